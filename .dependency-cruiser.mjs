@@ -1,0 +1,68 @@
+const COMPONENTS = "bridge|fanout|timeline|gateway|ledger|world|operator|brokers";
+
+/** Imports go one way only: main > components > platform > delivery > contracts > kernel. */
+export default {
+  forbidden: [
+    { name: "no-cycles", severity: "error", from: {}, to: { circular: true } },
+    {
+      name: "kernel-imports-nothing-of-ours",
+      severity: "error",
+      from: { path: "^src/kernel" },
+      to: { path: "^src/(?!kernel)" },
+    },
+    {
+      name: "contracts-know-the-kernel-and-the-protos",
+      severity: "error",
+      from: { path: "^src/contracts" },
+      to: { path: "^src/(?!contracts|kernel|gen)" },
+    },
+    {
+      name: "delivery-knows-contracts",
+      severity: "error",
+      from: { path: "^src/delivery" },
+      to: { path: "^src/(?!delivery|contracts|kernel|gen)" },
+    },
+    {
+      name: "platform-knows-no-component",
+      severity: "error",
+      from: { path: "^src/platform" },
+      to: { path: `^src/(${COMPONENTS}|main)/` },
+    },
+    {
+      name: "components-do-not-import-each-other",
+      severity: "error",
+      from: { path: `^src/(${COMPONENTS})/` },
+      to: { path: `^src/(${COMPONENTS}|main)/`, pathNot: "^src/$1/" },
+    },
+    {
+      name: "only-adapters-touch-the-platform",
+      comment: "adapters are *.redis.ts, *.nats.ts, *.grpc.ts and *.http.ts; everything else receives functions",
+      severity: "error",
+      from: { path: `^src/(${COMPONENTS})/`, pathNot: "\\.(redis|nats|grpc|http)\\.ts$" },
+      to: { path: "^src/platform" },
+    },
+    {
+      name: "vendors-stay-in-the-platform",
+      severity: "error",
+      from: {
+        path: "^src/(kernel|contracts|delivery|bridge|fanout|timeline|gateway|ledger|world|operator)/",
+        pathNot: "\\.(redis|nats|grpc|http)\\.ts$",
+      },
+      to: { path: "node_modules/(nats|ioredis|@grpc|express|pino)/" },
+    },
+    {
+      name: "telemetry-is-observed-in-one-place",
+      severity: "error",
+      from: { path: `^src/(${COMPONENTS}|kernel|contracts)/`, pathNot: "/observe\\.ts$" },
+      to: { path: "node_modules/@opentelemetry/" },
+    },
+    { name: "nothing-unresolved", severity: "error", from: {}, to: { couldNotResolve: true } },
+  ],
+  options: {
+    tsPreCompilationDeps: true,
+    doNotFollow: { path: "node_modules" },
+    exclude: { path: "^dist" },
+    tsConfig: { fileName: "tsconfig.json" },
+    enhancedResolveOptions: { extensions: [".ts", ".js"], exportsFields: ["exports"], conditionNames: ["import", "node"] },
+  },
+};

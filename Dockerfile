@@ -1,0 +1,34 @@
+# The build needs the development dependencies; nothing of this stage but dist reaches the image.
+FROM node:20-bookworm-slim AS build
+WORKDIR /app
+COPY package.json package-lock.json ./
+RUN --mount=type=cache,target=/root/.npm npm ci
+COPY tsconfig.json tsconfig.build.json buf.yaml buf.gen.yaml ./
+COPY proto ./proto
+COPY src ./src
+RUN npm run build
+
+# Optional dependencies stay in: some packages bring what is native for a platform that way.
+FROM node:20-bookworm-slim AS dependencies
+WORKDIR /app
+COPY package.json package-lock.json ./
+RUN --mount=type=cache,target=/root/.npm npm ci --omit=dev
+
+FROM node:20-bookworm-slim AS runtime
+ENV NODE_ENV=production
+WORKDIR /app
+COPY package.json ./
+COPY --from=dependencies /app/node_modules ./node_modules
+COPY --from=build /app/dist ./dist
+# The service declares its streams and consumers from these files when it starts.
+COPY nats ./nats
+
+# The image's own user "node", by number, so that runAsNonRoot can be checked. It owns none of the files.
+USER 1000:1000
+EXPOSE 50051 8080
+STOPSIGNAL SIGTERM
+# Alive, not ready: a process that waits for Redis or NATS must not be restarted for it.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
+  CMD ["node", "-e", "const port = (process.env.TIMELINE_HTTP_ADDR || ':8080').split(':').pop(); fetch(`http://127.0.0.1:${port}/healthz`, { signal: AbortSignal.timeout(4000) }).then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
+ENTRYPOINT ["node", "dist/main.js"]
+CMD ["serve"]

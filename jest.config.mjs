@@ -1,0 +1,15 @@
+/** @type {import("jest").Config} */
+export default {
+  testEnvironment: "node",
+  roots: ["<rootDir>/test"],
+  maxWorkers: 2,
+  testTimeout: 60_000,
+  extensionsToTreatAsEsm: [".ts"],
+  moduleNameMapper: { "^(\\.{1,2}/.*)\\.js$": "$1" },
+  transform: {
+    "^.+\\.ts$": [
+      "@swc/jest",
+      { jsc: { target: "es2022", parser: { syntax: "typescript" } }, module: { type: "es6" }, sourceMaps: "inline" },
+    ],
+  },
+};

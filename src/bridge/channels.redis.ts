@@ -1,0 +1,54 @@
+import { Redis } from "ioredis";
+import type { EventName } from "../contracts/events.js";
+import { oneLine } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
+import { SECOND } from "../kernel/time.js";
+import type { RedisClient } from "../platform/redis/connect.js";
+import type { Channels } from "./bridge.js";
+
+const PING_MS = 5 * SECOND;
+
+/** Reads Redis Pub/Sub channels; a link that no longer answers is cut, and opened and subscribed again. */
+export function createChannels(subscriber: RedisClient, log: Logger): Channels {
+  const ping = setInterval(() => void checkLink(subscriber, log), PING_MS);
+  return {
+    async subscribe(names, take) {
+      const known = new Set<string>(names);
+      subscriber.on("messageBuffer", (channel: Buffer, payload: Buffer) => {
+        const name = channel.toString();
+        if (known.has(name)) take(name as EventName, payload);
+      });
+      await subscriber.subscribe(...names);
+      subscriber.on("ready", () => log.info({}, "subscribed again; what was published in between was not received"));
+    },
+    hold(on) {
+      if (!(subscriber instanceof Redis)) return false;
+      const { stream } = subscriber as unknown as { stream?: { pause(): void; resume(): void } };
+      if (on) stream?.pause();
+      else stream?.resume();
+      return stream !== undefined;
+    },
+    healthy: () => subscriber.status === "ready",
+    async unsubscribe() {
+      clearInterval(ping);
+      await subscriber.unsubscribe().catch(() => undefined);
+    },
+  };
+}
+
+/** TCP notices a silent link after hours; a ping without an answer notices it within ten seconds. */
+async function checkLink(subscriber: RedisClient, log: Logger): Promise<void> {
+  if (!(subscriber instanceof Redis) || subscriber.status !== "ready") return;
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no answer within ${PING_MS} ms`)), PING_MS);
+  });
+  try {
+    await Promise.race([subscriber.ping(), late]);
+  } catch (error) {
+    log.warn({ error: oneLine(error) }, "the Pub/Sub link is dead; it is opened again");
+    subscriber.disconnect(true);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,23 @@
+import { metrics } from "@opentelemetry/api";
+import type { EventName } from "../contracts/events.js";
+
+const meter = metrics.getMeter("avion-timeline");
+const events = meter.createCounter("timeline_bridge_events", {
+  description: "Payloads from Redis Pub/Sub by what became of them",
+});
+const inFlight = meter.createUpDownCounter("timeline_bridge_in_flight", {
+  description: "Payloads on their way into the log",
+});
+
+/** What operators see of the bridge. */
+export const observeBridge = {
+  forwarded(outcome: string, channel: EventName): void {
+    events.add(1, { outcome, channel });
+  },
+  refused(channel: EventName): void {
+    events.add(1, { outcome: "refused", channel });
+  },
+  inFlight(change: number): void {
+    inFlight.add(change);
+  },
+};

@@ -1,0 +1,25 @@
+import { randomInt } from "node:crypto";
+import { createServer } from "node:net";
+
+// Below the range that systems hand to outgoing connections, so a port found free mostly stays free until it is used.
+const FIRST_PORT = 20_000;
+const LAST_PORT = 32_000;
+const TRIES = 50;
+
+/** A loopback port that nobody listens on right now; the caller retries when somebody is quicker. */
+export async function freePort(): Promise<number> {
+  for (let i = 0; i < TRIES; i += 1) {
+    const port = randomInt(FIRST_PORT, LAST_PORT);
+    if (await isFree(port)) return port;
+  }
+  throw new Error(`no free port found between ${FIRST_PORT} and ${LAST_PORT}`);
+}
+
+/** True when nobody listens on this loopback port right now. */
+export function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once("error", () => resolve(false));
+    server.listen({ port, host: "127.0.0.1", exclusive: true }, () => server.close(() => resolve(true)));
+  });
+}

@@ -1,0 +1,58 @@
+import { readFile } from "node:fs/promises";
+import { setTimeout as delay } from "node:timers/promises";
+import { runCommand } from "./run-command.js";
+
+/** A process, told apart from a later one that got the same pid. */
+export type ProcessIdentity = { readonly pid: number; readonly startTime: string };
+
+/** The identity of a living process; undefined when there is none (a zombie counts as ended). */
+export async function identify(pid: number): Promise<ProcessIdentity | undefined> {
+  const startTime = process.platform === "linux" ? await fromProc(pid) : await fromPs(pid);
+  return startTime === undefined ? undefined : { pid, startTime };
+}
+
+/** True while exactly this process lives. */
+export async function isAlive(known: ProcessIdentity): Promise<boolean> {
+  const now = await identify(known.pid);
+  return now?.startTime === known.startTime;
+}
+
+/** Waits until this process has ended; false when it still lives after `timeoutMs`. */
+export async function waitUntilGone(known: ProcessIdentity, timeoutMs: number): Promise<boolean> {
+  const deadline = Date.now() + timeoutMs;
+  while (await isAlive(known)) {
+    if (Date.now() >= deadline) return false;
+    await delay(25);
+  }
+  return true;
+}
+
+/** Sends a signal; false when the process is gone already. */
+export function signalProcess(pid: number, signal: NodeJS.Signals): boolean {
+  try {
+    return process.kill(pid, signal);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ESRCH") return false;
+    throw error;
+  }
+}
+
+async function fromProc(pid: number): Promise<string | undefined> {
+  let text: string;
+  try {
+    text = await readFile(`/proc/${pid}/stat`, "utf8");
+  } catch {
+    return undefined;
+  }
+  // The command name may hold spaces and brackets, so fields are counted from the last bracket.
+  const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
+  const [state, startTicks] = [fields[0], fields[19]];
+  return state === "Z" || state === "X" ? undefined : startTicks;
+}
+
+async function fromPs(pid: number): Promise<string | undefined> {
+  const env = { ...process.env, LC_ALL: "C" };
+  const { code, output } = await runCommand("ps", ["-o", "stat=", "-o", "lstart=", "-p", String(pid)], { env });
+  const [, state, started] = /^\s*(\S+)\s+(.+?)\s*$/.exec(output) ?? [];
+  return code !== 0 || state === undefined || state.startsWith("Z") ? undefined : started;
+}

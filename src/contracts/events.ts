@@ -1,0 +1,169 @@
+import { z } from "zod";
+import { AppError } from "../kernel/errors.js";
+import { encodeId, FLOOR_MEMBER, idFault } from "../kernel/ids.js";
+import { MINUTE } from "../kernel/time.js";
+
+/** Events as they arrive on Redis Pub/Sub; the names are the channels. */
+export const EVENT_NAMES = [
+  "drop_created",
+  "drop_deleted",
+  "ap_drop_received",
+  "user_followed",
+  "user_unfollowed",
+] as const;
+export type EventName = (typeof EVENT_NAMES)[number];
+
+/** Where an admitted event is kept in the log. */
+export const SUBJECT_OF: Readonly<Record<EventName, string>> = {
+  drop_created: "drops.created",
+  drop_deleted: "drops.deleted",
+  ap_drop_received: "drops.ap_received",
+  user_followed: "graph.followed",
+  user_unfollowed: "graph.unfollowed",
+};
+
+const EVENT_OF = new Map(EVENT_NAMES.map((name) => [SUBJECT_OF[name], name]));
+
+/** The event a subject of the log carries. */
+export function eventOfSubject(subject: string): EventName {
+  const name = EVENT_OF.get(subject);
+  if (!name) throw new Error(`no event is logged under ${subject}`);
+  return name;
+}
+
+/** How far ahead of its arrival a drop may claim to be created. */
+export const MAX_AHEAD_MS = 5 * MINUTE;
+
+const userId = z.string().superRefine((value, context) => {
+  const fault = idFault(value);
+  if (fault) context.addIssue({ code: "custom", message: fault });
+});
+
+const dropId = userId.refine((value) => value !== FLOOR_MEMBER, { message: `must not be ${FLOOR_MEMBER}` });
+
+// RFC 3339, section 5.6: a full date and time with an offset.
+const RFC3339 = /^(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|[+-]\d\d:\d\d)$/;
+
+/** Milliseconds since the epoch of an RFC 3339 date, or undefined where it names no real time. */
+function parseDate(text: string): number | undefined {
+  const match = RFC3339.exec(text);
+  if (!match) return undefined;
+  const [, year, month, day] = match.map(Number);
+  const lastDay = new Date(Date.UTC(year as number, month as number, 0)).getUTCDate();
+  if ((day as number) > lastDay) return undefined;
+  // A leap second is the second after it here: no clock of ours knows leap seconds.
+  const leap = match[6] === "60";
+  const ms = Date.parse((leap ? text.replace(/:60/, ":59") : text).toUpperCase().replace(" ", "T"));
+  return Number.isNaN(ms) ? undefined : ms + (leap ? 1_000 : 0);
+}
+
+const createdAt = z
+  .union([z.number(), z.string()], { message: "must be a number of ms since the epoch or an RFC 3339 date" })
+  .transform((value, context) => {
+    const ms = typeof value === "string" ? parseDate(value) : value;
+    if (ms !== undefined && Number.isSafeInteger(ms) && ms >= 0) return ms === 0 ? 0 : ms;
+    context.addIssue({
+      code: "custom",
+      message: "must be an integer of ms since the epoch, at least 0, or an RFC 3339 date",
+    });
+    return z.NEVER;
+  });
+
+const source = {
+  traceparent: z.string().max(128).optional().catch(undefined),
+  producer: z.string().max(128).optional().catch(undefined),
+  seq: z.number().int().nonnegative().optional().catch(undefined),
+};
+
+const created = z.object({
+  ...source,
+  drop_id: dropId,
+  user_id: userId,
+  visibility: z.enum(["public", "unlisted", "followers", "direct"]),
+  created_at: createdAt,
+  recipients: z.array(userId).optional(),
+});
+
+const deleted = z.object({ ...source, drop_id: dropId, user_id: userId.optional() });
+
+const received = z.object({ ...source, drop_id: dropId, user_id: userId.optional(), created_at: createdAt });
+
+const edge = z.object({
+  ...source,
+  follower_id: userId,
+  following_id: userId,
+  version: z.number().int().nonnegative(),
+});
+
+const SCHEMAS = {
+  drop_created: created,
+  drop_deleted: deleted,
+  ap_drop_received: received,
+  user_followed: edge,
+  user_unfollowed: edge,
+} as const;
+
+export type DropCreated = z.output<typeof created>;
+export type DropDeleted = z.output<typeof deleted>;
+export type RemoteDropReceived = z.output<typeof received>;
+export type EdgeChanged = z.output<typeof edge>;
+
+interface PayloadOf {
+  drop_created: DropCreated;
+  drop_deleted: DropDeleted;
+  ap_drop_received: RemoteDropReceived;
+  user_followed: EdgeChanged;
+  user_unfollowed: EdgeChanged;
+}
+
+/** An understood event: its name and its payload, `created_at` in ms. */
+export type TimelineEvent = {
+  [Name in EventName]: { readonly name: Name; readonly payload: PayloadOf[Name] };
+}[EventName];
+
+const utf8 = new TextDecoder("utf-8", { fatal: true });
+
+/** Decodes one JSON value from UTF-8 bytes; throws `invalid` where it is none. */
+export function parseJson(bytes: Uint8Array): unknown {
+  try {
+    return JSON.parse(utf8.decode(bytes));
+  } catch (error) {
+    throw new AppError("invalid", `payload: is not JSON in UTF-8 (${(error as Error).message})`, { cause: error });
+  }
+}
+
+/**
+ * Understands a payload of a channel.
+ *
+ * @param arrival when it arrived, in ms since the epoch: drops from further ahead than
+ * {@link MAX_AHEAD_MS} are refused, remote ones are clamped to it.
+ * @throws AppError `invalid`, naming every field that is wrong.
+ */
+export function parseEvent(name: EventName, bytes: Uint8Array, arrival: number): TimelineEvent {
+  const parsed = SCHEMAS[name].safeParse(parseJson(bytes));
+  if (!parsed.success) {
+    const faults = parsed.error.issues.map((issue) => `${issue.path.join(".") || "payload"}: ${issue.message}`);
+    throw new AppError("invalid", faults.join("; "));
+  }
+  const event = { name, payload: parsed.data } as TimelineEvent;
+  return datedEvent(event, arrival);
+}
+
+function datedEvent(event: TimelineEvent, arrival: number): TimelineEvent {
+  if (event.name === "ap_drop_received" && event.payload.created_at > arrival) {
+    return { name: event.name, payload: { ...event.payload, created_at: arrival } };
+  }
+  if (event.name === "drop_created" && event.payload.created_at > arrival + MAX_AHEAD_MS) {
+    throw new AppError("invalid", "created_at: is more than five minutes ahead of arrival");
+  }
+  return event;
+}
+
+/** The `Nats-Msg-Id` under which an event is admitted once, whoever admits it. */
+export function messageId(event: TimelineEvent): string {
+  if (event.name === "user_followed" || event.name === "user_unfollowed") {
+    const { follower_id, following_id, version } = event.payload;
+    return `${event.name}:${encodeId(follower_id)}:${encodeId(following_id)}:${version}`;
+  }
+  return `${event.name}:${encodeId(event.payload.drop_id)}`;
+}

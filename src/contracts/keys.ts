@@ -1,0 +1,59 @@
+import { encodeId } from "../kernel/ids.js";
+import { chunked } from "../kernel/mapped.js";
+
+/** Redis keys, as the design fixes them. User ids go in encoded. */
+export const LOCAL_KEY = "timeline:local";
+export const GLOBAL_KEY = "timeline:global";
+export const TOMBSTONES_KEY = "timeline:tombstones";
+
+/** Every home timeline's key is this and the encoded user id; the packed write script builds keys from it. */
+export const HOME_PREFIX = "timeline:home:";
+
+export const homeKey = (user: string): string => HOME_PREFIX + encodeId(user);
+
+/** Names the follower list of an author that is in force; a new value invalidates what was cached under the old one. */
+export const generationKey = (author: string): string => `timeline:x:generation:${encodeId(author)}`;
+
+/** The newest version seen of a follow edge, and whether it stands. */
+export const edgeKey = (follower: string, following: string): string =>
+  `timeline:x:edge:${encodeId(follower)}:${encodeId(following)}`;
+
+/** Held by the process that rebuilds a timeline. `name` is the timeline's own key. */
+export const rebuildLeaseKey = (name: string): string => `timeline:x:rebuilding:${name}`;
+
+/** Held by the process that refills the tombstones from the log. */
+export const REFILL_LEASE_KEY = "timeline:x:refilling";
+
+/** The author of a remote drop, since its deletion does not name one. */
+export const actorKey = (drop: string): string => `timeline:x:actor:${encodeId(drop)}`;
+
+/** When a deleted drop had been created, so that its id still works as a cursor. */
+export const buriedKey = (drop: string): string => `timeline:x:buried:${encodeId(drop)}`;
+
+/** How often the handling of a message was begun. */
+export const attemptsKey = (stream: string, seq: number, time: number): string =>
+  `timeline:x:attempts:${stream}:${seq}:${time}`;
+
+/** Which chunks of a drop's fan-out were planned and are done. */
+export const fanoutProgressKey = (event: string, drop: string): string =>
+  `timeline:x:fanout:${event}:${encodeId(drop)}`;
+
+/** Sorted set of users with a stream open or recently closed, by when they were last seen. */
+export const RECENT_KEY = "sse_recent:users";
+
+/** Sorted set of connection ids, by when their pod last renewed them: what dead pods left is found here. */
+export const CONNECTIONS_SEEN_KEY = "sse_recent:connections";
+
+export const connectionsOfUserKey = (user: string): string => `sse_connections:user:${encodeId(user)}`;
+export const connectionKey = (connectionId: string): string => `sse_connection:${connectionId}`;
+
+/** At most this many keys a call of a script, so that reads do not wait behind it. */
+const KEYS_A_CALL = 500;
+
+/** Many keys with one prefix, cut into calls: the rest of each key, joined by ",". */
+export type PackedKeys = readonly string[];
+
+/** Packs encoded ids (which never hold a comma) for the scripts that write to many keys. */
+export function packKeys(tokens: readonly string[]): PackedKeys {
+  return chunked(tokens, KEYS_A_CALL).map((part) => part.join(","));
+}

@@ -1,0 +1,33 @@
+/** A change of a follow edge. */
+export interface EdgeChange {
+  readonly follower: string;
+  readonly following: string;
+  readonly version: number;
+  readonly follows: boolean;
+}
+
+/** The newest that is known of an edge. */
+export interface EdgeState {
+  readonly version: number;
+  readonly follows: boolean;
+}
+
+/**
+ * What wins over late events: which drops are deleted, which version of a
+ * follow edge is the newest, and under which generation an author's followers
+ * are to be read. It is remembered as long as the log, and refilled from the
+ * log where Redis lost it, before anything is decided by it.
+ */
+export interface Ledger {
+  /** Sets a drop's tombstone; `time` is that of the deletion, in ms since the epoch. */
+  bury(drop: string, time: number): Promise<void>;
+  /** Which of these drops are deleted. */
+  deadAmong(drops: readonly string[]): Promise<ReadonlySet<string>>;
+  /** Remembers a change unless a newer one is known, and returns the newest. */
+  changeEdge(change: EdgeChange): Promise<EdgeState>;
+  /** Which of these users are known to have left the author. */
+  leftAmong(author: string, users: readonly string[]): Promise<string[]>;
+  /** Names the follower list in force; unequal to any earlier name once the list changed or the name was lost. */
+  generation(author: string): Promise<string>;
+  renewGeneration(author: string): Promise<void>;
+}

@@ -1,0 +1,62 @@
+import type { FanoutJob } from "../contracts/jobs.js";
+import type { Ledger } from "../contracts/ledger.js";
+import type { Notification } from "../contracts/notifications.js";
+import { MINUTE } from "../kernel/time.js";
+import { type Audience, audienceOf } from "./audience.js";
+import type { Notify, TimelineWriter } from "./ports.js";
+
+/** NOTIFY keeps ten minutes; what is older than that is news to nobody. */
+export const NOTIFY_WINDOW_MS = 10 * MINUTE;
+
+interface ApplyDeps {
+  readonly writer: TimelineWriter;
+  readonly ledger: Ledger;
+  readonly notify: Notify;
+}
+
+/** What is applied, without the users: they are given apart, packed. */
+export type Change = Omit<FanoutJob, "user_ids">;
+
+/**
+ * Applies one change to one audience: writes first, then looks at what wins
+ * over it (a deletion, an unfollow meanwhile), then notifies. Doing it again
+ * changes nothing more.
+ */
+export function createApply({
+  writer,
+  ledger,
+  notify,
+}: ApplyDeps): (change: Change, audience: Audience) => Promise<void> {
+  return async (change, audience) => {
+    if (change.action === "remove") {
+      await writer.removeHome(audience, [change.drop_id]);
+      await tell(change, audience.ids);
+      return;
+    }
+    await writer.addHome(audience, [{ drop: change.drop_id, score: change.created_at }]);
+    const [dead, generation] = await Promise.all([
+      ledger.deadAmong([change.drop_id]),
+      ledger.generation(change.user_id),
+    ]);
+    if (dead.size > 0) {
+      await writer.removeHome(audience, [change.drop_id]);
+      return;
+    }
+    // The followers may be those of yesterday: whoever left meanwhile is taken out again.
+    const left = generation === change.generation ? [] : await ledger.leftAmong(change.user_id, audience.ids);
+    if (left.length > 0) await writer.removeHome(audienceOf(left), [change.drop_id]);
+    const gone = new Set(left);
+    await tell(change, gone.size === 0 ? audience.ids : audience.ids.filter((id) => !gone.has(id)));
+  };
+
+  function tell(change: Change, users: readonly string[]): Promise<void> {
+    if (users.length === 0 || Date.now() - change.admitted_at > NOTIFY_WINDOW_MS) return Promise.resolve();
+    return notify(users, notificationOf(change));
+  }
+}
+
+function notificationOf(change: Change): Notification {
+  return change.action === "add"
+    ? { event: "new_drop", drop_id: change.drop_id, created_at: change.created_at }
+    : { event: "drop_deleted", drop_id: change.drop_id };
+}

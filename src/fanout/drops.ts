@@ -1,0 +1,122 @@
+import {
+  type DropCreated,
+  type DropDeleted,
+  eventOfSubject,
+  parseEvent,
+  type RemoteDropReceived,
+  SUBJECT_OF,
+} from "../contracts/events.js";
+import type { Ledger } from "../contracts/ledger.js";
+import type { Delivery, Handler } from "../delivery/handler.js";
+import { mapLimited } from "../kernel/mapped.js";
+import type { Change } from "./apply.js";
+import { type Audience, audienceOf } from "./audience.js";
+import { completedOf } from "./completed.js";
+import type { Plan } from "./plan.js";
+import type { Complete, ReadFollowing, TimelineWriter } from "./ports.js";
+
+interface DropDeps {
+  readonly ledger: Ledger;
+  readonly writer: TimelineWriter;
+  readonly plan: (plan: Plan) => Promise<void>;
+  readonly apply: (change: Change, audience: Audience) => Promise<void>;
+  readonly complete: Complete;
+  readonly readFollowing: ReadFollowing;
+}
+
+const RECIPIENTS_AT_ONCE = 16;
+
+/** Handles `drops.*`: what is published, deleted, or received from elsewhere. */
+export function createDropHandler(deps: DropDeps): Handler {
+  return async (delivery) => {
+    const event = parseEvent(eventOfSubject(delivery.subject), delivery.body, delivery.time);
+    switch (event.name) {
+      case "drop_created":
+        return created(deps, event.payload, delivery);
+      case "drop_deleted":
+        return deleted(deps, event.payload, delivery);
+      case "ap_drop_received":
+        return received(deps, event.payload, delivery);
+      default:
+        throw new Error(
+          `${delivery.subject} is not one of ${SUBJECT_OF.drop_created}, ${SUBJECT_OF.drop_deleted}, ${SUBJECT_OF.ap_drop_received}`,
+        );
+    }
+  };
+}
+
+async function created(deps: DropDeps, drop: DropCreated, { time }: Delivery): Promise<void> {
+  const entry = { drop: drop.drop_id, score: drop.created_at };
+  const plan: Plan = {
+    action: "add",
+    event: "drop_created",
+    drop_id: drop.drop_id,
+    user_id: drop.user_id,
+    created_at: drop.created_at,
+    admitted_at: time,
+    includeAuthor: true,
+  };
+  if (drop.visibility === "direct") return direct(deps, plan, drop.recipients ?? []);
+  if (drop.visibility === "public") await addShared(deps, ["local", "global"], entry);
+  await deps.plan(plan);
+}
+
+async function received(deps: DropDeps, drop: RemoteDropReceived, { time }: Delivery): Promise<void> {
+  if (drop.user_id !== undefined) await deps.writer.rememberActor(drop.drop_id, drop.user_id);
+  await addShared(deps, ["global"], { drop: drop.drop_id, score: drop.created_at });
+  const { drop_id, created_at } = drop;
+  const change = { action: "add", event: "ap_drop_received", drop_id, created_at, admitted_at: time } as const;
+  if (drop.user_id !== undefined) await deps.plan({ ...change, user_id: drop.user_id, includeAuthor: false });
+  else await deps.complete(completedOf({ ...change, user_id: "", generation: "" }, { recipients: 0, chunks: 0 }));
+}
+
+/** Writes first, then looks for a tombstone; see the invariant «the dead stay dead». */
+async function addShared(
+  { ledger, writer }: DropDeps,
+  timelines: readonly ("local" | "global")[],
+  entry: { drop: string; score: number },
+): Promise<void> {
+  await writer.addShared(timelines, entry);
+  const dead = await ledger.deadAmong([entry.drop]);
+  if (dead.size > 0) await writer.removeShared(entry.drop);
+}
+
+async function deleted(deps: DropDeps, drop: DropDeleted, { time }: Delivery): Promise<void> {
+  const { ledger, writer } = deps;
+  await ledger.bury(drop.drop_id, time);
+  const author = drop.user_id ?? (await writer.actorOf(drop.drop_id));
+  await writer.rememberCreation(drop.drop_id, author);
+  await writer.removeShared(drop.drop_id);
+  const change = {
+    action: "remove",
+    event: "drop_deleted",
+    drop_id: drop.drop_id,
+    created_at: time,
+    admitted_at: time,
+  } as const;
+  if (author !== undefined) await deps.plan({ ...change, user_id: author, includeAuthor: true });
+  else await deps.complete(completedOf({ ...change, user_id: "", generation: "" }, { recipients: 0, chunks: 0 }));
+}
+
+/** A direct drop goes to its author and to those of its recipients who follow the author. */
+async function direct(deps: DropDeps, plan: Plan, recipients: readonly string[]): Promise<void> {
+  const { includeAuthor: _, ...rest } = plan;
+  const author = plan.user_id;
+  const generation = await deps.ledger.generation(author);
+  const named = [...new Set(recipients)].filter((user) => user !== author);
+  const following = await mapLimited(named, RECIPIENTS_AT_ONCE, (user) => follows(deps.readFollowing, user, author));
+  const audience = audienceOf([author, ...named.filter((_, index) => following[index])]);
+  const change: Change = { ...rest, generation };
+  await deps.apply(change, audience);
+  await deps.complete(completedOf(change, { recipients: audience.ids.length, chunks: 1 }));
+}
+
+async function follows(read: ReadFollowing, user: string, author: string): Promise<boolean> {
+  let token = "";
+  do {
+    const page = await read(user, token);
+    if (page.ids.includes(author)) return true;
+    token = page.next;
+  } while (token !== "");
+  return false;
+}

@@ -1,0 +1,38 @@
+import type { Ledger } from "../contracts/ledger.js";
+import type { Handler } from "../delivery/handler.js";
+import { createApply } from "./apply.js";
+import { Followers, type ReadFollowers } from "./audience.js";
+import { createDropHandler } from "./drops.js";
+import { createGraphHandler } from "./graph.js";
+import { createJobHandler } from "./jobs.js";
+import { createPlan } from "./plan.js";
+import type { Complete, Notify, Progress, QueueJobs, ReadAuthorDrops, ReadFollowing, TimelineWriter } from "./ports.js";
+
+/** Everything fan-out works with. */
+export interface FanoutDeps {
+  readonly writer: TimelineWriter;
+  readonly ledger: Ledger;
+  readonly notify: Notify;
+  readonly queue: QueueJobs;
+  readonly progress: Progress;
+  readonly complete: Complete;
+  readonly readFollowers: ReadFollowers;
+  readonly readFollowing: ReadFollowing;
+  readonly readAuthorDrops: ReadAuthorDrops;
+  readonly maxEntries: number;
+}
+
+/** The handlers of the three consumers of fan-out. */
+export function createFanout(deps: FanoutDeps): {
+  readonly drops: Handler;
+  readonly graph: Handler;
+  readonly jobs: Handler;
+} {
+  const apply = createApply(deps);
+  const plan = createPlan({ ...deps, apply, followers: new Followers(deps.readFollowers) });
+  return {
+    drops: createDropHandler({ ...deps, apply, plan }),
+    graph: createGraphHandler(deps),
+    jobs: createJobHandler({ ...deps, apply }),
+  };
+}

@@ -1,0 +1,98 @@
+import { eventOfSubject, parseEvent } from "../contracts/events.js";
+import type { Ledger } from "../contracts/ledger.js";
+import { belongsHome } from "../contracts/visibility.js";
+import type { Handler } from "../delivery/handler.js";
+import type { Drop } from "../gen/avion/posts.js";
+import { AppError } from "../kernel/errors.js";
+import { chunked } from "../kernel/mapped.js";
+import { audienceOf } from "./audience.js";
+import type { ReadAuthorDrops, TimelineWriter } from "./ports.js";
+
+interface GraphDeps {
+  readonly ledger: Ledger;
+  readonly writer: TimelineWriter;
+  readonly readAuthorDrops: ReadAuthorDrops;
+  readonly maxEntries: number;
+}
+
+const DROPS_A_CALL = 200;
+const MAX_ROUNDS = 10;
+
+/**
+ * Handles `graph.*`: brings an author's drops into a follower's home timeline,
+ * or takes them out. The newest version of the edge wins, however the events
+ * arrive: after each step the edge is read again, and the step done anew if
+ * it changed meanwhile. So whoever comes last sets the timeline right.
+ */
+export function createGraphHandler(deps: GraphDeps): Handler {
+  return async (delivery) => {
+    const event = parseEvent(eventOfSubject(delivery.subject), delivery.body, delivery.time);
+    if (event.name !== "user_followed" && event.name !== "user_unfollowed")
+      throw new Error(`${delivery.subject} is no edge`);
+    const { follower_id: follower, following_id: following, version } = event.payload;
+    // Everybody's own drops are in their home timeline; an edge to oneself changes nothing.
+    if (follower === following) return;
+    const change = { follower, following, version, follows: event.name === "user_followed" };
+    let edge = await deps.ledger.changeEdge(change);
+    for (let round = 0; round < MAX_ROUNDS; round++) {
+      await deps.ledger.renewGeneration(following);
+      const floor = await deps.writer.interruptRebuild(follower);
+      if (edge.follows) await backfill(deps, { follower, following, floor: floor ?? 0 });
+      else await clear(deps, { follower, following });
+      const now = await deps.ledger.changeEdge(change);
+      if (now.version === edge.version && now.follows === edge.follows) return;
+      edge = now;
+    }
+    throw new AppError("failed", "the edge changes faster than it can be applied");
+  };
+}
+
+/**
+ * Adds the author's drops above the floor: one more than a timeline holds at
+ * most, so that where they are cut off the floor rises and stays true.
+ */
+async function backfill(deps: GraphDeps, to: { follower: string; following: string; floor: number }): Promise<void> {
+  const { writer, ledger, maxEntries } = deps;
+  const audience = audienceOf([to.follower]);
+  let count = 0;
+  for await (const page of dropsDownTo(deps.readAuthorDrops, to.following, to.floor)) {
+    const entries = page
+      .filter((drop) => belongsHome(drop, to.follower))
+      .map((drop) => ({ drop: drop.drop_id, score: drop.created_at }));
+    for (const part of chunked(entries.slice(0, maxEntries + 1 - count), DROPS_A_CALL)) {
+      await writer.addHome(audience, part);
+      const dead = await ledger.deadAmong(part.map(({ drop }) => drop));
+      if (dead.size > 0) await writer.removeHome(audience, [...dead]);
+    }
+    count += entries.length;
+    if (count > maxEntries) return;
+  }
+}
+
+/** Removes the author's drops, and with them every drop whose deletion may have missed this timeline. */
+async function clear(deps: GraphDeps, from: { follower: string; following: string }): Promise<void> {
+  const { writer, ledger } = deps;
+  const held = await writer.membersOf(from.follower);
+  if (held.drops.length === 0) return;
+  const inKey = new Set(held.drops);
+  const audience = audienceOf([from.follower]);
+  for await (const page of dropsDownTo(deps.readAuthorDrops, from.following, held.oldest - 1)) {
+    const gone = page.map(({ drop_id }) => drop_id).filter((drop) => inKey.has(drop));
+    if (gone.length > 0) await writer.removeHome(audience, gone);
+  }
+  const dead = await ledger.deadAmong(held.drops);
+  if (dead.size > 0) await writer.removeHome(audience, [...dead]);
+}
+
+/** Pages through an author's drops created after `floor`, newest first. */
+async function* dropsDownTo(read: ReadAuthorDrops, author: string, floor: number): AsyncGenerator<readonly Drop[]> {
+  let below: { before: number; drop: string } | undefined;
+  for (;;) {
+    const page = await read(author, below);
+    const above = page.filter((drop) => drop.created_at > floor || floor <= 0);
+    if (above.length > 0) yield above;
+    const last = page.at(-1);
+    if (last === undefined || above.length < page.length) return;
+    below = { before: last.created_at, drop: last.drop_id };
+  }
+}

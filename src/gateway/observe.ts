@@ -1,0 +1,72 @@
+import { metrics } from "@opentelemetry/api";
+import { contextOf, inSpan, SpanKind } from "../delivery/traced.js";
+import type { Note } from "./ports.js";
+import type { ResetReason } from "./resume.js";
+
+/** Why a stream ended. */
+export type CloseReason = "client" | "slow" | "expired" | "lifetime" | "drain";
+
+const meter = metrics.getMeter("avion-timeline");
+const seconds = { explicitBucketBoundaries: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300] };
+
+const open = meter.createUpDownCounter("timeline_sse_connections", { description: "Event streams open now" });
+const opened = meter.createCounter("timeline_sse_opened", { description: "Event streams opened" });
+const closed = meter.createCounter("timeline_sse_closed", { description: "Event streams closed, by reason" });
+const refused = meter.createCounter("timeline_sse_refused", { description: "Event streams refused, by HTTP status" });
+const sent = meter.createCounter("timeline_sse_events", { description: "Events sent, by type" });
+const sinceCreated = meter.createHistogram("timeline_sse_created_to_written_seconds", {
+  description: "From the creation of a drop until a stream is told, in seconds",
+  advice: seconds,
+});
+const sinceStored = meter.createHistogram("timeline_sse_stored_to_written_seconds", {
+  description: "From storing a notification until it is sent, in seconds",
+  advice: seconds,
+});
+const resumes = meter.createCounter("timeline_sse_resumes", { description: "Resumed streams, by outcome" });
+const resets = meter.createCounter("timeline_sse_resets", { description: "Resets sent, by reason" });
+const duplicates = meter.createCounter("timeline_sse_duplicates", { description: "Repeated notifications not sent again" });
+const renewed = meter.createCounter("timeline_sse_registrations", { description: "Registrations by what became of them" });
+
+const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "xp_earned"]);
+
+/** What operators see of the streams. */
+export const observeGateway = {
+  opened(): void {
+    open.add(1);
+    opened.add(1);
+  },
+  closed(reason: CloseReason): void {
+    open.add(-1);
+    closed.add(1, { reason });
+  },
+  refused(status: number): void {
+    refused.add(1, { status });
+  },
+  /** Runs the write of a notification in a span that continues its trace. */
+  writing(note: Note, write: () => void): void {
+    const work = async (): Promise<void> => write();
+    void inSpan("sse write", { kind: SpanKind.PRODUCER, parent: contextOf(note.headers) }, work);
+  },
+  /** A replayed one counts, but its delay is the client's absence and not ours. */
+  sent(note: Note, replayed: boolean): void {
+    const event = note.content?.event ?? "";
+    const type = KNOWN_EVENTS.has(event) ? event : "other";
+    const now = Date.now();
+    sent.add(1, { type });
+    if (replayed) return;
+    if (note.content?.createdAt !== undefined) sinceCreated.record(Math.max(0, now - note.content.createdAt) / 1_000, { type });
+    if (note.storedAt !== undefined) sinceStored.record(Math.max(0, now - note.storedAt) / 1_000, { type });
+  },
+  resumed(outcome: "replayed" | "reset"): void {
+    resumes.add(1, { outcome });
+  },
+  reset(reason: ResetReason): void {
+    resets.add(1, { reason });
+  },
+  duplicate(): void {
+    duplicates.add(1);
+  },
+  registrations(outcome: "renewed" | "lost" | "swept", count: number): void {
+    if (count > 0) renewed.add(count, { outcome });
+  },
+};

@@ -1,0 +1,130 @@
+import { oneLine } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
+import { chunked } from "../kernel/mapped.js";
+import { pause, SECOND } from "../kernel/time.js";
+import { observeGateway } from "./observe.js";
+import type { Connection, RegistryStore } from "./ports.js";
+
+/** What the registry works with. */
+export interface RegistryDeps {
+  readonly store: RegistryStore;
+  /** The last sequence of the notifications' stream, as it was after the call. */
+  readonly lastSequence: () => Promise<number>;
+  readonly renewMs: number;
+  readonly sweepMs: number;
+  readonly windowMs: number;
+  readonly log: Logger;
+}
+
+interface Registered {
+  readonly connection: Connection;
+  readonly onLost: () => void;
+  renewedAt: number;
+}
+
+/** Clocks of pods and fan-out differ, and an event is on its way for a while: a listing this close to its end does not count. */
+const MARGIN_MS = 10 * SECOND;
+const RENEWED_AT_ONCE = 250;
+
+/**
+ * Keeps this process's streams registered, so that fan-out stores notifications for them.
+ *
+ * Whoever was not listed for a while may have missed something that no stream holds, and
+ * nothing in NOTIFY shows it. So before a user is listed again, the position from which on
+ * that listing is good is noted (`goodFrom`): a resume from below it is answered by a
+ * reset. After a loss that is one more than the stream's last sequence, since a position
+ * equal to it may have been handed out before the loss as well as after it.
+ */
+export class Registry {
+  readonly #registered = new Map<string, Registered>();
+  readonly #stop = new AbortController();
+  readonly #running: Promise<unknown>;
+
+  constructor(private readonly deps: RegistryDeps) {
+    const jittered = (ms: number): number => ms * (0.8 + 0.4 * Math.random());
+    this.#running = Promise.all([
+      this.#every(() => deps.renewMs, () => this.#renewAll()),
+      this.#every(() => jittered(deps.sweepMs), () => this.#sweep()),
+    ]);
+  }
+
+  get size(): number {
+    return this.#registered.size;
+  }
+
+  /**
+   * Registers a stream. Resolves to the lowest position it may be resumed from.
+   *
+   * @param resumes whether the client says that it had a stream before.
+   */
+  async register(connection: Connection, resumes: boolean, onLost: () => void): Promise<number> {
+    const { store, windowMs, lastSequence } = this.deps;
+    const { lastSeen, goodFrom = 0 } = await store.listing(connection.user);
+    let from = goodFrom;
+    if (lastSeen === undefined || lastSeen < Date.now() - windowMs + MARGIN_MS) {
+      from = Math.max(from, (await lastSequence()) + (resumes ? 1 : 0));
+      await store.setGoodFrom(connection.user, from);
+    }
+    await store.add(connection);
+    this.#registered.set(connection.id, { connection, onLost, renewedAt: Date.now() });
+    return from;
+  }
+
+  /** Takes a registration back; its user stays listed for the window. */
+  async remove(connection: Connection): Promise<void> {
+    this.#registered.delete(connection.id);
+    await this.deps.store.remove(connection).catch((error) => {
+      this.deps.log.debug({ error: oneLine(error) }, "a registration was not taken back; it runs out by itself");
+    });
+  }
+
+  /** Stops renewing. */
+  async close(): Promise<void> {
+    this.#stop.abort();
+    await this.#running;
+  }
+
+  async #every(wait: () => number, work: () => Promise<void>): Promise<void> {
+    const { signal } = this.#stop;
+    for (await pause(wait(), signal); !signal.aborted; await pause(wait(), signal)) {
+      await work().catch((error) => this.deps.log.warn({ error: oneLine(error) }, "registrations were not renewed; it is tried again"));
+    }
+  }
+
+  async #renewAll(): Promise<void> {
+    for (const part of chunked([...this.#registered.values()], RENEWED_AT_ONCE)) await this.#renew(part);
+  }
+
+  async #renew(part: readonly Registered[]): Promise<void> {
+    const started = Date.now();
+    const gone = await this.deps.store.renew(part.map(({ connection }) => connection));
+    const overdue = started - this.deps.windowMs + MARGIN_MS;
+    const lost = part.filter(({ connection, renewedAt }) => gone.has(connection.id) || renewedAt < overdue);
+    for (const entry of part) if (!lost.includes(entry)) entry.renewedAt = started;
+    observeGateway.registrations("renewed", part.length - lost.length);
+    if (lost.length > 0) await this.#restore(lost);
+  }
+
+  async #restore(lost: readonly Registered[]): Promise<void> {
+    const { store, lastSequence, log } = this.deps;
+    const from = (await lastSequence()) + 1;
+    let restored = 0;
+    for (const entry of lost) {
+      const { connection, onLost } = entry;
+      // A stream that was closed meanwhile has taken its registration back itself.
+      if (!this.#registered.has(connection.id)) continue;
+      await store.setGoodFrom(connection.user, from);
+      await store.add(connection);
+      if (!this.#registered.has(connection.id)) await store.remove(connection);
+      entry.renewedAt = Date.now();
+      onLost();
+      restored++;
+    }
+    observeGateway.registrations("lost", restored);
+    if (restored > 0) log.warn({ count: restored }, "registrations were gone and stand again; their streams were reset");
+  }
+
+  async #sweep(): Promise<void> {
+    observeGateway.registrations("swept", await this.deps.store.sweep());
+  }
+}

@@ -1,0 +1,50 @@
+import type { FeedState } from "./ports.js";
+
+/** Why a stream cannot be continued where it stood. */
+export type ResetReason = "unknown_position" | "too_old" | "registration_lost" | "stream_replaced";
+
+/** What a client asks for when it connects. */
+export type Wanted =
+  | { readonly kind: "new" }
+  | { readonly kind: "after"; readonly position: number }
+  /** It names a position that can never have been one. */
+  | { readonly kind: "nonsense" };
+
+/** Reads a `Last-Event-ID` header. */
+export function readLastEventId(header: string | undefined): Wanted {
+  if (header === undefined || header === "") return { kind: "new" };
+  const position = /^\d{1,20}$/.test(header) ? Number(header) : Number.NaN;
+  return Number.isSafeInteger(position) ? { kind: "after", position } : { kind: "nonsense" };
+}
+
+/** What was found after a position, and the stream as it was when the reading had ended. */
+export interface Found {
+  readonly position: number;
+  /** How many of the user's notifications came after the position. */
+  readonly count: number;
+  readonly state: FeedState;
+}
+
+/**
+ * Says why it is not proved that everything after a position was found; undefined: it is.
+ *
+ * Two things remove notifications: age, from the front of the whole stream, and the limit
+ * a user. Nothing after the position aged out as long as the stream's first sequence is not
+ * beyond the next one. The limit removes only while as many newer ones are held, so fewer
+ * than that prove that it removed none. `state` must be newer than the reading: what it
+ * does not show as aged out then had not aged out when it was read.
+ */
+export function incompleteness({ position, count, state }: Found): ResetReason | undefined {
+  if (position > state.lastSeq) return "unknown_position";
+  if (state.firstSeq > position + 1) return "too_old";
+  if (count >= state.perSubject) return "too_old";
+  return undefined;
+}
+
+/** Without a limit a user there is still an end to what one resume replays. */
+export const MOST_REPLAYED = 1_024;
+
+/** From how many notifications on a replay is given up. */
+export function replayLimit(state: FeedState): number {
+  return Math.min(state.perSubject, MOST_REPLAYED);
+}

@@ -1,0 +1,111 @@
+import { type Request, type Response, Router } from "express";
+import { AppError, codeOf, oneLine, PRESENTATION } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
+import { openSse, type SseStream } from "../platform/http/sse.js";
+import { type Authenticate, type Principal, refusal } from "./auth.js";
+import { findCredentials, originAllowed } from "./credentials.js";
+import { observeGateway } from "./observe.js";
+
+/** What the route hands over once it knows who asks. */
+export interface Visit {
+  readonly principal: Principal;
+  readonly lastEventId: string | undefined;
+  /** Aborts when the client goes away before its stream is open. */
+  readonly gone: AbortSignal;
+  /** Sends the head and a first block. */
+  open(first: string): SseStream;
+}
+
+/** What the route needs. */
+export interface RouteDeps {
+  readonly authenticate: Authenticate;
+  readonly allowedOrigins: ReadonlySet<string>;
+  readonly maxBufferedBytes: number;
+  readonly stallMs: number;
+  readonly log: Logger;
+  /** Opens a stream; resolves when it is open, and rejects as long as nothing was sent. */
+  serve(visit: Visit): Promise<void>;
+}
+
+export const SSE_PATH = "/events/timeline/home";
+
+/** A page on another origin may look, but the origin is refused the cookie. */
+class ForeignOrigin extends Error {}
+
+const TITLES: Readonly<Record<number, string>> = {
+  401: "Unauthorized",
+  403: "Forbidden",
+  405: "Method Not Allowed",
+  429: "Too Many Requests",
+  500: "Internal Server Error",
+  503: "Service Unavailable",
+};
+
+/** The gateway's one route. */
+export function createRoutes(deps: RouteDeps): Router {
+  const router = Router();
+  router.all(SSE_PATH, async (request, response) => {
+    const cors = corsHeaders(request.headers.origin, deps.allowedOrigins);
+    response.set(cors);
+    if (request.method === "OPTIONS" && "Access-Control-Allow-Origin" in cors) return preflight(response);
+    if (request.method !== "GET") return sendProblem(response.set("Allow", "GET"), 405);
+    try {
+      await visit(deps, request, response);
+    } catch (error) {
+      refuse(deps.log, response, error);
+    }
+  });
+  return router;
+}
+
+async function visit(deps: RouteDeps, request: Request, response: Response): Promise<void> {
+  const credentials = findCredentials(request.headers);
+  if (!credentials) throw refusal("missing");
+  const principal = await deps.authenticate(credentials.token);
+  if (credentials.method === "cookie" && !originAllowed(request.headers, deps.allowedOrigins)) throw new ForeignOrigin();
+  const gone = new AbortController();
+  response.once("close", () => gone.abort());
+  const options = { headers: {}, maxBufferedBytes: deps.maxBufferedBytes, stallMs: deps.stallMs };
+  await deps.serve({
+    principal,
+    lastEventId: request.get("last-event-id"),
+    gone: gone.signal,
+    open: (first) => openSse(request, response, options, first),
+  });
+}
+
+function corsHeaders(origin: string | undefined, allowed: ReadonlySet<string>): Record<string, string> {
+  if (origin === undefined || !allowed.has(origin)) return { Vary: "Origin" };
+  return { Vary: "Origin", "Access-Control-Allow-Origin": origin, "Access-Control-Allow-Credentials": "true" };
+}
+
+function preflight(response: Response): void {
+  response
+    .set({
+      "Access-Control-Allow-Methods": "GET",
+      "Access-Control-Allow-Headers": "authorization, last-event-id, cache-control",
+      "Access-Control-Max-Age": "600",
+    })
+    .status(204)
+    .end();
+}
+
+function refuse(log: Logger, response: Response, error: unknown): void {
+  if (response.headersSent || response.destroyed) return;
+  if (error instanceof ForeignOrigin) return sendProblem(response, 403);
+  const status = PRESENTATION[codeOf(error)].httpStatus;
+  if (status >= 500) log.warn({ status, error: oneLine(error), cause: causeOf(error) }, "an event stream was not opened");
+  if (status === 401) response.set("WWW-Authenticate", "Bearer");
+  if (status === 429 || status === 503) response.set("Retry-After", String(1 + Math.floor(Math.random() * 5)));
+  sendProblem(response, status);
+}
+
+const causeOf = (error: unknown): string | undefined =>
+  error instanceof AppError && error.cause !== undefined ? oneLine(error.cause) : undefined;
+
+/** Answers with application/problem+json (RFC 9457); the title is all there is to say to somebody unknown. */
+function sendProblem(response: Response, status: number): void {
+  observeGateway.refused(status);
+  const body = JSON.stringify({ type: "about:blank", title: TITLES[status] ?? "Error", status });
+  response.status(status).set("Cache-Control", "no-store").type("application/problem+json").send(body);
+}

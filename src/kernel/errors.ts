@@ -1,0 +1,61 @@
+/**
+ * What went wrong, as far as anything in this service decides by it.
+ *
+ * - `invalid`: the input breaks the contract; trying again cannot help.
+ * - `poison`: the input is well-formed, but can never be applied.
+ * - `unavailable`: a server we depend on is away; the work waits, no attempt is spent.
+ * - `failed`: this one piece of work failed; trying again may help, and spends an attempt.
+ * - `unauthenticated`: no valid credentials.
+ * - `exhausted`: a bound of ours was reached.
+ * - `deadline`: the caller's time ran out.
+ */
+export type ErrorCode = "invalid" | "poison" | "unavailable" | "failed" | "unauthenticated" | "exhausted" | "deadline";
+
+/** How an error looks outside: gRPC status number and HTTP status. */
+interface Presentation {
+  readonly grpcStatus: number;
+  readonly httpStatus: number;
+}
+
+/** The one table from error code to what a caller sees (gRPC codes by their numbers in the gRPC specification). */
+export const PRESENTATION: Readonly<Record<ErrorCode, Presentation>> = {
+  invalid: { grpcStatus: 3, httpStatus: 400 },
+  poison: { grpcStatus: 9, httpStatus: 422 },
+  unavailable: { grpcStatus: 14, httpStatus: 503 },
+  failed: { grpcStatus: 13, httpStatus: 500 },
+  unauthenticated: { grpcStatus: 16, httpStatus: 401 },
+  exhausted: { grpcStatus: 8, httpStatus: 429 },
+  deadline: { grpcStatus: 4, httpStatus: 504 },
+};
+
+/** An error that says what kind of failure it is; `message` may be shown to a caller, `cause` is for the log. */
+export class AppError extends Error {
+  override readonly name = "AppError";
+
+  constructor(
+    readonly code: ErrorCode,
+    message: string,
+    options?: { cause?: unknown },
+  ) {
+    super(message, options);
+  }
+}
+
+/** Builds the error for bad input, naming the field. */
+export function invalid(field: string, fault: string): AppError {
+  return new AppError("invalid", `${field}: ${fault}`);
+}
+
+/** The code of any error; what is not ours counts as `failed`. */
+export function codeOf(error: unknown): ErrorCode {
+  return error instanceof AppError ? error.code : "failed";
+}
+
+/** One line that says what an error is, fit for a header or a log line. */
+export function oneLine(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return text
+    .replaceAll(/[\p{Cc}\s]+/gu, " ")
+    .trim()
+    .slice(0, 1024);
+}

@@ -1,0 +1,69 @@
+import { createHash } from "node:crypto";
+
+/** Ids of users and drops have at most this many bytes of UTF-8. */
+export const MAX_ID_BYTES = 128;
+
+/** The member of every timeline key that is not a drop. */
+export const FLOOR_MEMBER = "~floor";
+
+const PLAIN = /^[A-Za-z0-9_-]{1,64}$/;
+
+/**
+ * Encodes an id for use in a subject, key, header or log line.
+ *
+ * `[A-Za-z0-9_-]{1,64}` stays as it is; everything else becomes `=` and the
+ * base64url of its UTF-8 bytes. No plain id starts with `=`, so no two ids
+ * share a token.
+ */
+export function encodeId(id: string): string {
+  return PLAIN.test(id) ? id : `=${Buffer.from(id, "utf8").toString("base64url")}`;
+}
+
+/** Reverses {@link encodeId}. */
+export function decodeId(token: string): string {
+  return token.startsWith("=") ? Buffer.from(token.slice(1), "base64url").toString("utf8") : token;
+}
+
+/**
+ * Compares two ids by their UTF-8 bytes, the order Redis keeps members of one
+ * score in. UTF-16 order (JavaScript's `<`) differs above the surrogates, so
+ * that only ASCII takes the short way.
+ */
+export function compareBytes(a: string, b: string): number {
+  if (a === b) return 0;
+  return isAscii(a) && isAscii(b) ? (a < b ? -1 : 1) : Buffer.compare(Buffer.from(a), Buffer.from(b));
+}
+
+function isAscii(text: string): boolean {
+  for (let i = 0; i < text.length; i++) if (text.charCodeAt(i) > 0x7f) return false;
+  return true;
+}
+
+/** Says what is wrong with an id, or undefined where nothing is. */
+export function idFault(id: string): string | undefined {
+  if (id.length === 0) return "must not be empty";
+  if (!id.isWellFormed()) return "is not well-formed Unicode";
+  if (Buffer.byteLength(id) > MAX_ID_BYTES) return `must have at most ${MAX_ID_BYTES} bytes`;
+  return undefined;
+}
+
+/** A short, stable fingerprint of some text (128 bits of SHA-256, base64url). */
+export function fingerprint(text: string | Uint8Array): string {
+  return createHash("sha256").update(text).digest().subarray(0, 16).toString("base64url");
+}
+
+const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i;
+const ULID = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/i;
+const CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+/**
+ * The time an id carries in itself, in ms since the epoch: UUIDv7 (RFC 9562,
+ * 48 leading bits) and ULID (10 leading Crockford digits). Undefined for others.
+ */
+export function dateOfId(id: string): number | undefined {
+  if (UUID_V7.test(id)) return Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16);
+  if (!ULID.test(id)) return undefined;
+  let ms = 0;
+  for (const digit of id.slice(0, 10).toUpperCase()) ms = ms * 32 + CROCKFORD.indexOf(digit);
+  return ms;
+}

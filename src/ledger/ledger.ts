@@ -1,0 +1,97 @@
+import { randomUUID } from "node:crypto";
+import type { TimelineEvent } from "../contracts/events.js";
+import type { EdgeChange, EdgeState, Ledger } from "../contracts/ledger.js";
+import { AppError } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
+import { SingleFlight } from "../kernel/single-flight.js";
+
+/** What the ledger is kept in. `complete` is false where the tombstones were lost. */
+export interface LedgerStore {
+  bury(entries: readonly { readonly drop: string; readonly time: number }[]): Promise<{ complete: boolean }>;
+  deadAmong(drops: readonly string[]): Promise<{ dead: ReadonlySet<string>; complete: boolean }>;
+  changeEdge(change: EdgeChange): Promise<EdgeState>;
+  leftAmong(author: string, users: readonly string[]): Promise<string[]>;
+  generation(author: string, otherwise: string): Promise<string>;
+  setGeneration(author: string, name: string): Promise<void>;
+  /** Says that the tombstones are complete from now on. */
+  vouch(): Promise<void>;
+  isComplete(): Promise<boolean>;
+  /** Takes the right to refill, for a bounded time; false where another process has it. */
+  lease(): Promise<boolean>;
+  release(): Promise<void>;
+}
+
+/** Hands out every deletion and edge change the log holds, oldest first, with the time it was admitted. */
+export type ReadHistory = (take: (event: TimelineEvent, time: number) => Promise<void>) => Promise<void>;
+
+interface LedgerOptions {
+  readonly store: LedgerStore;
+  readonly readHistory: ReadHistory;
+  readonly log: Logger;
+}
+
+/** Makes the ledger. */
+export function createLedger(options: LedgerOptions): Ledger {
+  const { store } = options;
+  const flight = new SingleFlight<void>();
+  const ensure = (): Promise<void> => flight.run("refill", () => refill(options));
+  return {
+    async bury(drop, time) {
+      const { complete } = await store.bury([{ drop, time }]);
+      if (!complete) await ensure();
+    },
+    async deadAmong(drops) {
+      if (drops.length === 0) return new Set();
+      const found = await store.deadAmong(drops);
+      if (found.complete) return found.dead;
+      await ensure();
+      return (await store.deadAmong(drops)).dead;
+    },
+    async changeEdge(change) {
+      if (!(await store.isComplete())) await ensure();
+      return store.changeEdge(change);
+    },
+    leftAmong: (author, users) => store.leftAmong(author, users),
+    generation: (author) => store.generation(author, randomUUID()),
+    renewGeneration: (author) => store.setGeneration(author, randomUUID()),
+  };
+}
+
+/**
+ * Refills a lost ledger from the log. One process does it; the others see it
+ * as an outage, and try again.
+ */
+async function refill({ store, readHistory, log }: LedgerOptions): Promise<void> {
+  if (!(await store.lease())) throw new AppError("unavailable", "the ledger is being refilled from the log");
+  try {
+    if (await store.isComplete()) return;
+    let count = 0;
+    await readHistory(async (event, time) => {
+      count++;
+      await remember(store, event, time);
+    });
+    await store.vouch();
+    log.info({ count }, "the ledger of deletions and follows was empty and is refilled from the log");
+  } finally {
+    await store.release();
+  }
+}
+
+async function remember(store: LedgerStore, event: TimelineEvent, time: number): Promise<void> {
+  switch (event.name) {
+    case "drop_deleted":
+      await store.bury([{ drop: event.payload.drop_id, time }]);
+      return;
+    case "user_followed":
+    case "user_unfollowed":
+      await store.changeEdge({
+        follower: event.payload.follower_id,
+        following: event.payload.following_id,
+        version: event.payload.version,
+        follows: event.name === "user_followed",
+      });
+      return;
+    default:
+      return;
+  }
+}

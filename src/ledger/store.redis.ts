@@ -1,0 +1,78 @@
+import { edgeKey, generationKey, REFILL_LEASE_KEY, TOMBSTONES_KEY } from "../contracts/keys.js";
+import type { EdgeState } from "../contracts/ledger.js";
+import { FLOOR_MEMBER } from "../kernel/ids.js";
+import { DAY, HOUR, SECOND } from "../kernel/time.js";
+import type { RedisClient } from "../platform/redis/connect.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import type { LedgerStore } from "./ledger.js";
+
+/** The log holds events for seven days; what wins over them must live longer. */
+const REMEMBER_MS = 7 * DAY + 12 * HOUR;
+const LEASE_MS = 60 * SECOND;
+
+/** Keeps the ledger in Redis. */
+export function createLedgerStore(scripts: Scripts): LedgerStore {
+  const { run, command } = scripts;
+  return {
+    async bury(entries) {
+      const complete = await run(
+        "bury",
+        [TOMBSTONES_KEY],
+        [Date.now() - REMEMBER_MS, ...entries.flatMap(({ drop, time }) => [time, drop])],
+      );
+      return { complete: complete === 1 };
+    },
+    async deadAmong(drops) {
+      const [floor, ...scores] = await command("zmscore", (client) =>
+        client.zmscore(TOMBSTONES_KEY, FLOOR_MEMBER, ...drops),
+      );
+      return { dead: new Set(drops.filter((_, index) => scores[index] != null)), complete: floor != null };
+    },
+    async changeEdge({ follower, following, version, follows }) {
+      const held = (await run(
+        "change-edge",
+        [edgeKey(follower, following)],
+        [version, follows ? "1" : "0", REMEMBER_MS],
+      )) as [string, string];
+      return { version: Number(held[0]), follows: held[1] === "1" } satisfies EdgeState;
+    },
+    async leftAmong(author, users) {
+      const held = await command("get-edges", (client) =>
+        getAll(
+          client,
+          scripts.isCluster,
+          users.map((user) => edgeKey(user, author)),
+        ),
+      );
+      return users.filter((_, index) => held[index]?.endsWith(":0"));
+    },
+    async generation(author, otherwise) {
+      const key = generationKey(author);
+      const held = await command("get", (client) => client.get(key));
+      if (held) return held;
+      await command("set", (client) => client.set(key, otherwise, "PX", REMEMBER_MS, "NX"));
+      return (await command("get", (client) => client.get(key))) ?? otherwise;
+    },
+    async setGeneration(author, name) {
+      await command("set", (client) => client.set(generationKey(author), name, "PX", REMEMBER_MS));
+    },
+    async vouch() {
+      await command("zadd", (client) => client.zadd(TOMBSTONES_KEY, Date.now() - REMEMBER_MS, FLOOR_MEMBER));
+    },
+    async isComplete() {
+      return (await command("zscore", (client) => client.zscore(TOMBSTONES_KEY, FLOOR_MEMBER))) != null;
+    },
+    async lease() {
+      return (await command("set", (client) => client.set(REFILL_LEASE_KEY, "1", "PX", LEASE_MS, "NX"))) === "OK";
+    },
+    async release() {
+      await command("del", (client) => client.del(REFILL_LEASE_KEY)).catch(() => undefined);
+    },
+  };
+}
+
+async function getAll(client: RedisClient, isCluster: boolean, keys: readonly string[]): Promise<(string | null)[]> {
+  if (keys.length === 0) return [];
+  if (!isCluster) return client.mget(...keys);
+  return Promise.all(keys.map((key) => client.get(key)));
+}

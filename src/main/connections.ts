@@ -1,0 +1,121 @@
+import { hostname } from "node:os";
+import type { NatsConnection } from "nats";
+import type { Ledger } from "../contracts/ledger.js";
+import { oneLine } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
+import { pause, SECOND } from "../kernel/time.js";
+import { createLedger } from "../ledger/ledger.js";
+import { createReadHistory } from "../ledger/log.nats.js";
+import { createLedgerStore } from "../ledger/store.redis.js";
+import { connectUpstreams, type Upstreams } from "../platform/grpc/upstreams.js";
+import { connectNats } from "../platform/nats/connect.js";
+import { createPublish, type Publish } from "../platform/nats/publish.js";
+import { applyTopology } from "../platform/nats/topology.js";
+import { followClock } from "../platform/redis/clock.js";
+import { connectRedis } from "../platform/redis/connect.js";
+import { createFencedRun, type FencedRun } from "../platform/redis/fenced.js";
+import { createScripts, type Scripts } from "../platform/redis/scripts.js";
+import type { Closers } from "./closers.js";
+import type { Config } from "./config.js";
+import { VERSION } from "./version.js";
+
+/** What every role works with, opened once a process. */
+export interface Connections {
+  readonly scripts: Scripts;
+  readonly fenced: FencedRun;
+  readonly nats: NatsConnection;
+  readonly publish: Publish;
+  readonly ledger: Ledger;
+  readonly upstreams: () => Upstreams;
+  readonly podName: string;
+}
+
+/** How a step of the start is reported while it waits. */
+type Waiting = (what: string | undefined) => void;
+
+/** Opens the connections, waiting for servers that are not there yet. */
+export async function openConnections(
+  config: Config,
+  log: Logger,
+  how: { closers: Closers; waiting: Waiting },
+): Promise<Connections> {
+  const { closers, waiting } = how;
+  const podName = config.TIMELINE_POD_NAME ?? `${hostname()}-${process.pid}`;
+  const redis = connectRedis(config.REDIS_URL, log);
+  closers.add("Redis", () => redis.disconnect());
+  const scripts = createScripts(redis);
+  const clock = followClock(scripts);
+  closers.add("Redis clock", () => clock.close());
+  waiting("Redis");
+  await persist(() => clock.sample(), log, "Redis is not there yet");
+  waiting("NATS");
+  const nats = await connectNats(natsOptions(config, podName), log);
+  closers.add("NATS", () => nats.drain().catch(() => undefined));
+  waiting("JetStream");
+  await applyWhenPossible(nats, config, log);
+  waiting(undefined);
+  const ledger = createLedger({ store: createLedgerStore(scripts), readHistory: createReadHistory(nats), log });
+  return {
+    scripts,
+    fenced: createFencedRun(scripts, clock),
+    nats,
+    publish: createPublish(nats.jetstream()),
+    ledger,
+    upstreams: () => openUpstreams(config, closers),
+    podName,
+  };
+}
+
+export const natsOptions = (config: Config, podName: string) => ({
+  servers: config.NATS_URL,
+  name: `avion-timeline/${VERSION} ${podName}`,
+  credsFile: config.TIMELINE_NATS_CREDS,
+  caFile: config.TIMELINE_NATS_TLS_CA,
+  certFile: config.TIMELINE_NATS_TLS_CERT,
+  keyFile: config.TIMELINE_NATS_TLS_KEY,
+});
+
+function openUpstreams(config: Config, closers: Closers): Upstreams {
+  const upstreams = connectUpstreams({
+    userServiceAddr: config.TIMELINE_USER_SERVICE_ADDR as string,
+    postServiceAddr: config.TIMELINE_POST_SERVICE_ADDR as string,
+    tls: {
+      ca: config.TIMELINE_UPSTREAM_TLS_CA,
+      cert: config.TIMELINE_UPSTREAM_TLS_CERT,
+      key: config.TIMELINE_UPSTREAM_TLS_KEY,
+    },
+  });
+  closers.add("upstreams", () => upstreams.close());
+  return upstreams;
+}
+
+/** Tries until it works; says so once. */
+async function persist(work: () => Promise<void>, log: Logger, complaint: string): Promise<void> {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (tries === 0) log.warn({ error: oneLine(error) }, complaint);
+      await pause(SECOND / 4);
+    }
+  }
+}
+
+/** A server without JetStream, or without a leader yet, is waited for; a refusal of our declarations is not. */
+async function applyWhenPossible(nats: NatsConnection, config: Config, log: Logger): Promise<void> {
+  let refusal: Error | undefined;
+  await persist(
+    async () => {
+      const manager = await nats.jetstreamManager();
+      try {
+        await applyTopology(manager, { replicas: config.TIMELINE_NATS_REPLICAS }, log);
+      } catch (error) {
+        if (!(error instanceof Error) || !("cause" in error)) throw error;
+        refusal = error;
+      }
+    },
+    log,
+    "JetStream is not there yet",
+  );
+  if (refusal) throw refusal;
+}

@@ -1,0 +1,64 @@
+import type { NatsConnection } from "nats";
+import { eventOfSubject } from "../contracts/events.js";
+import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import type { DeadLetters } from "../delivery/dead-letter.js";
+import type { Delivery, Handler } from "../delivery/handler.js";
+import { countOutcome, measured } from "../delivery/measured.js";
+import { createProcess } from "../delivery/process.js";
+import { traced } from "../delivery/traced.js";
+import type { Logger } from "../kernel/logger.js";
+import { type Consuming, consume } from "../platform/nats/consume.js";
+import type { Publish } from "../platform/nats/publish.js";
+import { createAttempts } from "../platform/redis/attempts.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import type { Config } from "./config.js";
+import { VERSION } from "./version.js";
+
+interface ConsumerDeps {
+  readonly config: Config;
+  readonly nats: NatsConnection;
+  readonly scripts: Scripts;
+  readonly publish: Publish;
+  readonly log: Logger;
+}
+
+/** Stores dead letters in the DLQ stream. */
+export function deadLettersTo(publish: Publish): DeadLetters {
+  return async (letter) => {
+    await publish(letter);
+  };
+}
+
+/** Starts the three consumers of fan-out on their handlers. */
+export function startConsumers(
+  deps: ConsumerDeps,
+  handlers: { drops: Handler; graph: Handler; jobs: Handler },
+): Consuming[] {
+  const logged = (delivery: Delivery): string => eventOfSubject(delivery.subject);
+  return [
+    start(deps, { stream: STREAM.drops, consumer: CONSUMER.planner, handler: handlers.drops, eventOf: logged }),
+    start(deps, { stream: STREAM.drops, consumer: CONSUMER.graph, handler: handlers.graph, eventOf: logged }),
+    start(deps, {
+      stream: STREAM.fanout,
+      consumer: CONSUMER.worker,
+      handler: handlers.jobs,
+      eventOf: () => "fanout_job",
+    }),
+  ];
+}
+
+function start(
+  { config, nats, scripts, publish, log }: ConsumerDeps,
+  of: { stream: string; consumer: string; handler: Handler; eventOf: (delivery: Delivery) => string },
+): Consuming {
+  const process = createProcess({
+    handler: traced(measured(of.handler)),
+    attempts: createAttempts(scripts),
+    deadLetters: deadLettersTo(publish),
+    limits: { maxAttempts: config.TIMELINE_FANOUT_MAX_ATTEMPTS, retryBaseMs: config.TIMELINE_RETRY_BASE_MS },
+    version: VERSION,
+    eventOf: of.eventOf,
+    observe: countOutcome,
+  });
+  return consume(nats, { ...of, concurrency: config.TIMELINE_FANOUT_CONCURRENCY, process, log });
+}

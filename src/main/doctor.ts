@@ -1,0 +1,41 @@
+import { upstreamChecks } from "../operator/checks.grpc.js";
+import { natsChecks } from "../operator/checks.nats.js";
+import { redisChecks } from "../operator/checks.redis.js";
+import { examine, type Finding, report } from "../operator/doctor.js";
+import { type Config, readConfig } from "./config.js";
+import { createProgress } from "./terminal.js";
+import { VERSION } from "./version.js";
+
+const OLDEST_NODE = 20;
+
+/** Looks at everything the configured roles need, says what is wrong and what to do; resolves to the exit code. */
+export async function doctor(options: { readonly json: boolean }): Promise<number> {
+  const config = readConfig(process.env);
+  const progress = createProgress();
+  progress.say("asking Redis, NATS and the upstreams");
+  const findings = [nodeFinding(), ...(await examine(checksOf(config)))];
+  progress.end();
+  console.log(options.json ? JSON.stringify(findings, undefined, 2) : report(findings));
+  return findings.some(({ state }) => state === "fault") ? 1 : 0;
+}
+
+function checksOf(config: Config) {
+  const { TIMELINE_USER_SERVICE_ADDR: userServiceAddr, TIMELINE_POST_SERVICE_ADDR: postServiceAddr } = config;
+  const tls = {
+    ca: config.TIMELINE_UPSTREAM_TLS_CA,
+    cert: config.TIMELINE_UPSTREAM_TLS_CERT,
+    key: config.TIMELINE_UPSTREAM_TLS_KEY,
+  };
+  const upstreams =
+    userServiceAddr !== undefined && postServiceAddr !== undefined
+      ? upstreamChecks({ userServiceAddr, postServiceAddr, tls })
+      : [];
+  return [...redisChecks(config.REDIS_URL), ...natsChecks(config.NATS_URL), ...upstreams];
+}
+
+function nodeFinding(): Finding {
+  const version = process.versions.node;
+  const what = `avion-timeline ${VERSION}`;
+  if (Number.parseInt(version, 10) >= OLDEST_NODE) return { what, state: "ok", says: `on Node ${version}` };
+  return { what, state: "fault", says: `on Node ${version}`, advice: `use Node ${OLDEST_NODE} or newer` };
+}

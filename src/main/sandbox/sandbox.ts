@@ -1,0 +1,97 @@
+import { randomBytes } from "node:crypto";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { type Broker, startNats, startRedis } from "../../brokers/index.js";
+import { TimelineServiceClient } from "../../gen/avion/timeline.js";
+import { DAY } from "../../kernel/time.js";
+import { CHANNEL_OPTIONS, clientCredentials } from "../../platform/grpc/call.js";
+import { startTelemetry } from "../../platform/telemetry.js";
+import { createConsoleRouter } from "../../world/console.http.js";
+import type { Closers } from "../closers.js";
+import { type Config, readConfig } from "../config.js";
+import { VERSION } from "../version.js";
+import { newDataFolder } from "./folders.js";
+import { portOr } from "./ports.js";
+import { createReadHome, type ReadPage } from "./read-home.js";
+import { createIssueToken } from "./token.js";
+import { superviseWorker, type Worker } from "./worker.js";
+import { type ServedWorld, serveWorld } from "./world.js";
+
+/** How a sandbox is made. */
+export interface SandboxOptions {
+  readonly closers: Closers;
+  readonly bigAuthorFollowers: number;
+  readonly httpPort: number;
+  readonly grpcPort: number;
+  readonly onProgress: (text: string) => void;
+}
+
+/** A whole system on one machine: servers, upstreams, every role. */
+export interface Sandbox {
+  readonly folder: string;
+  readonly logFile: string;
+  readonly redis: Broker;
+  readonly nats: Broker;
+  readonly served: ServedWorld;
+  readonly worker: Worker;
+  readonly grpcAddress: string;
+  readonly httpUrl: string;
+  readonly issueToken: (user: string) => Promise<string>;
+  readonly client: TimelineServiceClient;
+  readonly readHome: ReadPage;
+}
+
+/** Starts everything; what was opened is closed through `closers`. */
+export async function openSandbox(options: SandboxOptions): Promise<Sandbox> {
+  const { closers, onProgress } = options;
+  const folder = await newDataFolder();
+  closers.add("data folder", () => rm(folder, { recursive: true, force: true }));
+  const logFile = join(folder, "service.log");
+  const redis = await startRedis({ dir: join(folder, "redis"), appendonly: true, onProgress });
+  closers.add("redis-server", () => redis.stop());
+  const nats = await startNats({ dir: join(folder, "nats"), onProgress });
+  closers.add("nats-server", () => nats.stop());
+  onProgress("seeding a world");
+  const served = await serveWorld(redis.url, options);
+  onProgress("starting the roles");
+  const secret = randomBytes(32).toString("base64url");
+  const env = await environment(options, { redis, nats, served, secret });
+  const config = readConfig({ ...env, TIMELINE_ROLES: "bridge,api,gateway" });
+  const service = await startRoles(config, closers, logFile);
+  const worker = superviseWorker(
+    { ...process.env, ...env, TIMELINE_ROLES: "fanout", TIMELINE_HTTP_ADDR: "127.0.0.1:0" },
+    logFile,
+  );
+  closers.add("worker", () => worker.stop());
+  const grpcAddress = config.TIMELINE_GRPC_ADDR;
+  const client = new TimelineServiceClient(grpcAddress, clientCredentials({}), CHANNEL_OPTIONS);
+  closers.add("gRPC client", () => client.close());
+  const readHome = createReadHome(client);
+  const issueToken = createIssueToken(secret, DAY);
+  service.http.use(createConsoleRouter({ ...served, issueToken, readHome }));
+  const httpUrl = `http://${config.TIMELINE_HTTP_ADDR}`;
+  return { folder, logFile, redis, nats, served, worker, grpcAddress, httpUrl, issueToken, client, readHome };
+}
+
+async function environment(
+  options: SandboxOptions,
+  of: { redis: Broker; nats: Broker; served: ServedWorld; secret: string },
+): Promise<NodeJS.ProcessEnv> {
+  return {
+    REDIS_URL: of.redis.url,
+    NATS_URL: of.nats.url,
+    TIMELINE_HTTP_ADDR: `127.0.0.1:${await portOr(options.httpPort)}`,
+    TIMELINE_GRPC_ADDR: `127.0.0.1:${await portOr(options.grpcPort)}`,
+    TIMELINE_USER_SERVICE_ADDR: of.served.address,
+    TIMELINE_POST_SERVICE_ADDR: of.served.address,
+    TIMELINE_JWT_SECRET: of.secret,
+  };
+}
+
+/** The roles of this process are loaded after telemetry has started; see startTelemetry. */
+async function startRoles(config: Config, closers: Closers, logFile: string) {
+  const telemetry = startTelemetry(process.env, VERSION);
+  closers.add("telemetry", () => telemetry.close());
+  const { startService } = await import("../service.js");
+  return startService(config, { closers, telemetry, logFile });
+}

@@ -1,0 +1,58 @@
+import { Redis } from "ioredis";
+import { type Check, checked, compareVersions, type Finding } from "./doctor.js";
+
+const OLDEST = "6.2.0";
+
+/** Checks each Redis named: reachable, new enough, and keeping what it is given. */
+export function redisChecks(urls: readonly string[]): Check[] {
+  return urls.map((url) => {
+    const what = `Redis ${new URL(url).host}`;
+    return checked(what, "start Redis there, or set REDIS_URL to where it is", () => look(what, url));
+  });
+}
+
+async function look(what: string, url: string): Promise<readonly Finding[]> {
+  const redis = new Redis(url, {
+    lazyConnect: true,
+    maxRetriesPerRequest: 0,
+    connectTimeout: 3_000,
+    retryStrategy: () => null,
+  });
+  redis.on("error", () => undefined);
+  try {
+    await redis.connect();
+    const info = await redis.info();
+    const field = (name: string): string => new RegExp(`^${name}:(.*)$`, "m").exec(info)?.[1]?.trim() ?? "";
+    const version = field("valkey_version") || field("redis_version");
+    return [
+      versionFinding(what, version),
+      policyFinding(what, field("maxmemory_policy")),
+      persistenceFinding(what, field("aof_enabled")),
+    ];
+  } finally {
+    redis.disconnect();
+  }
+}
+
+function versionFinding(what: string, version: string): Finding {
+  if (compareVersions(version, OLDEST) >= 0) return { what, state: "ok", says: `version ${version}` };
+  return {
+    what,
+    state: "fault",
+    says: `version ${version}`,
+    advice: `use ${OLDEST} or newer: ZADD LT and ZMSCORE are needed`,
+  };
+}
+
+function policyFinding(what: string, policy: string): Finding {
+  if (policy === "noeviction" || policy.startsWith("volatile"))
+    return { what, state: "ok", says: `maxmemory-policy ${policy}` };
+  const advice = "set maxmemory-policy noeviction: an evicted tombstone key is refilled, but not for free";
+  return { what, state: "warning", says: `maxmemory-policy ${policy}`, advice };
+}
+
+function persistenceFinding(what: string, aof: string): Finding {
+  if (aof === "1") return { what, state: "ok", says: "appendonly yes" };
+  const advice = "set appendonly yes: without it a restart loses the timelines, and each is rebuilt when it is read";
+  return { what, state: "warning", says: "appendonly no", advice };
+}

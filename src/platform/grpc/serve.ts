@@ -1,0 +1,64 @@
+import { readFileSync } from "node:fs";
+import { Server, ServerCredentials, type ServiceDefinition, type UntypedServiceImplementation } from "@grpc/grpc-js";
+import { HealthImplementation } from "grpc-health-check";
+import type { TlsFiles } from "./call.js";
+import { addReflection } from "./reflection.js";
+
+/** One service to serve. */
+export interface Service {
+  /** Full name, package included. */
+  readonly name: string;
+  readonly definition: ServiceDefinition;
+  readonly implementation: UntypedServiceImplementation;
+}
+
+/** A running gRPC server. */
+export interface GrpcServer {
+  readonly port: number;
+  /** What the health service says of the server and each of its services. */
+  setServing(serving: boolean): void;
+  /** Refuses new calls, and ends when those under way have, or after `graceMs`. */
+  close(graceMs: number): Promise<void>;
+}
+
+const OPTIONS = {
+  "grpc.max_concurrent_streams": 1_000,
+  "grpc.keepalive_time_ms": 60_000,
+  // Connections are renewed now and then, so that new servers behind a balancer get their share.
+  "grpc.max_connection_age_ms": 30 * 60_000,
+  "grpc.max_connection_age_grace_ms": 60_000,
+} as const;
+
+/** Serves `services`, health and reflection on `address` (host:port; port 0: a free one). */
+export async function serveGrpc(address: string, services: readonly Service[], tls: TlsFiles): Promise<GrpcServer> {
+  const server = new Server(OPTIONS);
+  for (const { definition, implementation } of services) server.addService(definition, implementation);
+  const names = services.map(({ name }) => name);
+  const health = new HealthImplementation(Object.fromEntries(["", ...names].map((name) => [name, "NOT_SERVING"])));
+  health.addToServer(server);
+  addReflection(server, [...names, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]);
+  const port = await new Promise<number>((resolve, reject) => {
+    server.bindAsync(address, serverCredentials(tls), (error, bound) => (error ? reject(error) : resolve(bound)));
+  });
+  return {
+    port,
+    setServing: (serving) => {
+      for (const name of ["", ...names]) health.setStatus(name, serving ? "SERVING" : "NOT_SERVING");
+    },
+    close: (graceMs) =>
+      new Promise((resolve) => {
+        const force = setTimeout(() => server.forceShutdown(), graceMs);
+        server.tryShutdown(() => {
+          clearTimeout(force);
+          resolve();
+        });
+      }),
+  };
+}
+
+/** With a CA the clients must show a certificate of it. */
+function serverCredentials({ ca, cert, key }: TlsFiles): ServerCredentials {
+  if (!cert || !key) return ServerCredentials.createInsecure();
+  const pair = { cert_chain: readFileSync(cert), private_key: readFileSync(key) };
+  return ServerCredentials.createSsl(ca ? readFileSync(ca) : null, [pair], ca !== undefined);
+}

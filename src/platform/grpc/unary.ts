@@ -1,0 +1,87 @@
+import {
+  type handleUnaryCall,
+  type Metadata,
+  type ServerUnaryCall,
+  type ServiceError,
+  type sendUnaryData,
+  status,
+} from "@grpc/grpc-js";
+import { metrics } from "@opentelemetry/api";
+import { contextOf, inSpan, SpanKind } from "../../delivery/traced.js";
+import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
+import type { Logger } from "../../kernel/logger.js";
+import { SECOND } from "../../kernel/time.js";
+
+/** What a call is limited by. */
+export interface CallContext {
+  /** When the caller stops waiting, in ms since the epoch. */
+  readonly deadline: number;
+}
+
+/** Who sets no deadline gets this one. */
+const DEFAULT_DEADLINE_MS = 10 * SECOND;
+
+const meter = metrics.getMeter("avion-timeline");
+const requests = meter.createCounter("timeline_grpc_requests", { description: "gRPC calls by method and status" });
+const duration = meter.createHistogram("timeline_grpc_request_seconds", {
+  description: "Time a gRPC call took, in seconds",
+  advice: { explicitBucketBoundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10] },
+});
+
+/**
+ * Makes a gRPC method of a plain function: continues the caller's trace, hands
+ * on the deadline, measures, and maps errors to statuses. What is not an error
+ * of ours is logged whole and told as INTERNAL without detail.
+ */
+export function unary<Request, Response>(
+  name: string,
+  log: Logger,
+  method: (request: Request, context: CallContext) => Promise<Response>,
+): handleUnaryCall<Request, Response> {
+  return (call, callback) => {
+    const started = performance.now();
+    const parent = contextOf(headersOf(call.metadata));
+    void inSpan(name, { kind: SpanKind.SERVER, parent, attributes: { "rpc.system": "grpc", "rpc.method": name } }, () =>
+      method(call.request, { deadline: deadlineOf(call) }),
+    ).then(
+      (response) => finish(name, started, callback, null, response),
+      (error: unknown) => finish(name, started, callback, serviceError(error, name, log)),
+    );
+  };
+}
+
+function finish<Response>(
+  name: string,
+  started: number,
+  callback: sendUnaryData<Response>,
+  error: Partial<ServiceError> | null,
+  response?: Response,
+): void {
+  const code = status[error?.code ?? status.OK] ?? "UNKNOWN";
+  requests.add(1, { method: name, code });
+  duration.record((performance.now() - started) / 1_000, { method: name });
+  callback(error, response);
+}
+
+function serviceError(error: unknown, name: string, log: Logger): Partial<ServiceError> {
+  if (error instanceof AppError) {
+    return { code: PRESENTATION[error.code].grpcStatus, details: error.message, message: error.message };
+  }
+  log.error({ method: name, error: oneLine(error), stack: (error as Error).stack }, "a call broke");
+  return { code: status.INTERNAL, details: "internal error", message: "internal error" };
+}
+
+function deadlineOf(call: ServerUnaryCall<unknown, unknown>): number {
+  const latest = Date.now() + DEFAULT_DEADLINE_MS;
+  const asked = call.getDeadline();
+  const ms = asked instanceof Date ? asked.getTime() : asked;
+  return Number.isFinite(ms) ? Math.min(ms, latest) : latest;
+}
+
+function headersOf(metadata: Metadata): {
+  get(name: string): string | undefined;
+  entries(): Iterable<readonly [string, string]>;
+} {
+  const get = (name: string): string | undefined => metadata.get(name)[0]?.toString();
+  return { get, entries: () => Object.keys(metadata.getMap()).map((name) => [name, get(name) ?? ""] as const) };
+}

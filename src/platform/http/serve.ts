@@ -1,0 +1,81 @@
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import express, { type ErrorRequestHandler, type Router } from "express";
+import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
+import type { Logger } from "../../kernel/logger.js";
+
+/** What the HTTP side of a process serves. */
+export interface HttpOptions {
+  /** host:port; port 0: a free one. */
+  readonly address: string;
+  /** What is not ready, in words; empty when everything is. */
+  readonly notReady: () => readonly string[];
+  readonly metrics: (request: IncomingMessage, response: ServerResponse) => void;
+  readonly log: Logger;
+}
+
+/** A running HTTP server. */
+export interface HttpServer {
+  readonly port: number;
+  /** Adds a role's routes. */
+  use(router: Router): void;
+  /** Refuses new connections, and ends when those under way have, or after `graceMs`. */
+  close(graceMs: number): Promise<void>;
+}
+
+/** Serves `/healthz`, `/readyz`, `/metrics` and what roles add. */
+export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
+  const app = express().disable("x-powered-by").disable("etag");
+  app.get("/healthz", (_request, response) => void response.json({ status: "ok" }));
+  app.get("/readyz", (_request, response) => {
+    const waiting = options.notReady();
+    response
+      .status(waiting.length === 0 ? 200 : 503)
+      .json({ status: waiting.length === 0 ? "ready" : "waiting", waiting });
+  });
+  app.get("/metrics", (request, response) => options.metrics(request, response));
+  const roles = express.Router();
+  app.use(roles);
+  app.use((_request, response) => problem(response, 404, "no such resource"));
+  app.use(errorHandler(options.log));
+  const server = createServer(app);
+  const { host, port } = parseAddress(options.address);
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(port, host, resolve);
+  });
+  return {
+    port: (server.address() as AddressInfo).port,
+    use: (router) => void roles.use(router),
+    close: (graceMs) =>
+      new Promise((resolve) => {
+        const force = setTimeout(() => server.closeAllConnections(), graceMs);
+        server.close(() => {
+          clearTimeout(force);
+          resolve();
+        });
+        server.closeIdleConnections();
+      }),
+  };
+}
+
+/** Splits host:port; an IPv6 host stands in brackets. */
+export function parseAddress(address: string): { host: string; port: number } {
+  const at = address.lastIndexOf(":");
+  return { host: address.slice(0, at).replace(/^\[|\]$/g, ""), port: Number(address.slice(at + 1)) };
+}
+
+/** Answers an error as RFC 9457 says. */
+export function problem(response: ServerResponse, status: number, detail: string): void {
+  response.writeHead(status, { "Content-Type": "application/problem+json" });
+  response.end(JSON.stringify({ type: "about:blank", status, detail }));
+}
+
+function errorHandler(log: Logger): ErrorRequestHandler {
+  return (error: unknown, request, response, next) => {
+    if (response.headersSent) return next(error);
+    if (error instanceof AppError) return problem(response, PRESENTATION[error.code].httpStatus, error.message);
+    log.error({ path: request.path, error: oneLine(error), stack: (error as Error).stack }, "a request broke");
+    problem(response, 500, "internal error");
+  };
+}

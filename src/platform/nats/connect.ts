@@ -1,0 +1,50 @@
+import { readFile } from "node:fs/promises";
+import { credsAuthenticator, connect as dial, Events, type NatsConnection, type TlsOptions } from "nats";
+import type { Logger } from "../../kernel/logger.js";
+
+/** Where NATS is and how to get in. */
+export interface NatsOptions {
+  readonly servers: readonly string[];
+  /** Name shown in `nats server report connections`. */
+  readonly name: string;
+  readonly credsFile?: string | undefined;
+  readonly caFile?: string | undefined;
+  readonly certFile?: string | undefined;
+  readonly keyFile?: string | undefined;
+}
+
+/**
+ * Connects, and keeps trying for ever: also the first time, so that roles can
+ * start before their servers do. Half-open links are noticed within 20 s.
+ */
+export async function connectNats(options: NatsOptions, log: Logger): Promise<NatsConnection> {
+  const tls = tlsOf(options);
+  const connection = await dial({
+    servers: [...options.servers],
+    name: options.name,
+    maxReconnectAttempts: -1,
+    waitOnFirstConnect: true,
+    reconnectTimeWait: 500,
+    reconnectJitter: 500,
+    pingInterval: 10_000,
+    maxPingOut: 2,
+    ignoreAuthErrorAbort: true,
+    ...(options.credsFile ? { authenticator: credsAuthenticator(await readFile(options.credsFile)) } : {}),
+    ...(tls ? { tls } : {}),
+  });
+  void logStatus(connection, log);
+  return connection;
+}
+
+function tlsOf({ caFile, certFile, keyFile }: NatsOptions): TlsOptions | undefined {
+  if (!caFile && !certFile) return undefined;
+  return { ...(caFile ? { caFile } : {}), ...(certFile ? { certFile } : {}), ...(keyFile ? { keyFile } : {}) };
+}
+
+async function logStatus(connection: NatsConnection, log: Logger): Promise<void> {
+  for await (const status of connection.status()) {
+    if (status.type === Events.Disconnect) log.warn({ server: String(status.data) }, "NATS is away; work waits");
+    else if (status.type === Events.Reconnect) log.info({ server: String(status.data) }, "NATS is back");
+    else if (status.type === Events.Error) log.error({ error: String(status.data) }, "NATS reports an error");
+  }
+}

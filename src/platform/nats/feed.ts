@@ -1,0 +1,212 @@
+import { checkJsError, Events, type JetStreamManager, type Msg, type MsgHdrs, type NatsConnection, NatsError } from "nats";
+import pLimit from "p-limit";
+import type { Headers } from "../../delivery/handler.js";
+import { AppError, oneLine } from "../../kernel/errors.js";
+import { coalesce } from "../../kernel/single-flight.js";
+import { pause, SECOND } from "../../kernel/time.js";
+import { headersOf } from "./consume.js";
+
+/** One message of a subject, live or out of the stream. */
+export interface SubjectMessage {
+  readonly seq: number;
+  /** Sequence of the message before it on the same subject; only a live one knows. */
+  readonly previous?: number | undefined;
+  /** When the stream stored it, in ms since the epoch, where the server says. */
+  readonly storedAt?: number | undefined;
+  readonly headers: Headers;
+  readonly body: Uint8Array;
+}
+
+/** What a stream holds as a whole, by its leader. */
+export interface StreamState {
+  /** The oldest sequence still held; one more than `lastSeq` where everything aged out. */
+  readonly firstSeq: number;
+  readonly lastSeq: number;
+  /** How many messages of one subject are kept at most; Infinity: no such limit. */
+  readonly perSubject: number;
+}
+
+/** Live and stored messages of single subjects of one stream. Everything rejects with AppError `unavailable`. */
+export interface SubjectFeed {
+  /** Hears a core subject from now on; returns how to stop. */
+  follow(subject: string, take: (message: SubjectMessage) => void): () => void;
+  /** Resolves when the server has taken every subscription made before the call. */
+  flushed(): Promise<void>;
+  /** As it was at some time after the call. */
+  state(): Promise<StreamState>;
+  /** The leader's last sequence of a subject; 0 where it holds none. */
+  lastOf(subject: string): Promise<number>;
+  /** Hands out what follows `after`, oldest first, up to the leader's last, as long as `take` says true. */
+  read(subject: string, after: number, take: (message: SubjectMessage) => boolean): Promise<void>;
+  connected(): boolean;
+  close(): void;
+}
+
+/** Histories read at the same time, so that a storm of resumes does not swamp the server. */
+const READS_AT_ONCE = 128;
+const TIMEOUT_MS = 5 * SECOND;
+/** JetStream's code for "no message found" (nats-server, server/errors.json). */
+const NO_MESSAGE = 10037;
+
+/** Opens the feed of a stream; `onReconnect` is called after each reconnect, when the subscriptions stand again. */
+export function createSubjectFeed(connection: NatsConnection, stream: string, onReconnect: () => void): SubjectFeed {
+  let manager: Promise<JetStreamManager> | undefined;
+  const managed = (): Promise<JetStreamManager> =>
+    (manager ??= connection.jetstreamManager({ checkAPI: false, timeout: TIMEOUT_MS }));
+  const limit = pLimit(READS_AT_ONCE);
+  const link = watchLink(connection, onReconnect);
+
+  const state = coalesce(async (): Promise<StreamState> => {
+    const { state: held, config } = await (await managed()).streams.info(stream);
+    const perSubject = config.max_msgs_per_subject > 0 ? config.max_msgs_per_subject : Number.POSITIVE_INFINITY;
+    return { firstSeq: held.first_seq, lastSeq: held.last_seq, perSubject };
+  });
+
+  const lastOf = async (subject: string): Promise<number> =>
+    (await unlessAbsent(async () => (await managed()).streams.getMessage(stream, { last_by_subj: subject })))?.seq ?? 0;
+
+  const fromLeader = (subject: string, seq: number): Promise<SubjectMessage | undefined> =>
+    unlessAbsent(async () => {
+      // The server knows this query since long; the client's types do not.
+      const query = { seq, next_by_subj: subject };
+      const message = await (await managed()).streams.getMessage(stream, query);
+      const { time, header, data: body } = message;
+      return { seq: message.seq, storedAt: time.getTime(), headers: headersOf(header), body };
+    });
+
+  // Any replica answers a direct get, also one that lags: only the leader can say that there is no more.
+  const read: SubjectFeed["read"] = async (subject, after, take) => {
+    let at = after;
+    for (;;) {
+      const message = await unlessAbsent(() => directGet(connection, stream, { seq: at + 1, next_by_subj: subject }));
+      if (!message) break;
+      at = message.seq;
+      if (!take(message)) return;
+    }
+    const last = await lastOf(subject);
+    while (at < last) {
+      const message = await fromLeader(subject, at + 1);
+      if (!message || !take(message)) return;
+      at = message.seq;
+    }
+  };
+
+  return {
+    follow: (subject, take) => followSubject(connection, subject, take),
+    flushed: coalesce(() => answered("flush", withTimeout(connection))),
+    state: () => answered("stream info", state()),
+    lastOf: (subject) =>
+      answered(
+        "last message",
+        limit(() => lastOf(subject)),
+      ),
+    read: (subject, after, take) =>
+      answered(
+        "history",
+        limit(() => read(subject, after, take)),
+      ),
+    connected: () => link.connected && !connection.isClosed(),
+    close: () => link.close(),
+  };
+}
+
+/** The direct get API (ADR-31), which the client library does not offer in its types. */
+async function directGet(connection: NatsConnection, stream: string, query: object): Promise<SubjectMessage> {
+  const answer = await connection.request(`$JS.API.DIRECT.GET.${stream}`, JSON.stringify(query), { timeout: TIMEOUT_MS });
+  const error = checkJsError(answer);
+  if (error) throw error;
+  const message = messageOf(answer);
+  if (!message) throw new Error("an answer without a sequence");
+  return message;
+}
+
+/** The server appends its own headers to those of the publisher, so that the last ones count. */
+function messageOf({ headers, data: body }: Msg): SubjectMessage | undefined {
+  const seq = numberOf(headers, "Nats-Sequence");
+  if (seq === undefined) return undefined;
+  const stamp = headers?.last("Nats-Time-Stamp");
+  return {
+    seq,
+    previous: numberOf(headers, "Nats-Last-Sequence"),
+    storedAt: stamp ? Date.parse(stamp) : undefined,
+    headers: headersOf(headers),
+    body,
+  };
+}
+
+function followSubject(
+  connection: NatsConnection,
+  subject: string,
+  take: (message: SubjectMessage) => void,
+): () => void {
+  const subscription = connection.subscribe(subject, {
+    callback: (error, message) => {
+      // An error here is a permission that was withdrawn; heartbeats go on reading the stream itself.
+      if (error) return;
+      const heard = messageOf(message);
+      if (heard) take(heard);
+    },
+  });
+  return () => {
+    if (!connection.isClosed()) subscription.unsubscribe();
+  };
+}
+
+function numberOf(headers: MsgHdrs | undefined, name: string): number | undefined {
+  const text = headers?.last(name);
+  return text && /^\d+$/.test(text) ? Number(text) : undefined;
+}
+
+async function withTimeout(connection: NatsConnection): Promise<void> {
+  const late = new AbortController();
+  const tooLate = pause(TIMEOUT_MS, late.signal).then(() => {
+    if (!late.signal.aborted) throw new Error("no answer to a flush");
+  });
+  try {
+    await Promise.race([connection.flush(), tooLate]);
+  } finally {
+    late.abort();
+  }
+}
+
+async function unlessAbsent<T>(ask: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await ask();
+  } catch (error) {
+    if (error instanceof NatsError && (error.code === "404" || error.api_error?.err_code === NO_MESSAGE))
+      return undefined;
+    throw error;
+  }
+}
+
+async function answered<T>(what: string, asked: Promise<T>): Promise<T> {
+  try {
+    return await asked;
+  } catch (error) {
+    throw new AppError("unavailable", `NATS did not answer (${what}): ${oneLine(error)}`, { cause: error });
+  }
+}
+
+interface Link {
+  readonly connected: boolean;
+  close(): void;
+}
+
+function watchLink(connection: NatsConnection, onReconnect: () => void): Link {
+  const statuses = connection.status() as AsyncIterable<{ type: string }> & { stop?: () => void };
+  let connected = true;
+  void (async () => {
+    for await (const { type } of statuses) {
+      if (type === Events.Disconnect) connected = false;
+      if (type !== Events.Reconnect) continue;
+      connected = true;
+      onReconnect();
+    }
+  })();
+  return {
+    get connected() {
+      return connected;
+    },
+    close: () => statuses.stop?.(),
+  };
+}

@@ -1,0 +1,69 @@
+import { type JetStreamClient, type MsgHdrs, NatsError, headers as newHeaders } from "nats";
+import { AppError, oneLine } from "../../kernel/errors.js";
+
+/** One message to store. */
+export interface Message {
+  readonly subject: string;
+  readonly body: Uint8Array;
+  /** `Nats-Msg-Id`. */
+  readonly id: string;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** What the stream said. */
+export interface Stored {
+  readonly stream: string;
+  readonly seq: number;
+  /** It had been stored before under the same id. */
+  readonly duplicate: boolean;
+}
+
+/** Stores a message; resolves only after its PubAck. */
+export type Publish = (message: Message) => Promise<Stored>;
+
+const ACK_TIMEOUT_MS = 5_000;
+
+/** JetStream error codes (nats-server, server/errors.json) that are about this one message. */
+const TOO_LARGE = new Set([10054, 10097]);
+
+/**
+ * Makes the function that stores messages in JetStream.
+ *
+ * @throws AppError `invalid` for a message larger than the server takes, `unavailable` for
+ * everything else: an ack that timed out is ambiguous, and the same id may be sent again.
+ */
+export function createPublish(jetstream: JetStreamClient): Publish {
+  return async ({ subject, body, id, headers }) => {
+    try {
+      const ack = await jetstream.publish(subject, body, {
+        msgID: id,
+        timeout: ACK_TIMEOUT_MS,
+        ...(headers ? { headers: messageHeaders(headers) } : {}),
+      });
+      // Clustered 2.10 servers may answer "duplicate" for a message they have not stored (nats-server#6415).
+      if (ack.duplicate && ack.seq === 0) throw new AppError("unavailable", `${subject}: the id is still in process`);
+      return { stream: ack.stream, seq: ack.seq, duplicate: ack.duplicate };
+    } catch (error) {
+      throw publishError(error, subject);
+    }
+  };
+}
+
+function messageHeaders(fields: Readonly<Record<string, string>>): MsgHdrs {
+  const built = newHeaders();
+  for (const name in fields) built.set(name, fields[name] as string);
+  return built;
+}
+
+function publishError(error: unknown, subject: string): AppError {
+  if (error instanceof AppError) return error;
+  if (error instanceof NatsError) {
+    const code = error.api_error?.err_code;
+    if (error.code === "MAX_PAYLOAD_EXCEEDED" || (code !== undefined && TOO_LARGE.has(code))) {
+      return new AppError("invalid", `${subject}: the message is larger than the server takes`, { cause: error });
+    }
+  }
+  return new AppError("unavailable", `NATS did not store a message for ${subject}: ${oneLine(error)}`, {
+    cause: error,
+  });
+}

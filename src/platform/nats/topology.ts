@@ -1,0 +1,143 @@
+import { readdir, readFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import {
+  type ConsumerConfig,
+  type ConsumerUpdateConfig,
+  type JetStreamManager,
+  NatsError,
+  type StreamConfig,
+} from "nats";
+import type { Logger } from "../../kernel/logger.js";
+
+/** The declared streams and consumers, as the files under nats/ say them. */
+export interface Topology {
+  readonly streams: readonly StreamConfig[];
+  readonly consumers: readonly { readonly stream: string; readonly config: ConsumerConfig }[];
+}
+
+/** Settings that differ between a laptop and a cluster; everything else stands in the files. */
+export interface TopologyOptions {
+  readonly replicas: number;
+}
+
+const DECLARED = new URL("../../../nats/", import.meta.url);
+
+async function readAll<T>(folder: string): Promise<{ name: string; value: T }[]> {
+  const directory = fileURLToPath(new URL(folder, DECLARED));
+  const files = (await readdir(directory)).filter((file) => file.endsWith(".json")).sort();
+  return Promise.all(
+    files.map(async (file) => ({
+      name: file.slice(0, -".json".length),
+      value: JSON.parse(await readFile(`${directory}/${file}`, "utf8")) as T,
+    })),
+  );
+}
+
+/** Reads nats/streams/*.json and nats/consumers/<STREAM>.<name>.json. */
+export async function readTopology(): Promise<Topology> {
+  const [streams, consumers] = await Promise.all([
+    readAll<StreamConfig>("streams/"),
+    readAll<ConsumerConfig>("consumers/"),
+  ]);
+  return {
+    streams: streams.map(({ value }) => value),
+    consumers: consumers.map(({ name, value }) => ({ stream: name.slice(0, name.indexOf(".")), config: value })),
+  };
+}
+
+/**
+ * Creates what is missing and updates what may be updated; running it again,
+ * or from several processes at once, changes nothing more.
+ *
+ * @throws Error naming the stream or consumer and the field, where a server
+ * holds it in a way that cannot be changed in place.
+ */
+export async function applyTopology(manager: JetStreamManager, options: TopologyOptions, log: Logger): Promise<void> {
+  const { streams, consumers } = await readTopology();
+  for (const declared of streams) {
+    const wanted = { ...declared, num_replicas: options.replicas };
+    await applyStream(manager, wanted, log);
+  }
+  for (const { stream, config } of consumers) await applyConsumer(manager, { stream, config }, log);
+}
+
+/** Fields of `wanted` that `actual` holds otherwise. Fields the server adds by itself do not count. */
+export function differences(wanted: object, actual: object): string[] {
+  const held = actual as Record<string, unknown>;
+  return Object.entries(wanted)
+    .filter(([field, value]) => JSON.stringify(canonical(held[field])) !== JSON.stringify(canonical(value)))
+    .map(([field]) => field);
+}
+
+/** What a server leaves out of its answer is the same as false, 0 or "". */
+function canonical(value: unknown): unknown {
+  if (value === undefined || value === false || value === 0 || value === "") return null;
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return value;
+  return Object.fromEntries(
+    Object.entries(value)
+      .map(([key, inner]) => [key, canonical(inner)] as const)
+      .filter(([, inner]) => inner !== null)
+      .sort(([a], [b]) => (a < b ? -1 : 1)),
+  );
+}
+
+/** JetStream's codes for "stream not found" and "consumer not found" (nats-server, server/errors.json). */
+const ABSENT = new Set([10059, 10014]);
+
+async function unlessAbsent<T>(asked: Promise<T>): Promise<T | undefined> {
+  try {
+    return await asked;
+  } catch (error) {
+    if (error instanceof NatsError && ABSENT.has(error.api_error?.err_code ?? 0)) return undefined;
+    throw error;
+  }
+}
+
+async function applyStream(manager: JetStreamManager, wanted: StreamConfig, log: Logger): Promise<void> {
+  const held = await unlessAbsent(manager.streams.info(wanted.name));
+  if (!held) {
+    await manager.streams.add(wanted);
+    log.info({ stream: wanted.name }, "stream created");
+    return;
+  }
+  const changed = differences(wanted, held.config);
+  if (changed.length === 0) return;
+  try {
+    await manager.streams.update(wanted.name, { ...held.config, ...wanted });
+    log.info({ stream: wanted.name, changed }, "stream updated");
+  } catch (error) {
+    throw new Error(
+      `stream ${wanted.name} exists with other ${changed.join(", ")}, and the server refuses to change that (${(error as Error).message}); ` +
+        `back it up and delete it, or make nats/streams/${wanted.name}.json fit it`,
+      { cause: error },
+    );
+  }
+}
+
+interface DeclaredConsumer {
+  readonly stream: string;
+  readonly config: ConsumerConfig;
+}
+
+async function applyConsumer(manager: JetStreamManager, wanted: DeclaredConsumer, log: Logger): Promise<void> {
+  const { stream, config } = wanted;
+  const name = config.durable_name as string;
+  const held = await unlessAbsent(manager.consumers.info(stream, name));
+  if (!held) {
+    await manager.consumers.add(stream, config);
+    log.info({ stream, consumer: name }, "consumer created");
+    return;
+  }
+  const changed = differences(config, held.config);
+  if (changed.length === 0) return;
+  try {
+    await manager.consumers.update(stream, name, config as ConsumerUpdateConfig);
+    log.info({ stream, consumer: name, changed }, "consumer updated");
+  } catch (error) {
+    throw new Error(
+      `consumer ${name} of ${stream} exists with other ${changed.join(", ")}, and the server refuses to change that (${(error as Error).message}); ` +
+        `delete it, or make nats/consumers/${stream}.${name}.json fit it`,
+      { cause: error },
+    );
+  }
+}

@@ -1,0 +1,22 @@
+import { attemptsKey } from "../../contracts/keys.js";
+import type { Delivery } from "../../delivery/handler.js";
+import type { Attempts } from "../../delivery/process.js";
+import { DAY } from "../../kernel/time.js";
+import type { Scripts } from "./scripts.js";
+
+const KEEP_MS = DAY;
+
+/** Counts attempts in Redis, where every worker sees them. */
+export function createAttempts({ run, command }: Scripts): Attempts {
+  const keyOf = ({ stream, seq, time }: Delivery): string => attemptsKey(stream, seq, time);
+  return {
+    begin: async (delivery) => Number(await run("begin-attempt", [keyOf(delivery)], [KEEP_MS])),
+    refund: async (delivery) => {
+      await command("decr", (client) => client.decr(keyOf(delivery)));
+    },
+    forget: (delivery) => {
+      // A count that stays is gone within a day.
+      void command("unlink", (client) => client.unlink(keyOf(delivery))).catch(() => undefined);
+    },
+  };
+}

@@ -1,0 +1,73 @@
+import { Cluster, Redis } from "ioredis";
+import type { Logger } from "../../kernel/logger.js";
+import { SECOND } from "../../kernel/time.js";
+
+/** A connection to one Redis, or to a Redis Cluster. */
+export type RedisClient = Redis | Cluster;
+
+/** After this long without a reply a command counts as lost. */
+export const COMMAND_TIMEOUT_MS = 5 * SECOND;
+
+// A command that could not be sent or answered fails at once and is never sent again by the
+// client: a write that arrives after its work was handed to somebody else would be wrong.
+const STRICT = {
+  enableOfflineQueue: false,
+  autoResendUnfulfilledCommands: false,
+  maxRetriesPerRequest: 0,
+  commandTimeout: COMMAND_TIMEOUT_MS,
+  connectTimeout: 5 * SECOND,
+  retryStrategy: (times: number) => Math.min(100 * times, 2 * SECOND),
+} as const;
+
+/**
+ * Opens a connection that never gives up; several URLs name the nodes of a
+ * Redis Cluster. It is returned at once: commands fail as long as Redis is away.
+ */
+export function connectRedis(urls: readonly string[], log: Logger): RedisClient {
+  const client = urls.length > 1 ? clusterOf(urls) : new Redis(urls[0] as string, { ...STRICT });
+  watch(client, log);
+  return client;
+}
+
+/** Opens the connection that listens to channels; it resubscribes by itself. */
+export function connectSubscriber(urls: readonly string[], log: Logger): RedisClient {
+  const listening = {
+    enableOfflineQueue: true,
+    maxRetriesPerRequest: null,
+    retryStrategy: STRICT.retryStrategy,
+    autoResubscribe: true,
+  };
+  const client = urls.length > 1 ? clusterOf(urls) : new Redis(urls[0] as string, listening);
+  watch(client, log);
+  return client;
+}
+
+function clusterOf(urls: readonly string[]): Cluster {
+  const first = new URL(urls[0] as string);
+  return new Cluster([...urls], {
+    enableOfflineQueue: false,
+    // A master that fails is replaced within the cluster's node timeout (15 s by default).
+    retryDelayOnFailover: 200,
+    maxRedirections: 16,
+    clusterRetryStrategy: STRICT.retryStrategy,
+    redisOptions: {
+      ...STRICT,
+      ...(first.username ? { username: decodeURIComponent(first.username) } : {}),
+      ...(first.password ? { password: decodeURIComponent(first.password) } : {}),
+      ...(first.protocol === "rediss:" ? { tls: {} } : {}),
+    },
+  });
+}
+
+/** Says once that Redis went away and once that it is back. */
+function watch(client: RedisClient, log: Logger): void {
+  let away = false;
+  client.on("error", (error: Error) => {
+    if (!away) log.warn({ error: error.message }, "Redis is away; work waits");
+    away = true;
+  });
+  client.on("ready", () => {
+    if (away) log.info({}, "Redis is back");
+    away = false;
+  });
+}

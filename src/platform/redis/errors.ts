@@ -1,0 +1,16 @@
+import { AppError, oneLine } from "../../kernel/errors.js";
+
+/**
+ * Replies that say something about one command and not about the server's
+ * state. Everything else (connection, time-out, LOADING, READONLY, OOM,
+ * CLUSTERDOWN, MOVED, BUSY, NOREPLICAS, MISCONF, LATE ...) is an outage.
+ */
+const ABOUT_THE_COMMAND = /^(WRONGTYPE|CROSSSLOT|NOPERM|ERR )/;
+
+/** Turns what ioredis rejects with into an error of ours. */
+export function redisError(error: unknown): AppError {
+  if (error instanceof AppError) return error;
+  const text = oneLine(error);
+  const code = ABOUT_THE_COMMAND.test(text) ? "failed" : "unavailable";
+  return new AppError(code, `Redis: ${text}`, { cause: error });
+}

@@ -1,0 +1,62 @@
+import { readFileSync } from "node:fs";
+import { metrics } from "@opentelemetry/api";
+import type { RedisClient } from "./connect.js";
+import { redisError } from "./errors.js";
+
+/** Our scripts, by the name of their file; each file says what it takes and returns. */
+const NAMES = [
+  "add-entries",
+  "remove-entries",
+  "read-page",
+  "begin-rebuild",
+  "finish-rebuild",
+  "interrupt-rebuild",
+  "bury",
+  "change-edge",
+  "begin-attempt",
+  "mark-chunk",
+] as const;
+export type ScriptName = (typeof NAMES)[number];
+
+const SOURCES = new Map(
+  NAMES.map((name) => [name, readFileSync(new URL(`./lua/${name}.lua`, import.meta.url), "utf8")] as const),
+);
+
+type Argument = string | number | Buffer;
+type Reply = unknown;
+
+const commandTime = metrics.getMeter("avion-timeline").createHistogram("timeline_redis_command_seconds", {
+  description: "Time from sending a command to Redis to its reply, in seconds",
+  advice: { explicitBucketBoundaries: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5] },
+});
+
+/** Runs scripts and commands, measured, with errors of ours. */
+export interface Scripts {
+  readonly client: RedisClient;
+  readonly isCluster: boolean;
+  run(name: ScriptName, keys: readonly string[], args: readonly Argument[]): Promise<Reply>;
+  /** Measures a command that is no script, and turns its error into one of ours. */
+  command<T>(name: string, call: (client: RedisClient) => Promise<T>): Promise<T>;
+}
+
+/** Registers our scripts on a connection. The client sends a script's hash, and its text where the server has lost it. */
+export function createScripts(client: RedisClient): Scripts {
+  for (const [name, lua] of SOURCES) client.defineCommand(name, { lua });
+  const run = client as unknown as Record<ScriptName, (...args: unknown[]) => Promise<Reply>>;
+  const command: Scripts["command"] = async (name, call) => {
+    const started = performance.now();
+    try {
+      return await call(client);
+    } catch (error) {
+      throw redisError(error);
+    } finally {
+      commandTime.record((performance.now() - started) / 1_000, { command: name });
+    }
+  };
+  return {
+    client,
+    isCluster: client.isCluster,
+    run: (name, keys, args) => command(name, () => run[name](keys.length, ...keys, ...args)),
+    command,
+  };
+}

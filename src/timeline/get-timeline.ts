@@ -1,0 +1,211 @@
+import { GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
+import type { Ledger } from "../contracts/ledger.js";
+import type { GetTimelineRequest, GetTimelineResponse } from "../gen/avion/timeline.js";
+import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
+import { dateOfId } from "../kernel/ids.js";
+import type { Logger } from "../kernel/logger.js";
+import { pause } from "../kernel/time.js";
+import { collect, collectUpward } from "./collect.js";
+import { type Beyond, Incomplete, type Query, type Run, readRun } from "./pages.js";
+import type { ReadSharedLog, Snapshot, Sources, TimelineStore } from "./ports.js";
+import { fromToken, type Position, toToken } from "./position.js";
+import type { Rebuild } from "./rebuild.js";
+import { type Cursor, type PageRequest, parsePageRequest, parseUser } from "./request.js";
+
+/** Everything reads work with. */
+export interface ReadDeps {
+  readonly store: TimelineStore;
+  readonly ledger: Ledger;
+  readonly sources: Sources;
+  readonly readSharedLog: ReadSharedLog;
+  readonly rebuild: Rebuild;
+  readonly maxEntries: number;
+  readonly log: Logger;
+  readonly observe: (timeline: string, outcome: "hit" | "rebuilt" | "degraded") => void;
+}
+
+/** How a call is limited. */
+export interface ReadContext {
+  /** When the caller stops waiting, in ms since the epoch. */
+  readonly deadline: number;
+}
+
+/** Reads one page of a timeline. */
+export type GetTimeline = (request: GetTimelineRequest, context: ReadContext) => Promise<GetTimelineResponse>;
+
+/** One timeline: where it is stored, and how it is known apart from that. */
+interface Timeline {
+  readonly name: "home" | "local" | "global";
+  readonly key: string;
+  readonly snapshot: (deadline: number) => Promise<Snapshot>;
+  /** Home goes on past its cap. */
+  readonly beyond?: (deadline: number) => Beyond;
+}
+
+/** The home timeline of the user in the request. */
+export function getHomeTimeline(deps: ReadDeps): GetTimeline {
+  return (request, context) => {
+    const user = parseUser(request.user_id);
+    const authors = async (deadline: number): Promise<string[]> => [
+      ...new Set([user, ...(await deps.sources.following(user, deadline))]),
+    ];
+    return getPage(deps, context, parsePageRequest(request), {
+      name: "home",
+      key: homeKey(user),
+      snapshot: async (deadline) => homeSnapshot(deps, { reader: user, authors: await authors(deadline), deadline }),
+      beyond: (deadline) => homeBeyond(deps.sources, user, { authors, deadline }),
+    });
+  };
+}
+
+/** The local or the global timeline. */
+export function getSharedTimeline(deps: ReadDeps, name: "local" | "global"): GetTimeline {
+  const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
+  return (request, context) =>
+    getPage(deps, context, parsePageRequest(request), { name, key, snapshot: () => deps.readSharedLog(name) });
+}
+
+async function homeSnapshot(
+  deps: ReadDeps,
+  of: { reader: string; authors: string[]; deadline: number },
+): Promise<Snapshot> {
+  // One more than fits shows down to when the timeline is complete.
+  const { entries } = await collect(deps.sources, { ...of, count: deps.maxEntries + 1 });
+  const beyond = entries[deps.maxEntries];
+  return { entries: entries.slice(0, deps.maxEntries), floor: beyond ? Math.max(beyond.score, 1) : 0 };
+}
+
+function homeBeyond(
+  sources: Sources,
+  reader: string,
+  how: { authors: (deadline: number) => Promise<string[]>; deadline: number },
+): Beyond {
+  const { deadline } = how;
+  return {
+    older: async (below, { above, count }) =>
+      (await collect(sources, { reader, authors: await how.authors(deadline), below, above, count, deadline })).entries,
+    newer: async ({ above, count }, top) =>
+      collectUpward(sources, { reader, authors: await how.authors(deadline), above, top, count, deadline }),
+  };
+}
+
+async function getPage(
+  deps: ReadDeps,
+  context: ReadContext,
+  page: PageRequest,
+  timeline: Timeline,
+): Promise<GetTimelineResponse> {
+  const { cursor } = page;
+  const position = cursor && (await resolve(deps, timeline, cursor));
+  const query: Query = {
+    direction: cursor?.kind === "min_id" ? "newer" : "older",
+    above: cursor?.kind === "max_id" ? undefined : position,
+    below: cursor?.kind === "max_id" ? position : undefined,
+    count: page.limit + 1,
+  };
+  const { run, outcome } = await readComplete(deps, timeline, { query, deadline: context.deadline });
+  deps.observe(timeline.name, outcome);
+  return present(run, { page, newestFirst: query.direction === "older", degraded: outcome === "degraded" });
+}
+
+/** The position a cursor stands for: a token says it, a drop we hold has it, and some ids carry a date. */
+async function resolve(deps: ReadDeps, timeline: Timeline, cursor: Cursor): Promise<Position> {
+  const said = fromToken(cursor.text);
+  if (said) return said;
+  const dated = dateOfId(cursor.text);
+  try {
+    const held = await deps.store.createdAt(timeline.key, cursor.text);
+    if (held !== undefined) return { score: held, drop: cursor.text };
+  } catch (error) {
+    if (dated === undefined) throw error;
+  }
+  if (dated !== undefined) return { score: dated, drop: cursor.text };
+  throw invalid(cursor.kind, "is neither a token nor a drop of this timeline, and carries no date");
+}
+
+interface Reading {
+  readonly query: Query;
+  readonly deadline: number;
+}
+
+interface Read {
+  readonly run: Run;
+  readonly outcome: "hit" | "rebuilt" | "degraded";
+}
+
+/** Between our answer and the caller's deadline there must be time for the answer to travel. */
+const MARGIN_MS = 50;
+
+/** Reads a run that is complete, or says that it is not. */
+async function readComplete(deps: ReadDeps, timeline: Timeline, reading: Reading): Promise<Read> {
+  const deadline = reading.deadline - MARGIN_MS;
+  const query = { ...reading.query, ...(timeline.beyond ? { beyond: timeline.beyond(deadline) } : {}) };
+  try {
+    return { run: await readRun(deps, timeline.key, query), outcome: "hit" };
+  } catch (error) {
+    if (!(error instanceof Incomplete)) return degrade(deps, timeline, { ...reading, deadline, error });
+  }
+  try {
+    await within(deps.rebuild(timeline.key, timeline.snapshot), deadline);
+    return { run: await readRun(deps, timeline.key, query), outcome: "rebuilt" };
+  } catch (error) {
+    return degrade(deps, timeline, { ...reading, deadline, error });
+  }
+}
+
+/** Waits for work that goes on by itself when the caller's time is over. */
+async function within<T>(work: Promise<T>, deadline: number): Promise<T> {
+  const over = new AbortController();
+  const late = pause(Math.max(0, deadline - Date.now()), over.signal).then(() => {
+    throw new AppError("deadline", "the timeline is still being rebuilt");
+  });
+  late.catch(() => undefined);
+  work.catch(() => undefined);
+  try {
+    return await Promise.race([work, late]);
+  } finally {
+    over.abort();
+  }
+}
+
+/** What can be had while something is away: what is stored, else what the upstreams say. */
+async function degrade(
+  deps: ReadDeps,
+  timeline: Timeline,
+  reading: Reading & { readonly error: unknown },
+): Promise<Read> {
+  const { query, deadline, error } = reading;
+  if (codeOf(error) === "invalid") throw error;
+  deps.log.warn({ timeline: timeline.name, error: oneLine(error) }, "a page is degraded");
+  const stored = await storedRun(deps, timeline.key, query);
+  if (stored) return { run: stored, outcome: "degraded" };
+  const { beyond } = timeline;
+  if (!beyond || query.direction === "newer") return { run: [], outcome: "degraded" };
+  const top = query.below ?? { score: Number.MAX_SAFE_INTEGER - 1, drop: "" };
+  const run = await beyond(deadline)
+    .older(top, query)
+    .catch(() => []);
+  return { run, outcome: "degraded" };
+}
+
+async function storedRun(deps: ReadDeps, key: string, query: Query): Promise<Run | undefined> {
+  const store: TimelineStore = {
+    ...deps.store,
+    read: async (stretch) => ({ ...(await deps.store.read(stretch)), floor: 0 }),
+  };
+  return readRun({ store, ledger: deps.ledger }, key, query).catch(() => undefined);
+}
+
+function present(run: Run, how: { page: PageRequest; newestFirst: boolean; degraded: boolean }): GetTimelineResponse {
+  const { limit, cursor } = how.page;
+  const nearest = run.slice(0, limit);
+  const entries = how.newestFirst ? nearest : nearest.toReversed();
+  const [newest, oldest] = [entries[0], entries.at(-1)];
+  return {
+    drop_ids: entries.map(({ drop }) => drop),
+    has_more: run.length > limit,
+    next_max_id: oldest ? toToken(oldest) : (cursor?.text ?? ""),
+    prev_min_id: newest ? toToken(newest) : (cursor?.text ?? ""),
+    degraded: how.degraded,
+  };
+}

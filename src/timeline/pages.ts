@@ -1,0 +1,99 @@
+import type { Ledger } from "../contracts/ledger.js";
+import type { TimelineStore } from "./ports.js";
+import { compare, type Position, startOf } from "./position.js";
+
+/** Which entries are wanted, both bounds exclusive. `limit` more than one page shows whether there is more. */
+export interface Query {
+  readonly direction: "older" | "newer";
+  readonly above: Position | undefined;
+  readonly below: Position | undefined;
+  readonly count: number;
+}
+
+/** Entries nearest to where the query starts first. */
+export type Run = readonly Position[];
+
+/** Reads what is below a timeline's floor, where there is such a thing. */
+export interface Beyond {
+  older(from: Position, query: Query): Promise<Run>;
+  /** Those above `query.above` and created before `top` ms, oldest first. */
+  newer(query: Query & { readonly above: Position }, top: number): Promise<Run>;
+}
+
+/** Thrown where a stored timeline is not complete. */
+export class Incomplete extends Error {}
+
+interface PageDeps {
+  readonly store: TimelineStore;
+  readonly ledger: Ledger;
+}
+
+/** What is read at once beyond what is asked, since some of it may be deleted. */
+const SPARE = 16;
+const MAX_READS = 64;
+
+/**
+ * Reads entries of a stored timeline, and goes on beyond its floor where it
+ * has a `beyond`. Deleted drops are left out. The floor may rise between two
+ * reads: each read is judged by the floor that came with it.
+ *
+ * @throws Incomplete where the timeline must be rebuilt first
+ */
+export async function readRun(deps: PageDeps, key: string, query: Query & { readonly beyond?: Beyond }): Promise<Run> {
+  return query.direction === "older" ? readOlder(deps, key, query) : readNewer(deps, key, query);
+}
+
+async function readOlder(deps: PageDeps, key: string, query: Query & { readonly beyond?: Beyond }): Promise<Run> {
+  const found: Position[] = [];
+  let from = query.below;
+  for (let reads = 0; reads < MAX_READS; reads++) {
+    const count = query.count - found.length + SPARE;
+    const held = await deps.store.read({ key, direction: "older", from, count });
+    if (held.floor === undefined) throw new Incomplete();
+    const vouched = query.beyond ? aboveFloor(held.entries, held.floor) : held.entries;
+    const wanted = vouched.filter((entry) => query.above === undefined || compare(entry, query.above) > 0);
+    found.push(...(await living(deps.ledger, wanted)));
+    if (found.length >= query.count || wanted.length < vouched.length) break;
+    if (vouched.length < held.entries.length || held.entries.length < count) {
+      const { beyond } = query;
+      const top = startOf(held.floor + 1);
+      if (!beyond || held.floor === 0 || (query.above && compare(query.above, top) >= 0)) break;
+      const start = from !== undefined && compare(from, top) < 0 ? from : top;
+      found.push(
+        ...(await living(deps.ledger, await beyond.older(start, { ...query, count: query.count - found.length }))),
+      );
+      break;
+    }
+    from = held.entries.at(-1);
+  }
+  return found.slice(0, query.count);
+}
+
+async function readNewer(deps: PageDeps, key: string, query: Query & { readonly beyond?: Beyond }): Promise<Run> {
+  const found: Position[] = [];
+  let from = query.above;
+  for (let reads = 0; reads < MAX_READS && found.length < query.count; reads++) {
+    const count = query.count - found.length + SPARE;
+    const held = await deps.store.read({ key, direction: "newer", from, count });
+    if (held.floor === undefined) throw new Incomplete();
+    const top = startOf(held.floor + 1);
+    if (query.beyond && held.floor > 0 && from !== undefined && compare(from, top) < 0) {
+      const below = await query.beyond.newer({ ...query, above: from, count: query.count - found.length }, top.score);
+      found.push(...(await living(deps.ledger, below)));
+      from = top;
+      continue;
+    }
+    found.push(...(await living(deps.ledger, held.entries)));
+    if (held.entries.length < count) break;
+    from = held.entries.at(-1);
+  }
+  return found.slice(0, query.count);
+}
+
+const aboveFloor = (entries: Run, floor: number): Run =>
+  floor === 0 ? entries : entries.filter(({ score }) => score > floor);
+
+async function living(ledger: Ledger, entries: Run): Promise<Run> {
+  const dead = await ledger.deadAmong(entries.map(({ drop }) => drop));
+  return dead.size === 0 ? entries : entries.filter(({ drop }) => !dead.has(drop));
+}

@@ -1,0 +1,103 @@
+import { randomInt, randomUUID } from "node:crypto";
+import type { Ledger } from "../contracts/ledger.js";
+import { AppError, oneLine } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
+import { SingleFlight } from "../kernel/single-flight.js";
+import { pause, SECOND } from "../kernel/time.js";
+import type { Snapshot, TimelineStore } from "./ports.js";
+
+interface RebuildDeps {
+  readonly store: TimelineStore;
+  readonly ledger: Ledger;
+  readonly log: Logger;
+  readonly observe: (outcome: "done" | "overtaken" | "failed", seconds: number) => void;
+}
+
+/** Reads what the timeline should hold; `deadline` is in ms since the epoch. */
+export type TakeSnapshot = (deadline: number) => Promise<Snapshot>;
+
+/** Longer than a rebuild may take: who holds the lease after that is dead. */
+const LEASE_MS = 30 * SECOND;
+const REBUILD_MS = 25 * SECOND;
+const MAX_ROUNDS = 8;
+const POLL_MS = 25;
+
+/** Makes a stored timeline complete; resolves once it is. */
+export type Rebuild = (key: string, takeSnapshot: TakeSnapshot) => Promise<void>;
+
+/**
+ * Rebuilds timelines, each by one process at a time.
+ *
+ * A rebuild first plants a mark, then reads the upstreams, then writes what it
+ * read, if the mark still stands. Fan-out goes on meanwhile: what it writes
+ * after the mark stays, what had been there before the mark and is not in the
+ * snapshot goes. Whatever could make the snapshot untrue (a follow, an
+ * unfollow, the loss of the key) takes the mark away, and the rebuild starts
+ * over. Deletions are looked up after the write.
+ */
+export function createRebuild(deps: RebuildDeps): Rebuild {
+  const flight = new SingleFlight<void>();
+  return (key, takeSnapshot) =>
+    flight.run(key, async () => {
+      const started = performance.now();
+      const seconds = (): number => (performance.now() - started) / 1_000;
+      try {
+        await rebuild(deps, key, takeSnapshot);
+        deps.observe("done", seconds());
+      } catch (error) {
+        deps.observe("failed", seconds());
+        deps.log.warn({ error: oneLine(error) }, "a timeline could not be rebuilt");
+        throw error;
+      }
+    });
+}
+
+async function rebuild(deps: RebuildDeps, key: string, takeSnapshot: TakeSnapshot): Promise<void> {
+  const deadline = Date.now() + REBUILD_MS;
+  const owner = randomUUID();
+  for (let round = 0; round < MAX_ROUNDS; ) {
+    if (!(await deps.store.lease(key, owner, LEASE_MS))) {
+      if (await completedElsewhere(deps.store, key, deadline)) return;
+      continue;
+    }
+    try {
+      if (await onceThrough(deps, key, () => takeSnapshot(deadline))) return;
+    } finally {
+      await deps.store.release(key, owner);
+    }
+    deps.observe("overtaken", 0);
+    round++;
+  }
+  throw new AppError("unavailable", "the timeline changes faster than it can be rebuilt");
+}
+
+async function onceThrough(deps: RebuildDeps, key: string, takeSnapshot: () => Promise<Snapshot>): Promise<boolean> {
+  const { store, ledger } = deps;
+  const mark = -randomInt(1, 2 ** 47);
+  const held = await store.beginRebuild(key, mark);
+  if (held === undefined) return true;
+  const snapshot = await takeSnapshot();
+  const drops = snapshot.entries.map(({ drop }) => drop);
+  const inSnapshot = new Set(drops);
+  const gone = held.filter((drop) => !inSnapshot.has(drop));
+  if (!(await store.finishRebuild(key, { mark, gone, snapshot }))) return false;
+  const dead = await ledger.deadAmong(drops);
+  if (dead.size > 0) await store.remove(key, [...dead]);
+  return true;
+}
+
+/** Waits while another process rebuilds; true once the timeline is complete, false once nobody rebuilds it any more. */
+async function completedElsewhere(store: TimelineStore, key: string, deadline: number): Promise<boolean> {
+  while (Date.now() < deadline) {
+    const { floor } = await store.read({ key, direction: "older", from: undefined, count: 1 });
+    if (floor !== undefined) return true;
+    await pause(POLL_MS);
+    // The lease is free again where its holder gave up: then it is our turn.
+    const probe = randomUUID();
+    if (await store.lease(key, probe, LEASE_MS)) {
+      await store.release(key, probe);
+      return false;
+    }
+  }
+  throw new AppError("unavailable", "another process has not finished rebuilding the timeline in time");
+}

@@ -1,0 +1,64 @@
+import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey } from "../contracts/keys.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import type { TimelineStore } from "./ports.js";
+import type { Position } from "./position.js";
+
+interface StoreOptions {
+  readonly maxEntries: number;
+  /** Time to live a read gives a home timeline, in ms. */
+  readonly ttlMs: number;
+}
+
+/** Reads and rebuilds timelines in Redis. */
+export function createTimelineStore(scripts: Scripts, options: StoreOptions): TimelineStore {
+  const { run, command } = scripts;
+  // Local and global are everybody's: they stay.
+  const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : options.ttlMs);
+  return {
+    async read({ key, direction, from, count }) {
+      const args = [direction, count, ttl(key), from ? from.score : "", from ? from.drop : ""];
+      const [floor, ...held] = (await run("read-page", [key], args)) as string[];
+      const ascending = entriesOf(held);
+      const nearest = direction === "older" ? ascending.toReversed() : ascending;
+      return { floor: floor === "" || Number(floor) < 0 ? undefined : Number(floor), entries: nearest.slice(0, count) };
+    },
+    async createdAt(key, drop) {
+      const [held, buried] = await Promise.all([
+        command("zscore", (client) => client.zscore(key, drop)),
+        command("get", (client) => client.get(buriedKey(drop))),
+      ]);
+      const score = held ?? buried;
+      return score == null ? undefined : Number(score);
+    },
+    async beginRebuild(key, mark) {
+      const held = (await run("begin-rebuild", [key], [mark, ttl(key)])) as string[] | null;
+      return held ?? undefined;
+    },
+    async finishRebuild(key, { mark, gone, snapshot }) {
+      const entries = snapshot.entries.flatMap(({ score, drop }) => [score, drop]);
+      const done = await run(
+        "finish-rebuild",
+        [key],
+        [mark, snapshot.floor, options.maxEntries, gone.length, ...gone, ...entries],
+      );
+      return done === 1;
+    },
+    async remove(key, drops) {
+      await command("zrem", (client) => client.zrem(key, ...drops));
+    },
+    async lease(key, owner, ttlMs) {
+      return (await command("set", (client) => client.set(rebuildLeaseKey(key), owner, "PX", ttlMs, "NX"))) === "OK";
+    },
+    async release(key, owner) {
+      // Between the two commands the lease may run out and be taken: the other rebuild then has a second beside it, which its mark sorts out.
+      const holder = await command("get", (client) => client.get(rebuildLeaseKey(key))).catch(() => null);
+      if (holder === owner) await command("del", (client) => client.del(rebuildLeaseKey(key))).catch(() => undefined);
+    },
+  };
+}
+
+function entriesOf(flat: readonly string[]): Position[] {
+  const entries: Position[] = [];
+  for (let at = 0; at < flat.length; at += 2) entries.push({ drop: flat[at] as string, score: Number(flat[at + 1]) });
+  return entries;
+}

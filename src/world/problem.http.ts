@@ -1,0 +1,44 @@
+import type { ErrorRequestHandler, Response } from "express";
+import { WorldError, type WorldErrorCode } from "./world-error.js";
+
+interface Problem {
+  readonly status: number;
+  readonly title: string;
+  readonly detail: string;
+  readonly field?: string;
+}
+
+const STATUS: Record<WorldErrorCode, { readonly status: number; readonly title: string }> = {
+  invalid: { status: 400, title: "Invalid request" },
+  unknown: { status: 404, title: "Not found" },
+  conflict: { status: 409, title: "Conflict" },
+};
+
+/** Answers with application/problem+json (RFC 9457). */
+export function sendProblem(response: Response, problem: Problem): void {
+  response
+    .status(problem.status)
+    .type("application/problem+json")
+    .send(JSON.stringify({ type: "about:blank", ...problem }));
+}
+
+/** Turns what a route threw into a problem; only refusals show their own words. */
+export function createProblemHandler(onError: (error: unknown) => void): ErrorRequestHandler {
+  return (error: unknown, _request, response, next) => {
+    const problem = toProblem(error);
+    if (problem.status >= 500) onError(error);
+    if (response.headersSent) next(error);
+    else sendProblem(response, problem);
+  };
+}
+
+function toProblem(error: unknown): Problem {
+  if (error instanceof WorldError) return { ...STATUS[error.code], detail: error.message, field: error.field };
+  // What express.json throws for a body that is no JSON, or too large.
+  const status = (error as { status?: unknown } | undefined)?.status;
+  if (status === 413) return { status, title: "Invalid request", detail: "body is too large", field: "body" };
+  if (typeof status === "number" && status >= 400 && status < 500) {
+    return { status, title: "Invalid request", detail: "body is not valid JSON", field: "body" };
+  }
+  return { status: 500, title: "Internal error", detail: "the request failed; the log says why" };
+}

@@ -1,0 +1,66 @@
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { type Broker, type NatsOptions, type RedisOptions, startNats, startRedis } from "../../src/brokers/index.js";
+
+/** A private Redis in a folder of its own; `stop()` also removes the folder. */
+export async function privateRedis(options: Omit<RedisOptions, "dir"> = {}): Promise<Broker> {
+  const dir = await temporaryFolder("redis");
+  return disposable(dir, () => startRedis({ ...options, dir }));
+}
+
+/** A private nats-server in a folder of its own; TIMELINE_NATS_SERVER names another binary to test against. */
+export async function privateNats(options: Omit<NatsOptions, "dir"> = {}): Promise<Broker> {
+  const dir = await temporaryFolder("nats");
+  return disposable(dir, () => startNats({ ...options, dir }));
+}
+
+/** Runs `work` with a private Redis and a private NATS, and ends both whatever happens. */
+export async function withBrokers<T>(work: (brokers: { redis: Broker; nats: Broker }) => Promise<T>): Promise<T> {
+  const redis = await privateRedis({ appendonly: true });
+  try {
+    const nats = await privateNats();
+    try {
+      return await work({ redis, nats });
+    } finally {
+      await nats.stop();
+    }
+  } finally {
+    await redis.stop();
+  }
+}
+
+/** A new folder below the system's temporary one. */
+export function temporaryFolder(purpose: string): Promise<string> {
+  return mkdtemp(join(tmpdir(), `timeline-test-${purpose}-`));
+}
+
+/** Waits for a fact; fails when it does not come true within 15 seconds. */
+export async function until(fact: () => Promise<boolean> | boolean, what: string): Promise<void> {
+  const deadline = Date.now() + 15_000;
+  while (!(await fact())) {
+    if (Date.now() > deadline) throw new Error(`never happened: ${what}`);
+    await delay(20);
+  }
+}
+
+/** True while a process of this pid runs; one that ended but was not collected by its parent counts as gone. */
+export async function alive(pid: number): Promise<boolean> {
+  const text = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
+  if (text !== undefined) return !/\) [ZX] /.test(text);
+  return !existsSync("/proc/self/stat") && spawnSync("ps", ["-p", String(pid)]).status === 0;
+}
+
+async function disposable(dir: string, start: () => Promise<Broker>): Promise<Broker> {
+  const remove = (): Promise<void> => rm(dir, { recursive: true, force: true });
+  try {
+    const broker = await start();
+    return { ...broker, stop: () => broker.stop().then(remove) };
+  } catch (error) {
+    await remove();
+    throw error;
+  }
+}

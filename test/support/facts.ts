@@ -1,0 +1,50 @@
+import { setTimeout as delay } from "node:timers/promises";
+
+/** How long a fact may take to come true unless a test says otherwise. */
+const PATIENCE_MS = 20_000;
+const POLL_MS = 20;
+
+/** Waits until `fact` holds; the error names it and carries the last thing seen. */
+export async function eventually(
+  fact: () => Promise<boolean | string> | boolean | string,
+  what: string,
+  patienceMs: number = PATIENCE_MS,
+): Promise<void> {
+  const deadline = Date.now() + patienceMs;
+  for (;;) {
+    const seen = await fact();
+    if (seen === true) return;
+    if (Date.now() > deadline) {
+      const detail = typeof seen === "string" ? `: ${seen}` : "";
+      throw new Error(`not within ${patienceMs} ms: ${what}${detail}`);
+    }
+    await delay(POLL_MS);
+  }
+}
+
+/** Repeats an assertion until it passes; after the patience its own error is thrown. */
+export async function becomes(assertion: () => Promise<void>, patienceMs: number = PATIENCE_MS): Promise<void> {
+  const deadline = Date.now() + patienceMs;
+  for (;;) {
+    try {
+      return await assertion();
+    } catch (error) {
+      if (Date.now() > deadline) throw error;
+    }
+    await delay(POLL_MS);
+  }
+}
+
+/** Fails when `fact` turns false before `work` is done: for what must hold all the time. */
+export async function throughout<T>(fact: () => Promise<boolean>, what: string, work: Promise<T>): Promise<T> {
+  let done = false;
+  const settled = work.finally(() => {
+    done = true;
+  });
+  settled.catch(() => undefined);
+  while (!done) {
+    if (!(await fact())) throw new Error(`did not hold all the time: ${what}`);
+    await delay(POLL_MS);
+  }
+  return settled;
+}

@@ -1,0 +1,94 @@
+import { connect, type ConsumerInfo, type JetStreamManager, NatsError, type NatsConnection, type StoredMsg } from "nats";
+import { eventually } from "./facts.js";
+
+/** A message of a stream as it is stored. */
+export type Stored = {
+  readonly seq: number;
+  readonly subject: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Buffer;
+};
+
+/** The streams of the service, seen from outside. */
+export type Streams = {
+  readonly connection: NatsConnection;
+  readonly manager: JetStreamManager;
+  /** How many messages a stream holds; 0 while it does not exist. */
+  count(stream: string): Promise<number>;
+  /** Everything a stream holds, oldest first. */
+  all(stream: string): Promise<Stored[]>;
+  /** Waits until the log holds `events` messages and no consumer has anything left to do. */
+  settled(events: number, patienceMs?: number): Promise<void>;
+  close(): Promise<void>;
+};
+
+/** Connects to a nats-server for looking only. */
+export async function openStreams(url: string): Promise<Streams> {
+  const connection = await connect({ servers: url, maxReconnectAttempts: -1, waitOnFirstConnect: true, reconnectTimeWait: 100 });
+  const manager = await connection.jetstreamManager({ checkAPI: false });
+  return {
+    connection,
+    manager,
+    count: (stream) => count(manager, stream),
+    all: (stream) => all(manager, stream),
+    settled: (events, patienceMs) => eventually(() => backlog(manager, events), `${events} events admitted and done`, patienceMs),
+    close: () => connection.close(),
+  };
+}
+
+async function count(manager: JetStreamManager, stream: string): Promise<number> {
+  return (await orMissing(manager.streams.info(stream)))?.state.messages ?? 0;
+}
+
+async function all(manager: JetStreamManager, stream: string): Promise<Stored[]> {
+  const info = await orMissing(manager.streams.info(stream));
+  if (info === undefined) return [];
+  const found: Stored[] = [];
+  for (let seq = info.state.first_seq; seq <= info.state.last_seq; seq += 1) {
+    const message = await orMissing(manager.streams.getMessage(stream, { seq }));
+    if (message !== undefined) found.push(toStored(message));
+  }
+  return found;
+}
+
+function toStored(message: StoredMsg): Stored {
+  const headers: Record<string, string> = {};
+  for (const name of message.header.keys()) headers[name] = message.header.get(name);
+  return { seq: message.seq, subject: message.subject, headers, body: Buffer.from(message.data) };
+}
+
+/** The log first and the jobs after it: a planner acknowledges only once its jobs are stored. */
+async function backlog(manager: JetStreamManager, events: number): Promise<true | string> {
+  const admitted = await count(manager, "DROPS");
+  if (admitted !== events) return `${admitted} of ${events} events admitted`;
+  for (const stream of ["DROPS", "FANOUT"]) {
+    const consumers = await consumersOf(manager, stream);
+    if (consumers.length === 0) return `${stream} has no consumer`;
+    const busy = consumers.find((consumer) => consumer.num_pending + consumer.num_ack_pending > 0);
+    if (busy !== undefined) return `${stream}.${busy.name}: ${busy.num_pending} waiting, ${busy.num_ack_pending} in work`;
+  }
+  return true;
+}
+
+async function consumersOf(manager: JetStreamManager, stream: string): Promise<ConsumerInfo[]> {
+  const found: ConsumerInfo[] = [];
+  try {
+    for await (const consumer of manager.consumers.list(stream)) found.push(consumer);
+  } catch (error) {
+    if (!isMissing(error)) throw error;
+  }
+  return found;
+}
+
+async function orMissing<T>(request: Promise<T>): Promise<T | undefined> {
+  try {
+    return await request;
+  } catch (error) {
+    if (isMissing(error)) return undefined;
+    throw error;
+  }
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof NatsError && (error.api_error?.code === 404 || error.code === "404");
+}

@@ -1,0 +1,104 @@
+import { expect } from "@jest/globals";
+import type { Redis } from "ioredis";
+import { type Entry, held, homeKey } from "./timeline-keys.js";
+import type { TimelineEvent, VisibilityName } from "./timeline-events.js";
+import { newestFirst } from "./world.js";
+
+type Publication = {
+  readonly drop_id: string;
+  readonly created_at: number;
+  readonly author: string | undefined;
+  readonly remote: boolean;
+  readonly visibility: VisibilityName;
+  readonly recipients: readonly string[];
+};
+
+/** Where a drop shows up, told apart from how the service gets there. */
+export type Expected = {
+  readonly local: readonly Entry[];
+  readonly global: readonly Entry[];
+  home(user: string): readonly Entry[];
+};
+
+/**
+ * What the timelines must hold after these events, whatever their order and however often each came: the smaller
+ * time of an id wins, what was deleted once is dead, and of a pair's follows and unfollows the newest version counts.
+ */
+export function expectedAfter(history: readonly TimelineEvent[]): Expected {
+  const dead = new Set(history.flatMap((event) => (event.channel === "drop_deleted" ? [event.payload.drop_id] : [])));
+  const alive = history.flatMap(publication).filter(({ drop_id }) => !dead.has(drop_id));
+  const edges = newestEdges(history);
+  const follows = (follower: string, author: string): boolean => edges.get(pair(follower, author))?.following ?? false;
+  return {
+    local: ranked(alive.filter(({ remote, visibility }) => !remote && visibility === "public")),
+    global: ranked(alive.filter(({ visibility }) => visibility === "public")),
+    home: (user) => ranked(alive.filter((drop) => reaches(user, drop, follows))),
+  };
+}
+
+/** Compares a home timeline with what it must hold, entry by entry, the floor aside. */
+export async function expectHome(redis: Redis, user: string, history: readonly TimelineEvent[]): Promise<void> {
+  expect({ user, entries: (await held(redis, homeKey(user))).entries }).toEqual({ user, entries: expectedAfter(history).home(user) });
+}
+
+/** Compares the two shared timelines and the homes of `users` with what they must hold. */
+export async function expectTimelines(redis: Redis, users: readonly string[], history: readonly TimelineEvent[]): Promise<void> {
+  const expected = expectedAfter(history);
+  expect({ local: (await held(redis, "timeline:local")).entries }).toEqual({ local: expected.local });
+  expect({ global: (await held(redis, "timeline:global")).entries }).toEqual({ global: expected.global });
+  for (const user of users) await expectHome(redis, user, history);
+}
+
+/** The ids alone, in the order of the timeline. */
+export function idsOf(entries: readonly Entry[]): string[] {
+  return entries.map(([id]) => id);
+}
+
+function publication(event: TimelineEvent): Publication[] {
+  if (event.channel === "drop_created") {
+    const { user_id, recipients = [], created_at, ...rest } = event.payload;
+    return [{ ...rest, author: user_id, remote: false, recipients, created_at: milliseconds(created_at) }];
+  }
+  if (event.channel === "ap_drop_received") {
+    const { drop_id, user_id, created_at } = event.payload;
+    const common = { remote: true, visibility: "public", recipients: [] } as const;
+    return [{ ...common, drop_id, author: user_id, created_at: milliseconds(created_at) }];
+  }
+  return [];
+}
+
+function reaches(user: string, drop: Publication, follows: (follower: string, author: string) => boolean): boolean {
+  if (drop.author === undefined) return false;
+  if (drop.author === user) return true;
+  if (!follows(user, drop.author)) return false;
+  return drop.visibility !== "direct" || drop.recipients.includes(user);
+}
+
+function ranked(publications: readonly Publication[]): Entry[] {
+  const scores = new Map<string, number>();
+  for (const { drop_id, created_at } of publications) {
+    scores.set(drop_id, Math.min(created_at, scores.get(drop_id) ?? Number.POSITIVE_INFINITY));
+  }
+  const drops = [...scores].map(([drop_id, created_at]) => ({ drop_id, created_at }));
+  return drops.sort(newestFirst).map(({ drop_id, created_at }) => [drop_id, created_at]);
+}
+
+function newestEdges(history: readonly TimelineEvent[]): Map<string, { version: number; following: boolean }> {
+  const edges = new Map<string, { version: number; following: boolean }>();
+  for (const event of history) {
+    if (event.channel !== "user_followed" && event.channel !== "user_unfollowed") continue;
+    const { follower_id, following_id, version } = event.payload;
+    const known = edges.get(pair(follower_id, following_id));
+    if (known !== undefined && known.version >= version) continue;
+    edges.set(pair(follower_id, following_id), { version, following: event.channel === "user_followed" });
+  }
+  return edges;
+}
+
+function pair(follower: string, author: string): string {
+  return JSON.stringify([follower, author]);
+}
+
+function milliseconds(created_at: number | string): number {
+  return typeof created_at === "number" ? created_at : Date.parse(created_at);
+}

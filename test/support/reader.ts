@@ -1,0 +1,75 @@
+import { credentials, Metadata, type ServiceError } from "@grpc/grpc-js";
+import { type GetTimelineRequest, type GetTimelineResponse, TimelineServiceClient } from "../../src/gen/avion/timeline.js";
+
+/** What a read may ask for; what is left out is empty. */
+export type Query = Partial<GetTimelineRequest>;
+/** A read of one timeline. */
+export type Read = (query?: Query, deadlineMs?: number) => Promise<GetTimelineResponse>;
+
+/** The three timelines over gRPC. */
+export type Reader = {
+  home(user: string, query?: Query, deadlineMs?: number): Promise<GetTimelineResponse>;
+  readonly local: Read;
+  readonly global: Read;
+  close(): void;
+};
+
+/** Connects to the service's gRPC address. */
+export function openReader(address: string): Reader {
+  const client = new TimelineServiceClient(address, credentials.createInsecure());
+  const call = (method: "getHomeTimeline" | "getLocalTimeline" | "getGlobalTimeline"): Read => {
+    return (query = {}, deadlineMs = 10_000) =>
+      new Promise((resolve, reject) => {
+        const request = { user_id: "", limit: 0, since_id: "", max_id: "", min_id: "", ...query };
+        const done = (error: ServiceError | null, response: GetTimelineResponse): void => {
+          if (error) reject(error);
+          else resolve(response);
+        };
+        client[method](request, new Metadata(), { deadline: Date.now() + deadlineMs }, done);
+      });
+  };
+  return {
+    home: (user_id, query, deadlineMs) => call("getHomeTimeline")({ ...query, user_id }, deadlineMs),
+    local: call("getLocalTimeline"),
+    global: call("getGlobalTimeline"),
+    close: () => client.close(),
+  };
+}
+
+/** What a test does between two pages. */
+export type Between = (page: number) => Promise<void>;
+
+/** How many pages a test turns at most: more means that paging does not end. */
+const PAGES_MAX = 2_000;
+
+/** Turns pages towards the older end; yields the pages, each newest first. */
+export async function pagesDown(read: Read, query: Query, between: Between = async () => {}): Promise<GetTimelineResponse[]> {
+  const pages = [await read(query)];
+  for (let last = pages[0]; last?.has_more; last = pages.at(-1)) {
+    if (pages.length > PAGES_MAX) throw new Error("paging down does not end");
+    await between(pages.length);
+    pages.push(await read({ limit: query.limit ?? 0, max_id: last.next_max_id }));
+  }
+  return pages;
+}
+
+/** Turns pages from `min_id` towards the newer end; yields the pages, each newest first, the oldest page first. */
+export async function pagesUp(read: Read, query: Query, between: Between = async () => {}): Promise<GetTimelineResponse[]> {
+  const pages = [await read(query)];
+  for (let last = pages[0]; last?.has_more; last = pages.at(-1)) {
+    if (pages.length > PAGES_MAX) throw new Error("paging up does not end");
+    await between(pages.length);
+    pages.push(await read({ limit: query.limit ?? 0, min_id: last.prev_min_id }));
+  }
+  return pages;
+}
+
+/** All ids of pages that were turned down, newest first. */
+export function downIds(pages: readonly GetTimelineResponse[]): string[] {
+  return pages.flatMap((page) => page.drop_ids);
+}
+
+/** All ids of pages that were turned up, newest first. */
+export function upIds(pages: readonly GetTimelineResponse[]): string[] {
+  return [...pages].reverse().flatMap((page) => page.drop_ids);
+}

@@ -1,0 +1,171 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import { eventually } from "./facts.js";
+
+/** Where a service finds what it needs; `env` wins over everything. */
+export type ServiceOptions = {
+  readonly redisUrl: string;
+  readonly natsUrl: string;
+  readonly usersAddress: string;
+  readonly postsAddress: string;
+  readonly roles?: string;
+  readonly env?: Readonly<Record<string, string>>;
+};
+
+/** How a process ended. */
+export type Ending = { readonly code: number | null; readonly signal: NodeJS.Signals | null };
+
+/** A process of the built service. */
+export type ServiceProcess = {
+  readonly pid: number;
+  readonly exited: Promise<Ending>;
+  /** The last lines it wrote. */
+  logs(): string;
+  /** Everything it wrote to stderr. */
+  errors(): string;
+  signal(name: NodeJS.Signals): void;
+  /** SIGTERM; yields how it ended, after SIGKILL where that took too long. */
+  stop(): Promise<Ending>;
+  /** SIGKILL, and waits for the end. */
+  crash(): Promise<void>;
+};
+
+/** A process of the built service that listens. */
+export type Service = ServiceProcess & { readonly grpcAddress: string; readonly httpUrl: string };
+
+/** The secret that signs the tokens of tests. */
+export const JWT_SECRET = "a secret for tests that is long enough for HS256";
+
+const MAIN = join(process.cwd(), "dist/main.js");
+const STOP_PATIENCE_MS = 30_000;
+const LINES_KEPT = 400;
+const LINES_SHOWN = 60;
+const running = new Set<ChildProcess>();
+
+process.once("exit", () => {
+  for (const child of running) child.kill("SIGKILL");
+});
+
+/** Starts `serve` and waits until it says that it is ready. */
+export async function startService(options: ServiceOptions): Promise<Service> {
+  const service = await launchService(options);
+  try {
+    await untilReady(service);
+    return service;
+  } catch (error) {
+    await service.crash();
+    throw new Error(`${String(error)}\n${service.logs()}`);
+  }
+}
+
+/** Starts `serve` without waiting for anything. */
+export async function launchService(options: ServiceOptions): Promise<Service> {
+  const [grpcPort, httpPort] = await freePorts();
+  const addresses = { TIMELINE_GRPC_ADDR: `127.0.0.1:${grpcPort}`, TIMELINE_HTTP_ADDR: `127.0.0.1:${httpPort}` };
+  const child = runMain(["serve"], {
+    REDIS_URL: options.redisUrl,
+    NATS_URL: options.natsUrl,
+    TIMELINE_USER_SERVICE_ADDR: options.usersAddress,
+    TIMELINE_POST_SERVICE_ADDR: options.postsAddress,
+    TIMELINE_JWT_SECRET: JWT_SECRET,
+    ...addresses,
+    ...((options.roles ?? process.env.E2E_ROLES) === undefined ? {} : { TIMELINE_ROLES: (options.roles ?? process.env.E2E_ROLES)! }),
+    ...options.env,
+  });
+  return { ...child, grpcAddress: addresses.TIMELINE_GRPC_ADDR, httpUrl: `http://${addresses.TIMELINE_HTTP_ADDR}` };
+}
+
+/** Waits for `GET /readyz` to answer 200; fails at once when the process ends. */
+export async function untilReady(service: Service, patienceMs?: number): Promise<void> {
+  let ending: Ending | undefined;
+  void service.exited.then((value) => {
+    ending = value;
+  });
+  const ready = async (): Promise<true | string> => {
+    if (ending !== undefined) throw new Error(`ended while starting: ${JSON.stringify(ending)}`);
+    const status = await httpStatus(`${service.httpUrl}/readyz`);
+    return status === 200 || `answers ${status ?? "nothing"}`;
+  };
+  await eventually(ready, "the service is ready", patienceMs);
+}
+
+/** The status of a GET, or undefined where nobody answers in time. */
+export async function httpStatus(url: string): Promise<number | undefined> {
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(2_000) });
+    await response.arrayBuffer();
+    return response.status;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Runs the built program with exactly these variables and those that any process needs. */
+export function runMain(args: readonly string[], env: Readonly<Record<string, string>>): ServiceProcess {
+  const { PATH = "", HOME = "", TMPDIR } = process.env;
+  const child = spawn(process.execPath, [MAIN, ...args], {
+    env: { PATH, HOME, ...(TMPDIR === undefined ? {} : { TMPDIR }), ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const { pid } = child;
+  if (pid === undefined) throw new Error("the service could not be started");
+  running.add(child);
+  const lines: string[] = [];
+  let errors = "";
+  const keep = (chunk: Buffer): void => {
+    lines.push(...chunk.toString().split("\n").filter((line) => line !== ""));
+    lines.splice(0, lines.length - LINES_KEPT);
+  };
+  child.stdout.on("data", keep);
+  child.stderr.on("data", keep);
+  child.stderr.on("data", (chunk: Buffer) => {
+    errors += chunk.toString();
+  });
+  const exited = new Promise<Ending>((resolve) => {
+    child.once("close", (code, signal) => {
+      running.delete(child);
+      resolve({ code, signal });
+    });
+  });
+  const stop = async (): Promise<Ending> => {
+    child.kill("SIGTERM");
+    child.kill("SIGCONT");
+    const timer = setTimeout(() => child.kill("SIGKILL"), STOP_PATIENCE_MS);
+    const ending = await exited;
+    clearTimeout(timer);
+    return ending;
+  };
+  return {
+    pid,
+    exited,
+    logs: () => lines.slice(-LINES_SHOWN).join("\n"),
+    errors: () => errors,
+    signal: (name) => void child.kill(name),
+    stop,
+    crash: async () => {
+      child.kill("SIGKILL");
+      await exited;
+    },
+  };
+}
+
+/** Two different ports that were free a moment ago. */
+export async function freePorts(): Promise<readonly [number, number]> {
+  const servers = [createServer(), createServer()] as const;
+  const ports = await Promise.all(
+    servers.map(
+      (server) =>
+        new Promise<number>((resolve, reject) => {
+          server.once("error", reject);
+          server.listen(0, "127.0.0.1", () => {
+            const address = server.address();
+            if (address === null || typeof address === "string") reject(new Error("no port"));
+            else resolve(address.port);
+          });
+        }),
+    ),
+  );
+  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
+  return [ports[0] as number, ports[1] as number];
+}

@@ -1,0 +1,155 @@
+import { afterAll, beforeAll, test } from "@jest/globals";
+import { Redis } from "ioredis";
+import type { Broker } from "../../src/brokers/index.js";
+import { privateNats, privateRedis } from "./brokers.js";
+import { openStreams, type Streams } from "./jetstream.js";
+import { openReader, type Reader } from "./reader.js";
+import { type Service, type ServiceOptions, startService } from "./service.js";
+import { publish, type TimelineEvent } from "./timeline-events.js";
+import { startUpstreams, type UpstreamOptions, type Upstreams } from "./upstreams.js";
+import { World } from "./world.js";
+
+/** How a stack differs from the usual one. */
+export type StackOptions = UpstreamOptions & {
+  readonly env?: Readonly<Record<string, string>>;
+  readonly roles?: string;
+  /** False: brokers and upstreams only; the test starts services itself. */
+  readonly service?: boolean;
+};
+
+/** Brokers, upstream services and the service, all private, and the means to look at them. */
+export type Stack = {
+  readonly redis: Redis;
+  readonly redisServer: Broker;
+  readonly natsServer: Broker;
+  readonly streams: Streams;
+  readonly world: World;
+  readonly upstreams: Upstreams;
+  /** The first service. */
+  readonly service: Service;
+  /** Reads from the first service. */
+  readonly reads: Reader;
+  /** Starts one more service on the same brokers. */
+  start(options?: { readonly roles?: string; readonly env?: Readonly<Record<string, string>> }): Promise<Service>;
+  /** What a further service needs to know. */
+  readonly serviceOptions: ServiceOptions;
+  publish(...events: readonly TimelineEvent[]): Promise<void>;
+  /** Leaves `close` to be called at the end, last first. */
+  defer(close: () => unknown): void;
+  /** The error with the last lines of every service. */
+  explain(error: unknown): unknown;
+  stop(): Promise<void>;
+};
+
+/** Starts everything. */
+export async function startStack(options: StackOptions = {}): Promise<Stack> {
+  const closes: Array<() => unknown> = [];
+  const stop = async (): Promise<void> => {
+    for (const close of closes.splice(0).reverse()) await close();
+  };
+  try {
+    return await assemble(options, closes, stop);
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+async function assemble(options: StackOptions, closes: Array<() => unknown>, stop: () => Promise<void>): Promise<Stack> {
+  const redisServer = await privateRedis({ appendonly: true });
+  closes.push(() => redisServer.stop());
+  const natsServer = await privateNats();
+  closes.push(() => natsServer.stop());
+  const world = new World();
+  const upstreams = await startUpstreams(world, options);
+  closes.push(() => upstreams.stop());
+  const redis = new Redis(redisServer.url, { maxRetriesPerRequest: null });
+  redis.on("error", () => undefined);
+  closes.push(() => redis.disconnect());
+  const streams = await openStreams(natsServer.url);
+  closes.push(() => streams.close());
+  const { usersAddress, postsAddress } = upstreams;
+  const serviceOptions = {
+    ...{ redisUrl: redisServer.url, natsUrl: natsServer.url, usersAddress, postsAddress },
+    ...(options.roles === undefined ? {} : { roles: options.roles }),
+    ...(options.env === undefined ? {} : { env: options.env }),
+  };
+  const services: Service[] = [];
+  const start: Stack["start"] = async (own = {}) => {
+    const service = await startService({ ...serviceOptions, ...own, env: { ...options.env, ...own.env } });
+    services.push(service);
+    closes.push(() => service.stop());
+    return service;
+  };
+  const first = options.service === false ? undefined : await start();
+  const reads = first === undefined ? undefined : openReader(first.grpcAddress);
+  if (reads !== undefined) closes.push(() => reads.close());
+  return {
+    ...{ redis, redisServer, natsServer, streams, world, upstreams, start, serviceOptions, stop },
+    get service() {
+      return present(first);
+    },
+    get reads() {
+      return present(reads);
+    },
+    publish: (...events) => publish(redis, ...events),
+    defer: (close) => void closes.push(close),
+    explain: (error) => withLogs(error, services),
+  };
+}
+
+/** A test with a stack of its own. */
+export function testWithStack(name: string, options: StackOptions, work: (stack: Stack) => Promise<void>, timeoutMs?: number): void {
+  test(
+    name,
+    async () => {
+      const stack = await startStack(options);
+      try {
+        await work(stack);
+      } catch (error) {
+        throw stack.explain(error);
+      } finally {
+        await stack.stop();
+      }
+    },
+    timeoutMs,
+  );
+}
+
+/** One stack for all tests that are declared with the function returned; they must use ids of their own. */
+export function sharedStack(
+  options: StackOptions = {},
+): (name: string, work: (stack: Stack) => Promise<void>, timeoutMs?: number) => void {
+  let stack: Stack | undefined;
+  beforeAll(async () => {
+    stack = await startStack(options);
+  });
+  afterAll(async () => {
+    await stack?.stop();
+  });
+  return (name, work, timeoutMs) => {
+    test(
+      name,
+      async () => {
+        const shared = present(stack);
+        await work(shared).catch((error: unknown) => {
+          throw shared.explain(error);
+        });
+      },
+      timeoutMs,
+    );
+  };
+}
+
+function present<T>(value: T | undefined): T {
+  if (value === undefined) throw new Error("this stack has not started a service");
+  return value;
+}
+
+function withLogs(error: unknown, services: readonly Service[]): unknown {
+  if (typeof error !== "object" || error === null || !("message" in error)) return error;
+  const logs = services.map((service) => `--- service ${service.pid}, last lines ---\n${service.logs()}`).join("\n");
+  const failure = error as Error;
+  failure.stack = `${failure.stack ?? failure.message}\n${logs}`;
+  return failure;
+}

@@ -1,0 +1,70 @@
+import type { Redis } from "ioredis";
+
+/** Who may see a drop, as events spell it. */
+export type VisibilityName = "public" | "unlisted" | "followers" | "direct";
+
+type DropCreated = {
+  readonly drop_id: string;
+  readonly user_id: string;
+  readonly visibility: VisibilityName;
+  readonly created_at: number | string;
+  readonly recipients?: readonly string[];
+};
+type DropDeleted = { readonly drop_id: string; readonly user_id?: string };
+type RemoteDrop = { readonly drop_id: string; readonly created_at: number | string; readonly user_id?: string };
+type EdgeChange = { readonly follower_id: string; readonly following_id: string; readonly version: number };
+
+/** One message of a Redis channel the service listens to. */
+export type TimelineEvent =
+  | { readonly channel: "drop_created"; readonly payload: DropCreated }
+  | { readonly channel: "drop_deleted"; readonly payload: DropDeleted }
+  | { readonly channel: "ap_drop_received"; readonly payload: RemoteDrop }
+  | { readonly channel: "user_followed" | "user_unfollowed"; readonly payload: EdgeChange };
+
+/** A `drop_created`. */
+export function created(payload: DropCreated): TimelineEvent {
+  return { channel: "drop_created", payload };
+}
+
+/** A `drop_deleted`. */
+export function deleted(drop_id: string, user_id?: string): TimelineEvent {
+  return { channel: "drop_deleted", payload: user_id === undefined ? { drop_id } : { drop_id, user_id } };
+}
+
+/** An `ap_drop_received`. */
+export function received(payload: RemoteDrop): TimelineEvent {
+  return { channel: "ap_drop_received", payload };
+}
+
+/** A `user_followed`. */
+export function followed(follower_id: string, following_id: string, version: number): TimelineEvent {
+  return { channel: "user_followed", payload: { follower_id, following_id, version } };
+}
+
+/** A `user_unfollowed`. */
+export function unfollowed(follower_id: string, following_id: string, version: number): TimelineEvent {
+  return { channel: "user_unfollowed", payload: { follower_id, following_id, version } };
+}
+
+/** What makes two events the same one: channel and drop id, or follower, following and version. */
+export function identity(event: TimelineEvent): string {
+  const { payload } = event;
+  if ("drop_id" in payload) return JSON.stringify([event.channel, payload.drop_id]);
+  return JSON.stringify([event.channel, payload.follower_id, payload.following_id, payload.version]);
+}
+
+/** How many messages the log must hold after these events. */
+export function admitted(history: readonly TimelineEvent[]): number {
+  return new Set(history.map(identity)).size;
+}
+
+/** Publishes events in order; fails when nobody listens, since Pub/Sub would just lose them. */
+export async function publish(redis: Redis, ...events: readonly TimelineEvent[]): Promise<void> {
+  const pipeline = redis.pipeline();
+  for (const event of events) pipeline.publish(event.channel, JSON.stringify(event.payload));
+  const replies = (await pipeline.exec()) ?? [];
+  for (const [error, listeners] of replies) {
+    if (error) throw error;
+    if (listeners === 0) throw new Error("published to nobody: the bridge does not listen");
+  }
+}

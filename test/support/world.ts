@@ -1,0 +1,165 @@
+import { type Drop, Visibility } from "../../src/gen/avion/posts.js";
+import type { FollowChange } from "../../src/gen/avion/users.js";
+import type { VisibilityName } from "./timeline-events.js";
+
+/** A drop as a test states it. */
+export type WorldDrop = {
+  readonly drop_id: string;
+  readonly user_id: string;
+  readonly created_at: number;
+  readonly visibility?: VisibilityName;
+  readonly recipients?: readonly string[];
+  /** Came by ActivityPub: its author's list shows it, ListDrops, which is about this server's, does not. */
+  readonly remote?: boolean;
+};
+
+type Stored = { readonly drop: Drop; readonly remote: boolean; readonly changedAt: number };
+
+const VISIBILITIES: Record<VisibilityName, Visibility> = {
+  public: Visibility.PUBLIC,
+  unlisted: Visibility.UNLISTED,
+  followers: Visibility.FOLLOWERS,
+  direct: Visibility.DIRECT,
+};
+
+/** Compares strings by their UTF-8 bytes, the order of Redis and of the contract. */
+export function compareBytes(left: string, right: string): number {
+  return Buffer.compare(Buffer.from(left), Buffer.from(right));
+}
+
+/** Newest first; within a millisecond by bytes of the id, descending. */
+export function newestFirst(
+  left: { readonly created_at: number; readonly drop_id: string },
+  right: { readonly created_at: number; readonly drop_id: string },
+): number {
+  return right.created_at - left.created_at || compareBytes(right.drop_id, left.drop_id);
+}
+
+/** Follow graph and drops in memory: what the two upstream services tell the timeline service. */
+export class World {
+  readonly #drops = new Map<string, Stored>();
+  readonly #byAuthor = new Map<string, Map<string, Stored>>();
+  readonly #sortedDrops = new Map<string, Drop[]>();
+  readonly #following = new Map<string, Set<string>>();
+  readonly #followers = new Map<string, Set<string>>();
+  readonly #sortedFollowers = new Map<string, string[]>();
+  readonly #edges = new Map<string, FollowChange>();
+
+  /** Makes `follower` follow `following`; returns the version of the edge. */
+  follow(follower: string, following: string, version?: number): number {
+    return this.#changeEdge(follower, following, true, version);
+  }
+
+  /** The opposite of {@link follow}. */
+  unfollow(follower: string, following: string, version?: number): number {
+    return this.#changeEdge(follower, following, false, version);
+  }
+
+  /** True while the edge stands. */
+  follows(follower: string, following: string): boolean {
+    return this.#following.get(follower)?.has(following) ?? false;
+  }
+
+  /** Whom a user follows, by bytes of the id. */
+  followingOf(user: string): string[] {
+    return [...(this.#following.get(user) ?? [])].sort(compareBytes);
+  }
+
+  /** Who follows a user, by bytes of the id. */
+  followersOf(user: string): string[] {
+    const known = this.#sortedFollowers.get(user);
+    if (known !== undefined) return known;
+    const sorted = [...(this.#followers.get(user) ?? [])].sort(compareBytes);
+    this.#sortedFollowers.set(user, sorted);
+    return sorted;
+  }
+
+  /** Adds drops. */
+  post(...drops: readonly WorldDrop[]): void {
+    for (const { remote = false, visibility = "public", recipients = [], ...rest } of drops) {
+      const drop = { ...rest, visibility: VISIBILITIES[visibility], deleted: false, recipients: [...recipients] };
+      this.#store({ drop, remote, changedAt: Date.now() });
+    }
+  }
+
+  /** Marks drops as deleted. */
+  remove(...dropIds: readonly string[]): void {
+    for (const id of dropIds) {
+      const stored = this.#drops.get(id);
+      if (stored === undefined) throw new Error(`no such drop: ${id}`);
+      this.#store({ ...stored, drop: { ...stored.drop, deleted: true }, changedAt: Date.now() });
+    }
+  }
+
+  /** A drop, deleted or not. */
+  find(dropId: string): Drop | undefined {
+    return this.#drops.get(dropId)?.drop;
+  }
+
+  /** An author's drops that are not deleted, newest first. */
+  dropsOf(author: string): Drop[] {
+    const known = this.#sortedDrops.get(author);
+    if (known !== undefined) return known;
+    const all = [...(this.#byAuthor.get(author)?.values() ?? [])].map(({ drop }) => drop);
+    const sorted = all.filter((drop) => !drop.deleted).sort(newestFirst);
+    this.#sortedDrops.set(author, sorted);
+    return sorted;
+  }
+
+  /** This server's drops changed in [since, until), oldest change first. */
+  changedDrops(since: number, until: number): Array<{ readonly drop: Drop; readonly changedAt: number }> {
+    const inside = [...this.#drops.values()].filter(({ remote, changedAt }) => !remote && within(changedAt, since, until));
+    return inside.sort((a, b) => a.changedAt - b.changedAt || compareBytes(a.drop.drop_id, b.drop.drop_id));
+  }
+
+  /** Edges changed in [since, until), oldest change first. */
+  changedEdges(since: number, until: number): FollowChange[] {
+    const inside = [...this.#edges.values()].filter(({ changed_at }) => within(changed_at, since, until));
+    return inside.sort((a, b) => a.changed_at - b.changed_at || compareBytes(edgeKey(a), edgeKey(b)));
+  }
+
+  /** What `user`'s home must hold, newest first: own drops and those of the followed that this user may see. */
+  homeOf(user: string): Drop[] {
+    const authors = [user, ...this.followingOf(user)];
+    const visible = authors.flatMap((author) => this.dropsOf(author).filter((drop) => maySee(user, drop)));
+    return visible.sort(newestFirst);
+  }
+
+  #store(stored: Stored): void {
+    const { drop_id, user_id } = stored.drop;
+    this.#drops.set(drop_id, stored);
+    const own = this.#byAuthor.get(user_id) ?? new Map<string, Stored>();
+    this.#byAuthor.set(user_id, own.set(drop_id, stored));
+    this.#sortedDrops.delete(user_id);
+  }
+
+  #changeEdge(follower_id: string, following_id: string, following: boolean, wanted?: number): number {
+    const key = edgeKey({ follower_id, following_id });
+    const version = wanted ?? (this.#edges.get(key)?.version ?? 0) + 1;
+    this.#edges.set(key, { follower_id, following_id, version, following, changed_at: Date.now() });
+    change(this.#following, follower_id, following_id, following);
+    change(this.#followers, following_id, follower_id, following);
+    this.#sortedFollowers.delete(following_id);
+    return version;
+  }
+}
+
+function maySee(user: string, drop: Drop): boolean {
+  return drop.visibility !== Visibility.DIRECT || drop.user_id === user || drop.recipients.includes(user);
+}
+
+function within(time: number, since: number, until: number): boolean {
+  return time >= since && (until === 0 || time < until);
+}
+
+/** One text for a pair of users. */
+export function edgeKey(edge: { readonly follower_id: string; readonly following_id: string }): string {
+  return JSON.stringify([edge.follower_id, edge.following_id]);
+}
+
+function change(lists: Map<string, Set<string>>, owner: string, item: string, present: boolean): void {
+  const list = lists.get(owner) ?? new Set<string>();
+  if (present) list.add(item);
+  else list.delete(item);
+  lists.set(owner, list);
+}

@@ -1,0 +1,124 @@
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { exportJWK, exportSPKI, generateKeyPair, type JWTPayload, SignJWT } from "jose";
+import { createAuthenticate } from "../../../src/gateway/auth.js";
+import { findCredentials, originAllowed } from "../../../src/gateway/credentials.js";
+
+const SECRET = "a secret of thirty-two bytes, or a few more";
+const now = (): number => Math.floor(Date.now() / 1_000);
+const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+function sign(claims: JWTPayload, secret = SECRET, alg = "HS256"): Promise<string> {
+  return new SignJWT(claims).setProtectedHeader({ alg }).sign(bytes(secret));
+}
+
+const valid = (more: JWTPayload = {}): JWTPayload => ({ sub: "alice", exp: now() + 60, ...more });
+const bySecret = createAuthenticate({ secret: SECRET });
+const refused = { code: "unauthenticated" };
+
+test("a valid token names its user and its end", async () => {
+  const claims = valid();
+  expect(await bySecret(await sign(claims))).toEqual({ user: "alice", expiresAt: (claims.exp as number) * 1_000 });
+});
+
+const none = (claims: JWTPayload): string =>
+  `${[{ alg: "none", typ: "JWT" }, claims].map((part) => Buffer.from(JSON.stringify(part)).toString("base64url")).join(".")}.`;
+
+test.each<[string, () => Promise<string> | string]>([
+  ["an empty token", () => ""],
+  ["no token at all", () => "nonsense"],
+  ["alg none", () => none(valid())],
+  ["another key", () => sign(valid(), `${SECRET}!`)],
+  ["another algorithm with the same secret", () => sign(valid(), SECRET, "HS512")],
+  ["an expired one", () => sign(valid({ exp: now() - 60 }))],
+  ["one expired a second ago", () => sign(valid({ exp: now() - 1 }))],
+  ["no exp", () => sign({ sub: "alice" })],
+  ["an exp that is no number", () => sign(valid({ exp: "never" as never }))],
+  ["one not valid yet", () => sign(valid({ nbf: now() + 60 }))],
+  ["no sub", () => sign({ exp: now() + 60 })],
+  ["an empty sub", () => sign(valid({ sub: "" }))],
+  ["a sub that is no string", () => sign(valid({ sub: 5 as never }))],
+  ["a sub too long", () => sign(valid({ sub: "ä".repeat(65) }))],
+  ["a sub that is not well-formed", () => sign(valid({ sub: "\ud800" }))],
+  ["a token too long", () => sign(valid({ more: "x".repeat(9_000) }))],
+])("%s is refused", async (_name, token) => {
+  await expect(bySecret(await token())).rejects.toMatchObject(refused);
+});
+
+test("a clock a few seconds off does not matter", async () => {
+  expect((await bySecret(await sign(valid({ nbf: now() + 3 })))).user).toBe("alice");
+});
+
+test("issuer and audience are checked where they are configured", async () => {
+  const strict = createAuthenticate({ secret: SECRET, issuer: "us", audience: "timeline" });
+  const good = { iss: "us", aud: ["other", "timeline"] };
+  expect((await strict(await sign(valid(good)))).user).toBe("alice");
+  for (const wrong of [{}, { iss: "us" }, { aud: "timeline" }, { ...good, iss: "them" }, { ...good, aud: "other" }]) {
+    await expect(strict(await sign(valid(wrong)))).rejects.toMatchObject(refused);
+  }
+});
+
+test("it takes a secret or a URL, not both and not none", () => {
+  expect(() => createAuthenticate({})).toThrow("either a secret or a JWKS URL");
+  expect(() => createAuthenticate({ secret: "" })).toThrow();
+  expect(() => createAuthenticate({ secret: SECRET, jwksUrl: "http://localhost/" })).toThrow();
+});
+
+let server: Server;
+let jwksUrl = "";
+type Keys = Awaited<ReturnType<typeof generateKeyPair>>;
+let keys: Keys;
+
+beforeAll(async () => {
+  keys = await generateKeyPair("RS256", { extractable: true });
+  const jwk = { ...(await exportJWK(keys.publicKey)), kid: "k1", alg: "RS256", use: "sig" };
+  server = createServer((_request, response) => response.end(JSON.stringify({ keys: [jwk] })));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  jwksUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}/jwks`;
+});
+
+afterAll(() => {
+  server.close();
+  server.closeAllConnections();
+});
+
+const signed = (kid: string, key: Keys["privateKey"]): Promise<string> =>
+  new SignJWT(valid()).setProtectedHeader({ alg: "RS256", kid }).sign(key);
+
+test("public keys are fetched, and only their algorithms count", async () => {
+  const byUrl = createAuthenticate({ jwksUrl });
+  expect((await byUrl(await signed("k1", keys.privateKey))).user).toBe("alice");
+  const other = await generateKeyPair("RS256");
+  await expect(byUrl(await signed("k1", other.privateKey))).rejects.toMatchObject(refused);
+  await expect(byUrl(await signed("k2", keys.privateKey))).rejects.toMatchObject(refused);
+  // The classic confusion: the public key taken for a shared secret.
+  await expect(byUrl(await sign(valid(), await exportSPKI(keys.publicKey)))).rejects.toMatchObject(refused);
+});
+
+test("keys that cannot be had are not the token's fault", async () => {
+  const byUrl = createAuthenticate({ jwksUrl: "http://127.0.0.1:9/jwks" });
+  await expect(byUrl(await signed("k1", keys.privateKey))).rejects.toMatchObject({ code: "unavailable" });
+  await expect(byUrl(await sign(valid()))).rejects.toMatchObject(refused);
+});
+
+test("a token comes from the header, or else from the cookie", () => {
+  expect(findCredentials({ authorization: "Bearer a.b.c", cookie: "access_token=x" })).toEqual({ token: "a.b.c", method: "bearer" });
+  expect(findCredentials({ authorization: "bearer  a.b.c" })?.token).toBe("a.b.c");
+  expect(findCredentials({ cookie: 'x=1; access_token="a.b.c"; y=2' })).toEqual({ token: "a.b.c", method: "cookie" });
+  for (const authorization of ["Basic eA==", "Bearer", "Bearer ", "", "Bearer a b"]) {
+    expect(findCredentials({ authorization, cookie: "access_token=x" })).toBeUndefined();
+  }
+  for (const cookie of ["", "access_token=", "Xaccess_token=a", "access_token"]) expect(findCredentials({ cookie })).toBeUndefined();
+});
+
+test("a cookie counts for pages of the same host and listed origins", () => {
+  const allowed = new Set(["https://app.example"]);
+  const host = "api.example:8080";
+  expect(originAllowed({ host }, allowed)).toBe(true);
+  expect(originAllowed({ host, origin: "https://app.example" }, allowed)).toBe(true);
+  expect(originAllowed({ host, origin: "http://api.example:8080" }, allowed)).toBe(true);
+  for (const origin of ["https://evil.example", "null", "", "https://app.example.evil", "http://api.example"]) {
+    expect(originAllowed({ host, origin }, allowed)).toBe(false);
+  }
+});

@@ -1,0 +1,40 @@
+import { expect, test } from "@jest/globals";
+import { incompleteness, MOST_REPLAYED, readLastEventId, replayLimit } from "../../../src/gateway/resume.js";
+
+test.each([
+  [undefined, { kind: "new" }],
+  ["", { kind: "new" }],
+  ["0", { kind: "after", position: 0 }],
+  ["17", { kind: "after", position: 17 }],
+  ["-1", { kind: "nonsense" }],
+  ["1.5", { kind: "nonsense" }],
+  ["1e3", { kind: "nonsense" }],
+  [" 1", { kind: "nonsense" }],
+  ["abc", { kind: "nonsense" }],
+  ["99999999999999999999", { kind: "nonsense" }],
+  ["9".repeat(5_000), { kind: "nonsense" }],
+  ["١٢", { kind: "nonsense" }],
+])("Last-Event-ID %p means %p", (header, wanted) => {
+  expect(readLastEventId(header)).toEqual(wanted);
+});
+
+const state = (firstSeq: number, lastSeq: number, perSubject = 128) => ({ firstSeq, lastSeq, perSubject });
+
+test.each([
+  ["nothing aged out", { position: 5, count: 3, state: state(1, 20) }, undefined],
+  ["the next one is the first held", { position: 5, count: 3, state: state(6, 20) }, undefined],
+  ["the next one aged out", { position: 5, count: 3, state: state(7, 20) }, "too_old"],
+  ["everything aged out, nothing after the position", { position: 20, count: 0, state: state(21, 20) }, undefined],
+  ["everything aged out, something after the position", { position: 19, count: 0, state: state(21, 20) }, "too_old"],
+  ["a stream that never held anything", { position: 0, count: 0, state: state(0, 0) }, undefined],
+  ["one fewer than the limit", { position: 0, count: 127, state: state(1, 200) }, undefined],
+  ["as many as the limit", { position: 0, count: 128, state: state(1, 200) }, "too_old"],
+  ["beyond the end", { position: 21, count: 0, state: state(1, 20) }, "unknown_position"],
+])("%s", (_name, found, reason) => {
+  expect(incompleteness(found)).toBe(reason);
+});
+
+test("a stream without a limit a user still ends a replay", () => {
+  expect(replayLimit(state(1, 9, Number.POSITIVE_INFINITY))).toBe(MOST_REPLAYED);
+  expect(replayLimit(state(1, 9, 128))).toBe(128);
+});
