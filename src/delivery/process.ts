@@ -1,17 +1,18 @@
+import { randomUUID } from "node:crypto";
 import type { DlqReason } from "../contracts/subjects.js";
 import { assertNever } from "../kernel/assert-never.js";
 import { oneLine } from "../kernel/errors.js";
-import { pause } from "../kernel/time.js";
+import { pause, SECOND } from "../kernel/time.js";
 import { type DeadLetters, letterOf } from "./dead-letter.js";
 import type { Context, Delivery, Handler, Outcome } from "./handler.js";
 import { crashed, type RetryLimits, verdict } from "./verdict.js";
 
 /** Counts how often the handling of a message was begun; counted before it runs, so that a crash counts. */
 export interface Attempts {
-  /** Counts one more and returns the sum. */
-  begin(delivery: Delivery): Promise<number>;
-  /** Takes one back: the attempt was not the message's fault. */
-  refund(delivery: Delivery): Promise<void>;
+  /** Counts an attempt and returns the sum; one that is counted again under the same name counts once. */
+  begin(delivery: Delivery, name: string): Promise<number>;
+  /** Takes an attempt back: it was not the message's fault that it failed. */
+  refund(delivery: Delivery, name: string): Promise<void>;
   /** Forgets the message. */
   forget(delivery: Delivery): void;
 }
@@ -28,6 +29,20 @@ export interface ProcessOptions {
   readonly observe: (what: "acked" | "retried" | "dead-lettered" | "waited", delivery: Delivery) => void;
 }
 
+/** One message in hand. */
+interface InHand {
+  readonly delivery: Delivery;
+  readonly context: Context;
+  /** Names this attempt, so that a reply that was lost does not count it twice. */
+  readonly name: string;
+  /** How often its handling was begun, as far as is known. */
+  attempt: number;
+  /** How often it has waited for a server in a row. */
+  waits: number;
+}
+
+type Step = Outcome | { readonly kind: "wait"; readonly delayMs: number };
+
 /**
  * Takes one message to its outcome. It is acked only after the handler
  * returned, or after the DLQ acknowledged the letter. While a server is away
@@ -36,9 +51,11 @@ export interface ProcessOptions {
  */
 export function createProcess(options: ProcessOptions): (delivery: Delivery, context: Context) => Promise<Outcome> {
   return async (delivery, context) => {
-    for (let waits = 0; ; waits++) {
-      const step = await once(options, delivery, context, waits);
+    const inHand: InHand = { delivery, context, name: randomUUID(), attempt: 0, waits: 0 };
+    for (;;) {
+      const step = await once(options, inHand);
       if (step.kind !== "wait") return step;
+      inHand.waits++;
       options.observe("waited", delivery);
       await pause(step.delayMs, context.stopping);
       if (context.stopping.aborted) return { kind: "release" };
@@ -46,43 +63,48 @@ export function createProcess(options: ProcessOptions): (delivery: Delivery, con
   };
 }
 
-type Step = Outcome | { readonly kind: "wait"; readonly delayMs: number };
-
-async function once(options: ProcessOptions, delivery: Delivery, context: Context, waits: number): Promise<Step> {
+async function once(options: ProcessOptions, inHand: InHand): Promise<Step> {
   const { attempts, limits, observe } = options;
-  let attempt = 0;
+  const { delivery, context } = inHand;
   try {
-    attempt = await attempts.begin(delivery);
-    if (attempt > limits.maxAttempts) {
-      return await bury(options, delivery, { reason: "crashed", error: crashed(attempt - 1), attempt: attempt - 1 });
+    inHand.attempt = await attempts.begin(delivery, inHand.name);
+    if (inHand.attempt > limits.maxAttempts) {
+      const spent = inHand.attempt - 1;
+      return await bury(options, delivery, { reason: "crashed", error: crashed(spent), attempt: spent });
     }
     await options.handler(delivery, context);
     attempts.forget(delivery);
     observe("acked", delivery);
     return { kind: "ack" };
   } catch (error) {
-    const decided = verdict(error, attempt, waits, limits);
-    const fields = { stream: delivery.stream, seq: delivery.seq, attempt, error: oneLine(error) };
-    switch (decided.kind) {
-      case "wait":
-        if (waits === 0) context.log.warn(fields, "a server is away; the message is held");
-        if (attempt > 0) await attempts.refund(delivery).catch(() => undefined);
-        return decided;
-      case "retry":
-        context.log.warn({ ...fields, delay_ms: decided.delayMs }, "handling failed; it will be tried again");
-        observe("retried", delivery);
-        return decided;
-      case "dead-letter":
-        return await bury(options, delivery, { reason: decided.reason, error, attempt }).catch((failed: unknown) => {
-          context.log.error(
-            { ...fields, dlq_error: oneLine(failed) },
-            "the dead letter could not be stored; the original is kept",
-          );
-          return { kind: "wait", delayMs: 1_000 } as const;
-        });
-      default:
-        return assertNever(decided);
-    }
+    return afterFailure(options, inHand, error);
+  }
+}
+
+async function afterFailure(options: ProcessOptions, inHand: InHand, error: unknown): Promise<Step> {
+  const { delivery, context, attempt, waits } = inHand;
+  const decided = verdict(error, attempt, waits, options.limits);
+  const fields = { stream: delivery.stream, seq: delivery.seq, attempt, error: oneLine(error) };
+  switch (decided.kind) {
+    case "wait":
+      if (waits === 0) context.log.warn(fields, "a server is away; the message is held");
+      // Where this fails too, the attempt is counted again under the same name, which changes nothing.
+      await options.attempts.refund(delivery, inHand.name).catch(() => undefined);
+      return decided;
+    case "retry":
+      context.log.warn({ ...fields, delay_ms: decided.delayMs }, "handling failed; it will be tried again");
+      options.observe("retried", delivery);
+      return decided;
+    case "dead-letter":
+      return bury(options, delivery, { reason: decided.reason, error, attempt }).catch((failed: unknown) => {
+        context.log.error(
+          { ...fields, dlq_error: oneLine(failed) },
+          "the dead letter could not be stored; the original is kept",
+        );
+        return { kind: "wait", delayMs: SECOND } as const;
+      });
+    default:
+      return assertNever(decided);
   }
 }
 

@@ -14,6 +14,7 @@ export function createFeed(connection: NatsConnection, onReconnect: () => void):
     flushed: feed.flushed,
     state: feed.state,
     lastOf: (user) => feed.lastOf(notifySubject(user)),
+    oldestOf: (user) => feed.oldestOf(notifySubject(user)),
     read: (user, after, take) => feed.read(notifySubject(user), after, (message) => take(noteOf(message))),
     connected: feed.connected,
     close: feed.close,

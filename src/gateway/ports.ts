@@ -38,6 +38,8 @@ export interface Feed {
   state(): Promise<FeedState>;
   /** The last sequence of the user, by the leader; 0: none. */
   lastOf(user: string): Promise<number>;
+  /** The oldest sequence of the user still held, by the leader; undefined: none. */
+  oldestOf(user: string): Promise<number | undefined>;
   /** Hands out the user's notifications after `after`, oldest first, as long as `take` says true. */
   read(user: string, after: number, take: (note: Note) => boolean): Promise<void>;
   connected(): boolean;

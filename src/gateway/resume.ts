@@ -17,12 +17,17 @@ export function readLastEventId(header: string | undefined): Wanted {
   return Number.isSafeInteger(position) ? { kind: "after", position } : { kind: "nonsense" };
 }
 
+/** More than this is not replayed, whatever the stream keeps. */
+export const MOST_REPLAYED = 1_024;
+
 /** What was found after a position, and the stream as it was when the reading had ended. */
 export interface Found {
   readonly position: number;
-  /** How many of the user's notifications came after the position. */
+  /** How many of the user's notifications came after the position, as far as known. */
   readonly count: number;
   readonly state: FeedState;
+  /** The user's oldest notification still held after the reading; undefined: not asked for. */
+  readonly oldest?: number | undefined;
 }
 
 /**
@@ -30,21 +35,15 @@ export interface Found {
  *
  * Two things remove notifications: age, from the front of the whole stream, and the limit
  * a user. Nothing after the position aged out as long as the stream's first sequence is not
- * beyond the next one. The limit removes only while as many newer ones are held, so fewer
- * than that prove that it removed none. `state` must be newer than the reading: what it
- * does not show as aged out then had not aged out when it was read.
+ * beyond the next one. The limit removes the oldest while as many newer ones are held: so
+ * it removed none after the position where fewer are known than that, or where one at or
+ * below the position is still held. `state` and `oldest` must be newer than the reading:
+ * what they do not show as removed then had not been removed when it was read.
  */
-export function incompleteness({ position, count, state }: Found): ResetReason | undefined {
+export function incompleteness({ position, count, state, oldest }: Found): ResetReason | undefined {
   if (position > state.lastSeq) return "unknown_position";
   if (state.firstSeq > position + 1) return "too_old";
-  if (count >= state.perSubject) return "too_old";
+  if (count >= MOST_REPLAYED) return "too_old";
+  if (count >= state.perSubject && !(oldest !== undefined && oldest <= position)) return "too_old";
   return undefined;
-}
-
-/** Without a limit a user there is still an end to what one resume replays. */
-export const MOST_REPLAYED = 1_024;
-
-/** From how many notifications on a replay is given up. */
-export function replayLimit(state: FeedState): number {
-  return Math.min(state.perSubject, MOST_REPLAYED);
 }

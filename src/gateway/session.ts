@@ -1,11 +1,12 @@
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
+import { Held } from "./held.js";
 import type { Listener } from "./hub.js";
 import { blockOf, positionBlock, resetBlock } from "./note.js";
 import { observeGateway } from "./observe.js";
 import type { Content, Feed, Note } from "./ports.js";
-import { incompleteness, readLastEventId, replayLimit, type ResetReason, type Wanted } from "./resume.js";
+import { incompleteness, MOST_REPLAYED, readLastEventId, type ResetReason, type Wanted } from "./resume.js";
 import { Seen } from "./seen.js";
 
 /** Where a stream's blocks go. */
@@ -28,6 +29,14 @@ interface Start {
   readonly replay: readonly Note[];
 }
 
+/** What was read after a position. */
+interface Reading {
+  readonly notes: Note[];
+  /** Up to the leader's last, and not only up to where live ones take over. */
+  readonly whole: boolean;
+  readonly fault: ResetReason | undefined;
+}
+
 /** As many as two full replays: what was sent before a cut and after it. */
 const SEEN_KEYS = 512;
 /** A heartbeat does not wait longer than this for NATS. */
@@ -42,10 +51,10 @@ const CHECK_MS = SECOND;
  * A session is either *live* or *catching up*; it begins catching up. Live, a message
  * whose predecessor is not beyond the position is sent as it comes. Any other shows a gap,
  * and the session catches up: it reads what the stream holds after the position, up to the
- * leader's last. Live messages that come meanwhile are not kept. Only the highest of their
- * sequences is (`#target`), and reading goes on until it is passed: so a cutover can
- * neither overflow nor lose or repeat anything. Nobody needs to tell why live messages were
- * missed; a heartbeat and a reconnect look for it by the leader's last sequence.
+ * leader's last or to where the live messages that came meanwhile take over. Of those the
+ * first ones are held; what finds no room is read from the stream in another round. So a
+ * cutover is bounded, and neither loses nor repeats anything. Nobody needs to tell why live
+ * messages were missed; heartbeats and reconnects look for it by the leader's last sequence.
  *
  * Where the stream no longer holds everything after the position, the client gets a
  * `reset`, and the position jumps to the stream's end.
@@ -54,15 +63,11 @@ export class Session implements Listener {
   readonly #seen = new Seen(SEEN_KEYS);
   #outlet: Outlet | undefined;
   #position = 0;
-  #target = 0;
+  readonly #held = new Held();
   #catchingUp = true;
   #ended = false;
 
   constructor(private readonly deps: SessionDeps) {}
-
-  get position(): number {
-    return this.#position;
-  }
 
   /** Finds out where to begin; live messages must reach {@link take} already. Nothing is sent yet. */
   async prepare(lastEventId: string | undefined, goodFrom: number): Promise<Start> {
@@ -83,15 +88,14 @@ export class Session implements Listener {
     this.#outlet = outlet;
     if (reset) this.#sendReset(reset);
     await this.#sendAll(replay, true);
-    this.#catchingUp = false;
-    if (this.#target > this.#position) await this.#catchUp();
+    await this.#goLive(false);
   }
 
   take(note: Note): void {
     if (this.#ended || note.seq <= this.#position) return;
-    const follows = note.previous !== undefined && note.previous <= this.#position;
-    if (!this.#catchingUp && follows) return this.#send(note);
-    this.#target = Math.max(this.#target, note.seq);
+    if (this.#catchingUp) return this.#held.add(note);
+    if (this.#follows(note)) return this.#send(note);
+    this.#held.add(note);
     void this.#catchUp();
   }
 
@@ -149,38 +153,67 @@ export class Session implements Listener {
   }
 
   /** Reads from `start` on, remembers what was sent up to `position`, and returns what comes after it. */
-  async #readOn(position: number, start: number): Promise<{ notes: Note[]; fault: ResetReason | undefined }> {
+  async #readOn(position: number, start: number): Promise<Reading> {
     const { feed, user } = this.deps;
-    const most = replayLimit(await feed.state());
     const notes: Note[] = [];
+    let whole = true;
     await feed.read(user, start, (note) => {
       if (note.seq > position) notes.push(note);
       else if (note.content?.key) this.#seen.repeats(note.content.key);
-      return notes.length < most && !this.#ended;
+      // From here on the live ones are known, so that reading need not run after who publishes.
+      const previous = this.#held.first?.previous;
+      whole = previous === undefined || note.seq < previous || note.seq <= position;
+      return whole && notes.length < MOST_REPLAYED && !this.#ended;
     });
-    const state = { ...(await feed.state()), perSubject: most };
-    return { notes, fault: incompleteness({ position, count: notes.length, state }) };
+    const count = notes.length + this.#held.count;
+    const state = await feed.state();
+    const oldest = count >= state.perSubject ? await feed.oldestOf(user) : undefined;
+    return { notes, whole, fault: incompleteness({ position, count, state, oldest }) };
   }
 
   async #catchUp(): Promise<void> {
     if (this.#catchingUp) return;
     this.#catchingUp = true;
+    await this.#goLive(true);
+  }
+
+  /** Reads and sends what the stream holds after the position. */
+  async #readRound(): Promise<void> {
+    const aim = Math.max(this.#position, this.#held.highest);
+    const { lastSeq } = await this.deps.feed.state();
+    if (lastSeq < aim) return this.#startOver("stream_replaced", lastSeq);
+    const { notes, whole, fault } = await this.#readOn(this.#position, this.#position);
+    if (fault) return this.#startOver(fault, Math.max(lastSeq, this.#position));
+    await this.#sendAll(notes);
+    // Everything of the user up to there is sent, or gone from the stream.
+    if (whole) this.#position = Math.max(this.#position, lastSeq);
+  }
+
+  /** Sends what is held as far as it follows; what does not is read in rounds, and first where something is missing. */
+  async #goLive(missing: boolean): Promise<void> {
     try {
-      do {
-        const aim = Math.max(this.#position, this.#target);
-        const { lastSeq } = await this.deps.feed.state();
-        if (lastSeq < aim) this.#startOver("stream_replaced", lastSeq);
-        const { notes, fault } = await this.#readOn(this.#position, this.#position);
-        if (fault) this.#startOver(fault, Math.max(lastSeq, this.#position));
-        else await this.#sendAll(notes);
-        // Everything of the user up to there is sent, or gone from the stream.
-        this.#position = Math.max(this.#position, lastSeq);
-      } while (!this.#ended && this.#target > this.#position);
+      for (let read = missing; !this.#ended; read = true) {
+        if (read) await this.#readRound();
+        await this.#sendHeld();
+        if (this.#held.highest <= this.#position) break;
+      }
     } catch (error) {
       this.deps.log.debug({ error: oneLine(error) }, "a stream did not catch up; the next heartbeat tries again");
-    } finally {
-      this.#catchingUp = false;
     }
+    this.#held.clear();
+    this.#catchingUp = false;
+  }
+
+  async #sendHeld(): Promise<void> {
+    for (let note = this.#held.first; note && this.#follows(note); note = this.#held.first) {
+      await this.#outlet?.drained();
+      this.#held.shift();
+      if (note.seq > this.#position) this.#send(note);
+    }
+  }
+
+  #follows({ seq, previous }: Note): boolean {
+    return seq <= this.#position || (previous !== undefined && previous <= this.#position);
   }
 
   async #sendAll(notes: readonly Note[], replayed = false): Promise<void> {
@@ -203,7 +236,7 @@ export class Session implements Listener {
   #startOver(reason: ResetReason, position: number): void {
     this.#position = position;
     // The old stream's sequences mean nothing in a new one.
-    if (reason === "stream_replaced") this.#target = 0;
+    if (reason === "stream_replaced") this.#held.clear();
     this.#sendReset(reason);
   }
 

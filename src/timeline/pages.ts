@@ -30,7 +30,6 @@ interface PageDeps {
 
 /** What is read at once beyond what is asked, since some of it may be deleted. */
 const SPARE = 16;
-const MAX_READS = 64;
 
 /**
  * Reads entries of a stored timeline, and goes on beyond its floor where it
@@ -46,7 +45,7 @@ export async function readRun(deps: PageDeps, key: string, query: Query & { read
 async function readOlder(deps: PageDeps, key: string, query: Query & { readonly beyond?: Beyond }): Promise<Run> {
   const found: Position[] = [];
   let from = query.below;
-  for (let reads = 0; reads < MAX_READS; reads++) {
+  for (;;) {
     const count = query.count - found.length + SPARE;
     const held = await deps.store.read({ key, direction: "older", from, count });
     if (held.floor === undefined) throw new Incomplete();
@@ -72,7 +71,7 @@ async function readOlder(deps: PageDeps, key: string, query: Query & { readonly 
 async function readNewer(deps: PageDeps, key: string, query: Query & { readonly beyond?: Beyond }): Promise<Run> {
   const found: Position[] = [];
   let from = query.above;
-  for (let reads = 0; reads < MAX_READS && found.length < query.count; reads++) {
+  while (found.length < query.count) {
     const count = query.count - found.length + SPARE;
     const held = await deps.store.read({ key, direction: "newer", from, count });
     if (held.floor === undefined) throw new Incomplete();

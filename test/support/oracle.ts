@@ -36,9 +36,15 @@ export function expectedAfter(history: readonly TimelineEvent[]): Expected {
   };
 }
 
-/** Compares a home timeline with what it must hold, entry by entry, the floor aside. */
+/**
+ * Compares a home timeline with what it must hold, entry by entry, the floor aside. A deletion that does not name the
+ * author cannot find every home; what it missed may stay in the key, since reads filter it.
+ */
 export async function expectHome(redis: Redis, user: string, history: readonly TimelineEvent[]): Promise<void> {
-  expect({ user, entries: (await held(redis, homeKey(user))).entries }).toEqual({ user, entries: expectedAfter(history).home(user) });
+  const missable = missableDeletions(history);
+  const { entries } = await held(redis, homeKey(user));
+  const shown = entries.filter(([id]) => !missable.has(id));
+  expect({ user, entries: shown }).toEqual({ user, entries: expectedAfter(history).home(user) });
 }
 
 /** Compares the two shared timelines and the homes of `users` with what they must hold. */
@@ -52,6 +58,12 @@ export async function expectTimelines(redis: Redis, users: readonly string[], hi
 /** The ids alone, in the order of the timeline. */
 export function idsOf(entries: readonly Entry[]): string[] {
   return entries.map(([id]) => id);
+}
+
+function missableDeletions(history: readonly TimelineEvent[]): Set<string> {
+  const deletions = history.flatMap((event) => (event.channel === "drop_deleted" ? [event.payload] : []));
+  const named = new Set(deletions.flatMap(({ drop_id, user_id }) => (user_id === undefined ? [] : [drop_id])));
+  return new Set(deletions.flatMap(({ drop_id }) => (named.has(drop_id) ? [] : [drop_id])));
 }
 
 function publication(event: TimelineEvent): Publication[] {
@@ -69,7 +81,7 @@ function publication(event: TimelineEvent): Publication[] {
 
 function reaches(user: string, drop: Publication, follows: (follower: string, author: string) => boolean): boolean {
   if (drop.author === undefined) return false;
-  if (drop.author === user) return true;
+  if (drop.author === user) return !drop.remote;
   if (!follows(user, drop.author)) return false;
   return drop.visibility !== "direct" || drop.recipients.includes(user);
 }

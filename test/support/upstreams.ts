@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type handleUnaryCall, Server, ServerCredentials, type ServerUnaryCall, status } from "@grpc/grpc-js";
-import { type Drop, PostServiceService } from "../../src/gen/avion/posts.js";
-import { UserServiceService } from "../../src/gen/avion/users.js";
+import { type Drop, type PostServiceServer, PostServiceService } from "../../src/gen/avion/posts.js";
+import { type UserServiceServer, UserServiceService } from "../../src/gen/avion/users.js";
 import { compareBytes, edgeKey, newestFirst, type World } from "./world.js";
 
 /** The methods the timeline service calls. */
@@ -131,7 +131,7 @@ export async function startUpstreams(world: World, options: UpstreamOptions = {}
   };
 }
 
-function userService(world: World, desk: Desk, { reconciliation = true, pageLimit = 1_000 }: UpstreamOptions) {
+function userService(world: World, desk: Desk, { reconciliation = true, pageLimit = 1_000 }: UpstreamOptions): UserServiceServer {
   type ListRequest = { user_id: string; page_size: number; page_token: string };
   const list = (ids: readonly string[], request: ListRequest) => {
     const after = request.page_token === "" ? undefined : Buffer.from(request.page_token, "base64url").toString();
@@ -157,10 +157,10 @@ function userService(world: World, desk: Desk, { reconciliation = true, pageLimi
   };
 }
 
-function postService(world: World, desk: Desk, { reconciliation = true }: UpstreamOptions) {
+function postService(world: World, desk: Desk, { reconciliation = true }: UpstreamOptions): PostServiceServer {
   type OwnRequest = { user_id: string; limit: number; max_id: string; before: number };
   return {
-    getDropsByUserID: desk.unary("GetDropsByUserID", (request: OwnRequest) => {
+    getDropsByUserId: desk.unary("GetDropsByUserID", (request: OwnRequest) => {
       const older = world.dropsOf(request.user_id).filter(olderThan(world, request));
       return { drops: older.slice(0, request.limit > 0 ? request.limit : 20) };
     }),

@@ -36,6 +36,8 @@ export interface SubjectFeed {
   state(): Promise<StreamState>;
   /** The leader's last sequence of a subject; 0 where it holds none. */
   lastOf(subject: string): Promise<number>;
+  /** The leader's oldest sequence of a subject; undefined where it holds none. */
+  oldestOf(subject: string): Promise<number | undefined>;
   /** Hands out what follows `after`, oldest first, up to the leader's last, as long as `take` says true. */
   read(subject: string, after: number, take: (message: SubjectMessage) => boolean): Promise<void>;
   connected(): boolean;
@@ -95,6 +97,11 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     follow: (subject, take) => followSubject(connection, subject, take),
     flushed: coalesce(() => answered("flush", withTimeout(connection))),
     state: () => answered("stream info", state()),
+    oldestOf: (subject) =>
+      answered(
+        "oldest message",
+        limit(async () => (await fromLeader(subject, 1))?.seq),
+      ),
     lastOf: (subject) =>
       answered(
         "last message",

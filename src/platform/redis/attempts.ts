@@ -10,9 +10,9 @@ const KEEP_MS = DAY;
 export function createAttempts({ run, command }: Scripts): Attempts {
   const keyOf = ({ stream, seq, time }: Delivery): string => attemptsKey(stream, seq, time);
   return {
-    begin: async (delivery) => Number(await run("begin-attempt", [keyOf(delivery)], [KEEP_MS])),
-    refund: async (delivery) => {
-      await command("decr", (client) => client.decr(keyOf(delivery)));
+    begin: async (delivery, name) => Number(await run("begin-attempt", [keyOf(delivery)], [KEEP_MS, name])),
+    refund: async (delivery, name) => {
+      await command("srem", (client) => client.srem(keyOf(delivery), name));
     },
     forget: (delivery) => {
       // A count that stays is gone within a day.

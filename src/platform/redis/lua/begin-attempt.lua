@@ -1,8 +1,9 @@
--- Counts one more attempt at a message.
+-- Counts an attempt at a message, once however often it is counted under one name.
 --
 -- KEYS[1]  the message
 -- ARGV[1]  time to live, ms
--- returns  the sum
-local count = redis.call('INCR', KEYS[1])
-if count == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
-return count
+-- ARGV[2]  name of the attempt
+-- returns  how many attempts there were, this one included
+redis.call('SADD', KEYS[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return redis.call('SCARD', KEYS[1])

@@ -1,0 +1,186 @@
+{{- define "avion-timeline.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Leaves room for the longest suffix, "-api-headless". */}}
+{{- define "avion-timeline.fullname" -}}
+{{- $name := include "avion-timeline.name" . -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- default $full .Values.fullnameOverride | trunc 49 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* What selects pods of the release, whatever their role. */}}
+{{- define "avion-timeline.selector" -}}
+app.kubernetes.io/name: {{ include "avion-timeline.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "avion-timeline.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "avion-timeline.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "avion-timeline.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{- define "avion-timeline.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "avion-timeline.fullname" .) }}
+{{- else -}}
+{{ .Values.serviceAccount.name | default "default" }}
+{{- end -}}
+{{- end -}}
+
+{{/* A value of the environment as text: whole numbers of values.yaml arrive as floats. */}}
+{{- define "avion-timeline.text" -}}
+{{- if kindIs "float64" . -}}{{ int64 . | quote }}{{- else -}}{{ toString . | quote }}{{- end -}}
+{{- end -}}
+
+{{/* Shutdown grace of a role in ms: its own config goes before that of all. */}}
+{{- define "avion-timeline.graceMs" -}}
+{{- $own := (.settings.config | default dict).TIMELINE_SHUTDOWN_GRACE_MS -}}
+{{- $own | default (.root.Values.config.TIMELINE_SHUTDOWN_GRACE_MS | default 20000) | int64 -}}
+{{- end -}}
+
+{{/* The process ends by itself 10 s after its grace; only what hangs even then is killed. */}}
+{{- define "avion-timeline.terminationSeconds" -}}
+{{- $graceMs := include "avion-timeline.graceMs" . | int64 -}}
+{{- add (div (add $graceMs 999) 1000) (int64 .root.Values.shutdown.preStopSeconds) 15 -}}
+{{- end -}}
+
+{{/* Keys of the chart's own Secret, and the Secret each value comes from. */}}
+{{- define "avion-timeline.ownSecret" -}}
+{{- printf "%s" (include "avion-timeline.fullname" .) -}}
+{{- end -}}
+
+{{- define "avion-timeline.secretRef" -}}
+secretKeyRef:
+  name: {{ .existing.name | default (include "avion-timeline.ownSecret" .root) }}
+  key: {{ ternary .existing.key .key (ne .existing.name "") }}
+{{- end -}}
+
+{{/* TLS channels a role opens or serves: a comma list. */}}
+{{- define "avion-timeline.tlsChannels" -}}
+{{- $channels := list "nats" -}}
+{{- if eq .role "api" }}{{ $channels = append $channels "grpc" }}{{ end -}}
+{{- if has .role (list "api" "fanout") }}{{ $channels = append $channels "upstream" }}{{ end -}}
+{{- $used := list -}}
+{{- range $channels }}{{ if (index $.root.Values.tls .).existingSecret }}{{ $used = append $used . }}{{ end }}{{ end -}}
+{{- join "," $used -}}
+{{- end -}}
+
+{{- define "avion-timeline.hasCreds" -}}
+{{- if or .Values.nats.creds.content .Values.nats.creds.existingSecret.name -}}true{{- end -}}
+{{- end -}}
+
+{{/* The environment of a role, besides the ConfigMap. */}}
+{{- define "avion-timeline.env" -}}
+{{- $root := .root -}}
+{{- $values := .root.Values -}}
+- name: TIMELINE_ROLES
+  value: {{ .role }}
+- name: TIMELINE_POD_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+- name: REDIS_URL
+  valueFrom:
+    {{- include "avion-timeline.secretRef" (dict "root" $root "existing" $values.redis.existingSecret "key" "REDIS_URL") | nindent 4 }}
+- name: NATS_URL
+  valueFrom:
+    {{- include "avion-timeline.secretRef" (dict "root" $root "existing" $values.nats.existingSecret "key" "NATS_URL") | nindent 4 }}
+{{- if include "avion-timeline.hasCreds" $root }}
+- name: TIMELINE_NATS_CREDS
+  value: /etc/avion-timeline/nats-creds/nats.creds
+{{- end }}
+{{- if has .role (list "api" "fanout") }}
+- name: TIMELINE_USER_SERVICE_ADDR
+  value: {{ required "upstreams.userService is needed: host:port of the UserService" $values.upstreams.userService | quote }}
+- name: TIMELINE_POST_SERVICE_ADDR
+  value: {{ required "upstreams.postService is needed: host:port of the PostService" $values.upstreams.postService | quote }}
+{{- end }}
+{{- if eq .role "gateway" }}
+{{- if or $values.jwt.secret $values.jwt.existingSecret.name }}
+- name: TIMELINE_JWT_SECRET
+  valueFrom:
+    {{- include "avion-timeline.secretRef" (dict "root" $root "existing" $values.jwt.existingSecret "key" "TIMELINE_JWT_SECRET") | nindent 4 }}
+{{- else if not $values.jwt.jwksUrl }}
+{{- fail "jwt.secret, jwt.existingSecret.name or jwt.jwksUrl is needed by the gateway" }}
+{{- end }}
+{{- with $values.jwt.jwksUrl }}
+- name: TIMELINE_JWT_JWKS_URL
+  value: {{ . | quote }}
+{{- end }}
+{{- with $values.jwt.issuer }}
+- name: TIMELINE_JWT_ISSUER
+  value: {{ . | quote }}
+{{- end }}
+{{- with $values.jwt.audience }}
+- name: TIMELINE_JWT_AUDIENCE
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- range $channel := include "avion-timeline.tlsChannels" . | splitList "," | compact }}
+{{- $tls := index $values.tls $channel }}
+{{- range $file := list "ca" "cert" "key" }}
+{{- if index $tls $file }}
+- name: {{ printf "TIMELINE_%s_TLS_%s" (upper $channel) (upper $file) }}
+  value: /etc/avion-timeline/tls/{{ $channel }}/{{ index $tls $file }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $name, $value := .settings.config }}
+- name: {{ $name }}
+  value: {{ include "avion-timeline.text" $value }}
+{{- end }}
+{{- with $values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Mounted files, as volumes and as mounts: read-only but for /tmp. */}}
+{{- define "avion-timeline.volumes" -}}
+- name: tmp
+  emptyDir: { sizeLimit: 64Mi }
+{{- $creds := .root.Values.nats.creds }}
+{{- if include "avion-timeline.hasCreds" .root }}
+- name: nats-creds
+  secret:
+    secretName: {{ $creds.existingSecret.name | default (include "avion-timeline.ownSecret" .root) }}
+    defaultMode: 0440
+    items:
+      - key: {{ ternary $creds.existingSecret.key "nats.creds" (ne $creds.existingSecret.name "") }}
+        path: nats.creds
+{{- end }}
+{{- range $channel := include "avion-timeline.tlsChannels" . | splitList "," | compact }}
+- name: tls-{{ $channel }}
+  secret:
+    secretName: {{ (index $.root.Values.tls $channel).existingSecret }}
+    defaultMode: 0440
+{{- end }}
+{{- end -}}
+
+{{- define "avion-timeline.mounts" -}}
+- name: tmp
+  mountPath: /tmp
+{{- if include "avion-timeline.hasCreds" .root }}
+- name: nats-creds
+  mountPath: /etc/avion-timeline/nats-creds
+  readOnly: true
+{{- end }}
+{{- range $channel := include "avion-timeline.tlsChannels" . | splitList "," | compact }}
+- name: tls-{{ $channel }}
+  mountPath: /etc/avion-timeline/tls/{{ $channel }}
+  readOnly: true
+{{- end }}
+{{- end -}}

@@ -1,0 +1,142 @@
+import { existsSync } from "node:fs";
+import { expect, test } from "@jest/globals";
+import { ConfigError, ROLES, readConfig } from "../../../src/main/config.js";
+import { CLOSE_MARGIN_MS, type Environment, inRepository, PORTS, readText, readYaml, unknownVariables } from "./files.js";
+
+interface Service {
+  image: string;
+  build?: string;
+  environment?: Environment;
+  ports?: string[];
+  volumes?: string[];
+  user?: string;
+  read_only: boolean;
+  security_opt: string[];
+  cap_drop: string[];
+  stop_grace_period?: string;
+  healthcheck?: { test: string[] };
+  depends_on?: Record<string, { condition: string }>;
+  deploy?: { replicas: number };
+  networks: string[];
+}
+
+const FILE = "docker-compose.yml";
+const compose = readYaml(FILE) as { services: Record<string, Service>; networks: object; volumes: object };
+const services = Object.entries(compose.services);
+const roles = services.filter(([, service]) => service.environment?.["TIMELINE_ROLES"] !== undefined);
+
+const GIVEN: Environment = {
+  TIMELINE_JWT_SECRET: "a secret that is long enough for HS256",
+  TIMELINE_USER_SERVICE_ADDR: "host.docker.internal:50052",
+  TIMELINE_POST_SERVICE_ADDR: "host.docker.internal:50053",
+};
+
+/** Fills in `${…}` as compose does; what is required and not given is an error. */
+function interpolate(text: string, given: Environment): string {
+  return text.replace(/\$\{([A-Z0-9_]+)(?::([-?])([^}]*))?\}/g, (_all, name: string, kind?: string, rest?: string) => {
+    const value = given[name];
+    if (value) return value;
+    if (kind === "?") throw new Error(`required variable ${name} is missing: ${rest}`);
+    return rest ?? "";
+  });
+}
+
+const environmentOf = (service: Service, given: Environment): Environment =>
+  Object.fromEntries(
+    Object.entries(service.environment ?? {}).map(([name, value]) => [name, interpolate(String(value), given)]),
+  );
+
+test("every variable of the compose file is one of the service", () => {
+  expect(unknownVariables(readText(FILE))).toEqual([]);
+});
+
+test("each role of the contract's core is a service of its own, with the replicas it should have", () => {
+  expect(Object.fromEntries(roles.map(([name, { deploy }]) => [name, deploy?.replicas ?? 1]))).toEqual({
+    bridge: 2,
+    fanout: 2,
+    api: 1,
+    gateway: 1,
+  });
+  for (const [name, service] of roles) {
+    expect(service.environment?.["TIMELINE_ROLES"]).toBe(name);
+    expect(ROLES).toContain(name);
+    expect(existsSync(inRepository(`${service.build}/Dockerfile`))).toBe(true);
+  }
+});
+
+test.each(roles)("%s starts with its environment, once the variables are filled in", (name, service) => {
+  const config = readConfig(environmentOf(service, GIVEN));
+  expect(config.TIMELINE_ROLES).toEqual([name]);
+  const hosts = [...config.REDIS_URL, ...config.NATS_URL].map((url) => new URL(url).hostname);
+  expect(Object.keys(compose.services)).toEqual(expect.arrayContaining(hosts));
+  expect(Object.keys(service.depends_on ?? {}).sort()).toEqual([...new Set(hosts)].sort());
+});
+
+test.each(roles)("%s either needs nothing more, or the start says what", (_name, service) => {
+  let failure: unknown;
+  try {
+    readConfig(environmentOf(service, {}));
+  } catch (error) {
+    failure = error;
+  }
+  expect(failure).not.toBeInstanceOf(ConfigError);
+  if (failure) expect((failure as Error).message).toMatch(/^required variable TIMELINE_/);
+});
+
+test("secrets are given from outside, and only to the role that needs them", () => {
+  for (const [name, service] of roles) {
+    const secret = service.environment?.["TIMELINE_JWT_SECRET"];
+    if (name === "gateway") expect(secret).toMatch(/^\$\{TIMELINE_JWT_SECRET:\?/);
+    else expect(secret).toBeUndefined();
+  }
+});
+
+test("ports are the service's defaults, published on loopback only", () => {
+  const published = Object.fromEntries(services.flatMap(([name, { ports }]) => (ports ? [[name, ports]] : [])));
+  expect(published).toEqual({
+    api: [`127.0.0.1:${PORTS.grpc}:${PORTS.grpc}`],
+    gateway: [`127.0.0.1:${PORTS.http}:${PORTS.http}`],
+  });
+});
+
+test.each(roles)("%s is not killed before its grace is over", (_name, service) => {
+  const { TIMELINE_SHUTDOWN_GRACE_MS: graceMs } = readConfig(environmentOf(service, GIVEN));
+  const [, seconds] = /^(\d+)s$/.exec(service.stop_grace_period ?? "") ?? [];
+  expect(Number(seconds) * 1000).toBeGreaterThan(graceMs + CLOSE_MARGIN_MS);
+});
+
+test.each(services)("%s runs with as little as it can", (name, service) => {
+  expect(service.read_only).toBe(true);
+  expect(service.security_opt).toContain("no-new-privileges:true");
+  expect(service.cap_drop).toEqual(["ALL"]);
+  expect(service.networks.filter((network) => !(network in compose.networks))).toEqual([]);
+  if (!roles.some(([role]) => role === name)) expect(service.image).toMatch(/:\d+\.\d+/);
+});
+
+test("what others wait for has a health check", () => {
+  for (const [, service] of roles) {
+    for (const [name, { condition }] of Object.entries(service.depends_on ?? {})) {
+      expect(condition).toBe("service_healthy");
+      expect(compose.services[name]?.healthcheck?.test).toBeDefined();
+    }
+  }
+});
+
+test("mounted files exist, and volumes are declared", () => {
+  for (const volume of services.flatMap(([, service]) => service.volumes ?? [])) {
+    const source = volume.split(":")[0] as string;
+    if (source.startsWith("./")) expect(existsSync(inRepository(source))).toBe(true);
+    else expect(compose.volumes).toHaveProperty(source);
+  }
+});
+
+test("the ports of the NATS configuration are those the compose file uses", () => {
+  const conf = readText("nats/nats-server.conf");
+  const [, port] = /^port: (\d+)$/m.exec(conf) ?? [];
+  const [, httpPort] = /^http_port: (\d+)$/m.exec(conf) ?? [];
+  const nats = compose.services["nats"] as Service;
+  for (const [, service] of roles) expect(service.environment?.["NATS_URL"]).toBe(`nats://nats:${port}`);
+  expect(nats.healthcheck?.test.at(-1)).toBe(`http://127.0.0.1:${httpPort}/healthz`);
+  const [, storeDir] = /store_dir: (\S+)/.exec(conf) ?? [];
+  expect(nats.volumes?.some((volume) => storeDir?.startsWith(`${volume.split(":")[1]}/`))).toBe(true);
+});

@@ -1,0 +1,131 @@
+import { execFile } from "node:child_process";
+import { existsSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { promisify } from "node:util";
+import { expect, test } from "@jest/globals";
+import { inRepository, PORTS, readText, unknownVariables } from "./files.js";
+
+interface Instruction {
+  readonly name: string;
+  readonly rest: string;
+}
+
+const text = readText("Dockerfile");
+const instructions: Instruction[] = text
+  .replace(/^#.*\n/gm, "")
+  .replace(/\\\n\s*/g, "")
+  .split("\n")
+  .filter((line) => line.trim() !== "")
+  .map((line) => {
+    const [, name = "", rest = ""] = /^(\S+)\s+(.*)$/.exec(line) ?? [];
+    return { name, rest };
+  });
+const lastFrom = instructions.map(({ name }) => name).lastIndexOf("FROM");
+const runtime = instructions.slice(lastFrom);
+const last = (wanted: string): string => runtime.filter(({ name }) => name === wanted).at(-1)?.rest ?? "";
+const manifest = JSON.parse(readText("package.json")) as {
+  bin: Record<string, string>;
+  engines: { node: string };
+};
+
+/** What .dockerignore leaves out; the last pattern that fits decides. */
+function ignored(path: string): boolean {
+  const patterns = readText(".dockerignore")
+    .split("\n")
+    .filter((line) => line !== "" && !line.startsWith("#"));
+  return patterns.reduce((out, pattern) => {
+    const bare = pattern.replace(/^!/, "");
+    const fits = bare === "*" || path === bare || path.startsWith(`${bare}/`);
+    return fits ? !pattern.startsWith("!") : out;
+  }, false);
+}
+
+test("every file that is copied is in the repository and not ignored, or comes of an earlier stage", () => {
+  const stages: string[] = [];
+  let copied = 0;
+  for (const { name, rest } of instructions) {
+    if (name === "FROM") stages.push(/ AS (\S+)$/.exec(rest)?.[1] ?? "");
+    if (name !== "COPY") continue;
+    const [, from] = /--from=(\S+)/.exec(rest) ?? [];
+    const sources = rest
+      .split(/\s+/)
+      .filter((part) => !part.startsWith("--"))
+      .slice(0, -1);
+    copied += sources.length;
+    if (from !== undefined) {
+      expect(stages.slice(0, -1)).toContain(from);
+      expect(["/app/dist", "/app/node_modules"]).toEqual(expect.arrayContaining(sources));
+    } else {
+      expect(sources.filter((source) => !existsSync(inRepository(source)) || ignored(source))).toEqual([]);
+    }
+  }
+  expect(copied).toBeGreaterThan(8);
+});
+
+test("what is made here stays out of the build", () => {
+  for (const path of ["dist/main.js", "node_modules/nats", "src/gen/image.binpb", ".git/HEAD", ".env", "test"]) {
+    expect({ path, ignored: ignored(path) }).toEqual({ path, ignored: true });
+  }
+  expect(ignored("src/platform/redis/lua")).toBe(false);
+});
+
+test("every stage is Node of the major version that is asked for", () => {
+  const bases = instructions.filter(({ name }) => name === "FROM").map(({ rest }) => rest.split(" ")[0]);
+  expect(bases.length).toBeGreaterThan(1);
+  const [, major] = /(\d+)/.exec(manifest.engines.node) ?? [];
+  expect(new Set(bases)).toEqual(new Set([`node:${major}-bookworm-slim`]));
+});
+
+test("optional dependencies are installed, development dependencies are not in the image", () => {
+  expect(instructions.filter(({ rest }) => rest.includes("omit=optional"))).toEqual([]);
+  const source = runtime.find(({ name, rest }) => name === "COPY" && rest.includes("node_modules"))?.rest;
+  const stage = /--from=(\S+)/.exec(source ?? "")?.[1];
+  const begin = instructions.findIndex(({ name, rest }) => name === "FROM" && rest.endsWith(` AS ${stage}`));
+  const commands = instructions.slice(begin + 1).filter(({ name }) => name === "RUN");
+  expect(commands[0]?.rest).toMatch(/npm ci --omit=dev$/);
+  expect(runtime).toContainEqual({ name: "ENV", rest: "NODE_ENV=production" });
+});
+
+test("the process is not root, by number, and gets SIGTERM itself", () => {
+  expect(last("USER")).toMatch(/^[1-9]\d*:[1-9]\d*$/);
+  expect(last("STOPSIGNAL")).toBe("SIGTERM");
+  expect(JSON.parse(last("ENTRYPOINT"))).toEqual(["node", manifest.bin["avion-timeline"]]);
+  expect(JSON.parse(last("CMD"))).toEqual(["serve"]);
+});
+
+test("ports are the service's defaults, variables its own", () => {
+  expect(last("EXPOSE").split(" ").map(Number)).toEqual([PORTS.grpc, PORTS.http]);
+  expect(unknownVariables(text)).toEqual([]);
+});
+
+test("the health check says whether /healthz answers, wherever HTTP is served", async () => {
+  const command = JSON.parse(last("HEALTHCHECK").replace(/^.*?CMD /, "")) as [string, ...string[]];
+  expect(command[0]).toBe("node");
+  expect(command.at(-1)).toContain(`:${PORTS.http}`);
+  let status = 200;
+  const asked: (string | undefined)[] = [];
+  const server = createServer((request, response) => {
+    asked.push(request.url);
+    response.writeHead(status).end();
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = `0.0.0.0:${(server.address() as AddressInfo).port}`;
+  const check = (): Promise<number> =>
+    promisify(execFile)(process.execPath, command.slice(1), {
+      env: { ...process.env, TIMELINE_HTTP_ADDR: address },
+    }).then(
+      () => 0,
+      (error: { code: number }) => error.code,
+    );
+  try {
+    expect(await check()).toBe(0);
+    status = 503;
+    expect(await check()).toBe(1);
+    expect(asked).toEqual(["/healthz", "/healthz"]);
+  } finally {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  }
+  expect(await check()).toBe(1);
+});

@@ -1,0 +1,30 @@
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { parse } from "yaml";
+import { VARIABLES } from "../../../src/main/config.js";
+
+const ROOT = new URL("../../../", import.meta.url);
+
+export type Environment = Record<string, string>;
+
+/** The path of a file of the repository. */
+export const inRepository = (path: string): string => fileURLToPath(new URL(path, ROOT));
+
+export const readText = (path: string): string => readFileSync(inRepository(path), "utf8");
+
+export const readYaml = (path: string): unknown => parse(readText(path), { merge: true });
+
+/** Names of variables in a text that the service does not know; `REDIS_URL` and `NATS_URL` count like our own. */
+export function unknownVariables(text: string): string[] {
+  const named = text.match(/\b(TIMELINE_[A-Z0-9_]+|REDIS_[A-Z_]*URL[A-Z_]*|NATS_[A-Z_]*URL[A-Z_]*)\b/g) ?? [];
+  return [...new Set(named)].filter((name) => !(name in VARIABLES));
+}
+
+/** The ports the service listens on where nothing else is said. */
+export const PORTS = {
+  grpc: Number(VARIABLES.TIMELINE_GRPC_ADDR.default.split(":").at(-1)),
+  http: Number(VARIABLES.TIMELINE_HTTP_ADDR.default.split(":").at(-1)),
+};
+
+/** After its shutdown grace a process has this long to close, and then ends by itself. */
+export const CLOSE_MARGIN_MS = 10_000;
