@@ -1,4 +1,11 @@
-import { createRemoteJWKSet, errors, type JWTPayload, type JWTVerifyGetKey, type JWTVerifyOptions, jwtVerify } from "jose";
+import {
+  createRemoteJWKSet,
+  errors,
+  type JWTPayload,
+  type JWTVerifyGetKey,
+  type JWTVerifyOptions,
+  jwtVerify,
+} from "jose";
 import { AppError } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import { SECOND } from "../kernel/time.js";
@@ -29,7 +36,19 @@ export type Authenticate = (token: string) => Promise<Principal>;
 const MAX_TOKEN_CHARS = 8 * 1024;
 const TOLERANCE_SECONDS = 5;
 /** Only algorithms with a public key: a shared-secret one would take that key for the secret. */
-const ASYMMETRIC = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"];
+const ASYMMETRIC = [
+  "RS256",
+  "RS384",
+  "RS512",
+  "PS256",
+  "PS384",
+  "PS512",
+  "ES256",
+  "ES384",
+  "ES512",
+  "EdDSA",
+  "Ed25519",
+];
 
 /** Makes the function that checks tokens; exactly one of `secret` and `jwksUrl` is to be given. */
 export function createAuthenticate(config: AuthConfig): Authenticate {

@@ -23,7 +23,10 @@ export function findCredentials({ authorization, cookie }: RequestHeaders): Cred
   for (const pair of (cookie ?? "").split(";")) {
     const at = pair.indexOf("=");
     if (at < 0 || pair.slice(0, at).trim() !== COOKIE) continue;
-    const token = pair.slice(at + 1).trim().replace(/^"(.*)"$/, "$1");
+    const token = pair
+      .slice(at + 1)
+      .trim()
+      .replace(/^"(.*)"$/, "$1");
     return token === "" ? undefined : { token, method: "cookie" };
   }
   return undefined;

@@ -1,8 +1,7 @@
 import { randomUUID } from "node:crypto";
-import type { Router } from "express";
 import { AppError, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { pause } from "../kernel/time.js";
+import { pause, SECOND } from "../kernel/time.js";
 import { type AuthConfig, createAuthenticate } from "./auth.js";
 import { createFeed, type NatsConnection } from "./feed.nats.js";
 import { Hub } from "./hub.js";
@@ -11,7 +10,7 @@ import { type CloseReason, observeGateway } from "./observe.js";
 import type { Connection, Feed } from "./ports.js";
 import { Registry } from "./registry.js";
 import { connectionId, createRegistryStore, type Scripts } from "./registry.redis.js";
-import { createRoutes, type Visit } from "./routes.http.js";
+import { createRoutes, type Router, type Visit } from "./routes.http.js";
 import { Session } from "./session.js";
 
 /** What the gateway is made of; the connections are open, and stay their owner's to close. */
@@ -43,11 +42,17 @@ export function createGateway(deps: GatewayDeps): Gateway {
   const limits = { ...DEFAULT_LIMITS, ...deps.limits };
   const { log } = deps;
   const feed: Feed = createFeed(deps.nats, () => {
-    hub.recheckAll().catch((error) => log.warn({ error: oneLine(error) }, "streams were not checked; heartbeats do it"));
+    hub
+      .recheckAll()
+      .catch((error) => log.warn({ error: oneLine(error) }, "streams were not checked; heartbeats do it"));
   });
   const hub = new Hub(feed);
   const registry = new Registry({
-    store: createRegistryStore(deps.scripts, { podName: deps.podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),
+    store: createRegistryStore(deps.scripts, {
+      podName: deps.podName,
+      ttlMs: limits.registrationTtlMs,
+      windowMs: limits.windowMs,
+    }),
     lastSequence: async () => (await feed.state()).lastSeq,
     renewMs: limits.renewMs,
     sweepMs: limits.sweepMs,
@@ -120,13 +125,15 @@ class Streams {
   async close(graceMs: number): Promise<void> {
     this.closing = true;
     const spread = Math.min(graceMs, this.deps.limits.drainMs);
+    const over = new AbortController();
     const ended = [...this.#open].map(async ([ending, running]) => {
-      await Promise.race([running, pause(Math.random() * spread)]);
+      await pause(Math.random() * spread, AbortSignal.any([over.signal, ending.signal]));
       ending.abort("drain" satisfies CloseReason);
       await running;
     });
     // A Redis that is away must not keep the process: registrations run out by themselves.
-    await Promise.race([Promise.all(ended), pause(graceMs + 1_000)]);
+    await Promise.race([Promise.all(ended), pause(graceMs + SECOND, over.signal)]);
+    over.abort();
   }
 
   async #run(visit: Visit, ending: AbortController, opened: () => void): Promise<void> {

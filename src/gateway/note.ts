@@ -49,7 +49,9 @@ function fieldsOf(event: string, rest: Record<string, unknown>): Record<string, 
 function parse(body: Uint8Array): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(decoder.decode(body));
-    return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : undefined;
+    return typeof value === "object" && value !== null && !Array.isArray(value)
+      ? (value as Record<string, unknown>)
+      : undefined;
   } catch {
     return undefined;
   }

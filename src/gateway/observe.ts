@@ -24,8 +24,12 @@ const sinceStored = meter.createHistogram("timeline_sse_stored_to_written_second
 });
 const resumes = meter.createCounter("timeline_sse_resumes", { description: "Resumed streams, by outcome" });
 const resets = meter.createCounter("timeline_sse_resets", { description: "Resets sent, by reason" });
-const duplicates = meter.createCounter("timeline_sse_duplicates", { description: "Repeated notifications not sent again" });
-const renewed = meter.createCounter("timeline_sse_registrations", { description: "Registrations by what became of them" });
+const duplicates = meter.createCounter("timeline_sse_duplicates", {
+  description: "Repeated notifications not sent again",
+});
+const renewed = meter.createCounter("timeline_sse_registrations", {
+  description: "Registrations by what became of them",
+});
 
 const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "xp_earned"]);
 
@@ -54,7 +58,8 @@ export const observeGateway = {
     const now = Date.now();
     sent.add(1, { type });
     if (replayed) return;
-    if (note.content?.createdAt !== undefined) sinceCreated.record(Math.max(0, now - note.content.createdAt) / 1_000, { type });
+    if (note.content?.createdAt !== undefined)
+      sinceCreated.record(Math.max(0, now - note.content.createdAt) / 1_000, { type });
     if (note.storedAt !== undefined) sinceStored.record(Math.max(0, now - note.storedAt) / 1_000, { type });
   },
   resumed(outcome: "replayed" | "reset"): void {

@@ -55,7 +55,7 @@ export interface Connection {
 }
 
 /** What is known of a user before registering. */
-export interface Listing {
+interface Listing {
   /** When a gateway last had a stream of the user, in ms since the epoch. */
   readonly lastSeen?: number | undefined;
   /** The lowest position from which the user was listed without a break. */

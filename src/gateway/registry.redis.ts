@@ -1,7 +1,7 @@
-import { connectionKey, connectionsOfUserKey, CONNECTIONS_SEEN_KEY, RECENT_KEY } from "../contracts/keys.js";
+import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../contracts/keys.js";
+import { AppError } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { HOUR, MINUTE, SECOND } from "../kernel/time.js";
-import { AppError } from "../kernel/errors.js";
 import { redisError } from "../platform/redis/errors.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Connection, RegistryStore } from "./ports.js";
@@ -89,7 +89,11 @@ interface Renewal {
   keepIndexes(): Command[];
 }
 
-async function renew(send: Send, connections: readonly Connection[], { ttl, keepIndexes }: Renewal): Promise<ReadonlySet<string>> {
+async function renew(
+  send: Send,
+  connections: readonly Connection[],
+  { ttl, keepIndexes }: Renewal,
+): Promise<ReadonlySet<string>> {
   if (connections.length === 0) return new Set();
   const now = Date.now();
   const users = connections.map(({ user }) => encodeId(user));
@@ -107,7 +111,9 @@ async function renew(send: Send, connections: readonly Connection[], { ttl, keep
     ...keepIndexes(),
   ]);
   const scores = listed as unknown[];
-  const gone = connections.filter((_, i) => scores[i] == null || Number(replies[3 * i]) === 0 || Number(replies[3 * i + 2]) === 0);
+  const gone = connections.filter(
+    (_, i) => scores[i] == null || Number(replies[3 * i]) === 0 || Number(replies[3 * i + 2]) === 0,
+  );
   return new Set(gone.map(({ id }) => id));
 }
 

@@ -43,8 +43,14 @@ export class Registry {
   constructor(private readonly deps: RegistryDeps) {
     const jittered = (ms: number): number => ms * (0.8 + 0.4 * Math.random());
     this.#running = Promise.all([
-      this.#every(() => deps.renewMs, () => this.#renewAll()),
-      this.#every(() => jittered(deps.sweepMs), () => this.#sweep()),
+      this.#every(
+        () => deps.renewMs,
+        () => this.#renewAll(),
+      ),
+      this.#every(
+        () => jittered(deps.sweepMs),
+        () => this.#sweep(),
+      ),
     ]);
   }
 
@@ -87,7 +93,9 @@ export class Registry {
   async #every(wait: () => number, work: () => Promise<void>): Promise<void> {
     const { signal } = this.#stop;
     for (await pause(wait(), signal); !signal.aborted; await pause(wait(), signal)) {
-      await work().catch((error) => this.deps.log.warn({ error: oneLine(error) }, "registrations were not renewed; it is tried again"));
+      await work().catch((error) =>
+        this.deps.log.warn({ error: oneLine(error) }, "registrations were not renewed; it is tried again"),
+      );
     }
   }
 
@@ -121,7 +129,8 @@ export class Registry {
       restored++;
     }
     observeGateway.registrations("lost", restored);
-    if (restored > 0) log.warn({ count: restored }, "registrations were gone and stand again; their streams were reset");
+    if (restored > 0)
+      log.warn({ count: restored }, "registrations were gone and stand again; their streams were reset");
   }
 
   async #sweep(): Promise<void> {

@@ -6,6 +6,8 @@ import { type Authenticate, type Principal, refusal } from "./auth.js";
 import { findCredentials, originAllowed } from "./credentials.js";
 import { observeGateway } from "./observe.js";
 
+export type { Router };
+
 /** What the route hands over once it knows who asks. */
 export interface Visit {
   readonly principal: Principal;
@@ -27,7 +29,7 @@ export interface RouteDeps {
   serve(visit: Visit): Promise<void>;
 }
 
-export const SSE_PATH = "/events/timeline/home";
+const SSE_PATH = "/events/timeline/home";
 
 /** A page on another origin may look, but the origin is refused the cookie. */
 class ForeignOrigin extends Error {}
@@ -62,7 +64,8 @@ async function visit(deps: RouteDeps, request: Request, response: Response): Pro
   const credentials = findCredentials(request.headers);
   if (!credentials) throw refusal("missing");
   const principal = await deps.authenticate(credentials.token);
-  if (credentials.method === "cookie" && !originAllowed(request.headers, deps.allowedOrigins)) throw new ForeignOrigin();
+  if (credentials.method === "cookie" && !originAllowed(request.headers, deps.allowedOrigins))
+    throw new ForeignOrigin();
   const gone = new AbortController();
   response.once("close", () => gone.abort());
   const options = { headers: {}, maxBufferedBytes: deps.maxBufferedBytes, stallMs: deps.stallMs };
@@ -94,7 +97,8 @@ function refuse(log: Logger, response: Response, error: unknown): void {
   if (response.headersSent || response.destroyed) return;
   if (error instanceof ForeignOrigin) return sendProblem(response, 403);
   const status = PRESENTATION[codeOf(error)].httpStatus;
-  if (status >= 500) log.warn({ status, error: oneLine(error), cause: causeOf(error) }, "an event stream was not opened");
+  if (status >= 500)
+    log.warn({ status, error: oneLine(error), cause: causeOf(error) }, "an event stream was not opened");
   if (status === 401) response.set("WWW-Authenticate", "Bearer");
   if (status === 429 || status === 503) response.set("Retry-After", String(1 + Math.floor(Math.random() * 5)));
   sendProblem(response, status);

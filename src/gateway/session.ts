@@ -6,7 +6,7 @@ import type { Listener } from "./hub.js";
 import { blockOf, positionBlock, resetBlock } from "./note.js";
 import { observeGateway } from "./observe.js";
 import type { Content, Feed, Note } from "./ports.js";
-import { incompleteness, MOST_REPLAYED, readLastEventId, type ResetReason, type Wanted } from "./resume.js";
+import { incompleteness, MOST_REPLAYED, type ResetReason, readLastEventId, type Wanted } from "./resume.js";
 import { Seen } from "./seen.js";
 
 /** Where a stream's blocks go. */
@@ -25,7 +25,7 @@ export interface SessionDeps {
 /** How a stream begins. */
 interface Start {
   readonly position: number;
-  readonly reset?: ResetReason;
+  readonly reset?: ResetReason | undefined;
   readonly replay: readonly Note[];
 }
 
@@ -71,11 +71,11 @@ export class Session implements Listener {
 
   /** Finds out where to begin; live messages must reach {@link take} already. Nothing is sent yet. */
   async prepare(lastEventId: string | undefined, goodFrom: number): Promise<Start> {
-    const state = await this.deps.feed.state();
+    const { lastSeq } = await this.deps.feed.state();
     const start = await this.#startOf(readLastEventId(lastEventId), goodFrom);
-    this.#position = start?.position ?? state.lastSeq;
-    if (start?.reset) return { ...start, position: (this.#position = state.lastSeq), replay: [] };
-    return start ?? { position: state.lastSeq, replay: [] };
+    const anew = start === undefined || start.reset !== undefined;
+    this.#position = anew ? lastSeq : start.position;
+    return anew ? { position: lastSeq, reset: start?.reset, replay: [] } : start;
   }
 
   /** The first block, with how soon to come again after a cut. */
@@ -149,7 +149,7 @@ export class Session implements Listener {
     if (position < goodFrom) return { position, reset: "registration_lost", replay: [] };
     // From the beginning: what was sent before the cut is not sent again when it was stored twice.
     const { notes, fault } = await this.#readOn(position, 0);
-    return { position, replay: notes, ...(fault ? { reset: fault } : {}) };
+    return { position, reset: fault, replay: notes };
   }
 
   /** Reads from `start` on, remembers what was sent up to `position`, and returns what comes after it. */

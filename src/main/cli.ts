@@ -39,6 +39,10 @@ export async function runCli(argv: readonly string[]): Promise<void> {
     .description("start all of it, walk through the main job with real events, check it, and end")
     .action(async () => process.exit(await (await import("./demo/demo.js")).demo()));
   program
+    .command("config")
+    .description("print every variable, its default and its meaning, as Markdown")
+    .action(async () => console.log((await import("./variables.js")).variablesAsMarkdown()));
+  program
     .command("doctor")
     .description("check versions and connections, and say what is wrong and what to do")
     .option("--json", "print the findings as JSON", false)

@@ -27,6 +27,9 @@ const urls = (...protocols: string[]) =>
     }
   });
 const address = z.string().regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, { message: "must be host:port" });
+const target = z
+  .string()
+  .regex(/^(dns:\/\/\/)?(\[[0-9a-fA-F:]+\]|[^:/\s]+):\d{1,5}$/, { message: "must be host:port or dns:///host:port" });
 const integer = (min: number, max: number) =>
   z
     .string()
@@ -57,8 +60,8 @@ export const VARIABLES = {
     default: "0.0.0.0:8080",
     about: "Where HTTP is served: SSE, /healthz, /readyz, /metrics",
   },
-  TIMELINE_USER_SERVICE_ADDR: { schema: address, about: "UserService (roles fanout, api)" },
-  TIMELINE_POST_SERVICE_ADDR: { schema: address, about: "PostService (roles fanout, api)" },
+  TIMELINE_USER_SERVICE_ADDR: { schema: target, about: "UserService (roles fanout, api)" },
+  TIMELINE_POST_SERVICE_ADDR: { schema: target, about: "PostService (roles fanout, api)" },
   TIMELINE_JWT_SECRET: {
     schema: text,
     about: "Secret of HS256 tokens, 32 bytes or more (role gateway; this or TIMELINE_JWT_JWKS_URL)",
@@ -198,6 +201,9 @@ function missing(config: Config, env: NodeJS.ProcessEnv): string[] {
   }
   if (roles.includes("gateway") && !env["TIMELINE_JWT_SECRET"] && !env["TIMELINE_JWT_JWKS_URL"]) {
     faults.push("TIMELINE_JWT_SECRET: it or TIMELINE_JWT_JWKS_URL is needed by the role gateway");
+  }
+  if (env["TIMELINE_JWT_SECRET"] && env["TIMELINE_JWT_JWKS_URL"]) {
+    faults.push("TIMELINE_JWT_SECRET: excludes TIMELINE_JWT_JWKS_URL");
   }
   for (const channel of ["GRPC", "NATS", "UPSTREAM"] as const) {
     const [cert, key] = [`TIMELINE_${channel}_TLS_CERT`, `TIMELINE_${channel}_TLS_KEY`] as const;

@@ -79,6 +79,10 @@ export async function startService(
     grpcPort ??= running.port;
   }
   waiting = undefined;
+  // Closed first: whoever balances load sends nothing more here.
+  closers.add("readiness", () => {
+    waiting = "stopping";
+  });
   log.info({ roles: config.TIMELINE_ROLES }, "ready");
   return { log, http, grpcPort, ready: () => notReady().length === 0, close: () => closers.closeAll(log) };
 }

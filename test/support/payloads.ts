@@ -52,7 +52,6 @@ export function badPayloads(): BadPayload[] {
 
 function noObjects(): BadPayload[] {
   return CHANNELS.flatMap((channel) =>
-    // The same text on several channels is several messages; a blank tail keeps them apart for whoever hashes bodies.
     Object.entries(NO_OBJECTS).map(([name, text]) => bad(`${channel}: ${name}`, channel, text)),
   );
 }

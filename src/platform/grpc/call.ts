@@ -34,6 +34,8 @@ export const CHANNEL_OPTIONS = {
   "grpc.initial_reconnect_backoff_ms": 100,
   "grpc.max_reconnect_backoff_ms": 2_000,
   "grpc.max_receive_message_length": 16 * 1024 * 1024,
+  // A name that stands for several servers (dns:///…) is used whole.
+  "grpc.service_config": JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }] }),
 } as const;
 
 const UPSTREAM_TIMEOUT_MS = 5 * SECOND;

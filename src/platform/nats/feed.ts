@@ -1,4 +1,12 @@
-import { checkJsError, Events, type JetStreamManager, type Msg, type MsgHdrs, type NatsConnection, NatsError } from "nats";
+import {
+  checkJsError,
+  Events,
+  type JetStreamManager,
+  type Msg,
+  type MsgHdrs,
+  type NatsConnection,
+  NatsError,
+} from "nats";
 import pLimit from "p-limit";
 import type { Headers } from "../../delivery/handler.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
@@ -18,7 +26,7 @@ export interface SubjectMessage {
 }
 
 /** What a stream holds as a whole, by its leader. */
-export interface StreamState {
+interface StreamState {
   /** The oldest sequence still held; one more than `lastSeq` where everything aged out. */
   readonly firstSeq: number;
   readonly lastSeq: number;
@@ -119,7 +127,9 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
 
 /** The direct get API (ADR-31), which the client library does not offer in its types. */
 async function directGet(connection: NatsConnection, stream: string, query: object): Promise<SubjectMessage> {
-  const answer = await connection.request(`$JS.API.DIRECT.GET.${stream}`, JSON.stringify(query), { timeout: TIMEOUT_MS });
+  const answer = await connection.request(`$JS.API.DIRECT.GET.${stream}`, JSON.stringify(query), {
+    timeout: TIMEOUT_MS,
+  });
   const error = checkJsError(answer);
   if (error) throw error;
   const message = messageOf(answer);

@@ -24,12 +24,12 @@ const STRICT = {
  * Redis Cluster. It is returned at once: commands fail as long as Redis is away.
  */
 export function connectRedis(urls: readonly string[], log: Logger): RedisClient {
-  const client = urls.length > 1 ? clusterOf(urls) : new Redis(urls[0] as string, { ...STRICT });
+  const client = urls.length > 1 ? clusterOf(urls, STRICT) : new Redis(urls[0] as string, { ...STRICT });
   watch(client, log);
   return client;
 }
 
-/** Opens the connection that listens to channels; it resubscribes by itself. */
+/** Opens the connection that listens to channels; it waits for Redis, and subscribes again by itself. */
 export function connectSubscriber(urls: readonly string[], log: Logger): RedisClient {
   const listening = {
     enableOfflineQueue: true,
@@ -37,15 +37,16 @@ export function connectSubscriber(urls: readonly string[], log: Logger): RedisCl
     retryStrategy: STRICT.retryStrategy,
     autoResubscribe: true,
   };
-  const client = urls.length > 1 ? clusterOf(urls) : new Redis(urls[0] as string, listening);
+  const client =
+    urls.length > 1 ? clusterOf(urls, { enableOfflineQueue: true }) : new Redis(urls[0] as string, listening);
   watch(client, log);
   return client;
 }
 
-function clusterOf(urls: readonly string[]): Cluster {
+function clusterOf(urls: readonly string[], { enableOfflineQueue }: { enableOfflineQueue: boolean }): Cluster {
   const first = new URL(urls[0] as string);
   return new Cluster([...urls], {
-    enableOfflineQueue: false,
+    enableOfflineQueue,
     // A master that fails is replaced within the cluster's node timeout (15 s by default).
     retryDelayOnFailover: 200,
     maxRedirections: 16,

@@ -1,4 +1,5 @@
 import type { PackedKeys } from "../../contracts/keys.js";
+import { inSpan, SpanKind } from "../../delivery/traced.js";
 import type { Clock } from "../../kernel/time.js";
 import type { RedisClock } from "./clock.js";
 import { COMMAND_TIMEOUT_MS } from "./connect.js";
@@ -27,7 +28,10 @@ export type FencedRun = (call: FencedCall) => Promise<number>;
  */
 export function createFencedRun(scripts: Scripts, clock: RedisClock): FencedRun {
   const deadline: Clock = () => Math.floor(clock.now()) + COMMAND_TIMEOUT_MS;
-  return async ({ script, prefix, keys, before, after }) => {
+  return (call) =>
+    inSpan(`redis ${call.script}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, () => run(call));
+
+  async function run({ script, prefix, keys, before, after }: FencedCall): Promise<number> {
     if (!scripts.isCluster) {
       const replies = keys.map((packed) => scripts.run(script, [], [deadline(), ...before, prefix, packed, ...after]));
       return sum(await Promise.all(replies));
@@ -40,7 +44,7 @@ export function createFencedRun(scripts: Scripts, clock: RedisClock): FencedRun 
       total += sum(await Promise.all(replies));
     }
     return total;
-  };
+  }
 }
 
 const sum = (replies: readonly unknown[]): number => replies.reduce<number>((total, reply) => total + Number(reply), 0);

@@ -103,13 +103,17 @@ test("keys that cannot be had are not the token's fault", async () => {
 });
 
 test("a token comes from the header, or else from the cookie", () => {
-  expect(findCredentials({ authorization: "Bearer a.b.c", cookie: "access_token=x" })).toEqual({ token: "a.b.c", method: "bearer" });
+  expect(findCredentials({ authorization: "Bearer a.b.c", cookie: "access_token=x" })).toEqual({
+    token: "a.b.c",
+    method: "bearer",
+  });
   expect(findCredentials({ authorization: "bearer  a.b.c" })?.token).toBe("a.b.c");
   expect(findCredentials({ cookie: 'x=1; access_token="a.b.c"; y=2' })).toEqual({ token: "a.b.c", method: "cookie" });
   for (const authorization of ["Basic eA==", "Bearer", "Bearer ", "", "Bearer a b"]) {
     expect(findCredentials({ authorization, cookie: "access_token=x" })).toBeUndefined();
   }
-  for (const cookie of ["", "access_token=", "Xaccess_token=a", "access_token"]) expect(findCredentials({ cookie })).toBeUndefined();
+  for (const cookie of ["", "access_token=", "Xaccess_token=a", "access_token"])
+    expect(findCredentials({ cookie })).toBeUndefined();
 });
 
 test("a cookie counts for pages of the same host and listed origins", () => {

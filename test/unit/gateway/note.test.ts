@@ -2,12 +2,15 @@ import { expect, test } from "@jest/globals";
 import { blockOf, positionBlock, readContent, resetBlock } from "../../../src/gateway/note.js";
 import type { Content } from "../../../src/gateway/ports.js";
 
-const read = (value: unknown, id?: string) => readContent(Buffer.from(typeof value === "string" ? value : JSON.stringify(value)), id);
+const read = (value: unknown, id?: string) =>
+  readContent(Buffer.from(typeof value === "string" ? value : JSON.stringify(value)), id);
 const headers = { get: () => undefined, entries: () => [] };
 
 test("a new drop says its id and time, in this order and nothing else", () => {
   const content = read({ created_at: 5, more: 1, drop_id: "d\n1", event: "new_drop" }) as Content;
-  expect(blockOf({ seq: 7, headers, content })).toBe('id: 7\nevent: new_drop\ndata: {"drop_id":"d\\n1","created_at":5}\n\n');
+  expect(blockOf({ seq: 7, headers, content })).toBe(
+    'id: 7\nevent: new_drop\ndata: {"drop_id":"d\\n1","created_at":5}\n\n',
+  );
 });
 
 test("a deleted drop says its id", () => {
@@ -20,12 +23,20 @@ test("other events pass through whole, told apart by their message", () => {
   expect(read({ event: "xp_earned", points: 3 })?.key).toBeUndefined();
 });
 
-test.each(["", "[]", "null", "7", "{", '{"event":5}', '{"event":"a\\nid: 9"}', '{"event":"A"}', '{"drop_id":"d"}', "\u00ff"])(
-  "%p is no notification",
-  (body) => {
-    expect(read(body)).toBeUndefined();
-  },
-);
+test.each([
+  "",
+  "[]",
+  "null",
+  "7",
+  "{",
+  '{"event":5}',
+  '{"event":"a\\nid: 9"}',
+  '{"event":"A"}',
+  '{"drop_id":"d"}',
+  "\u00ff",
+])("%p is no notification", (body) => {
+  expect(read(body)).toBeUndefined();
+});
 
 test("positions and resets are blocks of their own", () => {
   expect(positionBlock(3, "connected", 2_500)).toBe("retry: 2500\n: connected\nid: 3\n\n");

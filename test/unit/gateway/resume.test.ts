@@ -29,11 +29,22 @@ test.each([
   ["a stream that never held anything", { position: 0, count: 0, state: state(0, 0) }, undefined],
   ["one fewer than the limit", { position: 0, count: 127, state: state(1, 200) }, undefined],
   ["as many as the limit", { position: 0, count: 128, state: state(1, 200) }, "too_old"],
-  ["as many as the limit, one from before still held", { position: 5, count: 300, state: state(1, 400), oldest: 5 }, undefined],
-  ["as many as the limit, none from before held", { position: 5, count: 300, state: state(1, 400), oldest: 6 }, "too_old"],
-  ["more than is replayed", { position: 5, count: MOST_REPLAYED, state: state(1, 4_000, Number.POSITIVE_INFINITY) }, "too_old"],
+  [
+    "as many as the limit, one from before still held",
+    { position: 5, count: 300, state: state(1, 400), oldest: 5 },
+    undefined,
+  ],
+  [
+    "as many as the limit, none from before held",
+    { position: 5, count: 300, state: state(1, 400), oldest: 6 },
+    "too_old",
+  ],
+  [
+    "more than is replayed",
+    { position: 5, count: MOST_REPLAYED, state: state(1, 4_000, Number.POSITIVE_INFINITY) },
+    "too_old",
+  ],
   ["beyond the end", { position: 21, count: 0, state: state(1, 20) }, "unknown_position"],
 ])("%s", (_name, found, reason) => {
   expect(incompleteness(found)).toBe(reason);
 });
-

@@ -1,7 +1,15 @@
 import { existsSync } from "node:fs";
 import { expect, test } from "@jest/globals";
 import { ConfigError, ROLES, readConfig } from "../../../src/main/config.js";
-import { CLOSE_MARGIN_MS, type Environment, inRepository, PORTS, readText, readYaml, unknownVariables } from "./files.js";
+import {
+  CLOSE_MARGIN_MS,
+  type Environment,
+  inRepository,
+  PORTS,
+  readText,
+  readYaml,
+  unknownVariables,
+} from "./files.js";
 
 interface Service {
   image: string;

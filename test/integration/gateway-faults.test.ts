@@ -1,0 +1,237 @@
+import { once } from "node:events";
+import { connect as connectTcp, type Socket } from "node:net";
+import { expect, test } from "@jest/globals";
+import type { NatsConnection } from "nats";
+import { type Broker, startNats } from "../../src/brokers/index.js";
+import { CONNECTIONS_SEEN_KEY, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
+import { notifySubject } from "../../src/contracts/subjects.js";
+import { silent } from "../../src/kernel/logger.js";
+import { connectNats } from "../../src/platform/nats/connect.js";
+import { applyTopology } from "../../src/platform/nats/topology.js";
+import { connectRedis } from "../../src/platform/redis/connect.js";
+import { createScripts } from "../../src/platform/redis/scripts.js";
+import { privateNats, privateRedis, until } from "../support/brokers.js";
+import { ask, cleanups, client, idle, listen, names, type Raw, send, start, token } from "../unit/gateway/streams.js";
+
+test("a NATS that was away heals: what was stored meanwhile arrives, in order", async () => {
+  const own = await privateNats();
+  let again: Broker | undefined;
+  cleanups.push(
+    () => own.stop(),
+    () => again?.stop(),
+  );
+  const link = await connectNats({ servers: [own.url], name: "cut" }, silent);
+  cleanups.push(() => link.close());
+  await applyTopology(await link.jetstreamManager(), { replicas: 1 }, silent);
+  const publish = (drop: string, to: NatsConnection) =>
+    to.jetstream().publish(notifySubject("alice"), JSON.stringify({ event: "new_drop", drop_id: drop, created_at: 1 }));
+  const running = await start({ nats: link });
+  const raw = await listen(running, "alice");
+  await publish("d1", link);
+  await raw.sees(["d1"]);
+  own.kill("SIGKILL");
+  await own.exited;
+  await until(() => !running.gateway.healthy(), "the gateway notices");
+  expect((await ask(running.url, { authorization: `Bearer ${await token("bob")}` })).response.statusCode).toBe(503);
+  again = await startNats({
+    dir: own.dir,
+    port: own.port,
+    ...(process.env["TIMELINE_NATS_SERVER"] ? { binary: process.env["TIMELINE_NATS_SERVER"] } : {}),
+  });
+  const other = await connectNats({ servers: [again.url], name: "publisher" }, silent);
+  cleanups.push(() => other.close());
+  for (const drop of ["d2", "d3"]) await publish(drop, other);
+  await raw.sees(["d1", "d2", "d3"]);
+  await publish("d4", other);
+  await raw.sees(["d1", "d2", "d3", "d4"]);
+  expect(raw.resets()).toEqual([]);
+});
+
+test("a slow reader is cut off at the bound, and nobody else notices", async () => {
+  const running = await start({ limits: { maxBufferedBytes: 512 * 1024 } });
+  const other = await listen(running, "alice");
+  const slow: Socket = connectTcp({ port: running.port, host: "127.0.0.1" });
+  cleanups.push(() => slow.destroy());
+  slow.on("error", () => undefined);
+  slow.write(`GET /events/timeline/home HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${await token("alice")}\r\n\r\n`);
+  await once(slow, "readable");
+  await until(() => running.gateway.counts().streams === 2, "two streams");
+  // Never read again: the buffers of both kernels fill up first, and then ours.
+  const padding = "x".repeat(100_000);
+  let count = 0;
+  while (running.gateway.counts().streams === 2 && count < 400) {
+    await send("alice", `d${count++}${padding}`);
+    await until(() => other.drops().length === count, "the other one keeps up");
+  }
+  expect(running.gateway.counts().streams).toBe(1);
+  expect(other.ended).toBe(false);
+});
+
+test("a reader that takes nothing is cut off after a while", async () => {
+  const running = await start({ limits: { stallMs: 100, maxBufferedBytes: 1_000_000_000 } });
+  const slow = connectTcp({ port: running.port, host: "127.0.0.1" });
+  cleanups.push(() => slow.destroy());
+  slow.on("error", () => undefined);
+  slow.write(`GET /events/timeline/home HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${await token("alice")}\r\n\r\n`);
+  await once(slow, "readable");
+  await until(() => running.gateway.counts().streams === 1, "a stream");
+  const padding = "x".repeat(500_000);
+  for (let i = 0; i < 60 && running.gateway.counts().streams === 1; i++) await send("alice", `d${i}${padding}`);
+  await idle(running);
+});
+
+test("FLUSHALL: the stream gets a reset, and is registered again", async () => {
+  const running = await start();
+  const raw = await listen(running, "alice");
+  const id = raw.lastId;
+  await client.flushall();
+  await until(() => raw.resets().length > 0, "a reset");
+  expect(raw.resets()).toEqual(["registration_lost"]);
+  expect(await client.scard(connectionsOfUserKey("alice"))).toBe(1);
+  expect(await client.zcard(RECENT_KEY)).toBe(1);
+  await send("alice", "after");
+  await raw.sees(["after"]);
+  // A tab that was away meanwhile has missed what fan-out did not even store.
+  const tab = await listen(running, "alice", id);
+  await until(() => tab.resets().length > 0, "a reset of the other tab");
+  expect(tab.resets()).toEqual(["registration_lost"]);
+  expect(raw.resets()).toHaveLength(1);
+  const fine = await listen(running, "alice", raw.lastId);
+  await until(() => fine.blocks().length > 1, "a heartbeat");
+  expect(fine.resets()).toEqual([]);
+});
+
+test("one who was away for longer than the window gets a reset, although no stream shows what is missing", async () => {
+  const running = await start();
+  const raw = await listen(running, "alice");
+  await raw.goes();
+  await idle(running);
+  await client.zadd(RECENT_KEY, Date.now() - 11 * 60_000, "alice");
+  const again = await listen(running, "alice", raw.lastId);
+  await until(() => again.resets().length > 0, "a reset");
+  expect(again.resets()).toEqual(["registration_lost"]);
+});
+
+test("what a dead pod left is swept, and what lives stays", async () => {
+  const running = await start();
+  const raw = await listen(running, "a.b");
+  const key = connectionsOfUserKey("a.b");
+  const token64 = key.slice("sse_connections:user:".length);
+  await client.sadd(key, `dead.${token64}`);
+  await client.zadd(CONNECTIONS_SEEN_KEY, Date.now() - 120_000, `dead.${token64}`);
+  await until(async () => (await client.zcard(CONNECTIONS_SEEN_KEY)) === 1, "the dead one is swept");
+  await until(async () => (await client.scard(key)) === 1, "and gone from its user");
+  await send("a.b", "d1");
+  await raw.sees(["d1"]);
+  expect(raw.resets()).toEqual([]);
+});
+
+test("ids that look like wildcards or like alice's token read nothing of hers", async () => {
+  const running = await start();
+  const tricks = [
+    "*",
+    ">",
+    "a.b",
+    "alice ",
+    "=YWxpY2U",
+    "ALICE",
+    "alice.>",
+    "alice\r\nSUB > 1",
+    "user.alice",
+    "ali\0ce",
+  ];
+  const alice = await listen(running, "alice");
+  const before = alice.lastId;
+  const others = await Promise.all(tricks.map((user) => listen(running, user)));
+  await send("alice", "secret");
+  await alice.sees(["secret"]);
+  for (const [i, user] of tricks.entries()) {
+    await send(user, `own ${i}`);
+    await (others[i] as Raw).sees([`own ${i}`]);
+  }
+  for (const [i, user] of tricks.entries()) {
+    await (others[i] as Raw).goes();
+    const resumed = await listen(running, user, before);
+    await resumed.sees([`own ${i}`]);
+  }
+});
+
+test("a stream ends with its token, and at the end of its life", async () => {
+  const running = await start();
+  const raw = await ask(running.url, { authorization: `Bearer ${await token("alice", 2)}` });
+  await until(() => raw.ended, "the token ends");
+  expect(raw.response.complete).toBe(true);
+  const short = await listen(await start({ limits: { maxLifeMs: 100 } }), "alice");
+  await until(() => short.ended, "the life ends");
+  await idle(running);
+});
+
+test("draining ends every stream in order and takes the registrations back", async () => {
+  const running = await start();
+  const open = await Promise.all(names("user", 20).map((user) => listen(running, user)));
+  await running.gateway.close(1_000);
+  await until(() => open.every((raw) => raw.ended), "all have ended");
+  expect(open.every((raw) => raw.response.complete)).toBe(true);
+  expect(await client.keys("sse_connection*")).toEqual([]);
+  expect(running.gateway.counts()).toEqual({ streams: 0, users: 0, registrations: 0 });
+  const late = await ask(running.url, { authorization: `Bearer ${await token("alice")}` });
+  expect(late.response.statusCode).toBe(503);
+  expect(late.response.headers["retry-after"]).toMatch(/^\d+$/);
+  expect(running.gateway.healthy()).toBe(false);
+});
+
+test("who is refused is told so, as a problem", async () => {
+  const running = await start({
+    allowedOrigins: ["https://app.example"],
+    limits: { connectionsPerUser: 1, connections: 2 },
+  });
+  const jwt = await token("alice");
+  const cookie = { cookie: `access_token=${jwt}` };
+  const status = async (headers: Record<string, string>, method?: string): Promise<number | undefined> => {
+    const raw = await ask(running.url, headers, method);
+    const { statusCode, headers: got } = raw.response;
+    if ((statusCode ?? 0) >= 400) expect(got["content-type"]).toMatch(/^application\/problem\+json/);
+    if (statusCode === 401) expect(got["www-authenticate"]).toBe("Bearer");
+    raw.close();
+    await idle(running);
+    return statusCode;
+  };
+  expect(await status({})).toBe(401);
+  expect(await status({ authorization: "Bearer nonsense", ...cookie })).toBe(401);
+  expect(await status({ authorization: "Basic eDp5", ...cookie })).toBe(401);
+  expect(await status(cookie)).toBe(200);
+  expect(await status({ ...cookie, origin: "https://evil.example" })).toBe(403);
+  expect(await status({ ...cookie, origin: "https://app.example" })).toBe(200);
+  expect(await status({ ...cookie, origin: running.url.slice(0, running.url.indexOf("/events")) })).toBe(200);
+  expect(await status({ authorization: `Bearer ${jwt}` }, "POST")).toBe(405);
+  expect(await status({ authorization: `Bearer ${jwt}` }, "HEAD")).toBe(405);
+  expect(await status({ origin: "https://app.example" }, "OPTIONS")).toBe(204);
+  await listen(running, "alice");
+  const second = await ask(running.url, { authorization: `Bearer ${jwt}` });
+  expect(second.response.statusCode).toBe(429);
+  await listen(running, "bob");
+  const third = await ask(running.url, { authorization: `Bearer ${await token("carol")}` });
+  expect(third.response.statusCode).toBe(503);
+});
+
+test("while Redis is away nobody is let in, and who is in stays", async () => {
+  const own = await privateRedis();
+  const away = connectRedis([own.url], silent);
+  cleanups.push(
+    () => own.stop(),
+    () => away.disconnect(),
+  );
+  const running = await start({ scripts: createScripts(away) });
+  await until(() => running.gateway.healthy(), "ready");
+  const raw = await listen(running, "alice");
+  own.kill("SIGKILL");
+  await own.exited;
+  await until(() => !running.gateway.healthy(), "the gateway notices");
+  const refused = await ask(running.url, { authorization: `Bearer ${await token("bob")}` });
+  expect(refused.response.statusCode).toBe(503);
+  expect(refused.response.headers["retry-after"]).toBeDefined();
+  await send("alice", "d1");
+  await raw.sees(["d1"]);
+  await raw.goes();
+  await idle(running);
+});

@@ -1,0 +1,7 @@
+import { readFileSync } from "node:fs";
+import { expect, test } from "@jest/globals";
+import { variablesAsMarkdown } from "../../src/main/variables.js";
+
+test("docs/configuration.md lists every variable as it is", () => {
+  expect(readFileSync("docs/configuration.md", "utf8")).toContain(variablesAsMarkdown());
+});

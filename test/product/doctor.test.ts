@@ -1,0 +1,45 @@
+import { expect, test } from "@jest/globals";
+import { withBrokers } from "../support/brokers.js";
+import { runMain } from "../support/service.js";
+import { startUpstreams } from "../support/upstreams.js";
+import { World } from "../support/world.js";
+
+type Finding = { readonly what: string; readonly state: string; readonly says: string; readonly advice?: string };
+
+const ROLES = { TIMELINE_ROLES: "fanout,api" };
+
+async function doctor(env: Readonly<Record<string, string>>): Promise<{ code: number | null; findings: Finding[] }> {
+  const run = runMain(["doctor", "--json"], { ...ROLES, ...env });
+  const { code } = await run.exited;
+  const output = run.logs();
+  return { code, findings: JSON.parse(output.slice(output.indexOf("["))) as Finding[] };
+}
+
+test("finds nothing wrong where everything is there, and names what the service will create", async () => {
+  await withBrokers(async ({ redis, nats }) => {
+    const upstreams = await startUpstreams(new World());
+    const { code, findings } = await doctor({
+      REDIS_URL: redis.url,
+      NATS_URL: nats.url,
+      TIMELINE_USER_SERVICE_ADDR: upstreams.usersAddress,
+      TIMELINE_POST_SERVICE_ADDR: upstreams.postsAddress,
+    });
+    await upstreams.stop();
+    expect({ code, faults: findings.filter(({ state }) => state === "fault") }).toEqual({ code: 0, faults: [] });
+    expect(findings.find(({ what }) => what === "stream DROPS")?.advice).toMatch(/creates it/);
+    expect(findings.filter(({ says }) => says === "answers")).toHaveLength(2);
+  });
+});
+
+test("says of each server that is away what is wrong and what to do", async () => {
+  const { code, findings } = await doctor({
+    REDIS_URL: "redis://127.0.0.1:1",
+    NATS_URL: "nats://127.0.0.1:1",
+    TIMELINE_USER_SERVICE_ADDR: "127.0.0.1:1",
+    TIMELINE_POST_SERVICE_ADDR: "127.0.0.1:1",
+  });
+  expect(code).toBe(1);
+  const faults = findings.filter(({ state }) => state === "fault");
+  expect(faults.map(({ what }) => what.split(" ")[0])).toEqual(["Redis", "NATS", "UserService", "PostService"]);
+  for (const { advice } of faults) expect(advice).toMatch(/start .*, or set (REDIS_URL|NATS_URL|TIMELINE_\w+) to/);
+});

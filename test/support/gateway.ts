@@ -1,0 +1,174 @@
+/** Real brokers, a real server and clients that see every byte, for the tests of event streams. */
+import { once } from "node:events";
+import { createServer, request as httpRequest, type IncomingMessage, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { afterAll, afterEach, beforeAll, beforeEach, expect } from "@jest/globals";
+import { createParser, type EventSourceMessage } from "eventsource-parser";
+import express from "express";
+import { SignJWT } from "jose";
+import type { NatsConnection } from "nats";
+import type { Broker } from "../../../src/brokers/index.js";
+import { notifySubject, STREAM } from "../../../src/contracts/subjects.js";
+import { createGateway, type Gateway, type GatewayDeps } from "../../../src/gateway/gateway.js";
+import { silent } from "../../../src/kernel/logger.js";
+import { connectNats } from "../../../src/platform/nats/connect.js";
+import { applyTopology } from "../../../src/platform/nats/topology.js";
+import { connectRedis, type RedisClient } from "../../../src/platform/redis/connect.js";
+import { createScripts, type Scripts } from "../../../src/platform/redis/scripts.js";
+import { privateNats, privateRedis, until } from "../../support/brokers.js";
+
+const SECRET = "a secret of thirty-two bytes, or a few more";
+const FAST = { heartbeatMs: [80, 120], retryMs: [20, 40], renewMs: 50, sweepMs: 50, drainMs: 100 } as const;
+
+let redis: Broker;
+export let nats: Broker;
+export let client: RedisClient;
+let scripts: Scripts;
+export let connection: NatsConnection;
+export const cleanups: (() => unknown)[] = [];
+
+beforeAll(async () => {
+  [redis, nats] = await Promise.all([privateRedis(), privateNats()]);
+  client = connectRedis([redis.url], silent);
+  scripts = createScripts(client);
+  connection = await connectNats({ servers: [nats.url], name: "gateway test" }, silent);
+  await applyTopology(await connection.jetstreamManager(), { replicas: 1 }, silent);
+});
+
+afterAll(async () => {
+  await connection.close();
+  client.disconnect();
+  await Promise.all([nats.stop(), redis.stop()]);
+});
+
+beforeEach(async () => {
+  await until(async () => (await client.ping().catch(() => "")) === "PONG", "Redis answers");
+  await client.flushall();
+  await (await connection.jetstreamManager()).streams.purge(STREAM.notify);
+});
+
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+export interface Running {
+  readonly gateway: Gateway;
+  readonly url: string;
+  readonly port: number;
+  readonly server: Server;
+}
+
+export async function start(deps: Partial<GatewayDeps> = {}): Promise<Running> {
+  const gateway = createGateway({
+    scripts,
+    nats: connection,
+    log: silent,
+    podName: "pod-1",
+    auth: { secret: SECRET },
+    ...deps,
+    limits: { ...FAST, ...deps.limits },
+  });
+  const server = createServer(express().use(gateway.router)).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  cleanups.push(async () => {
+    await gateway.close(0);
+    server.closeAllConnections();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo;
+  return { gateway, server, port, url: `http://127.0.0.1:${port}/events/timeline/home` };
+}
+
+export function token(sub: string, seconds = 60): Promise<string> {
+  const exp = Math.floor(Date.now() / 1_000) + seconds;
+  return new SignJWT({ sub, exp }).setProtectedHeader({ alg: "HS256" }).sign(new TextEncoder().encode(SECRET));
+}
+
+export async function send(user: string, drop: string, event = "new_drop"): Promise<number> {
+  const body = JSON.stringify({ event, drop_id: drop, created_at: 1_700_000_000_000 });
+  return (await connection.jetstream().publish(notifySubject(user), body)).seq;
+}
+
+/** Several at once, in order. */
+export async function sendMany(user: string, drops: readonly string[]): Promise<void> {
+  await Promise.all(drops.map((drop) => send(user, drop)));
+}
+
+export const names = (prefix: string, count: number): string[] =>
+  Array.from({ length: count }, (_, i) => `${prefix}${i}`);
+
+/** A client that sees every byte: blocks as they came, the events in them, and the last id by the specification. */
+export class Raw {
+  text = "";
+  lastId = "";
+  ended = false;
+  readonly events: EventSourceMessage[] = [];
+  readonly #parser = createParser({ onEvent: (event) => this.events.push(event) });
+
+  constructor(
+    readonly response: IncomingMessage,
+    readonly close: () => void,
+  ) {
+    response.setEncoding("utf8");
+    let rest = "";
+    response.on("data", (chunk: string) => {
+      this.text += chunk;
+      this.#parser.feed(chunk);
+      const blocks = (rest + chunk).split("\n\n");
+      rest = blocks.pop() as string;
+      for (const block of blocks) this.lastId = /^id: (\d+)$/m.exec(block)?.[1] ?? this.lastId;
+    });
+    response.once("close", () => {
+      this.ended = true;
+    });
+    response.on("error", () => undefined);
+  }
+
+  drops(): string[] {
+    return this.events
+      .filter(({ event }) => event === "new_drop")
+      .map(({ data }) => (JSON.parse(data) as { drop_id: string }).drop_id);
+  }
+
+  resets(): string[] {
+    return this.events
+      .filter(({ event }) => event === "reset")
+      .map(({ data }) => (JSON.parse(data) as { reason: string }).reason);
+  }
+
+  blocks(): string[] {
+    return this.text.split("\n\n").filter(Boolean);
+  }
+
+  async sees(drops: readonly string[]): Promise<void> {
+    await until(() => this.drops().length >= drops.length, `${drops.length} drops, not ${this.drops().length}`);
+    expect(this.drops()).toEqual(drops);
+  }
+
+  async goes(): Promise<void> {
+    this.close();
+    await until(() => this.ended, "the client is gone");
+  }
+}
+
+export async function ask(url: string, headers: Record<string, string>, method = "GET"): Promise<Raw> {
+  const request = httpRequest(url, { headers, method, agent: false });
+  request.on("error", () => undefined);
+  request.end();
+  const [response] = (await once(request, "response")) as [IncomingMessage];
+  const raw = new Raw(response, () => request.destroy());
+  cleanups.push(raw.close);
+  return raw;
+}
+
+export async function listen({ url }: Running, user: string, lastEventId?: string): Promise<Raw> {
+  const headers = { authorization: `Bearer ${await token(user)}` };
+  const raw = await ask(url, lastEventId === undefined ? headers : { ...headers, "last-event-id": lastEventId });
+  expect(raw.response.statusCode).toBe(200);
+  await until(() => raw.lastId !== "", "the first block");
+  return raw;
+}
+
+export async function idle({ gateway }: Running): Promise<void> {
+  await until(() => Object.values(gateway.counts()).every((count) => count === 0), "nothing is held any more");
+}

@@ -1,0 +1,198 @@
+import { expect, test } from "@jest/globals";
+import fc from "fast-check";
+import {
+  EVENT_NAMES,
+  type EventName,
+  eventOfSubject,
+  MAX_AHEAD_MS,
+  messageId,
+  parseEvent,
+  SUBJECT_OF,
+} from "../../../src/contracts/events.js";
+import { AppError } from "../../../src/kernel/errors.js";
+
+const ARRIVAL = Date.parse("2026-03-01T12:00:00Z");
+const bytes = (value: unknown): Buffer => Buffer.from(typeof value === "string" ? value : JSON.stringify(value));
+const parse = (name: EventName, value: unknown) => parseEvent(name, bytes(value), ARRIVAL);
+
+function faultOf(name: EventName, value: Uint8Array | unknown): string {
+  try {
+    parseEvent(name, value instanceof Uint8Array ? value : bytes(value), ARRIVAL);
+  } catch (error) {
+    if (error instanceof AppError && error.code === "invalid") return error.message;
+    throw error;
+  }
+  return "understood";
+}
+
+const GOOD = {
+  drop_created: { drop_id: "d1", user_id: "ada", visibility: "public", created_at: 1_000 },
+  drop_deleted: { drop_id: "d1", user_id: "ada" },
+  ap_drop_received: { drop_id: "https://example.org/d/1", created_at: 1_000 },
+  user_followed: { follower_id: "bob", following_id: "ada", version: 1 },
+  user_unfollowed: { follower_id: "bob", following_id: "ada", version: 0 },
+} as const;
+
+test.each(EVENT_NAMES)("%s: the smallest payload of the contract is understood", (name) => {
+  expect(parse(name, GOOD[name])).toEqual({ name, payload: GOOD[name] });
+  expect(eventOfSubject(SUBJECT_OF[name])).toBe(name);
+});
+
+test("an unknown subject is nobody's event", () => {
+  expect(() => eventOfSubject("drops.edited")).toThrow("drops.edited");
+});
+
+const REQUIRED: readonly (readonly [EventName, readonly string[]])[] = [
+  ["drop_created", ["drop_id", "user_id", "visibility", "created_at"]],
+  ["drop_deleted", ["drop_id"]],
+  ["ap_drop_received", ["drop_id", "created_at"]],
+  ["user_followed", ["follower_id", "following_id", "version"]],
+  ["user_unfollowed", ["follower_id", "following_id", "version"]],
+];
+
+test.each(REQUIRED)("%s: a required field that is missing, null or of another type is named", (name, fields) => {
+  for (const field of fields) {
+    const { [field]: _, ...without } = GOOD[name] as Record<string, unknown>;
+    expect(faultOf(name, without)).toMatch(new RegExp(`^${field}: `));
+    for (const wrong of [null, true, [], {}]) expect(faultOf(name, { ...without, [field]: wrong })).toMatch(new RegExp(`^${field}: `));
+  }
+  expect(faultOf(name, {}).split("; ").map((fault) => fault.split(":")[0])).toEqual(fields);
+});
+
+test.each<[string, EventName, object, string]>([
+  ["an empty drop id", "drop_created", { drop_id: "" }, "drop_id: must not be empty"],
+  ["a drop id of 129 bytes", "drop_created", { drop_id: "x".repeat(129) }, "drop_id: must have at most 128 bytes"],
+  ["a lone surrogate", "drop_deleted", { drop_id: "a\ud800" }, "drop_id: is not well-formed Unicode"],
+  ["a drop called ~floor", "drop_created", { drop_id: "~floor" }, "drop_id: must not be ~floor"],
+  ["a deleted drop called ~floor", "drop_deleted", { drop_id: "~floor" }, "drop_id: must not be ~floor"],
+  ["a remote drop called ~floor", "ap_drop_received", { drop_id: "~floor" }, "drop_id: must not be ~floor"],
+  ["an unknown visibility", "drop_created", { visibility: "friends" }, "visibility: "],
+  ["a bad recipient", "drop_created", { visibility: "direct", recipients: ["bob", ""] }, "recipients.1: must not be empty"],
+  ["an empty author of a remote drop", "ap_drop_received", { user_id: "" }, "user_id: must not be empty"],
+  ["a negative version", "user_followed", { version: -1 }, "version: "],
+  ["a broken version", "user_followed", { version: 1.5 }, "version: "],
+  ["a version beyond exact numbers", "user_unfollowed", { version: 2 ** 53 }, "version: "],
+  ["an empty follower", "user_unfollowed", { follower_id: "" }, "follower_id: must not be empty"],
+  ["a date of words", "drop_created", { created_at: "yesterday" }, "created_at: must be an integer"],
+  ["a negative time", "ap_drop_received", { created_at: -1 }, "created_at: must be an integer"],
+  ["a broken time", "drop_created", { created_at: 1.5 }, "created_at: must be an integer"],
+  ["a time in a string", "drop_created", { created_at: "1000" }, "created_at: must be an integer"],
+])("%s is refused by name", (_, name, change, fault) => {
+  expect(faultOf(name, { ...GOOD[name], ...change })).toContain(fault);
+});
+
+test.each([
+  ["no JSON", Buffer.from("{")],
+  ["an empty payload", Buffer.from("")],
+  ["bytes that are no UTF-8", Buffer.from([0x22, 0xff, 0xfe, 0x22])],
+  ["a byte order mark of UTF-16", Buffer.from([0xff, 0xfe, 0x7b, 0x00])],
+])("%s is refused as a payload", (_, payload) => {
+  for (const name of EVENT_NAMES) expect(faultOf(name, payload)).toMatch(/^payload: is not JSON/);
+});
+
+test("a JSON value that is no object is refused as a payload", () => {
+  for (const value of ["null", "[]", "1", '"text"']) expect(faultOf("drop_created", value)).toMatch(/^payload: /);
+});
+
+test("every fault of a payload is named at once", () => {
+  const fault = faultOf("drop_created", { drop_id: "~floor", user_id: "", visibility: "x", created_at: "y" });
+  expect(fault.split("; ").map((part) => part.split(":")[0])).toEqual(["drop_id", "user_id", "visibility", "created_at"]);
+});
+
+test("fields nobody needs are dropped, and source fields of a wrong kind do no harm", () => {
+  const noise = { text: "hello", traceparent: 7, producer: {}, seq: -1, __proto__: null };
+  const event = parse("drop_created", { ...GOOD.drop_created, ...noise });
+  expect(Object.fromEntries(Object.entries(event.payload).filter(([, value]) => value !== undefined))).toEqual(GOOD.drop_created);
+  const source = { traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", producer: "posts-1", seq: 9 };
+  expect(parse("drop_deleted", { ...GOOD.drop_deleted, ...source }).payload).toEqual({ ...GOOD.drop_deleted, ...source });
+});
+
+test("ids at the very limit are understood", () => {
+  const id = "é".repeat(64);
+  expect(parse("drop_created", { ...GOOD.drop_created, drop_id: id, user_id: id }).payload).toMatchObject({ drop_id: id, user_id: id });
+});
+
+const timeOf = (created_at: unknown): number | string => {
+  const value = { ...GOOD.ap_drop_received, created_at };
+  const fault = faultOf("ap_drop_received", value);
+  if (fault !== "understood") return "refused";
+  return (parse("ap_drop_received", value).payload as { created_at: number }).created_at;
+};
+
+test.each<[string, number | string]>([
+  ["2026-01-02T03:04:05Z", Date.UTC(2026, 0, 2, 3, 4, 5)],
+  ["2026-01-02t03:04:05z", Date.UTC(2026, 0, 2, 3, 4, 5)],
+  ["2026-01-02 03:04:05.5Z", Date.UTC(2026, 0, 2, 3, 4, 5, 500)],
+  ["2026-01-02T03:04:05.123456789Z", Date.UTC(2026, 0, 2, 3, 4, 5, 123)],
+  ["2026-01-02T03:04:05+05:30", Date.UTC(2026, 0, 1, 21, 34, 5)],
+  ["2026-01-02T03:04:05-00:00", Date.UTC(2026, 0, 2, 3, 4, 5)],
+  ["1970-01-01T00:00:00Z", 0],
+  ["1970-01-01T01:00:00+01:00", 0],
+  ["2016-12-31T23:59:60Z", Date.UTC(2017, 0, 1)],
+  ["2016-12-31T18:59:60.250-05:00", Date.UTC(2017, 0, 1, 0, 0, 0, 250)],
+  ["2024-02-29T00:00:00Z", Date.UTC(2024, 1, 29)],
+  ["2025-02-29T00:00:00Z", "refused"],
+  ["2026-04-31T00:00:00Z", "refused"],
+  ["2026-13-01T00:00:00Z", "refused"],
+  ["2026-00-01T00:00:00Z", "refused"],
+  ["2026-01-00T00:00:00Z", "refused"],
+  ["2026-01-02T24:00:00Z", "refused"],
+  ["2026-01-02T03:60:00Z", "refused"],
+  ["2026-01-02T03:04:61Z", "refused"],
+  ["2026-01-02T03:04:05+24:00", "refused"],
+  ["2026-01-02T03:04:05", "refused"],
+  ["2026-01-02", "refused"],
+  ["2026-01-02T03:04Z", "refused"],
+  ["2026-01-02T03:04:05+0530", "refused"],
+  ["1969-12-31T23:59:59Z", "refused"],
+  ["0001-01-01T00:00:00Z", "refused"],
+  ["2026-01-02T03:04:05Z\n", "refused"],
+  ["", "refused"],
+])("RFC 3339: %j is %s", (text, expected) => {
+  expect(timeOf(text)).toBe(expected);
+});
+
+test("every date JavaScript prints is understood as the same ms", () => {
+  fc.assert(
+    fc.property(fc.integer({ min: 0, max: ARRIVAL }), (ms) => {
+      expect(timeOf(new Date(ms).toISOString())).toBe(ms);
+      expect(timeOf(ms)).toBe(ms);
+    }),
+  );
+  expect(Object.is(timeOf(-0), 0)).toBe(true);
+});
+
+test("a local drop may be dated up to five minutes ahead of its arrival", () => {
+  const at = (created_at: number) => faultOf("drop_created", { ...GOOD.drop_created, created_at });
+  expect(at(ARRIVAL + MAX_AHEAD_MS)).toBe("understood");
+  expect(at(ARRIVAL + MAX_AHEAD_MS + 1)).toMatch(/^created_at: .*five minutes/);
+});
+
+test("a remote drop from the future is clamped to its arrival, others keep their time", () => {
+  expect([timeOf(ARRIVAL - 1), timeOf(ARRIVAL), timeOf(ARRIVAL + 1), timeOf("9999-12-31T23:59:59Z")]).toEqual([
+    ARRIVAL - 1,
+    ARRIVAL,
+    ARRIVAL,
+    ARRIVAL,
+  ]);
+});
+
+test("message ids: channel and drop; follower, following and version of an edge; nothing else", () => {
+  expect(messageId(parse("drop_created", { ...GOOD.drop_created, seq: 4 }))).toBe("drop_created:d1");
+  expect(messageId(parse("drop_deleted", GOOD.drop_deleted))).toBe("drop_deleted:d1");
+  expect(messageId(parse("ap_drop_received", GOOD.ap_drop_received))).toMatch(/^ap_drop_received:=[\w-]+$/);
+  expect(messageId(parse("user_followed", GOOD.user_followed))).toBe("user_followed:bob:ada:1");
+  expect(messageId(parse("user_unfollowed", GOOD.user_unfollowed))).toBe("user_unfollowed:bob:ada:0");
+});
+
+test("no two edges share a message id, whatever their users are called", () => {
+  const id = fc.string({ unit: fc.constantFrom("a", ":", "=", "~", "é"), minLength: 1, maxLength: 4 });
+  const edge = fc.record({ follower_id: id, following_id: id, version: fc.integer({ min: 0, max: 12 }) });
+  fc.assert(
+    fc.property(edge, edge, (a, b) => {
+      const [one, other] = [messageId(parse("user_followed", a)), messageId(parse("user_followed", b))];
+      expect(one === other).toBe(JSON.stringify([a.follower_id, a.following_id, a.version]) === JSON.stringify([b.follower_id, b.following_id, b.version]));
+      expect(one).toMatch(/^[\x21-\x7e]+$/);
+    }),
+  );
+});

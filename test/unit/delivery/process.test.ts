@@ -1,0 +1,194 @@
+import { expect, test } from "@jest/globals";
+import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
+import type { Delivery, Handler, Outcome } from "../../../src/delivery/handler.js";
+import { type Attempts, createProcess } from "../../../src/delivery/process.js";
+import { AppError } from "../../../src/kernel/errors.js";
+import { contextWith, deliveryOf } from "../../support/core-delivery.js";
+
+/** What happened, in order. */
+type Trace = string[];
+
+/** Counts names in memory; the adapter on Redis passes the same expectations in the integration tests. */
+function memoryAttempts(trace: Trace, begun = new Set<string>()): Attempts {
+  return {
+    begin: async (_, name) => {
+      trace.push("begin");
+      return begun.add(name).size;
+    },
+    refund: async (_, name) => {
+      trace.push("refund");
+      begun.delete(name);
+    },
+    forget: () => {
+      trace.push("forget");
+      begun.clear();
+    },
+  };
+}
+
+/** What earlier processes left behind. */
+const begunBefore = (times: number): Set<string> => new Set(Array.from({ length: times }, (_, index) => `earlier ${index}`));
+
+interface Setup {
+  readonly handler: Handler;
+  readonly attempts?: Attempts;
+  readonly store?: (letter: DeadLetter) => Promise<void>;
+}
+
+function setup({ handler, ...given }: Setup) {
+  const trace: Trace = [];
+  const letters: DeadLetter[] = [];
+  const observed: string[] = [];
+  const stopping = new AbortController();
+  const process = createProcess({
+    handler: async (delivery, context) => {
+      trace.push("handle");
+      await handler(delivery, context);
+    },
+    attempts: given.attempts ?? memoryAttempts(trace),
+    deadLetters: async (letter) => {
+      trace.push("letter");
+      await given.store?.(letter);
+      letters.push(letter);
+    },
+    limits: { maxAttempts: 5, retryBaseMs: 100 },
+    version: "1.2.3",
+    eventOf: () => "drop_created",
+    observe: (what) => observed.push(what),
+  });
+  const run = (delivery: Delivery = deliveryOf()): Promise<Outcome> => process(delivery, contextWith(stopping.signal));
+  return { run, trace, letters, observed, stopping };
+}
+
+const away = () => new AppError("unavailable", "away");
+const reasonOf = (letters: readonly DeadLetter[]) => letters.map(({ headers }) => headers["Dlq-Reason"]);
+
+test("an attempt is counted before the handler runs, and forgotten after it returned", async () => {
+  const { run, trace, letters, observed } = setup({ handler: async () => undefined });
+  expect(await run()).toEqual({ kind: "ack" });
+  expect(trace).toEqual(["begin", "handle", "forget"]);
+  expect([letters, observed]).toEqual([[], ["acked"]]);
+});
+
+test("a failure is retried four times and the fifth is the letter `exhausted`", async () => {
+  const { run, letters, observed } = setup({ handler: () => Promise.reject(new Error("broken")) });
+  const outcomes: string[] = [];
+  for (let attempt = 1; attempt <= 5; attempt++) outcomes.push((await run()).kind);
+  expect(outcomes).toEqual(["retry", "retry", "retry", "retry", "ack"]);
+  expect(letters.map(({ subject, headers }) => [subject, headers["Dlq-Error"], headers["Dlq-Deliveries"]])).toEqual([
+    ["dlq.exhausted.drop_created", "broken", "5"],
+  ]);
+  expect(observed).toEqual(["retried", "retried", "retried", "retried", "dead-lettered"]);
+});
+
+test.each(["invalid", "poison"] as const)("`%s` is a letter at once", async (code) => {
+  const { run, trace, letters } = setup({ handler: () => Promise.reject(new AppError(code, "x: is wrong")) });
+  expect(await run()).toEqual({ kind: "ack" });
+  expect(trace).toEqual(["begin", "handle", "letter", "forget"]);
+  expect(reasonOf(letters)).toEqual([code]);
+});
+
+test("an outage keeps the message in hand, spends no attempt, and acks only after the handler returned", async () => {
+  let outages = 3;
+  const begun = begunBefore(4);
+  const trace: Trace = [];
+  const { run, letters, observed } = setup({
+    attempts: memoryAttempts(trace, begun),
+    handler: async () => {
+      expect(begun.size).toBe(5);
+      if (outages-- > 0) throw away();
+    },
+  });
+  expect(await run()).toEqual({ kind: "ack" });
+  expect(trace).toEqual(["begin", "refund", "begin", "refund", "begin", "refund", "begin", "forget"]);
+  expect([letters, observed]).toEqual([[], ["waited", "waited", "waited", "acked"]]);
+});
+
+test("an outage of the counter does not let the handler run uncounted, and an answer that was lost counts once", async () => {
+  const trace: Trace = [];
+  const begun = begunBefore(3);
+  const counting = memoryAttempts(trace, begun);
+  let lost = 4;
+  const attempts: Attempts = {
+    ...counting,
+    begin: async (delivery, name) => {
+      const count = await counting.begin(delivery, name);
+      if (lost-- > 0) throw away();
+      return count;
+    },
+    refund: () => Promise.reject(away()),
+  };
+  const { run, letters } = setup({
+    attempts,
+    handler: async () => {
+      trace.push(`handled at ${begun.size}`);
+    },
+  });
+  expect(await run()).toEqual({ kind: "ack" });
+  expect(trace).toEqual(["begin", "begin", "begin", "begin", "begin", "handled at 4", "forget"]);
+  expect(letters).toEqual([]);
+});
+
+test("who waits for a server hands the message back when the process stops", async () => {
+  const { run, trace, stopping, letters } = setup({
+    handler: async () => {
+      setImmediate(() => stopping.abort());
+      throw away();
+    },
+  });
+  expect(await run()).toEqual({ kind: "release" });
+  expect(trace).toEqual(["begin", "handle", "refund"]);
+  expect(letters).toEqual([]);
+});
+
+test("a message whose handling was begun five times and never reported back is the letter `crashed`, without running", async () => {
+  const trace: Trace = [];
+  const { run, letters } = setup({ attempts: memoryAttempts(trace, begunBefore(5)), handler: async () => void trace.push("handled") });
+  expect(await run()).toEqual({ kind: "ack" });
+  expect(trace).toEqual(["begin", "forget"]);
+  expect(letters.map(({ headers }) => [headers["Dlq-Reason"], headers["Dlq-Deliveries"]])).toEqual([["crashed", "5"]]);
+});
+
+test("the fifth attempt itself still runs", async () => {
+  const trace: Trace = [];
+  const { run, letters } = setup({ attempts: memoryAttempts(trace, begunBefore(4)), handler: async () => void trace.push("handled") });
+  expect(await run()).toEqual({ kind: "ack" });
+  expect([trace, letters]).toEqual([["begin", "handled", "forget"], []]);
+});
+
+test("the original is neither acked nor forgotten as long as the DLQ does not take the letter", async () => {
+  let refusals = 1;
+  const { run, trace, letters } = setup({
+    handler: () => Promise.reject(new AppError("poison", "never")),
+    store: () => (refusals-- > 0 ? Promise.reject(away()) : Promise.resolve()),
+  });
+  expect(await run()).toEqual({ kind: "ack" });
+  expect(trace.indexOf("forget")).toBe(trace.length - 1);
+  expect(trace.filter((step) => step === "letter")).toHaveLength(2);
+  expect(letters).toHaveLength(1);
+});
+
+test("a letter says why its message failed however long the DLQ was away", async () => {
+  let refusals = 2;
+  const { run, letters } = setup({
+    attempts: memoryAttempts([], begunBefore(4)),
+    handler: () => Promise.reject(new Error("the true reason")),
+    store: () => (refusals-- > 0 ? Promise.reject(away()) : Promise.resolve()),
+  });
+  expect(await run()).toEqual({ kind: "ack" });
+  expect(letters.map(({ headers }) => [headers["Dlq-Reason"], headers["Dlq-Error"]])).toEqual([
+    ["exhausted", "the true reason"],
+  ]);
+});
+
+test("a letter that cannot be stored while the process stops leaves the message to others", async () => {
+  const { run, stopping, letters } = setup({
+    handler: () => Promise.reject(new AppError("poison", "never")),
+    store: () => {
+      setImmediate(() => stopping.abort());
+      return Promise.reject(away());
+    },
+  });
+  expect(await run()).toEqual({ kind: "release" });
+  expect(letters).toEqual([]);
+});

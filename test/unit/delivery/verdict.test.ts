@@ -1,0 +1,42 @@
+import { expect, test } from "@jest/globals";
+import { type RetryLimits, type Verdict, verdict } from "../../../src/delivery/verdict.js";
+import { AppError, type ErrorCode } from "../../../src/kernel/errors.js";
+
+const LIMITS: RetryLimits = { maxAttempts: 3, retryBaseMs: 100 };
+
+const shape = (decided: Verdict): string => (decided.kind === "dead-letter" ? decided.reason : decided.kind);
+
+test.each<[ErrorCode, number, string]>([
+  ["invalid", 1, "invalid"],
+  ["poison", 1, "poison"],
+  ["unavailable", 1, "wait"],
+  ["unavailable", 99, "wait"],
+  ["failed", 1, "retry"],
+  ["failed", 2, "retry"],
+  ["failed", 3, "exhausted"],
+  ["failed", 4, "exhausted"],
+  ["exhausted", 2, "retry"],
+  ["exhausted", 3, "exhausted"],
+  ["deadline", 2, "retry"],
+  ["unauthenticated", 3, "exhausted"],
+])("%s at attempt %i: %s", (code, attempt, expected) => {
+  expect(shape(verdict(new AppError(code, "x"), attempt, 0, LIMITS))).toBe(expected);
+});
+
+test("an error that is not ours is tried again like any failure", () => {
+  expect(shape(verdict(new TypeError("bug"), 2, 0, LIMITS))).toBe("retry");
+  expect(shape(verdict("text", 3, 0, LIMITS))).toBe("exhausted");
+});
+
+test("retries and waits slow down, and are bounded", () => {
+  const longest = (of: () => Verdict): number =>
+    Math.max(...Array.from({ length: 200 }, () => (of() as { delayMs: number }).delayMs));
+  const retry = (attempt: number) => longest(() => verdict(new Error("x"), attempt, 0, { maxAttempts: 100, retryBaseMs: 100 }));
+  expect(retry(1)).toBeLessThanOrEqual(100);
+  expect(retry(4)).toBeGreaterThan(400);
+  expect(retry(50)).toBeLessThanOrEqual(30_000);
+  const wait = (waits: number) => longest(() => verdict(new AppError("unavailable", "x"), 1, waits, LIMITS));
+  expect(wait(0)).toBeLessThanOrEqual(200);
+  expect(wait(3)).toBeGreaterThan(800);
+  expect(wait(1_000)).toBeLessThanOrEqual(5_000);
+});

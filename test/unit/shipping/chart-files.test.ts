@@ -1,0 +1,57 @@
+import { readdirSync } from "node:fs";
+import { expect, test } from "@jest/globals";
+import { ROLES } from "../../../src/main/config.js";
+import { inRepository, PORTS, readText, readYaml, unknownVariables } from "./files.js";
+
+const CHART = "charts/avion-timeline";
+const values = readYaml(`${CHART}/values.yaml`) as Record<string, unknown> & {
+  roles: Record<string, { enabled: boolean }>;
+  service: { api: { port: number }; gateway: { port: number } };
+  podSecurityContext: { runAsUser: number; runAsGroup: number };
+};
+const schema = JSON.parse(readText(`${CHART}/values.schema.json`)) as {
+  additionalProperties: boolean;
+  properties: Record<string, unknown>;
+};
+const files = [
+  "values.yaml",
+  "values.schema.json",
+  ...readdirSync(inRepository(`${CHART}/templates`)).map((file) => `templates/${file}`),
+];
+
+test("Chart.yaml is a chart of Helm 3 for this version of the service", () => {
+  const { version } = JSON.parse(readText("package.json")) as { version: string };
+  expect(readYaml(`${CHART}/Chart.yaml`)).toMatchObject({
+    apiVersion: "v2",
+    name: "avion-timeline",
+    type: "application",
+    version: expect.stringMatching(/^\d+\.\d+\.\d+/),
+    appVersion: version,
+  });
+});
+
+test("the schema knows each value that has a default, and no other but helm's own", () => {
+  expect(schema.additionalProperties).toBe(false);
+  expect(Object.keys(schema.properties).sort()).toEqual([...Object.keys(values), "global"].sort());
+});
+
+test.each(files)("every variable in %s is one of the service", (file) => {
+  expect(unknownVariables(readText(`${CHART}/${file}`))).toEqual([]);
+});
+
+test("roles are those of the service", () => {
+  expect(Object.keys(values.roles).filter((role) => !(ROLES as readonly string[]).includes(role))).toEqual([]);
+  expect(Object.keys(values.roles)).toEqual(expect.arrayContaining(["bridge", "fanout", "api", "gateway"]));
+});
+
+test("every value stands under a sentence that explains it", () => {
+  const lines = readText(`${CHART}/values.yaml`).split("\n");
+  const sentences = lines.filter((line) => /^\s*# .*\.$/.test(line));
+  expect(sentences.length).toBeGreaterThan(40);
+});
+
+test("ports and user are those of the image", () => {
+  expect([values.service.api.port, values.service.gateway.port]).toEqual([PORTS.grpc, PORTS.http]);
+  const { runAsUser, runAsGroup } = values.podSecurityContext;
+  expect(readText("Dockerfile")).toContain(`\nUSER ${runAsUser}:${runAsGroup}\n`);
+});

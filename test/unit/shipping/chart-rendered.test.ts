@@ -1,0 +1,339 @@
+import { expect, test } from "@jest/globals";
+import { readConfig, VARIABLES } from "../../../src/main/config.js";
+import { CLOSE_MARGIN_MS, type Environment, PORTS, readText } from "./files.js";
+import { type Container, HELM, type Rendered, renderChart, type Values } from "./helm.js";
+
+const rendering = HELM ? test : test.skip;
+if (!HELM) console.warn("no helm on PATH and none named by HELM: the chart is not rendered");
+
+const SECRET = "a secret that is long enough for HS256";
+const REQUIRED: Values = {
+  "redis.url": "redis://redis:6379",
+  "nats.url": "nats://nats:4222",
+  "upstreams.userService": "users:50051",
+  "upstreams.postService": "posts:50051",
+  "jwt.secret": SECRET,
+};
+const WITH_EXISTING_SECRETS: Values = {
+  "redis.existingSecret": { name: "outside", key: "redis" },
+  "nats.existingSecret": { name: "outside", key: "nats" },
+  "nats.creds.existingSecret": { name: "outside", key: "creds" },
+  "jwt.existingSecret": { name: "outside", key: "jwt" },
+  "upstreams.userService": "users:50051",
+  "upstreams.postService": "[::1]:50051",
+};
+const EVERYTHING: Values = {
+  ...REQUIRED,
+  "nats.creds.content": "-----BEGIN NATS USER JWT-----\nnot really\n",
+  "nats.replicas": 3,
+  "jwt.jwksUrl": "https://login.example/jwks.json",
+  "jwt.issuer": "https://login.example",
+  "jwt.audience": "timeline",
+  "config.TIMELINE_KEY_TTL_MS": 2_592_000_000,
+  "config.TIMELINE_MAX_ENTRIES": "500",
+  "config.TIMELINE_SHUTDOWN_GRACE_MS": 45_500,
+  "config.OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+  "roles.fanout.config.TIMELINE_SHUTDOWN_GRACE_MS": 90_000,
+  "roles.bridge.autoscaling.enabled": true,
+  "roles.gateway.priorityClassName": "people-first",
+  priorityClassName: "steady",
+  extraEnv: [{ name: "TIMELINE_RETRY_BASE_MS", value: "250" }],
+  "tls.grpc": { existingSecret: "grpc-tls", ca: "ca.crt" },
+  "tls.upstream": { existingSecret: "upstream-tls", cert: "tls.crt", key: "tls.key" },
+  "tls.nats": { existingSecret: "nats-tls", cert: "tls.crt", key: "tls.key" },
+  "autoscaling.enabled": true,
+  "service.api.headless": true,
+  "ingress.enabled": true,
+  "ingress.className": "nginx",
+  "ingress.hosts": ["timeline.example"],
+  "ingress.tls": [{ secretName: "timeline-tls", hosts: ["timeline.example"] }],
+  "metrics.serviceMonitor.enabled": true,
+  "metrics.serviceMonitor.labels": { release: "prometheus" },
+  "networkPolicy.enabled": true,
+  "networkPolicy.metricsFrom": [{ namespaceSelector: { matchLabels: { name: "monitoring" } } }],
+  "networkPolicy.egress": [{ ports: [{ port: 6379 }, { port: 4222 }, { port: 50051 }] }],
+  imagePullSecrets: ["registry"],
+  commonLabels: { team: "timeline" },
+  podAnnotations: { note: "x" },
+  podLabels: { mesh: "on" },
+  nodeSelector: { pool: "services" },
+};
+const CASES: [string, Values, string[]][] = [
+  ["what is required", REQUIRED, ["api", "bridge", "fanout", "gateway"]],
+  ["existing Secrets", WITH_EXISTING_SECRETS, ["api", "bridge", "fanout", "gateway"]],
+  ["everything switched on", EVERYTHING, ["api", "bridge", "fanout", "gateway"]],
+  [
+    "a key set and two roles",
+    {
+      ...REQUIRED,
+      "jwt.secret": "",
+      "jwt.jwksUrl": "https://login.example/jwks.json",
+      "roles.api.enabled": false,
+      "roles.fanout.enabled": false,
+    },
+    ["bridge", "gateway"],
+  ],
+];
+
+const ofKind = (objects: Rendered[], kind: string): Rendered[] => objects.filter((object) => object.kind === kind);
+const includes = (labels: Environment, selector: Environment): boolean =>
+  Object.entries(selector).every(([name, value]) => labels[name] === value);
+const containerOf = (deployment: Rendered): Container => deployment.spec.template.spec.containers[0];
+const role = ({ metadata }: Rendered): string => metadata.labels["app.kubernetes.io/component"] as string;
+
+/** Stands for what a Secret of the operator's holds. */
+const OUTSIDE: Environment = {
+  REDIS_URL: "rediss://redis:6379",
+  NATS_URL: "tls://nats:4222",
+  TIMELINE_JWT_SECRET: SECRET,
+};
+
+/** The environment the container would have. */
+function environmentOf(deployment: Rendered, objects: Rendered[]): Environment {
+  const { env, envFrom } = containerOf(deployment);
+  const result: Environment = {};
+  for (const { configMapRef } of envFrom) {
+    const map = ofKind(objects, "ConfigMap").find(({ metadata }) => metadata.name === configMapRef.name);
+    Object.assign(result, map?.data ?? { TIMELINE_CONFIG_MAP_IS_MISSING: "" });
+  }
+  for (const { name, value, valueFrom } of env) {
+    if (valueFrom?.fieldRef) {
+      expect(valueFrom.fieldRef.fieldPath).toBe("metadata.name");
+      result[name] = "pod-0";
+    } else if (valueFrom?.secretKeyRef) {
+      const { name: secretName, key } = valueFrom.secretKeyRef;
+      const own = ofKind(objects, "Secret").find(({ metadata }) => metadata.name === secretName);
+      if (!own) expect(secretName).toBe("outside");
+      const held = own ? Buffer.from(own.data?.[key] ?? "", "base64").toString() : (OUTSIDE[name] as string);
+      expect(held).not.toBe("");
+      result[name] = held;
+    } else {
+      result[name] = value as string;
+      expect(typeof value).toBe("string");
+    }
+  }
+  return result;
+}
+
+for (const [name, values, roles] of CASES) {
+  const render = (): Rendered[] => renderChart(values);
+
+  rendering(`${name}: each role has a deployment whose environment the service takes`, () => {
+    const objects = render();
+    const deployments = ofKind(objects, "Deployment");
+    expect(deployments.map(role).sort()).toEqual(roles);
+    for (const deployment of deployments) {
+      const config = readConfig(environmentOf(deployment, objects));
+      expect(config.TIMELINE_ROLES).toEqual([role(deployment)]);
+      expect(config.TIMELINE_POD_NAME).toBe("pod-0");
+      expect(config.TIMELINE_JWT_SECRET !== undefined).toBe(role(deployment) === "gateway" && !!secretGiven(values));
+      const { terminationGracePeriodSeconds, enableServiceLinks } = deployment.spec.template.spec;
+      expect(terminationGracePeriodSeconds * 1000).toBeGreaterThan(config.TIMELINE_SHUTDOWN_GRACE_MS + CLOSE_MARGIN_MS);
+      expect(enableServiceLinks).toBe(false);
+    }
+  });
+
+  rendering(`${name}: probes ask ports the container has, and those are the service's`, () => {
+    for (const deployment of ofKind(render(), "Deployment")) {
+      const container = containerOf(deployment);
+      const ports = Object.fromEntries(container.ports.map((port) => [port.name, port.containerPort]));
+      expect(ports).toEqual(role(deployment) === "api" ? PORTS : { http: PORTS.http });
+      const { startupProbe, livenessProbe, readinessProbe } = container;
+      for (const probe of [startupProbe, livenessProbe, readinessProbe])
+        expect(ports).toHaveProperty(probe.httpGet.port);
+      expect([startupProbe, livenessProbe, readinessProbe].map(({ httpGet }) => httpGet.path)).toEqual([
+        "/healthz",
+        "/healthz",
+        "/readyz",
+      ]);
+    }
+  });
+
+  rendering(`${name}: what selects finds what it should`, () => {
+    const objects = render();
+    const deployments = ofKind(objects, "Deployment");
+    const podsOf = (selector: Environment): Rendered[] =>
+      deployments.filter(({ spec }) => includes(spec.template.metadata.labels, selector));
+    for (const { spec, metadata } of deployments) {
+      expect(podsOf(spec.selector.matchLabels).map((found) => found.metadata.name)).toEqual([metadata.name]);
+      for (const { labelSelector } of spec.template.spec.topologySpreadConstraints) {
+        expect(labelSelector).toEqual(spec.selector);
+      }
+    }
+    for (const service of ofKind(objects, "Service")) {
+      const found = podsOf(service.spec.selector as unknown as Environment);
+      expect(found.map(role)).toEqual(role(service) === "metrics" ? roles : [role(service)]);
+      for (const { targetPort } of service.spec.ports) {
+        for (const pod of found) expect(containerOf(pod).ports.map((port) => port.name)).toContain(targetPort);
+      }
+    }
+    for (const budget of ofKind(objects, "PodDisruptionBudget")) {
+      expect(podsOf(budget.spec.selector.matchLabels).map(role)).toEqual([role(budget)]);
+    }
+    expect(ofKind(objects, "PodDisruptionBudget").map(role).sort()).toEqual(roles);
+  });
+
+  rendering(`${name}: mounted files have their volume, and the environment names only mounted ones`, () => {
+    const objects = render();
+    for (const deployment of ofKind(objects, "Deployment")) {
+      const { volumeMounts } = containerOf(deployment);
+      const { volumes } = deployment.spec.template.spec;
+      expect(volumeMounts.map((mount) => mount.name).sort()).toEqual(volumes.map((volume) => volume.name).sort());
+      for (const [variable, value] of Object.entries(environmentOf(deployment, objects))) {
+        if (!value.startsWith("/")) continue;
+        const mount = volumeMounts.find(({ mountPath }) => value.startsWith(`${mountPath}/`));
+        expect({ variable, mount }).toMatchObject({ variable, mount: { readOnly: true } });
+      }
+      for (const { secret } of volumes) {
+        const own = ofKind(objects, "Secret").find(({ metadata }) => metadata.name === secret?.secretName);
+        if (own) for (const { key } of secret?.items ?? []) expect(own.data).toHaveProperty([key]);
+      }
+    }
+  });
+
+  rendering(`${name}: pods may do as little as they can`, () => {
+    const objects = render();
+    for (const deployment of ofKind(objects, "Deployment")) {
+      const pod = deployment.spec.template.spec;
+      expect(pod).toMatchObject({
+        automountServiceAccountToken: false,
+        securityContext: { runAsNonRoot: true, seccompProfile: { type: "RuntimeDefault" } },
+      });
+      expect(containerOf(deployment)).toMatchObject({
+        args: ["serve"],
+        image: expect.stringMatching(/^avion-timeline:\d/),
+        securityContext: {
+          allowPrivilegeEscalation: false,
+          readOnlyRootFilesystem: true,
+          capabilities: { drop: ["ALL"] },
+        },
+        resources: { requests: { cpu: expect.anything() }, limits: { memory: expect.anything() } },
+      });
+    }
+    expect(ofKind(objects, "ServiceAccount").map((account) => account.automountServiceAccountToken)).toEqual([false]);
+  });
+
+  rendering(`${name}: objects have names of their own that Kubernetes takes`, () => {
+    const names = render().map(({ kind, metadata }) => `${kind}/${metadata.name}`);
+    expect(new Set(names).size).toBe(names.length);
+    for (const full of names) expect(full.split("/")[1]).toMatch(/^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$/);
+  });
+}
+
+function secretGiven(values: Values): unknown {
+  return values["jwt.secret"] || values["jwt.existingSecret"];
+}
+
+rendering("everything that is optional is there when it is switched on, and only then", () => {
+  const kinds = (values: Values): string[] => [...new Set(renderChart(values).map(({ kind }) => kind))].sort();
+  const plain = ["ConfigMap", "Deployment", "PodDisruptionBudget", "Secret", "Service", "ServiceAccount"];
+  expect(kinds(REQUIRED)).toEqual(plain);
+  const optional = ["HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "ServiceMonitor"];
+  expect(kinds(EVERYTHING)).toEqual([...plain, ...optional].sort());
+  expect(kinds(WITH_EXISTING_SECRETS)).toEqual(plain.filter((kind) => kind !== "Secret"));
+});
+
+rendering("what is scaled has no fixed number, and its scaler finds it", () => {
+  const objects = renderChart(EVERYTHING);
+  const deployments = ofKind(objects, "Deployment").map(({ metadata }) => metadata.name);
+  const targets = ofKind(objects, "HorizontalPodAutoscaler").map(({ spec }) => spec.scaleTargetRef.name);
+  expect(targets.sort()).toEqual(deployments.sort());
+  expect(ofKind(objects, "Deployment").filter(({ spec }) => spec.replicas !== undefined)).toEqual([]);
+  expect(ofKind(renderChart(REQUIRED), "Deployment").map(({ spec }) => spec.replicas)).toEqual([2, 2, 2, 2]);
+});
+
+rendering("from outside only the events are reached, and nothing holds them back", () => {
+  const objects = renderChart(EVERYTHING);
+  const [ingress] = ofKind(objects, "Ingress") as [Rendered];
+  expect(ingress.metadata.annotations).toMatchObject({ "nginx.ingress.kubernetes.io/proxy-buffering": "off" });
+  expect(ingress.spec.rules).toHaveLength(1);
+  const [path] = ingress.spec.rules[0]?.http.paths ?? [];
+  expect(path).toMatchObject({ path: "/events", pathType: "Prefix" });
+  const service = ofKind(objects, "Service").find(({ metadata }) => metadata.name === path?.backend.service.name);
+  expect(service?.spec.ports.map((port) => port.name)).toContain(path?.backend.service.port.name);
+});
+
+rendering("clients that balance by themselves find a headless Service", () => {
+  const headless = ofKind(renderChart(EVERYTHING), "Service").filter(({ metadata }) =>
+    metadata.name.endsWith("-api-headless"),
+  );
+  expect(headless.map(({ spec }) => [spec.clusterIP, spec.ports[0]?.port])).toEqual([["None", PORTS.grpc]]);
+});
+
+rendering("the monitor finds one Service, and its port", () => {
+  const objects = renderChart(EVERYTHING);
+  const [monitor] = ofKind(objects, "ServiceMonitor") as [Rendered];
+  const found = ofKind(objects, "Service").filter(({ metadata }) =>
+    includes(metadata.labels, monitor.spec.selector.matchLabels),
+  );
+  expect(found).toHaveLength(1);
+  expect(found[0]?.spec.ports.map((port) => port.name)).toEqual(monitor.spec.endpoints.map(({ port }) => port));
+  expect(monitor.metadata.labels["release"]).toBe("prometheus");
+});
+
+rendering("network policies close every role, and open the ports that are there", () => {
+  const objects = renderChart(EVERYTHING);
+  const policies = ofKind(objects, "NetworkPolicy");
+  expect(policies.map(role).sort()).toEqual(["api", "bridge", "fanout", "gateway"]);
+  for (const policy of policies) {
+    const deployment = ofKind(objects, "Deployment").find((one) => role(one) === role(policy)) as Rendered;
+    expect(policy.spec.podSelector).toEqual(deployment.spec.selector);
+    const ports = policy.spec.ingress.flatMap((rule) => rule.ports.map(({ port }) => port));
+    expect(containerOf(deployment).ports.map(({ name }) => name)).toEqual(expect.arrayContaining(ports));
+    expect(policy.spec.policyTypes).toEqual(["Ingress", "Egress"]);
+  }
+});
+
+rendering("a change of the configuration starts new pods", () => {
+  const sums = (values: Values) =>
+    ofKind(renderChart(values), "Deployment").map(
+      ({ spec }) => (spec.template.metadata as Rendered["metadata"]).annotations,
+    );
+  expect(sums({ ...REQUIRED, "config.TIMELINE_MAX_ENTRIES": "500" })).not.toEqual(sums(REQUIRED));
+  expect(sums({ ...REQUIRED, "nats.url": "nats://other:4222" })).not.toEqual(sums(REQUIRED));
+});
+
+rendering("a role's own priority goes before that of all", () => {
+  const classes = ofKind(renderChart(EVERYTHING), "Deployment").map((one) => [
+    role(one),
+    one.spec.template.spec.priorityClassName,
+  ]);
+  expect(Object.fromEntries(classes)).toEqual({
+    api: "steady",
+    bridge: "steady",
+    fanout: "steady",
+    gateway: "people-first",
+  });
+});
+
+rendering("variables the chart sets cannot be set beside it, all others can", () => {
+  const schema = JSON.parse(readText("charts/avion-timeline/values.schema.json")) as {
+    definitions: { config: { propertyNames: { not: { enum: string[] } } } };
+  };
+  const managed = schema.definitions.config.propertyNames.not.enum;
+  const containers = ofKind(
+    renderChart({ ...EVERYTHING, extraEnv: [], "roles.fanout.config": {}, "roles.gateway.config": {} }),
+    "Deployment",
+  );
+  const set = containers.flatMap((one) => containerOf(one).env.map(({ name }) => name));
+  const own = new Set(set.filter((name) => name.startsWith("TIMELINE_") && !name.startsWith("TIMELINE_S")));
+  expect([...own].filter((name) => !managed.includes(name))).toEqual([]);
+  expect(managed.filter((name) => !(name in VARIABLES))).toEqual([]);
+});
+
+rendering.each<[string, Values, RegExp]>([
+  ["no Redis", { "redis.url": "" }, /redis\.url or redis\.existingSecret\.name is needed/],
+  ["no NATS", { "nats.url": "" }, /nats\.url or nats\.existingSecret\.name is needed/],
+  ["no UserService", { "upstreams.userService": "" }, /upstreams\.userService is needed/],
+  ["no PostService", { "upstreams.postService": "" }, /upstreams\.postService is needed/],
+  ["no key for tokens", { "jwt.secret": "" }, /jwt\.secret, jwt\.existingSecret\.name or jwt\.jwksUrl is needed/],
+  ["a short secret", { "jwt.secret": "short" }, /jwt\/secret/],
+  ["a URL of another protocol", { "redis.url": "http://redis" }, /redis\/url/],
+  ["an address without a port", { "upstreams.userService": "users" }, /upstreams\/userService/],
+  ["a secret among the configuration", { "config.TIMELINE_JWT_SECRET": SECRET }, /TIMELINE_JWT_SECRET/],
+  ["a value nobody reads", { "roles.api.replica": 3 }, /replica/],
+  ["a certificate without its key", { "tls.nats": { cert: "tls.crt" } }, /tls\/nats\/key/],
+  ["an Ingress without hosts", { "ingress.enabled": true }, /ingress\.hosts is needed/],
+])("%s is refused before anything is installed", (_name, values, why) => {
+  expect(() => renderChart({ ...REQUIRED, ...values })).toThrow(why);
+});

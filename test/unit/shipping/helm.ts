@@ -1,0 +1,121 @@
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import { parseAllDocuments, stringify } from "yaml";
+import { inRepository } from "./files.js";
+
+type Labels = Record<string, string>;
+
+interface EnvVar {
+  name: string;
+  value?: string;
+  valueFrom?: { fieldRef?: { fieldPath: string }; secretKeyRef?: { name: string; key: string } };
+}
+
+interface Probe {
+  httpGet: { path: string; port: string };
+}
+
+export interface Container {
+  name: string;
+  args: string[];
+  image: string;
+  env: EnvVar[];
+  envFrom: { configMapRef: { name: string } }[];
+  ports: { name: string; containerPort: number }[];
+  startupProbe: Probe;
+  livenessProbe: Probe;
+  readinessProbe: Probe;
+  resources: object;
+  volumeMounts: { name: string; mountPath: string; readOnly?: boolean }[];
+  securityContext: object;
+}
+
+interface PodSpec {
+  serviceAccountName: string;
+  automountServiceAccountToken: boolean;
+  enableServiceLinks: boolean;
+  terminationGracePeriodSeconds: number;
+  priorityClassName?: string;
+  securityContext: { runAsUser: number };
+  topologySpreadConstraints: { labelSelector: { matchLabels: Labels } }[];
+  containers: [Container];
+  volumes: { name: string; secret?: { secretName: string; items?: { key: string; path: string }[] } }[];
+}
+
+/** A rendered object, as far as the tests look into it. */
+export interface Rendered {
+  apiVersion: string;
+  kind: string;
+  metadata: { name: string; labels: Labels; annotations?: Labels };
+  data?: Record<string, string>;
+  automountServiceAccountToken?: boolean;
+  spec: {
+    replicas?: number;
+    selector: { matchLabels: Labels };
+    podSelector: { matchLabels: Labels };
+    template: { metadata: { labels: Labels }; spec: PodSpec };
+    scaleTargetRef: { kind: string; name: string };
+    clusterIP?: string;
+    ports: { name: string; port: number; targetPort: string }[];
+    endpoints: { port: string; path: string }[];
+    rules: { http: { paths: { backend: { service: { name: string; port: { name: string } } } }[] } }[];
+    ingress: { ports: { port: string }[] }[];
+    policyTypes: string[];
+  };
+}
+
+/** `helm` of the environment variable HELM, else of PATH. */
+export const HELM =
+  process.env["HELM"] ||
+  (process.env["PATH"] ?? "")
+    .split(delimiter)
+    .map((folder) => join(folder, "helm"))
+    .find((file) => existsSync(file));
+
+const KUBE_VERSION = "1.30.0";
+
+/** Values by path, as in `{ "redis.url": "redis://redis:6379" }`. */
+export type Values = Record<string, unknown>;
+
+function nested(values: Values): object {
+  const root: Record<string, unknown> = {};
+  for (const [path, value] of Object.entries(values)) {
+    const keys = path.split(".");
+    const last = keys.pop() as string;
+    let at = root;
+    for (const key of keys) {
+      at[key] ??= {};
+      at = at[key] as Record<string, unknown>;
+    }
+    at[last] = value;
+  }
+  return root;
+}
+
+/**
+ * Renders the chart as the release "timeline": Kubernetes makes variables that
+ * begin with TIMELINE_ of that name.
+ *
+ * @throws Error with what helm wrote, where it refuses
+ */
+export function renderChart(values: Values): Rendered[] {
+  const folder = mkdtempSync(join(tmpdir(), "avion-timeline-chart-"));
+  const file = join(folder, "values.yaml");
+  try {
+    writeFileSync(file, stringify(nested(values)));
+    const chart = inRepository("charts/avion-timeline");
+    const args = ["template", "timeline", chart, "--kube-version", KUBE_VERSION, "--values", file];
+    const done = spawnSync(HELM as string, args, { encoding: "utf8" });
+    if (done.status !== 0) throw new Error(`helm template: ${done.error?.message ?? done.stderr}`);
+    return parseAllDocuments(done.stdout, { version: "1.1" })
+      .map((document) => {
+        if (document.errors.length > 0) throw new Error(`helm template: ${document.errors.join("; ")}`);
+        return document.toJS() as Rendered | null;
+      })
+      .filter((object) => object !== null);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
