@@ -15,7 +15,7 @@ export async function doctor(options: { readonly json: boolean }): Promise<numbe
   progress.say("asking Redis, NATS and the upstreams");
   const findings = [nodeFinding(), ...(await examine(checksOf(config)))];
   progress.end();
-  console.log(options.json ? JSON.stringify(findings, undefined, 2) : report(findings));
+  console.log(options.json ? JSON.stringify(findings) : report(findings));
   return findings.some(({ state }) => state === "fault") ? 1 : 0;
 }
 

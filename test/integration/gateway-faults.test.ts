@@ -11,7 +11,7 @@ import { applyTopology } from "../../src/platform/nats/topology.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { privateNats, privateRedis, until } from "../support/brokers.js";
-import { ask, cleanups, client, idle, listen, names, type Raw, send, start, token } from "../unit/gateway/streams.js";
+import { ask, cleanups, client, idle, listen, names, type Raw, send, start, token } from "../support/gateway.js";
 
 test("a NATS that was away heals: what was stored meanwhile arrives, in order", async () => {
   const own = await privateNats();

@@ -16,7 +16,7 @@ import {
   sendMany,
   start,
   token,
-} from "../unit/gateway/streams.js";
+} from "../support/gateway.js";
 
 test("the head, the first block and a live event are as the contract says", async () => {
   const running = await start();

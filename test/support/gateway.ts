@@ -15,7 +15,7 @@ import { connectNats } from "../../../src/platform/nats/connect.js";
 import { applyTopology } from "../../../src/platform/nats/topology.js";
 import { connectRedis, type RedisClient } from "../../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../../src/platform/redis/scripts.js";
-import { privateNats, privateRedis, until } from "../../support/brokers.js";
+import { privateNats, privateRedis, until } from "./brokers.js";
 
 const SECRET = "a secret of thirty-two bytes, or a few more";
 const FAST = { heartbeatMs: [80, 120], retryMs: [20, 40], renewMs: 50, sweepMs: 50, drainMs: 100 } as const;

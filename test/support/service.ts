@@ -70,7 +70,7 @@ export async function launchService(options: ServiceOptions): Promise<Service> {
     TIMELINE_POST_SERVICE_ADDR: options.postsAddress,
     TIMELINE_JWT_SECRET: JWT_SECRET,
     ...addresses,
-    ...((options.roles ?? process.env.E2E_ROLES) === undefined ? {} : { TIMELINE_ROLES: (options.roles ?? process.env.E2E_ROLES)! }),
+    ...(options.roles === undefined ? {} : { TIMELINE_ROLES: options.roles }),
     ...options.env,
   });
   return { ...child, grpcAddress: addresses.TIMELINE_GRPC_ADDR, httpUrl: `http://${addresses.TIMELINE_HTTP_ADDR}` };

@@ -1,3 +1,4 @@
+import { readFile } from "node:fs/promises";
 import { expect, test } from "@jest/globals";
 import { ConfigError, readConfig, ROLES, VARIABLES } from "../../../src/main/config.js";
 
@@ -64,7 +65,7 @@ test("every fault is named at once", () => {
 });
 
 test.each([
-  ["TIMELINE_MAX_ENTRY", "TIMELINE_MAX_ENTRIES"],
+  ["TIMELINE_MAX_ENTRYS", "TIMELINE_MAX_ENTRIES"],
   ["TIMELINE_ROLE", "TIMELINE_ROLES"],
   ["TIMELINE_JWT_SECRETS", "TIMELINE_JWT_SECRET"],
 ])("an unknown variable is refused: %s was probably meant to be %s", (given, meant) => {
@@ -124,4 +125,13 @@ test.each(["GRPC", "NATS", "UPSTREAM"])("the certificate of %s goes together wit
 
 test("every role can be asked for alone", () => {
   for (const role of ROLES) expect(readConfig({ ...ENOUGH, TIMELINE_ROLES: role }).TIMELINE_ROLES).toEqual([role]);
+});
+
+test("every variable is documented, with its default and its meaning", async () => {
+  const documented = await readFile("docs/configuration.md", "utf8");
+  for (const [name, variable] of Object.entries(VARIABLES)) {
+    const row = documented.split("\n").find((line) => line.startsWith(`| \`${name}\` |`));
+    expect([name, row]).toEqual([name, expect.stringContaining(variable.about)]);
+    if ("default" in variable) expect(row).toContain(variable.default);
+  }
 });

@@ -1,0 +1,261 @@
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import type { Context, Delivery, Outcome } from "../../src/delivery/handler.js";
+import { AppError } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
+import { type Consuming, consume } from "../../src/platform/nats/consume.js";
+import { type LogEntry, readLog } from "../../src/platform/nats/read-log.js";
+import { readTopology } from "../../src/platform/nats/topology.js";
+import { until } from "../support/brokers.js";
+import { type NatsBench, openNats } from "../support/core-nats.js";
+
+let bench: NatsBench;
+const running: Consuming[] = [];
+
+beforeAll(async () => {
+  bench = await openNats();
+});
+afterAll(() => bench.close());
+afterEach(async () => {
+  await Promise.all(running.splice(0).map((one) => one.close(100)));
+});
+beforeEach(async () => {
+  const { consumers } = await readTopology();
+  await bench.manager.streams.purge("DROPS");
+  const planner = consumers.find(({ config }) => config.durable_name === "planner");
+  await bench.manager.consumers.delete("DROPS", "planner").catch(() => false);
+  await bench.manager.consumers.add("DROPS", planner?.config ?? {});
+});
+
+let ids = 0;
+const publish = (text: string, subject = "drops.created", id = `m${ids++}`) => bench.publish({ subject, body: Buffer.from(text), id });
+const textOf = ({ body }: { readonly body: Uint8Array }) => Buffer.from(body).toString();
+const state = () => bench.manager.consumers.info("DROPS", "planner");
+
+type Process = (delivery: Delivery, context: Context) => Promise<Outcome>;
+function start(process: Process, concurrency = 8): Consuming {
+  const consuming = consume(bench.connection, { stream: "DROPS", consumer: "planner", concurrency, process, log: silent });
+  running.push(consuming);
+  return consuming;
+}
+
+/** A place where handlings wait until the test lets them end. */
+function gate() {
+  const begun: string[] = [];
+  const ends: ((outcome: Outcome) => void)[] = [];
+  const process: Process = (delivery) => {
+    begun.push(textOf(delivery));
+    return new Promise((resolve) => ends.push(resolve));
+  };
+  return { begun, ends, process };
+}
+
+test("a message is acked when its outcome says so, and not a moment before", async () => {
+  const { begun, ends, process } = gate();
+  start(process);
+  await publish("one");
+  await until(() => begun.length === 1, "it is in hand");
+  expect(await state()).toMatchObject({ num_ack_pending: 1, ack_floor: { consumer_seq: 0 } });
+  ends[0]?.({ kind: "ack" });
+  await until(async () => (await state()).num_ack_pending === 0, "it is acked");
+  expect((await state()).ack_floor.consumer_seq).toBe(1);
+});
+
+test("a delivery carries what the stream knows of it", async () => {
+  const seen: Delivery[] = [];
+  const before = Date.now();
+  const { seq } = await bench.publish({ subject: "drops.deleted", body: Buffer.from("x"), id: "with headers", headers: { traceparent: "00-1" } });
+  start(async (delivery) => {
+    seen.push(delivery);
+    return { kind: "ack" };
+  });
+  await until(() => seen.length === 1, "it came");
+  const delivery = seen[0] as Delivery;
+  expect(delivery).toMatchObject({ stream: "DROPS", consumer: "planner", seq, subject: "drops.deleted", deliveries: 1 });
+  expect(Math.abs(delivery.time - before)).toBeLessThan(5_000);
+  expect(delivery.headers.get("traceparent")).toBe("00-1");
+  expect(delivery.headers.get("Nats-Msg-Id")).toBe("with headers");
+  expect(delivery.headers.get("absent")).toBeUndefined();
+  expect([...delivery.headers.entries()]).toContainEqual(["traceparent", "00-1"]);
+});
+
+test("a retry comes again after its delay and not before; a process that throws counts as one", async () => {
+  const times: number[] = [];
+  const outcomes: (() => Outcome)[] = [
+    () => ({ kind: "retry", delayMs: 400 }),
+    () => {
+      throw new Error("a bug of ours");
+    },
+    () => ({ kind: "release" }),
+    () => ({ kind: "ack" }),
+  ];
+  start(async ({ deliveries }) => {
+    times.push(Date.now());
+    return (outcomes[deliveries - 1] as () => Outcome)();
+  });
+  await publish("again");
+  await until(async () => times.length === 4 && (await state()).num_ack_pending === 0, "the fourth time is acked");
+  const [first, second, third, fourth] = times as [number, number, number, number];
+  expect(second - first).toBeGreaterThanOrEqual(380);
+  expect(third - second).toBeGreaterThanOrEqual(900);
+  expect(fourth - third).toBeLessThan(800);
+});
+
+test("no more than `concurrency` are handled at once, and no more than as many again are taken", async () => {
+  const { begun, ends, process } = gate();
+  for (let count = 0; count < 40; count++) await publish(`${count}`);
+  start(process, 4);
+  await until(async () => (await state()).num_ack_pending >= 4, "it pulls");
+  await until(() => begun.length === 4, "four are in hand");
+  const seenBefore = begun.length;
+  expect((await state()).num_ack_pending).toBeLessThanOrEqual(8);
+  ends.shift()?.({ kind: "ack" });
+  await until(() => begun.length === seenBefore + 1, "the next one comes");
+  for (; ends.length > 0 || begun.length < 40; await new Promise(setImmediate)) ends.shift()?.({ kind: "ack" });
+  await until(async () => (await state()).num_ack_pending === 0, "all are acked");
+  expect([...begun].sort((a, b) => Number(a) - Number(b))).toEqual(Array.from({ length: 40 }, (_, count) => `${count}`));
+});
+
+test("close: what was begun is finished, what was not is handed back at once", async () => {
+  const { begun, ends, process } = gate();
+  for (const text of ["a", "b", "c", "d"]) await publish(text);
+  const consuming = start(process, 2);
+  await until(async () => begun.length === 2 && (await state()).num_ack_pending === 3, "two in hand, one behind them");
+  const closing = consuming.close(10_000);
+  const after: Delivery[] = [];
+  start(async (delivery) => {
+    after.push(delivery);
+    return { kind: "ack" };
+  });
+  await until(() => after.length === 2, "another process has the two others");
+  expect(after.map(textOf).sort()).toEqual(["c", "d"]);
+  for (const end of ends) end({ kind: "ack" });
+  await closing;
+  await until(async () => (await state()).num_ack_pending === 0, "all are acked");
+  expect([begun, after.length]).toEqual([["a", "b"], 2]);
+});
+
+test("close: nobody is waited for longer than the grace, and what is unfinished comes again", async () => {
+  const { begun, process } = gate();
+  await publish("slow");
+  const consuming = start(process);
+  await until(() => begun.length === 1, "it is in hand");
+  await consuming.close(50);
+  expect((await state()).num_ack_pending).toBe(1);
+});
+
+test("close: stops those who wait, and tells them", async () => {
+  const consuming = start((_, { stopping }) => new Promise((resolve) => stopping.addEventListener("abort", () => resolve({ kind: "release" }))));
+  await publish("waiting");
+  await until(async () => (await state()).num_ack_pending === 1, "it is in hand");
+  await consuming.close(10_000);
+  const taken: string[] = [];
+  start(async (delivery) => {
+    taken.push(textOf(delivery));
+    return { kind: "ack" };
+  });
+  await until(() => taken.length === 1, "it was handed back");
+});
+
+test("close right after the start ends, and nothing is taken any more", async () => {
+  const { begun, process } = gate();
+  const consuming = start(process);
+  const closed = consuming.close(1_000);
+  await closed;
+  await publish("after");
+  const info = await state();
+  expect([begun, info.num_ack_pending, info.num_waiting]).toEqual([[], 0, 0]);
+  expect(consuming.healthy()).toBe(false);
+});
+
+test("a consumer that is deleted and made anew is consumed again", async () => {
+  const seen: string[] = [];
+  start(async (delivery) => {
+    seen.push(textOf(delivery));
+    return { kind: "ack" };
+  });
+  await publish("before");
+  await until(async () => seen.length === 1 && (await state()).num_ack_pending === 0, "it consumes");
+  await bench.manager.consumers.delete("DROPS", "planner");
+  const { consumers } = await readTopology();
+  await bench.manager.consumers.add("DROPS", consumers.find(({ config }) => config.durable_name === "planner")?.config ?? {});
+  await publish("after");
+  await until(() => seen.includes("after"), "it consumes again");
+});
+
+test("nats-server is killed and comes back: nothing is lost, work goes on", async () => {
+  const seen = new Set<string>();
+  const consuming = start(async (delivery) => {
+    seen.add(textOf(delivery));
+    return { kind: "ack" };
+  });
+  await publish("before");
+  await until(() => seen.has("before"), "it consumes");
+  await bench.restart();
+  await until(() => publish("after").then(() => true, () => false), "the log takes messages again");
+  await until(() => seen.has("after"), "it consumes again");
+  await until(() => consuming.healthy(), "and says so");
+});
+
+test("publish: the same id is stored once, and says so", async () => {
+  const first = await publish("one", "drops.created", "same");
+  const again = await publish("two", "drops.created", "same");
+  expect([first.duplicate, again.duplicate, again.seq]).toEqual([false, true, first.seq]);
+  expect((await bench.manager.streams.info("DROPS")).state.messages).toBe(1);
+});
+
+const codeOf = (promise: Promise<unknown>) => promise.then(() => "done", (error: unknown) => (error instanceof AppError ? error.code : `not ours: ${String(error)}`));
+
+test("publish: too large is invalid, no stream or a full one is an outage", async () => {
+  expect(await codeOf(bench.publish({ subject: "drops.created", body: Buffer.alloc(1_100_000), id: "large" }))).toBe("invalid");
+  expect(await codeOf(bench.publish({ subject: "nobody.listens", body: Buffer.from("x"), id: "nowhere" }))).toBe("unavailable");
+  const held = (await bench.manager.streams.info("DLQ")).config;
+  await bench.manager.streams.update("DLQ", { ...held, max_msg_size: 10 });
+  expect(await codeOf(bench.publish({ subject: "dlq.invalid.x", body: Buffer.alloc(100), id: "large for the stream" }))).toBe("invalid");
+  await bench.manager.streams.update("DLQ", { ...held, max_bytes: 200 });
+  expect(await codeOf(bench.publish({ subject: "dlq.invalid.x", body: Buffer.alloc(500), id: "full" }))).toBe("unavailable");
+  await bench.manager.streams.update("DLQ", held);
+});
+
+async function read(subject: string, from?: number): Promise<LogEntry[]> {
+  const entries: LogEntry[] = [];
+  await readLog(bench.connection, { stream: "DROPS", subject, from }, (entry) => void entries.push(entry));
+  return entries;
+}
+
+test("readLog: everything of a subject, oldest first, over more than one batch, and its consumer is gone afterwards", async () => {
+  const core = bench.connection;
+  for (let count = 0; count < 2_300; count++) core.publish("drops.created", Buffer.from(`${count}`));
+  core.publish("drops.deleted", Buffer.from("other"));
+  await core.flush();
+  await until(async () => (await bench.manager.streams.info("DROPS")).state.messages === 2_301, "all are stored");
+  const entries = await read("drops.created");
+  expect(entries.map(textOf)).toEqual(Array.from({ length: 2_300 }, (_, count) => `${count}`));
+  expect(entries.every(({ subject }) => subject === "drops.created")).toBe(true);
+  expect(await read("graph.*")).toEqual([]);
+  const names: string[] = [];
+  for await (const consumer of bench.manager.consumers.list("DROPS")) names.push(consumer.name);
+  expect(names.sort()).toEqual(["graph", "planner"]);
+});
+
+test("readLog: from a time on", async () => {
+  await publish("early");
+  const [early] = await read("drops.created");
+  const from = (early as LogEntry).time + 2;
+  await until(() => Date.now() > from, "the clock goes on");
+  await publish("late");
+  expect((await read("drops.created", from)).map(textOf)).toEqual(["late"]);
+  expect((await read("drops.created", 0)).map(textOf)).toEqual(["early", "late"]);
+});
+
+test("readLog: who cannot take an entry stops the reading; a stream that is missing is an outage", async () => {
+  await publish("one");
+  await publish("two");
+  const taken: string[] = [];
+  const reading = readLog(bench.connection, { stream: "DROPS", subject: "drops.>" }, (entry) => {
+    taken.push(textOf(entry));
+    throw new AppError("failed", "no");
+  });
+  expect(await codeOf(reading)).toBe("failed");
+  expect(taken).toEqual(["one"]);
+  expect(await codeOf(readLog(bench.connection, { stream: "NONE", subject: "x" }, () => undefined))).toBe("unavailable");
+});

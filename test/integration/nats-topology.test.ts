@@ -1,0 +1,110 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { afterEach, beforeEach, expect, test } from "@jest/globals";
+import { AckPolicy, DiscardPolicy, type JetStreamManager, RetentionPolicy, StorageType, type StreamConfig } from "nats";
+import type { Broker } from "../../src/brokers/index.js";
+import { silent } from "../../src/kernel/logger.js";
+import { connectNats } from "../../src/platform/nats/connect.js";
+import { applyTopology, differences, readTopology } from "../../src/platform/nats/topology.js";
+import { privateNats } from "../support/brokers.js";
+
+let broker: Broker;
+let manager: JetStreamManager;
+let close: () => Promise<void>;
+
+beforeEach(async () => {
+  broker = await privateNats();
+  const connection = await connectNats({ servers: [broker.url], name: "test" }, silent);
+  manager = await connection.jetstreamManager();
+  close = () => connection.close();
+});
+afterEach(async () => {
+  await close();
+  await broker.stop();
+});
+
+/** What was done, as the log says it. */
+async function apply(): Promise<string[]> {
+  const said: string[] = [];
+  const info = (fields: object, message: string): void => {
+    const { stream, consumer, changed } = fields as { stream: string; consumer?: string; changed?: string[] };
+    said.push([message, stream, consumer, changed?.join("+")].filter((part) => part !== undefined).join(" "));
+  };
+  await applyTopology(manager, { replicas: 1 }, { ...silent, info });
+  return said;
+}
+
+test("everything declared is created once; a second time nothing is changed", async () => {
+  const { streams, consumers } = await readTopology();
+  expect(await apply()).toHaveLength(streams.length + consumers.length);
+  expect(await apply()).toEqual([]);
+  for (const declared of streams) expect(differences(declared, (await manager.streams.info(declared.name)).config)).toEqual([]);
+  for (const { stream, config } of consumers) {
+    const held = (await manager.consumers.info(stream, config.durable_name as string)).config;
+    expect(differences(config, held)).toEqual([]);
+  }
+  expect(streams.map(({ name }) => name).sort()).toEqual(["ADVISORIES", "COMPLETIONS", "DLQ", "DROPS", "FANOUT", "NOTIFY"]);
+});
+
+test("two processes that start at once both succeed", async () => {
+  const url = (path: string) => JSON.stringify(pathToFileURL(join(process.cwd(), path)).href);
+  const code = `
+    const { connectNats } = await import(${url("src/platform/nats/connect.ts")});
+    const { applyTopology } = await import(${url("src/platform/nats/topology.ts")});
+    const { silent } = await import(${url("src/kernel/logger.ts")});
+    const connection = await connectNats({ servers: [${JSON.stringify(broker.url)}], name: "other" }, silent);
+    const manager = await connection.jetstreamManager();
+    process.stdout.write("r");
+    await new Promise((go) => process.stdin.once("data", go));
+    await applyTopology(manager, { replicas: 1 }, silent);
+    await connection.close();
+    process.exit(0);`;
+  const start = () =>
+    spawn(process.execPath, ["--import", "tsx", "--input-type=module", "-e", code], {
+      env: { ...process.env, NODE_OPTIONS: "" },
+      stdio: ["pipe", "pipe", "inherit"],
+    });
+  const children = [start(), start()];
+  await Promise.all(children.map((child) => once(child.stdout, "data")));
+  const ends = children.map((child) => once(child, "exit"));
+  for (const child of children) child.stdin.write("go\n");
+  expect((await Promise.all(ends)).map(([code]) => code)).toEqual([0, 0]);
+  expect(await apply()).toEqual([]);
+});
+
+test("what may be updated is, and what others added to it stays", async () => {
+  await apply();
+  const held = (await manager.streams.info("DLQ")).config;
+  await manager.streams.update("DLQ", { ...held, max_age: 1e15, description: "older", max_msg_size: 500_000 });
+  const worker = (await manager.consumers.info("FANOUT", "worker")).config;
+  await manager.consumers.update("FANOUT", "worker", { ...worker, ack_wait: 7e9 });
+  const said = await apply();
+  expect(said.map((line) => line.replace(/ [^ ]*$/, ""))).toEqual(["stream updated DLQ", "consumer updated FANOUT worker"]);
+  expect(said[0]).toMatch(/description|max_age/);
+  expect(await apply()).toEqual([]);
+  expect((await manager.consumers.info("FANOUT", "worker")).config.ack_wait).toBe(15e9);
+});
+
+test.each<[string, string, Partial<StreamConfig>]>([
+  ["storage", "DROPS", { storage: StorageType.Memory }],
+  ["retention", "FANOUT", { retention: RetentionPolicy.Limits, discard: DiscardPolicy.Old }],
+])("a stream of another %s is refused, naming the stream, the field and the file", async (field, stream, change) => {
+  const { streams } = await readTopology();
+  const declared = streams.find(({ name }) => name === stream) as StreamConfig;
+  await manager.streams.add({ ...declared, ...change, num_replicas: 1 });
+  await expect(apply()).rejects.toThrow(new RegExp(`stream ${stream} exists with other [^(]*${field}.*nats/streams/${stream}\\.json`));
+});
+
+test("a consumer that cannot be changed in place is refused by name and field", async () => {
+  await apply();
+  await manager.consumers.delete("DROPS", "planner");
+  await manager.consumers.add("DROPS", { durable_name: "planner", ack_policy: AckPolicy.None, filter_subject: "drops.>" });
+  await expect(apply()).rejects.toThrow(/consumer planner of DROPS exists with other [^(]*ack_policy.*nats\/consumers\/DROPS\.planner\.json/);
+});
+
+test("differences: what a server leaves out is false, 0 or empty; order of keys is no difference", () => {
+  expect(differences({ a: false, b: 0, c: "", d: { x: 1, y: 2 } }, { d: { y: 2, x: 1, z: false }, e: 5 })).toEqual([]);
+  expect(differences({ a: 1, subjects: ["x"], d: { x: 1 } }, { a: 2, subjects: ["x", "y"], d: { x: 1, z: 3 } })).toEqual(["a", "subjects", "d"]);
+});

@@ -1,0 +1,157 @@
+import { once } from "node:events";
+import { connect as connectTcp, createServer, type Socket } from "node:net";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { Redis } from "ioredis";
+import type { Attempts } from "../../src/delivery/process.js";
+import { AppError } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
+import { createAttempts } from "../../src/platform/redis/attempts.js";
+import { followClock } from "../../src/platform/redis/clock.js";
+import { connectRedis } from "../../src/platform/redis/connect.js";
+import { createScripts } from "../../src/platform/redis/scripts.js";
+import { until } from "../support/brokers.js";
+import { deliveryOf } from "../support/core-delivery.js";
+import { openRedis, type RedisBench } from "../support/core-redis.js";
+
+let bench: RedisBench;
+const cleanups: (() => unknown)[] = [];
+
+beforeAll(async () => {
+  bench = await openRedis();
+});
+afterAll(() => bench.close());
+beforeEach(async () => {
+  await until(() => bench.client.status === "ready", "Redis is connected");
+  await bench.raw.flushall();
+});
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+const codeOf = (promise: Promise<unknown>): Promise<string> =>
+  promise.then(() => "done", (error: unknown) => (error instanceof AppError ? error.code : `not ours: ${String(error)}`));
+
+test("a command under way when its connection dies is rejected as an outage, and is never sent again", async () => {
+  // A blocking pop holds the connection, so that the write behind it is sent but not yet run.
+  const held = codeOf(bench.scripts.command("blpop", (client) => client.blpop("nothing", 0)));
+  const behind = codeOf(bench.scripts.command("incr", (client) => client.incr("count")));
+  await until(async () => /cmd=blpop/.test(String(await bench.raw.client("LIST"))), "the pop waits");
+  await bench.raw.client("KILL", "TYPE", "normal", "SKIPME", "yes");
+  expect(await Promise.all([held, behind])).toEqual(["unavailable", "unavailable"]);
+  await until(() => bench.client.status === "ready", "Redis is connected again");
+  expect(await bench.raw.get("count")).toBeNull();
+  expect(await codeOf(bench.scripts.command("incr", (client) => client.incr("count")))).toBe("done");
+  expect(await bench.raw.get("count")).toBe("1");
+});
+
+/** A link to Redis that can be cut. */
+async function link(): Promise<{ url: string; cut(): void; mend(): void }> {
+  let whole = true;
+  const sockets = new Set<Socket>();
+  const server = createServer((near) => {
+    if (!whole) return near.destroy();
+    const far = connectTcp(bench.broker.port, "127.0.0.1");
+    for (const socket of [near, far]) {
+      sockets.add(socket);
+      socket.on("error", () => undefined).on("close", () => [near, far].map((one) => one.destroy()));
+    }
+    near.pipe(far);
+    far.pipe(near);
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const cut = (): void => {
+    whole = false;
+    for (const socket of sockets) socket.destroy();
+  };
+  cleanups.push(() => {
+    cut();
+    server.close();
+  });
+  return { url: `redis://127.0.0.1:${(server.address() as { port: number }).port}`, cut, mend: () => void (whole = true) };
+}
+
+test("while Redis is away commands are refused at once, not queued; afterwards they work again", async () => {
+  const { url, cut, mend } = await link();
+  const client = connectRedis([url], silent);
+  cleanups.push(() => client.disconnect());
+  const scripts = createScripts(client);
+  await until(() => client.status === "ready", "the link stands");
+  cut();
+  await until(() => client.status !== "ready", "the cut is seen");
+  expect(await codeOf(scripts.command("incr", (one) => one.incr("queued")))).toBe("unavailable");
+  mend();
+  await until(() => client.status === "ready", "the link stands again");
+  expect(await codeOf(scripts.run("begin-attempt", ["k"], [1_000, "n"]))).toBe("done");
+  expect(await bench.raw.exists("queued")).toBe(0);
+});
+
+test("a server that is full, read-only or loading is away; a wrong type is the command's own fault", async () => {
+  const attempt = () => codeOf(bench.scripts.run("begin-attempt", ["k"], [60_000, "n"]));
+  await bench.raw.config("SET", "maxmemory", "1");
+  cleanups.push(() => bench.raw.config("SET", "maxmemory", "0"));
+  expect(await attempt()).toBe("unavailable");
+  await bench.raw.config("SET", "maxmemory", "0");
+  await bench.raw.replicaof("127.0.0.1", "1");
+  cleanups.push(() => bench.raw.replicaof("NO", "ONE"));
+  expect(await attempt()).toBe("unavailable");
+  await bench.raw.replicaof("NO", "ONE");
+  await bench.raw.set("k", "text");
+  expect(await attempt()).toBe("failed");
+  expect(await codeOf(bench.scripts.command("incr", (client) => client.incr("k")))).toBe("failed");
+});
+
+test("the clock follows the server's, not ours", async () => {
+  const shifted = { ...bench.scripts, command: async () => [1_000, 500_000] } as unknown as typeof bench.scripts;
+  const clock = followClock(shifted);
+  cleanups.push(() => clock.close());
+  await clock.sample();
+  expect(Math.abs(clock.now() - 1_000_500)).toBeLessThan(100);
+  const real = followClock(bench.scripts);
+  cleanups.push(() => real.close());
+  await real.sample();
+  const [seconds, micros] = await bench.raw.time();
+  expect(Math.abs(real.now() - (Number(seconds) * 1_000 + Number(micros) / 1_000))).toBeLessThan(200);
+});
+
+function attemptsOn(redis: RedisBench): Attempts {
+  return createAttempts(redis.scripts);
+}
+
+test("attempts: counted by name, taken back by name, forgotten as a whole, and shared by all processes", async () => {
+  const attempts = attemptsOn(bench);
+  const delivery = deliveryOf();
+  expect(await attempts.begin(delivery, "a")).toBe(1);
+  expect(await attempts.begin(delivery, "a")).toBe(1);
+  expect(await attemptsOn(bench).begin(delivery, "b")).toBe(2);
+  await attempts.refund(delivery, "a");
+  await attempts.refund(delivery, "a");
+  await attempts.refund(delivery, "never begun");
+  expect(await attempts.begin(delivery, "c")).toBe(2);
+  expect(await attempts.begin(deliveryOf({ time: 5 }), "a")).toBe(1);
+  attempts.forget(delivery);
+  await until(async () => (await bench.raw.keys("timeline:x:attempts:*")).length === 1, "the count is gone");
+  expect(await attempts.begin(delivery, "d")).toBe(1);
+});
+
+test("attempts: what is left of them has a time to live, also after a refund of what was lost", async () => {
+  const attempts = attemptsOn(bench);
+  await attempts.begin(deliveryOf(), "a");
+  await bench.raw.flushall();
+  await attempts.refund(deliveryOf(), "a");
+  await attempts.begin(deliveryOf({ seq: 2 }), "a");
+  for (const key of await bench.raw.keys("*")) expect(await bench.raw.pttl(key)).toBeGreaterThan(0);
+});
+
+test("attempts: answers that come too late count nothing twice", async () => {
+  const client = new Redis(bench.broker.url, { commandTimeout: 50, maxRetriesPerRequest: 0 });
+  cleanups.push(() => client.disconnect());
+  await once(client, "ready");
+  const attempts = createAttempts(createScripts(client));
+  await bench.raw.client("PAUSE", 600, "ALL");
+  const codes: string[] = [];
+  for (let time = 0; time < 6; time++) codes.push(await codeOf(attempts.begin(deliveryOf(), "one handling")));
+  expect(codes).toEqual(Array(6).fill("unavailable"));
+  await bench.raw.ping();
+  expect(await attempts.begin(deliveryOf(), "one handling")).toBe(1);
+});

@@ -1,0 +1,101 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import fc from "fast-check";
+import type { TimelineStore } from "../../src/timeline/ports.js";
+import { compare, type Position } from "../../src/timeline/position.js";
+import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
+
+const KEY = "timeline:home:ada";
+let bench: RedisBench;
+let store: TimelineStore;
+
+beforeAll(async () => {
+  bench = await openRedis();
+  store = adaptersOn(bench.scripts, { maxEntries: 100 }).store;
+});
+afterAll(() => bench.close());
+beforeEach(() => bench.raw.flushall());
+
+const id = fc.oneof(
+  fc.string({ unit: fc.constantFrom("a", "b", "~", "é", "～", "\u{1f600}", "\u0000", "\u007f"), minLength: 1, maxLength: 3 }),
+  fc.constantFrom("~floo", "~floor2", "zz"),
+);
+const entry = fc.record({ score: fc.integer({ min: 1, max: 5 }), drop: id });
+const entries = fc.uniqueArray(entry, { selector: ({ drop }) => drop, maxLength: 24 });
+/** A position of its own, also before and after everything, and between the ids of one ms. */
+const free = fc.record({ score: fc.integer({ min: 0, max: 6 }), drop: fc.oneof(id, fc.constant("")) });
+
+async function fill(held: readonly Position[], floor: number | undefined): Promise<void> {
+  await bench.raw.del(KEY);
+  const flat = [...held, ...(floor === undefined ? [] : [{ score: floor, drop: "~floor" }])].flatMap(({ score, drop }) => [score, drop]);
+  if (flat.length > 0) await bench.raw.zadd(KEY, ...flat);
+}
+
+function model(held: readonly Position[], direction: "older" | "newer", from: Position | undefined, count: number): Position[] {
+  const sign = direction === "older" ? -1 : 1;
+  return held
+    .filter((one) => from === undefined || sign * compare(one, from) > 0)
+    .sort((a, b) => sign * compare(a, b))
+    .slice(0, count);
+}
+
+test("a page equals the model's: any set, any position, ties by bytes, both directions, wherever the floor lies", async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      entries,
+      fc.option(fc.integer({ min: -3, max: 6 }), { nil: undefined }),
+      fc.array(fc.record({ pick: fc.nat(), free: fc.option(free, { nil: undefined }), count: fc.integer({ min: 1, max: 9 }) }), { minLength: 6, maxLength: 6 }),
+      async (held, floor, asked) => {
+        await fill(held, floor);
+        for (const { pick, free: elsewhere, count } of asked) {
+          // A held drop only at its own time: the same id at another time is not a place anybody was shown.
+          const from = elsewhere && held.some(({ drop }) => drop === elsewhere.drop) ? undefined : (elsewhere ?? held[pick % (held.length + 1)]);
+          for (const direction of ["older", "newer"] as const) {
+            const page = await store.read({ key: KEY, direction, from, count });
+            expect(page).toEqual({ floor: floor === undefined || floor < 0 ? undefined : floor, entries: model(held, direction, from, count) });
+          }
+        }
+      },
+    ),
+    { numRuns: 150 },
+  );
+});
+
+test("turning pages in either direction shows every entry exactly once, all in one ms", async () => {
+  const held = Array.from({ length: 60 }, (_, index) => ({ score: 7, drop: `${index % 2 ? "é" : "e"}${index}` }));
+  await fill(held, 0);
+  for (const direction of ["older", "newer"] as const) {
+    const seen: Position[] = [];
+    for (let from: Position | undefined; ; from = seen.at(-1)) {
+      const { entries: page } = await store.read({ key: KEY, direction, from, count: 7 });
+      if (page.length === 0) break;
+      seen.push(...page);
+    }
+    expect(seen).toEqual(model(held, direction, undefined, 100));
+  }
+});
+
+test("an empty key is an empty page that must be rebuilt", async () => {
+  expect(await store.read({ key: KEY, direction: "older", from: undefined, count: 3 })).toEqual({ floor: undefined, entries: [] });
+  await fill([], 0);
+  expect(await store.read({ key: KEY, direction: "newer", from: { score: 1, drop: "x" }, count: 3 })).toEqual({ floor: 0, entries: [] });
+});
+
+test("a read gives a home timeline its time to live, and leaves the shared ones alone", async () => {
+  await fill([{ score: 1, drop: "a" }], 0);
+  await bench.raw.zadd("timeline:local", 1, "a", 0, "~floor");
+  for (const key of [KEY, "timeline:local"]) await store.read({ key, direction: "older", from: undefined, count: 1 });
+  expect(await bench.raw.pttl(KEY)).toBeGreaterThan(3_000_000);
+  expect(await bench.raw.pttl("timeline:local")).toBe(-1);
+});
+
+test("the creation time of a drop is what the timeline holds, else what was remembered at its deletion", async () => {
+  const { writer } = adaptersOn(bench.scripts, { maxEntries: 100 });
+  await fill([{ score: 42, drop: "d 1" }], 0);
+  expect(await store.createdAt(KEY, "d 1")).toBe(42);
+  await writer.rememberCreation("d 1", "ada");
+  await bench.raw.zrem(KEY, "d 1");
+  expect(await store.createdAt(KEY, "d 1")).toBe(42);
+  expect(await store.createdAt(KEY, "unknown")).toBeUndefined();
+  await writer.rememberCreation("d 1", "ada");
+  expect(await store.createdAt(KEY, "d 1")).toBe(42);
+});

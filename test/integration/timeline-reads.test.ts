@@ -1,0 +1,273 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import type { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import type { Ledger } from "../../src/contracts/ledger.js";
+import { AppError } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
+import { createLedger } from "../../src/ledger/ledger.js";
+import { getHomeTimeline, getSharedTimeline, type ReadDeps } from "../../src/timeline/get-timeline.js";
+import { toToken } from "../../src/timeline/position.js";
+import { createRebuild } from "../../src/timeline/rebuild.js";
+import { type FanoutBench, handle, openFanout } from "../support/core-fanout.js";
+import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
+import { historyOf, sourcesOf } from "../support/core-world.js";
+import { below, seeded, uuidV7 } from "../support/random.js";
+import { created, deleted } from "../support/timeline-events.js";
+import { held, homeKey } from "../support/timeline-keys.js";
+import { World } from "../support/world.js";
+
+let redis: RedisBench;
+beforeAll(async () => {
+  redis = await openRedis();
+});
+afterAll(() => redis.close());
+beforeEach(() => redis.raw.flushall());
+
+const READER = "rik";
+const MAX = 12;
+type Asked = Partial<GetTimelineRequest>;
+
+/** Reads, fan-out and the world they are about. */
+class Scene {
+  readonly world = new World();
+  readonly observed: string[] = [];
+  readonly fanout: FanoutBench;
+  readonly ledger: Ledger;
+  readonly deps: ReadDeps;
+  #drops = 0;
+
+  constructor(change: Partial<ReadDeps> = {}) {
+    this.fanout = openFanout(redis, this.world, { maxEntries: MAX });
+    const { store, ledgerStore } = adaptersOn(redis.scripts, { maxEntries: MAX });
+    this.ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), log: silent });
+    this.deps = {
+      store,
+      ledger: this.ledger,
+      sources: sourcesOf(this.world),
+      readSharedLog: async () => ({ entries: [], floor: 0 }),
+      rebuild: createRebuild({ store, ledger: this.ledger, log: silent, observe: () => undefined }),
+      maxEntries: MAX,
+      log: silent,
+      observe: (_, outcome) => this.observed.push(outcome),
+      ...change,
+    };
+    for (const author of ["ada", "bob"]) this.world.follow(READER, author);
+  }
+
+  async post(created_at: number, drop_id = `d${this.#drops++}é`): Promise<string> {
+    const drop = { drop_id, created_at, user_id: this.#drops % 2 ? "ada" : "bob", visibility: "public" } as const;
+    this.world.post(drop);
+    await handle(this.fanout, created(drop), 1);
+    return drop_id;
+  }
+
+  async delete(drop: string): Promise<void> {
+    const author = this.world.find(drop)?.user_id;
+    this.world.remove(drop);
+    await handle(this.fanout, deleted(drop, author), Date.now());
+  }
+
+  home(asked: Asked = {}, deadline = Date.now() + 10_000): Promise<GetTimelineResponse> {
+    return getHomeTimeline(this.deps)(request(asked), { deadline });
+  }
+
+  /** What home must show, newest first. */
+  ids(): string[] {
+    return this.world.homeOf(READER).map(({ drop_id }) => drop_id);
+  }
+
+  token(drop: string): string {
+    return toToken({ score: this.world.find(drop)?.created_at as number, drop });
+  }
+}
+
+const request = (asked: Asked): GetTimelineRequest => ({ user_id: READER, limit: 0, since_id: "", max_id: "", min_id: "", ...asked });
+
+/** Turns pages until there are no more. */
+async function turn(scene: Scene, way: "down" | "up", first: Asked, between: (page: GetTimelineResponse) => Promise<void> = async () => undefined): Promise<GetTimelineResponse[]> {
+  const pages: GetTimelineResponse[] = [];
+  for (let asked = first; pages.length < 200; ) {
+    const page = await scene.home(asked);
+    pages.push(page);
+    if (!page.has_more) return pages;
+    await between(page);
+    asked = { limit: first.limit ?? 0, ...(way === "down" ? { max_id: page.next_max_id } : { min_id: page.prev_min_id }) };
+  }
+  throw new Error("paging does not end");
+}
+const shown = (pages: readonly GetTimelineResponse[]) => pages.flatMap(({ drop_ids }) => drop_ids);
+
+test.each(Array.from({ length: 12 }, (_, seed) => seed + 1))(
+  "paging %i: every drop exactly once in either direction, through ties and past the cap, while others come and go",
+  async (seed) => {
+    const random = seeded(seed);
+    const scene = new Scene();
+    const standing: string[] = [];
+    for (let index = 0; index < 45; index++) standing.push(await scene.post(10 + below(random, 12)));
+    await scene.home();
+    const gone = new Set<string>();
+    let now = 100;
+    const churn = async (): Promise<void> => {
+      for (let change = below(random, 4); change > 0; change--) {
+        if (random() < 0.5) await scene.post(now++);
+        const victim = standing[below(random, standing.length)] as string;
+        if (random() < 0.5 && !gone.has(victim)) {
+          await scene.delete(victim);
+          gone.add(victim);
+        }
+      }
+    };
+    const before = scene.ids();
+    const goneBefore = new Map<string, number>();
+    let page = 0;
+    const down = await turn(scene, "down", { limit: 1 + below(random, 7) }, async () => {
+      await churn();
+      page++;
+      for (const drop of gone) if (!goneBefore.has(drop)) goneBefore.set(drop, page);
+    });
+    expect(down.some(({ degraded }) => degraded)).toBe(false);
+    expect(new Set(shown(down)).size).toBe(shown(down).length);
+    expect(shown(down).filter((drop) => !gone.has(drop))).toEqual(before.filter((drop) => !gone.has(drop)));
+    for (const [drop, since] of goneBefore) expect(shown(down.slice(since))).not.toContain(drop);
+
+    const bottom = scene.ids().at(-1) as string;
+    const start = scene.ids();
+    const up = await turn(scene, "up", { limit: 1 + below(random, 7), min_id: scene.token(bottom) }, churn);
+    const upward = up.flatMap(({ drop_ids }) => drop_ids.toReversed());
+    expect(new Set(upward).size).toBe(upward.length);
+    const stayed = start.filter((drop) => drop !== bottom && scene.ids().includes(drop)).toReversed();
+    expect(upward.filter((drop) => stayed.includes(drop))).toEqual(stayed);
+  },
+);
+
+test.each([3, MAX, 25])("any cursor, any kind, a page of %i equals the model's", async (limit) => {
+  const scene = new Scene();
+  const random = seeded(limit);
+  for (let index = 0; index < 30; index++) await scene.post(10 + below(random, 9));
+  const all = scene.ids();
+  for (const [at, drop] of all.entries()) {
+    const id = scene.token(drop);
+    const newer = all.slice(0, at);
+    const older = all.slice(at + 1);
+    expect(await scene.home({ limit, max_id: id })).toMatchObject({ drop_ids: older.slice(0, limit), has_more: older.length > limit });
+    expect(await scene.home({ limit, since_id: id })).toMatchObject({ drop_ids: newer.slice(0, limit), has_more: newer.length > limit });
+    expect(await scene.home({ limit, min_id: id })).toMatchObject({ drop_ids: newer.slice(-limit), has_more: newer.length > limit });
+  }
+  expect(scene.observed.filter((outcome) => outcome !== "hit")).toEqual(["rebuilt"]);
+});
+
+test("an empty page hands its cursor back, so that the next read goes on from there", async () => {
+  const scene = new Scene();
+  const drop = await scene.post(10);
+  const newest = (await scene.home()).prev_min_id;
+  expect(await scene.home({ min_id: newest })).toEqual({ drop_ids: [], has_more: false, next_max_id: newest, prev_min_id: newest, degraded: false });
+  await scene.post(11, "later");
+  expect((await scene.home({ min_id: newest })).drop_ids).toEqual(["later"]);
+  expect((await scene.home({ max_id: scene.token(drop) })).next_max_id).toBe(scene.token(drop));
+});
+
+test("a drop id is a cursor while it is held, after it was deleted, and where it carries its date", async () => {
+  const scene = new Scene();
+  const drops = [await scene.post(10), await scene.post(11), await scene.post(12)] as const;
+  await scene.home();
+  expect((await scene.home({ max_id: drops[1] })).drop_ids).toEqual([drops[0]]);
+  await scene.delete(drops[1]);
+  expect((await scene.home({ max_id: drops[1] })).drop_ids).toEqual([drops[0]]);
+  expect((await scene.home({ min_id: drops[1] })).drop_ids).toEqual([drops[2]]);
+  expect((await scene.home({ max_id: uuidV7(seeded(1), 12) })).drop_ids).toEqual([drops[0]]);
+  await expect(scene.home({ since_id: "never-seen" })).rejects.toThrow(expect.objectContaining({ code: "invalid", message: expect.stringMatching(/^since_id: /) }));
+});
+
+test("what is tombstoned is not shown, also where its removal has missed the timeline", async () => {
+  const scene = new Scene();
+  const drops = [await scene.post(10), await scene.post(11), await scene.post(12)];
+  await scene.home();
+  await scene.ledger.bury(drops[1] as string, Date.now());
+  expect((await held(redis.raw, homeKey(READER))).entries).toHaveLength(3);
+  expect(await scene.home({ limit: 2 })).toMatchObject({ drop_ids: [drops[2], drops[0]], has_more: false });
+});
+
+test("a long row of tombstones does not end a timeline", async () => {
+  const scene = new Scene();
+  const { store } = adaptersOn(redis.scripts, { maxEntries: 2_000 });
+  await redis.raw.zadd(homeKey(READER), 0, "~floor", 1, "last");
+  for (let index = 0; index < 1_500; index++) {
+    await redis.raw.zadd(homeKey(READER), 2 + index, `dead${index}`);
+    await redis.raw.zadd("timeline:tombstones", Date.now(), `dead${index}`);
+  }
+  await redis.raw.zadd("timeline:tombstones", 0, "~floor");
+  const deps = { ...scene.deps, store };
+  expect((await getHomeTimeline(deps)(request({ limit: 1 }), { deadline: Date.now() + 5_000 })).drop_ids).toEqual(["last"]);
+});
+
+test.each(["down", "up"] as const)("%s past the cap: what dies between the upstream's answer and ours ends no timeline", async (way) => {
+  const scene = new Scene();
+  for (let index = 0; index < 40; index++) await scene.post(10 + index);
+  await scene.home();
+  const all = scene.ids();
+  // The upstreams still show these; the tombstones do not.
+  const dead = [all[22], all[23], all[30], all[31]] as string[];
+  for (const drop of dead) await scene.ledger.bury(drop, Date.now());
+  const alive = all.filter((drop) => !dead.includes(drop));
+  const first = way === "down" ? { limit: 5 } : { limit: 5, min_id: scene.token(all.at(-1) as string) };
+  const pages = await turn(scene, way, first);
+  if (way === "down") expect(shown(pages)).toEqual(alive);
+  else expect(pages.flatMap(({ drop_ids }) => drop_ids.toReversed())).toEqual(alive.slice(0, -1).toReversed());
+});
+
+test("a home that nobody wrote to is rebuilt before it is shown, once, with its own drops and those of the followed", async () => {
+  const scene = new Scene();
+  scene.world.post({ drop_id: "own", user_id: READER, created_at: 5 }, { drop_id: "theirs", user_id: "ada", created_at: 6 });
+  scene.world.post({ drop_id: "stranger", user_id: "eve", created_at: 7 }, { drop_id: "whisper", user_id: "bob", created_at: 8, visibility: "direct" });
+  const pages = await Promise.all([scene.home(), scene.home(), scene.home()]);
+  for (const page of pages) expect(page).toMatchObject({ drop_ids: ["theirs", "own"], degraded: false, has_more: false });
+  expect((await held(redis.raw, homeKey(READER))).floor).toBe(0);
+});
+
+test("while an upstream is away a page is degraded and shows what is stored", async () => {
+  const scene = new Scene();
+  await scene.post(10, "stored");
+  const away = { following: () => Promise.reject(new AppError("unavailable", "away")), drops: () => Promise.reject(new AppError("unavailable", "away")) };
+  const deps = { ...scene.deps, sources: away };
+  const page = await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 5_000 });
+  expect(page).toMatchObject({ drop_ids: ["stored"], degraded: true });
+  expect((await held(redis.raw, homeKey(READER))).floor ?? -1).toBeLessThan(0);
+  expect(await scene.home()).toMatchObject({ drop_ids: ["stored"], degraded: false });
+});
+
+test("while Redis is away a page is degraded and shows what the upstreams say", async () => {
+  const scene = new Scene();
+  scene.world.post({ drop_id: "theirs", user_id: "ada", created_at: 6 });
+  const away = () => Promise.reject(new AppError("unavailable", "away"));
+  const store = { ...scene.deps.store, read: away, createdAt: away };
+  const page = await getHomeTimeline({ ...scene.deps, store })(request({}), { deadline: Date.now() + 5_000 });
+  expect(page).toMatchObject({ drop_ids: ["theirs"], degraded: true });
+});
+
+test("who cannot wait for a rebuild gets a degraded page in time; the rebuild goes on", async () => {
+  const scene = new Scene();
+  scene.world.post({ drop_id: "theirs", user_id: "ada", created_at: 6 });
+  let go: () => void = () => undefined;
+  const waiting = new Promise<void>((resolve) => {
+    go = resolve;
+  });
+  const sources = { ...scene.deps.sources, following: async (user: string) => waiting.then(() => scene.world.followingOf(user)) };
+  const deps = { ...scene.deps, sources };
+  const asked = Date.now();
+  const page = await getHomeTimeline(deps)(request({}), { deadline: asked + 300 });
+  expect(page.degraded).toBe(true);
+  expect(Date.now() - asked).toBeLessThan(300);
+  go();
+  expect(await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 5_000 })).toMatchObject({ drop_ids: ["theirs"], degraded: false });
+});
+
+test.each(["local", "global"] as const)("%s is rebuilt from the log, ends at its cap, and needs no user", async (name) => {
+  const entries = Array.from({ length: MAX }, (_, index) => ({ drop: `d${99 - index}`, score: 99 - index }));
+  const scene = new Scene({ readSharedLog: async () => ({ entries, floor: 50 }) });
+  const read = getSharedTimeline(scene.deps, name);
+  const context = { deadline: Date.now() + 5_000 };
+  const first = await read(request({ user_id: "", limit: 10 }), context);
+  expect(first).toMatchObject({ drop_ids: entries.slice(0, 10).map(({ drop }) => drop), has_more: true });
+  expect(await read(request({ limit: 10, max_id: first.next_max_id }), context)).toMatchObject({ drop_ids: ["d89", "d88"], has_more: false });
+  expect(await read(request({ limit: 5, min_id: "d95" }), context)).toMatchObject({ drop_ids: ["d99", "d98", "d97", "d96"], has_more: false });
+  expect(await redis.raw.pttl(`timeline:${name}`)).toBe(-1);
+});

@@ -1,0 +1,146 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { silent } from "../../src/kernel/logger.js";
+import { createLedger } from "../../src/ledger/ledger.js";
+import { createRebuild } from "../../src/timeline/rebuild.js";
+import type { Position } from "../../src/timeline/position.js";
+import { audienceOf } from "../../src/fanout/audience.js";
+import { until } from "../support/brokers.js";
+import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
+import { historyOf } from "../support/core-world.js";
+import { held } from "../support/timeline-keys.js";
+
+const KEY = "timeline:home:ada";
+const ADA = audienceOf(["ada"]);
+let redis: RedisBench;
+beforeAll(async () => {
+  redis = await openRedis();
+});
+afterAll(() => redis.close());
+beforeEach(() => redis.raw.flushall());
+
+const entry = (drop: string, score: number): Position => ({ drop, score });
+
+/** One process that rebuilds, and the writer beside it. */
+function scene(maxEntries = 10) {
+  const { store, writer, ledgerStore } = adaptersOn(redis.scripts, { maxEntries });
+  const ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), log: silent });
+  const observed: string[] = [];
+  const rebuild = createRebuild({ store, ledger, log: silent, observe: (outcome) => observed.push(outcome) });
+  return { store, writer, ledger, rebuild, observed };
+}
+
+/** A snapshot that is taken anew each time, with something happening while it is taken the first time. */
+function snapshots(first: () => Promise<unknown>, ...results: readonly (readonly Position[])[]) {
+  let taken = 0;
+  return {
+    taken: () => taken,
+    take: async () => {
+      const entries = results[Math.min(taken++, results.length - 1)] as readonly Position[];
+      if (taken === 1) await first();
+      return { entries, floor: 0 };
+    },
+  };
+}
+
+test("what was held and is not in the snapshot goes; what fan-out writes meanwhile stays", async () => {
+  const { rebuild, writer, observed } = scene();
+  await writer.addHome(ADA, [entry("stale", 1), entry("true", 2)]);
+  const { take, taken } = snapshots(() => writer.addHome(ADA, [entry("new", 9)]), [entry("true", 2), entry("missed", 3)]);
+  await rebuild(KEY, take);
+  expect(await held(redis.raw, KEY)).toEqual({ floor: 0, entries: [["new", 9], ["missed", 3], ["true", 2]] });
+  expect([taken(), observed]).toEqual([1, ["done"]]);
+  expect(await redis.raw.keys("timeline:x:rebuilding:*")).toEqual([]);
+});
+
+test("a complete timeline is not rebuilt", async () => {
+  const { rebuild } = scene();
+  await redis.raw.zadd(KEY, 0, "~floor");
+  const { take, taken } = snapshots(async () => undefined, []);
+  await rebuild(KEY, take);
+  expect(taken()).toBe(0);
+});
+
+test.each<[string, (at: ReturnType<typeof scene>) => Promise<unknown>]>([
+  ["a follow or unfollow comes", ({ writer }) => writer.interruptRebuild("ada")],
+  ["the key is lost", () => redis.raw.del(KEY)],
+  ["Redis forgets everything", () => redis.raw.flushall()],
+  ["the timeline is trimmed", ({ writer }) => writer.addHome(ADA, Array.from({ length: 11 }, (_, index) => entry(`n${index}`, 50 + index)))],
+  ["somebody else begins too", ({ store }) => store.beginRebuild(KEY, -1)],
+])("where %s meanwhile, the outdated snapshot is not written and another one is taken", async (_, event) => {
+  const at = scene();
+  const { take, taken } = snapshots(() => event(at), [entry("outdated", 5)], [entry("true", 100)]);
+  await at.rebuild(KEY, take);
+  const { entries, floor } = await held(redis.raw, KEY);
+  expect(entries.map(([drop]) => drop)).not.toContain("outdated");
+  expect(entries[0]).toEqual(["true", 100]);
+  expect(floor).toBeGreaterThanOrEqual(0);
+  expect([taken(), at.observed]).toEqual([2, ["overtaken", "done"]]);
+});
+
+test("a drop that dies while the snapshot is taken does not come back", async () => {
+  const { rebuild, writer, ledger } = scene();
+  const dies = async (): Promise<void> => {
+    await ledger.bury("dead", Date.now());
+    await writer.removeHome(ADA, ["dead"]);
+  };
+  await rebuild(KEY, snapshots(dies, [entry("dead", 5), entry("alive", 6)]).take);
+  expect(await held(redis.raw, KEY)).toEqual({ floor: 0, entries: [["alive", 6]] });
+});
+
+test("two processes that find a timeline lost take one snapshot between them", async () => {
+  const [one, other] = [scene(), scene()];
+  let go: () => void = () => undefined;
+  const waiting = new Promise<void>((resolve) => {
+    go = resolve;
+  });
+  const { take, taken } = snapshots(() => waiting, [entry("true", 1)]);
+  const first = one.rebuild(KEY, take);
+  await until(() => taken() === 1, "the first has begun");
+  const second = other.rebuild(KEY, take);
+  await until(() => redis.raw.exists("timeline:x:rebuilding:timeline:home:ada").then((count) => count === 1), "it holds the lease");
+  go();
+  await Promise.all([first, second]);
+  expect(taken()).toBe(1);
+  expect(await held(redis.raw, KEY)).toEqual({ floor: 0, entries: [["true", 1]] });
+});
+
+test("callers of one process share a rebuild", async () => {
+  const { rebuild } = scene();
+  const { take, taken } = snapshots(async () => undefined, [entry("true", 1)]);
+  await Promise.all(Array.from({ length: 10 }, () => rebuild(KEY, take)));
+  expect(taken()).toBe(1);
+});
+
+test("who fails gives the lease back, and the next one takes over", async () => {
+  const [one, other] = [scene(), scene()];
+  const failing = one.rebuild(KEY, () => Promise.reject(new Error("no upstream")));
+  const { take } = snapshots(async () => undefined, [entry("true", 1)]);
+  await expect(failing).rejects.toThrow("no upstream");
+  expect(one.observed).toEqual(["failed"]);
+  await other.rebuild(KEY, take);
+  expect(await held(redis.raw, KEY)).toEqual({ floor: 0, entries: [["true", 1]] });
+});
+
+test("who waits for a process that gave up goes on by itself", async () => {
+  const at = scene();
+  await at.store.lease(KEY, "somebody", 60_000);
+  const { take, taken } = snapshots(async () => undefined, [entry("true", 1)]);
+  const waiting = at.rebuild(KEY, take);
+  await at.store.release(KEY, "not the owner");
+  expect(taken()).toBe(0);
+  await at.store.release(KEY, "somebody");
+  await waiting;
+  expect(taken()).toBe(1);
+});
+
+test("a timeline that changes faster than it is rebuilt is an outage, in bounded rounds", async () => {
+  const at = scene();
+  let rounds = 0;
+  const endless = async () => {
+    rounds++;
+    await at.writer.interruptRebuild("ada");
+    return { entries: [], floor: 0 };
+  };
+  await expect(at.rebuild(KEY, endless)).rejects.toMatchObject({ code: "unavailable" });
+  expect(rounds).toBe(8);
+});

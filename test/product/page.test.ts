@@ -1,0 +1,71 @@
+import { existsSync } from "node:fs";
+import { delimiter, join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { type Browser, chromium, type Page } from "playwright-core";
+import { eventually } from "../support/facts.js";
+import { runMain, type ServiceProcess } from "../support/service.js";
+
+/** A Chromium of the machine; none is fetched. */
+const browserPath = ["chromium", "chromium-browser", "google-chrome"]
+  .flatMap((name) => (process.env["PATH"] ?? "").split(delimiter).map((folder) => join(folder, name)))
+  .find((path) => existsSync(path));
+
+if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests of the page are skipped");
+
+(browserPath === undefined ? describe.skip : describe)("the page of `up`", () => {
+  let up: ServiceProcess;
+  let browser: Browser;
+  let url: string;
+
+  beforeAll(async () => {
+    up = runMain(["up", "--http-port", "0", "--grpc-port", "0", "--followers", "2000"], {});
+    await eventually(() => /Ctrl-C ends it/.test(up.logs()) || up.logs(), "up says that it is up", 60_000);
+    url = /Page\s+(\S+)/.exec(up.logs())?.[1] as string;
+    browser = await chromium.launch({
+      executablePath: browserPath as string,
+      args: [
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--disable-background-networking",
+      ],
+    });
+  }, 90_000);
+
+  afterAll(async () => {
+    await browser?.close();
+    expect(await up?.stop()).toEqual({ code: 0, signal: null });
+  }, 60_000);
+
+  const open = async (viewer: string): Promise<Page> => {
+    const page = await browser.newPage();
+    await page.goto(`${url}#${viewer}`);
+    await page.getByText(`live as ${viewer}`).waitFor();
+    return page;
+  };
+
+  const newest = (page: Page): Promise<string | null> => page.locator("#timeline > li").first().textContent();
+
+  const postAs = async (page: Page, author: string): Promise<void> => {
+    await page.locator("#post-form [name=author]").fill(author);
+    await page.getByRole("button", { name: "Post a drop" }).click();
+  };
+
+  test("a drop posted in one tab appears in another, also after the worker was killed", async () => {
+    const [reader, writer] = [await open("ada"), await open("nova")];
+    await reader.locator("#follow-form [name=following]").fill("nova");
+    await reader.getByRole("button", { name: "Follow", exact: true }).click();
+    const before = await newest(reader);
+    await postAs(writer, "nova");
+    await eventually(async () => (await newest(reader)) !== before, "the drop in the other tab");
+    expect(await newest(reader)).toContain("nova");
+
+    const seen = await newest(reader);
+    const worker = Number(/Worker\s+pid (\d+)/.exec(up.logs())?.[1]);
+    process.kill(worker, "SIGKILL");
+    await postAs(writer, "nova");
+    await eventually(async () => (await newest(reader)) !== seen, "the drop that a new worker wrote", 40_000);
+    if (process.env["SCREENSHOT"]) await reader.screenshot({ path: process.env["SCREENSHOT"], fullPage: true });
+  }, 90_000);
+});

@@ -1,0 +1,79 @@
+import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contracts/events.js";
+import type { FanoutJob } from "../../src/contracts/jobs.js";
+import type { FanoutCompleted, Notification } from "../../src/contracts/notifications.js";
+import { createFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
+import { createProgress } from "../../src/fanout/progress.redis.js";
+import { codeOf } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
+import { createLedger } from "../../src/ledger/ledger.js";
+import { contextWith, deliveryOf } from "./core-delivery.js";
+import { adaptersOn, type RedisBench } from "./core-redis.js";
+import { fanoutSourcesOf, historyOf } from "./core-world.js";
+import type { TimelineEvent as Published } from "./timeline-events.js";
+import type { World } from "./world.js";
+
+/** A log in memory: what was admitted, and when. */
+export type MemoryLog = { readonly event: TimelineEvent; readonly time: number }[];
+
+/** One process of fan-out: its handlers, its cache, and what it sent. */
+export interface FanoutBench {
+  readonly handlers: ReturnType<typeof createFanout>;
+  readonly deps: FanoutDeps;
+  readonly jobs: FanoutJob[];
+  readonly notified: { readonly users: readonly string[]; readonly notification: Notification }[];
+  readonly completed: FanoutCompleted[];
+}
+
+/** Fan-out on a real Redis, with the upstreams, the log and the queue in memory. */
+export function openFanout(
+  redis: RedisBench,
+  world: World,
+  how: { readonly log?: MemoryLog; readonly maxEntries?: number; readonly pageSize?: number; readonly activeOnly?: boolean; readonly change?: (deps: FanoutDeps) => FanoutDeps } = {},
+): FanoutBench {
+  const { log = [], maxEntries = 1_000, pageSize = 100, activeOnly = false, change = (deps) => deps } = how;
+  const { writer, ledgerStore } = adaptersOn(redis.scripts, { maxEntries, activeOnly });
+  const jobs: FanoutJob[] = [];
+  const notified: FanoutBench["notified"] = [];
+  const completed: FanoutCompleted[] = [];
+  const deps = change({
+    writer,
+    ledger: createLedger({ store: ledgerStore, readHistory: historyOf(log), log: silent }),
+    notify: async (users, notification) => void notified.push({ users, notification }),
+    queue: async (more) => void jobs.push(...more),
+    progress: createProgress(redis.scripts),
+    complete: async (what) => void completed.push(what),
+    ...fanoutSourcesOf(world, pageSize),
+    maxEntries,
+  });
+  return { handlers: createFanout(deps), deps, jobs, notified, completed };
+}
+
+/** An event in the log, as the planner or the graph consumer is handed it. */
+export function logged({ channel, payload }: Published, time: number, seq = 1) {
+  return deliveryOf({ subject: SUBJECT_OF[channel as EventName], json: payload, time, seq });
+}
+
+/** Handles one event; while the ledger is being refilled elsewhere it waits, as delivery does. */
+export async function handle(bench: FanoutBench, event: Published, time = Date.now()): Promise<void> {
+  const handler = event.channel.startsWith("user_") ? bench.handlers.graph : bench.handlers.drops;
+  await insisting(() => handler(logged(event, time), contextWith()));
+}
+
+/** Does the jobs that are queued, and those that come meanwhile. */
+export async function work(bench: FanoutBench): Promise<void> {
+  for (let job = bench.jobs.shift(); job; job = bench.jobs.shift()) {
+    const delivery = deliveryOf({ stream: "FANOUT", subject: `fanout.job.${job.action}`, json: job });
+    await insisting(() => bench.handlers.jobs(delivery, contextWith()));
+  }
+}
+
+async function insisting(attempt: () => Promise<void>): Promise<void> {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await attempt();
+    } catch (error) {
+      if (codeOf(error) !== "unavailable" || tries > 2_000) throw error;
+      await new Promise(setImmediate);
+    }
+  }
+}

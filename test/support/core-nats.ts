@@ -1,0 +1,45 @@
+import type { JetStreamManager, NatsConnection } from "nats";
+import { startNats } from "../../src/brokers/index.js";
+import type { Broker } from "../../src/brokers/index.js";
+import { silent } from "../../src/kernel/logger.js";
+import { connectNats } from "../../src/platform/nats/connect.js";
+import { createPublish, type Publish } from "../../src/platform/nats/publish.js";
+import { applyTopology } from "../../src/platform/nats/topology.js";
+import { privateNats } from "./brokers.js";
+
+/** A private nats-server with our streams, connected to as the service does. */
+export interface NatsBench {
+  readonly broker: Broker;
+  readonly connection: NatsConnection;
+  readonly manager: JetStreamManager;
+  readonly publish: Publish;
+  /** Kills the server and starts it again on the same port and data. */
+  restart(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Starts it; call `close` in the end. */
+export async function openNats(): Promise<NatsBench> {
+  const broker = await privateNats();
+  let restarted: Broker | undefined;
+  const connection = await connectNats({ servers: [broker.url], name: "test" }, silent);
+  const manager = await connection.jetstreamManager();
+  await applyTopology(manager, { replicas: 1 }, silent);
+  return {
+    broker,
+    connection,
+    manager,
+    publish: createPublish(connection.jetstream()),
+    restart: async () => {
+      const running = restarted ?? broker;
+      running.kill("SIGKILL");
+      await running.exited;
+      restarted = await startNats({ dir: broker.dir, port: broker.port });
+    },
+    close: async () => {
+      await connection.close();
+      await restarted?.stop();
+      await broker.stop();
+    },
+  };
+}

@@ -1,0 +1,53 @@
+import { Redis } from "ioredis";
+import type { Broker } from "../../src/brokers/index.js";
+import { createTimelineWriter } from "../../src/fanout/timelines.redis.js";
+import { silent } from "../../src/kernel/logger.js";
+import { createLedgerStore } from "../../src/ledger/store.redis.js";
+import { followClock } from "../../src/platform/redis/clock.js";
+import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
+import { createFencedRun } from "../../src/platform/redis/fenced.js";
+import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import { createTimelineStore } from "../../src/timeline/store.redis.js";
+import { privateRedis, until } from "./brokers.js";
+
+/** A private Redis, our scripts on it as the service has them, and a connection of the test's own. */
+export interface RedisBench {
+  readonly broker: Broker;
+  readonly raw: Redis;
+  readonly client: RedisClient;
+  readonly scripts: Scripts;
+  close(): Promise<void>;
+}
+
+/** Starts it; call `close` in the end. */
+export async function openRedis(options: Parameters<typeof privateRedis>[0] = {}): Promise<RedisBench> {
+  const broker = await privateRedis(options);
+  const raw = new Redis(broker.url);
+  // Tests end connections from the server's side on purpose.
+  raw.on("error", () => undefined);
+  const client = connectRedis([broker.url], silent);
+  await until(() => client.status === "ready", "Redis is connected");
+  return {
+    broker,
+    raw,
+    client,
+    scripts: createScripts(client),
+    close: async () => {
+      raw.disconnect();
+      client.disconnect();
+      await broker.stop();
+    },
+  };
+}
+
+/** The adapters of fan-out, ledger and reads on one Redis. */
+export function adaptersOn(scripts: Scripts, options: { readonly maxEntries: number; readonly activeOnly?: boolean }) {
+  const ttlMs = 3_600_000;
+  const clock = followClock(scripts);
+  clock.close();
+  return {
+    writer: createTimelineWriter(scripts, createFencedRun(scripts, clock), { activeOnly: false, ttlMs, ...options }),
+    store: createTimelineStore(scripts, { ttlMs, maxEntries: options.maxEntries }),
+    ledgerStore: createLedgerStore(scripts),
+  };
+}

@@ -1,0 +1,51 @@
+import type { TimelineEvent } from "../../src/contracts/events.js";
+import type { ReadFollowers } from "../../src/fanout/audience.js";
+import type { ReadAuthorDrops, ReadFollowing } from "../../src/fanout/ports.js";
+import type { Drop } from "../../src/gen/avion/posts.js";
+import type { ReadHistory } from "../../src/ledger/ledger.js";
+import type { Sources } from "../../src/timeline/ports.js";
+import { newestFirst, type World } from "./world.js";
+
+/** An author's drops older than a position, as PostService hands them out. */
+function dropsBelow(world: World, author: string, below: { created_at: number; drop_id: string } | undefined, count: number): Drop[] {
+  return world
+    .dropsOf(author)
+    .filter((drop) => below === undefined || newestFirst(below, drop) < 0)
+    .slice(0, count);
+}
+
+/** The upstreams as reads see them, out of a world in memory. */
+export function sourcesOf(world: World): Sources {
+  return {
+    following: async (user) => world.followingOf(user),
+    drops: async (author, below, { count }) =>
+      dropsBelow(world, author, below && { created_at: below.score, drop_id: below.drop }, count),
+  };
+}
+
+/** The upstreams as fan-out sees them; small pages, so that lists have several. */
+export function fanoutSourcesOf(
+  world: World,
+  pageSize: number,
+): { readFollowers: ReadFollowers; readFollowing: ReadFollowing; readAuthorDrops: ReadAuthorDrops } {
+  const page = (ids: readonly string[], token: string) => {
+    const from = token === "" ? 0 : Number(token);
+    const next = from + pageSize < ids.length ? String(from + pageSize) : "";
+    return { ids: ids.slice(from, from + pageSize), next };
+  };
+  return {
+    readFollowers: async (author, token) => page(world.followersOf(author), token),
+    readFollowing: async (user, token) => page(world.followingOf(user), token),
+    readAuthorDrops: async (author, below) =>
+      dropsBelow(world, author, below && { created_at: below.before, drop_id: below.drop }, pageSize),
+  };
+}
+
+/** A log in memory: what the ledger is refilled from. */
+export function historyOf(log: readonly { readonly event: TimelineEvent; readonly time: number }[]): ReadHistory {
+  return async (take) => {
+    for (const { event, time } of [...log]) {
+      if (event.name === "drop_deleted" || event.name === "user_followed" || event.name === "user_unfollowed") await take(event, time);
+    }
+  };
+}

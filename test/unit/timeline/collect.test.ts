@@ -1,0 +1,141 @@
+import { expect, test } from "@jest/globals";
+import fc from "fast-check";
+import { belongsHome } from "../../../src/contracts/visibility.js";
+import { connectUpstreams } from "../../../src/platform/grpc/upstreams.js";
+import { collect, collectUpward } from "../../../src/timeline/collect.js";
+import type { Sources } from "../../../src/timeline/ports.js";
+import { compare, type Position } from "../../../src/timeline/position.js";
+import { createSources } from "../../../src/timeline/sources.grpc.js";
+import { sourcesOf } from "../../support/core-world.js";
+import { startUpstreams } from "../../support/upstreams.js";
+import { World, type WorldDrop } from "../../support/world.js";
+
+const AUTHORS = ["ada", "bob", "eve"] as const;
+const READER = "rik";
+const deadline = () => Date.now() + 10_000;
+
+const drop = fc.record({
+  drop_id: fc.string({ unit: fc.constantFrom("a", "b", "é", "～", "\u{1f600}"), minLength: 1, maxLength: 4 }),
+  user_id: fc.constantFrom(...AUTHORS, READER),
+  created_at: fc.integer({ min: 1, max: 6 }),
+  visibility: fc.constantFrom("public", "unlisted", "followers", "direct" as const),
+  recipients: fc.subarray([READER, "eve"]),
+});
+const drops = fc.uniqueArray(drop, { selector: ({ drop_id }) => drop_id, maxLength: 40 });
+const place = fc.record({ score: fc.integer({ min: 1, max: 7 }), drop: fc.constantFrom("", "a", "é", "～", "\u{1f600}") });
+
+function worldOf(posted: readonly WorldDrop[]): World {
+  const world = new World();
+  world.post(...posted);
+  return world;
+}
+
+/** Everything a reader may see of the authors between two places, newest first. */
+function visible(world: World, above: Position | undefined, below: Position | undefined): Position[] {
+  return [...AUTHORS, READER]
+    .flatMap((author) => world.dropsOf(author))
+    .filter((one) => belongsHome(one, READER))
+    .map((one) => ({ score: one.created_at, drop: one.drop_id }))
+    .filter((one) => (!above || compare(one, above) > 0) && (!below || compare(one, below) < 0))
+    .sort((a, b) => compare(b, a));
+}
+
+/** Hands out no more than `most` drops a call after the first page, as upstreams may. */
+const stingy = (sources: Sources, most: number): Sources => ({
+  ...sources,
+  drops: (author, below, { count, ...rest }) => sources.drops(author, below, { ...rest, count: count > 40 ? Math.min(count, most) : count }),
+});
+
+async function sameAsModel(sources: Sources, world: World, asked: { above?: Position | undefined; below?: Position | undefined; count: number }): Promise<void> {
+  const expected = visible(world, asked.above, asked.below);
+  const found = await collect(sources, { reader: READER, authors: [...AUTHORS, READER], deadline: deadline(), ...asked });
+  expect(found).toEqual({ entries: expected.slice(0, asked.count), more: expected.length > asked.count });
+}
+
+const asked = fc.record({ above: fc.option(place, { nil: undefined }), below: fc.option(place, { nil: undefined }), count: fc.integer({ min: 1, max: 30 }) });
+
+test("collect equals the model: ties, visibility, recipients, both bounds", async () => {
+  await fc.assert(fc.asyncProperty(drops, asked, (posted, how) => sameAsModel(sourcesOf(worldOf(posted)), worldOf(posted), how)), { numRuns: 400 });
+});
+
+/** Authors of very different size, so that some are read on and some are not. */
+function unevenWorld(): World {
+  const world = new World();
+  for (let index = 0; index < 700; index++) {
+    const user_id = index % 10 === 0 ? "bob" : index % 97 === 0 ? "eve" : "ada";
+    world.post({ drop_id: `d${index}`, user_id, created_at: 1_000 + Math.floor(index / 3), visibility: index % 4 ? "public" : "direct" });
+  }
+  return world;
+}
+
+test("collect reads on where an author has more than a page, also where pages are short", async () => {
+  const world = unevenWorld();
+  for (const sources of [sourcesOf(world), stingy(sourcesOf(world), 7)])
+    for (const count of [1, 39, 40, 41, 200, 521, 524, 525, 526, 1_000])
+      await sameAsModel(sources, world, { count, below: { score: 1_232, drop: "d697" } });
+});
+
+test("collect stops reading an author whose next page cannot matter", async () => {
+  const world = unevenWorld();
+  for (let index = 0; index < 300; index++) world.post({ drop_id: `old${index}`, user_id: "eve", created_at: 1 });
+  const calls: string[] = [];
+  const sources = sourcesOf(world);
+  const counted: Sources = {
+    ...sources,
+    drops: (author, ...rest) => {
+      calls.push(author);
+      return sources.drops(author, ...rest);
+    },
+  };
+  await collect(counted, { reader: READER, authors: [...AUTHORS], count: 20, deadline: deadline() });
+  expect(calls.sort()).toEqual(["ada", "bob", "eve"]);
+});
+
+test("an upstream that fails fails the collection", async () => {
+  const broken: Sources = { ...sourcesOf(new World()), drops: () => Promise.reject(new Error("away")) };
+  await expect(collect(broken, { reader: READER, authors: ["ada"], count: 1, deadline: deadline() })).rejects.toThrow("away");
+});
+
+test("collectUpward equals the model: the oldest above a place and before a time, oldest first", async () => {
+  await fc.assert(
+    fc.asyncProperty(drops, place, fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 20 }), async (posted, above, top, count) => {
+      const world = worldOf(posted);
+      const expected = visible(world, above, { score: top, drop: "" }).toReversed().slice(0, count);
+      const found = await collectUpward(sourcesOf(world), { reader: READER, authors: [...AUTHORS, READER], above, top, count, deadline: deadline() });
+      expect(found).toEqual(expected);
+    }),
+    { numRuns: 300 },
+  );
+});
+
+test("collectUpward bridges years of silence and narrows where a window is too full", async () => {
+  const world = new World();
+  const at = (index: number): number => (index < 10 ? 1_000 + index : 1_700_000_000_000 + Math.floor(index / 9));
+  for (let index = 0; index < 5_000; index++) world.post({ drop_id: `d${index}`, user_id: "ada", created_at: at(index) });
+  const found: Position[] = [];
+  for (let above: Position = { score: 1, drop: "" }; ; above = found.at(-1) as Position) {
+    const part = await collectUpward(sourcesOf(world), { reader: READER, authors: ["ada"], above, top: 1_800_000_000_000, count: 900, deadline: deadline() });
+    if (part.length === 0) break;
+    found.push(...part);
+  }
+  expect(found).toEqual(visible(world, undefined, undefined).toReversed());
+});
+
+test("the same over gRPC", async () => {
+  const world = unevenWorld();
+  for (const author of AUTHORS) world.follow(READER, author);
+  const upstreams = await startUpstreams(world, { pageLimit: 2 });
+  const channels = connectUpstreams({ userServiceAddr: upstreams.usersAddress, postServiceAddr: upstreams.postsAddress, tls: {} });
+  try {
+    const sources = createSources(channels);
+    expect(await sources.following(READER, deadline())).toEqual([...AUTHORS]);
+    for (const count of [40, 300, 1_000]) await sameAsModel(sources, world, { count });
+    await sameAsModel(sources, world, { count: 50, above: { score: 1_100, drop: "d301" }, below: { score: 1_150, drop: "" } });
+    const above = { score: 1_050, drop: "d151" };
+    const upward = await collectUpward(sources, { reader: READER, authors: [...AUTHORS], above, top: 1_060, count: 12, deadline: deadline() });
+    expect(upward).toEqual(visible(world, above, { score: 1_060, drop: "" }).toReversed().slice(0, 12));
+  } finally {
+    channels.close();
+    await upstreams.stop();
+  }
+});
