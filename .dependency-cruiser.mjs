@@ -63,6 +63,10 @@ export default {
     doNotFollow: { path: "node_modules" },
     exclude: { path: "^dist" },
     tsConfig: { fileName: "tsconfig.json" },
-    enhancedResolveOptions: { extensions: [".ts", ".js"], exportsFields: ["exports"], conditionNames: ["import", "node"] },
+    enhancedResolveOptions: {
+      extensions: [".ts", ".js"],
+      exportsFields: ["exports"],
+      conditionNames: ["import", "node"],
+    },
   },
 };

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 
 /** Ids of users and drops have at most this many bytes of UTF-8. */
-export const MAX_ID_BYTES = 128;
+const MAX_ID_BYTES = 128;
 
 /** The member of every timeline key that is not a drop. */
 export const FLOOR_MEMBER = "~floor";

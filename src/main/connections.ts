@@ -66,7 +66,7 @@ export async function openConnections(
   };
 }
 
-export const natsOptions = (config: Config, podName: string) => ({
+const natsOptions = (config: Config, podName: string) => ({
   servers: config.NATS_URL,
   name: `avion-timeline/${VERSION} ${podName}`,
   credsFile: config.TIMELINE_NATS_CREDS,

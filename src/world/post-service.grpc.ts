@@ -1,5 +1,5 @@
-import { idFault } from "../kernel/ids.js";
 import { type Drop, type PostServiceServer, Visibility } from "../gen/avion/posts.js";
+import { idFault } from "../kernel/ids.js";
 import type { DropVisibility, WorldDrop } from "./drops.js";
 import type { Faults } from "./faults.js";
 import { unary } from "./unary.grpc.js";

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type handleUnaryCall, type ServerUnaryCall, type ServiceError, status } from "@grpc/grpc-js";
-import type { Faults, FaultService } from "./faults.js";
+import type { FaultService, Faults } from "./faults.js";
 import { WorldError } from "./world-error.js";
 
 /** How one method answers, and which of the faults concern it. */

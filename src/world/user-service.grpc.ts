@@ -1,5 +1,5 @@
-import { idFault } from "../kernel/ids.js";
 import type { UserServiceServer } from "../gen/avion/users.js";
+import { idFault } from "../kernel/ids.js";
 import type { Faults } from "./faults.js";
 import { unary } from "./unary.grpc.js";
 import type { WorldReads } from "./world.js";

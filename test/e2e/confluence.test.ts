@@ -2,7 +2,15 @@ import { expect } from "@jest/globals";
 import { expectedAfter, expectTimelines, idsOf } from "../support/oracle.js";
 import { below, duplicatedAndShuffled, oneOf, type Random, seeded } from "../support/random.js";
 import { type Stack, testWithStack } from "../support/stack.js";
-import { admitted, created, deleted, followed, received, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
+import {
+  admitted,
+  created,
+  deleted,
+  followed,
+  received,
+  type TimelineEvent,
+  unfollowed,
+} from "../support/timeline-events.js";
 import { inKey } from "../support/timeline-keys.js";
 import type { World } from "../support/world.js";
 
@@ -30,7 +38,10 @@ function* storyOf(random: Random, world: World): Generator<TimelineEvent[]> {
 
 function changeOfEdge(random: Random, world: World): TimelineEvent {
   const follower = oneOf(random, PEOPLE);
-  const author = oneOf(random, [...PEOPLE, ...ACTORS].filter((person) => person !== follower));
+  const author = oneOf(
+    random,
+    [...PEOPLE, ...ACTORS].filter((person) => person !== follower),
+  );
   if (world.follows(follower, author)) return unfollowed(follower, author, world.unfollow(follower, author));
   return followed(follower, author, world.follow(follower, author));
 }
@@ -56,7 +67,11 @@ function publication(
   world.post(drop);
   alive.push({ ...drop, remote: false });
   if (visibility !== "public" || random() > 0.1) return [created(drop)];
-  const echo = received({ drop_id: drop.drop_id, user_id: drop.user_id, created_at: created_at + 1 + below(random, 5) });
+  const echo = received({
+    drop_id: drop.drop_id,
+    user_id: drop.user_id,
+    created_at: created_at + 1 + below(random, 5),
+  });
   return [created(drop), echo];
 }
 
@@ -89,13 +104,17 @@ testWithStack("a history told in order, step by step", {}, async (stack) => {
 });
 
 for (const seed of [2, 3]) {
-  testWithStack(`a history duplicated and shuffled ends in the state of the ordered one (seed ${seed})`, {}, async (stack) => {
-    await warm(stack);
-    const random = seeded(seed);
-    const history = [...storyOf(random, stack.world)].flat();
-    await stack.publish(...duplicatedAndShuffled(random, history));
-    await expectState(stack, history);
-  });
+  testWithStack(
+    `a history duplicated and shuffled ends in the state of the ordered one (seed ${seed})`,
+    {},
+    async (stack) => {
+      await warm(stack);
+      const random = seeded(seed);
+      const history = [...storyOf(random, stack.world)].flat();
+      await stack.publish(...duplicatedAndShuffled(random, history));
+      await expectState(stack, history);
+    },
+  );
 }
 
 testWithStack("the same with two processes at work and homes read meanwhile", {}, async (stack) => {

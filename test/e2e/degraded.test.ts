@@ -24,7 +24,9 @@ async function seed(stack: Stack, count = 30): Promise<string[]> {
     world.follow("bob", author);
     world.post(...drops(author, count));
   }
-  const events = world.homeOf("bob").map(({ drop_id, user_id, created_at }) => created({ drop_id, user_id, created_at, visibility: "public" }));
+  const events = world
+    .homeOf("bob")
+    .map(({ drop_id, user_id, created_at }) => created({ drop_id, user_id, created_at, visibility: "public" }));
   await stack.publish(...events);
   await stack.streams.settled(events.length);
   return events.map(({ payload }) => ("drop_id" in payload ? payload.drop_id : ""));
@@ -33,7 +35,10 @@ async function seed(stack: Stack, count = 30): Promise<string[]> {
 const DOWN = [
   { name: "UserService is unavailable", fault: { method: "GetFollowingList", code: status.UNAVAILABLE } },
   { name: "PostService is unavailable", fault: { method: "GetDropsByUserID", code: status.UNAVAILABLE } },
-  { name: "one author's drops cannot be had", fault: { method: "GetDropsByUserID", user: "anna", code: status.INTERNAL } },
+  {
+    name: "one author's drops cannot be had",
+    fault: { method: "GetDropsByUserID", user: "anna", code: status.INTERNAL },
+  },
   { name: "PostService hangs", fault: { method: "GetDropsByUserID", delayMs: 60_000 } },
   { name: "UserService hangs", fault: { method: "GetFollowingList", delayMs: 60_000 } },
 ] as const;
@@ -57,44 +62,52 @@ for (const { name, fault } of DOWN) {
   });
 }
 
-testWithStack("below the floor, a page says when PostService was away", { env: { TIMELINE_MAX_ENTRIES: "50" } }, async (stack) => {
-  const { reads, upstreams } = stack;
-  const expected = await seed(stack, 60);
-  const read: Read = (query) => reads.home("bob", query);
-  expect(downIds(await pagesDown(read, { limit: 20 }))).toEqual(expected);
-  const token = (await read({ limit: 40 })).next_max_id;
-  const heal = upstreams.inject({ method: "GetDropsByUserID", code: status.UNAVAILABLE });
-  const page = await read({ limit: 20, max_id: token });
-  expect(page.degraded).toBe(true);
-  expect(page.drop_ids).toEqual(expected.slice(40, 40 + page.drop_ids.length));
-  heal();
-  await becomes(async () => {
-    const whole = await read({ limit: 20, max_id: token });
-    expect([whole.drop_ids, whole.degraded]).toEqual([expected.slice(40, 60), false]);
-  });
-});
-
-testWithStack("Redis away: pages are whole or degraded, never an error, and whole again afterwards", {}, async (stack) => {
-  const { reads, redisServer } = stack;
-  const expected = await seed(stack);
-  expect((await reads.home("bob", { limit: 100 })).drop_ids).toEqual(expected);
-  const timelines = { home: (query: object) => reads.home("bob", query), local: reads.local, global: reads.global };
-  redisServer.kill("SIGSTOP");
-  try {
-    for (const [name, read] of Object.entries(timelines)) {
-      const page = await read({ limit: 100 });
-      const honest = page.degraded || page.drop_ids.length === expected.length;
-      expect({ name, honest }).toEqual({ name, honest: true });
-    }
-  } finally {
-    redisServer.kill("SIGCONT");
-  }
-  for (const read of Object.values(timelines)) {
+testWithStack(
+  "below the floor, a page says when PostService was away",
+  { env: { TIMELINE_MAX_ENTRIES: "50" } },
+  async (stack) => {
+    const { reads, upstreams } = stack;
+    const expected = await seed(stack, 60);
+    const read: Read = (query) => reads.home("bob", query);
+    expect(downIds(await pagesDown(read, { limit: 20 }))).toEqual(expected);
+    const token = (await read({ limit: 40 })).next_max_id;
+    const heal = upstreams.inject({ method: "GetDropsByUserID", code: status.UNAVAILABLE });
+    const page = await read({ limit: 20, max_id: token });
+    expect(page.degraded).toBe(true);
+    expect(page.drop_ids).toEqual(expected.slice(40, 40 + page.drop_ids.length));
+    heal();
     await becomes(async () => {
-      expect(await read({ limit: 100 })).toMatchObject({ drop_ids: expected, degraded: false });
+      const whole = await read({ limit: 20, max_id: token });
+      expect([whole.drop_ids, whole.degraded]).toEqual([expected.slice(40, 60), false]);
     });
-  }
-});
+  },
+);
+
+testWithStack(
+  "Redis away: pages are whole or degraded, never an error, and whole again afterwards",
+  {},
+  async (stack) => {
+    const { reads, redisServer } = stack;
+    const expected = await seed(stack);
+    expect((await reads.home("bob", { limit: 100 })).drop_ids).toEqual(expected);
+    const timelines = { home: (query: object) => reads.home("bob", query), local: reads.local, global: reads.global };
+    redisServer.kill("SIGSTOP");
+    try {
+      for (const [name, read] of Object.entries(timelines)) {
+        const page = await read({ limit: 100 });
+        const honest = page.degraded || page.drop_ids.length === expected.length;
+        expect({ name, honest }).toEqual({ name, honest: true });
+      }
+    } finally {
+      redisServer.kill("SIGCONT");
+    }
+    for (const read of Object.values(timelines)) {
+      await becomes(async () => {
+        expect(await read({ limit: 100 })).toMatchObject({ drop_ids: expected, degraded: false });
+      });
+    }
+  },
+);
 
 testWithStack("a caller's deadline ends the work for it", {}, async (stack) => {
   const { reads, redis, upstreams } = stack;
@@ -115,7 +128,11 @@ testWithStack("a caller's deadline ends the work for it", {}, async (stack) => {
 testWithStack("gRPC reflection and health answer a generic client", {}, async ({ service }) => {
   const address = `http://${service.grpcAddress}`;
   const curl = (...args: readonly string[]): string => {
-    const done = spawnSync("node_modules/.bin/buf", ["curl", "--protocol", "grpc", "--http2-prior-knowledge", ...args], { encoding: "utf8" });
+    const done = spawnSync(
+      "node_modules/.bin/buf",
+      ["curl", "--protocol", "grpc", "--http2-prior-knowledge", ...args],
+      { encoding: "utf8" },
+    );
     return `${done.stdout}${done.stderr}`;
   };
   const methods = curl("--list-methods", address);
@@ -124,6 +141,8 @@ testWithStack("gRPC reflection and health answer a generic client", {}, async ({
   }
   expect(methods).toContain("grpc.health.v1.Health/Check");
   expect(curl("-d", "{}", `${address}/grpc.health.v1.Health/Check`)).toContain("SERVING");
-  expect(curl("-d", '{"limit": 101}', `${address}/avion.TimelineService/GetLocalTimeline`)).toContain("invalid_argument");
+  expect(curl("-d", '{"limit": 101}', `${address}/avion.TimelineService/GetLocalTimeline`)).toContain(
+    "invalid_argument",
+  );
   expect(curl("-d", '{"user_id": "bob"}', `${address}/avion.TimelineService/GetHomeTimeline`)).toMatch(/\{/);
 });

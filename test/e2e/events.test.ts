@@ -28,8 +28,18 @@ testWithStack("each visibility reaches exactly its timelines, with exact scores"
   history.push(posted(stack, { ...alices, drop_id: "to-all", visibility: "public" }));
   history.push(posted(stack, { ...alices, drop_id: "quietly", visibility: "unlisted", created_at: NOON + 1 }));
   history.push(posted(stack, { ...alices, drop_id: "to-followers", visibility: "followers", created_at: NOON + 2 }));
-  history.push(posted(stack, { ...alices, drop_id: "to-some", visibility: "direct", recipients: ["bob", "dave"], created_at: NOON + 3 }));
-  history.push(posted(stack, { ...alices, drop_id: "to-nobody", visibility: "direct", recipients: [], created_at: NOON + 4 }));
+  history.push(
+    posted(stack, {
+      ...alices,
+      drop_id: "to-some",
+      visibility: "direct",
+      recipients: ["bob", "dave"],
+      created_at: NOON + 3,
+    }),
+  );
+  history.push(
+    posted(stack, { ...alices, drop_id: "to-nobody", visibility: "direct", recipients: [], created_at: NOON + 4 }),
+  );
   history.push(posted(stack, { ...alices, drop_id: "oldest", visibility: "public", created_at: 0 }));
   await stack.publish(...history);
   await stack.streams.settled(history.length);
@@ -107,7 +117,12 @@ testWithStack("deletions remove everywhere, with and without the author's id, re
   await expectTimelines(stack.redis, ["alice", "bob", "carol"], history);
 
   stack.world.remove("named", "unnamed", "note-named", "note-unnamed");
-  const deletions = [deleted("named", "alice"), deleted("unnamed"), deleted("note-named", actor), deleted("note-unnamed")];
+  const deletions = [
+    deleted("named", "alice"),
+    deleted("unnamed"),
+    deleted("note-named", actor),
+    deleted("note-unnamed"),
+  ];
   deletions.push(deleted("note-of-nobody"), deleted("never-heard-of", "alice"), deleted("nor-of-this"));
   history.push(...deletions);
   await stack.publish(...deletions);
@@ -123,8 +138,12 @@ testWithStack("a follow brings an author's drops of all times, an unfollow takes
   for (let number = 0; number < 30; number += 1) {
     const visibility = (["public", "unlisted", "followers", "direct"] as const)[number % 4] ?? "public";
     const recipients = number % 8 === 3 ? ["bob"] : ["carol"];
-    history.push(posted(stack, { drop_id: `a-${number}`, user_id: "alice", created_at: NOON + number, visibility, recipients }));
-    history.push(posted(stack, { drop_id: `c-${number}`, user_id: "carol", created_at: NOON + number, visibility: "unlisted" }));
+    history.push(
+      posted(stack, { drop_id: `a-${number}`, user_id: "alice", created_at: NOON + number, visibility, recipients }),
+    );
+    history.push(
+      posted(stack, { drop_id: `c-${number}`, user_id: "carol", created_at: NOON + number, visibility: "unlisted" }),
+    );
   }
   await publish(...history);
   await streams.settled(history.length);
@@ -147,7 +166,10 @@ testWithStack("of two times for one id the smaller wins, in either order", {}, a
   await warm(stack, "alice", "bob");
   const history = [followed("bob", "alice", stack.world.follow("bob", "alice"))];
   await stack.publish(...history);
-  for (const [drop_id, byEvent, byNetwork] of [["rises", NOON, NOON + 5_000], ["falls", NOON + 5_000, NOON]] as const) {
+  for (const [drop_id, byEvent, byNetwork] of [
+    ["rises", NOON, NOON + 5_000],
+    ["falls", NOON + 5_000, NOON],
+  ] as const) {
     stack.world.post({ drop_id, user_id: "alice", created_at: NOON });
     const local = created({ drop_id, user_id: "alice", visibility: "public", created_at: byEvent });
     const remote = received({ drop_id, user_id: "alice", created_at: byNetwork });
@@ -157,7 +179,10 @@ testWithStack("of two times for one id the smaller wins, in either order", {}, a
       await stack.streams.settled(history.length);
     }
   }
-  const expected = [["rises", NOON], ["falls", NOON]];
+  const expected = [
+    ["rises", NOON],
+    ["falls", NOON],
+  ];
   expect((await held(stack.redis, "timeline:global")).entries).toEqual(expected);
   expect((await held(stack.redis, homeKey("bob"))).entries).toEqual(expected);
 });
@@ -175,7 +200,8 @@ testWithStack("a create after its delete stays dead", {}, async (stack) => {
   await publish(...history.slice(-2));
   await streams.settled(history.length);
   await expectTimelines(redis, ["alice", "bob"], history);
-  for (const page of [await reads.home("bob"), await reads.local(), await reads.global()]) expect(page.drop_ids).toEqual([]);
+  for (const page of [await reads.home("bob"), await reads.local(), await reads.global()])
+    expect(page.drop_ids).toEqual([]);
 });
 
 testWithStack("an older version of an edge changes nothing", {}, async (stack) => {

@@ -19,13 +19,18 @@ function popular({ world }: Stack, posts = POSTS): TimelineEvent[] {
 
 /** Every follower's home and the author's own hold exactly these drops with exact scores. */
 async function expectLanded({ redis }: Stack, history: readonly TimelineEvent[]): Promise<void> {
-  const expected = history.flatMap((event) => (event.channel === "drop_created" ? [[event.payload.drop_id, event.payload.created_at]] : []));
+  const expected = history.flatMap((event) =>
+    event.channel === "drop_created" ? [[event.payload.drop_id, event.payload.created_at]] : [],
+  );
   expected.reverse();
   const users = ["star", ...FOLLOWERS];
   const homes = await heldBy(redis, users.map(homeKey));
   const text = JSON.stringify(expected);
   const wrong = users.filter((user) => JSON.stringify(homes.get(homeKey(user))?.entries) !== text);
-  expect({ wrong: wrong.length, such: wrong.slice(0, 3).map((user) => homes.get(homeKey(user))) }).toEqual({ wrong: 0, such: [] });
+  expect({ wrong: wrong.length, such: wrong.slice(0, 3).map((user) => homes.get(homeKey(user))) }).toEqual({
+    wrong: 0,
+    such: [],
+  });
 }
 
 /** How often each drop was reported as done. */
@@ -45,37 +50,55 @@ async function expectReported(stack: Stack, history: readonly TimelineEvent[]): 
   expect([...(await completions(stack)).keys()].sort()).toEqual(ids);
 }
 
-testWithStack("50 posts to 5,000 followers all land and each is reported done once", {}, async (stack) => {
-  const history = popular(stack);
-  await stack.publish(...history);
-  await stack.streams.settled(history.length, 60_000);
-  await expectLanded(stack, history);
-  await expectReported(stack, history);
-  expect([...(await completions(stack)).values()].filter((times) => times !== 1)).toEqual([]);
-  expect(await stack.streams.count("DLQ")).toBe(0);
-  expect(await stack.streams.count("FANOUT")).toBe(0);
-}, 120_000);
+testWithStack(
+  "50 posts to 5,000 followers all land and each is reported done once",
+  {},
+  async (stack) => {
+    const history = popular(stack);
+    await stack.publish(...history);
+    await stack.streams.settled(history.length, 60_000);
+    await expectLanded(stack, history);
+    await expectReported(stack, history);
+    expect([...(await completions(stack)).values()].filter((times) => times !== 1)).toEqual([]);
+    expect(await stack.streams.count("DLQ")).toBe(0);
+    expect(await stack.streams.count("FANOUT")).toBe(0);
+  },
+  120_000,
+);
 
-testWithStack("three processes share the work of the same fan-out", {}, async (stack) => {
-  await stack.start();
-  await stack.start({ roles: "fanout" });
-  const history = popular(stack);
-  await stack.publish(...history);
-  await stack.streams.settled(history.length, 60_000);
-  await expectLanded(stack, history);
-  await expectReported(stack, history);
-}, 120_000);
+testWithStack(
+  "three processes share the work of the same fan-out",
+  {},
+  async (stack) => {
+    await stack.start();
+    await stack.start({ roles: "fanout" });
+    const history = popular(stack);
+    await stack.publish(...history);
+    await stack.streams.settled(history.length, 60_000);
+    await expectLanded(stack, history);
+    await expectReported(stack, history);
+  },
+  120_000,
+);
 
-testWithStack("a process killed in the middle loses nothing: what it had is delivered again", {}, async (stack) => {
-  const history = popular(stack);
-  await stack.publish(...history);
-  const landed = async (): Promise<number> => stack.redis.zcard(homeKey("follower-0"));
-  await eventually(async () => (await stack.streams.count("DROPS")) === POSTS && (await landed()) >= 5, "the fan-out is under way");
-  await stack.service.crash();
-  expect(await landed()).toBeLessThan(POSTS);
-  await stack.start();
-  await stack.streams.settled(history.length, 90_000);
-  await expectLanded(stack, history);
-  await expectReported(stack, history);
-  expect(await stack.streams.count("DLQ")).toBe(0);
-}, 150_000);
+testWithStack(
+  "a process killed in the middle loses nothing: what it had is delivered again",
+  {},
+  async (stack) => {
+    const history = popular(stack);
+    await stack.publish(...history);
+    const landed = async (): Promise<number> => stack.redis.zcard(homeKey("follower-0"));
+    await eventually(
+      async () => (await stack.streams.count("DROPS")) === POSTS && (await landed()) >= 5,
+      "the fan-out is under way",
+    );
+    await stack.service.crash();
+    expect(await landed()).toBeLessThan(POSTS);
+    await stack.start();
+    await stack.streams.settled(history.length, 90_000);
+    await expectLanded(stack, history);
+    await expectReported(stack, history);
+    expect(await stack.streams.count("DLQ")).toBe(0);
+  },
+  150_000,
+);

@@ -1,5 +1,5 @@
-import { expect, test } from "@jest/globals";
 import { rm } from "node:fs/promises";
+import { expect, test } from "@jest/globals";
 import { startNats, startRedis } from "../../src/brokers/index.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { eventually } from "../support/facts.js";
@@ -31,22 +31,27 @@ async function expectLanded({ redis }: Stack, history: readonly TimelineEvent[])
   await expectTimelines(redis, ["alice", ...READERS], [...edges, ...history]);
 }
 
-testWithStack("SIGTERM under load ends with 0 and loses nothing; another process goes on", {}, async (stack) => {
-  const { redis, service, streams } = stack;
-  await stack.start();
-  const history = load(stack, 600);
-  const stream = await openEvents(service.httpUrl, "reader-1");
-  await stack.publish(...history.slice(0, 400));
-  await eventually(async () => (await redis.zcard("timeline:home:reader-0")) > 20, "the load is under way");
-  const ending = service.stop();
-  await stack.publish(...history.slice(400));
-  expect(await ending).toEqual({ code: 0, signal: null });
-  await stream.ended;
-  expect(service.errors()).not.toMatch(/^\s+at /m);
-  await streams.settled(history.length, 40_000);
-  await expectLanded(stack, history);
-  expect(await streams.count("DLQ")).toBe(0);
-}, 90_000);
+testWithStack(
+  "SIGTERM under load ends with 0 and loses nothing; another process goes on",
+  {},
+  async (stack) => {
+    const { redis, service, streams } = stack;
+    await stack.start();
+    const history = load(stack, 600);
+    const stream = await openEvents(service.httpUrl, "reader-1");
+    await stack.publish(...history.slice(0, 400));
+    await eventually(async () => (await redis.zcard("timeline:home:reader-0")) > 20, "the load is under way");
+    const ending = service.stop();
+    await stack.publish(...history.slice(400));
+    expect(await ending).toEqual({ code: 0, signal: null });
+    await stream.ended;
+    expect(service.errors()).not.toMatch(/^\s+at /m);
+    await streams.settled(history.length, 40_000);
+    await expectLanded(stack, history);
+    expect(await streams.count("DLQ")).toBe(0);
+  },
+  90_000,
+);
 
 testWithStack("SIGTERM when idle, and SIGINT, end with 0 and soon", {}, async (stack) => {
   const second = await stack.start();
@@ -57,30 +62,40 @@ testWithStack("SIGTERM when idle, and SIGINT, end with 0 and soon", {}, async (s
   expect(Date.now() - begin).toBeLessThan(10_000);
 });
 
-testWithStack("a process that is the only one resumes its work after SIGTERM and a start", {}, async (stack) => {
-  const history = load(stack, 300);
-  await stack.publish(...history);
-  await eventually(async () => (await stack.streams.count("DROPS")) === history.length, "all are admitted");
-  expect((await stack.service.stop()).code).toBe(0);
-  await stack.start();
-  await stack.streams.settled(history.length, 40_000);
-  await expectLanded(stack, history);
-}, 90_000);
+testWithStack(
+  "a process that is the only one resumes its work after SIGTERM and a start",
+  {},
+  async (stack) => {
+    const history = load(stack, 300);
+    await stack.publish(...history);
+    await eventually(async () => (await stack.streams.count("DROPS")) === history.length, "all are admitted");
+    expect((await stack.service.stop()).code).toBe(0);
+    await stack.start();
+    await stack.streams.settled(history.length, 40_000);
+    await expectLanded(stack, history);
+  },
+  90_000,
+);
 
-testWithStack("what happened while no bridge listened is found in the upstreams", {}, async (stack) => {
-  const { world, streams } = stack;
-  const history = load(stack, 20);
-  await stack.publish(...history);
-  await streams.settled(history.length);
-  await stack.service.crash();
-  const lost = { drop_id: "while-away", user_id: "alice", visibility: "public" as const, created_at: START + 1_000 };
-  world.post(lost);
-  world.remove("load-3");
-  await stack.start();
-  const all = [...history, created(lost), deleted("load-3", "alice")];
-  await streams.settled(all.length + READERS.length, 30_000);
-  await expectLanded(stack, all);
-}, 60_000);
+testWithStack(
+  "what happened while no bridge listened is found in the upstreams",
+  {},
+  async (stack) => {
+    const { world, streams } = stack;
+    const history = load(stack, 20);
+    await stack.publish(...history);
+    await streams.settled(history.length);
+    await stack.service.crash();
+    const lost = { drop_id: "while-away", user_id: "alice", visibility: "public" as const, created_at: START + 1_000 };
+    world.post(lost);
+    world.remove("load-3");
+    await stack.start();
+    const all = [...history, created(lost), deleted("load-3", "alice")];
+    await streams.settled(all.length, 30_000);
+    await expectLanded(stack, all);
+  },
+  60_000,
+);
 
 const COMPLETE = {
   REDIS_URL: "redis://127.0.0.1:1",
@@ -108,10 +123,18 @@ test("a bad configuration is refused with all its faults at once, code 2 and no 
   const faulty = {
     ...{ ...COMPLETE, REDIS_URL: "not a url", NATS_URL: "http://", TIMELINE_ROLES: "bridge,juggler" },
     ...{ TIMELINE_MAX_ENTRIES: "many", TIMELINE_FANOUT_AUDIENCE: "some", TIMELINE_LOG_LEVEL: "loud" },
-    ...{ TIMELINE_GRPC_ADDR: "nowhere", TIMELINE_FANOUT_MAX_ATTEMPTS: "0", TIMELINE_FANOUT_CHUNK_SIZE: "-5", TIMELINE_TYPO: "1" },
+    ...{
+      TIMELINE_GRPC_ADDR: "nowhere",
+      TIMELINE_FANOUT_MAX_ATTEMPTS: "0",
+      TIMELINE_FANOUT_CHUNK_SIZE: "-5",
+      TIMELINE_TYPO: "1",
+    },
   };
   const names = Object.keys(faulty).filter((name) => !["TIMELINE_JWT_SECRET", "TIMELINE_HTTP_ADDR"].includes(name));
-  await expectRefusal(faulty, names.filter((name) => !name.endsWith("SERVICE_ADDR")));
+  await expectRefusal(
+    faulty,
+    names.filter((name) => !name.endsWith("SERVICE_ADDR")),
+  );
 });
 
 test("an unknown variable of ours is refused, a stranger's is not our business", async () => {
@@ -132,27 +155,26 @@ test("roles that need upstreams are refused without their addresses", async () =
 test("a service started before Redis and NATS waits for them and becomes ready", async () => {
   const stack = await startStack({ service: false });
   const folders = await Promise.all([temporaryFolder("late-redis"), temporaryFolder("late-nats")]);
+  const [redisPort, natsPort] = await freePorts();
+  const late = { redisUrl: `redis://127.0.0.1:${redisPort}`, natsUrl: `nats://127.0.0.1:${natsPort}` };
+  const service = await launchService({ ...stack.serviceOptions, ...late });
   try {
-    const [redisPort, natsPort] = await freePorts();
-    const redisUrl = `redis://127.0.0.1:${redisPort}`;
-    const service = await launchService({ ...stack.serviceOptions, redisUrl, natsUrl: `nats://127.0.0.1:${natsPort}` });
-    stack.defer(() => service.stop());
-    try {
-      await eventually(async () => (await httpStatus(`${service.httpUrl}/healthz`)) === 200, "it lives");
-      expect(await httpStatus(`${service.httpUrl}/readyz`)).not.toBe(200);
-      const nats = await startNats({ dir: folders[1] as string, port: natsPort });
-      stack.defer(() => nats.stop());
-      expect(await httpStatus(`${service.httpUrl}/readyz`)).not.toBe(200);
-      const redis = await startRedis({ dir: folders[0] as string, port: redisPort });
-      stack.defer(() => redis.stop());
-      await untilReady(service);
-      const reads = openReader(service.grpcAddress);
-      stack.defer(() => reads.close());
-      expect(await reads.home("anybody")).toMatchObject({ drop_ids: [], degraded: false });
-    } catch (error) {
-      throw new Error(`${String(error)}\n${service.logs()}`);
-    }
+    await eventually(async () => (await httpStatus(`${service.httpUrl}/healthz`)) === 200, "it lives");
+    expect(await httpStatus(`${service.httpUrl}/readyz`)).not.toBe(200);
+    const nats = await startNats({ dir: folders[1] as string, port: natsPort });
+    stack.defer(() => nats.stop());
+    expect(await httpStatus(`${service.httpUrl}/readyz`)).not.toBe(200);
+    const redis = await startRedis({ dir: folders[0] as string, port: redisPort });
+    stack.defer(() => redis.stop());
+    await untilReady(service);
+    const reads = openReader(service.grpcAddress);
+    stack.defer(() => reads.close());
+    expect(await reads.home("anybody")).toMatchObject({ drop_ids: [], degraded: false });
+    expect((await service.stop()).code).toBe(0);
+  } catch (error) {
+    throw new Error(`${String(error)}\n${service.logs()}`);
   } finally {
+    await service.stop();
     await stack.stop();
     for (const folder of folders) await rm(folder, { recursive: true, force: true });
   }

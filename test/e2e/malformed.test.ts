@@ -34,29 +34,33 @@ function expectBridgeLetter(letter: Stored, channel: string, reason: string): vo
   }
 }
 
-testWithStack("whatever cannot be understood is kept byte for byte with the reason, and stops nothing", {}, async (stack) => {
-  const bad = badPayloads();
-  const distinct = new Map(bad.map((payload) => [`${payload.channel} ${payload.bytes.toString("base64")}`, payload]));
-  for (const { channel, bytes } of distinct.values()) await publishBytes(stack, channel, bytes);
-  await eventually(
-    async () => {
-      const letters = await stack.streams.count("DLQ");
-      return letters >= distinct.size || `${letters} of ${distinct.size} letters`;
-    },
-    "every payload is in the DLQ",
-    10_000,
-  ).catch(() => undefined);
-  const letters = new Map<string, Stored>();
-  for (const letter of await stack.streams.all("DLQ")) {
-    letters.set(`${letter.subject.split(".").at(-1)} ${letter.body.toString("base64")}`, letter);
-  }
-  const lost = [...distinct].filter(([key]) => !letters.has(key)).map(([, { name }]) => name);
-  expect(lost).toEqual([]);
-  for (const [key, { channel }] of distinct) expectBridgeLetter(letters.get(key) as Stored, channel, "invalid");
-  expect(await stack.streams.count("DLQ")).toBe(distinct.size);
-  expect(await stack.streams.count("DROPS")).toBe(0);
-  await expectAlive(stack);
-});
+testWithStack(
+  "whatever cannot be understood is kept byte for byte with the reason, and stops nothing",
+  {},
+  async (stack) => {
+    const bad = badPayloads();
+    const distinct = new Map(bad.map((payload) => [`${payload.channel} ${payload.bytes.toString("base64")}`, payload]));
+    for (const { channel, bytes } of distinct.values()) await publishBytes(stack, channel, bytes);
+    await eventually(
+      async () => {
+        const letters = await stack.streams.count("DLQ");
+        return letters >= distinct.size || `${letters} of ${distinct.size} letters`;
+      },
+      "every payload is in the DLQ",
+      10_000,
+    ).catch(() => undefined);
+    const letters = new Map<string, Stored>();
+    for (const letter of await stack.streams.all("DLQ")) {
+      letters.set(`${letter.subject.split(".").at(-1)} ${letter.body.toString("base64")}`, letter);
+    }
+    const lost = [...distinct].filter(([key]) => !letters.has(key)).map(([, { name }]) => name);
+    expect(lost).toEqual([]);
+    for (const [key, { channel }] of distinct) expectBridgeLetter(letters.get(key) as Stored, channel, "invalid");
+    expect(await stack.streams.count("DLQ")).toBe(distinct.size);
+    expect(await stack.streams.count("DROPS")).toBe(0);
+    await expectAlive(stack);
+  },
+);
 
 testWithStack("a payload too large for a message is kept cut, with its size", {}, async (stack) => {
   const filler = "f".repeat(2 * 1_024 * 1_024);
@@ -135,7 +139,12 @@ testWithStack("odd ids are data: of users, authors and drops", {}, async (stack)
   const users = [...ODD_IDS, "~floor", "local"];
   let number = 0;
   const events = users.flatMap((user) => {
-    const own = { drop_id: `own-${(number += 1)}`, user_id: user, visibility: "followers" as const, created_at: 1_000 + number };
+    const own = {
+      drop_id: `own-${(number += 1)}`,
+      user_id: user,
+      visibility: "followers" as const,
+      created_at: 1_000 + number,
+    };
     world.post(own);
     return [created(own), followed(user, "alice", world.follow(user, "alice"))];
   });
@@ -156,11 +165,17 @@ testWithStack("odd ids are data: of users, authors and drops", {}, async (stack)
     expect({ user, ids: page.drop_ids }).toEqual({ user, ids: [...ofAlice, `own-${position + 1}`] });
   }
   const homes = await heldBy(redis, users.map(homeKey));
-  for (const user of users) expect({ user, held: homes.get(homeKey(user))?.entries.length }).toEqual({ user, held: ODD_IDS.length + 1 });
+  for (const user of users)
+    expect({ user, held: homes.get(homeKey(user))?.entries.length }).toEqual({ user, held: ODD_IDS.length + 1 });
 });
 
 testWithStack("odd ids as cursors", {}, async (stack) => {
-  const drops = ODD_IDS.map((drop_id) => ({ drop_id, user_id: "alice", visibility: "public" as const, created_at: 7_000 }));
+  const drops = ODD_IDS.map((drop_id) => ({
+    drop_id,
+    user_id: "alice",
+    visibility: "public" as const,
+    created_at: 7_000,
+  }));
   stack.world.post(...drops);
   await stack.publish(...drops.map(created));
   await stack.streams.settled(drops.length);
@@ -182,7 +197,11 @@ testWithStack("optional fields that make no sense cost no event", {}, async (sta
     { "Nats-Msg-Id": "forged" },
   ];
   for (const [number, fields] of odd.entries()) {
-    await publishBytes(stack, "drop_created", JSON.stringify({ ...goodPayload("drop_created", `odd-${number}`), ...fields }));
+    await publishBytes(
+      stack,
+      "drop_created",
+      JSON.stringify({ ...goodPayload("drop_created", `odd-${number}`), ...fields }),
+    );
   }
   const raw = JSON.stringify(goodPayload("drop_created", "odd-proto"));
   await publishBytes(stack, "drop_created", `{"__proto__":{"admin":true},${raw.slice(1)}`);
@@ -195,7 +214,12 @@ testWithStack("optional fields that make no sense cost no event", {}, async (sta
 testWithStack("two bridges admit an event once and write a letter once", {}, async (stack) => {
   await stack.start();
   const good = Array.from({ length: 40 }, (_, number) => {
-    const drop = { drop_id: `twice-${number}`, user_id: "alice", visibility: "public" as const, created_at: 1_000 + number };
+    const drop = {
+      drop_id: `twice-${number}`,
+      user_id: "alice",
+      visibility: "public" as const,
+      created_at: 1_000 + number,
+    };
     stack.world.post(drop);
     return created(drop);
   });

@@ -1,6 +1,6 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
-import { setTimeout as delay } from "node:timers/promises";
 import { startNats, startRedis } from "../../src/brokers/index.js";
 import { eventually } from "../support/facts.js";
 import { expectTimelines } from "../support/oracle.js";
@@ -36,83 +36,115 @@ for (const method of ["GetFollowersList", undefined] as const) {
   const name = method ?? "every method";
   for (const fault of [{ code: status.UNAVAILABLE }, { code: status.INTERNAL }, { delayMs: 60_000 }] as const) {
     const how = "code" in fault ? (status[fault.code] ?? "failing") : "hanging";
-    testWithStack(`upstreams away under load (${name}: ${how}) cost no event an attempt`, IMPATIENT, async (stack) => {
-      const history = load(stack, 120);
-      await stack.publish(...history.slice(0, 40));
-      const heal = stack.upstreams.inject({ ...(method === undefined ? {} : { method }), ...fault });
-      await stack.publish(...history.slice(40));
-      // Time itself is the fault here: the outage must outlast every attempt that might be spent.
-      await delay(AWAY_MS);
-      const letters = await stack.streams.count("DLQ");
-      heal();
-      expect(letters).toBe(0);
-      await expectLanded(stack, history);
-    }, 120_000);
+    testWithStack(
+      `upstreams away under load (${name}: ${how}) cost no event an attempt`,
+      IMPATIENT,
+      async (stack) => {
+        const history = load(stack, 120);
+        await stack.publish(...history.slice(0, 40));
+        const heal = stack.upstreams.inject({ ...(method === undefined ? {} : { method }), ...fault });
+        await stack.publish(...history.slice(40));
+        // Time itself is the fault here: the outage must outlast every attempt that might be spent.
+        await delay(AWAY_MS);
+        const letters = await stack.streams.count("DLQ");
+        heal();
+        expect(letters).toBe(0);
+        await expectLanded(stack, history);
+      },
+      120_000,
+    );
   }
 }
 
-testWithStack("Redis stopped for a while under load: nothing is lost or given up", IMPATIENT, async (stack) => {
-  const history = load(stack, 300);
-  await stack.publish(...history);
-  await eventually(async () => (await stack.streams.count("DROPS")) === history.length, "all are admitted");
-  stack.redisServer.kill("SIGSTOP");
-  await delay(AWAY_MS);
-  stack.redisServer.kill("SIGCONT");
-  await expectLanded(stack, history);
-}, 120_000);
-
-testWithStack("Redis killed and started again with its data under load: nothing is lost or given up", IMPATIENT, async (stack) => {
-  const history = load(stack, 320);
-  await stack.publish(...history.slice(0, 300));
-  await eventually(async () => (await stack.streams.count("DROPS")) >= 300, "the first are admitted");
-  stack.redisServer.kill("SIGKILL");
-  await stack.redisServer.exited;
-  await delay(AWAY_MS);
-  const { dir, port } = stack.redisServer;
-  const again = await startRedis({ dir, port, appendonly: true });
-  try {
-    // The last 20 could not be published while Redis was away; the upstreams tell of them.
+testWithStack(
+  "Redis stopped for a while under load: nothing is lost or given up",
+  IMPATIENT,
+  async (stack) => {
+    const history = load(stack, 300);
+    await stack.publish(...history);
+    await eventually(async () => (await stack.streams.count("DROPS")) === history.length, "all are admitted");
+    stack.redisServer.kill("SIGSTOP");
+    await delay(AWAY_MS);
+    stack.redisServer.kill("SIGCONT");
     await expectLanded(stack, history);
-  } finally {
-    await again.stop();
-  }
-}, 120_000);
+  },
+  120_000,
+);
 
-testWithStack("Redis killed and started again empty: reads and writes go on from the log", IMPATIENT, async (stack) => {
-  const history = load(stack, 100);
-  await stack.publish(...history);
-  await stack.streams.settled(history.length);
-  stack.redisServer.kill("SIGKILL");
-  await stack.redisServer.exited;
-  const again = await startRedis({ dir: `${stack.redisServer.dir}/empty`, port: stack.redisServer.port });
-  try {
-    const expected = stack.world.homeOf("reader-0").map(({ drop_id }) => drop_id).slice(0, 100);
-    for (const read of [(query: object) => stack.reads.home("reader-0", query), stack.reads.local, stack.reads.global]) {
-      await eventually(async () => {
-        const page = await read({ limit: 100 });
-        if (!page.degraded) expect(page.drop_ids).toEqual(expected);
-        return !page.degraded || "degraded";
-      }, "a whole page");
+testWithStack(
+  "Redis killed and started again with its data under load: nothing is lost or given up",
+  IMPATIENT,
+  async (stack) => {
+    const history = load(stack, 320);
+    await stack.publish(...history.slice(0, 300));
+    await eventually(async () => (await stack.streams.count("DROPS")) >= 300, "the first are admitted");
+    stack.redisServer.kill("SIGKILL");
+    await stack.redisServer.exited;
+    await delay(AWAY_MS);
+    const { dir, port } = stack.redisServer;
+    const again = await startRedis({ dir, port, appendonly: true });
+    try {
+      // The last 20 could not be published while Redis was away; the upstreams tell of them.
+      await expectLanded(stack, history);
+    } finally {
+      await again.stop();
     }
-  } finally {
-    await again.stop();
-  }
-}, 120_000);
+  },
+  120_000,
+);
 
-testWithStack("NATS killed and started again with its data under load: nothing admitted is lost", IMPATIENT, async (stack) => {
-  const history = load(stack, 300);
-  await stack.publish(...history.slice(0, 200));
-  await eventually(async () => (await stack.streams.count("DROPS")) >= 100, "some are admitted");
-  const { dir, port } = stack.natsServer;
-  stack.natsServer.kill("SIGKILL");
-  await stack.natsServer.exited;
-  await stack.publish(...history.slice(200));
-  await delay(AWAY_MS / 2);
-  const again = await startNats({ dir, port });
-  try {
-    await expectLanded(stack, history);
-  } finally {
-    await stack.service.stop();
-    await again.stop();
-  }
-}, 120_000);
+testWithStack(
+  "Redis killed and started again empty: reads and writes go on from the log",
+  IMPATIENT,
+  async (stack) => {
+    const history = load(stack, 100);
+    await stack.publish(...history);
+    await stack.streams.settled(history.length);
+    stack.redisServer.kill("SIGKILL");
+    await stack.redisServer.exited;
+    const again = await startRedis({ dir: `${stack.redisServer.dir}/empty`, port: stack.redisServer.port });
+    try {
+      const expected = stack.world
+        .homeOf("reader-0")
+        .map(({ drop_id }) => drop_id)
+        .slice(0, 100);
+      for (const read of [
+        (query: object) => stack.reads.home("reader-0", query),
+        stack.reads.local,
+        stack.reads.global,
+      ]) {
+        await eventually(async () => {
+          const page = await read({ limit: 100 });
+          if (!page.degraded) expect(page.drop_ids).toEqual(expected);
+          return !page.degraded || "degraded";
+        }, "a whole page");
+      }
+    } finally {
+      await again.stop();
+    }
+  },
+  120_000,
+);
+
+testWithStack(
+  "NATS killed and started again with its data under load: nothing admitted is lost",
+  IMPATIENT,
+  async (stack) => {
+    const history = load(stack, 300);
+    await stack.publish(...history.slice(0, 200));
+    await eventually(async () => (await stack.streams.count("DROPS")) >= 100, "some are admitted");
+    const { dir, port } = stack.natsServer;
+    stack.natsServer.kill("SIGKILL");
+    await stack.natsServer.exited;
+    await stack.publish(...history.slice(200));
+    await delay(AWAY_MS / 2);
+    const again = await startNats({ dir, port });
+    try {
+      await expectLanded(stack, history);
+    } finally {
+      await stack.service.stop();
+      await again.stop();
+    }
+  },
+  120_000,
+);

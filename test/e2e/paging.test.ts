@@ -46,7 +46,12 @@ class Bustle {
   readonly between: Between = async (page) => {
     const { world } = this.stack;
     const created_at = page % 3 === 0 ? START + below(random, 100_000) : Date.now();
-    const drop = { drop_id: `new-${this.events}`, user_id: oneOf(random, AUTHORS), visibility: "public" as const, created_at };
+    const drop = {
+      drop_id: `new-${this.events}`,
+      user_id: oneOf(random, AUTHORS),
+      visibility: "public" as const,
+      created_at,
+    };
     world.post(drop);
     this.known.set(drop.drop_id, drop);
     this.events += 1;
@@ -91,11 +96,15 @@ testWithStack("home turned down and up by 7 while drops come and go, across the 
 });
 
 for (const timeline of ["local", "global"] as const) {
-  testWithStack(`${timeline} turned down and up by 7 while drops come and go`, { env: { TIMELINE_MAX_ENTRIES: "2000" } }, async (stack) => {
-    const drops = thousandDrops();
-    await seed(stack, drops);
-    await turnBothWays(stack, stack.reads[timeline], drops);
-  });
+  testWithStack(
+    `${timeline} turned down and up by 7 while drops come and go`,
+    { env: { TIMELINE_MAX_ENTRIES: "2000" } },
+    async (stack) => {
+      const drops = thousandDrops();
+      await seed(stack, drops);
+      await turnBothWays(stack, stack.reads[timeline], drops);
+    },
+  );
 }
 
 const CAP = 50;
@@ -113,54 +122,66 @@ function pastTheCap(): WorldDrop[] {
 
 for (const warmed of [true, false]) {
   const name = warmed ? "filled by fan-out" : "rebuilt";
-  testWithStack(`home goes on past the cap and back up, with ties at the floor (${name})`, { env: { TIMELINE_MAX_ENTRIES: String(CAP) } }, async (stack) => {
-    const { world, reads, redis } = stack;
-    for (const author of AUTHORS) world.follow("bob", author);
-    if (warmed) expect((await reads.home("bob")).drop_ids).toEqual([]);
-    const drops = pastTheCap();
-    world.post(...drops);
-    if (warmed) {
-      await stack.publish(...shuffled(random, drops).map((drop) => created({ visibility: "public", ...drop })));
-      await stack.streams.settled(drops.length);
-    }
-    const expected = world.homeOf("bob").map(({ drop_id }) => drop_id);
-    const read: Read = (query) => reads.home("bob", query);
-    for (const limit of [7, 1, 20, 100]) {
-      expect(downIds(await pagesDown(read, { limit }))).toEqual(expected);
-      expect(upIds(await pagesUp(read, { limit, min_id: uuidV7(random, 1_000) }))).toEqual(expected);
-      // Undated ids are cursors while the timeline holds them; below the floor the tokens of pages lead on.
-      for (const position of [0, 17, 29, 35, 40]) {
-        const cursor = expected[position] as string;
-        expect((await read({ limit, max_id: cursor })).drop_ids).toEqual(expected.slice(position + 1, position + 1 + limit));
-        expect((await read({ limit, min_id: cursor })).drop_ids).toEqual(expected.slice(Math.max(0, position - limit), position));
+  testWithStack(
+    `home goes on past the cap and back up, with ties at the floor (${name})`,
+    { env: { TIMELINE_MAX_ENTRIES: String(CAP) } },
+    async (stack) => {
+      const { world, reads, redis } = stack;
+      for (const author of AUTHORS) world.follow("bob", author);
+      if (warmed) expect((await reads.home("bob")).drop_ids).toEqual([]);
+      const drops = pastTheCap();
+      world.post(...drops);
+      if (warmed) {
+        await stack.publish(...shuffled(random, drops).map((drop) => created({ visibility: "public", ...drop })));
+        await stack.streams.settled(drops.length);
       }
-    }
-    const kept = (await held(redis, "timeline:home:bob")).entries.length;
-    expect(kept).toBeLessThanOrEqual(CAP);
-    if (warmed) expect(kept).toBeGreaterThanOrEqual(Math.floor(CAP * 0.95));
-  });
+      const expected = world.homeOf("bob").map(({ drop_id }) => drop_id);
+      const read: Read = (query) => reads.home("bob", query);
+      for (const limit of [7, 1, 20, 100]) {
+        expect(downIds(await pagesDown(read, { limit }))).toEqual(expected);
+        expect(upIds(await pagesUp(read, { limit, min_id: uuidV7(random, 1_000) }))).toEqual(expected);
+        // Undated ids are cursors while the timeline holds them; below the floor the tokens of pages lead on.
+        for (const position of [0, 17, 29, 35, 40]) {
+          const cursor = expected[position] as string;
+          expect((await read({ limit, max_id: cursor })).drop_ids).toEqual(
+            expected.slice(position + 1, position + 1 + limit),
+          );
+          expect((await read({ limit, min_id: cursor })).drop_ids).toEqual(
+            expected.slice(Math.max(0, position - limit), position),
+          );
+        }
+      }
+      const kept = (await held(redis, "timeline:home:bob")).entries.length;
+      expect(kept).toBeLessThanOrEqual(CAP);
+      if (warmed) expect(kept).toBeGreaterThanOrEqual(Math.floor(CAP * 0.95));
+    },
+  );
 }
 
-testWithStack("more drops in one millisecond than a timeline holds", { env: { TIMELINE_MAX_ENTRIES: String(CAP) } }, async (stack) => {
-  const { world, reads } = stack;
-  world.follow("bob", "alice");
-  world.follow("cora", "alice");
-  expect((await reads.home("bob")).drop_ids).toEqual([]);
-  const drops = Array.from({ length: 4 * CAP }, (_, number) => {
-    return { drop_id: `same-${number}`, user_id: "alice", visibility: "public" as const, created_at: START };
-  });
-  world.post(...drops);
-  await stack.publish(...shuffled(random, drops).map(created));
-  await stack.streams.settled(drops.length);
-  for (const user of ["bob", "cora"]) {
-    const expected = world.homeOf(user).map(({ drop_id }) => drop_id);
-    const read: Read = (query) => reads.home(user, query);
-    for (const limit of [7, 60, 100]) {
-      expect(downIds(await pagesDown(read, { limit }))).toEqual(expected);
-      expect(upIds(await pagesUp(read, { limit, min_id: uuidV7(random, 1_000) }))).toEqual(expected);
+testWithStack(
+  "more drops in one millisecond than a timeline holds",
+  { env: { TIMELINE_MAX_ENTRIES: String(CAP) } },
+  async (stack) => {
+    const { world, reads } = stack;
+    world.follow("bob", "alice");
+    world.follow("cora", "alice");
+    expect((await reads.home("bob")).drop_ids).toEqual([]);
+    const drops = Array.from({ length: 4 * CAP }, (_, number) => {
+      return { drop_id: `same-${number}`, user_id: "alice", visibility: "public" as const, created_at: START };
+    });
+    world.post(...drops);
+    await stack.publish(...shuffled(random, drops).map(created));
+    await stack.streams.settled(drops.length);
+    for (const user of ["bob", "cora"]) {
+      const expected = world.homeOf(user).map(({ drop_id }) => drop_id);
+      const read: Read = (query) => reads.home(user, query);
+      for (const limit of [7, 60, 100]) {
+        expect(downIds(await pagesDown(read, { limit }))).toEqual(expected);
+        expect(upIds(await pagesUp(read, { limit, min_id: uuidV7(random, 1_000) }))).toEqual(expected);
+      }
     }
-  }
-});
+  },
+);
 
 testWithStack("local and global end at the cap", { env: { TIMELINE_MAX_ENTRIES: String(CAP) } }, async (stack) => {
   const drops = pastTheCap();

@@ -108,7 +108,12 @@ eachTimeline("an empty page hands its cursor back", async (read) => {
 
 eachTimeline("one cursor at a time", async (read) => {
   const [since_id, max_id, min_id] = from(10, 3) as [string, string, string];
-  for (const query of [{ since_id, max_id }, { since_id, min_id }, { max_id, min_id }, { since_id, max_id, min_id }]) {
+  for (const query of [
+    { since_id, max_id },
+    { since_id, min_id },
+    { max_id, min_id },
+    { since_id, max_id, min_id },
+  ]) {
     await expectInvalid(read, query);
   }
 });

@@ -68,7 +68,10 @@ testWithStack("a rebuild that races with creations, deletions, follows and unfol
     world.remove(id);
     history.push(deleted(id, id.split("-")[0]));
   }
-  history.push(followed("bob", "arno", world.follow("bob", "arno")), unfollowed("bob", "anna", world.unfollow("bob", "anna")));
+  history.push(
+    followed("bob", "arno", world.follow("bob", "arno")),
+    unfollowed("bob", "anna", world.unfollow("bob", "anna")),
+  );
   await publish(...history);
   const page = await reading;
   heal();
@@ -93,34 +96,38 @@ testWithStack("many readers of one cold home cause few rebuilds and all see it w
   expect(upstreams.calls("GetDropsByUserID", "alice")).toBeLessThanOrEqual(4);
 });
 
-testWithStack("FLUSHALL in mid-run heals on read: home from the upstreams, local and global from the log", {}, async (stack) => {
-  const { world, publish, streams, redis, reads } = stack;
-  world.follow("bob", "alice");
-  const first = drops("alice", 0, 60);
-  world.post(...first);
-  await publish(...first.map((drop) => created({ visibility: "public", ...drop })));
-  world.remove("alice-7", "alice-59");
-  await publish(deleted("alice-7", "alice"), deleted("alice-59", "alice"));
-  await streams.settled(first.length + 2);
-  expect((await reads.home("bob", { limit: 100 })).drop_ids).toEqual(expectedHome(stack, "bob"));
+testWithStack(
+  "FLUSHALL in mid-run heals on read: home from the upstreams, local and global from the log",
+  {},
+  async (stack) => {
+    const { world, publish, streams, redis, reads } = stack;
+    world.follow("bob", "alice");
+    const first = drops("alice", 0, 60);
+    world.post(...first);
+    await publish(...first.map((drop) => created({ visibility: "public", ...drop })));
+    world.remove("alice-7", "alice-59");
+    await publish(deleted("alice-7", "alice"), deleted("alice-59", "alice"));
+    await streams.settled(first.length + 2);
+    expect((await reads.home("bob", { limit: 100 })).drop_ids).toEqual(expectedHome(stack, "bob"));
 
-  const second = drops("alice", 100, 130);
-  const events = second.map((drop) => created({ visibility: "public", ...drop }));
-  world.post(...second);
-  await publish(...events.slice(0, 15));
-  await redis.flushall();
-  await publish(...events.slice(15));
-  const expected = expectedHome(stack, "bob");
-  for (const read of [(query: object) => reads.home("bob", query), reads.local, reads.global]) {
-    await becomes(async () => {
-      const page = await read({ limit: 100 });
-      expect([page.drop_ids, page.degraded]).toEqual([expected, false]);
-    });
-  }
-  await streams.settled(first.length + 2 + second.length);
-  await expectRight(stack, "bob");
-  expect((await held(redis, "timeline:local")).entries.map(([id]) => id)).toEqual(expected);
-});
+    const second = drops("alice", 100, 130);
+    const events = second.map((drop) => created({ visibility: "public", ...drop }));
+    world.post(...second);
+    await publish(...events.slice(0, 15));
+    await redis.flushall();
+    await publish(...events.slice(15));
+    const expected = expectedHome(stack, "bob");
+    for (const read of [(query: object) => reads.home("bob", query), reads.local, reads.global]) {
+      await becomes(async () => {
+        const page = await read({ limit: 100 });
+        expect([page.drop_ids, page.degraded]).toEqual([expected, false]);
+      });
+    }
+    await streams.settled(first.length + 2 + second.length);
+    await expectRight(stack, "bob");
+    expect((await held(redis, "timeline:local")).entries.map(([id]) => id)).toEqual(expected);
+  },
+);
 
 testWithStack("after FLUSHALL a page is whole or says that it is not, and the dead stay dead", {}, async (stack) => {
   const { world, publish, streams, redis, reads } = stack;
@@ -136,7 +143,9 @@ testWithStack("after FLUSHALL a page is whole or says that it is not, and the de
   for (let round = 0; round < 5; round += 1) {
     await redis.flushall();
     const pages = await Promise.all(
-      Object.entries(timelines).flatMap(([name, read]) => [read, read].map(async (call) => ({ name, page: await call({ limit: 100 }) }))),
+      Object.entries(timelines).flatMap(([name, read]) =>
+        [read, read].map(async (call) => ({ name, page: await call({ limit: 100 }) })),
+      ),
     );
     for (const { name, page } of pages) {
       if (!page.degraded) expect({ name, ids: page.drop_ids }).toEqual({ name, ids: expected });
@@ -144,7 +153,8 @@ testWithStack("after FLUSHALL a page is whole or says that it is not, and the de
     }
   }
   await becomes(async () => {
-    for (const read of Object.values(timelines)) expect(await read({ limit: 100 })).toMatchObject({ drop_ids: expected, degraded: false });
+    for (const read of Object.values(timelines))
+      expect(await read({ limit: 100 })).toMatchObject({ drop_ids: expected, degraded: false });
   });
 });
 

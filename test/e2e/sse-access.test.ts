@@ -3,8 +3,8 @@ import { request } from "node:http";
 import { expect } from "@jest/globals";
 import { SignJWT } from "jose";
 import { eventually } from "../support/facts.js";
-import { openEvents, requestEvents } from "../support/sse.js";
 import { JWT_SECRET } from "../support/service.js";
+import { openEvents, requestEvents } from "../support/sse.js";
 import { sharedStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";
 import { seconds, tokenOf, unsignedToken } from "../support/tokens.js";
@@ -56,7 +56,11 @@ guarded("a token that is missing or not valid in any way gets 401 as a problem",
   for (const { name, headers } of requests) {
     const answer = await requestEvents(service.httpUrl, { headers: headers as Record<string, string> });
     const type = answer.headers["content-type"] ?? "";
-    expect({ name, status: answer.status, type }).toEqual({ name, status: 401, type: expect.stringMatching(/^application\/problem\+json/) });
+    expect({ name, status: answer.status, type }).toEqual({
+      name,
+      status: 401,
+      type: expect.stringMatching(/^application\/problem\+json/),
+    });
     await answer.ended;
     expect({ name, body: JSON.parse(answer.raw()) as unknown }).toMatchObject({ name, body: { status: 401 } });
     expect(answer.raw()).not.toContain(JWT_SECRET);
@@ -74,13 +78,31 @@ guarded("a token in the query is not taken", async ({ service }) => {
 
 guarded("no spelling of a name opens another user's stream", async (stack) => {
   const { service, world, publish, streams } = stack;
-  const tricks = ["*", ">", "bob.x", "bob ", " bob", "=Ym9i", "Ym9i", "bob\n", "BOB", "bob\u0000", "b*", "bob.>", "{bob}", "bob%20", "b\u200bob", "~bob"];
+  const tricks = [
+    "*",
+    ">",
+    "bob.x",
+    "bob ",
+    " bob",
+    "=Ym9i",
+    "Ym9i",
+    "bob\n",
+    "BOB",
+    "bob\u0000",
+    "b*",
+    "bob.>",
+    "{bob}",
+    "bob%20",
+    "b\u200bob",
+    "~bob",
+  ];
   world.follow("*", "alice");
   const bob = await openEvents(service.httpUrl, "bob");
   const open = await Promise.all(
     tricks.map(async (sub) => ({ sub, stream: await requestEvents(service.httpUrl, { token: await tokenOf(sub) }) })),
   );
-  for (const { sub, stream } of open) expect({ sub, status: stream.status }).toEqual({ sub, status: expect.any(Number) });
+  for (const { sub, stream } of open)
+    expect({ sub, status: stream.status }).toEqual({ sub, status: expect.any(Number) });
   const bobs = Array.from({ length: 20 }, (_, number) => ({
     drop_id: `bobs-${number}`,
     user_id: "bob",
@@ -103,7 +125,10 @@ guarded("no spelling of a name opens another user's stream", async (stack) => {
   // Replays are as separate as live events: everything from the start, for every spelling.
   for (const { sub, stream } of open) {
     stream.close();
-    const again = await requestEvents(service.httpUrl, { token: await tokenOf(sub), lastEventId: bob.events[0]?.id ?? "1" });
+    const again = await requestEvents(service.httpUrl, {
+      token: await tokenOf(sub),
+      lastEventId: bob.events[0]?.id ?? "1",
+    });
     if (again.status === 200) await eventually(() => again.raw().includes("\n\n"), "the first bytes");
     expect(again.raw()).not.toContain("bobs-");
     again.close();
@@ -121,7 +146,12 @@ guarded("other paths and methods are refused without harm", async ({ service }) 
       call.once("error", reject);
       call.end();
     });
-  for (const [method, path] of [["GET", "/nothing"], ["POST", "/events/timeline/home"], ["DELETE", "/metrics"], ["GET", "/events/timeline/home/x"]] as const) {
+  for (const [method, path] of [
+    ["GET", "/nothing"],
+    ["POST", "/events/timeline/home"],
+    ["DELETE", "/metrics"],
+    ["GET", "/events/timeline/home/x"],
+  ] as const) {
     const code = await status(method, path);
     expect({ method, path, refused: code >= 400 && code < 500 }).toEqual({ method, path, refused: true });
   }

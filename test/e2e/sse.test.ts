@@ -18,7 +18,12 @@ async function post(stack: Stack, user: string): Promise<string> {
 async function postMany({ world, publish }: Stack, user: string, count: number): Promise<string[]> {
   const fresh = Array.from({ length: count }, () => {
     drops += 1;
-    return { drop_id: `sse-${drops}`, user_id: user, visibility: "followers" as const, created_at: Date.now() - 100_000 + drops };
+    return {
+      drop_id: `sse-${drops}`,
+      user_id: user,
+      visibility: "followers" as const,
+      created_at: Date.now() - 100_000 + drops,
+    };
   });
   world.post(...fresh);
   await publish(...fresh.map(created));
@@ -54,7 +59,9 @@ live("a browser's EventSource hears of drops and resumes by itself", async (stac
     },
   });
   try {
-    source.addEventListener("new_drop", (event) => heard.push(String((JSON.parse(event.data) as { drop_id: string }).drop_id)));
+    source.addEventListener("new_drop", (event) =>
+      heard.push(String((JSON.parse(event.data) as { drop_id: string }).drop_id)),
+    );
     await eventually(() => source.readyState === EventSource.OPEN, "the source is open");
     const sent = [...(await postMany(stack, "ella", 3))];
     await eventually(() => heard.length === 3, "three drops");
@@ -85,7 +92,11 @@ live("a stream is registered before its first byte and no longer once it is clos
   const [id, ...more] = await redis.smembers("sse_connections:user:rosa");
   expect([typeof id, more]).toEqual(["string", []]);
   const registered = await redis.hgetall(`sse_connection:${id}`);
-  expect(registered).toMatchObject({ user_id: "rosa", pod_name: expect.stringMatching(/./), created_at: expect.stringMatching(/./) });
+  expect(registered).toMatchObject({
+    user_id: "rosa",
+    pod_name: expect.stringMatching(/./),
+    created_at: expect.stringMatching(/./),
+  });
   expect(await redis.ttl(`sse_connection:${id}`)).toBeGreaterThan(0);
   stream.close();
   await eventually(async () => (await redis.scard("sse_connections:user:rosa")) === 0, "the registration is gone");
@@ -193,13 +204,17 @@ live("the cookie access_token serves as well", async (stack) => {
   stream.close();
 });
 
-live("a heartbeat with a position comes within 15 seconds", async (stack) => {
-  const stream = await openEvents(stack.service.httpUrl, "hans");
-  const start = stream.raw().length;
-  await eventually(() => /^:.*$/m.test(stream.raw().slice(start)), "a comment", 15_500);
-  await eventually(() => /^id: ?.+$/m.test(stream.raw().slice(start)), "an id with it", 1_000);
-  stream.close();
-}, 30_000);
+live(
+  "a heartbeat with a position comes within 15 seconds",
+  async (stack) => {
+    const stream = await openEvents(stack.service.httpUrl, "hans");
+    const start = stream.raw().length;
+    await eventually(() => /^:.*$/m.test(stream.raw().slice(start)), "a comment", 15_500);
+    await eventually(() => /^id: ?.+$/m.test(stream.raw().slice(start)), "an id with it", 1_000);
+    stream.close();
+  },
+  30_000,
+);
 
 live("a stream ends when its token does", async (stack) => {
   const exp = seconds() + 3;
@@ -225,24 +240,30 @@ live("a stream goes on at another process where it broke off", async (stack) => 
   after.close();
 });
 
-live("a registration found gone is renewed, with a reset", async (stack) => {
-  const { redis, service } = stack;
-  const stream = await openEvents(service.httpUrl, "lost");
-  const ids = await redis.smembers("sse_connections:user:lost");
-  await redis.del("sse_connections:user:lost", ...ids.map((id) => `sse_connection:${id}`));
-  await stream.waitFor("reset", 40_000);
-  await becomes(async () => {
-    expect(await redis.scard("sse_connections:user:lost")).toBe(1);
-  });
-  const id = await post(stack, "lost");
-  await eventually(() => stream.drops().includes(id), "it hears of drops again");
-  stream.close();
-}, 60_000);
+live(
+  "a registration found gone is renewed, with a reset",
+  async (stack) => {
+    const { redis, service } = stack;
+    const stream = await openEvents(service.httpUrl, "lost");
+    const ids = await redis.smembers("sse_connections:user:lost");
+    await redis.del("sse_connections:user:lost", ...ids.map((id) => `sse_connection:${id}`));
+    await stream.waitFor("reset", 40_000);
+    await becomes(async () => {
+      expect(await redis.scard("sse_connections:user:lost")).toBe(1);
+    });
+    const id = await post(stack, "lost");
+    await eventually(() => stream.drops().includes(id), "it hears of drops again");
+    stream.close();
+  },
+  60_000,
+);
 
 /** How many notifications a user's subject holds, or how many of them are about one drop. */
 async function notesOf({ streams }: Stack, user: string, drop?: string): Promise<number> {
   const info = await streams.manager.streams.info("NOTIFY", { subjects_filter: `notify.user.${user}` });
   if (drop === undefined) return info.state.subjects?.[`notify.user.${user}`] ?? 0;
-  const last = await streams.manager.streams.getMessage("NOTIFY", { last_by_subj: `notify.user.${user}` }).catch(() => undefined);
+  const last = await streams.manager.streams
+    .getMessage("NOTIFY", { last_by_subj: `notify.user.${user}` })
+    .catch(() => undefined);
   return last !== undefined && Buffer.from(last.data).toString().includes(`"${drop}"`) ? 1 : 0;
 }

@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeAll, expect, jest, test } from "@jest/globals";
+import type { Bridge } from "../../src/bridge/bridge.js";
 import { startBridge } from "../../src/bridge/bridge.js";
 import { createChannels } from "../../src/bridge/channels.redis.js";
 import { createForward } from "../../src/bridge/forward.js";
-import type { Bridge } from "../../src/bridge/bridge.js";
 import { EVENT_NAMES } from "../../src/contracts/events.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectSubscriber } from "../../src/platform/redis/connect.js";
@@ -65,10 +65,17 @@ test("two bridges admit every event of every channel once, and write one letter 
   for (const name of EVENT_NAMES) expect(await redis.raw.publish(name, JSON.stringify(payloads[name]))).toBe(2);
   await redis.raw.publish("drop_created", "{}");
   await redis.raw.publish("unrelated", "{}");
-  await until(async () => (await streams.count("DROPS")) === 5 && (await streams.count("DLQ")) === 1, "all are admitted");
-  expect((await streams.all("DROPS")).map(({ subject }) => subject).sort()).toEqual(
-    ["drops.ap_received", "drops.created", "drops.deleted", "graph.followed", "graph.unfollowed"],
+  await until(
+    async () => (await streams.count("DROPS")) === 5 && (await streams.count("DLQ")) === 1,
+    "all are admitted",
   );
+  expect((await streams.all("DROPS")).map(({ subject }) => subject).sort()).toEqual([
+    "drops.ap_received",
+    "drops.created",
+    "drops.deleted",
+    "graph.followed",
+    "graph.unfollowed",
+  ]);
   const [letter] = await streams.all("DLQ");
   expect([letter?.subject, String(letter?.body)]).toEqual(["dlq.invalid.drop_created", "{}"]);
 });
@@ -77,7 +84,10 @@ test("a link that is cut is opened and subscribed again", async () => {
   const started = await bridge();
   const before = await streams.count("DROPS");
   await redis.raw.client("KILL", "TYPE", "pubsub");
-  await until(async () => (await redis.raw.publish("drop_deleted", '{"drop_id":"after the cut"}')) > 0, "it is subscribed again");
+  await until(
+    async () => (await redis.raw.publish("drop_deleted", '{"drop_id":"after the cut"}')) > 0,
+    "it is subscribed again",
+  );
   await until(async () => (await streams.count("DROPS")) === before + 1, "the event is admitted");
   expect(started.healthy()).toBe(true);
 });
@@ -85,8 +95,13 @@ test("a link that is cut is opened and subscribed again", async () => {
 test("while it is held the source keeps what is published for us, however long that takes", async () => {
   // The link is looked after every five seconds; here a second is ten ms.
   const [interval, timeout] = [globalThis.setInterval, globalThis.setTimeout];
-  jest.spyOn(globalThis, "setInterval").mockImplementation(((work: () => void, ms: number) => interval(work, ms / 100)) as typeof setInterval);
-  jest.spyOn(globalThis, "setTimeout").mockImplementation(((work: () => void, ms?: number) => timeout(work, ms === 5_000 ? 50 : ms)) as typeof setTimeout);
+  jest
+    .spyOn(globalThis, "setInterval")
+    .mockImplementation(((work: () => void, ms: number) => interval(work, ms / 100)) as typeof setInterval);
+  jest
+    .spyOn(globalThis, "setTimeout")
+    .mockImplementation(((work: () => void, ms?: number) =>
+      timeout(work, ms === 5_000 ? 50 : ms)) as typeof setTimeout);
   const subscriber = connectSubscriber([redis.broker.url], silent);
   const channels = createChannels(subscriber, silent);
   cleanups.push(async () => {

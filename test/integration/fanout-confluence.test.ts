@@ -55,7 +55,11 @@ function historyIn(world: World, random: Random, length: number): TimelineEvent[
 const admittedOf = (history: readonly TimelineEvent[]): MemoryLog =>
   history.map(({ channel, payload }) => ({ event: { name: channel, payload } as Admitted, time: NOW }));
 
-async function run(processes: readonly FanoutBench[], history: readonly TimelineEvent[], random: Random): Promise<void> {
+async function run(
+  processes: readonly FanoutBench[],
+  history: readonly TimelineEvent[],
+  random: Random,
+): Promise<void> {
   await mapLimited(history, 12, (event) => handle(oneOf(random, processes), event, NOW));
   await Promise.all(processes.map(work));
 }
@@ -83,7 +87,9 @@ test.each(Array.from({ length: 12 }, (_, seed) => seed + 101))(
     const processes = [openFanout(redis, world, { log }), openFanout(redis, world, { log })];
     const history: TimelineEvent[] = [];
     for (let burst = 0; burst < 6; burst++) {
-      const more = historyIn(world, seeded(seed * 1_000 + burst), 12).map((event): TimelineEvent => renamed(event, burst));
+      const more = historyIn(world, seeded(seed * 1_000 + burst), 12).map(
+        (event): TimelineEvent => renamed(event, burst),
+      );
       rename(world, more);
       history.push(...more);
       log.push(...admittedOf(more));
@@ -93,19 +99,22 @@ test.each(Array.from({ length: 12 }, (_, seed) => seed + 101))(
   },
 );
 
-test.each(Array.from({ length: 8 }, (_, seed) => seed + 201))("history %i: Redis forgets everything half way; replayed from the log it ends where the model does", async (seed) => {
-  const random = seeded(seed);
-  const world = new World();
-  const history = historyIn(world, random, 50);
-  const log = admittedOf(history);
-  const processes = [openFanout(redis, world, { log }), openFanout(redis, world, { log })];
-  const shuffled = duplicatedAndShuffled(random, history);
-  const half = run(processes, shuffled.slice(0, 25), random);
-  await redis.raw.flushall();
-  await half;
-  await run(processes, shuffled, random);
-  await expectTimelines(redis.raw, USERS, history);
-});
+test.each(Array.from({ length: 8 }, (_, seed) => seed + 201))(
+  "history %i: Redis forgets everything half way; replayed from the log it ends where the model does",
+  async (seed) => {
+    const random = seeded(seed);
+    const world = new World();
+    const history = historyIn(world, random, 50);
+    const log = admittedOf(history);
+    const processes = [openFanout(redis, world, { log }), openFanout(redis, world, { log })];
+    const shuffled = duplicatedAndShuffled(random, history);
+    const half = run(processes, shuffled.slice(0, 25), random);
+    await redis.raw.flushall();
+    await half;
+    await run(processes, shuffled, random);
+    await expectTimelines(redis.raw, USERS, history);
+  },
+);
 
 /** Drop ids of different bursts must differ: ids are never used again. */
 function renamed(event: TimelineEvent, burst: number): TimelineEvent {

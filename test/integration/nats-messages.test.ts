@@ -27,13 +27,20 @@ beforeEach(async () => {
 });
 
 let ids = 0;
-const publish = (text: string, subject = "drops.created", id = `m${ids++}`) => bench.publish({ subject, body: Buffer.from(text), id });
+const publish = (text: string, subject = "drops.created", id = `m${ids++}`) =>
+  bench.publish({ subject, body: Buffer.from(text), id });
 const textOf = ({ body }: { readonly body: Uint8Array }) => Buffer.from(body).toString();
 const state = () => bench.manager.consumers.info("DROPS", "planner");
 
 type Process = (delivery: Delivery, context: Context) => Promise<Outcome>;
 function start(process: Process, concurrency = 8): Consuming {
-  const consuming = consume(bench.connection, { stream: "DROPS", consumer: "planner", concurrency, process, log: silent });
+  const consuming = consume(bench.connection, {
+    stream: "DROPS",
+    consumer: "planner",
+    concurrency,
+    process,
+    log: silent,
+  });
   running.push(consuming);
   return consuming;
 }
@@ -63,14 +70,25 @@ test("a message is acked when its outcome says so, and not a moment before", asy
 test("a delivery carries what the stream knows of it", async () => {
   const seen: Delivery[] = [];
   const before = Date.now();
-  const { seq } = await bench.publish({ subject: "drops.deleted", body: Buffer.from("x"), id: "with headers", headers: { traceparent: "00-1" } });
+  const { seq } = await bench.publish({
+    subject: "drops.deleted",
+    body: Buffer.from("x"),
+    id: "with headers",
+    headers: { traceparent: "00-1" },
+  });
   start(async (delivery) => {
     seen.push(delivery);
     return { kind: "ack" };
   });
   await until(() => seen.length === 1, "it came");
   const delivery = seen[0] as Delivery;
-  expect(delivery).toMatchObject({ stream: "DROPS", consumer: "planner", seq, subject: "drops.deleted", deliveries: 1 });
+  expect(delivery).toMatchObject({
+    stream: "DROPS",
+    consumer: "planner",
+    seq,
+    subject: "drops.deleted",
+    deliveries: 1,
+  });
   expect(Math.abs(delivery.time - before)).toBeLessThan(5_000);
   expect(delivery.headers.get("traceparent")).toBe("00-1");
   expect(delivery.headers.get("Nats-Msg-Id")).toBe("with headers");
@@ -112,7 +130,9 @@ test("no more than `concurrency` are handled at once, and no more than as many a
   await until(() => begun.length === seenBefore + 1, "the next one comes");
   for (; ends.length > 0 || begun.length < 40; await new Promise(setImmediate)) ends.shift()?.({ kind: "ack" });
   await until(async () => (await state()).num_ack_pending === 0, "all are acked");
-  expect([...begun].sort((a, b) => Number(a) - Number(b))).toEqual(Array.from({ length: 40 }, (_, count) => `${count}`));
+  expect([...begun].sort((a, b) => Number(a) - Number(b))).toEqual(
+    Array.from({ length: 40 }, (_, count) => `${count}`),
+  );
 });
 
 test("close: what was begun is finished, what was not is handed back at once", async () => {
@@ -120,7 +140,7 @@ test("close: what was begun is finished, what was not is handed back at once", a
   for (const text of ["a", "b", "c", "d"]) await publish(text);
   const consuming = start(process, 2);
   await until(async () => begun.length === 2 && (await state()).num_ack_pending === 3, "two in hand, one behind them");
-  const closing = consuming.close(10_000);
+  const closing = consuming.close(3_000);
   const after: Delivery[] = [];
   start(async (delivery) => {
     after.push(delivery);
@@ -144,10 +164,13 @@ test("close: nobody is waited for longer than the grace, and what is unfinished 
 });
 
 test("close: stops those who wait, and tells them", async () => {
-  const consuming = start((_, { stopping }) => new Promise((resolve) => stopping.addEventListener("abort", () => resolve({ kind: "release" }))));
+  const consuming = start(
+    (_, { stopping }) =>
+      new Promise((resolve) => stopping.addEventListener("abort", () => resolve({ kind: "release" }))),
+  );
   await publish("waiting");
   await until(async () => (await state()).num_ack_pending === 1, "it is in hand");
-  await consuming.close(10_000);
+  await consuming.close(3_000);
   const taken: string[] = [];
   start(async (delivery) => {
     taken.push(textOf(delivery));
@@ -177,7 +200,10 @@ test("a consumer that is deleted and made anew is consumed again", async () => {
   await until(async () => seen.length === 1 && (await state()).num_ack_pending === 0, "it consumes");
   await bench.manager.consumers.delete("DROPS", "planner");
   const { consumers } = await readTopology();
-  await bench.manager.consumers.add("DROPS", consumers.find(({ config }) => config.durable_name === "planner")?.config ?? {});
+  await bench.manager.consumers.add(
+    "DROPS",
+    consumers.find(({ config }) => config.durable_name === "planner")?.config ?? {},
+  );
   await publish("after");
   await until(() => seen.includes("after"), "it consumes again");
 });
@@ -191,7 +217,14 @@ test("nats-server is killed and comes back: nothing is lost, work goes on", asyn
   await publish("before");
   await until(() => seen.has("before"), "it consumes");
   await bench.restart();
-  await until(() => publish("after").then(() => true, () => false), "the log takes messages again");
+  await until(
+    () =>
+      publish("after").then(
+        () => true,
+        () => false,
+      ),
+    "the log takes messages again",
+  );
   await until(() => seen.has("after"), "it consumes again");
   await until(() => consuming.healthy(), "and says so");
 });
@@ -203,16 +236,28 @@ test("publish: the same id is stored once, and says so", async () => {
   expect((await bench.manager.streams.info("DROPS")).state.messages).toBe(1);
 });
 
-const codeOf = (promise: Promise<unknown>) => promise.then(() => "done", (error: unknown) => (error instanceof AppError ? error.code : `not ours: ${String(error)}`));
+const codeOf = (promise: Promise<unknown>) =>
+  promise.then(
+    () => "done",
+    (error: unknown) => (error instanceof AppError ? error.code : `not ours: ${String(error)}`),
+  );
 
 test("publish: too large is invalid, no stream or a full one is an outage", async () => {
-  expect(await codeOf(bench.publish({ subject: "drops.created", body: Buffer.alloc(1_100_000), id: "large" }))).toBe("invalid");
-  expect(await codeOf(bench.publish({ subject: "nobody.listens", body: Buffer.from("x"), id: "nowhere" }))).toBe("unavailable");
+  expect(await codeOf(bench.publish({ subject: "drops.created", body: Buffer.alloc(1_100_000), id: "large" }))).toBe(
+    "invalid",
+  );
+  expect(await codeOf(bench.publish({ subject: "nobody.listens", body: Buffer.from("x"), id: "nowhere" }))).toBe(
+    "unavailable",
+  );
   const held = (await bench.manager.streams.info("DLQ")).config;
   await bench.manager.streams.update("DLQ", { ...held, max_msg_size: 10 });
-  expect(await codeOf(bench.publish({ subject: "dlq.invalid.x", body: Buffer.alloc(100), id: "large for the stream" }))).toBe("invalid");
+  expect(
+    await codeOf(bench.publish({ subject: "dlq.invalid.x", body: Buffer.alloc(100), id: "large for the stream" })),
+  ).toBe("invalid");
   await bench.manager.streams.update("DLQ", { ...held, max_bytes: 200 });
-  expect(await codeOf(bench.publish({ subject: "dlq.invalid.x", body: Buffer.alloc(500), id: "full" }))).toBe("unavailable");
+  expect(await codeOf(bench.publish({ subject: "dlq.invalid.x", body: Buffer.alloc(500), id: "full" }))).toBe(
+    "unavailable",
+  );
   await bench.manager.streams.update("DLQ", held);
 });
 
@@ -257,5 +302,7 @@ test("readLog: who cannot take an entry stops the reading; a stream that is miss
   });
   expect(await codeOf(reading)).toBe("failed");
   expect(taken).toEqual(["one"]);
-  expect(await codeOf(readLog(bench.connection, { stream: "NONE", subject: "x" }, () => undefined))).toBe("unavailable");
+  expect(await codeOf(readLog(bench.connection, { stream: "NONE", subject: "x" }, () => undefined))).toBe(
+    "unavailable",
+  );
 });

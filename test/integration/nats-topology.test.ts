@@ -40,12 +40,20 @@ test("everything declared is created once; a second time nothing is changed", as
   const { streams, consumers } = await readTopology();
   expect(await apply()).toHaveLength(streams.length + consumers.length);
   expect(await apply()).toEqual([]);
-  for (const declared of streams) expect(differences(declared, (await manager.streams.info(declared.name)).config)).toEqual([]);
+  for (const declared of streams)
+    expect(differences(declared, (await manager.streams.info(declared.name)).config)).toEqual([]);
   for (const { stream, config } of consumers) {
     const held = (await manager.consumers.info(stream, config.durable_name as string)).config;
     expect(differences(config, held)).toEqual([]);
   }
-  expect(streams.map(({ name }) => name).sort()).toEqual(["ADVISORIES", "COMPLETIONS", "DLQ", "DROPS", "FANOUT", "NOTIFY"]);
+  expect(streams.map(({ name }) => name).sort()).toEqual([
+    "ADVISORIES",
+    "COMPLETIONS",
+    "DLQ",
+    "DROPS",
+    "FANOUT",
+    "NOTIFY",
+  ]);
 });
 
 test("two processes that start at once both succeed", async () => {
@@ -81,7 +89,10 @@ test("what may be updated is, and what others added to it stays", async () => {
   const worker = (await manager.consumers.info("FANOUT", "worker")).config;
   await manager.consumers.update("FANOUT", "worker", { ...worker, ack_wait: 7e9 });
   const said = await apply();
-  expect(said.map((line) => line.replace(/ [^ ]*$/, ""))).toEqual(["stream updated DLQ", "consumer updated FANOUT worker"]);
+  expect(said.map((line) => line.replace(/ [^ ]*$/, ""))).toEqual([
+    "stream updated DLQ",
+    "consumer updated FANOUT worker",
+  ]);
   expect(said[0]).toMatch(/description|max_age/);
   expect(await apply()).toEqual([]);
   expect((await manager.consumers.info("FANOUT", "worker")).config.ack_wait).toBe(15e9);
@@ -94,17 +105,27 @@ test.each<[string, string, Partial<StreamConfig>]>([
   const { streams } = await readTopology();
   const declared = streams.find(({ name }) => name === stream) as StreamConfig;
   await manager.streams.add({ ...declared, ...change, num_replicas: 1 });
-  await expect(apply()).rejects.toThrow(new RegExp(`stream ${stream} exists with other [^(]*${field}.*nats/streams/${stream}\\.json`));
+  await expect(apply()).rejects.toThrow(
+    new RegExp(`stream ${stream} exists with other [^(]*${field}.*nats/streams/${stream}\\.json`),
+  );
 });
 
 test("a consumer that cannot be changed in place is refused by name and field", async () => {
   await apply();
   await manager.consumers.delete("DROPS", "planner");
-  await manager.consumers.add("DROPS", { durable_name: "planner", ack_policy: AckPolicy.None, filter_subject: "drops.>" });
-  await expect(apply()).rejects.toThrow(/consumer planner of DROPS exists with other [^(]*ack_policy.*nats\/consumers\/DROPS\.planner\.json/);
+  await manager.consumers.add("DROPS", {
+    durable_name: "planner",
+    ack_policy: AckPolicy.None,
+    filter_subject: "drops.>",
+  });
+  await expect(apply()).rejects.toThrow(
+    /consumer planner of DROPS exists with other [^(]*ack_policy.*nats\/consumers\/DROPS\.planner\.json/,
+  );
 });
 
 test("differences: what a server leaves out is false, 0 or empty; order of keys is no difference", () => {
   expect(differences({ a: false, b: 0, c: "", d: { x: 1, y: 2 } }, { d: { y: 2, x: 1, z: false }, e: 5 })).toEqual([]);
-  expect(differences({ a: 1, subjects: ["x"], d: { x: 1 } }, { a: 2, subjects: ["x", "y"], d: { x: 1, z: 3 } })).toEqual(["a", "subjects", "d"]);
+  expect(
+    differences({ a: 1, subjects: ["x"], d: { x: 1 } }, { a: 2, subjects: ["x", "y"], d: { x: 1, z: 3 } }),
+  ).toEqual(["a", "subjects", "d"]);
 });

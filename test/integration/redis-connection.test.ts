@@ -29,7 +29,10 @@ afterEach(async () => {
 });
 
 const codeOf = (promise: Promise<unknown>): Promise<string> =>
-  promise.then(() => "done", (error: unknown) => (error instanceof AppError ? error.code : `not ours: ${String(error)}`));
+  promise.then(
+    () => "done",
+    (error: unknown) => (error instanceof AppError ? error.code : `not ours: ${String(error)}`),
+  );
 
 test("a command under way when its connection dies is rejected as an outage, and is never sent again", async () => {
   // A blocking pop holds the connection, so that the write behind it is sent but not yet run.
@@ -68,7 +71,11 @@ async function link(): Promise<{ url: string; cut(): void; mend(): void }> {
     cut();
     server.close();
   });
-  return { url: `redis://127.0.0.1:${(server.address() as { port: number }).port}`, cut, mend: () => void (whole = true) };
+  return {
+    url: `redis://127.0.0.1:${(server.address() as { port: number }).port}`,
+    cut,
+    mend: () => void (whole = true),
+  };
 }
 
 test("while Redis is away commands are refused at once, not queued; afterwards they work again", async () => {

@@ -16,7 +16,11 @@ afterAll(() => bench.close());
 beforeEach(() => bench.raw.flushall());
 
 const id = fc.oneof(
-  fc.string({ unit: fc.constantFrom("a", "b", "~", "é", "～", "\u{1f600}", "\u0000", "\u007f"), minLength: 1, maxLength: 3 }),
+  fc.string({
+    unit: fc.constantFrom("a", "b", "~", "é", "～", "\u{1f600}", "\u0000", "\u007f"),
+    minLength: 1,
+    maxLength: 3,
+  }),
   fc.constantFrom("~floo", "~floor2", "zz"),
 );
 const entry = fc.record({ score: fc.integer({ min: 1, max: 5 }), drop: id });
@@ -26,11 +30,18 @@ const free = fc.record({ score: fc.integer({ min: 0, max: 6 }), drop: fc.oneof(i
 
 async function fill(held: readonly Position[], floor: number | undefined): Promise<void> {
   await bench.raw.del(KEY);
-  const flat = [...held, ...(floor === undefined ? [] : [{ score: floor, drop: "~floor" }])].flatMap(({ score, drop }) => [score, drop]);
+  const flat = [...held, ...(floor === undefined ? [] : [{ score: floor, drop: "~floor" }])].flatMap(
+    ({ score, drop }) => [score, drop],
+  );
   if (flat.length > 0) await bench.raw.zadd(KEY, ...flat);
 }
 
-function model(held: readonly Position[], direction: "older" | "newer", from: Position | undefined, count: number): Position[] {
+function model(
+  held: readonly Position[],
+  direction: "older" | "newer",
+  from: Position | undefined,
+  count: number,
+): Position[] {
   const sign = direction === "older" ? -1 : 1;
   return held
     .filter((one) => from === undefined || sign * compare(one, from) > 0)
@@ -43,15 +54,24 @@ test("a page equals the model's: any set, any position, ties by bytes, both dire
     fc.asyncProperty(
       entries,
       fc.option(fc.integer({ min: -3, max: 6 }), { nil: undefined }),
-      fc.array(fc.record({ pick: fc.nat(), free: fc.option(free, { nil: undefined }), count: fc.integer({ min: 1, max: 9 }) }), { minLength: 6, maxLength: 6 }),
+      fc.array(
+        fc.record({ pick: fc.nat(), free: fc.option(free, { nil: undefined }), count: fc.integer({ min: 1, max: 9 }) }),
+        { minLength: 6, maxLength: 6 },
+      ),
       async (held, floor, asked) => {
         await fill(held, floor);
         for (const { pick, free: elsewhere, count } of asked) {
           // A held drop only at its own time: the same id at another time is not a place anybody was shown.
-          const from = elsewhere && held.some(({ drop }) => drop === elsewhere.drop) ? undefined : (elsewhere ?? held[pick % (held.length + 1)]);
+          const from =
+            elsewhere && held.some(({ drop }) => drop === elsewhere.drop)
+              ? undefined
+              : (elsewhere ?? held[pick % (held.length + 1)]);
           for (const direction of ["older", "newer"] as const) {
             const page = await store.read({ key: KEY, direction, from, count });
-            expect(page).toEqual({ floor: floor === undefined || floor < 0 ? undefined : floor, entries: model(held, direction, from, count) });
+            expect(page).toEqual({
+              floor: floor === undefined || floor < 0 ? undefined : floor,
+              entries: model(held, direction, from, count),
+            });
           }
         }
       },
@@ -75,9 +95,15 @@ test("turning pages in either direction shows every entry exactly once, all in o
 });
 
 test("an empty key is an empty page that must be rebuilt", async () => {
-  expect(await store.read({ key: KEY, direction: "older", from: undefined, count: 3 })).toEqual({ floor: undefined, entries: [] });
+  expect(await store.read({ key: KEY, direction: "older", from: undefined, count: 3 })).toEqual({
+    floor: undefined,
+    entries: [],
+  });
   await fill([], 0);
-  expect(await store.read({ key: KEY, direction: "newer", from: { score: 1, drop: "x" }, count: 3 })).toEqual({ floor: 0, entries: [] });
+  expect(await store.read({ key: KEY, direction: "newer", from: { score: 1, drop: "x" }, count: 3 })).toEqual({
+    floor: 0,
+    entries: [],
+  });
 });
 
 test("a read gives a home timeline its time to live, and leaves the shared ones alone", async () => {

@@ -35,55 +35,147 @@ function add(entries: readonly (readonly [id: string, score: number])[], how: Ad
 
 const plant = (floor: number, key = KEY) => bench.raw.zadd(key, floor, "~floor");
 const codeOf = (error: unknown) => (error instanceof AppError ? error.code : "none");
-const failure = (promise: Promise<unknown>): Promise<string> => promise.then(() => "done", (error: Error) => `${codeOf(error)}: ${error.message}`);
+const failure = (promise: Promise<unknown>): Promise<string> =>
+  promise.then(
+    () => "done",
+    (error: Error) => `${codeOf(error)}: ${error.message}`,
+  );
 
 test("add: one call writes to all keys, named or packed, and counts what is new", async () => {
-  expect(await add([["a", 1], ["b", 2]], { packed: "ada,bob,=w6k" })).toBe(6);
-  expect(await add([["b", 2], ["c", 3]], { packed: "ada,bob" })).toBe(2);
-  expect((await held(bench.raw, KEY)).entries).toEqual([["c", 3], ["b", 2], ["a", 1]]);
-  expect((await held(bench.raw, "timeline:home:=w6k")).entries).toEqual([["b", 2], ["a", 1]]);
+  expect(
+    await add(
+      [
+        ["a", 1],
+        ["b", 2],
+      ],
+      { packed: "ada,bob,=w6k" },
+    ),
+  ).toBe(6);
+  expect(
+    await add(
+      [
+        ["b", 2],
+        ["c", 3],
+      ],
+      { packed: "ada,bob" },
+    ),
+  ).toBe(2);
+  expect((await held(bench.raw, KEY)).entries).toEqual([
+    ["c", 3],
+    ["b", 2],
+    ["a", 1],
+  ]);
+  expect((await held(bench.raw, "timeline:home:=w6k")).entries).toEqual([
+    ["b", 2],
+    ["a", 1],
+  ]);
   expect(await add([["z", 9]], { keys: ["timeline:home:eve"] })).toBe(1);
 });
 
 test("add: of two times of one drop the smaller stays, whichever comes first", async () => {
-  await add([["a", 200], ["b", 100]]);
-  expect(await add([["a", 100], ["b", 200]])).toBe(0);
-  expect((await held(bench.raw, KEY)).entries).toEqual([["b", 100], ["a", 100]]);
+  await add([
+    ["a", 200],
+    ["b", 100],
+  ]);
+  expect(
+    await add([
+      ["a", 100],
+      ["b", 200],
+    ]),
+  ).toBe(0);
+  expect((await held(bench.raw, KEY)).entries).toEqual([
+    ["b", 100],
+    ["a", 100],
+  ]);
 });
 
 test("add: the cap itself fits; one more trims to 95 %, and the floor rises to the last one cut off", async () => {
   await plant(0);
-  await add(Array.from({ length: 20 }, (_, index) => [`d${index + 10}`, index + 1]), { cap: 20, low: 19 });
+  await add(
+    Array.from({ length: 20 }, (_, index) => [`d${index + 10}`, index + 1]),
+    { cap: 20, low: 19 },
+  );
   expect(await held(bench.raw, KEY)).toMatchObject({ floor: 0, entries: { length: 20 } });
   await add([["new", 99]], { cap: 20, low: 19 });
   const trimmed = await held(bench.raw, KEY);
-  expect(trimmed.entries.map(([, score]) => score)).toEqual([99, ...Array.from({ length: 18 }, (_, index) => 20 - index)]);
+  expect(trimmed.entries.map(([, score]) => score)).toEqual([
+    99,
+    ...Array.from({ length: 18 }, (_, index) => 20 - index),
+  ]);
   expect(trimmed.floor).toBe(2);
 });
 
 test("add: many at once are trimmed at once, a floor never falls, and a cut at time 0 makes it 1", async () => {
   await plant(0);
-  await add([["z0", 0], ["z1", 0], ["a", 5], ["b", 6]], { cap: 2, low: 2 });
-  expect(await held(bench.raw, KEY)).toEqual({ floor: 1, entries: [["b", 6], ["a", 5]] });
-  await add([["c", 7], ["d", 8]], { cap: 2, low: 2 });
-  expect(await held(bench.raw, KEY)).toEqual({ floor: 6, entries: [["d", 8], ["c", 7]] });
+  await add(
+    [
+      ["z0", 0],
+      ["z1", 0],
+      ["a", 5],
+      ["b", 6],
+    ],
+    { cap: 2, low: 2 },
+  );
+  expect(await held(bench.raw, KEY)).toEqual({
+    floor: 1,
+    entries: [
+      ["b", 6],
+      ["a", 5],
+    ],
+  });
+  await add(
+    [
+      ["c", 7],
+      ["d", 8],
+    ],
+    { cap: 2, low: 2 },
+  );
+  expect(await held(bench.raw, KEY)).toEqual({
+    floor: 6,
+    entries: [
+      ["d", 8],
+      ["c", 7],
+    ],
+  });
 });
 
 test("add: without a floor the cap holds all the same, and no floor is made up", async () => {
-  await add([["a", 1], ["b", 2], ["c", 3]], { cap: 2, low: 1 });
+  await add(
+    [
+      ["a", 1],
+      ["b", 2],
+      ["c", 3],
+    ],
+    { cap: 2, low: 1 },
+  );
   expect(await held(bench.raw, KEY)).toEqual({ floor: undefined, entries: [["c", 3]] });
 });
 
 test("add: what is not above the floor is left to those who read past it", async () => {
   await plant(100);
-  expect(await add([["below", 99], ["at", 100], ["above", 101]])).toBe(1);
+  expect(
+    await add([
+      ["below", 99],
+      ["at", 100],
+      ["above", 101],
+    ]),
+  ).toBe(1);
   expect((await held(bench.raw, KEY)).entries).toEqual([["above", 101]]);
 });
 
 test("add: a rebuild under way takes everything, and loses its mark when it is trimmed", async () => {
   await plant(-5);
-  await add([["old", 0], ["a", 1]]);
-  expect(await held(bench.raw, KEY)).toEqual({ floor: -5, entries: [["a", 1], ["old", 0]] });
+  await add([
+    ["old", 0],
+    ["a", 1],
+  ]);
+  expect(await held(bench.raw, KEY)).toEqual({
+    floor: -5,
+    entries: [
+      ["a", 1],
+      ["old", 0],
+    ],
+  });
   await add([["b", 2]], { cap: 2, low: 1 });
   expect(await held(bench.raw, KEY)).toEqual({ floor: undefined, entries: [["b", 2]] });
 });
@@ -114,7 +206,14 @@ test("add and remove: after the deadline by the server's clock nothing is writte
 });
 
 test("remove: takes the drops out of every key, leaves the rest and the floor", async () => {
-  await add([["a", 1], ["b", 2], ["c", 3]], { packed: "ada,bob" });
+  await add(
+    [
+      ["a", 1],
+      ["b", 2],
+      ["c", 3],
+    ],
+    { packed: "ada,bob" },
+  );
   await plant(0);
   expect(await bench.scripts.run("remove-entries", [], [LATER, "timeline:home:", "ada,bob,nobody", "a", "c"])).toBe(4);
   expect(await held(bench.raw, KEY)).toEqual({ floor: 0, entries: [["b", 2]] });
@@ -122,15 +221,22 @@ test("remove: takes the drops out of every key, leaves the rest and the floor", 
 });
 
 const begin = (mark: number, ttl = 0) => bench.scripts.run("begin-rebuild", [KEY], [mark, ttl]);
-const finish = (mark: number, how: { floor?: number; cap?: number; gone?: string[]; entries?: (readonly [string, number])[] } = {}) =>
-  bench.scripts.run("finish-rebuild", [KEY], [
-    mark,
-    how.floor ?? 0,
-    how.cap ?? 100,
-    how.gone?.length ?? 0,
-    ...(how.gone ?? []),
-    ...(how.entries ?? []).flatMap(([id, score]) => [score, id]),
-  ]);
+const finish = (
+  mark: number,
+  how: { floor?: number; cap?: number; gone?: string[]; entries?: (readonly [string, number])[] } = {},
+) =>
+  bench.scripts.run(
+    "finish-rebuild",
+    [KEY],
+    [
+      mark,
+      how.floor ?? 0,
+      how.cap ?? 100,
+      how.gone?.length ?? 0,
+      ...(how.gone ?? []),
+      ...(how.entries ?? []).flatMap(([id, score]) => [score, id]),
+    ],
+  );
 
 test("begin rebuild: a complete timeline needs none", async () => {
   await plant(0);
@@ -143,7 +249,10 @@ test("begin rebuild: a complete timeline needs none", async () => {
 test("begin rebuild: plants the mark, hands out what was held, and replaces the mark of who began before", async () => {
   expect(await begin(-7, 60_000)).toEqual([]);
   expect(await bench.raw.pttl(KEY)).toBeGreaterThan(50_000);
-  await add([["a", 1], ["b", 2]]);
+  await add([
+    ["a", 1],
+    ["b", 2],
+  ]);
   expect(await begin(-8)).toEqual(["a", "b"]);
   expect((await held(bench.raw, KEY)).floor).toBe(-8);
   expect(await finish(-7)).toBe(0);
@@ -151,23 +260,81 @@ test("begin rebuild: plants the mark, hands out what was held, and replaces the 
 });
 
 test("finish rebuild: the snapshot comes in, what it does not hold goes, what arrived meanwhile stays", async () => {
-  await add([["stale", 1], ["kept", 2]]);
+  await add([
+    ["stale", 1],
+    ["kept", 2],
+  ]);
   await begin(-7);
-  await add([["arrived", 9], ["earlier", 4]]);
-  expect(await finish(-7, { gone: ["stale"], entries: [["kept", 2], ["missed", 3], ["earlier", 5]] })).toBe(1);
-  expect(await held(bench.raw, KEY)).toEqual({ floor: 0, entries: [["arrived", 9], ["earlier", 4], ["missed", 3], ["kept", 2]] });
+  await add([
+    ["arrived", 9],
+    ["earlier", 4],
+  ]);
+  expect(
+    await finish(-7, {
+      gone: ["stale"],
+      entries: [
+        ["kept", 2],
+        ["missed", 3],
+        ["earlier", 5],
+      ],
+    }),
+  ).toBe(1);
+  expect(await held(bench.raw, KEY)).toEqual({
+    floor: 0,
+    entries: [
+      ["arrived", 9],
+      ["earlier", 4],
+      ["missed", 3],
+      ["kept", 2],
+    ],
+  });
 });
 
 test("finish rebuild: a floor clears what is not above it; past the cap the floor rises further", async () => {
   await begin(-7);
-  await add([["under", 5], ["at", 10], ["meanwhile", 40]]);
-  expect(await finish(-7, { floor: 10, cap: 3, entries: [["x", 20], ["y", 30]] })).toBe(1);
-  expect(await held(bench.raw, KEY)).toEqual({ floor: 10, entries: [["meanwhile", 40], ["y", 30], ["x", 20]] });
+  await add([
+    ["under", 5],
+    ["at", 10],
+    ["meanwhile", 40],
+  ]);
+  expect(
+    await finish(-7, {
+      floor: 10,
+      cap: 3,
+      entries: [
+        ["x", 20],
+        ["y", 30],
+      ],
+    }),
+  ).toBe(1);
+  expect(await held(bench.raw, KEY)).toEqual({
+    floor: 10,
+    entries: [
+      ["meanwhile", 40],
+      ["y", 30],
+      ["x", 20],
+    ],
+  });
   await bench.raw.del(KEY);
   await begin(-8);
   await add([["meanwhile", 40]]);
-  expect(await finish(-8, { floor: 10, cap: 2, entries: [["x", 20], ["y", 30]] })).toBe(1);
-  expect(await held(bench.raw, KEY)).toEqual({ floor: 20, entries: [["meanwhile", 40], ["y", 30]] });
+  expect(
+    await finish(-8, {
+      floor: 10,
+      cap: 2,
+      entries: [
+        ["x", 20],
+        ["y", 30],
+      ],
+    }),
+  ).toBe(1);
+  expect(await held(bench.raw, KEY)).toEqual({
+    floor: 20,
+    entries: [
+      ["meanwhile", 40],
+      ["y", 30],
+    ],
+  });
 });
 
 test("finish rebuild: nothing is written where the mark is gone, with the key or without it", async () => {
@@ -203,10 +370,19 @@ const bury = (before: number, ...entries: (readonly [number, string])[]) =>
 
 test("bury: says whether the tombstones are complete, and forgets nothing while they are not", async () => {
   expect(await bury(50, [10, "a"], [60, "b"])).toBe(0);
-  expect((await held(bench.raw, TOMBSTONES)).entries).toEqual([["b", 60], ["a", 10]]);
+  expect((await held(bench.raw, TOMBSTONES)).entries).toEqual([
+    ["b", 60],
+    ["a", 10],
+  ]);
   await bench.raw.zadd(TOMBSTONES, 5, "~floor");
   expect(await bury(50, [70, "c"], [40, "b"], [50, "at"])).toBe(1);
-  expect(await held(bench.raw, TOMBSTONES)).toEqual({ floor: 50, entries: [["c", 70], ["at", 50]] });
+  expect(await held(bench.raw, TOMBSTONES)).toEqual({
+    floor: 50,
+    entries: [
+      ["c", 70],
+      ["at", 50],
+    ],
+  });
 });
 
 test("bury: the floor never falls, and burying nothing is a look", async () => {
@@ -215,7 +391,8 @@ test("bury: the floor never falls, and burying nothing is a look", async () => {
   expect((await held(bench.raw, TOMBSTONES)).floor).toBe(100);
 });
 
-const edge = (version: number, follows: boolean) => bench.scripts.run("change-edge", ["timeline:x:edge:a:b"], [version, follows ? "1" : "0", 60_000]);
+const edge = (version: number, follows: boolean) =>
+  bench.scripts.run("change-edge", ["timeline:x:edge:a:b"], [version, follows ? "1" : "0", 60_000]);
 
 test("change edge: the newest version is in force, of one version the unfollow", async () => {
   expect(await edge(3, true)).toEqual(["3", "1"]);
@@ -228,7 +405,8 @@ test("change edge: the newest version is in force, of one version the unfollow",
   expect(await bench.raw.pttl("timeline:x:edge:a:b")).toBeGreaterThan(50_000);
 });
 
-const mark = (recipients: string, ...chunks: string[]) => bench.scripts.run("mark-chunk", ["timeline:x:fanout:e:d"], [60_000, recipients, ...chunks]);
+const mark = (recipients: string, ...chunks: string[]) =>
+  bench.scripts.run("mark-chunk", ["timeline:x:fanout:e:d"], [60_000, recipients, ...chunks]);
 
 test("mark chunk: done once all that was planned is, in whatever order it is reported", async () => {
   expect(await mark("", "c1")).toEqual([]);
@@ -246,7 +424,8 @@ test("mark chunk: a fan-out to nobody is done when it is planned", async () => {
 });
 
 test("begin attempt: counts names, and every attempt extends the life of the count", async () => {
-  const attempt = (name: string, ttl = 60_000) => bench.scripts.run("begin-attempt", ["timeline:x:attempts:S:1:2"], [ttl, name]);
+  const attempt = (name: string, ttl = 60_000) =>
+    bench.scripts.run("begin-attempt", ["timeline:x:attempts:S:1:2"], [ttl, name]);
   expect([await attempt("a", 1_000), await attempt("a", 1_000), await attempt("b")]).toEqual([1, 1, 2]);
   expect(await bench.raw.pttl("timeline:x:attempts:S:1:2")).toBeGreaterThan(50_000);
 });

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import type { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import type { Ledger } from "../../src/contracts/ledger.js";
+import type { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createLedger } from "../../src/ledger/ledger.js";
@@ -80,17 +80,32 @@ class Scene {
   }
 }
 
-const request = (asked: Asked): GetTimelineRequest => ({ user_id: READER, limit: 0, since_id: "", max_id: "", min_id: "", ...asked });
+const request = (asked: Asked): GetTimelineRequest => ({
+  user_id: READER,
+  limit: 0,
+  since_id: "",
+  max_id: "",
+  min_id: "",
+  ...asked,
+});
 
 /** Turns pages until there are no more. */
-async function turn(scene: Scene, way: "down" | "up", first: Asked, between: (page: GetTimelineResponse) => Promise<void> = async () => undefined): Promise<GetTimelineResponse[]> {
+async function turn(
+  scene: Scene,
+  way: "down" | "up",
+  first: Asked,
+  between: (page: GetTimelineResponse) => Promise<void> = async () => undefined,
+): Promise<GetTimelineResponse[]> {
   const pages: GetTimelineResponse[] = [];
   for (let asked = first; pages.length < 200; ) {
     const page = await scene.home(asked);
     pages.push(page);
     if (!page.has_more) return pages;
     await between(page);
-    asked = { limit: first.limit ?? 0, ...(way === "down" ? { max_id: page.next_max_id } : { min_id: page.prev_min_id }) };
+    asked = {
+      limit: first.limit ?? 0,
+      ...(way === "down" ? { max_id: page.next_max_id } : { min_id: page.prev_min_id }),
+    };
   }
   throw new Error("paging does not end");
 }
@@ -148,9 +163,18 @@ test.each([3, MAX, 25])("any cursor, any kind, a page of %i equals the model's",
     const id = scene.token(drop);
     const newer = all.slice(0, at);
     const older = all.slice(at + 1);
-    expect(await scene.home({ limit, max_id: id })).toMatchObject({ drop_ids: older.slice(0, limit), has_more: older.length > limit });
-    expect(await scene.home({ limit, since_id: id })).toMatchObject({ drop_ids: newer.slice(0, limit), has_more: newer.length > limit });
-    expect(await scene.home({ limit, min_id: id })).toMatchObject({ drop_ids: newer.slice(-limit), has_more: newer.length > limit });
+    expect(await scene.home({ limit, max_id: id })).toMatchObject({
+      drop_ids: older.slice(0, limit),
+      has_more: older.length > limit,
+    });
+    expect(await scene.home({ limit, since_id: id })).toMatchObject({
+      drop_ids: newer.slice(0, limit),
+      has_more: newer.length > limit,
+    });
+    expect(await scene.home({ limit, min_id: id })).toMatchObject({
+      drop_ids: newer.slice(-limit),
+      has_more: newer.length > limit,
+    });
   }
   expect(scene.observed.filter((outcome) => outcome !== "hit")).toEqual(["rebuilt"]);
 });
@@ -159,7 +183,13 @@ test("an empty page hands its cursor back, so that the next read goes on from th
   const scene = new Scene();
   const drop = await scene.post(10);
   const newest = (await scene.home()).prev_min_id;
-  expect(await scene.home({ min_id: newest })).toEqual({ drop_ids: [], has_more: false, next_max_id: newest, prev_min_id: newest, degraded: false });
+  expect(await scene.home({ min_id: newest })).toEqual({
+    drop_ids: [],
+    has_more: false,
+    next_max_id: newest,
+    prev_min_id: newest,
+    degraded: false,
+  });
   await scene.post(11, "later");
   expect((await scene.home({ min_id: newest })).drop_ids).toEqual(["later"]);
   expect((await scene.home({ max_id: scene.token(drop) })).next_max_id).toBe(scene.token(drop));
@@ -174,7 +204,9 @@ test("a drop id is a cursor while it is held, after it was deleted, and where it
   expect((await scene.home({ max_id: drops[1] })).drop_ids).toEqual([drops[0]]);
   expect((await scene.home({ min_id: drops[1] })).drop_ids).toEqual([drops[2]]);
   expect((await scene.home({ max_id: uuidV7(seeded(1), 12) })).drop_ids).toEqual([drops[0]]);
-  await expect(scene.home({ since_id: "never-seen" })).rejects.toThrow(expect.objectContaining({ code: "invalid", message: expect.stringMatching(/^since_id: /) }));
+  await expect(scene.home({ since_id: "never-seen" })).rejects.toThrow(
+    expect.objectContaining({ code: "invalid", message: expect.stringMatching(/^since_id: /) }),
+  );
 });
 
 test("what is tombstoned is not shown, also where its removal has missed the timeline", async () => {
@@ -196,37 +228,52 @@ test("a long row of tombstones does not end a timeline", async () => {
   }
   await redis.raw.zadd("timeline:tombstones", 0, "~floor");
   const deps = { ...scene.deps, store };
-  expect((await getHomeTimeline(deps)(request({ limit: 1 }), { deadline: Date.now() + 5_000 })).drop_ids).toEqual(["last"]);
+  expect((await getHomeTimeline(deps)(request({ limit: 1 }), { deadline: Date.now() + 5_000 })).drop_ids).toEqual([
+    "last",
+  ]);
 });
 
-test.each(["down", "up"] as const)("%s past the cap: what dies between the upstream's answer and ours ends no timeline", async (way) => {
-  const scene = new Scene();
-  for (let index = 0; index < 40; index++) await scene.post(10 + index);
-  await scene.home();
-  const all = scene.ids();
-  // The upstreams still show these; the tombstones do not.
-  const dead = [all[22], all[23], all[30], all[31]] as string[];
-  for (const drop of dead) await scene.ledger.bury(drop, Date.now());
-  const alive = all.filter((drop) => !dead.includes(drop));
-  const first = way === "down" ? { limit: 5 } : { limit: 5, min_id: scene.token(all.at(-1) as string) };
-  const pages = await turn(scene, way, first);
-  if (way === "down") expect(shown(pages)).toEqual(alive);
-  else expect(pages.flatMap(({ drop_ids }) => drop_ids.toReversed())).toEqual(alive.slice(0, -1).toReversed());
-});
+test.each(["down", "up"] as const)(
+  "%s past the cap: what dies between the upstream's answer and ours ends no timeline",
+  async (way) => {
+    const scene = new Scene();
+    for (let index = 0; index < 40; index++) await scene.post(10 + index);
+    await scene.home();
+    const all = scene.ids();
+    // The upstreams still show these; the tombstones do not.
+    const dead = [all[22], all[23], all[30], all[31]] as string[];
+    for (const drop of dead) await scene.ledger.bury(drop, Date.now());
+    const alive = all.filter((drop) => !dead.includes(drop));
+    const first = way === "down" ? { limit: 5 } : { limit: 5, min_id: scene.token(all.at(-1) as string) };
+    const pages = await turn(scene, way, first);
+    if (way === "down") expect(shown(pages)).toEqual(alive);
+    else expect(pages.flatMap(({ drop_ids }) => drop_ids.toReversed())).toEqual(alive.slice(0, -1).toReversed());
+  },
+);
 
 test("a home that nobody wrote to is rebuilt before it is shown, once, with its own drops and those of the followed", async () => {
   const scene = new Scene();
-  scene.world.post({ drop_id: "own", user_id: READER, created_at: 5 }, { drop_id: "theirs", user_id: "ada", created_at: 6 });
-  scene.world.post({ drop_id: "stranger", user_id: "eve", created_at: 7 }, { drop_id: "whisper", user_id: "bob", created_at: 8, visibility: "direct" });
+  scene.world.post(
+    { drop_id: "own", user_id: READER, created_at: 5 },
+    { drop_id: "theirs", user_id: "ada", created_at: 6 },
+  );
+  scene.world.post(
+    { drop_id: "stranger", user_id: "eve", created_at: 7 },
+    { drop_id: "whisper", user_id: "bob", created_at: 8, visibility: "direct" },
+  );
   const pages = await Promise.all([scene.home(), scene.home(), scene.home()]);
-  for (const page of pages) expect(page).toMatchObject({ drop_ids: ["theirs", "own"], degraded: false, has_more: false });
+  for (const page of pages)
+    expect(page).toMatchObject({ drop_ids: ["theirs", "own"], degraded: false, has_more: false });
   expect((await held(redis.raw, homeKey(READER))).floor).toBe(0);
 });
 
 test("while an upstream is away a page is degraded and shows what is stored", async () => {
   const scene = new Scene();
   await scene.post(10, "stored");
-  const away = { following: () => Promise.reject(new AppError("unavailable", "away")), drops: () => Promise.reject(new AppError("unavailable", "away")) };
+  const away = {
+    following: () => Promise.reject(new AppError("unavailable", "away")),
+    drops: () => Promise.reject(new AppError("unavailable", "away")),
+  };
   const deps = { ...scene.deps, sources: away };
   const page = await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 5_000 });
   expect(page).toMatchObject({ drop_ids: ["stored"], degraded: true });
@@ -250,24 +297,39 @@ test("who cannot wait for a rebuild gets a degraded page in time; the rebuild go
   const waiting = new Promise<void>((resolve) => {
     go = resolve;
   });
-  const sources = { ...scene.deps.sources, following: async (user: string) => waiting.then(() => scene.world.followingOf(user)) };
+  const sources = {
+    ...scene.deps.sources,
+    following: async (user: string) => waiting.then(() => scene.world.followingOf(user)),
+  };
   const deps = { ...scene.deps, sources };
   const asked = Date.now();
   const page = await getHomeTimeline(deps)(request({}), { deadline: asked + 300 });
   expect(page.degraded).toBe(true);
   expect(Date.now() - asked).toBeLessThan(300);
   go();
-  expect(await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 5_000 })).toMatchObject({ drop_ids: ["theirs"], degraded: false });
+  expect(await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 5_000 })).toMatchObject({
+    drop_ids: ["theirs"],
+    degraded: false,
+  });
 });
 
-test.each(["local", "global"] as const)("%s is rebuilt from the log, ends at its cap, and needs no user", async (name) => {
-  const entries = Array.from({ length: MAX }, (_, index) => ({ drop: `d${99 - index}`, score: 99 - index }));
-  const scene = new Scene({ readSharedLog: async () => ({ entries, floor: 50 }) });
-  const read = getSharedTimeline(scene.deps, name);
-  const context = { deadline: Date.now() + 5_000 };
-  const first = await read(request({ user_id: "", limit: 10 }), context);
-  expect(first).toMatchObject({ drop_ids: entries.slice(0, 10).map(({ drop }) => drop), has_more: true });
-  expect(await read(request({ limit: 10, max_id: first.next_max_id }), context)).toMatchObject({ drop_ids: ["d89", "d88"], has_more: false });
-  expect(await read(request({ limit: 5, min_id: "d95" }), context)).toMatchObject({ drop_ids: ["d99", "d98", "d97", "d96"], has_more: false });
-  expect(await redis.raw.pttl(`timeline:${name}`)).toBe(-1);
-});
+test.each(["local", "global"] as const)(
+  "%s is rebuilt from the log, ends at its cap, and needs no user",
+  async (name) => {
+    const entries = Array.from({ length: MAX }, (_, index) => ({ drop: `d${99 - index}`, score: 99 - index }));
+    const scene = new Scene({ readSharedLog: async () => ({ entries, floor: 50 }) });
+    const read = getSharedTimeline(scene.deps, name);
+    const context = { deadline: Date.now() + 5_000 };
+    const first = await read(request({ user_id: "", limit: 10 }), context);
+    expect(first).toMatchObject({ drop_ids: entries.slice(0, 10).map(({ drop }) => drop), has_more: true });
+    expect(await read(request({ limit: 10, max_id: first.next_max_id }), context)).toMatchObject({
+      drop_ids: ["d89", "d88"],
+      has_more: false,
+    });
+    expect(await read(request({ limit: 5, min_id: "d95" }), context)).toMatchObject({
+      drop_ids: ["d99", "d98", "d97", "d96"],
+      has_more: false,
+    });
+    expect(await redis.raw.pttl(`timeline:${name}`)).toBe(-1);
+  },
+);

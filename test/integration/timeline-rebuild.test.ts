@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { audienceOf } from "../../src/fanout/audience.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createLedger } from "../../src/ledger/ledger.js";
-import { createRebuild } from "../../src/timeline/rebuild.js";
 import type { Position } from "../../src/timeline/position.js";
-import { audienceOf } from "../../src/fanout/audience.js";
+import { createRebuild } from "../../src/timeline/rebuild.js";
 import { until } from "../support/brokers.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
 import { historyOf } from "../support/core-world.js";
@@ -45,9 +45,19 @@ function snapshots(first: () => Promise<unknown>, ...results: readonly (readonly
 test("what was held and is not in the snapshot goes; what fan-out writes meanwhile stays", async () => {
   const { rebuild, writer, observed } = scene();
   await writer.addHome(ADA, [entry("stale", 1), entry("true", 2)]);
-  const { take, taken } = snapshots(() => writer.addHome(ADA, [entry("new", 9)]), [entry("true", 2), entry("missed", 3)]);
+  const { take, taken } = snapshots(
+    () => writer.addHome(ADA, [entry("new", 9)]),
+    [entry("true", 2), entry("missed", 3)],
+  );
   await rebuild(KEY, take);
-  expect(await held(redis.raw, KEY)).toEqual({ floor: 0, entries: [["new", 9], ["missed", 3], ["true", 2]] });
+  expect(await held(redis.raw, KEY)).toEqual({
+    floor: 0,
+    entries: [
+      ["new", 9],
+      ["missed", 3],
+      ["true", 2],
+    ],
+  });
   expect([taken(), observed]).toEqual([1, ["done"]]);
   expect(await redis.raw.keys("timeline:x:rebuilding:*")).toEqual([]);
 });
@@ -64,7 +74,14 @@ test.each<[string, (at: ReturnType<typeof scene>) => Promise<unknown>]>([
   ["a follow or unfollow comes", ({ writer }) => writer.interruptRebuild("ada")],
   ["the key is lost", () => redis.raw.del(KEY)],
   ["Redis forgets everything", () => redis.raw.flushall()],
-  ["the timeline is trimmed", ({ writer }) => writer.addHome(ADA, Array.from({ length: 11 }, (_, index) => entry(`n${index}`, 50 + index)))],
+  [
+    "the timeline is trimmed",
+    ({ writer }) =>
+      writer.addHome(
+        ADA,
+        Array.from({ length: 11 }, (_, index) => entry(`n${index}`, 50 + index)),
+      ),
+  ],
   ["somebody else begins too", ({ store }) => store.beginRebuild(KEY, -1)],
 ])("where %s meanwhile, the outdated snapshot is not written and another one is taken", async (_, event) => {
   const at = scene();
@@ -97,7 +114,10 @@ test("two processes that find a timeline lost take one snapshot between them", a
   const first = one.rebuild(KEY, take);
   await until(() => taken() === 1, "the first has begun");
   const second = other.rebuild(KEY, take);
-  await until(() => redis.raw.exists("timeline:x:rebuilding:timeline:home:ada").then((count) => count === 1), "it holds the lease");
+  await until(
+    () => redis.raw.exists("timeline:x:rebuilding:timeline:home:ada").then((count) => count === 1),
+    "it holds the lease",
+  );
   go();
   await Promise.all([first, second]);
   expect(taken()).toBe(1);

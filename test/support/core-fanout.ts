@@ -28,7 +28,13 @@ export interface FanoutBench {
 export function openFanout(
   redis: RedisBench,
   world: World,
-  how: { readonly log?: MemoryLog; readonly maxEntries?: number; readonly pageSize?: number; readonly activeOnly?: boolean; readonly change?: (deps: FanoutDeps) => FanoutDeps } = {},
+  how: {
+    readonly log?: MemoryLog;
+    readonly maxEntries?: number;
+    readonly pageSize?: number;
+    readonly activeOnly?: boolean;
+    readonly change?: (deps: FanoutDeps) => FanoutDeps;
+  } = {},
 ): FanoutBench {
   const { log = [], maxEntries = 1_000, pageSize = 100, activeOnly = false, change = (deps) => deps } = how;
   const { writer, ledgerStore } = adaptersOn(redis.scripts, { maxEntries, activeOnly });

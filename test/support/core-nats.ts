@@ -1,6 +1,6 @@
 import type { JetStreamManager, NatsConnection } from "nats";
-import { startNats } from "../../src/brokers/index.js";
 import type { Broker } from "../../src/brokers/index.js";
+import { startNats } from "../../src/brokers/index.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
 import { createPublish, type Publish } from "../../src/platform/nats/publish.js";

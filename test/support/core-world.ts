@@ -7,7 +7,12 @@ import type { Sources } from "../../src/timeline/ports.js";
 import { newestFirst, type World } from "./world.js";
 
 /** An author's drops older than a position, as PostService hands them out. */
-function dropsBelow(world: World, author: string, below: { created_at: number; drop_id: string } | undefined, count: number): Drop[] {
+function dropsBelow(
+  world: World,
+  author: string,
+  below: { created_at: number; drop_id: string } | undefined,
+  count: number,
+): Drop[] {
   return world
     .dropsOf(author)
     .filter((drop) => below === undefined || newestFirst(below, drop) < 0)
@@ -45,7 +50,8 @@ export function fanoutSourcesOf(
 export function historyOf(log: readonly { readonly event: TimelineEvent; readonly time: number }[]): ReadHistory {
   return async (take) => {
     for (const { event, time } of [...log]) {
-      if (event.name === "drop_deleted" || event.name === "user_followed" || event.name === "user_unfollowed") await take(event, time);
+      if (event.name === "drop_deleted" || event.name === "user_followed" || event.name === "user_unfollowed")
+        await take(event, time);
     }
   };
 }

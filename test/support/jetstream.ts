@@ -1,4 +1,11 @@
-import { connect, type ConsumerInfo, type JetStreamManager, NatsError, type NatsConnection, type StoredMsg } from "nats";
+import {
+  type ConsumerInfo,
+  connect,
+  type JetStreamManager,
+  type NatsConnection,
+  NatsError,
+  type StoredMsg,
+} from "nats";
 import { eventually } from "./facts.js";
 
 /** A message of a stream as it is stored. */
@@ -24,14 +31,20 @@ export type Streams = {
 
 /** Connects to a nats-server for looking only. */
 export async function openStreams(url: string): Promise<Streams> {
-  const connection = await connect({ servers: url, maxReconnectAttempts: -1, waitOnFirstConnect: true, reconnectTimeWait: 100 });
+  const connection = await connect({
+    servers: url,
+    maxReconnectAttempts: -1,
+    waitOnFirstConnect: true,
+    reconnectTimeWait: 100,
+  });
   const manager = await connection.jetstreamManager({ checkAPI: false });
   return {
     connection,
     manager,
     count: (stream) => count(manager, stream),
     all: (stream) => all(manager, stream),
-    settled: (events, patienceMs) => eventually(() => unanswered(backlog(manager, events)), `${events} events admitted and done`, patienceMs),
+    settled: (events, patienceMs) =>
+      eventually(() => unanswered(backlog(manager, events)), `${events} events admitted and done`, patienceMs),
     close: () => connection.close(),
   };
 }
@@ -62,7 +75,8 @@ async function unanswered<T>(question: Promise<T>): Promise<T | string> {
   try {
     return await question;
   } catch (error) {
-    if (error instanceof NatsError && ["TIMEOUT", "503", "DISCONNECT"].includes(error.code)) return `NATS: ${error.code}`;
+    if (error instanceof NatsError && ["TIMEOUT", "503", "DISCONNECT"].includes(error.code))
+      return `NATS: ${error.code}`;
     throw error;
   }
 }
@@ -75,7 +89,8 @@ async function backlog(manager: JetStreamManager, events: number): Promise<true 
     const consumers = await consumersOf(manager, stream);
     if (consumers.length === 0) return `${stream} has no consumer`;
     const busy = consumers.find((consumer) => consumer.num_pending + consumer.num_ack_pending > 0);
-    if (busy !== undefined) return `${stream}.${busy.name}: ${busy.num_pending} waiting, ${busy.num_ack_pending} in work`;
+    if (busy !== undefined)
+      return `${stream}.${busy.name}: ${busy.num_pending} waiting, ${busy.num_ack_pending} in work`;
   }
   return true;
 }

@@ -1,7 +1,7 @@
 import { expect } from "@jest/globals";
 import type { Redis } from "ioredis";
-import { type Entry, held, homeKey } from "./timeline-keys.js";
 import type { TimelineEvent, VisibilityName } from "./timeline-events.js";
+import { type Entry, held, homeKey } from "./timeline-keys.js";
 import { newestFirst } from "./world.js";
 
 type Publication = {
@@ -48,7 +48,11 @@ export async function expectHome(redis: Redis, user: string, history: readonly T
 }
 
 /** Compares the two shared timelines and the homes of `users` with what they must hold. */
-export async function expectTimelines(redis: Redis, users: readonly string[], history: readonly TimelineEvent[]): Promise<void> {
+export async function expectTimelines(
+  redis: Redis,
+  users: readonly string[],
+  history: readonly TimelineEvent[],
+): Promise<void> {
   const expected = expectedAfter(history);
   expect({ local: (await held(redis, "timeline:local")).entries }).toEqual({ local: expected.local });
   expect({ global: (await held(redis, "timeline:global")).entries }).toEqual({ global: expected.global });

@@ -91,20 +91,34 @@ function badTimes(): BadPayload[] {
   const both = (["drop_created", "ap_drop_received"] as const).flatMap((channel) =>
     times.map((created_at, number) => {
       const good = goodPayload(channel, `time-${number}`);
-      return bad(`${channel}: created_at ${JSON.stringify(created_at)}`, channel, JSON.stringify({ ...good, created_at }));
+      return bad(
+        `${channel}: created_at ${JSON.stringify(created_at)}`,
+        channel,
+        JSON.stringify({ ...good, created_at }),
+      );
     }),
   );
   const good = goodPayload("drop_created", "ahead");
   return [
     ...both,
     bad("six minutes ahead", "drop_created", JSON.stringify({ ...good, created_at: ahead })),
-    bad("a date ahead", "drop_created", JSON.stringify({ ...good, created_at: new Date(ahead + MINUTE).toISOString() })),
-    bad("endless time", "drop_created", JSON.stringify({ ...good, created_at: 0 }).replace('"created_at":0', '"created_at":1e400')),
+    bad(
+      "a date ahead",
+      "drop_created",
+      JSON.stringify({ ...good, created_at: new Date(ahead + MINUTE).toISOString() }),
+    ),
+    bad(
+      "endless time",
+      "drop_created",
+      JSON.stringify({ ...good, created_at: 0 }).replace('"created_at":0', '"created_at":1e400'),
+    ),
   ];
 }
 
 function badBytes(): BadPayload[] {
-  const [before = "", after = ""] = JSON.stringify({ ...goodPayload("drop_created", "bytes"), drop_id: "HERE" }).split("HERE");
+  const [before = "", after = ""] = JSON.stringify({ ...goodPayload("drop_created", "bytes"), drop_id: "HERE" }).split(
+    "HERE",
+  );
   const broken = [[0xff], [0xc3, 0x28], [0xed, 0xa0, 0x80], [0x61, 0x80]];
   return broken.map((bytes) => {
     const body = Buffer.concat([Buffer.from(before), Buffer.from(bytes), Buffer.from(after)]);

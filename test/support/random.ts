@@ -52,6 +52,7 @@ export function uuidV7(random: Random, atMs: number): string {
 export function ulid(random: Random, atMs: number): string {
   const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
   let time = "";
-  for (let rest = atMs, digit = 0; digit < 10; digit += 1, rest = Math.floor(rest / 32)) time = alphabet[rest % 32] + time;
+  for (let rest = atMs, digit = 0; digit < 10; digit += 1, rest = Math.floor(rest / 32))
+    time = alphabet[rest % 32] + time;
   return time + Array.from({ length: 16 }, () => alphabet[below(random, 32)]).join("");
 }

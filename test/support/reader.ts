@@ -1,5 +1,9 @@
 import { credentials, Metadata, type ServiceError } from "@grpc/grpc-js";
-import { type GetTimelineRequest, type GetTimelineResponse, TimelineServiceClient } from "../../src/gen/avion/timeline.js";
+import {
+  type GetTimelineRequest,
+  type GetTimelineResponse,
+  TimelineServiceClient,
+} from "../../src/gen/avion/timeline.js";
 
 /** What a read may ask for; what is left out is empty. */
 export type Query = Partial<GetTimelineRequest>;
@@ -43,7 +47,11 @@ export type Between = (page: number) => Promise<void>;
 const PAGES_MAX = 2_000;
 
 /** Turns pages towards the older end; yields the pages, each newest first. */
-export async function pagesDown(read: Read, query: Query, between: Between = async () => {}): Promise<GetTimelineResponse[]> {
+export async function pagesDown(
+  read: Read,
+  query: Query,
+  between: Between = async () => {},
+): Promise<GetTimelineResponse[]> {
   const pages = [await read(query)];
   for (let last = pages[0]; last?.has_more; last = pages.at(-1)) {
     if (pages.length > PAGES_MAX) throw new Error("paging down does not end");
@@ -54,7 +62,11 @@ export async function pagesDown(read: Read, query: Query, between: Between = asy
 }
 
 /** Turns pages from `min_id` towards the newer end; yields the pages, each newest first, the oldest page first. */
-export async function pagesUp(read: Read, query: Query, between: Between = async () => {}): Promise<GetTimelineResponse[]> {
+export async function pagesUp(
+  read: Read,
+  query: Query,
+  between: Between = async () => {},
+): Promise<GetTimelineResponse[]> {
   const pages = [await read(query)];
   for (let last = pages[0]; last?.has_more; last = pages.at(-1)) {
     if (pages.length > PAGES_MAX) throw new Error("paging up does not end");

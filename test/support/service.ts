@@ -114,7 +114,12 @@ export function runMain(args: readonly string[], env: Readonly<Record<string, st
   const lines: string[] = [];
   let errors = "";
   const keep = (chunk: Buffer): void => {
-    lines.push(...chunk.toString().split("\n").filter((line) => line !== ""));
+    lines.push(
+      ...chunk
+        .toString()
+        .split("\n")
+        .filter((line) => line !== ""),
+    );
     lines.splice(0, lines.length - LINES_KEPT);
   };
   child.stdout.on("data", keep);

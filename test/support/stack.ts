@@ -55,7 +55,11 @@ export async function startStack(options: StackOptions = {}): Promise<Stack> {
   }
 }
 
-async function assemble(options: StackOptions, closes: Array<() => unknown>, stop: () => Promise<void>): Promise<Stack> {
+async function assemble(
+  options: StackOptions,
+  closes: Array<() => unknown>,
+  stop: () => Promise<void>,
+): Promise<Stack> {
   const redisServer = await privateRedis({ appendonly: true });
   closes.push(() => redisServer.stop());
   const natsServer = await privateNats();
@@ -99,7 +103,12 @@ async function assemble(options: StackOptions, closes: Array<() => unknown>, sto
 }
 
 /** A test with a stack of its own. */
-export function testWithStack(name: string, options: StackOptions, work: (stack: Stack) => Promise<void>, timeoutMs?: number): void {
+export function testWithStack(
+  name: string,
+  options: StackOptions,
+  work: (stack: Stack) => Promise<void>,
+  timeoutMs?: number,
+): void {
   test(
     name,
     async () => {

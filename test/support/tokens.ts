@@ -17,7 +17,10 @@ export function tokenOf(sub: string | undefined, options: TokenOptions = {}): Pr
 }
 
 /** A token that nobody signed. */
-export function unsignedToken(sub: string, header: Readonly<Record<string, unknown>> = { alg: "none", typ: "JWT" }): string {
+export function unsignedToken(
+  sub: string,
+  header: Readonly<Record<string, unknown>> = { alg: "none", typ: "JWT" },
+): string {
   const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString("base64url");
   return `${part(header)}.${part({ sub, exp: seconds() + 3_600 })}.`;
 }

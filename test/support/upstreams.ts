@@ -69,11 +69,19 @@ class Desk {
     return this.#calls.filter((call) => call.method === method && (user === undefined || call.user === user)).length;
   }
 
-  unary<Request, Response>(method: UpstreamMethod, answer: (request: Request) => Response): handleUnaryCall<Request, Response> {
+  unary<Request, Response>(
+    method: UpstreamMethod,
+    answer: (request: Request) => Response,
+  ): handleUnaryCall<Request, Response> {
     return (call, callback) => {
       void this.#answer(method, call, answer).then(
         (response) => callback(null, response),
-        (error: unknown) => callback(error instanceof Refusal ? { code: error.code, details: error.message } : { code: status.UNKNOWN, details: String(error) }),
+        (error: unknown) =>
+          callback(
+            error instanceof Refusal
+              ? { code: error.code, details: error.message }
+              : { code: status.UNKNOWN, details: String(error) },
+          ),
       );
     };
   }
@@ -85,7 +93,9 @@ class Desk {
   ): Promise<Response> {
     const user = (call.request as { user_id?: string }).user_id ?? "";
     this.#calls.push({ method, user });
-    const faults = [...this.#faults].filter((fault) => (fault.method ?? method) === method && (fault.user ?? user) === user);
+    const faults = [...this.#faults].filter(
+      (fault) => (fault.method ?? method) === method && (fault.user ?? user) === user,
+    );
     const response = faults.every((fault) => fault.code === undefined) ? answer(call.request) : undefined;
     for (const { delayMs } of faults) if (delayMs !== undefined) await this.#hold(call, delayMs);
     for (const { code } of faults) if (code !== undefined) throw new Refusal(code, "injected by a test");
@@ -131,7 +141,11 @@ export async function startUpstreams(world: World, options: UpstreamOptions = {}
   };
 }
 
-function userService(world: World, desk: Desk, { reconciliation = true, pageLimit = 1_000 }: UpstreamOptions): UserServiceServer {
+function userService(
+  world: World,
+  desk: Desk,
+  { reconciliation = true, pageLimit = 1_000 }: UpstreamOptions,
+): UserServiceServer {
   type ListRequest = { user_id: string; page_size: number; page_token: string };
   const list = (ids: readonly string[], request: ListRequest) => {
     const after = request.page_token === "" ? undefined : Buffer.from(request.page_token, "base64url").toString();
@@ -143,8 +157,12 @@ function userService(world: World, desk: Desk, { reconciliation = true, pageLimi
     return { user_ids: [...page], next_page_token: next, total_count: ids.length };
   };
   return {
-    getFollowingList: desk.unary("GetFollowingList", (request: ListRequest) => list(world.followingOf(request.user_id), request)),
-    getFollowersList: desk.unary("GetFollowersList", (request: ListRequest) => list(world.followersOf(request.user_id), request)),
+    getFollowingList: desk.unary("GetFollowingList", (request: ListRequest) =>
+      list(world.followingOf(request.user_id), request),
+    ),
+    getFollowersList: desk.unary("GetFollowersList", (request: ListRequest) =>
+      list(world.followersOf(request.user_id), request),
+    ),
     listFollowChanges: desk.unary("ListFollowChanges", (request: ChangesRequest) => {
       if (!reconciliation) throw new Refusal(status.UNIMPLEMENTED, "this service cannot do that");
       const { items, next_page_token } = pageOfChanges(

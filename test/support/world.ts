@@ -108,7 +108,9 @@ export class World {
 
   /** This server's drops changed in [since, until), oldest change first. */
   changedDrops(since: number, until: number): Array<{ readonly drop: Drop; readonly changedAt: number }> {
-    const inside = [...this.#drops.values()].filter(({ remote, changedAt }) => !remote && within(changedAt, since, until));
+    const inside = [...this.#drops.values()].filter(
+      ({ remote, changedAt }) => !remote && within(changedAt, since, until),
+    );
     return inside.sort((a, b) => a.changedAt - b.changedAt || compareBytes(a.drop.drop_id, b.drop.drop_id));
   }
 

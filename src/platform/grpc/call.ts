@@ -12,6 +12,7 @@ import { metrics } from "@opentelemetry/api";
 import { inSpan, SpanKind, traceHeaders } from "../../delivery/traced.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { SECOND } from "../../kernel/time.js";
+import type { Majority } from "./majority.js";
 
 /** How a channel to or from us is secured; all undefined: not at all. */
 export interface TlsFiles {
@@ -52,45 +53,53 @@ type Unary<Request, Response> = (
   callback: (error: ServiceError | null, response: Response) => void,
 ) => unknown;
 
+/** One call of an upstream. */
+export interface UpstreamCall<Request, Response> {
+  readonly client: Client;
+  readonly name: string;
+  readonly call: Unary<Request, Response>;
+  readonly request: Request;
+  /** Whom it is about. */
+  readonly subject: string;
+  /** What is known of the upstream's state. */
+  readonly majority: Majority;
+  /** When the caller stops waiting, in ms since the epoch. */
+  readonly deadline?: number | undefined;
+}
+
 /**
  * Calls one method of an upstream: with a deadline of 5 s or of the caller's
  * if that is sooner, inside the caller's trace, measured.
  *
- * @throws AppError `unavailable` where the upstream cannot be reached or lacks the method,
- * `failed` for every other status, a time-out included: that may be about this one request.
+ * @throws AppError `unavailable` where the upstream cannot be reached, lacks the method, or
+ * fails for most; `failed` where only this fails, a time-out included.
  */
-export async function callUpstream<Request, Response>(
-  client: Client,
-  method: { readonly name: string; readonly call: Unary<Request, Response> },
-  request: Request,
-  deadline?: number,
-): Promise<Response> {
+export async function callUpstream<Request, Response>(of: UpstreamCall<Request, Response>): Promise<Response> {
   const started = performance.now();
   let result = "OK";
   try {
-    return await inSpan(
-      method.name,
-      { kind: SpanKind.CLIENT, attributes: { "rpc.system": "grpc", "rpc.method": method.name } },
-      () => unary(client, method.call, request, deadline),
-    );
+    const attributes = { "rpc.system": "grpc", "rpc.method": of.name };
+    const response = await inSpan(of.name, { kind: SpanKind.CLIENT, attributes }, () => unary(of));
+    of.majority.note(of.subject, true);
+    return response;
   } catch (error) {
     const code = (error as ServiceError).code;
     result = status[code] ?? "UNKNOWN";
-    const kind = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED ? "unavailable" : "failed";
-    throw new AppError(kind, `${method.name}: ${result}: ${oneLine((error as ServiceError).details || error)}`, {
-      cause: error,
-    });
+    of.majority.note(of.subject, false);
+    const away = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED || of.majority.failing();
+    const details = oneLine((error as ServiceError).details || error);
+    throw new AppError(away ? "unavailable" : "failed", `${of.name}: ${result}: ${details}`, { cause: error });
   } finally {
-    callTime.record((performance.now() - started) / 1_000, { method: method.name, result });
+    callTime.record((performance.now() - started) / 1_000, { method: of.name, result });
   }
 }
 
-function unary<Request, Response>(
-  client: Client,
-  call: Unary<Request, Response>,
-  request: Request,
-  deadline: number | undefined,
-): Promise<Response> {
+function unary<Request, Response>({
+  client,
+  call,
+  request,
+  deadline,
+}: UpstreamCall<Request, Response>): Promise<Response> {
   const metadata = new Metadata();
   const headers = traceHeaders();
   for (const name in headers) metadata.set(name, headers[name] as string);

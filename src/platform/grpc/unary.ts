@@ -1,11 +1,4 @@
-import {
-  type handleUnaryCall,
-  type Metadata,
-  type ServerUnaryCall,
-  type ServiceError,
-  type sendUnaryData,
-  status,
-} from "@grpc/grpc-js";
+import { type handleUnaryCall, type Metadata, type ServerUnaryCall, type ServiceError, status } from "@grpc/grpc-js";
 import { metrics } from "@opentelemetry/api";
 import { contextOf, inSpan, SpanKind } from "../../delivery/traced.js";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
@@ -44,23 +37,22 @@ export function unary<Request, Response>(
     void inSpan(name, { kind: SpanKind.SERVER, parent, attributes: { "rpc.system": "grpc", "rpc.method": name } }, () =>
       method(call.request, { deadline: deadlineOf(call) }),
     ).then(
-      (response) => finish(name, started, callback, null, response),
-      (error: unknown) => finish(name, started, callback, serviceError(error, name, log)),
+      (response) => {
+        measure(name, started, status.OK);
+        callback(null, response);
+      },
+      (error: unknown) => {
+        const told = serviceError(error, name, log);
+        measure(name, started, told.code ?? status.UNKNOWN);
+        callback(told);
+      },
     );
   };
 }
 
-function finish<Response>(
-  name: string,
-  started: number,
-  callback: sendUnaryData<Response>,
-  error: Partial<ServiceError> | null,
-  response?: Response,
-): void {
-  const code = status[error?.code ?? status.OK] ?? "UNKNOWN";
-  requests.add(1, { method: name, code });
+function measure(name: string, started: number, code: status): void {
+  requests.add(1, { method: name, code: status[code] ?? "UNKNOWN" });
   duration.record((performance.now() - started) / 1_000, { method: name });
-  callback(error, response);
 }
 
 function serviceError(error: unknown, name: string, log: Logger): Partial<ServiceError> {

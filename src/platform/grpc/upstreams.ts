@@ -1,6 +1,7 @@
 import { type Drop, type GetDropsByUserIDRequest, PostServiceClient } from "../../gen/avion/posts.js";
-import { UserServiceClient } from "../../gen/avion/users.js";
-import { CHANNEL_OPTIONS, callUpstream, clientCredentials, type TlsFiles } from "./call.js";
+import { type GetFollowersListRequest as ListRequest, UserServiceClient } from "../../gen/avion/users.js";
+import { CHANNEL_OPTIONS, callUpstream, clientCredentials, type TlsFiles, type UpstreamCall } from "./call.js";
+import { createMajority } from "./majority.js";
 
 /** One page of user ids; an empty token ends the list. */
 export interface UserPage {
@@ -38,21 +39,38 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams {
   const credentials = clientCredentials(options.tls);
   const users = new UserServiceClient(options.userServiceAddr, credentials, CHANNEL_OPTIONS);
   const posts = new PostServiceClient(options.postServiceAddr, credentials, CHANNEL_OPTIONS);
-  const listRequest = ({ user, size, token }: PageRequest) => ({ user_id: user, page_size: size, page_token: token });
+  const userServiceState = createMajority();
+  const postServiceState = createMajority();
+  const list = <Answer>(name: string, call: UpstreamCall<ListRequest, Answer>["call"], page: PageRequest) =>
+    callUpstream({
+      client: users,
+      name,
+      call,
+      request: { user_id: page.user, page_size: page.size, page_token: page.token },
+      subject: page.user,
+      majority: userServiceState,
+      deadline: page.deadline,
+    });
   return {
     async followers(page) {
-      const method = { name: "GetFollowersList", call: users.getFollowersList.bind(users) };
-      const answer = await callUpstream(users, method, listRequest(page), page.deadline);
+      const answer = await list("GetFollowersList", users.getFollowersList.bind(users), page);
       return { ids: answer.user_ids, next: answer.next_page_token };
     },
     async following(page) {
-      const method = { name: "GetFollowingList", call: users.getFollowingList.bind(users) };
-      const answer = await callUpstream(users, method, listRequest(page), page.deadline);
+      const answer = await list("GetFollowingList", users.getFollowingList.bind(users), page);
       return { ids: answer.user_ids, next: answer.next_page_token };
     },
     async dropsByUser(request, deadline) {
-      const method = { name: "GetDropsByUserID", call: posts.getDropsByUserId.bind(posts) };
-      return (await callUpstream(posts, method, request, deadline)).drops;
+      const answer = await callUpstream({
+        client: posts,
+        name: "GetDropsByUserID",
+        call: posts.getDropsByUserId.bind(posts),
+        request,
+        subject: request.user_id,
+        majority: postServiceState,
+        deadline,
+      });
+      return answer.drops;
     },
     close() {
       users.close();

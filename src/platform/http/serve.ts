@@ -60,13 +60,13 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
 }
 
 /** Splits host:port; an IPv6 host stands in brackets. */
-export function parseAddress(address: string): { host: string; port: number } {
+function parseAddress(address: string): { host: string; port: number } {
   const at = address.lastIndexOf(":");
   return { host: address.slice(0, at).replace(/^\[|\]$/g, ""), port: Number(address.slice(at + 1)) };
 }
 
 /** Answers an error as RFC 9457 says. */
-export function problem(response: ServerResponse, status: number, detail: string): void {
+function problem(response: ServerResponse, status: number, detail: string): void {
   response.writeHead(status, { "Content-Type": "application/problem+json" });
   response.end(JSON.stringify({ type: "about:blank", status, detail }));
 }

@@ -5,21 +5,29 @@ import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { temporaryFolder } from "../../support/brokers.js";
 
 interface Cruise {
-  readonly summary: { readonly totalCruised: number; readonly violations: readonly { readonly from: string; readonly rule: { readonly name: string } }[] };
+  readonly summary: {
+    readonly totalCruised: number;
+    readonly violations: readonly { readonly from: string; readonly rule: { readonly name: string } }[];
+  };
 }
 
 let copy: string;
 
 beforeAll(async () => {
   copy = await temporaryFolder("architecture");
-  for (const item of ["src", "package.json", "tsconfig.json", ".dependency-cruiser.mjs"]) await cp(item, join(copy, item), { recursive: true });
+  for (const item of ["src", "package.json", "tsconfig.json", ".dependency-cruiser.mjs"])
+    await cp(item, join(copy, item), { recursive: true });
   await symlink(join(process.cwd(), "node_modules"), join(copy, "node_modules"));
 });
 afterAll(() => rm(copy, { recursive: true, force: true }));
 
 function cruise(folder: string, ...what: string[]): Cruise["summary"] {
   const command = join(process.cwd(), "node_modules/.bin/depcruise");
-  const ran = spawnSync(command, [...what, "--output-type", "json"], { cwd: folder, encoding: "utf8", maxBuffer: 64 * 1024 * 1024 });
+  const ran = spawnSync(command, [...what, "--output-type", "json"], {
+    cwd: folder,
+    encoding: "utf8",
+    maxBuffer: 64 * 1024 * 1024,
+  });
   if (ran.stdout === "") throw new Error(ran.stderr);
   return (JSON.parse(ran.stdout) as Cruise).summary;
 }
@@ -33,18 +41,33 @@ test("imports go one way only, in every module", () => {
 test("every rule finds what is planted against it", async () => {
   const planted: Record<string, [file: string, text: string]> = {
     "kernel-imports-nothing-of-ours": ["src/kernel/planted.ts", 'export { STREAM } from "../contracts/subjects.js";'],
-    "contracts-know-the-kernel-and-the-protos": ["src/contracts/planted.ts", 'export { letterOf } from "../delivery/dead-letter.js";'],
+    "contracts-know-the-kernel-and-the-protos": [
+      "src/contracts/planted.ts",
+      'export { letterOf } from "../delivery/dead-letter.js";',
+    ],
     "delivery-knows-contracts": ["src/delivery/planted.ts", 'export { consume } from "../platform/nats/consume.js";'],
     "platform-knows-no-component": ["src/platform/planted.ts", 'export { createLedger } from "../ledger/ledger.js";'],
-    "components-do-not-import-each-other": ["src/timeline/planted.ts", 'export { createPlan } from "../fanout/plan.js";'],
-    "only-adapters-touch-the-platform": ["src/fanout/planted.ts", 'export { createScripts } from "../platform/redis/scripts.js";'],
-    "vendors-stay-in-the-platform": ["src/bridge/planted.ts", 'import { Redis } from "ioredis";\nexport const planted = new Redis();'],
+    "components-do-not-import-each-other": [
+      "src/timeline/planted.ts",
+      'export { createPlan } from "../fanout/plan.js";',
+    ],
+    "only-adapters-touch-the-platform": [
+      "src/fanout/planted.ts",
+      'export { createScripts } from "../platform/redis/scripts.js";',
+    ],
+    "vendors-stay-in-the-platform": [
+      "src/bridge/planted.ts",
+      'import { Redis } from "ioredis";\nexport const planted = new Redis();',
+    ],
     "telemetry-is-observed-in-one-place": ["src/gateway/planted.ts", 'export { metrics } from "@opentelemetry/api";'],
     "nothing-unresolved": ["src/world/planted.ts", 'export { nothing } from "./nowhere.js";'],
     "no-cycles": ["src/operator/a-planted.ts", 'export { other } from "./b-planted.js";\nexport const one = 1;'],
   };
   await mkdir(join(copy, "src/operator"), { recursive: true });
-  await writeFile(join(copy, "src/operator/b-planted.ts"), 'export { one } from "./a-planted.js";\nexport const other = 2;');
+  await writeFile(
+    join(copy, "src/operator/b-planted.ts"),
+    'export { one } from "./a-planted.js";\nexport const other = 2;',
+  );
   for (const [file, text] of Object.values(planted)) await writeFile(join(copy, file), text);
   const found = cruise(copy, ...Object.values(planted).map(([file]) => file)).violations;
   for (const [rule, [file]] of Object.entries(planted))
@@ -57,14 +80,25 @@ test("the header of every script says what it takes and returns, and nothing els
   expect(scripts.length).toBeGreaterThanOrEqual(10);
   for (const script of scripts) {
     const text = await readFile(join(folder, script), "utf8");
-    const header = text.split("\n").filter((line, index, lines) => lines.slice(0, index + 1).every((one) => one.startsWith("--"))).join("\n");
+    const header = text
+      .split("\n")
+      .filter((line, index, lines) => lines.slice(0, index + 1).every((one) => one.startsWith("--")))
+      .join("\n");
     expect([script, header]).toEqual([script, expect.stringMatching(/^-- [A-Z][^.]*\.\n--\n/)]);
     expect([script, header]).toEqual([script, expect.stringMatching(/^-- KEYS/m)]);
     expect([script, header]).toEqual([script, expect.stringMatching(/^-- returns {2}\S/m)]);
     const code = text.slice(header.length);
     const used = [...code.matchAll(/ARGV\[(\d+)\]/g)].map(([, index]) => Number(index));
-    const told = [...header.matchAll(/ARGV\[(\d+)(\+?)\]/g)].map(([, index, more]) => ({ index: Number(index), more: more === "+" }));
-    for (const index of used) expect([script, index, told.some((one) => one.index === index || (one.more && index > one.index))]).toEqual([script, index, true]);
+    const told = [...header.matchAll(/ARGV\[(\d+)(\+?)\]/g)].map(([, index, more]) => ({
+      index: Number(index),
+      more: more === "+",
+    }));
+    for (const index of used)
+      expect([script, index, told.some((one) => one.index === index || (one.more && index > one.index))]).toEqual([
+        script,
+        index,
+        true,
+      ]);
   }
 });
 

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { startBridge, type Channels } from "../../../src/bridge/bridge.js";
+import { type Channels, startBridge } from "../../../src/bridge/bridge.js";
 import { createForward, type ForwardDeps } from "../../../src/bridge/forward.js";
 import type { EventName } from "../../../src/contracts/events.js";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
@@ -24,7 +24,12 @@ function setup(change: Partial<ForwardDeps> = {}) {
     observe: (what, channel) => observed.push(`${what} ${channel}`),
     ...change,
   });
-  return { forward: (channel: EventName, payload: Uint8Array | string) => forward(channel, Buffer.from(payload)), admitted, letters, observed };
+  return {
+    forward: (channel: EventName, payload: Uint8Array | string) => forward(channel, Buffer.from(payload)),
+    admitted,
+    letters,
+    observed,
+  };
 }
 
 const DELETED = '{"drop_id":"d1","user_id":"ada","text":"nobody needs this"}';
@@ -44,7 +49,10 @@ test("what cannot be understood becomes one letter, byte for byte, whoever write
   await one.forward("drop_created", payload);
   await other.forward("drop_created", payload);
   expect(one.letters[0]?.body).toEqual(payload);
-  expect(one.letters[0]).toMatchObject({ subject: "dlq.invalid.drop_created", headers: { "Dlq-Subject": "drop_created", "Dlq-Reason": "invalid" } });
+  expect(one.letters[0]).toMatchObject({
+    subject: "dlq.invalid.drop_created",
+    headers: { "Dlq-Subject": "drop_created", "Dlq-Reason": "invalid" },
+  });
   expect(one.letters[0]?.headers["Dlq-Stream"]).toBeUndefined();
   expect(other.letters[0]?.id).toBe(one.letters[0]?.id);
   await other.forward("drop_deleted", payload);
@@ -56,7 +64,10 @@ test("what is too large becomes a letter with its beginning and its size; what j
   const { forward, letters, admitted } = setup({ maxPayloadBytes: () => 100_000 });
   const huge = Buffer.alloc(100_001, "x");
   await forward("drop_created", huge);
-  expect(letters[0]).toMatchObject({ subject: "dlq.toolarge.drop_created", headers: { "Dlq-Size": "100001", "Dlq-Reason": "toolarge" } });
+  expect(letters[0]).toMatchObject({
+    subject: "dlq.toolarge.drop_created",
+    headers: { "Dlq-Size": "100001", "Dlq-Reason": "toolarge" },
+  });
   expect(letters[0]?.body).toEqual(huge.subarray(0, 64 * 1024));
   const padded = DELETED.replace("nobody", "n".repeat(100_000 - DELETED.length + 6));
   expect(Buffer.byteLength(padded)).toBe(100_000);
@@ -146,7 +157,7 @@ test("close waits for what is on its way, but not longer than the grace", async 
   publish(new Uint8Array(1));
   await bridge.close(20);
   let closed = false;
-  const closing = bridge.close(60_000).then(() => {
+  const closing = bridge.close(900).then(() => {
     closed = true;
   });
   await new Promise(setImmediate);

@@ -54,9 +54,14 @@ test.each(REQUIRED)("%s: a required field that is missing, null or of another ty
   for (const field of fields) {
     const { [field]: _, ...without } = GOOD[name] as Record<string, unknown>;
     expect(faultOf(name, without)).toMatch(new RegExp(`^${field}: `));
-    for (const wrong of [null, true, [], {}]) expect(faultOf(name, { ...without, [field]: wrong })).toMatch(new RegExp(`^${field}: `));
+    for (const wrong of [null, true, [], {}])
+      expect(faultOf(name, { ...without, [field]: wrong })).toMatch(new RegExp(`^${field}: `));
   }
-  expect(faultOf(name, {}).split("; ").map((fault) => fault.split(":")[0])).toEqual(fields);
+  expect(
+    faultOf(name, {})
+      .split("; ")
+      .map((fault) => fault.split(":")[0]),
+  ).toEqual(fields);
 });
 
 test.each<[string, EventName, object, string]>([
@@ -67,7 +72,12 @@ test.each<[string, EventName, object, string]>([
   ["a deleted drop called ~floor", "drop_deleted", { drop_id: "~floor" }, "drop_id: must not be ~floor"],
   ["a remote drop called ~floor", "ap_drop_received", { drop_id: "~floor" }, "drop_id: must not be ~floor"],
   ["an unknown visibility", "drop_created", { visibility: "friends" }, "visibility: "],
-  ["a bad recipient", "drop_created", { visibility: "direct", recipients: ["bob", ""] }, "recipients.1: must not be empty"],
+  [
+    "a bad recipient",
+    "drop_created",
+    { visibility: "direct", recipients: ["bob", ""] },
+    "recipients.1: must not be empty",
+  ],
   ["an empty author of a remote drop", "ap_drop_received", { user_id: "" }, "user_id: must not be empty"],
   ["a negative version", "user_followed", { version: -1 }, "version: "],
   ["a broken version", "user_followed", { version: 1.5 }, "version: "],
@@ -96,20 +106,37 @@ test("a JSON value that is no object is refused as a payload", () => {
 
 test("every fault of a payload is named at once", () => {
   const fault = faultOf("drop_created", { drop_id: "~floor", user_id: "", visibility: "x", created_at: "y" });
-  expect(fault.split("; ").map((part) => part.split(":")[0])).toEqual(["drop_id", "user_id", "visibility", "created_at"]);
+  expect(fault.split("; ").map((part) => part.split(":")[0])).toEqual([
+    "drop_id",
+    "user_id",
+    "visibility",
+    "created_at",
+  ]);
 });
 
 test("fields nobody needs are dropped, and source fields of a wrong kind do no harm", () => {
   const noise = { text: "hello", traceparent: 7, producer: {}, seq: -1, __proto__: null };
   const event = parse("drop_created", { ...GOOD.drop_created, ...noise });
-  expect(Object.fromEntries(Object.entries(event.payload).filter(([, value]) => value !== undefined))).toEqual(GOOD.drop_created);
-  const source = { traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", producer: "posts-1", seq: 9 };
-  expect(parse("drop_deleted", { ...GOOD.drop_deleted, ...source }).payload).toEqual({ ...GOOD.drop_deleted, ...source });
+  expect(Object.fromEntries(Object.entries(event.payload).filter(([, value]) => value !== undefined))).toEqual(
+    GOOD.drop_created,
+  );
+  const source = {
+    traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    producer: "posts-1",
+    seq: 9,
+  };
+  expect(parse("drop_deleted", { ...GOOD.drop_deleted, ...source }).payload).toEqual({
+    ...GOOD.drop_deleted,
+    ...source,
+  });
 });
 
 test("ids at the very limit are understood", () => {
   const id = "é".repeat(64);
-  expect(parse("drop_created", { ...GOOD.drop_created, drop_id: id, user_id: id }).payload).toMatchObject({ drop_id: id, user_id: id });
+  expect(parse("drop_created", { ...GOOD.drop_created, drop_id: id, user_id: id }).payload).toMatchObject({
+    drop_id: id,
+    user_id: id,
+  });
 });
 
 const timeOf = (created_at: unknown): number | string => {
@@ -191,7 +218,10 @@ test("no two edges share a message id, whatever their users are called", () => {
   fc.assert(
     fc.property(edge, edge, (a, b) => {
       const [one, other] = [messageId(parse("user_followed", a)), messageId(parse("user_followed", b))];
-      expect(one === other).toBe(JSON.stringify([a.follower_id, a.following_id, a.version]) === JSON.stringify([b.follower_id, b.following_id, b.version]));
+      expect(one === other).toBe(
+        JSON.stringify([a.follower_id, a.following_id, a.version]) ===
+          JSON.stringify([b.follower_id, b.following_id, b.version]),
+      );
       expect(one).toMatch(/^[\x21-\x7e]+$/);
     }),
   );

@@ -6,7 +6,11 @@ import { DLQ_REASONS, dlqSubject, jobSubject, liveSubject, notifySubject } from 
 import { belongsHome } from "../../../src/contracts/visibility.js";
 import { type Drop, Visibility } from "../../../src/gen/avion/posts.js";
 
-const nasty = fc.string({ unit: fc.constantFrom("a", ".", "*", ">", " ", "\r", "\n", ":", "{", "}", ",", "=", "é", "😀"), minLength: 1, maxLength: 6 });
+const nasty = fc.string({
+  unit: fc.constantFrom("a", ".", "*", ">", " ", "\r", "\n", ":", "{", "}", ",", "=", "é", "😀"),
+  minLength: 1,
+  maxLength: 6,
+});
 
 test("a user is one token of a subject, and no two users share it", () => {
   fc.assert(
@@ -86,7 +90,12 @@ test("a job reads back as it was written, and is refused by the field that is wr
 test("a chunk is named by whom it is for, its message by that, the event and the drop", () => {
   const id = jobMessageId(JOB);
   expect(jobMessageId({ ...JOB, generation: "other", admitted_at: 9, created_at: 9 })).toBe(id);
-  const others: Partial<FanoutJob>[] = [{ drop_id: "d.2" }, { event: "drop_deleted" }, { user_ids: ["bob"] }, { user_ids: ["bob,eve"] }];
+  const others: Partial<FanoutJob>[] = [
+    { drop_id: "d.2" },
+    { event: "drop_deleted" },
+    { user_ids: ["bob"] },
+    { user_ids: ["bob,eve"] },
+  ];
   expect(new Set([id, ...others.map((change) => jobMessageId({ ...JOB, ...change }))]).size).toBe(5);
   expect(chunkId(["a", "b"])).not.toBe(chunkId(["a,b"]));
 });
@@ -104,6 +113,14 @@ test.each<[string, Partial<Drop>, string, boolean]>([
   ["deleted", { visibility: Visibility.PUBLIC, deleted: true }, "bob", false],
   ["deleted of the reader", { visibility: Visibility.PUBLIC, deleted: true }, "ada", false],
 ])("a drop that is %s", (_, change, reader, belongs) => {
-  const drop: Drop = { drop_id: "d", user_id: "ada", visibility: 0, created_at: 1, deleted: false, recipients: [], ...change };
+  const drop: Drop = {
+    drop_id: "d",
+    user_id: "ada",
+    visibility: 0,
+    created_at: 1,
+    deleted: false,
+    recipients: [],
+    ...change,
+  };
   expect(belongsHome(drop, reader)).toBe(belongs);
 });

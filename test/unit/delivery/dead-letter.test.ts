@@ -80,7 +80,10 @@ test("no error text can break out of its header", () => {
 
 test("a letter of the bridge has the channel, no stream, and the size where it was cut", () => {
   const payload = { channel: "drop_created", id: "dlq:x", body: Buffer.from("{"), size: 2_000_000 };
-  const letter = letterOfPayload(payload, failure(new AppError("invalid", "payload: too long"), { reason: "toolarge" }));
+  const letter = letterOfPayload(
+    payload,
+    failure(new AppError("invalid", "payload: too long"), { reason: "toolarge" }),
+  );
   expect(letter).toEqual({
     subject: "dlq.toolarge.drop_created",
     id: "dlq:x",

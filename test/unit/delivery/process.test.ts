@@ -27,7 +27,8 @@ function memoryAttempts(trace: Trace, begun = new Set<string>()): Attempts {
 }
 
 /** What earlier processes left behind. */
-const begunBefore = (times: number): Set<string> => new Set(Array.from({ length: times }, (_, index) => `earlier ${index}`));
+const begunBefore = (times: number): Set<string> =>
+  new Set(Array.from({ length: times }, (_, index) => `earlier ${index}`));
 
 interface Setup {
   readonly handler: Handler;
@@ -143,7 +144,10 @@ test("who waits for a server hands the message back when the process stops", asy
 
 test("a message whose handling was begun five times and never reported back is the letter `crashed`, without running", async () => {
   const trace: Trace = [];
-  const { run, letters } = setup({ attempts: memoryAttempts(trace, begunBefore(5)), handler: async () => void trace.push("handled") });
+  const { run, letters } = setup({
+    attempts: memoryAttempts(trace, begunBefore(5)),
+    handler: async () => void trace.push("handled"),
+  });
   expect(await run()).toEqual({ kind: "ack" });
   expect(trace).toEqual(["begin", "forget"]);
   expect(letters.map(({ headers }) => [headers["Dlq-Reason"], headers["Dlq-Deliveries"]])).toEqual([["crashed", "5"]]);
@@ -151,7 +155,10 @@ test("a message whose handling was begun five times and never reported back is t
 
 test("the fifth attempt itself still runs", async () => {
   const trace: Trace = [];
-  const { run, letters } = setup({ attempts: memoryAttempts(trace, begunBefore(4)), handler: async () => void trace.push("handled") });
+  const { run, letters } = setup({
+    attempts: memoryAttempts(trace, begunBefore(4)),
+    handler: async () => void trace.push("handled"),
+  });
   expect(await run()).toEqual({ kind: "ack" });
   expect([trace, letters]).toEqual([["begin", "handled", "forget"], []]);
 });

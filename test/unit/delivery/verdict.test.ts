@@ -31,7 +31,8 @@ test("an error that is not ours is tried again like any failure", () => {
 test("retries and waits slow down, and are bounded", () => {
   const longest = (of: () => Verdict): number =>
     Math.max(...Array.from({ length: 200 }, () => (of() as { delayMs: number }).delayMs));
-  const retry = (attempt: number) => longest(() => verdict(new Error("x"), attempt, 0, { maxAttempts: 100, retryBaseMs: 100 }));
+  const retry = (attempt: number) =>
+    longest(() => verdict(new Error("x"), attempt, 0, { maxAttempts: 100, retryBaseMs: 100 }));
   expect(retry(1)).toBeLessThanOrEqual(100);
   expect(retry(4)).toBeGreaterThan(400);
   expect(retry(50)).toBeLessThanOrEqual(30_000);

@@ -3,7 +3,9 @@ import { expect, test } from "@jest/globals";
 import { AppError, codeOf, oneLine, PRESENTATION } from "../../../src/kernel/errors.js";
 
 test("every code has the gRPC status of its name in the gRPC specification", () => {
-  const names = Object.fromEntries(Object.entries(PRESENTATION).map(([code, { grpcStatus }]) => [code, status[grpcStatus]]));
+  const names = Object.fromEntries(
+    Object.entries(PRESENTATION).map(([code, { grpcStatus }]) => [code, status[grpcStatus]]),
+  );
   expect(names).toEqual({
     invalid: "INVALID_ARGUMENT",
     poison: "FAILED_PRECONDITION",

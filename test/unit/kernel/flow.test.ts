@@ -67,7 +67,11 @@ test("coalesce hands out no run that had started before the caller asked", async
       for (const step of steps) {
         if (step === "ask") {
           const since = controlled.tick();
-          asked.push(ask().then((at) => expect(at).toBeGreaterThan(since)).catch((error: Error) => expect(error.message).toBe("no")));
+          asked.push(
+            ask()
+              .then((at) => expect(at).toBeGreaterThan(since))
+              .catch((error: Error) => expect(error.message).toBe("no")),
+          );
         } else {
           controlled.started.at(-1)?.end(step === "fail" ? new Error("no") : undefined);
           await settle();
@@ -124,21 +128,25 @@ test("SingleFlight runs once a key at a time, shares the outcome, and forgets it
 
 test("mapLimited keeps the order, calls each item once and never more than the limit at a time", async () => {
   await fc.assert(
-    fc.asyncProperty(fc.array(fc.integer({ min: 8, max: 12 }), { maxLength: 40 }), fc.integer({ min: 1, max: 9 }), async (turns, limit) => {
-      let running = 0;
-      let most = 0;
-      const seen: number[] = [];
-      const results = await mapLimited(turns, limit, async (count, index) => {
-        seen.push(index);
-        most = Math.max(most, ++running);
-        for (let turn = 0; turn < count; turn++) await Promise.resolve();
-        running--;
-        return `${index}:${count}`;
-      });
-      expect(results).toEqual(turns.map((count, index) => `${index}:${count}`));
-      expect(seen.sort((a, b) => a - b)).toEqual(turns.map((_, index) => index));
-      expect(most).toBe(Math.min(limit, turns.length));
-    }),
+    fc.asyncProperty(
+      fc.array(fc.integer({ min: 8, max: 12 }), { maxLength: 40 }),
+      fc.integer({ min: 1, max: 9 }),
+      async (turns, limit) => {
+        let running = 0;
+        let most = 0;
+        const seen: number[] = [];
+        const results = await mapLimited(turns, limit, async (count, index) => {
+          seen.push(index);
+          most = Math.max(most, ++running);
+          for (let turn = 0; turn < count; turn++) await Promise.resolve();
+          running--;
+          return `${index}:${count}`;
+        });
+        expect(results).toEqual(turns.map((count, index) => `${index}:${count}`));
+        expect(seen.sort((a, b) => a - b)).toEqual(turns.map((_, index) => index));
+        expect(most).toBe(Math.min(limit, turns.length));
+      },
+    ),
   );
 });
 

@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { expect, test } from "@jest/globals";
-import { ConfigError, readConfig, ROLES, VARIABLES } from "../../../src/main/config.js";
+import { ConfigError, ROLES, readConfig, VARIABLES } from "../../../src/main/config.js";
 
 const ENOUGH = {
   TIMELINE_USER_SERVICE_ADDR: "users:1",
@@ -58,7 +58,15 @@ test("every fault is named at once", () => {
     TIMELINE_HTTP_ADDR: "8080",
   });
   const named = new Set(faults.map((fault) => fault.split(":")[0]));
-  for (const name of ["REDIS_URL", "NATS_URL", "TIMELINE_ROLES", "TIMELINE_MAX_ENTRIES", "TIMELINE_LOG_LEVEL", "TIMELINE_NOTHING_LIKE_IT", "TIMELINE_HTTP_ADDR"])
+  for (const name of [
+    "REDIS_URL",
+    "NATS_URL",
+    "TIMELINE_ROLES",
+    "TIMELINE_MAX_ENTRIES",
+    "TIMELINE_LOG_LEVEL",
+    "TIMELINE_NOTHING_LIKE_IT",
+    "TIMELINE_HTTP_ADDR",
+  ])
     expect(named).toContain(name);
   const message = new ConfigError(faults).message;
   for (const fault of faults) expect(message).toContain(`  - ${fault}`);
@@ -69,7 +77,9 @@ test.each([
   ["TIMELINE_ROLE", "TIMELINE_ROLES"],
   ["TIMELINE_JWT_SECRETS", "TIMELINE_JWT_SECRET"],
 ])("an unknown variable is refused: %s was probably meant to be %s", (given, meant) => {
-  expect(faultsOf({ ...ENOUGH, [given]: "1" })).toEqual([`${given}: is not a variable of this service (did you mean ${meant}?)`]);
+  expect(faultsOf({ ...ENOUGH, [given]: "1" })).toEqual([
+    `${given}: is not a variable of this service (did you mean ${meant}?)`,
+  ]);
 });
 
 test("an unknown variable that resembles none gets no suggestion; other prefixes are not ours", () => {

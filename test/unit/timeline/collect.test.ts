@@ -22,7 +22,10 @@ const drop = fc.record({
   recipients: fc.subarray([READER, "eve"]),
 });
 const drops = fc.uniqueArray(drop, { selector: ({ drop_id }) => drop_id, maxLength: 40 });
-const place = fc.record({ score: fc.integer({ min: 1, max: 7 }), drop: fc.constantFrom("", "a", "é", "～", "\u{1f600}") });
+const place = fc.record({
+  score: fc.integer({ min: 1, max: 7 }),
+  drop: fc.constantFrom("", "a", "é", "～", "\u{1f600}"),
+});
 
 function worldOf(posted: readonly WorldDrop[]): World {
   const world = new World();
@@ -43,19 +46,36 @@ function visible(world: World, above: Position | undefined, below: Position | un
 /** Hands out no more than `most` drops a call after the first page, as upstreams may. */
 const stingy = (sources: Sources, most: number): Sources => ({
   ...sources,
-  drops: (author, below, { count, ...rest }) => sources.drops(author, below, { ...rest, count: count > 40 ? Math.min(count, most) : count }),
+  drops: (author, below, { count, ...rest }) =>
+    sources.drops(author, below, { ...rest, count: count > 40 ? Math.min(count, most) : count }),
 });
 
-async function sameAsModel(sources: Sources, world: World, asked: { above?: Position | undefined; below?: Position | undefined; count: number }): Promise<void> {
+async function sameAsModel(
+  sources: Sources,
+  world: World,
+  asked: { above?: Position | undefined; below?: Position | undefined; count: number },
+): Promise<void> {
   const expected = visible(world, asked.above, asked.below);
-  const found = await collect(sources, { reader: READER, authors: [...AUTHORS, READER], deadline: deadline(), ...asked });
+  const found = await collect(sources, {
+    reader: READER,
+    authors: [...AUTHORS, READER],
+    deadline: deadline(),
+    ...asked,
+  });
   expect(found).toEqual({ entries: expected.slice(0, asked.count), more: expected.length > asked.count });
 }
 
-const asked = fc.record({ above: fc.option(place, { nil: undefined }), below: fc.option(place, { nil: undefined }), count: fc.integer({ min: 1, max: 30 }) });
+const asked = fc.record({
+  above: fc.option(place, { nil: undefined }),
+  below: fc.option(place, { nil: undefined }),
+  count: fc.integer({ min: 1, max: 30 }),
+});
 
 test("collect equals the model: ties, visibility, recipients, both bounds", async () => {
-  await fc.assert(fc.asyncProperty(drops, asked, (posted, how) => sameAsModel(sourcesOf(worldOf(posted)), worldOf(posted), how)), { numRuns: 400 });
+  await fc.assert(
+    fc.asyncProperty(drops, asked, (posted, how) => sameAsModel(sourcesOf(worldOf(posted)), worldOf(posted), how)),
+    { numRuns: 400 },
+  );
 });
 
 /** Authors of very different size, so that some are read on and some are not. */
@@ -63,7 +83,12 @@ function unevenWorld(): World {
   const world = new World();
   for (let index = 0; index < 700; index++) {
     const user_id = index % 10 === 0 ? "bob" : index % 97 === 0 ? "eve" : "ada";
-    world.post({ drop_id: `d${index}`, user_id, created_at: 1_000 + Math.floor(index / 3), visibility: index % 4 ? "public" : "direct" });
+    world.post({
+      drop_id: `d${index}`,
+      user_id,
+      created_at: 1_000 + Math.floor(index / 3),
+      visibility: index % 4 ? "public" : "direct",
+    });
   }
   return world;
 }
@@ -93,17 +118,32 @@ test("collect stops reading an author whose next page cannot matter", async () =
 
 test("an upstream that fails fails the collection", async () => {
   const broken: Sources = { ...sourcesOf(new World()), drops: () => Promise.reject(new Error("away")) };
-  await expect(collect(broken, { reader: READER, authors: ["ada"], count: 1, deadline: deadline() })).rejects.toThrow("away");
+  await expect(collect(broken, { reader: READER, authors: ["ada"], count: 1, deadline: deadline() })).rejects.toThrow(
+    "away",
+  );
 });
 
 test("collectUpward equals the model: the oldest above a place and before a time, oldest first", async () => {
   await fc.assert(
-    fc.asyncProperty(drops, place, fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 20 }), async (posted, above, top, count) => {
-      const world = worldOf(posted);
-      const expected = visible(world, above, { score: top, drop: "" }).toReversed().slice(0, count);
-      const found = await collectUpward(sourcesOf(world), { reader: READER, authors: [...AUTHORS, READER], above, top, count, deadline: deadline() });
-      expect(found).toEqual(expected);
-    }),
+    fc.asyncProperty(
+      drops,
+      place,
+      fc.integer({ min: 1, max: 8 }),
+      fc.integer({ min: 1, max: 20 }),
+      async (posted, above, top, count) => {
+        const world = worldOf(posted);
+        const expected = visible(world, above, { score: top, drop: "" }).toReversed().slice(0, count);
+        const found = await collectUpward(sourcesOf(world), {
+          reader: READER,
+          authors: [...AUTHORS, READER],
+          above,
+          top,
+          count,
+          deadline: deadline(),
+        });
+        expect(found).toEqual(expected);
+      },
+    ),
     { numRuns: 300 },
   );
 });
@@ -111,10 +151,18 @@ test("collectUpward equals the model: the oldest above a place and before a time
 test("collectUpward bridges years of silence and narrows where a window is too full", async () => {
   const world = new World();
   const at = (index: number): number => (index < 10 ? 1_000 + index : 1_700_000_000_000 + Math.floor(index / 9));
-  for (let index = 0; index < 5_000; index++) world.post({ drop_id: `d${index}`, user_id: "ada", created_at: at(index) });
+  for (let index = 0; index < 5_000; index++)
+    world.post({ drop_id: `d${index}`, user_id: "ada", created_at: at(index) });
   const found: Position[] = [];
   for (let above: Position = { score: 1, drop: "" }; ; above = found.at(-1) as Position) {
-    const part = await collectUpward(sourcesOf(world), { reader: READER, authors: ["ada"], above, top: 1_800_000_000_000, count: 900, deadline: deadline() });
+    const part = await collectUpward(sourcesOf(world), {
+      reader: READER,
+      authors: ["ada"],
+      above,
+      top: 1_800_000_000_000,
+      count: 900,
+      deadline: deadline(),
+    });
     if (part.length === 0) break;
     found.push(...part);
   }
@@ -125,14 +173,29 @@ test("the same over gRPC", async () => {
   const world = unevenWorld();
   for (const author of AUTHORS) world.follow(READER, author);
   const upstreams = await startUpstreams(world, { pageLimit: 2 });
-  const channels = connectUpstreams({ userServiceAddr: upstreams.usersAddress, postServiceAddr: upstreams.postsAddress, tls: {} });
+  const channels = connectUpstreams({
+    userServiceAddr: upstreams.usersAddress,
+    postServiceAddr: upstreams.postsAddress,
+    tls: {},
+  });
   try {
     const sources = createSources(channels);
     expect(await sources.following(READER, deadline())).toEqual([...AUTHORS]);
     for (const count of [40, 300, 1_000]) await sameAsModel(sources, world, { count });
-    await sameAsModel(sources, world, { count: 50, above: { score: 1_100, drop: "d301" }, below: { score: 1_150, drop: "" } });
+    await sameAsModel(sources, world, {
+      count: 50,
+      above: { score: 1_100, drop: "d301" },
+      below: { score: 1_150, drop: "" },
+    });
     const above = { score: 1_050, drop: "d151" };
-    const upward = await collectUpward(sources, { reader: READER, authors: [...AUTHORS], above, top: 1_060, count: 12, deadline: deadline() });
+    const upward = await collectUpward(sources, {
+      reader: READER,
+      authors: [...AUTHORS],
+      above,
+      top: 1_060,
+      count: 12,
+      deadline: deadline(),
+    });
     expect(upward).toEqual(visible(world, above, { score: 1_060, drop: "" }).toReversed().slice(0, 12));
   } finally {
     channels.close();

@@ -5,8 +5,18 @@ import { AppError } from "../../../src/kernel/errors.js";
 import { compare, fromToken, startOf, toToken } from "../../../src/timeline/position.js";
 import { parsePageRequest, parseUser } from "../../../src/timeline/request.js";
 
-const request = (stated: Partial<GetTimelineRequest>): GetTimelineRequest => ({ user_id: "ada", limit: 0, since_id: "", max_id: "", min_id: "", ...stated });
-const position = fc.record({ score: fc.integer({ min: 0, max: Number.MAX_SAFE_INTEGER }), drop: fc.string({ unit: "binary", maxLength: 40 }) });
+const request = (stated: Partial<GetTimelineRequest>): GetTimelineRequest => ({
+  user_id: "ada",
+  limit: 0,
+  since_id: "",
+  max_id: "",
+  min_id: "",
+  ...stated,
+});
+const position = fc.record({
+  score: fc.integer({ min: 0, max: Number.MAX_SAFE_INTEGER }),
+  drop: fc.string({ unit: "binary", maxLength: 40 }),
+});
 
 test("a token says its position in full, in characters safe anywhere", () => {
   fc.assert(
@@ -19,12 +29,24 @@ test("a token says its position in full, in characters safe anywhere", () => {
   );
 });
 
-test.each(["", "d1", "~floor", "~1", "~.YQ", "~-1.YQ", "~1.Y!", "~01.YQ", "~1.YR", "~1.YQ==", "~9007199254740992.YQ", " ~1.YQ", "~1.YQ\n", "~1.gICA"])(
-  "%j is no token",
-  (text) => {
-    expect(fromToken(text)).toBeUndefined();
-  },
-);
+test.each([
+  "",
+  "d1",
+  "~floor",
+  "~1",
+  "~.YQ",
+  "~-1.YQ",
+  "~1.Y!",
+  "~01.YQ",
+  "~1.YR",
+  "~1.YQ==",
+  "~9007199254740992.YQ",
+  " ~1.YQ",
+  "~1.YQ\n",
+  "~1.gICA",
+])("%j is no token", (text) => {
+  expect(fromToken(text)).toBeUndefined();
+});
 
 test("the longest id makes a token that is taken back", () => {
   const token = toToken({ score: Number.MAX_SAFE_INTEGER, drop: "é".repeat(64) });
@@ -64,7 +86,9 @@ test.each<[Partial<GetTimelineRequest>, string]>([
   [{ max_id: "~floor" }, "max_id"],
   [{ min_id: "x".repeat(257) }, "min_id"],
 ])("%j is refused by %s", (stated, field) => {
-  expect(() => parsePageRequest(request(stated))).toThrow(expect.objectContaining({ code: "invalid", message: expect.stringMatching(`^${field}: `) }));
+  expect(() => parsePageRequest(request(stated))).toThrow(
+    expect.objectContaining({ code: "invalid", message: expect.stringMatching(`^${field}: `) }),
+  );
 });
 
 test.each(["", "x".repeat(129), "\ud800"])("the user %j is refused", (user) => {

@@ -1,5 +1,5 @@
-import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import { credentials, Server, ServerCredentials, type ServiceError, status } from "@grpc/grpc-js";
+import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import { PostServiceClient, PostServiceService, Visibility } from "../../../src/gen/avion/posts.js";
 import { UserServiceClient, UserServiceService } from "../../../src/gen/avion/users.js";
 import { createFaults } from "../../../src/world/faults.js";

@@ -1,0 +1,196 @@
+import { execFile } from "node:child_process";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { Client, credentials, Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import { context, propagation, type Span, trace } from "@opentelemetry/api";
+import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
+import { W3CTraceContextPropagator } from "@opentelemetry/core";
+import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
+import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
+import { TimelineServiceClient, TimelineServiceService, type GetTimelineRequest, type GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import { AppError, type ErrorCode } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
+import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
+import { type CallContext, unary } from "../../src/platform/grpc/unary.js";
+import { connectUpstreams, type Upstreams } from "../../src/platform/grpc/upstreams.js";
+import { startUpstreams, type Upstreams as Served } from "../support/upstreams.js";
+import { World } from "../support/world.js";
+
+type Method = (request: GetTimelineRequest, context: CallContext) => Promise<GetTimelineResponse>;
+const EMPTY: GetTimelineResponse = { drop_ids: [], has_more: false, next_max_id: "", prev_min_id: "", degraded: false };
+
+let method: Method = async () => EMPTY;
+const logged: object[] = [];
+let server: GrpcServer;
+let client: TimelineServiceClient;
+let served: Served;
+let upstreams: Upstreams;
+const spans = new InMemorySpanExporter();
+
+beforeAll(async () => {
+  context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
+  propagation.setGlobalPropagator(new W3CTraceContextPropagator());
+  trace.setGlobalTracerProvider(new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] }));
+  const log = { ...silent, error: (fields: object) => void logged.push(fields) };
+  const call = unary<GetTimelineRequest, GetTimelineResponse>("Get", log, (request, how) => method(request, how));
+  const implementation = { getHomeTimeline: call, getLocalTimeline: call, getGlobalTimeline: call };
+  server = await serveGrpc("127.0.0.1:0", [{ name: "avion.TimelineService", definition: TimelineServiceService, implementation }], {});
+  client = new TimelineServiceClient(`127.0.0.1:${server.port}`, credentials.createInsecure());
+  const world = new World();
+  world.follow("bob", "ada");
+  served = await startUpstreams(world);
+  upstreams = connectUpstreams({ userServiceAddr: served.usersAddress, postServiceAddr: served.postsAddress, tls: {} });
+});
+afterAll(async () => {
+  client.close();
+  upstreams.close();
+  await Promise.all([server.close(1_000), served.stop()]);
+  trace.disable();
+  propagation.disable();
+  context.disable();
+});
+afterEach(() => {
+  method = async () => EMPTY;
+  spans.reset();
+});
+
+function call(metadata = new Metadata(), deadlineMs = 5_000): Promise<GetTimelineResponse> {
+  const request = { user_id: "ada", limit: 0, since_id: "", max_id: "", min_id: "" };
+  return new Promise((resolve, reject) => {
+    client.getHomeTimeline(request, metadata, { deadline: Date.now() + deadlineMs }, (error, answer) => (error ? reject(error) : resolve(answer)));
+  });
+}
+const failure = (promise: Promise<unknown>): Promise<ServiceError> => promise.then(() => Promise.reject(new Error("it answered")), (error: ServiceError) => error);
+
+test.each<[ErrorCode, status]>([
+  ["invalid", status.INVALID_ARGUMENT],
+  ["unavailable", status.UNAVAILABLE],
+  ["exhausted", status.RESOURCE_EXHAUSTED],
+  ["deadline", status.DEADLINE_EXCEEDED],
+  ["failed", status.INTERNAL],
+])("`%s` is told as status %i, with its message", async (code, expected) => {
+  method = () => Promise.reject(new AppError(code, "limit: is wrong", { cause: new Error("secret") }));
+  const error = await failure(call());
+  expect([error.code, error.details]).toEqual([expected, "limit: is wrong"]);
+});
+
+test("what is not an error of ours is told without detail, and logged whole", async () => {
+  method = () => Promise.reject(new TypeError("password hunter2"));
+  const error = await failure(call());
+  expect([error.code, error.details]).toEqual([status.INTERNAL, "internal error"]);
+  expect(logged.at(-1)).toMatchObject({ method: "Get", error: "password hunter2", stack: expect.stringContaining("TypeError") });
+});
+
+test("the caller's deadline is handed on; who sets none or a far one gets ten seconds", async () => {
+  let seen = 0;
+  method = async (_, { deadline }) => {
+    seen = deadline - Date.now();
+    return EMPTY;
+  };
+  await call(new Metadata(), 2_000);
+  expect(seen).toBeGreaterThan(1_000);
+  expect(seen).toBeLessThanOrEqual(2_001);
+  await call(new Metadata(), 3_600_000);
+  expect(seen).toBeLessThanOrEqual(10_000);
+  await new Promise((resolve, reject) => {
+    client.getLocalTimeline({ user_id: "", limit: 0, since_id: "", max_id: "", min_id: "" }, (error, answer) => (error ? reject(error) : resolve(answer)));
+  });
+  expect(seen).toBeGreaterThan(9_000);
+  expect(seen).toBeLessThanOrEqual(10_000);
+});
+
+test("the caller's trace goes on through the method into the calls it makes", async () => {
+  const traceId = "4bf92f3577b34da6a3ce929d0e0e4736";
+  let inside: Span | undefined;
+  method = async () => {
+    inside = trace.getActiveSpan();
+    await upstreams.following({ user: "bob", size: 10, token: "" });
+    return EMPTY;
+  };
+  const metadata = new Metadata();
+  metadata.set("traceparent", `00-${traceId}-00f067aa0ba902b7-01`);
+  await call(metadata);
+  expect(inside?.spanContext().traceId).toBe(traceId);
+  const byName = new Map(spans.getFinishedSpans().map((span) => [span.name, span]));
+  expect(byName.get("Get")?.parentSpanContext?.spanId).toBe("00f067aa0ba902b7");
+  expect(byName.get("GetFollowingList")?.parentSpanContext?.spanId).toBe(inside?.spanContext().spanId);
+});
+
+const health = (service: string): Promise<number> =>
+  new Promise((resolve, reject) => {
+    const plain = new Client(`127.0.0.1:${server.port}`, credentials.createInsecure());
+    const name = Buffer.from(service);
+    const done = (error: ServiceError | null, answer?: Buffer): void => {
+      plain.close();
+      if (error) reject(error);
+      else resolve(answer?.[1] ?? 0);
+    };
+    plain.makeUnaryRequest("/grpc.health.v1.Health/Check", () => Buffer.concat([Buffer.from(name.length ? [0x0a, name.length] : []), name]), (bytes) => bytes, {}, done);
+  });
+
+test("health says serving and not serving, of the server and of the service, and knows no other", async () => {
+  const [SERVING, NOT_SERVING] = [1, 2];
+  server.setServing(true);
+  expect([await health(""), await health("avion.TimelineService")]).toEqual([SERVING, SERVING]);
+  server.setServing(false);
+  expect([await health(""), await health("avion.TimelineService")]).toEqual([NOT_SERVING, NOT_SERVING]);
+  expect((await failure(health("avion.Other"))).code).toBe(status.NOT_FOUND);
+});
+
+const buf = (...args: string[]) =>
+  promisify(execFile)(join(process.cwd(), "node_modules/.bin/buf"), ["curl", "--http2-prior-knowledge", ...args], { timeout: 20_000 });
+
+test.each(["grpc-v1", "grpc-v1alpha"])("reflection %s lists the services and is enough to call one", async (protocol) => {
+  method = async ({ user_id }) => ({ ...EMPTY, drop_ids: [`of ${user_id}`] });
+  const address = `http://127.0.0.1:${server.port}`;
+  const listed = await buf("--reflect-protocol", protocol, "--list-services", address);
+  expect(listed.stdout.split("\n")).toEqual(expect.arrayContaining(["avion.TimelineService"]));
+  const data = JSON.stringify({ user_id: "ada" });
+  const called = await buf("--protocol", "grpc", "--reflect-protocol", protocol, "--data", data, `${address}/avion.TimelineService/GetHomeTimeline`);
+  expect(JSON.parse(called.stdout)).toEqual({ drop_ids: ["of ada"] });
+});
+
+const codeOf = (promise: Promise<unknown>) => promise.then(() => "done", (error: unknown) => (error instanceof AppError ? error.code : `not ours: ${String(error)}`));
+
+test.each<[status, string]>([
+  [status.UNAVAILABLE, "unavailable"],
+  [status.UNIMPLEMENTED, "unavailable"],
+  [status.INTERNAL, "failed"],
+  [status.NOT_FOUND, "failed"],
+  [status.INVALID_ARGUMENT, "failed"],
+  [status.DEADLINE_EXCEEDED, "failed"],
+])("an upstream that answers %i counts as %s", async (code, expected) => {
+  const heal = served.inject({ method: "GetFollowersList", code });
+  expect(await codeOf(upstreams.followers({ user: "ada", size: 1, token: "" }))).toBe(expected);
+  heal();
+  expect(await upstreams.followers({ user: "ada", size: 1, token: "" })).toEqual({ ids: ["bob"], next: "" });
+});
+
+test("an upstream that is slow is given up at the caller's deadline; one that nobody serves is away", async () => {
+  const heal = served.inject({ method: "GetFollowingList", delayMs: 10_000 });
+  const asked = Date.now();
+  expect(await codeOf(upstreams.following({ user: "bob", size: 1, token: "", deadline: asked + 200 }))).toBe("failed");
+  expect(Date.now() - asked).toBeLessThan(2_000);
+  heal();
+  const nowhere = connectUpstreams({ userServiceAddr: "127.0.0.1:1", postServiceAddr: "127.0.0.1:1", tls: {} });
+  expect(await codeOf(nowhere.followers({ user: "ada", size: 1, token: "" }))).toBe("unavailable");
+  nowhere.close();
+});
+
+test("close lets calls under way end and takes no new ones", async () => {
+  let end: (response: GetTimelineResponse) => void = () => undefined;
+  const begun = new Promise<void>((started) => {
+    method = () =>
+      new Promise((resolve) => {
+        end = resolve;
+        started();
+      });
+  });
+  const underWay = call();
+  await begun;
+  const closing = server.close(5_000);
+  end({ ...EMPTY, drop_ids: ["in time"] });
+  expect((await underWay).drop_ids).toEqual(["in time"]);
+  await closing;
+  expect((await failure(call())).code).toBe(status.UNAVAILABLE);
+});

@@ -1,0 +1,162 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import type { Ledger } from "../../src/contracts/ledger.js";
+import { codeOf } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
+import { createLedger, type ReadHistory } from "../../src/ledger/ledger.js";
+import { createReadHistory } from "../../src/ledger/log.nats.js";
+import { createLedgerStore } from "../../src/ledger/store.redis.js";
+import { openNats } from "../support/core-nats.js";
+import { openRedis, type RedisBench } from "../support/core-redis.js";
+
+let redis: RedisBench;
+beforeAll(async () => {
+  redis = await openRedis();
+});
+afterAll(() => redis.close());
+beforeEach(() => redis.raw.flushall());
+
+const NOW = Date.now();
+const open = (readHistory: ReadHistory): Ledger => createLedger({ store: createLedgerStore(redis.scripts), readHistory, log: silent });
+
+const unfollow = { name: "user_unfollowed", payload: { follower_id: "bob", following_id: "ada", version: 5 } } as const;
+const deletion = { name: "drop_deleted", payload: { drop_id: "dead" } } as const;
+
+function history() {
+  let reads = 0;
+  const read: ReadHistory = async (take) => {
+    reads++;
+    await take(deletion, NOW);
+    await take(unfollow, NOW);
+  };
+  return { read, reads: () => reads };
+}
+
+test.each<[string, (ledger: Ledger) => Promise<unknown>, unknown]>([
+  ["which drops are dead", async (ledger) => [...(await ledger.deadAmong(["dead", "alive"]))], ["dead"]],
+  ["an older follow", (ledger) => ledger.changeEdge({ follower: "bob", following: "ada", version: 4, follows: true }), { version: 5, follows: false }],
+  ["what a burial vouches for", async (ledger) => ledger.bury("other", NOW).then(() => redis.raw.zscore("timeline:tombstones", "dead")), String(NOW)],
+])("a lost ledger is refilled before it decides %s", async (_, ask, answer) => {
+  const { read, reads } = history();
+  const ledger = open(read);
+  expect(await ask(ledger)).toEqual(answer);
+  expect(await ask(ledger)).toEqual(answer);
+  expect(reads()).toBe(1);
+  await redis.raw.flushall();
+  expect(await ask(ledger)).toEqual(answer);
+  expect(reads()).toBe(2);
+  await redis.raw.del("timeline:tombstones");
+  expect(await ask(ledger)).toEqual(answer);
+  expect(reads()).toBe(3);
+  expect(await redis.raw.exists("timeline:x:refilling")).toBe(0);
+});
+
+test("asking about no drop asks nobody", async () => {
+  const { read, reads } = history();
+  expect([...(await open(read).deadAmong([]))]).toEqual([]);
+  expect(reads()).toBe(0);
+});
+
+test("one process refills; the others see an outage until it is done, never a half-filled ledger", async () => {
+  let go: () => void = () => undefined;
+  let begun: () => void = () => undefined;
+  const reading = new Promise<void>((resolve) => {
+    begun = resolve;
+  });
+  const waiting = new Promise<void>((resolve) => {
+    go = resolve;
+  });
+  const one = open(async (take) => {
+    begun();
+    await waiting;
+    await take(deletion, NOW);
+  });
+  const first = one.deadAmong(["dead"]);
+  await reading;
+  const { read, reads } = history();
+  await expect(open(read).deadAmong(["dead"])).rejects.toMatchObject({ code: "unavailable" });
+  await expect(open(read).changeEdge({ follower: "a", following: "b", version: 1, follows: true })).rejects.toMatchObject({ code: "unavailable" });
+  go();
+  expect([...(await first)]).toEqual(["dead"]);
+  expect([...(await open(read).deadAmong(["dead"]))]).toEqual(["dead"]);
+  expect(reads()).toBe(0);
+});
+
+test("a refill that fails vouches for nothing, and the next one starts anew", async () => {
+  const failing = open(() => Promise.reject(new Error("the log is away")));
+  await expect(failing.deadAmong(["dead"])).rejects.toThrow("the log is away");
+  const { read, reads } = history();
+  expect([...(await open(read).deadAmong(["dead"]))]).toEqual(["dead"]);
+  expect(reads()).toBe(1);
+});
+
+test("a ledger that is lost once more while it is refilled is not vouched for", async () => {
+  const { read } = history();
+  const twice: ReadHistory = async (take) => {
+    await read(take);
+    if ((await redis.raw.incr("times")) === 1) {
+      await redis.raw.flushall();
+      await redis.raw.incr("times");
+    }
+  };
+  const ledger = open(twice);
+  const ask = (): Promise<string[]> => ledger.deadAmong(["dead"]).then((dead) => [...dead]);
+  const answer = await ask().catch((error: unknown) => (codeOf(error) === "unavailable" ? ask() : Promise.reject(error)));
+  expect(answer).toEqual(["dead"]);
+});
+
+test("generations: one name for everybody until it is renewed or lost", async () => {
+  const [one, other] = [open(history().read), open(history().read)];
+  const names = await Promise.all([one, other, one, other].map((ledger) => ledger.generation("ada")));
+  expect(new Set(names).size).toBe(1);
+  await other.renewGeneration("ada");
+  const renewed = await one.generation("ada");
+  expect(renewed).not.toBe(names[0]);
+  await redis.raw.flushall();
+  expect([names[0], renewed]).not.toContain(await one.generation("ada"));
+  expect(await one.generation("bob")).not.toBe(await one.generation("ada"));
+});
+
+test("who has left an author is known by the newest version, and of nobody else", async () => {
+  const ledger = open(history().read);
+  await ledger.changeEdge({ follower: "eve", following: "ada", version: 2, follows: false });
+  await ledger.changeEdge({ follower: "zoë", following: "ada", version: 2, follows: false });
+  await ledger.changeEdge({ follower: "zoë", following: "ada", version: 3, follows: true });
+  await ledger.changeEdge({ follower: "ada", following: "eve", version: 9, follows: false });
+  expect(await ledger.leftAmong("ada", ["zoë", "eve", "bob", "unknown"])).toEqual(["eve", "bob"]);
+  expect(await ledger.leftAmong("ada", [])).toEqual([]);
+});
+
+test("every key of the ledger has a time to live or a floor that forgets", async () => {
+  const ledger = open(history().read);
+  await ledger.changeEdge({ follower: "eve", following: "ada", version: 2, follows: false });
+  await ledger.generation("ada");
+  await redis.raw.zadd("timeline:tombstones", 1, "ancient");
+  await ledger.bury("new", NOW);
+  expect(await redis.raw.zrange("timeline:tombstones", 0, -1)).toEqual(expect.not.arrayContaining(["ancient"]));
+  for (const key of await redis.raw.keys("timeline:x:*")) expect([key, await redis.raw.pttl(key)]).toEqual([key, expect.any(Number)]);
+  for (const key of await redis.raw.keys("timeline:x:*")) expect(await redis.raw.pttl(key)).toBeGreaterThan(7 * 86_400_000);
+});
+
+test("the history is read from the real log: deletions and edges, what is not understood is passed over", async () => {
+  const nats = await openNats();
+  try {
+    const put = (subject: string, body: object | string) =>
+      nats.publish({ subject, body: Buffer.from(typeof body === "string" ? body : JSON.stringify(body)), id: `${subject}${JSON.stringify(body)}` });
+    await put("drops.created", { drop_id: "alive", user_id: "ada", visibility: "public", created_at: 1 });
+    await put("drops.deleted", deletion.payload);
+    await put("graph.unfollowed", unfollow.payload);
+    await put("graph.followed", "no JSON");
+    await put("graph.followed", { follower_id: "eve", following_id: "ada", version: 1 });
+    const seen: string[] = [];
+    await createReadHistory(nats.connection)(async ({ name }, time) => {
+      expect(Math.abs(time - Date.now())).toBeLessThan(60_000);
+      seen.push(name);
+    });
+    expect(seen.sort()).toEqual(["drop_deleted", "user_followed", "user_unfollowed"]);
+    const ledger = open(createReadHistory(nats.connection));
+    expect([...(await ledger.deadAmong(["dead", "alive"]))]).toEqual(["dead"]);
+    expect(await ledger.leftAmong("ada", ["bob", "eve"])).toEqual(["bob"]);
+  } finally {
+    await nats.close();
+  }
+});
