@@ -52,7 +52,7 @@ async function expectReported(stack: Stack, history: readonly TimelineEvent[]): 
 
 testWithStack(
   "50 posts to 5,000 followers all land and each is reported done once",
-  {},
+  { timeoutMs: 120_000 },
   async (stack) => {
     const history = popular(stack);
     await stack.publish(...history);
@@ -63,27 +63,21 @@ testWithStack(
     expect(await stack.streams.count("DLQ")).toBe(0);
     expect(await stack.streams.count("FANOUT")).toBe(0);
   },
-  120_000,
 );
 
-testWithStack(
-  "three processes share the work of the same fan-out",
-  {},
-  async (stack) => {
-    await stack.start();
-    await stack.start({ roles: "fanout" });
-    const history = popular(stack);
-    await stack.publish(...history);
-    await stack.streams.settled(history.length, 60_000);
-    await expectLanded(stack, history);
-    await expectReported(stack, history);
-  },
-  120_000,
-);
+testWithStack("three processes share the work of the same fan-out", { timeoutMs: 120_000 }, async (stack) => {
+  await stack.start();
+  await stack.start({ roles: "fanout" });
+  const history = popular(stack);
+  await stack.publish(...history);
+  await stack.streams.settled(history.length, 60_000);
+  await expectLanded(stack, history);
+  await expectReported(stack, history);
+});
 
 testWithStack(
   "a process killed in the middle loses nothing: what it had is delivered again",
-  {},
+  { timeoutMs: 150_000 },
   async (stack) => {
     const history = popular(stack);
     await stack.publish(...history);
@@ -100,5 +94,4 @@ testWithStack(
     await expectReported(stack, history);
     expect(await stack.streams.count("DLQ")).toBe(0);
   },
-  150_000,
 );

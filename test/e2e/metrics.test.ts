@@ -10,7 +10,10 @@ function parse(text: string): Sample[] {
   const lines = text.split("\n").filter((line) => line !== "" && !line.startsWith("#"));
   return lines.map((line) => {
     const [, name = "", labels = "", value = ""] = /^([a-zA-Z_:][\w:]*)(\{.*\})? (\S+)$/.exec(line) ?? [];
-    expect({ line, understood: name !== "" && !Number.isNaN(Number(value.replace("+Inf", "Infinity"))) }).toEqual({ line, understood: true });
+    expect({ line, understood: name !== "" && !Number.isNaN(Number(value.replace("+Inf", "Infinity"))) }).toEqual({
+      line,
+      understood: true,
+    });
     return { name, labels, value: Number(value) };
   });
 }
@@ -33,30 +36,34 @@ const FAMILIES: Readonly<Record<string, RegExp>> = {
   "events of the bridge": /^timeline_bridge_events_total\{.*drop_created/,
 };
 
-testWithStack("metrics tell of reads, streams, lag, Redis, queues and dead letters, and name nobody", {}, async (stack) => {
-  const { world, publish, streams, reads, redis, service } = stack;
-  const [author, reader, dropId] = ["author-in-person", "reader-in-person", "drop-in-person"];
-  world.follow(reader, author);
-  const drop = { drop_id: dropId, user_id: author, visibility: "public" as const, created_at: Date.now() };
-  world.post(drop);
-  const stream = await openEvents(service.httpUrl, reader);
-  await publish(created(drop));
-  await streams.settled(1);
-  await redis.publish("drop_created", "nonsense");
-  await stream.waitFor("new_drop");
-  for (let times = 0; times < 2; times += 1) expect((await reads.home(reader)).drop_ids).toEqual([dropId]);
-  await reads.local({ limit: 101 }).catch(() => undefined);
+testWithStack(
+  "metrics tell of reads, streams, lag, Redis, queues and dead letters, and name nobody",
+  { timeoutMs: 60_000 },
+  async (stack) => {
+    const { world, publish, streams, reads, redis, service } = stack;
+    const [author, reader, dropId] = ["author-in-person", "reader-in-person", "drop-in-person"];
+    world.follow(reader, author);
+    const drop = { drop_id: dropId, user_id: author, visibility: "public" as const, created_at: Date.now() };
+    world.post(drop);
+    const stream = await openEvents(service.httpUrl, reader);
+    await publish(created(drop));
+    await streams.settled(1);
+    await redis.publish("drop_created", "nonsense");
+    await stream.waitFor("new_drop");
+    for (let times = 0; times < 2; times += 1) expect((await reads.home(reader)).drop_ids).toEqual([dropId]);
+    await reads.local({ limit: 101 }).catch(() => undefined);
 
-  await becomes(async () => {
-    const response = await fetch(`${service.httpUrl}/metrics`);
-    const text = await response.text();
-    expect(response.headers.get("content-type")).toMatch(/^text\/plain|^application\/openmetrics-text/);
-    const samples = parse(text).map(({ name, labels, value }) => ({ id: `${name}${labels}`, value }));
-    const absent = Object.entries(FAMILIES).filter(([, pattern]) => !samples.some(({ id }) => pattern.test(id)));
-    expect(absent.map(([name]) => name)).toEqual([]);
-    expect(samples.find(({ id }) => /^timeline_sse_connections\b/.test(id))?.value).toBe(1);
-    expect(samples.find(({ id }) => /^timeline_dlq_messages\b/.test(id))?.value).toBe(1);
-    for (const name of [author, reader, dropId]) expect(text).not.toContain(name);
-  });
-  stream.close();
-}, 60_000);
+    await becomes(async () => {
+      const response = await fetch(`${service.httpUrl}/metrics`);
+      const text = await response.text();
+      expect(response.headers.get("content-type")).toMatch(/^text\/plain|^application\/openmetrics-text/);
+      const samples = parse(text).map(({ name, labels, value }) => ({ id: `${name}${labels}`, value }));
+      const absent = Object.entries(FAMILIES).filter(([, pattern]) => !samples.some(({ id }) => pattern.test(id)));
+      expect(absent.map(([name]) => name)).toEqual([]);
+      expect(samples.find(({ id }) => /^timeline_sse_connections\b/.test(id))?.value).toBe(1);
+      expect(samples.find(({ id }) => /^timeline_dlq_messages\b/.test(id))?.value).toBe(1);
+      for (const name of [author, reader, dropId]) expect(text).not.toContain(name);
+    });
+    stream.close();
+  },
+);

@@ -83,7 +83,7 @@ test("two bridges admit every event of every channel once, and write one letter 
 test("a link that is cut is opened and subscribed again", async () => {
   const started = await bridge();
   const before = await streams.count("DROPS");
-  await redis.raw.client("KILL", "TYPE", "pubsub");
+  await redis.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
   await until(
     async () => (await redis.raw.publish("drop_deleted", '{"drop_id":"after the cut"}')) > 0,
     "it is subscribed again",

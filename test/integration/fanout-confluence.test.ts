@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { afterAll, beforeAll, beforeEach, test } from "@jest/globals";
 import type { TimelineEvent as Admitted } from "../../src/contracts/events.js";
 import { mapLimited } from "../../src/kernel/mapped.js";
 import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "../support/core-fanout.js";

@@ -2,18 +2,22 @@ import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { Client, credentials, Metadata, type ServiceError, status } from "@grpc/grpc-js";
-import { context, propagation, type Span, trace } from "@opentelemetry/api";
-import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
-import { W3CTraceContextPropagator } from "@opentelemetry/core";
-import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
 import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
-import { TimelineServiceClient, TimelineServiceService, type GetTimelineRequest, type GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import { context, propagation, type Span, trace } from "@opentelemetry/api";
+import { node } from "@opentelemetry/sdk-node";
+import { InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
+import {
+  type GetTimelineRequest,
+  type GetTimelineResponse,
+  TimelineServiceClient,
+  TimelineServiceService,
+} from "../../src/gen/avion/timeline.js";
 import { AppError, type ErrorCode } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
 import { type CallContext, unary } from "../../src/platform/grpc/unary.js";
 import { connectUpstreams, type Upstreams } from "../../src/platform/grpc/upstreams.js";
-import { startUpstreams, type Upstreams as Served } from "../support/upstreams.js";
+import { type Upstreams as Served, startUpstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
 
 type Method = (request: GetTimelineRequest, context: CallContext) => Promise<GetTimelineResponse>;
@@ -28,13 +32,15 @@ let upstreams: Upstreams;
 const spans = new InMemorySpanExporter();
 
 beforeAll(async () => {
-  context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
-  propagation.setGlobalPropagator(new W3CTraceContextPropagator());
-  trace.setGlobalTracerProvider(new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] }));
+  new node.NodeTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] }).register();
   const log = { ...silent, error: (fields: object) => void logged.push(fields) };
   const call = unary<GetTimelineRequest, GetTimelineResponse>("Get", log, (request, how) => method(request, how));
   const implementation = { getHomeTimeline: call, getLocalTimeline: call, getGlobalTimeline: call };
-  server = await serveGrpc("127.0.0.1:0", [{ name: "avion.TimelineService", definition: TimelineServiceService, implementation }], {});
+  server = await serveGrpc(
+    "127.0.0.1:0",
+    [{ name: "avion.TimelineService", definition: TimelineServiceService, implementation }],
+    {},
+  );
   client = new TimelineServiceClient(`127.0.0.1:${server.port}`, credentials.createInsecure());
   const world = new World();
   world.follow("bob", "ada");
@@ -57,10 +63,16 @@ afterEach(() => {
 function call(metadata = new Metadata(), deadlineMs = 5_000): Promise<GetTimelineResponse> {
   const request = { user_id: "ada", limit: 0, since_id: "", max_id: "", min_id: "" };
   return new Promise((resolve, reject) => {
-    client.getHomeTimeline(request, metadata, { deadline: Date.now() + deadlineMs }, (error, answer) => (error ? reject(error) : resolve(answer)));
+    client.getHomeTimeline(request, metadata, { deadline: Date.now() + deadlineMs }, (error, answer) =>
+      error ? reject(error) : resolve(answer),
+    );
   });
 }
-const failure = (promise: Promise<unknown>): Promise<ServiceError> => promise.then(() => Promise.reject(new Error("it answered")), (error: ServiceError) => error);
+const failure = (promise: Promise<unknown>): Promise<ServiceError> =>
+  promise.then(
+    () => Promise.reject(new Error("it answered")),
+    (error: ServiceError) => error,
+  );
 
 test.each<[ErrorCode, status]>([
   ["invalid", status.INVALID_ARGUMENT],
@@ -78,7 +90,11 @@ test("what is not an error of ours is told without detail, and logged whole", as
   method = () => Promise.reject(new TypeError("password hunter2"));
   const error = await failure(call());
   expect([error.code, error.details]).toEqual([status.INTERNAL, "internal error"]);
-  expect(logged.at(-1)).toMatchObject({ method: "Get", error: "password hunter2", stack: expect.stringContaining("TypeError") });
+  expect(logged.at(-1)).toMatchObject({
+    method: "Get",
+    error: "password hunter2",
+    stack: expect.stringContaining("TypeError"),
+  });
 });
 
 test("the caller's deadline is handed on; who sets none or a far one gets ten seconds", async () => {
@@ -93,7 +109,9 @@ test("the caller's deadline is handed on; who sets none or a far one gets ten se
   await call(new Metadata(), 3_600_000);
   expect(seen).toBeLessThanOrEqual(10_000);
   await new Promise((resolve, reject) => {
-    client.getLocalTimeline({ user_id: "", limit: 0, since_id: "", max_id: "", min_id: "" }, (error, answer) => (error ? reject(error) : resolve(answer)));
+    client.getLocalTimeline({ user_id: "", limit: 0, since_id: "", max_id: "", min_id: "" }, (error, answer) =>
+      error ? reject(error) : resolve(answer),
+    );
   });
   expect(seen).toBeGreaterThan(9_000);
   expect(seen).toBeLessThanOrEqual(10_000);
@@ -125,7 +143,13 @@ const health = (service: string): Promise<number> =>
       if (error) reject(error);
       else resolve(answer?.[1] ?? 0);
     };
-    plain.makeUnaryRequest("/grpc.health.v1.Health/Check", () => Buffer.concat([Buffer.from(name.length ? [0x0a, name.length] : []), name]), (bytes) => bytes, {}, done);
+    plain.makeUnaryRequest(
+      "/grpc.health.v1.Health/Check",
+      () => Buffer.concat([Buffer.from(name.length ? [0x0a, name.length] : []), name]),
+      (bytes) => bytes,
+      {},
+      done,
+    );
   });
 
 test("health says serving and not serving, of the server and of the service, and knows no other", async () => {
@@ -138,19 +162,36 @@ test("health says serving and not serving, of the server and of the service, and
 });
 
 const buf = (...args: string[]) =>
-  promisify(execFile)(join(process.cwd(), "node_modules/.bin/buf"), ["curl", "--http2-prior-knowledge", ...args], { timeout: 20_000 });
+  promisify(execFile)(
+    join(process.cwd(), "node_modules/.bin/buf"),
+    ["curl", "--http2-prior-knowledge", "--protocol", "grpc", ...args],
+    { timeout: 20_000 },
+  );
 
-test.each(["grpc-v1", "grpc-v1alpha"])("reflection %s lists the services and is enough to call one", async (protocol) => {
-  method = async ({ user_id }) => ({ ...EMPTY, drop_ids: [`of ${user_id}`] });
-  const address = `http://127.0.0.1:${server.port}`;
-  const listed = await buf("--reflect-protocol", protocol, "--list-services", address);
-  expect(listed.stdout.split("\n")).toEqual(expect.arrayContaining(["avion.TimelineService"]));
-  const data = JSON.stringify({ user_id: "ada" });
-  const called = await buf("--protocol", "grpc", "--reflect-protocol", protocol, "--data", data, `${address}/avion.TimelineService/GetHomeTimeline`);
-  expect(JSON.parse(called.stdout)).toEqual({ drop_ids: ["of ada"] });
-});
+test.each(["grpc-v1", "grpc-v1alpha"])(
+  "reflection %s lists the services and is enough to call one",
+  async (protocol) => {
+    method = async ({ user_id }) => ({ ...EMPTY, drop_ids: [`of ${user_id}`] });
+    const address = `http://127.0.0.1:${server.port}`;
+    const listed = await buf("--reflect-protocol", protocol, "--list-services", address);
+    expect(listed.stdout.split("\n")).toEqual(expect.arrayContaining(["avion.TimelineService"]));
+    const data = JSON.stringify({ user_id: "ada" });
+    const called = await buf(
+      "--reflect-protocol",
+      protocol,
+      "--data",
+      data,
+      `${address}/avion.TimelineService/GetHomeTimeline`,
+    );
+    expect(JSON.parse(called.stdout)).toEqual({ dropIds: ["of ada"] });
+  },
+);
 
-const codeOf = (promise: Promise<unknown>) => promise.then(() => "done", (error: unknown) => (error instanceof AppError ? error.code : `not ours: ${String(error)}`));
+const codeOf = (promise: Promise<unknown>) =>
+  promise.then(
+    () => "done",
+    (error: unknown) => (error instanceof AppError ? error.code : `not ours: ${String(error)}`),
+  );
 
 test.each<[status, string]>([
   [status.UNAVAILABLE, "unavailable"],

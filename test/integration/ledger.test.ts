@@ -16,7 +16,8 @@ afterAll(() => redis.close());
 beforeEach(() => redis.raw.flushall());
 
 const NOW = Date.now();
-const open = (readHistory: ReadHistory): Ledger => createLedger({ store: createLedgerStore(redis.scripts), readHistory, log: silent });
+const open = (readHistory: ReadHistory): Ledger =>
+  createLedger({ store: createLedgerStore(redis.scripts), readHistory, log: silent });
 
 const unfollow = { name: "user_unfollowed", payload: { follower_id: "bob", following_id: "ada", version: 5 } } as const;
 const deletion = { name: "drop_deleted", payload: { drop_id: "dead" } } as const;
@@ -33,8 +34,16 @@ function history() {
 
 test.each<[string, (ledger: Ledger) => Promise<unknown>, unknown]>([
   ["which drops are dead", async (ledger) => [...(await ledger.deadAmong(["dead", "alive"]))], ["dead"]],
-  ["an older follow", (ledger) => ledger.changeEdge({ follower: "bob", following: "ada", version: 4, follows: true }), { version: 5, follows: false }],
-  ["what a burial vouches for", async (ledger) => ledger.bury("other", NOW).then(() => redis.raw.zscore("timeline:tombstones", "dead")), String(NOW)],
+  [
+    "an older follow",
+    (ledger) => ledger.changeEdge({ follower: "bob", following: "ada", version: 4, follows: true }),
+    { version: 5, follows: false },
+  ],
+  [
+    "what a burial vouches for",
+    async (ledger) => ledger.bury("other", NOW).then(() => redis.raw.zscore("timeline:tombstones", "dead")),
+    String(NOW),
+  ],
 ])("a lost ledger is refilled before it decides %s", async (_, ask, answer) => {
   const { read, reads } = history();
   const ledger = open(read);
@@ -74,7 +83,9 @@ test("one process refills; the others see an outage until it is done, never a ha
   await reading;
   const { read, reads } = history();
   await expect(open(read).deadAmong(["dead"])).rejects.toMatchObject({ code: "unavailable" });
-  await expect(open(read).changeEdge({ follower: "a", following: "b", version: 1, follows: true })).rejects.toMatchObject({ code: "unavailable" });
+  await expect(
+    open(read).changeEdge({ follower: "a", following: "b", version: 1, follows: true }),
+  ).rejects.toMatchObject({ code: "unavailable" });
   go();
   expect([...(await first)]).toEqual(["dead"]);
   expect([...(await open(read).deadAmong(["dead"]))]).toEqual(["dead"]);
@@ -100,7 +111,9 @@ test("a ledger that is lost once more while it is refilled is not vouched for", 
   };
   const ledger = open(twice);
   const ask = (): Promise<string[]> => ledger.deadAmong(["dead"]).then((dead) => [...dead]);
-  const answer = await ask().catch((error: unknown) => (codeOf(error) === "unavailable" ? ask() : Promise.reject(error)));
+  const answer = await ask().catch((error: unknown) =>
+    codeOf(error) === "unavailable" ? ask() : Promise.reject(error),
+  );
   expect(answer).toEqual(["dead"]);
 });
 
@@ -132,16 +145,20 @@ test("every key of the ledger has a time to live or a floor that forgets", async
   await ledger.generation("ada");
   await redis.raw.zadd("timeline:tombstones", 1, "ancient");
   await ledger.bury("new", NOW);
-  expect(await redis.raw.zrange("timeline:tombstones", 0, -1)).toEqual(expect.not.arrayContaining(["ancient"]));
-  for (const key of await redis.raw.keys("timeline:x:*")) expect([key, await redis.raw.pttl(key)]).toEqual([key, expect.any(Number)]);
-  for (const key of await redis.raw.keys("timeline:x:*")) expect(await redis.raw.pttl(key)).toBeGreaterThan(7 * 86_400_000);
+  expect(await redis.raw.zrange("timeline:tombstones", "0", "-1")).toEqual(expect.not.arrayContaining(["ancient"]));
+  for (const key of await redis.raw.keys("timeline:x:*"))
+    expect(await redis.raw.pttl(key)).toBeGreaterThan(7 * 86_400_000);
 });
 
 test("the history is read from the real log: deletions and edges, what is not understood is passed over", async () => {
   const nats = await openNats();
   try {
     const put = (subject: string, body: object | string) =>
-      nats.publish({ subject, body: Buffer.from(typeof body === "string" ? body : JSON.stringify(body)), id: `${subject}${JSON.stringify(body)}` });
+      nats.publish({
+        subject,
+        body: Buffer.from(typeof body === "string" ? body : JSON.stringify(body)),
+        id: `${subject}${JSON.stringify(body)}`,
+      });
     await put("drops.created", { drop_id: "alive", user_id: "ada", visibility: "public", created_at: 1 });
     await put("drops.deleted", deletion.payload);
     await put("graph.unfollowed", unfollow.payload);

@@ -39,7 +39,7 @@ test("a command under way when its connection dies is rejected as an outage, and
   const held = codeOf(bench.scripts.command("blpop", (client) => client.blpop("nothing", 0)));
   const behind = codeOf(bench.scripts.command("incr", (client) => client.incr("count")));
   await until(async () => /cmd=blpop/.test(String(await bench.raw.client("LIST"))), "the pop waits");
-  await bench.raw.client("KILL", "TYPE", "normal", "SKIPME", "yes");
+  await bench.raw.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
   expect(await Promise.all([held, behind])).toEqual(["unavailable", "unavailable"]);
   await until(() => bench.client.status === "ready", "Redis is connected again");
   expect(await bench.raw.get("count")).toBeNull();
@@ -74,7 +74,9 @@ async function link(): Promise<{ url: string; cut(): void; mend(): void }> {
   return {
     url: `redis://127.0.0.1:${(server.address() as { port: number }).port}`,
     cut,
-    mend: () => void (whole = true),
+    mend: () => {
+      whole = true;
+    },
   };
 }
 

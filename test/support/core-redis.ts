@@ -3,6 +3,7 @@ import type { Broker } from "../../src/brokers/index.js";
 import { createTimelineWriter } from "../../src/fanout/timelines.redis.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createLedgerStore } from "../../src/ledger/store.redis.js";
+import { VARIABLES } from "../../src/main/config.js";
 import { followClock } from "../../src/platform/redis/clock.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createFencedRun } from "../../src/platform/redis/fenced.js";
@@ -42,7 +43,7 @@ export async function openRedis(options: Parameters<typeof privateRedis>[0] = {}
 
 /** The adapters of fan-out, ledger and reads on one Redis. */
 export function adaptersOn(scripts: Scripts, options: { readonly maxEntries: number; readonly activeOnly?: boolean }) {
-  const ttlMs = 3_600_000;
+  const ttlMs = Number(VARIABLES.TIMELINE_KEY_TTL_MS.default);
   const clock = followClock(scripts);
   clock.close();
   return {

@@ -22,6 +22,8 @@ export type ServiceProcess = {
   readonly exited: Promise<Ending>;
   /** The last lines it wrote. */
   logs(): string;
+  /** Everything it wrote to stdout. */
+  output(): string;
   /** Everything it wrote to stderr. */
   errors(): string;
   signal(name: NodeJS.Signals): void;
@@ -112,6 +114,7 @@ export function runMain(args: readonly string[], env: Readonly<Record<string, st
   if (pid === undefined) throw new Error("the service could not be started");
   running.add(child);
   const lines: string[] = [];
+  let output = "";
   let errors = "";
   const keep = (chunk: Buffer): void => {
     lines.push(
@@ -124,6 +127,9 @@ export function runMain(args: readonly string[], env: Readonly<Record<string, st
   };
   child.stdout.on("data", keep);
   child.stderr.on("data", keep);
+  child.stdout.on("data", (chunk: Buffer) => {
+    output += chunk.toString();
+  });
   child.stderr.on("data", (chunk: Buffer) => {
     errors += chunk.toString();
   });
@@ -145,6 +151,7 @@ export function runMain(args: readonly string[], env: Readonly<Record<string, st
     pid,
     exited,
     logs: () => lines.slice(-LINES_SHOWN).join("\n"),
+    output: () => output,
     errors: () => errors,
     signal: (name) => void child.kill(name),
     stop,

@@ -13,6 +13,8 @@ import { World } from "./world.js";
 export type StackOptions = UpstreamOptions & {
   readonly env?: Readonly<Record<string, string>>;
   readonly roles?: string;
+  /** How long the whole test may take. */
+  readonly timeoutMs?: number;
   /** False: brokers and upstreams only; the test starts services itself. */
   readonly service?: boolean;
 };
@@ -103,26 +105,18 @@ async function assemble(
 }
 
 /** A test with a stack of its own. */
-export function testWithStack(
-  name: string,
-  options: StackOptions,
-  work: (stack: Stack) => Promise<void>,
-  timeoutMs?: number,
-): void {
-  test(
-    name,
-    async () => {
-      const stack = await startStack(options);
-      try {
-        await work(stack);
-      } catch (error) {
-        throw stack.explain(error);
-      } finally {
-        await stack.stop();
-      }
-    },
-    timeoutMs,
-  );
+export function testWithStack(name: string, options: StackOptions, work: (stack: Stack) => Promise<void>): void {
+  const body = async (): Promise<void> => {
+    const stack = await startStack(options);
+    try {
+      await work(stack);
+    } catch (error) {
+      throw stack.explain(error);
+    } finally {
+      await stack.stop();
+    }
+  };
+  test(name, body, options.timeoutMs);
 }
 
 /** One stack for all tests that are declared with the function returned; they must use ids of their own. */

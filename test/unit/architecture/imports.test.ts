@@ -82,7 +82,7 @@ test("the header of every script says what it takes and returns, and nothing els
     const text = await readFile(join(folder, script), "utf8");
     const header = text
       .split("\n")
-      .filter((line, index, lines) => lines.slice(0, index + 1).every((one) => one.startsWith("--")))
+      .filter((_, index, lines) => lines.slice(0, index + 1).every((one) => one.startsWith("--")))
       .join("\n");
     expect([script, header]).toEqual([script, expect.stringMatching(/^-- [A-Z][^.]*\.\n--\n/)]);
     expect([script, header]).toEqual([script, expect.stringMatching(/^-- KEYS/m)]);

@@ -15,7 +15,7 @@ const ARRIVAL = Date.parse("2026-03-01T12:00:00Z");
 const bytes = (value: unknown): Buffer => Buffer.from(typeof value === "string" ? value : JSON.stringify(value));
 const parse = (name: EventName, value: unknown) => parseEvent(name, bytes(value), ARRIVAL);
 
-function faultOf(name: EventName, value: Uint8Array | unknown): string {
+function faultOf(name: EventName, value: unknown): string {
   try {
     parseEvent(name, value instanceof Uint8Array ? value : bytes(value), ARRIVAL);
   } catch (error) {

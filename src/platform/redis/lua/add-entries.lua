@@ -11,42 +11,46 @@
 -- ARGV[5]  "1": only where a ~floor stands
 -- ARGV[8+] score, drop id, score, drop id, ...
 -- returns  how many entries are new
-local time = redis.call('TIME')
+local call = redis.call
+local time = call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the write came after its deadline')
 end
 local cap, low, ttl = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local active, last = ARGV[5] == '1', #ARGV
-local total = 0
+local active = ARGV[5] == '1'
+local scores, drops = {}, {}
+for i = 8, #ARGV, 2 do
+  scores[#scores + 1] = tonumber(ARGV[i])
+  drops[#drops + 1] = ARGV[i + 1]
+end
+local total, entries = 0, #drops
 
 -- The floor rises to the last entry cut off. A rebuild under way (negative floor) could
 -- miss what is cut off here: its floor goes, and it starts over.
 local function trim(key, floor, size)
-  if floor then redis.call('ZREM', key, '~floor') end
-  local cut = redis.call('ZPOPMIN', key, size - low)
-  if floor and floor >= 0 then
-    redis.call('ZADD', key, math.max(floor, tonumber(cut[#cut]), 1), '~floor')
-  end
+  if floor then call('ZREM', key, '~floor') end
+  local cut = call('ZPOPMIN', key, size - low)
+  if floor and floor >= 0 then call('ZADD', key, math.max(floor, tonumber(cut[#cut]), 1), '~floor') end
 end
 
 local function add(key)
-  local floor = redis.call('ZSCORE', key, '~floor')
+  local floor = call('ZSCORE', key, '~floor')
   if floor then
     floor = tonumber(floor)
   elseif active then
     return
   end
   local added = 0
-  for i = 8, last, 2 do
+  for i = 1, entries do
     -- What is not above the floor is found by reading past it.
-    if not floor or floor <= 0 or tonumber(ARGV[i]) > floor then
-      added = added + redis.call('ZADD', key, 'LT', ARGV[i], ARGV[i + 1])
+    if not floor or floor <= 0 or scores[i] > floor then
+      added = added + call('ZADD', key, 'LT', scores[i], drops[i])
     end
   end
   if added == 0 then return end
   total = total + added
-  local size = redis.call('ZCARD', key)
-  if ttl > 0 and size == added then redis.call('PEXPIRE', key, ttl) end
+  local size = call('ZCARD', key)
+  if ttl > 0 and size == added then call('PEXPIRE', key, ttl) end
   if floor then size = size - 1 end
   if size > cap then trim(key, floor, size) end
 end

@@ -1,0 +1,244 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { createListening } from "../../src/fanout/listeners.redis.js";
+import { createComplete, createNotify, createQueueJobs } from "../../src/fanout/publish.nats.js";
+import type { Message, Publish } from "../../src/platform/nats/publish.js";
+import { contextWith, deliveryOf } from "../support/core-delivery.js";
+import { handle, logged, openFanout, work } from "../support/core-fanout.js";
+import { openRedis, type RedisBench } from "../support/core-redis.js";
+import { created, deleted, followed, received, unfollowed } from "../support/timeline-events.js";
+import { held, homeKey } from "../support/timeline-keys.js";
+import { World } from "../support/world.js";
+
+let redis: RedisBench;
+beforeAll(async () => {
+  redis = await openRedis();
+});
+afterAll(() => redis.close());
+beforeEach(() => redis.raw.flushall());
+
+const DROP = { drop_id: "d1", user_id: "ada", visibility: "public", created_at: 1_000 } as const;
+const followers = (count: number): World => {
+  const world = new World();
+  for (let index = 0; index < count; index++) world.follow(`f${index}`, "ada");
+  return world;
+};
+const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);
+
+test("one page of followers is written at once; more become jobs, and the last one done completes the fan-out once", async () => {
+  const small = openFanout(redis, followers(3), { pageSize: 3 });
+  await handle(small, created(DROP), 2_000);
+  expect([small.jobs.length, small.completed]).toEqual([
+    0,
+    [expect.objectContaining({ drop_id: "d1", recipients: 4, chunks: 1, admitted_at: 2_000 })],
+  ]);
+  const large = openFanout(redis, followers(7), { pageSize: 3 });
+  await handle(large, created({ ...DROP, drop_id: "d2" }), 2_000);
+  expect(large.jobs.map(({ user_ids }) => user_ids.length)).toEqual([4, 3, 1]);
+  expect(large.completed).toEqual([]);
+  await work(large);
+  expect(large.completed).toEqual([expect.objectContaining({ drop_id: "d2", recipients: 8, chunks: 3 })]);
+  for (let index = 0; index < 7; index++) expect(await idsOf(homeKey(`f${index}`))).toContain("d2");
+});
+
+test("followers are asked for once a generation; a follow makes them be asked for anew", async () => {
+  const world = followers(2);
+  let asked = 0;
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({
+      ...deps,
+      readFollowers: (author, token) => {
+        asked++;
+        return deps.readFollowers(author, token);
+      },
+    }),
+  });
+  for (const drop_id of ["d1", "d2", "d3"]) await handle(bench, created({ ...DROP, drop_id }));
+  expect(asked).toBe(1);
+  world.follow("late", "ada");
+  await handle(bench, followed("late", "ada", 1));
+  await handle(bench, created({ ...DROP, drop_id: "d4" }));
+  expect([asked, await idsOf(homeKey("late"))]).toEqual([2, ["d4"]]);
+});
+
+test("a follower list read before an unfollow does not bring the drop back, nor is who left told of it", async () => {
+  const world = followers(2);
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({
+      ...deps,
+      readFollowers: async (author, token) => {
+        const stale = await deps.readFollowers(author, token);
+        world.unfollow("f0", "ada");
+        await handle(openFanout(redis, world), unfollowed("f0", "ada", 2));
+        return stale;
+      },
+    }),
+  });
+  await handle(bench, created(DROP), Date.now());
+  expect([await idsOf(homeKey("f0")), await idsOf(homeKey("f1"))]).toEqual([[], ["d1"]]);
+  expect(bench.notified.flatMap(({ users }) => users).sort()).toEqual(["ada", "f1"]);
+});
+
+test("a deletion that comes between write and look wins", async () => {
+  const world = followers(1);
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({
+      ...deps,
+      writer: {
+        ...deps.writer,
+        addHome: async (audience, entries) => {
+          await handle(openFanout(redis, world), deleted("d1", "ada"));
+          await deps.writer.addHome(audience, entries);
+        },
+      },
+    }),
+  });
+  await handle(bench, created(DROP), Date.now());
+  for (const key of ["timeline:local", "timeline:global", homeKey("ada"), homeKey("f0")])
+    expect(await idsOf(key)).toEqual([]);
+  expect(bench.notified).toEqual([]);
+});
+
+test("`active` writes to those whose timeline was read, and to the shared ones always", async () => {
+  const bench = openFanout(redis, followers(2), { activeOnly: true });
+  await redis.raw.zadd(homeKey("f1"), 0, "~floor");
+  await handle(bench, created(DROP));
+  expect(await Promise.all([idsOf(homeKey("f0")), idsOf(homeKey("f1")), idsOf("timeline:local")])).toEqual([
+    [],
+    ["d1"],
+    ["d1"],
+  ]);
+});
+
+test("a follow backfills everything above the floor and nothing below; an unfollow takes it and all dead drops out", async () => {
+  const world = new World();
+  for (let time = 1; time <= 50; time++) world.post({ drop_id: `a${time}`, user_id: "ada", created_at: time });
+  world.post({ drop_id: "b1", user_id: "bob", created_at: 45 });
+  const bench = openFanout(redis, world, { pageSize: 7 });
+  await redis.raw.zadd(homeKey("rik"), 20, "~floor", 45, "b1", 46, "missed");
+  world.follow("rik", "ada");
+  await handle(bench, followed("rik", "ada", 1));
+  expect(await idsOf(homeKey("rik"))).toHaveLength(32);
+  expect(await idsOf(homeKey("rik"))).not.toContain("a20");
+  await handle(bench, deleted("missed"));
+  world.unfollow("rik", "ada");
+  await handle(bench, unfollowed("rik", "ada", 2));
+  expect(await held(redis.raw, homeKey("rik"))).toEqual({ floor: 20, entries: [["b1", 45]] });
+});
+
+test("a follow of more than a timeline holds leaves the newest, with a floor that is true", async () => {
+  const world = new World();
+  for (let time = 1; time <= 50; time++) world.post({ drop_id: `a${time}`, user_id: "ada", created_at: time });
+  const bench = openFanout(redis, world, { maxEntries: 20 });
+  await redis.raw.zadd(homeKey("rik"), 0, "~floor");
+  world.follow("rik", "ada");
+  await handle(bench, followed("rik", "ada", 1));
+  const { entries, floor } = await held(redis.raw, homeKey("rik"));
+  expect(entries.map(([, time]) => time)).toEqual(
+    Array.from({ length: 50 - (floor as number) }, (_, index) => 50 - index),
+  );
+  expect(entries.length).toBeGreaterThanOrEqual(19);
+});
+
+test("an unfollow that is handled while a follow is being backfilled wins", async () => {
+  const world = new World();
+  world.post({ drop_id: "a1", user_id: "ada", created_at: 5 });
+  let once = true;
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({
+      ...deps,
+      readAuthorDrops: async (author, below) => {
+        const page = await deps.readAuthorDrops(author, below);
+        if (once) {
+          once = false;
+          await handle(openFanout(redis, world), unfollowed("rik", "ada", 2));
+        }
+        return page;
+      },
+    }),
+  });
+  await handle(bench, followed("rik", "ada", 1));
+  expect([once, await idsOf(homeKey("rik"))]).toEqual([false, []]);
+});
+
+test("an edge to oneself changes nothing", async () => {
+  const world = new World();
+  world.post({ drop_id: "own", user_id: "ada", created_at: 1 });
+  const bench = openFanout(redis, world);
+  await handle(bench, created({ ...DROP, drop_id: "own" }));
+  await handle(bench, unfollowed("ada", "ada", 1));
+  expect(await idsOf(homeKey("ada"))).toEqual(["own"]);
+});
+
+test("a remote drop goes to global and the actor's followers, not to local; a deletion without an author takes it out everywhere", async () => {
+  const bench = openFanout(redis, followers(1));
+  await handle(bench, received({ drop_id: "r1", created_at: 5, user_id: "ada" }));
+  await handle(bench, received({ drop_id: "r2", created_at: 6 }));
+  expect(
+    await Promise.all([idsOf("timeline:global"), idsOf("timeline:local"), idsOf(homeKey("f0")), idsOf(homeKey("ada"))]),
+  ).toEqual([["r2", "r1"], [], ["r1"], []]);
+  await handle(bench, deleted("r1"));
+  await handle(bench, deleted("r2"));
+  expect(await Promise.all([idsOf("timeline:global"), idsOf(homeKey("f0"))])).toEqual([[], []]);
+});
+
+test("the author of a remote drop is remembered as long as the drop may stand in somebody's home", async () => {
+  const bench = openFanout(redis, followers(1));
+  await handle(bench, received({ drop_id: "r1", created_at: 5, user_id: "ada" }));
+  const [actor] = await redis.raw.keys("timeline:x:actor:*");
+  expect(await redis.raw.pttl(actor as string)).toBeGreaterThanOrEqual(await redis.raw.pttl(homeKey("f0")));
+});
+
+test("news older than the window are no news", async () => {
+  const bench = openFanout(redis, followers(1));
+  await handle(bench, created(DROP), Date.now() - 11 * 60_000);
+  await handle(bench, created({ ...DROP, drop_id: "d2" }), Date.now() - 9 * 60_000);
+  expect(bench.notified.map(({ notification }) => notification)).toEqual([
+    { event: "new_drop", drop_id: "d2", created_at: 1_000 },
+  ]);
+});
+
+test("a write that fails fails the handling: nobody is told, nothing is completed", async () => {
+  const bench = openFanout(redis, followers(1), {
+    change: (deps) => ({ ...deps, writer: { ...deps.writer, addHome: () => Promise.reject(new Error("no")) } }),
+  });
+  await expect(bench.handlers.drops(logged(created(DROP), Date.now()), contextWith())).rejects.toThrow("no");
+  expect([bench.notified, bench.completed]).toEqual([[], []]);
+});
+
+test("a broken body is invalid, by the field", async () => {
+  const bench = openFanout(redis, new World());
+  await expect(bench.handlers.drops(deliveryOf({ json: {} }), contextWith())).rejects.toMatchObject({
+    code: "invalid",
+  });
+  await expect(
+    bench.handlers.graph(deliveryOf({ subject: "graph.followed", json: {} }), contextWith()),
+  ).rejects.toMatchObject({ code: "invalid" });
+  await expect(
+    bench.handlers.jobs(deliveryOf({ subject: "fanout.job.add", json: {} }), contextWith()),
+  ).rejects.toMatchObject({ code: "invalid" });
+});
+
+test("only who listens, or did until just now, is told; every message has an id of its own", async () => {
+  const messages: Message[] = [];
+  const publish: Publish = async (message) => {
+    messages.push(message);
+    return { stream: "NOTIFY", seq: messages.length, duplicate: false };
+  };
+  await redis.raw.zadd("sse_recent:users", Date.now(), "bob", Date.now(), "=w6k", Date.now() - 700_000, "gone");
+  const notify = createNotify(publish, createListening(redis.scripts, 600_000));
+  await notify(["bob", "gone", "never", "é", ...Array.from({ length: 2_500 }, (_, index) => `u${index}`)], {
+    event: "drop_deleted",
+    drop_id: "d.1",
+  });
+  expect(messages.map(({ subject }) => subject)).toEqual(["notify.user.bob", "notify.user.=w6k"]);
+  expect(new Set(messages.map(({ id }) => id)).size).toBe(2);
+  expect(JSON.parse(String(messages[0]?.body))).toEqual({ event: "drop_deleted", drop_id: "d.1" });
+  const bench = openFanout(redis, followers(3), {
+    pageSize: 1,
+    change: (deps) => ({ ...deps, queue: createQueueJobs(publish), complete: createComplete(publish) }),
+  });
+  messages.length = 0;
+  await handle(bench, created(DROP));
+  expect(messages.map(({ subject }) => subject)).toEqual(["fanout.job.add", "fanout.job.add", "fanout.job.add"]);
+  expect(new Set(messages.map(({ id }) => id)).size).toBe(3);
+});

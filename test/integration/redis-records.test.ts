@@ -1,0 +1,77 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { openRedis, type RedisBench } from "../support/core-redis.js";
+import { held } from "../support/timeline-keys.js";
+
+let bench: RedisBench;
+
+beforeAll(async () => {
+  bench = await openRedis();
+});
+afterAll(() => bench.close());
+beforeEach(() => bench.raw.flushall());
+
+const TOMBSTONES = "timeline:tombstones";
+const bury = (before: number, ...entries: (readonly [number, string])[]) =>
+  bench.scripts.run("bury", [TOMBSTONES], [before, ...entries.flat()]);
+
+test("bury: says whether the tombstones are complete, and forgets nothing while they are not", async () => {
+  expect(await bury(50, [10, "a"], [60, "b"])).toBe(0);
+  expect((await held(bench.raw, TOMBSTONES)).entries).toEqual([
+    ["b", 60],
+    ["a", 10],
+  ]);
+  await bench.raw.zadd(TOMBSTONES, 5, "~floor");
+  expect(await bury(50, [70, "c"], [40, "b"], [50, "at"])).toBe(1);
+  expect(await held(bench.raw, TOMBSTONES)).toEqual({
+    floor: 50,
+    entries: [
+      ["c", 70],
+      ["at", 50],
+    ],
+  });
+});
+
+test("bury: the floor never falls, and burying nothing is a look", async () => {
+  await bench.raw.zadd(TOMBSTONES, 100, "~floor");
+  expect(await bury(50)).toBe(1);
+  expect((await held(bench.raw, TOMBSTONES)).floor).toBe(100);
+});
+
+const edge = (version: number, follows: boolean) =>
+  bench.scripts.run("change-edge", ["timeline:x:edge:a:b"], [version, follows ? "1" : "0", 60_000]);
+
+test("change edge: the newest version is in force, of one version the unfollow", async () => {
+  expect(await edge(3, true)).toEqual(["3", "1"]);
+  expect(await edge(2, false)).toEqual(["3", "1"]);
+  expect(await edge(3, false)).toEqual(["3", "0"]);
+  expect(await edge(3, true)).toEqual(["3", "0"]);
+  expect(await edge(10, true)).toEqual(["10", "1"]);
+  expect(await edge(Number.MAX_SAFE_INTEGER, false)).toEqual(["9007199254740991", "0"]);
+  expect(await edge(Number.MAX_SAFE_INTEGER - 1, true)).toEqual(["9007199254740991", "0"]);
+  expect(await bench.raw.pttl("timeline:x:edge:a:b")).toBeGreaterThan(50_000);
+});
+
+const mark = (recipients: string, ...chunks: string[]) =>
+  bench.scripts.run("mark-chunk", ["timeline:x:fanout:e:d"], [60_000, recipients, ...chunks]);
+
+test("mark chunk: done once all that was planned is, in whatever order it is reported", async () => {
+  expect(await mark("", "c1")).toEqual([]);
+  expect(await mark("", "c1")).toEqual([]);
+  expect(await mark("70", "c1", "c2", "c3")).toEqual([]);
+  expect(await mark("", "c3")).toEqual([]);
+  expect(await mark("", "c2")).toEqual([3, 70]);
+  expect(await mark("", "c2")).toEqual([3, 70]);
+  expect(await mark("70", "c1", "c2", "c3")).toEqual([3, 70]);
+  expect(await bench.raw.pttl("timeline:x:fanout:e:d")).toBeGreaterThan(50_000);
+});
+
+test("mark chunk: a fan-out to nobody is done when it is planned", async () => {
+  expect(await mark("0")).toEqual([0, 0]);
+});
+
+test("begin attempt: counts names, and every attempt extends the life of the count", async () => {
+  const attempt = (name: string, ttl = 60_000) =>
+    bench.scripts.run("begin-attempt", ["timeline:x:attempts:S:1:2"], [ttl, name]);
+  expect([await attempt("a", 1_000), await attempt("a", 1_000), await attempt("b")]).toEqual([1, 1, 2]);
+  expect(await bench.raw.pttl("timeline:x:attempts:S:1:2")).toBeGreaterThan(50_000);
+});

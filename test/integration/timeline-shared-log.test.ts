@@ -1,0 +1,66 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { createReadSharedLog } from "../../src/timeline/shared-log.nats.js";
+import { type NatsBench, openNats } from "../support/core-nats.js";
+
+let nats: NatsBench;
+beforeAll(async () => {
+  nats = await openNats();
+});
+afterAll(() => nats.close());
+let ids = 0;
+beforeEach(() =>
+  nats.manager.streams.delete("DROPS").then(() => nats.manager.streams.add({ name: "DROPS", subjects: ["drops.*"] })),
+);
+
+const put = (subject: string, body: object | string) =>
+  nats.publish({ subject, body: Buffer.from(typeof body === "string" ? body : JSON.stringify(body)), id: `m${ids++}` });
+const drop = (drop_id: string, created_at: number, visibility = "public") => ({
+  drop_id,
+  user_id: "ada",
+  visibility,
+  created_at,
+});
+
+async function fill(): Promise<void> {
+  await put("drops.created", drop("a", 10));
+  await put("drops.created", drop("é", 20));
+  await put("drops.created", drop("twice", 40));
+  await put("drops.created", drop("twice", 30));
+  await put("drops.created", drop("hidden", 50, "unlisted"));
+  await put("drops.created", "no JSON");
+  await put("drops.ap_received", { drop_id: "remote", created_at: 25 });
+  await put("drops.deleted", { drop_id: "a" });
+}
+
+test("the whole log tells a timeline from the start: public drops, the smaller of two times, what is broken passed over", async () => {
+  await fill();
+  const read = createReadSharedLog(nats.connection, 10);
+  const local = [
+    { drop: "twice", score: 30 },
+    { drop: "é", score: 20 },
+    { drop: "a", score: 10 },
+  ];
+  expect(await read("local")).toEqual({ entries: local, floor: 0 });
+  const global = [local[0], { drop: "remote", score: 25 }, local[1], local[2]];
+  expect(await read("global")).toEqual({ entries: global, floor: 0 });
+});
+
+test("what does not fit raises the floor to the first that is left out", async () => {
+  await fill();
+  const { entries, floor } = await createReadSharedLog(nats.connection, 2)("local");
+  expect([entries.map(({ drop: id }) => id), floor]).toEqual([["twice", "é"], 10]);
+});
+
+test("an empty log is an empty timeline, complete from the start", async () => {
+  expect(await createReadSharedLog(nats.connection, 5)("local")).toEqual({ entries: [], floor: 0 });
+});
+
+test("a log that has lost its beginning vouches only for what it still holds", async () => {
+  await fill();
+  await nats.manager.streams.purge("DROPS", { seq: 2 });
+  const since = Date.now();
+  const { floor, entries } = await createReadSharedLog(nats.connection, 10)("local");
+  expect(entries.map(({ drop: id }) => id)).toEqual(["twice", "é"]);
+  // A drop admitted before the oldest that is left may be dated up to five minutes after it.
+  expect(floor).toBeGreaterThan(since);
+});
