@@ -10,7 +10,13 @@ const PING_MS = 5 * SECOND;
 
 /** Reads Redis Pub/Sub channels; a link that no longer answers is cut, and opened and subscribed again. */
 export function createChannels(subscriber: RedisClient, log: Logger): Channels {
-  const ping = setInterval(() => void checkLink(subscriber, log), PING_MS);
+  let held = false;
+  const stream = (): { pause(): void; resume(): void } | undefined =>
+    subscriber instanceof Redis
+      ? (subscriber as unknown as { stream?: { pause(): void; resume(): void } }).stream
+      : undefined;
+  // A link that is not read on cannot answer.
+  const ping = setInterval(() => held || void checkLink(subscriber, log), PING_MS);
   return {
     async subscribe(names, take) {
       const known = new Set<string>(names);
@@ -19,14 +25,15 @@ export function createChannels(subscriber: RedisClient, log: Logger): Channels {
         if (known.has(name)) take(name as EventName, payload);
       });
       await subscriber.subscribe(...names);
+      subscriber.on("ready", () => held && stream()?.pause());
       subscriber.on("ready", () => log.info({}, "subscribed again; what was published in between was not received"));
     },
     hold(on) {
-      if (!(subscriber instanceof Redis)) return false;
-      const { stream } = subscriber as unknown as { stream?: { pause(): void; resume(): void } };
-      if (on) stream?.pause();
-      else stream?.resume();
-      return stream !== undefined;
+      const link = stream();
+      held = on && link !== undefined;
+      if (on) link?.pause();
+      else link?.resume();
+      return link !== undefined;
     },
     healthy: () => subscriber.status === "ready",
     async unsubscribe() {

@@ -50,7 +50,7 @@ function parseDate(text: string): number | undefined {
   if (!match) return undefined;
   const [, year, month, day] = match.map(Number);
   const lastDay = new Date(Date.UTC(year as number, month as number, 0)).getUTCDate();
-  if ((day as number) > lastDay) return undefined;
+  if ((day as number) > lastDay || match[4] === "24") return undefined;
   // A leap second is the second after it here: no clock of ours knows leap seconds.
   const leap = match[6] === "60";
   const ms = Date.parse((leap ? text.replace(/:60/, ":59") : text).toUpperCase().replace(" ", "T"));

@@ -9,6 +9,7 @@ import {
 import type { Ledger } from "../contracts/ledger.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
 import { mapLimited } from "../kernel/mapped.js";
+import { MINUTE } from "../kernel/time.js";
 import type { Change } from "./apply.js";
 import { type Audience, audienceOf } from "./audience.js";
 import { completedOf } from "./completed.js";
@@ -25,11 +26,13 @@ interface DropDeps {
 }
 
 const RECIPIENTS_AT_ONCE = 16;
+/** The bridge has judged the time of a drop by its clock; that of NATS may lag behind. */
+const CLOCK_SKEW_MS = MINUTE;
 
 /** Handles `drops.*`: what is published, deleted, or received from elsewhere. */
 export function createDropHandler(deps: DropDeps): Handler {
   return async (delivery) => {
-    const event = parseEvent(eventOfSubject(delivery.subject), delivery.body, delivery.time);
+    const event = parseEvent(eventOfSubject(delivery.subject), delivery.body, delivery.time + CLOCK_SKEW_MS);
     switch (event.name) {
       case "drop_created":
         return created(deps, event.payload, delivery);

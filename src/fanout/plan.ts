@@ -53,7 +53,7 @@ export function createPlan(deps: PlanDeps): (plan: Plan) => Promise<void> {
 }
 
 /** One job a page, or more where the ids are long. */
-export function jobsOf(change: Change, users: readonly string[]): FanoutJob[] {
+function jobsOf(change: Change, users: readonly string[]): FanoutJob[] {
   const jobs: FanoutJob[] = [];
   let part: string[] = [];
   let bytes = 0;

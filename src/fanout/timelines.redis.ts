@@ -15,7 +15,6 @@ interface WriterOptions {
 
 const SHARED_PREFIX = "timeline:";
 const SHARED_KEYS = { local: LOCAL_KEY.slice(SHARED_PREFIX.length), global: GLOBAL_KEY.slice(SHARED_PREFIX.length) };
-const ACTOR_TTL_MS = 7 * DAY;
 const BURIED_TTL_MS = DAY;
 
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
@@ -52,7 +51,7 @@ export function createTimelineWriter(scripts: Scripts, fenced: FencedRun, option
       const floor = await scripts.run("interrupt-rebuild", [homeKey(user)], []);
       return floor === "" ? undefined : Number(floor);
     },
-    ...memories(scripts),
+    ...memories(scripts, options.ttlMs),
     async membersOf(user) {
       const held = await scripts.command("zrange", (client) => client.zrange(homeKey(user), "0", "-1", "WITHSCORES"));
       const drops: string[] = [];
@@ -67,7 +66,10 @@ export function createTimelineWriter(scripts: Scripts, fenced: FencedRun, option
   };
 }
 
-function memories({ command }: Scripts): Pick<TimelineWriter, "rememberCreation" | "rememberActor" | "actorOf"> {
+function memories(
+  { command }: Scripts,
+  actorTtlMs: number,
+): Pick<TimelineWriter, "rememberCreation" | "rememberActor" | "actorOf"> {
   return {
     async rememberCreation(drop, author) {
       const keys = [...(author === undefined ? [] : [homeKey(author)]), LOCAL_KEY, GLOBAL_KEY];
@@ -76,7 +78,7 @@ function memories({ command }: Scripts): Pick<TimelineWriter, "rememberCreation"
       if (score != null) await command("set", (client) => client.set(buriedKey(drop), score, "PX", BURIED_TTL_MS));
     },
     async rememberActor(drop, actor) {
-      await command("set", (client) => client.set(actorKey(drop), actor, "PX", ACTOR_TTL_MS));
+      await command("set", (client) => client.set(actorKey(drop), actor, "PX", actorTtlMs));
     },
     async actorOf(drop) {
       return (await command("get", (client) => client.get(actorKey(drop)))) ?? undefined;

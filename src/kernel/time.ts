@@ -16,6 +16,7 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
       resolve();
     };
     const timer = setTimeout(done, ms);
+    timer.unref();
     signal?.addEventListener("abort", done, { once: true });
   });
 }

@@ -1,4 +1,4 @@
-import { randomUUID } from "node:crypto";
+import { randomInt, randomUUID } from "node:crypto";
 import type { TimelineEvent } from "../contracts/events.js";
 import type { EdgeChange, EdgeState, Ledger } from "../contracts/ledger.js";
 import { AppError } from "../kernel/errors.js";
@@ -13,12 +13,14 @@ export interface LedgerStore {
   leftAmong(author: string, users: readonly string[]): Promise<string[]>;
   generation(author: string, otherwise: string): Promise<string>;
   setGeneration(author: string, name: string): Promise<void>;
-  /** Says that the tombstones are complete from now on. */
-  vouch(): Promise<void>;
   isComplete(): Promise<boolean>;
+  /** Marks the tombstones as being refilled; false where they are complete. */
+  beginRefill(mark: number): Promise<boolean>;
+  /** Says that the tombstones are complete, if the mark still stands; false where they were lost again. */
+  finishRefill(mark: number): Promise<boolean>;
   /** Takes the right to refill, for a bounded time; false where another process has it. */
-  lease(): Promise<boolean>;
-  release(): Promise<void>;
+  lease(owner: string): Promise<boolean>;
+  release(owner: string): Promise<void>;
 }
 
 /** Hands out every deletion and edge change the log holds, oldest first, with the time it was admitted. */
@@ -59,21 +61,25 @@ export function createLedger(options: LedgerOptions): Ledger {
 
 /**
  * Refills a lost ledger from the log. One process does it; the others see it
- * as an outage, and try again.
+ * as an outage, and try again. As a rebuild does, it plants a mark first: what
+ * is lost once more meanwhile takes the mark along, and is not vouched for.
  */
 async function refill({ store, readHistory, log }: LedgerOptions): Promise<void> {
-  if (!(await store.lease())) throw new AppError("unavailable", "the ledger is being refilled from the log");
+  const owner = randomUUID();
+  if (!(await store.lease(owner))) throw new AppError("unavailable", "the ledger is being refilled from the log");
   try {
-    if (await store.isComplete()) return;
+    const mark = -randomInt(1, 2 ** 47);
+    if (!(await store.beginRefill(mark))) return;
     let count = 0;
     await readHistory(async (event, time) => {
       count++;
       await remember(store, event, time);
     });
-    await store.vouch();
+    if (!(await store.finishRefill(mark)))
+      throw new AppError("unavailable", "the ledger was lost while it was refilled");
     log.info({ count }, "the ledger of deletions and follows was empty and is refilled from the log");
   } finally {
-    await store.release();
+    await store.release(owner);
   }
 }
 

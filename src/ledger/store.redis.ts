@@ -26,7 +26,7 @@ export function createLedgerStore(scripts: Scripts): LedgerStore {
       const [floor, ...scores] = await command("zmscore", (client) =>
         client.zmscore(TOMBSTONES_KEY, FLOOR_MEMBER, ...drops),
       );
-      return { dead: new Set(drops.filter((_, index) => scores[index] != null)), complete: floor != null };
+      return { dead: new Set(drops.filter((_, index) => scores[index] != null)), complete: stands(floor) };
     },
     async changeEdge({ follower, following, version, follows }) {
       const held = (await run(
@@ -56,20 +56,26 @@ export function createLedgerStore(scripts: Scripts): LedgerStore {
     async setGeneration(author, name) {
       await command("set", (client) => client.set(generationKey(author), name, "PX", REMEMBER_MS));
     },
-    async vouch() {
-      await command("zadd", (client) => client.zadd(TOMBSTONES_KEY, Date.now() - REMEMBER_MS, FLOOR_MEMBER));
-    },
     async isComplete() {
-      return (await command("zscore", (client) => client.zscore(TOMBSTONES_KEY, FLOOR_MEMBER))) != null;
+      return stands(await command("zscore", (client) => client.zscore(TOMBSTONES_KEY, FLOOR_MEMBER)));
     },
-    async lease() {
-      return (await command("set", (client) => client.set(REFILL_LEASE_KEY, "1", "PX", LEASE_MS, "NX"))) === "OK";
+    async beginRefill(mark) {
+      return (await run("begin-refill", [TOMBSTONES_KEY], [mark])) === 1;
     },
-    async release() {
-      await command("del", (client) => client.del(REFILL_LEASE_KEY)).catch(() => undefined);
+    async finishRefill(mark) {
+      return (await run("finish-refill", [TOMBSTONES_KEY], [mark, Date.now() - REMEMBER_MS])) === 1;
+    },
+    async lease(owner) {
+      return (await command("set", (client) => client.set(REFILL_LEASE_KEY, owner, "PX", LEASE_MS, "NX"))) === "OK";
+    },
+    async release(owner) {
+      await run("release-lease", [REFILL_LEASE_KEY], [owner]).catch(() => undefined);
     },
   };
 }
+
+/** A negative floor marks a refill under way. */
+const stands = (floor: string | null | undefined): boolean => floor != null && Number(floor) >= 0;
 
 async function getAll(client: RedisClient, isCluster: boolean, keys: readonly string[]): Promise<(string | null)[]> {
   if (keys.length === 0) return [];

@@ -26,10 +26,16 @@ const urls = (...protocols: string[]) =>
       }
     }
   });
-const address = z.string().regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, { message: "must be host:port" });
+const hasPort = (value: string): boolean => Number(value.slice(value.lastIndexOf(":") + 1)) <= 65_535;
+const portRule = { message: "must have a port up to 65535" };
+const address = z
+  .string()
+  .regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, { message: "must be host:port" })
+  .refine(hasPort, portRule);
 const target = z
   .string()
-  .regex(/^(dns:\/\/\/)?(\[[0-9a-fA-F:]+\]|[^:/\s]+):\d{1,5}$/, { message: "must be host:port or dns:///host:port" });
+  .regex(/^(dns:\/\/\/)?(\[[0-9a-fA-F:]+\]|[^:/\s]+):\d{1,5}$/, { message: "must be host:port or dns:///host:port" })
+  .refine(hasPort, portRule);
 const integer = (min: number, max: number) =>
   z
     .string()

@@ -10,7 +10,7 @@ import { createLedgerStore } from "../ledger/store.redis.js";
 import { connectUpstreams, type Upstreams } from "../platform/grpc/upstreams.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublish, type Publish } from "../platform/nats/publish.js";
-import { applyTopology } from "../platform/nats/topology.js";
+import { applyTopology, TopologyRefusal } from "../platform/nats/topology.js";
 import { followClock } from "../platform/redis/clock.js";
 import { connectRedis } from "../platform/redis/connect.js";
 import { createFencedRun, type FencedRun } from "../platform/redis/fenced.js";
@@ -110,7 +110,7 @@ async function applyWhenPossible(nats: NatsConnection, config: Config, log: Logg
       try {
         await applyTopology(manager, { replicas: config.TIMELINE_NATS_REPLICAS }, log);
       } catch (error) {
-        if (!(error instanceof Error) || !("cause" in error)) throw error;
+        if (!(error instanceof TopologyRefusal)) throw error;
         refusal = error;
       }
     },

@@ -54,12 +54,12 @@ function versionFinding(what: string, version: string): Finding {
 async function streamFindings(manager: JetStreamManager): Promise<Finding[]> {
   const { streams } = await readTopology();
   return Promise.all(
-    streams.map(async ({ num_replicas: _, ...wanted }): Promise<Finding> => {
+    streams.map(async (wanted): Promise<Finding> => {
       const what = `stream ${wanted.name}`;
       const held = await manager.streams.info(wanted.name).catch(() => undefined);
       if (!held)
         return { what, state: "warning", says: "is not there", advice: "the service creates it when it starts" };
-      const changed = differences(wanted, held.config);
+      const changed = differences({ ...wanted, num_replicas: held.config.num_replicas }, held.config);
       if (changed.length === 0) return { what, state: "ok", says: `${held.state.messages} messages` };
       return {
         what,

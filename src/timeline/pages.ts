@@ -42,7 +42,9 @@ export async function readRun(deps: PageDeps, key: string, query: Query & { read
   return query.direction === "older" ? readOlder(deps, key, query) : readNewer(deps, key, query);
 }
 
-async function readOlder(deps: PageDeps, key: string, query: Query & { readonly beyond?: Beyond }): Promise<Run> {
+type Asked = Query & { readonly beyond?: Beyond };
+
+async function readOlder(deps: PageDeps, key: string, query: Asked): Promise<Run> {
   const found: Position[] = [];
   let from = query.below;
   for (;;) {
@@ -51,16 +53,13 @@ async function readOlder(deps: PageDeps, key: string, query: Query & { readonly 
     if (held.floor === undefined) throw new Incomplete();
     const vouched = query.beyond ? aboveFloor(held.entries, held.floor) : held.entries;
     const wanted = vouched.filter((entry) => query.above === undefined || compare(entry, query.above) > 0);
-    found.push(...(await living(deps.ledger, wanted)));
+    found.push(...(await livingStored(deps, key, wanted)));
     if (found.length >= query.count || wanted.length < vouched.length) break;
     if (vouched.length < held.entries.length || held.entries.length < count) {
-      const { beyond } = query;
       const top = startOf(held.floor + 1);
-      if (!beyond || held.floor === 0 || (query.above && compare(query.above, top) >= 0)) break;
+      if (held.floor === 0 || (query.above && compare(query.above, top) >= 0)) break;
       const start = from !== undefined && compare(from, top) < 0 ? from : top;
-      found.push(
-        ...(await living(deps.ledger, await beyond.older(start, { ...query, count: query.count - found.length }))),
-      );
+      found.push(...(await readBeyond(deps, { ...query, count: query.count - found.length }, start)));
       break;
     }
     from = held.entries.at(-1);
@@ -68,22 +67,35 @@ async function readOlder(deps: PageDeps, key: string, query: Query & { readonly 
   return found.slice(0, query.count);
 }
 
-async function readNewer(deps: PageDeps, key: string, query: Query & { readonly beyond?: Beyond }): Promise<Run> {
+/** Goes on below the floor until there is enough, or no more: what is deleted meanwhile must not look like the end. */
+async function readBeyond({ ledger }: PageDeps, query: Asked, start: Position): Promise<Run> {
+  const found: Position[] = [];
+  let from: Position | undefined = start;
+  while (query.beyond && from && found.length < query.count) {
+    const count = query.count - found.length;
+    const below: Run = await query.beyond.older(from, { ...query, count });
+    found.push(...(await living(ledger, below)));
+    from = below.length < count ? undefined : below.at(-1);
+  }
+  return found;
+}
+
+async function readNewer(deps: PageDeps, key: string, query: Asked): Promise<Run> {
   const found: Position[] = [];
   let from = query.above;
   while (found.length < query.count) {
-    const count = query.count - found.length + SPARE;
-    const held = await deps.store.read({ key, direction: "newer", from, count });
+    const missing = query.count - found.length;
+    const held = await deps.store.read({ key, direction: "newer", from, count: missing + SPARE });
     if (held.floor === undefined) throw new Incomplete();
     const top = startOf(held.floor + 1);
     if (query.beyond && held.floor > 0 && from !== undefined && compare(from, top) < 0) {
-      const below = await query.beyond.newer({ ...query, above: from, count: query.count - found.length }, top.score);
+      const below = await query.beyond.newer({ ...query, above: from, count: missing }, top.score);
       found.push(...(await living(deps.ledger, below)));
-      from = top;
+      from = below.length < missing ? top : below.at(-1);
       continue;
     }
-    found.push(...(await living(deps.ledger, held.entries)));
-    if (held.entries.length < count) break;
+    found.push(...(await livingStored(deps, key, held.entries)));
+    if (held.entries.length < missing + SPARE) break;
     from = held.entries.at(-1);
   }
   return found.slice(0, query.count);
@@ -95,4 +107,15 @@ const aboveFloor = (entries: Run, floor: number): Run =>
 async function living(ledger: Ledger, entries: Run): Promise<Run> {
   const dead = await ledger.deadAmong(entries.map(({ drop }) => drop));
   return dead.size === 0 ? entries : entries.filter(({ drop }) => !dead.has(drop));
+}
+
+/** A deletion may have missed a timeline (of a remote drop, whose followers are not known for ever): the read makes up for it. */
+async function livingStored({ store, ledger }: PageDeps, key: string, entries: Run): Promise<Run> {
+  const alive = await living(ledger, entries);
+  if (alive.length < entries.length) {
+    const kept = new Set(alive);
+    const dead = entries.filter((entry) => !kept.has(entry)).map(({ drop }) => drop);
+    void store.remove(key, dead).catch(() => undefined);
+  }
+  return alive;
 }

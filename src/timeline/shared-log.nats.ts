@@ -41,7 +41,8 @@ async function readSince(
   }
   const entries = [...found].map(([drop, score]) => ({ drop, score })).sort((a, b) => compare(b, a));
   const beyond = entries[maxEntries];
-  const covered = wholeLog ? 0 : Math.max(1, from + MAX_AHEAD_MS);
+  const since = Math.max(from, state.messages === 0 ? Date.now() : Date.parse(String(state.first_ts)));
+  const covered = wholeLog ? 0 : Math.max(1, since + MAX_AHEAD_MS);
   return {
     entries: entries.slice(0, maxEntries),
     floor: Math.max(covered, beyond ? Math.max(1, beyond.score) : 0),

@@ -50,9 +50,7 @@ export function createTimelineStore(scripts: Scripts, options: StoreOptions): Ti
       return (await command("set", (client) => client.set(rebuildLeaseKey(key), owner, "PX", ttlMs, "NX"))) === "OK";
     },
     async release(key, owner) {
-      // Between the two commands the lease may run out and be taken: the other rebuild then has a second beside it, which its mark sorts out.
-      const holder = await command("get", (client) => client.get(rebuildLeaseKey(key))).catch(() => null);
-      if (holder === owner) await command("del", (client) => client.del(rebuildLeaseKey(key))).catch(() => undefined);
+      await run("release-lease", [rebuildLeaseKey(key)], [owner]).catch(() => undefined);
     },
   };
 }

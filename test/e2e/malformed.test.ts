@@ -137,10 +137,10 @@ const ODD_IDS = [
 testWithStack("odd ids are data: of users, authors and drops", {}, async (stack) => {
   const { world, streams, redis, reads } = stack;
   const users = [...ODD_IDS, "~floor", "local"];
-  let number = 0;
-  const events = users.flatMap((user) => {
+  const events = users.flatMap((user, position) => {
+    const number = position + 1;
     const own = {
-      drop_id: `own-${(number += 1)}`,
+      drop_id: `own-${number}`,
       user_id: user,
       visibility: "followers" as const,
       created_at: 1_000 + number,

@@ -37,6 +37,7 @@ async function expectLanded(stack: Stack, history: readonly TimelineEvent[]): Pr
 
 const FAULTS = [
   { name: "UserService UNAVAILABLE", fault: { method: "GetFollowersList", code: status.UNAVAILABLE } },
+  { name: "UserService INTERNAL", fault: { method: "GetFollowersList", code: status.INTERNAL } },
   { name: "UserService hanging", fault: { method: "GetFollowersList", delayMs: 60_000 } },
   { name: "everything UNAVAILABLE", fault: { code: status.UNAVAILABLE } },
   { name: "everything INTERNAL", fault: { code: status.INTERNAL } },

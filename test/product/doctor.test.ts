@@ -23,7 +23,8 @@ test("finds nothing wrong where everything is there, and names what the service 
       NATS_URL: nats.url,
       TIMELINE_USER_SERVICE_ADDR: upstreams.usersAddress,
       TIMELINE_POST_SERVICE_ADDR: upstreams.postsAddress,
-    }).finally(() => upstreams.stop());
+    });
+    await upstreams.stop();
     expect({ code, faults: findings.filter(({ state }) => state === "fault") }).toEqual({ code: 0, faults: [] });
     expect(findings.find(({ what }) => what === "stream DROPS")?.advice).toMatch(/creates it/);
     expect(findings.filter(({ says }) => says === "answers")).toHaveLength(2);

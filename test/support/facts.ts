@@ -34,17 +34,3 @@ export async function becomes(assertion: () => Promise<void>, patienceMs: number
     await delay(POLL_MS);
   }
 }
-
-/** Fails when `fact` turns false before `work` is done: for what must hold all the time. */
-export async function throughout<T>(fact: () => Promise<boolean>, what: string, work: Promise<T>): Promise<T> {
-  let done = false;
-  const settled = work.finally(() => {
-    done = true;
-  });
-  settled.catch(() => undefined);
-  while (!done) {
-    if (!(await fact())) throw new Error(`did not hold all the time: ${what}`);
-    await delay(POLL_MS);
-  }
-  return settled;
-}

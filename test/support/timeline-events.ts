@@ -47,7 +47,7 @@ export function unfollowed(follower_id: string, following_id: string, version: n
 }
 
 /** What makes two events the same one: channel and drop id, or follower, following and version. */
-export function identity(event: TimelineEvent): string {
+function identity(event: TimelineEvent): string {
   const { payload } = event;
   if ("drop_id" in payload) return JSON.stringify([event.channel, payload.drop_id]);
   return JSON.stringify([event.channel, payload.follower_id, payload.following_id, payload.version]);

@@ -42,9 +42,9 @@ function tlsOf({ caFile, certFile, keyFile }: NatsOptions): TlsOptions | undefin
 }
 
 async function logStatus(connection: NatsConnection, log: Logger): Promise<void> {
-  for await (const status of connection.status()) {
-    if (status.type === Events.Disconnect) log.warn({ server: String(status.data) }, "NATS is away; work waits");
-    else if (status.type === Events.Reconnect) log.info({ server: String(status.data) }, "NATS is back");
-    else if (status.type === Events.Error) log.error({ error: String(status.data) }, "NATS reports an error");
+  for await (const { type, data } of connection.status()) {
+    if (type === Events.Disconnect) log.warn({ server: data }, "NATS is away; work waits");
+    else if (type === Events.Reconnect) log.info({ server: data }, "NATS is back");
+    else if (type === Events.Error) log.error({ error: data }, "NATS reports an error");
   }
 }

@@ -92,6 +92,8 @@ class ConsumeLoop {
     const source = await this.jetstream.consumers.get(stream, consumer);
     const messages = await source.consume({ max_messages: concurrency, ...PULL });
     this.#messages = messages;
+    // Closed while the pull was being opened.
+    if (this.#stop.signal.aborted) return void (await messages.close());
     this.pulling = true;
     void this.#watch(messages);
     for await (const message of messages) {

@@ -81,6 +81,9 @@ function canonical(value: unknown): unknown {
   );
 }
 
+/** A server holds a stream or consumer in a way that cannot be changed in place. */
+export class TopologyRefusal extends Error {}
+
 /** JetStream's codes for "stream not found" and "consumer not found" (nats-server, server/errors.json). */
 const ABSENT = new Set([10059, 10014]);
 
@@ -106,7 +109,8 @@ async function applyStream(manager: JetStreamManager, wanted: StreamConfig, log:
     await manager.streams.update(wanted.name, { ...held.config, ...wanted });
     log.info({ stream: wanted.name, changed }, "stream updated");
   } catch (error) {
-    throw new Error(
+    if (!(error instanceof NatsError && error.api_error)) throw error;
+    throw new TopologyRefusal(
       `stream ${wanted.name} exists with other ${changed.join(", ")}, and the server refuses to change that (${(error as Error).message}); ` +
         `back it up and delete it, or make nats/streams/${wanted.name}.json fit it`,
       { cause: error },
@@ -134,7 +138,8 @@ async function applyConsumer(manager: JetStreamManager, wanted: DeclaredConsumer
     await manager.consumers.update(stream, name, config as ConsumerUpdateConfig);
     log.info({ stream, consumer: name, changed }, "consumer updated");
   } catch (error) {
-    throw new Error(
+    if (!(error instanceof NatsError && error.api_error)) throw error;
+    throw new TopologyRefusal(
       `consumer ${name} of ${stream} exists with other ${changed.join(", ")}, and the server refuses to change that (${(error as Error).message}); ` +
         `delete it, or make nats/consumers/${stream}.${name}.json fit it`,
       { cause: error },

@@ -6,11 +6,13 @@ import { AppError, oneLine } from "../../kernel/errors.js";
  * CLUSTERDOWN, MOVED, BUSY, NOREPLICAS, MISCONF, LATE ...) is an outage.
  */
 const ABOUT_THE_COMMAND = /^(WRONGTYPE|CROSSSLOT|NOPERM|ERR )/;
+/** Redis 6 wraps what a script ran into in an ERR of its own. */
+const WRAPPED_OUTAGE = /\b(OOM|READONLY|LOADING|CLUSTERDOWN|MASTERDOWN|MISCONF|NOREPLICAS|MOVED|TRYAGAIN)\b/;
 
 /** Turns what ioredis rejects with into an error of ours. */
 export function redisError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   const text = oneLine(error);
-  const code = ABOUT_THE_COMMAND.test(text) ? "failed" : "unavailable";
+  const code = ABOUT_THE_COMMAND.test(text) && !WRAPPED_OUTAGE.test(text) ? "failed" : "unavailable";
   return new AppError(code, `Redis: ${text}`, { cause: error });
 }

@@ -3,11 +3,12 @@
 -- KEYS[1]  the tombstones
 -- ARGV[1]  time before which deletions are forgotten, ms
 -- ARGV[2+] time of deletion in ms, drop id, time, drop id, ...
--- returns  1 where the tombstones are complete, 0 where they were lost and must be refilled
+-- returns  1 where the tombstones are complete, 0 where they were lost and must be refilled (a negative
+--          floor marks a refill under way)
 local key = KEYS[1]
 for i = 2, #ARGV, 2 do redis.call('ZADD', key, 'LT', ARGV[i], ARGV[i + 1]) end
 local floor = redis.call('ZSCORE', key, '~floor')
-if not floor then return 0 end
+if not floor or tonumber(floor) < 0 then return 0 end
 redis.call('ZREM', key, '~floor')
 redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. ARGV[1])
 redis.call('ZADD', key, math.max(tonumber(floor), tonumber(ARGV[1])), '~floor')
