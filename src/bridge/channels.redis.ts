@@ -2,7 +2,7 @@ import { Redis } from "ioredis";
 import type { EventName } from "../contracts/events.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { SECOND } from "../kernel/time.js";
+import { pause, SECOND } from "../kernel/time.js";
 import type { RedisClient } from "../platform/redis/connect.js";
 import type { Channels } from "./bridge.js";
 
@@ -38,7 +38,9 @@ export function createChannels(subscriber: RedisClient, log: Logger): Channels {
     healthy: () => subscriber.status === "ready",
     async unsubscribe() {
       clearInterval(ping);
-      await subscriber.unsubscribe().catch(() => undefined);
+      // While Redis is away the client would keep this until it is back.
+      if (subscriber.status !== "ready") return;
+      await Promise.race([subscriber.unsubscribe().catch(() => undefined), pause(SECOND)]);
     },
   };
 }

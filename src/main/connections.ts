@@ -26,6 +26,7 @@ export interface Connections {
   readonly nats: NatsConnection;
   readonly publish: Publish;
   readonly ledger: Ledger;
+  /** Opened by the first role that asks, and shared. */
   readonly upstreams: () => Upstreams;
   readonly podName: string;
 }
@@ -61,7 +62,7 @@ export async function openConnections(
     nats,
     publish: createPublish(nats.jetstream()),
     ledger,
-    upstreams: () => openUpstreams(config, closers),
+    upstreams: upstreamsOnDemand(config, closers),
     podName,
   };
 }
@@ -75,8 +76,15 @@ const natsOptions = (config: Config, podName: string) => ({
   keyFile: config.TIMELINE_NATS_TLS_KEY,
 });
 
-function openUpstreams(config: Config, closers: Closers): Upstreams {
-  const upstreams = connectUpstreams({
+function upstreamsOnDemand(config: Config, closers: Closers): () => Upstreams {
+  let upstreams: Upstreams | undefined;
+  // Registered before any role is, so that they outlive what the roles have in flight.
+  closers.add("upstreams", () => upstreams?.close());
+  return () => (upstreams ??= openUpstreams(config));
+}
+
+function openUpstreams(config: Config): Upstreams {
+  return connectUpstreams({
     userServiceAddr: config.TIMELINE_USER_SERVICE_ADDR as string,
     postServiceAddr: config.TIMELINE_POST_SERVICE_ADDR as string,
     tls: {
@@ -85,8 +93,6 @@ function openUpstreams(config: Config, closers: Closers): Upstreams {
       key: config.TIMELINE_UPSTREAM_TLS_KEY,
     },
   });
-  closers.add("upstreams", () => upstreams.close());
-  return upstreams;
 }
 
 /** Tries until it works; says so once. */

@@ -8,7 +8,7 @@ import { openReader } from "../support/reader.js";
 import { freePorts, httpStatus, launchService, untilReady } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, startStack, testWithStack } from "../support/stack.js";
-import { created, deleted, followed, type TimelineEvent } from "../support/timeline-events.js";
+import { created, followed, type TimelineEvent } from "../support/timeline-events.js";
 
 const START = Date.now() - 3_600_000;
 const READERS = Array.from({ length: 40 }, (_, number) => `reader-${number}`);
@@ -95,27 +95,6 @@ for (const away of [["redisServer"], ["natsServer"], ["redisServer", "natsServer
     expect(await stack.service.stop()).toEqual({ code: 0, signal: null });
     expect(Date.now() - begin).toBeLessThan(10_000);
   });
-}
-
-testWithStack("what happened while no bridge listened is found in the upstreams", {}, async (stack) => {
-  const { world, streams } = stack;
-  const history = load(stack, 20);
-  await stack.publish(...history);
-  await streams.settled(history.length);
-  await stack.service.crash();
-  const lost = { drop_id: "while-away", user_id: "alice", visibility: "public" as const, created_at: START + 1_000 };
-  world.post(lost);
-  world.remove("load-3");
-  await stack.start();
-  const all = [...history, created(lost), deleted("load-3", "alice")];
-  await eventually(async () => (await streams.count("DROPS")) >= all.length, "both are admitted");
-  await expectAfterAll(stack, all);
-});
-
-/** The follows may have been admitted as well, once each. */
-async function expectAfterAll(stack: Stack, history: readonly TimelineEvent[]): Promise<void> {
-  await stack.streams.settled(await stack.streams.count("DROPS"));
-  await expectLanded(stack, history);
 }
 
 test("a service started before Redis and NATS waits for them and becomes ready", async () => {

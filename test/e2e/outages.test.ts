@@ -84,21 +84,6 @@ testWithStack("Redis killed and back with its data: nothing admitted is lost or 
   }
 });
 
-testWithStack("what Redis could not carry while it was away is found in the upstreams", IMPATIENT, async (stack) => {
-  const history = load(stack, 60);
-  await stack.publish(...history.slice(0, 40));
-  await stack.streams.settled(40);
-  await killed(stack.redisServer);
-  const { dir, port } = stack.redisServer;
-  const again = await startRedis({ dir, port, appendonly: true });
-  try {
-    await expectLanded(stack, history);
-  } finally {
-    await stack.service.stop();
-    await again.stop();
-  }
-});
-
 testWithStack("Redis killed and back empty: reads heal from the upstreams and the log", IMPATIENT, async (stack) => {
   const { reads, redisServer, world } = stack;
   const history = load(stack, 100);

@@ -6,6 +6,7 @@ import {
   type MsgHdrs,
   millis,
   type NatsConnection,
+  type Subscription,
 } from "nats";
 import type { Context, Delivery, Headers, Outcome } from "../../delivery/handler.js";
 import { assertNever } from "../../kernel/assert-never.js";
@@ -56,6 +57,8 @@ class ConsumeLoop {
   pulling = false;
   readonly #inFlight = new Map<JsMsg, Promise<void>>();
   readonly #stop = new AbortController();
+  readonly #notBegun: JsMsg[] = [];
+  #closing = false;
   #messages: ConsumerMessages | undefined;
   #freed: (() => void) | undefined;
 
@@ -67,7 +70,7 @@ class ConsumeLoop {
   async run(): Promise<void> {
     const { stream, consumer, log } = this.options;
     const working = setInterval(() => this.#working(), WORKING_MS);
-    while (!this.#stop.signal.aborted) {
+    while (!this.#closing) {
       try {
         await this.#pull();
       } catch (error) {
@@ -80,9 +83,12 @@ class ConsumeLoop {
   }
 
   async close(graceMs: number): Promise<void> {
-    this.#stop.abort();
+    this.#closing = true;
     this.#freed?.();
-    void this.#messages?.close();
+    // Nothing is handed back before the pull has ended: the server would send it here once more.
+    if (this.#messages) await Promise.race([drained(this.#messages), pause(SECOND)]);
+    this.#stop.abort();
+    for (const message of this.#notBegun) message.nak();
     // What is not done by then is left unacked: the server hands it out again.
     await Promise.race([Promise.all(this.#inFlight.values()), pause(graceMs)]);
   }
@@ -93,11 +99,11 @@ class ConsumeLoop {
     const messages = await source.consume({ max_messages: concurrency, ...PULL });
     this.#messages = messages;
     // Closed while the pull was being opened.
-    if (this.#stop.signal.aborted) return void (await messages.close());
+    if (this.#closing) return void (await messages.close());
     this.pulling = true;
     void this.#watch(messages);
     for await (const message of messages) {
-      if (this.#stop.signal.aborted) message.nak();
+      if (this.#closing) this.#notBegun.push(message);
       else await this.#take(message);
     }
   }
@@ -118,7 +124,7 @@ class ConsumeLoop {
       this.#freed?.();
     });
     this.#inFlight.set(message, handling);
-    while (this.#inFlight.size >= this.options.concurrency && !this.#stop.signal.aborted) {
+    while (this.#inFlight.size >= this.options.concurrency && !this.#closing) {
       await new Promise<void>((resolve) => {
         this.#freed = resolve;
       });
@@ -156,6 +162,18 @@ class ConsumeLoop {
   #working(): void {
     for (const message of this.#inFlight.keys()) message.working();
   }
+}
+
+/**
+ * Ends a pull without losing what is on its way. The client's own close drops
+ * what arrives after it, and the server hands that out again only after
+ * ack_wait; draining the subscription beneath, which it keeps to itself but
+ * follows, takes in everything the server has sent.
+ */
+async function drained(messages: ConsumerMessages): Promise<void> {
+  const { sub } = messages as unknown as { readonly sub: Subscription };
+  await sub.drain().catch(() => undefined);
+  await messages.closed();
 }
 
 function deliveryOf(message: JsMsg): Delivery {

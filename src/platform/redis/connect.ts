@@ -6,7 +6,7 @@ import { SECOND } from "../../kernel/time.js";
 export type RedisClient = Redis | Cluster;
 
 /** After this long without a reply a command counts as lost. */
-export const COMMAND_TIMEOUT_MS = 5 * SECOND;
+export const COMMAND_TIMEOUT_MS = 2 * SECOND;
 
 // A command that could not be sent or answered fails at once and is never sent again by the
 // client: a write that arrives after its work was handed to somebody else would be wrong.

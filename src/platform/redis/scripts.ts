@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { metrics } from "@opentelemetry/api";
 import type { RedisClient } from "./connect.js";
 import { redisError } from "./errors.js";
+import { followPulse } from "./pulse.js";
 
 /** Our scripts, by the name of their file; each file says what it takes and returns. */
 const NAMES = [
@@ -46,11 +47,14 @@ export interface Scripts {
 export function createScripts(client: RedisClient): Scripts {
   for (const [name, lua] of SOURCES) client.defineCommand(name, { lua });
   const run = client as unknown as Record<ScriptName, (...args: unknown[]) => Promise<Reply>>;
+  const pulse = followPulse(client);
   const command: Scripts["command"] = async (name, call) => {
+    pulse.check();
     const started = performance.now();
     try {
       return await call(client);
     } catch (error) {
+      pulse.note(error);
       throw redisError(error);
     } finally {
       commandTime.record((performance.now() - started) / 1_000, { command: name });
