@@ -28,11 +28,12 @@ export function createApply({
   notify,
 }: ApplyDeps): (change: Change, audience: Audience) => Promise<void> {
   return async (change, audience) => {
-    if (change.action === "remove") {
-      await writer.removeHome(audience, [change.drop_id]);
-      await tell(change, audience.ids);
-      return;
-    }
+    if (change.action === "add") return add(change, audience);
+    await writer.removeHome(audience, [change.drop_id]);
+    await tell(change, audience.ids);
+  };
+
+  async function add(change: Change, audience: Audience): Promise<void> {
     await writer.addHome(audience, [{ drop: change.drop_id, score: change.created_at }]);
     const [dead, generation] = await Promise.all([
       ledger.deadAmong([change.drop_id]),
@@ -42,12 +43,19 @@ export function createApply({
       await writer.removeHome(audience, [change.drop_id]);
       return;
     }
-    // The followers may be those of yesterday: whoever left meanwhile is taken out again.
     const left = generation === change.generation ? [] : await ledger.leftAmong(change.user_id, audience.ids);
-    if (left.length > 0) await writer.removeHome(audienceOf(left), [change.drop_id]);
     const gone = new Set(left);
     await tell(change, gone.size === 0 ? audience.ids : audience.ids.filter((id) => !gone.has(id)));
-  };
+    if (left.length > 0) await takeOut(change, left);
+  }
+
+  /** The followers may have been those of yesterday: whoever left is taken out, unless they are back by now. */
+  async function takeOut(change: Change, left: readonly string[]): Promise<void> {
+    await writer.removeHome(audienceOf(left), [change.drop_id]);
+    const away = new Set(await ledger.leftAmong(change.user_id, left));
+    const back = left.filter((user) => !away.has(user));
+    if (back.length > 0) await add(change, audienceOf(back));
+  }
 
   function tell(change: Change, users: readonly string[]): Promise<void> {
     if (users.length === 0 || Date.now() - change.admitted_at > NOTIFY_WINDOW_MS) return Promise.resolve();

@@ -78,6 +78,38 @@ test("a follower list read before an unfollow does not bring the drop back, nor 
   expect(bench.notified.flatMap(({ users }) => users).sort()).toEqual(["ada", "f1"]);
 });
 
+test("a follow that comes between the look and the taking out wins", async () => {
+  const world = followers(2);
+  world.post(DROP);
+  const elsewhere = openFanout(redis, world);
+  await handle(elsewhere, unfollowed("f0", "ada", 2));
+  let back = false;
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({
+      ...deps,
+      ledger: {
+        ...deps.ledger,
+        leftAmong: async (author, users) => {
+          const left = await deps.ledger.leftAmong(author, users);
+          if (!back) await handle(elsewhere, followed("f0", "ada", 3));
+          back = true;
+          return left;
+        },
+      },
+      writer: {
+        ...deps.writer,
+        addHome: async (audience, entries) => {
+          await deps.writer.addHome(audience, entries);
+          // As an edge that changes meanwhile does: the followers that were read may be those of yesterday.
+          await deps.ledger.renewGeneration("ada");
+        },
+      },
+    }),
+  });
+  await handle(bench, created(DROP), Date.now());
+  expect([back, await idsOf(homeKey("f0")), await idsOf(homeKey("f1"))]).toEqual([true, ["d1"], ["d1"]]);
+});
+
 test("a deletion that comes between write and look wins", async () => {
   const world = followers(1);
   const bench = openFanout(redis, world, {

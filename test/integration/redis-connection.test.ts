@@ -161,6 +161,24 @@ test("attempts: answers that come too late count nothing twice", async () => {
   const codes: string[] = [];
   for (let time = 0; time < 6; time++) codes.push(await codeOf(attempts.begin(deliveryOf(), "one handling")));
   expect(codes).toEqual(Array(6).fill("unavailable"));
-  await bench.raw.ping();
+  await until(
+    async () => (await codeOf(attempts.begin(deliveryOf(), "one handling"))) === "done",
+    "Redis answers again",
+  );
   expect(await attempts.begin(deliveryOf(), "one handling")).toBe(1);
+});
+
+test("while Redis is silent nobody but the first waits for a time-out, until it answers", async () => {
+  const client = new Redis(bench.broker.url, { commandTimeout: 300, maxRetriesPerRequest: 0 });
+  cleanups.push(() => client.disconnect());
+  await once(client, "ready");
+  const scripts = createScripts(client);
+  const get = (): Promise<string> => codeOf(scripts.command("get", (link) => link.get("key")));
+  await bench.raw.client("PAUSE", 1_500, "ALL");
+  expect(await get()).toBe("unavailable");
+  const begin = performance.now();
+  for (let time = 0; time < 20; time++) expect(await get()).toBe("unavailable");
+  // Twenty time-outs would be six seconds.
+  expect(performance.now() - begin).toBeLessThan(1_000);
+  await until(async () => (await get()) === "done", "Redis answers again");
 });
