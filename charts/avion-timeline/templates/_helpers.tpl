@@ -117,6 +117,9 @@ secretKeyRef:
 {{- else if not $values.jwt.jwksUrl }}
 {{- fail "jwt.secret, jwt.existingSecret.name or jwt.jwksUrl is needed by the gateway" }}
 {{- end }}
+{{- if and $values.jwt.jwksUrl (or $values.jwt.secret $values.jwt.existingSecret.name) }}
+{{- fail "jwt.jwksUrl excludes jwt.secret and jwt.existingSecret.name" }}
+{{- end }}
 {{- with $values.jwt.jwksUrl }}
 - name: TIMELINE_JWT_JWKS_URL
   value: {{ . | quote }}
