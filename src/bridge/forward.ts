@@ -3,6 +3,7 @@ import type { DlqReason } from "../contracts/subjects.js";
 import { type DeadLetters, letterOfPayload } from "../delivery/dead-letter.js";
 import { contextOf, inSpan, SpanKind, traceHeaders } from "../delivery/traced.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
+import { failpoint } from "../kernel/failpoints.js";
 import { fingerprint } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { backoff, pause, SECOND } from "../kernel/time.js";
@@ -63,6 +64,7 @@ interface Arrived {
 async function forwardOnce(deps: ForwardDeps, arrived: Arrived): Promise<void> {
   const { channel, payload, arrival } = arrived;
   if (payload.byteLength > deps.maxPayloadBytes()) return bury(deps, arrived, tooLarge(payload));
+  await failpoint("bridge-received", payload);
   let event: TimelineEvent;
   try {
     event = parseEvent(channel, payload, arrival);
@@ -82,6 +84,7 @@ async function admit({ admit: store, observe }: ForwardDeps, channel: EventName,
     body: Buffer.from(JSON.stringify(event.payload)),
     headers: traceHeaders(),
   });
+  await failpoint("bridge-admitted", messageId(event));
   observe(stored.duplicate ? "duplicate" : "admitted", channel);
 }
 

@@ -14,6 +14,8 @@ const job = z.object({
   /** The author's generation under which the followers were read. */
   generation: z.string(),
   user_ids: z.array(z.string()),
+  /** Nobody is told: the event is history. */
+  silent: z.boolean().optional(),
 });
 
 /** One chunk of a fan-out: a drop, what to do with it, and for whom. */

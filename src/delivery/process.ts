@@ -2,15 +2,27 @@ import { randomUUID } from "node:crypto";
 import type { DlqReason } from "../contracts/subjects.js";
 import { assertNever } from "../kernel/assert-never.js";
 import { oneLine } from "../kernel/errors.js";
+import { failpoint, leftOut } from "../kernel/failpoints.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { type DeadLetters, letterOf } from "./dead-letter.js";
+import type { Gate } from "./gate.js";
 import type { Context, Delivery, Handler, Outcome } from "./handler.js";
 import { crashed, type RetryLimits, verdict } from "./verdict.js";
 
+/** What is known of a message's attempts. */
+export interface Begun {
+  /** How many there were, this one included. */
+  readonly count: number;
+  /** How many of the others never reported back: the process ended under them, or still has them in hand. */
+  readonly lost: number;
+}
+
 /** Counts how often the handling of a message was begun; counted before it runs, so that a crash counts. */
 export interface Attempts {
-  /** Counts an attempt and returns the sum; one that is counted again under the same name counts once. */
-  begin(delivery: Delivery, name: string): Promise<number>;
+  /** Counts an attempt; one that is counted again under the same name counts once. */
+  begin(delivery: Delivery, name: string): Promise<Begun>;
+  /** Notes that an attempt failed: it reported back, and took no process along. */
+  fail(delivery: Delivery, name: string): Promise<void>;
   /** Takes an attempt back: it was not the message's fault that it failed. */
   refund(delivery: Delivery, name: string): Promise<void>;
   /** Forgets the message. */
@@ -23,6 +35,8 @@ export interface ProcessOptions {
   readonly attempts: Attempts;
   readonly deadLetters: DeadLetters;
   readonly limits: RetryLimits;
+  /** Shared by all that is handled in this process. */
+  readonly gate: Gate;
   readonly version: string;
   /** Names the event a message carries, for its dead letter. */
   readonly eventOf: (delivery: Delivery) => string;
@@ -39,21 +53,28 @@ interface InHand {
   attempt: number;
   /** How often it has waited for a server in a row. */
   waits: number;
+  /** Whether it is handled while nothing else is. */
+  alone: boolean;
 }
 
-type Step = Outcome | { readonly kind: "wait"; readonly delayMs: number };
+type Step = Outcome | { readonly kind: "wait"; readonly delayMs: number } | { readonly kind: "alone" };
 
 /**
  * Takes one message to its outcome. It is acked only after the handler
  * returned, or after the DLQ acknowledged the letter. While a server is away
  * it is held here, without being handed out again and without spending an
- * attempt; whoever pulls sees that its slot stays taken.
+ * attempt; whoever pulls sees that its slot stays taken. What may have ended a
+ * process before is handled alone, so that it takes no neighbour along.
  */
 export function createProcess(options: ProcessOptions): (delivery: Delivery, context: Context) => Promise<Outcome> {
   return async (delivery, context) => {
-    const inHand: InHand = { delivery, context, name: randomUUID(), attempt: 0, waits: 0 };
+    const inHand: InHand = { delivery, context, name: randomUUID(), attempt: 0, waits: 0, alone: false };
     for (;;) {
       const step = await once(options, inHand);
+      if (step.kind === "alone") {
+        inHand.alone = true;
+        continue;
+      }
       if (step.kind !== "wait") return step;
       inHand.waits++;
       options.observe("waited", delivery);
@@ -66,24 +87,36 @@ export function createProcess(options: ProcessOptions): (delivery: Delivery, con
 async function once(options: ProcessOptions, inHand: InHand): Promise<Step> {
   const { attempts, limits, observe } = options;
   const { delivery, context } = inHand;
+  const leave = await options.gate.enter(inHand.alone);
   try {
-    inHand.attempt = await attempts.begin(delivery, inHand.name);
+    if (inHand.alone && context.stopping.aborted) return { kind: "release" };
+    const begun = await attempts.begin(delivery, inHand.name);
+    inHand.attempt = begun.count;
+    if (begun.lost > 0 && !inHand.alone) {
+      await attempts.refund(delivery, inHand.name);
+      return { kind: "alone" };
+    }
     if (inHand.attempt > limits.maxAttempts) {
       const spent = inHand.attempt - 1;
       return await bury(options, delivery, { reason: "crashed", error: crashed(spent), attempt: spent });
     }
+    await failpoint("handle", delivery.body);
     await options.handler(delivery, context);
+    await failpoint("handled", delivery.body);
     attempts.forget(delivery);
     observe("acked", delivery);
     return { kind: "ack" };
   } catch (error) {
-    return afterFailure(options, inHand, error);
+    return await afterFailure(options, inHand, error);
+  } finally {
+    leave();
   }
 }
 
 async function afterFailure(options: ProcessOptions, inHand: InHand, error: unknown): Promise<Step> {
   const { delivery, context, attempt, waits } = inHand;
-  const decided = verdict(error, attempt, waits, options.limits);
+  const judged = leftOut("refund") ? new Error(oneLine(error)) : error;
+  const decided = verdict(judged, attempt, waits, options.limits);
   const fields = { stream: delivery.stream, seq: delivery.seq, attempt, error: oneLine(error) };
   switch (decided.kind) {
     case "wait":
@@ -92,6 +125,7 @@ async function afterFailure(options: ProcessOptions, inHand: InHand, error: unkn
       await options.attempts.refund(delivery, inHand.name).catch(() => undefined);
       return decided;
     case "retry":
+      await options.attempts.fail(delivery, inHand.name).catch(() => undefined);
       context.log.warn({ ...fields, delay_ms: decided.delayMs }, "handling failed; it will be tried again");
       options.observe("retried", delivery);
       return decided;
@@ -115,7 +149,9 @@ async function bury(
 ): Promise<Outcome> {
   const { reason, error, attempt } = failure;
   const about = { reason, error, event: options.eventOf(delivery), version: options.version, now: Date.now() };
+  await failpoint("bury", delivery.body);
   await options.deadLetters(letterOf(delivery, attempt, about));
+  await failpoint("buried", delivery.body);
   options.attempts.forget(delivery);
   options.observe("dead-lettered", delivery);
   return { kind: "ack" };

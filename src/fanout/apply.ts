@@ -1,6 +1,7 @@
 import type { FanoutJob } from "../contracts/jobs.js";
 import type { Ledger } from "../contracts/ledger.js";
 import type { Notification } from "../contracts/notifications.js";
+import { failpoint, leftOut } from "../kernel/failpoints.js";
 import { MINUTE } from "../kernel/time.js";
 import { type Audience, audienceOf } from "./audience.js";
 import type { Notify, TimelineWriter } from "./ports.js";
@@ -34,12 +35,15 @@ export function createApply({
   };
 
   async function add(change: Change, audience: Audience): Promise<void> {
+    await failpoint("write", change.drop_id);
     await writer.addHome(audience, [{ drop: change.drop_id, score: change.created_at }]);
+    await failpoint("written", change.drop_id);
     const [dead, generation] = await Promise.all([
       ledger.deadAmong([change.drop_id]),
       ledger.generation(change.user_id),
     ]);
-    if (dead.size > 0) {
+    await failpoint("checked", change.drop_id);
+    if (dead.size > 0 && !leftOut("tombstone-check")) {
       await writer.removeHome(audience, [change.drop_id]);
       return;
     }
@@ -47,6 +51,7 @@ export function createApply({
     const gone = new Set(left);
     await tell(change, gone.size === 0 ? audience.ids : audience.ids.filter((id) => !gone.has(id)));
     if (left.length > 0) await takeOut(change, left);
+    await failpoint("notified", change.drop_id);
   }
 
   /** The followers may have been those of yesterday: whoever left is taken out, unless they are back by now. */
@@ -58,7 +63,8 @@ export function createApply({
   }
 
   function tell(change: Change, users: readonly string[]): Promise<void> {
-    if (users.length === 0 || Date.now() - change.admitted_at > NOTIFY_WINDOW_MS) return Promise.resolve();
+    if (users.length === 0 || change.silent || Date.now() - change.admitted_at > NOTIFY_WINDOW_MS)
+      return Promise.resolve();
     return notify(users, notificationOf(change));
   }
 }

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { parseFailpoints } from "../kernel/failpoints.js";
 import { DAY, SECOND } from "../kernel/time.js";
 import { LOG_LEVELS } from "../platform/logger.js";
 
@@ -43,6 +44,15 @@ const integer = (min: number, max: number) =>
     .transform(Number)
     .refine((value) => value >= min && value <= max, { message: `must be between ${min} and ${max}` });
 const text = z.string().min(1, { message: "must not be empty" });
+
+const failpoints = text.transform((value, context) => {
+  try {
+    return parseFailpoints(value);
+  } catch (error) {
+    context.addIssue({ code: "custom", message: (error as Error).message });
+    return z.NEVER;
+  }
+});
 
 /**
  * Every variable the service knows, with its meaning; what docs and checks
@@ -118,6 +128,11 @@ export const VARIABLES = {
     default: "64",
     about: "Events a consumer of this process handles at once",
   },
+  TIMELINE_ACK_WAIT_MS: {
+    schema: integer(500, 600_000),
+    default: "15000",
+    about: "After this long what a dead process had in hand is handed out again, ms",
+  },
   TIMELINE_RETRY_BASE_MS: {
     schema: integer(1, 60_000),
     default: "500",
@@ -147,6 +162,10 @@ export const VARIABLES = {
     about: "Time what is in flight has to finish after SIGTERM, ms",
   },
   TIMELINE_LOG_LEVEL: { schema: z.enum(LOG_LEVELS), default: "info", about: `One of ${LOG_LEVELS.join(", ")}` },
+  TIMELINE_FAILPOINTS: {
+    schema: failpoints,
+    about: "For tests: where this process is to die, throw or hang; see src/kernel/failpoints.ts",
+  },
   TIMELINE_REDIS_SERVER: {
     schema: text,
     about: "redis-server or valkey-server that up and demo start; unset: from PATH",

@@ -114,7 +114,11 @@ async function applyWhenPossible(nats: NatsConnection, config: Config, log: Logg
     async () => {
       const manager = await nats.jetstreamManager();
       try {
-        await applyTopology(manager, { replicas: config.TIMELINE_NATS_REPLICAS }, log);
+        await applyTopology(
+          manager,
+          { replicas: config.TIMELINE_NATS_REPLICAS, ackWaitMs: config.TIMELINE_ACK_WAIT_MS },
+          log,
+        );
       } catch (error) {
         if (!(error instanceof TopologyRefusal)) throw error;
         refusal = error;

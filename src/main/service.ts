@@ -1,3 +1,4 @@
+import { armFailpoints } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import { type HttpServer, serveHttp } from "../platform/http/serve.js";
@@ -52,6 +53,10 @@ export async function startService(
     fields: { service: "avion-timeline", version: VERSION },
     file: logFile,
   });
+  if (config.TIMELINE_FAILPOINTS) {
+    armFailpoints(config.TIMELINE_FAILPOINTS);
+    log.warn({ points: [...config.TIMELINE_FAILPOINTS.keys()] }, "failpoints are armed: this process is being tested");
+  }
   const roles = new Map<Role, RunningRole>();
   let waiting: string | undefined = "start";
   const notReady = (): string[] => [

@@ -1,6 +1,7 @@
 import { randomInt, randomUUID } from "node:crypto";
 import type { Ledger } from "../contracts/ledger.js";
 import { AppError, oneLine } from "../kernel/errors.js";
+import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/single-flight.js";
 import { pause, SECOND } from "../kernel/time.js";
@@ -76,7 +77,9 @@ async function onceThrough(deps: RebuildDeps, key: string, takeSnapshot: () => P
   const mark = -randomInt(1, 2 ** 47);
   const held = await store.beginRebuild(key, mark);
   if (held === undefined) return true;
+  await failpoint("rebuild-marked", key);
   const snapshot = await takeSnapshot();
+  await failpoint("rebuild-read", key);
   const drops = snapshot.entries.map(({ drop }) => drop);
   const inSnapshot = new Set(drops);
   const gone = held.filter((drop) => !inSnapshot.has(drop));

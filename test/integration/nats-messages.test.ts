@@ -37,6 +37,7 @@ function start(process: Process, concurrency = 8): Consuming {
   const consuming = consume(bench.connection, {
     stream: "DROPS",
     consumer: "planner",
+    ackWaitMs: 15_000,
     concurrency,
     process,
     log: silent,

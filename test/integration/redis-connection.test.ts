@@ -91,12 +91,12 @@ test("while Redis is away commands are refused at once, not queued; afterwards t
   expect(await codeOf(scripts.command("incr", (one) => one.incr("queued")))).toBe("unavailable");
   mend();
   await until(() => client.status === "ready", "the link stands again");
-  expect(await codeOf(scripts.run("begin-attempt", ["k"], [1_000, "n"]))).toBe("done");
+  expect(await codeOf(scripts.run("note-attempt", ["k"], [1_000, "n", "begun"]))).toBe("done");
   expect(await bench.raw.exists("queued")).toBe(0);
 });
 
 test("a server that is full, read-only or loading is away; a wrong type is the command's own fault", async () => {
-  const attempt = () => codeOf(bench.scripts.run("begin-attempt", ["k"], [60_000, "n"]));
+  const attempt = () => codeOf(bench.scripts.run("note-attempt", ["k"], [60_000, "n", "begun"]));
   await bench.raw.config("SET", "maxmemory", "1");
   cleanups.push(() => bench.raw.config("SET", "maxmemory", "0"));
   expect(await attempt()).toBe("unavailable");
@@ -130,17 +130,19 @@ function attemptsOn(redis: RedisBench): Attempts {
 test("attempts: counted by name, taken back by name, forgotten as a whole, and shared by all processes", async () => {
   const attempts = attemptsOn(bench);
   const delivery = deliveryOf();
-  expect(await attempts.begin(delivery, "a")).toBe(1);
-  expect(await attempts.begin(delivery, "a")).toBe(1);
-  expect(await attemptsOn(bench).begin(delivery, "b")).toBe(2);
+  expect(await attempts.begin(delivery, "a")).toEqual({ count: 1, lost: 0 });
+  expect(await attempts.begin(delivery, "a")).toEqual({ count: 1, lost: 0 });
+  expect(await attemptsOn(bench).begin(delivery, "b")).toEqual({ count: 2, lost: 1 });
   await attempts.refund(delivery, "a");
   await attempts.refund(delivery, "a");
   await attempts.refund(delivery, "never begun");
-  expect(await attempts.begin(delivery, "c")).toBe(2);
-  expect(await attempts.begin(deliveryOf({ time: 5 }), "a")).toBe(1);
+  expect(await attempts.begin(delivery, "c")).toEqual({ count: 2, lost: 1 });
+  await attempts.fail(delivery, "b");
+  expect(await attempts.begin(delivery, "c")).toEqual({ count: 2, lost: 0 });
+  expect(await attempts.begin(deliveryOf({ time: 5 }), "a")).toEqual({ count: 1, lost: 0 });
   attempts.forget(delivery);
   await until(async () => (await bench.raw.keys("timeline:x:attempts:*")).length === 1, "the count is gone");
-  expect(await attempts.begin(delivery, "d")).toBe(1);
+  expect(await attempts.begin(delivery, "d")).toEqual({ count: 1, lost: 0 });
 });
 
 test("attempts: what is left of them has a time to live, also after a refund of what was lost", async () => {
@@ -165,7 +167,7 @@ test("attempts: answers that come too late count nothing twice", async () => {
     async () => (await codeOf(attempts.begin(deliveryOf(), "one handling"))) === "done",
     "Redis answers again",
   );
-  expect(await attempts.begin(deliveryOf(), "one handling")).toBe(1);
+  expect(await attempts.begin(deliveryOf(), "one handling")).toEqual({ count: 1, lost: 0 });
 });
 
 test("while Redis is silent nobody but the first waits for a time-out, until it answers", async () => {

@@ -69,9 +69,18 @@ test("mark chunk: a fan-out to nobody is done when it is planned", async () => {
   expect(await mark("0")).toEqual([0, 0]);
 });
 
-test("begin attempt: counts names, and every attempt extends the life of the count", async () => {
-  const attempt = (name: string, ttl = 60_000) =>
-    bench.scripts.run("begin-attempt", ["timeline:x:attempts:S:1:2"], [ttl, name]);
-  expect([await attempt("a", 1_000), await attempt("a", 1_000), await attempt("b")]).toEqual([1, 1, 2]);
+test("note attempt: counts names, tells who never reported back, and every note extends the life of the count", async () => {
+  const note = (name: string, state: "begun" | "failed", ttl = 60_000) =>
+    bench.scripts.run("note-attempt", ["timeline:x:attempts:S:1:2"], [ttl, name, state]);
+  expect([await note("a", "begun", 1_000), await note("a", "begun", 1_000), await note("b", "begun", 1_000)]).toEqual([
+    [1, 0],
+    [1, 0],
+    [2, 1],
+  ]);
+  expect([await note("a", "failed"), await note("b", "begun"), await note("c", "begun")]).toEqual([
+    [2, 1],
+    [2, 0],
+    [3, 1],
+  ]);
   expect(await bench.raw.pttl("timeline:x:attempts:S:1:2")).toBeGreaterThan(50_000);
 });

@@ -378,7 +378,7 @@ test("every script file is registered, and runs again after the server has forgo
     "finish-refill": [-1, 0],
     "release-lease": ["owner"],
     "change-edge": [1, "1", 1_000],
-    "begin-attempt": [1_000, "n"],
+    "note-attempt": [1_000, "n", "begun"],
     "mark-chunk": [1_000, "0"],
   };
   expect(Object.keys(args).sort()).toEqual(files.sort());

@@ -11,6 +11,7 @@ import {
 import type { Context, Delivery, Headers, Outcome } from "../../delivery/handler.js";
 import { assertNever } from "../../kernel/assert-never.js";
 import { oneLine } from "../../kernel/errors.js";
+import { failpoint, leftOut } from "../../kernel/failpoints.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
 
@@ -20,6 +21,8 @@ export interface ConsumeOptions {
   readonly consumer: string;
   /** Messages handled at once; as many again wait in the process. */
   readonly concurrency: number;
+  /** The consumer's ack_wait, in ms. */
+  readonly ackWaitMs: number;
   readonly process: (delivery: Delivery, context: Context) => Promise<Outcome>;
   readonly log: Logger;
 }
@@ -32,8 +35,6 @@ export interface Consuming {
   close(graceMs: number): Promise<void>;
 }
 
-/** A third of the consumers' ack_wait of 15 s: a message in hand is never handed out a second time. */
-const WORKING_MS = 5 * SECOND;
 // A leader change stalls a pull for two heartbeats: short ones keep that short (heartbeat * 2 <= expires).
 const PULL = { expires: 8_000, idle_heartbeat: 2_000 };
 const MISSED_HEARTBEATS = 3;
@@ -69,7 +70,8 @@ class ConsumeLoop {
 
   async run(): Promise<void> {
     const { stream, consumer, log } = this.options;
-    const working = setInterval(() => this.#working(), WORKING_MS);
+    // Three times in ack_wait: what is in hand is never handed out a second time.
+    const working = setInterval(() => this.#working(), this.options.ackWaitMs / 3);
     while (!this.#closing) {
       try {
         await this.#pull();
@@ -134,8 +136,10 @@ class ConsumeLoop {
   async #handle(message: JsMsg): Promise<void> {
     const { process, log } = this.options;
     try {
+      if (leftOut("ack-last")) message.ack();
       const outcome = await process(deliveryOf(message), { stopping: this.#stop.signal, log });
       this.#obey(message, outcome);
+      await failpoint("acked", message.data);
     } catch (error) {
       // Nothing below throws on purpose: this is our own broken state, and the message comes again.
       log.error({ seq: message.seq, error: oneLine(error), stack: (error as Error).stack }, "handling broke");

@@ -5,6 +5,7 @@ import {
   type ConsumerUpdateConfig,
   type JetStreamManager,
   NatsError,
+  nanos,
   type StreamConfig,
 } from "nats";
 import type { Logger } from "../../kernel/logger.js";
@@ -18,6 +19,8 @@ export interface Topology {
 /** Settings that differ between a laptop and a cluster; everything else stands in the files. */
 export interface TopologyOptions {
   readonly replicas: number;
+  /** After this long, in ms, what a consumer was handed and has not acknowledged is handed out again; unset: as declared. */
+  readonly ackWaitMs?: number;
 }
 
 const DECLARED = new URL("../../../nats/", import.meta.url);
@@ -58,7 +61,11 @@ export async function applyTopology(manager: JetStreamManager, options: Topology
     const wanted = { ...declared, num_replicas: options.replicas };
     await applyStream(manager, wanted, log);
   }
-  for (const { stream, config } of consumers) await applyConsumer(manager, { stream, config }, log);
+  const { ackWaitMs } = options;
+  for (const { stream, config } of consumers) {
+    const wanted = ackWaitMs === undefined ? config : { ...config, ack_wait: nanos(ackWaitMs) };
+    await applyConsumer(manager, { stream, config: wanted }, log);
+  }
 }
 
 /** Fields of `wanted` that `actual` holds otherwise. Fields the server adds by itself do not count. */

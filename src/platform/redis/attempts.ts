@@ -9,10 +9,18 @@ const KEEP_MS = DAY;
 /** Counts attempts in Redis, where every worker sees them. */
 export function createAttempts({ run, command }: Scripts): Attempts {
   const keyOf = ({ stream, seq, time }: Delivery): string => attemptsKey(stream, seq, time);
+  const note = async (delivery: Delivery, name: string, state: "begun" | "failed"): Promise<number[]> =>
+    (await run("note-attempt", [keyOf(delivery)], [KEEP_MS, name, state])) as number[];
   return {
-    begin: async (delivery, name) => Number(await run("begin-attempt", [keyOf(delivery)], [KEEP_MS, name])),
+    begin: async (delivery, name) => {
+      const [count = 0, lost = 0] = await note(delivery, name, "begun");
+      return { count, lost };
+    },
+    fail: async (delivery, name) => {
+      await note(delivery, name, "failed");
+    },
     refund: async (delivery, name) => {
-      await command("srem", (client) => client.srem(keyOf(delivery), name));
+      await command("hdel", (client) => client.hdel(keyOf(delivery), name));
     },
     forget: (delivery) => {
       // A count that stays is gone within a day.

@@ -17,7 +17,7 @@ const NAMES = [
   "finish-refill",
   "release-lease",
   "change-edge",
-  "begin-attempt",
+  "note-attempt",
   "mark-chunk",
 ] as const;
 export type ScriptName = (typeof NAMES)[number];

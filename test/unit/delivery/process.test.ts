@@ -1,5 +1,6 @@
 import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
+import { Gate } from "../../../src/delivery/gate.js";
 import type { Delivery, Handler, Outcome } from "../../../src/delivery/handler.js";
 import { type Attempts, createProcess } from "../../../src/delivery/process.js";
 import { AppError } from "../../../src/kernel/errors.js";
@@ -9,12 +10,14 @@ import { contextWith, deliveryOf } from "../../support/core-delivery.js";
 type Trace = string[];
 
 /** Counts names in memory; the adapter on Redis passes the same expectations in the integration tests. */
-function memoryAttempts(trace: Trace, begun = new Set<string>()): Attempts {
+function memoryAttempts(trace: Trace, begun = new Set<string>(), failed = new Set(begun)): Attempts {
   return {
     begin: async (_, name) => {
       trace.push("begin");
-      return begun.add(name).size;
+      begun.add(name);
+      return { count: begun.size, lost: [...begun].filter((one) => one !== name && !failed.has(one)).length };
     },
+    fail: async (_, name) => void failed.add(name),
     refund: async (_, name) => {
       trace.push("refund");
       begun.delete(name);
@@ -34,6 +37,7 @@ interface Setup {
   readonly handler: Handler;
   readonly attempts?: Attempts;
   readonly store?: (letter: DeadLetter) => Promise<void>;
+  readonly gate?: Gate;
 }
 
 function setup({ handler, ...given }: Setup) {
@@ -53,6 +57,7 @@ function setup({ handler, ...given }: Setup) {
       letters.push(letter);
     },
     limits: { maxAttempts: 5, retryBaseMs: 100 },
+    gate: given.gate ?? new Gate(),
     version: "1.2.3",
     eventOf: () => "drop_created",
     observe: (what) => observed.push(what),
@@ -198,4 +203,45 @@ test("a letter that cannot be stored while the process stops leaves the message 
   });
   expect(await run()).toEqual({ kind: "release" });
   expect(letters).toEqual([]);
+});
+
+test("what never reported back is handled alone, after what is under way and before what comes later", async () => {
+  const gate = new Gate();
+  const trace: Trace = [];
+  let finish = (): void => undefined;
+  const first = setup({
+    gate,
+    handler: async () => {
+      trace.push("first");
+      await new Promise<void>((resolve) => {
+        finish = resolve;
+      });
+    },
+  });
+  const suspect = setup({
+    gate,
+    attempts: memoryAttempts([], begunBefore(2), new Set()),
+    handler: async () => {
+      trace.push("suspect");
+      await new Promise(setImmediate);
+      trace.push("suspect done");
+    },
+  });
+  const later = setup({ gate, handler: async () => void trace.push("later") });
+  const running = [first.run()];
+  await new Promise(setImmediate);
+  running.push(suspect.run());
+  await new Promise(setImmediate);
+  running.push(later.run());
+  await new Promise(setImmediate);
+  expect(trace).toEqual(["first"]);
+  finish();
+  expect(await Promise.all(running)).toEqual(Array(3).fill({ kind: "ack" }));
+  expect(trace).toEqual(["first", "suspect", "suspect done", "later"]);
+});
+
+test("what failed and said so is handled beside the others", async () => {
+  const { run, trace } = setup({ attempts: memoryAttempts([], begunBefore(2)), handler: async () => undefined });
+  expect(await run()).toEqual({ kind: "ack" });
+  expect(trace).toEqual(["handle"]);
 });

@@ -1,0 +1,75 @@
+/**
+ * Places where a test makes a process die, throw, hang, or leave a step out
+ * (TIMELINE_FAILPOINTS). Nothing is armed otherwise, and a passed point costs
+ * the look at an empty map.
+ */
+export const FAILPOINTS = [
+  "bridge-received",
+  "bridge-admitted",
+  "handle",
+  "write",
+  "written",
+  "checked",
+  "notified",
+  "handled",
+  "acked",
+  "bury",
+  "buried",
+  "rebuild-marked",
+  "rebuild-read",
+  "redriven",
+] as const;
+export type Failpoint = (typeof FAILPOINTS)[number];
+
+/** What a step's point can leave out, to show that a test notices. */
+export const STEPS = ["tombstone-check", "write-replies", "ack-last", "dlq-ack", "refund"] as const;
+export type Step = (typeof STEPS)[number];
+
+const ACTIONS = ["kill", "throw", "hang", "skip"] as const;
+type Action = (typeof ACTIONS)[number];
+
+interface Armed {
+  readonly action: Action;
+  /** Only where what is handled contains this. */
+  readonly match: string;
+  /** Only in so many of all cases, 0 to 1. */
+  readonly probability: number;
+}
+
+/** Armed points by their names. */
+export type Failpoints = ReadonlyMap<string, Armed>;
+
+let armed: Failpoints = new Map();
+
+/** `name=action[@part][%probability]`, by comma; throws where it says something else. */
+export function parseFailpoints(text: string): Failpoints {
+  const names: readonly string[] = [...FAILPOINTS, ...STEPS];
+  const points = text.split(",").map((part) => {
+    const match = /^([a-z-]+)=([a-z]+)(?:@([^%]*))?(?:%([\d.]+))?$/.exec(part.trim());
+    const [, name = "", action = "", of = "", probability = "1"] = match ?? [];
+    if (!names.includes(name) || !(ACTIONS as readonly string[]).includes(action)) {
+      throw new Error(`"${part}" is not name=action of ${names.join(", ")} and ${ACTIONS.join(", ")}`);
+    }
+    return [name, { action: action as Action, match: of, probability: Number(probability) }] as const;
+  });
+  return new Map(points);
+}
+
+/** Arms the points of this process. */
+export function armFailpoints(points: Failpoints): void {
+  armed = points;
+}
+
+/** Passes a point; `about` is what is handled, text or UTF-8. */
+export async function failpoint(name: Failpoint, about: string | Uint8Array = ""): Promise<void> {
+  const point = armed.size === 0 ? undefined : armed.get(name);
+  if (!point || !Buffer.from(about).includes(point.match) || Math.random() >= point.probability) return;
+  if (point.action === "kill") process.kill(process.pid, "SIGKILL");
+  if (point.action === "throw") throw new Error(`failpoint ${name}`);
+  if (point.action === "kill" || point.action === "hang") await new Promise(() => undefined);
+}
+
+/** True where a test leaves this step out. */
+export function leftOut(step: Step): boolean {
+  return armed.size > 0 && armed.get(step)?.action === "skip";
+}
