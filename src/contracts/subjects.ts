@@ -11,7 +11,7 @@ export const STREAM = {
 } as const;
 
 /** Names of our durable consumers. */
-export const CONSUMER = { planner: "planner", graph: "graph", worker: "worker" } as const;
+export const CONSUMER = { planner: "planner", graph: "graph", worker: "worker", backstop: "backstop" } as const;
 
 export const COMPLETED_FANOUT = "completed.fanout";
 

@@ -40,7 +40,10 @@ export interface ProcessOptions {
   readonly version: string;
   /** Names the event a message carries, for its dead letter. */
   readonly eventOf: (delivery: Delivery) => string;
-  readonly observe: (what: "acked" | "retried" | "dead-lettered" | "waited", delivery: Delivery) => void;
+  readonly observe: (
+    what: "acked" | "retried" | "dead-lettered" | "letter-refused" | "waited",
+    delivery: Delivery,
+  ) => void;
 }
 
 /** One message in hand. */
@@ -135,6 +138,7 @@ async function afterFailure(options: ProcessOptions, inHand: InHand, error: unkn
           { ...fields, dlq_error: oneLine(failed) },
           "the dead letter could not be stored; the original is kept",
         );
+        options.observe("letter-refused", delivery);
         return { kind: "wait", delayMs: SECOND } as const;
       });
     default:

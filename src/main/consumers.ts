@@ -9,8 +9,10 @@ import { createProcess } from "../delivery/process.js";
 import { traced } from "../delivery/traced.js";
 import { leftOut } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
+import { createBackstop } from "../operator/backstop.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import type { Publish } from "../platform/nats/publish.js";
+import { createStoredMessages } from "../platform/nats/stored.js";
 import { createAttempts } from "../platform/redis/attempts.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Config } from "./config.js";
@@ -33,7 +35,7 @@ export function deadLettersTo(publish: Publish): DeadLetters {
   };
 }
 
-/** Starts the three consumers of fan-out on their handlers. */
+/** Starts the consumers of fan-out on their handlers, and the backstop behind them. */
 export function startConsumers(
   deps: ConsumerDeps,
   handlers: { drops: Handler; graph: Handler; jobs: Handler },
@@ -50,7 +52,26 @@ export function startConsumers(
       handler: handlers.jobs,
       eventOf: () => "fanout_job",
     }),
+    start(deps, {
+      gate,
+      stream: STREAM.advisories,
+      consumer: CONSUMER.backstop,
+      handler: backstop(deps),
+      eventOf: () => "advisory",
+    }),
   ];
+}
+
+function backstop({ nats, publish }: ConsumerDeps): Handler {
+  const messages = createStoredMessages(nats);
+  return createBackstop({
+    readMessage: messages.read,
+    removeMessage: messages.remove,
+    deadLetters: deadLettersTo(publish),
+    eventOf: ({ stream, subject }) => (stream === STREAM.fanout ? "fanout_job" : eventOfSubject(subject)),
+    isWorkQueue: (stream) => stream === STREAM.fanout,
+    version: VERSION,
+  });
 }
 
 function start(

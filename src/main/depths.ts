@@ -8,6 +8,7 @@ const CONSUMERS = [
   { stream: STREAM.drops, consumer: CONSUMER.planner },
   { stream: STREAM.drops, consumer: CONSUMER.graph },
   { stream: STREAM.fanout, consumer: CONSUMER.worker },
+  { stream: STREAM.advisories, consumer: CONSUMER.backstop },
 ] as const;
 
 /** Samples how much work waits, and how many letters lie in the DLQ, for `/metrics`. */

@@ -11,11 +11,14 @@ export interface NatsOptions {
   readonly caFile?: string | undefined;
   readonly certFile?: string | undefined;
   readonly keyFile?: string | undefined;
+  /** Fails where no server lets it in at once, instead of waiting for one: somebody watches. */
+  readonly impatient?: boolean | undefined;
 }
 
 /**
  * Connects, and keeps trying for ever: also the first time, so that roles can
- * start before their servers do. Half-open links are noticed within 20 s.
+ * start before their servers do, unless the caller is impatient. Half-open
+ * links are noticed within 20 s.
  */
 export async function connectNats(options: NatsOptions, log: Logger): Promise<NatsConnection> {
   const tls = tlsOf(options);
@@ -23,12 +26,12 @@ export async function connectNats(options: NatsOptions, log: Logger): Promise<Na
     servers: [...options.servers],
     name: options.name,
     maxReconnectAttempts: -1,
-    waitOnFirstConnect: true,
+    waitOnFirstConnect: !options.impatient,
     reconnectTimeWait: 500,
     reconnectJitter: 500,
     pingInterval: 10_000,
     maxPingOut: 2,
-    ignoreAuthErrorAbort: true,
+    ignoreAuthErrorAbort: !options.impatient,
     ...(options.credsFile ? { authenticator: credsAuthenticator(await readFile(options.credsFile)) } : {}),
     ...(tls ? { tls } : {}),
   });

@@ -8,6 +8,8 @@ export interface Message {
   /** `Nats-Msg-Id`. */
   readonly id: string;
   readonly headers?: Readonly<Record<string, string>>;
+  /** The only stream that may store it; undefined: whichever takes its subject. */
+  readonly stream?: string | undefined;
 }
 
 /** What the stream said. */
@@ -25,20 +27,23 @@ const ACK_TIMEOUT_MS = 5_000;
 
 /** JetStream error codes (nats-server, server/errors.json) that are about this one message. */
 const TOO_LARGE = new Set([10054, 10097]);
+const OTHER_STREAM = 10060;
 
 /**
  * Makes the function that stores messages in JetStream.
  *
- * @throws AppError `invalid` for a message larger than the server takes, `unavailable` for
- * everything else: an ack that timed out is ambiguous, and the same id may be sent again.
+ * @throws AppError `invalid` for a message larger than the server takes, `failed` where another
+ * stream than the one named takes its subject, `unavailable` for everything else: an ack that
+ * timed out is ambiguous, and the same id may be sent again.
  */
 export function createPublish(jetstream: JetStreamClient): Publish {
-  return async ({ subject, body, id, headers }) => {
+  return async ({ subject, body, id, headers, stream }) => {
     try {
       const ack = await jetstream.publish(subject, body, {
         msgID: id,
         timeout: ACK_TIMEOUT_MS,
         ...(headers ? { headers: messageHeaders(headers) } : {}),
+        ...(stream === undefined ? {} : { expect: { streamName: stream } }),
       });
       // Clustered 2.10 servers may answer "duplicate" for a message they have not stored (nats-server#6415).
       if (ack.duplicate && ack.seq === 0) throw new AppError("unavailable", `${subject}: the id is still in process`);
@@ -62,6 +67,8 @@ function publishError(error: unknown, subject: string): AppError {
     if (error.code === "MAX_PAYLOAD_EXCEEDED" || (code !== undefined && TOO_LARGE.has(code))) {
       return new AppError("invalid", `${subject}: the message is larger than the server takes`, { cause: error });
     }
+    if (code === OTHER_STREAM)
+      return new AppError("failed", `${subject}: is kept by another stream than the one named`, { cause: error });
   }
   return new AppError("unavailable", `NATS did not store a message for ${subject}: ${oneLine(error)}`, {
     cause: error,

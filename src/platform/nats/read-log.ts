@@ -1,6 +1,8 @@
 import { AckPolicy, DeliverPolicy, millis, type NatsConnection, nanos } from "nats";
+import type { Headers } from "../../delivery/handler.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { MINUTE } from "../../kernel/time.js";
+import { headersOf } from "./consume.js";
 
 /** What to read of a stream. */
 export interface LogRange {
@@ -8,6 +10,12 @@ export interface LogRange {
   readonly subject: string;
   /** From when the stream stored it, in ms since the epoch; undefined: from the beginning. */
   readonly from?: number | undefined;
+  /** Only what comes after this sequence; excludes `from`. */
+  readonly after?: number | undefined;
+  /** Bodies are left where they are, and read as empty. */
+  readonly headersOnly?: boolean | undefined;
+  /** Messages asked for at once, 1,000 where nothing is said; fewer where each may be large. */
+  readonly batch?: number | undefined;
 }
 
 /** One stored message. */
@@ -16,6 +24,7 @@ export interface LogEntry {
   readonly seq: number;
   /** When the stream stored it, in ms since the epoch. */
   readonly time: number;
+  readonly headers: Headers;
   readonly body: Uint8Array;
 }
 
@@ -33,36 +42,33 @@ export async function readLog(
   take: (entry: LogEntry) => Promise<void> | void,
 ): Promise<void> {
   try {
-    await read(connection, range, take);
+    for await (const entry of logEntries(connection, range)) await take(entry);
   } catch (error) {
     if (error instanceof AppError) throw error;
     throw new AppError("unavailable", `the log ${range.stream} could not be read: ${oneLine(error)}`, { cause: error });
   }
 }
 
-async function read(
-  connection: NatsConnection,
-  range: LogRange,
-  take: (entry: LogEntry) => Promise<void> | void,
-): Promise<void> {
+/** The same for who may stop in between; errors are the client's own, or AppError `unavailable`. */
+export async function* logEntries(connection: NatsConnection, range: LogRange): AsyncGenerator<LogEntry> {
   const manager = await connection.jetstreamManager();
   const created = await manager.consumers.add(range.stream, {
     ack_policy: AckPolicy.None,
     filter_subject: range.subject,
     inactive_threshold: nanos(MINUTE),
-    ...(range.from === undefined
-      ? { deliver_policy: DeliverPolicy.All }
-      : { deliver_policy: DeliverPolicy.StartTime, opt_start_time: new Date(range.from).toISOString() }),
+    ...(range.headersOnly ? { headers_only: true } : {}),
+    ...startOf(range),
   });
   try {
     const source = await connection.jetstream().consumers.get(range.stream, created.name);
     for (let left = created.num_pending; left > 0; ) {
       const before = left;
-      const batch = await source.fetch({ max_messages: Math.min(left, BATCH), expires: 5_000 });
+      const batch = await source.fetch({ max_messages: Math.min(left, range.batch ?? BATCH), expires: 5_000 });
       for await (const message of batch) {
         left--;
         const { streamSequence: seq, timestampNanos } = message.info;
-        await take({ subject: message.subject, seq, time: millis(timestampNanos), body: message.data });
+        const { subject, data: body } = message;
+        yield { subject, seq, time: millis(timestampNanos), headers: headersOf(message.headers), body };
       }
       if (left === before && (await source.info()).num_pending > 0) {
         throw new AppError("unavailable", `the log ${range.stream} stopped answering`);
@@ -73,4 +79,11 @@ async function read(
   } finally {
     await manager.consumers.delete(range.stream, created.name).catch(() => undefined);
   }
+}
+
+function startOf({ from, after }: LogRange) {
+  if (from !== undefined)
+    return { deliver_policy: DeliverPolicy.StartTime, opt_start_time: new Date(from).toISOString() };
+  if (after !== undefined) return { deliver_policy: DeliverPolicy.StartSequence, opt_start_seq: after + 1 };
+  return { deliver_policy: DeliverPolicy.All };
 }

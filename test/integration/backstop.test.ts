@@ -1,0 +1,93 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { type ConsumerInfo, headers as newHeaders } from "nats";
+import { eventOfSubject } from "../../src/contracts/events.js";
+import type { Delivery } from "../../src/delivery/handler.js";
+import { AppError, codeOf } from "../../src/kernel/errors.js";
+import { createBackstop } from "../../src/operator/backstop.js";
+import { createStoredMessages } from "../../src/platform/nats/stored.js";
+import { contextWith, deliveryOf } from "../support/core-delivery.js";
+import { type NatsBench, openNats } from "../support/core-nats.js";
+import { eventually } from "../support/facts.js";
+
+let bench: NatsBench;
+beforeAll(async () => {
+  bench = await openNats();
+});
+afterAll(() => bench.close());
+beforeEach(async () => {
+  for (const stream of ["DROPS", "FANOUT", "DLQ", "ADVISORIES"]) await bench.manager.streams.purge(stream);
+});
+
+const handlerOn = (store: (letter: Parameters<typeof bench.publish>[0]) => Promise<unknown> = bench.publish) => {
+  const messages = createStoredMessages(bench.connection);
+  return createBackstop({
+    readMessage: messages.read,
+    removeMessage: messages.remove,
+    deadLetters: async (letter) => void (await store(letter)),
+    eventOf: ({ stream, subject }) => (stream === "FANOUT" ? "fanout_job" : eventOfSubject(subject)),
+    isWorkQueue: (stream) => stream === "FANOUT",
+    version: "1.2.3",
+  });
+};
+
+const advisory = (fields: object): Delivery => deliveryOf({ stream: "ADVISORIES", consumer: "backstop", json: fields });
+const count = async (stream: string) => (await bench.manager.streams.info(stream)).state.messages;
+
+/** Lets a consumer be handed a message more often than it may. */
+async function exhaust(stream: string, consumer: string, subject: string): Promise<number> {
+  const before: ConsumerInfo = await bench.manager.consumers.info(stream, consumer);
+  await bench.manager.consumers.update(stream, consumer, { max_deliver: 2 });
+  const hdrs = newHeaders();
+  hdrs.set("traceparent", "00-1-2-03");
+  const { seq } = await bench.connection
+    .jetstream()
+    .publish(subject, '{"drop_id":"d1"}', { headers: hdrs, msgID: `given-up:${subject}` });
+  const source = await bench.connection.jetstream().consumers.get(stream, consumer);
+  for (let time = 0; time < 3; time++) (await source.next({ expires: 1_000 }))?.nak();
+  await bench.manager.consumers.update(stream, consumer, { max_deliver: before.config.max_deliver ?? 1_000 });
+  return seq;
+}
+
+test("what the server gives up is captured, dead-lettered once, and taken off the work queue", async () => {
+  const seq = await exhaust("FANOUT", "worker", "fanout.job.add");
+  await eventually(async () => (await count("ADVISORIES")) === 1, "the advisory is captured");
+  const stored = await bench.manager.streams.getMessage("ADVISORIES", { last_by_subj: "$JS.EVENT.>" });
+  const handler = handlerOn();
+  const delivery = deliveryOf({ stream: "ADVISORIES", body: stored.data });
+  await handler(delivery, contextWith());
+  await handler(delivery, contextWith());
+  expect([await count("DLQ"), await count("FANOUT")]).toEqual([1, 0]);
+  const letter = await bench.manager.streams.getMessage("DLQ", { last_by_subj: "dlq.>" });
+  expect([letter.subject, letter.string()]).toEqual(["dlq.exhausted.fanout_job", '{"drop_id":"d1"}']);
+  const header = (name: string) => letter.header.get(name);
+  expect(["Dlq-Stream", "Dlq-Stream-Seq", "Dlq-Consumer", "Dlq-Msg-Id", "traceparent"].map(header)).toEqual([
+    "FANOUT",
+    String(seq),
+    "worker",
+    "given-up:fanout.job.add",
+    "00-1-2-03",
+  ]);
+  expect(header("Dlq-Error")).toMatch(/gave it up after handing it out \d+ times/);
+});
+
+test("of the log only the letter is written: whoever replays it finds the event", async () => {
+  const seq = await exhaust("DROPS", "planner", "drops.created");
+  await handlerOn()(advisory({ stream: "DROPS", consumer: "planner", stream_seq: seq, deliveries: 2 }), contextWith());
+  expect([await count("DLQ"), await count("DROPS")]).toEqual([1, 1]);
+});
+
+test("a message that is gone makes no letter; an advisory that is none is invalid", async () => {
+  const handler = handlerOn();
+  const gone = { stream: "FANOUT", consumer: "worker", stream_seq: 4_000_000, deliveries: 2 };
+  await handler(advisory(gone), contextWith());
+  expect(await count("DLQ")).toBe(0);
+  await expect(handler(advisory({ stream: "FANOUT" }), contextWith())).rejects.toMatchObject({ code: "invalid" });
+});
+
+test("while the DLQ takes no letter the message stays on the work queue", async () => {
+  const { seq } = await bench.connection.jetstream().publish("fanout.job.add", "{}");
+  const handler = handlerOn(() => Promise.reject(new AppError("unavailable", "full")));
+  const given = { stream: "FANOUT", consumer: "worker", stream_seq: seq, deliveries: 2 };
+  expect(await handler(advisory(given), contextWith()).catch(codeOf)).toBe("unavailable");
+  expect(await count("FANOUT")).toBe(1);
+});
