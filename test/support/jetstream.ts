@@ -55,7 +55,8 @@ async function count(manager: JetStreamManager, stream: string): Promise<number>
 
 async function all(manager: JetStreamManager, stream: string): Promise<Stored[]> {
   const info = await orMissing(manager.streams.info(stream));
-  if (info === undefined) return [];
+  // Of an empty stream 2.9 names sequences that cannot be asked for.
+  if (info === undefined || info.state.messages === 0) return [];
   const found: Stored[] = [];
   for (let seq = info.state.first_seq; seq <= info.state.last_seq; seq += 1) {
     const message = await orMissing(manager.streams.getMessage(stream, { seq }));
