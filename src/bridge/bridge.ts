@@ -4,17 +4,29 @@ import { pause } from "../kernel/time.js";
 
 /** Where payloads come from. */
 export interface Channels {
-  /** Resolves once every channel is subscribed. */
-  subscribe(names: readonly EventName[], take: (channel: EventName, payload: Uint8Array) => void): Promise<void>;
+  /**
+   * Resolves once every channel is subscribed.
+   *
+   * @param interrupted called after each interruption, with when the link was last known to work (ms since the epoch)
+   */
+  subscribe(
+    names: readonly EventName[],
+    take: (channel: EventName, payload: Uint8Array) => void,
+    interrupted: (since: number) => void,
+  ): Promise<void>;
   /** Stops or goes on reading; false where this source cannot be held back. */
   hold(on: boolean): boolean;
   healthy(): boolean;
   unsubscribe(): Promise<void>;
 }
 
+/** Says that from `since` (ms since the epoch) until now events may have been lost. */
+export type Suspect = (since: number, cause: "reconnect" | "gap" | "overflow") => void;
+
 interface BridgeDeps {
   readonly channels: Channels;
   readonly forward: (channel: EventName, payload: Uint8Array) => Promise<void>;
+  readonly suspect: Suspect;
   readonly log: Logger;
   readonly observe: { inFlight(change: number): void; refused(channel: EventName): void };
 }
@@ -34,7 +46,7 @@ export interface Bridge {
  * bound the connection is not read on, so that Redis holds what follows in its
  * own buffer for us, and cuts us off when that is full.
  */
-export async function startBridge({ channels, forward, log, observe }: BridgeDeps): Promise<Bridge> {
+export async function startBridge({ channels, forward, suspect, log, observe }: BridgeDeps): Promise<Bridge> {
   const inFlight = new Set<Promise<void>>();
   let bytes = 0;
   let held = false;
@@ -42,7 +54,10 @@ export async function startBridge({ channels, forward, log, observe }: BridgeDep
   const take = (channel: EventName, payload: Uint8Array): void => {
     if (full() && !held) held = channels.hold(true);
     // A source that cannot be held back hands on what is already read; past twice the bound it is lost, and counted.
-    if (inFlight.size >= 2 * MAX_IN_FLIGHT || bytes >= 2 * MAX_IN_FLIGHT_BYTES) return observe.refused(channel);
+    if (inFlight.size >= 2 * MAX_IN_FLIGHT || bytes >= 2 * MAX_IN_FLIGHT_BYTES) {
+      suspect(Date.now(), "overflow");
+      return observe.refused(channel);
+    }
     bytes += payload.byteLength;
     observe.inFlight(1);
     const forwarding = forward(channel, payload).finally(() => {
@@ -53,7 +68,7 @@ export async function startBridge({ channels, forward, log, observe }: BridgeDep
     });
     inFlight.add(forwarding);
   };
-  await channels.subscribe(EVENT_NAMES, take);
+  await channels.subscribe(EVENT_NAMES, take, (since) => suspect(since, "reconnect"));
   log.info({ channels: EVENT_NAMES }, "bridging Redis Pub/Sub into JetStream");
   return {
     healthy: () => channels.healthy(),

@@ -11,22 +11,31 @@ const PING_MS = 5 * SECOND;
 /** Reads Redis Pub/Sub channels; a link that no longer answers is cut, and opened and subscribed again. */
 export function createChannels(subscriber: RedisClient, log: Logger): Channels {
   let held = false;
+  let alive = Date.now();
   const stream = (): { pause(): void; resume(): void } | undefined =>
     subscriber instanceof Redis
       ? (subscriber as unknown as { stream?: { pause(): void; resume(): void } }).stream
       : undefined;
   // A link that is not read on cannot answer.
-  const ping = setInterval(() => held || void checkLink(subscriber, log), PING_MS);
+  const ping = setInterval(async () => {
+    if (!held && (await checkLink(subscriber, log))) alive = Date.now();
+  }, PING_MS);
   return {
-    async subscribe(names, take) {
+    async subscribe(names, take, interrupted) {
       const known = new Set<string>(names);
       subscriber.on("messageBuffer", (channel: Buffer, payload: Buffer) => {
+        alive = Date.now();
         const name = channel.toString();
         if (known.has(name)) take(name as EventName, payload);
       });
       await subscriber.subscribe(...names);
+      alive = Date.now();
       subscriber.on("ready", () => held && stream()?.pause());
-      subscriber.on("ready", () => log.info({}, "subscribed again; what was published in between was not received"));
+      subscriber.on("ready", () => {
+        log.info({}, "subscribed again; what was published in between was not received");
+        interrupted(alive);
+        alive = Date.now();
+      });
     },
     hold(on) {
       const link = stream();
@@ -46,17 +55,19 @@ export function createChannels(subscriber: RedisClient, log: Logger): Channels {
 }
 
 /** TCP notices a silent link after hours; a ping without an answer notices it within ten seconds. */
-async function checkLink(subscriber: RedisClient, log: Logger): Promise<void> {
-  if (!(subscriber instanceof Redis) || subscriber.status !== "ready") return;
+async function checkLink(subscriber: RedisClient, log: Logger): Promise<boolean> {
+  if (!(subscriber instanceof Redis) || subscriber.status !== "ready") return false;
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Error(`no answer within ${PING_MS} ms`)), PING_MS);
   });
   try {
     await Promise.race([subscriber.ping(), late]);
+    return true;
   } catch (error) {
     log.warn({ error: oneLine(error) }, "the Pub/Sub link is dead; it is opened again");
     subscriber.disconnect(true);
+    return false;
   } finally {
     clearTimeout(timer);
   }

@@ -22,6 +22,8 @@ export interface ForwardDeps {
   readonly deadLetters: DeadLetters;
   /** Bytes of a payload a message can carry. */
   readonly maxPayloadBytes: () => number;
+  /** Told of each event that is numbered by its producer. */
+  readonly numbered: (producer: string, seq: number) => void;
   readonly version: string;
   readonly log: Logger;
   readonly observe: (what: "admitted" | "duplicate" | "invalid" | "toolarge", channel: EventName) => void;
@@ -72,6 +74,8 @@ async function forwardOnce(deps: ForwardDeps, arrived: Arrived): Promise<void> {
     if (codeOf(error) !== "invalid") throw error;
     return bury(deps, arrived, { reason: "invalid", error });
   }
+  const { producer, seq } = event.payload;
+  if (producer !== undefined && seq !== undefined) deps.numbered(producer, seq);
   await inSpan(`receive ${channel}`, { kind: SpanKind.CONSUMER, ...parentOf(event) }, () =>
     admit(deps, channel, event),
   );

@@ -128,7 +128,8 @@ export function parseJson(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(utf8.decode(bytes));
   } catch (error) {
-    throw new AppError("invalid", `payload: is not JSON in UTF-8 (${(error as Error).message})`, { cause: error });
+    // What the parser says quotes the payload, ids and all.
+    throw new AppError("invalid", "payload: is not JSON in UTF-8", { cause: error });
   }
 }
 

@@ -1,6 +1,7 @@
 import { Command, InvalidArgumentError } from "commander";
 import { oneLine } from "../kernel/errors.js";
 import { ConfigError } from "./config.js";
+import { dlqCommand, when } from "./dlq-options.js";
 import { VERSION } from "./version.js";
 
 function port(text: string): number {
@@ -47,6 +48,14 @@ export async function runCli(argv: readonly string[]): Promise<void> {
     .description("check versions and connections, and say what is wrong and what to do")
     .option("--json", "print the findings as JSON", false)
     .action(async (options) => process.exit(await (await import("./doctor.js")).doctor(options)));
+  program
+    .command("reconcile")
+    .description("admit what the upstreams changed and Redis Pub/Sub has lost")
+    .requiredOption("--since <when>", "from then on: 15m, 2h, 7d (ago), or a date", when)
+    .option("--until <when>", "up to then (default: now)", when)
+    .option("--json", "print JSON", false)
+    .action(async (options) => process.exit(await (await import("./reconcile.js")).reconcileByHand(options)));
+  program.addCommand(dlqCommand());
   try {
     await program.parseAsync(argv);
   } catch (error) {

@@ -67,7 +67,8 @@ export async function openConnections(
   };
 }
 
-const natsOptions = (config: Config, podName: string) => ({
+/** How NATS is reached, as configured. */
+export const natsOptions = (config: Config, podName: string) => ({
   servers: config.NATS_URL,
   name: `avion-timeline/${VERSION} ${podName}`,
   credsFile: config.TIMELINE_NATS_CREDS,
@@ -76,7 +77,8 @@ const natsOptions = (config: Config, podName: string) => ({
   keyFile: config.TIMELINE_NATS_TLS_KEY,
 });
 
-function upstreamsOnDemand(config: Config, closers: Closers): () => Upstreams {
+/** The upstreams as configured, opened when they are first asked for. */
+export function upstreamsOnDemand(config: Config, closers: Closers): () => Upstreams {
   let upstreams: Upstreams | undefined;
   // Registered before any role is, so that they outlive what the roles have in flight.
   closers.add("upstreams", () => upstreams?.close());

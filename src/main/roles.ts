@@ -1,7 +1,3 @@
-import { startBridge } from "../bridge/bridge.js";
-import { createChannels } from "../bridge/channels.redis.js";
-import { createForward } from "../bridge/forward.js";
-import { observeBridge } from "../bridge/observe.js";
 import { NOTIFY_WINDOW_MS } from "../fanout/apply.js";
 import { createFanout } from "../fanout/fanout.js";
 import { createListening } from "../fanout/listeners.redis.js";
@@ -10,8 +6,9 @@ import { createComplete, createNotify, createQueueJobs } from "../fanout/publish
 import { createSources as createFanoutSources } from "../fanout/sources.grpc.js";
 import { createTimelineWriter } from "../fanout/timelines.redis.js";
 import type { Logger } from "../kernel/logger.js";
+import { startLettersService } from "../operator/letters-service.nats.js";
+import { createUpstreams } from "../operator/upstreams.grpc.js";
 import { serveGrpc } from "../platform/grpc/serve.js";
-import { connectSubscriber } from "../platform/redis/connect.js";
 import { observeTimeline } from "../timeline/observe.js";
 import { createRebuild } from "../timeline/rebuild.js";
 import { createTimelineService } from "../timeline/service.grpc.js";
@@ -20,7 +17,7 @@ import { createSources as createReadSources } from "../timeline/sources.grpc.js"
 import { createTimelineStore } from "../timeline/store.redis.js";
 import type { Config } from "./config.js";
 import type { Connections } from "./connections.js";
-import { deadLettersTo, startConsumers } from "./consumers.js";
+import { startConsumers } from "./consumers.js";
 import { VERSION } from "./version.js";
 
 /** A role that runs. */
@@ -35,31 +32,6 @@ export interface RoleDeps {
   readonly config: Config;
   readonly connections: Connections;
   readonly log: Logger;
-}
-
-/** Bytes of a message that are not its payload: headers, above all those of a dead letter. */
-const HEADER_ROOM = 16 * 1024;
-
-/** Redis Pub/Sub into JetStream. */
-export async function startBridgeRole({ config, connections, log }: RoleDeps): Promise<RunningRole> {
-  const { nats, publish } = connections;
-  const subscriber = connectSubscriber(config.REDIS_URL, log);
-  const forward = createForward({
-    admit: publish,
-    deadLetters: deadLettersTo(publish),
-    maxPayloadBytes: () => (nats.info?.max_payload ?? 1024 * 1024) - HEADER_ROOM,
-    version: VERSION,
-    log,
-    observe: observeBridge.forwarded,
-  });
-  const bridge = await startBridge({ channels: createChannels(subscriber, log), forward, log, observe: observeBridge });
-  return {
-    notReady: () => (bridge.healthy() ? undefined : "bridge: Redis Pub/Sub is not subscribed"),
-    close: async (graceMs) => {
-      await bridge.close(graceMs);
-      subscriber.disconnect();
-    },
-  };
 }
 
 /** Events into timelines. */
@@ -82,10 +54,12 @@ export async function startFanoutRole({ config, connections, log }: RoleDeps): P
     maxEntries,
   });
   const consuming = startConsumers({ config, nats, scripts, publish, log }, handlers);
+  const upstreams = createUpstreams(connections.upstreams);
+  const letters = await startLettersService({ connection: nats, publish, upstreams, version: VERSION, log });
   return {
     notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "fanout: not every consumer is pulling"),
     close: async (graceMs) => {
-      await Promise.all(consuming.map((one) => one.close(graceMs)));
+      await Promise.all([letters.close(), ...consuming.map((one) => one.close(graceMs))]);
     },
   };
 }

@@ -4,12 +4,13 @@ import { SECOND } from "../kernel/time.js";
 import { type HttpServer, serveHttp } from "../platform/http/serve.js";
 import { createLogger } from "../platform/logger.js";
 import type { Telemetry } from "../platform/telemetry.js";
+import { startBridgeRole } from "./bridge-role.js";
 import type { Closers } from "./closers.js";
 import type { Config, Role } from "./config.js";
 import { openConnections } from "./connections.js";
 import { startDepths } from "./depths.js";
 import { startGatewayRole } from "./gateway-role.js";
-import { type RoleDeps, type RunningRole, startApiRole, startBridgeRole, startFanoutRole } from "./roles.js";
+import { type RoleDeps, type RunningRole, startApiRole, startFanoutRole } from "./roles.js";
 import { VERSION } from "./version.js";
 
 /** A running process of the service. */

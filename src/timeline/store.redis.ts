@@ -1,4 +1,5 @@
 import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey } from "../contracts/keys.js";
+import { DAY } from "../kernel/time.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { TimelineStore } from "./ports.js";
 import type { Position } from "./position.js";
@@ -9,6 +10,9 @@ interface StoreOptions {
   readonly ttlMs: number;
 }
 
+/** Tombstones are kept a little longer than this. */
+const MAX_IDLE_MS = 7 * DAY;
+
 /** Reads and rebuilds timelines in Redis. */
 export function createTimelineStore(scripts: Scripts, options: StoreOptions): TimelineStore {
   const { run, command } = scripts;
@@ -16,7 +20,7 @@ export function createTimelineStore(scripts: Scripts, options: StoreOptions): Ti
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : options.ttlMs);
   return {
     async read({ key, direction, from, count }) {
-      const args = [direction, count, ttl(key), from ? from.score : "", from ? from.drop : ""];
+      const args = [direction, count, ttl(key), MAX_IDLE_MS, from ? from.score : "", from ? from.drop : ""];
       const [floor, ...held] = (await run("read-page", [key], args)) as string[];
       const ascending = entriesOf(held);
       const nearest = direction === "older" ? ascending.toReversed() : ascending;

@@ -1,5 +1,8 @@
 import { status } from "@grpc/grpc-js";
-import { expect } from "@jest/globals";
+import { expect, test } from "@jest/globals";
+import { headers } from "nats";
+import { becomes, eventually } from "../support/facts.js";
+import { type Ending, runMain, type ServiceProcess } from "../support/service.js";
 import { type Stack, type StackOptions, testWithStack } from "../support/stack.js";
 import { created, type TimelineEvent } from "../support/timeline-events.js";
 
@@ -8,6 +11,8 @@ const OPTIONS: StackOptions = {
   env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "3", TIMELINE_RETRY_BASE_MS: "50" },
   timeoutMs: 90_000,
 };
+const FIELDS =
+  "seq reason event error error_code stream stream_seq consumer deliveries first_seen failed_at redrive_count";
 
 /** Drops of five authors, each with two followers. */
 function load({ world }: Stack, count: number): TimelineEvent[] {
@@ -39,6 +44,54 @@ async function shown(stack: Stack): Promise<string[]> {
   return stack.redis.zrevrange("timeline:home:bob", 0, -1);
 }
 
+/** Runs a command of the program against the stack's brokers. */
+function command(stack: Stack, ...args: readonly string[]): ServiceProcess {
+  return commandWith(stack, {}, ...args);
+}
+
+function commandWith(
+  { serviceOptions }: Stack,
+  env: Readonly<Record<string, string>>,
+  ...args: readonly string[]
+): ServiceProcess {
+  const { redisUrl, natsUrl, usersAddress, postsAddress } = serviceOptions;
+  return runMain(args, {
+    ...env,
+    ...{ REDIS_URL: redisUrl, NATS_URL: natsUrl },
+    ...{ TIMELINE_USER_SERVICE_ADDR: usersAddress, TIMELINE_POST_SERVICE_ADDR: postsAddress },
+  });
+}
+
+async function json(stack: Stack, ...args: readonly string[]): Promise<unknown> {
+  const run = command(stack, ...args, "--json");
+  expect({ ...(await run.exited), args, errors: run.errors() }).toMatchObject({ code: 0 });
+  return JSON.parse(run.output());
+}
+
+type Finished = Ending & { readonly output: string; readonly errors: string };
+
+async function finished(run: ServiceProcess): Promise<Finished> {
+  return { ...(await run.exited), output: run.output(), errors: run.errors() };
+}
+
+/** A letter as it lies there days later; yields its sequence. */
+async function letterFrom(
+  { streams }: Stack,
+  daysAgo: number,
+  payload: Readonly<Record<string, unknown>>,
+): Promise<number> {
+  const stamp = new Date(Date.now() - daysAgo * 86_400_000).toISOString();
+  const held = headers();
+  const fields = {
+    ...{ "Dlq-Reason": "exhausted", "Dlq-Error": "GetFollowersList: INTERNAL", "Dlq-Error-Code": "failed" },
+    ...{ "Dlq-Stream": "DROPS", "Dlq-Stream-Seq": "1", "Dlq-Consumer": "planner", "Dlq-Subject": "drops.created" },
+    ...{ "Dlq-Deliveries": "3", "Dlq-First-Seen": stamp, "Dlq-Failed-At": stamp, "Dlq-Redrive-Count": "0" },
+  };
+  for (const [name, value] of Object.entries(fields)) held.set(name, value);
+  const body = JSON.stringify(payload);
+  return (await streams.connection.jetstream().publish("dlq.exhausted.drop_created", body, { headers: held })).seq;
+}
+
 testWithStack("a failure of one author alone is given up, and holds up nobody else", OPTIONS, async (stack) => {
   const { streams, world } = stack;
   const count = await giveUpOnAnna(stack);
@@ -67,4 +120,219 @@ testWithStack("a failure of one author alone is given up, and holds up nobody el
   }
   const others = world.homeOf("bob").filter(({ user_id }) => user_id !== "anna");
   expect(await shown(stack)).toEqual(expect.arrayContaining(others.map(({ drop_id }) => drop_id)));
+});
+
+testWithStack("letters are listed and redriven by the command line", OPTIONS, async (stack) => {
+  const count = await giveUpOnAnna(stack);
+  await stack.redis.publish("drop_created", "nonsense");
+  await eventually(async () => (await stack.streams.count("DLQ")) === count + 1, "all letters");
+  const all = (await json(stack, "dlq", "ls")) as Array<Record<string, unknown>>;
+  expect(all).toHaveLength(count + 1);
+  for (const letter of all) expect(Object.keys(letter)).toEqual(expect.arrayContaining(FIELDS.split(" ")));
+  const exhausted = (await json(stack, "dlq", "ls", "--reason", "exhausted")) as Array<{ seq: number }>;
+  expect(exhausted).toHaveLength(count);
+
+  const [first, ...rest] = exhausted.map(({ seq }) => String(seq));
+  const { body, reason } = (await json(stack, "dlq", "show", first as string)) as {
+    readonly reason: string;
+    readonly body: { readonly drop_id: string };
+  };
+  expect(reason).toBe("exhausted");
+  expect((await command(stack, "dlq", "redrive", first as string, "--dry-run").exited).code).toBe(0);
+  expect(await stack.streams.count("DLQ")).toBe(count + 1);
+  await json(stack, "dlq", "redrive", first as string);
+  await becomes(async () => {
+    expect(await stack.streams.count("DLQ")).toBe(count);
+    expect(await shown(stack)).toContain(body.drop_id);
+  });
+  await json(stack, "dlq", "redrive", ...rest);
+  const expected = stack.world.homeOf("bob").map(({ drop_id }) => drop_id);
+  await becomes(async () => {
+    expect(await shown(stack)).toEqual(expected);
+  });
+  expect(await stack.streams.count("DLQ")).toBe(1);
+});
+
+testWithStack("letters are listed and redriven as a NATS service", OPTIONS, async (stack) => {
+  const { connection } = stack.streams;
+  const count = await giveUpOnAnna(stack);
+  const list = await connection.request("avion.ops.dlq.list", "{}", { timeout: 5_000 });
+  expect(list.headers?.get("Nats-Service-Error") ?? "").toBe("");
+  expect(list.string()).toContain("exhausted");
+  const done = await connection.request("avion.ops.dlq.redrive", '{"all":true}', { timeout: 10_000 });
+  expect(done.headers?.get("Nats-Service-Error") ?? "").toBe("");
+  const expected = stack.world.homeOf("bob").map(({ drop_id }) => drop_id);
+  await becomes(async () => {
+    expect(await shown(stack)).toEqual(expected);
+    expect(await stack.streams.count("DLQ")).toBe(0);
+  });
+  expect(count).toBeGreaterThan(0);
+});
+
+testWithStack("a letter that fails again comes back with its count raised", OPTIONS, async (stack) => {
+  const { upstreams, streams } = stack;
+  await giveUpOnAnna(stack);
+  const heal = upstreams.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
+  const [letter] = await streams.all("DLQ");
+  await json(stack, "dlq", "redrive", String(letter?.seq));
+  await becomes(async () => {
+    const again = (await streams.all("DLQ")).filter(({ headers }) => headers["Dlq-Redrive-Count"] === "1");
+    expect(again.map(({ body }) => body)).toEqual([letter?.body]);
+  });
+  heal();
+});
+
+testWithStack("a redrive killed between publishing and deleting publishes each letter once", OPTIONS, async (stack) => {
+  const { streams } = stack;
+  const count = await giveUpOnAnna(stack);
+  const before = await streams.count("DROPS");
+  const killed = commandWith(stack, { TIMELINE_FAILPOINTS: "redriven=kill" }, "dlq", "redrive", "--all");
+  expect((await killed.exited).signal).toBe("SIGKILL");
+  expect([await streams.count("DROPS"), await streams.count("DLQ")]).toEqual([before + 1, count]);
+  expect(await json(stack, "dlq", "redrive", "--all")).toMatchObject({ refused: [], failed: [], overtaken: [] });
+  expect([await streams.count("DROPS"), await streams.count("DLQ")]).toEqual([before + count, 0]);
+  const expected = stack.world.homeOf("bob").map(({ drop_id }) => drop_id);
+  await becomes(async () => {
+    expect(await shown(stack)).toEqual(expected);
+  });
+});
+
+testWithStack("redriving validates what was invalid again and refuses what was cut", OPTIONS, async (stack) => {
+  const { streams, redis } = stack;
+  await redis.publish("drop_created", "nonsense");
+  await redis.publish("drop_created", JSON.stringify({ drop_id: "x".repeat(2_000_000) }));
+  await eventually(async () => (await streams.count("DLQ")) === 2, "two letters");
+  const why = { invalid: "is not JSON", toolarge: "only its beginning was kept" };
+  for (const { seq, headers: of } of await streams.all("DLQ")) {
+    const { code, output } = await finished(command(stack, "dlq", "redrive", String(seq), "--json"));
+    expect(code).toBe(1);
+    const because = expect.stringContaining(why[of["Dlq-Reason"] as keyof typeof why]);
+    expect(JSON.parse(output)).toEqual({ redriven: [], refused: [{ seq, why: because }], failed: [], overtaken: [] });
+  }
+  const letters = await streams.all("DLQ");
+  expect(new Set(letters.map(({ headers: of }) => of["Dlq-Reason"]))).toEqual(new Set(["invalid", "toolarge"]));
+  expect(await streams.count("DROPS")).toBe(0);
+});
+
+testWithStack("a payload that has become valid is admitted by its redrive, and shown", OPTIONS, async (stack) => {
+  const { streams, redis, world } = stack;
+  world.follow("bob", "alice");
+  const created_at = Date.now() + 5 * 60_000 + 5_000;
+  const drop = { drop_id: "ahead", user_id: "alice", visibility: "public" as const, created_at };
+  world.post(drop);
+  await redis.publish("drop_created", JSON.stringify(drop));
+  await eventually(async () => (await streams.count("DLQ")) === 1, "a letter");
+  const [letter] = await streams.all("DLQ");
+  expect((await command(stack, "dlq", "redrive", "--reason", "invalid").exited).code).toBe(1);
+  await eventually(() => Date.now() > created_at - 5 * 60_000, "it is not too far ahead any more");
+  expect(await json(stack, "dlq", "redrive", "--reason", "invalid")).toMatchObject({ redriven: [letter?.seq] });
+  await becomes(async () => {
+    expect(await shown(stack)).toEqual(["ahead"]);
+  });
+  expect(await streams.count("DLQ")).toBe(0);
+});
+
+testWithStack("a letter older than its drop's deletion does not bring the drop back", OPTIONS, async (stack) => {
+  const { world, streams, reads } = stack;
+  const count = await giveUpOnAnna(stack);
+  world.remove("load-1");
+  await stack.publish({ channel: "drop_deleted", payload: { drop_id: "load-1", user_id: "anna" } });
+  await streams.settled(41);
+  await json(stack, "dlq", "redrive", "--all");
+  await becomes(async () => {
+    expect(await streams.count("DLQ")).toBe(0);
+    expect(await shown(stack)).toContain("load-6");
+  });
+  await streams.settled(await streams.count("DROPS"));
+  expect(await shown(stack)).not.toContain("load-1");
+  expect((await reads.home("bob", { limit: 100 })).drop_ids).toEqual(world.homeOf("bob").map(({ drop_id }) => drop_id));
+  expect(count).toBeGreaterThan(1);
+});
+
+testWithStack("a letter older than the log is redriven only if its drop is still there", OPTIONS, async (stack) => {
+  const { world, streams } = stack;
+  world.follow("bob", "alice");
+  const drops = ["kept", "gone"].map((drop_id, at) => ({
+    ...{ drop_id, user_id: "alice", visibility: "public" as const, created_at: START + at },
+  }));
+  world.post(...drops);
+  world.remove("gone");
+  const [kept, gone] = [await letterFrom(stack, 8, drops[0] ?? {}), await letterFrom(stack, 8, drops[1] ?? {})];
+  const [natsOnly] = [{ NATS_URL: stack.serviceOptions.natsUrl }];
+  const blind = await finished(runMain(["dlq", "redrive", "--all", "--json"], natsOnly));
+  expect(blind.code).toBe(1);
+  expect(JSON.parse(blind.output).refused).toHaveLength(2);
+  expect(blind.output).toContain("TIMELINE_POST_SERVICE_ADDR");
+  const dry = await json(stack, "dlq", "redrive", "--all", "--dry-run");
+  const report = { redriven: [kept], refused: [], failed: [], overtaken: [{ seq: gone, why: expect.any(String) }] };
+  expect(dry).toEqual({ ...report, dry_run: true });
+  expect([await streams.count("DLQ"), await streams.count("DROPS")]).toEqual([2, 0]);
+  expect(await json(stack, "dlq", "redrive", "--all")).toEqual(report);
+  await becomes(async () => {
+    expect(await shown(stack)).toEqual(["kept"]);
+  });
+  const log = await streams.all("DROPS");
+  expect(log.map(({ headers: of }) => of["Timeline-Silent"])).toEqual(["1"]);
+  expect(await streams.count("DLQ")).toBe(0);
+});
+
+testWithStack(
+  "letters are grouped for people, filtered, shown and removed",
+  { ...OPTIONS, service: false },
+  async (stack) => {
+    const { streams } = stack;
+    const service = await stack.start({ roles: "fanout" });
+    await service.stop();
+    const seqs: number[] = [];
+    for (const author of ["42", "42", "7"]) seqs.push(await letterFrom(stack, 1, { drop_id: author, user_id: author }));
+    const [old] = [await letterFrom(stack, 20, { drop_id: "d", user_id: "42" })];
+    const list = await finished(command(stack, "dlq", "ls"));
+    expect(list.output).toMatch(/^4 x GetFollowersList: INTERNAL for 2 authors, most often 42 \(3\)\n/);
+    const single = await finished(command(stack, "dlq", "ls", "--letters", "--since", "2d"));
+    expect(single.output.trim().split("\n")).toHaveLength(3);
+    const seqsOf = async (...args: readonly string[]) =>
+      ((await json(stack, "dlq", "ls", ...args)) as Array<{ seq: number }>).map(({ seq }) => seq);
+    expect(await seqsOf("--since", "2d")).toEqual(seqs);
+    expect(await seqsOf("--event", "drop_created", "--error", "INTERNAL")).toEqual([...seqs, old]);
+    expect(await seqsOf("--event", "fanout_job")).toEqual([]);
+    expect(await seqsOf("--error", "none of this")).toEqual([]);
+    const shownOne = await finished(command(stack, "dlq", "show", String(old)));
+    expect(shownOne.output).toContain("Dlq-Error: GetFollowersList: INTERNAL");
+    expect(shownOne.output).toContain('  "user_id": "42"');
+    const missing = await finished(command(stack, "dlq", "show", "999"));
+    expect(missing).toMatchObject({ code: 1, output: "", errors: expect.stringContaining("999") });
+    const partly = await finished(command(stack, "dlq", "rm", String(old), "999"));
+    expect(partly).toMatchObject({ code: 1, errors: expect.stringContaining("999") });
+    expect(await json(stack, "dlq", "rm", "--since", "2d", "--dry-run")).toMatchObject({ removed: seqs });
+    expect(await streams.count("DLQ")).toBe(4);
+    expect(await json(stack, "dlq", "rm", "--since", "2d")).toEqual({ removed: seqs, failed: [] });
+    expect(await seqsOf()).toEqual([old]);
+  },
+);
+
+test("a command line that makes no sense ends with 2 and names what is wrong", async () => {
+  const wrong: ReadonlyArray<readonly [args: string, names: string]> = [
+    ["ls --reason luck", "--reason"],
+    ["ls --since yesterday", "--since"],
+    ["ls --event party", "--event"],
+    ["ls --bogus", "--bogus"],
+    ["ls --rate 5", "--rate"],
+    ["show", "seq"],
+    ["show one", "seq"],
+    ["redrive", "sequences, a filter"],
+    ["redrive 17 --all", "not both"],
+    ["redrive 17 x", "seqs"],
+    ["redrive --all --rate 0", "--rate"],
+    ["rm", "sequences, a filter"],
+    ["rm --dry-run", "sequences, a filter"],
+  ];
+  for (const [args, names] of wrong) {
+    const run = await finished(runMain(["dlq", ...args.split(" ")], {}));
+    expect({ args, ...run }).toMatchObject({ args, code: 2, output: "", errors: expect.stringContaining(names) });
+  }
+}, 60_000);
+
+test("without NATS a command says so at once, and what to do", async () => {
+  const run = await finished(runMain(["dlq", "ls"], { NATS_URL: "nats://127.0.0.1:1" }));
+  expect(run).toMatchObject({ code: 1, output: "", errors: expect.stringContaining("set NATS_URL") });
 });

@@ -89,7 +89,7 @@ testWithStack(
     await stack.service.crash();
     expect(await landed()).toBeLessThan(POSTS);
     await stack.start();
-    await stack.streams.settled(history.length, 90_000);
+    await stack.streams.settledWith(history.length, 90_000);
     await expectLanded(stack, history);
     await expectReported(stack, history);
     expect(await stack.streams.count("DLQ")).toBe(0);

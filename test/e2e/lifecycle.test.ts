@@ -41,7 +41,7 @@ testWithStack("SIGTERM under load: code 0, streams ended, nothing lost", { timeo
   expect(await ending).toEqual({ code: 0, signal: null });
   await stream.ended;
   expect(service.errors()).not.toMatch(/^\s+at /m);
-  await streams.settled(history.length, 40_000);
+  await streams.settledWith(history.length, 40_000);
   await expectLanded(stack, history);
   expect(await streams.count("DLQ")).toBe(0);
 });
@@ -55,7 +55,7 @@ testWithStack("deploys under load cost no event an attempt", impatient(), async 
     expect((await service.stop()).code).toBe(0);
     service = await stack.start();
   }
-  await stack.streams.settled(history.length, 60_000);
+  await stack.streams.settledWith(history.length, 60_000);
   expect(await stack.streams.count("DLQ")).toBe(0);
   await expectLanded(stack, history);
 });
@@ -72,7 +72,7 @@ testWithStack("what a process hands back on SIGTERM is taken up at once", { time
   expect((await stack.service.stop()).code).toBe(0);
   await stack.start();
   // Far below the time after which the server itself gives a message to somebody else.
-  await stack.streams.settled(history.length, 8_000);
+  await stack.streams.settledWith(history.length, 8_000);
   await expectLanded(stack, history);
 });
 

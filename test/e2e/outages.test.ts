@@ -29,7 +29,7 @@ function load({ world }: Stack, count: number): TimelineEvent[] {
 }
 
 async function expectLanded(stack: Stack, history: readonly TimelineEvent[]): Promise<void> {
-  await stack.streams.settled(history.length, 60_000);
+  await stack.streams.settledWith(history.length, 60_000);
   expect(await stack.streams.count("DLQ")).toBe(0);
   const edges = READERS.flatMap((reader) => AUTHORS.map((author) => followed(reader, author, 1)));
   await expectTimelines(stack.redis, [...AUTHORS, ...READERS], [...edges, ...history]);

@@ -29,12 +29,16 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
+/** Since when something may be missing, by each interruption. */
+const suspected: number[] = [];
+
 async function bridge(): Promise<Bridge> {
   const subscriber = connectSubscriber([redis.broker.url], silent);
   const forward = createForward({
     admit: nats.publish,
     deadLetters: async (letter) => void (await nats.publish(letter)),
     maxPayloadBytes: () => 1_000_000,
+    numbered: () => undefined,
     version: "0",
     log: silent,
     observe: () => undefined,
@@ -42,6 +46,7 @@ async function bridge(): Promise<Bridge> {
   const started = await startBridge({
     channels: createChannels(subscriber, silent),
     forward,
+    suspect: (since) => void suspected.push(since),
     log: silent,
     observe: { inFlight: () => undefined, refused: () => undefined },
   });
@@ -109,7 +114,11 @@ test("while it is held the source keeps what is published for us, however long t
     subscriber.disconnect();
   });
   const seen: string[] = [];
-  await channels.subscribe(EVENT_NAMES, (_, payload) => seen.push(Buffer.from(payload).toString()));
+  await channels.subscribe(
+    EVENT_NAMES,
+    (_, payload) => seen.push(Buffer.from(payload).toString()),
+    () => undefined,
+  );
   expect(channels.hold(true)).toBe(true);
   const listeners: number[] = [];
   const publish = async (text: string) => listeners.push(await redis.raw.publish("drop_deleted", text));

@@ -85,13 +85,20 @@ export async function callUpstream<Request, Response>(of: UpstreamCall<Request, 
   } catch (error) {
     const code = (error as ServiceError).code;
     result = status[code] ?? "UNKNOWN";
-    of.majority.note(of.subject, false);
+    // A caller in a hurry says nothing of the upstream.
+    if (code !== status.DEADLINE_EXCEEDED || !isHurried(of, started)) of.majority.note(of.subject, false);
     const away = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED || of.majority.failing();
     const details = oneLine((error as ServiceError).details || error);
     throw new AppError(away ? "unavailable" : "failed", `${of.name}: ${result}: ${details}`, { cause: error });
   } finally {
     callTime.record((performance.now() - started) / 1_000, { method: of.name, result });
   }
+}
+
+/** True where the caller's deadline was sooner than ours. */
+function isHurried({ deadline }: { readonly deadline?: number | undefined }, started: number): boolean {
+  const waited = performance.now() - started;
+  return deadline !== undefined && deadline - Date.now() + waited < UPSTREAM_TIMEOUT_MS;
 }
 
 function unary<Request, Response>({

@@ -1,5 +1,17 @@
-import { type Drop, type GetDropsByUserIDRequest, PostServiceClient } from "../../gen/avion/posts.js";
-import { type GetFollowersListRequest as ListRequest, UserServiceClient } from "../../gen/avion/users.js";
+import { type ServiceError, status } from "@grpc/grpc-js";
+import {
+  type Drop,
+  type GetDropsByUserIDRequest,
+  type ListDropsRequest,
+  type ListDropsResponse,
+  PostServiceClient,
+} from "../../gen/avion/posts.js";
+import {
+  type ListFollowChangesRequest,
+  type ListFollowChangesResponse,
+  type GetFollowersListRequest as ListRequest,
+  UserServiceClient,
+} from "../../gen/avion/users.js";
 import { CHANNEL_OPTIONS, callUpstream, clientCredentials, type TlsFiles, type UpstreamCall } from "./call.js";
 import { createMajority } from "./majority.js";
 
@@ -24,7 +36,17 @@ export interface Upstreams {
   following(page: PageRequest): Promise<UserPage>;
   /** An author's drops, newest first; see PostService.GetDropsByUserID. */
   dropsByUser(request: GetDropsByUserIDRequest, deadline?: number): Promise<readonly Drop[]>;
+  /** One page of the drops changed in a window; see PostService.ListDrops. */
+  changedDrops(request: ListDropsRequest): Promise<ListDropsResponse>;
+  /** One page of the edges changed in a window; see UserService.ListFollowChanges. */
+  changedEdges(request: ListFollowChangesRequest): Promise<ListFollowChangesResponse>;
   close(): void;
+}
+
+/** True for the error of a method an upstream lacks. */
+export function isUnimplemented(error: unknown): boolean {
+  const cause = error instanceof Error ? (error.cause as ServiceError | undefined) : undefined;
+  return cause?.code === status.UNIMPLEMENTED;
 }
 
 /** Where the upstreams are. */
@@ -72,6 +94,24 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams {
       });
       return answer.drops;
     },
+    changedDrops: (request) =>
+      callUpstream({
+        client: posts,
+        name: "ListDrops",
+        call: posts.listDrops.bind(posts),
+        request,
+        subject: "ListDrops",
+        majority: postServiceState,
+      }),
+    changedEdges: (request) =>
+      callUpstream({
+        client: users,
+        name: "ListFollowChanges",
+        call: users.listFollowChanges.bind(users),
+        request,
+        subject: "ListFollowChanges",
+        majority: userServiceState,
+      }),
     close() {
       users.close();
       posts.close();

@@ -10,6 +10,8 @@ export interface LogRange {
   readonly subject: string;
   /** From when the stream stored it, in ms since the epoch; undefined: from the beginning. */
   readonly from?: number | undefined;
+  /** Up to when, exclusive; undefined: to the end. */
+  readonly until?: number | undefined;
   /** Only what comes after this sequence; excludes `from`. */
   readonly after?: number | undefined;
   /** Bodies are left where they are, and read as empty. */
@@ -32,17 +34,20 @@ const BATCH = 1_000;
 
 /**
  * Reads what a stream holds at the time of the call, oldest first, in batches;
- * what arrives meanwhile may or may not be among it.
+ * what arrives meanwhile may or may not be among it. Ends early once `take`
+ * says false.
  *
  * @throws AppError `unavailable` where the server stops answering in between.
  */
 export async function readLog(
   connection: NatsConnection,
   range: LogRange,
-  take: (entry: LogEntry) => Promise<void> | void,
+  take: (entry: LogEntry) => Promise<unknown> | unknown,
 ): Promise<void> {
   try {
-    for await (const entry of logEntries(connection, range)) await take(entry);
+    for await (const entry of logEntries(connection, range)) {
+      if ((range.until !== undefined && entry.time >= range.until) || (await take(entry)) === false) return;
+    }
   } catch (error) {
     if (error instanceof AppError) throw error;
     throw new AppError("unavailable", `the log ${range.stream} could not be read: ${oneLine(error)}`, { cause: error });

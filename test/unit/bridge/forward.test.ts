@@ -19,6 +19,7 @@ function setup(change: Partial<ForwardDeps> = {}) {
     },
     deadLetters: async (letter) => void letters.push(letter),
     maxPayloadBytes: () => 1_000,
+    numbered: () => undefined,
     version: "1.2.3",
     log: silent,
     observe: (what, channel) => observed.push(`${what} ${channel}`),
@@ -123,10 +124,11 @@ function memoryChannels(canHold: boolean) {
 
 async function bridgeOn(channels: Channels) {
   const ends: (() => void)[] = [];
-  const seen = { inFlight: 0, refused: 0 };
+  const seen = { inFlight: 0, refused: 0, suspected: [] as string[] };
   const bridge = await startBridge({
     channels,
     forward: () => new Promise((resolve) => ends.push(resolve)),
+    suspect: (_, cause) => void seen.suspected.push(cause),
     log: silent,
     observe: { inFlight: (change) => (seen.inFlight += change), refused: () => seen.refused++ },
   });
@@ -138,7 +140,7 @@ test("at the bound the source is held, below it read on", async () => {
   const { ends, seen } = await bridgeOn(channels);
   const megabyte = new Uint8Array(1024 * 1024);
   for (let count = 0; count < 65; count++) publish(megabyte);
-  expect([holds, seen]).toEqual([[true], { inFlight: 65, refused: 0 }]);
+  expect([holds, seen]).toEqual([[true], { inFlight: 65, refused: 0, suspected: [] }]);
   for (const end of ends) end();
   await new Promise(setImmediate);
   expect([holds, seen.inFlight]).toEqual([[true, false], 0]);
@@ -148,7 +150,7 @@ test("a source that cannot be held is refused past twice the bound, and counted"
   const { channels, publish } = memoryChannels(false);
   const { seen } = await bridgeOn(channels);
   for (let count = 0; count < 16_390; count++) publish(new Uint8Array(1));
-  expect(seen).toEqual({ inFlight: 16_384, refused: 6 });
+  expect(seen).toEqual({ inFlight: 16_384, refused: 6, suspected: Array(6).fill("overflow") });
 });
 
 test("close waits for what is on its way, but not longer than the grace", async () => {

@@ -226,3 +226,9 @@ test("no two edges share a message id, whatever their users are called", () => {
     }),
   );
 });
+
+test("what is said of a payload that is no JSON quotes nothing of it", () => {
+  const say = () => parseEvent("drop_created", Buffer.from("tell-tale\u202e@x"), 0);
+  expect(say).toThrow(/not JSON/);
+  expect(say).not.toThrow(/tell-tale/);
+});

@@ -10,12 +10,13 @@
 local key, floor, cap, gone = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local mark = redis.call('ZSCORE', key, '~floor')
 if not mark or tonumber(mark) ~= tonumber(ARGV[1]) then return 0 end
-redis.call('ZREM', key, '~floor')
+-- The floor stays while everything else may go: a key that is empty for a moment loses its time to live.
+redis.call('ZADD', key, '+inf', '~floor')
 for i = 5, 4 + gone do redis.call('ZREM', key, ARGV[i]) end
 for i = 5 + gone, #ARGV, 2 do redis.call('ZADD', key, 'LT', ARGV[i], ARGV[i + 1]) end
 if floor > 0 then redis.call('ZREMRANGEBYSCORE', key, '-inf', ARGV[2]) end
 -- What fan-out wrote meanwhile may have passed the cap.
-local excess = redis.call('ZCARD', key) - cap
+local excess = redis.call('ZCARD', key) - 1 - cap
 if excess > 0 then
   local cut = redis.call('ZPOPMIN', key, excess)
   floor = math.max(floor, tonumber(cut[#cut]), 1)

@@ -4,8 +4,9 @@
 -- ARGV[1]  "older" or "newer" than the position
 -- ARGV[2]  how many
 -- ARGV[3]  time to live the read gives the key, ms; 0: leave it
--- ARGV[4]  score of the position; "" reads from the end (older: the newest; newer: the oldest)
--- ARGV[5]  drop id of the position, which need not be held
+-- ARGV[4]  a key nobody has read for longer than this, ms, is not vouched for: deletions it has missed may be forgotten
+-- ARGV[5]  score of the position; "" reads from the end (older: the newest; newer: the oldest)
+-- ARGV[6]  drop id of the position, which need not be held
 -- returns  { floor or "", id, score, id, score, ... } in ascending order of (score, bytes of id)
 local key, older, count = KEYS[1], ARGV[1] == 'older', tonumber(ARGV[2])
 
@@ -31,11 +32,11 @@ local function entries_before(score, id)
 end
 
 local first
-if ARGV[4] == '' then
+if ARGV[5] == '' then
   first = older and redis.call('ZCARD', key) or 0
 else
-  first = entries_before(ARGV[4], ARGV[5])
-  if not older and redis.call('ZRANGE', key, first, first)[1] == ARGV[5] then first = first + 1 end
+  first = entries_before(ARGV[5], ARGV[6])
+  if not older and redis.call('ZRANGE', key, first, first)[1] == ARGV[6] then first = first + 1 end
 end
 
 -- One more than asked, since the floor may be among them.
@@ -47,6 +48,12 @@ else
 end
 local held = to >= from and redis.call('ZRANGE', key, from, to, 'WITHSCORES') or {}
 
+-- The time to live is renewed by reads and by nothing else: what is left of it says when the last one was.
+local ttl = tonumber(ARGV[3])
+if ttl > 0 then
+  local left = redis.call('PTTL', key)
+  if left >= 0 and ttl - left > tonumber(ARGV[4]) then redis.call('ZREM', key, '~floor') end
+end
 local floor = redis.call('ZSCORE', key, '~floor')
 local result = { floor or '' }
 for i = 1, #held, 2 do
@@ -55,5 +62,5 @@ for i = 1, #held, 2 do
     result[#result + 1] = held[i + 1]
   end
 end
-if tonumber(ARGV[3]) > 0 then redis.call('PEXPIRE', key, ARGV[3]) end
+if ttl > 0 then redis.call('PEXPIRE', key, ttl) end
 return result

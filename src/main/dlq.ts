@@ -1,0 +1,171 @@
+import { oneLine } from "../kernel/errors.js";
+import { armFailpoints } from "../kernel/failpoints.js";
+import { silent } from "../kernel/logger.js";
+import { pause, SECOND } from "../kernel/time.js";
+import { grouped } from "../operator/groups.js";
+import { type Letter, type Letters, MissingLetters } from "../operator/letters.js";
+import { createLetters, createLogAge } from "../operator/letters.nats.js";
+import {
+  groupsAsText,
+  letterAsJson,
+  letterAsLine,
+  letterAsText,
+  removalAsText,
+  reportAsText,
+} from "../operator/present.js";
+import { type RedriveDeps, redrive } from "../operator/redrive.js";
+import { remove } from "../operator/remove.js";
+import { matches, type Selection, selectSeqs } from "../operator/selection.js";
+import { createUpstreams } from "../operator/upstreams.grpc.js";
+import { connectNats } from "../platform/nats/connect.js";
+import { createPublish } from "../platform/nats/publish.js";
+import { Closers } from "./closers.js";
+import { type Config, readConfig } from "./config.js";
+import { natsOptions, upstreamsOnDemand } from "./connections.js";
+import { createProgress } from "./terminal.js";
+
+/** What `dlq ls` is told. */
+export interface ListOptions {
+  readonly json?: boolean;
+  readonly letters?: boolean;
+  readonly reason?: string;
+  readonly event?: string;
+  readonly error?: string;
+  /** In ms since the epoch. */
+  readonly since?: number;
+}
+
+/** What `dlq rm` and `dlq redrive` are told. */
+export interface ChangeOptions extends ListOptions {
+  readonly all?: boolean;
+  readonly dryRun?: boolean;
+  /** Letters a second; of redrive only. */
+  readonly rate?: number;
+}
+
+/** Which letters are changed, and how. */
+export type Chosen = ChangeOptions & Selection;
+
+/** What a command works with. */
+interface Desk {
+  readonly letters: Letters;
+  readonly redriving: RedriveDeps;
+}
+
+/** `dlq ls`; resolves to the exit code. */
+export function list(options: ListOptions): Promise<number> {
+  return atDesk(async ({ letters }) => {
+    const chosen = matching(letters.read({ bodies: !options.json && !options.letters }), options);
+    if (options.json) await printJsonArray(chosen);
+    else if (options.letters) for await (const letter of chosen) console.log(letterAsLine(letter));
+    else console.log(groupsAsText(await grouped(chosen)));
+    return 0;
+  });
+}
+
+/** `dlq show`; resolves to the exit code. */
+export function show(seq: number, options: ListOptions): Promise<number> {
+  return atDesk(async ({ letters }) => {
+    const letter = await letters.find(seq);
+    if (!letter) throw new MissingLetters([seq]);
+    console.log(options.json ? JSON.stringify(letterAsJson(letter)) : letterAsText(letter));
+    return 0;
+  });
+}
+
+/** `dlq redrive`; resolves to the exit code: 1 where a letter was refused or failed. */
+export function redriveChosen(options: Chosen): Promise<number> {
+  return atDesk(async ({ letters, redriving }) => {
+    const seqs = await selectSeqs(letters, options);
+    const progress = delayedProgress(seqs.length, options.dryRun ? "looked at" : "redriven");
+    const interrupted = new AbortController();
+    process.once("SIGINT", () => interrupted.abort());
+    const report = await redrive(redriving, seqs, {
+      rate: options.rate,
+      dryRun: options.dryRun,
+      stopping: interrupted.signal,
+      watch: (now) => progress.at(now.redriven.length + now.refused.length + now.failed.length + now.overtaken.length),
+    });
+    progress.end();
+    const dry = options.dryRun === true;
+    console.log(options.json ? jsonOf(report, dry) : reportAsText(report, dry));
+    return report.refused.length + report.failed.length === 0 ? 0 : 1;
+  });
+}
+
+/** `dlq rm`; resolves to the exit code: 1 where a letter could not be deleted. */
+export function removeChosen(options: Chosen): Promise<number> {
+  return atDesk(async ({ letters }) => {
+    const seqs = await selectSeqs(letters, options);
+    const progress = delayedProgress(seqs.length, "deleted");
+    const watch = (now: { removed: readonly unknown[] }): void => progress.at(now.removed.length);
+    const removal = await remove(letters, seqs, { dryRun: options.dryRun, watch });
+    progress.end();
+    const dry = options.dryRun === true;
+    console.log(options.json ? jsonOf(removal, dry) : removalAsText(removal, dry));
+    return removal.failed.length === 0 ? 0 : 1;
+  });
+}
+
+const jsonOf = (outcome: object, dry: boolean): string => JSON.stringify(dry ? { ...outcome, dry_run: true } : outcome);
+
+async function atDesk(work: (desk: Desk) => Promise<number>): Promise<number> {
+  // Letters need NATS, and no role with what it needs.
+  const config = readConfig({ ...process.env, TIMELINE_ROLES: "bridge" });
+  if (config.TIMELINE_FAILPOINTS) armFailpoints(config.TIMELINE_FAILPOINTS);
+  const closers = new Closers();
+  // Whoever reads the output may have seen enough (`| head`).
+  process.stdout.on("error", () => process.exit(0));
+  try {
+    return await work(await openDesk(config, closers));
+  } finally {
+    await closers.closeAll(silent);
+  }
+}
+
+async function openDesk(config: Config, closers: Closers): Promise<Desk> {
+  const connection = await connectNats({ ...natsOptions(config, "dlq"), impatient: true }, silent).catch((error) => {
+    const where = config.NATS_URL.join(",");
+    throw new Error(`NATS at ${where}: ${oneLine(error)}; start it there, or set NATS_URL`, { cause: error });
+  });
+  closers.add("NATS", () => connection.close());
+  const { TIMELINE_USER_SERVICE_ADDR: users, TIMELINE_POST_SERVICE_ADDR: posts } = config;
+  const letters = createLetters(connection);
+  const redriving = {
+    letters,
+    publish: createPublish(connection.jetstream()),
+    logAgeMs: createLogAge(connection),
+    upstreams: users && posts ? createUpstreams(upstreamsOnDemand(config, closers)) : undefined,
+    now: Date.now,
+    pause,
+  };
+  return { letters, redriving };
+}
+
+async function* matching(letters: AsyncIterable<Letter>, options: ListOptions): AsyncGenerator<Letter> {
+  for await (const letter of letters) if (matches(letter, options)) yield letter;
+}
+
+/** One letter a line, as they come: there may be very many. */
+async function printJsonArray(letters: AsyncIterable<Letter>): Promise<void> {
+  let before = "[";
+  for await (const { listed } of letters) {
+    process.stdout.write(`${before}\n${JSON.stringify(listed)}`);
+    before = ",";
+  }
+  process.stdout.write(before === "[" ? "[]\n" : "\n]\n");
+}
+
+/** Says how far the work is, where it takes longer than a second and somebody watches. */
+function delayedProgress(total: number, what: string): { at(done: number): void; end(): void } {
+  const progress = createProgress();
+  let next = Date.now() + SECOND;
+  return {
+    at(done) {
+      if (!process.stderr.isTTY || Date.now() < next) return;
+      next = Date.now() + SECOND / 5;
+      progress.say(`${done} of ${total} ${what}`);
+    },
+    end: () => progress.end(),
+  };
+}

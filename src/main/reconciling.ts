@@ -1,0 +1,22 @@
+import type { Logger } from "../kernel/logger.js";
+import { createReadChanges } from "../reconcile/changes.grpc.js";
+import { createAdmit, createReadAdmitted } from "../reconcile/log.nats.js";
+import type { Window } from "../reconcile/ports.js";
+import { type Reconciled, reconcile } from "../reconcile/reconcile.js";
+import type { Connections } from "./connections.js";
+
+/** Admits what the upstreams changed in a window and the log was never given. */
+export type Reconciling = (window: Window, progress?: (done: Reconciled, upTo: number) => void) => Promise<Reconciled>;
+
+/** Reconciles over this process's connections. */
+export function createReconciling(
+  { nats, publish, upstreams }: Pick<Connections, "nats" | "publish" | "upstreams">,
+  log: Logger,
+): Reconciling {
+  const deps = {
+    readChanges: createReadChanges(upstreams(), log),
+    readAdmitted: createReadAdmitted(nats),
+    admit: createAdmit(publish),
+  };
+  return (window, progress) => reconcile(deps, window, progress);
+}

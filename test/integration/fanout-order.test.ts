@@ -1,0 +1,188 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { AppError } from "../../src/kernel/errors.js";
+import { contextWith } from "../support/core-delivery.js";
+import { handle, logged, openFanout, work } from "../support/core-fanout.js";
+import { openRedis, type RedisBench } from "../support/core-redis.js";
+import { created, deleted, followed, received } from "../support/timeline-events.js";
+import { held, homeKey } from "../support/timeline-keys.js";
+import { World } from "../support/world.js";
+
+let redis: RedisBench;
+beforeAll(async () => {
+  redis = await openRedis();
+});
+afterAll(() => redis.close());
+beforeEach(() => redis.raw.flushall());
+
+const DROP = { drop_id: "d1", user_id: "ada", visibility: "public", created_at: 1_000 } as const;
+const followers = (count: number): World => {
+  const world = new World();
+  for (let index = 0; index < count; index++) world.follow(`f${index}`, "ada");
+  return world;
+};
+const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);
+const away = () => new AppError("unavailable", "away");
+
+test("the order is: every write, the look for what wins, the notifications, the completion", async () => {
+  const order: string[] = [];
+  const bench = openFanout(redis, followers(2), {
+    change: (deps) => ({
+      ...deps,
+      writer: {
+        ...deps.writer,
+        addHome: async (...args) => {
+          await deps.writer.addHome(...args);
+          order.push("written");
+        },
+      },
+      ledger: {
+        ...deps.ledger,
+        deadAmong: async (drops) => {
+          order.push("looked");
+          return deps.ledger.deadAmong(drops);
+        },
+      },
+      notify: async () => {
+        await new Promise(setImmediate);
+        order.push("notified");
+      },
+      complete: async () => {
+        await new Promise(setImmediate);
+        order.push("completed");
+      },
+    }),
+  });
+  await bench.handlers.drops(logged(created({ ...DROP, visibility: "followers" }), Date.now()), contextWith());
+  order.push("handled");
+  expect(order).toEqual(["written", "looked", "notified", "completed", "handled"]);
+});
+
+test("a notification that is not stored fails the handling: nothing is completed, and the next time tells everybody", async () => {
+  const refused: string[] = [];
+  const bench = openFanout(redis, followers(2), {
+    change: (deps) => ({
+      ...deps,
+      notify: async (users, notification) => {
+        if (refused.length === 0) {
+          refused.push(...users);
+          throw away();
+        }
+        await deps.notify(users, notification);
+      },
+    }),
+  });
+  const delivery = logged(created(DROP), Date.now());
+  await expect(bench.handlers.drops(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
+  expect([bench.notified, bench.completed]).toEqual([[], []]);
+  await bench.handlers.drops(delivery, contextWith());
+  expect(bench.notified.flatMap(({ users }) => users)).toEqual(refused);
+  expect([bench.completed.length, await idsOf(homeKey("f1"))]).toEqual([1, ["d1"]]);
+});
+
+test("a job that is not stored fails the planning, and so does a completion that is not", async () => {
+  for (const port of ["queue", "complete"] as const) {
+    const bench = openFanout(redis, followers(port === "queue" ? 5 : 1), {
+      pageSize: 2,
+      change: (deps) => ({ ...deps, [port]: () => Promise.reject(away()) }),
+    });
+    await expect(bench.handlers.drops(logged(created(DROP), Date.now()), contextWith())).rejects.toMatchObject({
+      code: "unavailable",
+    });
+    expect([port, bench.completed]).toEqual([port, []]);
+  }
+});
+
+test("one reply of many that is no success fails the handling, though the other calls were written", async () => {
+  const bench = openFanout(redis, followers(1_200), { pageSize: 2_000 });
+  await redis.raw.set(homeKey("f700"), "no sorted set");
+  const delivery = logged(created(DROP), Date.now());
+  await expect(bench.handlers.drops(delivery, contextWith())).rejects.toMatchObject({ code: "failed" });
+  expect([await idsOf(homeKey("f1")), bench.notified, bench.completed]).toEqual([["d1"], [], []]);
+  await redis.raw.del(homeKey("f700"));
+  await bench.handlers.drops(delivery, contextWith());
+  expect([await idsOf(homeKey("f700")), bench.completed.length]).toEqual([["d1"], 1]);
+});
+
+test("a chunk whose write fails is not counted as done; handled again it completes the fan-out", async () => {
+  const bench = openFanout(redis, followers(4), { pageSize: 2 });
+  await handle(bench, created(DROP));
+  await redis.raw.set(homeKey("f3"), "no sorted set");
+  await expect(work(bench)).rejects.toMatchObject({ code: "failed" });
+  const again = openFanout(redis, followers(4), { pageSize: 2 });
+  await work(again);
+  expect([bench.completed, again.completed]).toEqual([[], []]);
+  await redis.raw.del(homeKey("f3"));
+  await handle(again, created(DROP));
+  await work(again);
+  expect(again.completed).toEqual([expect.objectContaining({ drop_id: "d1", recipients: 5, chunks: 2 })]);
+});
+
+test("a deletion sets the tombstone before it takes anything out", async () => {
+  const world = followers(2);
+  await handle(openFanout(redis, world), created(DROP));
+  const seen: [string, string | null][] = [];
+  const look = async (what: string) => void seen.push([what, await redis.raw.zscore("timeline:tombstones", "d1")]);
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({
+      ...deps,
+      writer: {
+        ...deps.writer,
+        removeShared: async (drop) => {
+          await look("shared");
+          await deps.writer.removeShared(drop);
+        },
+        removeHome: async (...args) => {
+          await look("home");
+          await deps.writer.removeHome(...args);
+        },
+      },
+    }),
+  });
+  await handle(bench, deleted("d1", "ada"), 5_000_000_000_000);
+  expect(seen).toEqual([
+    ["shared", "5000000000000"],
+    ["home", "5000000000000"],
+  ]);
+});
+
+test("a drop deleted while a follow is being backfilled does not come back", async () => {
+  const world = followers(0);
+  for (const drop_id of ["d1", "d2"]) world.post({ ...DROP, drop_id });
+  let died = false;
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({
+      ...deps,
+      readAuthorDrops: async (author, below) => {
+        const page = await deps.readAuthorDrops(author, below);
+        if (!died) await handle(openFanout(redis, world), deleted("d1", "ada"));
+        died = true;
+        return page;
+      },
+    }),
+  });
+  world.follow("rik", "ada");
+  await handle(bench, followed("rik", "ada", 1));
+  expect([died, await idsOf(homeKey("rik"))]).toEqual([true, ["d2"]]);
+});
+
+test("a drop deleted between the write to the shared timelines and the look does not stay there", async () => {
+  for (const event of [created(DROP), received({ drop_id: "d1", user_id: "ada", created_at: 1_000 })]) {
+    await redis.raw.flushall();
+    let died = false;
+    const bench = openFanout(redis, followers(1), {
+      change: (deps) => ({
+        ...deps,
+        writer: {
+          ...deps.writer,
+          addShared: async (...args) => {
+            if (!died) await handle(openFanout(redis, followers(1)), deleted("d1", "ada"));
+            died = true;
+            await deps.writer.addShared(...args);
+          },
+        },
+      }),
+    });
+    await handle(bench, event);
+    expect([died, await idsOf("timeline:local"), await idsOf("timeline:global")]).toEqual([true, [], []]);
+  }
+});

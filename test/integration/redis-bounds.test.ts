@@ -1,0 +1,126 @@
+import { readFileSync } from "node:fs";
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { silent } from "../../src/kernel/logger.js";
+import { createLedger } from "../../src/ledger/ledger.js";
+import { createAttempts } from "../../src/platform/redis/attempts.js";
+import { createRebuild } from "../../src/timeline/rebuild.js";
+import { deliveryOf } from "../support/core-delivery.js";
+import { handle, openFanout, work } from "../support/core-fanout.js";
+import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
+import { historyOf } from "../support/core-world.js";
+import { created, deleted, followed, received, unfollowed } from "../support/timeline-events.js";
+import { heldBy } from "../support/timeline-keys.js";
+import { World } from "../support/world.js";
+
+let redis: RedisBench;
+beforeAll(async () => {
+  redis = await openRedis();
+});
+afterAll(() => redis.close());
+beforeEach(() => redis.raw.flushall());
+
+/** These stay; the first two have a cap, and the third forgets by time. */
+const LASTING = ["timeline:global", "timeline:local", "timeline:tombstones"];
+const NOW = Date.now();
+const DROPS_AGE_MS =
+  (JSON.parse(readFileSync("nats/streams/DROPS.json", "utf8")) as { max_age: number }).max_age / 1_000_000;
+
+/** Handles events of every kind, large fan-outs and failures included. */
+async function everyKind(world: World, maxEntries: number): Promise<void> {
+  for (let reader = 0; reader < 7; reader++) world.follow(`f${reader}`, "ada");
+  const bench = openFanout(redis, world, { pageSize: 3, maxEntries });
+  for (let number = 0; number < 30; number++) {
+    const drop = { drop_id: `d${number}`, user_id: "ada", visibility: "public", created_at: NOW - number } as const;
+    world.post(drop);
+    await handle(bench, created(drop));
+  }
+  await handle(bench, created({ ...{ drop_id: "dm", user_id: "ada" }, visibility: "direct", created_at: NOW }));
+  await handle(bench, received({ drop_id: "https://remote.example/1", user_id: "rita", created_at: NOW }));
+  await handle(bench, received({ drop_id: "https://remote.example/2", created_at: NOW }));
+  await work(bench);
+  world.remove("d3");
+  await handle(bench, deleted("d3", "ada"));
+  await handle(bench, deleted("https://remote.example/1"));
+  await handle(bench, followed("rik", "ada", world.follow("rik", "ada")));
+  await handle(bench, unfollowed("f1", "ada", world.unfollow("f1", "ada")));
+  await work(bench);
+}
+
+test("whatever is handled, each key it leaves has a time to live, but for the three that have a bound of their own", async () => {
+  await everyKind(new World(), 1_000);
+  const { store, ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 1_000 });
+  const ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), log: silent });
+  const rebuild = createRebuild({ store, ledger, log: silent, observe: () => undefined });
+  for (const key of ["timeline:home:f0", "timeline:home:cold"]) {
+    await rebuild(key, async () => ({ entries: [{ drop: "d1", score: 1 }], floor: 0 }));
+    await store.read({ key, direction: "older", from: undefined, count: 1 });
+  }
+  await store.lease("timeline:home:other", "somebody", 30_000);
+  await ledgerStore.lease("somebody");
+  const attempts = createAttempts(redis.scripts);
+  await attempts.begin(deliveryOf(), "one");
+  await attempts.fail(deliveryOf({ seq: 2 }), "other");
+  const keys = await redis.raw.keys("*");
+  // Of each kind one at least, so that no kind is looked at in vain.
+  for (const kind of [
+    "home",
+    "x:generation",
+    "x:edge",
+    "x:attempts",
+    "x:fanout",
+    "x:actor",
+    "x:buried",
+    "x:rebuilding",
+  ])
+    expect([kind, keys.some((key) => key.startsWith(`timeline:${kind}:`))]).toEqual([kind, true]);
+  expect(keys).toContain("timeline:x:refilling");
+  const lasting: string[] = [];
+  for (const key of keys) if ((await redis.raw.pttl(key)) < 0) lasting.push(key);
+  expect(lasting.sort()).toEqual(LASTING);
+});
+
+test("no timeline holds more than the cap, whoever writes to it", async () => {
+  await everyKind(new World(), 20);
+  const keys = await redis.raw.keys("timeline:home:*");
+  const timelines = await heldBy(redis.raw, [...keys, "timeline:local", "timeline:global"]);
+  const sizes = [...timelines.values()].map(({ entries }) => entries.length);
+  expect(Math.max(...sizes)).toBeLessThanOrEqual(20);
+  expect(timelines.get("timeline:local")?.entries.length).toBeGreaterThanOrEqual(18);
+});
+
+test("what wins over late events is remembered for longer than the log holds them, and then forgotten", async () => {
+  const { ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  await ledgerStore.beginRefill(-1);
+  await ledgerStore.finishRefill(-1);
+  await ledgerStore.changeEdge({ follower: "bob", following: "ada", version: 1, follows: false });
+  await ledgerStore.setGeneration("ada", "some name");
+  for (const key of await redis.raw.keys("timeline:x:*"))
+    expect([key, (await redis.raw.pttl(key)) > DROPS_AGE_MS]).toEqual([key, true]);
+  const asOldAsTheLog = { drop: "as old as the log", time: Date.now() - DROPS_AGE_MS };
+  const olderByDays = { drop: "older by days", time: Date.now() - DROPS_AGE_MS - 3 * 86_400_000 };
+  await ledgerStore.bury([olderByDays, asOldAsTheLog]);
+  await ledgerStore.bury([]);
+  const { dead } = await ledgerStore.deadAmong(["as old as the log", "older by days"]);
+  expect([...dead]).toEqual(["as old as the log"]);
+});
+
+test("the jobs of a large fan-out fit into a message, however long the names are", async () => {
+  const world = new World();
+  for (let reader = 0; reader < 9_000; reader++) world.follow(`"${reader}`.padEnd(128, '"'), "ada");
+  const bench = openFanout(redis, world, { pageSize: 5_000 });
+  await handle(bench, created({ drop_id: "d1", user_id: "ada", visibility: "followers", created_at: NOW }));
+  const sizes = bench.jobs.map((job) => Buffer.byteLength(JSON.stringify(job)));
+  expect(sizes.length).toBeGreaterThan(2);
+  expect(Math.max(...sizes)).toBeLessThan(1_000_000);
+  expect(new Set(bench.jobs.flatMap(({ user_ids }) => user_ids)).size).toBe(9_001);
+});
+
+test("a home that is rebuilt where there was no key has a time to live before anybody reads it", async () => {
+  const { store, ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  const ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), log: silent });
+  const rebuild = createRebuild({ store, ledger, log: silent, observe: () => undefined });
+  for (const floor of [0, 1]) {
+    await rebuild(`timeline:home:cold-${floor}`, async () => ({ entries: [{ drop: "d1", score: 1 }], floor }));
+    expect(await redis.raw.pttl(`timeline:home:cold-${floor}`)).toBeGreaterThan(0);
+  }
+});

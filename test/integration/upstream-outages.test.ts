@@ -1,0 +1,73 @@
+import { status } from "@grpc/grpc-js";
+import { afterEach, beforeEach, expect, test } from "@jest/globals";
+import { codeOf } from "../../src/kernel/errors.js";
+import { connectUpstreams, type Upstreams } from "../../src/platform/grpc/upstreams.js";
+import { type Upstreams as Served, startUpstreams } from "../support/upstreams.js";
+import { World } from "../support/world.js";
+
+let served: Served;
+let upstreams: Upstreams;
+
+// Each test has a client of its own: what is known of an upstream's state is the client's.
+beforeEach(async () => {
+  const world = new World();
+  for (const author of ["ada", "anna", "arno", "abel"]) world.follow("bob", author);
+  served = await startUpstreams(world);
+  upstreams = connectUpstreams({ userServiceAddr: served.usersAddress, postServiceAddr: served.postsAddress, tls: {} });
+});
+afterEach(async () => {
+  upstreams.close();
+  await served.stop();
+});
+
+const outcome = (call: Promise<unknown>): Promise<string> =>
+  call.then(
+    () => "answered",
+    (error: unknown) => codeOf(error),
+  );
+const followersOf = (user: string, deadline?: number): Promise<string> =>
+  outcome(upstreams.followers({ user, size: 10, token: "", deadline }));
+const dropsOf = (user_id: string): Promise<string> =>
+  outcome(upstreams.dropsByUser({ user_id, limit: 10, max_id: "", before: 0 }));
+
+test("an author whose calls fail alone has failed, again and again; the others are answered", async () => {
+  served.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
+  for (let call = 0; call < 5; call++) expect(await followersOf("anna")).toBe("failed");
+  for (const author of ["ada", "arno"]) expect(await followersOf(author)).toBe("answered");
+  expect(await followersOf("anna")).toBe("failed");
+});
+
+test("a time-out of one author alone is a failure of that author", async () => {
+  expect(await followersOf("ada")).toBe("answered");
+  served.inject({ method: "GetFollowersList", user: "anna", delayMs: 60_000 });
+  for (let call = 0; call < 2; call++) expect(await followersOf("anna", Date.now() + 150)).toBe("failed");
+  expect(served.abandoned() + served.held()).toBeGreaterThan(0);
+});
+
+test.each([status.INTERNAL, status.UNKNOWN, status.RESOURCE_EXHAUSTED])(
+  "where most fail it is an outage, also when they say %i; once most are answered it is over",
+  async (code) => {
+    const heal = served.inject({ method: "GetFollowersList", code });
+    expect(await followersOf("ada")).toBe("failed");
+    for (const author of ["anna", "arno", "ada"]) expect(await followersOf(author)).toBe("unavailable");
+    heal();
+    for (const author of ["anna", "arno"]) expect(await followersOf(author)).toBe("answered");
+    served.inject({ method: "GetFollowersList", user: "ada", code });
+    expect(await followersOf("ada")).toBe("failed");
+  },
+);
+
+test("one upstream's outage is not the other's", async () => {
+  served.inject({ method: "GetFollowersList", code: status.INTERNAL });
+  for (const author of ["ada", "anna", "arno"]) await followersOf(author);
+  expect(await followersOf("abel")).toBe("unavailable");
+  served.inject({ method: "GetDropsByUserID", user: "ada", code: status.INTERNAL });
+  expect([await dropsOf("ada"), await dropsOf("anna")]).toEqual(["failed", "answered"]);
+});
+
+test("the deadline of hurried callers is no outage of the upstream", async () => {
+  expect(await followersOf("ada")).toBe("answered");
+  for (const user of ["bob", "eve", "zoe"]) expect(await followersOf(user, Date.now() - 1)).toBe("failed");
+  served.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
+  expect(await followersOf("anna")).toBe("failed");
+});

@@ -1,0 +1,87 @@
+import { DLQ_HEADER } from "../../src/contracts/dead-letters.js";
+import type { Redriven } from "../../src/operator/destination.js";
+import { type Letter, type Letters, letterOfStored } from "../../src/operator/letters.js";
+import type { RedriveDeps } from "../../src/operator/redrive.js";
+import { headersWith } from "./core-delivery.js";
+
+/** When the letters of these tests failed, in ms since the epoch. */
+export const FAILED_AT = Date.parse("2026-01-02T03:04:05.678Z");
+
+/** What a test states of a letter; the rest is that of a drop the planner gave up. */
+export interface Stated {
+  readonly seq?: number;
+  readonly subject?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly json?: unknown;
+  readonly body?: Uint8Array;
+}
+
+const DROP = { drop_id: "d1", user_id: "42", visibility: "public", created_at: 1_700_000_000_000 };
+
+/** A letter of a consumer. */
+export function letterWith({
+  seq = 17,
+  subject = "dlq.exhausted.drop_created",
+  headers,
+  json = DROP,
+  body,
+}: Stated = {}): Letter {
+  return letterOfStored({
+    seq,
+    subject,
+    time: FAILED_AT + 1,
+    body: body ?? Buffer.from(JSON.stringify(json)),
+    headers: headersWith({
+      [DLQ_HEADER.reason]: subject.split(".")[1] as string,
+      [DLQ_HEADER.error]: "GetFollowersList: INTERNAL: no",
+      [DLQ_HEADER.errorCode]: "failed",
+      [DLQ_HEADER.stream]: "DROPS",
+      [DLQ_HEADER.streamSeq]: "4",
+      [DLQ_HEADER.consumer]: "planner",
+      [DLQ_HEADER.subject]: "drops.created",
+      [DLQ_HEADER.deliveries]: "5",
+      [DLQ_HEADER.firstSeen]: new Date(FAILED_AT - 60_000).toISOString(),
+      [DLQ_HEADER.failedAt]: new Date(FAILED_AT).toISOString(),
+      [DLQ_HEADER.redriveCount]: "0",
+      ...headers,
+    }),
+  });
+}
+
+/** A letter of the bridge: it has a channel, and no stream. */
+export function letterOfBridge(channel: string, body: Uint8Array, stated: Stated = {}): Letter {
+  const letter = letterWith({ subject: `dlq.invalid.${channel}`, body, ...stated });
+  const kept = [...letter.headers.entries()].filter(([name]) => !/^Dlq-(Stream|Stream-Seq|Consumer)$/.test(name));
+  const headers = headersWith({ ...Object.fromEntries(kept), [DLQ_HEADER.subject]: channel });
+  return letterOfStored({ seq: letter.listed.seq, subject: letter.subject, time: letter.storedAt, headers, body });
+}
+
+/** Letters in memory. */
+export function lettersIn(held: Map<number, Letter>): Letters {
+  return {
+    async *read({ after = 0 } = {}) {
+      for (const letter of [...held.values()]) if (letter.listed.seq > after) yield letter;
+    },
+    find: async (seq) => held.get(seq),
+    remove: async (seq) => void held.delete(seq),
+  };
+}
+
+/** Ports that redrive those letters: what was published, and how long was waited. */
+export function redriveBench(letters: readonly Letter[], stated: Partial<RedriveDeps> = {}) {
+  const held = new Map(letters.map((letter) => [letter.listed.seq, letter]));
+  const published: Redriven[] = [];
+  let now = FAILED_AT + 60_000;
+  const deps: RedriveDeps = {
+    letters: lettersIn(held),
+    publish: async (message) => void published.push(message),
+    logAgeMs: async () => 7 * 86_400_000,
+    upstreams: undefined,
+    now: () => now,
+    pause: async (ms) => {
+      now += ms;
+    },
+    ...stated,
+  };
+  return { held, published, deps, clock: () => now };
+}

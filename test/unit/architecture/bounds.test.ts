@@ -1,0 +1,50 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { expect, test } from "@jest/globals";
+import { NOTIFY_WINDOW_MS } from "../../../src/fanout/apply.js";
+import { DEFAULT_LIMITS } from "../../../src/gateway/limits.js";
+import { MOST_REPLAYED } from "../../../src/gateway/resume.js";
+import { VARIABLES } from "../../../src/main/config.js";
+
+type Declared = Readonly<Record<string, unknown>>;
+
+const read = (folder: string): [string, Declared][] =>
+  readdirSync(`nats/${folder}`).map((file) => [
+    file,
+    JSON.parse(readFileSync(`nats/${folder}/${file}`, "utf8")) as Declared,
+  ]);
+const streams = read("streams");
+const consumers = read("consumers");
+
+const limit = (declared: Declared, field: string): number => Number(declared[field] ?? 0);
+const stream = (name: string): Declared => new Map(streams).get(`${name}.json`) ?? {};
+
+/** What the server hands out of a message at most is this many times what may be spent on it. */
+const FAR_ABOVE = 100;
+
+test.each(streams)("nats/streams/%s is bounded by age, bytes or messages", (_file, declared) => {
+  const bounds = ["max_age", "max_bytes", "max_msgs"].filter((field) => limit(declared, field) > 0);
+  expect(bounds).not.toEqual([]);
+});
+
+test.each(consumers)("nats/consumers/%s acks each message, and bounds what is handed out", (_file, declared) => {
+  expect(declared["ack_policy"]).toBe("explicit");
+  for (const field of ["max_ack_pending", "max_waiting", "max_deliver", "ack_wait"])
+    expect({ field, bounded: limit(declared, field) > 0 }).toEqual({ field, bounded: true });
+});
+
+test.each(consumers)("max_deliver of nats/consumers/%s is far above the attempts: a backstop", (_file, declared) => {
+  const attempts = Number(VARIABLES.TIMELINE_FANOUT_MAX_ATTEMPTS.default);
+  expect(limit(declared, "max_deliver")).toBeGreaterThanOrEqual(FAR_ABOVE * attempts);
+});
+
+test("what must not get lost is refused where it finds no room, not dropped at the other end", () => {
+  for (const name of ["FANOUT", "DLQ"]) expect([name, stream(name)["discard"]]).toEqual([name, "new"]);
+  for (const field of ["max_bytes", "max_msgs"])
+    expect([field, limit(stream("DROPS"), field) > 0]).toEqual([field, false]);
+});
+
+test("the window of a resume is the age of NOTIFY, for who writes it and for who reads it", () => {
+  const ageMs = limit(stream("NOTIFY"), "max_age") / 1_000_000;
+  expect([NOTIFY_WINDOW_MS, DEFAULT_LIMITS.windowMs]).toEqual([ageMs, ageMs]);
+  expect(MOST_REPLAYED).toBeGreaterThanOrEqual(limit(stream("NOTIFY"), "max_msgs_per_subject"));
+});

@@ -1,0 +1,35 @@
+import { expect, test } from "@jest/globals";
+import { Gaps } from "../../../src/bridge/gaps.js";
+
+/** Notes numbers of one producer, each a second after the one before; yields what was found. */
+function noted(...numbers: readonly number[]): (number | undefined)[] {
+  const gaps = new Gaps();
+  return numbers.map((seq, index) => gaps.note("p", seq, (index + 1) * 1_000));
+}
+
+test("a number that follows the last one is no gap, nor is the first that is seen", () => {
+  expect(noted(41, 42, 43)).toEqual([undefined, undefined, undefined]);
+});
+
+test("a number left out is a gap since the last one before it, once", () => {
+  expect(noted(1, 2, 5, 6)).toEqual([undefined, undefined, 2_000, undefined]);
+});
+
+test("what comes late or twice opens no gap and closes none", () => {
+  expect(noted(5, 7, 6, 7, 8)).toEqual([undefined, 1_000, undefined, undefined, undefined]);
+});
+
+test("a producer that starts anew counts from 0 or 1", () => {
+  expect(noted(900, 0, 1, 3)).toEqual([undefined, undefined, undefined, 3_000]);
+  expect(noted(900, 1, 2, 4)).toEqual([undefined, undefined, undefined, 3_000]);
+});
+
+test("producers are told apart", () => {
+  const gaps = new Gaps();
+  expect([gaps.note("a", 1, 1), gaps.note("b", 9, 2), gaps.note("a", 2, 3), gaps.note("b", 11, 4)]).toEqual([
+    undefined,
+    undefined,
+    undefined,
+    2,
+  ]);
+});

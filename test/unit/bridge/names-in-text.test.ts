@@ -1,0 +1,74 @@
+import { expect, test } from "@jest/globals";
+import { createForward } from "../../../src/bridge/forward.js";
+import { EVENT_NAMES, type EventName } from "../../../src/contracts/events.js";
+import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
+import { AppError } from "../../../src/kernel/errors.js";
+import type { Logger } from "../../../src/kernel/logger.js";
+
+/** Ids that would be seen wherever they came through, each with something that must not stand in a header or a line. */
+const MARK = "tell-tale";
+const IDS = [`${MARK}\r\nNats-Msg-Id: forged`, `${MARK}\u202e`, `${MARK} é`, `${MARK}😀`, `${MARK}.*.>`];
+
+const payloadOf = (name: EventName, id: string): Record<string, unknown> =>
+  name.startsWith("user_")
+    ? { follower_id: id, following_id: `${id}2`, version: 1 }
+    : { drop_id: id, user_id: id, visibility: "direct", created_at: 1, recipients: [id] };
+
+async function textsOf(name: EventName, payload: unknown, refusals = 0) {
+  const lines: string[] = [];
+  const headers: string[] = [];
+  const ids: string[] = [];
+  const line = (fields: object, message: string): void => void lines.push(JSON.stringify([fields, message]));
+  const log: Logger = { debug: line, info: line, warn: line, error: line };
+  let left = refusals;
+  const forward = createForward({
+    admit: async (event) => {
+      if (left-- > 0) throw new AppError("unavailable", "NATS is away");
+      ids.push(event.id, ...Object.values(event.headers), event.subject);
+      return { duplicate: false };
+    },
+    deadLetters: async (letter: DeadLetter) =>
+      void headers.push(letter.subject, letter.id, ...Object.values(letter.headers)),
+    maxPayloadBytes: () => 100_000,
+    numbered: () => undefined,
+    version: "1.2.3",
+    log,
+    observe: () => undefined,
+  });
+  await forward(name, Buffer.from(JSON.stringify(payload)));
+  return { lines, headers, ids };
+}
+
+test.each(EVENT_NAMES)(
+  "%s: an admitted event's ids stand encoded in its message id, and in no log line",
+  async (name) => {
+    for (const id of IDS) {
+      const { lines, headers, ids } = await textsOf(name, payloadOf(name, id), 1);
+      expect(headers).toEqual([]);
+      expect(lines).toHaveLength(1);
+      expect(ids.length).toBeGreaterThanOrEqual(2);
+      for (const text of [...lines, ...ids]) expect(text).not.toContain(MARK);
+    }
+  },
+);
+
+/** Fields that are wrong, with an id among them where a field takes text. */
+const WRONG: Readonly<Record<EventName, (id: string) => object[]>> = {
+  drop_created: (id) => [{ created_at: id }, { visibility: id }, { recipients: id }, { drop_id: "~floor" }],
+  drop_deleted: (id) => [{ drop_id: [id] }, { user_id: { id } }, { user_id: id.repeat(99) }],
+  ap_drop_received: (id) => [{ created_at: id }, { drop_id: `${id}\ud800` }],
+  user_followed: (id) => [{ version: id }, { follower_id: "" }],
+  user_unfollowed: (id) => [{ version: -1 }, { following_id: id.repeat(99) }],
+};
+
+test.each(EVENT_NAMES)("%s: a letter for a field that is wrong names the field, and no id", async (name) => {
+  for (const id of IDS) {
+    for (const wrong of WRONG[name](id)) {
+      const { lines, headers, ids } = await textsOf(name, { ...payloadOf(name, id), ...wrong });
+      expect([ids, lines.length]).toEqual([[], 1]);
+      expect(headers).toContain(`dlq.invalid.${name}`);
+      expect(headers.join("\n")).toContain(`${Object.keys(wrong)[0]}: `);
+      for (const text of [...lines, ...headers]) expect(text).not.toContain(MARK);
+    }
+  }
+});
