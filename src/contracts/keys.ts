@@ -24,6 +24,12 @@ export const rebuildLeaseKey = (name: string): string => `timeline:x:rebuilding:
 /** Held by the process that refills the tombstones from the log. */
 export const REFILL_LEASE_KEY = "timeline:x:refilling";
 
+/** Notes which server held the data, and how far it went; `part` spreads the notes over the nodes of a cluster. */
+export const continuityKey = (part: number): string => `timeline:x:continuity:{${part}}`;
+
+/** Held by the process that applies again what a Redis has lost. */
+export const REPLAY_LEASE_KEY = "timeline:x:replaying";
+
 /** The author of a remote drop, since its deletion does not name one. */
 export const actorKey = (drop: string): string => `timeline:x:actor:${encodeId(drop)}`;
 

@@ -9,6 +9,10 @@ import type { Logger } from "../kernel/logger.js";
 import { startLettersService } from "../operator/letters-service.nats.js";
 import { createUpstreams } from "../operator/upstreams.grpc.js";
 import { serveGrpc } from "../platform/grpc/serve.js";
+import { createContinuity, createLease } from "../replay/continuity.redis.js";
+import { startGuard } from "../replay/guard.js";
+import { createReadBacklogStart } from "../replay/log.nats.js";
+import { observeReplay } from "../replay/observe.js";
 import { observeTimeline } from "../timeline/observe.js";
 import { createRebuild } from "../timeline/rebuild.js";
 import { createTimelineService } from "../timeline/service.grpc.js";
@@ -18,6 +22,7 @@ import { createTimelineStore } from "../timeline/store.redis.js";
 import type { Config } from "./config.js";
 import type { Connections } from "./connections.js";
 import { startConsumers } from "./consumers.js";
+import { createReplaying } from "./replaying.js";
 import { VERSION } from "./version.js";
 
 /** A role that runs. */
@@ -43,15 +48,25 @@ export async function startFanoutRole({ config, connections, log }: RoleDeps): P
     ttlMs: config.TIMELINE_KEY_TTL_MS,
     activeOnly: config.TIMELINE_FANOUT_AUDIENCE === "active",
   });
+  const sources = createFanoutSources(connections.upstreams(), { followersAPage: config.TIMELINE_FANOUT_CHUNK_SIZE });
+  const applying = { writer, ledger, ...sources, maxEntries };
   const handlers = createFanout({
-    writer,
-    ledger,
+    ...applying,
     notify: createNotify(publish, createListening(scripts, NOTIFY_WINDOW_MS)),
     queue: createQueueJobs(publish),
     progress: createProgress(scripts),
     complete: createComplete(publish),
-    ...createFanoutSources(connections.upstreams(), { followersAPage: config.TIMELINE_FANOUT_CHUNK_SIZE }),
-    maxEntries,
+  });
+  const replaying = createReplaying(connections, applying, log);
+  const guard = startGuard({
+    continuity: createContinuity(scripts),
+    log,
+    mending: {
+      lease: createLease(scripts),
+      readBacklogStart: createReadBacklogStart(nats),
+      replay: (stretch, stopping) => replaying(stretch, { stopping }),
+      observe: observeReplay.mended,
+    },
   });
   const consuming = startConsumers({ config, nats, scripts, publish, log }, handlers);
   const upstreams = createUpstreams(connections.upstreams);
@@ -59,7 +74,7 @@ export async function startFanoutRole({ config, connections, log }: RoleDeps): P
   return {
     notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "fanout: not every consumer is pulling"),
     close: async (graceMs) => {
-      await Promise.all([letters.close(), ...consuming.map((one) => one.close(graceMs))]);
+      await Promise.all([guard.close(), letters.close(), ...consuming.map((one) => one.close(graceMs))]);
     },
   };
 }
@@ -72,6 +87,8 @@ export async function startApiRole({
 }: RoleDeps): Promise<RunningRole & { readonly port: number }> {
   const { nats, scripts, ledger } = connections;
   const maxEntries = config.TIMELINE_MAX_ENTRIES;
+  const guard = startGuard({ continuity: createContinuity(scripts), log });
+  scripts.client.on("close", guard.doubt);
   const store = createTimelineStore(scripts, { maxEntries, ttlMs: config.TIMELINE_KEY_TTL_MS });
   const service = createTimelineService(
     {
@@ -81,6 +98,7 @@ export async function startApiRole({
       readSharedLog: createReadSharedLog(nats, maxEntries),
       rebuild: createRebuild({ store, ledger, log, observe: observeTimeline.rebuilt }),
       maxEntries,
+      maybeLost: guard.broken,
       log,
       observe: observeTimeline.read,
     },
@@ -98,7 +116,7 @@ export async function startApiRole({
     notReady: () => undefined,
     close: async (graceMs) => {
       server.setServing(false);
-      await server.close(graceMs);
+      await Promise.all([guard.close(), server.close(graceMs)]);
     },
   };
 }

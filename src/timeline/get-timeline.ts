@@ -20,6 +20,8 @@ export interface ReadDeps {
   readonly readSharedLog: ReadSharedLog;
   readonly rebuild: Rebuild;
   readonly maxEntries: number;
+  /** True while Redis may lack what it had confirmed. */
+  readonly maybeLost: () => boolean;
   readonly log: Logger;
   readonly observe: (timeline: string, outcome: "hit" | "rebuilt" | "degraded") => void;
 }
@@ -103,7 +105,9 @@ async function getPage(
     below: cursor?.kind === "max_id" ? position : undefined,
     count: page.limit + 1,
   };
-  const { run, outcome } = await readComplete(deps, timeline, { query, deadline: context.deadline });
+  const doubtful = deps.maybeLost();
+  const { run, outcome: had } = await readComplete(deps, timeline, { query, deadline: context.deadline });
+  const outcome = doubtful || deps.maybeLost() ? "degraded" : had;
   deps.observe(timeline.name, outcome);
   return present(run, { page, newestFirst: query.direction === "older", degraded: outcome === "degraded" });
 }

@@ -380,6 +380,8 @@ test("every script file is registered, and runs again after the server has forgo
     "change-edge": [1, "1", 1_000],
     "note-attempt": [1_000, "n", "begun"],
     "mark-chunk": [1_000, "0"],
+    "note-server": ["1", "0"],
+    "hold-lease": ["owner", 1_000],
   };
   expect(Object.keys(args).sort()).toEqual(files.sort());
   const fresh = createScripts(bench.client);

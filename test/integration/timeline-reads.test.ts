@@ -46,6 +46,7 @@ class Scene {
       readSharedLog: async () => ({ entries: [], floor: 0 }),
       rebuild: createRebuild({ store, ledger: this.ledger, log: silent, observe: () => undefined }),
       maxEntries: MAX,
+      maybeLost: () => false,
       log: silent,
       observe: (_, outcome) => this.observed.push(outcome),
       ...change,

@@ -19,6 +19,8 @@ const NAMES = [
   "change-edge",
   "note-attempt",
   "mark-chunk",
+  "note-server",
+  "hold-lease",
 ] as const;
 export type ScriptName = (typeof NAMES)[number];
 

@@ -1,0 +1,15 @@
+import { metrics } from "@opentelemetry/api";
+
+const meter = metrics.getMeter("avion-timeline");
+const losses = meter.createCounter("timeline_redis_losses", {
+  description: "Times a Redis was found to have lost what it had confirmed, and the log was applied again",
+});
+const replayed = meter.createCounter("timeline_replayed_events", { description: "Events applied again from the log" });
+
+/** What operators see of replays. */
+export const observeReplay = {
+  mended(events: number): void {
+    losses.add(1);
+    replayed.add(events);
+  },
+};
