@@ -17,9 +17,10 @@ export function createChannels(subscriber: RedisClient, log: Logger): Channels {
       ? (subscriber as unknown as { stream?: { pause(): void; resume(): void } }).stream
       : undefined;
   // A link that is not read on cannot answer.
-  const ping = setInterval(async () => {
+  const look = async (): Promise<void> => {
     if (!held && (await checkLink(subscriber, log))) alive = Date.now();
-  }, PING_MS);
+  };
+  const ping = setInterval(() => void look(), PING_MS);
   return {
     async subscribe(names, take, interrupted) {
       const known = new Set<string>(names);

@@ -1,5 +1,5 @@
 import { mkdir, open, readFile, stat } from "node:fs/promises";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { claimFolder, recordServer, releaseFolder } from "./broker-file.js";
 import { isFree } from "./free-port.js";
@@ -107,6 +107,14 @@ function startError(plan: LaunchPlan, attempt: Attempt, failure: Failure): Error
   return new Error(`${plan.binary.command} ${failure.failed}${clash}; the last lines of ${log}:\n${lines.join("\n")}`);
 }
 
+/** Carried packages bring the client along, with libraries of its own. */
+function clientOf({ kind, binary: { command, env, origin } }: LaunchPlan): { cli?: string } {
+  if (kind !== "redis") return {};
+  if (origin === "path") return { cli: "redis-cli" };
+  const variables = Object.entries(env).map(([name, value]) => `${name}=${value} `);
+  return { cli: `${variables.join("")}${join(dirname(command), "redis-cli")}` };
+}
+
 function toBroker(plan: LaunchPlan, attempt: Attempt, { server, exited }: Running): Broker {
   const { pid } = server.identity;
   let ended = false;
@@ -120,6 +128,7 @@ function toBroker(plan: LaunchPlan, attempt: Attempt, { server, exited }: Runnin
     pid,
     dir: plan.dir,
     version: plan.binary.version,
+    ...clientOf(plan),
     ...(attempt.monitorUrl === undefined ? {} : { monitorUrl: attempt.monitorUrl }),
     exited,
     stop: () => endServer(pid, exited, () => ended),

@@ -25,6 +25,8 @@ export type Broker = {
   readonly pid: number;
   readonly dir: string;
   readonly version: string;
+  /** Redis only: how a shell calls the client that came with the server. */
+  readonly cli?: string;
   /** NATS only: the HTTP monitoring endpoint. */
   readonly monitorUrl?: string;
   /** Settles when the server has ended, whatever the reason. */

@@ -59,8 +59,8 @@ Ada's access token (one day):
 Try:
   curl -N -H "Authorization: Bearer $TOKEN" ${httpUrl}/events/timeline/home
   npx buf curl --protocol grpc --http2-prior-knowledge -d '{"user_id":"ada","limit":5}' http://${sandbox.grpcAddress}/avion.TimelineService/GetHomeTimeline
-  redis-cli -u ${redis.url} zrevrange timeline:home:ada 0 4 withscores
-  redis-cli -u ${redis.url} publish drop_created 'not json'
+  ${redis.cli} -u ${redis.url} zrevrange timeline:home:ada 0 4 withscores
+  ${redis.cli} -u ${redis.url} publish drop_created 'not json'
   nats -s ${nats.url} stream ls
   nats -s ${nats.url} stream view DLQ
   nats -s ${nats.url} consumer info DROPS planner

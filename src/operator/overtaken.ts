@@ -21,7 +21,13 @@ export interface Upstreams {
 /** What must hold for a message to be applied late. */
 type Claim =
   | { readonly kind: "none" }
-  | { readonly kind: "drop"; readonly author: string; readonly drop: string; readonly created_at: number }
+  | {
+      readonly kind: "drop";
+      readonly author: string;
+      readonly drop: string;
+      readonly created_at: number;
+      readonly before: number;
+    }
   | { readonly kind: "edge"; readonly follower: string; readonly following: string; readonly follows: boolean };
 
 /** A list longer than this is not a person's. */
@@ -54,8 +60,11 @@ export async function overtakenBy(
 
 function claimOf({ stream, subject, body }: Redriven, now: number): Claim {
   if (stream === STREAM.fanout) {
-    const { action, user_id: author, drop_id: drop, created_at } = parseJob(body);
-    return action === "remove" ? { kind: "none" } : { kind: "drop", author, drop, created_at };
+    if (parseJob(body).action === "remove") return { kind: "none" };
+    throw new AppError(
+      "invalid",
+      "it names the followers of a time whose unfollows are forgotten: rebuild their timelines instead",
+    );
   }
   if (stream !== STREAM.drops) return { kind: "none" };
   const { name, payload } = parseEvent(eventOfSubject(subject), body, now);
@@ -68,11 +77,13 @@ function claimOf({ stream, subject, body }: Redriven, now: number): Claim {
   const { user_id: author, drop_id: drop, created_at } = payload;
   if (author === undefined)
     throw new AppError("invalid", "it is older than the log, and names no author whose drops would show it");
-  return { kind: "drop", author, drop, created_at };
+  // A remote drop may have claimed to be younger than it was admitted as.
+  const before = name === "ap_drop_received" ? Number.MAX_SAFE_INTEGER : created_at + 1;
+  return { kind: "drop", author, drop, created_at, before };
 }
 
 async function isShown(claim: Extract<Claim, { kind: "drop" }>, { drops }: Upstreams): Promise<boolean> {
-  let below = { before: claim.created_at + 1, drop: "" };
+  let below = { before: claim.before, drop: "" };
   for (let pages = 0; pages < MAX_PAGES; pages++) {
     const page = await drops(claim.author, below);
     if (page.some(({ drop_id }) => drop_id === claim.drop)) return true;

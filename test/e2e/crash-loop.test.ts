@@ -55,7 +55,11 @@ testWithStack(
     const history = load(stack, 300);
     await stack.publish(...history);
     const supervisor = supervise(stack);
-    await stack.streams.settled(history.length, 90_000).finally(() => supervisor.stop());
+    try {
+      await stack.streams.settled(history.length, 90_000);
+    } finally {
+      await supervisor.stop();
+    }
     const letters = await stack.streams.all("DLQ");
     expect(letters.map(({ subject, headers }) => [subject, headers["Dlq-Deliveries"]])).toEqual([
       ["dlq.crashed.drop_created", "5"],

@@ -42,7 +42,7 @@ const BATCH = 1_000;
 export async function readLog(
   connection: NatsConnection,
   range: LogRange,
-  take: (entry: LogEntry) => Promise<unknown> | unknown,
+  take: (entry: LogEntry) => unknown,
 ): Promise<void> {
   try {
     for await (const entry of logEntries(connection, range)) {

@@ -237,11 +237,6 @@ test.each<[string, Stated, Known]>([
     { headers: old },
     { drops: [...newer, ["d0", AT], ["d3", AT], ["d1", AT]] },
   ],
-  [
-    "a job of a drop that is still shown",
-    { headers: { ...old, ...onFanout }, json: job("add") },
-    { drops: [["d1", AT]] },
-  ],
   ["a job that removes", { headers: { ...old, ...onFanout }, json: job("remove") }, {}],
   ["a deletion", { headers: on("drops.deleted"), json: { drop_id: "d1", user_id: "42" } }, {}],
   [
@@ -260,7 +255,6 @@ test.each<[string, Stated, Known]>([
 test.each<[string, Stated, Known]>([
   ["a drop that is not shown any more", { headers: old }, { drops: [...newer, ["d0", AT - 1]] }],
   ["a drop of an author without any", { headers: old }, {}],
-  ["a job of a drop that is gone", { headers: { ...old, ...onFanout }, json: job("add") }, {}],
   [
     "a remote drop that is gone",
     { headers: on("drops.ap_received"), json: { drop_id: "d1", user_id: "r", created_at: AT } },
@@ -298,7 +292,10 @@ test("the log's own age decides what is old: as long as it remembers, nobody is 
   expect(asked).toEqual(["42"]);
 });
 
-test("an old letter that cannot be checked is refused: the upstreams are not configured, or it names no author", async () => {
+test("an old letter that cannot be checked is refused: no upstreams, no author, or followers of a forgotten time", async () => {
+  const stale = letterWith({ headers: { ...old, ...onFanout }, json: job("add") });
+  const job17 = await redriveOne(stale, { upstreams: upstreamsWith({ drops: [["d1", AT]] }) });
+  expect([job17.report.refused[0]?.why, job17.held.size]).toEqual([expect.stringMatching(/rebuild/), 1]);
   const unknown = await redriveOne(letterWith({ headers: old }));
   expect(unknown.report.refused[0]?.why).toMatch(/TIMELINE_USER_SERVICE_ADDR and TIMELINE_POST_SERVICE_ADDR/);
   const remote = letterWith({ headers: on("drops.ap_received"), json: { drop_id: "d1", created_at: AT } });
