@@ -116,13 +116,18 @@ async function applyStream(manager: JetStreamManager, wanted: StreamConfig, log:
     await manager.streams.update(wanted.name, { ...held.config, ...wanted });
     log.info({ stream: wanted.name, changed }, "stream updated");
   } catch (error) {
-    if (!(error instanceof NatsError && error.api_error)) throw error;
+    if (!isRefusal(error)) throw error;
     throw new TopologyRefusal(
       `stream ${wanted.name} exists with other ${changed.join(", ")}, and the server refuses to change that (${(error as Error).message}); ` +
         `back it up and delete it, or make nats/streams/${wanted.name}.json fit it`,
       { cause: error },
     );
   }
+}
+
+/** A cluster that has no leader yet answers 503; every other answer stands. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof NatsError && error.api_error !== undefined && error.api_error.code !== 503;
 }
 
 interface DeclaredConsumer {
@@ -145,7 +150,7 @@ async function applyConsumer(manager: JetStreamManager, wanted: DeclaredConsumer
     await manager.consumers.update(stream, name, config as ConsumerUpdateConfig);
     log.info({ stream, consumer: name, changed }, "consumer updated");
   } catch (error) {
-    if (!(error instanceof NatsError && error.api_error)) throw error;
+    if (!isRefusal(error)) throw error;
     throw new TopologyRefusal(
       `consumer ${name} of ${stream} exists with other ${changed.join(", ")}, and the server refuses to change that (${(error as Error).message}); ` +
         `delete it, or make nats/consumers/${stream}.${name}.json fit it`,

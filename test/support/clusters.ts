@@ -1,0 +1,131 @@
+import { Redis } from "ioredis";
+import { connect } from "nats";
+import type { Broker } from "../../src/brokers/index.js";
+import { privateNats, privateRedis } from "./brokers.js";
+import { eventually } from "./facts.js";
+import { freePorts } from "./service.js";
+
+const RANGES = [
+  [0, 5460],
+  [5461, 10922],
+  [10923, 16383],
+] as const;
+
+/** How long a master may be silent before a replica takes over, in ms. */
+const NODE_TIMEOUT_MS = 2_000;
+
+/** A Redis Cluster of three masters, each with a replica where asked for. */
+export interface RedisCluster {
+  readonly masters: readonly Broker[];
+  readonly replicas: readonly Broker[];
+  /** For REDIS_URL. */
+  readonly urls: string;
+  stop(): Promise<void>;
+}
+
+/** Starts it, and waits until every node sees the whole. */
+export async function startRedisCluster(options: { readonly replicas: boolean }): Promise<RedisCluster> {
+  const args = ["--cluster-enabled", "yes", "--cluster-node-timeout", String(NODE_TIMEOUT_MS)];
+  const start = (): Promise<Broker[]> =>
+    Promise.all(RANGES.map(() => privateRedis({ extraArgs: args, appendonly: true })));
+  const masters = await start();
+  const replicas = options.replicas ? await start() : [];
+  const nodes = [...masters, ...replicas];
+  const links = nodes.map(({ url }) => new Redis(url));
+  for (const [index, range] of RANGES.entries()) await links[index]?.call("CLUSTER", "ADDSLOTSRANGE", ...range);
+  for (const link of links) await link.call("CLUSTER", "MEET", "127.0.0.1", String(masters[0]?.port));
+  const say = async (fact: RegExp): Promise<boolean> =>
+    (await Promise.all(links.map((link) => link.call("CLUSTER", "INFO")))).every((info) => fact.test(String(info)));
+  await eventually(() => say(new RegExp(`cluster_known_nodes:${nodes.length}\\b`)), "every node knows the others");
+  for (const [index] of replicas.entries()) {
+    const id = String(await links[index]?.call("CLUSTER", "MYID"));
+    await links[RANGES.length + index]?.call("CLUSTER", "REPLICATE", id);
+  }
+  await eventually(() => say(/cluster_state:ok/), "the cluster is whole");
+  if (options.replicas) await eventually(() => replicating(links.slice(RANGES.length)), "the replicas are in step");
+  for (const link of links) link.disconnect();
+  return {
+    masters,
+    replicas,
+    urls: nodes.map(({ url }) => url).join(","),
+    stop: async () => void (await Promise.all(nodes.map((node) => node.stop()))),
+  };
+}
+
+async function replicating(replicas: readonly Redis[]): Promise<boolean> {
+  const infos = await Promise.all(replicas.map((replica) => replica.info("replication")));
+  return infos.every((info) => /master_link_status:up/.test(info));
+}
+
+/** Moves a slot with all its keys from one master to another, as `redis-cli --cluster reshard` does. */
+export async function moveSlot(slot: number, from: Broker, to: Broker): Promise<number> {
+  const [source, target] = [new Redis(from.url), new Redis(to.url)];
+  try {
+    const ids = await Promise.all([source.call("CLUSTER", "MYID"), target.call("CLUSTER", "MYID")]);
+    const [sourceId, targetId] = ids.map(String) as [string, string];
+    await target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", sourceId);
+    await source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", targetId);
+    let moved = 0;
+    for (;;) {
+      const keys = (await source.call("CLUSTER", "GETKEYSINSLOT", slot, 100)) as string[];
+      if (keys.length === 0) break;
+      await source.call("MIGRATE", "127.0.0.1", to.port, "", 0, 5_000, "KEYS", ...keys);
+      moved += keys.length;
+    }
+    for (const link of [target, source]) await link.call("CLUSTER", "SETSLOT", slot, "NODE", targetId);
+    return moved;
+  } finally {
+    source.disconnect();
+    target.disconnect();
+  }
+}
+
+/** Three nats-servers with one JetStream. */
+export interface NatsCluster {
+  readonly servers: readonly Broker[];
+  /** For NATS_URL. */
+  readonly urls: string;
+  /** The server that leads a stream. */
+  leaderOf(stream: string): Promise<Broker>;
+  stop(): Promise<void>;
+}
+
+/** Starts it, and waits until JetStream answers. */
+export async function startNatsCluster(): Promise<NatsCluster> {
+  const routes = (await Promise.all([freePorts(), freePorts()])).flat().slice(0, 3);
+  const names = ["n1", "n2", "n3"];
+  const servers = await Promise.all(
+    names.map((name, index) =>
+      privateNats({
+        extraArgs: [
+          ...["-n", name, "-cluster_name", "timeline"],
+          ...["-cluster", `nats://127.0.0.1:${routes[index]}`],
+          ...["-routes", routes.map((port) => `nats://127.0.0.1:${port}`).join(",")],
+        ],
+      }),
+    ),
+  );
+  const connection = await connect({ servers: servers.map(({ url }) => url), maxReconnectAttempts: -1 });
+  const manager = await connection.jetstreamManager({ checkAPI: false });
+  await eventually(
+    () =>
+      manager
+        .getAccountInfo()
+        .then(() => true)
+        .catch(() => false),
+    "JetStream has a leader",
+    30_000,
+  );
+  return {
+    servers,
+    urls: servers.map(({ url }) => url).join(","),
+    async leaderOf(stream) {
+      const { cluster } = await manager.streams.info(stream);
+      return servers[names.indexOf(cluster?.leader ?? "")] as Broker;
+    },
+    async stop() {
+      await connection.close();
+      await Promise.all(servers.map((server) => server.stop()));
+    },
+  };
+}
