@@ -1,3 +1,4 @@
+import { accessSync, constants } from "node:fs";
 import { z } from "zod";
 import { parseFailpoints } from "../kernel/failpoints.js";
 import { DAY, SECOND } from "../kernel/time.js";
@@ -80,7 +81,7 @@ export const VARIABLES = {
   TIMELINE_POST_SERVICE_ADDR: { schema: target, about: "PostService (roles fanout, api)" },
   TIMELINE_JWT_SECRET: {
     schema: text,
-    about: "Secret of HS256 tokens, 32 bytes or more (role gateway; this or TIMELINE_JWT_JWKS_URL)",
+    about: "Secret of HS256 tokens; 32 bytes or more, by RFC 7518 (role gateway; this or TIMELINE_JWT_JWKS_URL)",
   },
   TIMELINE_JWT_JWKS_URL: {
     schema: urls("https:", "http:").transform((parts) => parts[0] as string),
@@ -235,6 +236,23 @@ function missing(config: Config, env: NodeJS.ProcessEnv): string[] {
     if ((config[cert] === undefined) !== (config[key] === undefined)) faults.push(`${cert}: goes together with ${key}`);
   }
   return faults;
+}
+
+const FILES = (Object.keys(VARIABLES) as VariableName[]).filter((name) => /_TLS_(CA|CERT|KEY)$|_CREDS$/.test(name));
+
+/** @throws ConfigError naming every file that is configured and cannot be read. */
+export function checkFiles(config: Config): void {
+  const faults = FILES.flatMap((name) => {
+    const file = config[name] as string | undefined;
+    if (file === undefined) return [];
+    try {
+      accessSync(file, constants.R_OK);
+      return [];
+    } catch (error) {
+      return [`${name}: cannot be read (${(error as NodeJS.ErrnoException).code}: ${file})`];
+    }
+  });
+  if (faults.length > 0) throw new ConfigError(faults);
 }
 
 /** Names the variable that was probably meant. */

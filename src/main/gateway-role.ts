@@ -2,15 +2,21 @@ import { createGateway } from "../gateway/gateway.js";
 import type { HttpServer } from "../platform/http/serve.js";
 import type { RoleDeps, RunningRole } from "./roles.js";
 
+/** A key shorter than the hash is weaker than it (RFC 7518, section 3.2). */
+const MIN_SECRET_BYTES = 32;
+
 /** Timelines over SSE. */
 export async function startGatewayRole({ config, connections, log }: RoleDeps, http: HttpServer): Promise<RunningRole> {
+  const secret = config.TIMELINE_JWT_SECRET;
+  if (secret !== undefined && Buffer.byteLength(secret) < MIN_SECRET_BYTES)
+    log.warn({}, `TIMELINE_JWT_SECRET is shorter than ${MIN_SECRET_BYTES} bytes: tokens of others could be guessed`);
   const gateway = createGateway({
     scripts: connections.scripts,
     nats: connections.nats,
     podName: connections.podName,
     log,
     auth: {
-      secret: config.TIMELINE_JWT_SECRET,
+      secret,
       jwksUrl: config.TIMELINE_JWT_JWKS_URL,
       issuer: config.TIMELINE_JWT_ISSUER,
       audience: config.TIMELINE_JWT_AUDIENCE,

@@ -3,7 +3,7 @@ import { silent } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "./closers.js";
-import { readConfig } from "./config.js";
+import { checkFiles, readConfig } from "./config.js";
 import { VERSION } from "./version.js";
 
 /** Beyond the grace period everything is given this long to close. */
@@ -12,6 +12,7 @@ const CLOSE_MARGIN_MS = 10 * SECOND;
 /** Runs the roles until a signal comes; exits 0 after what was in flight is finished. */
 export async function serve(): Promise<void> {
   const config = readConfig(process.env);
+  checkFiles(config);
   const closers = new Closers();
   const stop = (signal: NodeJS.Signals): void => {
     const kill = setTimeout(() => process.exit(1), config.TIMELINE_SHUTDOWN_GRACE_MS + CLOSE_MARGIN_MS);

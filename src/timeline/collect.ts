@@ -21,7 +21,6 @@ export interface Collected {
 }
 
 const AUTHORS_AT_ONCE = 32;
-/** Every service hands out at least this many drops at a time where it has them (Mastodon's maximum), so a shorter first page is the last. */
 const FIRST_PAGE = 40;
 const NEXT_PAGE = 200;
 
@@ -44,7 +43,8 @@ export async function collect(sources: Sources, wanted: Wanted): Promise<Collect
   let open = lanes;
   for (let size = FIRST_PAGE; open.length > 0; size = NEXT_PAGE) {
     const pages = await mapLimited(open, AUTHORS_AT_ONCE, (lane) => nextPage(sources, lane, { wanted, size }));
-    for (const page of pages) found.push(...page);
+    for (const { entries } of pages) found.push(...entries);
+    if (size === FIRST_PAGE) closeShort(open, pages);
     found.sort((a, b) => compare(b, a));
     found = found.slice(0, target);
     const worst = found.length === target ? (found.at(-1) as Position) : undefined;
@@ -53,17 +53,34 @@ export async function collect(sources: Sources, wanted: Wanted): Promise<Collect
   return { entries: found.slice(0, wanted.count), more: found.length > wanted.count };
 }
 
-async function nextPage(sources: Sources, lane: Lane, how: { wanted: Wanted; size: number }): Promise<Position[]> {
+/** What an author's page held, and how long it was before anything was left out. */
+interface Page {
+  readonly entries: readonly Position[];
+  readonly length: number;
+}
+
+/**
+ * A first page that is shorter than asked for is the author's last, unless it
+ * is as long as the longest of them all: then it may be as long as an answer
+ * of this upstream can be.
+ */
+function closeShort(lanes: readonly Lane[], pages: readonly Page[]): void {
+  const longest = Math.min(FIRST_PAGE, Math.max(...pages.map(({ length }) => length)));
+  for (const [index, lane] of lanes.entries()) if ((pages[index] as Page).length < longest) lane.exhausted = true;
+}
+
+async function nextPage(sources: Sources, lane: Lane, how: { wanted: Wanted; size: number }): Promise<Page> {
   const { reader, above, deadline } = how.wanted;
   const drops = await sources.drops(lane.author, lane.read, { count: how.size, deadline });
   const last = drops.at(-1);
   if (last) lane.read = { score: last.created_at, drop: last.drop_id };
   const below = above !== undefined && lane.read !== undefined && compare(lane.read, above) <= 0;
-  lane.exhausted = !last || below || (how.size === FIRST_PAGE && drops.length < FIRST_PAGE);
-  return drops
+  lane.exhausted = !last || below;
+  const entries = drops
     .filter((drop) => belongsHome(drop, reader))
     .map((drop) => ({ score: drop.created_at, drop: drop.drop_id }))
     .filter((entry) => above === undefined || compare(entry, above) > 0);
+  return { entries, length: drops.length };
 }
 
 /** A window that holds more than this is narrowed before it is used. */

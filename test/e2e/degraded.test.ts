@@ -63,6 +63,23 @@ for (const { name, fault } of DOWN) {
 }
 
 testWithStack(
+  "where one author of many cannot be had, a cold home shows the others, and says so",
+  {},
+  async (stack) => {
+    const { reads, redis, upstreams } = stack;
+    const expected = await seed(stack, 10);
+    await redis.del("timeline:home:bob");
+    const heal = upstreams.inject({ method: "GetDropsByUserID", user: "anna", code: status.INTERNAL });
+    const others = expected.filter((id) => !id.startsWith("anna"));
+    expect(await reads.home("bob", { limit: 100 })).toMatchObject({ drop_ids: others, degraded: true });
+    heal();
+    await becomes(async () => {
+      expect(await reads.home("bob", { limit: 100 })).toMatchObject({ drop_ids: expected, degraded: false });
+    });
+  },
+);
+
+testWithStack(
   "below the floor, a page says when PostService was away",
   { env: { TIMELINE_MAX_ENTRIES: "50" } },
   async (stack) => {

@@ -58,6 +58,35 @@ for (const { name, fault } of FAULTS) {
   });
 }
 
+testWithStack(
+  "an upstream that breaks in the middle of steady traffic of many authors costs no event an attempt",
+  { env: { TIMELINE_RETRY_BASE_MS: "50", TIMELINE_FANOUT_MAX_ATTEMPTS: "3" }, timeoutMs: 120_000 },
+  async (stack) => {
+    const { world, streams, upstreams } = stack;
+    const post = async (number: number): Promise<TimelineEvent> => {
+      const drop = { drop_id: `many-${number}`, user_id: `author-${number}`, created_at: START + number };
+      world.follow("reader-0", drop.user_id);
+      world.post(drop);
+      const event = created({ ...drop, visibility: "public" });
+      await stack.publish(event);
+      return event;
+    };
+    for (let number = 0; number < 40; number++) await post(number);
+    await streams.settledWith(40);
+    const heal = upstreams.inject({ method: "GetFollowersList", code: status.INTERNAL });
+    // One by one, and slowly: each of them could spend its attempts before the next one fails.
+    for (let number = 40; number < 50; number++) {
+      await post(number);
+      await delay(AWAY_MS / 10);
+    }
+    const letters = await streams.count("DLQ");
+    heal();
+    expect(letters).toBe(0);
+    await streams.settledWith(50, 60_000);
+    expect(await stack.redis.zcard("timeline:home:reader-0")).toBe(50);
+  },
+);
+
 testWithStack("Redis stopped for a while under load: nothing is lost or given up", IMPATIENT, async (stack) => {
   const history = load(stack, 300);
   await stack.publish(...history);

@@ -13,6 +13,7 @@ import { inSpan, SpanKind, traceHeaders } from "../../delivery/traced.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { SECOND } from "../../kernel/time.js";
 import type { Majority } from "./majority.js";
+import type { Probe } from "./probe.js";
 
 /** How a channel to or from us is secured; all undefined: not at all. */
 export interface TlsFiles {
@@ -63,6 +64,7 @@ export interface UpstreamCall<Request, Response> {
   readonly subject: string;
   /** What is known of the upstream's state. */
   readonly majority: Majority;
+  readonly probe: Probe;
   /** When the caller stops waiting, in ms since the epoch. */
   readonly deadline?: number | undefined;
 }
@@ -81,18 +83,30 @@ export async function callUpstream<Request, Response>(of: UpstreamCall<Request, 
     const attributes = { "rpc.system": "grpc", "rpc.method": of.name };
     const response = await inSpan(of.name, { kind: SpanKind.CLIENT, attributes }, () => unary(of));
     of.majority.note(of.subject, true);
+    of.probe.remember(of.subject, (deadline) => unary({ ...of, deadline }));
     return response;
   } catch (error) {
     const code = (error as ServiceError).code;
     result = status[code] ?? "UNKNOWN";
-    // A caller in a hurry says nothing of the upstream.
-    if (code !== status.DEADLINE_EXCEEDED || !isHurried(of, started)) of.majority.note(of.subject, false);
-    const away = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED || of.majority.failing();
+    const away = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED || (await isFailing(of, code, started));
     const details = oneLine((error as ServiceError).details || error);
     throw new AppError(away ? "unavailable" : "failed", `${of.name}: ${result}: ${details}`, { cause: error });
   } finally {
     callTime.record((performance.now() - started) / 1_000, { method: of.name, result });
   }
+}
+
+/** Whether it is the upstream that fails, and not only what was asked of it. */
+async function isFailing<Request, Response>(
+  of: UpstreamCall<Request, Response>,
+  code: status,
+  started: number,
+): Promise<boolean> {
+  // A caller in a hurry says nothing of the upstream.
+  if (code !== status.DEADLINE_EXCEEDED || !isHurried(of, started)) of.majority.note(of.subject, false);
+  // Who waits for a page is not kept waiting for this.
+  const othersAnswered = of.deadline === undefined ? await of.probe.ask(of.subject) : undefined;
+  return othersAnswered === false || of.majority.failing();
 }
 
 /** True where the caller's deadline was sooner than ours. */

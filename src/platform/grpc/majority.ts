@@ -3,7 +3,8 @@ import { type Clock, SECOND } from "../../kernel/time.js";
 
 /** How long an outcome speaks for the state of an upstream. */
 const WINDOW_MS = 30 * SECOND;
-const MAX_SUBJECTS = 1_000;
+/** So many of those asked for last are counted: an upstream that breaks is not outvoted by who was answered before. */
+const RECENT = 20;
 
 /** Tells an upstream that is broken from one that fails for somebody. */
 export interface Majority {
@@ -14,12 +15,12 @@ export interface Majority {
 }
 
 /**
- * Watches the latest outcome of a call about each subject (a user, an author)
- * within half a minute. Counting subjects and not calls keeps one that is
+ * Watches the latest outcome of a call about each of the subjects (users,
+ * authors) asked for last. Counting subjects and not calls keeps one that is
  * retried again and again from looking like many.
  */
 export function createMajority(now: Clock = Date.now): Majority {
-  const latest = new LRUCache<string, { readonly ok: boolean; readonly at: number }>({ max: MAX_SUBJECTS });
+  const latest = new LRUCache<string, { readonly ok: boolean; readonly at: number }>({ max: RECENT });
   return {
     note: (subject, ok) => void latest.set(subject, { ok, at: now() }),
     failing() {

@@ -13,7 +13,8 @@ import {
   UserServiceClient,
 } from "../../gen/avion/users.js";
 import { CHANNEL_OPTIONS, callUpstream, clientCredentials, type TlsFiles, type UpstreamCall } from "./call.js";
-import { createMajority } from "./majority.js";
+import { createMajority, type Majority } from "./majority.js";
+import { createProbe, type Probe } from "./probe.js";
 
 /** One page of user ids; an empty token ends the list. */
 export interface UserPage {
@@ -56,13 +57,19 @@ export interface UpstreamOptions {
   readonly tls: TlsFiles;
 }
 
+/** What is known of one upstream. */
+function stateOf(): { readonly majority: Majority; readonly probe: Probe } {
+  const majority = createMajority();
+  return { majority, probe: createProbe(majority) };
+}
+
 /** Opens the channels; they connect when first used and reconnect by themselves. */
 export function connectUpstreams(options: UpstreamOptions): Upstreams {
   const credentials = clientCredentials(options.tls);
   const users = new UserServiceClient(options.userServiceAddr, credentials, CHANNEL_OPTIONS);
   const posts = new PostServiceClient(options.postServiceAddr, credentials, CHANNEL_OPTIONS);
-  const userServiceState = createMajority();
-  const postServiceState = createMajority();
+  const ofUsers = stateOf();
+  const ofPosts = stateOf();
   const list = <Answer>(name: string, call: UpstreamCall<ListRequest, Answer>["call"], page: PageRequest) =>
     callUpstream({
       client: users,
@@ -70,7 +77,7 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams {
       call,
       request: { user_id: page.user, page_size: page.size, page_token: page.token },
       subject: page.user,
-      majority: userServiceState,
+      ...ofUsers,
       deadline: page.deadline,
     });
   return {
@@ -89,7 +96,7 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams {
         call: posts.getDropsByUserId.bind(posts),
         request,
         subject: request.user_id,
-        majority: postServiceState,
+        ...ofPosts,
         deadline,
       });
       return answer.drops;
@@ -101,7 +108,7 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams {
         call: posts.listDrops.bind(posts),
         request,
         subject: "ListDrops",
-        majority: postServiceState,
+        ...ofPosts,
       }),
     changedEdges: (request) =>
       callUpstream({
@@ -110,7 +117,7 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams {
         call: users.listFollowChanges.bind(users),
         request,
         subject: "ListFollowChanges",
-        majority: userServiceState,
+        ...ofUsers,
       }),
     close() {
       users.close();

@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { expect, test } from "@jest/globals";
-import { ConfigError, ROLES, readConfig, VARIABLES } from "../../../src/main/config.js";
+import { ConfigError, checkFiles, ROLES, readConfig, VARIABLES } from "../../../src/main/config.js";
 
 const ENOUGH = {
   TIMELINE_USER_SERVICE_ADDR: "users:1",
@@ -144,4 +144,18 @@ test("every variable is documented, with its default and its meaning", async () 
     expect([name, row]).toEqual([name, expect.stringContaining(variable.about)]);
     if ("default" in variable) expect(row).toContain(variable.default);
   }
+});
+
+test("files that cannot be read are faults of the configuration, all of them at once", () => {
+  const config = readConfig({
+    ...process.env,
+    TIMELINE_ROLES: "bridge",
+    TIMELINE_NATS_CREDS: "/nowhere/nats.creds",
+    TIMELINE_NATS_TLS_CA: "package.json",
+    TIMELINE_UPSTREAM_TLS_CA: "/nowhere/ca.pem",
+  });
+  expect(() => checkFiles(config)).toThrow(
+    /TIMELINE_NATS_CREDS: cannot be read \(ENOENT.*\n.*TIMELINE_UPSTREAM_TLS_CA/,
+  );
+  expect(() => checkFiles(config)).not.toThrow(/TIMELINE_NATS_TLS_CA/);
 });

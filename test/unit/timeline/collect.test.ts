@@ -93,6 +93,16 @@ function unevenWorld(): World {
   return world;
 }
 
+test("an upstream that never answers with more than a few drops at a time is read to the end", async () => {
+  const world = unevenWorld();
+  const capped = (most: number): Sources => ({
+    ...sourcesOf(world),
+    drops: (author, below, { count, ...rest }) =>
+      sourcesOf(world).drops(author, below, { ...rest, count: Math.min(count, most) }),
+  });
+  for (const most of [1, 7, 20, 39]) await sameAsModel(capped(most), world, { count: 1_000 });
+});
+
 test("collect reads on where an author has more than a page, also where pages are short", async () => {
   const world = unevenWorld();
   for (const sources of [sourcesOf(world), stingy(sourcesOf(world), 7)])
