@@ -3,7 +3,7 @@
  * (TIMELINE_FAILPOINTS). Nothing is armed otherwise, and a passed point costs
  * the look at an empty map.
  */
-export const FAILPOINTS = [
+const FAILPOINTS = [
   "bridge-received",
   "bridge-admitted",
   "handle",
@@ -22,7 +22,7 @@ export const FAILPOINTS = [
 export type Failpoint = (typeof FAILPOINTS)[number];
 
 /** What a step's point can leave out, to show that a test notices. */
-export const STEPS = ["tombstone-check", "write-replies", "ack-last", "dlq-ack", "refund"] as const;
+const STEPS = ["tombstone-check", "write-replies", "ack-last", "dlq-ack", "refund"] as const;
 export type Step = (typeof STEPS)[number];
 
 const ACTIONS = ["kill", "throw", "hang", "skip"] as const;

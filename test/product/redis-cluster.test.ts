@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
-import { Cluster, Redis } from "ioredis";
+import { Cluster } from "ioredis";
 import type { Broker } from "../../src/brokers/index.js";
-import { privateNats, privateRedis } from "../support/brokers.js";
+import { privateNats } from "../support/brokers.js";
+import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/facts.js";
 import { openReader } from "../support/reader.js";
 import { type Service, startService } from "../support/service.js";
@@ -9,45 +10,20 @@ import { startUpstreams, type Upstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
 
 const FOLLOWERS = Array.from({ length: 1_500 }, (_, n) => `fan-${n}`);
-const RANGES = [
-  [0, 5460],
-  [5461, 10922],
-  [10923, 16383],
-] as const;
-
-let masters: Broker[];
+let cluster: RedisCluster;
 let nats: Broker;
 let upstreams: Upstreams;
 let service: Service;
 let redis: Cluster;
 const world = new World();
 
-/** Makes one cluster of three masters. */
-async function formCluster(nodes: readonly Broker[]): Promise<void> {
-  const links = nodes.map(({ url }) => new Redis(url));
-  const [first] = nodes as [Broker];
-  for (const [index, link] of links.entries()) {
-    const [from, to] = RANGES[index] as (typeof RANGES)[number];
-    await link.call("CLUSTER", "ADDSLOTSRANGE", from, to);
-    await link.call("CLUSTER", "MEET", "127.0.0.1", first.port);
-  }
-  await eventually(async () => {
-    const states = await Promise.all(links.map((link) => link.call("CLUSTER", "INFO")));
-    return states.every(
-      (state) => /cluster_state:ok/.test(String(state)) && /cluster_known_nodes:3/.test(String(state)),
-    );
-  }, "every node sees the whole cluster");
-  for (const link of links) link.disconnect();
-}
-
 beforeAll(async () => {
-  masters = await Promise.all(RANGES.map(() => privateRedis({ extraArgs: ["--cluster-enabled", "yes"] })));
-  await formCluster(masters);
+  cluster = await startRedisCluster({ replicas: false });
   nats = await privateNats();
   upstreams = await startUpstreams(world);
-  redis = new Cluster(masters.map(({ url }) => url));
+  redis = new Cluster(cluster.urls.split(","));
   service = await startService({
-    redisUrl: masters.map(({ url }) => url).join(","),
+    redisUrl: cluster.urls,
     natsUrl: nats.url,
     usersAddress: upstreams.usersAddress,
     postsAddress: upstreams.postsAddress,
@@ -59,7 +35,7 @@ afterAll(async () => {
   redis?.disconnect();
   await upstreams?.stop();
   await nats?.stop();
-  await Promise.all((masters ?? []).map((node) => node.stop()));
+  await cluster?.stop();
 });
 
 test("on a Redis Cluster a drop reaches every follower's timeline on every node, and its deletion takes it away", async () => {

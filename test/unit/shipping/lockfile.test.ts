@@ -14,7 +14,7 @@ const placesOf = (path: string, name: string): string[] => {
 };
 
 // A registry that lacks a platform's package leaves it out of the lock file
-// without a word, and `npm ci` refuses such a lock file (npm/cli issue 9846).
+// without a word, and `npm ci` refuses such a lock file (npm/cli#9846).
 test("the lock file holds the optional packages of every platform", async () => {
   const lock = JSON.parse(await readFile("package-lock.json", "utf8")) as { packages: Record<string, Locked> };
   const missing = Object.entries(lock.packages).flatMap(([path, { optionalDependencies = {} }]) =>
