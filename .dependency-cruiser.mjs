@@ -1,4 +1,4 @@
-const COMPONENTS = "bridge|fanout|timeline|gateway|ledger|reconcile|replay|world|operator|brokers";
+const COMPONENTS = "bridge|fanout|timeline|gateway|ledger|reconcile|replay|audit|world|operator|brokers";
 
 /** Imports go one way only: main > components > platform > delivery > contracts > kernel. */
 export default {
@@ -45,7 +45,7 @@ export default {
       name: "vendors-stay-in-the-platform",
       severity: "error",
       from: {
-        path: "^src/(kernel|contracts|delivery|bridge|fanout|timeline|gateway|ledger|reconcile|replay|world|operator)/",
+        path: "^src/(kernel|contracts|delivery|bridge|fanout|timeline|gateway|ledger|reconcile|replay|audit|world|operator)/",
         pathNot: "\\.(redis|nats|grpc|http)\\.ts$",
       },
       to: { path: "node_modules/(nats|ioredis|@grpc|express|pino)/" },

@@ -2,6 +2,8 @@
 export default {
   testEnvironment: "node",
   roots: ["<rootDir>/test"],
+  // Faults take minutes: npm run test:faults.
+  testPathIgnorePatterns: ["/node_modules/", "<rootDir>/test/faults/"],
   maxWorkers: 2,
   testTimeout: 60_000,
   extensionsToTreatAsEsm: [".ts"],

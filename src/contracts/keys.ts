@@ -1,4 +1,4 @@
-import { encodeId } from "../kernel/ids.js";
+import { decodeId, encodeId, idFault } from "../kernel/ids.js";
 import { chunked } from "../kernel/mapped.js";
 
 /** Redis keys, as the design fixes them. User ids go in encoded. */
@@ -10,6 +10,13 @@ export const TOMBSTONES_KEY = "timeline:tombstones";
 export const HOME_PREFIX = "timeline:home:";
 
 export const homeKey = (user: string): string => HOME_PREFIX + encodeId(user);
+
+/** Whose home timeline a key is; undefined where it is no key of ours. Reverses {@link homeKey}. */
+export function userOfHomeKey(key: string): string | undefined {
+  if (!key.startsWith(HOME_PREFIX)) return undefined;
+  const user = decodeId(key.slice(HOME_PREFIX.length));
+  return homeKey(user) === key && idFault(user) === undefined ? user : undefined;
+}
 
 /** Names the follower list of an author that is in force; a new value invalidates what was cached under the old one. */
 export const generationKey = (author: string): string => `timeline:x:generation:${encodeId(author)}`;
@@ -29,6 +36,9 @@ export const continuityKey = (part: number): string => `timeline:x:continuity:{$
 
 /** Held by the process that applies again what a Redis has lost. */
 export const REPLAY_LEASE_KEY = "timeline:x:replaying";
+
+/** Held by the process that audits timelines now and then. */
+export const AUDIT_LEASE_KEY = "timeline:x:auditing";
 
 /** The author of a remote drop, since its deletion does not name one. */
 export const actorKey = (drop: string): string => `timeline:x:actor:${encodeId(drop)}`;

@@ -2,6 +2,7 @@ import { Command, InvalidArgumentError } from "commander";
 import { oneLine } from "../kernel/errors.js";
 import { ConfigError } from "./config.js";
 import { dlqCommand, when } from "./dlq-options.js";
+import { auditCommand, replayCommand, timelineCommand } from "./timeline-options.js";
 import { VERSION } from "./version.js";
 
 function port(text: string): number {
@@ -55,7 +56,7 @@ export async function runCli(argv: readonly string[]): Promise<void> {
     .option("--until <when>", "up to then (default: now)", when)
     .option("--json", "print JSON", false)
     .action(async (options) => process.exit(await (await import("./reconcile.js")).reconcileByHand(options)));
-  program.addCommand(dlqCommand());
+  for (const command of [dlqCommand(), replayCommand(), timelineCommand(), auditCommand()]) program.addCommand(command);
   try {
     await program.parseAsync(argv);
   } catch (error) {

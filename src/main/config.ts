@@ -3,6 +3,7 @@ import { z } from "zod";
 import { parseFailpoints } from "../kernel/failpoints.js";
 import { DAY, SECOND } from "../kernel/time.js";
 import { LOG_LEVELS } from "../platform/logger.js";
+import { suggestion } from "./suggestion.js";
 
 /** Roles a process can take; any number of each may run. */
 export const ROLES = ["bridge", "fanout", "api", "gateway"] as const;
@@ -139,6 +140,21 @@ export const VARIABLES = {
     default: "500",
     about: "First delay between attempts, ms; doubled each time, with jitter",
   },
+  TIMELINE_AUDIT_INTERVAL_MS: {
+    schema: integer(0, 7 * DAY),
+    default: "600000",
+    about: "How often one process of the role fanout compares some timelines with the upstreams, ms; 0: never",
+  },
+  TIMELINE_AUDIT_USERS: {
+    schema: integer(0, 10_000),
+    default: "20",
+    about: "Home timelines it compares each time",
+  },
+  TIMELINE_AUDIT_SETTLE_MS: {
+    schema: integer(0, 3_600_000),
+    default: "30000",
+    about: "What is younger than this is not judged by audits, since it may be under way, ms",
+  },
   TIMELINE_SSE_MAX_CONNECTIONS: { schema: integer(1, 1_000_000), default: "50000", about: "Streams of this process" },
   TIMELINE_SSE_MAX_CONNECTIONS_PER_USER: {
     schema: integer(1, 1_000),
@@ -200,7 +216,7 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
   const known = new Set<string>(Object.keys(VARIABLES));
   for (const name of Object.keys(env)) {
     if (name.startsWith("TIMELINE_") && !known.has(name))
-      faults.push(`${name}: is not a variable of this service${suggestion(name)}`);
+      faults.push(`${name}: is not a variable of this service${suggestion(name, known)}`);
   }
   const values: Record<string, unknown> = {};
   for (const [name, variable] of Object.entries(VARIABLES)) {
@@ -253,24 +269,4 @@ export function checkFiles(config: Config): void {
     }
   });
   if (faults.length > 0) throw new ConfigError(faults);
-}
-
-/** Names the variable that was probably meant. */
-function suggestion(name: string): string {
-  const near = Object.keys(VARIABLES).find((known) => distance(known, name) <= 2);
-  return near ? ` (did you mean ${near}?)` : "";
-}
-
-/** Levenshtein distance, by the two-row algorithm of Wagner and Fischer (1974). */
-function distance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const swap = (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      next.push(Math.min((row[j] as number) + 1, (next[j - 1] as number) + 1, swap));
-    }
-    row = next;
-  }
-  return row[b.length] as number;
 }

@@ -6,7 +6,11 @@ import { type Reconciled, reconcile } from "../reconcile/reconcile.js";
 import type { Connections } from "./connections.js";
 
 /** Admits what the upstreams changed in a window and the log was never given. */
-export type Reconciling = (window: Window, progress?: (done: Reconciled, upTo: number) => void) => Promise<Reconciled>;
+export type Reconciling = (
+  window: Window,
+  progress?: (done: Reconciled, upTo: number) => void,
+  stopping?: AbortSignal,
+) => Promise<Reconciled>;
 
 /** Reconciles over this process's connections. */
 export function createReconciling(
@@ -18,5 +22,5 @@ export function createReconciling(
     readAdmitted: createReadAdmitted(nats),
     admit: createAdmit(publish),
   };
-  return (window, progress) => reconcile(deps, window, progress);
+  return (window, progress, stopping) => reconcile(deps, window, progress, stopping);
 }

@@ -2,15 +2,25 @@ import type { FanoutJob } from "../contracts/jobs.js";
 import { SILENT_HEADER } from "../contracts/silence.js";
 import { STREAM } from "../contracts/subjects.js";
 import type { Delivery, Headers } from "../delivery/handler.js";
-import { createFanout, type FanoutDeps } from "../fanout/fanout.js";
+import { createFanout } from "../fanout/fanout.js";
 import type { Logger } from "../kernel/logger.js";
 import { createReadStretch } from "../replay/log.nats.js";
-import type { Stretch } from "../replay/ports.js";
+import type { ReadStretch, Stretch } from "../replay/ports.js";
 import { type ReplayOptions, replay } from "../replay/replay.js";
+import type { Applying } from "./applying.js";
 import type { Connections } from "./connections.js";
 
+/** How a stretch is read and applied where not as usual. */
+export interface ReplayingOptions extends ReplayOptions {
+  readonly readStretch?: ReadStretch;
+  /** Wraps what applies an event. */
+  readonly around?: (apply: Apply) => Apply;
+}
+
+type Apply = (event: Delivery) => Promise<void>;
+
 /** Applies a stretch of the log again; resolves to how many events that were. */
-export type Replaying = (stretch: Stretch, options?: ReplayOptions) => Promise<number>;
+export type Replaying = (stretch: Stretch, options?: ReplayingOptions) => Promise<number>;
 
 const SILENT: Headers = { get: (name) => (name === SILENT_HEADER ? "1" : undefined), entries: () => [] };
 
@@ -19,11 +29,7 @@ const SILENT: Headers = { get: (name) => (name === SILENT_HEADER ? "1" : undefin
  * and what would be queued is done here, so that a replay that has ended has
  * been applied.
  */
-export function createReplaying(
-  { nats }: Pick<Connections, "nats">,
-  fanout: Omit<FanoutDeps, "notify" | "queue" | "progress" | "complete">,
-  log: Logger,
-): Replaying {
+export function createReplaying({ nats }: Pick<Connections, "nats">, fanout: Applying, log: Logger): Replaying {
   const context = { stopping: new AbortController().signal, log };
   const handlers = createFanout({
     ...fanout,
@@ -34,13 +40,16 @@ export function createReplaying(
     progress: { planned: async () => undefined, done: async () => undefined },
     complete: async () => undefined,
   });
-  const readStretch = createReadStretch(nats);
-  const apply = (event: Delivery): Promise<void> => {
+  const readWhole = createReadStretch(nats);
+  const apply: Apply = (event) => {
     const handler = event.subject.startsWith("graph.") ? handlers.graph : handlers.drops;
     return handler({ ...event, headers: SILENT }, context);
   };
-  return (stretch, options) => replay({ readStretch, apply }, stretch, options);
+  return (stretch, { readStretch = readWhole, around = unchanged, ...options } = {}) =>
+    replay({ readStretch, apply: around(apply) }, stretch, options);
 }
+
+const unchanged = (apply: Apply): Apply => apply;
 
 const deliveryOf = (job: FanoutJob): Delivery => ({
   ...{ stream: STREAM.fanout, consumer: "replay", seq: 0, time: job.admitted_at, deliveries: 1 },

@@ -1,10 +1,10 @@
+import type { Delivery } from "../delivery/handler.js";
 import { NOTIFY_WINDOW_MS } from "../fanout/apply.js";
 import { createFanout } from "../fanout/fanout.js";
 import { createListening } from "../fanout/listeners.redis.js";
 import { createProgress } from "../fanout/progress.redis.js";
 import { createComplete, createNotify, createQueueJobs } from "../fanout/publish.nats.js";
-import { createSources as createFanoutSources } from "../fanout/sources.grpc.js";
-import { createTimelineWriter } from "../fanout/timelines.redis.js";
+import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { startLettersService } from "../operator/letters-service.nats.js";
 import { createUpstreams } from "../operator/upstreams.grpc.js";
@@ -13,15 +13,18 @@ import { createContinuity, createLease } from "../replay/continuity.redis.js";
 import { startGuard } from "../replay/guard.js";
 import { createReadBacklogStart } from "../replay/log.nats.js";
 import { observeReplay } from "../replay/observe.js";
+import { passingOver } from "../replay/persistent.js";
 import { observeTimeline } from "../timeline/observe.js";
 import { createRebuild } from "../timeline/rebuild.js";
 import { createTimelineService } from "../timeline/service.grpc.js";
 import { createReadSharedLog } from "../timeline/shared-log.nats.js";
 import { createSources as createReadSources } from "../timeline/sources.grpc.js";
 import { createTimelineStore } from "../timeline/store.redis.js";
+import { createApplying } from "./applying.js";
 import type { Config } from "./config.js";
 import type { Connections } from "./connections.js";
 import { startConsumers } from "./consumers.js";
+import { startPatrolling } from "./patrolling.js";
 import { createReplaying } from "./replaying.js";
 import { VERSION } from "./version.js";
 
@@ -41,15 +44,8 @@ export interface RoleDeps {
 
 /** Events into timelines. */
 export async function startFanoutRole({ config, connections, log }: RoleDeps): Promise<RunningRole> {
-  const { nats, publish, scripts, fenced, ledger } = connections;
-  const maxEntries = config.TIMELINE_MAX_ENTRIES;
-  const writer = createTimelineWriter(scripts, fenced, {
-    maxEntries,
-    ttlMs: config.TIMELINE_KEY_TTL_MS,
-    activeOnly: config.TIMELINE_FANOUT_AUDIENCE === "active",
-  });
-  const sources = createFanoutSources(connections.upstreams(), { followersAPage: config.TIMELINE_FANOUT_CHUNK_SIZE });
-  const applying = { writer, ledger, ...sources, maxEntries };
+  const { nats, publish, scripts } = connections;
+  const applying = createApplying(config, connections);
   const handlers = createFanout({
     ...applying,
     notify: createNotify(publish, createListening(scripts, NOTIFY_WINDOW_MS)),
@@ -58,23 +54,32 @@ export async function startFanoutRole({ config, connections, log }: RoleDeps): P
     complete: createComplete(publish),
   });
   const replaying = createReplaying(connections, applying, log);
+  const passedOver = ({ seq }: Delivery, error: unknown): void =>
+    log.warn({ seq, error: oneLine(error) }, "an event of the log can never be applied; the replay passes it over");
   const guard = startGuard({
     continuity: createContinuity(scripts),
     log,
     mending: {
       lease: createLease(scripts),
       readBacklogStart: createReadBacklogStart(nats),
-      replay: (stretch, stopping) => replaying(stretch, { stopping }),
+      replay: (stretch, stopping) =>
+        replaying(stretch, { stopping, around: (apply) => passingOver(apply, passedOver) }),
       observe: observeReplay.mended,
     },
   });
+  const patrol = startPatrolling({ config, connections, log }, guard.broken);
   const consuming = startConsumers({ config, nats, scripts, publish, log }, handlers);
   const upstreams = createUpstreams(connections.upstreams);
   const letters = await startLettersService({ connection: nats, publish, upstreams, version: VERSION, log });
   return {
     notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "fanout: not every consumer is pulling"),
     close: async (graceMs) => {
-      await Promise.all([guard.close(), letters.close(), ...consuming.map((one) => one.close(graceMs))]);
+      await Promise.all([
+        guard.close(),
+        patrol.close(),
+        letters.close(),
+        ...consuming.map((one) => one.close(graceMs)),
+      ]);
     },
   };
 }

@@ -29,26 +29,34 @@ const ADMITTED_AT_ONCE = 32;
 /**
  * Admits what the upstreams changed in a window and the log was never given.
  * What the log already holds is left alone, so that nothing is told twice;
- * admitting it again would change no timeline.
+ * admitting it again would change no timeline. Ends early once `stopping` aborts.
  */
 export async function reconcile(
   deps: ReconcileDeps,
   window: Window,
   progress: (done: Reconciled, upTo: number) => void = () => undefined,
+  stopping?: AbortSignal,
 ): Promise<Reconciled> {
   let total: Reconciled = { changes: 0, admitted: 0 };
-  for (let since = window.since; since < window.until; since += SLICE_MS) {
+  for (let since = window.since; since < window.until && !stopping?.aborted; since += SLICE_MS) {
     const until = Math.min(since + SLICE_MS, window.until);
-    const found = await reconcileSlice(deps, { since, until });
+    const found = await reconcileSlice(deps, { since, until }, stopping);
     total = { changes: total.changes + found.changes, admitted: total.admitted + found.admitted };
     progress(total, until);
   }
   return total;
 }
 
-async function reconcileSlice({ readChanges, readAdmitted, admit }: ReconcileDeps, slice: Window): Promise<Reconciled> {
+async function reconcileSlice(
+  { readChanges, readAdmitted, admit }: ReconcileDeps,
+  slice: Window,
+  stopping: AbortSignal | undefined,
+): Promise<Reconciled> {
   const missing = new Map<string, TimelineEvent>();
-  for await (const event of readChanges(slice)) missing.set(messageId(event), event);
+  for await (const event of readChanges(slice)) {
+    if (stopping?.aborted) break;
+    missing.set(messageId(event), event);
+  }
   const changes = missing.size;
   if (changes === 0) return { changes, admitted: 0 };
   const admitted = { since: slice.since - CLOCK_SKEW_MS, until: slice.until + ADMISSION_LAG_MS };
@@ -56,8 +64,10 @@ async function reconcileSlice({ readChanges, readAdmitted, admit }: ReconcileDep
     missing.delete(id);
     // A drop from elsewhere that an upstream lists too is not one of this server's own.
     if (id.startsWith("ap_drop_received:")) missing.delete(id.replace("ap_drop_received:", "drop_created:"));
-    return missing.size > 0;
+    return missing.size > 0 && !stopping?.aborted;
   });
+  // What the log holds is not known to the end.
+  if (stopping?.aborted) return { changes, admitted: 0 };
   const now = Date.now();
   await mapLimited([...missing.values()], ADMITTED_AT_ONCE, (event) => admit(event, isHistory(event, now)));
   return { changes, admitted: missing.size };

@@ -28,11 +28,11 @@ export function createContinuity(scripts: Scripts): Continuity {
   };
 }
 
-/** The right to note and to replay. */
-export function createLease(scripts: Scripts): Lease {
+/** The right that a key stands for: to note and to replay, unless told otherwise. */
+export function createLease(scripts: Scripts, key: string = REPLAY_LEASE_KEY): Lease {
   const owner = randomUUID();
   return {
-    hold: async () => (await scripts.run("hold-lease", [REPLAY_LEASE_KEY], [owner, LEASE_MS])) === 1,
-    release: async () => void (await scripts.run("release-lease", [REPLAY_LEASE_KEY], [owner])),
+    hold: async () => (await scripts.run("hold-lease", [key], [owner, LEASE_MS])) === 1,
+    release: async () => void (await scripts.run("release-lease", [key], [owner])),
   };
 }

@@ -22,12 +22,10 @@ export function createReadBacklogStart(nats: NatsConnection): ReadBacklogStart {
   return async () => {
     const now = Date.now();
     try {
-      const starts = [
-        unfinishedSince(nats, CONSUMER.planner, now),
-        unfinishedSince(nats, CONSUMER.graph, now),
-        queuedSince(nats, now),
-      ];
-      return Math.min(...(await Promise.all(starts)));
+      const consumers = [CONSUMER.planner, CONSUMER.graph];
+      const starts = await Promise.all(consumers.map((consumer) => unfinishedSince(nats, consumer, now)));
+      // After the planner, who acknowledges an event only once its jobs are stored: in between none is overlooked.
+      return Math.min(...starts, await queuedSince(nats, now));
     } catch (error) {
       throw new AppError("unavailable", `NATS: ${oneLine(error)}`, { cause: error });
     }

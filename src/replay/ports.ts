@@ -27,5 +27,8 @@ export interface Stretch {
   readonly to?: number | undefined;
 }
 
+/** Takes an event; false: no more. Who hands it out may want to know when it was applied. */
+export type Take = (event: Delivery, applied?: () => void) => Promise<boolean>;
+
 /** Hands out the admitted events of a stretch, oldest first; ends early once `take` says false. */
-export type ReadStretch = (stretch: Stretch, take: (event: Delivery) => Promise<boolean>) => Promise<void>;
+export type ReadStretch = (stretch: Stretch, take: Take) => Promise<void>;

@@ -33,13 +33,16 @@ export async function replay(deps: ReplayDeps, stretch: Stretch, options: Replay
   let begun = 0;
   let done = 0;
   let failure: { readonly error: unknown } | undefined;
-  await deps.readStretch(stretch, async (event) => {
+  await deps.readStretch(stretch, async (event, applied) => {
     if (failure || stopping?.aborted) return false;
     if (rate !== undefined) await pause(started + (begun * SECOND) / rate - performance.now(), stopping);
     begun++;
     const applying = deps
       .apply(event)
-      .then(() => progress?.(++done, event))
+      .then(() => {
+        applied?.();
+        progress?.(++done, event);
+      })
       .catch((error: unknown) => {
         failure ??= { error };
       })

@@ -8,9 +8,10 @@ import { pause } from "../kernel/time.js";
 import { collect, collectUpward } from "./collect.js";
 import { type Beyond, Incomplete, type Query, type Run, readRun } from "./pages.js";
 import type { ReadSharedLog, Snapshot, Sources, TimelineStore } from "./ports.js";
-import { fromToken, type Position, toToken } from "./position.js";
+import { compare, fromToken, type Position, toToken } from "./position.js";
 import type { Rebuild } from "./rebuild.js";
 import { type Cursor, type PageRequest, parsePageRequest, parseUser } from "./request.js";
+import { authorsFor, homeSnapshot } from "./snapshot.js";
 
 /** Everything reads work with. */
 export interface ReadDeps {
@@ -41,21 +42,19 @@ interface Timeline {
   readonly key: string;
   readonly snapshot: (deadline: number) => Promise<Snapshot>;
   /** Home goes on past its cap. */
-  readonly beyond?: (deadline: number) => Beyond;
+  readonly beyond?: (deadline: number, sources?: Sources) => Beyond;
 }
 
 /** The home timeline of the user in the request. */
 export function getHomeTimeline(deps: ReadDeps): GetTimeline {
   return (request, context) => {
     const user = parseUser(request.user_id);
-    const authors = async (deadline: number): Promise<string[]> => [
-      ...new Set([user, ...(await deps.sources.following(user, deadline))]),
-    ];
+    const authors = (deadline: number): Promise<string[]> => authorsFor(deps.sources, user, deadline);
     return getPage(deps, context, parsePageRequest(request), {
       name: "home",
       key: homeKey(user),
-      snapshot: async (deadline) => homeSnapshot(deps, { reader: user, authors: await authors(deadline), deadline }),
-      beyond: (deadline) => homeBeyond(deps.sources, user, { authors, deadline }),
+      snapshot: homeSnapshot(deps, user),
+      beyond: (deadline, sources = deps.sources) => homeBeyond(sources, user, { authors, deadline }),
     });
   };
 }
@@ -65,16 +64,6 @@ export function getSharedTimeline(deps: ReadDeps, name: "local" | "global"): Get
   const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
   return (request, context) =>
     getPage(deps, context, parsePageRequest(request), { name, key, snapshot: () => deps.readSharedLog(name) });
-}
-
-async function homeSnapshot(
-  deps: ReadDeps,
-  of: { reader: string; authors: string[]; deadline: number },
-): Promise<Snapshot> {
-  // One more than fits shows down to when the timeline is complete.
-  const { entries } = await collect(deps.sources, { ...of, count: deps.maxEntries + 1 });
-  const beyond = entries[deps.maxEntries];
-  return { entries: entries.slice(0, deps.maxEntries), floor: beyond ? Math.max(beyond.score, 1) : 0 };
 }
 
 function homeBeyond(
@@ -181,16 +170,27 @@ async function degrade(
   const { query, deadline, error } = reading;
   if (codeOf(error) === "invalid") throw error;
   deps.log.warn({ timeline: timeline.name, error: oneLine(error) }, "a page is degraded");
-  const stored = await storedRun(deps, timeline.key, query);
-  if (stored) return { run: stored, outcome: "degraded" };
+  const stored = (await storedRun(deps, timeline.key, query)) ?? [];
   const { beyond } = timeline;
-  if (!beyond || query.direction === "newer") return { run: [], outcome: "degraded" };
+  if (!beyond || query.direction === "newer" || stored.length >= query.count)
+    return { run: stored, outcome: "degraded" };
   const top = query.below ?? { score: Number.MAX_SAFE_INTEGER - 1, drop: "" };
-  const run = await beyond(deadline)
-    .older(top, query)
-    .catch(() => []);
-  return { run, outcome: "degraded" };
+  const more = beyond(deadline, tolerant(deps.sources)).older(top, query);
+  const had = await within(more, deadline).catch(() => []);
+  return { run: merged(stored, had).slice(0, query.count), outcome: "degraded" };
 }
+
+/** Both, newest first, each drop once. */
+function merged(stored: Run, had: Run): Run {
+  const entries = new Map([...stored, ...had].map((entry) => [entry.drop, entry]));
+  return [...entries.values()].sort((a, b) => compare(b, a));
+}
+
+/** What can be had of authors although others cannot. */
+const tolerant = (sources: Sources): Sources => ({
+  ...sources,
+  drops: (author, below, how) => sources.drops(author, below, how).catch(() => []),
+});
 
 async function storedRun(deps: ReadDeps, key: string, query: Query): Promise<Run | undefined> {
   const store: TimelineStore = {

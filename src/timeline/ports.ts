@@ -30,8 +30,11 @@ export interface TimelineStore {
   read(stretch: Stretch): Promise<Held>;
   /** When a drop was created, as far as this timeline or a recent deletion tells. */
   createdAt(key: string, drop: string): Promise<number | undefined>;
-  /** Marks a timeline as being rebuilt; returns what it held, or undefined where it is complete. */
-  beginRebuild(key: string, mark: number): Promise<readonly string[] | undefined>;
+  /**
+   * Marks a timeline as being rebuilt; returns what it held, or undefined where it is complete. `afresh` marks a
+   * complete one too.
+   */
+  beginRebuild(key: string, mark: number, afresh?: boolean): Promise<readonly string[] | undefined>;
   /** False where the mark is gone: the snapshot is outdated. */
   finishRebuild(key: string, rebuilt: { mark: number; gone: readonly string[]; snapshot: Snapshot }): Promise<boolean>;
   remove(key: string, drops: readonly string[]): Promise<void>;

@@ -23,8 +23,14 @@ const REBUILD_MS = 25 * SECOND;
 const MAX_ROUNDS = 8;
 const POLL_MS = 25;
 
+/** How a timeline is rebuilt. */
+interface RebuildOptions {
+  /** Also where it is complete already: what it holds is not believed, entries and times alike. */
+  readonly afresh?: boolean;
+}
+
 /** Makes a stored timeline complete; resolves once it is. */
-export type Rebuild = (key: string, takeSnapshot: TakeSnapshot) => Promise<void>;
+export type Rebuild = (key: string, takeSnapshot: TakeSnapshot, options?: RebuildOptions) => Promise<void>;
 
 /**
  * Rebuilds timelines, each by one process at a time.
@@ -38,12 +44,12 @@ export type Rebuild = (key: string, takeSnapshot: TakeSnapshot) => Promise<void>
  */
 export function createRebuild(deps: RebuildDeps): Rebuild {
   const flight = new SingleFlight<void>();
-  return (key, takeSnapshot) =>
-    flight.run(key, async () => {
+  return (key, takeSnapshot, { afresh = false } = {}) =>
+    flight.run(afresh ? `afresh ${key}` : key, async () => {
       const started = performance.now();
       const seconds = (): number => (performance.now() - started) / 1_000;
       try {
-        await rebuild(deps, key, takeSnapshot);
+        await rebuild(deps, key, { takeSnapshot, afresh });
         deps.observe("done", seconds());
       } catch (error) {
         deps.observe("failed", seconds());
@@ -53,16 +59,22 @@ export function createRebuild(deps: RebuildDeps): Rebuild {
     });
 }
 
-async function rebuild(deps: RebuildDeps, key: string, takeSnapshot: TakeSnapshot): Promise<void> {
+interface Task {
+  readonly takeSnapshot: TakeSnapshot;
+  readonly afresh: boolean;
+}
+
+async function rebuild(deps: RebuildDeps, key: string, task: Task): Promise<void> {
   const deadline = Date.now() + REBUILD_MS;
   const owner = randomUUID();
   for (let round = 0; round < MAX_ROUNDS; ) {
     if (!(await deps.store.lease(key, owner, LEASE_MS))) {
-      if (await completedElsewhere(deps.store, key, deadline)) return;
+      const completed = await completedElsewhere(deps.store, key, deadline);
+      if (completed && !task.afresh) return;
       continue;
     }
     try {
-      if (await onceThrough(deps, key, () => takeSnapshot(deadline))) return;
+      if (await onceThrough(deps, key, { ...task, takeSnapshot: () => task.takeSnapshot(deadline) })) return;
     } finally {
       await deps.store.release(key, owner);
     }
@@ -72,17 +84,22 @@ async function rebuild(deps: RebuildDeps, key: string, takeSnapshot: TakeSnapsho
   throw new AppError("unavailable", "the timeline changes faster than it can be rebuilt");
 }
 
-async function onceThrough(deps: RebuildDeps, key: string, takeSnapshot: () => Promise<Snapshot>): Promise<boolean> {
+async function onceThrough(
+  deps: RebuildDeps,
+  key: string,
+  { takeSnapshot, afresh }: { takeSnapshot: () => Promise<Snapshot>; afresh: boolean },
+): Promise<boolean> {
   const { store, ledger } = deps;
   const mark = -randomInt(1, 2 ** 47);
-  const held = await store.beginRebuild(key, mark);
+  const held = await store.beginRebuild(key, mark, afresh);
   if (held === undefined) return true;
   await failpoint("rebuild-marked", key);
   const snapshot = await takeSnapshot();
   await failpoint("rebuild-read", key);
   const drops = snapshot.entries.map(({ drop }) => drop);
   const inSnapshot = new Set(drops);
-  const gone = held.filter((drop) => !inSnapshot.has(drop));
+  // What stays keeps the smaller time, unless the time held is not believed either.
+  const gone = afresh ? held : held.filter((drop) => !inSnapshot.has(drop));
   if (!(await store.finishRebuild(key, { mark, gone, snapshot }))) return false;
   const dead = await ledger.deadAmong(drops);
   if (dead.size > 0) await store.remove(key, [...dead]);

@@ -34,8 +34,8 @@ export function createTimelineStore(scripts: Scripts, options: StoreOptions): Ti
       const score = held ?? buried;
       return score == null ? undefined : Number(score);
     },
-    async beginRebuild(key, mark) {
-      const held = (await run("begin-rebuild", [key], [mark, ttl(key)])) as string[] | null;
+    async beginRebuild(key, mark, afresh = false) {
+      const held = (await run("begin-rebuild", [key], [mark, ttl(key), afresh ? "1" : ""])) as string[] | null;
       return held ?? undefined;
     },
     async finishRebuild(key, { mark, gone, snapshot }) {

@@ -106,3 +106,26 @@ testWithStack("while what was lost is being applied again pages say so", OPTIONS
     await again.stop();
   }
 });
+
+testWithStack("an event that can never be applied does not hold up the mending", OPTIONS, async (stack) => {
+  const { streams, reads } = stack;
+  const before = drops(stack, 0, 5);
+  await stack.publish(...before);
+  await streams.settled(before.length);
+  await noted(stack);
+  const lost = drops(stack, 5, 5);
+  const again = await loseSince(stack, async () => {
+    await streams.connection.jetstream().publish("drops.created", "{}");
+    await stack.publish(...lost);
+    await streams.settled(before.length + 1 + lost.length);
+  });
+  try {
+    await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and mended", 30_000);
+    const edges = READERS.map((reader) => followed(reader, "alice", 1));
+    await expectTimelines(stack.redis, ["alice", ...READERS], [...edges, ...before, ...lost]);
+    await eventually(async () => !(await reads.home("reader-0")).degraded, "pages are whole again");
+  } finally {
+    await stack.service.stop();
+    await again.stop();
+  }
+});

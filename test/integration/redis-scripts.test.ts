@@ -220,7 +220,7 @@ test("remove: takes the drops out of every key, leaves the rest and the floor", 
   expect(await bench.raw.exists("timeline:home:nobody")).toBe(0);
 });
 
-const begin = (mark: number, ttl = 0) => bench.scripts.run("begin-rebuild", [KEY], [mark, ttl]);
+const begin = (mark: number, ttl = 0) => bench.scripts.run("begin-rebuild", [KEY], [mark, ttl, ""]);
 const finish = (
   mark: number,
   how: { floor?: number; cap?: number; gone?: string[]; entries?: (readonly [string, number])[] } = {},
@@ -370,7 +370,7 @@ test("every script file is registered, and runs again after the server has forgo
     "add-entries": [LATER, 10, 9, 0, "0", "", "", 1, "a"],
     "remove-entries": [LATER, "", "", "a"],
     "read-page": ["older", 1, 0, 1, "", ""],
-    "begin-rebuild": [-1, 0],
+    "begin-rebuild": [-1, 0, ""],
     "finish-rebuild": [-1, 0, 10, 0],
     "interrupt-rebuild": [],
     bury: [1],

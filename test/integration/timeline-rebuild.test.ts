@@ -70,6 +70,37 @@ test("a complete timeline is not rebuilt", async () => {
   expect(taken()).toBe(0);
 });
 
+test("afresh, a complete timeline is rebuilt too, and neither its entries nor their times are believed", async () => {
+  const { rebuild } = scene();
+  await redis.raw.zadd(KEY, 0, "~floor", 1, "early", 900, "late", 7, "never");
+  const { take } = snapshots(async () => undefined, [entry("early", 10), entry("late", 20), entry("lacking", 30)]);
+  await rebuild(KEY, take, { afresh: true });
+  expect(await held(redis.raw, KEY)).toEqual({
+    floor: 0,
+    entries: [
+      ["lacking", 30],
+      ["late", 20],
+      ["early", 10],
+    ],
+  });
+});
+
+test("afresh, a rebuild by another process is waited for and not taken for one's own", async () => {
+  const [one, other] = [scene(), scene()];
+  let go: () => void = () => undefined;
+  const waiting = new Promise<void>((resolve) => {
+    go = resolve;
+  });
+  const first = snapshots(() => waiting, [entry("first", 1)]);
+  const second = snapshots(async () => undefined, [entry("second", 2)]);
+  const theirs = one.rebuild(KEY, first.take);
+  await until(() => first.taken() === 1, "the other has begun");
+  const ours = other.rebuild(KEY, second.take, { afresh: true });
+  go();
+  await Promise.all([theirs, ours]);
+  expect((await held(redis.raw, KEY)).entries).toEqual([["second", 2]]);
+});
+
 test.each<[string, (at: ReturnType<typeof scene>) => Promise<unknown>]>([
   ["a follow or unfollow comes", ({ writer }) => writer.interruptRebuild("ada")],
   ["the key is lost", () => redis.raw.del(KEY)],

@@ -28,7 +28,7 @@ function operatorOf({ serviceOptions, service }: Stack, folder: string) {
   const { PATH = "" } = process.env;
   const env = {
     ...{ PATH: `${folder}${delimiter}${PATH}`, HOME: folder, HTTP: service.httpUrl },
-    NATS_URL: serviceOptions.natsUrl,
+    ...{ NATS_URL: serviceOptions.natsUrl, REDIS_URL: serviceOptions.redisUrl },
     TIMELINE_USER_SERVICE_ADDR: serviceOptions.usersAddress,
     TIMELINE_POST_SERVICE_ADDR: serviceOptions.postsAddress,
   };
@@ -111,6 +111,9 @@ testWithStack("the incident of docs/operating.md goes as it is written there", O
   mend();
   const sent = await run(commands(after));
   expect(outputOf(sent, "avion-timeline dlq ls")).toBe("no letters\n");
+  expect(outputOf(sent, "avion-timeline audit")).toMatch(/^0 of \d+ users differ/);
+  expect(outputOf(sent, "avion-timeline timeline rebuild")).toBe("2 timelines rebuilt, 0 failed\n");
+  expect(outputOf(sent, "avion-timeline replay")).toMatch(/^\d+ events applied, up to /);
   await becomes(async () => {
     const expected = stack.world.homeOf("bob").map(({ drop_id }) => drop_id);
     expect(await stack.redis.zrevrange("timeline:home:bob", 0, -1)).toEqual(expected);

@@ -5,7 +5,7 @@ import { privateNats } from "../support/brokers.js";
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/facts.js";
 import { openReader } from "../support/reader.js";
-import { type Service, startService } from "../support/service.js";
+import { runMain, type Service, startService } from "../support/service.js";
 import { startUpstreams, type Upstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
 
@@ -63,4 +63,34 @@ test("on a Redis Cluster a drop reaches every follower's timeline on every node,
   await redis.publish("drop_deleted", JSON.stringify({ drop_id: drop.drop_id, user_id: "grace" }));
   await eventually(async () => (await holding()) === 0, "no timeline holds the deleted drop");
   reader.close();
+});
+
+test("on a Redis Cluster all homes are audited and rebuilt, those of each node", async () => {
+  const command = async (...args: readonly string[]): Promise<Record<string, unknown>> => {
+    const run = runMain([...args, "--json"], {
+      ...{ REDIS_URL: cluster.urls, NATS_URL: nats.url },
+      ...{ TIMELINE_USER_SERVICE_ADDR: upstreams.usersAddress, TIMELINE_POST_SERVICE_ADDR: upstreams.postsAddress },
+      TIMELINE_AUDIT_SETTLE_MS: "100",
+    });
+    expect({ args, ...(await run.exited), errors: run.errors() }).toMatchObject({ args, code: 0 });
+    return JSON.parse(run.output()) as Record<string, unknown>;
+  };
+  const drop = { drop_id: "d-audit", user_id: "grace", created_at: Date.now() - 60_000 };
+  world.post(drop);
+  await redis.publish("drop_created", JSON.stringify({ ...drop, visibility: "public" }));
+  const homes = [...FOLLOWERS, "grace"].map((user) => `timeline:home:${user}`);
+  await eventually(
+    async () => (await Promise.all(homes.map((key) => redis.exists(key)))).every((found) => found === 1),
+    "every home is there",
+  );
+  expect(await command("timeline", "rebuild", "--all", "--rate", "5000")).toMatchObject({
+    failures: 0,
+    complete: true,
+  });
+  const floors = await Promise.all(homes.map((key) => redis.zscore(key, "~floor")));
+  expect(new Set(floors)).toEqual(new Set(["0"]));
+  await Promise.all(homes.map((key) => redis.zrem(key, "d-audit")));
+  expect(await command("audit", "--users", "60", "--fix")).toMatchObject({
+    ...{ users: 60, differ: 60, repaired: 60, remaining: [] },
+  });
 });

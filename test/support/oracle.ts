@@ -64,7 +64,8 @@ export function idsOf(entries: readonly Entry[]): string[] {
   return entries.map(([id]) => id);
 }
 
-function missableDeletions(history: readonly TimelineEvent[]): Set<string> {
+/** Drops whose every deletion names no author. */
+export function missableDeletions(history: readonly TimelineEvent[]): Set<string> {
   const deletions = history.flatMap((event) => (event.channel === "drop_deleted" ? [event.payload] : []));
   const named = new Set(deletions.flatMap(({ drop_id, user_id }) => (user_id === undefined ? [] : [drop_id])));
   return new Set(deletions.flatMap(({ drop_id }) => (named.has(drop_id) ? [] : [drop_id])));

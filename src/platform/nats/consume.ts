@@ -39,7 +39,7 @@ export interface Consuming {
 const PULL = { expires: 8_000, idle_heartbeat: 2_000 };
 const MISSED_HEARTBEATS = 3;
 
-/** Pulls from a durable consumer and obeys the outcomes; the only place where messages are acked. */
+/** Pulls from a durable consumer and obeys the outcomes; the only place where work is acked. */
 export function consume(connection: NatsConnection, options: ConsumeOptions): Consuming {
   const loop = new ConsumeLoop(connection.jetstream(), options);
   const running = loop.run();
@@ -180,7 +180,8 @@ async function drained(messages: ConsumerMessages): Promise<void> {
   await messages.closed();
 }
 
-function deliveryOf(message: JsMsg): Delivery {
+/** A message as handlers see it. */
+export function deliveryOf(message: JsMsg): Delivery {
   const { info } = message;
   return {
     stream: info.stream,

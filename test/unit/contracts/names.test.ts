@@ -50,6 +50,21 @@ test("no id reaches a key without encoding, and no two ids share a key", () => {
   expect(keys.homeKey("ada")).toBe("timeline:home:ada");
 });
 
+test("the key of a home tells whose it is, and no other key does", () => {
+  fc.assert(
+    fc.property(nasty, (id) => {
+      expect(keys.userOfHomeKey(keys.homeKey(id))).toBe(id);
+      expect(keys.userOfHomeKey(`x${keys.homeKey(id)}`)).toBeUndefined();
+      // A key of ours is spelled in one way only.
+      const spelled = `timeline:home:${id}`;
+      const user = keys.userOfHomeKey(spelled);
+      if (user !== undefined) expect(keys.homeKey(user)).toBe(spelled);
+    }),
+  );
+  for (const key of ["timeline:home:", "timeline:home:=", "timeline:home:=YQ", "timeline:home:=YWRh=", keys.LOCAL_KEY])
+    expect(keys.userOfHomeKey(key)).toBeUndefined();
+});
+
 test("no user owns the key of a shared timeline, of the tombstones or of a lease", () => {
   const taken: string[] = [keys.LOCAL_KEY, keys.GLOBAL_KEY, keys.TOMBSTONES_KEY, keys.REFILL_LEASE_KEY];
   fc.assert(fc.property(nasty, (id) => !taken.includes(keys.homeKey(id))));

@@ -1,0 +1,153 @@
+import { oneLine } from "../kernel/errors.js";
+import { paced } from "../kernel/paced.js";
+import { MINUTE, pause, SECOND } from "../kernel/time.js";
+import { compare, confirmed, type Difference } from "./compare.js";
+import type { AuditDeps } from "./ports.js";
+
+/** A user whose home timeline is not as the upstreams say. */
+export interface Differing {
+  readonly user: string;
+  readonly differences: readonly Difference[];
+}
+
+/** What an audit found. */
+export interface Report {
+  /** Complete timelines that were compared. */
+  readonly judged: number;
+  /** Timelines that do not say that they are complete: their next read rebuilds them. */
+  readonly incomplete: number;
+  /** Users with whom something was at odds, and events waited for so long that it may be that. */
+  readonly undecided: readonly string[];
+  readonly failed: readonly { readonly user: string; readonly error: string }[];
+  readonly differing: readonly Differing[];
+  /** How long the oldest event that is not applied had been waiting at the beginning, in ms. */
+  readonly lagMs: number;
+  /** Rebuilt timelines, where that was asked for; those of them that differ still. */
+  readonly repaired: readonly string[];
+  readonly remaining: readonly Differing[];
+}
+
+/** How an audit is done. */
+export interface AuditOptions {
+  /** Rebuilds what differs, and looks again. */
+  readonly fix?: boolean | undefined;
+  readonly stopping?: AbortSignal | undefined;
+  /** Told how many users were looked at. */
+  readonly progress?: (looked: number) => void;
+}
+
+const AT_ONCE = 4;
+/** One look at one user may take this long, in ms. */
+const LOOK_MS = 25 * SECOND;
+/** Between two looks at least this long, in ms; less where things settle sooner. */
+const SECOND_LOOK_MS = 5 * SECOND;
+/** What was on its way at the first look is waited for this long, in ms. */
+const PATIENCE_MS = MINUTE;
+const POLL_MS = SECOND / 4;
+/** The upstreams are asked for more than a timeline holds, since it may lack some and have too many of others. */
+const SPARE = 100;
+
+/**
+ * Compares home timelines with what the upstreams say. A difference counts
+ * only where a second look finds it too, taken once everything that had been
+ * admitted by the first was applied.
+ */
+export async function audit(deps: AuditDeps, users: readonly string[], options: AuditOptions = {}): Promise<Report> {
+  const { fix = false, stopping } = options;
+  const lagMs = Math.max(0, Date.now() - (await deps.readBacklogStart()));
+  const found = await twice(deps, users, options);
+  const repaired: string[] = [];
+  const failed = [...found.failed];
+  if (fix) {
+    await paced(found.differing, { atOnce: AT_ONCE, stopping }, async ({ user }) => {
+      try {
+        await deps.rebuild(user);
+        repaired.push(user);
+      } catch (error) {
+        failed.push({ user, error: oneLine(error) });
+      }
+    });
+  }
+  const again = repaired.length > 0 ? await twice(deps, repaired, { stopping }) : undefined;
+  return {
+    ...found,
+    failed: [...failed, ...(again?.failed ?? [])],
+    lagMs,
+    repaired,
+    remaining: again?.differing ?? [],
+  };
+}
+
+interface Found {
+  judged: number;
+  incomplete: number;
+  readonly undecided: string[];
+  readonly failed: { readonly user: string; readonly error: string }[];
+  differing: Differing[];
+}
+
+async function twice(deps: AuditDeps, users: readonly string[], options: AuditOptions): Promise<Found> {
+  const first = await once(deps, users, options);
+  if (first.differing.length === 0) return first;
+  const suspects = first.differing;
+  first.differing = [];
+  if (!(await settled(deps, options.stopping))) {
+    first.undecided.push(...suspects.map(({ user }) => user));
+    return first;
+  }
+  const { stopping } = options;
+  const second = await once(
+    deps,
+    suspects.map(({ user }) => user),
+    { stopping },
+  );
+  const before = new Map(suspects.map(({ user, differences }) => [user, differences]));
+  first.failed.push(...second.failed);
+  first.differing = second.differing
+    .map(({ user, differences }) => ({ user, differences: confirmed(before.get(user) ?? [], differences) }))
+    .filter(({ differences }) => differences.length > 0);
+  return first;
+}
+
+async function once(deps: AuditDeps, users: readonly string[], options: AuditOptions): Promise<Found> {
+  const found: Found = { judged: 0, incomplete: 0, undecided: [], failed: [], differing: [] };
+  let looked = 0;
+  await paced(users, { atOnce: AT_ONCE, stopping: options.stopping }, async (user) => {
+    try {
+      const differences = await look(deps, user);
+      if (differences === undefined) found.incomplete++;
+      else found.judged++;
+      if (differences && differences.length > 0) found.differing.push({ user, differences });
+    } catch (error) {
+      found.failed.push({ user, error: oneLine(error) });
+    }
+    options.progress?.(++looked);
+  });
+  return found;
+}
+
+/** Undefined where the timeline does not say that it is complete. */
+async function look(deps: AuditDeps, user: string): Promise<readonly Difference[] | undefined> {
+  const { maxEntries, settleMs } = deps;
+  const home = await deps.readHome(user);
+  if (!home) return undefined;
+  const now = Date.now();
+  const count = maxEntries + SPARE;
+  const entries = await deps.readExpected(user, { floor: home.floor, count, deadline: now + LOOK_MS });
+  const differences = compare(home, { entries, count }, { now, settleMs });
+  if (differences.length === 0) return differences;
+  // Whatever a deletion has missed, reads filter.
+  const dead = await deps.deadAmong(differences.map(({ drop }) => drop));
+  return differences.filter(({ drop }) => !dead.has(drop));
+}
+
+/** Waits until what the upstreams showed by now has been published, admitted and applied; false where that takes too long. */
+async function settled({ readBacklogStart, settleMs }: AuditDeps, stopping: AbortSignal | undefined): Promise<boolean> {
+  const since = Date.now() + Math.min(settleMs, SECOND_LOOK_MS);
+  const until = Date.now() + PATIENCE_MS;
+  for (;;) {
+    if ((await readBacklogStart()) >= since) return true;
+    if (stopping?.aborted || Date.now() > until) return false;
+    await pause(POLL_MS, stopping);
+  }
+}

@@ -1,0 +1,56 @@
+import { MINUTE } from "../kernel/time.js";
+import type { Entry, Home } from "./ports.js";
+
+/** How an entry can be wrong. */
+export const KINDS = ["missing", "unexpected", "wrong_score"] as const;
+export type Kind = (typeof KINDS)[number];
+
+/** One entry that is not as the upstreams say. */
+export interface Difference {
+  readonly kind: Kind;
+  readonly drop: string;
+  /** What is stored; undefined where it is missing. */
+  readonly score: number | undefined;
+  /** What the upstreams say; undefined where they know of none. */
+  readonly expected: number | undefined;
+}
+
+/** A drop may claim to be created this far ahead of its arrival. */
+const MAX_AHEAD_MS = 5 * MINUTE;
+
+/**
+ * Compares a stored timeline with what the upstreams say, above its floor and
+ * as far down as they were asked. What is younger than the settling time may
+ * be under way, and is left out.
+ */
+export function compare(
+  home: Home,
+  upstream: { readonly entries: readonly Entry[]; readonly count: number },
+  time: { readonly now: number; readonly settleMs: number },
+): Difference[] {
+  const { entries, count } = upstream;
+  // Where they had more to say, nothing is known below the last of it.
+  const bottom = entries.length >= count ? (entries.at(-1) as Entry).score : Number.NEGATIVE_INFINITY;
+  const lowest = Math.max(bottom, home.floor > 0 ? home.floor : Number.NEGATIVE_INFINITY);
+  const judged = (score: number): boolean =>
+    score > lowest && (score <= time.now - time.settleMs || score > time.now + MAX_AHEAD_MS);
+  const held = new Map(home.entries.map(({ drop, score }) => [drop, score]));
+  const wanted = new Map(entries.map(({ drop, score }) => [drop, score]));
+  const found: Difference[] = [];
+  for (const [drop, expected] of wanted) {
+    const score = held.get(drop);
+    if (score === expected || !judged(expected)) continue;
+    found.push({ kind: score === undefined ? "missing" : "wrong_score", drop, score, expected });
+  }
+  for (const [drop, score] of held) {
+    if (!wanted.has(drop) && judged(score)) found.push({ kind: "unexpected", drop, score, expected: undefined });
+  }
+  return found;
+}
+
+/** Those that were there before, too. */
+export function confirmed(before: readonly Difference[], now: readonly Difference[]): Difference[] {
+  const nameOf = ({ kind, drop }: Difference): string => `${kind} ${drop}`;
+  const known = new Set(before.map(nameOf));
+  return now.filter((difference) => known.has(nameOf(difference)));
+}

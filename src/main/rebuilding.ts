@@ -1,0 +1,44 @@
+import { GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
+import type { Logger } from "../kernel/logger.js";
+import { collect } from "../timeline/collect.js";
+import { observeTimeline } from "../timeline/observe.js";
+import { type Position, startOf } from "../timeline/position.js";
+import { createRebuild } from "../timeline/rebuild.js";
+import { createReadSharedLog } from "../timeline/shared-log.nats.js";
+import { authorsFor, homeSnapshot } from "../timeline/snapshot.js";
+import { createSources } from "../timeline/sources.grpc.js";
+import { createTimelineStore } from "../timeline/store.redis.js";
+import type { Config } from "./config.js";
+import type { Connections } from "./connections.js";
+
+/** What the upstreams say of homes, and how timelines become that. */
+export interface Rebuilding {
+  /** Rebuilds a home timeline, whatever state it is in; until that is done what it holds stays. */
+  home(user: string): Promise<void>;
+  /** Rebuilds local or global from the log; what is older than the log goes. */
+  shared(name: "local" | "global"): Promise<void>;
+  /** The newest `count` drops of a home created after `floor`, newest first, by the upstreams. Times in ms since the epoch. */
+  expected(user: string, of: { floor: number; count: number; deadline: number }): Promise<readonly Position[]>;
+}
+
+/** Wires it to this process's connections. */
+export function createRebuilding(
+  config: Config,
+  { nats, scripts, ledger, upstreams }: Pick<Connections, "nats" | "scripts" | "ledger" | "upstreams">,
+  log: Logger,
+): Rebuilding {
+  const maxEntries = config.TIMELINE_MAX_ENTRIES;
+  const store = createTimelineStore(scripts, { maxEntries, ttlMs: config.TIMELINE_KEY_TTL_MS });
+  const sources = createSources(upstreams());
+  const rebuild = createRebuild({ store, ledger, log, observe: observeTimeline.rebuilt });
+  const readSharedLog = createReadSharedLog(nats, maxEntries);
+  return {
+    home: (user) => rebuild(homeKey(user), homeSnapshot({ sources, maxEntries }, user), { afresh: true }),
+    shared: (name) => rebuild(name === "local" ? LOCAL_KEY : GLOBAL_KEY, () => readSharedLog(name), { afresh: true }),
+    async expected(reader, { floor, count, deadline }) {
+      const authors = await authorsFor(sources, reader, deadline);
+      const above = floor > 0 ? startOf(floor + 1) : undefined;
+      return (await collect(sources, { reader, authors, above, count, deadline })).entries;
+    },
+  };
+}

@@ -1,0 +1,93 @@
+import { oneLine } from "../kernel/errors.js";
+import { type Logger, silent } from "../kernel/logger.js";
+import { pause, SECOND } from "../kernel/time.js";
+import { createLedger } from "../ledger/ledger.js";
+import { createReadHistory } from "../ledger/log.nats.js";
+import { createLedgerStore } from "../ledger/store.redis.js";
+import { connectNats } from "../platform/nats/connect.js";
+import { createPublish } from "../platform/nats/publish.js";
+import { followClock, type RedisClock } from "../platform/redis/clock.js";
+import { connectRedis } from "../platform/redis/connect.js";
+import { createFencedRun } from "../platform/redis/fenced.js";
+import { createScripts } from "../platform/redis/scripts.js";
+import { Closers } from "./closers.js";
+import { type Config, readConfig } from "./config.js";
+import { type Connections, natsOptions, upstreamsOnDemand } from "./connections.js";
+
+/** What a command that works on timelines is given. */
+export interface Workbench {
+  readonly config: Config;
+  readonly connections: Omit<Connections, "podName">;
+  readonly log: Logger;
+  /** Aborts on SIGINT and SIGTERM: finish what is in hand. A second one ends the process at once. */
+  readonly interrupted: AbortSignal;
+}
+
+/** Exit code after Ctrl-C, as a shell says it: 128 and the signal's number. */
+export const INTERRUPTED = 130;
+
+const PATIENCE_MS = 10 * SECOND;
+
+/**
+ * Runs a command on Redis, NATS and both upstreams; resolves to its exit code.
+ *
+ * @throws where one of them is not configured, or is not there within ten seconds: somebody watches
+ */
+export async function atWorkbench(name: string, work: (bench: Workbench) => Promise<number>): Promise<number> {
+  // No role of its own; what the work needs is asked for here.
+  const config = readConfig({ ...process.env, TIMELINE_ROLES: "bridge" });
+  const missing = (["TIMELINE_USER_SERVICE_ADDR", "TIMELINE_POST_SERVICE_ADDR"] as const).filter(
+    (variable) => config[variable] === undefined,
+  );
+  if (missing.length > 0) throw new Error(`${missing.join(" and ")}: needed to ask the upstreams`);
+  const closers = new Closers();
+  try {
+    const connections = await open(config, name, closers);
+    return await work({ config, connections, log: silent, interrupted: untilInterrupted() });
+  } finally {
+    await closers.closeAll(silent);
+  }
+}
+
+async function open(config: Config, name: string, closers: Closers): Promise<Omit<Connections, "podName">> {
+  const upstreams = upstreamsOnDemand(config, closers);
+  const redis = connectRedis(config.REDIS_URL, silent);
+  closers.add("Redis", () => redis.disconnect());
+  const scripts = createScripts(redis);
+  const clock = followClock(scripts);
+  closers.add("Redis clock", () => clock.close());
+  await answered(clock, config.REDIS_URL);
+  const nats = await connectNats({ ...natsOptions(config, name), impatient: true }, silent).catch((error: unknown) => {
+    throw new Error(`NATS at ${config.NATS_URL.join(",")}: ${oneLine(error)}; start it there, or set NATS_URL`);
+  });
+  closers.add("NATS", () => nats.drain().catch(() => undefined));
+  return {
+    scripts,
+    fenced: createFencedRun(scripts, clock),
+    nats,
+    publish: createPublish(nats.jetstream()),
+    ledger: createLedger({ store: createLedgerStore(scripts), readHistory: createReadHistory(nats), log: silent }),
+    upstreams,
+  };
+}
+
+async function answered(clock: RedisClock, urls: readonly string[]): Promise<void> {
+  const until = Date.now() + PATIENCE_MS;
+  for (;;) {
+    try {
+      return await clock.sample();
+    } catch (error) {
+      const where = urls.map((url) => new URL(url).host).join(",");
+      if (Date.now() > until)
+        throw new Error(`Redis at ${where}: ${oneLine(error)}; start it there, or set REDIS_URL`, { cause: error });
+      // A connection is there a moment after it was asked for.
+      await pause(SECOND / 20);
+    }
+  }
+}
+
+function untilInterrupted(): AbortSignal {
+  const interrupted = new AbortController();
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => interrupted.abort());
+  return interrupted.signal;
+}

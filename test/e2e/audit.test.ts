@@ -1,0 +1,175 @@
+import { expect } from "@jest/globals";
+import { jsonOf, startCommand } from "../support/command.js";
+import { eventually } from "../support/facts.js";
+import { type Stack, testWithStack } from "../support/stack.js";
+import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
+import { held, homeKey } from "../support/timeline-keys.js";
+
+const READERS = Array.from({ length: 10 }, (_, number) => `reader-${number}`);
+const AUTHORS = ["alice", "anna"];
+const OPTIONS = { env: { TIMELINE_AUDIT_SETTLE_MS: "300" }, timeoutMs: 90_000 };
+
+type Entries = { readonly user: string; readonly missing: string[]; readonly unexpected: string[] };
+type Audited = {
+  readonly users: number;
+  readonly differ: number;
+  readonly rate: number;
+  readonly lag_ms: number;
+  readonly incomplete: number;
+  readonly repaired: number;
+  readonly undecided: string[];
+  readonly differences: readonly (Entries & { readonly wrong_score: readonly unknown[] })[];
+  readonly remaining: readonly unknown[];
+};
+
+/** Drops of an author whose followers do not change. */
+function drops(author: string, from: number, count: number) {
+  const start = Date.now() - 3_600_000;
+  return Array.from({ length: count }, (_, number) => ({
+    drop_id: `${author}-${from + number}`,
+    user_id: author,
+    visibility: "public" as const,
+    created_at: start + from + number,
+  }));
+}
+
+/** Homes that were read, and so are complete. */
+async function complete({ world, publish, streams, reads }: Stack): Promise<void> {
+  for (const author of AUTHORS) {
+    for (const reader of READERS) world.follow(reader, author);
+    const own = drops(author, 0, 20);
+    world.post(...own);
+    await publish(...own.map(created));
+  }
+  await streams.settled(40);
+  for (const reader of READERS) expect((await reads.home(reader)).degraded).toBe(false);
+}
+
+async function expectRight({ redis, world }: Stack, user: string): Promise<void> {
+  const entries = world.homeOf(user).map(({ drop_id, created_at }) => [drop_id, created_at]);
+  expect({ user, ...(await held(redis, homeKey(user))) }).toEqual({ user, entries, floor: 0 });
+}
+
+/** One home of each kind of fault. */
+async function spoil({ redis }: Stack): Promise<void> {
+  await redis.zrem(homeKey("reader-1"), "alice-3", "anna-19");
+  await redis.zadd(homeKey("reader-2"), Date.now() - 60_000, "never");
+  await redis.zadd(homeKey("reader-3"), 77, "alice-5");
+}
+
+testWithStack(
+  "an audit finds what is missing, unexpected or of another time, and --fix mends it",
+  OPTIONS,
+  async (stack) => {
+    await complete(stack);
+    const clean = await jsonOf<Audited>(stack, ["audit"]);
+    // The authors' own homes were never read.
+    expect(clean).toMatchObject({ users: 10, incomplete: 2, differ: 0, rate: 0, undecided: [], differences: [] });
+    expect(clean.lag_ms).toBeLessThan(5_000);
+    await spoil(stack);
+    const expected = {
+      ...{ users: 10, differ: 3, rate: 0.3, undecided: [] },
+      differences: expect.arrayContaining([
+        { user: "reader-1", missing: ["anna-19", "alice-3"], unexpected: [], wrong_score: [] },
+        { user: "reader-2", missing: [], unexpected: ["never"], wrong_score: [] },
+        {
+          ...{ user: "reader-3", missing: [], unexpected: [] },
+          wrong_score: [{ drop: "alice-5", score: 77, expected: stack.world.find("alice-5")?.created_at }],
+        },
+      ]),
+    };
+    expect(await jsonOf<Audited>(stack, ["audit"], { code: 1 })).toMatchObject({ ...expected, repaired: 0 });
+    const text = startCommand(stack, ["audit", "--user", "reader-2", "reader-4"]);
+    expect((await text.exited).code).toBe(1);
+    expect(text.output()).toMatch(/^"reader-2"\n {2}1 unexpected: "never"\n1 of 2 users differ \(50\.00 %\)/);
+    expect(await jsonOf<Audited>(stack, ["audit", "--fix"])).toMatchObject({ ...expected, repaired: 3, remaining: [] });
+    for (const reader of READERS) await expectRight(stack, reader);
+    expect((await jsonOf<Audited>(stack, ["audit", "--users", "4"])).differ).toBe(0);
+  },
+);
+
+testWithStack("in a healthy system under load an audit finds nothing", OPTIONS, async (stack) => {
+  await complete(stack);
+  const { world, publish } = stack;
+  let over = false;
+  let events = 0;
+  const load = (async () => {
+    for (let round = 1; !over; round += 1) {
+      // Dated back: their age does not excuse them.
+      const fresh = drops("alice", 100 * round, 10);
+      world.post(...fresh);
+      await publish(...fresh.map(created));
+      const gone = `alice-${100 * round + 3}`;
+      world.remove(gone);
+      await publish(deleted(gone, "alice"));
+      events += 11;
+      const [reader, author] = [READERS[(round / 5) % 10], AUTHORS[Math.floor(round / 50)]];
+      if (reader !== undefined && author !== undefined) {
+        await publish(unfollowed(reader, author, world.unfollow(reader, author)));
+        await publish(followed(reader, author, world.follow(reader, author)));
+        events += 2;
+      }
+      await eventually(async () => (await stack.streams.count("DROPS")) >= 40 + events - 20, "the load is taken in");
+    }
+  })();
+  for (let round = 0; round < 4; round += 1) {
+    const report = await jsonOf<Audited>(stack, ["audit"]);
+    expect(report).toMatchObject({ differ: 0, undecided: [], differences: [] });
+  }
+  over = true;
+  await load;
+});
+
+testWithStack(
+  "with a floor that has risen an audit looks no further down than that",
+  { ...OPTIONS, env: { ...OPTIONS.env, TIMELINE_MAX_ENTRIES: "20" } },
+  async (stack) => {
+    await complete(stack);
+    const { redis } = stack;
+    expect((await held(redis, homeKey("reader-1"))).floor).toBeGreaterThan(0);
+    expect(await jsonOf<Audited>(stack, ["audit"])).toMatchObject({ users: 10, differ: 0 });
+    const [newest] = (await held(redis, homeKey("reader-1"))).entries;
+    await redis.zrem(homeKey("reader-1"), String(newest?.[0]));
+    await redis.zadd(homeKey("reader-1"), 5, "sunk");
+    const { differences } = await jsonOf<Audited>(stack, ["audit", "--fix"]);
+    expect(differences).toEqual([{ user: "reader-1", missing: [newest?.[0]], unexpected: [], wrong_score: [] }]);
+    expect((await held(redis, homeKey("reader-1"))).entries[0]).toEqual(newest);
+  },
+);
+
+testWithStack(
+  "the service audits by itself: it repairs homes, and admits what was lost unnoticed",
+  { timeoutMs: 90_000, env: { ...OPTIONS.env, TIMELINE_AUDIT_INTERVAL_MS: "500" } },
+  async (stack) => {
+    await complete(stack);
+    const { redis, streams, world } = stack;
+    // The follows of the world, which no event told of, are found first.
+    await streams.settledWith(60);
+    await spoil(stack);
+    for (const reader of READERS)
+      await eventually(
+        async () => {
+          const { entries, floor } = await held(redis, homeKey(reader));
+          return floor === 0 && JSON.stringify(entries) === JSON.stringify(right(stack, reader));
+        },
+        `${reader} is mended`,
+        30_000,
+      );
+    const [lost] = drops("alice", 500, 1);
+    if (lost) world.post(lost);
+    await eventually(
+      async () => (await redis.zscore("timeline:local", "alice-500")) !== null,
+      "it is admitted",
+      30_000,
+    );
+    const metrics = await (await fetch(`${stack.service.httpUrl}/metrics`)).text();
+    for (const kind of ["missing", "unexpected", "wrong_score"])
+      expect(metrics).toMatch(new RegExp(`^timeline_audit_differences_total\\{[^}]*kind="${kind}"[^}]*\\} [1-9]`, "m"));
+    expect(metrics).toMatch(/^timeline_audited_total(\{[^}]*\})? [1-9]/m);
+    expect(metrics).toMatch(/^timeline_audit_repaired_total(\{[^}]*\})? [1-9]/m);
+    expect(await streams.count("DLQ")).toBe(0);
+  },
+);
+
+const right = ({ world }: Stack, user: string): [string, number][] =>
+  world.homeOf(user).map(({ drop_id, created_at }) => [drop_id, created_at]);

@@ -1,0 +1,49 @@
+import { expect } from "@jest/globals";
+import { faultTest } from "../support/arena.js";
+import { eventually } from "../support/facts.js";
+import { openReader } from "../support/reader.js";
+import { BIG_AUTHOR, READERS } from "../support/story.js";
+import { held, homeKey } from "../support/timeline-keys.js";
+
+faultTest("a home's key lost in mid-rebuild, again and again", { seed: 91 }, async (arena) => {
+  const { redis, upstreams } = arena.stack;
+  await arena.tell(60);
+  const homes = READERS.slice(0, 6).map(homeKey);
+  await redis.del(...homes);
+  const heal = upstreams.inject({ method: "GetDropsByUserID", user: BIG_AUTHOR, delayMs: 400 });
+  const reading = READERS.slice(0, 6).map((reader) => arena.reads.home(reader, { limit: 100 }, 40_000));
+  for (let round = 0; round < 3; round += 1) {
+    await eventually(() => upstreams.held() > 0, "rebuilds are under way");
+    await redis.del(...homes);
+    await arena.tell(20);
+  }
+  heal();
+  arena.healed();
+  await Promise.all(reading);
+  await arena.readAll();
+  return undefined;
+});
+
+/** The lease of a dead rebuild runs out after half a minute; until then pages are degraded. */
+faultTest("a process killed in mid-rebuild, before and after it has read", { seed: 92 }, async (arena) => {
+  const { redis } = arena.stack;
+  await arena.tell(60);
+  await arena.done();
+  const victims = { "rebuild-marked": READERS[3] as string, "rebuild-read": READERS[4] as string };
+  for (const [point, reader] of Object.entries(victims)) {
+    await redis.del(homeKey(reader));
+    const api = await arena.stack.start({ roles: "api", env: { TIMELINE_FAILPOINTS: `${point}=kill` } });
+    const reads = openReader(api.grpcAddress);
+    await reads.home(reader).catch(() => undefined);
+    expect((await api.exited).signal).toBe("SIGKILL");
+    reads.close();
+    expect((await held(redis, homeKey(reader))).floor).toBeLessThan(0);
+  }
+  arena.healed();
+  await arena.tell(20);
+  for (const reader of Object.values(victims)) {
+    const whole = async () => !(await arena.reads.home(reader)).degraded;
+    await eventually(whole, "the home is whole again", 60_000);
+  }
+  return undefined;
+});

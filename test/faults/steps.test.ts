@@ -1,0 +1,129 @@
+import { readFile } from "node:fs/promises";
+import { setTimeout as delay } from "node:timers/promises";
+import { status } from "@grpc/grpc-js";
+import { expect } from "@jest/globals";
+import type { StreamConfig } from "nats";
+import { type Arena, type ArenaOptions, faultTest, mutantTest, type Scenario } from "../support/arena.js";
+import { dropOf } from "../support/conservation.js";
+import { eventually } from "../support/facts.js";
+import { READERS, SMALL_AUTHOR } from "../support/story.js";
+import { deleted } from "../support/timeline-events.js";
+import { held, homeKey } from "../support/timeline-keys.js";
+
+const QUIET = { churn: false, deletions: false, remote: false };
+const READER = READERS[3] as string;
+
+/** How often a worker has reported an outcome. */
+async function outcomes({ crew }: Arena, outcome: string): Promise<number> {
+  const text = await (await fetch(`${crew.running[0]?.httpUrl}/metrics`)).text();
+  return Number(
+    new RegExp(`timeline_deliveries_total\\{[^}]*outcome="${outcome}"[^}]*\\} (\\d+)`).exec(text)?.[1] ?? 0,
+  );
+}
+
+async function isCompleted({ stack }: Arena, drop: string, event: string): Promise<boolean> {
+  const landed = (await stack.streams.all("COMPLETIONS")).map(({ body }) => String(body));
+  return landed.some((text) => text.includes(`"${drop}"`) && text.includes(event));
+}
+
+/** A direct drop is held up on its way to a reader until its deletion is done. */
+async function deletedBeforeItIsWritten(arena: Arena): Promise<undefined> {
+  const { upstreams, world } = arena.stack;
+  const heal = upstreams.inject({ method: "GetFollowingList", user: READER, delayMs: 2_000 });
+  const stated = { drop_id: "late", visibility: "direct", recipients: [READER] } as const;
+  await arena.publish(arena.story.post(SMALL_AUTHOR, stated));
+  await eventually(() => upstreams.held() > 0, "the drop is held up");
+  heal();
+  world.remove("late");
+  await arena.publish(deleted("late", SMALL_AUTHOR));
+  await eventually(() => isCompleted(arena, "late", "drop_deleted"), "the deletion is done");
+  expect(upstreams.held()).toBeGreaterThan(0);
+  arena.healed();
+  return undefined;
+}
+
+/** One timeline's key is of another type for a while: of the replies to a write one is no success. */
+async function oneReplyIsNoSuccess(arena: Arena): Promise<undefined> {
+  const { redis } = arena.stack;
+  const home = homeKey(READER);
+  await arena.publish(arena.story.post(SMALL_AUTHOR, { drop_id: "before", visibility: "followers" }));
+  await arena.done();
+  await redis.rename(home, "aside");
+  await redis.set(home, "no timeline");
+  await arena.publish(arena.story.post(SMALL_AUTHOR, { drop_id: "meanwhile", visibility: "followers" }));
+  const noticed = async () =>
+    (await outcomes(arena, "retried")) > 1 || (await isCompleted(arena, "meanwhile", "drop_created"));
+  await eventually(noticed, "the write has failed, or nobody has noticed");
+  await redis.rename("aside", home);
+  arena.healed();
+  return undefined;
+}
+
+/** The worker dies while it has one event in hand, and all others done. */
+async function killedWithOneInHand(arena: Arena): Promise<undefined> {
+  const post = (drop_id: string) => arena.story.post(SMALL_AUTHOR, { drop_id, visibility: "followers" });
+  await arena.publish(post("victim"), ...Array.from({ length: 20 }, (_, number) => post(`other-${number}`)));
+  const others = async () => (await held(arena.stack.redis, homeKey(SMALL_AUTHOR))).entries.length === 20;
+  await eventually(others, "the others have landed");
+  await arena.look();
+  arena.crew.signal("SIGKILL");
+  await eventually(() => arena.crew.deaths === 1, "the worker has died");
+  await arena.tell(10);
+  return undefined;
+}
+
+/** An event is given up while there is no DLQ; later there is one. */
+async function givenUpWithoutDlq(arena: Arena): Promise<undefined> {
+  const { streams, upstreams } = arena.stack;
+  const heal = upstreams.inject({ method: "GetFollowersList", user: SMALL_AUTHOR, code: status.INTERNAL });
+  await streams.manager.streams.delete("DLQ");
+  await arena.publish(arena.story.post(SMALL_AUTHOR, { drop_id: "given-up", visibility: "followers" }));
+  const settled = () =>
+    streams.settledWith(1, 1).then(
+      () => true,
+      () => false,
+    );
+  await eventually(async () => (await outcomes(arena, "letter-refused")) > 0 || (await settled()), "it is given up");
+  await arena.look();
+  const declared = JSON.parse(await readFile("nats/streams/DLQ.json", "utf8")) as StreamConfig;
+  await streams.manager.streams.add(declared);
+  arena.healed();
+  const [original] = (await streams.all("DROPS")).filter((message) => dropOf(message) === "given-up");
+  arena.poison.push(String(original?.body));
+  await arena.done();
+  heal();
+  return undefined;
+}
+
+/** UserService is away for far longer than two quick attempts take. */
+async function userServiceAway(arena: Arena): Promise<undefined> {
+  await arena.tell(20);
+  const heal = arena.stack.upstreams.inject({ method: "GetFollowersList", code: status.UNAVAILABLE });
+  await arena.tell(40);
+  await delay(3_000);
+  heal();
+  arena.healed();
+  return undefined;
+}
+
+const SCENARIOS: readonly (readonly [string, string, ArenaOptions, Scenario])[] = [
+  ["tombstone-check", "a drop deleted before it is written", { ...QUIET, seed: 71 }, deletedBeforeItIsWritten],
+  ["write-replies", "one key of another type for a while", { ...QUIET, ...attempts(50, 72) }, oneReplyIsNoSuccess],
+  [
+    "ack-last",
+    "a worker killed with one event in hand",
+    { ...QUIET, seed: 73, failpoints: "write=hang@victim", deathsMax: 1 },
+    killedWithOneInHand,
+  ],
+  ["dlq-ack", "the DLQ missing while an event is given up", { ...QUIET, ...attempts(2, 74) }, givenUpWithoutDlq],
+  ["refund", "UserService away", attempts(2, 75), userServiceAway],
+];
+
+for (const [step, name, options, scenario] of SCENARIOS) {
+  faultTest(name, options, scenario);
+  mutantTest(step, options, scenario);
+}
+
+function attempts(max: number, seed: number): ArenaOptions {
+  return { seed, env: { TIMELINE_FANOUT_MAX_ATTEMPTS: String(max) } };
+}

@@ -1,0 +1,38 @@
+import { expect } from "@jest/globals";
+import { type Arena, faultTest } from "../support/arena.js";
+
+/** Where a worker can be when it dies, and in how many of a hundred passes it does. */
+const POINTS = { handle: 3, write: 4, written: 4, checked: 4, notified: 4, handled: 3, acked: 3 };
+
+async function fourRounds(arena: Arena): Promise<() => void> {
+  for (let round = 0; round < 4; round += 1) {
+    await arena.tell(45);
+    await arena.look();
+  }
+  arena.healed();
+  return () => expect(arena.crew.deaths).toBeGreaterThan(0);
+}
+
+for (const [index, [point, percent]] of Object.entries(POINTS).entries()) {
+  const failpoints = `${point}=kill%${percent / 100}`;
+  faultTest(`a worker killed at \`${point}\``, { seed: index + 1, failpoints, deathsMax: 3 }, fourRounds);
+}
+
+for (const [index, point] of ["bury", "buried"].entries()) {
+  const failpoints = `${point}=kill%0.4`;
+  faultTest(`a worker killed at \`${point}\``, { seed: index + 11, failpoints, deathsMax: 3 }, async (arena) => {
+    for (let number = 0; number < 8; number += 1) {
+      await arena.tell(15);
+      await arena.spoil(`no event ${number}`);
+      await arena.look();
+    }
+    arena.healed();
+    return () => expect(arena.crew.deaths).toBeGreaterThan(0);
+  });
+}
+
+faultTest("three workers, each killed at `written`", workersOf(3, "written=kill%0.04"), fourRounds);
+
+function workersOf(workers: number, failpoints: string) {
+  return { seed: 21, workers, failpoints, deathsMax: 4 };
+}

@@ -1,0 +1,99 @@
+import type { Redis } from "ioredis";
+import type { NatsConnection } from "nats";
+import type { Stored, Streams } from "./jetstream.js";
+import { steadyFollowers } from "./story.js";
+import type { TimelineEvent } from "./timeline-events.js";
+import { type Held, heldBy, homeKey } from "./timeline-keys.js";
+
+/** Hears every acknowledgement that reaches the server: what was acked is pending no more. */
+export class Witness {
+  readonly #acked = new Map<string, Set<number>>();
+
+  constructor(private readonly connection: NatsConnection) {
+    connection.subscribe("$JS.ACK.>", {
+      callback: (error, message) => {
+        const said = Buffer.from(message.data).toString();
+        if (!error && ["", "+ACK", "+TERM"].includes(said)) this.#note(message.subject.split("."));
+      },
+    });
+  }
+
+  /** Sequences of a stream that a consumer has acknowledged by now. */
+  async acked(stream: string, consumer: string): Promise<ReadonlySet<number>> {
+    await this.connection.flush();
+    return new Set(this.#acked.get(`${stream}.${consumer}`));
+  }
+
+  /** `$JS.ACK.<stream>.<consumer>.<deliveries>.<seq>...`; newer servers name domain and account first. */
+  #note(tokens: readonly string[]): void {
+    const [stream, consumer, , seq] = tokens.slice(tokens.length >= 11 ? 4 : 2);
+    const known = this.#acked.get(`${stream}.${consumer}`) ?? new Set();
+    this.#acked.set(`${stream}.${consumer}`, known.add(Number(seq)));
+  }
+}
+
+/** What the law is checked against. */
+export type LawDeps = {
+  readonly streams: Streams;
+  readonly redis: Redis;
+  readonly witness: Witness;
+};
+
+type Publication = {
+  readonly drop_id: string;
+  readonly user_id?: string;
+  readonly visibility?: string;
+  readonly recipients?: readonly string[];
+};
+
+/**
+ * The conservation law, for what can be told at any instant: a publication whose event is acked, that nobody deletes,
+ * is in the timelines of all who follow its author from beginning to end; or a job still carries it; or it is a dead
+ * letter. Yields what breaks it.
+ */
+export async function brokenLaws(deps: LawDeps, told: readonly TimelineEvent[]): Promise<string[]> {
+  const acked = await deps.witness.acked("DROPS", "planner");
+  const log = (await deps.streams.all("DROPS")).filter(({ seq }) => acked.has(seq));
+  // Jobs before timelines: what is no job any more has been written by the time the timelines are read.
+  const queued = new Set((await deps.streams.all("FANOUT")).map(dropOf));
+  const gone = new Set(told.flatMap(({ channel, payload }) => (channel === "drop_deleted" ? [payload.drop_id] : [])));
+  const published = log.filter(({ subject }) => subject === "drops.created" || subject === "drops.ap_received");
+  const due = published
+    .map((message) => ({ keys: keysOf(message), drop: dropOf(message) }))
+    .filter(({ drop }) => drop !== undefined && !gone.has(drop) && !queued.has(drop));
+  const held = await heldBy(deps.redis, [...new Set(due.flatMap(({ keys }) => keys))]);
+  const letters = new Set((await deps.streams.all("DLQ")).map(dropOf));
+  return due
+    .filter(({ drop }) => !letters.has(drop))
+    .flatMap(({ drop, keys }) =>
+      keys.filter((key) => !holds(held.get(key), drop)).map((key) => `${drop} is acked and not in ${key}`),
+    );
+}
+
+function holds(held: Held | undefined, drop: string | undefined): boolean {
+  return held?.entries.some(([id]) => id === drop) ?? false;
+}
+
+function keysOf(message: Stored): string[] {
+  const drop = bodyOf(message);
+  if (drop === undefined) return [];
+  const remote = message.subject === "drops.ap_received";
+  const shared = remote ? ["timeline:global"] : ["timeline:local", "timeline:global"];
+  const followers = drop.user_id === undefined ? [] : steadyFollowers(drop.user_id);
+  const may = drop.visibility === "direct" ? followers.filter((user) => drop.recipients?.includes(user)) : followers;
+  const homes = remote || drop.user_id === undefined ? may : [drop.user_id, ...may];
+  return [...(remote || drop.visibility === "public" ? shared : []), ...homes.map(homeKey)];
+}
+
+/** The drop a message is about; undefined for what is no event. */
+export function dropOf(message: Stored): string | undefined {
+  return bodyOf(message)?.drop_id;
+}
+
+function bodyOf({ body }: Stored): Publication | undefined {
+  try {
+    return JSON.parse(String(body)) as Publication;
+  } catch {
+    return undefined;
+  }
+}

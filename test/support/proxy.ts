@@ -1,0 +1,140 @@
+import { once } from "node:events";
+import { createServer, connect as dial, type Server, type Socket } from "node:net";
+
+/** What becomes of bytes: handed on, held back, or swallowed; the connection stays open meanwhile. */
+export type Flow = "pass" | "pause" | "drop";
+
+/** One direction of a proxy, as its clients see it. */
+export type Direction = "toServer" | "toClient";
+
+const DIRECTIONS = ["toServer", "toClient"] as const;
+
+class Link {
+  /** Bytes or an end were swallowed: what follows would make no sense to either side. */
+  holed = false;
+  readonly held: Record<Direction, Buffer[]> = { toServer: [], toClient: [] };
+
+  constructor(
+    readonly client: Socket,
+    readonly server: Socket,
+  ) {}
+
+  from(direction: Direction): Socket {
+    return direction === "toServer" ? this.client : this.server;
+  }
+
+  to(direction: Direction): Socket {
+    return direction === "toServer" ? this.server : this.client;
+  }
+
+  reset(): void {
+    this.client.resetAndDestroy();
+    this.server.resetAndDestroy();
+  }
+}
+
+/** A TCP proxy on loopback before one server: each direction passes, is held back or is swallowed; links can be cut. */
+export class TcpProxy {
+  readonly #links = new Set<Link>();
+  readonly #flows: Record<Direction, Flow> = { toServer: "pass", toClient: "pass" };
+  readonly #swallowed: Record<Direction, number> = { toServer: 0, toClient: 0 };
+  #refusing = false;
+
+  private constructor(
+    private readonly listener: Server,
+    private readonly target: number,
+  ) {
+    listener.on("connection", (client) => this.#accept(client));
+  }
+
+  /** Opens a proxy before a port of loopback. */
+  static async open(target: number): Promise<TcpProxy> {
+    const listener = createServer({ noDelay: true });
+    const proxy = new TcpProxy(listener, target);
+    listener.listen(0, "127.0.0.1");
+    await once(listener, "listening");
+    return proxy;
+  }
+
+  /** Its address, for a client that would go to the server itself. */
+  url(scheme: "redis" | "nats"): string {
+    const address = this.listener.address();
+    if (address === null || typeof address === "string") throw new Error("the proxy does not listen");
+    return `${scheme}://127.0.0.1:${address.port}`;
+  }
+
+  /** Bytes swallowed so far. */
+  swallowed(direction: Direction): number {
+    return this.#swallowed[direction];
+  }
+
+  /** Bytes held back at this moment. */
+  heldBack(direction: Direction): number {
+    return [...this.#links].reduce((sum, { held }) => sum + Buffer.concat(held[direction]).byteLength, 0);
+  }
+
+  /** Sets what happens to both directions, or to one. Where bytes are missing the link is cut once it passes again. */
+  set(flow: Flow, ...directions: readonly Direction[]): void {
+    for (const direction of directions.length === 0 ? DIRECTIONS : directions) {
+      this.#flows[direction] = flow;
+      if (flow !== "pause") for (const link of this.#links) this.#release(link, direction);
+    }
+    if (DIRECTIONS.every((direction) => this.#flows[direction] === "pass")) {
+      for (const link of this.#links) if (link.holed && !link.client.destroyed) link.reset();
+    }
+  }
+
+  /** Resets all connections; new ones are welcome. */
+  cut(): void {
+    for (const link of this.#links) link.reset();
+  }
+
+  /** Resets all connections, and new ones too, until it is called with false. */
+  refuse(on: boolean): void {
+    this.#refusing = on;
+    if (on) this.cut();
+  }
+
+  async close(): Promise<void> {
+    this.refuse(true);
+    this.listener.close();
+    await once(this.listener, "close");
+  }
+
+  #accept(client: Socket): void {
+    client.on("error", () => undefined);
+    if (this.#refusing) return void client.resetAndDestroy();
+    const server = dial({ port: this.target, host: "127.0.0.1", noDelay: true });
+    server.on("error", () => undefined);
+    const link = new Link(client, server);
+    this.#links.add(link);
+    for (const direction of DIRECTIONS) this.#join(link, direction);
+  }
+
+  #join(link: Link, direction: Direction): void {
+    const [from, to] = [link.from(direction), link.to(direction)];
+    from.on("data", (chunk: Buffer) => this.#take(link, direction, chunk));
+    to.on("drain", () => from.resume());
+    from.once("close", () => {
+      // Who is cut off half-way does not hear that the other end has gone.
+      if (this.#flows[direction] !== "pass") link.holed = true;
+      else to.destroy();
+      if (link.client.destroyed && link.server.destroyed) this.#links.delete(link);
+    });
+  }
+
+  #take(link: Link, direction: Direction, chunk: Buffer): void {
+    const flow = this.#flows[direction];
+    if (flow === "pause") link.held[direction].push(chunk);
+    else if (flow === "drop") {
+      link.holed = true;
+      this.#swallowed[direction] += chunk.byteLength;
+    } else if (!link.to(direction).write(chunk)) link.from(direction).pause();
+  }
+
+  /** What was held back goes on, in order; where its sender has gone meanwhile it still arrives. */
+  #release(link: Link, direction: Direction): void {
+    for (const chunk of link.held[direction].splice(0)) this.#take(link, direction, chunk);
+    if (link.from(direction).destroyed) link.to(direction).end();
+  }
+}

@@ -1,0 +1,33 @@
+import { expect, test } from "@jest/globals";
+import fc from "fast-check";
+import { expectedAfter } from "../../support/oracle.js";
+import { duplicatedAndShuffled, seeded } from "../../support/random.js";
+import { PEOPLE, Story } from "../../support/story.js";
+import { World } from "../../support/world.js";
+
+test("what is expected of a history does not depend on its order, nor on repetitions", () => {
+  fc.assert(
+    fc.property(fc.integer(), fc.integer(), (seed, other) => {
+      const story = new Story(seeded(seed), new World());
+      const history = [...story.prologue(), ...story.next(80)];
+      const [told, again] = [expectedAfter(history), expectedAfter(duplicatedAndShuffled(seeded(other), history))];
+      expect(again.local).toEqual(told.local);
+      expect(again.global).toEqual(told.global);
+      for (const person of PEOPLE) expect(again.home(person)).toEqual(told.home(person));
+    }),
+    { numRuns: 50 },
+  );
+});
+
+test("what is expected of a home is what the upstreams show", () => {
+  fc.assert(
+    fc.property(fc.integer(), (seed) => {
+      const world = new World();
+      const story = new Story(seeded(seed), world);
+      const told = expectedAfter([...story.prologue(), ...story.next(80)]);
+      for (const person of PEOPLE)
+        expect(told.home(person)).toEqual(world.homeOf(person).map((drop) => [drop.drop_id, drop.created_at]));
+    }),
+    { numRuns: 50 },
+  );
+});
