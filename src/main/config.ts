@@ -133,7 +133,7 @@ export const VARIABLES = {
   TIMELINE_ACK_WAIT_MS: {
     schema: integer(500, 600_000),
     default: "15000",
-    about: "After this long what a dead process had in hand is handed out again, ms",
+    about: "After this long what a dead process had in hand is handed out again, ms (below 3500 for tests only)",
   },
   TIMELINE_RETRY_BASE_MS: {
     schema: integer(1, 60_000),

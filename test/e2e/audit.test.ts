@@ -118,6 +118,8 @@ testWithStack("in a healthy system under load an audit finds nothing", OPTIONS, 
   }
   over = true;
   await load;
+  await stack.streams.settled(40 + events);
+  expect(await jsonOf<Audited>(stack, ["audit"])).toMatchObject({ users: 10, differ: 0 });
 });
 
 testWithStack(

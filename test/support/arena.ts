@@ -27,6 +27,8 @@ export type ArenaOptions = StoryOptions & {
   readonly workers?: number;
   /** TIMELINE_FAILPOINTS of bridges of their own, one process each; without them the front bridges, unharmed. */
   readonly bridges?: readonly string[];
+  /** A worker may go on with what others have done since: it needs a moment to take out again what it has put back. */
+  readonly zombies?: boolean;
   /** True where the service is known to fall short: the test is to fail, and says so once it no longer does. */
   readonly known?: boolean;
   /** Events are told doubled and in any order. */
@@ -41,11 +43,19 @@ const ENV = {
 };
 const LISTENERS = [READERS[0], READERS[7]] as string[];
 const SETTLING_MS = 90_000;
+/** Longer than a message that has met an outage waits for its next try. */
+const ZOMBIE_MS = 8_000;
 /** A registration that Redis has lost is found out, and the stream told, within this time. */
 const LISTENING_MS = 25_000;
 
 /** What is wrong in the end, and what was acked and not applied at a look. */
 type Found = Findings & { readonly broken: readonly string[] };
+
+/**
+ * For processes that are stopped and go on: a write is refused two seconds after it was sent, and what a stopped
+ * process has in hand must not be handed out before that. It says that it works three times in this time.
+ */
+export const ZOMBIES = { zombies: true, env: { TIMELINE_ACK_WAIT_MS: "3500" } } as const;
 
 /** Everything a fault happens in. */
 export class Arena {
@@ -351,7 +361,13 @@ async function runScenario(arena: Arena, scenario: Scenario): Promise<Found> {
   const check = await scenario(arena);
   await arena.settled();
   await check?.();
-  return arena.findings();
+  let found = await arena.findings();
+  const late = async () => {
+    found = await arena.findings();
+    return found.resurrected.length === 0 || found.resurrected.join();
+  };
+  if (arena.options.zombies === true) await eventually(late, "zombies are done", ZOMBIE_MS).catch(() => undefined);
+  return found;
 }
 
 /** A row of the table that is printed at the end. */

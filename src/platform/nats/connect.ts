@@ -27,6 +27,8 @@ export async function connectNats(options: NatsOptions, log: Logger): Promise<Na
     name: options.name,
     maxReconnectAttempts: -1,
     waitOnFirstConnect: !options.impatient,
+    // A link that breaks in the middle of the greeting is given up after this, and not after the client's own 20 s.
+    timeout: 3_000,
     reconnectTimeWait: 500,
     reconnectJitter: 500,
     pingInterval: 10_000,
