@@ -60,7 +60,7 @@ if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests 
     await postAs(writer, "nova");
     await eventually(async () => {
       const shown = await newest(reader);
-      return shown !== before && shown.includes("nova");
+      return shown !== before && shown?.includes("nova") === true;
     }, "the drop in the other tab, with its author");
 
     const seen = await newest(reader);
