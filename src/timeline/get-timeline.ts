@@ -4,7 +4,7 @@ import type { GetTimelineRequest, GetTimelineResponse } from "../gen/avion/timel
 import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { dateOfId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
-import { pause } from "../kernel/time.js";
+import { pause, SECOND } from "../kernel/time.js";
 import { collect, collectUpward } from "./collect.js";
 import { type Beyond, Incomplete, type Query, type Run, readRun } from "./pages.js";
 import type { ReadSharedLog, Snapshot, Sources, TimelineStore } from "./ports.js";
@@ -129,6 +129,9 @@ interface Read {
 /** Between our answer and the caller's deadline there must be time for the answer to travel. */
 const MARGIN_MS = 50;
 
+/** A page that is degraded anyway waits no longer than this for what can still be had. */
+const PATIENCE_MS = SECOND;
+
 /** Reads a run that is complete, or says that it is not. */
 async function readComplete(deps: ReadDeps, timeline: Timeline, reading: Reading): Promise<Read> {
   const deadline = reading.deadline - MARGIN_MS;
@@ -175,8 +178,8 @@ async function degrade(
   if (!beyond || query.direction === "newer" || stored.length >= query.count)
     return { run: stored, outcome: "degraded" };
   const top = query.below ?? { score: Number.MAX_SAFE_INTEGER - 1, drop: "" };
-  const more = beyond(deadline, tolerant(deps.sources)).older(top, query);
-  const had = await within(more, deadline).catch(() => []);
+  const soon = Math.min(deadline, Date.now() + PATIENCE_MS);
+  const had = await within(beyond(soon, tolerant(deps.sources)).older(top, query), soon).catch(() => []);
   return { run: merged(stored, had).slice(0, query.count), outcome: "degraded" };
 }
 
