@@ -1,4 +1,5 @@
-const COMPONENTS = "bridge|fanout|timeline|gateway|ledger|reconcile|replay|audit|world|operator|brokers";
+const COMPONENTS =
+  "bridge|fanout|timeline|gateway|ledger|reconcile|replay|audit|world|operator|brokers|outbox|posts|users";
 
 /** Imports go one way only: main > components > platform > delivery > contracts > kernel. */
 export default {
@@ -36,19 +37,20 @@ export default {
     },
     {
       name: "only-adapters-touch-the-platform",
-      comment: "adapters are *.redis.ts, *.nats.ts, *.grpc.ts and *.http.ts; everything else receives functions",
+      comment:
+        "adapters are *.redis.ts, *.nats.ts, *.grpc.ts, *.http.ts and *.sql.ts; everything else receives functions",
       severity: "error",
-      from: { path: `^src/(${COMPONENTS})/`, pathNot: "\\.(redis|nats|grpc|http)\\.ts$" },
+      from: { path: `^src/(${COMPONENTS})/`, pathNot: "\\.(redis|nats|grpc|http|sql)\\.ts$" },
       to: { path: "^src/platform" },
     },
     {
       name: "vendors-stay-in-the-platform",
       severity: "error",
       from: {
-        path: "^src/(kernel|contracts|delivery|bridge|fanout|timeline|gateway|ledger|reconcile|replay|audit|world|operator)/",
-        pathNot: "\\.(redis|nats|grpc|http)\\.ts$",
+        path: "^src/(kernel|contracts|delivery|bridge|fanout|timeline|gateway|ledger|reconcile|replay|audit|world|operator|outbox|posts|users)/",
+        pathNot: "\\.(redis|nats|grpc|http|sql)\\.ts$",
       },
-      to: { path: "node_modules/(nats|ioredis|@grpc|express|pino)/" },
+      to: { path: "node_modules/(nats|ioredis|@grpc|express|pino|pg|@electric-sql)/" },
     },
     {
       name: "telemetry-is-observed-in-one-place",

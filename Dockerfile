@@ -23,7 +23,12 @@ COPY --from=build /app/dist ./dist
 # The service declares its streams and consumers from these files when it starts.
 COPY nats ./nats
 
-# The image's own user "node", by number, so that runAsNonRoot can be checked. It owns none of the files.
+# The embedded database of the roles users and posts without DATABASE_URL: for one container at a
+# time, and kept only where a volume is mounted here.
+RUN install --directory --owner=1000 --group=1000 /data
+ENV TIMELINE_DATA_DIR=/data
+
+# The image's own user "node", by number, so that runAsNonRoot can be checked. It owns none of the other files.
 USER 1000:1000
 EXPOSE 50051 8080
 STOPSIGNAL SIGTERM

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { link, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { identify, isAlive, type ProcessIdentity, signalProcess, waitUntilGone } from "./process-identity.js";
+import { identify, isAlive, type ProcessIdentity, signalProcess, waitUntilGone } from "../kernel/process-identity.js";
 
 /*
  * A data folder belongs to one parent at a time. `broker.pid` says which: first it names the parent alone (claimed),

@@ -1,8 +1,8 @@
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { type CommandResult, runCommand } from "../kernel/run-command.js";
 import { type AptSettings, privateApt } from "./apt-settings.js";
 import { withProgress } from "./progress.js";
-import { type CommandResult, runCommand } from "./run-command.js";
 import type { BrokerName, OnProgress } from "./types.js";
 
 /** What to fetch for one server. */

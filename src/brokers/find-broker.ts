@@ -1,10 +1,10 @@
 import { access, constants, mkdtemp, readdir, rename, rm, stat } from "node:fs/promises";
 import { delimiter, join } from "node:path";
+import { runCommand } from "../kernel/run-command.js";
 import { cacheFolder } from "./cache-folder.js";
 import { fetchFromDebian } from "./debian.js";
 import { underLock } from "./fetch-lock.js";
 import { missingBroker } from "./missing.js";
-import { runCommand } from "./run-command.js";
 import type { BrokerBinary, BrokerName, OnProgress } from "./types.js";
 
 /** Options of {@link findBroker}. */

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { constants } from "node:os";
 import type { Readable } from "node:stream";
-import { identify, isAlive, type ProcessIdentity, signalProcess, waitUntilGone } from "./process-identity.js";
+import { identify, isAlive, type ProcessIdentity, signalProcess, waitUntilGone } from "../kernel/process-identity.js";
 import type { BrokerExit } from "./types.js";
 
 /*

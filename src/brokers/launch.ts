@@ -1,11 +1,11 @@
 import { mkdir, open, readFile, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { signalProcess } from "../kernel/process-identity.js";
 import { claimFolder, recordServer, releaseFolder } from "./broker-file.js";
 import { isFree } from "./free-port.js";
 import { type GuardedServer, spawnGuarded } from "./guard.js";
 import type { Readiness } from "./probe.js";
-import { signalProcess } from "./process-identity.js";
 import type { Broker, BrokerBinary, BrokerExit, BrokerName } from "./types.js";
 
 /** One try: the ports it uses and how to tell that the server is up. */

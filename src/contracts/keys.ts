@@ -25,6 +25,9 @@ export const generationKey = (author: string): string => `timeline:x:generation:
 export const edgeKey = (follower: string, following: string): string =>
   `timeline:x:edge:${encodeId(follower)}:${encodeId(following)}`;
 
+/** Sorted set of who has left an author lately, by when that was noted. */
+export const leaversKey = (author: string): string => `timeline:x:leavers:${encodeId(author)}`;
+
 /** Held by the process that rebuilds a timeline. `name` is the timeline's own key. */
 export const rebuildLeaseKey = (name: string): string => `timeline:x:rebuilding:${name}`;
 
@@ -53,6 +56,12 @@ export const attemptsKey = (stream: string, seq: number, time: number): string =
 /** Which chunks of a drop's fan-out were planned and are done. */
 export const fanoutProgressKey = (event: string, drop: string): string =>
   `timeline:x:fanout:${event}:${encodeId(drop)}`;
+
+/**
+ * What the users service remembers about a user: a list, its length, a profile. The keys of one user are in one slot of
+ * a cluster.
+ */
+export const usersKey = (what: string, user: string): string => `timeline:x:users:${what}:{${encodeId(user)}}`;
 
 /** Sorted set of users with a stream open or recently closed, by when they were last seen. */
 export const RECENT_KEY = "sse_recent:users";

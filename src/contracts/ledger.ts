@@ -1,3 +1,5 @@
+import { randomUUID } from "node:crypto";
+
 /** A change of a follow edge. */
 export interface EdgeChange {
   readonly follower: string;
@@ -23,11 +25,28 @@ export interface Ledger {
   bury(drop: string, time: number): Promise<void>;
   /** Which of these drops are deleted. */
   deadAmong(drops: readonly string[]): Promise<ReadonlySet<string>>;
-  /** Remembers a change unless a newer one is known, and returns the newest. */
+  /**
+   * Remembers a change unless a newer one is known, and returns the newest. Who is said to have left is noted as a
+   * leaver before anything else, also where a newer follow is known.
+   */
   changeEdge(change: EdgeChange): Promise<EdgeState>;
   /** Which of these users are known to have left the author. */
   leftAmong(author: string, users: readonly string[]): Promise<string[]>;
+  /**
+   * Who was noted as having left the author at `since` (ms since the epoch) or later, page by page: everybody who
+   * had been when it was called, and may be some who are meanwhile.
+   */
+  leavers(author: string, since: number): AsyncIterable<readonly string[]>;
   /** Names the follower list in force; unequal to any earlier name once the list changed or the name was lost. */
   generation(author: string): Promise<string>;
   renewGeneration(author: string): Promise<void>;
+}
+
+/** A new name of a follower list; it says since when it is in force, and no two are equal. */
+export const nameGeneration = (): string => `${Date.now()}:${randomUUID()}`;
+
+/** Since when a generation is in force, in ms since the epoch; infinite where its name does not say. */
+export function generationSince(name: string): number {
+  const [, since] = /^(\d+):/.exec(name) ?? [];
+  return since === undefined ? Number.POSITIVE_INFINITY : Number(since);
 }

@@ -18,20 +18,26 @@ interface ApplyDeps {
 /** What is applied, without the users: they are given apart, packed. */
 export type Change = Omit<FanoutJob, "user_ids">;
 
-/**
- * Applies one change to one audience: writes first, then looks at what wins
- * over it (a deletion, an unfollow meanwhile), then notifies. Doing it again
- * changes nothing more.
- */
-export function createApply({
-  writer,
-  ledger,
-  notify,
-}: ApplyDeps): (change: Change, audience: Audience) => Promise<void> {
-  return async (change, audience) => {
-    if (change.action === "add") return add(change, audience);
-    await writer.removeHome(audience, [change.drop_id]);
-    await tell(change, audience.ids);
+/** How one change meets one audience. */
+export interface Apply {
+  /**
+   * Writes first, then looks at what wins over it (a deletion, an unfollow
+   * meanwhile), then notifies. Doing it again changes nothing more.
+   */
+  to(change: Change, audience: Audience): Promise<void>;
+  /** Takes a publication out again of the homes of those who have left its author, unless they are back by now. */
+  takeOut(change: Change, left: readonly string[]): Promise<void>;
+}
+
+/** Makes what applies changes. */
+export function createApply({ writer, ledger, notify }: ApplyDeps): Apply {
+  return {
+    async to(change, audience) {
+      if (change.action === "add") return add(change, audience);
+      await writer.removeHome(audience, [change.drop_id]);
+      await tell(change, audience.ids);
+    },
+    takeOut,
   };
 
   async function add(change: Change, audience: Audience): Promise<void> {
@@ -47,15 +53,16 @@ export function createApply({
       await writer.removeHome(audience, [change.drop_id]);
       return;
     }
+    // The followers may have been those of yesterday.
     const left = generation === change.generation ? [] : await ledger.leftAmong(change.user_id, audience.ids);
     const gone = new Set(left);
+    await takeOut(change, left);
     await tell(change, gone.size === 0 ? audience.ids : audience.ids.filter((id) => !gone.has(id)));
-    if (left.length > 0) await takeOut(change, left);
     await failpoint("notified", change.drop_id);
   }
 
-  /** The followers may have been those of yesterday: whoever left is taken out, unless they are back by now. */
   async function takeOut(change: Change, left: readonly string[]): Promise<void> {
+    if (left.length === 0) return;
     await writer.removeHome(audienceOf(left), [change.drop_id]);
     const away = new Set(await ledger.leftAmong(change.user_id, left));
     const back = left.filter((user) => !away.has(user));

@@ -12,8 +12,8 @@ import type { Delivery, Handler } from "../delivery/handler.js";
 import { leftOut } from "../kernel/failpoints.js";
 import { mapLimited } from "../kernel/mapped.js";
 import { MINUTE } from "../kernel/time.js";
-import type { Change } from "./apply.js";
-import { type Audience, audienceOf } from "./audience.js";
+import type { Apply, Change } from "./apply.js";
+import { audienceOf } from "./audience.js";
 import { completedOf } from "./completed.js";
 import type { Plan } from "./plan.js";
 import type { Complete, ReadFollowing, TimelineWriter } from "./ports.js";
@@ -22,7 +22,7 @@ interface DropDeps {
   readonly ledger: Ledger;
   readonly writer: TimelineWriter;
   readonly plan: (plan: Plan) => Promise<void>;
-  readonly apply: (change: Change, audience: Audience) => Promise<void>;
+  readonly apply: Apply;
   readonly complete: Complete;
   readonly readFollowing: ReadFollowing;
 }
@@ -118,8 +118,11 @@ async function direct(deps: DropDeps, plan: Plan, recipients: readonly string[])
   const named = [...new Set(recipients)].filter((user) => user !== author);
   const following = await mapLimited(named, RECIPIENTS_AT_ONCE, (user) => follows(deps.readFollowing, user, author));
   const audience = audienceOf([author, ...named.filter((_, index) => following[index])]);
+  const others = named.filter((_, index) => !following[index]);
   const change: Change = { ...rest, generation };
-  await deps.apply(change, audience);
+  await deps.apply.to(change, audience);
+  // Handled before, it may have been written to who has left since (see `leavers.ts`).
+  await deps.apply.takeOut(change, await deps.ledger.leftAmong(author, others));
   await deps.complete(completedOf(change, { recipients: audience.ids.length, chunks: 1 }));
 }
 

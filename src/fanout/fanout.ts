@@ -5,6 +5,7 @@ import { Followers, type ReadFollowers } from "./audience.js";
 import { createDropHandler } from "./drops.js";
 import { createGraphHandler } from "./graph.js";
 import { createJobHandler } from "./jobs.js";
+import { createForLeavers } from "./leavers.js";
 import { createPlan } from "./plan.js";
 import type { Complete, Notify, Progress, QueueJobs, ReadAuthorDrops, ReadFollowing, TimelineWriter } from "./ports.js";
 
@@ -29,7 +30,8 @@ export function createFanout(deps: FanoutDeps): {
   readonly jobs: Handler;
 } {
   const apply = createApply(deps);
-  const plan = createPlan({ ...deps, apply, followers: new Followers(deps.readFollowers) });
+  const forLeavers = createForLeavers({ ...deps, apply });
+  const plan = createPlan({ ...deps, apply, forLeavers, followers: new Followers(deps.readFollowers) });
   return {
     drops: createDropHandler({ ...deps, apply, plan }),
     graph: createGraphHandler(deps),

@@ -23,6 +23,9 @@ const MAX_ROUNDS = 10;
  * or takes them out. The newest version of the edge wins, however the events
  * arrive: after each step the edge is read again, and the step done anew if
  * it changed meanwhile. So whoever comes last sets the timeline right.
+ *
+ * Either ends with a look at all that the home holds: a deletion that read the
+ * followers while this edge was changing may have missed it (see `leavers.ts`).
  */
 export function createGraphHandler(deps: GraphDeps): Handler {
   return async (delivery) => {
@@ -39,6 +42,7 @@ export function createGraphHandler(deps: GraphDeps): Handler {
       const floor = await deps.writer.interruptRebuild(follower);
       if (edge.follows) await backfill(deps, { follower, following, floor: floor ?? 0 });
       else await clear(deps, { follower, following });
+      await clearDead(deps, follower);
       const now = await deps.ledger.changeEdge(change);
       if (now.version === edge.version && now.follows === edge.follows) return;
       edge = now;
@@ -69,9 +73,9 @@ async function backfill(deps: GraphDeps, to: { follower: string; following: stri
   }
 }
 
-/** Removes the author's drops, and with them every drop whose deletion may have missed this timeline. */
+/** Removes the author's drops. */
 async function clear(deps: GraphDeps, from: { follower: string; following: string }): Promise<void> {
-  const { writer, ledger } = deps;
+  const { writer } = deps;
   const held = await writer.membersOf(from.follower);
   if (held.drops.length === 0) return;
   const inKey = new Set(held.drops);
@@ -80,8 +84,12 @@ async function clear(deps: GraphDeps, from: { follower: string; following: strin
     const gone = page.map(({ drop_id }) => drop_id).filter((drop) => inKey.has(drop));
     if (gone.length > 0) await writer.removeHome(audience, gone);
   }
-  const dead = await ledger.deadAmong(held.drops);
-  if (dead.size > 0) await writer.removeHome(audience, [...dead]);
+}
+
+/** Removes every drop whose deletion may have missed this timeline. */
+async function clearDead({ writer, ledger }: GraphDeps, follower: string): Promise<void> {
+  const dead = await ledger.deadAmong((await writer.membersOf(follower)).drops);
+  if (dead.size > 0) await writer.removeHome(audienceOf([follower]), [...dead]);
 }
 
 /** Pages through an author's drops created after `floor`, newest first. */

@@ -1,12 +1,12 @@
 import { chunkId, parseJob } from "../contracts/jobs.js";
 import type { Handler } from "../delivery/handler.js";
-import type { Change } from "./apply.js";
-import { type Audience, audienceOf } from "./audience.js";
+import type { Apply } from "./apply.js";
+import { audienceOf } from "./audience.js";
 import { completedOf } from "./completed.js";
 import type { Complete, Progress } from "./ports.js";
 
 interface JobDeps {
-  readonly apply: (change: Change, audience: Audience) => Promise<void>;
+  readonly apply: Apply;
   readonly progress: Progress;
   readonly complete: Complete;
 }
@@ -15,7 +15,7 @@ interface JobDeps {
 export function createJobHandler({ apply, progress, complete }: JobDeps): Handler {
   return async (delivery) => {
     const { user_ids, ...change } = parseJob(delivery.body);
-    await apply(change, audienceOf(user_ids));
+    await apply.to(change, audienceOf(user_ids));
     const finished = await progress.done(change, chunkId(user_ids));
     if (finished) await complete(completedOf(change, finished));
   };

@@ -1,14 +1,15 @@
 import { chunkId, type FanoutJob } from "../contracts/jobs.js";
 import type { Ledger } from "../contracts/ledger.js";
-import type { Change } from "./apply.js";
-import type { Audience, Followers } from "./audience.js";
+import type { Apply, Change } from "./apply.js";
+import type { Followers } from "./audience.js";
 import { completedOf } from "./completed.js";
 import type { Complete, Progress, QueueJobs } from "./ports.js";
 
 interface PlanDeps {
   readonly ledger: Ledger;
   readonly followers: Followers;
-  readonly apply: (change: Change, audience: Audience) => Promise<void>;
+  readonly apply: Apply;
+  readonly forLeavers: (change: Change) => Promise<void>;
   readonly queue: QueueJobs;
   readonly progress: Progress;
   readonly complete: Complete;
@@ -38,7 +39,8 @@ export function createPlan(deps: PlanDeps): (plan: Plan) => Promise<void> {
     let recipients = 0;
     for await (const page of deps.followers.pages({ author: plan.user_id, generation, includeAuthor })) {
       if (page.only) {
-        await deps.apply(change, page);
+        await deps.apply.to(change, page);
+        await deps.forLeavers(change);
         await deps.complete(completedOf(change, { recipients: page.ids.length, chunks: 1 }));
         return;
       }
@@ -47,6 +49,7 @@ export function createPlan(deps: PlanDeps): (plan: Plan) => Promise<void> {
       for (const job of jobs) chunks.push(chunkId(job.user_ids));
       recipients += page.ids.length;
     }
+    await deps.forLeavers(change);
     const finished = await deps.progress.planned(plan, chunks, recipients);
     if (finished) await deps.complete(completedOf(change, finished));
   };

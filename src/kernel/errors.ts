@@ -8,8 +8,19 @@
  * - `unauthenticated`: no valid credentials.
  * - `exhausted`: a bound of ours was reached.
  * - `deadline`: the caller's time ran out.
+ * - `notfound`: what was asked about is not there.
+ * - `conflict`: what is there does not allow it.
  */
-export type ErrorCode = "invalid" | "poison" | "unavailable" | "failed" | "unauthenticated" | "exhausted" | "deadline";
+export type ErrorCode =
+  | "invalid"
+  | "poison"
+  | "unavailable"
+  | "failed"
+  | "unauthenticated"
+  | "exhausted"
+  | "deadline"
+  | "notfound"
+  | "conflict";
 
 /** How an error looks outside: gRPC status number and HTTP status. */
 interface Presentation {
@@ -26,6 +37,8 @@ export const PRESENTATION: Readonly<Record<ErrorCode, Presentation>> = {
   unauthenticated: { grpcStatus: 16, httpStatus: 401 },
   exhausted: { grpcStatus: 8, httpStatus: 429 },
   deadline: { grpcStatus: 4, httpStatus: 504 },
+  notfound: { grpcStatus: 5, httpStatus: 404 },
+  conflict: { grpcStatus: 9, httpStatus: 409 },
 };
 
 /** An error that says what kind of failure it is; `message` may be shown to a caller, `cause` is for the log. */

@@ -18,6 +18,9 @@ const FAILPOINTS = [
   "rebuild-marked",
   "rebuild-read",
   "redriven",
+  "outbox-claimed",
+  "outbox-published",
+  "outbox-marked",
 ] as const;
 export type Failpoint = (typeof FAILPOINTS)[number];
 

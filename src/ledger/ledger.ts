@@ -1,6 +1,6 @@
 import { randomInt, randomUUID } from "node:crypto";
 import type { TimelineEvent } from "../contracts/events.js";
-import type { EdgeChange, EdgeState, Ledger } from "../contracts/ledger.js";
+import { type EdgeChange, type EdgeState, type Ledger, nameGeneration } from "../contracts/ledger.js";
 import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/single-flight.js";
@@ -11,6 +11,8 @@ export interface LedgerStore {
   deadAmong(drops: readonly string[]): Promise<{ dead: ReadonlySet<string>; complete: boolean }>;
   changeEdge(change: EdgeChange): Promise<EdgeState>;
   leftAmong(author: string, users: readonly string[]): Promise<string[]>;
+  /** Who was noted at `from` or later; `next` is where the rest begins, undefined where there is none. */
+  leavers(author: string, from: number): Promise<{ users: string[]; next: number | undefined }>;
   generation(author: string, otherwise: string): Promise<string>;
   setGeneration(author: string, name: string): Promise<void>;
   isComplete(): Promise<boolean>;
@@ -54,8 +56,15 @@ export function createLedger(options: LedgerOptions): Ledger {
       return store.changeEdge(change);
     },
     leftAmong: (author, users) => store.leftAmong(author, users),
-    generation: (author) => store.generation(author, randomUUID()),
-    renewGeneration: (author) => store.setGeneration(author, randomUUID()),
+    async *leavers(author, since) {
+      for (let from: number | undefined = since; from !== undefined; ) {
+        const { users, next } = await store.leavers(author, from);
+        if (users.length > 0) yield users;
+        from = next;
+      }
+    },
+    generation: (author) => store.generation(author, nameGeneration()),
+    renewGeneration: (author) => store.setGeneration(author, nameGeneration()),
   };
 }
 
@@ -90,6 +99,8 @@ async function remember(store: LedgerStore, event: TimelineEvent, time: number):
       return;
     case "user_followed":
     case "user_unfollowed":
+      // Nobody leaves themselves: their drops stay in their home.
+      if (event.payload.follower_id === event.payload.following_id) return;
       await store.changeEdge({
         follower: event.payload.follower_id,
         following: event.payload.following_id,

@@ -1,4 +1,4 @@
-import { edgeKey, generationKey, REFILL_LEASE_KEY, TOMBSTONES_KEY } from "../contracts/keys.js";
+import { edgeKey, generationKey, leaversKey, REFILL_LEASE_KEY, TOMBSTONES_KEY } from "../contracts/keys.js";
 import type { EdgeState } from "../contracts/ledger.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { DAY, HOUR, SECOND } from "../kernel/time.js";
@@ -9,6 +9,7 @@ import type { LedgerStore } from "./ledger.js";
 /** The log holds events for seven days; what wins over them must live longer. */
 const REMEMBER_MS = 7 * DAY + 12 * HOUR;
 const LEASE_MS = 60 * SECOND;
+const LEAVERS_A_PAGE = 1_000;
 
 /** Keeps the ledger in Redis. */
 export function createLedgerStore(scripts: Scripts): LedgerStore {
@@ -29,6 +30,8 @@ export function createLedgerStore(scripts: Scripts): LedgerStore {
       return { dead: new Set(drops.filter((_, index) => scores[index] != null)), complete: stands(floor) };
     },
     async changeEdge({ follower, following, version, follows }) {
+      // A key of its own slot, so a call of its own; first, so that whoever finds the edge gone finds the note too.
+      if (!follows) await run("note-leaver", [leaversKey(following)], [Date.now(), REMEMBER_MS, follower]);
       const held = (await run(
         "change-edge",
         [edgeKey(follower, following)],
@@ -45,6 +48,14 @@ export function createLedgerStore(scripts: Scripts): LedgerStore {
         ),
       );
       return users.filter((_, index) => held[index]?.endsWith(":0"));
+    },
+    async leavers(author, from) {
+      // No two have one score, and who is noted again moves towards what is still to be read: nobody is passed by.
+      const held = await command("zrangebyscore", (client) =>
+        client.zrangebyscore(leaversKey(author), from, "+inf", "WITHSCORES", "LIMIT", 0, LEAVERS_A_PAGE),
+      );
+      const users = held.filter((_, index) => index % 2 === 0);
+      return { users, next: users.length < LEAVERS_A_PAGE ? undefined : Number(held.at(-1)) + 1 };
     },
     async generation(author, otherwise) {
       const key = generationKey(author);

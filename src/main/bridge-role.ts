@@ -9,7 +9,7 @@ import { observeReconcile } from "../reconcile/observe.js";
 import { createSuspects, type Suspects } from "../reconcile/suspects.js";
 import { deadLettersTo } from "./consumers.js";
 import { createReconciling } from "./reconciling.js";
-import type { RoleDeps, RunningRole } from "./roles.js";
+import type { RoleDeps, RunningRole } from "./role.js";
 import { VERSION } from "./version.js";
 
 /** Bytes of a message that are not its payload: headers, above all those of a dead letter. */

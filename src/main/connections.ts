@@ -1,9 +1,7 @@
 import { hostname } from "node:os";
 import type { NatsConnection } from "nats";
 import type { Ledger } from "../contracts/ledger.js";
-import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { pause, SECOND } from "../kernel/time.js";
 import { createLedger } from "../ledger/ledger.js";
 import { createReadHistory } from "../ledger/log.nats.js";
 import { createLedgerStore } from "../ledger/store.redis.js";
@@ -17,6 +15,7 @@ import { createFencedRun, type FencedRun } from "../platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../platform/redis/scripts.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config.js";
+import { persist } from "./persist.js";
 import { VERSION } from "./version.js";
 
 /** What every role works with, opened once a process. */
@@ -95,18 +94,6 @@ function openUpstreams(config: Config): Upstreams {
       key: config.TIMELINE_UPSTREAM_TLS_KEY,
     },
   });
-}
-
-/** Tries until it works; says so once. */
-async function persist(work: () => Promise<void>, log: Logger, complaint: string): Promise<void> {
-  for (let tries = 0; ; tries++) {
-    try {
-      return await work();
-    } catch (error) {
-      if (tries === 0) log.warn({ error: oneLine(error) }, complaint);
-      await pause(SECOND / 4);
-    }
-  }
 }
 
 /** A server without JetStream, or without a leader yet, is waited for; a refusal of our declarations is not. */

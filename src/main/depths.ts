@@ -8,6 +8,9 @@ const CONSUMERS = [
   { stream: STREAM.drops, consumer: CONSUMER.planner },
   { stream: STREAM.drops, consumer: CONSUMER.graph },
   { stream: STREAM.fanout, consumer: CONSUMER.worker },
+  { stream: STREAM.edges, consumer: CONSUMER.edges },
+  { stream: STREAM.edges, consumer: CONSUMER.hotEdges },
+  { stream: STREAM.engagement, consumer: CONSUMER.counter },
   { stream: STREAM.advisories, consumer: CONSUMER.backstop },
 ] as const;
 

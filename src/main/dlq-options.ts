@@ -27,7 +27,8 @@ export function dlqCommand(): Command {
       ended(async () => (await import("./dlq.js")).redriveChosen(chosen(seqs, options, command))),
     );
   changing(dlq.command("rm"))
-    .description("delete letters for good")
+    .description("delete letters for good; on a terminal it asks first")
+    .option("-f, --force", "do not ask")
     .action((seqs: number[], options: ChangeOptions, command: Command) =>
       ended(async () => (await import("./dlq.js")).removeChosen(chosen(seqs, options, command))),
     );

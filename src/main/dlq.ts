@@ -1,7 +1,7 @@
 import { oneLine } from "../kernel/errors.js";
 import { armFailpoints } from "../kernel/failpoints.js";
 import { silent } from "../kernel/logger.js";
-import { pause, SECOND } from "../kernel/time.js";
+import { pause } from "../kernel/time.js";
 import { grouped } from "../operator/groups.js";
 import { type Letter, type Letters, MissingLetters } from "../operator/letters.js";
 import { createLetters, createLogAge } from "../operator/letters.nats.js";
@@ -13,8 +13,8 @@ import {
   removalAsText,
   reportAsText,
 } from "../operator/present.js";
-import { type RedriveDeps, redrive } from "../operator/redrive.js";
-import { remove } from "../operator/remove.js";
+import { type RedriveDeps, type Report, redrive } from "../operator/redrive.js";
+import { type Removal, remove } from "../operator/remove.js";
 import { matches, type Selection, selectSeqs } from "../operator/selection.js";
 import { createUpstreams } from "../operator/upstreams.grpc.js";
 import { connectNats } from "../platform/nats/connect.js";
@@ -22,7 +22,7 @@ import { createPublish } from "../platform/nats/publish.js";
 import { Closers } from "./closers.js";
 import { type Config, readConfig } from "./config.js";
 import { natsOptions, upstreamsOnDemand } from "./connections.js";
-import { createProgress } from "./terminal.js";
+import { confirm, createPacedProgress } from "./terminal.js";
 
 /** What `dlq ls` is told. */
 export interface ListOptions {
@@ -39,6 +39,8 @@ export interface ListOptions {
 export interface ChangeOptions extends ListOptions {
   readonly all?: boolean;
   readonly dryRun?: boolean;
+  /** Asks nobody; of rm only. */
+  readonly force?: boolean;
   /** Letters a second; of redrive only. */
   readonly rate?: number;
 }
@@ -77,14 +79,15 @@ export function show(seq: number, options: ListOptions): Promise<number> {
 export function redriveChosen(options: Chosen): Promise<number> {
   return atDesk(async ({ letters, redriving }) => {
     const seqs = await selectSeqs(letters, options);
-    const progress = delayedProgress(seqs.length, options.dryRun ? "looked at" : "redriven");
+    const progress = createPacedProgress();
+    const what = options.dryRun ? "looked at" : "redriven";
     const interrupted = new AbortController();
     process.once("SIGINT", () => interrupted.abort());
     const report = await redrive(redriving, seqs, {
       rate: options.rate,
       dryRun: options.dryRun,
       stopping: interrupted.signal,
-      watch: (now) => progress.at(now.redriven.length + now.refused.length + now.failed.length + now.overtaken.length),
+      watch: (now) => progress.say(() => `${judgedIn(now)} of ${seqs.length} letters ${what}`),
     });
     progress.end();
     const dry = options.dryRun === true;
@@ -93,18 +96,32 @@ export function redriveChosen(options: Chosen): Promise<number> {
   });
 }
 
-/** `dlq rm`; resolves to the exit code: 1 where a letter could not be deleted. */
+/** How many letters a redrive has been done with. */
+const judgedIn = ({ redriven, refused, failed, overtaken }: Report): number =>
+  redriven.length + refused.length + failed.length + overtaken.length;
+
+/** `dlq rm`; resolves to the exit code: 1 where a letter could not be deleted, or who was asked did not say yes. */
 export function removeChosen(options: Chosen): Promise<number> {
   return atDesk(async ({ letters }) => {
     const seqs = await selectSeqs(letters, options);
-    const progress = delayedProgress(seqs.length, "deleted");
-    const watch = (now: { removed: readonly unknown[] }): void => progress.at(now.removed.length);
+    if (!(await mayDelete(seqs, options))) return 1;
+    const progress = createPacedProgress();
+    const watch = (now: Removal): void => progress.say(() => `${now.removed.length} of ${seqs.length} letters deleted`);
     const removal = await remove(letters, seqs, { dryRun: options.dryRun, watch });
     progress.end();
     const dry = options.dryRun === true;
     console.log(options.json ? jsonOf(removal, dry) : removalAsText(removal, dry));
     return removal.failed.length === 0 ? 0 : 1;
   });
+}
+
+/** A letter that is deleted cannot be had again: somebody at a terminal is asked. */
+async function mayDelete(seqs: readonly number[], { force, dryRun }: Chosen): Promise<boolean> {
+  if (force || dryRun || seqs.length === 0) return true;
+  const what = seqs.length === 1 ? "1 letter" : `${seqs.length} letters`;
+  if (await confirm(`Delete ${what} for good?`)) return true;
+  console.error("nothing was deleted");
+  return false;
 }
 
 const jsonOf = (outcome: object, dry: boolean): string => JSON.stringify(dry ? { ...outcome, dry_run: true } : outcome);
@@ -154,18 +171,4 @@ async function printJsonArray(letters: AsyncIterable<Letter>): Promise<void> {
     before = ",";
   }
   process.stdout.write(before === "[" ? "[]\n" : "\n]\n");
-}
-
-/** Says how far the work is, where it takes longer than a second and somebody watches. */
-function delayedProgress(total: number, what: string): { at(done: number): void; end(): void } {
-  const progress = createProgress();
-  let next = Date.now() + SECOND;
-  return {
-    at(done) {
-      if (!process.stderr.isTTY || Date.now() < next) return;
-      next = Date.now() + SECOND / 5;
-      progress.say(`${done} of ${total} ${what}`);
-    },
-    end: () => progress.end(),
-  };
 }

@@ -1,6 +1,6 @@
 import { createGateway } from "../gateway/gateway.js";
 import type { HttpServer } from "../platform/http/serve.js";
-import type { RoleDeps, RunningRole } from "./roles.js";
+import type { RoleDeps, RunningRole } from "./role.js";
 
 /** A key shorter than the hash is weaker than it (RFC 7518, section 3.2). */
 const MIN_SECRET_BYTES = 32;

@@ -70,7 +70,7 @@ async function run(
           persistent(apply, {
             stopping: interrupted,
             waiting: (error) => progress.say(() => `${outcome.applied} of ${resumable.left} events; waiting: ${error}`),
-            leftOut: ({ seq }, error) => outcome.left_out.push({ seq, error: oneLine(error) }),
+            leftOut: ({ seq }, error) => void outcome.left_out.push({ seq, error: oneLine(error) }),
           }),
         progress: (done, event) => {
           outcome.applied = done - outcome.left_out.length;

@@ -1,36 +1,50 @@
+import { Gate } from "../delivery/gate.js";
 import { armFailpoints } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
+import type { Db } from "../platform/db/db.js";
 import { type HttpServer, serveHttp } from "../platform/http/serve.js";
 import { createLogger } from "../platform/logger.js";
 import type { Telemetry } from "../platform/telemetry.js";
 import { startBridgeRole } from "./bridge-role.js";
 import type { Closers } from "./closers.js";
-import type { Config, Role } from "./config.js";
+import type { Config } from "./config.js";
 import { openConnections } from "./connections.js";
+import { openDatabase } from "./database.js";
 import { startDepths } from "./depths.js";
 import { startGatewayRole } from "./gateway-role.js";
-import { type RoleDeps, type RunningRole, startApiRole, startFanoutRole } from "./roles.js";
+import { serveRoles, type WrapService } from "./grpc-server.js";
+import { startPostsRole } from "./posts-role.js";
+import type { RunningRole, StoringRoleDeps } from "./role.js";
+import { startApiRole, startFanoutRole } from "./roles.js";
+import { startUsersRole } from "./users-role.js";
+import type { Role } from "./variables.js";
 import { VERSION } from "./version.js";
 
 /** A running process of the service. */
 export interface RunningService {
   readonly log: Logger;
   readonly http: HttpServer;
-  /** Undefined without the role api. */
+  /** Undefined without a role that serves gRPC. */
   readonly grpcPort: number | undefined;
   readonly ready: () => boolean;
   close(): Promise<void>;
 }
 
-type Start = (deps: RoleDeps, http: HttpServer) => Promise<RunningRole & { readonly port?: number }>;
+type Start = (deps: StoringRoleDeps, http: HttpServer) => Promise<RunningRole>;
 
 const STARTS: Readonly<Record<Role, Start>> = {
   bridge: startBridgeRole,
   fanout: startFanoutRole,
   api: startApiRole,
   gateway: startGatewayRole,
+  users: startUsersRole,
+  posts: startPostsRole,
 };
+
+/** Whoever serves is there before whoever consumes what is served. */
+const SERVING: readonly Role[] = ["users", "posts", "api"];
+const WORKING: readonly Role[] = ["gateway", "fanout", "bridge"];
 
 /** What a process has before its roles. */
 export interface StartOptions {
@@ -39,6 +53,8 @@ export interface StartOptions {
   readonly closers: Closers;
   /** Where to log to; unset: standard output. */
   readonly logFile?: string;
+  /** Changes what is served over gRPC; unset: nothing. */
+  readonly wrapService?: WrapService;
 }
 
 /**
@@ -47,7 +63,7 @@ export interface StartOptions {
  */
 export async function startService(
   config: Config,
-  { closers, telemetry, logFile }: StartOptions,
+  { closers, telemetry, logFile, wrapService = (service) => service }: StartOptions,
 ): Promise<RunningService> {
   const log = createLogger({
     level: config.TIMELINE_LOG_LEVEL,
@@ -58,11 +74,11 @@ export async function startService(
     armFailpoints(config.TIMELINE_FAILPOINTS);
     log.warn({ points: [...config.TIMELINE_FAILPOINTS.keys()] }, "failpoints are armed: this process is being tested");
   }
-  const roles = new Map<Role, RunningRole>();
+  const roles: RunningRole[] = [];
   let waiting: string | undefined = "start";
   const notReady = (): string[] => [
     ...(waiting === undefined ? [] : [waiting]),
-    ...[...roles.values()].flatMap((role) => role.notReady() ?? []),
+    ...roles.flatMap((role) => role.notReady() ?? []),
   ];
   const http = await serveHttp({ address: config.TIMELINE_HTTP_ADDR, notReady, metrics: telemetry.scrape, log });
   closers.add("HTTP", () => http.close(SECOND));
@@ -75,25 +91,37 @@ export async function startService(
   });
   const depths = startDepths(connections.nats);
   closers.add("depths", () => depths.close());
-  closers.add("roles", async () => {
-    await Promise.all([...roles.values()].map((role) => role.close(config.TIMELINE_SHUTDOWN_GRACE_MS)));
-  });
-  let grpcPort: number | undefined;
-  for (const role of orderOfStart(config.TIMELINE_ROLES)) {
-    const running = await STARTS[role]({ config, connections, log }, http);
-    roles.set(role, running);
-    grpcPort ??= running.port;
-  }
+  const db = await databaseOf(config, log, closers);
+  const gate = new Gate();
+  const start = async (some: readonly Role[]): Promise<RunningRole[]> => {
+    const started: RunningRole[] = [];
+    closers.add(some.join(", "), async () => {
+      await Promise.all(started.map((role) => role.close(config.TIMELINE_SHUTDOWN_GRACE_MS)));
+    });
+    for (const role of some.filter((one) => config.TIMELINE_ROLES.includes(one))) {
+      const running = await STARTS[role]({ config, connections, gate, log, db }, http);
+      started.push(running);
+      roles.push(running);
+    }
+    return started;
+  };
+  const serving = await start(SERVING);
+  const services = serving.flatMap((role) => role.services ?? []).map(wrapService);
+  const grpc = await serveRoles(config, services, log);
+  closers.add("gRPC", () => grpc?.close(config.TIMELINE_SHUTDOWN_GRACE_MS));
+  await start(WORKING);
   waiting = undefined;
   // Closed first: whoever balances load sends nothing more here.
   closers.add("readiness", () => {
     waiting = "stopping";
+    grpc?.setServing(false);
   });
   log.info({ roles: config.TIMELINE_ROLES }, "ready");
-  return { log, http, grpcPort, ready: () => notReady().length === 0, close: () => closers.closeAll(log) };
+  return { log, http, grpcPort: grpc?.port, ready: () => notReady().length === 0, close: () => closers.closeAll(log) };
 }
 
-/** Whoever serves is there before whoever consumes. */
-function orderOfStart(roles: readonly Role[]): Role[] {
-  return (["api", "gateway", "fanout", "bridge"] as const).filter((role) => roles.includes(role));
+/** Opened only where a role keeps data in it. */
+async function databaseOf(config: Config, log: Logger, closers: Closers): Promise<Db> {
+  const stores = config.TIMELINE_ROLES.some((role) => role === "users" || role === "posts");
+  return stores ? openDatabase(config, log, closers) : (undefined as never);
 }

@@ -1,7 +1,11 @@
-import { SECOND } from "../kernel/time.js";
+import { createInterface } from "node:readline";
+import { type Clock, SECOND } from "../kernel/time.js";
+
+/** Where progress is shown. */
+type Screen = Pick<NodeJS.WriteStream, "write"> & { readonly isTTY?: boolean };
 
 /** Shows what is going on: one line that changes on a terminal, a line each elsewhere. */
-export function createProgress(stream: NodeJS.WriteStream = process.stderr): { say(text: string): void; end(): void } {
+export function createProgress(stream: Screen = process.stderr): { say(text: string): void; end(): void } {
   let shown = false;
   return {
     say(text) {
@@ -19,19 +23,39 @@ export function createProgress(stream: NodeJS.WriteStream = process.stderr): { s
 const SAID_EVERY_MS = { terminal: SECOND / 5, elsewhere: 5 * SECOND } as const;
 
 /** Shows how far long work is: nothing in the first second, and then now and again. */
-export function createPacedProgress(stream: NodeJS.WriteStream = process.stderr): {
+export function createPacedProgress(
+  stream: Screen = process.stderr,
+  now: Clock = Date.now,
+): {
   say(text: () => string): void;
   end(): void;
 } {
   const progress = createProgress(stream);
   const every = stream.isTTY ? SAID_EVERY_MS.terminal : SAID_EVERY_MS.elsewhere;
-  let next = Date.now() + SECOND;
+  let next = now() + SECOND;
   return {
     say(text) {
-      if (Date.now() < next) return;
-      next = Date.now() + every;
+      if (now() < next) return;
+      next = now() + every;
       progress.say(text());
     },
     end: () => progress.end(),
   };
+}
+
+/** Asks on a terminal, where only yes is yes. Where nobody can be asked, as in a script, it is taken for granted. */
+export async function confirm(
+  question: string,
+  input: NodeJS.ReadableStream & { readonly isTTY?: boolean } = process.stdin,
+  output: NodeJS.WritableStream = process.stderr,
+): Promise<boolean> {
+  if (!input.isTTY) return true;
+  const lines = createInterface({ input, output });
+  const answer = await new Promise<string>((resolve) => {
+    // Who ends the input or interrupts has not said yes.
+    lines.once("close", () => resolve(""));
+    lines.question(`${question} [y/N] `, resolve);
+  });
+  lines.close();
+  return /^y(es)?$/i.test(answer.trim());
 }

@@ -38,18 +38,17 @@ export async function up(options: UpOptions): Promise<void> {
 }
 
 async function description(sandbox: Sandbox): Promise<string> {
-  const { redis, nats, served, httpUrl } = sandbox;
+  const { redis, nats, seeded, httpUrl } = sandbox;
   const token = await sandbox.issueToken("ada");
-  const { users, edges, drops } = served.seeded;
+  const { users, follows, drops } = seeded;
   return `
-avion-timeline ${VERSION} is up: ${users} users, ${edges} follows, ${drops} drops.
+avion-timeline ${VERSION} is up: ${users} users, ${follows} follows, ${drops} drops.
 
   Page     ${httpUrl}/   pick a user, post a drop, watch it arrive
-  gRPC     ${sandbox.grpcAddress}   avion.TimelineService, with health and reflection
+  gRPC     ${sandbox.grpcAddress}   TimelineService, UserService and PostService of package avion, with health and reflection
   HTTP     ${httpUrl}   /events/timeline/home /healthz /readyz /metrics
   Redis    ${redis.url}   redis-server ${redis.version}, pid ${redis.pid}
   NATS     ${nats.url}   nats-server ${nats.version}, pid ${nats.pid}
-  World    ${served.address}   UserService and PostService
   Worker   pid ${sandbox.worker.pid()}   kill -9 it: another one starts, and nothing is missing
   Data     ${sandbox.folder}   gone when this ends; the roles log to ${sandbox.logFile}
 
@@ -59,6 +58,7 @@ Ada's access token (one day):
 Try:
   curl -N -H "Authorization: Bearer $TOKEN" ${httpUrl}/events/timeline/home
   npx buf curl --protocol grpc --http2-prior-knowledge -d '{"user_id":"ada","limit":5}' http://${sandbox.grpcAddress}/avion.TimelineService/GetHomeTimeline
+  npx buf curl --protocol grpc --http2-prior-knowledge -d '{"user_id":"nova","visibility":"VISIBILITY_PUBLIC","body":"Hello"}' http://${sandbox.grpcAddress}/avion.PostService/CreateDrop
   ${redis.cli} -u ${redis.url} zrevrange timeline:home:ada 0 4 withscores
   ${redis.cli} -u ${redis.url} publish drop_created 'not json'
   nats -s ${nats.url} stream ls

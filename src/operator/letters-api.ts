@@ -7,10 +7,10 @@ import { type RedriveDeps, type RedriveOptions, type Report, redrive } from "./r
 import { type Removal, remove } from "./remove.js";
 import { FIELDS, matches, type Selection, selectionFault, selectSeqs } from "./selection.js";
 
-/** A request that cannot be answered as asked; `code` is 400 or 404. */
+/** A request that cannot be answered as asked: it makes no sense, there is no such letter, or not now. */
 export class RequestError extends Error {
   constructor(
-    readonly code: 400 | 404,
+    readonly code: 400 | 404 | 409,
     message: string,
   ) {
     super(message);
@@ -79,7 +79,8 @@ export function createLettersApi(deps: LettersApiDeps): LettersApi {
     },
     redrive: async (request) => {
       const asked = parsed(REDRIVE, request);
-      if (redriving) throw new Error("this process is redriving letters already: ask again when it is done");
+      if (redriving)
+        throw new RequestError(409, "this process is redriving letters already: ask again when it is done");
       redriving = true;
       try {
         const seqs = await chosenSeqs(deps, asked);

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { EVENT_NAMES } from "../contracts/events.js";
-import { DLQ_REASONS } from "../contracts/subjects.js";
+import { DLQ_REASONS, WORK_EVENTS } from "../contracts/subjects.js";
 import { DAY, HOUR, MINUTE, SECOND } from "../kernel/time.js";
 import { type Letter, type Letters, MissingLetters } from "./letters.js";
 
@@ -23,7 +23,7 @@ export interface Selection extends Filters {
 }
 
 const UNITS: Readonly<Record<string, number>> = { s: SECOND, m: MINUTE, h: HOUR, d: DAY };
-const EVENTS = [...EVENT_NAMES, "fanout_job"] as const;
+const EVENTS = [...EVENT_NAMES, ...Object.values(WORK_EVENTS)] as const;
 const A_DATE = z.union([z.iso.date(), z.iso.datetime({ offset: true })]);
 
 const since = z.string().transform((text, context) => {

@@ -3,18 +3,20 @@ import type { Logger } from "../kernel/logger.js";
 import { MINUTE, pause, SECOND } from "../kernel/time.js";
 import type { Continuity, Lease, ReadBacklogStart, Stretch } from "./ports.js";
 
+/** What a process needs to make good for a loss. */
+export interface Mending {
+  readonly lease: Lease;
+  readonly readBacklogStart: ReadBacklogStart;
+  /** Applies a stretch of the log again; resolves to how many events that were. Where it rejects it is begun anew. */
+  readonly replay: (stretch: Stretch, stopping: AbortSignal) => Promise<number>;
+  readonly observe: (events: number) => void;
+}
+
 interface GuardDeps {
   readonly continuity: Continuity;
   readonly log: Logger;
   /** Unset: this process only looks. */
-  readonly mending?:
-    | {
-        readonly lease: Lease;
-        readonly readBacklogStart: ReadBacklogStart;
-        readonly replay: (stretch: Stretch, stopping: AbortSignal) => Promise<number>;
-        readonly observe: (events: number) => void;
-      }
-    | undefined;
+  readonly mending?: Mending | undefined;
 }
 
 /** Watches over what Redis has confirmed. */

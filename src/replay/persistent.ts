@@ -3,42 +3,30 @@ import { codeOf, oneLine } from "../kernel/errors.js";
 import { backoff, pause, SECOND } from "../kernel/time.js";
 
 interface PersistentOptions {
-  /** Told of an event that cannot be applied; it counts as dealt with. */
-  readonly leftOut: (event: Delivery, error: unknown) => void;
-  /** Told what a server that is away says, each time it is waited for. */
-  readonly waiting: (error: string) => void;
+  /**
+   * Told of an event that cannot be applied, and how often it was tried; once this resolves it counts as dealt with.
+   * Where it rejects, so does the application.
+   */
+  readonly leftOut: (event: Delivery, error: unknown, attempts: number) => Promise<void> | void;
+  /** Told what a server that is away says, each time it is waited for; unset: nobody waits here, and it is thrown. */
+  readonly waiting?: (error: string) => void;
   readonly stopping: AbortSignal;
   /** First delay between attempts, in ms; a second unless told otherwise. */
   readonly delayMs?: number;
 }
 
 /** What can never be applied, whoever tries: it was given up when it was planned. */
-const isHopeless = (error: unknown): boolean => ["invalid", "poison"].includes(codeOf(error));
-
-/** Makes the application of events go on past what can never be applied; everything else fails as it did. */
-export function passingOver(
-  apply: (event: Delivery) => Promise<void>,
-  leftOut: (event: Delivery, error: unknown) => void,
-): (event: Delivery) => Promise<void> {
-  return async (event) => {
-    try {
-      await apply(event);
-    } catch (error) {
-      if (!isHopeless(error)) throw error;
-      leftOut(event, error);
-    }
-  };
-}
+export const isHopeless = (error: unknown): boolean => ["invalid", "poison"].includes(codeOf(error));
 
 const MAX_ATTEMPTS = 3;
 const DELAY_CAP_MS = 15 * SECOND;
 
 /**
- * Makes the application of events outlast what goes wrong in hours of work:
- * a server that is away is waited for, as long as it takes; what fails by
- * itself is tried three times, what can never work once, and is then left out.
+ * Makes the application of events go on past what goes wrong: a server that
+ * is away is waited for, as long as it takes; what fails by itself is tried
+ * three times, what can never work once, and is then left out.
  *
- * @throws what it last failed with, where the process stops meanwhile: the event is not applied
+ * @throws what it last failed with, where the process stops meanwhile or nobody waits: the event is not applied
  */
 export function persistent(
   apply: (event: Delivery) => Promise<void>,
@@ -51,8 +39,13 @@ export function persistent(
         return await apply(event);
       } catch (error) {
         if (stopping.aborted) throw error;
-        if (codeOf(error) === "unavailable") waiting(oneLine(error));
-        else if (isHopeless(error) || ++failures >= MAX_ATTEMPTS) return leftOut(event, error);
+        if (codeOf(error) === "unavailable") {
+          if (waiting === undefined) throw error;
+          waiting(oneLine(error));
+        } else if (++failures >= MAX_ATTEMPTS || isHopeless(error)) {
+          await leftOut(event, error, failures);
+          return;
+        }
         await pause(backoff(attempt, delayMs, DELAY_CAP_MS), stopping);
         if (stopping.aborted) throw error;
       }

@@ -1,9 +1,10 @@
 import { z } from "zod";
 import { idFault } from "../kernel/ids.js";
-import { VISIBILITIES } from "./drops.js";
 import { FAULT_CODES, FAULT_SERVICES } from "./faults.js";
-import { MAX_RECIPIENTS } from "./world.js";
 import { invalid } from "./world-error.js";
+
+/** In the words of the events. */
+const VISIBILITIES = ["public", "unlisted", "followers", "direct"] as const;
 
 const id = z.string().superRefine((value, context) => {
   const fault = idFault(value);
@@ -19,13 +20,14 @@ export const timelineRequest = z.object({ user: id, max_id: z.string().max(1_024
 
 export const usersRequest = z.object({
   prefix: z.string().max(128).default(""),
-  limit: z.coerce.number().int().min(1).max(1_000).default(500),
+  limit: z.coerce.number().int().min(1).max(1_000).default(400),
 });
 
 export const dropsRequest = z.strictObject({
   user: id,
   visibility: z.enum(VISIBILITIES).default("public"),
-  recipients: z.array(id).max(MAX_RECIPIENTS).default([]),
+  recipients: z.array(id).max(20).default([]),
+  body: z.string().max(5_000).default(""),
   /** How many at once. */
   count: z.number().int().min(1).max(100).default(1),
 });

@@ -1,7 +1,6 @@
 import { fileURLToPath } from "node:url";
 import express, { type Request, type Response, Router } from "express";
 import type { GetTimelineResponse } from "../gen/avion/timeline.js";
-import type { Actions } from "./actions.js";
 import {
   dropsRequest,
   faultRequest,
@@ -12,13 +11,13 @@ import {
   usersRequest,
 } from "./console-requests.js";
 import { FAULT_CODES, type Faults } from "./faults.js";
+import { visibilityNamed } from "./people.grpc.js";
+import type { People, SeenDrop } from "./people.js";
 import { createProblemHandler, sendProblem } from "./problem.http.js";
-import type { World } from "./world.js";
 import { invalid, WorldError } from "./world-error.js";
 
 export interface ConsoleDeps {
-  readonly world: World;
-  readonly actions: Actions;
+  readonly people: People;
   readonly faults: Faults;
   /** Makes the access token of a user. */
   readonly issueToken: (user: string) => string | Promise<string>;
@@ -65,22 +64,27 @@ function createWorldRoutes(deps: ConsoleDeps): Router {
   return router;
 }
 
-function addReads(router: Router, { world, issueToken, readHome, onError }: ConsoleDeps): void {
+function addReads(router: Router, { people, issueToken, readHome, onError }: ConsoleDeps): void {
   router.post("/session", async (request, response) => {
     const { user } = parse(sessionRequest, request.body);
-    requireUser(world, "user", user);
+    await requireUser(people, "user", user);
     response.cookie("access_token", await issueToken(user), { httpOnly: true, sameSite: "lax", path: "/" });
-    response.json({ user: world.summary(user) });
+    response.json({ user: await people.summary(user) });
   });
-  router.get("/users", (request, response) => {
-    response.json({ users: world.listUsers(parse(usersRequest, request.query)), total: world.size.users });
+  router.get("/users", async (request, response) => {
+    const { prefix, limit } = parse(usersRequest, request.query);
+    response.json({ users: (await people.list(prefix, limit)).map((user_id) => ({ user_id })) });
+  });
+  router.get("/users/:id", async (request, response) => {
+    await requireUser(people, "user", request.params.id);
+    response.json({ user: await people.summary(request.params.id) });
   });
   router.get("/timeline", async (request, response) => {
     const { user, max_id } = parse(timelineRequest, request.query);
-    requireUser(world, "user", user);
+    await requireUser(people, "user", user);
     try {
       const { drop_ids, ...rest } = await readHome(user, { max_id });
-      response.json({ drops: drop_ids.map((id) => presentDrop(world, id)), ...rest });
+      response.json({ drops: await people.drops(drop_ids), ...rest });
     } catch (error) {
       if ((error as { code?: unknown } | undefined)?.code === INVALID_ARGUMENT)
         throw invalid("max_id", "is not understood");
@@ -94,38 +98,38 @@ function addReads(router: Router, { world, issueToken, readHome, onError }: Cons
   });
 }
 
-function addDrops(router: Router, { world, actions }: ConsoleDeps): void {
-  router.get("/drops/:id", (request, response) => {
-    if (world.drop(request.params.id) === undefined)
-      throw new WorldError("unknown", "drop_id", "is no drop of this world");
-    response.json(presentDrop(world, request.params.id));
+function addDrops(router: Router, { people }: ConsoleDeps): void {
+  router.get("/drops/:id", async (request, response) => {
+    const drop = await people.drop(request.params.id);
+    if (drop === undefined) throw new WorldError("unknown", "drop_id", "is no drop of this world");
+    response.json(drop);
   });
   router.post("/drops", async (request, response) => {
-    const { user, count, visibility, recipients } = parse(dropsRequest, request.body);
-    requireUser(world, "user", user);
-    const drop_ids: string[] = [];
-    for (let made = 0; made < count; made++) {
-      drop_ids.push((await actions.post({ user_id: user, visibility, recipients })).drop_id);
+    const { user, count, visibility, recipients, body } = parse(dropsRequest, request.body);
+    await requireUser(people, "user", user);
+    const drops: SeenDrop[] = [];
+    for (let made = 1; made <= count; made++) {
+      const draft = { user_id: user, visibility: visibilityNamed(visibility), recipients };
+      drops.push(await people.post({ ...draft, body: body || (count > 1 ? `${made} of ${count}` : "Hello") }));
     }
-    response.status(201).json({ drops: drop_ids.map((id) => presentDrop(world, id)) });
+    response.status(201).json({ drops });
   });
   router.delete("/drops/:id", async (request, response) => {
-    const drop = await actions.delete(request.params.id);
+    const drop = await people.remove(request.params.id);
     if (drop === undefined) throw new WorldError("unknown", "drop_id", "is no drop of this world (any more)");
     response.status(204).end();
   });
 }
 
-function addFollows(router: Router, { world, actions }: ConsoleDeps): void {
-  const change = (act: Actions["follow"]) => async (request: Request, response: Response) => {
-    const { follower_id, following_id } = parse(followRequest, request.body);
-    requireUser(world, "follower_id", follower_id);
-    requireUser(world, "following_id", following_id);
-    const edge = await act(follower_id, following_id);
-    response.json({ changed: edge !== undefined, edge: edge ?? world.edge(follower_id, following_id) ?? null });
+function addFollows(router: Router, { people }: ConsoleDeps): void {
+  const change = (act: People["follow"]) => async (request: Request, response: Response) => {
+    const pair = parse(followRequest, request.body);
+    await requireUser(people, "follower_id", pair.follower_id);
+    await requireUser(people, "following_id", pair.following_id);
+    response.json({ changed: await act(pair) });
   };
-  router.post("/follows", change(actions.follow));
-  router.delete("/follows", change(actions.unfollow));
+  router.post("/follows", change(people.follow));
+  router.delete("/follows", change(people.unfollow));
 }
 
 function addFaults(router: Router, faults: Faults): void {
@@ -143,19 +147,8 @@ function addFaults(router: Router, faults: Faults): void {
   });
 }
 
-function presentDrop(world: World, drop_id: string): object {
-  const drop = world.drop(drop_id);
-  return {
-    drop_id,
-    author: drop?.user_id ?? "",
-    created_at: drop?.created_at ?? null,
-    visibility: drop?.visibility ?? null,
-    deleted: drop?.deleted ?? false,
-  };
-}
-
-function requireUser(world: World, field: string, user: string): void {
-  if (!world.hasUser(user)) throw invalid(field, "is no user of this world");
+async function requireUser(people: People, field: string, user: string): Promise<void> {
+  if (!(await people.isKnown(user))) throw invalid(field, "is no user of this world");
 }
 
 function noStore(_request: Request, response: Response, next: () => void): void {

@@ -33,6 +33,8 @@ export function createProblemHandler(onError: (error: unknown) => void): ErrorRe
 }
 
 function toProblem(error: unknown): Problem {
+  const refusal = refusalOf(error);
+  if (refusal !== undefined) return refusal;
   if (error instanceof WorldError) return { ...STATUS[error.code], detail: error.message, field: error.field };
   // What express.json throws for a body that is no JSON, or too large.
   const status = (error as { status?: unknown } | undefined)?.status;
@@ -41,4 +43,14 @@ function toProblem(error: unknown): Problem {
     return { status, title: "Invalid request", detail: "body is not valid JSON", field: "body" };
   }
   return { status: 500, title: "Internal error", detail: "the request failed; the log says why" };
+}
+
+/** INVALID_ARGUMENT, RESOURCE_EXHAUSTED, FAILED_PRECONDITION: what a service refuses is the caller's to know. */
+const REFUSALS: ReadonlySet<unknown> = new Set([3, 8, 9]);
+
+function refusalOf(error: unknown): Problem | undefined {
+  const { code, details } = (error ?? {}) as { code?: unknown; details?: unknown };
+  if (!REFUSALS.has(code) || typeof details !== "string") return undefined;
+  const field = /^([\w.]+): /.exec(details)?.[1];
+  return { ...STATUS.invalid, detail: details, ...(field === undefined ? {} : { field }) };
 }

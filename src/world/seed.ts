@@ -1,83 +1,84 @@
-import { v7 } from "uuid";
-import type { DropVisibility } from "./drops.js";
+import { Visibility } from "../gen/avion/posts.js";
+import { chunked, mapLimited } from "../kernel/mapped.js";
+import { DAY } from "../kernel/time.js";
+import type { DropDraft, Pair, People } from "./people.js";
 import { integer, mulberry32, type Random, zipf } from "./random.js";
-import type { DropDraft, World } from "./world.js";
 
 /** The author with so many followers that fan-out shows. */
 export const BIG_AUTHOR = "nova";
 
+/** How a world is to be. */
 export interface SeedOptions {
   readonly seed?: number;
   readonly users?: number;
   /** How many of the followers of {@link BIG_AUTHOR} there are. */
-  readonly bigAuthorFollowers?: number;
-  /** The end of the history; with the seed it decides every id and time. */
-  readonly now?: number;
-  readonly onProgress?: (progress: SeedProgress) => void;
+  readonly bigAuthorFollowers: number;
+  /** The end of the history, ms since the epoch. */
+  readonly now: number;
 }
 
-export interface SeedProgress {
-  readonly done: number;
-  readonly total: number;
+/** Whom to introduce, what they post and whom they follow. */
+export interface SeedPlan {
+  readonly people: readonly string[];
+  readonly drops: readonly Required<DropDraft>[];
+  readonly follows: readonly Pair[];
 }
-
-/** What was made. */
-export interface SeedSummary {
-  readonly users: number;
-  readonly edges: number;
-  readonly drops: number;
-}
-
-type Step = { readonly at: number; readonly run: () => void };
 
 const NAMES =
   "ada grace alan edsger barbara donald margaret linus radia ken dennis bjarne frances tim jean kathleen leslie shafi tony niklaus hedy katherine dorothy mary annie evelyn joan adele lynn sophie karen anita carol ruth stephanie vint claude george john kurt alonzo emmy sofia henri leonhard carl blaise gottfried isaac johannes tycho galileo rosalind marie lise chien vera cecilia jocelyn maria".split(
     " ",
   );
 
-const DAY_MS = 86_400_000;
-const EDGE_DAYS = 90;
 const DROP_DAYS = 30;
-const REPORT_EVERY = 1_000;
 
 /**
- * Fills a world: named users and numbered ones, who are followed the more the
+ * Plans a world: named users and numbered ones, who are followed the more the
  * earlier they stand (Zipf), one author with very many followers, and a month
- * of drops. The same seed and now make the same world.
+ * of drops. The same options make the same plan.
  */
-export function seedWorld(world: World, options: SeedOptions = {}): SeedSummary {
-  const { seed = 1, users = 300, bigAuthorFollowers = 20_000, now = world.now(), onProgress } = options;
+export function planWorld({ seed = 1, users = 300, bigAuthorFollowers, now }: SeedOptions): SeedPlan {
   const random = mulberry32(seed);
   const people = userIds(users);
-  for (const person of people) world.addUser(person);
-  const counts = { edges: 0, drops: 0 };
-  const follow = (follower: string, following: string): Step => {
-    const at = now - 1 - integer(random, EDGE_DAYS * DAY_MS);
-    const run = (): void => {
-      if (world.follow(follower, following, at) !== undefined) counts.edges += 1;
-    };
-    return { at, run };
+  return {
+    people,
+    follows: [...graph(people, random), ...followersOfBigAuthor(people, bigAuthorFollowers)],
+    drops: drafts(people, random, now).sort((a, b) => a.created_at - b.created_at),
   };
-  const steps = [
-    ...graphSteps(people, random, follow),
-    ...bigAuthorSteps({ people, count: bigAuthorFollowers, follow }),
-    ...draftDrops(people, random, now).map((draft) => {
-      const run = (): void => {
-        world.addDrop(draft);
-        counts.drops += 1;
-      };
-      return { at: draft.created_at, run };
-    }),
-  ];
-  // In the order of time, as it would have happened: lists then grow at their end.
-  steps.sort((a, b) => a.at - b.at);
-  steps.forEach((step, done) => {
-    step.run();
-    if (done % REPORT_EVERY === 0) onProgress?.({ done, total: steps.length });
-  });
-  onProgress?.({ done: steps.length, total: steps.length });
-  return { users: world.size.users, ...counts };
 }
+
+/** Calls of the public API under way at once. */
+const AT_ONCE = 16;
+const FOLLOWS_A_CALL = 1_000;
+
+/**
+ * Makes a plan true, through the public API. Drops come before follows: nobody has to be told of them.
+ *
+ * @param onProgress hears what is done, of what
+ */
+export async function seedWorld(
+  people: Pick<People, "introduce" | "post" | "followMany">,
+  plan: SeedPlan,
+  onProgress: (what: string, done: number, total: number) => void,
+): Promise<void> {
+  const each = async <T>(what: string, items: readonly T[], work: (item: T) => Promise<unknown>): Promise<void> => {
+    let done = 0;
+    await mapLimited(items, AT_ONCE, async (item) => {
+      await work(item);
+      done += 1;
+      onProgress(what, done, items.length);
+    });
+  };
+  await each("people", plan.people, (person) => people.introduce(person, displayName(person)));
+  await each("drops", plan.drops, (draft) => people.post(draft));
+  let followed = 0;
+  for (const pairs of chunked(plan.follows, FOLLOWS_A_CALL)) {
+    await people.followMany(pairs);
+    followed += pairs.length;
+    onProgress("follows", followed, plan.follows.length);
+  }
+}
+
+const displayName = (id: string): string => `${id.charAt(0).toUpperCase()}${id.slice(1)}`;
 
 function userIds(count: number): string[] {
   const ids = [...NAMES.slice(0, Math.max(0, count - 1)), BIG_AUTHOR];
@@ -85,52 +86,39 @@ function userIds(count: number): string[] {
   return ids;
 }
 
-function graphSteps(people: readonly string[], random: Random, follow: (a: string, b: string) => Step): Step[] {
+function graph(people: readonly string[], random: Random): Pair[] {
   const popular = zipf(random, people.length);
-  const steps: Step[] = [];
-  for (const follower of people) {
+  return people.flatMap((follower_id) => {
     // Most follow a few, some follow many.
     const wanted = 3 + Math.min(popular(), 60);
     const chosen = new Set<string>();
     for (let draw = 0; draw < wanted; draw++) chosen.add(people[popular()] as string);
-    chosen.delete(follower);
+    chosen.delete(follower_id);
     chosen.delete(BIG_AUTHOR);
-    for (const following of chosen) steps.push(follow(follower, following));
-  }
-  return steps;
+    return [...chosen].map((following_id) => ({ follower_id, following_id }));
+  });
 }
 
-interface BigAuthor {
-  readonly people: readonly string[];
-  readonly count: number;
-  readonly follow: (follower: string, following: string) => Step;
-}
-
-function bigAuthorSteps({ people, count, follow }: BigAuthor): Step[] {
+function followersOfBigAuthor(people: readonly string[], count: number): Pair[] {
   const followers = people.filter((person) => person !== BIG_AUTHOR).slice(0, Math.min(count, 50));
   for (let fan = 1; followers.length < count; fan++) followers.push(`fan-${String(fan).padStart(5, "0")}`);
-  return followers.map((follower) => follow(follower, BIG_AUTHOR));
+  return followers.map((follower_id) => ({ follower_id, following_id: BIG_AUTHOR }));
 }
 
-function draftDrops(people: readonly string[], random: Random, now: number): (DropDraft & { created_at: number })[] {
+function drafts(people: readonly string[], random: Random, now: number): Required<DropDraft>[] {
   const loud = zipf(random, people.length);
-  const count = people.length * 8;
-  const drafts: (DropDraft & { created_at: number })[] = [];
-  for (let drop = 0; drop < count; drop++) {
-    // Every sixth is the big author's, so that the first page has one.
-    const user_id = drop % 6 === 0 ? BIG_AUTHOR : (people[loud()] as string);
-    const created_at = now - 1 - Math.floor(random() ** 2 * DROP_DAYS * DAY_MS);
+  return Array.from({ length: people.length * 4 }, (_, drop) => {
+    // Some are the big author's; few, since all their followers get them.
+    const user_id = drop % 40 === 0 ? BIG_AUTHOR : (people[loud()] as string);
+    const created_at = now - 1 - Math.floor(random() ** 2 * DROP_DAYS * DAY);
     const visibility = pickVisibility(random());
-    const recipients = visibility === "direct" ? [people[integer(random, people.length)] as string] : [];
-    const bytes = Uint8Array.from({ length: 16 }, () => integer(random, 256));
-    const drop_id = v7({ msecs: created_at, random: bytes });
-    drafts.push({ user_id, visibility, recipients, created_at, changed_at: created_at, drop_id });
-  }
-  return drafts;
+    const recipients = visibility === Visibility.DIRECT ? [people[integer(random, people.length)] as string] : [];
+    return { user_id, visibility, recipients, created_at, body: `Note ${drop + 1}` };
+  });
 }
 
-function pickVisibility(share: number): DropVisibility {
-  if (share < 0.8) return "public";
-  if (share < 0.88) return "unlisted";
-  return share < 0.97 ? "followers" : "direct";
+function pickVisibility(share: number): Visibility {
+  if (share < 0.8) return Visibility.PUBLIC;
+  if (share < 0.88) return Visibility.UNLISTED;
+  return share < 0.97 ? Visibility.FOLLOWERS : Visibility.DIRECT;
 }

@@ -7,7 +7,7 @@ const START = Date.now() - 3_600_000;
 const READERS = ["bob", "carol", "dora"];
 const KILLER = "killer-drop";
 const ENV = {
-  TIMELINE_ACK_WAIT_MS: "1000",
+  TIMELINE_ACK_WAIT_MS: "3500",
   TIMELINE_FAILPOINTS: `handle=kill@${KILLER}`,
 };
 

@@ -2,43 +2,28 @@ import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { startRedis } from "../../src/brokers/index.js";
 import { eventually } from "../support/facts.js";
-import { expectTimelines } from "../support/oracle.js";
+import { drops, expectLoaded } from "../support/load.js";
 import { runMain } from "../support/service.js";
 import { type Stack, testWithStack } from "../support/stack.js";
-import { created, deleted, followed, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
+import { deleted, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
 
-const START = Date.now() - 3_600_000;
 const READERS = ["bob", "carol", "dora"];
-
-/** Drops of one author with three followers; the follows were there before any event. */
-function drops({ world }: Stack, from: number, count: number): TimelineEvent[] {
-  for (const reader of READERS) if (!world.follows(reader, "alice")) world.follow(reader, "alice");
-  const fresh = Array.from({ length: count }, (_, number) => ({
-    drop_id: `load-${from + number}`,
-    user_id: "alice",
-    visibility: "public" as const,
-    created_at: START + from + number,
-  }));
-  world.post(...fresh);
-  return fresh.map(created);
-}
 
 /** All keys hold what they must, whatever else was admitted on the way (the follows may have been). */
 async function expectLanded({ redis, streams }: Stack, history: readonly TimelineEvent[], admitted = history.length) {
   await eventually(async () => (await streams.count("DROPS")) >= admitted, "what was lost is admitted", 30_000);
   await streams.settled(await streams.count("DROPS"), 30_000);
-  const edges = READERS.map((reader) => followed(reader, "alice", 1));
-  await expectTimelines(redis, ["alice", ...READERS], [...edges, ...history]);
+  await expectLoaded(redis, READERS, history);
   expect(await streams.count("DLQ")).toBe(0);
 }
 
 testWithStack("what happened while no bridge ran is found in the upstreams at the start", {}, async (stack) => {
   const { streams, world } = stack;
-  const history = drops(stack, 0, 20);
+  const history = drops(stack.world, READERS, 0, 20);
   await stack.publish(...history);
   await streams.settled(history.length);
   await stack.service.crash();
-  const lost = drops(stack, 20, 5);
+  const lost = drops(stack.world, READERS, 20, 5);
   world.remove("load-3");
   world.unfollow("dora", "alice");
   await stack.start();
@@ -47,22 +32,22 @@ testWithStack("what happened while no bridge ran is found in the upstreams at th
 });
 
 testWithStack("what was published while the link to Redis was down is found after it is back", {}, async (stack) => {
-  const history = drops(stack, 0, 20);
+  const history = drops(stack.world, READERS, 0, 20);
   await stack.publish(...history);
   await stack.streams.settled(history.length);
   await stack.redis.call("CLIENT", "KILL", "TYPE", "pubsub");
   // Nobody listens for a moment: these are in the upstreams only.
-  const lost = drops(stack, 20, 10);
+  const lost = drops(stack.world, READERS, 20, 10);
   await expectLanded(stack, [...history, ...lost]);
 });
 
 testWithStack("what a Redis that was killed could not carry is found after it is back", {}, async (stack) => {
-  const history = drops(stack, 0, 40);
+  const history = drops(stack.world, READERS, 0, 40);
   await stack.publish(...history);
   await stack.streams.settled(history.length);
   stack.redisServer.kill("SIGKILL");
   await stack.redisServer.exited;
-  const lost = drops(stack, 40, 20);
+  const lost = drops(stack.world, READERS, 40, 20);
   const { dir, port } = stack.redisServer;
   const again = await startRedis({ dir, port, appendonly: true });
   try {
@@ -74,7 +59,7 @@ testWithStack("what a Redis that was killed could not carry is found after it is
 });
 
 testWithStack("a number a producer left out is looked up", {}, async (stack) => {
-  const history = drops(stack, 0, 10).map((event, index) => ({
+  const history = drops(stack.world, READERS, 0, 10).map((event, index) => ({
     ...event,
     payload: { ...event.payload, producer: "posts-1", seq: index + 1 },
   })) as TimelineEvent[];
@@ -88,14 +73,14 @@ testWithStack(
   {},
   async (stack) => {
     const { streams, upstreams } = stack;
-    const history = drops(stack, 0, 5);
+    const history = drops(stack.world, READERS, 0, 5);
     await stack.publish(...history);
     await streams.settled(history.length);
     const heal = upstreams.inject({ method: "ListDrops", code: status.UNAVAILABLE });
     const lacking = upstreams.inject({ method: "ListFollowChanges", code: status.UNIMPLEMENTED });
     const before = upstreams.calls("ListDrops");
     await stack.redis.call("CLIENT", "KILL", "TYPE", "pubsub");
-    const lost = drops(stack, 5, 5);
+    const lost = drops(stack.world, READERS, 5, 5);
     await eventually(() => upstreams.calls("ListDrops") - before >= 2, "it is tried again", 20_000);
     heal();
     await expectLanded(stack, [...history, ...lost]);
@@ -108,7 +93,7 @@ testWithStack(
   { roles: "fanout" },
   async (stack) => {
     // No bridge runs at all.
-    const history = drops(stack, 0, 12);
+    const history = drops(stack.world, READERS, 0, 12);
     const { redisUrl, natsUrl, usersAddress, postsAddress } = stack.serviceOptions;
     const reconcile = async (...args: readonly string[]): Promise<unknown> => {
       const run = runMain(["reconcile", "--json", ...args], {

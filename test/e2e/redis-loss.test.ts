@@ -1,26 +1,14 @@
+import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { type Broker, startRedis } from "../../src/brokers/index.js";
 import { eventually } from "../support/facts.js";
-import { expectTimelines } from "../support/oracle.js";
+import { drops, expectLoaded } from "../support/load.js";
 import { type Stack, testWithStack } from "../support/stack.js";
-import { created, deleted, followed, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
+import { created, deleted, unfollowed } from "../support/timeline-events.js";
 
-const START = Date.now() - 3_600_000;
 const READERS = Array.from({ length: 12 }, (_, number) => `reader-${number}`);
 /** Pages of five followers: alice's audience is queued in chunks. */
 const OPTIONS = { env: { TIMELINE_FANOUT_CHUNK_SIZE: "5" }, timeoutMs: 60_000 };
-
-function drops({ world }: Stack, from: number, count: number): TimelineEvent[] {
-  for (const reader of READERS) if (!world.follows(reader, "alice")) world.follow(reader, "alice");
-  const fresh = Array.from({ length: count }, (_, number) => ({
-    drop_id: `load-${from + number}`,
-    user_id: "alice",
-    visibility: "public" as const,
-    created_at: START + from + number,
-  }));
-  world.post(...fresh);
-  return fresh.map(created);
-}
 
 /** Waits until fan-out has noted how far it is; from then on a loss is noticed. */
 async function noted({ redis }: Stack): Promise<void> {
@@ -47,12 +35,12 @@ async function replays(stack: Stack): Promise<number> {
 
 testWithStack("what Redis had confirmed and lost is applied again from the log", OPTIONS, async (stack) => {
   const { streams, world, reads } = stack;
-  const before = drops(stack, 0, 20);
+  const before = drops(stack.world, READERS, 0, 20);
   await stack.publish(...before);
   await streams.settled(before.length);
   for (const reader of READERS) await reads.home(reader);
   await noted(stack);
-  const lost = drops(stack, 20, 30);
+  const lost = drops(stack.world, READERS, 20, 30);
   world.remove("load-3");
   const gone = [deleted("load-3", "alice"), unfollowed("reader-1", "alice", world.unfollow("reader-1", "alice"))];
   const again = await loseSince(stack, async () => {
@@ -62,9 +50,8 @@ testWithStack("what Redis had confirmed and lost is applied again from the log",
   try {
     await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and mended", 30_000);
     await streams.settledWith(before.length + lost.length + gone.length);
-    const edges = READERS.map((reader) => followed(reader, "alice", 1));
     // What is in the sets themselves, before any read could have healed them.
-    await expectTimelines(stack.redis, ["alice", ...READERS], [...edges, ...before, ...lost, ...gone]);
+    await expectLoaded(stack.redis, READERS, [...before, ...lost, ...gone]);
     await eventually(async () => !(await reads.home("reader-0")).degraded, "pages are whole again");
     expect(await streams.count("DLQ")).toBe(0);
   } finally {
@@ -75,12 +62,12 @@ testWithStack("what Redis had confirmed and lost is applied again from the log",
 
 testWithStack("while what was lost is being applied again pages say so", OPTIONS, async (stack) => {
   const { streams, upstreams, reads } = stack;
-  const before = drops(stack, 0, 5);
+  const before = drops(stack.world, READERS, 0, 5);
   await stack.publish(...before);
   await streams.settled(before.length);
   expect((await reads.home("reader-0", { limit: 100 })).degraded).toBe(false);
   await noted(stack);
-  const lost = drops(stack, 5, 5);
+  const lost = drops(stack.world, READERS, 5, 5);
   const again = await loseSince(stack, async () => {
     await stack.publish(...lost);
     await streams.settled(before.length + lost.length);
@@ -109,11 +96,11 @@ testWithStack("while what was lost is being applied again pages say so", OPTIONS
 
 testWithStack("an event that can never be applied does not hold up the mending", OPTIONS, async (stack) => {
   const { streams, reads } = stack;
-  const before = drops(stack, 0, 5);
+  const before = drops(stack.world, READERS, 0, 5);
   await stack.publish(...before);
   await streams.settled(before.length);
   await noted(stack);
-  const lost = drops(stack, 5, 5);
+  const lost = drops(stack.world, READERS, 5, 5);
   const again = await loseSince(stack, async () => {
     await streams.connection.jetstream().publish("drops.created", "{}");
     await stack.publish(...lost);
@@ -121,11 +108,78 @@ testWithStack("an event that can never be applied does not hold up the mending",
   });
   try {
     await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and mended", 30_000);
-    const edges = READERS.map((reader) => followed(reader, "alice", 1));
-    await expectTimelines(stack.redis, ["alice", ...READERS], [...edges, ...before, ...lost]);
+    await expectLoaded(stack.redis, READERS, [...before, ...lost]);
     await eventually(async () => !(await reads.home("reader-0")).degraded, "pages are whole again");
   } finally {
     await stack.service.stop();
     await again.stop();
   }
 });
+
+testWithStack("who fails alone is put aside and holds up nobody else's pages", OPTIONS, async (stack) => {
+  const { streams, reads, upstreams, world } = stack;
+  const before = drops(world, READERS, 0, 5);
+  await stack.publish(...before);
+  await streams.settled(before.length);
+  await reads.home("reader-0");
+  await noted(stack);
+  const lost = drops(world, READERS, 5, 5);
+  world.follow("reader-0", "anna");
+  const ill = { drop_id: "ill", user_id: "anna", visibility: "public" as const, created_at: Date.now() };
+  world.post(ill);
+  const again = await loseSince(stack, async () => {
+    await stack.publish(...lost, created(ill));
+    await streams.settled(before.length + lost.length + 1);
+    // From now on nothing can be had of anna's followers.
+    upstreams.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
+  });
+  try {
+    await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and mended", 30_000);
+    await eventually(async () => !(await reads.home("reader-1")).degraded, "pages are whole again");
+    const letters = await streams.all("DLQ");
+    expect(letters.map(({ subject, headers }) => [subject, headers["Dlq-Consumer"]])).toEqual([
+      ["dlq.exhausted.drop_created", "replay"],
+    ]);
+    expect(JSON.parse(String(letters[0]?.body))).toMatchObject({ drop_id: "ill" });
+    await expectLoaded(stack.redis, ["reader-1"], [...before, ...lost, created(ill)]);
+  } finally {
+    await stack.service.stop();
+    await again.stop();
+  }
+});
+
+testWithStack(
+  "an upstream that is away holds the mending up, and nothing is put aside for it",
+  OPTIONS,
+  async (stack) => {
+    const { streams, upstreams, world } = stack;
+    const before = drops(world, READERS, 0, 5);
+    await stack.publish(...before);
+    await streams.settled(before.length);
+    await noted(stack);
+    const lost = drops(world, READERS, 5, 5);
+    let heal = (): void => undefined;
+    const again = await loseSince(stack, async () => {
+      await stack.publish(...lost);
+      await streams.settled(before.length + lost.length);
+      heal = upstreams.inject({ method: "GetFollowersList", code: status.UNAVAILABLE });
+    });
+    try {
+      const asked = upstreams.calls("GetFollowersList");
+      // More often than an event of its own fault would be tried.
+      await eventually(
+        () => upstreams.calls("GetFollowersList") > asked + 5 * lost.length,
+        "it is tried again",
+        30_000,
+      );
+      expect([await replays(stack), await streams.count("DLQ")]).toEqual([0, 0]);
+      heal();
+      await eventually(async () => (await replays(stack)) === 1, "the loss is mended", 30_000);
+      await expectLoaded(stack.redis, READERS, [...before, ...lost]);
+      expect(await streams.count("DLQ")).toBe(0);
+    } finally {
+      await stack.service.stop();
+      await again.stop();
+    }
+  },
+);

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "@jest/globals";
-import { type Arena, faultTest, ZOMBIES } from "../support/arena.js";
+import { type Arena, faultTest } from "../support/arena.js";
 import { dropOf } from "../support/conservation.js";
 import { below, oneOf } from "../support/random.js";
 import { BIG_AUTHOR, SMALL_AUTHOR } from "../support/story.js";
@@ -78,7 +78,7 @@ async function during(ms: number, ...[link, flow, direction]: During): Promise<v
 type During = readonly [Arena["redisLink"], "drop" | "pause", "toServer" | "toClient"];
 
 for (const seed of [111, 113]) {
-  faultTest(`a random mix of faults, ${seed}`, { ...ZOMBIES, seed, workers: 3 }, async (arena) => {
+  faultTest(`a random mix of faults, ${seed}`, { seed, workers: 3, zombies: true }, async (arena) => {
     const order: string[] = [];
     for (let round = 0; round < 6; round += 1) {
       const name = oneOf(arena.random, Object.keys(FAULTS));

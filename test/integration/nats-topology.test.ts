@@ -51,6 +51,8 @@ test("everything declared is created once; a second time nothing is changed", as
     "COMPLETIONS",
     "DLQ",
     "DROPS",
+    "EDGES",
+    "ENGAGEMENT",
     "FANOUT",
     "NOTIFY",
   ]);

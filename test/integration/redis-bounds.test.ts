@@ -66,6 +66,7 @@ test("whatever is handled, each key it leaves has a time to live, but for the th
     "home",
     "x:generation",
     "x:edge",
+    "x:leavers",
     "x:attempts",
     "x:fanout",
     "x:actor",

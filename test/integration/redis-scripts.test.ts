@@ -378,16 +378,23 @@ test("every script file is registered, and runs again after the server has forgo
     "finish-refill": [-1, 0],
     "release-lease": ["owner"],
     "change-edge": [1, "1", 1_000],
-    "note-attempt": [1_000, "n", "begun"],
+    ...{ "note-leaver": [1, 1_000, "who"], "note-attempt": [1_000, "n", "begun"] },
     "mark-chunk": [1_000, "0"],
     "note-server": ["1", "0"],
     "hold-lease": ["owner", 1_000],
+    "users-read-list": ["(", 10, "g", 1_000],
+    "users-fill-list": ["g", 1_000, "", 0, "a"],
+    "users-change-list": ["g", "h", 1_000, 1, 1, 10, 1, "a"],
+    "users-forget": ["g", 1_000],
+    "users-read-profile": ["g", 1_000],
+    "users-fill-profile": ["g", 1_000, ""],
   };
   expect(Object.keys(args).sort()).toEqual(files.sort());
   const fresh = createScripts(bench.client);
   for (const name of Object.keys(args) as ScriptName[]) {
-    await fresh.run(name, [`k:${name}`], args[name]);
+    const keys = [1, 2, 3].map((key) => `k:${name}:${key}`);
+    await fresh.run(name, keys, args[name]);
     await bench.raw.script("FLUSH");
-    await fresh.run(name, [`k:${name}`], args[name]);
+    await fresh.run(name, keys, args[name]);
   }
 });

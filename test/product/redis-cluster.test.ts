@@ -39,11 +39,11 @@ afterAll(async () => {
 });
 
 test("on a Redis Cluster a drop reaches every follower's timeline on every node, and its deletion takes it away", async () => {
-  for (const follower of FOLLOWERS) world.follow(follower, "grace");
+  for (const follower of [...FOLLOWERS, "leaver"]) world.follow(follower, "grace");
   const drop = { drop_id: "d-cluster", user_id: "grace", created_at: Date.now() };
   world.post(drop);
   await redis.publish("drop_created", JSON.stringify({ ...drop, visibility: "public" }));
-  const keys = [...FOLLOWERS, "grace"]
+  const keys = [...FOLLOWERS, "grace", "leaver"]
     .map((user) => `timeline:home:${user}`)
     .concat("timeline:local", "timeline:global");
   const holding = async (): Promise<number> =>
@@ -60,6 +60,10 @@ test("on a Redis Cluster a drop reaches every follower's timeline on every node,
   expect((await reader.local()).drop_ids).toEqual([drop.drop_id]);
 
   world.remove(drop.drop_id);
+  // Who leaves by then is found by the deletion, on whatever node that is noted.
+  const left = { follower_id: "leaver", following_id: "grace", version: world.unfollow("leaver", "grace") };
+  await redis.publish("user_unfollowed", JSON.stringify(left));
+  await eventually(async () => (await redis.zscore("timeline:x:leavers:grace", "leaver")) !== null, "it is noted");
   await redis.publish("drop_deleted", JSON.stringify({ drop_id: drop.drop_id, user_id: "grace" }));
   await eventually(async () => (await holding()) === 0, "no timeline holds the deleted drop");
   reader.close();

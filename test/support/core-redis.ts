@@ -3,7 +3,7 @@ import type { Broker } from "../../src/brokers/index.js";
 import { createTimelineWriter } from "../../src/fanout/timelines.redis.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createLedgerStore } from "../../src/ledger/store.redis.js";
-import { VARIABLES } from "../../src/main/config.js";
+import { VARIABLES } from "../../src/main/variables.js";
 import { followClock } from "../../src/platform/redis/clock.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createFencedRun } from "../../src/platform/redis/fenced.js";

@@ -100,7 +100,7 @@ async function backlog(manager: JetStreamManager, enough: (admitted: number) => 
   if (!enough(admitted)) return `${admitted} events admitted`;
   for (const stream of ["DROPS", "FANOUT"]) {
     const consumers = await consumersOf(manager, stream);
-    if (consumers.length === 0) return `${stream} has no consumer`;
+    if (consumers === undefined) return `${stream} has no consumer`;
     const busy = consumers.find((consumer) => consumer.num_pending + consumer.num_ack_pending > 0);
     if (busy !== undefined)
       return `${stream}.${busy.name}: ${busy.num_pending} waiting, ${busy.num_ack_pending} in work`;
@@ -108,14 +108,16 @@ async function backlog(manager: JetStreamManager, enough: (admitted: number) => 
   return true;
 }
 
-async function consumersOf(manager: JetStreamManager, stream: string): Promise<ConsumerInfo[]> {
-  const found: ConsumerInfo[] = [];
+/** Undefined where there are none yet. A server lists a consumer it is setting up as null. */
+async function consumersOf(manager: JetStreamManager, stream: string): Promise<ConsumerInfo[] | undefined> {
+  const found: (ConsumerInfo | null)[] = [];
   try {
     for await (const consumer of manager.consumers.list(stream)) found.push(consumer);
   } catch (error) {
     if (!isMissing(error)) throw error;
   }
-  return found;
+  const known = found.filter((consumer) => consumer !== null);
+  return known.length > 0 && known.length === found.length ? known : undefined;
 }
 
 async function orMissing<T>(request: Promise<T>): Promise<T | undefined> {

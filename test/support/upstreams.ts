@@ -145,7 +145,7 @@ function userService(
   world: World,
   desk: Desk,
   { reconciliation = true, pageLimit = 1_000 }: UpstreamOptions,
-): UserServiceServer {
+): Pick<UserServiceServer, "getFollowingList" | "getFollowersList" | "listFollowChanges"> {
   type ListRequest = { user_id: string; page_size: number; page_token: string };
   const list = (ids: readonly string[], request: ListRequest) => {
     const after = request.page_token === "" ? undefined : Buffer.from(request.page_token, "base64url").toString();
@@ -175,7 +175,11 @@ function userService(
   };
 }
 
-function postService(world: World, desk: Desk, { reconciliation = true }: UpstreamOptions): PostServiceServer {
+function postService(
+  world: World,
+  desk: Desk,
+  { reconciliation = true }: UpstreamOptions,
+): Pick<PostServiceServer, "getDropsByUserId" | "listDrops"> {
   type OwnRequest = { user_id: string; limit: number; max_id: string; before: number };
   return {
     getDropsByUserId: desk.unary("GetDropsByUserID", (request: OwnRequest) => {

@@ -2,11 +2,11 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Leaves room for the longest suffix, "-api-headless". */}}
+{{/* Leaves room for the longest suffixes, "-users-headless" and "-posts-headless". */}}
 {{- define "avion-timeline.fullname" -}}
 {{- $name := include "avion-timeline.name" . -}}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
-{{- default $full .Values.fullnameOverride | trunc 49 | trimSuffix "-" -}}
+{{- default $full .Values.fullnameOverride | trunc 48 | trimSuffix "-" -}}
 {{- end -}}
 
 {{/* What selects pods of the release, whatever their role. */}}
@@ -69,11 +69,64 @@ secretKeyRef:
   key: {{ ternary .existing.key .key (ne .existing.name "") }}
 {{- end -}}
 
+{{/* Roles that serve gRPC: a comma list. */}}
+{{- define "avion-timeline.grpcRoles" -}}api,users,posts{{- end -}}
+
+{{- define "avion-timeline.servesGrpc" -}}
+{{- if has .role (include "avion-timeline.grpcRoles" . | splitList ",") -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether a role keeps data of its own, in PostgreSQL. */}}
+{{- define "avion-timeline.stores" -}}
+{{- if has .role (list "users" "posts") -}}true{{- end -}}
+{{- end -}}
+
+{{/* host:port of an upstream: as given, else of the release's own role, else empty. */}}
+{{- define "avion-timeline.upstream" -}}
+{{- $given := index .root.Values.upstreams .upstream -}}
+{{- $service := index .root.Values.service .role -}}
+{{- if $given -}}
+{{ $given }}
+{{- else if (index .root.Values.roles .role).enabled -}}
+{{- include "avion-timeline.checkOwnTls" .root -}}
+{{- $name := printf "%s-%s" (include "avion-timeline.fullname" .root) .role -}}
+{{- if $service.headless }}{{ $name }}-headless:50051{{ else }}{{ $name }}:{{ $service.port }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "avion-timeline.userService" -}}
+{{- include "avion-timeline.upstream" (dict "root" . "upstream" "userService" "role" "users") -}}
+{{- end -}}
+
+{{- define "avion-timeline.postService" -}}
+{{- include "avion-timeline.upstream" (dict "root" . "upstream" "postService" "role" "posts") -}}
+{{- end -}}
+
+{{/* What is called here is what is served here: a difference would only show as calls that fail. */}}
+{{- define "avion-timeline.checkOwnTls" -}}
+{{- $tls := .Values.tls -}}
+{{- if ne (empty $tls.grpc.existingSecret) (empty $tls.upstream.existingSecret) -}}
+{{- fail "tls.grpc and tls.upstream go together where the roles users or posts are called: they are served by the one and called by the other" -}}
+{{- end -}}
+{{- if and $tls.grpc.existingSecret $tls.grpc.ca (not $tls.upstream.cert) -}}
+{{- fail "tls.upstream.cert and tls.upstream.key are needed: tls.grpc.ca asks whoever calls the roles users and posts for a certificate" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether a role calls the upstreams: the bridge does where there are both, to look up what Redis Pub/Sub has lost. */}}
+{{- define "avion-timeline.callsUpstreams" -}}
+{{- if has .role (list "api" "fanout") -}}
+true
+{{- else if and (eq .role "bridge") (include "avion-timeline.userService" .root) (include "avion-timeline.postService" .root) -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{/* TLS channels a role opens or serves: a comma list. */}}
 {{- define "avion-timeline.tlsChannels" -}}
 {{- $channels := list "nats" -}}
-{{- if eq .role "api" }}{{ $channels = append $channels "grpc" }}{{ end -}}
-{{- if has .role (list "api" "fanout") }}{{ $channels = append $channels "upstream" }}{{ end -}}
+{{- if include "avion-timeline.servesGrpc" . }}{{ $channels = append $channels "grpc" }}{{ end -}}
+{{- if include "avion-timeline.callsUpstreams" . }}{{ $channels = append $channels "upstream" }}{{ end -}}
 {{- $used := list -}}
 {{- range $channels }}{{ if (index $.root.Values.tls .).existingSecret }}{{ $used = append $used . }}{{ end }}{{ end -}}
 {{- join "," $used -}}
@@ -103,11 +156,16 @@ secretKeyRef:
 - name: TIMELINE_NATS_CREDS
   value: /etc/avion-timeline/nats-creds/nats.creds
 {{- end }}
-{{- if has .role (list "api" "fanout") }}
+{{- if include "avion-timeline.stores" . }}
+- name: DATABASE_URL
+  valueFrom:
+    {{- include "avion-timeline.secretRef" (dict "root" $root "existing" $values.database.existingSecret "key" "DATABASE_URL") | nindent 4 }}
+{{- end }}
+{{- if include "avion-timeline.callsUpstreams" . }}
 - name: TIMELINE_USER_SERVICE_ADDR
-  value: {{ required "upstreams.userService is needed: host:port of the UserService" $values.upstreams.userService | quote }}
+  value: {{ include "avion-timeline.userService" $root | required "upstreams.userService is needed: host:port of the UserService, or the role users enabled" | quote }}
 - name: TIMELINE_POST_SERVICE_ADDR
-  value: {{ required "upstreams.postService is needed: host:port of the PostService" $values.upstreams.postService | quote }}
+  value: {{ include "avion-timeline.postService" $root | required "upstreams.postService is needed: host:port of the PostService, or the role posts enabled" | quote }}
 {{- end }}
 {{- if eq .role "gateway" }}
 {{- if or $values.jwt.secret $values.jwt.existingSecret.name }}

@@ -6,7 +6,7 @@ import { createProgress } from "../terminal.js";
 import { VERSION } from "../version.js";
 import { STEPS, setStage } from "./steps.js";
 
-const FOLLOWERS = 20_000;
+const FOLLOWERS = 5_000;
 
 /** Walks through the main job on a system of its own, checking what it shows; resolves to the exit code. */
 export async function demo(): Promise<number> {
@@ -25,9 +25,9 @@ export async function demo(): Promise<number> {
     });
     const stage = await setStage(sandbox, closers);
     progress.end();
-    const { users, edges, drops } = sandbox.served.seeded;
+    const { users, follows, drops } = sandbox.seeded;
     console.log(
-      `avion-timeline ${VERSION}: redis-server ${sandbox.redis.version}, nats-server ${sandbox.nats.version}, ${users} users, ${edges} follows, ${drops} drops\n`,
+      `avion-timeline ${VERSION}: redis-server ${sandbox.redis.version}, nats-server ${sandbox.nats.version}, ${users} users, ${follows} follows, ${drops} drops\n`,
     );
     for (const { title, run } of STEPS) {
       progress.say(title);

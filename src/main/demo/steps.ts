@@ -3,7 +3,8 @@ import { GLOBAL_KEY, HOME_PREFIX, homeKey, LOCAL_KEY } from "../../contracts/key
 import { STREAM } from "../../contracts/subjects.js";
 import { silent } from "../../kernel/logger.js";
 import { connectNats } from "../../platform/nats/connect.js";
-import type { WorldDrop } from "../../world/drops.js";
+import { visibilityNamed } from "../../world/people.grpc.js";
+import type { SeenDrop } from "../../world/people.js";
 import { BIG_AUTHOR } from "../../world/seed.js";
 import type { Closers } from "../closers.js";
 import type { Sandbox } from "../sandbox/sandbox.js";
@@ -28,9 +29,8 @@ export interface Step {
 
 /** Picks a reader and an author they follow, and opens the reader's stream. */
 export async function setStage(sandbox: Sandbox, closers: Closers): Promise<Stage> {
-  const { world } = sandbox.served;
   const reader = "ada";
-  const author = world.followingOf(reader, {}).items.find((id) => id !== BIG_AUTHOR);
+  const author = (await sandbox.people.followingOf(reader)).find((id) => id !== BIG_AUTHOR);
   expect(author !== undefined, "ada follows nobody");
   const redis = new Redis(sandbox.redis.url);
   closers.add("demo's Redis", () => redis.disconnect());
@@ -55,6 +55,9 @@ const held = async ({ redis }: Stage, key: string, drop: string): Promise<true |
 const gone = async ({ redis }: Stage, key: string, drop: string): Promise<true | undefined> =>
   (await redis.zscore(key, drop)) == null ? true : undefined;
 
+const post = ({ sandbox }: Stage, user_id: string, visibility = "public"): Promise<SeenDrop> =>
+  sandbox.people.post({ user_id, visibility: visibilityNamed(visibility), body: "Hello" });
+
 const BURST = 50;
 const GAP = 5;
 
@@ -65,7 +68,7 @@ export const STEPS: readonly Step[] = [
     async run({ sandbox, reader }) {
       const page = await sandbox.readHome(reader, { limit: 20 });
       expect(page.drop_ids.length === 20 && !page.degraded, "the first page is not complete");
-      const authors = new Set(page.drop_ids.map((id) => sandbox.served.world.drop(id)?.user_id));
+      const authors = new Set((await sandbox.people.drops(page.drop_ids)).map(({ author }) => author));
       return `20 drops of ${authors.size} authors`;
     },
   },
@@ -73,7 +76,7 @@ export const STEPS: readonly Step[] = [
     title: "A public drop arrives on the stream, in the home, local and global timelines",
     async run(stage) {
       const started = performance.now();
-      const drop = await stage.sandbox.served.actions.post({ user_id: stage.author });
+      const drop = await post(stage, stage.author);
       const event = await stage.stream.waitFor("new_drop", drop.drop_id);
       const took = performance.now() - started;
       const page = await stage.sandbox.readHome(stage.reader);
@@ -86,7 +89,7 @@ export const STEPS: readonly Step[] = [
   {
     title: "A drop for followers stays out of local",
     async run(stage) {
-      const drop = await stage.sandbox.served.actions.post({ user_id: stage.author, visibility: "followers" });
+      const drop = await post(stage, stage.author, "followers");
       await stage.stream.waitFor("new_drop", drop.drop_id);
       expect((await gone(stage, LOCAL_KEY, drop.drop_id)) === true, "the drop is in local");
       return "in the homes of followers only";
@@ -95,9 +98,9 @@ export const STEPS: readonly Step[] = [
   {
     title: "A deletion takes it away, and tells the stream",
     async run(stage) {
-      const drop = await stage.sandbox.served.actions.post({ user_id: stage.author });
+      const drop = await post(stage, stage.author);
       await stage.stream.waitFor("new_drop", drop.drop_id);
-      await stage.sandbox.served.actions.delete(drop.drop_id);
+      await stage.sandbox.people.remove(drop.drop_id);
       await stage.stream.waitFor("drop_deleted", drop.drop_id);
       await eventually("the drop gone", 2_000, () => gone(stage, homeKey(stage.reader), drop.drop_id));
       return "gone from every timeline";
@@ -106,10 +109,9 @@ export const STEPS: readonly Step[] = [
   {
     title: "A drop of an author with very many followers is written in chunks",
     async run(stage) {
-      const { served } = stage.sandbox;
-      const followers = served.world.summary(BIG_AUTHOR).followers;
+      const { followers } = await stage.sandbox.people.summary(BIG_AUTHOR);
       const started = performance.now();
-      const drop = await served.actions.post({ user_id: BIG_AUTHOR });
+      const drop = await post(stage, BIG_AUTHOR);
       const count = await eventually(`${followers} timelines`, 30_000, async () => {
         const landed = await countHolding(stage, drop.drop_id);
         return landed >= followers + 1 ? landed : undefined;
@@ -121,10 +123,10 @@ export const STEPS: readonly Step[] = [
   {
     title: "kill -9 of the worker in the middle of a burst loses nothing",
     async run(stage) {
-      const { served, worker } = stage.sandbox;
-      const drops: WorldDrop[] = [];
+      const { worker } = stage.sandbox;
+      const drops: SeenDrop[] = [];
       for (let n = 0; n < BURST; n++) {
-        drops.push(await served.actions.post({ user_id: stage.author }));
+        drops.push(await post(stage, stage.author));
         if (n === BURST / 2) process.kill(worker.pid() as number, "SIGKILL");
       }
       const key = homeKey(stage.reader);
@@ -143,8 +145,8 @@ export const STEPS: readonly Step[] = [
       const { sandbox } = stage;
       const lastId = stage.stream.lastId();
       stage.stream.close();
-      const drops: WorldDrop[] = [];
-      for (let n = 0; n < GAP; n++) drops.push(await sandbox.served.actions.post({ user_id: stage.author }));
+      const drops: SeenDrop[] = [];
+      for (let n = 0; n < GAP; n++) drops.push(await post(stage, stage.author));
       const url = `${sandbox.httpUrl}/events/timeline/home`;
       stage.stream = await openStream(url, await sandbox.issueToken(stage.reader), lastId);
       for (const { drop_id } of drops) await stage.stream.waitFor("new_drop", drop_id);
@@ -154,9 +156,24 @@ export const STEPS: readonly Step[] = [
     },
   },
   {
+    title: "What is heard on Redis Pub/Sub is bridged into the log, once however often it is published",
+    async run(stage) {
+      const manager = await stage.nats.jetstreamManager();
+      const admitted = async (): Promise<number> => (await manager.streams.info(STREAM.drops)).state.last_seq;
+      const before = await admitted();
+      const event = { drop_id: "https://far.example/notes/1", created_at: Date.now() };
+      for (let time = 0; time < 3; time++) await stage.redis.publish("ap_drop_received", JSON.stringify(event));
+      await eventually("the foreign drop in global", 5_000, () => held(stage, GLOBAL_KEY, event.drop_id));
+      expect((await gone(stage, LOCAL_KEY, event.drop_id)) === true, "the foreign drop is in local");
+      const once = (await admitted()) - before;
+      expect(once === 1, `it was admitted ${once} times`);
+      return "a foreign drop, published three times and admitted once, is in the global timeline";
+    },
+  },
+  {
     title: "What cannot be understood goes to the dead letters, byte for byte",
     async run(stage) {
-      await stage.sandbox.served.publish("drop_created", "not json");
+      await stage.redis.publish("drop_created", "not json");
       const manager = await stage.nats.jetstreamManager();
       const subject = "dlq.invalid.drop_created";
       const letter = await eventually("the dead letter", 5_000, () =>

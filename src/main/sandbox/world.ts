@@ -1,57 +1,57 @@
-import { Redis } from "ioredis";
-import { PostServiceService } from "../../gen/avion/posts.js";
-import { UserServiceService } from "../../gen/avion/users.js";
-import { serveGrpc } from "../../platform/grpc/serve.js";
-import { type Actions, createActions } from "../../world/actions.js";
-import { createFaults, type Faults } from "../../world/faults.js";
-import { createPostService } from "../../world/post-service.grpc.js";
-import { type SeedSummary, seedWorld } from "../../world/seed.js";
-import { createUserService } from "../../world/user-service.grpc.js";
-import { World } from "../../world/world.js";
-import type { Closers } from "../closers.js";
+import type { NatsConnection } from "nats";
+import { STREAM } from "../../contracts/subjects.js";
+import { pause, SECOND } from "../../kernel/time.js";
+import type { People } from "../../world/people.js";
+import { planWorld, seedWorld } from "../../world/seed.js";
 
-/** A seeded world, served over gRPC and publishing its events. */
-export interface ServedWorld {
-  readonly world: World;
-  readonly actions: Actions;
-  readonly faults: Faults;
-  readonly seeded: SeedSummary;
-  readonly address: string;
-  /** Publishes as any producer could. */
-  readonly publish: (channel: string, payload: string) => Promise<void>;
+/** What was made. */
+export interface SeedSummary {
+  readonly users: number;
+  readonly follows: number;
+  readonly drops: number;
 }
 
-/** Starts a world whose events go to the given Redis. */
-export async function serveWorld(
-  redisUrl: string,
-  how: { closers: Closers; bigAuthorFollowers: number },
-): Promise<ServedWorld> {
-  const world = new World();
-  const seeded = seedWorld(world, { bigAuthorFollowers: how.bigAuthorFollowers });
-  const redis = new Redis(redisUrl);
-  how.closers.add("world's Redis", () => redis.disconnect());
-  const publish = async (channel: string, payload: string): Promise<void> => {
-    await redis.publish(channel, payload);
+/** Fills the services with people, drops and follows by their public API, and waits until all of it has arrived. */
+export async function fillWorld(
+  people: People,
+  nats: NatsConnection,
+  how: { readonly bigAuthorFollowers: number; readonly onProgress: (text: string) => void },
+): Promise<SeedSummary> {
+  const plan = planWorld({ bigAuthorFollowers: how.bigAuthorFollowers, now: Date.now() });
+  const say = sparingly(how.onProgress);
+  await seedWorld(people, plan, (what, done, total) => say(`seeding a world: ${done} of ${total} ${what}`));
+  const events = plan.drops.length + plan.follows.length;
+  for (;;) {
+    // With all of this on one machine a server may be slow to say.
+    const { admitted, underWay } = await progressOf(nats).catch(() => UNKNOWN);
+    if (admitted >= events && underWay === 0) break;
+    say(`bringing it into the timelines: ${Math.max(0, events - admitted) + underWay} events to go`);
+    await pause(SECOND / 10);
+  }
+  return { users: plan.people.length, follows: plan.follows.length, drops: plan.drops.length };
+}
+
+const UNKNOWN = { admitted: 0, underWay: 1 };
+
+/** How many events the log has, and how many pieces of work are waiting or in hand. */
+async function progressOf(nats: NatsConnection): Promise<{ admitted: number; underWay: number }> {
+  const manager = await nats.jetstreamManager();
+  const { state } = await manager.streams.info(STREAM.drops);
+  let underWay = 0;
+  for (const stream of [STREAM.drops, STREAM.fanout, STREAM.edges]) {
+    for await (const { num_pending, num_ack_pending } of manager.consumers.list(stream))
+      underWay += num_pending + num_ack_pending;
+  }
+  return { admitted: state.last_seq, underWay };
+}
+
+const SAID_EVERY_MS = SECOND / 2;
+
+function sparingly(say: (text: string) => void): (text: string) => void {
+  let next = 0;
+  return (text) => {
+    if (Date.now() < next) return;
+    next = Date.now() + SAID_EVERY_MS;
+    say(text);
   };
-  const faults = createFaults();
-  const server = await serveGrpc(
-    "127.0.0.1:0",
-    [
-      {
-        name: "avion.UserService",
-        definition: UserServiceService,
-        implementation: createUserService({ world, faults }),
-      },
-      {
-        name: "avion.PostService",
-        definition: PostServiceService,
-        implementation: createPostService({ world, faults }),
-      },
-    ],
-    {},
-  );
-  server.setServing(true);
-  how.closers.add("world", () => server.close(0));
-  const actions = createActions({ world, publish });
-  return { world, actions, faults, seeded, address: `127.0.0.1:${server.port}`, publish };
 }

@@ -1,3 +1,4 @@
+import { setMaxListeners } from "node:events";
 import {
   ConsumerEvents,
   type ConsumerMessages,
@@ -70,6 +71,8 @@ class ConsumeLoop {
 
   async run(): Promise<void> {
     const { stream, consumer, log } = this.options;
+    // Every message in hand may wait for it.
+    setMaxListeners(0, this.#stop.signal);
     // Three times in ack_wait: what is in hand is never handed out a second time.
     const working = setInterval(() => this.#working(), this.options.ackWaitMs / 3);
     while (!this.#closing) {

@@ -17,10 +17,17 @@ const NAMES = [
   "finish-refill",
   "release-lease",
   "change-edge",
+  "note-leaver",
   "note-attempt",
   "mark-chunk",
   "note-server",
   "hold-lease",
+  "users-read-list",
+  "users-fill-list",
+  "users-change-list",
+  "users-forget",
+  "users-read-profile",
+  "users-fill-profile",
 ] as const;
 export type ScriptName = (typeof NAMES)[number];
 

@@ -145,19 +145,18 @@ function showFaults({ faults }) {
 }
 
 async function post(form, count) {
-  const { author, visibility } = Object.fromEntries(new FormData(form));
+  const { author, visibility, body } = Object.fromEntries(new FormData(form));
   // Nobody but the viewer is at hand as a recipient.
   const recipients = visibility === "direct" && author !== viewer ? [viewer] : [];
-  await call("POST", "/world/drops", { user: author, visibility, recipients, count });
+  await call("POST", "/world/drops", { user: author, visibility, recipients, body, count });
 }
 
 async function changeFollow(form, method) {
   const following = new FormData(form).get("following");
   const { changed } = await call(method, "/world/follows", { follower_id: viewer, following_id: following });
   if (!changed) throw new Error("Nothing to change.");
-  const { users } = await call("GET", `/world/users?prefix=${encodeURIComponent(viewer)}`);
-  const own = users.find(({ user_id }) => user_id === viewer);
-  if (own) showPeople(own);
+  const { user } = await call("GET", `/world/users/${encodeURIComponent(viewer)}`);
+  showPeople(user);
   // Backfill and removal notify nobody, so look again when they will be done.
   setTimeout(() => attempt(refetch), 700);
 }

@@ -38,8 +38,11 @@ export function createTimeline({ list, empty, onDelete }) {
     /** Fills in what the event did not say. */
     describe(drop) {
       const entry = shown.get(drop.drop_id);
-      if (entry) entry.row.querySelector(".author").textContent = authorOf(drop);
-      for (const other of arrived) if (other.drop_id === drop.drop_id) other.author = drop.author;
+      if (entry) {
+        entry.row.querySelector(".author").textContent = authorOf(drop);
+        entry.row.querySelector(".body").textContent = drop.body;
+      }
+      for (const other of arrived) if (other.drop_id === drop.drop_id) Object.assign(other, drop);
     },
     drop(dropId) {
       deleted.add(dropId);
@@ -75,6 +78,9 @@ function createRow(drop, onDelete) {
   const date = new Date(drop.created_at ?? 0);
   time.dateTime = date.toISOString();
   time.textContent = date.toLocaleString();
+  const body = document.createElement("p");
+  body.className = "body";
+  body.textContent = drop.body ?? "";
   const id = document.createElement("span");
   id.className = "id";
   id.textContent = drop.visibility ? `${drop.drop_id} · ${drop.visibility}` : drop.drop_id;
@@ -83,6 +89,6 @@ function createRow(drop, onDelete) {
   button.textContent = "Delete";
   button.setAttribute("aria-label", `Delete drop ${drop.drop_id}`);
   button.addEventListener("click", () => onDelete(drop.drop_id));
-  row.append(author, time, button, id);
+  row.append(author, time, button, body, id);
   return row;
 }

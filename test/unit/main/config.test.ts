@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { expect, test } from "@jest/globals";
-import { ConfigError, checkFiles, ROLES, readConfig, VARIABLES } from "../../../src/main/config.js";
+import { ConfigError, checkFiles, readConfig } from "../../../src/main/config.js";
+import { ROLES, VARIABLES } from "../../../src/main/variables.js";
 
 const ENOUGH = {
   TIMELINE_USER_SERVICE_ADDR: "users:1",
@@ -158,4 +159,9 @@ test("files that cannot be read are faults of the configuration, all of them at 
     /TIMELINE_NATS_CREDS: cannot be read \(ENOENT.*\n.*TIMELINE_UPSTREAM_TLS_CA/,
   );
   expect(() => checkFiles(config)).not.toThrow(/TIMELINE_NATS_TLS_CA/);
+});
+
+test("a message is handed out again only after any write of who had it is refused", () => {
+  expect(faultsOf({ ...ENOUGH, TIMELINE_ACK_WAIT_MS: "3499" })).toEqual([expect.stringContaining("ACK_WAIT_MS")]);
+  expect(faultsOf({ ...ENOUGH, TIMELINE_ACK_WAIT_MS: "3500" })).toEqual([]);
 });

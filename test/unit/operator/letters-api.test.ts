@@ -1,4 +1,3 @@
-import { setTimeout as delay } from "node:timers/promises";
 import { expect, test } from "@jest/globals";
 import { silent } from "../../../src/kernel/logger.js";
 import type { Letter, ListedLetter } from "../../../src/operator/letters.js";
@@ -7,8 +6,12 @@ import type { RedriveDeps } from "../../../src/operator/redrive.js";
 import { becomes } from "../../support/facts.js";
 import { letterWith, redriveBench } from "../../support/letters.js";
 
-/** Answers as the service does; a request may be text that is no JSON. */
-function setup(letters: readonly Letter[], stated: Partial<RedriveDeps> = {}, maxAnswerBytes = 1_000_000) {
+/** Answers as the service does, once its patience is at an end; a request may be text that is no JSON. */
+function setup(
+  letters: readonly Letter[],
+  stated: Partial<RedriveDeps> = {},
+  { maxAnswerBytes = 1_000_000, patience = new Promise<void>(() => undefined) } = {},
+) {
   const bench = redriveBench(letters, stated);
   const waited: number[] = [];
   const stop = new AbortController();
@@ -18,7 +21,7 @@ function setup(letters: readonly Letter[], stated: Partial<RedriveDeps> = {}, ma
     maxAnswerBytes: () => maxAnswerBytes,
     pause: async (ms) => {
       waited.push(ms);
-      await delay(50);
+      await patience;
     },
     stopping: stop.signal,
     log: silent,
@@ -26,6 +29,15 @@ function setup(letters: readonly Letter[], stated: Partial<RedriveDeps> = {}, ma
   const ask = (endpoint: keyof LettersApi, request: unknown): Promise<unknown> =>
     api[endpoint](Buffer.from(typeof request === "string" ? request : JSON.stringify(request)));
   return { ...bench, ask, waited, stop };
+}
+
+/** A promise, and what resolves it. */
+function latch(): [Promise<void>, () => void] {
+  let open = (): void => undefined;
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return [opened, () => open()];
 }
 
 const three = [1, 2, 3].map((seq) => letterWith({ seq }));
@@ -43,7 +55,7 @@ test("list answers the oldest letters, a hundred unless told otherwise, from whe
 });
 
 test("list answers no more than fits a message, and goes on from there", async () => {
-  const { ask } = setup(many, {}, 2_000);
+  const { ask } = setup(many, {}, { maxAnswerBytes: 2_000 });
   const first = await ask("list", {});
   expect(Buffer.byteLength(JSON.stringify(first))).toBeLessThanOrEqual(2_000);
   const seqs = seqsOf(first);
@@ -54,7 +66,7 @@ test("list answers no more than fits a message, and goes on from there", async (
 test("show answers one letter whole, without its body where that does not fit", async () => {
   expect(await setup(three).ask("show", { seqs: [2] })).toMatchObject({ seq: 2, body_encoding: "json" });
   const large = letterWith({ json: { text: "x".repeat(3_000) } });
-  expect(await setup([large], {}, 2_000).ask("show", { seqs: [17] })).toMatchObject({
+  expect(await setup([large], {}, { maxAnswerBytes: 2_000 }).ask("show", { seqs: [17] })).toMatchObject({
     body_encoding: "omitted",
     body: null,
     size: 3_011,
@@ -115,20 +127,21 @@ test("rm answers what was removed", async () => {
 });
 
 test("a redrive that takes long is answered with how far it is, goes on, and is the only one meanwhile", async () => {
-  let release = (): void => undefined;
-  const held = new Promise<void>((resolve) => {
-    release = resolve;
-  });
-  const bench = setup(three, {
-    publish: async ({ id }) => {
-      if (id.startsWith("redrive:2:")) await held;
-    },
-  });
+  const [held, release] = latch();
+  const [patience, loseIt] = latch();
+  const publish = async ({ id }: { readonly id: string }): Promise<void> => {
+    if (!id.startsWith("redrive:2:")) return;
+    loseIt();
+    await held;
+  };
+  const bench = setup(three, { publish }, { patience });
   expect(await bench.ask("redrive", { all: true })).toEqual({
     ...{ running: true, redriven: [1], refused: [], failed: [], overtaken: [] },
   });
   expect(bench.waited).toEqual([ANSWER_AFTER_MS]);
-  await expect(bench.ask("redrive", { all: true })).rejects.toThrow(/already/);
+  await expect(bench.ask("redrive", { all: true })).rejects.toMatchObject({
+    ...{ code: 409, message: expect.stringContaining("already") },
+  });
   release();
   // Refused as long as the first one is under way.
   await becomes(async () => {
@@ -144,7 +157,7 @@ test("a refused request does not keep the next from redriving", async () => {
 });
 
 test("an answer too large for a message tells the first of each list, and how many there are", async () => {
-  const { ask } = setup(many, {}, 500);
+  const { ask } = setup(many, {}, { maxAnswerBytes: 500 });
   expect(await ask("redrive", { all: true })).toMatchObject({
     redriven: Array.from({ length: 100 }, (_, at) => at + 1),
     counts: { redriven: 150, refused: 0, failed: 0, overtaken: 0 },

@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { AppError } from "../../../src/kernel/errors.js";
-import { passingOver, persistent } from "../../../src/replay/persistent.js";
+import { persistent } from "../../../src/replay/persistent.js";
 import { deliveryOf } from "../../support/core-delivery.js";
 
 /** Applies with one outcome a call, the last for ever; says what was told. */
@@ -16,7 +16,7 @@ function scene(outcomes: readonly (Error | undefined)[]) {
     {
       delayMs: 1,
       stopping: stopping.signal,
-      leftOut: ({ seq }, error) => told.push(`left out ${seq}: ${(error as Error).message}`),
+      leftOut: ({ seq }, error) => void told.push(`left out ${seq}: ${(error as Error).message}`),
       waiting: (error) => told.push(`waiting: ${error}`),
     },
   );
@@ -51,17 +51,32 @@ test("who is stopped while waiting says that it is not applied", async () => {
   await expect(applying).rejects.toThrow("away");
 });
 
-test("passing over leaves out what can never be applied, and nothing else", async () => {
-  const leftOut: number[] = [];
+test("where nobody waits, what is away is thrown at once; what fails by itself is still left out", async () => {
+  const leftOut: string[] = [];
   const failing = (error: Error) =>
-    passingOver(
+    persistent(
       async () => {
         throw error;
       },
-      ({ seq }) => leftOut.push(seq),
+      {
+        delayMs: 1,
+        stopping: new AbortController().signal,
+        leftOut: async ({ seq }, _, attempts) => void leftOut.push(`${seq} after ${attempts}`),
+      },
     )(deliveryOf({ seq: 7 }));
+  await expect(failing(away)).rejects.toThrow("away");
+  expect(leftOut).toEqual([]);
+  await failing(new Error("shard 7"));
   await failing(new AppError("invalid", "no"));
-  await expect(failing(new AppError("unavailable", "away"))).rejects.toThrow("away");
-  await expect(failing(new Error("shard 7"))).rejects.toThrow("shard 7");
-  expect(leftOut).toEqual([7]);
+  expect(leftOut).toEqual(["7 after 3", "7 after 1"]);
+});
+
+test("what cannot be left out either is not dealt with", async () => {
+  const applying = persistent(
+    async () => {
+      throw new AppError("poison", "no");
+    },
+    { stopping: new AbortController().signal, leftOut: () => Promise.reject(new Error("no DLQ")) },
+  );
+  await expect(applying(deliveryOf())).rejects.toThrow("no DLQ");
 });

@@ -1,12 +1,12 @@
 import { readdirSync } from "node:fs";
 import { expect, test } from "@jest/globals";
-import { ROLES } from "../../../src/main/config.js";
+import { ROLES } from "../../../src/main/variables.js";
 import { inRepository, PORTS, readText, readYaml, unknownVariables } from "./files.js";
 
 const CHART = "charts/avion-timeline";
 const values = readYaml(`${CHART}/values.yaml`) as Record<string, unknown> & {
   roles: Record<string, { enabled: boolean }>;
-  service: { api: { port: number }; gateway: { port: number } };
+  service: Record<string, { port: number }>;
   podSecurityContext: { runAsUser: number; runAsGroup: number };
 };
 const schema = JSON.parse(readText(`${CHART}/values.schema.json`)) as {
@@ -40,8 +40,12 @@ test.each(files)("every variable in %s is one of the service", (file) => {
 });
 
 test("roles are those of the service", () => {
-  expect(Object.keys(values.roles).filter((role) => !(ROLES as readonly string[]).includes(role))).toEqual([]);
-  expect(Object.keys(values.roles)).toEqual(expect.arrayContaining(["bridge", "fanout", "api", "gateway"]));
+  expect(Object.keys(values.roles).sort()).toEqual([...ROLES].sort());
+});
+
+test("roles that most have upstreams for are off, all others are on", () => {
+  const on = Object.entries(values.roles).filter(([, { enabled }]) => enabled);
+  expect(on.map(([role]) => role)).toEqual(["bridge", "fanout", "api", "gateway"]);
 });
 
 test("every value stands under a sentence that explains it", () => {
@@ -51,7 +55,9 @@ test("every value stands under a sentence that explains it", () => {
 });
 
 test("ports and user are those of the image", () => {
-  expect([values.service.api.port, values.service.gateway.port]).toEqual([PORTS.grpc, PORTS.http]);
+  const ports = Object.entries(values.service).map(([role, { port }]) => [role, port]);
+  const { grpc, http } = PORTS;
+  expect(Object.fromEntries(ports)).toEqual({ api: grpc, users: grpc, posts: grpc, gateway: http });
   const { runAsUser, runAsGroup } = values.podSecurityContext;
   expect(readText("Dockerfile")).toContain(`\nUSER ${runAsUser}:${runAsGroup}\n`);
 });

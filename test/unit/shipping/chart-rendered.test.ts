@@ -1,66 +1,29 @@
-import { expect, test } from "@jest/globals";
-import { readConfig, VARIABLES } from "../../../src/main/config.js";
+import { expect } from "@jest/globals";
+import { readConfig } from "../../../src/main/config.js";
+import { VARIABLES } from "../../../src/main/variables.js";
+import {
+  containerOf,
+  EVERYTHING,
+  environmentOf,
+  includes,
+  OWN_UPSTREAMS,
+  ofKind,
+  REQUIRED,
+  rendering,
+  role,
+  SECRET,
+  servesGrpc,
+  WITH_EXISTING_SECRETS,
+} from "./chart-cases.js";
 import { CLOSE_MARGIN_MS, type Environment, PORTS, readText } from "./files.js";
-import { type Container, HELM, type Rendered, renderChart, type Values } from "./helm.js";
+import { type Rendered, renderChart, type Values } from "./helm.js";
 
-const rendering = HELM ? test : test.skip;
-if (!HELM) console.warn("no helm on PATH and none named by HELM: the chart is not rendered");
-
-const SECRET = "a secret that is long enough for HS256";
-const REQUIRED: Values = {
-  "redis.url": "redis://redis:6379",
-  "nats.url": "nats://nats:4222",
-  "upstreams.userService": "users:50051",
-  "upstreams.postService": "posts:50051",
-  "jwt.secret": SECRET,
-};
-const WITH_EXISTING_SECRETS: Values = {
-  "redis.existingSecret": { name: "outside", key: "redis" },
-  "nats.existingSecret": { name: "outside", key: "nats" },
-  "nats.creds.existingSecret": { name: "outside", key: "creds" },
-  "jwt.existingSecret": { name: "outside", key: "jwt" },
-  "upstreams.userService": "users:50051",
-  "upstreams.postService": "[::1]:50051",
-};
-const EVERYTHING: Values = {
-  ...REQUIRED,
-  "nats.creds.content": "-----BEGIN NATS USER JWT-----\nnot really\n",
-  "nats.replicas": 3,
-  "jwt.issuer": "https://login.example",
-  "jwt.audience": "timeline",
-  "config.TIMELINE_KEY_TTL_MS": 2_592_000_000,
-  "config.TIMELINE_MAX_ENTRIES": "500",
-  "config.TIMELINE_SHUTDOWN_GRACE_MS": 45_500,
-  "config.OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
-  "roles.fanout.config.TIMELINE_SHUTDOWN_GRACE_MS": 90_000,
-  "roles.bridge.autoscaling.enabled": true,
-  "roles.gateway.priorityClassName": "people-first",
-  priorityClassName: "steady",
-  extraEnv: [{ name: "TIMELINE_RETRY_BASE_MS", value: "250" }],
-  "tls.grpc": { existingSecret: "grpc-tls", ca: "ca.crt" },
-  "tls.upstream": { existingSecret: "upstream-tls", cert: "tls.crt", key: "tls.key" },
-  "tls.nats": { existingSecret: "nats-tls", cert: "tls.crt", key: "tls.key" },
-  "autoscaling.enabled": true,
-  "service.api.headless": true,
-  "ingress.enabled": true,
-  "ingress.className": "nginx",
-  "ingress.hosts": ["timeline.example"],
-  "ingress.tls": [{ secretName: "timeline-tls", hosts: ["timeline.example"] }],
-  "metrics.serviceMonitor.enabled": true,
-  "metrics.serviceMonitor.labels": { release: "prometheus" },
-  "networkPolicy.enabled": true,
-  "networkPolicy.metricsFrom": [{ namespaceSelector: { matchLabels: { name: "monitoring" } } }],
-  "networkPolicy.egress": [{ ports: [{ port: 6379 }, { port: 4222 }, { port: 50051 }] }],
-  imagePullSecrets: ["registry"],
-  commonLabels: { team: "timeline" },
-  podAnnotations: { note: "x" },
-  podLabels: { mesh: "on" },
-  nodeSelector: { pool: "services" },
-};
+const ALL = ["api", "bridge", "fanout", "gateway", "posts", "users"];
 const CASES: [string, Values, string[]][] = [
   ["what is required", REQUIRED, ["api", "bridge", "fanout", "gateway"]],
-  ["existing Secrets", WITH_EXISTING_SECRETS, ["api", "bridge", "fanout", "gateway"]],
-  ["everything switched on", EVERYTHING, ["api", "bridge", "fanout", "gateway"]],
+  ["existing Secrets", WITH_EXISTING_SECRETS, ["api", "bridge", "fanout", "gateway", "users"]],
+  ["upstreams of its own", OWN_UPSTREAMS, ALL],
+  ["everything switched on", EVERYTHING, ALL],
   [
     "a key set and two roles",
     {
@@ -74,46 +37,6 @@ const CASES: [string, Values, string[]][] = [
   ],
 ];
 
-const ofKind = (objects: Rendered[], kind: string): Rendered[] => objects.filter((object) => object.kind === kind);
-const includes = (labels: Environment, selector: Environment): boolean =>
-  Object.entries(selector).every(([name, value]) => labels[name] === value);
-const containerOf = (deployment: Rendered): Container => deployment.spec.template.spec.containers[0];
-const role = ({ metadata }: Rendered): string => metadata.labels["app.kubernetes.io/component"] as string;
-
-/** Stands for what a Secret of the operator's holds. */
-const OUTSIDE: Environment = {
-  REDIS_URL: "rediss://redis:6379",
-  NATS_URL: "tls://nats:4222",
-  TIMELINE_JWT_SECRET: SECRET,
-};
-
-/** The environment the container would have. */
-function environmentOf(deployment: Rendered, objects: Rendered[]): Environment {
-  const { env, envFrom } = containerOf(deployment);
-  const result: Environment = {};
-  for (const { configMapRef } of envFrom) {
-    const map = ofKind(objects, "ConfigMap").find(({ metadata }) => metadata.name === configMapRef.name);
-    Object.assign(result, map?.data ?? { TIMELINE_CONFIG_MAP_IS_MISSING: "" });
-  }
-  for (const { name, value, valueFrom } of env) {
-    if (valueFrom?.fieldRef) {
-      expect(valueFrom.fieldRef.fieldPath).toBe("metadata.name");
-      result[name] = "pod-0";
-    } else if (valueFrom?.secretKeyRef) {
-      const { name: secretName, key } = valueFrom.secretKeyRef;
-      const own = ofKind(objects, "Secret").find(({ metadata }) => metadata.name === secretName);
-      if (!own) expect(secretName).toBe("outside");
-      const held = own ? Buffer.from(own.data?.[key] ?? "", "base64").toString() : (OUTSIDE[name] as string);
-      expect(held).not.toBe("");
-      result[name] = held;
-    } else {
-      result[name] = value as string;
-      expect(typeof value).toBe("string");
-    }
-  }
-  return result;
-}
-
 for (const [name, values, roles] of CASES) {
   const render = (): Rendered[] => renderChart(values);
 
@@ -126,6 +49,7 @@ for (const [name, values, roles] of CASES) {
       expect(config.TIMELINE_ROLES).toEqual([role(deployment)]);
       expect(config.TIMELINE_POD_NAME).toBe("pod-0");
       expect(config.TIMELINE_JWT_SECRET !== undefined).toBe(role(deployment) === "gateway" && !!secretGiven(values));
+      expect(config.DATABASE_URL !== undefined).toBe(["users", "posts"].includes(role(deployment)));
       const { terminationGracePeriodSeconds, enableServiceLinks } = deployment.spec.template.spec;
       expect(terminationGracePeriodSeconds * 1000).toBeGreaterThan(config.TIMELINE_SHUTDOWN_GRACE_MS + CLOSE_MARGIN_MS);
       expect(enableServiceLinks).toBe(false);
@@ -136,7 +60,7 @@ for (const [name, values, roles] of CASES) {
     for (const deployment of ofKind(render(), "Deployment")) {
       const container = containerOf(deployment);
       const ports = Object.fromEntries(container.ports.map((port) => [port.name, port.containerPort]));
-      expect(ports).toEqual(role(deployment) === "api" ? PORTS : { http: PORTS.http });
+      expect(ports).toEqual(servesGrpc(deployment) ? PORTS : { http: PORTS.http });
       const { startupProbe, livenessProbe, readinessProbe } = container;
       for (const probe of [startupProbe, livenessProbe, readinessProbe])
         expect(ports).toHaveProperty(probe.httpGet.port);
@@ -230,6 +154,7 @@ rendering("everything that is optional is there when it is switched on, and only
   const optional = ["HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "ServiceMonitor"];
   expect(kinds(EVERYTHING)).toEqual([...plain, ...optional].sort());
   expect(kinds(WITH_EXISTING_SECRETS)).toEqual(plain.filter((kind) => kind !== "Secret"));
+  expect(kinds(OWN_UPSTREAMS)).toEqual(plain);
 });
 
 rendering("what is scaled has no fixed number, and its scaler finds it", () => {
@@ -273,7 +198,7 @@ rendering("the monitor finds one Service, and its port", () => {
 rendering("network policies close every role, and open the ports that are there", () => {
   const objects = renderChart(EVERYTHING);
   const policies = ofKind(objects, "NetworkPolicy");
-  expect(policies.map(role).sort()).toEqual(["api", "bridge", "fanout", "gateway"]);
+  expect(policies.map(role).sort()).toEqual(ALL);
   for (const policy of policies) {
     const deployment = ofKind(objects, "Deployment").find((one) => role(one) === role(policy)) as Rendered;
     expect(policy.spec.podSelector).toEqual(deployment.spec.selector);
@@ -302,6 +227,8 @@ rendering("a role's own priority goes before that of all", () => {
     bridge: "steady",
     fanout: "steady",
     gateway: "people-first",
+    posts: "steady",
+    users: "steady",
   });
 });
 

@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import { expect, test } from "@jest/globals";
-import { ConfigError, ROLES, readConfig } from "../../../src/main/config.js";
+import { ConfigError, readConfig } from "../../../src/main/config.js";
+import { ROLES } from "../../../src/main/variables.js";
 import {
   CLOSE_MARGIN_MS,
   type Environment,
@@ -33,10 +34,11 @@ const compose = readYaml(FILE) as { services: Record<string, Service>; networks:
 const services = Object.entries(compose.services);
 const roles = services.filter(([, service]) => service.environment?.["TIMELINE_ROLES"] !== undefined);
 
-const GIVEN: Environment = {
-  TIMELINE_JWT_SECRET: "a secret that is long enough for HS256",
-  TIMELINE_USER_SERVICE_ADDR: "host.docker.internal:50052",
-  TIMELINE_POST_SERVICE_ADDR: "host.docker.internal:50053",
+/** All that must be given. */
+const GIVEN: Environment = { TIMELINE_JWT_SECRET: "a secret that is long enough for HS256" };
+const UPSTREAMS: Environment = {
+  TIMELINE_USER_SERVICE_ADDR: "host.docker.internal:9001",
+  TIMELINE_POST_SERVICE_ADDR: "host.docker.internal:9002",
 };
 
 /** Fills in `${…}` as compose does; what is required and not given is an error. */
@@ -58,16 +60,18 @@ test("every variable of the compose file is one of the service", () => {
   expect(unknownVariables(readText(FILE))).toEqual([]);
 });
 
-test("each role of the contract's core is a service of its own, with the replicas it should have", () => {
+test("each role is a service of its own, with the replicas it should have", () => {
   expect(Object.fromEntries(roles.map(([name, { deploy }]) => [name, deploy?.replicas ?? 1]))).toEqual({
     bridge: 2,
     fanout: 2,
     api: 1,
     gateway: 1,
+    users: 1,
+    posts: 1,
   });
+  expect(roles.map(([name]) => name).sort()).toEqual([...ROLES].sort());
   for (const [name, service] of roles) {
     expect(service.environment?.["TIMELINE_ROLES"]).toBe(name);
-    expect(ROLES).toContain(name);
     expect(existsSync(inRepository(`${service.build}/Dockerfile`))).toBe(true);
   }
 });
@@ -75,7 +79,8 @@ test("each role of the contract's core is a service of its own, with the replica
 test.each(roles)("%s starts with its environment, once the variables are filled in", (name, service) => {
   const config = readConfig(environmentOf(service, GIVEN));
   expect(config.TIMELINE_ROLES).toEqual([name]);
-  const hosts = [...config.REDIS_URL, ...config.NATS_URL].map((url) => new URL(url).hostname);
+  const urls = [...config.REDIS_URL, ...config.NATS_URL, ...(config.DATABASE_URL ? [config.DATABASE_URL] : [])];
+  const hosts = urls.map((url) => new URL(url).hostname);
   expect(Object.keys(compose.services)).toEqual(expect.arrayContaining(hosts));
   expect(Object.keys(service.depends_on ?? {}).sort()).toEqual([...new Set(hosts)].sort());
 });
@@ -91,6 +96,40 @@ test.each(roles)("%s either needs nothing more, or the start says what", (_name,
   if (failure) expect((failure as Error).message).toMatch(/^required variable TIMELINE_/);
 });
 
+test("who calls upstreams calls those of the file, or others that are given", () => {
+  const addresses = (given: Environment): Record<string, unknown[]> =>
+    Object.fromEntries(
+      roles.flatMap(([name, service]) => {
+        const config = readConfig(environmentOf(service, { ...GIVEN, ...given }));
+        const both = [config.TIMELINE_USER_SERVICE_ADDR, config.TIMELINE_POST_SERVICE_ADDR];
+        return ["api", "bridge", "fanout"].includes(name) ? [[name, both]] : [];
+      }),
+    );
+  const everywhere = (both: unknown[]) => ({ api: both, bridge: both, fanout: both });
+  expect(addresses({})).toEqual(everywhere([`users:${PORTS.grpc}`, `posts:${PORTS.grpc}`]));
+  expect(addresses(UPSTREAMS)).toEqual(everywhere(Object.values(UPSTREAMS)));
+});
+
+test.each(["avion", "x7Kq"])(
+  "roles that store reach a database as PostgreSQL makes it, with the password %s",
+  (given) => {
+    const { environment = {}, volumes, healthcheck } = compose.services["postgres"] as Service;
+    const variables: Environment = given === "avion" ? {} : { POSTGRES_PASSWORD: given };
+    const made = (name: string): string => interpolate(String(environment[name]), variables);
+    expect(made("POSTGRES_PASSWORD")).toBe(given);
+    for (const [name, service] of roles) {
+      const { DATABASE_URL } = readConfig(environmentOf(service, { ...GIVEN, ...variables }));
+      expect([name, DATABASE_URL !== undefined]).toEqual([name, ["users", "posts"].includes(name)]);
+      if (DATABASE_URL === undefined) continue;
+      const { username, password, pathname, port } = new URL(DATABASE_URL);
+      expect([username, password, pathname]).toEqual([made("POSTGRES_USER"), given, `/${made("POSTGRES_DB")}`]);
+      expect(port).toBe("5432");
+    }
+    expect(volumes).toEqual(["postgres-data:/var/lib/postgresql/data"]);
+    expect(healthcheck?.test).toEqual(expect.arrayContaining([made("POSTGRES_USER"), made("POSTGRES_DB")]));
+  },
+);
+
 test("secrets are given from outside, and only to the role that needs them", () => {
   for (const [name, service] of roles) {
     const secret = service.environment?.["TIMELINE_JWT_SECRET"];
@@ -103,6 +142,8 @@ test("ports are the service's defaults, published on loopback only", () => {
   const published = Object.fromEntries(services.flatMap(([name, { ports }]) => (ports ? [[name, ports]] : [])));
   expect(published).toEqual({
     api: [`127.0.0.1:${PORTS.grpc}:${PORTS.grpc}`],
+    users: [`127.0.0.1:50052:${PORTS.grpc}`],
+    posts: [`127.0.0.1:50053:${PORTS.grpc}`],
     gateway: [`127.0.0.1:${PORTS.http}:${PORTS.http}`],
   });
 });
@@ -118,7 +159,9 @@ test.each(services)("%s runs with as little as it can", (name, service) => {
   expect(service.security_opt).toContain("no-new-privileges:true");
   expect(service.cap_drop).toEqual(["ALL"]);
   expect(service.networks.filter((network) => !(network in compose.networks))).toEqual([]);
-  if (!roles.some(([role]) => role === name)) expect(service.image).toMatch(/:\d+\.\d+/);
+  if (roles.some(([role]) => role === name)) return;
+  // PostgreSQL's releases of one major version change no behaviour; there is nothing between it and a patch.
+  expect(service.image).toMatch(name === "postgres" ? /:\d+-/ : /:\d+\.\d+/);
 });
 
 test("what others wait for has a health check", () => {

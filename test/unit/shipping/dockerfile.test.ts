@@ -1,7 +1,9 @@
 import { execFile } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { promisify } from "node:util";
 import { expect, test } from "@jest/globals";
 import { inRepository, PORTS, readText, unknownVariables } from "./files.js";
@@ -23,10 +25,18 @@ const instructions: Instruction[] = text
   });
 const lastFrom = instructions.map(({ name }) => name).lastIndexOf("FROM");
 const runtime = instructions.slice(lastFrom);
+const positionOf = (wanted: string, start: string): number =>
+  runtime.findIndex(({ name, rest }) => name === wanted && rest.startsWith(start));
+const migrationsIn = (folder: string): string[] =>
+  readdirSync(folder, { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith(".sql"))
+    .sort();
 const last = (wanted: string): string => runtime.filter(({ name }) => name === wanted).at(-1)?.rest ?? "";
 const manifest = JSON.parse(readText("package.json")) as {
   bin: Record<string, string>;
   engines: { node: string };
+  scripts: Record<string, string>;
+  dependencies: Record<string, string>;
 };
 
 /** What .dockerignore leaves out; the last pattern that fits decides. */
@@ -85,6 +95,42 @@ test("optional dependencies are installed, development dependencies are not in t
   const commands = instructions.slice(begin + 1).filter(({ name }) => name === "RUN");
   expect(commands[0]?.rest).toMatch(/npm ci --omit=dev$/);
   expect(runtime).toContainEqual({ name: "ENV", rest: "NODE_ENV=production" });
+});
+
+test("the image holds both databases' clients, and the migrations", async () => {
+  const { packages } = JSON.parse(readText("package-lock.json")) as { packages: Record<string, { dev?: boolean }> };
+  for (const name of ["pg", "@electric-sql/pglite"]) {
+    expect(manifest.dependencies).toHaveProperty([name]);
+    expect(packages[`node_modules/${name}`]?.dev).toBeUndefined();
+  }
+  const migrations = migrationsIn(inRepository("src"));
+  expect(migrations).toEqual(expect.arrayContaining(["users/migrations/0001_users.sql"]));
+  expect(migrations.filter((file) => ignored(`src/${file}`))).toEqual([]);
+  const dist = mkdtempSync(join(tmpdir(), "avion-timeline-dist-"));
+  try {
+    const [, script = ""] = /^node -e "(.*)"$/.exec(manifest.scripts["build:assets"] ?? "") ?? [];
+    expect(manifest.scripts["build"]).toContain("npm run build:assets");
+    await promisify(execFile)(process.execPath, ["-e", script.replace("'dist'", JSON.stringify(dist))], {
+      cwd: inRepository("."),
+    });
+    expect(migrationsIn(dist)).toEqual(migrations);
+  } finally {
+    rmSync(dist, { recursive: true, force: true });
+  }
+});
+
+test("the embedded database has a folder of the user's, whatever the working folder is", () => {
+  const [, folder = ""] =
+    /^TIMELINE_DATA_DIR=(\/\S+)$/.exec(runtime.at(positionOf("ENV", "TIMELINE_"))?.rest ?? "") ?? [];
+  const [user, group] = last("USER").split(":");
+  expect(folder).not.toBe("");
+  expect(runtime).toContainEqual({
+    name: "RUN",
+    rest: `install --directory --owner=${user} --group=${group} ${folder}`,
+  });
+  expect(positionOf("RUN", "install")).toBeLessThan(positionOf("USER", ""));
+  // One volume for every container of every role would be made otherwise, and forgotten.
+  expect(last("VOLUME")).toBe("");
 });
 
 test("the process is not root, by number, and gets SIGTERM itself", () => {

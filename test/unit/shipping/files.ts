@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parse } from "yaml";
-import { VARIABLES } from "../../../src/main/config.js";
+import { VARIABLES } from "../../../src/main/variables.js";
 
 const ROOT = new URL("../../../", import.meta.url);
 
@@ -14,9 +14,9 @@ export const readText = (path: string): string => readFileSync(inRepository(path
 
 export const readYaml = (path: string): unknown => parse(readText(path), { merge: true });
 
-/** Names of variables in a text that the service does not know; `REDIS_URL` and `NATS_URL` count like our own. */
+/** Names of variables in a text that the service does not know; `REDIS_URL`, `NATS_URL` and `DATABASE_URL` count like our own. */
 export function unknownVariables(text: string): string[] {
-  const named = text.match(/\b(TIMELINE_[A-Z0-9_]+|REDIS_[A-Z_]*URL[A-Z_]*|NATS_[A-Z_]*URL[A-Z_]*)\b/g) ?? [];
+  const named = text.match(/\b(TIMELINE_[A-Z0-9_]+|(REDIS|NATS|DATABASE)_[A-Z_]*URL[A-Z_]*)\b/g) ?? [];
   return [...new Set(named)].filter((name) => !(name in VARIABLES));
 }
 

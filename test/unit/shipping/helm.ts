@@ -44,6 +44,10 @@ interface PodSpec {
   volumes: { name: string; secret?: { secretName: string; items?: { key: string; path: string }[] } }[];
 }
 
+interface Peer {
+  podSelector?: { matchLabels?: Labels };
+}
+
 /** A rendered object, as far as the tests look into it. */
 export interface Rendered {
   apiVersion: string;
@@ -61,7 +65,8 @@ export interface Rendered {
     ports: { name: string; port: number; targetPort: string }[];
     endpoints: { port: string; path: string }[];
     rules: { http: { paths: { backend: { service: { name: string; port: { name: string } } } }[] } }[];
-    ingress: { ports: { port: string }[] }[];
+    ingress: { ports: { port: string }[]; from: Peer[] }[];
+    egress: { ports: { port: number }[]; to?: Peer[] }[];
     policyTypes: string[];
   };
 }

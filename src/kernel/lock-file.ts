@@ -1,0 +1,104 @@
+import { randomBytes } from "node:crypto";
+import { readlinkSync } from "node:fs";
+import { link, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
+import { hostname } from "node:os";
+import { identify, isAlive, type ProcessIdentity } from "./process-identity.js";
+import { SECOND } from "./time.js";
+
+/** A lock that was taken, or who holds it. */
+export type LockAttempt =
+  | { readonly taken: true; release(): Promise<void> }
+  | { readonly taken: false; readonly holder: ProcessIdentity };
+
+/** Who wrote a lock file. */
+type Holder = ProcessIdentity & { readonly place: string };
+
+/** How often a holder shows that it lives, for those who cannot see its process; and how long that counts. */
+const SHOWN_EVERY_MS = 5 * SECOND;
+const SHOWN_FOR_MS = 30 * SECOND;
+
+/**
+ * Takes a lock file for this process, or tells who holds it. A lock left by a dead process is taken over: the file
+ * names its holder by pid and start time, so that a pid used again is nobody's. Where the holder's processes cannot be
+ * seen from here (another container, another machine) its lock counts until it was not touched for half a minute.
+ */
+export async function tryLockFile(file: string): Promise<LockAttempt> {
+  const owner = JSON.stringify({ ...(await identify(process.pid)), place: placeOfProcesses(), nonce: nonce() });
+  while (!(await take(file, owner))) {
+    const held = await read(file);
+    if (held === undefined) continue;
+    const holder = parse(held);
+    if (holder && (await isHeld(file, holder))) return { taken: false, holder };
+    await setAside(file, held);
+  }
+  const showing = setInterval(() => void touch(file), SHOWN_EVERY_MS);
+  showing.unref();
+  return {
+    taken: true,
+    release: async () => {
+      clearInterval(showing);
+      if ((await read(file)) === owner) await rm(file, { force: true });
+    },
+  };
+}
+
+async function isHeld(file: string, holder: Holder): Promise<boolean> {
+  if (holder.place === placeOfProcesses()) return isAlive(holder);
+  const shown = await stat(file).catch(() => undefined);
+  return shown !== undefined && Date.now() - shown.mtimeMs < SHOWN_FOR_MS;
+}
+
+/** Names the space pids are told apart in: the pid namespace on Linux, which each container has its own of. */
+function placeOfProcesses(): string {
+  try {
+    return `${hostname()} ${readlinkSync("/proc/self/ns/pid")}`;
+  } catch {
+    return hostname();
+  }
+}
+
+async function touch(file: string): Promise<void> {
+  const now = new Date();
+  await utimes(file, now, now).catch(() => undefined);
+}
+
+/** A link appears with its whole content or not at all, and fails where the name exists. */
+async function take(file: string, owner: string): Promise<boolean> {
+  const draft = `${file}.${nonce()}`;
+  await writeFile(draft, owner, { flag: "wx" });
+  try {
+    await link(draft, file);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
+    throw error;
+  } finally {
+    await rm(draft, { force: true });
+  }
+}
+
+/** Of two who find the same dead holder the slower must not remove what the quicker has taken meanwhile. */
+async function setAside(file: string, deadHolder: string): Promise<void> {
+  const aside = `${file}.${nonce()}`;
+  try {
+    await rename(file, aside);
+  } catch {
+    return;
+  }
+  if ((await read(aside)) !== deadHolder) await link(aside, file).catch(() => undefined);
+  await rm(aside, { force: true });
+}
+
+const nonce = (): string => randomBytes(6).toString("hex");
+
+async function read(file: string): Promise<string | undefined> {
+  return readFile(file, "utf8").catch(() => undefined);
+}
+
+function parse(held: string): Holder | undefined {
+  try {
+    return JSON.parse(held) as Holder;
+  } catch {
+    return undefined;
+  }
+}

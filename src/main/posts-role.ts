@@ -1,0 +1,48 @@
+import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { createCountEngagement } from "../posts/count-engagement.js";
+import { DEFAULT_POSTS_LIMITS } from "../posts/limits.js";
+import { observePosts } from "../posts/observe.js";
+import { createPostsService } from "../posts/service.grpc.js";
+import { createPostsStore } from "../posts/store.sql.js";
+import { startUpkeep } from "../posts/upkeep.js";
+import { startConsumer } from "./consumers.js";
+import { startRelaying } from "./relaying.js";
+import type { RunningRole, StoringRoleDeps } from "./role.js";
+
+/** Reactions in hand at once: they are counted together. */
+const COUNTED_AT_ONCE = 500;
+
+/** Drops: the service, its outbox, and the counting of what people do with them. */
+export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole> {
+  const { config, db, log } = deps;
+  const store = createPostsStore(db);
+  const retentionDays = config.TIMELINE_DROPS_RETENTION_DAYS;
+  const relaying = await startRelaying(deps, "posts");
+  const upkeep = startUpkeep({ store, now: Date.now, retentionDays, log, observe: observePosts });
+  const counter = startConsumer(deps, {
+    stream: STREAM.engagement,
+    consumer: CONSUMER.counter,
+    handler: createCountEngagement({ count: store.count, observe: observePosts }),
+    concurrency: COUNTED_AT_ONCE,
+  });
+  const service = createPostsService(
+    {
+      store,
+      limits: { ...DEFAULT_POSTS_LIMITS, maxBodyCharacters: config.TIMELINE_DROP_MAX_CHARACTERS },
+      retentionDays,
+      now: Date.now,
+      wakeRelay: relaying.wake,
+      observe: observePosts,
+    },
+    log,
+  );
+  return {
+    services: [service],
+    notReady: () => relaying.notReady() ?? (counter.healthy() ? undefined : "posts: the counter is not pulling"),
+    close: async (graceMs) => {
+      await Promise.all([counter.close(graceMs), upkeep.close()]);
+      // Last: what the others wrote until now is published.
+      await relaying.close();
+    },
+  };
+}

@@ -1,0 +1,58 @@
+import { z } from "zod";
+import { parseFailpoints } from "../kernel/failpoints.js";
+
+/** Parts between commas. */
+export const list = z.string().transform((text) =>
+  text
+    .split(",")
+    .map((part) => part.trim())
+    .filter((part) => part !== ""),
+);
+/** At least one part. */
+export const nonEmptyList = list.refine((parts) => parts.length > 0, { message: "must not be empty" });
+/** URLs of some protocols, by comma. */
+export const urls = (...protocols: string[]) =>
+  nonEmptyList.superRefine((parts, context) => {
+    for (const part of parts) {
+      if (!URL.canParse(part) || !protocols.includes(new URL(part).protocol)) {
+        context.addIssue({
+          code: "custom",
+          message: `"${part}" is not a URL of ${protocols.map((name) => `${name}//`).join(" or ")}`,
+        });
+      }
+    }
+  });
+const hasPort = (value: string): boolean => Number(value.slice(value.lastIndexOf(":") + 1)) <= 65_535;
+const portRule = { message: "must have a port up to 65535" };
+/** Where to listen: host:port. */
+export const address = z
+  .string()
+  .regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, { message: "must be host:port" })
+  .refine(hasPort, portRule);
+/** What gRPC connects to: host:port or dns:///host:port. */
+export const target = z
+  .string()
+  .regex(/^(dns:\/\/\/)?(\[[0-9a-fA-F:]+\]|[^:/\s]+):\d{1,5}$/, { message: "must be host:port or dns:///host:port" })
+  .refine(hasPort, portRule);
+/** A whole number within bounds. */
+export const integer = (min: number, max: number) =>
+  z
+    .string()
+    .regex(/^\d+$/, { message: "must be a whole number" })
+    .transform(Number)
+    .refine((value) => value >= min && value <= max, { message: `must be between ${min} and ${max}` });
+/** Any text but the empty one. */
+export const text = z.string().min(1, { message: "must not be empty" });
+
+/** Points at which tests interfere; see src/kernel/failpoints.ts. */
+export const failpoints = text.transform((value, context) => {
+  try {
+    return parseFailpoints(value);
+  } catch (error) {
+    context.addIssue({ code: "custom", message: (error as Error).message });
+    return z.NEVER;
+  }
+});
+
+/** A switch. */
+export const flag = z.enum(["true", "false"]).transform((value) => value === "true");

@@ -1,0 +1,31 @@
+import { metrics } from "@opentelemetry/api";
+import type { OutboxEvent } from "./ports.js";
+
+const meter = metrics.getMeter("avion-timeline");
+const published = meter.createCounter("timeline_outbox_published", { description: "Events published from an outbox" });
+const failures = meter.createCounter("timeline_outbox_failures", {
+  description: "Rounds of a relay in which something could not be published",
+});
+const lag = meter.createHistogram("timeline_outbox_lag_seconds", {
+  description: "Time from the writing of an event to its PubAck, in seconds",
+  advice: { explicitBucketBoundaries: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30] },
+});
+const waiting = meter.createGauge("timeline_outbox_waiting", { description: "Events that are not published yet" });
+const oldest = meter.createGauge("timeline_outbox_oldest_seconds", {
+  description: "Age of the oldest event that is not published yet, in seconds",
+});
+
+/** What operators see of the outbox of a service. */
+export const observeOutbox = (source: string) => ({
+  published({ subject, createdAt }: OutboxEvent): void {
+    published.add(1, { source, event: subject.split(".", 2).join(".") });
+    lag.record(Math.max(0, Date.now() - createdAt) / 1_000, { source });
+  },
+  failed(): void {
+    failures.add(1, { source });
+  },
+  backlog(backlog: { readonly waiting: number; readonly oldestMs: number }): void {
+    waiting.record(backlog.waiting, { source });
+    oldest.record(backlog.oldestMs / 1_000, { source });
+  },
+});

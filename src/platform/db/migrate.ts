@@ -1,0 +1,106 @@
+import { createHash } from "node:crypto";
+import { readdir, readFile } from "node:fs/promises";
+import type { Logger } from "../../kernel/logger.js";
+import type { Db, Queries } from "./db.js";
+
+/** A component's migrations: a folder of `NNNN_title.sql`, applied in their order. */
+export interface MigrationSource {
+  readonly component: string;
+  readonly folder: URL;
+}
+
+interface Migration {
+  readonly component: string;
+  readonly name: string;
+  readonly script: string;
+  readonly checksum: string;
+}
+
+/** The database was made by another version of this service. */
+export class MigrationRefusal extends Error {}
+
+const FILE = /^\d{4}_[a-z0-9_]+\.sql$/;
+
+/** Any number that nobody else takes as an advisory lock: the bytes of "avion". */
+const LOCK = 0x61_76_69_6f_6e;
+
+/**
+ * Brings a database to this version's schema: what is not applied yet is, all in one transaction, by one process at a time.
+ *
+ * @returns the migrations applied now, as `component/file`
+ * @throws MigrationRefusal where the database holds a migration this version does not have, or has otherwise
+ */
+export async function migrate(db: Db, sources: readonly MigrationSource[], log: Logger): Promise<string[]> {
+  const wanted = (await Promise.all(sources.map(readSource))).flat();
+  return db.transaction(async (queries) => {
+    await queries.query("SELECT pg_advisory_xact_lock($1)", [LOCK]);
+    await queries.run(BOOK);
+    const applied = await readBook(queries);
+    refuseForeign(wanted, applied, sources);
+    const missing = wanted.filter((migration) => !applied.has(keyOf(migration)));
+    for (const migration of missing) await apply(queries, migration);
+    if (missing.length > 0)
+      log.info({ migrations: missing.map(keyOf) }, "the database's schema was brought up to date");
+    return missing.map(keyOf);
+  });
+}
+
+const BOOK = `CREATE TABLE IF NOT EXISTS public.avion_migrations (
+  component text NOT NULL,
+  name text NOT NULL,
+  checksum text NOT NULL,
+  applied_at timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (component, name)
+)`;
+
+async function readBook(queries: Queries): Promise<Map<string, string>> {
+  const rows = await queries.query<{ component: string; name: string; checksum: string }>(
+    "SELECT component, name, checksum FROM public.avion_migrations",
+  );
+  return new Map(rows.map((row) => [keyOf(row), row.checksum]));
+}
+
+function refuseForeign(
+  wanted: readonly Migration[],
+  applied: ReadonlyMap<string, string>,
+  sources: readonly MigrationSource[],
+): void {
+  const own = new Map(wanted.map((migration) => [keyOf(migration), migration.checksum]));
+  const components = new Set(sources.map(({ component }) => component));
+  for (const [key, checksum] of applied) {
+    if (!components.has(key.slice(0, key.indexOf("/")))) continue;
+    if (!own.has(key))
+      throw new MigrationRefusal(
+        `the database holds the migration ${key}, which this version does not have: it is newer`,
+      );
+    if (own.get(key) !== checksum)
+      throw new MigrationRefusal(
+        `the migration ${key} was applied to the database in another form than this version has it`,
+      );
+  }
+}
+
+async function apply(queries: Queries, { component, name, script, checksum }: Migration): Promise<void> {
+  try {
+    await queries.run(script);
+  } catch (error) {
+    throw new Error(`the migration ${component}/${name} failed: ${(error as Error).message}`, { cause: error });
+  }
+  await queries.query("INSERT INTO public.avion_migrations (component, name, checksum) VALUES ($1, $2, $3)", [
+    component,
+    name,
+    checksum,
+  ]);
+}
+
+async function readSource({ component, folder }: MigrationSource): Promise<Migration[]> {
+  const names = (await readdir(folder)).filter((name) => FILE.test(name)).sort();
+  return Promise.all(
+    names.map(async (name) => {
+      const script = await readFile(new URL(name, folder), "utf8");
+      return { component, name, script, checksum: createHash("sha256").update(script).digest("hex") };
+    }),
+  );
+}
+
+const keyOf = ({ component, name }: { component: string; name: string }): string => `${component}/${name}`;

@@ -1,0 +1,91 @@
+import pg from "pg";
+import type { Logger } from "../../kernel/logger.js";
+import { SECOND } from "../../kernel/time.js";
+import { attempted } from "./attempts.js";
+import type { Db, Queries } from "./db.js";
+import { createListener } from "./listener.js";
+
+/** How PostgreSQL is reached. */
+export interface PostgresOptions {
+  readonly url: string;
+  /** Connections of this process at most, beside the one that listens. */
+  readonly poolSize: number;
+  /** Shown in pg_stat_activity. */
+  readonly name: string;
+}
+
+const CONNECT_TIMEOUT_MS = 5 * SECOND;
+/** A statement of ours that takes longer has lost its way. */
+const STATEMENT_TIMEOUT_MS = 30 * SECOND;
+const INT8 = 20;
+
+const types: pg.CustomTypesConfig = {
+  getTypeParser: ((oid: number, format?: "text" | "binary") =>
+    oid === INT8 ? Number : pg.types.getTypeParser(oid, format)) as typeof pg.types.getTypeParser,
+};
+
+/** Connects to PostgreSQL when first asked; a connection that breaks is replaced. */
+export function openPostgres({ url, poolSize, name }: PostgresOptions, log: Logger): Db {
+  const settings = {
+    connectionString: url,
+    application_name: name,
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    keepAlive: true,
+    types,
+  };
+  const pool = new pg.Pool({ ...settings, max: poolSize, statement_timeout: STATEMENT_TIMEOUT_MS });
+  // An idle connection that ends is taken out of the pool; without a listener it would end the process.
+  pool.on("error", (error) => log.debug({ error: error.message }, "an idle database connection ended"));
+  const listener = createListener(() => new pg.Client(settings), log);
+  return {
+    query: (sql, params) => attempted(() => queryOn(pool, sql, params)),
+    run: (script) => attempted(() => runOn(pool, script)),
+    transaction: (work) => attempted(() => transact(pool, work)),
+    listen: listener.listen,
+    close: async () => {
+      await Promise.all([listener.close(), pool.end()]);
+    },
+  };
+}
+
+type Connection = Pick<pg.ClientBase, "query">;
+
+/** Statements are prepared under a name once a connection: planning over partitions costs more than running. */
+const names = new Map<string, string>();
+
+async function queryOn<Row>(connection: Connection | pg.Pool, sql: string, params: readonly unknown[] = []) {
+  const name = names.get(sql) ?? `s${names.size}`;
+  names.set(sql, name);
+  const { rows } = await connection.query({ name, text: sql, values: [...params] });
+  return rows as Row[];
+}
+
+async function runOn(connection: Connection | pg.Pool, script: string): Promise<void> {
+  await connection.query(script);
+}
+
+async function transact<Result>(pool: pg.Pool, work: (queries: Queries) => Promise<Result>): Promise<Result> {
+  const client = await pool.connect();
+  let broken: Error | undefined;
+  const onError = (error: Error): void => {
+    broken = error;
+  };
+  client.on("error", onError);
+  try {
+    await client.query("BEGIN");
+    const result = await work({
+      query: (sql, params) => queryOn(client, sql, params),
+      run: (script) => runOn(client, script),
+    });
+    await client.query("COMMIT");
+    return result;
+  } catch (error) {
+    await client.query("ROLLBACK").catch((rollback: Error) => {
+      broken = rollback;
+    });
+    throw error;
+  } finally {
+    client.off("error", onError);
+    client.release(broken);
+  }
+}

@@ -1,0 +1,31 @@
+-- Stores what was read of a list of users, unless it has changed since.
+--
+-- KEYS[1]  the list
+-- KEYS[2]  how long it is
+-- KEYS[3]  its generation
+-- ARGV[1]  the generation that stood before it was read
+-- ARGV[2]  time to live of what is stored, ms
+-- ARGV[3]  how long it is, where the list itself is too long to be stored; else ""
+-- ARGV[4]  the revision at which that was counted
+-- ARGV[5+] the ids of the whole list
+-- returns  1; 0 where another generation stands, or none: the list may have changed
+if redis.call('GET', KEYS[3]) ~= ARGV[1] then return 0 end
+if ARGV[3] ~= '' then
+  redis.call('HSET', KEYS[2], 'total', ARGV[3], 'revision', ARGV[4])
+  redis.call('PEXPIRE', KEYS[2], ARGV[2])
+  return 1
+end
+redis.call('DEL', KEYS[1])
+local entries = { 0, '' }
+for i = 5, #ARGV do
+  entries[#entries + 1] = 0
+  entries[#entries + 1] = ARGV[i]
+  -- Lua passes only so many arguments at once.
+  if #entries >= 2000 then
+    redis.call('ZADD', KEYS[1], unpack(entries))
+    entries = {}
+  end
+end
+if #entries > 0 then redis.call('ZADD', KEYS[1], unpack(entries)) end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 1

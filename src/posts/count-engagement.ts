@@ -1,0 +1,40 @@
+import { z } from "zod";
+import { parseJson } from "../contracts/events.js";
+import type { Handler } from "../delivery/handler.js";
+import { createBatch } from "../kernel/batch.js";
+import { AppError } from "../kernel/errors.js";
+import { type CountReactions, REACTION_KINDS, type ReactionKey } from "./ports.js";
+import { readDropId, readId } from "./request.js";
+
+/** Messages in one statement at most. */
+const BATCH = 500;
+
+/** What the counting works with. */
+export interface CountDeps {
+  readonly count: CountReactions;
+  readonly observe: { counted(reactions: number): void };
+}
+
+const message = z.object({ drop_id: z.string(), kind: z.enum(REACTION_KINDS), actor_id: z.string() });
+
+/**
+ * Makes the handler of `engagement.changed`: counts each reaction as its row is by now, many in one statement. A message
+ * only names the reaction, so that it may come twice, late, or in any order.
+ */
+export function createCountEngagement({ count, observe }: CountDeps): Handler {
+  const batch = createBatch<ReactionKey>(BATCH, async (reactions) => {
+    await count(reactions);
+    observe.counted(reactions.length);
+  });
+  return ({ body }) => batch(parseReaction(body));
+}
+
+function parseReaction(body: Uint8Array): ReactionKey {
+  const parsed = message.safeParse(parseJson(body));
+  if (!parsed.success) {
+    const faults = parsed.error.issues.map((issue) => `${issue.path.join(".") || "payload"}: ${issue.message}`);
+    throw new AppError("invalid", faults.join("; "));
+  }
+  const { drop_id, kind, actor_id } = parsed.data;
+  return { dropId: readDropId("drop_id", drop_id), kind, actorId: readId("actor_id", actor_id) };
+}

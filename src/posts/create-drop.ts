@@ -1,0 +1,70 @@
+import { type CreateDropRequest, type CreateDropResponse, Visibility } from "../gen/avion/posts.js";
+import { AppError, invalid } from "../kernel/errors.js";
+import { keptSince, type PostsDeps } from "./deps.js";
+import { createDropIds, createdAtOf, importedId } from "./drop-ids.js";
+import { dropCreated, engagementChanged } from "./events.js";
+import type { NewDrop } from "./ports.js";
+import { presentDetails } from "./present.js";
+import { isUri, readAnyDropId, readId, readTexts, readWhole } from "./request.js";
+
+/** Creates a drop, or answers the one the same key has made before. */
+export function createDrop(deps: PostsDeps) {
+  const nextId = createDropIds();
+  return async (request: CreateDropRequest): Promise<CreateDropResponse> => {
+    const drop = readDraft(request, deps, nextId);
+    const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);
+    const toLocal = drop.replyTo !== "" && !isUri(drop.replyTo);
+    const replied = toLocal
+      ? engagementChanged({ dropId: drop.replyTo, kind: "reply", actorId: drop.dropId })
+      : undefined;
+    const made = await deps.store.drops.create(drop, { idempotencyKey, created: dropCreated(drop), replied });
+    if (!made) return { drop: await findMade(deps, drop, idempotencyKey) };
+    deps.wakeRelay();
+    deps.observe.changed("created");
+    const stored = { ...drop, revision: 1, updatedAt: createdAtOf(drop.dropId), deletedAt: null };
+    return { drop: presentDetails(stored) };
+  };
+}
+
+function readDraft(request: CreateDropRequest, deps: PostsDeps, nextId: (now: number) => string): NewDrop {
+  const draft = {
+    userId: readId("user_id", request.user_id),
+    visibility: readVisibility(request.visibility),
+    recipients: readRecipients(request, deps.limits.maxRecipients),
+    replyTo: request.reply_to === "" ? "" : readAnyDropId("reply_to", request.reply_to),
+    ...readTexts(request, deps.limits),
+  };
+  const createdAt = readCreatedAt(request.created_at, deps);
+  return { dropId: createdAt === 0 ? nextId(deps.now()) : importedId(createdAt), ...draft };
+}
+
+function readVisibility(visibility: Visibility): Visibility {
+  if (visibility >= Visibility.PUBLIC && visibility <= Visibility.DIRECT) return visibility;
+  throw invalid("visibility", "must be public, unlisted, followers or direct");
+}
+
+function readRecipients({ recipients, visibility }: CreateDropRequest, most: number): string[] {
+  if (recipients.length > 0 && visibility !== Visibility.DIRECT) throw invalid("recipients", "are for direct drops");
+  if (recipients.length > most) throw invalid("recipients", `must be at most ${most}`);
+  return [...new Set(recipients.map((recipient) => readId("recipients", recipient)))];
+}
+
+function readCreatedAt(createdAt: number, deps: PostsDeps): number {
+  readWhole("created_at", createdAt);
+  if (createdAt > deps.now()) throw invalid("created_at", "is ahead of now");
+  if (createdAt !== 0 && createdAt < keptSince(deps)) throw invalid("created_at", "is older than drops are kept");
+  return createdAt;
+}
+
+/** Why nothing was made: the key has made a drop before, or what is replied to is not there. */
+async function findMade({ store }: PostsDeps, drop: NewDrop, key: string) {
+  const before = key === "" ? undefined : await store.drops.dropOfKey(drop.userId, key);
+  if (before === undefined) {
+    if (drop.replyTo !== "") throw invalid("reply_to", "there is no such drop");
+    throw new AppError("unavailable", "idempotency_key: ran out at this moment");
+  }
+  const [made] = await store.drops.byIds([before]);
+  if (made === undefined || made.deletedAt !== null)
+    throw new AppError("conflict", "idempotency_key: its drop is deleted");
+  return presentDetails(made);
+}

@@ -1,0 +1,39 @@
+import { AppError } from "../kernel/errors.js";
+import { type Clock, DAY } from "../kernel/time.js";
+import type { PostsLimits } from "./limits.js";
+import type { PostsStore, StoredDrop } from "./ports.js";
+
+/** What somebody did to drops. */
+export type PostsChange =
+  | "created"
+  | "edited"
+  | "deleted"
+  | "liked"
+  | "unliked"
+  | "shared"
+  | "unshared"
+  | "remote-stored"
+  | "remote-deleted";
+
+/** What the methods of the service work with. */
+export interface PostsDeps {
+  readonly store: Pick<PostsStore, "drops" | "reactions" | "remote">;
+  readonly limits: PostsLimits;
+  /** Drops older than this are dropped; 0: kept for ever. */
+  readonly retentionDays: number;
+  readonly now: Clock;
+  /** Tells the relay of the outbox that something was written. */
+  readonly wakeRelay: () => void;
+  readonly observe: { changed(change: PostsChange): void };
+}
+
+/** Down to when drops are kept, in ms since the epoch. */
+export const keptSince = ({ now, retentionDays }: Pick<PostsDeps, "now" | "retentionDays">): number =>
+  retentionDays === 0 ? 0 : now() - retentionDays * DAY;
+
+/** A drop, deleted or not. @throws AppError `notfound` */
+export async function findDrop({ store }: Pick<PostsDeps, "store">, dropId: string): Promise<StoredDrop> {
+  const [drop] = await store.drops.byIds([dropId]);
+  if (drop === undefined) throw new AppError("notfound", "drop_id: there is no such drop");
+  return drop;
+}

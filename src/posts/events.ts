@@ -1,0 +1,64 @@
+import { messageId, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
+import { ENGAGEMENT_CHANGED } from "../contracts/subjects.js";
+import { traceHeaders } from "../delivery/traced.js";
+import { Visibility } from "../gen/avion/posts.js";
+import { encodeId } from "../kernel/ids.js";
+import { createdAtOf } from "./drop-ids.js";
+import type { EventDraft, NewDrop, NewRemoteObject, ReactionKey } from "./ports.js";
+
+type KnownVisibility = Exclude<Visibility, Visibility.UNSPECIFIED | Visibility.UNRECOGNIZED>;
+
+const NAMES = {
+  [Visibility.PUBLIC]: "public",
+  [Visibility.UNLISTED]: "unlisted",
+  [Visibility.FOLLOWERS]: "followers",
+  [Visibility.DIRECT]: "direct",
+} as const satisfies Record<KnownVisibility, string>;
+
+/** A drop was published. */
+export function dropCreated({ dropId, userId, visibility, recipients }: NewDrop): EventDraft {
+  const payload = {
+    drop_id: dropId,
+    user_id: userId,
+    visibility: NAMES[visibility as KnownVisibility],
+    created_at: createdAtOf(dropId),
+    ...(visibility === Visibility.DIRECT ? { recipients: [...recipients] } : {}),
+  };
+  return dropEvent({ name: "drop_created", payload });
+}
+
+/** A drop was deleted; a foreign one without its author. */
+export function dropDeleted(dropId: string, userId?: string): EventDraft {
+  const payload = { drop_id: dropId, ...(userId === undefined ? {} : { user_id: userId }) };
+  return dropEvent({ name: "drop_deleted", payload });
+}
+
+/** A foreign drop was stored for the first time. */
+export function remoteDropReceived({ uri, createdAt, actorUri }: NewRemoteObject): EventDraft {
+  const payload = { drop_id: uri, created_at: createdAt, ...(actorUri === "" ? {} : { user_id: actorUri }) };
+  return dropEvent({ name: "ap_drop_received", payload });
+}
+
+/** A reaction changed: what is counted then is what its row says. */
+export function engagementChanged({ dropId, kind, actorId }: ReactionKey): EventDraft {
+  const key = `${dropId}:${kind}:${encodeId(actorId)}`;
+  return {
+    key,
+    subject: ENGAGEMENT_CHANGED,
+    messageId: `engagement:${key}`,
+    body: JSON.stringify({ drop_id: dropId, kind, actor_id: actorId }),
+    traceparent: traceHeaders()["traceparent"],
+  };
+}
+
+function dropEvent(
+  event: Extract<TimelineEvent, { name: "drop_created" | "drop_deleted" | "ap_drop_received" }>,
+): EventDraft {
+  return {
+    key: event.payload.drop_id,
+    subject: SUBJECT_OF[event.name],
+    messageId: messageId(event),
+    body: JSON.stringify(event.payload),
+    traceparent: traceHeaders()["traceparent"],
+  };
+}

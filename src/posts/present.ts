@@ -1,0 +1,75 @@
+import {
+  type Drop,
+  type DropDetails,
+  type GetDropResponse,
+  RemoteKind,
+  type RemoteObject,
+  type Tombstone,
+} from "../gen/avion/posts.js";
+import { createdAtOf } from "./drop-ids.js";
+import type { ListedDrop, StoredDrop, StoredRemoteObject } from "./ports.js";
+
+/** A drop as people read it. */
+export function presentDetails(drop: StoredDrop): DropDetails {
+  return {
+    drop_id: drop.dropId,
+    user_id: drop.userId,
+    visibility: drop.visibility,
+    recipients: [...drop.recipients],
+    reply_to: drop.replyTo,
+    summary: drop.summary,
+    body: drop.body,
+    revision: drop.revision,
+    created_at: createdAtOf(drop.dropId),
+    updated_at: drop.updatedAt,
+  };
+}
+
+/** What is left of a deleted drop. */
+export function presentTombstone({ dropId, replyTo, deletedAt }: StoredDrop): Tombstone {
+  return { id: dropId, former_type: replyTo === "" ? "drop" : "reply", deleted_at: deletedAt ?? 0 };
+}
+
+/** A drop, or what is left of it. */
+export function presentEither(drop: StoredDrop): GetDropResponse {
+  return drop.deletedAt === null ? { drop: presentDetails(drop) } : { tombstone: presentTombstone(drop) };
+}
+
+/** A drop as a timeline needs it. */
+export function presentListed(drop: ListedDrop & { readonly deleted?: boolean }): Drop {
+  return {
+    drop_id: drop.dropId,
+    user_id: drop.userId,
+    visibility: drop.visibility,
+    created_at: drop.createdAt,
+    deleted: drop.deleted ?? false,
+    recipients: [...drop.recipients],
+  };
+}
+
+/** A foreign object. */
+export function presentRemote(object: StoredRemoteObject): RemoteObject {
+  return {
+    uri: object.uri,
+    kind: object.kind,
+    actor_uri: object.actorUri,
+    created_at: object.createdAt,
+    document: object.document,
+    public_key: object.publicKey,
+    webfinger: object.webfinger,
+    fetched_at: object.fetchedAt,
+    expires_at: object.expiresAt,
+    expired: object.expired,
+  };
+}
+
+const KIND_NAMES: Readonly<Partial<Record<RemoteKind, string>>> = {
+  [RemoteKind.DROP]: "drop",
+  [RemoteKind.ACTOR]: "actor",
+  [RemoteKind.SERVER]: "server",
+};
+
+/** What is left of a deleted foreign object; one that was never stored has no former type. */
+export function presentRemoteTombstone({ uri, kind, deletedAt }: StoredRemoteObject): Tombstone {
+  return { id: uri, former_type: KIND_NAMES[kind] ?? "", deleted_at: deletedAt ?? 0 };
+}

@@ -1,0 +1,85 @@
+import { type PutRemoteObjectRequest, type PutRemoteObjectResponse, RemoteKind } from "../gen/avion/posts.js";
+import { AppError, invalid } from "../kernel/errors.js";
+import { SECOND } from "../kernel/time.js";
+import { keptSince, type PostsDeps } from "./deps.js";
+import { remoteDropReceived } from "./events.js";
+import type { NewRemoteObject, StoredRemoteObject } from "./ports.js";
+import { presentRemote } from "./present.js";
+import { readUri, readWhole } from "./request.js";
+import { readWebfinger } from "./resolve-webfinger.js";
+
+/** Ids of drops and users have at most this many bytes. */
+const MAX_ID_BYTES = 128;
+export const MAX_URI_BYTES = 2_048;
+const MAX_DOCUMENT_BYTES = 256 * 1_024;
+const MAX_KEY_BYTES = 16 * 1_024;
+const PEM = /^-----BEGIN [A-Z ]+-----\r?\n/;
+
+const DAY_S = 24 * 60 * 60;
+/** What is said to live longer is fetched again after a year all the same. */
+const MAX_AGE_S = 365 * DAY_S;
+
+/** Stores a foreign object, again and again as it is fetched; what was deleted stays deleted. */
+export const putRemoteObject =
+  (deps: PostsDeps) =>
+  async (request: PutRemoteObjectRequest): Promise<PutRemoteObjectResponse> => {
+    const object = readObject(request, deps);
+    const maxAge = Math.min(readWhole("max_age", request.max_age) || DAY_S, MAX_AGE_S);
+    const stored = await deps.store.remote.put(object, maxAge * SECOND, remoteDropReceived(object));
+    if (stored === undefined) throw whyNot(object, await deps.store.remote.get(object.uri));
+    if (stored.created && object.kind === RemoteKind.DROP) deps.wakeRelay();
+    deps.observe.changed("remote-stored");
+    return { object: presentRemote(stored), created: stored.created };
+  };
+
+function readObject(request: PutRemoteObjectRequest, deps: PostsDeps): NewRemoteObject {
+  const { kind } = request;
+  if (kind < RemoteKind.DROP || kind > RemoteKind.SERVER) throw invalid("kind", "must be drop, actor or server");
+  const isDrop = kind === RemoteKind.DROP;
+  for (const field of isDrop ? OF_ACTORS : kind === RemoteKind.ACTOR ? OF_DROPS : [...OF_DROPS, ...OF_ACTORS])
+    if (request[field] !== "") throw invalid(field, `is of ${OF_DROPS.includes(field) ? "a drop" : "an actor"}`);
+  return {
+    uri: readUri("uri", request.uri, kind === RemoteKind.SERVER ? MAX_URI_BYTES : MAX_ID_BYTES),
+    kind,
+    actorUri: request.actor_uri === "" ? "" : readUri("actor_uri", request.actor_uri, MAX_ID_BYTES),
+    createdAt: isDrop ? readCreatedAt(request.created_at, deps) : 0,
+    document: readDocument(request.document),
+    publicKey: readKey(request.public_key),
+    webfinger: request.webfinger === "" ? "" : readWebfinger(request.webfinger),
+  };
+}
+
+type Field = "actor_uri" | "public_key" | "webfinger";
+const OF_DROPS: readonly Field[] = ["actor_uri"];
+const OF_ACTORS: readonly Field[] = ["public_key", "webfinger"];
+
+/** A foreign clock may be ahead, or may not have been asked. */
+function readCreatedAt(createdAt: number, deps: PostsDeps): number {
+  readWhole("created_at", createdAt);
+  if (createdAt !== 0 && createdAt < keptSince(deps)) throw invalid("created_at", "is older than drops are kept");
+  return createdAt === 0 ? deps.now() : Math.min(createdAt, deps.now());
+}
+
+function readDocument(document: string): string {
+  if (Buffer.byteLength(document) > MAX_DOCUMENT_BYTES)
+    throw invalid("document", `must have at most ${MAX_DOCUMENT_BYTES} bytes`);
+  try {
+    JSON.parse(document);
+  } catch {
+    throw invalid("document", "is not JSON");
+  }
+  return document;
+}
+
+function readKey(key: string): string {
+  if (key === "") return key;
+  if (!PEM.test(key) || key.includes("\0")) throw invalid("public_key", "is not PEM");
+  if (Buffer.byteLength(key) > MAX_KEY_BYTES) throw invalid("public_key", `must have at most ${MAX_KEY_BYTES} bytes`);
+  return key;
+}
+
+function whyNot(object: NewRemoteObject, stored: StoredRemoteObject | undefined): AppError {
+  if (stored === undefined || stored.deletedAt !== null) return new AppError("conflict", "uri: the object is deleted");
+  if (stored.kind !== object.kind) return new AppError("conflict", "kind: the object is stored as another");
+  return new AppError("conflict", "actor_uri: the drop is stored as another actor's");
+}

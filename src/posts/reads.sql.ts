@@ -1,0 +1,93 @@
+import { compareBytes } from "../kernel/ids.js";
+import type { Db } from "../platform/db/db.js";
+import { createdAtOf, isUuid, LAST_ID, lowestId, spanOf } from "./drop-ids.js";
+import type { ChangedDrop, DropStore, ListedDrop, Position, StoredDrop } from "./ports.js";
+import { dropColumns } from "./statement.js";
+
+type Reads = Pick<DropStore, "byIds" | "revisions" | "replies" | "byAuthor" | "changes">;
+
+/** What reads drops. */
+export function createDropReads(db: Db): Reads {
+  return {
+    byIds: (ids) => db.query<StoredDrop>(BY_IDS, [ids, ...spanOf(ids)]),
+    revisions: (dropId, below, limit) => db.query<StoredDrop>(REVISIONS, [dropId, below, limit]),
+    replies: (replyTo, after, limit) => db.query<StoredDrop>(REPLIES, [replyTo, after, limit]),
+    byAuthor: async (userId, below, limit) => {
+      const { bound, exact, id } = boundOf(below);
+      const rows = await db.query<Omit<ListedDrop, "userId" | "createdAt">>(BY_AUTHOR, [
+        userId,
+        bound,
+        exact,
+        id,
+        limit,
+      ]);
+      return rows.map((row) => ({ ...row, userId, createdAt: createdAtOf(row.dropId) }));
+    },
+    changes: async ({ since, until, after: [at, id] }, limit) => {
+      const start = at < since ? { at: since, id: "" } : { at, id };
+      // Every URI is beyond every UUID.
+      const uuid = start.id === "" || isUuid(start.id) ? start.id || lowestId(0) : LAST_ID;
+      const rows = await db.query<ChangedDrop & { createdAt: number | null }>(CHANGES, [
+        start.at,
+        uuid,
+        start.id,
+        until,
+        limit,
+      ]);
+      return rows.map((row) => ({ ...row, createdAt: row.createdAt ?? createdAtOf(row.dropId) }));
+    },
+  };
+}
+
+/**
+ * Where an author's drops below a position begin: `bound` is beyond them all, and from `exact` on, inside the
+ * position's own millisecond, ids are compared as text.
+ */
+function boundOf(below: Position | undefined): { bound: string; exact: string; id: string } {
+  if (below === undefined) return { bound: LAST_ID, exact: LAST_ID, id: "" };
+  const [lowest, beyond] = [lowestId(below.createdAt), lowestId(below.createdAt + 1)];
+  if (compareBytes(below.id, lowest) <= 0) return { bound: lowest, exact: lowest, id: "" };
+  const within = isUuid(below.id) && compareBytes(below.id, beyond) < 0;
+  return { bound: within ? below.id : beyond, exact: lowest, id: below.id };
+}
+
+/** The bounds leave the partitions of these ids, of all. */
+const BY_IDS = `
+SELECT ${dropColumns()} FROM posts.drops d
+WHERE d.drop_id = ANY($1::uuid[]) AND d.drop_id BETWEEN $2::uuid AND $3::uuid`;
+
+const REVISIONS = `
+SELECT * FROM (
+  SELECT ${dropColumns()} FROM posts.drops d WHERE d.drop_id = $1 AND d.deleted_at IS NULL AND d.revision < $2::bigint
+  UNION ALL
+  (SELECT ${dropColumns("r")} FROM posts.drops d JOIN posts.revisions r ON r.drop_id = d.drop_id
+   WHERE d.drop_id = $1 AND r.drop_id = $1 AND d.deleted_at IS NULL AND r.revision < $2::bigint
+   ORDER BY r.revision DESC LIMIT $3)
+) versions
+ORDER BY revision DESC LIMIT $3`;
+
+const REPLIES = `
+SELECT ${dropColumns()} FROM posts.drops d
+WHERE d.reply_to = $1 AND d.deleted_at IS NULL AND d.drop_id > $2::uuid
+ORDER BY d.drop_id LIMIT $3`;
+
+const BY_AUTHOR = `
+SELECT d.drop_id AS "dropId", d.visibility, d.recipients FROM posts.drops d
+WHERE d.user_id = $1 AND d.deleted_at IS NULL AND d.drop_id < $2::uuid
+  AND (d.drop_id < $3::uuid OR d.drop_id::text COLLATE "C" < $4)
+ORDER BY d.drop_id DESC LIMIT $5`;
+
+const CHANGES = `
+SELECT * FROM (
+  (SELECT drop_id::text COLLATE "C" AS "dropId", user_id AS "userId", visibility, recipients, NULL::bigint AS "createdAt",
+     changed_at AS "changedAt", deleted_at IS NOT NULL AS deleted
+   FROM posts.drops
+   WHERE (changed_at, drop_id) > ($1::bigint, $2::uuid) AND changed_at < $4::bigint
+   ORDER BY changed_at, drop_id LIMIT $5)
+  UNION ALL
+  (SELECT uri, actor_uri, 1::smallint, '{}'::text[], created_at, deleted_at, true
+   FROM posts.remote_objects
+   WHERE kind = 1 AND deleted_at IS NOT NULL AND (deleted_at, uri) > ($1::bigint, $3::text) AND deleted_at < $4::bigint
+   ORDER BY deleted_at, uri LIMIT $5)
+) changes
+ORDER BY "changedAt", "dropId" LIMIT $5`;

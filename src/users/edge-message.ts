@@ -1,0 +1,50 @@
+import { z } from "zod";
+import { messageId, parseJson, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
+import { AppError } from "../kernel/errors.js";
+import { encodeId } from "../kernel/ids.js";
+import { userIdFault } from "./input.js";
+import type { Edge, Pair } from "./ports.js";
+
+/** The key of a pair's events: they are published in their order. */
+export const pairKey = ({ follower, following }: Pair): string => `${encodeId(follower)}:${encodeId(following)}`;
+
+const userId = z.string().superRefine((value, context) => {
+  const message = userIdFault(value);
+  if (message !== undefined) context.addIssue({ code: "custom", message });
+});
+
+const pair = { follower_id: userId, following_id: userId, version: z.number().int().nonnegative() };
+const edge = z.object({ ...pair, following: z.boolean() });
+const graph = z.object(pair);
+
+/** Understands a changed edge as the stream EDGES carries it. @throws AppError `invalid` */
+export function parseEdge(body: Uint8Array): Edge {
+  const { follower_id, following_id, version, following } = understood(edge, body);
+  return { follower: follower_id, following: following_id, version, active: following };
+}
+
+/** Understands whom an event for the timeline roles is about. @throws AppError `invalid` */
+export function parseGraphEvent(body: Uint8Array): Pair {
+  const { follower_id, following_id } = understood(graph, body);
+  return { follower: follower_id, following: following_id };
+}
+
+function understood<Output>(schema: z.ZodType<Output>, body: Uint8Array): Output {
+  const parsed = schema.safeParse(parseJson(body));
+  if (parsed.success) return parsed.data;
+  const faults = parsed.error.issues.map(({ path, message }) => `${path.join(".") || "payload"}: ${message}`);
+  throw new AppError("invalid", faults.join("; "));
+}
+
+/** What the timeline roles are told once both lists show an edge. */
+export function graphEvent({ follower, following, version, active }: Edge): {
+  readonly subject: string;
+  readonly messageId: string;
+  readonly body: string;
+} {
+  const event: TimelineEvent = {
+    name: active ? "user_followed" : "user_unfollowed",
+    payload: { follower_id: follower, following_id: following, version },
+  };
+  return { subject: SUBJECT_OF[event.name], messageId: messageId(event), body: JSON.stringify(event.payload) };
+}

@@ -1,0 +1,84 @@
+import type { Db } from "../platform/db/db.js";
+import { graphEvent, pairKey } from "./edge-message.js";
+import type { ApplyEdges, FollowersNow, ReadFollowersNow } from "./ports.js";
+
+/**
+ * Rows before counts, each in the order of their keys, so that two batches at a time do not block each other. Only rows
+ * that were changed are counted and announced.
+ */
+const APPLY = `
+WITH incoming AS (
+  SELECT DISTINCT ON (following_id, follower_id) *
+  FROM unnest($1::text[], $2::text[], $3::bigint[], $4::boolean[],
+    $5::text[], $6::text[], $7::text[], $8::text[], $9::text[])
+    AS i (follower_id, following_id, version, active, pair, subject, message_id, body, traceparent)
+  ORDER BY following_id, follower_id, version DESC
+), applied AS (
+  INSERT INTO users.followers AS f (following_id, follower_id, version, active, delta, changed_at)
+  SELECT following_id, follower_id, version, active, active::int, users.now_ms() FROM incoming
+  ORDER BY following_id COLLATE "C", follower_id COLLATE "C"
+  ON CONFLICT (following_id, follower_id) DO UPDATE
+  SET version = excluded.version, active = excluded.active, delta = excluded.active::int - f.active::int,
+    changed_at = users.now_ms()
+  WHERE f.version < excluded.version
+  RETURNING f.following_id, f.follower_id, f.delta
+), counted AS (
+  INSERT INTO users.follower_counts AS c (user_id, followers, delta, revision)
+  SELECT following_id, GREATEST(sum(delta), 0), sum(delta), 1 FROM applied GROUP BY following_id ORDER BY following_id
+  ON CONFLICT (user_id) DO UPDATE
+  SET followers = GREATEST(c.followers + excluded.delta, 0), delta = excluded.delta, revision = c.revision + 1
+), announced AS (
+  INSERT INTO public.outbox (source, key, subject, message_id, body, traceparent)
+  SELECT 'users', i.pair, i.subject, i.message_id, i.body, i.traceparent
+  FROM applied a JOIN incoming i ON (i.following_id, i.follower_id) = (a.following_id, a.follower_id)
+)
+SELECT count(*) AS changed FROM applied`;
+
+/** Applies edges to the follower lists, all in one statement. */
+export function createApplyBatch(db: Pick<Db, "query">): ApplyEdges {
+  return async (edges) => {
+    const events = edges.map(graphEvent);
+    const [row] = await db.query<{ changed: number }>(APPLY, [
+      edges.map(({ follower }) => follower),
+      edges.map(({ following }) => following),
+      edges.map(({ version }) => version),
+      edges.map(({ active }) => active),
+      edges.map(pairKey),
+      events.map(({ subject }) => subject),
+      events.map(({ messageId }) => messageId),
+      events.map(({ body }) => body),
+      edges.map(({ traceparent }) => traceparent ?? null),
+    ]);
+    return row?.changed ?? 0;
+  };
+}
+
+/** One statement, so that counts and rows are of one moment. */
+const NOW = `
+SELECT p.following_id AS following, p.follower_id AS follower, coalesce(f.active, false) AS active,
+  coalesce(c.followers, 0) AS total, coalesce(c.revision, 0) AS revision
+FROM unnest($1::text[], $2::text[]) AS p (follower_id, following_id)
+LEFT JOIN users.followers f ON f.following_id = p.following_id AND f.follower_id = p.follower_id
+LEFT JOIN users.follower_counts c ON c.user_id = p.following_id`;
+
+interface NowRow {
+  readonly following: string;
+  readonly follower: string;
+  readonly active: boolean;
+  readonly total: number;
+  readonly revision: number;
+}
+
+/** Reads how pairs stand in the follower lists. */
+export function createReadFollowersNow(db: Pick<Db, "query">): ReadFollowersNow {
+  return async (pairs) => {
+    const values = [pairs.map(({ follower }) => follower), pairs.map(({ following }) => following)];
+    const found = new Map<string, FollowersNow & { readonly follows: Map<string, boolean> }>();
+    for (const { following, follower, active, total, revision } of await db.query<NowRow>(NOW, values)) {
+      const now = found.get(following) ?? { count: { total, revision }, follows: new Map<string, boolean>() };
+      now.follows.set(follower, active);
+      found.set(following, now);
+    }
+    return found;
+  };
+}

@@ -1,0 +1,57 @@
+import { metrics } from "@opentelemetry/api";
+import type { ObserveUsers } from "./ports.js";
+
+const meter = metrics.getMeter("avion-timeline");
+const follows = meter.createCounter("timeline_users_follows", { description: "Follows and unfollows that were new" });
+const applied = meter.createCounter("timeline_users_edges", {
+  description: "Edges taken to the follower lists, by lane, and by whether they changed something",
+});
+const batches = meter.createHistogram("timeline_users_edge_batch", {
+  description: "Edges applied in one statement",
+  advice: { explicitBucketBoundaries: [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_000] },
+});
+const reads = meter.createCounter("timeline_users_reads", {
+  description:
+    "Reads of lists and profiles, by what answered: process, cache, database, or uncached while Redis is away",
+});
+const overtaken = meter.createCounter("timeline_users_overtaken_fills", {
+  description: "What was read for the cache and had changed before it could be stored",
+});
+const failures = meter.createCounter("timeline_users_cache_failures", { description: "What the cache failed at" });
+const redirected = meter.createCounter("timeline_users_hot_edges", {
+  description: "Edges sent aside, since very many follow their user at once",
+});
+const pruned = meter.createCounter("timeline_users_pruned", { description: "Inactive edges removed, by table" });
+const drift = meter.createCounter("timeline_users_count_drift", {
+  description: "By how much counts were wrong that were found to be, and put right",
+});
+
+/** What operators see of the users service. */
+export const observeUsers: ObserveUsers = {
+  followed(change, count) {
+    follows.add(count, { change });
+  },
+  applied(lane, edges, changed) {
+    applied.add(changed, { lane, outcome: "changed" });
+    applied.add(edges - changed, { lane, outcome: "older" });
+    batches.record(edges, { lane });
+  },
+  read(what, from) {
+    reads.add(1, { what, from });
+  },
+  overtaken(what) {
+    overtaken.add(1, { what });
+  },
+  cacheFailed(what) {
+    failures.add(1, { what });
+  },
+  redirected(count) {
+    redirected.add(count);
+  },
+  pruned(table, rows) {
+    pruned.add(rows, { table });
+  },
+  drifted(list, by) {
+    drift.add(Math.abs(by), { list });
+  },
+};

@@ -1,0 +1,35 @@
+import type { Db } from "../platform/db/db.js";
+import type { Profile, ProfileStore } from "./ports.js";
+
+const COLUMNS = `user_id AS "userId", display_name AS "displayName", bio, avatar_url AS "avatarUrl",
+  updated_at AS "updatedAt"`;
+
+const GET = `SELECT ${COLUMNS} FROM users.profiles WHERE user_id = $1`;
+
+const SET = `
+INSERT INTO users.profiles AS p (user_id, display_name, bio, avatar_url, updated_at)
+VALUES ($1, $2, $3, $4, users.now_ms())
+ON CONFLICT (user_id) DO UPDATE
+SET display_name = excluded.display_name, bio = excluded.bio, avatar_url = excluded.avatar_url,
+  updated_at = GREATEST(p.updated_at, users.now_ms())
+RETURNING ${COLUMNS}`;
+
+const LIST = `
+SELECT ${COLUMNS} FROM users.profiles
+WHERE user_id >= $1 AND user_id <= $2 AND user_id > $3 ORDER BY user_id LIMIT $4`;
+
+/**
+ * The last id that can begin with a prefix: an id has at most 128 bytes, which are 32 of the last character there is.
+ * No id between the two begins otherwise.
+ */
+const lastWith = (prefix: string): string => prefix + "\u{10FFFF}".repeat(32);
+
+/** The store of profiles. */
+export function createProfileStore(db: Pick<Db, "query">): ProfileStore {
+  return {
+    get: async (user) => (await db.query<Profile>(GET, [user]))[0],
+    set: async ({ userId, displayName, bio, avatarUrl }) =>
+      (await db.query<Profile>(SET, [userId, displayName, bio, avatarUrl]))[0] as Profile,
+    list: (prefix, after, limit) => db.query<Profile>(LIST, [prefix, lastWith(prefix), after, limit]),
+  };
+}

@@ -1,0 +1,110 @@
+import type * as wire from "../gen/avion/users.js";
+import { AppError, codeOf, invalid } from "../kernel/errors.js";
+import { encodeId } from "../kernel/ids.js";
+import { pageOf, readSize } from "../kernel/paging.js";
+import { SingleFlight } from "../kernel/single-flight.js";
+import type { Bounded } from "./bounded.js";
+import { PROFILE_PAGES, readIdToken, readText, readUserId, userIdFault } from "./input.js";
+import type { ObserveUsers, Profile, ProfileCache, ProfileDraft, ProfileStore } from "./ports.js";
+
+const MOST_NAME = 100;
+const MOST_BIO = 1_000;
+const MOST_URL = 500;
+
+/** What profiles are kept with. */
+export interface ProfileDeps {
+  readonly profiles: ProfileStore;
+  readonly profileCache: ProfileCache;
+  readonly bounded: Bounded;
+  readonly observe: Pick<ObserveUsers, "read" | "overtaken" | "cacheFailed">;
+}
+
+/** GetProfile. @throws AppError `invalid` naming the field; `notfound` where nobody set one */
+export function getProfile(deps: ProfileDeps): (request: wire.GetProfileRequest) => Promise<wire.GetProfileResponse> {
+  const flights = new SingleFlight<Profile | "missing">();
+  return async ({ user_id }) => {
+    const profile = await readProfile(deps, flights, readUserId("user_id", user_id));
+    if (profile === "missing") throw new AppError("notfound", "user_id: nobody set a profile");
+    return { profile: present(profile) };
+  };
+}
+
+async function readProfile(
+  deps: ProfileDeps,
+  flights: SingleFlight<Profile | "missing">,
+  user: string,
+): Promise<Profile | "missing"> {
+  const { profiles, profileCache, bounded, observe } = deps;
+  const fetch = async (): Promise<Profile | "missing"> => (await bounded(() => profiles.get(user))) ?? "missing";
+  const remembered = await quietly(deps, () => profileCache.read(user));
+  observe.read("profile", remembered?.profile ? "cache" : remembered ? "database" : "uncached");
+  if (remembered === undefined) return fetch();
+  const { generation, profile } = remembered;
+  if (profile !== undefined) return profile;
+  return flights.run(`${encodeId(user)}:${generation}`, async () => {
+    const found = await fetch();
+    const stored = await quietly(deps, () => profileCache.fill(user, generation, found));
+    if (stored === false) observe.overtaken("profile");
+    return found;
+  });
+}
+
+/** SetProfile: all of it, what is left out is emptied. @throws AppError `invalid` naming the field */
+export function setProfile(deps: ProfileDeps): (request: wire.SetProfileRequest) => Promise<wire.SetProfileResponse> {
+  return async (request) => {
+    const profile = await deps.profiles.set(readDraft(request));
+    await quietly(deps, () => deps.profileCache.drop(profile.userId));
+    return { profile: present(profile) };
+  };
+}
+
+/** ListProfiles, by the bytes of the user ids. @throws AppError `invalid` naming the field */
+export function listProfiles(
+  deps: ProfileDeps,
+): (request: wire.ListProfilesRequest) => Promise<wire.ListProfilesResponse> {
+  return async ({ prefix, page_size, page_token }) => {
+    const fault = prefix === "" ? undefined : userIdFault(prefix);
+    if (fault !== undefined) throw invalid("prefix", fault);
+    const size = readSize("page_size", page_size, PROFILE_PAGES);
+    const list = `profiles\n${prefix}`;
+    const after = readIdToken(list, page_token);
+    const found = await deps.bounded(() => deps.profiles.list(prefix, after, size + 1));
+    const { items, nextPageToken } = pageOf(list, found, size, ({ userId }) => [userId]);
+    return { profiles: items.map(present), next_page_token: nextPageToken };
+  };
+}
+
+function readDraft({ user_id, display_name, bio, avatar_url }: wire.SetProfileRequest): ProfileDraft {
+  return {
+    userId: readUserId("user_id", user_id),
+    displayName: readText("display_name", display_name, MOST_NAME),
+    bio: readText("bio", bio, MOST_BIO),
+    avatarUrl: readUrl("avatar_url", avatar_url),
+  };
+}
+
+/** Empty: there is none. */
+function readUrl(field: string, text: string): string {
+  readText(field, text, MOST_URL);
+  if (text !== "" && !(URL.canParse(text) && /^https?:$/.test(new URL(text).protocol)))
+    throw invalid(field, "must be an http or https URL");
+  return text;
+}
+
+const present = ({ userId, displayName, bio, avatarUrl, updatedAt }: Profile): wire.Profile => ({
+  user_id: userId,
+  display_name: displayName,
+  bio,
+  avatar_url: avatarUrl,
+  updated_at: updatedAt,
+});
+
+/** What the cache says; undefined where it is away. */
+async function quietly<Result>(deps: ProfileDeps, ask: () => Promise<Result>): Promise<Result | undefined> {
+  try {
+    return await ask();
+  } catch (error) {
+    deps.observe.cacheFailed(`profile: ${codeOf(error)}`);
+    return undefined;
+  }
+}

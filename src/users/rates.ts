@@ -1,0 +1,33 @@
+import { LRUCache } from "lru-cache";
+import { type Clock, SECOND } from "../kernel/time.js";
+
+/** Users counted at once; who is counted no more begins at zero. */
+const MOST_USERS = 10_000;
+
+interface Counted {
+  second: number;
+  current: number;
+  previous: number;
+}
+
+/**
+ * Tells who is followed or unfollowed unusually often: counts one change of a user, and answers whether there were more
+ * than `threshold` in about the last second (the count of this second, and the rest of the last one's in proportion).
+ */
+export function createIsHot(threshold: number, now: Clock = Date.now): (user: string) => boolean {
+  const users = new LRUCache<string, Counted>({ max: MOST_USERS });
+  return (user) => {
+    const time = now();
+    const second = Math.floor(time / SECOND);
+    const counted = users.get(user) ?? { second, current: 0, previous: 0 };
+    if (counted.second !== second) {
+      counted.previous = counted.second === second - 1 ? counted.current : 0;
+      counted.current = 0;
+      counted.second = second;
+    }
+    counted.current += 1;
+    users.set(user, counted);
+    const left = 1 - (time % SECOND) / SECOND;
+    return counted.current + counted.previous * left > threshold;
+  };
+}

@@ -1,0 +1,112 @@
+import type { Db, Queries } from "../platform/db/db.js";
+import type { Drift, ListName, UpkeepStore } from "./ports.js";
+
+/** Any number that nobody else takes as an advisory lock: the bytes of "users". */
+const LOCK = 0x75_73_65_72_73;
+
+/** Longer lists are not counted again: that would take too long to be done now and then. */
+const MOST_RECOUNTED = 20_000;
+
+interface Table {
+  readonly edges: string;
+  readonly counts: string;
+  readonly count: string;
+  /** Whose list a row belongs to, and who is on it. */
+  readonly owner: string;
+  readonly other: string;
+  /** What else a corrected count sets. */
+  readonly also: string;
+}
+
+const TABLES: Readonly<Record<ListName, Table>> = {
+  following: {
+    edges: "users.followings",
+    counts: "users.following_counts",
+    count: "following",
+    owner: "follower_id",
+    other: "following_id",
+    also: "",
+  },
+  followers: {
+    edges: "users.followers",
+    counts: "users.follower_counts",
+    count: "followers",
+    owner: "following_id",
+    other: "follower_id",
+    also: ", revision = revision + 1",
+  },
+};
+
+/** An edge somebody changes just now is stepped over; it is no old one. */
+const prune = ({ edges, owner, other }: Table): string => `
+WITH old AS (
+  SELECT ${owner}, ${other} FROM ${edges} WHERE NOT active AND changed_at < users.now_ms() - $1::bigint
+  ORDER BY changed_at LIMIT $2 FOR UPDATE SKIP LOCKED
+), gone AS (
+  DELETE FROM ${edges} e USING old WHERE (e.${owner}, e.${other}) = (old.${owner}, old.${other}) RETURNING 1
+)
+SELECT count(*) AS gone FROM gone`;
+
+/** Some pages of the table, about ten times what is wanted; all of it where that is not known, or small. */
+const PERCENT = `
+SELECT least(100, 1000.0 * $1::int / greatest(reltuples, 1))::real AS percent FROM pg_class WHERE oid = $2::regclass`;
+
+/** One statement, so that counts and rows are of one moment. */
+const drifted = ({ edges, counts, count, owner }: Table): string => `
+SELECT c.user_id AS "user"
+FROM (SELECT * FROM ${counts} TABLESAMPLE SYSTEM ($1::real) ORDER BY random() LIMIT $2) c
+CROSS JOIN LATERAL (
+  SELECT count(*) AS rows FROM (SELECT FROM ${edges} WHERE ${owner} = c.user_id AND active LIMIT $3) AS first
+) AS found
+WHERE c.${count} < $3 AND found.rows <> c.${count}`;
+
+const lockCount = ({ counts, count }: Table): string =>
+  `SELECT ${count} AS counted FROM ${counts} WHERE user_id = $1 FOR UPDATE`;
+const countRows = ({ edges, owner }: Table): string =>
+  `SELECT count(*) AS rows FROM ${edges} WHERE ${owner} = $1 AND active`;
+const setCount = ({ counts, count, also }: Table): string =>
+  `UPDATE ${counts} SET ${count} = $2${also} WHERE user_id = $1`;
+
+/** Looks after the tables of edges. */
+export function createUpkeepStore(db: Db): UpkeepStore {
+  return {
+    prune: async (list, keptMs, limit) => {
+      const gone = await alone(db, ({ query }) => query<{ gone: number }>(prune(TABLES[list]), [keptMs, limit]));
+      return gone?.[0]?.gone ?? 0;
+    },
+    calibrate: async (list, sample) => {
+      const table = TABLES[list];
+      const users = await alone(db, async ({ query }) => {
+        const [row] = await query<{ percent: number }>(PERCENT, [sample, table.counts]);
+        return query<{ user: string }>(drifted(table), [row?.percent ?? 100, sample, MOST_RECOUNTED]);
+      });
+      const drifts: Drift[] = [];
+      for (const { user } of users ?? []) {
+        const drift = await db.transaction((queries) => correct(queries, list, user));
+        if (drift) drifts.push(drift);
+      }
+      return drifts;
+    },
+  };
+}
+
+/** Runs work unless another process does; undefined then. */
+function alone<Result>(db: Db, work: (queries: Queries) => Promise<Result>): Promise<Result | undefined> {
+  return db.transaction(async (queries) => {
+    const [row] = await queries.query<{ taken: boolean }>("SELECT pg_try_advisory_xact_lock($1) AS taken", [LOCK]);
+    return row?.taken ? work(queries) : undefined;
+  });
+}
+
+/**
+ * Counts again under the count's lock: who has changed rows has changed the count as well, and is seen; who is about to
+ * waits for the lock, and moves the corrected count.
+ */
+async function correct({ query }: Queries, list: ListName, user: string): Promise<Drift | undefined> {
+  const table = TABLES[list];
+  const [held] = await query<{ counted: number }>(lockCount(table), [user]);
+  const [found] = await query<{ rows: number }>(countRows(table), [user]);
+  if (held === undefined || found === undefined || held.counted === found.rows) return undefined;
+  await query(setCount(table), [user, found.rows]);
+  return { list, user, counted: held.counted, rows: found.rows };
+}

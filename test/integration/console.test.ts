@@ -1,0 +1,208 @@
+import { once } from "node:events";
+import type { Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import express from "express";
+import { silent } from "../../src/kernel/logger.js";
+import { MIGRATIONS } from "../../src/main/database.js";
+import type { Db } from "../../src/platform/db/db.js";
+import { migrate } from "../../src/platform/db/migrate.js";
+import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
+import { DEFAULT_POSTS_LIMITS } from "../../src/posts/limits.js";
+import { createPostsService } from "../../src/posts/service.grpc.js";
+import { createPostsStore } from "../../src/posts/store.sql.js";
+import { createConsoleRouter } from "../../src/world/console.http.js";
+import { breakable } from "../../src/world/faults.grpc.js";
+import { createFaults } from "../../src/world/faults.js";
+import { connectPeople } from "../../src/world/people.grpc.js";
+import type { People } from "../../src/world/people.js";
+import { openApi } from "../support/api.js";
+import { openRedis, type RedisBench } from "../support/core-redis.js";
+import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { usersProcess } from "../support/users.js";
+
+let databases: DatabaseServer;
+let redis: RedisBench;
+let db: Db;
+let grpc: GrpcServer;
+let people: People & { close(): void };
+let errors: unknown[];
+let faults: ReturnType<typeof createFaults>;
+let readHome: (user: string, cursor: { max_id: string }) => Promise<never>;
+let server: Server;
+let base: string;
+
+beforeAll(async () => {
+  [databases, redis] = await Promise.all([(DATABASES.at(-1) as (typeof DATABASES)[number]).start(), openRedis()]);
+});
+afterAll(async () => {
+  await databases.stop();
+  await redis.close();
+});
+
+beforeEach(async () => {
+  db = await databases.newDatabase();
+  await migrate(db, MIGRATIONS, silent);
+  await redis.client.flushall();
+  faults = createFaults();
+  const store = createPostsStore(db);
+  const quiet = { wakeRelay: () => undefined, observe: { changed: () => undefined } };
+  const posts = createPostsService(
+    { store, limits: DEFAULT_POSTS_LIMITS, retentionDays: 0, now: Date.now, ...quiet },
+    silent,
+  );
+  const users = usersProcess({ db, scripts: redis.scripts }).service;
+  grpc = await serveGrpc("127.0.0.1:0", [breakable(users, faults), breakable(posts, faults)], {});
+  people = connectPeople(`127.0.0.1:${grpc.port}`);
+  for (const user of ["ada", "bob", "nova"]) await people.introduce(user, user);
+  errors = [];
+  const app = express();
+  app.use(
+    createConsoleRouter({
+      people,
+      faults,
+      issueToken: async (user) => `token-of-${user}`,
+      readHome: (user, cursor) => readHome(user, cursor),
+      onError: (error) => errors.push(error),
+    }),
+  );
+  server = app.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  base = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+});
+
+afterEach(async () => {
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+  people.close();
+  await grpc.close(0);
+});
+
+async function call(method: string, path: string, body?: unknown) {
+  const json = { body: JSON.stringify(body), headers: { "content-type": "application/json" } };
+  const response = await fetch(base + path, { method, ...(body === undefined ? {} : json) });
+  const text = await response.text();
+  return { status: response.status, headers: response.headers, body: text === "" ? undefined : JSON.parse(text) };
+}
+
+test("a session is an HttpOnly, SameSite=Lax cookie with the user's token", async () => {
+  const { status, headers, body } = await call("POST", "/world/session", { user: "ada" });
+  expect(status).toBe(200);
+  expect(headers.get("set-cookie")).toBe("access_token=token-of-ada; Path=/; HttpOnly; SameSite=Lax");
+  expect(body).toEqual({ user: { user_id: "ada", followers: 0, following: 0 } });
+});
+
+test("drops are posted, shown with their text, and deleted", async () => {
+  const posted = await call("POST", "/world/drops", { user: "ada", visibility: "unlisted", count: 20 });
+  expect(posted).toMatchObject({ status: 201 });
+  expect(posted.body.drops).toHaveLength(20);
+  const { drop_id } = posted.body.drops[0];
+  expect(await call("GET", `/world/drops/${drop_id}`)).toMatchObject({
+    body: { author: "ada", visibility: "unlisted", body: "1 of 20", deleted: false },
+  });
+  expect(await call("DELETE", `/world/drops/${drop_id}`)).toMatchObject({ status: 204 });
+  expect(await call("DELETE", `/world/drops/${drop_id}`)).toMatchObject({ status: 404, body: { field: "drop_id" } });
+  const { body } = await call("POST", "/world/drops", { user: "ada", body: "Good morning" });
+  expect(body.drops).toMatchObject([{ body: "Good morning", visibility: "public" }]);
+});
+
+test("follows change once, and show in the summary", async () => {
+  const pair = { follower_id: "bob", following_id: "ada" };
+  expect(await call("POST", "/world/follows", pair)).toMatchObject({ body: { changed: true } });
+  expect(await call("POST", "/world/follows", pair)).toMatchObject({ body: { changed: false } });
+  expect(await call("GET", "/world/users/bob")).toMatchObject({ body: { user: { following: 1 } } });
+  expect(await call("DELETE", "/world/follows", pair)).toMatchObject({ body: { changed: true } });
+  expect(await call("POST", "/world/follows", { follower_id: "bob", following_id: "bob" })).toMatchObject({
+    status: 400,
+    body: { field: "following_id" },
+  });
+});
+
+test("the timeline is what the service returned, with authors, times and texts", async () => {
+  const drop = await people.post({ user_id: "ada", visibility: 1, body: "Hello" });
+  const asked: unknown[] = [];
+  readHome = async (user, cursor) => {
+    asked.push([user, cursor.max_id]);
+    const drop_ids = [drop.drop_id, "01890000-0000-7000-8000-000000000000"];
+    return { drop_ids, has_more: true, next_max_id: "t", prev_min_id: "", degraded: false } as never;
+  };
+  const { body } = await call("GET", "/world/timeline?user=bob&max_id=x");
+  expect(asked).toEqual([["bob", "x"]]);
+  expect(body).toMatchObject({
+    has_more: true,
+    next_max_id: "t",
+    drops: [{ ...drop }, { drop_id: "01890000-0000-7000-8000-000000000000", author: "" }],
+  });
+});
+
+test("a timeline that cannot be read is 502, a cursor it refuses 400", async () => {
+  readHome = async () => Promise.reject(new Error("no secrets"));
+  const failed = await call("GET", "/world/timeline?user=bob");
+  expect(failed).toMatchObject({ status: 502 });
+  expect(JSON.stringify(failed.body)).not.toContain("secrets");
+  expect(errors).toHaveLength(1);
+  readHome = async () => Promise.reject(Object.assign(new Error(), { code: 3 }));
+  expect(await call("GET", "/world/timeline?user=bob&max_id=x")).toMatchObject({
+    status: 400,
+    body: { field: "max_id" },
+  });
+});
+
+test("users are listed by prefix; faults are set, break what the timelines ask and nothing else, and are cleared", async () => {
+  expect((await call("GET", "/world/users?prefix=no")).body).toEqual({ users: [{ user_id: "nova" }] });
+  const api = openApi(`127.0.0.1:${grpc.port}`);
+  const followers = (user_id: string) => api.followers({ user_id, page_size: 0, page_token: "" });
+  await call("POST", "/world/faults", {
+    ...{ service: "users", method: "GetFollowersList", user_id: "ada", code: "INTERNAL", delay_ms: 5 },
+  });
+  await expect(followers("ada")).rejects.toMatchObject({ code: 13 });
+  expect((await followers("bob")).user_ids).toEqual([]);
+  await call("POST", "/world/faults", { service: "users" });
+  await expect(followers("bob")).rejects.toMatchObject({ code: 14 });
+  expect(await call("GET", "/world/users/bob")).toMatchObject({ status: 200 });
+  expect((await call("DELETE", "/world/faults")).body).toEqual({ faults: [] });
+  expect((await followers("ada")).user_ids).toEqual([]);
+  api.close();
+});
+
+test.each([
+  ["POST", "/world/session", { user: "nobody" }, "user"],
+  ["POST", "/world/session", {}, "user"],
+  ["POST", "/world/drops", { user: "ada", visibility: "secret" }, "visibility"],
+  ["POST", "/world/drops", { user: "ada", count: 101 }, "count"],
+  ["POST", "/world/drops", { user: "ada", visibility: "public", recipients: ["bob"] }, "recipients"],
+  ["POST", "/world/drops", { user: "ada", text: "hi" }, "text"],
+  ["POST", "/world/follows", { follower_id: "x".repeat(129), following_id: "ada" }, "follower_id"],
+  ["POST", "/world/faults", { service: "users", code: "BAD" }, "code"],
+  ["GET", "/world/timeline", undefined, "user"],
+  ["GET", "/world/users?limit=0", undefined, "limit"],
+] as const)("%s %s %j names %s", async (method, path, body, field) => {
+  const answer = await call(method, path, body);
+  expect(answer).toMatchObject({ status: 400, body: { status: 400, field } });
+  expect(answer.headers.get("content-type")).toContain("application/problem+json");
+});
+
+test("broken JSON and unknown routes are problems too", async () => {
+  const response = await fetch(`${base}/world/session`, {
+    method: "POST",
+    body: "{",
+    headers: { "content-type": "application/json" },
+  });
+  expect(response.status).toBe(400);
+  expect(await response.json()).toMatchObject({ field: "body" });
+  expect(await call("GET", "/world/none")).toMatchObject({ status: 404, body: { field: "path" } });
+});
+
+test("the page and its assets are served with a policy that runs no inline script", async () => {
+  for (const [path, type] of [
+    ["/", "text/html"],
+    ["/app.js", "javascript"],
+    ["/timeline.js", "javascript"],
+    ["/style.css", "text/css"],
+  ] as const) {
+    const response = await fetch(base + path);
+    expect(response.headers.get("content-type")).toContain(type);
+    expect(response.headers.get("content-security-policy")).toContain("default-src 'self'");
+    expect(await response.text()).not.toMatch(/innerHTML|\son\w+="/);
+  }
+});

@@ -1,0 +1,101 @@
+import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { AppError } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
+import { type Db, SQLSTATE, sqlState } from "../../src/platform/db/db.js";
+import { openPostgres } from "../../src/platform/db/postgres.js";
+import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { eventually } from "../support/facts.js";
+import { postgresPrograms, startPostgres } from "../support/postgres.js";
+
+describe.each(DATABASES)("$name as a database", ({ start }) => {
+  let server: DatabaseServer;
+  let db: Db;
+
+  beforeAll(async () => {
+    server = await start();
+    db = await server.newDatabase();
+    await db.run("CREATE TABLE item (id bigint PRIMARY KEY, tags text[], at bigint); CREATE TABLE other (id int)");
+  });
+  afterAll(() => server.stop());
+
+  test("values come back as they went in: numbers of 64 bits, arrays, null", async () => {
+    await db.query("INSERT INTO item VALUES ($1, $2, $3)", [7, ["a,b", '"', "é"], 1_700_000_000_000]);
+    const rows = await db.query("SELECT * FROM item WHERE id = ANY($1::bigint[])", [[7, 8]]);
+    expect(rows).toEqual([{ id: 7, tags: ["a,b", '"', "é"], at: 1_700_000_000_000 }]);
+    const [row] = await db.query("SELECT $1::text AS none, count(*) AS n FROM item", [null]);
+    expect(row).toEqual({ none: null, n: 1 });
+  });
+
+  test("a transaction that rejects leaves nothing, and the next one works", async () => {
+    const failing = db.transaction(async (tx) => {
+      await tx.query("INSERT INTO item (id) VALUES (20)");
+      throw new Error("not so");
+    });
+    await expect(failing).rejects.toThrow("not so");
+    await db.transaction(async (tx) => void (await tx.query("INSERT INTO item (id) VALUES (21)")));
+    expect(await db.query("SELECT id FROM item WHERE id IN (20, 21)")).toEqual([{ id: 21 }]);
+  });
+
+  test("an error carries its SQLSTATE", async () => {
+    await db.query("INSERT INTO item (id) VALUES (30)");
+    const error: unknown = await db.query("INSERT INTO item (id) VALUES (30)").catch((caught: unknown) => caught);
+    expect(sqlState(error)).toBe(SQLSTATE.uniqueViolation);
+  });
+
+  test("a NOTIFY is heard", async () => {
+    let heard = 0;
+    await db.listen("news", () => {
+      heard += 1;
+    });
+    await db.query("SELECT pg_notify('news', '')");
+    await eventually(() => heard === 1, "the notification is heard");
+  });
+});
+
+const installed = postgresPrograms() === undefined ? describe.skip : describe;
+
+installed("PostgreSQL that goes away", () => {
+  test("is unavailable while it is away, and listens again once it is back", async () => {
+    const server = await startPostgres();
+    const db = openPostgres({ url: server.url, poolSize: 2, name: "test" }, silent);
+    try {
+      let heard = 0;
+      await db.listen("news", () => {
+        heard += 1;
+      });
+      await server.kill();
+      const error: unknown = await db.query("SELECT 1").catch((caught: unknown) => caught);
+      expect(error).toBeInstanceOf(AppError);
+      expect((error as AppError).code).toBe("unavailable");
+      await server.start();
+      await eventually(() => heard === 1, "told that it is back");
+      await db.query("SELECT pg_notify('news', '')");
+      await eventually(() => heard === 2, "the notification is heard");
+    } finally {
+      await db.close();
+      await server.stop();
+    }
+  });
+
+  test("two transactions that block each other both end well", async () => {
+    const server = await startPostgres();
+    const db = openPostgres({ url: server.url, poolSize: 4, name: "test" }, silent);
+    try {
+      await db.run("CREATE TABLE pair (id int PRIMARY KEY, n int); INSERT INTO pair VALUES (1, 0), (2, 0)");
+      let arrived = 0;
+      const both = () => arrived >= 2;
+      const crossing = (first: number, second: number) =>
+        db.transaction(async (tx) => {
+          await tx.query("UPDATE pair SET n = n + 1 WHERE id = $1", [first]);
+          arrived += 1;
+          await eventually(both, "both hold their first row");
+          await tx.query("UPDATE pair SET n = n + 1 WHERE id = $1", [second]);
+        });
+      await Promise.all([crossing(1, 2), crossing(2, 1)]);
+      expect(await db.query("SELECT n FROM pair ORDER BY id")).toEqual([{ n: 2 }, { n: 2 }]);
+    } finally {
+      await db.close();
+      await server.stop();
+    }
+  });
+});

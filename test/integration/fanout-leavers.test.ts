@@ -1,0 +1,248 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import type { FanoutDeps } from "../../src/fanout/fanout.js";
+import { silent } from "../../src/kernel/logger.js";
+import { MINUTE } from "../../src/kernel/time.js";
+import { createLedger } from "../../src/ledger/ledger.js";
+import { createLedgerStore } from "../../src/ledger/store.redis.js";
+import { contextWith } from "../support/core-delivery.js";
+import { type FanoutBench, handle, logged, openFanout, work } from "../support/core-fanout.js";
+import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
+import { historyOf } from "../support/core-world.js";
+import { created, deleted, followed, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
+import { held, homeKey } from "../support/timeline-keys.js";
+import { World } from "../support/world.js";
+
+let redis: RedisBench;
+beforeAll(async () => {
+  redis = await openRedis();
+});
+afterAll(() => redis.close());
+beforeEach(() => redis.raw.flushall());
+
+const DROP = { drop_id: "d1", user_id: "ada", visibility: "followers", created_at: 1_000 } as const;
+const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);
+
+/** A process at whose `at`-th step something else happens first; `reached` tells whether there was such a step. */
+function interrupted(world: World, at: number, what: () => Promise<void>): { bench: FanoutBench; reached(): boolean } {
+  let steps = 0;
+  const before = async (): Promise<void> => {
+    if (steps++ === at) await what();
+  };
+  const watched = <T extends object>(port: T): T =>
+    Object.fromEntries(
+      Object.entries(port).map(([name, call]) => [name, name === "leavers" ? call : stepping(call, before)]),
+    ) as T;
+  const change = (deps: FanoutDeps): FanoutDeps => ({
+    ...deps,
+    writer: watched(deps.writer),
+    ledger: {
+      ...watched(deps.ledger),
+      async *leavers(author, since) {
+        await before();
+        yield* deps.ledger.leavers(author, since);
+      },
+    },
+    readFollowers: stepping(deps.readFollowers, before),
+    readAuthorDrops: stepping(deps.readAuthorDrops, before),
+  });
+  return { bench: openFanout(redis, world, { change }), reached: () => steps > at };
+}
+
+const stepping =
+  <A extends unknown[], R>(call: (...args: A) => Promise<R>, before: () => Promise<void>) =>
+  async (...args: A): Promise<R> => {
+    await before();
+    return call(...args);
+  };
+
+/** What the world is in the end, before any of these events is handled, and a process that knows it from before. */
+interface Setting {
+  readonly world: World;
+  readonly elsewhere: FanoutBench;
+  readonly events: Readonly<Record<string, TimelineEvent>>;
+}
+
+/** bob has had ada's drop in his home; she deletes it and he unfollows her, and both are told after they are done. */
+async function unfollowAndDeletion(): Promise<Setting> {
+  const world = new World();
+  const elsewhere = openFanout(redis, world);
+  world.post(DROP);
+  await handle(elsewhere, followed("bob", "ada", world.follow("bob", "ada")));
+  await handle(elsewhere, created(DROP));
+  world.remove("d1");
+  const left = unfollowed("bob", "ada", world.unfollow("bob", "ada"));
+  return { world, elsewhere, events: { creation: created(DROP), unfollow: left, deletion: deleted("d1", "ada") } };
+}
+
+/** As before, but bob follows again; the process elsewhere has read ada's followers while he did not. */
+async function backAgain(): Promise<Setting> {
+  const { world, events } = await unfollowAndDeletion();
+  const fresh = openFanout(redis, world);
+  await handle(fresh, created({ ...DROP, drop_id: "other" }));
+  const back = followed("bob", "ada", world.follow("bob", "ada"));
+  return { world, elsewhere: fresh, events: { ...events, back } };
+}
+
+const SETTINGS = { "an unfollow": unfollowAndDeletion, "an unfollow and a follow": backAgain };
+type SettingName = keyof typeof SETTINGS;
+
+/** Two events, one handled at a step of the other, and the others before both or after both. */
+interface Order {
+  readonly outer: string;
+  readonly inner: string;
+  readonly others: "before" | "after";
+}
+
+async function ordersOf(name: SettingName): Promise<Order[]> {
+  const names = Object.keys((await SETTINGS[name]()).events);
+  const pairs = names.flatMap((outer) => names.filter((inner) => inner !== outer).map((inner) => ({ outer, inner })));
+  return pairs.flatMap((pair) => (["before", "after"] as const).map((others) => ({ ...pair, others })));
+}
+
+/** Handles all events of a setting; false where the outer one has no such step. */
+async function handledIn(name: SettingName, { outer, inner, others }: Order, at: number): Promise<boolean> {
+  await redis.raw.flushall();
+  const { world, elsewhere, events } = await SETTINGS[name]();
+  const rest = Object.keys(events).filter((one) => one !== outer && one !== inner);
+  const handleRest = async () => {
+    for (const one of rest) await handle(elsewhere, events[one] as TimelineEvent);
+  };
+  const { bench, reached } = interrupted(world, at, () => handle(elsewhere, events[inner] as TimelineEvent));
+  if (others === "before") await handleRest();
+  await handle(bench, events[outer] as TimelineEvent);
+  if (others === "after") await handleRest();
+  return reached();
+}
+
+test.each(Object.keys(SETTINGS) as SettingName[])(
+  "a deletion beside %s leaves nothing, at whatever step of one another is handled",
+  async (name) => {
+    const left: unknown[] = [];
+    let count = 0;
+    for (const order of await ordersOf(name)) {
+      for (let at = 0; await handledIn(name, order, at); at++) {
+        count++;
+        if ((await idsOf(homeKey("bob"))).includes("d1")) left.push({ ...order, at });
+      }
+    }
+    expect(left).toEqual([]);
+    expect(count).toBeGreaterThan(60);
+  },
+);
+
+test("a deletion finds who left a large author, with jobs for the others", async () => {
+  const world = new World();
+  const bench = openFanout(redis, world, { pageSize: 2 });
+  const readers = Array.from({ length: 5 }, (_, number) => `reader-${number}`);
+  for (const reader of readers) await handle(bench, followed(reader, "ada", world.follow(reader, "ada")));
+  await handle(bench, created(DROP));
+  await work(bench);
+  for (const reader of readers.slice(0, 2))
+    await handle(bench, unfollowed(reader, "ada", world.unfollow(reader, "ada")));
+  // As if the unfollows had been handled when the drop was gone from the author's list, and not yet dead.
+  await redis.raw.zadd(homeKey("reader-0"), 1_000, "d1");
+  await redis.raw.zadd(homeKey("reader-1"), 1_000, "d1");
+  await handle(bench, deleted("d1", "ada"));
+  await work(bench);
+  for (const reader of readers) expect([reader, await idsOf(homeKey(reader))]).toEqual([reader, []]);
+  expect(bench.notified.at(-1)?.users).not.toContain("reader-0");
+});
+
+test.each(["followers", "direct"] as const)(
+  "a publication (%s) that broke off between write and look is taken out of the home of who left meanwhile",
+  async (visibility) => {
+    const world = new World();
+    const drop = { ...DROP, visibility, recipients: visibility === "direct" ? ["bob", "eve"] : [] };
+    world.follow("bob", "ada");
+    world.follow("eve", "ada");
+    const elsewhere = openFanout(redis, world);
+    const broken = openFanout(redis, world, {
+      change: (deps) => ({
+        ...deps,
+        writer: {
+          ...deps.writer,
+          addHome: async (...args) => {
+            await handle(elsewhere, unfollowed("bob", "ada", world.unfollow("bob", "ada")));
+            await deps.writer.addHome(...args);
+            throw new Error("the process dies");
+          },
+        },
+      }),
+    });
+    const delivery = logged(created(drop), Date.now());
+    await expect(broken.handlers.drops(delivery, contextWith())).rejects.toThrow("the process dies");
+    expect(await idsOf(homeKey("bob"))).toEqual(["d1"]);
+    await elsewhere.handlers.drops(delivery, contextWith());
+    expect([await idsOf(homeKey("bob")), await idsOf(homeKey("eve"))]).toEqual([[], ["d1"]]);
+  },
+);
+
+test("a publication admitted after the last change of its author's followers asks for no leavers; a deletion does", async () => {
+  const world = new World();
+  const asked: string[] = [];
+  const bench = openFanout(redis, world, {
+    change: ({ ledger, ...deps }) => ({
+      ...deps,
+      ledger: {
+        ...ledger,
+        leavers: (author, since) => {
+          asked.push(`since ${since}`);
+          return ledger.leavers(author, since);
+        },
+      },
+    }),
+  });
+  await handle(bench, unfollowed("bob", "ada", world.unfollow("bob", "ada")));
+  const later = Date.now() + 3 * MINUTE;
+  await handle(bench, created(DROP), later);
+  expect(asked).toEqual([]);
+  await handle(bench, created(DROP), later - 3 * MINUTE);
+  await handle(bench, deleted("d1", "ada"), later);
+  expect(asked).toEqual([`since ${later - 4 * MINUTE}`, "since 0"]);
+});
+
+test("who has left and is back keeps what is handled again", async () => {
+  const world = new World();
+  const bench = openFanout(redis, world);
+  await handle(bench, unfollowed("bob", "ada", world.unfollow("bob", "ada")));
+  world.post(DROP);
+  await handle(bench, followed("bob", "ada", world.follow("bob", "ada")));
+  await handle(bench, created(DROP));
+  expect(await idsOf(homeKey("bob"))).toEqual(["d1"]);
+});
+
+test("leavers are handed out page by page, from a time on, and nobody is passed by who is noted again meanwhile", async () => {
+  const store = createLedgerStore(redis.scripts);
+  const ledger = createLedger({ store, readHistory: historyOf([]), log: silent });
+  const leave = (follower: string) => store.changeEdge({ follower, following: "ada", version: 1, follows: false });
+  const names = Array.from({ length: 2_300 }, (_, number) => `leaver-${number}`);
+  for (const name of names) await leave(name);
+  const seen: string[][] = [];
+  for await (const page of ledger.leavers("ada", 0)) {
+    seen.push([...page]);
+    if (seen.length === 1) await leave("leaver-1500");
+  }
+  expect(new Set(seen.flat())).toEqual(new Set(names));
+  expect(Math.max(...seen.map((page) => page.length))).toBeLessThanOrEqual(1_000);
+  const [, , , , last] = await redis.raw
+    .zrange("timeline:x:leavers:ada", "-2", "-1", "WITHSCORES")
+    .then((r) => ["", ...r]);
+  const since: string[] = [];
+  for await (const page of ledger.leavers("ada", Number(last))) since.push(...page);
+  expect(since).toEqual(["leaver-1500"]);
+  for await (const page of ledger.leavers("nobody has left", 0)) expect(page).toEqual("no page");
+});
+
+test("a ledger that was lost knows the leavers again, and nobody is said to have left themselves", async () => {
+  const log = [
+    { event: { name: "user_unfollowed", payload: { follower_id: "bob", following_id: "ada", version: 5 } }, time: 1 },
+    { event: { name: "user_unfollowed", payload: { follower_id: "ada", following_id: "ada", version: 5 } }, time: 2 },
+  ] as const;
+  const { ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  const ledger = createLedger({ store: ledgerStore, readHistory: historyOf(log), log: silent });
+  await ledger.bury("other", Date.now());
+  const all: string[] = [];
+  for await (const page of ledger.leavers("ada", 0)) all.push(...page);
+  expect(all).toEqual(["bob"]);
+  expect(await ledger.leftAmong("ada", ["ada", "bob"])).toEqual(["bob"]);
+});

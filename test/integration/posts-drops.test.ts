@@ -1,0 +1,207 @@
+import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { v7 } from "uuid";
+import { Visibility } from "../../src/gen/avion/posts.js";
+import { dateOfId } from "../../src/kernel/ids.js";
+import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+
+const UNKNOWN = v7();
+
+describe.each(DATABASES)("drops on $name", ({ start }) => {
+  let server: DatabaseServer;
+  let posts: PostsHarness;
+
+  beforeAll(async () => {
+    server = await start();
+    posts = await startPosts(await server.newDatabase());
+  });
+  afterAll(async () => {
+    await posts.stop();
+    await server.stop();
+  });
+
+  test("a drop is stored with its event, answered, and read again", async () => {
+    await posts.written();
+    const before = { woken: posts.woken(), now: Date.now() };
+    const { drop } = await posts.call.createDrop({
+      user_id: "ada",
+      visibility: Visibility.DIRECT,
+      recipients: ["bob", "eve", "bob"],
+      summary: "psst",
+      body: "gr\u00fc\u00dfe \u{1f600}",
+    });
+    expect(drop).toEqual({
+      drop_id: expect.any(String),
+      user_id: "ada",
+      visibility: Visibility.DIRECT,
+      recipients: ["bob", "eve"],
+      reply_to: "",
+      summary: "psst",
+      body: "gr\u00fc\u00dfe \u{1f600}",
+      revision: 1,
+      created_at: dateOfId(drop?.drop_id as string),
+      updated_at: drop?.created_at,
+    });
+    expect(drop?.created_at).toBeGreaterThanOrEqual(before.now);
+    expect(posts.woken()).toBe(before.woken + 1);
+    const id = drop?.drop_id as string;
+    expect(await posts.written()).toEqual([
+      {
+        key: id,
+        subject: "drops.created",
+        messageId: `drop_created:${id}`,
+        body: {
+          drop_id: id,
+          user_id: "ada",
+          visibility: "direct",
+          created_at: drop?.created_at,
+          recipients: ["bob", "eve"],
+        },
+      },
+    ]);
+    expect(await posts.call.getDrop({ drop_id: id })).toEqual({ drop });
+    expect(await posts.call.getDrop({ drop_id: id.toUpperCase() })).toEqual({ drop });
+  });
+
+  test("drops made at once have ids in the order of their making", async () => {
+    const ids: string[] = [];
+    for (let n = 0; n < 20; n++) ids.push(await post(posts));
+    expect(ids).toEqual([...ids].sort());
+  });
+
+  test("an import keeps its time, and makes the partition it needs", async () => {
+    const at = Date.UTC(2021, 1, 28, 23, 59, 59, 999);
+    const { drop } = await posts.call.createDrop({
+      user_id: "ada",
+      visibility: Visibility.PUBLIC,
+      body: "then",
+      created_at: at,
+    });
+    expect(drop?.created_at).toBe(at);
+    expect(await posts.call.getDrop({ drop_id: drop?.drop_id as string })).toEqual({ drop });
+    const [event] = (await posts.written()).slice(-1);
+    expect(event?.body["created_at"]).toBe(at);
+    expect(event?.body).not.toHaveProperty("recipients");
+  });
+
+  test("a key makes one drop of a user, also when it comes fifty times at once", async () => {
+    await posts.written();
+    const draft = { user_id: "ada", visibility: Visibility.PUBLIC, body: "once", idempotency_key: "k1" };
+    const answers = await Promise.all(Array.from({ length: 50 }, () => posts.call.createDrop(draft)));
+    expect(new Set(answers.map(({ drop }) => drop?.drop_id)).size).toBe(1);
+    expect(await posts.written()).toHaveLength(1);
+    const other = await posts.call.createDrop({ ...draft, user_id: "bob" });
+    expect(other.drop?.drop_id).not.toBe(answers[0]?.drop?.drop_id);
+    const again = await posts.call.createDrop({ ...draft, body: "said otherwise" });
+    expect(again).toEqual(answers[0]);
+  });
+
+  test("a key that is older than a day makes a new drop", async () => {
+    const draft = { user_id: "cy", visibility: Visibility.PUBLIC, body: "daily", idempotency_key: "k" };
+    const first = await posts.call.createDrop(draft);
+    await posts.db.query("UPDATE posts.idempotency SET created_at = created_at - 86400001 WHERE user_id = 'cy'");
+    const second = await posts.call.createDrop(draft);
+    expect(second.drop?.drop_id).not.toBe(first.drop?.drop_id);
+    expect(await posts.call.createDrop(draft)).toEqual(second);
+  });
+
+  test("a key whose drop is deleted makes none", async () => {
+    const draft = { user_id: "dan", visibility: Visibility.PUBLIC, body: "gone", idempotency_key: "k" };
+    const { drop } = await posts.call.createDrop(draft);
+    await posts.call.deleteDrop({ drop_id: drop?.drop_id as string, user_id: "dan" });
+    expect(await refusal(posts.call.createDrop(draft))).toMatch(/^FAILED_PRECONDITION idempotency_key/);
+  });
+
+  test("a reply is counted for its parent, and listed, until it is deleted", async () => {
+    const parent = await post(posts);
+    await posts.written();
+    const reply = await post(posts, { user_id: "bob", reply_to: parent.toUpperCase() });
+    const events = await posts.written();
+    expect(events.find(({ subject }) => subject === "engagement.changed")).toEqual({
+      key: `${parent}:reply:${reply}`,
+      subject: "engagement.changed",
+      messageId: `engagement:${parent}:reply:${reply}:1`,
+      body: { drop_id: parent, kind: "reply", actor_id: reply },
+    });
+    expect(events).toHaveLength(2);
+    await posts.countAll();
+    expect(await posts.call.getCounts({ drop_ids: [parent] })).toEqual({
+      counts: [{ drop_id: parent, likes: 0, shares: 0, replies: 1 }],
+    });
+    const listed = await posts.call.listReplies({ drop_id: parent });
+    expect(listed.replies.map(({ drop_id, reply_to }) => [drop_id, reply_to])).toEqual([[reply, parent]]);
+
+    const { tombstone } = await posts.call.deleteDrop({ drop_id: reply, user_id: "bob" });
+    expect(tombstone).toEqual({ id: reply, former_type: "reply", deleted_at: expect.any(Number) });
+    expect((await posts.written()).map(({ subject, messageId }) => [subject, messageId]).sort()).toEqual([
+      ["drops.deleted", `drop_deleted:${reply}`],
+      ["engagement.changed", `engagement:${parent}:reply:${reply}:2`],
+    ]);
+    await posts.countAll();
+    expect((await posts.call.getCounts({ drop_ids: [parent] })).counts[0]?.replies).toBe(0);
+    expect((await posts.call.listReplies({ drop_id: parent })).replies).toEqual([]);
+  });
+
+  test("what is replied to must be there", async () => {
+    const gone = await post(posts);
+    await posts.call.deleteDrop({ drop_id: gone, user_id: "ada" });
+    await posts.written();
+    for (const reply_to of [UNKNOWN, gone, "https://far.example/1"]) {
+      expect(await refusal(post(posts, { reply_to }))).toMatch(/^INVALID_ARGUMENT reply_to/);
+      expect(await refusal(post(posts, { reply_to, idempotency_key: "for-nothing" }))).toMatch(
+        /^INVALID_ARGUMENT reply_to/,
+      );
+    }
+    expect(await posts.written()).toEqual([]);
+    expect(await posts.db.query("SELECT FROM posts.idempotency WHERE key = 'for-nothing'")).toEqual([]);
+  });
+
+  test("a reply with a key is made once, and answered after its parent is gone", async () => {
+    const parent = await post(posts);
+    const draft = { reply_to: parent, idempotency_key: "reply", user_id: "bob" };
+    const reply = await post(posts, draft);
+    await posts.call.deleteDrop({ drop_id: parent, user_id: "ada" });
+    expect(await post(posts, draft)).toBe(reply);
+  });
+
+  test("a drop can reply to a foreign one", async () => {
+    const uri = "https://far.example/notes/1";
+    await posts.call.putRemoteObject({ uri, kind: 1, document: "{}", created_at: Date.now() });
+    await posts.written();
+    const reply = await post(posts, { reply_to: uri });
+    expect((await posts.written()).map(({ subject }) => subject)).toEqual(["drops.created"]);
+    expect((await posts.call.listReplies({ drop_id: uri })).replies.map(({ drop_id }) => drop_id)).toEqual([reply]);
+    const { tombstone } = await posts.call.deleteDrop({ drop_id: reply, user_id: "ada" });
+    expect(tombstone?.former_type).toBe("reply");
+    expect((await posts.call.listReplies({ drop_id: uri })).replies).toEqual([]);
+  });
+
+  test("replies are paged oldest first", async () => {
+    const parent = await post(posts);
+    const replies: string[] = [];
+    for (let n = 0; n < 7; n++) replies.push(await post(posts, { reply_to: parent }));
+    const seen: string[] = [];
+    for (let page_token = ""; ; ) {
+      const page = await posts.call.listReplies({ drop_id: parent, page_size: 3, page_token });
+      seen.push(...page.replies.map(({ drop_id }) => drop_id));
+      page_token = page.next_page_token;
+      if (page_token === "") break;
+    }
+    expect(seen).toEqual(replies);
+    expect(await refusal(posts.call.listReplies({ drop_id: UNKNOWN }))).toMatch(/^NOT_FOUND drop_id/);
+  });
+
+  test("many drops are answered in the order asked for, tombstones too, without unknown ones", async () => {
+    const [one, two] = [await post(posts, { body: "one" }), await post(posts, { body: "two" })];
+    await posts.call.deleteDrop({ drop_id: one, user_id: "ada" });
+    const { results } = await posts.call.getDrops({
+      drop_ids: [two, UNKNOWN, one, "https://far.example/9", two.toUpperCase()],
+    });
+    expect(results.map(({ drop, tombstone }) => [drop?.body, tombstone?.id])).toEqual([
+      ["two", undefined],
+      [undefined, one],
+      ["two", undefined],
+    ]);
+    expect(await posts.call.getDrops({})).toEqual({ results: [] });
+  });
+});

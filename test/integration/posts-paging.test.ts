@@ -1,0 +1,284 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { v7 } from "uuid";
+import { type Drop, RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
+import { compareBytes } from "../../src/kernel/ids.js";
+import { HOUR } from "../../src/kernel/time.js";
+import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+import { below, oneOf, type Random, seeded, ulid } from "../support/random.js";
+
+const newestFirst = (a: Drop, b: Drop): number => b.created_at - a.created_at || compareBytes(b.drop_id, a.drop_id);
+const idsOf = (drops: readonly Drop[]): string[] => drops.map(({ drop_id }) => drop_id);
+
+describe.each(DATABASES)("pages of drops on $name", ({ start }) => {
+  let server: DatabaseServer;
+  let posts: PostsHarness;
+  let people = 0;
+  let ada: string;
+  const base = Date.now() - HOUR;
+
+  beforeAll(async () => {
+    server = await start();
+    posts = await startPosts(await server.newDatabase());
+  });
+  beforeEach(() => {
+    ada = `ada-${++people}`;
+  });
+  afterAll(async () => {
+    await posts.stop();
+    await server.stop();
+  });
+
+  const byUser = async (fields: { before?: number; max_id?: string; limit?: number; user_id?: string } = {}) =>
+    (await posts.call.getDropsByUser({ user_id: ada, ...fields })).drops;
+  const remote = async (uri: string, created_at: number, actor_uri: string): Promise<void> => {
+    await posts.call.putRemoteObject({ uri, kind: RemoteKind.DROP, created_at, actor_uri, document: "{}" });
+  };
+
+  /** Drops of an author in few milliseconds, so that many share one, and some months earlier. */
+  const crowd = async (random: Random, count: number, author = ada): Promise<string[]> => {
+    const made: string[] = [];
+    for (let n = 0; n < count; n++) {
+      const month = below(random, 3);
+      const created_at = base - month * 31 * 24 * HOUR + below(random, 3);
+      made.push(await post(posts, { user_id: author, created_at }));
+    }
+    return made;
+  };
+
+  test("all visibilities are answered newest first, without deleted ones, twenty unless asked otherwise", async () => {
+    const ids: string[] = [];
+    for (let n = 0; n < 24; n++)
+      ids.unshift(
+        await post(posts, {
+          user_id: ada,
+          visibility: (1 + (n % 4)) as Visibility,
+          recipients: n % 4 === 3 ? ["bob"] : [],
+        }),
+      );
+    await posts.call.deleteDrop({ drop_id: ids[1] as string, user_id: ada });
+    const alive = ids.filter((_, n) => n !== 1);
+    const drops = await byUser();
+    expect(idsOf(drops)).toEqual(alive.slice(0, 20));
+    expect(drops[0]).toEqual({
+      drop_id: ids[0],
+      user_id: ada,
+      visibility: Visibility.DIRECT,
+      created_at: expect.any(Number),
+      deleted: false,
+      recipients: ["bob"],
+    });
+    expect(idsOf(await byUser({ limit: 1_000_000 }))).toEqual(alive);
+    expect(idsOf(await byUser({ limit: 3, max_id: ids[1] as string }))).toEqual(ids.slice(2, 5));
+    expect(await byUser({ user_id: "nobody" })).toEqual([]);
+  });
+
+  test.each([1, 2])("every cursor answers exactly what is older (seed %i)", async (seed) => {
+    const random = seeded(seed);
+    await crowd(random, 40);
+    const all = await byUser({ limit: 1_000 });
+    expect(all).toHaveLength(40);
+    expect(all).toEqual([...all].sort(newestFirst));
+    const texts = ["", "a", "f", "~", "é", "https://far.example/1", "0", v7(), ulid(random, base), "0198".repeat(20)];
+    for (let round = 0; round < 60; round++) {
+      const known = oneOf(random, all);
+      const before = oneOf(random, [known.created_at, known.created_at + 1, known.created_at - 1, base + 7]);
+      const max_id = oneOf(random, [known.drop_id, known.drop_id.slice(0, below(random, 36)), ...texts]);
+      const limit = 1 + below(random, 50);
+      const older = all.filter(
+        (drop) => drop.created_at < before || (drop.created_at === before && compareBytes(drop.drop_id, max_id) < 0),
+      );
+      const asked = { before, max_id, limit };
+      expect([asked, idsOf(await byUser(asked))]).toEqual([asked, idsOf(older).slice(0, limit)]);
+    }
+    for (const known of all)
+      expect(idsOf(await byUser({ max_id: known.drop_id, limit: 1_000 }))).toEqual(
+        idsOf(all.filter((drop) => newestFirst(drop, known) > 0)),
+      );
+  });
+
+  test("an unknown id is as good as its date; one without is refused", async () => {
+    const random = seeded(3);
+    await crowd(random, 12);
+    const all = await byUser({ limit: 1_000 });
+    for (const id of [v7({ msecs: base + 1 }), ulid(random, base + 1), v7({ msecs: base + 1 }).toUpperCase()]) {
+      const newer = (await byUser({ max_id: id, limit: 1_000 })).filter(({ created_at }) => created_at > base + 1);
+      expect(newer).toEqual([]);
+      expect((await byUser({ max_id: id, limit: 1_000 })).filter(({ created_at }) => created_at < base + 1)).toEqual(
+        all.filter(({ created_at }) => created_at < base + 1),
+      );
+    }
+    for (const max_id of ["nonsense", "https://far.example/unknown", "6f1c4f1e-0000-4000-8000-000000000000"])
+      expect(await refusal(posts.call.getDropsByUser({ user_id: ada, max_id }))).toMatch(/^INVALID_ARGUMENT max_id/);
+  });
+
+  test("paging sees every drop once while drops come and go", async () => {
+    const random = seeded(4);
+    const there = await crowd(random, 30);
+    const seen: Drop[] = [];
+    for (let cursor: Drop | undefined; ; ) {
+      const page = await byUser({ limit: 4, ...(cursor && { before: cursor.created_at, max_id: cursor.drop_id }) });
+      seen.push(...page);
+      cursor = page.at(-1);
+      if (cursor === undefined) break;
+      await crowd(random, 2);
+      await posts.call.deleteDrop({ drop_id: cursor.drop_id, user_id: ada });
+    }
+    const ids = idsOf(seen);
+    expect(new Set(ids).size).toBe(ids.length);
+    expect(there.filter((id) => !ids.includes(id))).toEqual([]);
+    expect(seen).toEqual([...seen].sort(newestFirst));
+  });
+
+  test("a foreign actor's stored drops are merged with those made here, in one order", async () => {
+    const actor = `https://far.example/users/${people}`;
+    const random = seeded(5);
+    await crowd(random, 15, actor);
+    for (let n = 0; n < 15; n++) await remote(`${actor}/notes/${n}`, base + below(random, 3), actor);
+    await remote(`${actor}/notes/other`, base, `${actor}-other`);
+    await posts.call.deleteRemoteObject({ uri: `${actor}/notes/3` });
+    const all = await byUser({ user_id: actor, limit: 1_000 });
+    expect(all).toHaveLength(29);
+    expect(all).toEqual([...all].sort(newestFirst));
+    expect(all.find(({ drop_id }) => drop_id.startsWith("https"))).toEqual({
+      drop_id: expect.any(String),
+      user_id: actor,
+      visibility: Visibility.PUBLIC,
+      created_at: expect.any(Number),
+      deleted: false,
+      recipients: [],
+    });
+    const seen: string[] = [];
+    for (let max_id = ""; ; ) {
+      const page = await byUser({ user_id: actor, limit: 4, max_id });
+      seen.push(...idsOf(page));
+      max_id = page.at(-1)?.drop_id ?? "";
+      if (max_id === "") break;
+    }
+    expect(seen).toEqual(idsOf(all));
+    const gone = (await byUser({ user_id: actor, limit: 1_000, max_id: `${actor}/notes/3` })).length;
+    expect(gone).toBeGreaterThan(0);
+  });
+});
+
+describe.each(DATABASES)("changes of drops on $name", ({ start }) => {
+  let server: DatabaseServer;
+  let posts: PostsHarness;
+
+  beforeAll(async () => {
+    server = await start();
+  });
+  beforeEach(async () => {
+    await posts?.stop();
+    posts = await startPosts(await server.newDatabase());
+  });
+  afterAll(async () => {
+    await posts.stop();
+    await server.stop();
+  });
+
+  type Asked = { since?: number; until?: number; page_size?: number };
+  const walk = async (asked: Asked = {}, between: () => Promise<unknown> = async () => undefined): Promise<Drop[]> => {
+    const seen: Drop[] = [];
+    for (let page_token = ""; ; ) {
+      const page = await posts.call.listDrops({ ...asked, page_token });
+      seen.push(...page.drops);
+      page_token = page.next_page_token;
+      if (page_token === "") return seen;
+      await between();
+    }
+  };
+  const changedAt = async (id: string): Promise<number> =>
+    (await posts.db.query<{ at: number }>("SELECT changed_at AS at FROM posts.drops WHERE drop_id = $1", [id]))[0]
+      ?.at as number;
+
+  test("what was published or deleted is listed by the time of that, an import too, an edit not", async () => {
+    const started = Date.now();
+    const old = await post(posts, {
+      created_at: Date.UTC(2022, 0, 1),
+      visibility: Visibility.DIRECT,
+      recipients: ["b"],
+    });
+    const one = await post(posts);
+    const two = await post(posts);
+    await posts.call.editDrop({ drop_id: one, user_id: "ada", body: "edited" });
+    await posts.call.deleteDrop({ drop_id: old, user_id: "ada" });
+    const drops = await walk({ since: started - 1 });
+    expect(drops.map(({ drop_id, deleted }) => [drop_id, deleted])).toEqual([
+      [one, false],
+      [two, false],
+      [old, true],
+    ]);
+    expect(drops[2]).toEqual({
+      drop_id: old,
+      user_id: "ada",
+      visibility: Visibility.DIRECT,
+      created_at: Date.UTC(2022, 0, 1),
+      deleted: true,
+      recipients: [],
+    });
+    expect(await walk({ since: 1, until: started - 1 })).toEqual([]);
+  });
+
+  test("the window is closed below and open above, and pages of one are exact where all share a millisecond", async () => {
+    for (let n = 0; n < 9; n++) await post(posts);
+    const uris = [1, 2, 3].map((n) => `https://far.example/${n}`);
+    for (const uri of [...uris, "https://far.example/alive"])
+      await posts.call.putRemoteObject({
+        uri,
+        kind: RemoteKind.DROP,
+        document: "{}",
+        actor_uri: "https://far.example/u",
+      });
+    for (const uri of uris) await posts.call.deleteRemoteObject({ uri });
+    await posts.db.query("UPDATE posts.drops SET changed_at = 5000");
+    await posts.db.query("UPDATE posts.remote_objects SET deleted_at = 5000 WHERE deleted_at IS NOT NULL");
+    const all = idsOf(await walk());
+    expect(all).toHaveLength(12);
+    expect(all).toEqual([...all].sort(compareBytes));
+    expect(all.slice(-3)).toEqual(uris);
+    for (const page_size of [1, 2, 5, 12]) expect(idsOf(await walk({ page_size }))).toEqual(all);
+    expect(idsOf(await walk({ since: 5000, until: 5001, page_size: 4 }))).toEqual(all);
+    expect(await walk({ since: 5001 })).toEqual([]);
+    expect(await walk({ until: 5000 })).toEqual([]);
+    const [deleted] = (await walk()).slice(-1);
+    expect(deleted).toEqual({
+      drop_id: uris[2],
+      user_id: "https://far.example/u",
+      visibility: Visibility.PUBLIC,
+      created_at: expect.any(Number),
+      deleted: true,
+      recipients: [],
+    });
+  });
+
+  test("what is published while pages are read comes at the end, and nothing is lost or doubled", async () => {
+    const before: string[] = [];
+    for (let n = 0; n < 10; n++) before.push(await post(posts));
+    const later: string[] = [];
+    const seen = idsOf(
+      await walk({ page_size: 3 }, async () => {
+        if (later.length < 6) later.push(await post(posts), await post(posts, { created_at: Date.UTC(2023, 3, 1) }));
+      }),
+    );
+    const order = async (ids: string[]): Promise<string[]> => {
+      const times = new Map<string, number>();
+      for (const id of ids) times.set(id, await changedAt(id));
+      return [...ids].sort((a, b) => (times.get(a) as number) - (times.get(b) as number) || compareBytes(a, b));
+    };
+    expect(seen).toEqual(await order([...before, ...later]));
+  });
+
+  test("a token of another list, and any other text, is refused", async () => {
+    const parent = await post(posts);
+    for (let n = 0; n < 3; n++) await post(posts, { reply_to: parent });
+    const { next_page_token } = await posts.call.listReplies({ drop_id: parent, page_size: 1 });
+    expect(next_page_token).not.toBe("");
+    for (const page_token of [next_page_token, "x", "W10"])
+      expect(await refusal(posts.call.listDrops({ page_token }))).toMatch(/^INVALID_ARGUMENT page_token/);
+    const other = await post(posts);
+    expect(await refusal(posts.call.listReplies({ drop_id: other, page_token: next_page_token }))).toMatch(
+      /^INVALID_ARGUMENT page_token/,
+    );
+  });
+});

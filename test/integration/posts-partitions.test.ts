@@ -1,0 +1,178 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { Visibility } from "../../src/gen/avion/posts.js";
+import { silent } from "../../src/kernel/logger.js";
+import { DAY } from "../../src/kernel/time.js";
+import { monthOf, monthsFrom } from "../../src/posts/months.js";
+import { createUpkeepRound, type UpkeepDeps } from "../../src/posts/upkeep.js";
+import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { eventually } from "../support/facts.js";
+import { asAnotherProcess, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+
+const TABLES = ["counts", "drops", "reactions", "revisions"];
+const QUIET = {
+  months: () => undefined,
+  removed: () => undefined,
+  upkeepFailed: () => undefined,
+  calibrated: () => undefined,
+};
+
+describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
+  let server: DatabaseServer;
+  let posts: PostsHarness;
+  let now = Date.UTC(2026, 4, 17);
+  const clock = (): number => now;
+
+  beforeAll(async () => {
+    server = await start();
+  });
+  afterAll(() => server.stop());
+  beforeEach(async () => {
+    now = Date.UTC(2026, 4, 17);
+    posts = await startPosts(await server.newDatabase(), { now: clock, retentionDays: 100 });
+  });
+  afterEach(() => posts.stop());
+
+  const round = (options: Partial<UpkeepDeps> = {}): Promise<void> =>
+    createUpkeepRound(
+      { store: posts.store, now: clock, retentionDays: 0, log: silent, observe: QUIET, ...options },
+      "this process",
+    )();
+
+  /** The partitions by table, as the database knows them. */
+  const partitions = async (): Promise<Record<string, string[]>> => {
+    const rows = await posts.db.query<{ parent: string; name: string }>(
+      `SELECT i.inhparent::regclass::text AS parent, c.relname AS name
+       FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE c.relkind = 'r' ORDER BY 2`,
+    );
+    const found: Record<string, string[]> = {};
+    for (const row of rows) {
+      const table = row.parent.replace("posts.", "");
+      found[table] = [...(found[table] ?? []), row.name.slice(-7)];
+    }
+    return found;
+  };
+  const ofAll = (months: string[]): Record<string, string[]> =>
+    Object.fromEntries(TABLES.map((table) => [table, months]));
+
+  const draftAt = (created_at: number) => ({ created_at, user_id: "ada", visibility: Visibility.PUBLIC, body: "x" });
+
+  test("this month and three more are made, and made once however many processes do so", async () => {
+    await Promise.all([round(), round()]);
+    await round();
+    expect(await partitions()).toEqual(ofAll(["2026_05", "2026_06", "2026_07", "2026_08"]));
+  });
+
+  test("months roll over: drops before and after the turn are found, whole pages go across it", async () => {
+    await round();
+    const ids: string[] = [];
+    now = Date.UTC(2026, 5, 1) - 3;
+    for (let n = 0; n < 6; n++) {
+      ids.unshift(await post(posts));
+      now += 1;
+    }
+    await posts.call.likeDrop({ drop_id: ids[0] as string, user_id: "bob" });
+    await posts.call.likeDrop({ drop_id: ids[5] as string, user_id: "bob" });
+    await posts.countAll();
+    const sizes = await posts.db.query("SELECT count(*) AS n FROM posts.drops_2026_05");
+    expect(sizes).toEqual([{ n: 3 }]);
+    const { drops } = await posts.call.getDropsByUser({ user_id: "ada" });
+    expect(drops.map(({ drop_id }) => drop_id)).toEqual(ids);
+    expect((await posts.call.getCounts({ drop_ids: ids })).counts.map(({ likes }) => likes)).toEqual([
+      1, 0, 0, 0, 0, 1,
+    ]);
+    now = Date.UTC(2026, 6, 2);
+    await round();
+    expect((await partitions())["drops"]).toEqual(["2026_05", "2026_06", "2026_07", "2026_08", "2026_09", "2026_10"]);
+  });
+
+  test("a month nobody has made is made by the drops that need it, by two processes at once", async () => {
+    const other = await asAnotherProcess(posts.db);
+    const another = await startPosts(other, { now: clock });
+    try {
+      const all = Array.from({ length: 20 }, (_, n) =>
+        (n % 2 === 0 ? posts : another).call.createDrop(draftAt(Date.UTC(2026, 1 + (n % 4), 7, 8))),
+      );
+      const made = (await Promise.all(all)).map(({ drop }) => drop?.drop_id as string);
+      expect(await partitions()).toEqual(ofAll(["2026_02", "2026_03", "2026_04", "2026_05"]));
+      expect((await posts.call.getDrops({ drop_ids: made })).results).toHaveLength(20);
+      expect(await posts.written()).toHaveLength(20);
+    } finally {
+      await another.stop();
+      if (other !== posts.db) await other.close();
+    }
+  });
+
+  test("what is older than drops are kept is refused, and goes with its month", async () => {
+    const edge = now - 100 * DAY;
+    const old = await post(posts, draftAt(edge));
+    await posts.call.likeDrop({ drop_id: old, user_id: "bob" });
+    expect(await refusal(posts.call.createDrop(draftAt(edge - 1)))).toBe(
+      "INVALID_ARGUMENT created_at: is older than drops are kept",
+    );
+    expect(await refusal(posts.call.createDrop(draftAt(now + 1)))).toBe("INVALID_ARGUMENT created_at: is ahead of now");
+    const young = await post(posts);
+    await round({ retentionDays: 100 });
+    expect((await posts.call.getDrop({ drop_id: old })).drop?.drop_id).toBe(old);
+    now = Date.UTC(2026, 2, 1) + 100 * DAY;
+    await round({ retentionDays: 100 });
+    expect(await refusal(posts.call.getDrop({ drop_id: old }))).toMatch(/^NOT_FOUND/);
+    expect((await posts.call.getDrop({ drop_id: young })).drop?.drop_id).toBe(young);
+    expect(await partitions()).toEqual(ofAll(["2026_05", "2026_06", "2026_07", "2026_08", "2026_09"]));
+    expect(await posts.db.query("SELECT FROM pg_class WHERE relname LIKE '%2026\\_02'")).toEqual([]);
+  });
+
+  test("a drop of months that died halfway is gone on with", async () => {
+    const [first, second] = monthsFrom(now, 2);
+    await round();
+    await posts.db.run("ALTER TABLE posts.drops DETACH PARTITION posts.drops_2026_05 CONCURRENTLY");
+    await posts.db.run("DROP TABLE posts.drops_2026_05");
+    await posts.db.run("ALTER TABLE posts.reactions DETACH PARTITION posts.reactions_2026_05 CONCURRENTLY");
+    expect((await posts.store.partitions.months())[0]).toEqual(first);
+    await posts.store.partitions.drop(first as never);
+    expect((await posts.store.partitions.months())[0]).toEqual(second);
+    expect(await posts.db.query("SELECT FROM pg_class WHERE relname LIKE '%2026\\_05'")).toEqual([]);
+  });
+
+  test("a month that is half there is made whole", async () => {
+    const month = monthOf(now);
+    await posts.store.partitions.make(month);
+    await posts.db.run("DROP TABLE posts.counts_2026_05");
+    await posts.db.run("ALTER TABLE posts.drops DETACH PARTITION posts.drops_2026_05");
+    expect(await posts.store.partitions.make(month)).toBe(true);
+    expect(await posts.store.partitions.make(month)).toBe(false);
+    expect(await partitions()).toEqual(ofAll(["2026_05"]));
+  });
+
+  const onServer = name === "PGlite" ? test.skip : test;
+
+  onServer("making a month waits for no reader and no writer", async () => {
+    await posts.store.partitions.make(monthOf(now));
+    const id = await post(posts);
+    await posts.db.transaction(async (tx) => {
+      await tx.query("SELECT FROM posts.drops WHERE user_id = 'ada'");
+      await tx.query("UPDATE posts.drops SET body = 'held' WHERE drop_id = $1", [id]);
+      expect(await posts.store.partitions.make(monthOf(now + 40 * DAY))).toBe(true);
+    });
+  });
+
+  onServer("a detaching that was cut off is finished", async () => {
+    const month = monthOf(now);
+    await posts.store.partitions.make(month);
+    await posts.db.transaction(async (tx) => {
+      await tx.query("SELECT FROM posts.drops");
+      const cut = posts.store.partitions.drop(month).catch((error: unknown) => error);
+      const cancelled = async () =>
+        (
+          await posts.db.query(
+            `SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+             WHERE query LIKE 'ALTER TABLE%CONCURRENTLY' AND wait_event_type = 'Lock'`,
+          )
+        ).length === 1;
+      await eventually(cancelled, "the detaching waits, and is cut off");
+      expect(await cut).toMatchObject({ code: "57014" });
+    });
+    expect(await posts.db.query("SELECT FROM pg_inherits WHERE inhdetachpending")).toHaveLength(1);
+    await posts.store.partitions.drop(month);
+    expect(await partitions()).toEqual({});
+  });
+});

@@ -1,0 +1,194 @@
+import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { v7 } from "uuid";
+import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
+import { DAY } from "../../src/kernel/time.js";
+import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+
+const ID = v7();
+const LONG_ID = "é".repeat(65);
+const NUL = "a\0b";
+const URI = "https://far.example/1";
+const LONG_URI = `https://far.example/${"x".repeat(128)}`;
+
+type Bad = Record<string, unknown>;
+type Method = keyof PostsHarness["call"];
+
+const drop = { user_id: "ada", visibility: Visibility.PUBLIC, body: "x" };
+const remote = { uri: URI, kind: RemoteKind.DROP, document: "{}" };
+const actor = { ...remote, kind: RemoteKind.ACTOR };
+const reaction = { drop_id: ID, user_id: "ada" };
+
+/** Each method with what it is asked, each wrong in the field named first. */
+const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
+  ["createDrop", "user_id", { ...drop, user_id: "" }],
+  ["createDrop", "user_id", { ...drop, user_id: LONG_ID }],
+  ["createDrop", "user_id", { ...drop, user_id: NUL }],
+  ["createDrop", "visibility", { ...drop, visibility: Visibility.UNSPECIFIED }],
+  ["createDrop", "visibility", { ...drop, visibility: 5 }],
+  ["createDrop", "visibility", { ...drop, visibility: -2 }],
+  ["createDrop", "recipients", { ...drop, recipients: ["bob"] }],
+  ["createDrop", "recipients", { ...drop, visibility: Visibility.DIRECT, recipients: Array(21).fill("bob") }],
+  ["createDrop", "recipients", { ...drop, visibility: Visibility.DIRECT, recipients: ["bob", ""] }],
+  ["createDrop", "recipients", { ...drop, visibility: Visibility.DIRECT, recipients: [NUL] }],
+  ["createDrop", "reply_to", { ...drop, reply_to: "7" }],
+  ["createDrop", "reply_to", { ...drop, reply_to: ID }],
+  ["createDrop", "reply_to", { ...drop, reply_to: LONG_URI }],
+  ["createDrop", "reply_to", { ...drop, reply_to: "ftp://far.example/1" }],
+  ["createDrop", "summary", { ...drop, summary: "x".repeat(501) }],
+  ["createDrop", "summary", { ...drop, summary: NUL }],
+  ["createDrop", "body", { ...drop, body: "" }],
+  ["createDrop", "body", { ...drop, body: "x".repeat(5_001) }],
+  ["createDrop", "body", { ...drop, body: "\u{1f600}".repeat(5_001) }],
+  ["createDrop", "body", { ...drop, body: NUL }],
+  ["createDrop", "created_at", { ...drop, created_at: -1 }],
+  ["createDrop", "created_at", { ...drop, created_at: Date.now() + DAY }],
+  ["createDrop", "idempotency_key", { ...drop, idempotency_key: "k".repeat(129) }],
+  ["createDrop", "idempotency_key", { ...drop, idempotency_key: NUL }],
+  ["editDrop", "drop_id", { ...reaction, body: "x", drop_id: "" }],
+  ["editDrop", "drop_id", { ...reaction, body: "x", drop_id: URI }],
+  ["editDrop", "user_id", { ...reaction, body: "x", user_id: "" }],
+  ["editDrop", "body", { ...reaction }],
+  ["editDrop", "body", { ...reaction, body: "x".repeat(5_001) }],
+  ["editDrop", "summary", { ...reaction, summary: "x".repeat(501) }],
+  ["editDrop", "expected_revision", { ...reaction, body: "x", expected_revision: -1 }],
+  ["deleteDrop", "drop_id", { ...reaction, drop_id: "x" }],
+  ["deleteDrop", "user_id", { ...reaction, user_id: "" }],
+  ["getDrop", "drop_id", { drop_id: "" }],
+  ["getDrop", "drop_id", { drop_id: `${ID}0` }],
+  ["getDrop", "drop_id", { drop_id: NUL }],
+  ["getDrop", "revision", { drop_id: ID, revision: -1 }],
+  ["getDrops", "drop_ids", { drop_ids: [ID, "x"] }],
+  ["getDrops", "drop_ids", { drop_ids: Array(201).fill(ID) }],
+  ["listRevisions", "drop_id", { drop_id: "x" }],
+  ["listRevisions", "page_size", { drop_id: ID, page_size: -1 }],
+  ["listRevisions", "page_token", { drop_id: ID, page_token: "x" }],
+  ["listReplies", "drop_id", { drop_id: "x" }],
+  ["listReplies", "drop_id", { drop_id: LONG_URI }],
+  ["listReplies", "page_size", { drop_id: ID, page_size: -1 }],
+  ["listReplies", "page_token", { drop_id: ID, page_token: "x" }],
+  ...(["likeDrop", "unlikeDrop", "shareDrop", "unshareDrop"] as const).flatMap(
+    (method): readonly (readonly [Method, string, Bad])[] => [
+      [method, "drop_id", { ...reaction, drop_id: "x" }],
+      [method, "user_id", { ...reaction, user_id: "" }],
+      [method, "user_id", { ...reaction, user_id: NUL }],
+    ],
+  ),
+  ["getCounts", "drop_ids", { drop_ids: ["x"] }],
+  ["getCounts", "drop_ids", { drop_ids: Array(201).fill(ID) }],
+  ["getDropsByUser", "user_id", { user_id: "" }],
+  ["getDropsByUser", "user_id", { user_id: LONG_ID }],
+  ["getDropsByUser", "user_id", { user_id: NUL }],
+  ["getDropsByUser", "limit", { user_id: "ada", limit: -1 }],
+  ["getDropsByUser", "before", { user_id: "ada", before: -1 }],
+  ["getDropsByUser", "max_id", { user_id: "ada", max_id: "x" }],
+  ["getDropsByUser", "max_id", { user_id: "ada", before: 5, max_id: NUL }],
+  ["listDrops", "since", { since: -1 }],
+  ["listDrops", "until", { until: -1 }],
+  ["listDrops", "page_size", { page_size: -1 }],
+  ["listDrops", "page_token", { page_token: "x" }],
+  ["putRemoteObject", "uri", { ...remote, uri: "" }],
+  ["putRemoteObject", "uri", { ...remote, uri: "acct:eve@far.example" }],
+  ["putRemoteObject", "uri", { ...remote, uri: "https://" }],
+  ["putRemoteObject", "uri", { ...remote, uri: `${URI} 2` }],
+  ["putRemoteObject", "uri", { ...remote, uri: `${URI}\0` }],
+  ["putRemoteObject", "uri", { ...remote, uri: LONG_URI }],
+  ["putRemoteObject", "uri", { ...actor, uri: LONG_URI }],
+  ["putRemoteObject", "kind", { ...remote, kind: RemoteKind.UNSPECIFIED }],
+  ["putRemoteObject", "kind", { ...remote, kind: 9 }],
+  ["putRemoteObject", "actor_uri", { ...remote, actor_uri: "eve" }],
+  ["putRemoteObject", "actor_uri", { ...remote, actor_uri: LONG_URI }],
+  ["putRemoteObject", "actor_uri", { ...actor, actor_uri: URI }],
+  ["putRemoteObject", "created_at", { ...remote, created_at: -1 }],
+  ["putRemoteObject", "document", { ...remote, document: "" }],
+  ["putRemoteObject", "document", { ...remote, document: "{" }],
+  ["putRemoteObject", "document", { ...remote, document: JSON.stringify("x".repeat(256 * 1_024)) }],
+  ["putRemoteObject", "public_key", { ...actor, public_key: "MIIB" }],
+  ["putRemoteObject", "public_key", { ...actor, public_key: `-----BEGIN X-----\n${"x".repeat(16_384)}` }],
+  ["putRemoteObject", "public_key", { ...remote, public_key: "-----BEGIN PUBLIC KEY-----\n" }],
+  ["putRemoteObject", "webfinger", { ...actor, webfinger: "eve" }],
+  ["putRemoteObject", "webfinger", { ...actor, webfinger: "@eve@far.example" }],
+  ["putRemoteObject", "webfinger", { ...actor, webfinger: NUL }],
+  ["putRemoteObject", "webfinger", { ...remote, webfinger: "eve@far.example" }],
+  ["putRemoteObject", "max_age", { ...remote, max_age: -1 }],
+  ["getRemoteObject", "uri", { uri: "x" }],
+  ["getRemoteObject", "uri", { uri: `https://far.example/${"x".repeat(2_048)}` }],
+  ["deleteRemoteObject", "uri", { uri: "javascript:alert(1)" }],
+  ["resolveWebfinger", "webfinger", { webfinger: "" }],
+  ["resolveWebfinger", "webfinger", { webfinger: "eve@far@example" }],
+];
+
+describe.each(DATABASES)("what posts refuse on $name", ({ start }) => {
+  let server: DatabaseServer;
+  let posts: PostsHarness;
+
+  beforeAll(async () => {
+    server = await start();
+    posts = await startPosts(await server.newDatabase());
+  });
+  afterAll(async () => {
+    expect(await posts.written()).toEqual([]);
+    await posts.stop();
+    await server.stop();
+  });
+
+  test.each(REFUSED.map(([method, field, request], n) => ({ n, method, field, request })))(
+    "$n: $method names $field",
+    async ({ method, field, request }) => {
+      const call = posts.call[method] as (request: Bad) => Promise<unknown>;
+      expect(await refusal(call(request))).toMatch(new RegExp(`^INVALID_ARGUMENT ${field}: \\S`));
+    },
+  );
+
+  test("every method is among them", () => {
+    expect([...new Set(REFUSED.map(([method]) => method))].sort()).toEqual(Object.keys(posts.call).sort());
+  });
+});
+
+describe.each(DATABASES)("what posts just so take on $name", ({ start }) => {
+  let server: DatabaseServer;
+  let posts: PostsHarness;
+
+  beforeAll(async () => {
+    server = await start();
+    posts = await startPosts(await server.newDatabase());
+  });
+  afterAll(async () => {
+    await posts.stop();
+    await server.stop();
+  });
+
+  test("the longest of everything comes back as it went in", async () => {
+    const longest = {
+      user_id: "é".repeat(64),
+      visibility: Visibility.DIRECT,
+      recipients: Array.from({ length: 20 }, (_, n) => `${n}`.padStart(128, "r")),
+      summary: "\u{1f600}".repeat(500),
+      body: "\u{1f600}".repeat(5_000),
+      idempotency_key: "k".repeat(128),
+    };
+    const { idempotency_key: _, ...kept } = longest;
+    expect((await posts.call.createDrop(longest)).drop).toMatchObject(kept);
+    expect((await posts.call.createDrop(longest)).drop).toMatchObject(kept);
+  });
+
+  test("a body may be empty under a summary; ids and texts may be any other text", async () => {
+    const odd = "'; DROP TABLE posts.drops; -- \u202e \"{,}\\ ~floor $1";
+    const id = await post(posts, { user_id: odd, summary: odd, body: "" });
+    expect((await posts.call.getDrop({ drop_id: id })).drop).toMatchObject({ user_id: odd, summary: odd, body: "" });
+    expect((await posts.call.likeDrop({ drop_id: id, user_id: odd })).changed).toBe(true);
+    expect((await posts.call.getDropsByUser({ user_id: odd })).drops).toHaveLength(1);
+    const direct = { user_id: odd, visibility: Visibility.DIRECT, recipients: [odd, "{a,b}", "NULL", '"'] };
+    const { drop: stored } = await posts.call.createDrop({ ...direct, body: odd });
+    expect((await posts.call.getDrop({ drop_id: stored?.drop_id as string })).drop).toMatchObject(direct);
+  });
+
+  test("the oldest time there is", async () => {
+    const id = await post(posts, { created_at: 1 });
+    expect((await posts.call.getDrop({ drop_id: id })).drop?.created_at).toBe(1);
+    expect((await posts.call.getDropsByUser({ user_id: "ada", before: 2 })).drops).toHaveLength(1);
+    expect((await posts.call.getDropsByUser({ user_id: "ada", before: Number.MAX_SAFE_INTEGER })).drops).toHaveLength(
+      1,
+    );
+  });
+});

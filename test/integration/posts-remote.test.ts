@@ -1,0 +1,199 @@
+import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { RemoteKind } from "../../src/gen/avion/posts.js";
+import { DAY } from "../../src/kernel/time.js";
+import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { type PostsHarness, refusal, startPosts } from "../support/posts.js";
+
+const { DROP, ACTOR, SERVER } = RemoteKind;
+const ACTOR_URI = "https://far.example/users/eve";
+
+describe.each(DATABASES)("foreign objects on $name", ({ start }) => {
+  let server: DatabaseServer;
+  let posts: PostsHarness;
+  let made = 0;
+  const newUri = (): string => `https://far.example/notes/${++made}`;
+  const document = (text: string): string => `{ "content" : ${JSON.stringify(text)} }`;
+
+  beforeAll(async () => {
+    server = await start();
+    posts = await startPosts(await server.newDatabase());
+  });
+  afterAll(async () => {
+    await posts.stop();
+    await server.stop();
+  });
+
+  test("a drop is stored as it came, and told of once", async () => {
+    const uri = newUri();
+    const created_at = Date.now() - DAY;
+    await posts.written();
+    const woken = posts.woken();
+    const put = { uri, kind: DROP, actor_uri: ACTOR_URI, created_at, document: document("one"), max_age: 60 };
+    const first = await posts.call.putRemoteObject(put);
+    expect(first).toEqual({
+      object: {
+        uri,
+        kind: DROP,
+        actor_uri: ACTOR_URI,
+        created_at,
+        document: document("one"),
+        public_key: "",
+        webfinger: "",
+        fetched_at: expect.any(Number),
+        expires_at: (first.object?.fetched_at ?? 0) + 60_000,
+        expired: false,
+      },
+      created: true,
+    });
+    expect(await posts.call.getRemoteObject({ uri })).toEqual({ object: first.object });
+    expect(await posts.written()).toEqual([
+      {
+        key: uri,
+        subject: "drops.ap_received",
+        messageId: expect.stringMatching(/^ap_drop_received:=/),
+        body: { drop_id: uri, created_at, user_id: ACTOR_URI },
+      },
+    ]);
+    expect(posts.woken()).toBe(woken + 1);
+    const again = await posts.call.putRemoteObject({ ...put, document: document("two"), max_age: 0 });
+    expect(again.created).toBe(false);
+    expect(again.object?.document).toBe(document("two"));
+    expect((again.object?.expires_at ?? 0) - (again.object?.fetched_at ?? 0)).toBe(DAY);
+    expect(await posts.written()).toEqual([]);
+  });
+
+  test("put by many at once, a drop is new once", async () => {
+    const uri = newUri();
+    await posts.written();
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, () => posts.call.putRemoteObject({ uri, kind: DROP, document: "{}" })),
+    );
+    expect(answers.filter(({ created }) => created)).toHaveLength(1);
+    expect(await posts.written()).toHaveLength(1);
+  });
+
+  test("a time ahead of now is now, none is now, and the smaller of two wins", async () => {
+    const now = Date.now();
+    for (const created_at of [now + DAY, 0]) {
+      const { object } = await posts.call.putRemoteObject({ uri: newUri(), kind: DROP, created_at, document: "{}" });
+      expect(object?.created_at).toBeGreaterThanOrEqual(now);
+      expect(object?.created_at).toBeLessThanOrEqual(Date.now());
+      const [event] = (await posts.written()).slice(-1);
+      expect(event?.body).toEqual({ drop_id: object?.uri, created_at: object?.created_at });
+    }
+    const uri = newUri();
+    const times: (number | undefined)[] = [];
+    for (const created_at of [now - 500, now - 900, now - 100, 0]) {
+      const { object } = await posts.call.putRemoteObject({ uri, kind: DROP, created_at, document: "{}" });
+      times.push(object?.created_at);
+    }
+    expect(times).toEqual([now - 500, now - 900, now - 900, now - 900]);
+  });
+
+  test("a known drop keeps kind and actor; one without an actor gets one", async () => {
+    const uri = newUri();
+    const put = { uri, kind: DROP, document: "{}" };
+    await posts.call.putRemoteObject(put);
+    expect((await posts.call.putRemoteObject({ ...put, actor_uri: ACTOR_URI })).object?.actor_uri).toBe(ACTOR_URI);
+    expect((await posts.call.putRemoteObject(put)).object?.actor_uri).toBe(ACTOR_URI);
+    expect(await refusal(posts.call.putRemoteObject({ ...put, actor_uri: `${ACTOR_URI}-other` }))).toMatch(
+      /^FAILED_PRECONDITION actor_uri/,
+    );
+    expect(await refusal(posts.call.putRemoteObject({ ...put, kind: ACTOR }))).toMatch(/^FAILED_PRECONDITION kind/);
+  });
+
+  test("a deleted drop is told of once, stays dead, and says nothing any more", async () => {
+    const uri = newUri();
+    const put = { uri, kind: DROP, document: document("secret") };
+    await posts.call.putRemoteObject(put);
+    await posts.written();
+    const { tombstone } = await posts.call.deleteRemoteObject({ uri });
+    expect(tombstone).toEqual({ id: uri, former_type: "drop", deleted_at: expect.any(Number) });
+    expect(await posts.written()).toEqual([
+      {
+        key: uri,
+        subject: "drops.deleted",
+        messageId: expect.stringMatching(/^drop_deleted:=/),
+        body: { drop_id: uri },
+      },
+    ]);
+    expect(await posts.call.deleteRemoteObject({ uri })).toEqual({ tombstone });
+    expect(await posts.call.getRemoteObject({ uri })).toEqual({ tombstone });
+    expect(await refusal(posts.call.putRemoteObject(put))).toBe("FAILED_PRECONDITION uri: the object is deleted");
+    expect(await posts.written()).toEqual([]);
+    const rows = await posts.db.query("SELECT * FROM posts.remote_objects WHERE uri = $1", [uri]);
+    expect(JSON.stringify(rows)).not.toContain("secret");
+  });
+
+  test("a deletion that comes before what it deletes is kept for it", async () => {
+    const uri = newUri();
+    await posts.written();
+    const { tombstone } = await posts.call.deleteRemoteObject({ uri });
+    expect(tombstone).toEqual({ id: uri, former_type: "", deleted_at: expect.any(Number) });
+    for (const kind of [DROP, ACTOR])
+      expect(await refusal(posts.call.putRemoteObject({ uri, kind, document: "{}" }))).toMatch(
+        /^FAILED_PRECONDITION uri/,
+      );
+    expect(await posts.written()).toEqual([]);
+    expect((await posts.call.listDrops({ since: 1 })).drops.filter(({ drop_id }) => drop_id === uri)).toEqual([]);
+  });
+
+  test("an actor is found by its address, in any case, the one last fetched, until it is deleted", async () => {
+    const public_key = "-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----\n";
+    const put = { kind: ACTOR, document: "{}", public_key, webfinger: "Eve@Far.Example" };
+    const first = `${ACTOR_URI}/1`;
+    const second = `${ACTOR_URI}/2`;
+    await posts.written();
+    const { object } = await posts.call.putRemoteObject({ ...put, uri: first });
+    expect(object).toMatchObject({ webfinger: "eve@far.example", public_key, created_at: 0 });
+    await posts.call.putRemoteObject({ ...put, uri: second });
+    await posts.db.query("UPDATE posts.remote_objects SET fetched_at = fetched_at - 10 WHERE uri = $1", [first]);
+    const found = async (webfinger: string) => (await posts.call.resolveWebfinger({ webfinger })).actor?.uri;
+    expect(await found("eve@far.example")).toBe(second);
+    await posts.call.deleteRemoteObject({ uri: second });
+    expect(await found("EVE@far.example")).toBe(first);
+    await posts.call.deleteRemoteObject({ uri: first });
+    expect(await refusal(found("eve@far.example"))).toMatch(/^NOT_FOUND webfinger/);
+    expect(await posts.written()).toEqual([]);
+  });
+
+  test("what expired is answered, and says so", async () => {
+    const uri = "https://far.example/nodeinfo/2.0";
+    await posts.call.putRemoteObject({ uri, kind: SERVER, document: '"a server"', max_age: 1 });
+    await posts.db.query("UPDATE posts.remote_objects SET expires_at = expires_at - 1001 WHERE uri = $1", [uri]);
+    expect((await posts.call.getRemoteObject({ uri })).object).toMatchObject({ expired: true, document: '"a server"' });
+    await posts.call.putRemoteObject({ uri, kind: SERVER, document: "1", max_age: Number.MAX_SAFE_INTEGER });
+    const { object } = await posts.call.getRemoteObject({ uri });
+    expect(object?.expired).toBe(false);
+    expect((object?.expires_at ?? 0) - (object?.fetched_at ?? 0)).toBe(365 * DAY);
+    expect(await refusal(posts.call.getRemoteObject({ uri: newUri() }))).toMatch(/^NOT_FOUND uri/);
+  });
+
+  test("what expired long ago is removed, drops are not; those go when drops go", async () => {
+    const [drop, dead] = [newUri(), newUri()];
+    const actor = `${ACTOR_URI}/3`;
+    const unknown = newUri();
+    await posts.call.putRemoteObject({ uri: drop, kind: DROP, document: "{}", created_at: Date.now() - 200 * DAY });
+    await posts.call.putRemoteObject({ uri: dead, kind: DROP, document: "{}", created_at: Date.now() - 200 * DAY });
+    await posts.call.putRemoteObject({ uri: actor, kind: ACTOR, document: "{}" });
+    await posts.call.deleteRemoteObject({ uri: unknown });
+    await posts.call.deleteRemoteObject({ uri: dead });
+    const { cleanup } = posts.store;
+    const left = async (): Promise<unknown[]> =>
+      (
+        await posts.db.query<{ uri: string }>(
+          "SELECT uri FROM posts.remote_objects WHERE uri = ANY($1::text[]) ORDER BY uri",
+          [[drop, dead, actor, unknown]],
+        )
+      ).map(({ uri }) => uri);
+    await cleanup.pruneRemoteObjects(90 * DAY, 100);
+    expect(await left()).toHaveLength(4);
+    await posts.db.query("UPDATE posts.remote_objects SET expires_at = expires_at - $1", [92 * DAY]);
+    expect(await cleanup.pruneRemoteObjects(90 * DAY, 1)).toBe(1);
+    while ((await cleanup.pruneRemoteObjects(90 * DAY, 2)) > 0);
+    expect(await left()).toEqual([drop, dead].sort());
+    // A tombstone is kept for as long after the deletion.
+    expect(await cleanup.pruneRemoteDrops(100 * DAY, 100)).toBe(1);
+    expect(await left()).toEqual([dead]);
+  });
+});

@@ -1,0 +1,100 @@
+import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { CONSUMER, STREAM } from "../../src/contracts/subjects.js";
+import type { Handler } from "../../src/delivery/handler.js";
+import { silent } from "../../src/kernel/logger.js";
+import { createPublishEvent } from "../../src/outbox/publish.nats.js";
+import { startRelay } from "../../src/outbox/relay.js";
+import { createOutboxStore } from "../../src/outbox/store.sql.js";
+import { type Consuming, consume } from "../../src/platform/nats/consume.js";
+import { createFollowStore } from "../../src/users/follows.sql.js";
+import { type NatsBench, openNats } from "../support/core-nats.js";
+import { openRedis, type RedisBench } from "../support/core-redis.js";
+import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { eventually } from "../support/facts.js";
+import { createGate, newUsersDatabase, usersProcess } from "../support/users.js";
+
+const FLOOD = 5_000;
+const OTHERS = 60;
+
+describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ start }) => {
+  let server: DatabaseServer;
+  let redis: RedisBench;
+  let nats: NatsBench;
+
+  beforeAll(async () => {
+    [server, redis, nats] = await Promise.all([start(), openRedis(), openNats()]);
+  });
+  afterAll(async () => {
+    await Promise.all([server.stop(), redis.close(), nats.close()]);
+  });
+
+  const consuming = (consumer: string, handler: Handler, concurrency: number): Consuming =>
+    consume(nats.connection, {
+      stream: STREAM.edges,
+      consumer,
+      concurrency,
+      ackWaitMs: 15_000,
+      process: async (delivery, context) => {
+        await handler(delivery, context);
+        return { kind: "ack" };
+      },
+      log: silent,
+    });
+
+  const pending = async (consumer: string): Promise<number> => {
+    const info = await nats.manager.consumers.info(STREAM.edges, consumer);
+    return info.num_pending + info.num_ack_pending;
+  };
+
+  test("keeps nobody waiting: the others' edges are applied while theirs still wait", async () => {
+    const db = await newUsersDatabase(server);
+    const hot = createGate();
+    const relay: { wake?: () => void } = {};
+    const users = usersProcess({
+      db,
+      scripts: redis.scripts,
+      wakeRelay: () => relay.wake?.(),
+      wrapHot: (apply) => async (edges) => {
+        await hot.through(Promise.resolve());
+        return apply(edges);
+      },
+    });
+    const failures: number[] = [];
+    const relaying = startRelay({
+      store: createOutboxStore(db, "users"),
+      prepare: users.prepare,
+      publish: createPublishEvent(nats.publish),
+      log: silent,
+      observe: { published: () => undefined, failed: () => void failures.push(1) },
+    });
+    relay.wake = relaying.wake;
+    const consumers = [consuming(CONSUMER.edges, users.calm, 512), consuming(CONSUMER.hotEdges, users.hot, 4_000)];
+    const total = async (user: string): Promise<number> =>
+      (await users.readList({ list: "followers", user, after: "", limit: 0 })).total;
+
+    hot.close();
+    const { followMany } = createFollowStore(db);
+    for (let from = 0; from < FLOOD; from += 1_000) {
+      const pairs = Array.from({ length: 1_000 }, (_, n) => ({ follower: `f${from + n}`, following: "star" }));
+      await followMany(pairs, { most: 10 });
+    }
+    const others = Array.from({ length: OTHERS }, (_, n) => ({ follower_id: `o${n}`, following_id: `quiet${n % 6}` }));
+    await Promise.all(others.map(users.follow));
+    const applied = async () => (await Promise.all([0, 1, 2, 3, 4, 5].map((n) => total(`quiet${n}`)))).join();
+    await eventually(async () => (await applied()) === "10,10,10,10,10,10", "the others' edges are applied", 40_000);
+
+    await eventually(async () => (await pending(CONSUMER.edges)) === 0, "nothing waits in the calm lane");
+    const [waiting, shown] = [await pending(CONSUMER.hotEdges), await total("star")];
+    expect(waiting).toBeGreaterThan(FLOOD / 2);
+    expect(waiting + shown).toBe(FLOOD);
+
+    hot.open();
+    await eventually(async () => (await total("star")) === FLOOD, "the flood is applied", 40_000);
+    // Very many edges of one user are few changes of its count.
+    expect(hot.queries).toBeLessThan(FLOOD / 50);
+    const graph = async () => (await nats.manager.streams.info(STREAM.drops)).state.messages;
+    await eventually(async () => (await graph()) === FLOOD + OTHERS, "everybody is told", 40_000);
+    expect(failures).toEqual([]);
+    await Promise.all([relaying.close(), ...consumers.map((consumer) => consumer.close(1_000))]);
+  }, 180_000);
+});

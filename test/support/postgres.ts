@@ -1,0 +1,97 @@
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import { freePort, isFree } from "../../src/brokers/free-port.js";
+import { eventually } from "./facts.js";
+
+/** A PostgreSQL of this test's own. */
+export type Postgres = {
+  readonly url: string;
+  readonly version: string;
+  /** Ends it as a crash does; what was committed stays. */
+  kill(): Promise<void>;
+  /** Starts it again on the same port. */
+  start(): Promise<void>;
+  stop(): Promise<void>;
+};
+
+/** Where PostgreSQL's programs are; undefined where none is installed. */
+export function postgresPrograms(): string | undefined {
+  const root = "/usr/lib/postgresql";
+  const versions = existsSync(root) ? readdirSync(root).sort((a, b) => Number(b) - Number(a)) : [];
+  const folders = [
+    ...versions.map((version) => join(root, version, "bin")),
+    ...(process.env["PATH"] ?? "").split(delimiter),
+  ];
+  return folders.find((folder) => existsSync(join(folder, "initdb")) && existsSync(join(folder, "postgres")));
+}
+
+/** Starts a server with one database in a folder of its own. `fsync` as in production; tests of behaviour need none. */
+export async function startPostgres({ fsync = false } = {}): Promise<Postgres> {
+  const programs = postgresPrograms();
+  if (programs === undefined) throw new Error("no PostgreSQL is installed");
+  const user = unprivileged();
+  const folder = mkdtempSync(join(tmpdir(), "timeline-test-postgres-"));
+  if (user.uid !== undefined) chownSync(folder, user.uid, user.gid as number);
+  const data = join(folder, "data");
+  execFileSync(
+    join(programs, "initdb"),
+    ["-D", data, "-A", "trust", "-U", "timeline", "-E", "UTF8", "--no-locale", "-N"],
+    {
+      ...user,
+      stdio: ["ignore", "ignore", "inherit"],
+      env: { PATH: process.env["PATH"], LC_ALL: "C" },
+    },
+  );
+  const port = await freePort();
+  let server: ChildProcess | undefined;
+  const start = async (): Promise<void> => {
+    const settings = ["-c", `fsync=${fsync ? "on" : "off"}`, "-c", "max_connections=200", "-c", "shared_buffers=64MB"];
+    server = spawn(
+      join(programs, "postgres"),
+      ["-D", data, "-h", "127.0.0.1", "-p", String(port), "-k", folder, ...settings],
+      {
+        ...user,
+        stdio: "ignore",
+      },
+    );
+    await eventually(() => accepts(data), "PostgreSQL accepts connections");
+  };
+  const end = async (signal: NodeJS.Signals): Promise<void> => {
+    if (server === undefined || server.exitCode !== null || server.signalCode !== null) return;
+    const ended = once(server, "exit");
+    server.kill(signal);
+    await ended;
+    await eventually(() => isFree(port), "PostgreSQL's port is free");
+  };
+  await start();
+  return {
+    url: `postgres://timeline@127.0.0.1:${port}/postgres`,
+    version: readFileSync(join(data, "PG_VERSION"), "utf8").trim(),
+    // The postmaster's SIGQUIT: every session dies at once, and the next start recovers.
+    kill: () => end("SIGQUIT"),
+    start,
+    stop: async () => {
+      await end("SIGINT");
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** The last line of the pid file says how far the postmaster is. */
+function accepts(data: string): boolean {
+  const file = join(data, "postmaster.pid");
+  return existsSync(file) && (readFileSync(file, "utf8").split("\n")[7] ?? "").trim() === "ready";
+}
+
+/** PostgreSQL refuses to run as root. */
+function unprivileged(): { uid?: number; gid?: number } {
+  if (process.getuid?.() !== 0) return {};
+  const line = readFileSync("/etc/passwd", "utf8")
+    .split("\n")
+    .find((entry) => entry.startsWith("nobody:"));
+  const [, , uid, gid] = line?.split(":") ?? [];
+  return { uid: Number(uid), gid: Number(gid) };
+}

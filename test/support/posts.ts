@@ -1,0 +1,180 @@
+import { credentials, type ServiceError, status } from "@grpc/grpc-js";
+import * as Posts from "../../src/gen/avion/posts.js";
+import { PostServiceClient } from "../../src/gen/avion/posts.js";
+import { silent } from "../../src/kernel/logger.js";
+import { OUTBOX_MIGRATIONS } from "../../src/outbox/store.sql.js";
+import type { Db } from "../../src/platform/db/db.js";
+import { migrate } from "../../src/platform/db/migrate.js";
+import { openPostgres } from "../../src/platform/db/postgres.js";
+import { serveGrpc } from "../../src/platform/grpc/serve.js";
+import type { PostsDeps } from "../../src/posts/deps.js";
+import { DEFAULT_POSTS_LIMITS } from "../../src/posts/limits.js";
+import type { PostsStore } from "../../src/posts/ports.js";
+import { createPostsService } from "../../src/posts/service.grpc.js";
+import { createPostsStore, POSTS_MIGRATIONS } from "../../src/posts/store.sql.js";
+
+/** What an event in the outbox says. */
+export type Written = {
+  readonly key: string;
+  readonly subject: string;
+  readonly messageId: string;
+  readonly body: Record<string, unknown>;
+};
+
+type Fields<Message> = { [Name in keyof Message]?: Message[Name] };
+type Unary<Request, Response> = (
+  request: Request,
+  callback: (error: ServiceError | null, response: Response) => void,
+) => unknown;
+
+/** The posts service over gRPC, on a database of its own. */
+export type PostsHarness = {
+  readonly db: Db;
+  readonly store: PostsStore;
+  readonly client: PostServiceClient;
+  readonly call: Calls;
+  /** How often the relay was woken. */
+  woken(): number;
+  /** Events written since the last look, oldest first. */
+  written(): Promise<Written[]>;
+  /** Counts what waits to be counted, as the event stream would have it done. */
+  countAll(): Promise<void>;
+  stop(): Promise<void>;
+};
+
+type Calls = ReturnType<typeof callsOf>;
+
+function callsOf(client: PostServiceClient) {
+  const method =
+    <Request extends object, Response>(
+      message: { fromPartial(fields: Fields<Request>): Request },
+      name: keyof PostServiceClient,
+    ) =>
+    (fields: Fields<Request> = {}): Promise<Response> =>
+      new Promise((resolve, reject) => {
+        const unary = client[name] as Unary<Request, Response>;
+        unary.call(client, message.fromPartial(fields), (error, response) =>
+          error ? reject(error) : resolve(response),
+        );
+      });
+  return {
+    createDrop: method<Posts.CreateDropRequest, Posts.CreateDropResponse>(Posts.CreateDropRequest, "createDrop"),
+    editDrop: method<Posts.EditDropRequest, Posts.EditDropResponse>(Posts.EditDropRequest, "editDrop"),
+    deleteDrop: method<Posts.DeleteDropRequest, Posts.DeleteDropResponse>(Posts.DeleteDropRequest, "deleteDrop"),
+    getDrop: method<Posts.GetDropRequest, Posts.GetDropResponse>(Posts.GetDropRequest, "getDrop"),
+    getDrops: method<Posts.GetDropsRequest, Posts.GetDropsResponse>(Posts.GetDropsRequest, "getDrops"),
+    listRevisions: method<Posts.ListRevisionsRequest, Posts.ListRevisionsResponse>(
+      Posts.ListRevisionsRequest,
+      "listRevisions",
+    ),
+    listReplies: method<Posts.ListRepliesRequest, Posts.ListRepliesResponse>(Posts.ListRepliesRequest, "listReplies"),
+    likeDrop: method<Posts.LikeDropRequest, Posts.LikeDropResponse>(Posts.LikeDropRequest, "likeDrop"),
+    unlikeDrop: method<Posts.UnlikeDropRequest, Posts.UnlikeDropResponse>(Posts.UnlikeDropRequest, "unlikeDrop"),
+    shareDrop: method<Posts.ShareDropRequest, Posts.ShareDropResponse>(Posts.ShareDropRequest, "shareDrop"),
+    unshareDrop: method<Posts.UnshareDropRequest, Posts.UnshareDropResponse>(Posts.UnshareDropRequest, "unshareDrop"),
+    getCounts: method<Posts.GetCountsRequest, Posts.GetCountsResponse>(Posts.GetCountsRequest, "getCounts"),
+    getDropsByUser: method<Posts.GetDropsByUserIDRequest, Posts.GetDropsByUserIDResponse>(
+      Posts.GetDropsByUserIDRequest,
+      "getDropsByUserId",
+    ),
+    listDrops: method<Posts.ListDropsRequest, Posts.ListDropsResponse>(Posts.ListDropsRequest, "listDrops"),
+    putRemoteObject: method<Posts.PutRemoteObjectRequest, Posts.PutRemoteObjectResponse>(
+      Posts.PutRemoteObjectRequest,
+      "putRemoteObject",
+    ),
+    getRemoteObject: method<Posts.GetRemoteObjectRequest, Posts.GetRemoteObjectResponse>(
+      Posts.GetRemoteObjectRequest,
+      "getRemoteObject",
+    ),
+    deleteRemoteObject: method<Posts.DeleteRemoteObjectRequest, Posts.DeleteRemoteObjectResponse>(
+      Posts.DeleteRemoteObjectRequest,
+      "deleteRemoteObject",
+    ),
+    resolveWebfinger: method<Posts.ResolveWebfingerRequest, Posts.ResolveWebfingerResponse>(
+      Posts.ResolveWebfingerRequest,
+      "resolveWebfinger",
+    ),
+  };
+}
+
+/** Brings a database to the schema, and serves posts from it. */
+export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Promise<PostsHarness> {
+  await migrate(db, [OUTBOX_MIGRATIONS, POSTS_MIGRATIONS], silent);
+  const store = createPostsStore(db);
+  let woken = 0;
+  const deps: PostsDeps = {
+    store,
+    limits: DEFAULT_POSTS_LIMITS,
+    retentionDays: 0,
+    now: Date.now,
+    wakeRelay: () => {
+      woken += 1;
+    },
+    observe: { changed: () => undefined },
+    ...options,
+  };
+  const server = await serveGrpc("127.0.0.1:0", [createPostsService(deps, silent)], {});
+  const client = new PostServiceClient(`127.0.0.1:${server.port}`, credentials.createInsecure());
+  let seen = 0;
+  return {
+    db,
+    store,
+    client,
+    call: callsOf(client),
+    woken: () => woken,
+    written: async () => {
+      const rows = await db.query<Omit<Written, "body"> & { id: number; body: string }>(
+        `SELECT id, key, subject, message_id AS "messageId", body FROM public.outbox
+         WHERE source = 'posts' AND id > $1 ORDER BY id`,
+        [seen],
+      );
+      seen = rows.at(-1)?.id ?? seen;
+      return rows.map(({ key, subject, messageId, body }) => ({ key, subject, messageId, body: JSON.parse(body) }));
+    },
+    countAll: async () => {
+      await store.count(
+        await db.query(
+          `SELECT drop_id AS "dropId", kind, actor_id AS "actorId" FROM posts.reactions WHERE counted <> active`,
+        ),
+      );
+    },
+    stop: async () => {
+      client.close();
+      await server.close(1_000);
+    },
+  };
+}
+
+/** Creates a drop and answers its id. */
+export async function post(posts: PostsHarness, fields: Fields<Posts.CreateDropRequest> = {}): Promise<string> {
+  const { drop } = await posts.call.createDrop({
+    user_id: "ada",
+    visibility: Posts.Visibility.PUBLIC,
+    body: "hello",
+    ...fields,
+  });
+  return drop?.drop_id as string;
+}
+
+/** The status and the words of a call that is refused. */
+export async function refusal(call: Promise<unknown>): Promise<string> {
+  const error = await call.then(
+    () => {
+      throw new Error("it was not refused");
+    },
+    (refused: ServiceError) => refused,
+  );
+  return `${status[error.code]} ${error.details}`;
+}
+
+/** The same database as another process sees it; embedded there is only one. */
+export async function asAnotherProcess(db: Db): Promise<Db> {
+  const [row] = await db.query<{ version: string; port: string; name: string }>(
+    "SELECT version(), current_setting('port') AS port, current_database() AS name",
+  );
+  if (row === undefined || row.version.includes("PGlite")) return db;
+  return openPostgres(
+    { url: `postgres://timeline@127.0.0.1:${row.port}/${row.name}`, poolSize: 10, name: "other" },
+    silent,
+  );
+}

@@ -1,0 +1,222 @@
+import { credentials, type ServiceError } from "@grpc/grpc-js";
+import type { Delivery } from "../../src/delivery/handler.js";
+import * as wire from "../../src/gen/avion/users.js";
+import { silent } from "../../src/kernel/logger.js";
+import { createOutboxStore, OUTBOX_MIGRATIONS } from "../../src/outbox/store.sql.js";
+import type { Db } from "../../src/platform/db/db.js";
+import { migrate } from "../../src/platform/db/migrate.js";
+import { serveGrpc } from "../../src/platform/grpc/serve.js";
+import type { Scripts } from "../../src/platform/redis/scripts.js";
+import { CALM_LANE, createApplyEdges, HOT_LANE } from "../../src/users/apply-edges.js";
+import { createBounded } from "../../src/users/bounded.js";
+import { createListCache, createProfileCache, MOST_REMEMBERED } from "../../src/users/cache.redis.js";
+import { setFollowing } from "../../src/users/follow.js";
+import { createApplyBatch, createReadFollowersNow } from "../../src/users/followers.sql.js";
+import { createFollowStore, USERS_MIGRATIONS } from "../../src/users/follows.sql.js";
+import { createHotPages } from "../../src/users/hot-pages.js";
+import { createReadList } from "../../src/users/lists.js";
+import { createEdgeStore, createListStore } from "../../src/users/lists.sql.js";
+import { observeUsers } from "../../src/users/observe.js";
+import type { ApplyEdges, ListStore, OutboxEvent, ProfileStore, ReadFollowersNow } from "../../src/users/ports.js";
+import { createPrepareUserEvents } from "../../src/users/prepare.js";
+import { createProfileStore } from "../../src/users/profiles.sql.js";
+import { createIsHot } from "../../src/users/rates.js";
+import { createUsersService, type UsersServiceDeps } from "../../src/users/service.grpc.js";
+import { contextWith, deliveryOf } from "./core-delivery.js";
+import type { DatabaseServer } from "./databases.js";
+
+/** A database with the schema of the users service. */
+export async function newUsersDatabase(server: DatabaseServer): Promise<Db> {
+  const db = await server.newDatabase();
+  await migrate(db, [OUTBOX_MIGRATIONS, USERS_MIGRATIONS], silent);
+  return db;
+}
+
+/** How a process of the users service is made otherwise than usual. */
+export interface UsersOptions {
+  readonly db: Db;
+  readonly scripts: Scripts;
+  readonly maxFollowing?: number;
+  readonly hotRate?: number;
+  readonly mostRemembered?: number;
+  readonly now?: () => number;
+  readonly wrap?: (store: ListStore) => ListStore;
+  readonly wrapProfiles?: (store: ProfileStore) => ProfileStore;
+  readonly wrapFollowersNow?: (read: ReadFollowersNow) => ReadFollowersNow;
+  readonly wrapHot?: (apply: ApplyEdges) => ApplyEdges;
+  readonly wakeRelay?: () => void;
+}
+
+/** Everything of the users service that one process holds, as the composition root puts it together. */
+export function usersProcess(options: UsersOptions) {
+  const { db, scripts, maxFollowing = 7_500, hotRate = 200, now = Date.now, wakeRelay = () => undefined } = options;
+  const { wrap = (store) => store, wrapProfiles = (store) => store } = options;
+  const { wrapFollowersNow = (read) => read, wrapHot = (apply) => apply } = options;
+  const mostRemembered = options.mostRemembered ?? MOST_REMEMBERED;
+  const cache = createListCache(scripts, mostRemembered);
+  const bounded = createBounded({ atOnce: 8, waiting: 2_000 });
+  const observe = observeUsers;
+  const apply = createApplyBatch(db);
+  const store = wrap(createListStore(db));
+  const pages = createHotPages(now);
+  const readList = createReadList({ store, cache, pages, bounded, mostRemembered, observe });
+  const readFollowersNow = wrapFollowersNow(createReadFollowersNow(db));
+  const deps: UsersServiceDeps = {
+    follows: createFollowStore(db),
+    edges: createEdgeStore(db),
+    profiles: wrapProfiles(createProfileStore(db)),
+    profileCache: createProfileCache(scripts),
+    cache,
+    readList,
+    bounded,
+    maxFollowing,
+    wakeRelay,
+    observe,
+  };
+  return {
+    readList,
+    follow: setFollowing(deps, true),
+    unfollow: setFollowing(deps, false),
+    calm: createApplyEdges({ apply, wakeRelay, observe }, CALM_LANE),
+    hot: createApplyEdges({ apply: wrapHot(apply), wakeRelay, observe }, HOT_LANE),
+    prepare: createPrepareUserEvents({
+      cache,
+      readFollowersNow,
+      isHot: createIsHot(hotRate, now),
+      observe,
+      log: silent,
+    }),
+    service: createUsersService(deps, silent),
+  };
+}
+
+export type UsersProcess = ReturnType<typeof usersProcess>;
+
+/** An edge as the stream hands it out. */
+export const edgeDelivery = (event: Pick<OutboxEvent, "subject" | "body">): Delivery =>
+  deliveryOf({ stream: "EDGES", consumer: "edges", subject: event.subject, body: Buffer.from(event.body) });
+
+/** Hands the stream's messages to handlers, several at a time as a consumer does. */
+export async function deliver(handlers: readonly UsersProcess["calm"][], events: readonly OutboxEvent[]) {
+  await Promise.all(
+    events.map((event, index) =>
+      (handlers[index % handlers.length] as UsersProcess["calm"])(edgeDelivery(event), contextWith()),
+    ),
+  );
+}
+
+/** Takes events out of the outbox as a relay does, `publish` in the place of NATS, until none is left. */
+export async function relayAll(
+  { db, prepare }: { db: Db; prepare: UsersProcess["prepare"] },
+  publish: (events: readonly OutboxEvent[]) => Promise<void>,
+): Promise<OutboxEvent[]> {
+  const store = createOutboxStore(db, "users");
+  const published: OutboxEvent[] = [];
+  for (;;) {
+    const claimed = await store.claim(500, 10_000);
+    if (claimed.length === 0) return published;
+    const prepared = await prepare(claimed);
+    await publish(prepared);
+    await store.markPublished(claimed.map(({ id }) => id));
+    published.push(...prepared);
+  }
+}
+
+/** Publishes everything and applies the edges, until both lists show all there is; returns what was published. */
+export function settle(db: Db, process: UsersProcess): Promise<OutboxEvent[]> {
+  return relayAll({ db, prepare: process.prepare }, (events) =>
+    deliver(
+      [process.calm],
+      events.filter(({ subject }) => subject.startsWith("edges.")),
+    ),
+  );
+}
+
+/** A door in front of the answers of queries, which it counts. */
+export function createGate() {
+  let opened = Promise.resolve();
+  let open = (): void => undefined;
+  const gate = {
+    /** Queries that were answered, held back or not. */
+    queries: 0,
+    close(): void {
+      opened = new Promise((resolve) => {
+        open = resolve;
+      });
+    },
+    open: (): void => open(),
+    through: async <Answer>(query: Promise<Answer>): Promise<Answer> => {
+      const answer = await query;
+      gate.queries += 1;
+      await opened;
+      return answer;
+    },
+  };
+  return gate;
+}
+
+type Methods = typeof wire.UserServiceService;
+type RequestOf<Name extends keyof Methods> = ReturnType<Methods[Name]["requestDeserialize"]>;
+type ResponseOf<Name extends keyof Methods> = ReturnType<Methods[Name]["responseDeserialize"]>;
+type Unary<Name extends keyof Methods> = (
+  request: RequestOf<Name>,
+  callback: (error: ServiceError | null, response: ResponseOf<Name>) => void,
+) => unknown;
+
+/** A method with a promise; what a request leaves out is empty. */
+const calling =
+  <Name extends keyof Methods>(client: wire.UserServiceClient, name: Name, empty: RequestOf<Name>) =>
+  (request: Partial<RequestOf<Name>>): Promise<ResponseOf<Name>> =>
+    new Promise((resolve, reject) => {
+      const method = client[name] as unknown as Unary<Name>;
+      const answered = (error: ServiceError | null, response: ResponseOf<Name>) =>
+        error ? reject(error) : resolve(response);
+      method.call(client, { ...empty, ...request }, answered);
+    });
+
+/** Serves a process over gRPC, with a client. */
+export async function serveUsers({ service }: Pick<UsersProcess, "service">) {
+  const server = await serveGrpc("127.0.0.1:0", [service], {});
+  const client = new wire.UserServiceClient(`127.0.0.1:${server.port}`, credentials.createInsecure());
+  const page = { user_id: "", page_size: 0, page_token: "" };
+  const pair = { follower_id: "", following_id: "" };
+  return {
+    getFollowingList: calling(client, "getFollowingList", page),
+    getFollowersList: calling(client, "getFollowersList", page),
+    listFollowChanges: calling(client, "listFollowChanges", { since: 0, until: 0, page_size: 0, page_token: "" }),
+    follow: calling(client, "follow", pair),
+    unfollow: calling(client, "unfollow", pair),
+    followMany: calling(client, "followMany", { follows: [] }),
+    isFollowing: calling(client, "isFollowing", {
+      follower_id: "",
+      following_ids: [],
+    }),
+    getFollowCounts: calling(client, "getFollowCounts", { user_id: "" }),
+    getProfile: calling(client, "getProfile", { user_id: "" }),
+    setProfile: calling(client, "setProfile", { user_id: "", display_name: "", bio: "", avatar_url: "" }),
+    listProfiles: calling(client, "listProfiles", { prefix: "", page_size: 0, page_token: "" }),
+    close: async () => {
+      client.close();
+      await server.close(1_000);
+    },
+  };
+}
+
+export type UsersClient = Awaited<ReturnType<typeof serveUsers>>;
+
+/** Reads a list to its end by its pages. */
+export async function wholeList(
+  get: UsersClient["getFollowersList"],
+  user_id: string,
+  page_size = 0,
+  between: () => Promise<void> = async () => undefined,
+): Promise<string[]> {
+  const ids: string[] = [];
+  for (let page_token = ""; ; ) {
+    const page = await get({ user_id, page_size, page_token });
+    ids.push(...page.user_ids);
+    page_token = page.next_page_token;
+    if (page_token === "") return ids;
+    await between();
+  }
+}

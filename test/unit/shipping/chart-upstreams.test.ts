@@ -1,0 +1,104 @@
+import { expect } from "@jest/globals";
+import { readConfig } from "../../../src/main/config.js";
+import {
+  EVERYTHING,
+  environmentOf,
+  includes,
+  OWN_UPSTREAMS,
+  ofKind,
+  REQUIRED,
+  rendering,
+  role,
+} from "./chart-cases.js";
+import { type Environment, PORTS } from "./files.js";
+import { type Rendered, renderChart, type Values } from "./helm.js";
+
+rendering.each<[string, Values, string[]]>([
+  ["pods themselves, by default", OWN_UPSTREAMS, ["-users-headless", "-posts-headless"]],
+  ["a Service without a headless one too", EVERYTHING, ["-users", "-posts-headless"]],
+])("whoever calls upstreams finds the release's own: %s", (_name, values, suffixes) => {
+  const objects = renderChart(values);
+  const callers = ofKind(objects, "Deployment").filter((one) => ["api", "bridge", "fanout"].includes(role(one)));
+  expect(callers).toHaveLength(3);
+  for (const caller of callers) {
+    const config = readConfig(environmentOf(caller, objects));
+    const addresses = [config.TIMELINE_USER_SERVICE_ADDR, config.TIMELINE_POST_SERVICE_ADDR] as [string, string];
+    for (const [index, address] of addresses.entries()) {
+      const [host = "", port] = address.split(":");
+      const service = ofKind(objects, "Service").find(({ metadata }) => metadata.name === host) as Rendered;
+      expect([host.endsWith(suffixes[index] as string), role(service)]).toEqual([true, ["users", "posts"][index]]);
+      expect(service.spec.ports.map((one) => String(one.port))).toEqual([port]);
+    }
+  }
+});
+
+rendering("upstreams of one's own go before those of the release, and a bridge without any does without", () => {
+  const addressesOf = (values: Values): unknown[] => {
+    const objects = renderChart(values);
+    const bridge = ofKind(objects, "Deployment").find((one) => role(one) === "bridge") as Rendered;
+    const config = readConfig(environmentOf(bridge, objects));
+    return [config.TIMELINE_USER_SERVICE_ADDR, config.TIMELINE_POST_SERVICE_ADDR];
+  };
+  expect(addressesOf({ ...OWN_UPSTREAMS, "upstreams.userService": "elsewhere:1", fullnameOverride: "x" })).toEqual([
+    "elsewhere:1",
+    `x-posts-headless:${PORTS.grpc}`,
+  ]);
+  const alone = { "roles.api.enabled": false, "roles.fanout.enabled": false, "upstreams.userService": "" };
+  expect(addressesOf({ ...REQUIRED, ...alone })).toEqual([undefined, undefined]);
+});
+
+rendering("network policies let the release call its own upstreams, and whoever else is named", () => {
+  const objects = renderChart(EVERYTHING);
+  const policyOf = (name: string): Rendered =>
+    ofKind(objects, "NetworkPolicy").find((one) => role(one) === name) as Rendered;
+  const podOf = (name: string): Environment =>
+    ofKind(objects, "Deployment").find((one) => role(one) === name)?.spec.template.metadata.labels as Environment;
+  const fits = (labels: Environment, peers: Rendered["spec"]["ingress"][0]["from"] = []): boolean =>
+    peers.some(({ podSelector }) => podSelector && includes(labels, podSelector.matchLabels ?? {}));
+  for (const name of ["users", "posts"]) {
+    const [calls] = policyOf(name).spec.ingress;
+    expect(calls?.ports.map(({ port }) => port)).toEqual(["grpc"]);
+    for (const caller of ["api", "bridge", "fanout"]) {
+      expect(fits(podOf(caller), calls?.from)).toBe(true);
+      const out = policyOf(caller).spec.egress.filter(({ to }) => fits(podOf(name), to));
+      expect(out.flatMap(({ ports }) => ports.map(({ port }) => port))).toEqual([PORTS.grpc]);
+    }
+    expect(fits({ app: "writer" }, calls?.from)).toBe(true);
+  }
+  expect(fits({ app: "reader" }, policyOf("posts").spec.ingress[0]?.from)).toBe(false);
+});
+
+rendering.each<[string, Values, RegExp]>([
+  [
+    "no database for users",
+    { "roles.users.enabled": true },
+    /database\.url or database\.existingSecret\.name is needed/,
+  ],
+  [
+    "no database for posts",
+    { "roles.posts.enabled": true },
+    /database\.url or database\.existingSecret\.name is needed/,
+  ],
+  ["several databases", { "database.url": "postgres://a/x,postgres://b/x" }, /database\/url/],
+  [
+    "own upstreams that are called without TLS",
+    { ...OWN_UPSTREAMS, "tls.grpc": { existingSecret: "some" } },
+    /go together/,
+  ],
+  [
+    "own upstreams that serve without TLS",
+    { ...OWN_UPSTREAMS, "tls.upstream": { existingSecret: "some" } },
+    /go together/,
+  ],
+  [
+    "own upstreams that ask for a certificate nobody shows",
+    {
+      ...OWN_UPSTREAMS,
+      "tls.grpc": { existingSecret: "grpc", ca: "ca.crt" },
+      "tls.upstream": { existingSecret: "calls" },
+    },
+    /tls\.upstream\.cert and tls\.upstream\.key are needed/,
+  ],
+])("%s is refused before anything is installed", (_name, values, why) => {
+  expect(() => renderChart({ ...REQUIRED, ...values })).toThrow(why);
+});

@@ -1,0 +1,53 @@
+import { expect, test } from "@jest/globals";
+import { codeOf } from "../../../src/kernel/errors.js";
+import { graphEvent, pairKey, parseEdge, parseGraphEvent } from "../../../src/users/edge-message.js";
+
+const bytes = (value: unknown): Uint8Array => Buffer.from(JSON.stringify(value));
+const EDGE = { follower_id: "a", following_id: "b", version: 7, following: true, changed_at: 9 };
+
+test("an edge is understood, and what is said beyond it is of no matter", () => {
+  expect(parseEdge(bytes({ ...EDGE, more: 1 }))).toEqual({ follower: "a", following: "b", version: 7, active: true });
+  expect(parseGraphEvent(bytes(EDGE))).toEqual({ follower: "a", following: "b" });
+});
+
+test.each([
+  ["no follower", { ...EDGE, follower_id: undefined }, "follower_id: "],
+  ["an empty id", { ...EDGE, following_id: "" }, "following_id: must not be empty"],
+  ["a NUL", { ...EDGE, follower_id: "a\u0000" }, "follower_id: must not contain NUL"],
+  ["a long id", { ...EDGE, follower_id: "a".repeat(129) }, "follower_id: must have at most 128 bytes"],
+  ["a broken version", { ...EDGE, version: 1.5 }, "version: "],
+  ["a version beyond numbers", { ...EDGE, version: 2 ** 53 }, "version: "],
+  ["no state", { ...EDGE, following: undefined }, "following: "],
+  ["no object", [], "payload: "],
+])("%s is invalid", (_what, value, message) => {
+  let error: unknown;
+  try {
+    parseEdge(bytes(value));
+  } catch (caught) {
+    error = caught;
+  }
+  expect([codeOf(error), (error as Error).message]).toEqual(["invalid", expect.stringContaining(message)]);
+});
+
+test("what is no JSON is invalid", () => {
+  expect(() => parseEdge(Buffer.from("{"))).toThrow("payload: is not JSON in UTF-8");
+});
+
+test("the timeline roles hear of an edge under the name and id that bridges would give it", () => {
+  expect(graphEvent({ follower: "ann/a", following: "b", version: 7, active: true })).toEqual({
+    subject: "graph.followed",
+    messageId: "user_followed:=YW5uL2E:b:7",
+    body: JSON.stringify({ follower_id: "ann/a", following_id: "b", version: 7 }),
+  });
+  const { subject, messageId } = graphEvent({ follower: "a", following: "b", version: 8, active: false });
+  expect([subject, messageId]).toEqual(["graph.unfollowed", "user_unfollowed:a:b:8"]);
+});
+
+test("no two pairs share a key", () => {
+  const pairs = [
+    { follower: "a", following: "b:c" },
+    { follower: "a:b", following: "c" },
+    { follower: "a", following: "b" },
+  ];
+  expect(new Set(pairs.map(pairKey)).size).toBe(pairs.length);
+});

@@ -1,0 +1,53 @@
+import { expect, test } from "@jest/globals";
+import { createIsHot } from "../../../src/users/rates.js";
+
+const bench = (threshold: number) => {
+  let time = 1_000_000;
+  const isHot = createIsHot(threshold, () => time);
+  return {
+    pass: (ms: number) => {
+      time += ms;
+    },
+    /** How many of so many changes at once were called hot. */
+    change: (user: string, times: number) => Array.from({ length: times }, () => isHot(user)).filter(Boolean).length,
+  };
+};
+
+test("up to the threshold nobody is hot, beyond it each change is", () => {
+  const { change } = bench(200);
+  expect(change("star", 200)).toBe(0);
+  expect(change("star", 50)).toBe(50);
+  expect(change("other", 1)).toBe(0);
+});
+
+test("the last second counts for what is left of it", () => {
+  const { change, pass } = bench(100);
+  change("star", 100);
+  pass(1_000);
+  // Nothing of the last second has passed out of sight yet.
+  expect(change("star", 1)).toBe(1);
+  pass(500);
+  expect(change("star", 40)).toBe(0);
+  expect(change("star", 20)).toBe(11);
+});
+
+test("who is quiet for a second is forgotten", () => {
+  const { change, pass } = bench(10);
+  expect(change("star", 100)).toBe(90);
+  pass(2_000);
+  expect(change("star", 10)).toBe(0);
+});
+
+test("a steady rate below the threshold is never hot, one above it is", () => {
+  const calm = bench(100);
+  const busy = bench(100);
+  let [hotCalm, hotBusy] = [0, 0];
+  for (let ms = 0; ms < 5_000; ms += 20) {
+    calm.pass(20);
+    busy.pass(20);
+    hotCalm += calm.change("star", 1);
+    hotBusy += busy.change("star", 4);
+  }
+  expect(hotCalm).toBe(0);
+  expect(hotBusy).toBeGreaterThan(700);
+});
