@@ -34,7 +34,7 @@ export async function runCli(argv: readonly string[]): Promise<void> {
     .description("start embedded Redis and NATS, a seeded world and every role, and stay up")
     .option("--http-port <port>", "preferred HTTP port", port, 8080)
     .option("--grpc-port <port>", "preferred gRPC port", port, 50051)
-    .option("--followers <count>", "followers of the author with the most", count, 5_000)
+    .option("--followers <count>", "followers of the author with the most", count, 2_000)
     .action(async (options) => (await import("./up.js")).up(options));
   program
     .command("demo")

@@ -1,4 +1,3 @@
-import { MINUTE } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import { KEY_LIFETIME_MS } from "./create-statement.js";
 import { FIRST_ID } from "./drop-ids.js";
@@ -6,14 +5,14 @@ import type { CleanupStore, UpkeepLease } from "./ports.js";
 import { NOW } from "./statement.js";
 
 /** Deleted drops that are purged at once. */
-const TOMBSTONES = 100;
+const TOMBSTONES = 500;
 
 /** Removes what is no longer needed. */
 export function createCleanupStore(db: Db): CleanupStore {
   const removed = async (sql: string, ...params: readonly number[]): Promise<number> =>
     (await db.query(sql, params)).length;
   return {
-    pruneKeys: (olderThanMs, limit) => removed(PRUNE_KEYS, Math.max(olderThanMs, KEY_LIFETIME_MS + MINUTE), limit),
+    pruneKeys: (limit) => removed(PRUNE_KEYS, KEY_LIFETIME_MS, limit),
     pruneRemoteObjects: (expiredForMs, limit) => removed(PRUNE_REMOTE_OBJECTS, expiredForMs, limit),
     pruneRemoteDrops: (olderThanMs, limit) => removed(PRUNE_REMOTE_DROPS, olderThanMs, limit),
     purgeTombstones: async (limit) => {

@@ -12,7 +12,8 @@ const SETTINGS: Partial<Record<(typeof TABLES)[number], string>> = {
   counts: "WITH (fillfactor = 70)",
 };
 
-const LOCK_TIMEOUT_MS = 2 * SECOND;
+/** Who waits for this lock holds up neither reads nor writes. */
+const LOCK_TIMEOUT_MS = 5 * SECOND;
 
 /** Any number that nobody else takes as an advisory lock: the bytes of "posts". */
 const LOCK = 0x70_6f_73_74_73;

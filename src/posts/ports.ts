@@ -137,18 +137,21 @@ export interface ReactionStore {
 /** Brings reactions into the counts; each as it is now, so that again changes nothing. */
 export type CountReactions = (reactions: readonly ReactionKey[]) => Promise<void>;
 
-/** What one step of a calibration found. */
+/** What a calibration found. */
 export interface Calibration {
-  readonly checked: number;
+  /** Drops whose counts were wrong. */
   readonly corrected: number;
   /** Reactions whose event had not arrived after an hour, counted now. */
   readonly overdue: number;
-  /** The last drop looked at; undefined: there are no more. */
-  readonly next: string | undefined;
 }
 
-/** Compares the counts of some drops after an id with their counted reactions, and corrects them. */
-export type Calibrate = (after: string, limit: number) => Promise<Calibration>;
+/** Compares counts with counted reactions. */
+export interface CalibrationStore {
+  /** The next drops after an id that have counts or reactions, with roughly how many reactions each has. */
+  span(after: string, limit: number): Promise<{ readonly dropId: string; readonly reactions: number }[]>;
+  /** Compares the counts of some drops, and corrects them. */
+  calibrate(ids: readonly string[]): Promise<Calibration>;
+}
 
 /** A foreign object to be stored. */
 export interface NewRemoteObject {
@@ -201,7 +204,8 @@ export interface PartitionStore {
 
 /** Removes what is no longer needed, at most so many rows at once; returns how many. */
 export interface CleanupStore {
-  pruneKeys(olderThanMs: number, limit: number): Promise<number>;
+  /** Keys that have run out. */
+  pruneKeys(limit: number): Promise<number>;
   /** Of foreign objects that are no drops. */
   pruneRemoteObjects(expiredForMs: number, limit: number): Promise<number>;
   pruneRemoteDrops(olderThanMs: number, limit: number): Promise<number>;
@@ -225,7 +229,7 @@ export interface PostsStore {
   readonly reactions: ReactionStore;
   readonly remote: RemoteStore;
   readonly count: CountReactions;
-  readonly calibrate: Calibrate;
+  readonly calibration: CalibrationStore;
   readonly partitions: PartitionStore;
   readonly cleanup: CleanupStore;
   readonly lease: UpkeepLease;

@@ -1,6 +1,7 @@
 import type { Db } from "../platform/db/db.js";
+import { createCalibrationStore } from "./calibration.sql.js";
 import { createCleanupStore, createUpkeepLease } from "./cleanup.sql.js";
-import { createCalibrate, createCountReactions } from "./counting.sql.js";
+import { createCountReactions } from "./counting.sql.js";
 import { createDropWrites } from "./drops.sql.js";
 import { createPartitionStore } from "./partitions.sql.js";
 import type { PostsStore } from "./ports.js";
@@ -20,7 +21,7 @@ export function createPostsStore(db: Db): PostsStore {
     reactions: createReactionStore(db),
     remote: createRemoteStore(db),
     count,
-    calibrate: createCalibrate(db, count),
+    calibration: createCalibrationStore(db, count),
     partitions,
     cleanup: createCleanupStore(db),
     lease: createUpkeepLease(db),

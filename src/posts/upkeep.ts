@@ -3,14 +3,14 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { backoff, type Clock, DAY, MINUTE, pause, SECOND } from "../kernel/time.js";
-import { createCalibration } from "./calibration.js";
+import { CALIBRATION_STEPS, createCalibration } from "./calibration.js";
 import { monthsFrom } from "./months.js";
 import type { ObservePosts } from "./observe.js";
 import type { PostsStore } from "./ports.js";
 
 /** What the upkeep works with. */
 export interface UpkeepDeps {
-  readonly store: Pick<PostsStore, "partitions" | "cleanup" | "lease" | "calibrate">;
+  readonly store: Pick<PostsStore, "partitions" | "cleanup" | "lease" | "calibration">;
   readonly now: Clock;
   /** Months that ended longer ago are dropped; 0: kept for ever. */
   readonly retentionDays: number;
@@ -29,8 +29,9 @@ interface Task {
 const MONTHS_AHEAD = 3;
 /** Foreign objects are kept so long after they expired. */
 const REMOTE_KEPT_MS = 90 * DAY;
-const ROWS_AT_ONCE = 1_000;
-const STEPS_A_ROUND = 20;
+/** A round removes at most 100,000 rows of a kind. */
+const ROWS_AT_ONCE = 2_000;
+const STEPS_A_ROUND = 50;
 const EVERY_MS = MINUTE;
 /** Who holds the upkeep prolongs it at each step; another one takes over after so many rounds without. */
 const LEASE_ROUNDS = 3;
@@ -104,9 +105,9 @@ export function createUpkeepRound(deps: UpkeepDeps, holder: string): (stopping?:
 }
 
 function tasksOf(deps: UpkeepDeps): Task[] {
-  const { cleanup, calibrate, lease } = deps.store;
+  const { cleanup, calibration: drops, lease } = deps.store;
   const keptMs = deps.retentionDays * DAY;
-  const calibration = createCalibration({ calibrate, lease, log: deps.log, observe: deps.observe });
+  const calibration = createCalibration({ drops, lease, log: deps.log, observe: deps.observe });
   const removing = (name: string, remove: (limit: number) => Promise<number>): Task => ({
     name,
     run: (mayGoOn) => removeAll(deps, name, remove, mayGoOn),
@@ -114,11 +115,11 @@ function tasksOf(deps: UpkeepDeps): Task[] {
   return [
     { name: "months-ahead", run: () => makeMonths(deps) },
     { name: "old-months", run: (mayGoOn) => dropMonths(deps, mayGoOn) },
-    removing("keys", (limit) => cleanup.pruneKeys(DAY, limit)),
+    removing("keys", cleanup.pruneKeys),
     removing("tombstones", cleanup.purgeTombstones),
     removing("remote-objects", (limit) => cleanup.pruneRemoteObjects(REMOTE_KEPT_MS, limit)),
     removing("remote-drops", async (limit) => (keptMs === 0 ? 0 : cleanup.pruneRemoteDrops(keptMs, limit))),
-    { name: "calibration", run: async (mayGoOn) => void (await calibration(STEPS_A_ROUND, mayGoOn)) },
+    { name: "calibration", run: async (mayGoOn) => void (await calibration(CALIBRATION_STEPS, mayGoOn)) },
   ];
 }
 

@@ -25,7 +25,8 @@ export function readUserId(field: string, id: string): string {
 /** Reads some text of at most so many characters. @throws AppError `invalid` */
 export function readText(field: string, text: string, most: number): string {
   if (text.includes(NUL)) throw invalid(field, "must not contain NUL");
-  if (text.length > most && [...text].length > most) throw invalid(field, `must have at most ${most} characters`);
+  if (text.length > most && Array.from(text).length > most)
+    throw invalid(field, `must have at most ${most} characters`);
   return text;
 }
 

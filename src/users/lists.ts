@@ -134,13 +134,11 @@ async function filled(deps: ListsDeps, list: ListName, fill: () => Promise<boole
 
 /** Reads the database as if there were no cache. */
 async function direct({ store, bounded }: ListsDeps, { list, user, after, limit }: ListRequest): Promise<IdPage> {
-  return bounded(async () => {
-    const [ids, { total }] = await Promise.all([
-      limit === 0 ? [] : store.ids(list, user, after, limit),
-      store.count(list, user),
-    ]);
-    return { ids, total };
-  });
+  const [ids, { total }] = await Promise.all([
+    limit === 0 ? [] : bounded(() => store.ids(list, user, after, limit)),
+    bounded(() => store.count(list, user)),
+  ]);
+  return { ids, total };
 }
 
 /** The part of a whole list that was asked for. */

@@ -36,7 +36,7 @@ const DROP_DAYS = 30;
  * earlier they stand (Zipf), one author with very many followers, and a month
  * of drops. The same options make the same plan.
  */
-export function planWorld({ seed = 1, users = 300, bigAuthorFollowers, now }: SeedOptions): SeedPlan {
+export function planWorld({ seed = 1, users = 200, bigAuthorFollowers, now }: SeedOptions): SeedPlan {
   const random = mulberry32(seed);
   const people = userIds(users);
   return {
@@ -90,7 +90,7 @@ function graph(people: readonly string[], random: Random): Pair[] {
   const popular = zipf(random, people.length);
   return people.flatMap((follower_id) => {
     // Most follow a few, some follow many.
-    const wanted = 3 + Math.min(popular(), 60);
+    const wanted = 3 + Math.min(popular(), 20);
     const chosen = new Set<string>();
     for (let draw = 0; draw < wanted; draw++) chosen.add(people[popular()] as string);
     chosen.delete(follower_id);

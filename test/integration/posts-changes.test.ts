@@ -2,11 +2,12 @@ import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import { v7 } from "uuid";
 import { Visibility } from "../../src/gen/avion/posts.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { eventually } from "../support/facts.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 
 const UNKNOWN = v7();
 
-describe.each(DATABASES)("changing drops on $name", ({ start }) => {
+describe.each(DATABASES)("changing drops on $name", ({ name, start }) => {
   let server: DatabaseServer;
   let posts: PostsHarness;
 
@@ -204,5 +205,51 @@ describe.each(DATABASES)("changing drops on $name", ({ start }) => {
       [one, 3, 0],
       ["https://far.example/1", 0, 0],
     ]);
+  });
+
+  const onServer = name === "PGlite" ? test.skip : test;
+
+  const waiting = (statements: number, what: string): Promise<void> =>
+    eventually(async () => {
+      const rows = await posts.db.query(
+        `SELECT FROM pg_stat_activity
+         WHERE datname = current_database() AND state = 'active' AND wait_event_type = 'Lock'`,
+      );
+      return rows.length === statements || `${rows.length} wait`;
+    }, what);
+
+  onServer("a deletion waits for a like that has begun, and comes after it", async () => {
+    const like = { drop_id: await post(posts), user_id: "bob" };
+    await posts.call.likeDrop(like);
+    await posts.call.unlikeDrop(like);
+    const racing = await posts.db.transaction(async (tx) => {
+      await tx.query("SELECT FROM posts.reactions WHERE drop_id = $1 FOR UPDATE", [like.drop_id]);
+      const liking = posts.call.likeDrop(like);
+      await waiting(1, "the like waits for its row");
+      const deletion = posts.call.deleteDrop({ drop_id: like.drop_id, user_id: "ada" });
+      await waiting(2, "the deletion waits for the like");
+      return [liking, deletion] as const;
+    });
+    expect(await racing[0]).toEqual({ changed: true });
+    expect((await racing[1]).tombstone?.id).toBe(like.drop_id);
+  });
+
+  onServer("a deletion waits for a reply that has begun, and comes after it", async () => {
+    const parent = await post(posts);
+    const reply = { user_id: "bob", visibility: Visibility.PUBLIC, body: "re", reply_to: parent };
+    const lost = new Error("rolled back");
+    let racing: readonly [Promise<unknown>, Promise<unknown>] | undefined;
+    const holding = posts.db.transaction(async (tx) => {
+      await tx.query("INSERT INTO posts.idempotency VALUES ('bob', 'race', $1, 0)", [UNKNOWN]);
+      const replying = posts.call.createDrop({ ...reply, idempotency_key: "race" });
+      await waiting(1, "the reply waits for its key");
+      const deletion = posts.call.deleteDrop({ drop_id: parent, user_id: "ada" });
+      await waiting(2, "the deletion waits for the reply");
+      racing = [replying, deletion];
+      throw lost;
+    });
+    await expect(holding).rejects.toBe(lost);
+    await Promise.all(racing ?? []);
+    expect((await posts.call.listReplies({ drop_id: parent })).replies).toHaveLength(1);
   });
 });

@@ -6,8 +6,10 @@ import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { createCalibration } from "../../src/posts/calibration.js";
 import { createCountEngagement } from "../../src/posts/count-engagement.js";
+import { createCountReactions } from "../../src/posts/counting.sql.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { eventually } from "../support/facts.js";
 import { asAnotherProcess, type PostsHarness, post, startPosts, type Written } from "../support/posts.js";
 import { below, duplicatedAndShuffled, oneOf, seeded, shuffled } from "../support/random.js";
 
@@ -23,7 +25,7 @@ const delivery = (body: unknown): Delivery => ({
   deliveries: 1,
 });
 
-describe.each(DATABASES)("counts on $name", ({ start }) => {
+describe.each(DATABASES)("counts on $name", ({ name, start }) => {
   let server: DatabaseServer;
   let posts: PostsHarness;
   let other: Db;
@@ -52,7 +54,7 @@ describe.each(DATABASES)("counts on $name", ({ start }) => {
   const counts = async (ids: readonly string[]) => (await posts.call.getCounts({ drop_ids: [...ids] })).counts;
   const calibrated = (steps = 100) =>
     createCalibration({
-      calibrate: posts.store.calibrate,
+      drops: posts.store.calibration,
       lease: posts.store.lease,
       log: silent,
       observe: { calibrated: () => undefined },
@@ -228,5 +230,46 @@ describe.each(DATABASES)("counts on $name", ({ start }) => {
     const checked: number[] = [];
     for (let step = 0; step < 4; step++) checked.push((await calibrated(1)).checked);
     expect(checked).toEqual([200, 200, 50, 200]);
+  });
+
+  const onServer = name === "PGlite" ? test.skip : test;
+
+  const waits = (what: string): Promise<void> =>
+    eventually(async () => {
+      const rows = await posts.db.query(
+        `SELECT FROM pg_stat_activity
+         WHERE datname = current_database() AND state = 'active' AND wait_event_type = 'Lock'`,
+      );
+      return rows.length === 1;
+    }, what);
+
+  onServer("who counts what another one is counting waits for it, and adds nothing", async () => {
+    const reaction = { dropId: await post(posts), kind: "like", actorId: "bob" } as const;
+    await posts.call.likeDrop({ drop_id: reaction.dropId, user_id: "bob" });
+    const second = await posts.db.transaction(async (tx) => {
+      await createCountReactions(tx as Db)([reaction]);
+      const counting = posts.store.count([reaction]);
+      await waits("the second one waits");
+      return { counting };
+    });
+    await second.counting;
+    expect((await counts([reaction.dropId]))[0]?.likes).toBe(1);
+  });
+
+  onServer("what is taken back while it is counted is counted as it is then", async () => {
+    const reaction = { dropId: await post(posts), kind: "like", actorId: "bob" } as const;
+    await posts.call.likeDrop({ drop_id: reaction.dropId, user_id: "bob" });
+    await posts.countAll();
+    const second = await posts.db.transaction(async (tx) => {
+      const set = "UPDATE posts.reactions SET active = $2 WHERE drop_id = $1";
+      await posts.db.query(set, [reaction.dropId, false]);
+      await tx.query(set, [reaction.dropId, true]);
+      const counting = posts.store.count([reaction]);
+      await waits("the counting waits");
+      return { counting };
+    });
+    await second.counting;
+    expect((await counts([reaction.dropId]))[0]?.likes).toBe(1);
+    expect((await calibrated()).corrected).toBe(0);
   });
 });

@@ -1,6 +1,9 @@
+import { Metadata } from "@grpc/grpc-js";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { context, propagation, trace } from "@opentelemetry/api";
+import { node } from "@opentelemetry/sdk-node";
 import { v7 } from "uuid";
-import { Visibility } from "../../src/gen/avion/posts.js";
+import { CreateDropRequest, Visibility } from "../../src/gen/avion/posts.js";
 import { dateOfId } from "../../src/kernel/ids.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
@@ -61,6 +64,27 @@ describe.each(DATABASES)("drops on $name", ({ start }) => {
     ]);
     expect(await posts.call.getDrop({ drop_id: id })).toEqual({ drop });
     expect(await posts.call.getDrop({ drop_id: id.toUpperCase() })).toEqual({ drop });
+  });
+
+  test("an event carries the trace of the call", async () => {
+    const provider = new node.NodeTracerProvider();
+    provider.register();
+    try {
+      const id = "0af7651916cd43dd8448eb211c80319c";
+      const metadata = new Metadata();
+      metadata.set("traceparent", `00-${id}-b7ad6b7169203331-01`);
+      await new Promise((resolve, reject) => {
+        const request = CreateDropRequest.fromPartial({ user_id: "tracy", visibility: Visibility.PUBLIC, body: "x" });
+        posts.client.createDrop(request, metadata, (error, answer) => (error ? reject(error) : resolve(answer)));
+      });
+      const rows = await posts.db.query("SELECT traceparent FROM public.outbox ORDER BY id DESC LIMIT 1");
+      expect(rows).toEqual([{ traceparent: expect.stringContaining(`00-${id}-`) }]);
+    } finally {
+      await provider.shutdown();
+      trace.disable();
+      propagation.disable();
+      context.disable();
+    }
   });
 
   test("drops made at once have ids in the order of their making", async () => {
@@ -133,9 +157,9 @@ describe.each(DATABASES)("drops on $name", ({ start }) => {
 
     const { tombstone } = await posts.call.deleteDrop({ drop_id: reply, user_id: "bob" });
     expect(tombstone).toEqual({ id: reply, former_type: "reply", deleted_at: expect.any(Number) });
-    expect((await posts.written()).map(({ subject, messageId }) => [subject, messageId]).sort()).toEqual([
-      ["drops.deleted", `drop_deleted:${reply}`],
-      ["engagement.changed", `engagement:${parent}:reply:${reply}:2`],
+    expect((await posts.written()).map(({ subject, messageId }) => `${subject} ${messageId}`).sort()).toEqual([
+      `drops.deleted drop_deleted:${reply}`,
+      `engagement.changed engagement:${parent}:reply:${reply}:2`,
     ]);
     await posts.countAll();
     expect((await posts.call.getCounts({ drop_ids: [parent] })).counts[0]?.replies).toBe(0);

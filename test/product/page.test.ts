@@ -18,8 +18,8 @@ if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests 
   let url: string;
 
   beforeAll(async () => {
-    up = runMain(["up", "--http-port", "0", "--grpc-port", "0", "--followers", "2000"], {});
-    await eventually(() => /Ctrl-C ends it/.test(up.logs()) || up.logs(), "up says that it is up", 60_000);
+    up = runMain(["up", "--http-port", "0", "--grpc-port", "0", "--followers", "300"], {});
+    await eventually(() => /Ctrl-C ends it/.test(up.logs()) || up.logs(), "up says that it is up", 120_000);
     url = /Page\s+(\S+)/.exec(up.logs())?.[1] as string;
     browser = await chromium.launch({
       executablePath: browserPath as string,
@@ -31,7 +31,7 @@ if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests 
         "--disable-background-networking",
       ],
     });
-  }, 90_000);
+  }, 150_000);
 
   afterAll(async () => {
     await browser?.close();

@@ -58,6 +58,9 @@ export class Arena {
   readonly heard = new Map<string, EventStream>();
   readonly story: Story;
   readonly #witness: Witness;
+  /** Those that run, or were killed last: a scenario may kill more than once. */
+  #redisServer: Broker;
+  #natsServer: Broker;
   #toldBefore = 0;
   #healedAt = 0;
   recoveredMs = 0;
@@ -74,6 +77,8 @@ export class Arena {
     { stack, redisLink, natsLink }: Pick<Arena, "stack" | "redisLink" | "natsLink">,
   ) {
     this.stack = stack;
+    this.#redisServer = stack.redisServer;
+    this.#natsServer = stack.natsServer;
     this.crew = new Crew(stack);
     this.redisLink = redisLink;
     this.natsLink = natsLink;
@@ -195,22 +200,23 @@ export class Arena {
   }
 
   async killRedis(): Promise<() => Promise<void>> {
-    const { redisServer } = this.stack;
-    await killed(redisServer);
-    const { dir, port } = redisServer;
+    const { dir, port } = this.#redisServer;
+    await killed(this.#redisServer);
     return async () => {
       const again = await startRedis({ dir, port, appendonly: true });
       this.stack.defer(() => again.stop());
+      this.#redisServer = again;
     };
   }
 
   async killNats(): Promise<() => Promise<void>> {
-    const { natsServer } = this.stack;
-    await killed(natsServer);
-    const { dir, port } = natsServer;
+    const { dir, port } = this.#natsServer;
+    await killed(this.#natsServer);
     return async () => {
       const again = await startNats({ dir, port });
       this.stack.defer(() => again.stop());
+      this.#natsServer = again;
+      await this.stack.streams.answering();
     };
   }
 

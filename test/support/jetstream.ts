@@ -24,6 +24,8 @@ export type Streams = {
   count(stream: string): Promise<number>;
   /** Everything a stream holds, oldest first. */
   all(stream: string): Promise<Stored[]>;
+  /** Waits until the server answers here: after it was killed that is later than it runs again. */
+  answering(): Promise<void>;
   /** Waits until the log holds `events` messages and no consumer has anything left to do. */
   settled(events: number, patienceMs?: number): Promise<void>;
   /** The same where reconciliation may have admitted more than was published: follows of the world, above all. */
@@ -38,6 +40,8 @@ export async function openStreams(url: string): Promise<Streams> {
     maxReconnectAttempts: -1,
     waitOnFirstConnect: true,
     reconnectTimeWait: 100,
+    // A greeting that a killed server began is not waited for.
+    timeout: 1_000,
   });
   const manager = await connection.jetstreamManager({ checkAPI: false });
   return {
@@ -45,6 +49,15 @@ export async function openStreams(url: string): Promise<Streams> {
     manager,
     count: (stream) => count(manager, stream),
     all: (stream) => all(manager, stream),
+    answering: () =>
+      eventually(
+        () =>
+          connection.flush().then(
+            () => true,
+            (error: unknown) => String(error),
+          ),
+        "NATS answers the test",
+      ),
     settled: (events, patienceMs) =>
       eventually(
         () => unanswered(backlog(manager, (admitted) => admitted === events)),

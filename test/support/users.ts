@@ -93,7 +93,7 @@ export function usersProcess(options: UsersOptions) {
 export type UsersProcess = ReturnType<typeof usersProcess>;
 
 /** An edge as the stream hands it out. */
-export const edgeDelivery = (event: Pick<OutboxEvent, "subject" | "body">): Delivery =>
+const edgeDelivery = (event: Pick<OutboxEvent, "subject" | "body">): Delivery =>
   deliveryOf({ stream: "EDGES", consumer: "edges", subject: event.subject, body: Buffer.from(event.body) });
 
 /** Hands the stream's messages to handlers, several at a time as a consumer does. */

@@ -6,7 +6,7 @@ import { createProgress } from "../terminal.js";
 import { VERSION } from "../version.js";
 import { STEPS, setStage } from "./steps.js";
 
-const FOLLOWERS = 5_000;
+const FOLLOWERS = 2_000;
 
 /** Walks through the main job on a system of its own, checking what it shows; resolves to the exit code. */
 export async function demo(): Promise<number> {

@@ -1,6 +1,7 @@
 import { PGlite, types } from "@electric-sql/pglite";
 import pLimit from "p-limit";
 import { AppError } from "../../kernel/errors.js";
+import { MINUTE } from "../../kernel/time.js";
 import { attempted } from "./attempts.js";
 import { lockFolder } from "./data-folder.js";
 import type { Db, Queries } from "./db.js";
@@ -19,6 +20,9 @@ export interface PgliteOptions {
  * statement of ours has its index.
  */
 const SETTINGS = "SET enable_seqscan = off";
+
+/** No autovacuum runs here either; what changes all the time, as an outbox does, would grow without end. */
+const VACUUM_EVERY_MS = MINUTE;
 
 /**
  * Opens PostgreSQL in this process. One connection: statements and transactions run one after another. It writes
@@ -46,6 +50,9 @@ function dbOn(lite: PGlite, unlock: (() => Promise<void>) | undefined): Db {
   const onSession = sessionOf(lite);
   // Whoever is in a transaction has the session to itself.
   const alone = pLimit(1);
+  const vacuum = (): Promise<void> => alone(() => onSession.run("VACUUM")).catch(() => undefined);
+  const vacuuming = setInterval(() => void vacuum(), VACUUM_EVERY_MS);
+  vacuuming.unref();
   return {
     query: (sql, params) => attempted(() => alone(() => onSession.query(sql, params))),
     run: (script) => attempted(() => alone(() => onSession.run(script))),
@@ -54,6 +61,7 @@ function dbOn(lite: PGlite, unlock: (() => Promise<void>) | undefined): Db {
       await alone(() => lite.listen(channel, () => heard()));
     },
     close: async () => {
+      clearInterval(vacuuming);
       await alone(async () => {
         if (!lite.closed) await lite.close();
       });

@@ -24,13 +24,13 @@ test("the tail is long: a few are followed by many, most by few", () => {
   const counts = [...followers.values()].sort((a, b) => b - a);
   const sum = (list: number[]) => list.reduce((a, b) => a + b, 0);
   expect(sum(counts.slice(0, 30))).toBeGreaterThan(sum(counts) * 0.4);
-  expect(counts[150] ?? 0).toBeLessThan((counts[0] as number) / 10);
+  expect(counts[100] ?? 0).toBeLessThan((counts[0] as number) / 10);
 });
 
 test("the big author has exactly the followers asked for, ids are readable, nobody follows themselves or twice", () => {
   const { people, follows } = plan();
   expect(follows.filter(({ following_id }) => following_id === BIG_AUTHOR)).toHaveLength(500);
-  for (const id of ["ada", "grace", "user-0231"]) expect(people).toContain(id);
+  for (const id of ["ada", "grace", "user-0131"]) expect(people).toContain(id);
   expect(follows.every(({ follower_id, following_id }) => follower_id !== following_id)).toBe(true);
   expect(new Set(follows.map((pair) => JSON.stringify(pair))).size).toBe(follows.length);
 });

@@ -1,0 +1,96 @@
+import { HOUR } from "../kernel/time.js";
+import type { Db } from "../platform/db/db.js";
+import { spanOf } from "./drop-ids.js";
+import type { CalibrationStore, CountReactions, DropCounts, ReactionKey } from "./ports.js";
+import { NOW } from "./statement.js";
+
+/** After this time an event has been lost. */
+const OVERDUE_MS = HOUR;
+const MAX_OVERDUE = 1_000;
+
+/** A drop's counts, and what they should be, both of one moment. */
+interface Checked extends DropCounts {
+  readonly overdue: number;
+  /** Null where there is no row. */
+  readonly toldLikes: number | null;
+  readonly toldShares: number | null;
+  readonly toldReplies: number | null;
+}
+
+/**
+ * Compares counts with what is counted, not with what is active: a row and its drop's counts change in one statement,
+ * so that a difference between them is a fault, whatever is under way.
+ */
+export function createCalibrationStore(db: Db, count: CountReactions): CalibrationStore {
+  return {
+    span: (after, limit) => db.query(SPAN, [after, limit]),
+    calibrate: async (ids) => {
+      const checked = await db.query<Checked>(CHECK, [ids, ...spanOf(ids)]);
+      const drifted = checked.filter(isDrifted);
+      for (const drop of drifted) await correct(db, drop);
+      const overdue = checked.filter((drop) => drop.overdue > 0).map(({ dropId }) => dropId);
+      const late = overdue.length === 0 ? [] : await db.query<ReactionKey>(LATE, [overdue]);
+      if (late.length > 0) await count(late);
+      return { corrected: drifted.length, overdue: late.length };
+    },
+  };
+}
+
+function isDrifted(drop: Checked): boolean {
+  const told = [drop.toldLikes ?? 0, drop.toldShares ?? 0, drop.toldReplies ?? 0];
+  return [drop.likes, drop.shares, drop.replies].some((actual, index) => actual !== told[index]);
+}
+
+/** Counts that moved since they were compared are left for the next time. */
+async function correct(db: Db, drop: Checked): Promise<void> {
+  const actual = [drop.dropId, drop.likes, drop.shares, drop.replies];
+  if (drop.toldLikes === null) {
+    await db.query(
+      "INSERT INTO posts.counts (drop_id, likes, shares, replies) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+      actual,
+    );
+    return;
+  }
+  await db.query(
+    `UPDATE posts.counts SET likes = $2, shares = $3, replies = $4
+     WHERE drop_id = $1 AND likes = $5 AND shares = $6 AND replies = $7`,
+    [...actual, drop.toldLikes, drop.toldShares, drop.toldReplies],
+  );
+}
+
+/** Steps from drop to drop through the reactions, however many one has. */
+const SPAN = `
+WITH RECURSIVE reacted AS (
+  (SELECT drop_id, 1 AS step FROM posts.reactions WHERE drop_id > $1::uuid ORDER BY drop_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT r.drop_id FROM posts.reactions r WHERE r.drop_id > reacted.drop_id ORDER BY r.drop_id LIMIT 1), step + 1
+  FROM reacted WHERE drop_id IS NOT NULL AND step < $2
+), either AS (
+  (SELECT drop_id FROM posts.counts WHERE drop_id > $1::uuid ORDER BY drop_id LIMIT $2)
+  UNION
+  SELECT drop_id FROM reacted WHERE drop_id IS NOT NULL
+)
+SELECT either.drop_id AS "dropId", coalesce(c.likes + c.shares + c.replies, 0) AS reactions
+FROM (SELECT drop_id FROM either ORDER BY drop_id LIMIT $2) either
+LEFT JOIN LATERAL (SELECT * FROM posts.counts c WHERE c.drop_id = either.drop_id LIMIT 1) c ON true
+ORDER BY either.drop_id`;
+
+const OVERDUE = `r.counted <> r.active AND r.changed_at < ${NOW} - ${OVERDUE_MS}`;
+
+const counted = (kind: string): string => `count(*) FILTER (WHERE r.kind = '${kind}' AND r.counted)`;
+
+/** A deleted drop is not looked at: what is left of it goes, and its counts with it. */
+const CHECK = `
+SELECT d.drop_id AS "dropId", actual.*, c.likes AS "toldLikes", c.shares AS "toldShares", c.replies AS "toldReplies"
+FROM posts.drops d
+LEFT JOIN LATERAL (SELECT likes, shares, replies FROM posts.counts c WHERE c.drop_id = d.drop_id LIMIT 1) c ON true
+CROSS JOIN LATERAL (
+  SELECT ${counted("like")} AS likes, ${counted("share")} AS shares, ${counted("reply")} AS replies,
+    count(*) FILTER (WHERE ${OVERDUE}) AS overdue
+  FROM posts.reactions r WHERE r.drop_id = d.drop_id
+) actual
+WHERE d.drop_id = ANY($1::uuid[]) AND d.drop_id BETWEEN $2::uuid AND $3::uuid AND d.deleted_at IS NULL`;
+
+const LATE = `
+SELECT r.drop_id AS "dropId", r.kind, r.actor_id AS "actorId" FROM posts.reactions r
+WHERE r.drop_id = ANY($1::uuid[]) AND ${OVERDUE} LIMIT ${MAX_OVERDUE}`;

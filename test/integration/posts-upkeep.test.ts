@@ -1,0 +1,136 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { AppError } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
+import { HOUR, SECOND } from "../../src/kernel/time.js";
+import { observePosts } from "../../src/posts/observe.js";
+import { createUpkeepRound, startUpkeep, type UpkeepDeps } from "../../src/posts/upkeep.js";
+import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { eventually } from "../support/facts.js";
+import { type PostsHarness, post, startPosts } from "../support/posts.js";
+
+describe.each(DATABASES)("the upkeep of posts on $name", ({ start }) => {
+  let server: DatabaseServer;
+  let posts: PostsHarness;
+
+  beforeAll(async () => {
+    server = await start();
+  });
+  beforeEach(async () => {
+    await posts?.stop();
+    posts = await startPosts(await server.newDatabase());
+  });
+  afterAll(async () => {
+    await posts.stop();
+    await server.stop();
+  });
+
+  const deps = (options: Partial<UpkeepDeps> = {}): UpkeepDeps => ({
+    store: posts.store,
+    now: Date.now,
+    retentionDays: 0,
+    log: silent,
+    observe: observePosts,
+    ...options,
+  });
+  const round = (options: Partial<UpkeepDeps> = {}, holder = "me"): Promise<void> =>
+    createUpkeepRound(deps(options), holder)();
+  const rows = async (table: string): Promise<number> =>
+    (await posts.db.query<{ n: number }>(`SELECT count(*) AS n FROM posts.${table}`))[0]?.n as number;
+
+  test("one round does all of it: months, keys, tombstones, counts", async () => {
+    const kept = await post(posts, { idempotency_key: "young" });
+    await post(posts, { idempotency_key: "old" });
+    await posts.db.query("UPDATE posts.idempotency SET created_at = created_at - $1 WHERE key = 'old'", [25 * HOUR]);
+    const gone = await post(posts);
+    for (const drop_id of [kept, gone]) await posts.call.likeDrop({ drop_id, user_id: "bob" });
+    await posts.countAll();
+    await posts.db.query("UPDATE posts.counts SET likes = 7");
+    await posts.call.deleteDrop({ drop_id: gone, user_id: "ada" });
+    await round();
+    expect(await posts.db.query("SELECT key FROM posts.idempotency")).toEqual([{ key: "young" }]);
+    expect(await posts.store.partitions.months()).toHaveLength(4);
+    expect([await rows("reactions"), await rows("counts")]).toEqual([1, 1]);
+    expect((await posts.call.getCounts({ drop_ids: [kept] })).counts[0]?.likes).toBe(1);
+    expect(await posts.db.query("SELECT FROM posts.drops WHERE purged")).toHaveLength(1);
+    expect((await posts.call.getDrop({ drop_id: gone })).tombstone?.id).toBe(gone);
+  });
+
+  test("a purge goes in steps, and ends where a crash cut it off", async () => {
+    const ids = [await post(posts), await post(posts)];
+    for (const id of ids)
+      await posts.db.query(
+        `INSERT INTO posts.reactions (drop_id, kind, actor_id, active, version, counted, changed_at)
+         SELECT $1, 'like', 'u' || n, true, 1, true, 0 FROM generate_series(1, 250) n`,
+        [id],
+      );
+    for (const drop_id of ids) {
+      await posts.db.query("INSERT INTO posts.counts VALUES ($1, 250, 0, 0)", [drop_id]);
+      await posts.call.deleteDrop({ drop_id, user_id: "ada" });
+    }
+    expect(await posts.store.cleanup.purgeTombstones(200)).toBe(200);
+    expect([await rows("reactions"), await rows("counts")]).toEqual([300, 2]);
+    await Promise.all([posts.store.cleanup.purgeTombstones(200), posts.store.cleanup.purgeTombstones(200)]);
+    while ((await posts.store.cleanup.purgeTombstones(200)) > 0);
+    expect([await rows("reactions"), await rows("counts")]).toEqual([0, 0]);
+    expect(await posts.db.query("SELECT FROM posts.drops WHERE purged")).toHaveLength(2);
+  });
+
+  test("one process does it; another takes over once that has let go, or has run out", async () => {
+    const { lease } = posts.store;
+    expect(await lease.hold("one", HOUR)).toBe(true);
+    await round({}, "two");
+    expect(await posts.store.partitions.months()).toEqual([]);
+    await round({}, "one");
+    expect(await posts.store.partitions.months()).toHaveLength(4);
+    await lease.release("two");
+    expect(await lease.hold("two", HOUR)).toBe(false);
+    await lease.release("one");
+    expect(await lease.hold("two", HOUR)).toBe(true);
+    expect(await lease.hold("two", -SECOND)).toBe(true);
+    expect(await lease.hold("one", HOUR)).toBe(true);
+    expect(await lease.hold("two", HOUR)).toBe(false);
+  });
+
+  test("what fails is told once, holds up nothing else, and is told again after it has worked", async () => {
+    const told: object[] = [];
+    const log = { ...silent, error: (fields: object) => void told.push(fields) };
+    let broken = true;
+    const cleanup = {
+      ...posts.store.cleanup,
+      pruneKeys: async (limit: number): Promise<number> => {
+        if (broken) throw new Error("broken");
+        return posts.store.cleanup.pruneKeys(limit);
+      },
+    };
+    const failing = createUpkeepRound(deps({ store: { ...posts.store, cleanup }, log }), "me");
+    await failing();
+    await failing();
+    expect(told).toEqual([{ task: "keys", error: "broken" }]);
+    expect(await posts.store.partitions.months()).toHaveLength(4);
+    broken = false;
+    await failing();
+    broken = true;
+    await failing();
+    expect(told).toHaveLength(2);
+  });
+
+  test("while the database is away the upkeep waits, goes on once it is back, and lets go at its end", async () => {
+    let away = true;
+    const told: string[] = [];
+    const log = { ...silent, warn: (_: object, message: string) => void told.push(message) };
+    const lease = {
+      ...posts.store.lease,
+      hold: async (holder: string, ms: number): Promise<boolean> => {
+        if (away) throw new AppError("unavailable", "the database is away");
+        return posts.store.lease.hold(holder, ms);
+      },
+    };
+    const upkeep = startUpkeep(deps({ store: { ...posts.store, lease }, log, everyMs: 10 }));
+    await eventually(() => told.length === 1, "it says that it waits");
+    away = false;
+    await eventually(async () => (await posts.store.partitions.months()).length === 4, "the months are made");
+    await upkeep.close();
+    expect(told).toEqual(["the upkeep of posts waits for the database"]);
+    expect(await posts.store.lease.hold("another", HOUR)).toBe(true);
+  });
+});

@@ -1,0 +1,40 @@
+import { expect, test } from "@jest/globals";
+import { v7 } from "uuid";
+import { isUri, readAnyDropId, readDropId, readText, readTexts } from "../../../src/posts/request.js";
+
+test("an id of a drop is a UUID in any case, and lower case from then on", () => {
+  const id = v7();
+  expect(readDropId("drop_id", id.toUpperCase())).toBe(id);
+  expect(readAnyDropId("drop_id", id.toUpperCase())).toBe(id);
+  expect(readAnyDropId("drop_id", "https://far.example/A")).toBe("https://far.example/A");
+  for (const bad of ["", " ", id.replaceAll("-", ""), `{${id}}`, `${id}\n`, "ｆ".repeat(36)])
+    expect(() => readDropId("drop_id", bad)).toThrow(/^drop_id: is not a UUID$/);
+});
+
+test("what is a URI of a foreign object", () => {
+  const good = [
+    "https://far.example/1",
+    "http://127.0.0.1:8080/@eve?x=1#y",
+    "HTTPS://Far.Example",
+    "https://bücher.example/ü",
+  ];
+  const bad = ["", "far.example", "//far.example", "ftp://far.example", "https:/far.example", "https://", "https://?x"];
+  const worse = ["https://far.example/ 1", "https://far.example/\u0000", "https://far.example/\n", "https://exa mple"];
+  for (const uri of good) expect([uri, isUri(uri)]).toEqual([uri, true]);
+  for (const uri of [...bad, ...worse]) expect([uri, isUri(uri)]).toEqual([uri, false]);
+});
+
+test("texts are counted in code points", () => {
+  expect(readText("body", "\u{1f600}".repeat(10), 10)).toHaveLength(20);
+  expect(() => readText("body", "\u{1f600}".repeat(11), 10)).toThrow("body: must have at most 10 characters");
+  expect(() => readText("body", "x".repeat(11), 10)).toThrow("body: must have at most 10 characters");
+  expect(() => readText("body", "x\u0000", 10)).toThrow("body: must not contain NUL");
+  expect(() => readText("body", "\ud800", 10)).toThrow("body: is not well-formed Unicode");
+});
+
+test("a drop says something in its summary or its body", () => {
+  const limits = { maxSummaryCharacters: 5, maxBodyCharacters: 10 };
+  expect(readTexts({ summary: "s", body: "" }, limits)).toEqual({ summary: "s", body: "" });
+  expect(readTexts({ summary: "", body: "b" }, limits)).toEqual({ summary: "", body: "b" });
+  expect(() => readTexts({ summary: "", body: "" }, limits)).toThrow(/^body: must not be empty/);
+});
