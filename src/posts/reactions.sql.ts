@@ -35,8 +35,11 @@ const takeBack = ([drop, kind, actor]: readonly string[]): string => `
   FROM target WHERE r.drop_id = ${drop} AND r.kind = ${kind} AND r.actor_id = ${actor} AND r.active
   RETURNING r.version`;
 
+/** The bounds leave the partitions of these ids, of all. */
 const COUNTS = `
-SELECT c.drop_id AS "dropId", c.likes, c.shares, c.replies
-FROM posts.drops d JOIN posts.counts c ON c.drop_id = d.drop_id
-WHERE d.drop_id = ANY($1::uuid[]) AND d.drop_id BETWEEN $2::uuid AND $3::uuid AND d.deleted_at IS NULL
-  AND c.drop_id = ANY($1::uuid[]) AND c.drop_id BETWEEN $2::uuid AND $3::uuid`;
+SELECT c.drop_id AS "dropId", c.likes, c.shares, c.replies FROM posts.counts c
+WHERE c.drop_id = ANY($1::uuid[]) AND c.drop_id BETWEEN $2::uuid AND $3::uuid
+  AND EXISTS (
+    SELECT FROM posts.drops d
+    WHERE d.drop_id = c.drop_id AND d.deleted_at IS NULL AND d.drop_id BETWEEN $2::uuid AND $3::uuid
+  )`;

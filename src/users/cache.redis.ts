@@ -32,7 +32,7 @@ const keysOf = (list: ListName, user: string): [string, string, string] => [
  * Remembers lists in Redis, those that grow longer than `mostRemembered` only by their length. A change bumps the generation and so keeps what was read before it from
  * being stored.
  */
-export function createListCache({ run, command }: Scripts, mostRemembered = MOST_REMEMBERED): ListCache {
+export function createListCache({ run }: Scripts, mostRemembered = MOST_REMEMBERED): ListCache {
   const newName = createNames();
   return {
     read: async (list, user, after, limit) => {
@@ -43,7 +43,7 @@ export function createListCache({ run, command }: Scripts, mostRemembered = MOST
     },
     generation: async (list, user) => {
       const [, , key] = keysOf(list, user);
-      return (await command("get", (client) => client.get(key))) ?? undefined;
+      return ((await run("users-generation", [key], [])) as string | null) ?? undefined;
     },
     fill: async (list, user, generation, ids) =>
       (await run("users-fill-list", keysOf(list, user), [generation, LIST_TTL_MS, "", 0, ...ids])) === 1,

@@ -383,6 +383,7 @@ test("every script file is registered, and runs again after the server has forgo
     "note-server": ["1", "0"],
     "hold-lease": ["owner", 1_000],
     "users-read-list": ["(", 10, "g", 1_000],
+    "users-generation": [],
     "users-fill-list": ["g", 1_000, "", 0, "a"],
     "users-change-list": ["g", "h", 1_000, 1, 1, 10, 1, "a"],
     "users-forget": ["g", 1_000],

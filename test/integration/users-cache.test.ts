@@ -1,5 +1,6 @@
 import { status } from "@grpc/grpc-js";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { startRedis } from "../../src/brokers/index.js";
 import { usersKey } from "../../src/contracts/keys.js";
 import { AppError } from "../../src/kernel/errors.js";
 import type { Db } from "../../src/platform/db/db.js";
@@ -202,6 +203,46 @@ describe.each(DATABASES)("what the users service remembers, on $name", ({ start 
       expect(await redis.raw.pttl(key)).toBeGreaterThan(0);
       expect(await redis.raw.pttl(key)).toBeLessThanOrEqual(600_000);
     }
+  });
+
+  test("a Redis that comes back with older data shows nothing of it", async () => {
+    let own = await openRedis();
+    const count = async (users: UsersProcess, user: string) =>
+      (await users.readList({ list: "followers", user, after: "", limit: 0 })).total;
+    const users = process({ scripts: own.scripts });
+    const readAll = async () => [
+      await read(users, "following", "a"),
+      await read(users, "followers", "b"),
+      await count(users, "long"),
+      (await serving.getProfile({ user_id: "a" })).profile?.display_name,
+    ];
+    const serving = await serveUsers(users);
+    await follow(users, "a", "b");
+    for (let n = 0; n <= MOST; n++) await follow(users, `u${n}`, "long");
+    await serving.setProfile({ user_id: "a", display_name: "old" });
+    await settle(db, users);
+    const old = [["b"], ["a"], MOST + 1, "old"];
+    // Often enough for the pages to be kept in the process as well.
+    for (let time = 0; time < 5; time++) {
+      expect(await readAll()).toEqual(old);
+      await read(users, "followers", "long");
+    }
+    await own.raw.save();
+    await follow(users, "a", "c");
+    await follow(users, "a", "b", false);
+    await follow(users, "a", "long");
+    await serving.setProfile({ user_id: "a", display_name: "new" });
+    await settle(db, users);
+    own.broker.kill("SIGKILL");
+    await own.broker.exited;
+    const again = await startRedis({ dir: own.broker.dir, port: own.broker.port });
+    await eventually(() => own.client.status === "ready", "Redis is connected again");
+    expect(await own.raw.zrange(usersKey("followers", "b"), 0, -1)).toEqual(["", "a"]);
+    const now = [["c", "long"], [], MOST + 2, "new"];
+    for (let time = 0; time < 5; time++) expect(await readAll()).toEqual(now);
+    await serving.close();
+    own = { ...own, broker: again };
+    await own.close();
   });
 
   test("without Redis reads and follows go on, and nothing is published until it is back", async () => {

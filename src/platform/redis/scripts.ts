@@ -23,6 +23,7 @@ const NAMES = [
   "note-server",
   "hold-lease",
   "users-read-list",
+  "users-generation",
   "users-fill-list",
   "users-change-list",
   "users-forget",

@@ -2,14 +2,17 @@
 --
 -- KEYS[1]  the list
 -- KEYS[2]  how long it is
--- KEYS[3]  its generation
+-- KEYS[3]  its generation, which begins with the run id of the server that made it
 -- ARGV[1]  the generation that stood before it was read
 -- ARGV[2]  time to live of what is stored, ms
 -- ARGV[3]  how long it is, where the list itself is too long to be stored; else ""
 -- ARGV[4]  the revision at which that was counted
 -- ARGV[5+] the ids of the whole list
 -- returns  1; 0 where another generation stands, or none: the list may have changed
-if redis.call('GET', KEYS[3]) ~= ARGV[1] then return 0 end
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+if redis.call('GET', KEYS[3]) ~= ARGV[1] or string.sub(ARGV[1], 1, #run) ~= run then return 0 end
+-- What is stored is good for as long as its generation is there.
+redis.call('PEXPIRE', KEYS[3], ARGV[2])
 if ARGV[3] ~= '' then
   redis.call('HSET', KEYS[2], 'total', ARGV[3], 'revision', ARGV[4])
   redis.call('PEXPIRE', KEYS[2], ARGV[2])
