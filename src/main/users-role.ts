@@ -39,7 +39,11 @@ export async function startUsersRole(deps: StoringRoleDeps): Promise<RunningRole
   const relaying = await startRelaying(deps, "users", prepare);
   const upkeep = startUpkeep({ store: createUpkeepStore(db), log, observe: observeUsers });
   const consuming = startLanes(deps, relaying);
-  const bounded = createBounded({ atOnce: config.TIMELINE_DATABASE_POOL_SIZE, waiting: READS_WAITING });
+  // The other half is for writes, so that they go on while Redis is away and every read comes here.
+  const bounded = createBounded({
+    atOnce: Math.ceil(config.TIMELINE_DATABASE_POOL_SIZE / 2),
+    waiting: READS_WAITING,
+  });
   const service = createUsersService(
     {
       follows: createFollowStore(db),

@@ -27,7 +27,7 @@ RETURNING id, key, subject, message_id AS "messageId", body, traceparent, create
 
 const PRUNE = `
 DELETE FROM public.outbox WHERE id IN (
-  SELECT id FROM public.outbox WHERE source = $1 AND published_at < ${NOW} - $2 LIMIT $3 FOR UPDATE SKIP LOCKED
+  SELECT id FROM public.outbox WHERE published_at < (SELECT ${NOW} - $2::bigint) AND source = $1 LIMIT $3 FOR UPDATE SKIP LOCKED
 ) RETURNING id`;
 
 const BACKLOG = `

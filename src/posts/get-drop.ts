@@ -1,6 +1,7 @@
 import type { GetDropRequest, GetDropResponse, GetDropsRequest, GetDropsResponse } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import { findDrop, type PostsDeps } from "./deps.js";
+import { MOST_DROPS } from "./limits.js";
 import { presentDetails, presentEither } from "./present.js";
 import { isUri, readDropId, readDropIds, readWhole } from "./request.js";
 
@@ -21,7 +22,7 @@ export const getDrop =
 export const getDrops =
   ({ store }: PostsDeps) =>
   async (request: GetDropsRequest): Promise<GetDropsResponse> => {
-    const ids = readDropIds("drop_ids", request.drop_ids);
+    const ids = readDropIds("drop_ids", request.drop_ids, MOST_DROPS);
     const own = ids.filter((id) => !isUri(id));
     const drops = own.length === 0 ? [] : await store.drops.byIds(own);
     const byId = new Map(drops.map((drop) => [drop.dropId, presentEither(drop)]));

@@ -26,5 +26,6 @@ export const CHANGE_PAGES: PageLimits = { usual: 1_000, most: 1_000 };
 /** Pages of drops with their text: 100 of the longest fit a message of 4 MiB. */
 export const TEXT_PAGES: PageLimits = { usual: 20, most: 100 };
 
-/** Drops asked for by their ids at once. */
-export const MAX_IDS = 200;
+/** Drops asked for by their ids at once: with their text, and their counts only. */
+export const MOST_DROPS = 100;
+export const MOST_COUNTS = 200;

@@ -1,7 +1,6 @@
 import { invalid } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import { isUuid } from "./drop-ids.js";
-import { MAX_IDS } from "./limits.js";
 
 /** Reads an id of a user, or any other short name. @throws AppError `invalid` */
 export function readId(field: string, id: string): string {
@@ -37,8 +36,8 @@ export function readAnyDropId(field: string, id: string): string {
 }
 
 /** Reads a list of ids; a foreign drop's is allowed, since timelines contain them, and leads to nothing here. */
-export function readDropIds(field: string, ids: readonly string[]): string[] {
-  if (ids.length > MAX_IDS) throw invalid(field, `must be at most ${MAX_IDS}`);
+export function readDropIds(field: string, ids: readonly string[], most: number): string[] {
+  if (ids.length > most) throw invalid(field, `must be at most ${most}`);
   return ids.map((id) => readAnyDropId(field, id));
 }
 

@@ -271,7 +271,7 @@ test("a redrive that takes longer than three seconds is answered, goes on, and e
     return bench.publish(message);
   });
   expect((await ask("redrive", { all: true })).value).toMatchObject({ running: true, redriven: [seqs[0]] });
-  expect(await ask("redrive", { all: true })).toMatchObject({ code: "500", error: expect.stringContaining("already") });
+  expect(await ask("redrive", { all: true })).toMatchObject({ code: "409", error: expect.stringContaining("already") });
   release();
   while ((await held("DLQ")) > 0) await pause(20);
   expect(await held("DROPS")).toBe(4);

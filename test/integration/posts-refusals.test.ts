@@ -59,7 +59,7 @@ const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
   ["getDrop", "drop_id", { drop_id: NUL }],
   ["getDrop", "revision", { drop_id: ID, revision: -1 }],
   ["getDrops", "drop_ids", { drop_ids: [ID, "x"] }],
-  ["getDrops", "drop_ids", { drop_ids: Array(201).fill(ID) }],
+  ["getDrops", "drop_ids", { drop_ids: Array(101).fill(ID) }],
   ["listRevisions", "drop_id", { drop_id: "x" }],
   ["listRevisions", "page_size", { drop_id: ID, page_size: -1 }],
   ["listRevisions", "page_token", { drop_id: ID, page_token: "x" }],

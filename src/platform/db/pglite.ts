@@ -70,6 +70,12 @@ function dbOn(lite: PGlite, unlock: (() => Promise<void>) | undefined): Db {
   };
 }
 
+/**
+ * A statement is computed in this thread, without ever waiting: one after the other would never let anybody else have
+ * a turn, sockets and timers included.
+ */
+const turnOfTheLoop = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
 function sessionOf(lite: PGlite): Queries {
   const execute = createPrepared(lite);
   const open = (): void => {
@@ -78,6 +84,7 @@ function sessionOf(lite: PGlite): Queries {
   return {
     query: async (sql, params = []) => {
       open();
+      await turnOfTheLoop();
       return execute(sql, params);
     },
     run: async (script) => {

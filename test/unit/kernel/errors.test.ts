@@ -9,6 +9,8 @@ test("every code has the gRPC status of its name in the gRPC specification", () 
   expect(names).toEqual({
     invalid: "INVALID_ARGUMENT",
     poison: "FAILED_PRECONDITION",
+    notfound: "NOT_FOUND",
+    conflict: "FAILED_PRECONDITION",
     unavailable: "UNAVAILABLE",
     failed: "INTERNAL",
     unauthenticated: "UNAUTHENTICATED",

@@ -1,0 +1,49 @@
+import { readdir } from "node:fs/promises";
+import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { createScripts, type ScriptName } from "../../src/platform/redis/scripts.js";
+import { openRedis, type RedisBench } from "../support/core-redis.js";
+
+let bench: RedisBench;
+beforeAll(async () => {
+  bench = await openRedis();
+});
+afterAll(() => bench.close());
+
+const LATER = Date.now() + 3_600_000;
+
+test("every script file is registered, and runs again after the server has forgotten it", async () => {
+  const files = (await readdir("src/platform/redis/lua")).map((file) => file.replace(/\.lua$/, ""));
+  const args: Record<ScriptName, readonly (string | number)[]> = {
+    "add-entries": [LATER, 10, 9, 0, "0", "", "", 1, "a"],
+    "remove-entries": [LATER, "", "", "a"],
+    "read-page": ["older", 1, 0, 1, "", ""],
+    "begin-rebuild": [-1, 0, ""],
+    "finish-rebuild": [-1, 0, 10, 0],
+    "interrupt-rebuild": [],
+    bury: [1],
+    "begin-refill": [-1],
+    "finish-refill": [-1, 0],
+    "release-lease": ["owner"],
+    "change-edge": [1, "1", 1_000],
+    "note-leaver": [1, 1_000, "who"],
+    "note-attempt": [1_000, "n", "begun"],
+    "mark-chunk": [1_000, "0"],
+    "note-server": ["1", "0"],
+    "hold-lease": ["owner", 1_000],
+    "users-read-list": ["(", 10, "g", 1_000],
+    "users-generation": [],
+    "users-fill-list": ["g", 1_000, "", 0, "a"],
+    "users-change-list": ["g", "h", 1_000, 1, 1, 10, 1, "a"],
+    "users-forget": ["g", 1_000],
+    "users-read-profile": ["g", 1_000],
+    "users-fill-profile": ["g", 1_000, ""],
+  };
+  expect(Object.keys(args).sort()).toEqual(files.sort());
+  const fresh = createScripts(bench.client);
+  for (const name of Object.keys(args) as ScriptName[]) {
+    const keys = [1, 2, 3].map((key) => `k:${name}:${key}`);
+    await fresh.run(name, keys, args[name]);
+    await bench.raw.script("FLUSH");
+    await fresh.run(name, keys, args[name]);
+  }
+});

@@ -1,0 +1,69 @@
+import { expect, test } from "@jest/globals";
+import { v7 } from "uuid";
+import { eventOfSubject, messageId, parseEvent } from "../../../src/contracts/events.js";
+import { RemoteKind, Visibility } from "../../../src/gen/avion/posts.js";
+import { dropCreated, dropDeleted, engagementChanged, remoteDropReceived } from "../../../src/posts/events.js";
+import type { EventDraft, NewDrop, NewRemoteObject } from "../../../src/posts/ports.js";
+
+const NOW = 1_770_000_000_000;
+const URI = "https://far.example/notes/1";
+const drop: NewDrop = {
+  dropId: v7({ msecs: NOW }),
+  userId: "ada@here",
+  visibility: Visibility.PUBLIC,
+  recipients: [],
+  replyTo: "",
+  summary: "not told",
+  body: "not told",
+};
+const remote: NewRemoteObject = {
+  uri: URI,
+  kind: RemoteKind.DROP,
+  actorUri: "",
+  createdAt: NOW,
+  document: "{}",
+  publicKey: "",
+  webfinger: "",
+};
+const base = { drop_id: drop.dropId, user_id: drop.userId, created_at: NOW };
+
+test.each<[string, EventDraft, object]>([
+  ["a public drop", dropCreated(drop), { ...base, visibility: "public" }],
+  ["an unlisted drop", dropCreated({ ...drop, visibility: Visibility.UNLISTED }), { ...base, visibility: "unlisted" }],
+  [
+    "a drop for followers",
+    dropCreated({ ...drop, visibility: Visibility.FOLLOWERS }),
+    { ...base, visibility: "followers" },
+  ],
+  [
+    "a direct drop",
+    dropCreated({ ...drop, visibility: Visibility.DIRECT, recipients: ["bob"] }),
+    { ...base, visibility: "direct", recipients: ["bob"] },
+  ],
+  [
+    "a direct drop to nobody",
+    dropCreated({ ...drop, visibility: Visibility.DIRECT }),
+    { ...base, visibility: "direct", recipients: [] },
+  ],
+  ["a deleted drop", dropDeleted(drop.dropId, drop.userId), { drop_id: drop.dropId, user_id: drop.userId }],
+  ["a deleted foreign drop", dropDeleted(URI), { drop_id: URI }],
+  ["a foreign drop", remoteDropReceived(remote), { drop_id: URI, created_at: NOW }],
+  [
+    "a foreign drop of an actor",
+    remoteDropReceived({ ...remote, actorUri: `${URI}/eve` }),
+    { drop_id: URI, created_at: NOW, user_id: `${URI}/eve` },
+  ],
+])("%s is told in the words of the contract, under the id every bridge gives it", (_, event, payload) => {
+  const understood = parseEvent(eventOfSubject(event.subject), Buffer.from(event.body), NOW);
+  expect(JSON.parse(event.body)).toEqual(payload);
+  expect(understood.payload).toEqual(payload);
+  expect(event.messageId).toBe(messageId(understood));
+  expect(event.key).toBe((payload as { drop_id: string }).drop_id);
+});
+
+test("no id of a user reaches a message id as it is", () => {
+  const { messageId: id, key, body } = engagementChanged({ dropId: drop.dropId, kind: "like", actorId: "a:b c" });
+  expect(id).toMatch(/^engagement:[0-9a-f-]{36}:like:=[A-Za-z0-9_-]+$/);
+  expect(id).toBe(`engagement:${key}`);
+  expect(JSON.parse(body)).toEqual({ drop_id: drop.dropId, kind: "like", actor_id: "a:b c" });
+});
