@@ -4,6 +4,10 @@ import { type EdgeChange, type EdgeState, type Ledger, nameGeneration } from "..
 import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/single-flight.js";
+import { SECOND } from "../kernel/time.js";
+
+/** Well within the ten seconds of the lease. */
+const PROLONG_EVERY_MS = 3 * SECOND;
 
 /** What the ledger is kept in. `complete` is false where the tombstones were lost. */
 export interface LedgerStore {
@@ -20,7 +24,7 @@ export interface LedgerStore {
   beginRefill(mark: number): Promise<boolean>;
   /** Says that the tombstones are complete, if the mark still stands; false where they were lost again. */
   finishRefill(mark: number): Promise<boolean>;
-  /** Takes the right to refill, for a bounded time; false where another process has it. */
+  /** Takes or prolongs the right to refill, for ten seconds; false where another process has it. */
   lease(owner: string): Promise<boolean>;
   release(owner: string): Promise<void>;
 }
@@ -76,6 +80,7 @@ export function createLedger(options: LedgerOptions): Ledger {
 async function refill({ store, readHistory, log }: LedgerOptions): Promise<void> {
   const owner = randomUUID();
   if (!(await store.lease(owner))) throw new AppError("unavailable", "the ledger is being refilled from the log");
+  const prolonging = setInterval(() => void store.lease(owner).catch(() => undefined), PROLONG_EVERY_MS);
   try {
     const mark = -randomInt(1, 2 ** 47);
     if (!(await store.beginRefill(mark))) return;
@@ -88,6 +93,7 @@ async function refill({ store, readHistory, log }: LedgerOptions): Promise<void>
       throw new AppError("unavailable", "the ledger was lost while it was refilled");
     log.info({ count }, "the ledger of deletions and follows was empty and is refilled from the log");
   } finally {
+    clearInterval(prolonging);
     await store.release(owner);
   }
 }

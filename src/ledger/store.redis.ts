@@ -8,7 +8,8 @@ import type { LedgerStore } from "./ledger.js";
 
 /** The log holds events for seven days; what wins over them must live longer. */
 const REMEMBER_MS = 7 * DAY + 12 * HOUR;
-const LEASE_MS = 60 * SECOND;
+/** Whoever refills prolongs it; everything that is handled waits for it where that process dies. */
+const LEASE_MS = 10 * SECOND;
 const LEAVERS_A_PAGE = 1_000;
 
 /** Keeps the ledger in Redis. */
@@ -77,7 +78,7 @@ export function createLedgerStore(scripts: Scripts): LedgerStore {
       return (await run("finish-refill", [TOMBSTONES_KEY], [mark, Date.now() - REMEMBER_MS])) === 1;
     },
     async lease(owner) {
-      return (await command("set", (client) => client.set(REFILL_LEASE_KEY, owner, "PX", LEASE_MS, "NX"))) === "OK";
+      return (await run("hold-lease", [REFILL_LEASE_KEY], [owner, LEASE_MS])) === 1;
     },
     async release(owner) {
       await run("release-lease", [REFILL_LEASE_KEY], [owner]).catch(() => undefined);

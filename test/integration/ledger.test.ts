@@ -7,6 +7,7 @@ import { createReadHistory } from "../../src/ledger/log.nats.js";
 import { createLedgerStore } from "../../src/ledger/store.redis.js";
 import { openNats } from "../support/core-nats.js";
 import { openRedis, type RedisBench } from "../support/core-redis.js";
+import { eventually } from "../support/facts.js";
 
 let redis: RedisBench;
 beforeAll(async () => {
@@ -176,4 +177,27 @@ test("the history is read from the real log: deletions and edges, what is not un
   } finally {
     await nats.close();
   }
+});
+
+test("who refills holds a short lease and prolongs it, so that nobody waits long for a process that died", async () => {
+  let end: () => void = () => undefined;
+  const ended = new Promise<void>((resolve) => {
+    end = resolve;
+  });
+  const ledger = open(() => ended);
+  const asked = ledger.deadAmong(["dead"]);
+  const left = () => redis.raw.pttl("timeline:x:refilling");
+  await eventually(async () => (await left()) > 0, "the lease is taken");
+  expect(await left()).toBeLessThanOrEqual(10_000);
+  let before = await left();
+  await eventually(async () => {
+    const now = await left();
+    const prolonged = now > before;
+    before = now;
+    return prolonged;
+  }, "the lease is prolonged");
+  await expect(open(async () => undefined).deadAmong(["dead"])).rejects.toMatchObject({ code: "unavailable" });
+  end();
+  expect(await asked).toEqual(new Set());
+  expect(await redis.raw.exists("timeline:x:refilling")).toBe(0);
 });
