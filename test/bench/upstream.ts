@@ -33,15 +33,19 @@ const FOLLOWERS_EMBEDDED = 100_000;
 export async function run(): Promise<void> {
   console.log(`${cpus().length} x ${cpus()[0]?.model}, Node ${process.version}`);
   if (postgresPrograms() === undefined) console.log("no PostgreSQL is installed: embedded PGlite only");
-  else await onPostgres();
+  else {
+    await onPostgres(true);
+    // What the service and the database take, without the disk.
+    await onPostgres(false);
+  }
   await onPglite();
 }
 
-async function onPostgres(): Promise<void> {
-  const server = await startPostgres({ fsync: true });
+async function onPostgres(fsync: boolean): Promise<void> {
+  const server = await startPostgres({ fsync });
   const db = openPostgres({ url: server.url, poolSize: AT_ONCE, name: "bench" }, silent);
   try {
-    print(`PostgreSQL ${server.version}, fsync on`, await measure(db, FOLLOWERS));
+    print(`PostgreSQL ${server.version}, fsync ${fsync ? "on" : "off"}`, await measure(db, FOLLOWERS));
   } finally {
     await db.close();
     await server.stop();
