@@ -7,12 +7,6 @@ import { startLettersService } from "../operator/letters-service.nats.js";
 import { createUpstreams } from "../operator/upstreams.grpc.js";
 import { createContinuity } from "../replay/continuity.redis.js";
 import { startGuard } from "../replay/guard.js";
-import { observeTimeline } from "../timeline/observe.js";
-import { createRebuild } from "../timeline/rebuild.js";
-import { createTimelineService } from "../timeline/service.grpc.js";
-import { createReadSharedLog } from "../timeline/shared-log.nats.js";
-import { createSources as createReadSources } from "../timeline/sources.grpc.js";
-import { createTimelineStore } from "../timeline/store.redis.js";
 import { createApplying } from "./applying.js";
 import { startFanoutConsumers } from "./consumers.js";
 import { createMending } from "./mending.js";
@@ -53,28 +47,4 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
       ]);
     },
   };
-}
-
-/** Timelines over gRPC. */
-export async function startApiRole({ config, connections, log }: RoleDeps): Promise<RunningRole> {
-  const { nats, scripts, ledger } = connections;
-  const maxEntries = config.TIMELINE_MAX_ENTRIES;
-  const guard = startGuard({ continuity: createContinuity(scripts), log });
-  scripts.client.on("close", guard.doubt);
-  const store = createTimelineStore(scripts, { maxEntries, ttlMs: config.TIMELINE_KEY_TTL_MS });
-  const service = createTimelineService(
-    {
-      store,
-      ledger,
-      sources: createReadSources(connections.upstreams()),
-      readSharedLog: createReadSharedLog(nats, maxEntries),
-      rebuild: createRebuild({ store, ledger, log, observe: observeTimeline.rebuilt }),
-      maxEntries,
-      maybeLost: guard.broken,
-      log,
-      observe: observeTimeline.read,
-    },
-    log,
-  );
-  return { services: [service], notReady: () => undefined, close: () => guard.close() };
 }
