@@ -1,4 +1,4 @@
-import { type CallOptions, type Client, credentials, Metadata, type ServiceError } from "@grpc/grpc-js";
+import { credentials } from "@grpc/grpc-js";
 import {
   type CreateDropRequest,
   type DropDetails,
@@ -7,15 +7,7 @@ import {
   Visibility,
 } from "../../src/gen/avion/posts.js";
 import { UserServiceClient } from "../../src/gen/avion/users.js";
-
-type Method<Request, Response> = (
-  request: Request,
-  metadata: Metadata,
-  options: Partial<CallOptions>,
-  callback: (error: ServiceError | null, response: Response) => void,
-) => unknown;
-
-const TIMEOUT_MS = 10_000;
+import { calling } from "../../src/world/people.grpc.js";
 
 /** The users and posts services as their clients call them. */
 export type Api = ReturnType<typeof openApi>;
@@ -24,16 +16,7 @@ export type Api = ReturnType<typeof openApi>;
 export function openApi(address: string) {
   const posts = new PostServiceClient(address, credentials.createInsecure());
   const users = new UserServiceClient(address, credentials.createInsecure());
-  const on =
-    <Request, Response>(client: Client, method: Method<Request, Response>) =>
-    (request: Request): Promise<Response> =>
-      new Promise((resolve, reject) => {
-        const options = { deadline: Date.now() + TIMEOUT_MS };
-        method.call(client, request, new Metadata(), options, (error, response) =>
-          error ? reject(error) : resolve(response),
-        );
-      });
-  const create = on(posts, posts.createDrop);
+  const create = calling(posts, posts.createDrop);
   return {
     async post(user_id: string, more: Partial<CreateDropRequest> = {}): Promise<DropDetails> {
       const { drop } = await create({
@@ -42,23 +25,23 @@ export function openApi(address: string) {
       });
       return drop as DropDetails;
     },
-    edit: on(posts, posts.editDrop),
-    deleteDrop: on(posts, posts.deleteDrop),
-    getDrop: on(posts, posts.getDrop),
-    dropsOf: on(posts, posts.getDropsByUserId),
-    like: on(posts, posts.likeDrop),
-    counts: on(posts, posts.getCounts),
+    edit: calling(posts, posts.editDrop),
+    deleteDrop: calling(posts, posts.deleteDrop),
+    getDrop: calling(posts, posts.getDrop),
+    dropsOf: calling(posts, posts.getDropsByUserId),
+    like: calling(posts, posts.likeDrop),
+    counts: calling(posts, posts.getCounts),
     putRemote: async (uri: string, kind: RemoteKind, actor_uri: string, created_at: number) =>
-      on(
+      calling(
         posts,
         posts.putRemoteObject,
       )({
         ...{ uri, kind, actor_uri, created_at, document: "{}", public_key: "", webfinger: "", max_age: 0 },
       }),
-    follow: on(users, users.follow),
-    unfollow: on(users, users.unfollow),
-    followers: on(users, users.getFollowersList),
-    following: on(users, users.getFollowingList),
+    follow: calling(users, users.follow),
+    unfollow: calling(users, users.unfollow),
+    followers: calling(users, users.getFollowersList),
+    following: calling(users, users.getFollowingList),
     close: () => {
       posts.close();
       users.close();
