@@ -42,5 +42,5 @@ export function createPrepared(lite: PGlite): Execute {
 function asText(lite: PGlite, value: unknown, type: number | undefined): string | null {
   if (value === null || value === undefined) return null;
   const serializer = type === undefined ? undefined : lite.serializers[type];
-  return serializer ? serializer(value) : String(value);
+  return serializer ? serializer(value) : String(value as string | number | boolean);
 }
