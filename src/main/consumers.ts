@@ -11,6 +11,7 @@ import { type Consuming, consume } from "../platform/nats/consume.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createStoredMessages } from "../platform/nats/stored.js";
 import { createAttempts } from "../platform/redis/attempts.js";
+import type { Connections } from "./connections.js";
 import type { RoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
@@ -34,20 +35,30 @@ export function startFanoutConsumers(
     startConsumer(deps, { stream: STREAM.drops, consumer: CONSUMER.planner, handler: handlers.drops }),
     startConsumer(deps, { stream: STREAM.drops, consumer: CONSUMER.graph, handler: handlers.graph }),
     startConsumer(deps, { stream: STREAM.fanout, consumer: CONSUMER.worker, handler: handlers.jobs }),
-    startConsumer(deps, { stream: STREAM.advisories, consumer: CONSUMER.backstop, handler: backstop(deps) }),
+    startConsumer(deps, {
+      stream: STREAM.advisories,
+      consumer: CONSUMER.backstop,
+      handler: createBackstopHandler(deps.connections),
+    }),
   ];
 }
 
-function backstop({ connections: { nats, publish } }: ConsumerDeps): Handler {
+/** Dead-letters what the server gave up, on any of our streams. */
+export function createBackstopHandler({ nats, publish }: Pick<Connections, "nats" | "publish">): Handler {
   const messages = createStoredMessages(nats);
   return createBackstop({
     readMessage: messages.read,
     removeMessage: messages.remove,
     deadLetters: deadLettersTo(publish),
-    eventOf: ({ stream, subject }) => workEventOf(stream) ?? eventOfSubject(subject),
+    eventOf,
     isWorkQueue: (stream) => workEventOf(stream) !== undefined,
     version: VERSION,
   });
+}
+
+/** What a dead letter calls a message. */
+function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): string {
+  return workEventOf(stream) ?? (stream === STREAM.advisories ? "advisory" : eventOfSubject(subject));
 }
 
 /** What a consumer consumes, and by what. */
@@ -62,8 +73,6 @@ interface Consumption {
 /** Starts a consumer under the failure policy: attempts, retries, dead letters. */
 export function startConsumer({ config, connections, gate, log }: ConsumerDeps, of: Consumption): Consuming {
   const { nats, scripts, publish } = connections;
-  const eventOf = (delivery: Delivery): string =>
-    workEventOf(of.stream) ?? (of.stream === STREAM.advisories ? "advisory" : eventOfSubject(delivery.subject));
   const process = createProcess({
     handler: traced(measured(of.handler)),
     attempts: createAttempts(scripts),

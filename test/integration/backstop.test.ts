@@ -1,8 +1,10 @@
+import { readdirSync } from "node:fs";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { type ConsumerInfo, headers as newHeaders } from "nats";
+import { type ConsumerInfo, headers as newHeaders, RetentionPolicy } from "nats";
 import { eventOfSubject } from "../../src/contracts/events.js";
 import type { Delivery } from "../../src/delivery/handler.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
+import { createBackstopHandler } from "../../src/main/consumers.js";
 import { createBackstop } from "../../src/operator/backstop.js";
 import { createStoredMessages } from "../../src/platform/nats/stored.js";
 import { contextWith, deliveryOf } from "../support/core-delivery.js";
@@ -69,6 +71,42 @@ test("what the server gives up is captured, dead-lettered once, and taken off th
   ]);
   expect(header("Dlq-Error")).toMatch(/gave it up after handing it out \d+ times/);
 });
+
+/** A message each declared consumer is handed, by the subjects it filters, and what its dead letter is called. */
+const MESSAGE_FOR: Readonly<Record<string, readonly [subject: string, event: string]>> = {
+  "drops.>": ["drops.deleted", "drop_deleted"],
+  "graph.>": ["graph.followed", "user_followed"],
+  "edges.calm.>": ["edges.calm.bob", "edge_changed"],
+  "edges.hot.>": ["edges.hot.bob", "edge_changed"],
+  "engagement.>": ["engagement.changed", "engagement_changed"],
+  "fanout.job.>": ["fanout.job.remove", "fanout_job"],
+  "": ["$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.FANOUT.none", "advisory"],
+};
+const DECLARED = readdirSync("nats/consumers").map((file) => file.split(".", 2) as [stream: string, consumer: string]);
+
+test.each(DECLARED)(
+  "what exceeds max_deliver of %s.%s is dead-lettered once",
+  async (stream, consumer) => {
+    await bench.manager.streams.purge(stream);
+    const { config } = await bench.manager.consumers.info(stream, consumer);
+    const [subject, event] = MESSAGE_FOR[config.filter_subject ?? ""] as readonly [string, string];
+    const seq = await exhaust(stream, consumer, subject);
+    const last_by_subj = `$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.${stream}.${consumer}`;
+    const captured = () => bench.manager.streams.getMessage("ADVISORIES", { last_by_subj }).catch(() => undefined);
+    await eventually(async () => (await captured()) !== undefined, "the advisory is captured");
+    const handler = createBackstopHandler({ nats: bench.connection, publish: bench.publish });
+    const delivery = deliveryOf({ stream: "ADVISORIES", body: (await captured())?.data as Uint8Array });
+    await handler(delivery, contextWith());
+    await handler(delivery, contextWith());
+    expect(await count("DLQ")).toBe(1);
+    const letter = await bench.manager.streams.getMessage("DLQ", { last_by_subj: "dlq.>" });
+    expect(letter.subject).toBe(`dlq.exhausted.${event}`);
+    expect([letter.header.get("Dlq-Stream"), letter.header.get("Dlq-Stream-Seq")]).toEqual([stream, String(seq)]);
+    const { retention } = (await bench.manager.streams.info(stream)).config;
+    if (retention === RetentionPolicy.Workqueue) expect(await count(stream)).toBe(0);
+  },
+  30_000,
+);
 
 test("of the log only the letter is written: whoever replays it finds the event", async () => {
   const seq = await exhaust("DROPS", "planner", "drops.created");

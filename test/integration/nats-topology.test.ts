@@ -1,5 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
@@ -56,6 +57,23 @@ test("everything declared is created once; a second time nothing is changed", as
     "FANOUT",
     "NOTIFY",
   ]);
+});
+
+test("ADVISORIES captures every consumer that is declared, and its file says the same", async () => {
+  const { streams, consumers } = await readTopology();
+  const file = JSON.parse(await readFile("nats/streams/ADVISORIES.json", "utf8")) as StreamConfig;
+  expect(streams.find(({ name }) => name === "ADVISORIES")).toEqual(file);
+  for (const { stream } of consumers)
+    expect(file.subjects).toContain(`$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.${stream}.*`);
+});
+
+test("an ADVISORIES stream of an older version takes the advisories of the new consumers", async () => {
+  await apply();
+  const held = (await manager.streams.info("ADVISORIES")).config;
+  const older = ["$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.DROPS.*"];
+  await manager.streams.update("ADVISORIES", { ...held, subjects: older });
+  expect(await apply()).toEqual(["stream updated ADVISORIES subjects"]);
+  expect((await manager.streams.info("ADVISORIES")).config.subjects).toEqual(held.subjects);
 });
 
 test("two processes that start at once both succeed", async () => {

@@ -8,6 +8,7 @@ import {
   nanos,
   type StreamConfig,
 } from "nats";
+import { STREAM } from "../../contracts/subjects.js";
 import type { Logger } from "../../kernel/logger.js";
 
 /** The declared streams and consumers, as the files under nats/ say them. */
@@ -42,10 +43,18 @@ export async function readTopology(): Promise<Topology> {
     readAll<StreamConfig>("streams/"),
     readAll<ConsumerConfig>("consumers/"),
   ]);
-  return {
-    streams: streams.map(({ value }) => value),
-    consumers: consumers.map(({ name, value }) => ({ stream: name.slice(0, name.indexOf(".")), config: value })),
-  };
+  const declared = consumers.map(({ name, value }) => ({ stream: name.slice(0, name.indexOf(".")), config: value }));
+  return { streams: streams.map(({ value }) => withAdvisories(value, declared)), consumers: declared };
+}
+
+/** The server publishes an advisory there for each message of a stream that reached a consumer's max_deliver. */
+const MAX_DELIVERIES = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES";
+
+/** Derives what ADVISORIES captures from the consumers, so that a new one is never forgotten. */
+function withAdvisories(stream: StreamConfig, consumers: Topology["consumers"]): StreamConfig {
+  if (stream.name !== STREAM.advisories) return stream;
+  const consumed = [...new Set(consumers.map((consumer) => consumer.stream))].sort();
+  return { ...stream, subjects: consumed.map((name) => `${MAX_DELIVERIES}.${name}.*`) };
 }
 
 /**
