@@ -1,7 +1,8 @@
 import { z } from "zod";
 import { AppError } from "../kernel/errors.js";
-import { encodeId, FLOOR_MEMBER, idFault } from "../kernel/ids.js";
+import { encodeId } from "../kernel/ids.js";
 import { MINUTE } from "../kernel/time.js";
+import { dropId, MAX_RECIPIENTS, understood, userId, userIds } from "./untrusted.js";
 
 /** Events as they arrive on Redis Pub/Sub; the names are the channels. */
 export const EVENT_NAMES = [
@@ -33,13 +34,6 @@ export function eventOfSubject(subject: string): EventName {
 
 /** How far ahead of its arrival a drop may claim to be created. */
 export const MAX_AHEAD_MS = 5 * MINUTE;
-
-const userId = z.string().superRefine((value, context) => {
-  const fault = idFault(value);
-  if (fault) context.addIssue({ code: "custom", message: fault });
-});
-
-const dropId = userId.refine((value) => value !== FLOOR_MEMBER, { message: `must not be ${FLOOR_MEMBER}` });
 
 // RFC 3339, section 5.6: a full date and time with an offset.
 const RFC3339 = /^(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|[+-]\d\d:\d\d)$/;
@@ -81,7 +75,7 @@ const created = z.object({
   user_id: userId,
   visibility: z.enum(["public", "unlisted", "followers", "direct"]),
   created_at: createdAt,
-  recipients: z.array(userId).optional(),
+  recipients: userIds(MAX_RECIPIENTS).optional(),
 });
 
 const deleted = z.object({ ...source, drop_id: dropId, user_id: userId.optional() });
@@ -138,15 +132,10 @@ export function parseJson(bytes: Uint8Array): unknown {
  *
  * @param arrival when it arrived, in ms since the epoch: drops from further ahead than
  * {@link MAX_AHEAD_MS} are refused, remote ones are clamped to it.
- * @throws AppError `invalid`, naming every field that is wrong.
+ * @throws AppError `invalid`, naming the fields that are wrong.
  */
 export function parseEvent(name: EventName, bytes: Uint8Array, arrival: number): TimelineEvent {
-  const parsed = SCHEMAS[name].safeParse(parseJson(bytes));
-  if (!parsed.success) {
-    const faults = parsed.error.issues.map((issue) => `${issue.path.join(".") || "payload"}: ${issue.message}`);
-    throw new AppError("invalid", faults.join("; "));
-  }
-  const event = { name, payload: parsed.data } as TimelineEvent;
+  const event = { name, payload: understood(SCHEMAS[name], parseJson(bytes)) } as TimelineEvent;
   return datedEvent(event, arrival);
 }
 

@@ -1,19 +1,27 @@
 import { z } from "zod";
-import { AppError } from "../kernel/errors.js";
 import { encodeId, fingerprint } from "../kernel/ids.js";
 import { parseJson } from "./events.js";
+import { dropId, understood, userId, userIds } from "./untrusted.js";
+
+/** A job is for at most so many users. */
+export const MAX_CHUNK_USERS = 5_000;
+
+/** Names of generations are ours, and shorter. */
+const MAX_GENERATION_CHARACTERS = 128;
+
+const ms = z.number().int().nonnegative();
 
 const job = z.object({
   action: z.enum(["add", "remove"]),
   event: z.enum(["drop_created", "drop_deleted", "ap_drop_received"]),
-  drop_id: z.string(),
-  user_id: z.string(),
-  created_at: z.number(),
+  drop_id: dropId,
+  user_id: userId,
+  created_at: ms,
   /** When the event was admitted to the log, in ms since the epoch. */
-  admitted_at: z.number(),
+  admitted_at: ms,
   /** The author's generation under which the followers were read. */
-  generation: z.string(),
-  user_ids: z.array(z.string()),
+  generation: z.string().max(MAX_GENERATION_CHARACTERS),
+  user_ids: userIds(MAX_CHUNK_USERS),
   /** Nobody is told: the event is history. */
   silent: z.boolean().optional(),
 });
@@ -23,12 +31,7 @@ export type FanoutJob = z.output<typeof job>;
 
 /** Understands the body of a `fanout.job.*` message; throws `invalid`. */
 export function parseJob(bytes: Uint8Array): FanoutJob {
-  const parsed = job.safeParse(parseJson(bytes));
-  if (parsed.success) return parsed.data;
-  throw new AppError(
-    "invalid",
-    parsed.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`).join("; "),
-  );
+  return understood(job, parseJson(bytes));
 }
 
 /** Identifies a chunk by whom it is for, so that planning the same chunk again names it the same. */

@@ -1,4 +1,4 @@
-import { chunkId, type FanoutJob } from "../contracts/jobs.js";
+import { chunkId, type FanoutJob, MAX_CHUNK_USERS } from "../contracts/jobs.js";
 import type { Ledger } from "../contracts/ledger.js";
 import type { Apply, Change } from "./apply.js";
 import type { Followers } from "./audience.js";
@@ -55,14 +55,14 @@ export function createPlan(deps: PlanDeps): (plan: Plan) => Promise<void> {
   };
 }
 
-/** One job a page, or more where the ids are long. */
+/** One job a page, or more where the ids are long or many. */
 function jobsOf(change: Change, users: readonly string[]): FanoutJob[] {
   const jobs: FanoutJob[] = [];
   let part: string[] = [];
   let bytes = 0;
   for (const user of users) {
     const size = Buffer.byteLength(JSON.stringify(user)) + 1;
-    if (bytes + size > MAX_JOB_BYTES) {
+    if (bytes + size > MAX_JOB_BYTES || part.length === MAX_CHUNK_USERS) {
       jobs.push({ ...change, user_ids: part });
       part = [];
       bytes = 0;

@@ -64,11 +64,15 @@ export function codeOf(error: unknown): ErrorCode {
   return error instanceof AppError ? error.code : "failed";
 }
 
+const MAX_LINE = 1_024;
+
 /** One line that says what an error is, fit for a header or a log line. */
 export function oneLine(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
+  // Cut before it is worked on too: others' errors may be as long as their input.
   return text
+    .slice(0, 2 * MAX_LINE)
     .replaceAll(/[\p{Cc}\s]+/gu, " ")
     .trim()
-    .slice(0, 1024);
+    .slice(0, MAX_LINE);
 }

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { MAX_CHUNK_USERS } from "../contracts/jobs.js";
 import { DAY, SECOND } from "../kernel/time.js";
 import { LOG_LEVELS } from "../platform/logger.js";
 import { COMMAND_TIMEOUT_MS } from "../platform/redis/connect.js";
@@ -83,7 +84,7 @@ export const VARIABLES = {
     about: "Write to every follower, or only where a timeline was read since it was last lost",
   },
   TIMELINE_FANOUT_CHUNK_SIZE: {
-    schema: integer(1, 5_000),
+    schema: integer(1, MAX_CHUNK_USERS),
     default: "1000",
     about: "Followers a page, and so a chunk job",
   },

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { parseJson } from "../contracts/events.js";
+import { understood } from "../contracts/untrusted.js";
 import { type DeadLetters, letterOf } from "../delivery/dead-letter.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
 import { AppError } from "../kernel/errors.js";
@@ -31,9 +32,7 @@ interface BackstopDeps {
  */
 export function createBackstop(deps: BackstopDeps): Handler {
   return async (delivery, { log }) => {
-    const parsed = advisory.safeParse(parseJson(delivery.body));
-    if (!parsed.success) throw new AppError("invalid", `advisory: ${parsed.error.issues[0]?.path.join(".")}`);
-    const { stream, consumer, stream_seq: seq, deliveries } = parsed.data;
+    const { stream, consumer, stream_seq: seq, deliveries } = understood(advisory, parseJson(delivery.body));
     const stored = await deps.readMessage(stream, seq);
     if (!stored) return;
     const error = new AppError("failed", `the server gave it up after handing it out ${deliveries} times`);

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { boundedList, faultsOf } from "../contracts/untrusted.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Letters, type ListedLetter, MissingLetters } from "./letters.js";
@@ -41,6 +42,9 @@ const MAX_SEQS = 10_000;
 /** So many of a list are told where an answer has no room for all. */
 const TOLD = 100;
 
+const seqFault = (element: unknown): string | undefined =>
+  Number.isSafeInteger(element) && (element as number) > 0 ? undefined : "must be a letter's sequence";
+
 const limit = z.number().int().positive().max(1_000_000);
 const filters = {
   reason: FIELDS.reason.optional(),
@@ -50,7 +54,7 @@ const filters = {
 };
 const chosen = {
   ...filters,
-  seqs: z.array(FIELDS.seq).max(MAX_SEQS).optional(),
+  seqs: boundedList<number>(MAX_SEQS, seqFault).optional(),
   all: z.boolean().optional(),
   limit: limit.optional(),
   dry_run: z.boolean().optional(),
@@ -109,8 +113,7 @@ function parsed<Schema extends z.ZodType>(schema: Schema, request: Uint8Array): 
   }
   const result = schema.safeParse(value);
   if (result.success) return result.data;
-  const faults = result.error.issues.map(({ path, message }) => `${path.join(".") || "request"}: ${message}`);
-  throw new RequestError(400, faults.join("; "));
+  throw new RequestError(400, faultsOf(result.error, "request"));
 }
 
 async function chosenSeqs({ letters }: LettersApiDeps, selection: Selection): Promise<number[]> {

@@ -52,10 +52,14 @@ export interface Letters {
   remove(seq: number): Promise<void>;
 }
 
+/** So many of them an error names. */
+const NAMED = 20;
+
 /** Letters were named that are not there. */
 export class MissingLetters extends Error {
   constructor(seqs: readonly number[]) {
-    super(`there is no letter ${seqs.join(", ")} in the DLQ`);
+    const more = seqs.length > NAMED ? ` and ${seqs.length - NAMED} more` : "";
+    super(`there is no letter ${seqs.slice(0, NAMED).join(", ")}${more} in the DLQ`);
   }
 }
 

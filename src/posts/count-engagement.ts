@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { parseJson } from "../contracts/events.js";
+import { understood } from "../contracts/untrusted.js";
 import type { Handler } from "../delivery/handler.js";
 import { createBatch } from "../kernel/batch.js";
-import { AppError } from "../kernel/errors.js";
 import { type CountReactions, REACTION_KINDS, type ReactionKey } from "./ports.js";
 import { readDropId, readId } from "./request.js";
 
@@ -30,11 +30,6 @@ export function createCountEngagement({ count, observe }: CountDeps): Handler {
 }
 
 function parseReaction(body: Uint8Array): ReactionKey {
-  const parsed = message.safeParse(parseJson(body));
-  if (!parsed.success) {
-    const faults = parsed.error.issues.map((issue) => `${issue.path.join(".") || "payload"}: ${issue.message}`);
-    throw new AppError("invalid", faults.join("; "));
-  }
-  const { drop_id, kind, actor_id } = parsed.data;
+  const { drop_id, kind, actor_id } = understood(message, parseJson(body));
   return { dropId: readDropId("drop_id", drop_id), kind, actorId: readId("actor_id", actor_id) };
 }

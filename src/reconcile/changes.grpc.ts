@@ -1,4 +1,5 @@
 import { parseEvent, type TimelineEvent } from "../contracts/events.js";
+import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import { type Drop, Visibility } from "../gen/avion/posts.js";
 import type { FollowChange } from "../gen/avion/users.js";
 import { codeOf, oneLine } from "../kernel/errors.js";
@@ -67,7 +68,8 @@ function eventOfDrop(drop: Drop, now: number): TimelineEvent {
   const { drop_id, user_id, created_at, recipients } = drop;
   if (drop.deleted) return parseEvent("drop_deleted", encoded({ drop_id, ...(user_id && { user_id }) }), now);
   const visibility = VISIBILITY[drop.visibility];
-  const direct = drop.visibility === Visibility.DIRECT ? { recipients } : {};
+  // One too many is refused as any number of them would be.
+  const direct = drop.visibility === Visibility.DIRECT ? { recipients: recipients.slice(0, MAX_RECIPIENTS + 1) } : {};
   return parseEvent("drop_created", encoded({ drop_id, user_id, visibility, created_at, ...direct }), now);
 }
 

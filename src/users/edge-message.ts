@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { messageId, parseJson, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
-import { AppError } from "../kernel/errors.js";
+import { understood } from "../contracts/untrusted.js";
 import { encodeId } from "../kernel/ids.js";
 import { userIdFault } from "./input.js";
 import type { Edge, Pair } from "./ports.js";
@@ -19,21 +19,14 @@ const graph = z.object(pair);
 
 /** Understands a changed edge as the stream EDGES carries it. @throws AppError `invalid` */
 export function parseEdge(body: Uint8Array): Edge {
-  const { follower_id, following_id, version, following } = understood(edge, body);
+  const { follower_id, following_id, version, following } = understood(edge, parseJson(body));
   return { follower: follower_id, following: following_id, version, active: following };
 }
 
 /** Understands whom an event for the timeline roles is about. @throws AppError `invalid` */
 export function parseGraphEvent(body: Uint8Array): Pair {
-  const { follower_id, following_id } = understood(graph, body);
+  const { follower_id, following_id } = understood(graph, parseJson(body));
   return { follower: follower_id, following: following_id };
-}
-
-function understood<Output>(schema: z.ZodType<Output>, body: Uint8Array): Output {
-  const parsed = schema.safeParse(parseJson(body));
-  if (parsed.success) return parsed.data;
-  const faults = parsed.error.issues.map(({ path, message }) => `${path.join(".") || "payload"}: ${message}`);
-  throw new AppError("invalid", faults.join("; "));
 }
 
 /** What the timeline roles are told once both lists show an edge. */

@@ -7,11 +7,13 @@ import {
   PostServiceClient,
 } from "../../gen/avion/posts.js";
 import {
+  type GetFollowersListResponse,
   type ListFollowChangesRequest,
   type ListFollowChangesResponse,
   type GetFollowersListRequest as ListRequest,
   UserServiceClient,
 } from "../../gen/avion/users.js";
+import { checkPage, validDrops, validUsers } from "./answers.js";
 import { CHANNEL_OPTIONS, callUpstream, clientCredentials, type TlsFiles, type UpstreamCall } from "./call.js";
 import { createMajority, type Majority } from "./majority.js";
 import { createProbe, type Probe } from "./probe.js";
@@ -70,8 +72,12 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams {
   const posts = new PostServiceClient(options.postServiceAddr, credentials, CHANNEL_OPTIONS);
   const ofUsers = stateOf();
   const ofPosts = stateOf();
-  const list = <Answer>(name: string, call: UpstreamCall<ListRequest, Answer>["call"], page: PageRequest) =>
-    callUpstream({
+  const list = async (
+    name: string,
+    call: UpstreamCall<ListRequest, GetFollowersListResponse>["call"],
+    page: PageRequest,
+  ): Promise<UserPage> => {
+    const answer = await callUpstream({
       client: users,
       name,
       call,
@@ -80,15 +86,12 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams {
       ...ofUsers,
       deadline: page.deadline,
     });
+    checkPage(name, page.token, { length: answer.user_ids.length, next: answer.next_page_token });
+    return { ids: validUsers(name, answer.user_ids), next: answer.next_page_token };
+  };
   return {
-    async followers(page) {
-      const answer = await list("GetFollowersList", users.getFollowersList.bind(users), page);
-      return { ids: answer.user_ids, next: answer.next_page_token };
-    },
-    async following(page) {
-      const answer = await list("GetFollowingList", users.getFollowingList.bind(users), page);
-      return { ids: answer.user_ids, next: answer.next_page_token };
-    },
+    followers: (page) => list("GetFollowersList", users.getFollowersList.bind(users), page),
+    following: (page) => list("GetFollowingList", users.getFollowingList.bind(users), page),
     async dropsByUser(request, deadline) {
       const answer = await callUpstream({
         client: posts,
@@ -99,26 +102,35 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams {
         ...ofPosts,
         deadline,
       });
-      return answer.drops;
+      return validDrops("GetDropsByUserID", answer.drops);
     },
-    changedDrops: (request) =>
-      callUpstream({
+    async changedDrops(request) {
+      const answer = await callUpstream({
         client: posts,
         name: "ListDrops",
         call: posts.listDrops.bind(posts),
         request,
         subject: "ListDrops",
         ...ofPosts,
-      }),
-    changedEdges: (request) =>
-      callUpstream({
+      });
+      checkPage("ListDrops", request.page_token, { length: answer.drops.length, next: answer.next_page_token });
+      return answer;
+    },
+    async changedEdges(request) {
+      const answer = await callUpstream({
         client: users,
         name: "ListFollowChanges",
         call: users.listFollowChanges.bind(users),
         request,
         subject: "ListFollowChanges",
         ...ofUsers,
-      }),
+      });
+      checkPage("ListFollowChanges", request.page_token, {
+        length: answer.changes.length,
+        next: answer.next_page_token,
+      });
+      return answer;
+    },
     close() {
       users.close();
       posts.close();

@@ -54,6 +54,19 @@ test("list answers the oldest letters, a hundred unless told otherwise, from whe
   expect((await ask("list", { limit: 1 })) as unknown).toEqual([three[0]?.listed]);
 });
 
+test("a request that names too many letters is refused in few words", async () => {
+  const { ask } = setup(three);
+  for (const seqs of [Array(330_000).fill(""), Array(10_000).fill(""), Array(10_001).fill(1)]) {
+    const error = await ask("redrive", { seqs }).catch((refused: unknown) => refused);
+    expect(error).toMatchObject({ code: 400, message: expect.stringMatching(/^seqs/) });
+    expect((error as Error).message.length).toBeLessThanOrEqual(1_024);
+  }
+  const missing = await ask("rm", { seqs: Array.from({ length: 10_000 }, (_, at) => at + 10) }).catch(
+    (refused: unknown) => refused,
+  );
+  expect(missing).toMatchObject({ code: 404, message: expect.stringContaining("and 9980 more") });
+});
+
 test("list answers no more than fits a message, and goes on from there", async () => {
   const { ask } = setup(many, {}, { maxAnswerBytes: 2_000 });
   const first = await ask("list", {});

@@ -1,0 +1,63 @@
+import { metrics } from "@opentelemetry/api";
+import { MAX_RECIPIENTS } from "../../contracts/untrusted.js";
+import type { Drop } from "../../gen/avion/posts.js";
+import { AppError } from "../../kernel/errors.js";
+import { FLOOR_MEMBER, idFault } from "../../kernel/ids.js";
+
+/** An upstream may answer with more than it was asked for; with more than this it breaks the contract. */
+const MAX_ITEMS = 10_000;
+const MAX_TOKEN_CHARACTERS = 4_096;
+
+const leftOut = metrics.getMeter("avion-timeline").createCounter("timeline_upstream_left_out", {
+  description: "Users and drops left out of an upstream's answer because they break the contract",
+});
+
+/**
+ * Keeps what an upstream may say of an answer, and counts the rest.
+ *
+ * @throws AppError `failed` for an answer that is too long, or has nothing valid in it.
+ */
+function valid<Item>(method: string, items: readonly Item[], isValid: (item: Item) => boolean): readonly Item[] {
+  refuseLong(method, items.length);
+  if (items.every(isValid)) return items;
+  const kept = items.filter(isValid);
+  leftOut.add(items.length - kept.length, { method });
+  // An empty page would be taken for the end of a list.
+  if (kept.length === 0) throw broken(method, "nothing in it keeps the contract");
+  return kept;
+}
+
+const broken = (method: string, fault: string): AppError =>
+  new AppError("failed", `${method}: the answer breaks the contract: ${fault}`);
+
+/** The users of a page. @throws AppError `failed` */
+export const validUsers = (method: string, ids: readonly string[]): readonly string[] =>
+  valid(method, ids, (id) => idFault(id) === undefined);
+
+/** Drops as an author's timeline may hold them. @throws AppError `failed` */
+export const validDrops = (method: string, drops: readonly Drop[]): readonly Drop[] => valid(method, drops, isDrop);
+
+function isDrop({ drop_id, created_at, recipients }: Drop): boolean {
+  return (
+    idFault(drop_id) === undefined &&
+    drop_id !== FLOOR_MEMBER &&
+    Number.isSafeInteger(created_at) &&
+    created_at >= 0 &&
+    recipients.length <= MAX_RECIPIENTS
+  );
+}
+
+/** Refuses a page that is too long, or after which the list would never end. @throws AppError `failed` */
+export function checkPage(
+  method: string,
+  asked: string,
+  { length, next }: { readonly length: number; readonly next: string },
+): void {
+  refuseLong(method, length);
+  if (next !== "" && next === asked) throw broken(method, "its token leads to the same page again");
+  if (next.length > MAX_TOKEN_CHARACTERS) throw broken(method, "its token is too long");
+}
+
+function refuseLong(method: string, length: number): void {
+  if (length > MAX_ITEMS) throw broken(method, `it has ${length} items, and at most ${MAX_ITEMS} are read`);
+}

@@ -1,0 +1,79 @@
+import { expect, test } from "@jest/globals";
+import { parseEvent } from "../../../src/contracts/events.js";
+import { type FanoutJob, parseJob } from "../../../src/contracts/jobs.js";
+import { boundedList } from "../../../src/contracts/untrusted.js";
+import { codeOf, oneLine } from "../../../src/kernel/errors.js";
+
+const bytes = (value: unknown): Buffer => Buffer.from(JSON.stringify(value));
+
+function faultOf(parse: () => unknown): string {
+  try {
+    parse();
+  } catch (error) {
+    expect(codeOf(error)).toBe("invalid");
+    return (error as Error).message;
+  }
+  return "understood";
+}
+
+const DROP = { drop_id: "d1", user_id: "ada", visibility: "direct", created_at: 1 };
+const eventWith = (recipients: unknown) => faultOf(() => parseEvent("drop_created", bytes({ ...DROP, recipients }), 1));
+
+test("a drop has at most 1,000 recipients, and each is an id", () => {
+  const names = (count: number) => Array.from({ length: count }, (_, n) => `u${n}`);
+  expect(eventWith(names(1_000))).toBe("understood");
+  expect(eventWith([])).toBe("understood");
+  expect(eventWith(names(1_001))).toBe("recipients: must have at most 1000 entries");
+  expect(eventWith("bob")).toBe("recipients: must be a list");
+  expect(eventWith(["bob", 7])).toBe("recipients.1: must be a string");
+  expect(eventWith(["x".repeat(129)])).toBe("recipients.0: must have at most 128 bytes");
+});
+
+test("the elements of a list that is too long are not looked at", () => {
+  let looked = 0;
+  const schema = boundedList(10, () => {
+    looked += 1;
+    return "wrong";
+  });
+  expect(schema.safeParse(Array(11).fill("")).success).toBe(false);
+  expect(looked).toBe(0);
+  expect(schema.safeParse(Array(10).fill("")).success).toBe(false);
+  expect(looked).toBeLessThan(10);
+});
+
+test("an error names the first faults, however many there are, and is short", () => {
+  const fault = eventWith(Array(1_000).fill(""));
+  expect(fault).toMatch(/^recipients\.0: must not be empty; recipients\.1: /);
+  expect(fault.length).toBeLessThanOrEqual(1_024);
+  expect(fault.split("; ").length).toBeLessThan(10);
+});
+
+const JOB: FanoutJob = {
+  action: "add",
+  event: "drop_created",
+  drop_id: "d1",
+  user_id: "ada",
+  created_at: 1_000,
+  admitted_at: 2_000,
+  generation: "1:g",
+  user_ids: ["bob"],
+};
+const jobWith = (change: object) => faultOf(() => parseJob(bytes({ ...JOB, ...change })));
+
+test("a job is for at most 5,000 users, and its fields are bounded", () => {
+  expect(jobWith({ user_ids: Array.from({ length: 5_000 }, (_, n) => `u${n}`) })).toBe("understood");
+  expect(jobWith({ user_ids: Array(5_001).fill("u") })).toBe("user_ids: must have at most 5000 entries");
+  expect(jobWith({ user_ids: undefined })).toBe("user_ids: must be a list");
+  expect(jobWith({ drop_id: "x".repeat(129) })).toBe("drop_id: must have at most 128 bytes");
+  expect(jobWith({ drop_id: "~floor" })).toBe("drop_id: must not be ~floor");
+  expect(jobWith({ user_id: "" })).toBe("user_id: must not be empty");
+  for (const field of ["created_at", "admitted_at"]) {
+    expect(jobWith({ [field]: 1e300 })).toMatch(new RegExp(`^${field}: `));
+    expect(jobWith({ [field]: 1.5 })).toMatch(new RegExp(`^${field}: `));
+  }
+  expect(jobWith({ generation: "g".repeat(129) })).toMatch(/^generation: /);
+});
+
+test("the line of an error is cut before it is made fit for a header", () => {
+  expect(oneLine(new Error(` a\n${"b".repeat(10_000_000)}`))).toHaveLength(1_024);
+});
