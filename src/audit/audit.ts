@@ -2,12 +2,18 @@ import { oneLine } from "../kernel/errors.js";
 import { paced } from "../kernel/paced.js";
 import { MINUTE, pause, SECOND } from "../kernel/time.js";
 import { compare, confirmed, type Difference } from "./compare.js";
-import type { AuditDeps } from "./ports.js";
+import type { AuditDeps, TimelineKind } from "./ports.js";
 
-/** A user whose home timeline is not as the upstreams say. */
+/** A timeline that is not as it should be. A home is named by its user, the others by themselves. */
 export interface Differing {
-  readonly user: string;
+  readonly name: string;
   readonly differences: readonly Difference[];
+}
+
+/** A timeline that could not be read or rebuilt. */
+export interface Failed {
+  readonly name: string;
+  readonly error: string;
 }
 
 /** What an audit found. */
@@ -16,28 +22,33 @@ export interface Report {
   readonly judged: number;
   /** Timelines that do not say that they are complete: their next read rebuilds them. */
   readonly incomplete: number;
-  /** Users with whom something was at odds, and events waited for so long that it may be that. */
+  /** Timelines with a difference, where events waited for so long that it may be those. */
   readonly undecided: readonly string[];
-  readonly failed: readonly { readonly user: string; readonly error: string }[];
+  readonly failed: readonly Failed[];
   readonly differing: readonly Differing[];
   /** How long the oldest event that is not applied had been waiting at the beginning, in ms. */
   readonly lagMs: number;
   /** Rebuilt timelines, where that was asked for; those of them that differ still. */
   readonly repaired: readonly string[];
   readonly remaining: readonly Differing[];
+  /** Timelines whose rebuild failed. */
+  readonly unrepaired: readonly Failed[];
 }
+
+/** What was audited together. */
+export type Reports = Readonly<Partial<Record<TimelineKind, Report>>>;
 
 /** How an audit is done. */
 export interface AuditOptions {
   /** Rebuilds what differs, and looks again. */
   readonly fix?: boolean | undefined;
   readonly stopping?: AbortSignal | undefined;
-  /** Told how many users were looked at. */
+  /** Told how many timelines were looked at. */
   readonly progress?: (looked: number) => void;
 }
 
 const AT_ONCE = 4;
-/** One look at one user may take this long, in ms. */
+/** One look at one timeline may take this long, in ms. */
 const LOOK_MS = 25 * SECOND;
 /** Between two looks at least this long, in ms; less where things settle sooner. */
 const SECOND_LOOK_MS = 5 * SECOND;
@@ -48,33 +59,34 @@ const POLL_MS = SECOND / 4;
 const SPARE = 100;
 
 /**
- * Compares home timelines with what the upstreams say. A difference counts
+ * Compares timelines of one kind with what they should hold. A difference counts
  * only where a second look finds it too, taken once everything that had been
  * admitted by the first was applied.
  */
-export async function audit(deps: AuditDeps, users: readonly string[], options: AuditOptions = {}): Promise<Report> {
+export async function audit(deps: AuditDeps, names: readonly string[], options: AuditOptions = {}): Promise<Report> {
   const { fix = false, stopping } = options;
   const lagMs = Math.max(0, Date.now() - (await deps.readBacklogStart()));
-  const found = await twice(deps, users, options);
+  const found = await twice(deps, names, options);
   const repaired: string[] = [];
-  const failed = [...found.failed];
+  const unrepaired: Failed[] = [];
   if (fix) {
-    await paced(found.differing, { atOnce: AT_ONCE, stopping }, async ({ user }) => {
+    await paced(found.differing, { atOnce: AT_ONCE, stopping }, async ({ name }) => {
       try {
-        await deps.rebuild(user);
-        repaired.push(user);
+        await deps.rebuild(name);
+        repaired.push(name);
       } catch (error) {
-        failed.push({ user, error: oneLine(error) });
+        unrepaired.push({ name, error: oneLine(error) });
       }
     });
   }
   const again = repaired.length > 0 ? await twice(deps, repaired, { stopping }) : undefined;
   return {
     ...found,
-    failed: [...failed, ...(again?.failed ?? [])],
+    failed: [...found.failed, ...(again?.failed ?? [])],
     lagMs,
     repaired,
     remaining: again?.differing ?? [],
+    unrepaired,
   };
 }
 
@@ -82,44 +94,44 @@ interface Found {
   judged: number;
   incomplete: number;
   readonly undecided: string[];
-  readonly failed: { readonly user: string; readonly error: string }[];
+  readonly failed: Failed[];
   differing: Differing[];
 }
 
-async function twice(deps: AuditDeps, users: readonly string[], options: AuditOptions): Promise<Found> {
-  const first = await once(deps, users, options);
+async function twice(deps: AuditDeps, names: readonly string[], options: AuditOptions): Promise<Found> {
+  const first = await once(deps, names, options);
   if (first.differing.length === 0) return first;
   const suspects = first.differing;
   first.differing = [];
   if (!(await settled(deps, options.stopping))) {
-    first.undecided.push(...suspects.map(({ user }) => user));
+    first.undecided.push(...suspects.map(({ name }) => name));
     return first;
   }
   const { stopping } = options;
   const second = await once(
     deps,
-    suspects.map(({ user }) => user),
+    suspects.map(({ name }) => name),
     { stopping },
   );
-  const before = new Map(suspects.map(({ user, differences }) => [user, differences]));
+  const before = new Map(suspects.map(({ name, differences }) => [name, differences]));
   first.failed.push(...second.failed);
   first.differing = second.differing
-    .map(({ user, differences }) => ({ user, differences: confirmed(before.get(user) ?? [], differences) }))
+    .map(({ name, differences }) => ({ name, differences: confirmed(before.get(name) ?? [], differences) }))
     .filter(({ differences }) => differences.length > 0);
   return first;
 }
 
-async function once(deps: AuditDeps, users: readonly string[], options: AuditOptions): Promise<Found> {
+async function once(deps: AuditDeps, names: readonly string[], options: AuditOptions): Promise<Found> {
   const found: Found = { judged: 0, incomplete: 0, undecided: [], failed: [], differing: [] };
   let looked = 0;
-  await paced(users, { atOnce: AT_ONCE, stopping: options.stopping }, async (user) => {
+  await paced(names, { atOnce: AT_ONCE, stopping: options.stopping }, async (name) => {
     try {
-      const differences = await look(deps, user);
+      const differences = await look(deps, name);
       if (differences === undefined) found.incomplete++;
       else found.judged++;
-      if (differences && differences.length > 0) found.differing.push({ user, differences });
+      if (differences && differences.length > 0) found.differing.push({ name, differences });
     } catch (error) {
-      found.failed.push({ user, error: oneLine(error) });
+      found.failed.push({ name, error: oneLine(error) });
     }
     options.progress?.(++looked);
   });
@@ -127,14 +139,13 @@ async function once(deps: AuditDeps, users: readonly string[], options: AuditOpt
 }
 
 /** Undefined where the timeline does not say that it is complete. */
-async function look(deps: AuditDeps, user: string): Promise<readonly Difference[] | undefined> {
+async function look(deps: AuditDeps, name: string): Promise<readonly Difference[] | undefined> {
   const { maxEntries, settleMs } = deps;
-  const home = await deps.readHome(user);
-  if (!home) return undefined;
+  const stored = await deps.readStored(name);
+  if (!stored) return undefined;
   const now = Date.now();
-  const count = maxEntries + SPARE;
-  const entries = await deps.readExpected(user, { floor: home.floor, count, deadline: now + LOOK_MS });
-  const differences = compare(home, { entries, count }, { now, settleMs });
+  const asked = { floor: stored.floor, count: maxEntries + SPARE, deadline: now + LOOK_MS };
+  const differences = compare(stored, await deps.readExpected(name, asked), { now, settleMs });
   if (differences.length === 0) return differences;
   // Whatever a deletion has missed, reads filter.
   const dead = await deps.deadAmong(differences.map(({ drop }) => drop));

@@ -1,5 +1,5 @@
 import { MINUTE } from "../kernel/time.js";
-import type { Entry, Home } from "./ports.js";
+import type { Contents } from "./ports.js";
 
 /** How an entry can be wrong. */
 export const KINDS = ["missing", "unexpected", "wrong_score"] as const;
@@ -19,28 +19,24 @@ export interface Difference {
 const MAX_AHEAD_MS = 5 * MINUTE;
 
 /**
- * Compares a stored timeline with what the upstreams say, above its floor and
- * as far down as they were asked. What is younger than the settling time may
- * be under way, and is left out.
+ * Compares a stored timeline with what it should hold, above both floors. What
+ * is younger than the settling time may be under way, and is left out.
  */
 export function compare(
-  home: Home,
-  upstream: { readonly entries: readonly Entry[]; readonly count: number },
-  time: { readonly now: number; readonly settleMs: number },
+  stored: Contents,
+  expected: Contents,
+  { now, settleMs }: { readonly now: number; readonly settleMs: number },
 ): Difference[] {
-  const { entries, count } = upstream;
-  // Where they had more to say, nothing is known below the last of it.
-  const bottom = entries.length >= count ? (entries.at(-1) as Entry).score : Number.NEGATIVE_INFINITY;
-  const lowest = Math.max(bottom, home.floor > 0 ? home.floor : Number.NEGATIVE_INFINITY);
-  const judged = (score: number): boolean =>
-    score > lowest && (score <= time.now - time.settleMs || score > time.now + MAX_AHEAD_MS);
-  const held = new Map(home.entries.map(({ drop, score }) => [drop, score]));
-  const wanted = new Map(entries.map(({ drop, score }) => [drop, score]));
+  const floor = Math.max(stored.floor, expected.floor);
+  const lowest = floor > 0 ? floor : Number.NEGATIVE_INFINITY;
+  const judged = (score: number): boolean => score > lowest && (score <= now - settleMs || score > now + MAX_AHEAD_MS);
+  const held = new Map(stored.entries.map(({ drop, score }) => [drop, score]));
+  const wanted = new Map(expected.entries.map(({ drop, score }) => [drop, score]));
   const found: Difference[] = [];
-  for (const [drop, expected] of wanted) {
+  for (const [drop, time] of wanted) {
     const score = held.get(drop);
-    if (score === expected || !judged(expected)) continue;
-    found.push({ kind: score === undefined ? "missing" : "wrong_score", drop, score, expected });
+    if (score === time || !judged(time)) continue;
+    found.push({ kind: score === undefined ? "missing" : "wrong_score", drop, score, expected: time });
   }
   for (const [drop, score] of held) {
     if (!wanted.has(drop) && judged(score)) found.push({ kind: "unexpected", drop, score, expected: undefined });

@@ -1,24 +1,48 @@
 import { metrics } from "@opentelemetry/api";
-import type { Report } from "./audit.js";
+import type { Report, Reports } from "./audit.js";
 import { KINDS } from "./compare.js";
+import { TIMELINES, type TimelineKind } from "./ports.js";
 
 const meter = metrics.getMeter("avion-timeline");
 const audited = meter.createCounter("timeline_audited", {
   description: "Home timelines compared with what the upstreams say",
 });
+const timelines = meter.createCounter("timeline_audit_timelines", {
+  description: "Audited timelines, by kind (home, local, global) and result",
+});
 const differences = meter.createCounter("timeline_audit_differences", {
-  description: "Entries found to differ from what the upstreams say, by how",
+  description: "Entries found to differ from what the upstreams or the log say, by how",
 });
 const repaired = meter.createCounter("timeline_audit_repaired", {
-  description: "Home timelines rebuilt since an audit found them to differ",
+  description: "Timelines rebuilt since an audit found them to differ",
+});
+const repairs = meter.createCounter("timeline_audit_repairs", {
+  description: "Repairs by audits, by result; one after which the timeline differs still has failed",
 });
 
 /** What operators see of audits. */
 export const observeAudit = {
-  audited(report: Report): void {
-    audited.add(report.judged);
-    repaired.add(report.repaired.length);
-    const all = report.differing.flatMap((differing) => differing.differences);
-    for (const kind of KINDS) differences.add(all.filter((one) => one.kind === kind).length, { kind });
+  audited(reports: Reports): void {
+    audited.add(reports.home?.judged ?? 0);
+    for (const kind of TIMELINES) {
+      const report = reports[kind];
+      if (report) auditedOne(kind, report);
+    }
+  },
+  repaired(result: "repaired" | "failed", count = 1): void {
+    repairs.add(count, { result });
   },
 };
+
+function auditedOne(timeline: TimelineKind, report: Report): void {
+  const { judged, incomplete, undecided, failed, differing, remaining, unrepaired } = report;
+  const same = Math.max(0, judged - differing.length - undecided.length);
+  const results = { same, differing: differing.length, incomplete, undecided: undecided.length, failed: failed.length };
+  // A series that is there at 0 lets a rule see its first rise.
+  for (const [result, count] of Object.entries(results)) timelines.add(count, { timeline, result });
+  repaired.add(report.repaired.length);
+  observeAudit.repaired("repaired", report.repaired.length - remaining.length);
+  observeAudit.repaired("failed", remaining.length + unrepaired.length);
+  const all = differing.flatMap((one) => one.differences);
+  for (const kind of KINDS) differences.add(all.filter((one) => one.kind === kind).length, { kind });
+}

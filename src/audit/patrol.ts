@@ -1,8 +1,8 @@
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
-import type { Report } from "./audit.js";
-import type { Lease } from "./ports.js";
+import type { Report, Reports } from "./audit.js";
+import { type Lease, TIMELINES, type TimelineKind } from "./ports.js";
 
 interface PatrolDeps {
   /** The right to go on patrol: one process has it, and keeps it as long as it lives. */
@@ -14,9 +14,9 @@ interface PatrolDeps {
   /** Admits what Redis Pub/Sub has lost lately; must end soon once `stopping` aborts. */
   readonly reconcile: (stopping: AbortSignal) => Promise<void>;
   /** Audits a sample and repairs it; the same goes for `stopping`. */
-  readonly audit: (stopping: AbortSignal) => Promise<Report>;
+  readonly audit: (stopping: AbortSignal) => Promise<Reports>;
   readonly log: Logger;
-  readonly observe: (report: Report) => void;
+  readonly observe: (reports: Reports) => void;
   /** How long a round may take, in ms; two minutes unless told otherwise. */
   readonly roundMs?: number;
 }
@@ -66,21 +66,29 @@ async function round(deps: PatrolDeps, stopping: AbortSignal): Promise<void> {
   try {
     await tried("reconciliation", () => deps.reconcile(over));
     await tried("the audit", async () => {
-      const report = await deps.audit(over);
-      deps.observe(report);
-      tell(report, log);
+      const reports = await deps.audit(over);
+      deps.observe(reports);
+      for (const kind of TIMELINES) if (reports[kind]) tell(kind, reports[kind], log);
     });
   } finally {
     clearInterval(holding);
   }
 }
 
-function tell({ judged, differing, repaired, remaining, failed }: Report, log: Logger): void {
-  const found = { users: judged, differing: differing.length, repaired: repaired.length, remaining: remaining.length };
-  if (differing.length === 0 && failed.length === 0) log.debug(found, "the timelines looked at are as they should be");
+function tell(timeline: TimelineKind, report: Report, log: Logger): void {
+  const { judged, differing, repaired, remaining, failed, unrepaired } = report;
+  const found = {
+    timeline,
+    judged,
+    differing: differing.length,
+    repaired: repaired.length,
+    remaining: remaining.length,
+  };
+  const errors = [...failed, ...unrepaired];
+  if (differing.length === 0 && errors.length === 0) log.debug(found, "the timelines looked at are as they should be");
   else
     log.warn(
-      { ...found, failed: failed.length, error: failed[0]?.error },
+      { ...found, failed: errors.length, error: errors[0]?.error },
       "of the timelines looked at some are not as they should be",
     );
 }

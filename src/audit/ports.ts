@@ -4,27 +4,28 @@ export interface Entry {
   readonly score: number;
 }
 
-/** What a stored home timeline holds. */
-export interface Home {
-  /** Down to when it says that it is complete, in ms since the epoch; 0: from the start. */
+/** A timeline, stored or as it should be. */
+export interface Contents {
+  /** Complete above this time, in ms since the epoch; 0: from the start. */
   readonly floor: number;
   readonly entries: readonly Entry[];
 }
 
-/** Everything an audit works with. */
+/** The timelines of the service, by kind. */
+export const TIMELINES = ["home", "local", "global"] as const;
+export type TimelineKind = (typeof TIMELINES)[number];
+
+/** Everything an audit of one kind of timeline works with. A home is named by its user, the others by themselves. */
 export interface AuditDeps {
   /** Undefined where nothing says that it is complete: the next read rebuilds it. */
-  readonly readHome: (user: string) => Promise<Home | undefined>;
-  /** The newest `count` drops of a home created after `floor`, newest first, by the upstreams. Times in ms since the epoch. */
-  readonly readExpected: (
-    user: string,
-    of: { floor: number; count: number; deadline: number },
-  ) => Promise<readonly Entry[]>;
+  readonly readStored: (name: string) => Promise<Contents | undefined>;
+  /** The newest `count` drops created after `floor`, by the upstreams or the log. Times in ms since the epoch. */
+  readonly readExpected: (name: string, of: { floor: number; count: number; deadline: number }) => Promise<Contents>;
   readonly deadAmong: (drops: readonly string[]) => Promise<ReadonlySet<string>>;
   /** From when on admitted events may not have been applied by now, in ms since the epoch. */
   readonly readBacklogStart: () => Promise<number>;
-  /** Rebuilds a home timeline from the upstreams. */
-  readonly rebuild: (user: string) => Promise<void>;
+  /** Rebuilds a timeline from where it is known apart from Redis. */
+  readonly rebuild: (name: string) => Promise<void>;
   /** Drops a stored timeline holds at most. */
   readonly maxEntries: number;
   /** What is younger than this, in ms, is not judged. */

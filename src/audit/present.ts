@@ -1,4 +1,4 @@
-import type { Differing, Report } from "./audit.js";
+import type { Differing, Report, Reports } from "./audit.js";
 import { type Difference, KINDS, type Kind } from "./compare.js";
 
 /** So many entries of a kind are named for a person. */
@@ -6,12 +6,26 @@ const MOST_NAMED = 10;
 
 const quoted = (id: string): string => JSON.stringify(id);
 
-/** The share of users compared whose timeline differs, 0 to 1. */
+/** The share of timelines compared that differ, 0 to 1. */
 const rateOf = ({ judged, differing }: Report): number => (judged === 0 ? 0 : differing.length / judged);
 
-/** A report for scripts. */
-export function reportAsJson(report: Report): Record<string, unknown> {
-  const { judged, incomplete, undecided, failed, differing, lagMs, repaired, remaining } = report;
+/** Where homes were not audited. */
+const NONE: Report = {
+  ...{ judged: 0, incomplete: 0, lagMs: 0 },
+  ...{ undecided: [], failed: [], differing: [], repaired: [], remaining: [], unrepaired: [] },
+};
+
+/** Reports for scripts: homes by their users, and what became of local and global where they were audited. */
+export function reportsAsJson({ home = NONE, local, global }: Reports): Record<string, unknown> {
+  return {
+    ...homesAsJson(home),
+    shared: { ...(local ? { local: sharedAsJson(local) } : {}), ...(global ? { global: sharedAsJson(global) } : {}) },
+  };
+}
+
+function homesAsJson(report: Report): Record<string, unknown> {
+  const { judged, incomplete, undecided, failed, unrepaired, differing, lagMs, repaired, remaining } = report;
+  const userOf = ({ name, differences }: Differing) => ({ user: name, ...dropsByKind(differences) });
   return {
     users: judged,
     differ: differing.length,
@@ -19,41 +33,82 @@ export function reportAsJson(report: Report): Record<string, unknown> {
     lag_ms: Math.round(lagMs),
     incomplete,
     undecided,
-    failed,
-    differences: differing.map(differingAsJson),
+    failed: [...failed, ...unrepaired].map(({ name, error }) => ({ user: name, error })),
+    differences: differing.map(userOf),
     repaired: repaired.length,
-    remaining: remaining.map(differingAsJson),
+    remaining: remaining.map(userOf),
   };
 }
 
-function differingAsJson({ user, differences }: Differing): Record<string, unknown> {
+function sharedAsJson(report: Report): Record<string, unknown> {
+  const { failed, unrepaired, differing, repaired, remaining, incomplete, undecided } = report;
+  const result =
+    differing.length > 0
+      ? "differing"
+      : failed.length > 0
+        ? "failed"
+        : undecided.length > 0
+          ? "undecided"
+          : incomplete > 0
+            ? "incomplete"
+            : "same";
+  const error = [...failed, ...unrepaired][0]?.error;
+  return {
+    result,
+    ...dropsByKind(differing[0]?.differences ?? []),
+    repaired: repaired.length > 0 && remaining.length === 0,
+    ...(error === undefined ? {} : { error }),
+  };
+}
+
+function dropsByKind(differences: readonly Difference[]): Record<Kind, unknown> {
   const { missing, unexpected, wrong_score } = byKind(differences);
   return {
-    user,
     missing: missing.map(({ drop }) => drop),
     unexpected: unexpected.map(({ drop }) => drop),
     wrong_score: wrong_score.map(({ drop, score, expected }) => ({ drop, score, expected })),
   };
 }
 
-/** A report for a person; ids are quoted, so that none steers a terminal. */
-export function reportAsText(report: Report): string {
-  const { judged, incomplete, undecided, failed, differing, lagMs, repaired, remaining } = report;
-  const lines = differing.flatMap(differingAsLines);
-  for (const { user, error } of failed) lines.push(`${quoted(user)} could not be looked at: ${error}`);
+/** Reports for a person; ids are quoted, so that none steers a terminal. */
+export function reportsAsText({ home, local, global }: Reports): string {
+  return [
+    ...(home ? homesAsLines(home) : []),
+    ...(local ? sharedAsLines("local", local) : []),
+    ...(global ? sharedAsLines("global", global) : []),
+  ].join("\n");
+}
+
+function homesAsLines(report: Report): string[] {
+  const { judged, incomplete, differing, lagMs } = report;
+  const counts = `${differing.length} of ${judged} users differ (${(100 * rateOf(report)).toFixed(2)} %)`;
+  return [
+    ...foundAsLines(report, quoted),
+    `${counts}, ${incomplete} not complete, lag ${(lagMs / 1_000).toFixed(1)} s`,
+  ];
+}
+
+function sharedAsLines(name: string, report: Report): string[] {
+  const { result } = sharedAsJson(report);
+  const said = { differing: "differs", same: "as it should be", incomplete: "not complete" };
+  return [...foundAsLines(report, (id) => id), `${name}: ${said[result as keyof typeof said] ?? result}`];
+}
+
+function foundAsLines(report: Report, nameOf: (name: string) => string): string[] {
+  const { undecided, failed, unrepaired, differing, repaired, remaining } = report;
+  const lines = differing.flatMap(({ name, differences }) => differingAsLines(nameOf(name), differences));
+  for (const { name, error } of failed) lines.push(`${nameOf(name)} could not be looked at: ${error}`);
+  for (const { name, error } of unrepaired) lines.push(`${nameOf(name)} could not be rebuilt: ${error}`);
   if (undecided.length > 0)
     lines.push(`${undecided.length} undecided: events waited for too long to tell what is under way from what is lost`);
   if (repaired.length > 0) lines.push(`${repaired.length} rebuilt`);
-  lines.push(...remaining.flatMap(({ user }) => `${quoted(user)} differs still`));
-  lines.push(
-    `${differing.length} of ${judged} users differ (${(100 * rateOf(report)).toFixed(2)} %), ${incomplete} not complete, lag ${(lagMs / 1_000).toFixed(1)} s`,
-  );
-  return lines.join("\n");
+  lines.push(...remaining.map(({ name }) => `${nameOf(name)} differs still`));
+  return lines;
 }
 
-function differingAsLines({ user, differences }: Differing): string[] {
+function differingAsLines(name: string, differences: readonly Difference[]): string[] {
   const kinds = byKind(differences);
-  return [quoted(user), ...KINDS.filter((kind) => kinds[kind].length > 0).map((kind) => kindAsLine(kind, kinds[kind]))];
+  return [name, ...KINDS.filter((kind) => kinds[kind].length > 0).map((kind) => kindAsLine(kind, kinds[kind]))];
 }
 
 function kindAsLine(kind: Kind, of: readonly Difference[]): string {

@@ -1,5 +1,7 @@
-import { reportAsJson, reportAsText } from "../audit/present.js";
-import { createAuditing } from "./auditing.js";
+import type { Reports } from "../audit/audit.js";
+import type { TimelineKind } from "../audit/ports.js";
+import { reportsAsJson, reportsAsText } from "../audit/present.js";
+import { type Auditing, createAuditing } from "./auditing.js";
 import { createPacedProgress } from "./terminal.js";
 import { atWorkbench, INTERRUPTED } from "./workbench.js";
 
@@ -8,6 +10,8 @@ export interface AuditCommand {
   /** How many users are picked at random, where none is named. */
   readonly users: number;
   readonly user?: readonly string[];
+  /** Unset: all, or the homes of the users named. */
+  readonly timeline?: readonly TimelineKind[];
   readonly fix?: boolean;
   readonly json?: boolean;
 }
@@ -18,19 +22,30 @@ export interface AuditCommand {
  */
 export function auditByHand(command: AuditCommand): Promise<number> {
   return atWorkbench("audit", async ({ config, connections, log, interrupted }) => {
-    const auditing = createAuditing(config, connections, log);
-    const users = command.user ?? (await auditing.sample(command.users));
-    const progress = createPacedProgress();
-    const report = await auditing
-      .audit(users, {
-        fix: command.fix,
-        stopping: interrupted,
-        progress: (looked) => progress.say(() => `${looked} of ${users.length} users looked at`),
-      })
-      .finally(() => progress.end());
-    console.log(command.json ? JSON.stringify(reportAsJson(report)) : reportAsText(report));
+    const reports = await run(command, createAuditing(config, connections, log), interrupted);
+    console.log(command.json ? JSON.stringify(reportsAsJson(reports)) : reportsAsText(reports));
     if (interrupted.aborted) return INTERRUPTED;
-    const wrong = command.fix ? report.remaining : report.differing;
-    return wrong.length + report.failed.length === 0 ? 0 : 1;
+    const wrong = Object.values(reports).some(
+      ({ differing, remaining, failed, unrepaired }) =>
+        (command.fix ? remaining : differing).length + failed.length + unrepaired.length > 0,
+    );
+    return wrong ? 1 : 0;
   });
+}
+
+async function run(command: AuditCommand, auditing: Auditing, stopping: AbortSignal): Promise<Reports> {
+  const { user, fix } = command;
+  const chosen = new Set<TimelineKind>(command.timeline ?? (user ? ["home"] : ["home", "local", "global"]));
+  if (user) chosen.add("home");
+  const progress = createPacedProgress();
+  const homes = async (): Promise<Reports> => {
+    const users = user ?? (await auditing.sample(command.users));
+    const said = (looked: number): void => progress.say(() => `${looked} of ${users.length} users looked at`);
+    return { home: await auditing.homes(users, { fix, stopping, progress: said }) };
+  };
+  const audits = [...chosen].map(
+    async (kind): Promise<Reports> =>
+      kind === "home" ? homes() : { [kind]: await auditing.shared(kind, { fix, stopping }) },
+  );
+  return Object.assign({}, ...(await Promise.all(audits).finally(() => progress.end())));
 }

@@ -39,8 +39,15 @@ export function startPatrolling(
       observeReconcile.reconciled(found);
       if (found.admitted > 0) log.warn(found, "events had been lost, and nobody had noticed; they are admitted now");
     },
-    audit: async (stopping) =>
-      auditing.audit(await auditing.sample(config.TIMELINE_AUDIT_USERS), { fix: true, stopping }),
+    audit: async (stopping) => {
+      const options = { fix: true, stopping };
+      const [home, local, global] = await Promise.all([
+        auditing.homes(await auditing.sample(config.TIMELINE_AUDIT_USERS), options),
+        auditing.shared("local", options),
+        auditing.shared("global", options),
+      ]);
+      return { home, local, global };
+    },
     log,
     observe: observeAudit.audited,
   });

@@ -2,10 +2,11 @@ import { GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
 import type { Logger } from "../kernel/logger.js";
 import { collect } from "../timeline/collect.js";
 import { observeTimeline } from "../timeline/observe.js";
+import type { Snapshot } from "../timeline/ports.js";
 import { type Position, startOf } from "../timeline/position.js";
 import { createRebuild } from "../timeline/rebuild.js";
-import { createReadSharedLog } from "../timeline/shared-log.nats.js";
-import { authorsFor, homeSnapshot } from "../timeline/snapshot.js";
+import { AUDIT_REACHES_MS, createReadSharedLog } from "../timeline/shared-log.nats.js";
+import { authorsFor, homeSnapshot, withOlder } from "../timeline/snapshot.js";
 import { createSources } from "../timeline/sources.grpc.js";
 import { createTimelineStore } from "../timeline/store.redis.js";
 import type { Config } from "./config.js";
@@ -15,11 +16,15 @@ import type { Connections } from "./connections.js";
 export interface Rebuilding {
   /** Rebuilds a home timeline, whatever state it is in; until that is done what it holds stays. */
   home(user: string): Promise<void>;
-  /** Rebuilds local or global from the log; what is older than the log goes. */
-  shared(name: "local" | "global"): Promise<void>;
+  /** Rebuilds local or global from the log; what is older than the log goes, unless `older` is given. */
+  shared(name: SharedName, older?: Snapshot): Promise<void>;
+  /** Reads what the log says of local or global, as far back as an audit looks. */
+  sharedExpected(name: SharedName): Promise<Snapshot>;
   /** The newest `count` drops of a home created after `floor`, newest first, by the upstreams. Times in ms since the epoch. */
   expected(user: string, of: { floor: number; count: number; deadline: number }): Promise<readonly Position[]>;
 }
+
+type SharedName = "local" | "global";
 
 /** Wires it to this process's connections. */
 export function createRebuilding(
@@ -34,7 +39,16 @@ export function createRebuilding(
   const readSharedLog = createReadSharedLog(nats, maxEntries);
   return {
     home: (user) => rebuild(homeKey(user), homeSnapshot({ sources, maxEntries }, user), { afresh: true }),
-    shared: (name) => rebuild(name === "local" ? LOCAL_KEY : GLOBAL_KEY, () => readSharedLog(name), { afresh: true }),
+    shared: (name, older) =>
+      rebuild(
+        name === "local" ? LOCAL_KEY : GLOBAL_KEY,
+        async () => {
+          const logged = await readSharedLog(name);
+          return older ? withOlder(logged, older, maxEntries) : logged;
+        },
+        { afresh: true },
+      ),
+    sharedExpected: createReadSharedLog(nats, maxEntries, AUDIT_REACHES_MS),
     async expected(reader, { floor, count, deadline }) {
       const authors = await authorsFor(sources, reader, deadline);
       const above = floor > 0 ? startOf(floor + 1) : undefined;

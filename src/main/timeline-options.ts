@@ -1,4 +1,5 @@
-import { Command, type CommanderError, InvalidArgumentError } from "commander";
+import { Command, type CommanderError, InvalidArgumentError, Option } from "commander";
+import { TIMELINES } from "../audit/ports.js";
 import type { AuditCommand } from "./audit.js";
 import { when } from "./dlq-options.js";
 import type { RebuildCommand } from "./rebuild.js";
@@ -60,9 +61,12 @@ function rebuildFault({ users, all, shared, after }: RebuildCommand): string | u
 export function auditCommand(): Command {
   return strict(
     new Command("audit")
-      .description("compare home timelines with what the upstreams say; exits 1 where something differs")
-      .option("--users <count>", "how many, picked at random", countOf, AUDIT_USERS)
+      .description("compare timelines with what the upstreams and the log say; exits 1 where something differs")
+      .option("--users <count>", "how many homes, picked at random", countOf, AUDIT_USERS)
       .option("--user <id...>", "these, and none at random")
+      .addOption(
+        new Option("--timeline <name...>", "of these only (default: all, or with --user homes)").choices(TIMELINES),
+      )
       .option("--fix", "rebuild those that differ, and look again")
       .option("--json", "print JSON")
       .action((options: AuditCommand) => ended(async () => (await import("./audit.js")).auditByHand(options))),

@@ -1,24 +1,30 @@
 import type { NatsConnection } from "nats";
 import { eventOfSubject, MAX_AHEAD_MS, parseEvent, SUBJECT_OF } from "../contracts/events.js";
 import { STREAM } from "../contracts/subjects.js";
-import { DAY, HOUR } from "../kernel/time.js";
+import { DAY, HOUR, MINUTE } from "../kernel/time.js";
 import { readLog } from "../platform/nats/read-log.js";
 import type { ReadSharedLog, Snapshot } from "./ports.js";
 import { compare, type Position } from "./position.js";
 
 /** How far back the log is read, until enough is found. */
 const REACHES_MS = [HOUR, 6 * HOUR, DAY, 8 * DAY];
+/** An audit reads little of a busy log, and judges what that covers. */
+export const AUDIT_REACHES_MS = [10 * MINUTE, ...REACHES_MS];
 
 /**
  * Reads the local or global timeline out of the log. What was admitted since
  * some time holds every drop created more than {@link MAX_AHEAD_MS} after it,
  * since none may be dated further ahead than that.
  */
-export function createReadSharedLog(connection: NatsConnection, maxEntries: number): ReadSharedLog {
+export function createReadSharedLog(
+  connection: NatsConnection,
+  maxEntries: number,
+  reachesMs: readonly number[] = REACHES_MS,
+): ReadSharedLog {
   return async (name) => {
-    for (const reach of REACHES_MS) {
+    for (const reach of reachesMs) {
       const snapshot = await readSince(connection, name, { from: Date.now() - reach, maxEntries });
-      if (snapshot.entries.length >= maxEntries || reach === REACHES_MS.at(-1)) return snapshot;
+      if (snapshot.entries.length >= maxEntries || reach === reachesMs.at(-1)) return snapshot;
     }
     throw new Error("unreachable: the last reach returns");
   };

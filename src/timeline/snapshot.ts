@@ -1,5 +1,6 @@
 import { collect } from "./collect.js";
-import type { Sources } from "./ports.js";
+import type { Snapshot, Sources } from "./ports.js";
+import { compare } from "./position.js";
 import type { TakeSnapshot } from "./rebuild.js";
 
 /** Whose drops a home timeline is made of: the user's own, and those of everybody followed. `deadline` is in ms since the epoch. */
@@ -19,4 +20,16 @@ export function homeSnapshot(
     const beyond = entries[maxEntries];
     return { entries: entries.slice(0, maxEntries), floor: beyond ? Math.max(beyond.score, 1) : 0 };
   };
+}
+
+/** Continues a snapshot below its floor with what another holds there. */
+export function withOlder(snapshot: Snapshot, older: Snapshot, maxEntries: number): Snapshot {
+  if (older.floor >= snapshot.floor) return snapshot;
+  const known = new Set(snapshot.entries.map(({ drop }) => drop));
+  const below = older.entries
+    .filter(({ drop, score }) => score <= snapshot.floor && score > older.floor && !known.has(drop))
+    .sort((a, b) => compare(b, a));
+  const entries = [...snapshot.entries.filter(({ score }) => score > snapshot.floor), ...below];
+  const beyond = entries[maxEntries];
+  return { entries: entries.slice(0, maxEntries), floor: beyond ? Math.max(beyond.score, 1) : older.floor };
 }

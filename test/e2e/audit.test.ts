@@ -20,6 +20,7 @@ type Audited = {
   readonly undecided: string[];
   readonly differences: readonly (Entries & { readonly wrong_score: readonly unknown[] })[];
   readonly remaining: readonly unknown[];
+  readonly shared: Readonly<Record<string, unknown>>;
 };
 
 /** Drops of an author whose followers do not change. */
@@ -148,7 +149,16 @@ testWithStack(
     const { redis, streams, world } = stack;
     // The follows of the world, which no event told of, are found first.
     await streams.settledWith(60);
+    for (const name of ["local", "global"] as const) await stack.reads[name]();
     await spoil(stack);
+    await spoilShared(stack);
+    await eventually(
+      async () =>
+        (await redis.zscore("timeline:local", "never")) === null &&
+        (await redis.zscore("timeline:global", "anna-7")) !== null,
+      "local and global are mended",
+      30_000,
+    );
     for (const reader of READERS)
       await eventually(
         async () => {
@@ -170,9 +180,67 @@ testWithStack(
       expect(metrics).toMatch(new RegExp(`^timeline_audit_differences_total\\{[^}]*kind="${kind}"[^}]*\\} [1-9]`, "m"));
     expect(metrics).toMatch(/^timeline_audited_total(\{[^}]*\})? [1-9]/m);
     expect(metrics).toMatch(/^timeline_audit_repaired_total(\{[^}]*\})? [1-9]/m);
+    const wanted = [
+      ...["home", "local", "global"].flatMap((timeline) =>
+        ["same", "differing"].map((result) => seriesOf("timeline_audit_timelines", { timeline, result })),
+      ),
+      seriesOf("timeline_audit_timelines", { timeline: "local", result: "failed" }, "0"),
+      seriesOf("timeline_audit_repairs", { result: "repaired" }),
+      seriesOf("timeline_audit_repairs", { result: "failed" }, "0"),
+    ];
+    await eventually(
+      async () => {
+        const text = await (await fetch(`${stack.service.httpUrl}/metrics`)).text();
+        return wanted.every((series) => series.test(text)) || String(wanted.find((series) => !series.test(text)));
+      },
+      "every result is counted",
+      30_000,
+    );
     expect(await streams.count("DLQ")).toBe(0);
   },
 );
+
+/** One fault of each kind in local, and one drop missing from global. */
+async function spoilShared({ redis }: Stack): Promise<void> {
+  await redis.zrem("timeline:local", "alice-3");
+  await redis.zadd("timeline:local", Date.now() - 60_000, "never");
+  await redis.zadd("timeline:local", 77, "alice-5");
+  await redis.zrem("timeline:global", "anna-7");
+}
+
+testWithStack("an audit compares local and global with the log, and --fix mends them", OPTIONS, async (stack) => {
+  await complete(stack);
+  const { redis, reads, world } = stack;
+  for (const name of ["local", "global"] as const) expect((await reads[name]({ limit: 100 })).degraded).toBe(false);
+  const same = { result: "same", missing: [], unexpected: [], wrong_score: [], repaired: false };
+  expect((await jsonOf<Audited>(stack, ["audit"])).shared).toEqual({ local: same, global: same });
+  // Older than all the log can tell of: it stays.
+  await redis.zadd("timeline:local", 5, "ancient");
+  await redis.zadd("timeline:local", 1, "~floor");
+  await spoilShared(stack);
+  const local = {
+    ...{ result: "differing", missing: ["alice-3"], unexpected: expect.arrayContaining(["never"]) },
+    wrong_score: [{ drop: "alice-5", score: 77, expected: world.find("alice-5")?.created_at }],
+  };
+  const found = await jsonOf<Audited>(stack, ["audit"], { code: 1 });
+  expect(found).toMatchObject({ users: 10, differ: 0 });
+  expect(found.shared).toMatchObject({ local, global: { result: "differing", missing: ["anna-7"], repaired: false } });
+  expect((await jsonOf<Audited>(stack, ["audit", "--timeline", "home"])).shared).toEqual({});
+  expect((await jsonOf<Audited>(stack, ["audit", "--user", "reader-1"])).shared).toEqual({});
+  const text = startCommand(stack, ["audit", "--timeline", "global"]);
+  expect((await text.exited).code).toBe(1);
+  expect(text.output()).toBe('global\n  1 missing: "anna-7"\nglobal: differs\n');
+  const mended = await jsonOf<Audited>(stack, ["audit", "--timeline", "local", "global", "--fix"]);
+  expect(mended).toMatchObject({ users: 0, shared: { local: { repaired: true }, global: { repaired: true } } });
+  expect((await jsonOf<Audited>(stack, ["audit"])).shared).toEqual({ local: same, global: same });
+  expect(await redis.zscore("timeline:local", "never")).toBeNull();
+});
+
+/** A counter with these labels, and a value that begins so. */
+function seriesOf(name: string, labels: Readonly<Record<string, string>>, value = "[1-9]"): RegExp {
+  const all = Object.entries(labels).map(([label, text]) => `(?=[^}]*${label}="${text}")`);
+  return new RegExp(`^${name}_total\\{${all.join("")}[^}]*\\} ${value}`, "m");
+}
 
 const right = ({ world }: Stack, user: string): [string, number][] =>
   world.homeOf(user).map(({ drop_id, created_at }) => [drop_id, created_at]);

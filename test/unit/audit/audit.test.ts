@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { audit } from "../../../src/audit/audit.js";
 import type { AuditDeps, Entry } from "../../../src/audit/ports.js";
-import { reportAsJson, reportAsText } from "../../../src/audit/present.js";
+import { reportsAsJson, reportsAsText } from "../../../src/audit/present.js";
 
 const OLD = 1_000;
 
@@ -12,13 +12,13 @@ function scene(stored: Record<string, readonly string[]>, said: Record<string, r
   const rebuilt: string[] = [];
   const dead = new Set<string>();
   const deps: AuditDeps = {
-    readHome: async (user) => {
+    readStored: async (user) => {
       const drops = homes.get(user);
       return drops && { floor: 0, entries: entriesOf(drops) };
     },
     readExpected: async (user) => {
       if (user === "broken") throw new Error("GetFollowingList: INTERNAL");
-      return entriesOf(said[user]);
+      return { floor: 0, entries: entriesOf(said[user]) };
     },
     deadAmong: async (drops) => new Set(drops.filter((drop) => dead.has(drop))),
     readBacklogStart: async () => Date.now(),
@@ -35,7 +35,7 @@ function scene(stored: Record<string, readonly string[]>, said: Record<string, r
 test("homes that differ are told from those that agree, from those not complete, and from those not readable", async () => {
   const { deps, rebuilt } = scene({ ada: ["a"], bob: ["x"], broken: [] }, { ada: ["a"], bob: ["a", "b"] });
   const report = await audit(deps, ["ada", "bob", "cold", "broken"]);
-  expect(reportAsJson(report)).toMatchObject({
+  expect(reportsAsJson({ home: report })).toMatchObject({
     ...{ users: 2, differ: 1, rate: 0.5, incomplete: 1, undecided: [], repaired: 0 },
     failed: [{ user: "broken", error: "GetFollowingList: INTERNAL" }],
     differences: [{ user: "bob", missing: ["a", "b"], unexpected: ["x"], wrong_score: [] }],
@@ -55,7 +55,7 @@ test("what is gone at the second look was under way", async () => {
   let looks = 0;
   const late = {
     ...applied,
-    readHome: async (user: string) => (looks++ === 0 ? { floor: 0, entries: [] } : deps.readHome(user)),
+    readStored: async (user: string) => (looks++ === 0 ? { floor: 0, entries: [] } : deps.readStored(user)),
   };
   expect(await audit(late, ["ada"])).toMatchObject({ judged: 1, differing: [] });
   expect(looks).toBe(2);
@@ -111,9 +111,9 @@ test("fixing rebuilds those that differ, looks again, and says what is wrong sti
   };
   const report = await audit(stubborn, ["ada", "bob", "eve"], { fix: true });
   expect(rebuilt.toSorted()).toEqual(["bob", "eve"]);
-  expect(report.differing.map(({ user }) => user)).toEqual(["bob", "eve"]);
-  expect(report.remaining.map(({ user }) => user)).toEqual(["eve"]);
-  expect(reportAsText(report)).toMatch(
+  expect(report.differing.map(({ name }) => name)).toEqual(["bob", "eve"]);
+  expect(report.remaining.map(({ name }) => name)).toEqual(["eve"]);
+  expect(reportsAsText({ home: report })).toMatch(
     /^"bob"\n {2}1 missing: "b"\n(?:.*\n)*"eve" differs still\n2 of 3 users differ \(66\.67 %\)/,
   );
 });

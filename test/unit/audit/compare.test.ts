@@ -10,14 +10,14 @@ const entries = (of: Readonly<Record<string, number>>): Entry[] =>
     .map(([drop, score]) => ({ drop, score }))
     .sort((a, b) => b.score - a.score);
 
-/** Compares what is stored with what the upstreams say, each as drop and time. */
+/** Compares what is stored with what is said, each as drop and time. */
 function found(
   stored: Record<string, number>,
   said: Record<string, number>,
-  how: { floor?: number; count?: number } = {},
+  how: { floor?: number; bottom?: number } = {},
 ) {
   const home = { floor: how.floor ?? 0, entries: entries(stored) };
-  return compare(home, { entries: entries(said), count: how.count ?? 100 }, TIME).map(
+  return compare(home, { entries: entries(said), floor: how.bottom ?? 0 }, TIME).map(
     ({ kind, drop }) => `${kind} ${drop}`,
   );
 }
@@ -47,9 +47,9 @@ test("what is not above the floor is not vouched for, but a wrong time there is 
   expect(found({ sunk: 3 }, { sunk: 20 }, { floor: 10 })).toEqual(["wrong_score sunk"]);
 });
 
-test("nothing is said of what lies below the last of as many as were asked for", () => {
-  expect(found({ a: 9, b: 8, c: 7, d: 6 }, { a: 9, b: 8 }, { count: 2 })).toEqual([]);
-  expect(found({ a: 9, never: 8.5, b: 8 }, { a: 9, b: 8 }, { count: 2 })).toEqual(["unexpected never"]);
+test("nothing is said of what lies at or below the floor of what is said", () => {
+  expect(found({ a: 9, b: 8, c: 7, d: 6 }, { a: 9, b: 8 }, { bottom: 8 })).toEqual([]);
+  expect(found({ a: 9, never: 8.5, b: 8 }, { a: 9, b: 8 }, { bottom: 8 })).toEqual(["unexpected never"]);
 });
 
 test("a timeline equal to what is said differs in nothing, whatever the floor", () => {

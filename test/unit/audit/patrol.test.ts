@@ -6,7 +6,7 @@ import { eventually } from "../../support/facts.js";
 
 const REPORT: Report = {
   ...{ judged: 3, incomplete: 0, lagMs: 0 },
-  ...{ undecided: [], failed: [], differing: [], repaired: [], remaining: [] },
+  ...{ undecided: [], failed: [], differing: [], repaired: [], remaining: [], unrepaired: [] },
 };
 
 /** A patrol every few ms that notes what it does. */
@@ -32,10 +32,10 @@ function scene(
     },
     audit: async (stopping) => {
       trace.push(stopping.aborted ? "audit stopped" : "audit");
-      return REPORT;
+      return { home: REPORT };
     },
     log: silent,
-    observe: ({ judged }) => trace.push(`observed ${judged}`),
+    observe: ({ home }) => trace.push(`observed ${home?.judged}`),
     ...(how.roundMs === undefined ? {} : { roundMs: how.roundMs }),
   });
   return { patrol, trace, looks: () => looks };

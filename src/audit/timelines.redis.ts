@@ -1,10 +1,10 @@
 import { randomInt } from "node:crypto";
-import { HOME_PREFIX, homeKey, userOfHomeKey } from "../contracts/keys.js";
+import { GLOBAL_KEY, HOME_PREFIX, homeKey, LOCAL_KEY, userOfHomeKey } from "../contracts/keys.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
 import { type DataNode, dataNodes } from "../platform/redis/nodes.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { Entry, Home } from "./ports.js";
+import type { Contents, Entry, TimelineKind } from "./ports.js";
 
 /** A timeline nobody has read for longer is not vouched for, whatever its floor says: see read-page.lua. */
 const MAX_IDLE_MS = 7 * DAY;
@@ -13,10 +13,16 @@ const KEYS_A_STEP = 500;
 const MAX_STEPS = 1_000;
 const RANDOM_CURSOR_BELOW = 2 ** 47;
 
-/** Makes the function that reads a home as it is stored: that is no read of a user's, and its time to live goes on. */
-export function createReadHome({ command }: Scripts, ttlMs: number): (user: string) => Promise<Home | undefined> {
-  return async (user) => {
-    const key = homeKey(user);
+const keyOf = (kind: TimelineKind, name: string): string =>
+  kind === "home" ? homeKey(name) : kind === "local" ? LOCAL_KEY : GLOBAL_KEY;
+
+/** Reads a timeline as it is stored: that is no read of a user's, and its time to live goes on. */
+export type ReadStored = (kind: TimelineKind, name: string) => Promise<Contents | undefined>;
+
+/** Makes it; `ttlMs` is the time to live a read gives a home. */
+export function createReadStored({ command }: Scripts, ttlMs: number): ReadStored {
+  return async (kind, name) => {
+    const key = keyOf(kind, name);
     const left = await command("pttl", (client) => client.pttl(key));
     if (left >= 0 && ttlMs - left > MAX_IDLE_MS) return undefined;
     const flat = await command("zrange", (client) => client.zrange(key, "0", "-1", "WITHSCORES"));
