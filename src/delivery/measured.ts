@@ -26,6 +26,11 @@ export function measured(handler: Handler): Handler {
   };
 }
 
+/** Counts the failures of a consumer from 0, so that the first one is seen as a rise. */
+export function expectOutcomes(consumer: string): void {
+  for (const outcome of ["dead-lettered", "letter-refused"]) outcomes.add(0, { consumer, outcome });
+}
+
 /** Counts what became of a message. */
 export function countOutcome(outcome: string, delivery: { readonly consumer: string }): void {
   outcomes.add(1, { consumer: delivery.consumer, outcome });

@@ -7,7 +7,16 @@ import { createGraphHandler } from "./graph.js";
 import { createJobHandler } from "./jobs.js";
 import { createForLeavers } from "./leavers.js";
 import { createPlan } from "./plan.js";
-import type { Complete, Notify, Progress, QueueJobs, ReadAuthorDrops, ReadFollowing, TimelineWriter } from "./ports.js";
+import type {
+  Complete,
+  EdgeApplied,
+  Notify,
+  Progress,
+  QueueJobs,
+  ReadAuthorDrops,
+  ReadFollowing,
+  TimelineWriter,
+} from "./ports.js";
 
 /** Everything fan-out works with. */
 export interface FanoutDeps {
@@ -17,6 +26,7 @@ export interface FanoutDeps {
   readonly queue: QueueJobs;
   readonly progress: Progress;
   readonly complete: Complete;
+  readonly applied: EdgeApplied;
   readonly readFollowers: ReadFollowers;
   readonly readFollowing: ReadFollowing;
   readonly readAuthorDrops: ReadAuthorDrops;

@@ -6,13 +6,15 @@ import type { Drop } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import { chunked } from "../kernel/mapped.js";
 import { audienceOf } from "./audience.js";
-import type { ReadAuthorDrops, TimelineWriter } from "./ports.js";
+import type { EdgeApplied, ReadAuthorDrops, TimelineWriter } from "./ports.js";
 
 interface GraphDeps {
   readonly ledger: Ledger;
   readonly writer: TimelineWriter;
   readonly readAuthorDrops: ReadAuthorDrops;
   readonly maxEntries: number;
+  /** Told when an edge is applied. */
+  readonly applied: EdgeApplied;
 }
 
 const DROPS_A_CALL = 200;
@@ -44,7 +46,7 @@ export function createGraphHandler(deps: GraphDeps): Handler {
       else await clear(deps, { follower, following });
       await clearDead(deps, follower);
       const now = await deps.ledger.changeEdge(change);
-      if (now.version === edge.version && now.follows === edge.follows) return;
+      if (now.version === edge.version && now.follows === edge.follows) return deps.applied(event.name, delivery.time);
       edge = now;
     }
     throw new AppError("failed", "the edge changes faster than it can be applied");

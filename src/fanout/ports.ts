@@ -1,3 +1,4 @@
+import type { EventName } from "../contracts/events.js";
 import type { FanoutJob } from "../contracts/jobs.js";
 import type { FanoutCompleted, Notification } from "../contracts/notifications.js";
 import type { Drop } from "../gen/avion/posts.js";
@@ -49,6 +50,9 @@ export type FanoutName = Pick<FanoutJob, "event" | "drop_id">;
 
 /** Says that a fan-out has landed; resolves after the PubAck. */
 export type Complete = (completed: FanoutCompleted) => Promise<void>;
+
+/** Told that an edge is in the follower's home; `admittedAt` in ms since the epoch. */
+export type EdgeApplied = (event: EventName, admittedAt: number) => void;
 
 /** An author's drops, newest first, older than what is given. */
 export type ReadAuthorDrops = (

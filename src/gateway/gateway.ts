@@ -41,6 +41,7 @@ export interface Gateway {
 export function createGateway(deps: GatewayDeps): Gateway {
   const limits = { ...DEFAULT_LIMITS, ...deps.limits };
   const { log } = deps;
+  observeGateway.started(limits.connections);
   const feed: Feed = createFeed(deps.nats, () => {
     hub
       .recheckAll()

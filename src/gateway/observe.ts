@@ -1,7 +1,7 @@
 import { metrics } from "@opentelemetry/api";
 import { contextOf, inSpan, SpanKind } from "../delivery/traced.js";
 import type { Note } from "./ports.js";
-import type { ResetReason } from "./resume.js";
+import { RESET_REASONS, type ResetReason } from "./resume.js";
 
 /** Why a stream ended. */
 export type CloseReason = "client" | "slow" | "expired" | "lifetime" | "drain";
@@ -10,6 +10,9 @@ const meter = metrics.getMeter("avion-timeline");
 const seconds = { explicitBucketBoundaries: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300] };
 
 const open = meter.createUpDownCounter("timeline_sse_connections", { description: "Event streams open now" });
+const most = meter.createGauge("timeline_sse_max_connections", {
+  description: "Event streams a process opens at most",
+});
 const opened = meter.createCounter("timeline_sse_opened", { description: "Event streams opened" });
 const closed = meter.createCounter("timeline_sse_closed", { description: "Event streams closed, by reason" });
 const refused = meter.createCounter("timeline_sse_refused", { description: "Event streams refused, by HTTP status" });
@@ -33,8 +36,20 @@ const renewed = meter.createCounter("timeline_sse_registrations", {
 
 const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "xp_earned"]);
 
+const CLOSE_REASONS: readonly CloseReason[] = ["client", "slow", "expired", "lifetime", "drain"];
+const REFUSALS = [401, 403, 429, 500, 503];
+
 /** What operators see of the streams. */
 export const observeGateway = {
+  /** Counts from 0, so that the first failure is seen as a rise. */
+  started(maxConnections: number): void {
+    most.record(maxConnections);
+    open.add(0);
+    opened.add(0);
+    for (const reason of CLOSE_REASONS) closed.add(0, { reason });
+    for (const status of REFUSALS) refused.add(0, { status });
+    for (const reason of RESET_REASONS) resets.add(0, { reason });
+  },
   opened(): void {
     open.add(1);
     opened.add(1);

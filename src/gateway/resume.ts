@@ -1,7 +1,8 @@
 import type { FeedState } from "./ports.js";
 
 /** Why a stream cannot be continued where it stood. */
-export type ResetReason = "unknown_position" | "too_old" | "registration_lost" | "stream_replaced";
+export const RESET_REASONS = ["unknown_position", "too_old", "registration_lost", "stream_replaced"] as const;
+export type ResetReason = (typeof RESET_REASONS)[number];
 
 /** What a client asks for when it connects. */
 export type Wanted =

@@ -5,7 +5,7 @@ import type { Config } from "./config.js";
 import type { Connections } from "./connections.js";
 
 /** What events are applied to timelines with; whom that is told to is another matter. */
-export type Applying = Omit<FanoutDeps, "notify" | "queue" | "progress" | "complete">;
+export type Applying = Omit<FanoutDeps, "notify" | "queue" | "progress" | "complete" | "applied">;
 
 /** Wires it to this process's connections. */
 export function createApplying(

@@ -16,6 +16,7 @@ import { createScripts, type Scripts } from "../platform/redis/scripts.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config.js";
 import { persist } from "./persist.js";
+import { startRedisHealth } from "./redis-health.js";
 import { VERSION } from "./version.js";
 
 /** What every role works with, opened once a process. */
@@ -46,6 +47,8 @@ export async function openConnections(
   const scripts = createScripts(redis);
   const clock = followClock(scripts);
   closers.add("Redis clock", () => clock.close());
+  const health = startRedisHealth(redis, { log });
+  closers.add("Redis health", () => health.close());
   waiting("Redis");
   await persist(() => clock.sample(), log, "Redis is not there yet");
   waiting("NATS");

@@ -2,7 +2,7 @@ import { eventOfSubject } from "../contracts/events.js";
 import { CONSUMER, STREAM, workEventOf } from "../contracts/subjects.js";
 import type { DeadLetters } from "../delivery/dead-letter.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
-import { countOutcome, measured } from "../delivery/measured.js";
+import { countOutcome, expectOutcomes, measured } from "../delivery/measured.js";
 import { createProcess } from "../delivery/process.js";
 import { traced } from "../delivery/traced.js";
 import { leftOut } from "../kernel/failpoints.js";
@@ -73,6 +73,7 @@ interface Consumption {
 /** Starts a consumer under the failure policy: attempts, retries, dead letters. */
 export function startConsumer({ config, connections, gate, log }: ConsumerDeps, of: Consumption): Consuming {
   const { nats, scripts, publish } = connections;
+  expectOutcomes(of.consumer);
   const process = createProcess({
     handler: traced(measured(of.handler)),
     attempts: createAttempts(scripts),

@@ -1,46 +1,92 @@
 import { metrics } from "@opentelemetry/api";
-import type { NatsConnection } from "nats";
-import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import type { ConsumerInfo, JetStreamManager, NatsConnection } from "nats";
+import { STREAM } from "../contracts/subjects.js";
+import { type Figure, type Sample, startSampling } from "../delivery/sampling.js";
+import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
+import { createStoredMessages, type StoredMessages } from "../platform/nats/stored.js";
+import { readTopology } from "../platform/nats/topology.js";
 
 const SAMPLE_MS = 5 * SECOND;
-const CONSUMERS = [
-  { stream: STREAM.drops, consumer: CONSUMER.planner },
-  { stream: STREAM.drops, consumer: CONSUMER.graph },
-  { stream: STREAM.fanout, consumer: CONSUMER.worker },
-  { stream: STREAM.edges, consumer: CONSUMER.edges },
-  { stream: STREAM.edges, consumer: CONSUMER.hotEdges },
-  { stream: STREAM.engagement, consumer: CONSUMER.counter },
-  { stream: STREAM.advisories, consumer: CONSUMER.backstop },
-] as const;
+/** A server that does not answer shows within two samples. */
+const TIMEOUT_MS = 3 * SECOND;
 
-/** Samples how much work waits, and how many letters lie in the DLQ, for `/metrics`. */
-export function startDepths(nats: NatsConnection): { close(): void } {
-  const meter = metrics.getMeter("avion-timeline");
-  const pending = meter.createGauge("timeline_queue_depth", {
+const meter = metrics.getMeter("avion-timeline");
+const GAUGES = {
+  pending: meter.createGauge("timeline_queue_depth", {
     description: "Messages a consumer has not been handed yet",
-  });
-  const inHand = meter.createGauge("timeline_queue_unacked", {
+  }),
+  unacked: meter.createGauge("timeline_queue_unacked", {
     description: "Messages handed out and not acknowledged",
-  });
-  const letters = meter.createGauge("timeline_dlq_messages", { description: "Dead letters in the DLQ" });
-  const advisories = meter.createGauge("timeline_advisories", {
+  }),
+  oldest: meter.createGauge("timeline_queue_oldest_seconds", {
+    description: "Age of the oldest message a consumer has not acknowledged, in seconds; 0 where there is none",
+  }),
+  messages: meter.createGauge("timeline_stream_messages", { description: "Messages a stream holds" }),
+  bytes: meter.createGauge("timeline_stream_bytes", { description: "Bytes a stream holds" }),
+  maxBytes: meter.createGauge("timeline_stream_max_bytes", {
+    description: "Bytes a stream may hold; absent where it has no limit",
+  }),
+  lastSequence: meter.createGauge("timeline_stream_last_sequence", {
+    description: "Sequence of the last message a stream stored; it rises with each, and never falls",
+  }),
+  letters: meter.createGauge("timeline_dlq_messages", { description: "Dead letters in the DLQ" }),
+  advisories: meter.createGauge("timeline_advisories", {
     description: "Messages the server gave up delivering",
-  });
-  const sample = async (): Promise<void> => {
-    const manager = await nats.jetstreamManager({ checkAPI: false });
-    for (const { stream, consumer } of CONSUMERS) {
-      const info = await manager.consumers.info(stream, consumer);
-      pending.record(info.num_pending, { consumer });
-      inHand.record(info.num_ack_pending, { consumer });
-    }
-    letters.record((await manager.streams.info(STREAM.dlq)).state.messages);
-    advisories.record((await manager.streams.info(STREAM.advisories)).state.messages);
-  };
-  // While NATS is away the last sample stands; readiness says that it is away.
-  const run = (): void => void sample().catch(() => undefined);
-  run();
-  const timer = setInterval(run, SAMPLE_MS);
-  timer.unref();
-  return { close: () => clearInterval(timer) };
+  }),
+} as const;
+
+/** Samples every declared stream and consumer for `/metrics`: how much waits, how old it is, and how full a stream is. */
+export async function startDepths(
+  nats: NatsConnection,
+  { log, everyMs = SAMPLE_MS }: { readonly log: Logger; readonly everyMs?: number },
+): Promise<{ close(): Promise<void> }> {
+  const { streams, consumers } = await readTopology();
+  const manager = await nats.jetstreamManager({ checkAPI: false, timeout: TIMEOUT_MS });
+  const stored = createStoredMessages(nats);
+  const samples: Sample[] = [
+    ...streams.map(({ name }) => ({ name: `stream ${name}`, take: () => streamFigures(manager, name) })),
+    ...consumers.map(({ stream, config }) => {
+      const consumer = config.durable_name as string;
+      return { name: `consumer ${consumer}`, take: () => consumerFigures({ manager, stored }, stream, consumer) };
+    }),
+  ];
+  return startSampling(samples, { everyMs, log });
+}
+
+async function streamFigures(manager: JetStreamManager, stream: string): Promise<Figure[]> {
+  const { state, config } = await manager.streams.info(stream);
+  const labels = { stream };
+  return [
+    { gauge: GAUGES.messages, labels, value: state.messages },
+    { gauge: GAUGES.bytes, labels, value: state.bytes },
+    { gauge: GAUGES.lastSequence, labels, value: state.last_seq },
+    ...(config.max_bytes > 0 ? [{ gauge: GAUGES.maxBytes, labels, value: config.max_bytes }] : []),
+    ...(stream === STREAM.dlq ? [{ gauge: GAUGES.letters, labels: {}, value: state.messages }] : []),
+    ...(stream === STREAM.advisories ? [{ gauge: GAUGES.advisories, labels: {}, value: state.messages }] : []),
+  ];
+}
+
+interface Asked {
+  readonly manager: JetStreamManager;
+  readonly stored: StoredMessages;
+}
+
+async function consumerFigures({ manager, stored }: Asked, stream: string, consumer: string): Promise<Figure[]> {
+  const info = await manager.consumers.info(stream, consumer);
+  const oldest = await oldestUnfinished(stored, info);
+  const labels = { consumer };
+  return [
+    { gauge: GAUGES.pending, labels, value: info.num_pending },
+    { gauge: GAUGES.unacked, labels, value: info.num_ack_pending },
+    { gauge: GAUGES.oldest, labels, value: oldest === undefined ? 0 : Math.max(0, Date.now() - oldest) / SECOND },
+  ];
+}
+
+/** When the stream stored it, ms since the epoch. Other consumers' messages may lie in between. */
+async function oldestUnfinished(stored: StoredMessages, info: ConsumerInfo): Promise<number | undefined> {
+  const { stream_name: stream, config, num_pending, num_ack_pending, ack_floor, delivered } = info;
+  if (num_pending + num_ack_pending === 0) return undefined;
+  const done = num_ack_pending > 0 ? ack_floor.stream_seq : delivered.stream_seq;
+  return (await stored.next(stream, config.filter_subject ?? ">", done + 1))?.time;
 }

@@ -1,6 +1,7 @@
 import { NOTIFY_WINDOW_MS } from "../fanout/apply.js";
 import { createFanout } from "../fanout/fanout.js";
 import { createListening } from "../fanout/listeners.redis.js";
+import { observeFanout } from "../fanout/observe.js";
 import { createProgress } from "../fanout/progress.redis.js";
 import { createComplete, createNotify, createQueueJobs } from "../fanout/publish.nats.js";
 import { startLettersService } from "../operator/letters-service.nats.js";
@@ -26,6 +27,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     queue: createQueueJobs(publish),
     progress: createProgress(scripts),
     complete: createComplete(publish),
+    applied: observeFanout.edgeApplied,
   });
   const guard = startGuard({
     continuity: createContinuity(scripts),

@@ -37,6 +37,7 @@ export function createMending(
     log.warn(fields, "an event of the log could not be applied again; it is put aside as a dead letter");
   };
   const delayMs = config.TIMELINE_RETRY_BASE_MS;
+  observeReplay.started();
   return {
     lease: createLease(scripts),
     readBacklogStart: createReadBacklogStart(nats),

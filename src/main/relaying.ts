@@ -1,6 +1,8 @@
+import { startSampling } from "../delivery/sampling.js";
 import type { Logger } from "../kernel/logger.js";
+import { SECOND } from "../kernel/time.js";
 import { announcing, createAnnounce } from "../outbox/channels.redis.js";
-import { observeOutbox } from "../outbox/observe.js";
+import { backlogFigures, observeOutbox } from "../outbox/observe.js";
 import { createPublishEvent } from "../outbox/publish.nats.js";
 import { type RelayDeps, startRelay } from "../outbox/relay.js";
 import { createNotifyRelays, createOutboxStore, wakeChannel } from "../outbox/store.sql.js";
@@ -14,6 +16,9 @@ export interface Relaying {
   notReady(): string | undefined;
   close(): Promise<void>;
 }
+
+/** Counting what waits takes longer the more waits. */
+const BACKLOG_SAMPLE_MS = 10 * SECOND;
 
 /** Starts a relay for what `source` writes, and what looks after its outbox. */
 export async function startRelaying(
@@ -32,7 +37,11 @@ export async function startRelaying(
     observe,
   });
   await db.listen(wakeChannel(source), relay.wake);
-  const upkeep = startOutboxUpkeep({ store, log, observe: observe.backlog });
+  const upkeep = startOutboxUpkeep({ store, log });
+  const backlog = startSampling([{ name: `outbox ${source}`, take: () => backlogFigures(store, source) }], {
+    everyMs: BACKLOG_SAMPLE_MS,
+    log,
+  });
   const tellOthers = sparingly(createNotifyRelays(db, source), log);
   return {
     wake: () => {
@@ -41,7 +50,7 @@ export async function startRelaying(
     },
     notReady: () => (relay.healthy() ? undefined : `${source}: the outbox cannot be published`),
     close: async () => {
-      await Promise.all([relay.close(), upkeep.close()]);
+      await Promise.all([relay.close(), upkeep.close(), backlog.close()]);
     },
   };
 }

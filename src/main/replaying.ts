@@ -39,6 +39,7 @@ export function createReplaying({ nats }: Pick<Connections, "nats">, fanout: App
     },
     progress: { planned: async () => undefined, done: async () => undefined },
     complete: async () => undefined,
+    applied: () => undefined,
   });
   const readWhole = createReadStretch(nats);
   const apply: Apply = (event) => {

@@ -16,6 +16,7 @@ import { startDepths } from "./depths.js";
 import { startFanoutRole } from "./fanout-role.js";
 import { startGatewayRole } from "./gateway-role.js";
 import { serveRoles, type WrapService } from "./grpc-server.js";
+import { observeReady } from "./observe.js";
 import { startPostsRole } from "./posts-role.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 import { startUsersRole } from "./users-role.js";
@@ -81,6 +82,7 @@ export async function startService(
     ...(waiting === undefined ? [] : [waiting]),
     ...roles.flatMap((role) => role.notReady() ?? []),
   ];
+  observeReady(() => notReady().length === 0);
   const http = await serveHttp({ address: config.TIMELINE_HTTP_ADDR, notReady, metrics: telemetry.scrape, log });
   closers.add("HTTP", () => http.close(SECOND));
   log.info({ port: http.port, roles: config.TIMELINE_ROLES }, "serving HTTP");
@@ -90,7 +92,7 @@ export async function startService(
       waiting = what ?? "roles";
     },
   });
-  const depths = startDepths(connections.nats);
+  const depths = await startDepths(connections.nats, { log });
   closers.add("depths", () => depths.close());
   const db = await databaseOf(config, log, closers);
   const gate = new Gate();

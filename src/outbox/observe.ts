@@ -1,5 +1,6 @@
 import { metrics } from "@opentelemetry/api";
-import type { OutboxEvent } from "./ports.js";
+import type { Figure } from "../delivery/sampling.js";
+import type { OutboxEvent, OutboxStore } from "./ports.js";
 
 const meter = metrics.getMeter("avion-timeline");
 const published = meter.createCounter("timeline_outbox_published", { description: "Events published from an outbox" });
@@ -24,8 +25,13 @@ export const observeOutbox = (source: string) => ({
   failed(): void {
     failures.add(1, { source });
   },
-  backlog(backlog: { readonly waiting: number; readonly oldestMs: number }): void {
-    waiting.record(backlog.waiting, { source });
-    oldest.record(backlog.oldestMs / 1_000, { source });
-  },
 });
+
+/** What waits in the outbox of a service, for a sample. */
+export async function backlogFigures({ backlog }: Pick<OutboxStore, "backlog">, source: string): Promise<Figure[]> {
+  const found = await backlog();
+  return [
+    { gauge: waiting, labels: { source }, value: found.waiting },
+    { gauge: oldest, labels: { source }, value: found.oldestMs / 1_000 },
+  ];
+}

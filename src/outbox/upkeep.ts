@@ -10,19 +10,17 @@ const EVERY_MS = 15 * SECOND;
 
 /** What the upkeep works with. */
 export interface UpkeepDeps {
-  readonly store: Pick<OutboxStore, "prune" | "backlog">;
+  readonly store: Pick<OutboxStore, "prune">;
   readonly log: Logger;
-  readonly observe: (backlog: { readonly waiting: number; readonly oldestMs: number }) => void;
 }
 
-/** Removes what was published long ago, and reports what waits; any number of processes may do so. */
-export function startOutboxUpkeep({ store, log, observe }: UpkeepDeps): { close(): Promise<void> } {
+/** Removes what was published long ago; any number of processes may do so. */
+export function startOutboxUpkeep({ store, log }: UpkeepDeps): { close(): Promise<void> } {
   const stopping = new AbortController();
   const run = async (): Promise<void> => {
     while (!stopping.signal.aborted) {
       try {
         const pruned = await store.prune(KEPT_MS, PRUNED_AT_ONCE);
-        observe(await store.backlog());
         if (pruned === PRUNED_AT_ONCE) continue;
       } catch (error) {
         log.debug({ error: oneLine(error) }, "the outbox could not be looked after");

@@ -8,6 +8,11 @@ const replayed = meter.createCounter("timeline_replayed_events", { description: 
 
 /** What operators see of replays. */
 export const observeReplay = {
+  /** Counts from 0, so that the first loss is seen as a rise. */
+  started(): void {
+    losses.add(0);
+    replayed.add(0);
+  },
   mended(events: number): void {
     losses.add(1);
     replayed.add(events);

@@ -9,7 +9,7 @@ export interface ApplyDeps {
   readonly apply: ApplyEdges;
   /** Tells the relay that there is something to publish. */
   readonly wakeRelay: () => void;
-  readonly observe: Pick<ObserveUsers, "applied">;
+  readonly observe: Pick<ObserveUsers, "applied" | "listed">;
 }
 
 /** How edges of a lane wait for each other. */
@@ -41,9 +41,10 @@ export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane:
   };
   const batches = Array.from({ length: lane.atOnce }, () => createBatch(lane.batch, run));
   return async ({ body }) => {
-    const edge = parseEdge(body);
+    const { acceptedAt, ...edge } = parseEdge(body);
     const batch = batches[hashOf(edge.following) % batches.length] as (typeof batches)[number];
     await batch({ ...edge, traceparent: traceHeaders()["traceparent"] });
+    if (acceptedAt !== undefined) observe.listed(lane.name, acceptedAt);
   };
 }
 

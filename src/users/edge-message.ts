@@ -3,7 +3,7 @@ import { messageId, parseJson, SUBJECT_OF, type TimelineEvent } from "../contrac
 import { understood } from "../contracts/untrusted.js";
 import { encodeId } from "../kernel/ids.js";
 import { userIdFault } from "./input.js";
-import type { Edge, Pair } from "./ports.js";
+import type { AcceptedEdge, Edge, Pair } from "./ports.js";
 
 /** The key of a pair's events: they are published in their order. */
 export const pairKey = ({ follower, following }: Pair): string => `${encodeId(follower)}:${encodeId(following)}`;
@@ -14,13 +14,13 @@ const userId = z.string().superRefine((value, context) => {
 });
 
 const pair = { follower_id: userId, following_id: userId, version: z.number().int().nonnegative() };
-const edge = z.object({ ...pair, following: z.boolean() });
+const edge = z.object({ ...pair, following: z.boolean(), changed_at: z.number().optional() });
 const graph = z.object(pair);
 
 /** Understands a changed edge as the stream EDGES carries it. @throws AppError `invalid` */
-export function parseEdge(body: Uint8Array): Edge {
-  const { follower_id, following_id, version, following } = understood(edge, parseJson(body));
-  return { follower: follower_id, following: following_id, version, active: following };
+export function parseEdge(body: Uint8Array): AcceptedEdge {
+  const { follower_id, following_id, version, following, changed_at } = understood(edge, parseJson(body));
+  return { follower: follower_id, following: following_id, version, active: following, acceptedAt: changed_at };
 }
 
 /** Understands whom an event for the timeline roles is about. @throws AppError `invalid` */

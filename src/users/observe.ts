@@ -10,6 +10,10 @@ const batches = meter.createHistogram("timeline_users_edge_batch", {
   description: "Edges applied in one statement",
   advice: { explicitBucketBoundaries: [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_000] },
 });
+const listed = meter.createHistogram("timeline_users_edge_lag_seconds", {
+  description: "From the answer to a follow or unfollow until the list of followers shows it, in seconds",
+  advice: { explicitBucketBoundaries: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 15, 60, 300] },
+});
 const reads = meter.createCounter("timeline_users_reads", {
   description:
     "Reads of lists and profiles, by what answered: process, cache, database, or uncached while Redis is away",
@@ -35,6 +39,9 @@ export const observeUsers: ObserveUsers = {
     applied.add(changed, { lane, outcome: "changed" });
     applied.add(edges - changed, { lane, outcome: "older" });
     batches.record(edges, { lane });
+  },
+  listed(lane, acceptedAt) {
+    listed.record(Math.max(0, Date.now() - acceptedAt) / 1_000, { lane });
   },
   read(what, from) {
     reads.add(1, { what, from });

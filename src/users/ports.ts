@@ -19,6 +19,11 @@ export interface DatedEdge extends Edge {
   readonly changedAt: number;
 }
 
+/** An edge with when its follower was answered, ms since the epoch by the database's clock, where it says so. */
+export interface AcceptedEdge extends Edge {
+  readonly acceptedAt: number | undefined;
+}
+
 /** An edge on its way into the follower list, with the trace it belongs to. */
 export interface TracedEdge extends Edge {
   readonly traceparent?: string | undefined;
@@ -162,6 +167,8 @@ export interface IdPage {
 export interface ObserveUsers {
   followed(change: "follow" | "unfollow", count: number): void;
   applied(lane: string, edges: number, changed: number): void;
+  /** An edge is in the follower list. */
+  listed(lane: string, acceptedAt: number): void;
   read(what: string, from: "process" | "cache" | "database" | "uncached"): void;
   /** A fill came too late, and was left. */
   overtaken(what: string): void;

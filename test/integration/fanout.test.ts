@@ -156,6 +156,11 @@ test("a follow backfills everything above the floor and nothing below; an unfoll
   world.unfollow("rik", "ada");
   await handle(bench, unfollowed("rik", "ada", 2));
   expect(await held(redis.raw, homeKey("rik"))).toEqual({ floor: 20, entries: [["b1", 45]] });
+  const admittedAt = expect.any(Number);
+  expect(bench.applied).toEqual([
+    { event: "user_followed", admittedAt },
+    { event: "user_unfollowed", admittedAt },
+  ]);
 });
 
 test("a follow of more than a timeline holds leaves the newest, with a floor that is true", async () => {

@@ -22,6 +22,7 @@ export interface FanoutBench {
   readonly jobs: FanoutJob[];
   readonly notified: { readonly users: readonly string[]; readonly notification: Notification }[];
   readonly completed: FanoutCompleted[];
+  readonly applied: { readonly event: string; readonly admittedAt: number }[];
 }
 
 /** Fan-out on a real Redis, with the upstreams, the log and the queue in memory. */
@@ -41,6 +42,7 @@ export function openFanout(
   const jobs: FanoutJob[] = [];
   const notified: FanoutBench["notified"] = [];
   const completed: FanoutCompleted[] = [];
+  const applied: FanoutBench["applied"] = [];
   const deps = change({
     writer,
     ledger: createLedger({ store: ledgerStore, readHistory: historyOf(log), log: silent }),
@@ -48,10 +50,11 @@ export function openFanout(
     queue: async (more) => void jobs.push(...more),
     progress: createProgress(redis.scripts),
     complete: async (what) => void completed.push(what),
+    applied: (event, admittedAt) => void applied.push({ event, admittedAt }),
     ...fanoutSourcesOf(world, pageSize),
     maxEntries,
   });
-  return { handlers: createFanout(deps), deps, jobs, notified, completed };
+  return { handlers: createFanout(deps), deps, jobs, notified, completed, applied };
 }
 
 /** An event in the log, as the planner or the graph consumer is handed it. */

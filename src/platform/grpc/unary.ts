@@ -18,8 +18,11 @@ const meter = metrics.getMeter("avion-timeline");
 const requests = meter.createCounter("timeline_grpc_requests", { description: "gRPC calls by method and status" });
 const duration = meter.createHistogram("timeline_grpc_request_seconds", {
   description: "Time a gRPC call took, in seconds",
-  advice: { explicitBucketBoundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10] },
+  advice: { explicitBucketBoundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 10] },
 });
+
+/** Counted from 0, so that the first failure is seen as a rise. */
+const EXPECTED = [status.OK, status.INTERNAL, status.UNAVAILABLE, status.DEADLINE_EXCEEDED];
 
 /**
  * Makes a gRPC method of a plain function: continues the caller's trace, hands
@@ -31,6 +34,7 @@ export function unary<Request, Response>(
   log: Logger,
   method: (request: Request, context: CallContext) => Promise<Response>,
 ): handleUnaryCall<Request, Response> {
+  for (const code of EXPECTED) requests.add(0, { method: name, code: status[code] });
   return (call, callback) => {
     const started = performance.now();
     const parent = contextOf(headersOf(call.metadata));

@@ -6,10 +6,12 @@ import { headersOf } from "./consume.js";
 /** A message as it lies in a stream, whoever was handed it. */
 export type StoredMessage = Omit<Delivery, "consumer" | "deliveries">;
 
-/** Single messages of any stream, by their sequence. Everything rejects with AppError `unavailable`. */
+/** Single messages of any stream. Everything rejects with AppError `unavailable`. */
 export interface StoredMessages {
   /** Undefined where it is gone. */
   read(stream: string, seq: number): Promise<StoredMessage | undefined>;
+  /** The first message of a subject (wildcards allowed) from `seq` on; undefined where there is none. */
+  next(stream: string, subject: string, seq: number): Promise<StoredMessage | undefined>;
   /** Does nothing where it is gone. */
   remove(stream: string, seq: number): Promise<void>;
 }
@@ -28,9 +30,12 @@ export function createStoredMessages(connection: NatsConnection): StoredMessages
     }
   };
   const manager = connection.jetstreamManager({ checkAPI: false });
+  const get = (stream: string, query: { seq: number; next_by_subj?: string }) =>
+    // Servers know `next_by_subj` since 2.9; the client's types do not.
+    asking(async () => messageOf(stream, await (await manager).streams.getMessage(stream, query)));
   return {
-    read: (stream, seq) =>
-      asking(async () => messageOf(stream, await (await manager).streams.getMessage(stream, { seq }))),
+    read: (stream, seq) => get(stream, { seq }),
+    next: (stream, subject, seq) => get(stream, { seq, next_by_subj: subject }),
     async remove(stream, seq) {
       await asking(async () => (await manager).streams.deleteMessage(stream, seq, false));
     },

@@ -6,7 +6,9 @@ const bytes = (value: unknown): Uint8Array => Buffer.from(JSON.stringify(value))
 const EDGE = { follower_id: "a", following_id: "b", version: 7, following: true, changed_at: 9 };
 
 test("an edge is understood, and what is said beyond it is of no matter", () => {
-  expect(parseEdge(bytes({ ...EDGE, more: 1 }))).toEqual({ follower: "a", following: "b", version: 7, active: true });
+  const edge = { follower: "a", following: "b", version: 7, active: true };
+  expect(parseEdge(bytes({ ...EDGE, more: 1 }))).toEqual({ ...edge, acceptedAt: 9 });
+  expect(parseEdge(bytes({ ...EDGE, changed_at: undefined }))).toEqual({ ...edge, acceptedAt: undefined });
   expect(parseGraphEvent(bytes(EDGE))).toEqual({ follower: "a", following: "b" });
 });
 

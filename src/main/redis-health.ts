@@ -1,0 +1,66 @@
+import { metrics } from "@opentelemetry/api";
+import { type Figure, startSampling } from "../delivery/sampling.js";
+import type { Logger } from "../kernel/logger.js";
+import { SECOND } from "../kernel/time.js";
+import type { RedisClient } from "../platform/redis/connect.js";
+import { type MasterInfo, readMasters, type ServerInfo } from "../platform/redis/info.js";
+
+const SAMPLE_MS = 10 * SECOND;
+
+const meter = metrics.getMeter("avion-timeline");
+const up = meter.createGauge("timeline_redis_up", { description: "Whether a Redis master answers (1) or not (0)" });
+const persistence = meter.createGauge("timeline_redis_persistence_ok", {
+  description: "Whether the last snapshot (rdb), or the last write and rewrite of the append-only file (aof), worked",
+});
+
+/** Gauges that are one field of INFO each. */
+const FIELDS = [
+  field("timeline_redis_used_memory_bytes", "used_memory", "Memory that Redis uses, in bytes"),
+  field("timeline_redis_maxmemory_bytes", "maxmemory", "Memory that Redis may use, in bytes; 0: no limit of its own"),
+  field("timeline_redis_system_memory_bytes", "total_system_memory", "Memory of the machine Redis runs on, in bytes"),
+  field("timeline_redis_evicted_keys", "evicted_keys", "Keys evicted for memory since Redis was started"),
+  field("timeline_redis_expired_keys", "expired_keys", "Keys whose time to live ended since Redis was started"),
+  field("timeline_redis_rejected_connections", "rejected_connections", "Connections refused since Redis was started"),
+  field("timeline_redis_connected_replicas", "connected_slaves", "Replicas that follow a Redis master now"),
+  field("timeline_redis_loading", "loading", "Whether Redis is loading its data (1) and answers nothing else"),
+] as const;
+
+function field(name: string, of: string, description: string) {
+  return { of, gauge: meter.createGauge(name, { description }) };
+}
+
+/** Fields of INFO that say `ok`, by what they are about. */
+const STATUSES = {
+  rdb: ["rdb_last_bgsave_status"],
+  aof: ["aof_last_write_status", "aof_last_bgrewrite_status"],
+} as const;
+
+/** Samples INFO of every Redis master for `/metrics`. */
+export function startRedisHealth(
+  client: RedisClient,
+  { log, everyMs = SAMPLE_MS }: { readonly log: Logger; readonly everyMs?: number },
+): { close(): Promise<void> } {
+  const take = async (): Promise<Figure[]> => (await readMasters(client)).flatMap(figuresOf);
+  return startSampling([{ name: "redis", take }], { everyMs, log });
+}
+
+function figuresOf({ node, reachable, info }: MasterInfo): Figure[] {
+  const answered = { gauge: up, labels: { node }, value: reachable ? 1 : 0 };
+  return info === undefined ? [answered] : [answered, ...fieldFigures(node, info), ...statusFigures(node, info)];
+}
+
+function fieldFigures(node: string, info: ServerInfo): Figure[] {
+  return FIELDS.filter(({ of }) => info.has(of)).map(({ of, gauge }) => ({
+    gauge,
+    labels: { node },
+    value: Number(info.get(of)),
+  }));
+}
+
+function statusFigures(node: string, info: ServerInfo): Figure[] {
+  return Object.entries(STATUSES).map(([kind, fields]) => ({
+    gauge: persistence,
+    labels: { node, kind },
+    value: fields.every((name) => (info.get(name) ?? "ok") === "ok") ? 1 : 0,
+  }));
+}

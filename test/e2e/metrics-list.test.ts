@@ -1,0 +1,77 @@
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { expect } from "@jest/globals";
+import { openApi } from "../support/api.js";
+import { temporaryFolder } from "../support/brokers.js";
+import { makeDataFolder } from "../support/databases.js";
+import { becomes } from "../support/facts.js";
+import { readMetricsList } from "../support/metrics-list.js";
+import { openReader } from "../support/reader.js";
+import { type Sample, samplesOf } from "../support/scraping.js";
+import { openEvents } from "../support/sse.js";
+import { type Stack, testWithStack } from "../support/stack.js";
+
+/** Starts a process with every role, lets one drop and one follow pass through it, and yields its metrics. */
+async function busyProcess(stack: Stack): Promise<{ scrape: () => Promise<Sample[]> }> {
+  const folder = await temporaryFolder("metrics");
+  stack.defer(() => rm(folder, { recursive: true, force: true }));
+  await makeDataFolder(join(folder, "data", "pglite"));
+  const own = { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
+  const service = await stack.start({
+    roles: "users,posts,bridge,fanout,api,gateway",
+    env: { ...own, TIMELINE_DATA_DIR: join(folder, "data") },
+  });
+  const [api, reader] = [openApi(service.grpcAddress), openReader(service.grpcAddress)];
+  stack.defer(() => api.close());
+  stack.defer(() => reader.close());
+  await api.follow({ follower_id: "reader", following_id: "author" });
+  const stream = await openEvents(service.httpUrl, "reader");
+  stack.defer(() => stream.close());
+  const { drop_id } = await api.post("author");
+  await stream.waitFor("new_drop");
+  await becomes(async () => expect((await reader.home("reader")).drop_ids).toEqual([drop_id]));
+  await fetch(`${service.httpUrl}/events/timeline/home`);
+  return { scrape: async () => samplesOf(await (await fetch(`${service.httpUrl}/metrics`)).text()) };
+}
+
+const OWN = ["target_info"];
+const SCOPE = ["otel_scope_name"];
+
+/** The name without what a histogram adds to it. */
+const metricOf = (name: string): string => name.replace(/_(bucket|sum|count)$/, "");
+
+testWithStack(
+  "what a process with every role exports is in docs/metrics.md, with its labels, and lags of follows are among it",
+  { service: false, timeoutMs: 90_000 },
+  async (stack) => {
+    const { scrape } = await busyProcess(stack);
+    const listed = new Map(readMetricsList().map((one) => [one.name, one]));
+    await becomes(async () => {
+      const samples = await scrape();
+      const lag = (name: string, labels: object) =>
+        samples.find(
+          (one) => one.name === name && Object.entries(labels).every(([key, held]) => one.labels[key] === held),
+        );
+      expect(lag("timeline_event_lag_seconds_count", { event: "user_followed" })?.value).toBe(1);
+      expect(lag("timeline_users_edge_lag_seconds_count", { lane: "calm" })?.value).toBe(1);
+      expect(lag("timeline_ready", {})?.value).toBe(1);
+      expect(lag("timeline_outbox_oldest_seconds", { source: "users" })?.value).toBe(0);
+      expect(lag("timeline_sse_refused_total", { status: "401" })?.value).toBe(1);
+      expect(lag("timeline_sse_max_connections", {})?.value).toBe(50_000);
+      expect(lag("timeline_redis_up", {})?.value).toBe(1);
+    });
+    const strange = (await scrape())
+      .filter(({ name }) => !OWN.includes(name))
+      .map(({ name, labels }) => {
+        const metric = listed.get(name) ?? listed.get(metricOf(name));
+        const allowed = [...(metric?.labels ?? []), ...SCOPE, ...(metric?.type === "histogram" ? ["le"] : [])];
+        return {
+          name,
+          listed: metric !== undefined,
+          strange: Object.keys(labels).filter((one) => !allowed.includes(one)),
+        };
+      })
+      .filter((one) => !one.listed || one.strange.length > 0);
+    expect(strange).toEqual([]);
+  },
+);

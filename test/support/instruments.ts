@@ -1,0 +1,50 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { metrics } from "@opentelemetry/api";
+
+/** An instrument that the code makes, under the name Prometheus shows. */
+export interface Instrument {
+  readonly name: string;
+  readonly type: "counter" | "gauge" | "histogram";
+  readonly description: string;
+}
+
+const TYPES = {
+  createCounter: "counter",
+  createHistogram: "histogram",
+  createGauge: "gauge",
+  createUpDownCounter: "gauge",
+  createObservableGauge: "gauge",
+} as const;
+
+/** Loads every module of src that makes instruments, and yields what they make. */
+export async function readInstruments(): Promise<Instrument[]> {
+  const made: Instrument[] = [];
+  const silent = { add: () => undefined, record: () => undefined, addCallback: () => undefined };
+  const meter = Object.fromEntries(
+    Object.entries(TYPES).map(([method, type]) => [
+      method,
+      (name: string, { description = "" }: { description?: string } = {}) => {
+        made.push({ name: type === "counter" ? `${name}_total` : name, type, description });
+        return silent;
+      },
+    ]),
+  );
+  metrics.disable();
+  metrics.setGlobalMeterProvider({ getMeter: () => meter as never });
+  for (const file of makers()) await import(file);
+  const { observeReady } = await import("../../src/main/observe.js");
+  observeReady(() => true);
+  metrics.disable();
+  return made;
+}
+
+/** Files that call a meter. */
+function makers(): string[] {
+  const files = readdirSync("src", { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"));
+  return files
+    .map((file) => join(process.cwd(), "src", file))
+    .filter((file) =>
+      /\.create(Observable)?(Counter|Gauge|Histogram|UpDownCounter)\(/.test(readFileSync(file, "utf8")),
+    );
+}
