@@ -1,5 +1,5 @@
+import { createHmac, timingSafeEqual } from "node:crypto";
 import { invalid } from "./errors.js";
-import { fingerprint } from "./ids.js";
 
 /** One page of a list and the token of the next; an empty token: the end. */
 export interface Page<Item> {
@@ -30,38 +30,50 @@ export function readTime(field: string, time: number): number {
   return time;
 }
 
+/** A list by its name and the parameters it is read with: each combination is a list of its own. */
+export type ListName = readonly [name: string, ...parameters: (string | number)[]];
+
+/** Tokens of lists. */
+export interface PageTokens {
+  /** Reads a token of this list; undefined for the empty one. @throws AppError `invalid` for any other text */
+  read<Key extends PageKey>(list: ListName, token: string): Key | undefined;
+  /** Cuts what was read with one more than asked for into a page. */
+  page<Item>(list: ListName, items: readonly Item[], size: number, keyOf: (item: Item) => PageKey): Page<Item>;
+}
+
+const SEAL_BYTES = 16;
+
 /**
- * Makes the token that goes on after a key. It carries a mark of the list it belongs to, so that no other list
- * takes it; an offset cannot be made into one.
+ * Makes the tokens of a service. Each is sealed with a secret that all processes of the service share, so that nobody
+ * makes one up, and with its list, so that no other list takes it.
  */
-export function writeToken(list: string, key: PageKey): string {
-  const text = JSON.stringify(key);
-  return Buffer.from(`${mark(list, text)}${text}`, "utf8").toString("base64url");
-}
-
-/** Reads a token of this list; undefined for the empty one. @throws AppError `invalid` for any other text */
-export function readToken<Key extends PageKey>(list: string, token: string): Key | undefined {
-  if (token === "") return undefined;
-  const text = Buffer.from(token, "base64url").toString("utf8");
-  const key = text.slice(MARK_LENGTH);
-  if (text.slice(0, MARK_LENGTH) !== mark(list, key)) throw invalid("page_token", "is not a token of this list");
-  return JSON.parse(key) as Key;
-}
-
-/** Cuts what was read with one more than asked for into a page. */
-export function pageOf<Item>(
-  list: string,
-  items: readonly Item[],
-  size: number,
-  keyOf: (item: Item) => PageKey,
-): Page<Item> {
-  const last = items[size - 1];
-  if (items.length <= size || last === undefined) return { items, nextPageToken: "" };
-  return { items: items.slice(0, size), nextPageToken: writeToken(list, keyOf(last)) };
-}
-
-const MARK_LENGTH = 8;
-
-function mark(list: string, text: string): string {
-  return fingerprint(`${list}\n${text}`).slice(0, MARK_LENGTH);
+export function createPageTokens(secret: string): PageTokens {
+  const seal = (list: ListName, text: string): Buffer =>
+    createHmac("sha256", secret)
+      .update(JSON.stringify([list, text]))
+      .digest()
+      .subarray(0, SEAL_BYTES);
+  const write = (list: ListName, key: PageKey): string => {
+    const text = JSON.stringify(key);
+    return Buffer.concat([seal(list, text), Buffer.from(text)]).toString("base64url");
+  };
+  return {
+    read<Key extends PageKey>(list: ListName, token: string): Key | undefined {
+      if (token === "") return undefined;
+      const bytes = Buffer.from(token, "base64url");
+      const text = bytes.subarray(SEAL_BYTES).toString();
+      // Buffer.from skips what is not base64url: only the form that was handed out is taken back.
+      const genuine =
+        bytes.length > SEAL_BYTES &&
+        bytes.toString("base64url") === token &&
+        timingSafeEqual(bytes.subarray(0, SEAL_BYTES), seal(list, text));
+      if (!genuine) throw invalid("page_token", "is not a token of this list");
+      return JSON.parse(text) as Key;
+    },
+    page: (list, items, size, keyOf) => {
+      const last = items[size - 1];
+      if (items.length <= size || last === undefined) return { items, nextPageToken: "" };
+      return { items: items.slice(0, size), nextPageToken: write(list, keyOf(last)) };
+    },
+  };
 }

@@ -6,6 +6,7 @@ import { createPostsService } from "../posts/service.grpc.js";
 import { createPostsStore } from "../posts/store.sql.js";
 import { startUpkeep } from "../posts/upkeep.js";
 import { startConsumer } from "./consumers.js";
+import { openPageTokens } from "./page-tokens.js";
 import { startRelaying } from "./relaying.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
@@ -28,7 +29,12 @@ export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole
   const service = createPostsService(
     {
       store,
-      limits: { ...DEFAULT_POSTS_LIMITS, maxBodyCharacters: config.TIMELINE_DROP_MAX_CHARACTERS },
+      tokens: await openPageTokens(db, "posts", log),
+      limits: {
+        ...DEFAULT_POSTS_LIMITS,
+        maxBodyCharacters: config.TIMELINE_DROP_MAX_CHARACTERS,
+        maxImportAgeDays: config.TIMELINE_DROPS_IMPORT_MAX_AGE_DAYS,
+      },
       retentionDays,
       now: Date.now,
       wakeRelay: relaying.wake,

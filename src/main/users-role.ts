@@ -15,6 +15,7 @@ import { createUsersService } from "../users/service.grpc.js";
 import { startUpkeep } from "../users/upkeep.js";
 import { createUpkeepStore } from "../users/upkeep.sql.js";
 import { startConsumer } from "./consumers.js";
+import { openPageTokens } from "./page-tokens.js";
 import { type Relaying, startRelaying } from "./relaying.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
@@ -50,6 +51,7 @@ export async function startUsersRole(deps: StoringRoleDeps): Promise<RunningRole
       cache,
       maxFollowing: config.TIMELINE_MAX_FOLLOWING,
       wakeRelay: relaying.wake,
+      tokens: await openPageTokens(db, "users", log),
       readList: createReadList({
         store: createListStore(db),
         cache,

@@ -153,6 +153,11 @@ export const VARIABLES = {
     default: "0",
     about: "Drops older than this are removed, by whole months, days; 0: never (role posts)",
   },
+  TIMELINE_DROPS_IMPORT_MAX_AGE_DAYS: {
+    schema: integer(1, 7_300),
+    default: "3650",
+    about: "How long ago a drop that is imported may have been created, days; each month takes partitions (role posts)",
+  },
   TIMELINE_MAX_FOLLOWING: {
     schema: integer(1, 1_000_000),
     default: "7500",

@@ -1,5 +1,6 @@
 import { type CreateDropRequest, type CreateDropResponse, Visibility } from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
+import { DAY } from "../kernel/time.js";
 import { keptSince, type PostsDeps } from "./deps.js";
 import { createDropIds, createdAtOf, importedId } from "./drop-ids.js";
 import { dropCreated, engagementChanged } from "./events.js";
@@ -51,8 +52,12 @@ function readRecipients({ recipients, visibility }: CreateDropRequest, most: num
 
 function readCreatedAt(createdAt: number, deps: PostsDeps): number {
   readWhole("created_at", createdAt);
+  if (createdAt === 0) return createdAt;
+  const { maxImportAgeDays } = deps.limits;
   if (createdAt > deps.now()) throw invalid("created_at", "is ahead of now");
-  if (createdAt !== 0 && createdAt < keptSince(deps)) throw invalid("created_at", "is older than drops are kept");
+  if (createdAt < deps.now() - maxImportAgeDays * DAY)
+    throw invalid("created_at", `is more than ${maxImportAgeDays} days ago`);
+  if (createdAt < keptSince(deps)) throw invalid("created_at", "is older than drops are kept");
   return createdAt;
 }
 

@@ -1,4 +1,5 @@
 import { AppError } from "../kernel/errors.js";
+import type { PageTokens } from "../kernel/paging.js";
 import { type Clock, DAY } from "../kernel/time.js";
 import type { PostsLimits } from "./limits.js";
 import type { PostsStore, StoredDrop } from "./ports.js";
@@ -19,6 +20,7 @@ export type PostsChange =
 export interface PostsDeps {
   readonly store: Pick<PostsStore, "drops" | "reactions" | "remote">;
   readonly limits: PostsLimits;
+  readonly tokens: PageTokens;
   /** Drops older than this are dropped; 0: kept for ever. */
   readonly retentionDays: number;
   readonly now: Clock;

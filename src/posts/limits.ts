@@ -8,6 +8,8 @@ export interface PostsLimits {
   readonly maxSummaryCharacters: number;
   /** Of a direct drop. */
   readonly maxRecipients: number;
+  /** How long ago an imported drop may have been created: each month takes partitions of its own. */
+  readonly maxImportAgeDays: number;
 }
 
 /** The limits where nothing else is configured. */
@@ -15,6 +17,7 @@ export const DEFAULT_POSTS_LIMITS: PostsLimits = {
   maxBodyCharacters: 5_000,
   maxSummaryCharacters: 500,
   maxRecipients: 20,
+  maxImportAgeDays: 3_650,
 };
 
 /** Pages of an author's drops. */

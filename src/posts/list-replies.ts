@@ -1,5 +1,5 @@
 import type { ListRepliesRequest, ListRepliesResponse } from "../gen/avion/posts.js";
-import { pageOf, readSize, readToken } from "../kernel/paging.js";
+import { readSize } from "../kernel/paging.js";
 import { findDrop, type PostsDeps } from "./deps.js";
 import { FIRST_ID } from "./drop-ids.js";
 import { TEXT_PAGES } from "./limits.js";
@@ -11,11 +11,11 @@ export const listReplies =
   (deps: PostsDeps) =>
   async (request: ListRepliesRequest): Promise<ListRepliesResponse> => {
     const dropId = readAnyDropId("drop_id", request.drop_id);
-    const list = `replies ${dropId}`;
+    const list = ["replies", dropId] as const;
     const size = readSize("page_size", request.page_size, TEXT_PAGES);
-    const [after] = readToken<[string]>(list, request.page_token) ?? [FIRST_ID];
+    const [after] = deps.tokens.read<[string]>(list, request.page_token) ?? [FIRST_ID];
     const replies = await deps.store.drops.replies(dropId, after, size + 1);
     if (replies.length === 0 && !isUri(dropId)) await findDrop(deps, dropId);
-    const { items, nextPageToken } = pageOf(list, replies, size, (reply) => [reply.dropId]);
+    const { items, nextPageToken } = deps.tokens.page(list, replies, size, (reply) => [reply.dropId]);
     return { replies: items.map(presentDetails), next_page_token: nextPageToken };
   };

@@ -1,4 +1,4 @@
-import { compareBytes } from "../kernel/ids.js";
+import { compareBytes, FLOOR_MEMBER, idFault } from "../kernel/ids.js";
 
 /** A place in a timeline: the order is (score, bytes of the drop id). */
 export interface Position {
@@ -29,5 +29,7 @@ export function fromToken(text: string): Position | undefined {
   const score = Number(match[1]);
   if (!Number.isSafeInteger(score)) return undefined;
   const position = { score, drop: Buffer.from(match[2] as string, "base64url").toString("utf8") };
+  const { drop } = position;
+  if (drop === FLOOR_MEMBER || (drop !== "" && idFault(drop) !== undefined)) return undefined;
   return toToken(position) === text ? position : undefined;
 }

@@ -1,6 +1,6 @@
 import { invalid } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
-import { type PageLimits, readToken } from "../kernel/paging.js";
+import type { ListName, PageLimits, PageTokens } from "../kernel/paging.js";
 
 /** Pages of ids. */
 export const ID_PAGES: PageLimits = { usual: 1_000, most: 5_000 };
@@ -31,13 +31,7 @@ export function readText(field: string, text: string, most: number): string {
 }
 
 /** Reads a token whose key is one id; "" for the empty token. @throws AppError `invalid` */
-export function readIdToken(list: string, token: string): string {
-  const [id] = readToken<[string]>(list, token) ?? [""];
-  return readKeyPart(id);
-}
-
-/** Reads the id in a token's key: tokens carry no seal, so that anybody can make one up. @throws AppError `invalid` */
-export function readKeyPart(id: unknown): string {
-  if (typeof id !== "string" || id.includes(NUL)) throw invalid("page_token", "is not a token of this list");
+export function readIdToken(tokens: PageTokens, list: ListName, token: string): string {
+  const [id] = tokens.read<[string]>(list, token) ?? [""];
   return id;
 }

@@ -1,10 +1,8 @@
 import type { ListFollowChangesRequest, ListFollowChangesResponse } from "../gen/avion/users.js";
-import { pageOf, readSize, readTime, readToken } from "../kernel/paging.js";
+import { type PageTokens, readSize, readTime } from "../kernel/paging.js";
 import type { Bounded } from "./bounded.js";
-import { ID_PAGES, readKeyPart } from "./input.js";
+import { ID_PAGES } from "./input.js";
 import type { DatedEdge, EdgeStore } from "./ports.js";
-
-const LIST = "follow-changes";
 
 type Position = [changedAt: number, following: string, follower: string];
 
@@ -16,29 +14,25 @@ type Position = [changedAt: number, following: string, follower: string];
 export function listFollowChanges({
   edges,
   bounded,
+  tokens,
 }: {
   readonly edges: EdgeStore;
   readonly bounded: Bounded;
+  readonly tokens: PageTokens;
 }): (request: ListFollowChangesRequest) => Promise<ListFollowChangesResponse> {
   return async (request) => {
     const since = readTime("since", request.since);
     const until = readTime("until", request.until) || undefined;
     const size = readSize("page_size", request.page_size, ID_PAGES);
-    const after = readPosition(request.page_token);
+    const list = ["follow-changes", request.since, request.until] as const;
+    const after = tokens.read<Position>(list, request.page_token);
     const found = await bounded(() => edges.changes({ since, until }, after, size + 1));
-    const { items, nextPageToken } = pageOf(LIST, found, size, positionOf);
+    const { items, nextPageToken } = tokens.page(list, found, size, positionOf);
     return { changes: items.map(present), next_page_token: nextPageToken };
   };
 }
 
 const positionOf = ({ changedAt, following, follower }: DatedEdge): Position => [changedAt, following, follower];
-
-function readPosition(token: string): Position | undefined {
-  const position = readToken<Position>(LIST, token);
-  if (position === undefined) return undefined;
-  const [changedAt, following, follower] = position;
-  return [readTime("page_token", changedAt), readKeyPart(following), readKeyPart(follower)];
-}
 
 const present = ({ follower, following, version, active, changedAt }: DatedEdge) => ({
   follower_id: follower,

@@ -1,7 +1,7 @@
 import type * as wire from "../gen/avion/users.js";
 import { AppError, codeOf, invalid } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
-import { pageOf, readSize } from "../kernel/paging.js";
+import { type PageTokens, readSize } from "../kernel/paging.js";
 import { SingleFlight } from "../kernel/single-flight.js";
 import type { Bounded } from "./bounded.js";
 import { PROFILE_PAGES, readIdToken, readText, readUserId, userIdFault } from "./input.js";
@@ -16,6 +16,7 @@ export interface ProfileDeps {
   readonly profiles: ProfileStore;
   readonly profileCache: ProfileCache;
   readonly bounded: Bounded;
+  readonly tokens: PageTokens;
   readonly observe: Pick<ObserveUsers, "read" | "overtaken" | "cacheFailed">;
 }
 
@@ -66,10 +67,10 @@ export function listProfiles(
     const fault = prefix === "" ? undefined : userIdFault(prefix);
     if (fault !== undefined) throw invalid("prefix", fault);
     const size = readSize("page_size", page_size, PROFILE_PAGES);
-    const list = `profiles\n${prefix}`;
-    const after = readIdToken(list, page_token);
+    const list = ["profiles", prefix] as const;
+    const after = readIdToken(deps.tokens, list, page_token);
     const found = await deps.bounded(() => deps.profiles.list(prefix, after, size + 1));
-    const { items, nextPageToken } = pageOf(list, found, size, ({ userId }) => [userId]);
+    const { items, nextPageToken } = deps.tokens.page(list, found, size, ({ userId }) => [userId]);
     return { profiles: items.map(present), next_page_token: nextPageToken };
   };
 }

@@ -25,8 +25,8 @@ export interface UsersServiceDeps extends FollowDeps, ProfileDeps {
 export function createUsersService(deps: UsersServiceDeps, log: Logger): Service {
   const { readList } = deps;
   const implementation: UserServiceServer = {
-    getFollowingList: unary("GetFollowingList", log, getList(readList, "following")),
-    getFollowersList: unary("GetFollowersList", log, getList(readList, "followers")),
+    getFollowingList: unary("GetFollowingList", log, getList(deps, "following")),
+    getFollowersList: unary("GetFollowersList", log, getList(deps, "followers")),
     listFollowChanges: unary("ListFollowChanges", log, listFollowChanges(deps)),
     follow: unary("Follow", log, setFollowing(deps, true)),
     unfollow: unary("Unfollow", log, setFollowing(deps, false)),

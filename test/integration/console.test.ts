@@ -4,6 +4,7 @@ import type { AddressInfo } from "node:net";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import express from "express";
 import { silent } from "../../src/kernel/logger.js";
+import { createPageTokens } from "../../src/kernel/paging.js";
 import { MIGRATIONS } from "../../src/main/database.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
@@ -48,7 +49,14 @@ beforeEach(async () => {
   const store = createPostsStore(db);
   const quiet = { wakeRelay: () => undefined, observe: { changed: () => undefined } };
   const posts = createPostsService(
-    { store, limits: DEFAULT_POSTS_LIMITS, retentionDays: 0, now: Date.now, ...quiet },
+    {
+      store,
+      limits: DEFAULT_POSTS_LIMITS,
+      tokens: createPageTokens("secret"),
+      retentionDays: 0,
+      now: Date.now,
+      ...quiet,
+    },
     silent,
   );
   const users = usersProcess({ db, scripts: redis.scripts }).service;

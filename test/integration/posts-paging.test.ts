@@ -4,6 +4,7 @@ import { type Drop, RemoteKind, Visibility } from "../../src/gen/avion/posts.js"
 import { compareBytes } from "../../src/kernel/ids.js";
 import { HOUR } from "../../src/kernel/time.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { rewritten } from "../support/page-tokens.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 import { below, oneOf, type Random, seeded, ulid } from "../support/random.js";
 
@@ -274,6 +275,10 @@ describe.each(DATABASES)("changes of drops on $name", ({ start }) => {
     for (let n = 0; n < 3; n++) await post(posts, { reply_to: parent });
     const { next_page_token } = await posts.call.listReplies({ drop_id: parent, page_size: 1 });
     expect(next_page_token).not.toBe("");
+    for (const page_token of rewritten(next_page_token))
+      expect(await refusal(posts.call.listReplies({ drop_id: parent, page_token }))).toMatch(
+        /^INVALID_ARGUMENT page_token/,
+      );
     for (const page_token of [next_page_token, "x", "W10"])
       expect(await refusal(posts.call.listDrops({ page_token }))).toMatch(/^INVALID_ARGUMENT page_token/);
     const other = await post(posts);

@@ -56,6 +56,17 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
 
   const draftAt = (created_at: number) => ({ created_at, user_id: "ada", visibility: Visibility.PUBLIC, body: "x" });
 
+  test("however many times are asked for, months of the last ten years at most get partitions", async () => {
+    await posts.stop();
+    posts = await startPosts(posts.db, { now: clock });
+    for (let month = monthOf(0); month.end <= now; month = monthOf(month.end))
+      await posts.call.createDrop(draftAt(month.end - 1)).catch(() => undefined);
+    expect(await posts.store.partitions.months()).toHaveLength(12 * 10);
+    expect(await refusal(posts.call.createDrop(draftAt(now - 3_651 * DAY)))).toBe(
+      "INVALID_ARGUMENT created_at: is more than 3650 days ago",
+    );
+  });
+
   test("this month and three more are made, and made once however many processes do so", async () => {
     await Promise.all([round(), round()]);
     await round();

@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import { v7 } from "uuid";
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
-import { DAY } from "../../src/kernel/time.js";
+import { DAY, MINUTE } from "../../src/kernel/time.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { madeUpToken } from "../support/page-tokens.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 
 const ID = v7();
@@ -43,6 +44,9 @@ const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
   ["createDrop", "body", { ...drop, body: NUL }],
   ["createDrop", "created_at", { ...drop, created_at: -1 }],
   ["createDrop", "created_at", { ...drop, created_at: Date.now() + DAY }],
+  ["createDrop", "created_at", { ...drop, created_at: 1 }],
+  ["createDrop", "created_at", { ...drop, created_at: Date.now() - 3_651 * DAY }],
+  ["createDrop", "created_at", { ...drop, created_at: Number.MAX_SAFE_INTEGER }],
   ["createDrop", "idempotency_key", { ...drop, idempotency_key: "k".repeat(129) }],
   ["createDrop", "idempotency_key", { ...drop, idempotency_key: NUL }],
   ["editDrop", "drop_id", { ...reaction, body: "x", drop_id: "" }],
@@ -87,6 +91,19 @@ const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
   ["listDrops", "until", { until: -1 }],
   ["listDrops", "page_size", { page_size: -1 }],
   ["listDrops", "page_token", { page_token: "x" }],
+  ...[[1, ID], [1], ["1", 2], [1e300, ID], [0.5, ID], [1, "\0"], [null, null]].map(
+    (key): readonly [Method, string, Bad] => ["listDrops", "page_token", { page_token: madeUpToken("drops", key) }],
+  ),
+  ...[[ID], [7], ["no uuid"], []].map((key): readonly [Method, string, Bad] => [
+    "listReplies",
+    "page_token",
+    { drop_id: ID, page_token: madeUpToken(`replies ${ID}`, key) },
+  ]),
+  ...[[1], ["1"], [1e300], [0.5], []].map((key): readonly [Method, string, Bad] => [
+    "listRevisions",
+    "page_token",
+    { drop_id: ID, page_token: madeUpToken(`revisions ${ID}`, key) },
+  ]),
   ["putRemoteObject", "uri", { ...remote, uri: "" }],
   ["putRemoteObject", "uri", { ...remote, uri: "acct:eve@far.example" }],
   ["putRemoteObject", "uri", { ...remote, uri: "https://" }],
@@ -183,10 +200,11 @@ describe.each(DATABASES)("what posts just so take on $name", ({ start }) => {
     expect((await posts.call.getDrop({ drop_id: stored?.drop_id as string })).drop).toMatchObject(direct);
   });
 
-  test("the oldest time there is", async () => {
-    const id = await post(posts, { created_at: 1 });
-    expect((await posts.call.getDrop({ drop_id: id })).drop?.created_at).toBe(1);
-    expect((await posts.call.getDropsByUser({ user_id: "ada", before: 2 })).drops).toHaveLength(1);
+  test("the oldest time an import may have", async () => {
+    const created_at = Date.now() - 3_650 * DAY + MINUTE;
+    const id = await post(posts, { created_at });
+    expect((await posts.call.getDrop({ drop_id: id })).drop?.created_at).toBe(created_at);
+    expect((await posts.call.getDropsByUser({ user_id: "ada", before: created_at + 1 })).drops).toHaveLength(1);
     expect((await posts.call.getDropsByUser({ user_id: "ada", before: Number.MAX_SAFE_INTEGER })).drops).toHaveLength(
       1,
     );

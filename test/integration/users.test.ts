@@ -1,10 +1,10 @@
 import { type ServiceError, status } from "@grpc/grpc-js";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import { encodeId } from "../../src/kernel/ids.js";
-import { writeToken } from "../../src/kernel/paging.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { madeUpToken } from "../support/page-tokens.js";
 import {
   newUsersDatabase,
   serveUsers,
@@ -216,17 +216,28 @@ describe.each(DATABASES)("the users service on $name", ({ start }) => {
     ["getFollowersList", { user_id: "a", page_token: "1000" }, "page_token: is not a token of this list"],
     [
       "getFollowersList",
-      { user_id: "a", page_token: writeToken("following\na", ["b"]) },
+      { user_id: "a", page_token: madeUpToken("following\na", ["b"]) },
       "page_token: is not a token of this list",
     ],
     [
       "getFollowingList",
-      { user_id: "a", page_token: writeToken("following\nb", ["b"]) },
+      { user_id: "a", page_token: madeUpToken("following\nb", ["b"]) },
       "page_token: is not a token of this list",
     ],
     [
       "getFollowingList",
-      { user_id: "a", page_token: writeToken("following\na", ["\u0000"]) },
+      { user_id: "a", page_token: madeUpToken("following\na", ["\u0000"]) },
+      "page_token: is not a token of this list",
+    ],
+    [
+      "getFollowersList",
+      { user_id: "a", page_token: madeUpToken("followers\na", ["b"]) },
+      "page_token: is not a token of this list",
+    ],
+    ["listProfiles", { page_token: madeUpToken("profiles\n", ["b"]) }, "page_token: is not a token of this list"],
+    [
+      "listFollowChanges",
+      { page_token: madeUpToken("follow-changes", [1, "b", "c"]) },
       "page_token: is not a token of this list",
     ],
     ["listFollowChanges", { since: -1 }, "since: must be ms since the epoch, not negative"],
@@ -234,7 +245,7 @@ describe.each(DATABASES)("the users service on $name", ({ start }) => {
     ["listFollowChanges", { page_size: -5 }, "page_size: must not be negative"],
     [
       "listFollowChanges",
-      { page_token: writeToken("follow-changes", [1, 2, 3]) },
+      { page_token: madeUpToken("follow-changes", [1, 2, 3]) },
       "page_token: is not a token of this list",
     ],
     ["listProfiles", { prefix: "a\u0000" }, "prefix: must not contain NUL"],

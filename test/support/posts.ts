@@ -2,9 +2,11 @@ import { credentials, type ServiceError, status } from "@grpc/grpc-js";
 import * as Posts from "../../src/gen/avion/posts.js";
 import { PostServiceClient } from "../../src/gen/avion/posts.js";
 import { silent } from "../../src/kernel/logger.js";
+import { createPageTokens } from "../../src/kernel/paging.js";
 import { OUTBOX_MIGRATIONS } from "../../src/outbox/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
+import { readPageSecret } from "../../src/platform/db/page-secret.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { PostsDeps } from "../../src/posts/deps.js";
@@ -105,6 +107,7 @@ export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Prom
   const deps: PostsDeps = {
     store,
     limits: DEFAULT_POSTS_LIMITS,
+    tokens: createPageTokens(await readPageSecret(db, "posts")),
     retentionDays: 0,
     now: Date.now,
     wakeRelay: () => {

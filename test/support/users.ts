@@ -2,6 +2,7 @@ import { credentials, type ServiceError } from "@grpc/grpc-js";
 import type { Delivery } from "../../src/delivery/handler.js";
 import * as wire from "../../src/gen/avion/users.js";
 import { silent } from "../../src/kernel/logger.js";
+import { createPageTokens } from "../../src/kernel/paging.js";
 import { createOutboxStore, OUTBOX_MIGRATIONS } from "../../src/outbox/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
@@ -69,6 +70,7 @@ export function usersProcess(options: UsersOptions) {
     cache,
     readList,
     bounded,
+    tokens: createPageTokens("a secret of tests"),
     maxFollowing,
     wakeRelay,
     observe,
