@@ -1,7 +1,7 @@
 import { actorKey, buriedKey, GLOBAL_KEY, HOME_PREFIX, homeKey, LOCAL_KEY } from "../contracts/keys.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
-import type { FencedRun } from "../platform/redis/fenced.js";
+import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Entry, TimelineWriter } from "./ports.js";
 
@@ -21,7 +21,7 @@ const BURIED_TTL_MS = DAY;
 const TRIM_TO = 0.95;
 
 /** Writes timelines into Redis, a packed list of keys a call. */
-export function createTimelineWriter(scripts: Scripts, fenced: FencedRun, options: WriterOptions): TimelineWriter {
+export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: WriterOptions): TimelineWriter {
   const limits = (ttl: number, activeOnly: boolean): (string | number)[] => [
     options.maxEntries,
     Math.ceil(options.maxEntries * TRIM_TO),
@@ -34,18 +34,24 @@ export function createTimelineWriter(scripts: Scripts, fenced: FencedRun, option
   return {
     async addHome({ keys }, entries) {
       if (entries.length === 0) return;
-      await fenced({ script: "add-entries", prefix: HOME_PREFIX, keys, before: homeLimits, after: flat(entries) });
+      await fenced.many({ script: "add-entries", prefix: HOME_PREFIX, keys, before: homeLimits, after: flat(entries) });
     },
     async removeHome({ keys }, drops) {
-      await fenced({ script: "remove-entries", prefix: HOME_PREFIX, keys, before: [], after: drops });
+      await fenced.many({ script: "remove-entries", prefix: HOME_PREFIX, keys, before: [], after: drops });
     },
     async addShared(timelines, entry) {
       const keys = [timelines.map((name) => SHARED_KEYS[name]).join(",")];
-      await fenced({ script: "add-entries", prefix: SHARED_PREFIX, keys, before: sharedLimits, after: flat([entry]) });
+      await fenced.many({
+        script: "add-entries",
+        prefix: SHARED_PREFIX,
+        keys,
+        before: sharedLimits,
+        after: flat([entry]),
+      });
     },
     async removeShared(drop) {
       const keys = [`${SHARED_KEYS.local},${SHARED_KEYS.global}`];
-      await fenced({ script: "remove-entries", prefix: SHARED_PREFIX, keys, before: [], after: [drop] });
+      await fenced.many({ script: "remove-entries", prefix: SHARED_PREFIX, keys, before: [], after: [drop] });
     },
     async interruptRebuild(user) {
       const floor = await scripts.run("interrupt-rebuild", [homeKey(user)], []);

@@ -3,6 +3,7 @@ import type { EdgeState } from "../contracts/ledger.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { DAY, HOUR, SECOND } from "../kernel/time.js";
 import type { RedisClient } from "../platform/redis/connect.js";
+import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { LedgerStore } from "./ledger.js";
 
@@ -13,7 +14,7 @@ const LEASE_MS = 10 * SECOND;
 const LEAVERS_A_PAGE = 1_000;
 
 /** Keeps the ledger in Redis. */
-export function createLedgerStore(scripts: Scripts): LedgerStore {
+export function createLedgerStore(scripts: Scripts, fenced: Fenced): LedgerStore {
   const { run, command } = scripts;
   return {
     async bury(entries) {
@@ -75,7 +76,7 @@ export function createLedgerStore(scripts: Scripts): LedgerStore {
       return (await run("begin-refill", [TOMBSTONES_KEY], [mark])) === 1;
     },
     async finishRefill(mark) {
-      return (await run("finish-refill", [TOMBSTONES_KEY], [mark, Date.now() - REMEMBER_MS])) === 1;
+      return (await fenced.one("finish-refill", TOMBSTONES_KEY, [mark, Date.now() - REMEMBER_MS])) === 1;
     },
     async lease(owner) {
       return (await run("hold-lease", [REFILL_LEASE_KEY], [owner, LEASE_MS])) === 1;

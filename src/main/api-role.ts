@@ -10,11 +10,11 @@ import type { RoleDeps, RunningRole } from "./role.js";
 
 /** Timelines over gRPC. */
 export async function startApiRole({ config, connections, log }: RoleDeps): Promise<RunningRole> {
-  const { nats, scripts, ledger } = connections;
+  const { nats, scripts, fenced, ledger } = connections;
   const maxEntries = config.TIMELINE_MAX_ENTRIES;
-  const guard = startGuard({ continuity: createContinuity(scripts), log });
+  const guard = startGuard({ continuity: createContinuity(scripts, fenced), log });
   scripts.client.on("close", guard.doubt);
-  const store = createTimelineStore(scripts, { maxEntries, ttlMs: config.TIMELINE_KEY_TTL_MS });
+  const store = createTimelineStore(scripts, fenced, { maxEntries, ttlMs: config.TIMELINE_KEY_TTL_MS });
   const service = createTimelineService(
     {
       store,

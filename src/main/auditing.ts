@@ -20,7 +20,7 @@ type SharedName = Exclude<TimelineKind, "home">;
 /** Wires audits: the component knows neither how timelines are rebuilt nor how far the log is applied. */
 export function createAuditing(
   config: Config,
-  connections: Pick<Connections, "nats" | "scripts" | "ledger" | "upstreams">,
+  connections: Pick<Connections, "nats" | "scripts" | "fenced" | "ledger" | "upstreams">,
   log: Logger,
 ): Auditing {
   const { nats, scripts, ledger } = connections;

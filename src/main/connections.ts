@@ -11,7 +11,7 @@ import { createPublish, type Publish } from "../platform/nats/publish.js";
 import { applyTopology, TopologyRefusal } from "../platform/nats/topology.js";
 import { followClock } from "../platform/redis/clock.js";
 import { connectRedis } from "../platform/redis/connect.js";
-import { createFencedRun, type FencedRun } from "../platform/redis/fenced.js";
+import { createFenced, type Fenced } from "../platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../platform/redis/scripts.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config.js";
@@ -22,7 +22,7 @@ import { VERSION } from "./version.js";
 /** What every role works with, opened once a process. */
 export interface Connections {
   readonly scripts: Scripts;
-  readonly fenced: FencedRun;
+  readonly fenced: Fenced;
   readonly nats: NatsConnection;
   readonly publish: Publish;
   readonly ledger: Ledger;
@@ -57,10 +57,11 @@ export async function openConnections(
   waiting("JetStream");
   await applyWhenPossible(nats, config, log);
   waiting(undefined);
-  const ledger = createLedger({ store: createLedgerStore(scripts), readHistory: createReadHistory(nats), log });
+  const fenced = createFenced(scripts, clock);
+  const ledger = createLedger({ store: createLedgerStore(scripts, fenced), readHistory: createReadHistory(nats), log });
   return {
     scripts,
-    fenced: createFencedRun(scripts, clock),
+    fenced,
     nats,
     publish: createPublish(nats.jetstream()),
     ledger,

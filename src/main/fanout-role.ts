@@ -30,7 +30,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     applied: observeFanout.edgeApplied,
   });
   const guard = startGuard({
-    continuity: createContinuity(scripts),
+    continuity: createContinuity(scripts, connections.fenced),
     log,
     mending: createMending(deps, createReplaying(connections, applying, log)),
   });

@@ -29,11 +29,17 @@ type SharedName = "local" | "global";
 /** Wires it to this process's connections. */
 export function createRebuilding(
   config: Config,
-  { nats, scripts, ledger, upstreams }: Pick<Connections, "nats" | "scripts" | "ledger" | "upstreams">,
+  {
+    nats,
+    scripts,
+    fenced,
+    ledger,
+    upstreams,
+  }: Pick<Connections, "nats" | "scripts" | "fenced" | "ledger" | "upstreams">,
   log: Logger,
 ): Rebuilding {
   const maxEntries = config.TIMELINE_MAX_ENTRIES;
-  const store = createTimelineStore(scripts, { maxEntries, ttlMs: config.TIMELINE_KEY_TTL_MS });
+  const store = createTimelineStore(scripts, fenced, { maxEntries, ttlMs: config.TIMELINE_KEY_TTL_MS });
   const sources = createSources(upstreams());
   const rebuild = createRebuild({ store, ledger, log, observe: observeTimeline.rebuilt });
   const readSharedLog = createReadSharedLog(nats, maxEntries);

@@ -8,7 +8,7 @@ import { connectNats } from "../platform/nats/connect.js";
 import { createPublish } from "../platform/nats/publish.js";
 import { followClock, type RedisClock } from "../platform/redis/clock.js";
 import { connectRedis } from "../platform/redis/connect.js";
-import { createFencedRun } from "../platform/redis/fenced.js";
+import { createFenced } from "../platform/redis/fenced.js";
 import { createScripts } from "../platform/redis/scripts.js";
 import { Closers } from "./closers.js";
 import { type Config, readConfig } from "./config.js";
@@ -56,6 +56,7 @@ async function open(config: Config, name: string, closers: Closers): Promise<Omi
   const scripts = createScripts(redis);
   const clock = followClock(scripts);
   closers.add("Redis clock", () => clock.close());
+  const fenced = createFenced(scripts, clock);
   await answered(clock, config.REDIS_URL);
   const nats = await connectNats({ ...natsOptions(config, name), impatient: true }, silent).catch((error: unknown) => {
     throw new Error(`NATS at ${config.NATS_URL.join(",")}: ${oneLine(error)}; start it there, or set NATS_URL`);
@@ -63,10 +64,14 @@ async function open(config: Config, name: string, closers: Closers): Promise<Omi
   closers.add("NATS", () => nats.drain().catch(() => undefined));
   return {
     scripts,
-    fenced: createFencedRun(scripts, clock),
+    fenced,
     nats,
     publish: createPublish(nats.jetstream()),
-    ledger: createLedger({ store: createLedgerStore(scripts), readHistory: createReadHistory(nats), log: silent }),
+    ledger: createLedger({
+      store: createLedgerStore(scripts, fenced),
+      readHistory: createReadHistory(nats),
+      log: silent,
+    }),
     upstreams,
   };
 }

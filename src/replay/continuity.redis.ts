@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { continuityKey, REPLAY_LEASE_KEY } from "../contracts/keys.js";
 import { SECOND } from "../kernel/time.js";
+import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Continuity, Lease } from "./ports.js";
 
@@ -9,13 +10,11 @@ const PARTS_OF_A_CLUSTER = 64;
 const LEASE_MS = 10 * SECOND;
 
 /** Notes on each node of Redis which server it is. */
-export function createContinuity(scripts: Scripts): Continuity {
+export function createContinuity(scripts: Scripts, fenced: Fenced): Continuity {
   const parts = Array.from({ length: scripts.isCluster ? PARTS_OF_A_CLUSTER : 1 }, (_, part) => continuityKey(part));
   const note = (from: number | undefined, mended: boolean): Promise<[string, string][]> =>
     Promise.all(
-      parts.map(
-        (key) => scripts.run("note-server", [key], [from ?? "", mended ? "1" : "0"]) as Promise<[string, string]>,
-      ),
+      parts.map((key) => fenced.one("note-server", key, [from ?? "", mended ? "1" : "0"]) as Promise<[string, string]>),
     );
   return {
     async check(from) {

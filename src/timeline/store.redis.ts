@@ -1,5 +1,6 @@
 import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey } from "../contracts/keys.js";
 import { DAY } from "../kernel/time.js";
+import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { TimelineStore } from "./ports.js";
 import type { Position } from "./position.js";
@@ -14,7 +15,7 @@ interface StoreOptions {
 const MAX_IDLE_MS = 7 * DAY;
 
 /** Reads and rebuilds timelines in Redis. */
-export function createTimelineStore(scripts: Scripts, options: StoreOptions): TimelineStore {
+export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: StoreOptions): TimelineStore {
   const { run, command } = scripts;
   // Local and global are everybody's: they stay.
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : options.ttlMs);
@@ -40,11 +41,14 @@ export function createTimelineStore(scripts: Scripts, options: StoreOptions): Ti
     },
     async finishRebuild(key, { mark, gone, snapshot }) {
       const entries = snapshot.entries.flatMap(({ score, drop }) => [score, drop]);
-      const done = await run(
-        "finish-rebuild",
-        [key],
-        [mark, snapshot.floor, options.maxEntries, gone.length, ...gone, ...entries],
-      );
+      const done = await fenced.one("finish-rebuild", key, [
+        mark,
+        snapshot.floor,
+        options.maxEntries,
+        gone.length,
+        ...gone,
+        ...entries,
+      ]);
       return done === 1;
     },
     async remove(key, drops) {

@@ -3,7 +3,6 @@ import type { FanoutDeps } from "../../src/fanout/fanout.js";
 import { silent } from "../../src/kernel/logger.js";
 import { MINUTE } from "../../src/kernel/time.js";
 import { createLedger } from "../../src/ledger/ledger.js";
-import { createLedgerStore } from "../../src/ledger/store.redis.js";
 import { contextWith } from "../support/core-delivery.js";
 import { type FanoutBench, handle, logged, openFanout, work } from "../support/core-fanout.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
@@ -212,7 +211,7 @@ test("who has left and is back keeps what is handled again", async () => {
 });
 
 test("leavers are handed out page by page, from a time on, and nobody is passed by who is noted again meanwhile", async () => {
-  const store = createLedgerStore(redis.scripts);
+  const store = adaptersOn(redis.scripts, { maxEntries: 10 }).ledgerStore;
   const ledger = createLedger({ store, readHistory: historyOf([]), log: silent });
   const leave = (follower: string) => store.changeEdge({ follower, following: "ada", version: 1, follows: false });
   const names = Array.from({ length: 2_300 }, (_, number) => `leaver-${number}`);

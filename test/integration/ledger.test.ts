@@ -4,9 +4,8 @@ import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createLedger, type ReadHistory } from "../../src/ledger/ledger.js";
 import { createReadHistory } from "../../src/ledger/log.nats.js";
-import { createLedgerStore } from "../../src/ledger/store.redis.js";
 import { openNats } from "../support/core-nats.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
+import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
 import { eventually } from "../support/facts.js";
 
 let redis: RedisBench;
@@ -18,7 +17,7 @@ beforeEach(() => redis.raw.flushall());
 
 const NOW = Date.now();
 const open = (readHistory: ReadHistory): Ledger =>
-  createLedger({ store: createLedgerStore(redis.scripts), readHistory, log: silent });
+  createLedger({ store: adaptersOn(redis.scripts, { maxEntries: 10 }).ledgerStore, readHistory, log: silent });
 
 const unfollow = { name: "user_unfollowed", payload: { follower_id: "bob", following_id: "ada", version: 5 } } as const;
 const deletion = { name: "drop_deleted", payload: { drop_id: "dead" } } as const;

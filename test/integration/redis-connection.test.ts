@@ -6,7 +6,6 @@ import type { Attempts } from "../../src/delivery/process.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createAttempts } from "../../src/platform/redis/attempts.js";
-import { followClock } from "../../src/platform/redis/clock.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { until } from "../support/brokers.js";
@@ -108,19 +107,6 @@ test("a server that is full, read-only or loading is away; a wrong type is the c
   await bench.raw.set("k", "text");
   expect(await attempt()).toBe("failed");
   expect(await codeOf(bench.scripts.command("incr", (client) => client.incr("k")))).toBe("failed");
-});
-
-test("the clock follows the server's, not ours", async () => {
-  const shifted = { ...bench.scripts, command: async () => [1_000, 500_000] } as unknown as typeof bench.scripts;
-  const clock = followClock(shifted);
-  cleanups.push(() => clock.close());
-  await clock.sample();
-  expect(Math.abs(clock.now() - 1_000_500)).toBeLessThan(100);
-  const real = followClock(bench.scripts);
-  cleanups.push(() => real.close());
-  await real.sample();
-  const [seconds, micros] = await bench.raw.time();
-  expect(Math.abs(real.now() - (Number(seconds) * 1_000 + Number(micros) / 1_000))).toBeLessThan(200);
 });
 
 function attemptsOn(redis: RedisBench): Attempts {

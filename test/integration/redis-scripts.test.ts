@@ -221,12 +221,13 @@ test("remove: takes the drops out of every key, leaves the rest and the floor", 
 const begin = (mark: number, ttl = 0) => bench.scripts.run("begin-rebuild", [KEY], [mark, ttl, ""]);
 const finish = (
   mark: number,
-  how: { floor?: number; cap?: number; gone?: string[]; entries?: (readonly [string, number])[] } = {},
+  how: { floor?: number; cap?: number; gone?: string[]; entries?: (readonly [string, number])[]; until?: number } = {},
 ) =>
   bench.scripts.run(
     "finish-rebuild",
     [KEY],
     [
+      how.until ?? LATER,
       mark,
       how.floor ?? 0,
       how.cap ?? 100,
@@ -256,6 +257,22 @@ test("begin rebuild: plants the mark, hands out what was held, and replaces the 
   expect(await finish(-7)).toBe(0);
   expect(await finish(-8)).toBe(1);
 });
+
+test("finish rebuild: after the deadline by the server's clock nothing is written, and it counts as an outage", async () => {
+  await begin(-7);
+  const late = finish(-7, { until: Date.now() - 1, entries: [["deleted meanwhile", 1]] });
+  await expect(late).rejects.toMatchObject({ code: "unavailable", message: expect.stringContaining("LATE") });
+  expect(await held(bench.raw, KEY)).toEqual({ floor: -7, entries: [] });
+});
+
+test.each(["finish-refill", "note-server"] as const)(
+  "%s: what vouches is refused after its deadline",
+  async (script) => {
+    const late = bench.scripts.run(script, [KEY], [Date.now() - 1, "1", "1"]);
+    await expect(late).rejects.toMatchObject({ code: "unavailable", message: expect.stringContaining("LATE") });
+    expect(await bench.raw.exists(KEY)).toBe(0);
+  },
+);
 
 test("finish rebuild: the snapshot comes in, what it does not hold goes, what arrived meanwhile stays", async () => {
   await add([

@@ -2,11 +2,14 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { audienceOf } from "../../src/fanout/audience.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createLedger } from "../../src/ledger/ledger.js";
+import { connectRedis } from "../../src/platform/redis/connect.js";
+import { createScripts } from "../../src/platform/redis/scripts.js";
 import type { Position } from "../../src/timeline/position.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { until } from "../support/brokers.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
 import { historyOf } from "../support/core-world.js";
+import { TcpProxy } from "../support/proxy.js";
 import { held } from "../support/timeline-keys.js";
 
 const KEY = "timeline:home:ada";
@@ -60,6 +63,38 @@ test("what was held and is not in the snapshot goes; what fan-out writes meanwhi
   });
   expect([taken(), observed]).toEqual([1, ["done"]]);
   expect(await redis.raw.keys("timeline:x:rebuilding:*")).toEqual([]);
+});
+
+test("a rebuild held back on its way to Redis brings back nothing that was deleted meanwhile", async () => {
+  const proxy = await TcpProxy.open(redis.broker.port);
+  const slow = connectRedis([proxy.url("redis")], silent);
+  try {
+    await until(() => slow.status === "ready", "Redis is connected through the proxy");
+    const { store } = adaptersOn(createScripts(slow), { maxEntries: 10 });
+    const { writer, ledger } = scene();
+    const rebuild = createRebuild({ store, ledger, log: silent, observe: () => undefined });
+    // The server's clock and scripts are known from before.
+    await rebuild("timeline:home:other", async () => ({ entries: [], floor: 0 }));
+    const rebuilding = rebuild(KEY, async () => {
+      proxy.set("pause", "toServer");
+      return { entries: [entry("doomed", 5)], floor: 0 };
+    });
+    await expect(rebuilding).rejects.toMatchObject({ code: "unavailable" });
+    await ledger.bury("doomed", Date.now());
+    await writer.removeHome(ADA, ["doomed"]);
+    proxy.set("pass");
+    const answers = () =>
+      slow.ping().then(
+        () => true,
+        () => false,
+      );
+    await until(answers, "what was sent before has arrived");
+    const { floor, entries } = await held(redis.raw, KEY);
+    expect([floor === undefined || floor < 0, entries]).toEqual([true, []]);
+  } finally {
+    slow.disconnect();
+    await proxy.close();
+  }
 });
 
 test("a complete timeline is not rebuilt", async () => {

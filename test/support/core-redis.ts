@@ -6,7 +6,7 @@ import { createLedgerStore } from "../../src/ledger/store.redis.js";
 import { VARIABLES } from "../../src/main/variables.js";
 import { followClock } from "../../src/platform/redis/clock.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
-import { createFencedRun } from "../../src/platform/redis/fenced.js";
+import { createFenced, type Fenced } from "../../src/platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import { createTimelineStore } from "../../src/timeline/store.redis.js";
 import { privateRedis, until } from "./brokers.js";
@@ -41,14 +41,25 @@ export async function openRedis(options: Parameters<typeof privateRedis>[0] = {}
   };
 }
 
+const FENCED = new WeakMap<Scripts, Fenced>();
+
+function fencedOn(scripts: Scripts): Fenced {
+  const known = FENCED.get(scripts);
+  if (known) return known;
+  const clock = followClock(scripts);
+  clock.close();
+  const fenced = createFenced(scripts, clock);
+  FENCED.set(scripts, fenced);
+  return fenced;
+}
+
 /** The adapters of fan-out, ledger and reads on one Redis. */
 export function adaptersOn(scripts: Scripts, options: { readonly maxEntries: number; readonly activeOnly?: boolean }) {
   const ttlMs = Number(VARIABLES.TIMELINE_KEY_TTL_MS.default);
-  const clock = followClock(scripts);
-  clock.close();
+  const fenced = fencedOn(scripts);
   return {
-    writer: createTimelineWriter(scripts, createFencedRun(scripts, clock), { activeOnly: false, ttlMs, ...options }),
-    store: createTimelineStore(scripts, { ttlMs, maxEntries: options.maxEntries }),
-    ledgerStore: createLedgerStore(scripts),
+    writer: createTimelineWriter(scripts, fenced, { activeOnly: false, ttlMs, ...options }),
+    store: createTimelineStore(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),
+    ledgerStore: createLedgerStore(scripts, fenced),
   };
 }

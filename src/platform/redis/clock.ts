@@ -1,29 +1,71 @@
-import { type Clock, SECOND } from "../../kernel/time.js";
+import slotOf from "cluster-key-slot";
+import { Cluster, type Redis } from "ioredis";
+import { AppError } from "../../kernel/errors.js";
+import { SECOND } from "../../kernel/time.js";
+import type { RedisClient } from "./connect.js";
 import type { Scripts } from "./scripts.js";
 
 const SAMPLE_MS = 15 * SECOND;
 
-/** The clock of a Redis server, as seen from here. */
+/** The clocks of the Redis servers, as seen from here. */
 export interface RedisClock {
-  /** Its time now, in ms since the epoch. */
-  now: Clock;
-  /** Asks it again. */
+  /** Time now at the server that holds a key, in ms since the epoch. A server that is new is asked first. */
+  now(key: string): Promise<number>;
+  /** Asks every server again. */
   sample(): Promise<void>;
   close(): void;
 }
 
+/** Asks a server for its time: seconds, and microseconds on top. */
+type AskTime = (server: Redis) => Promise<readonly (string | number)[]>;
+
 /**
- * Follows the server's clock: asked at the start and then every 15 s. The
- * answer counts for the middle of the round trip (Cristian's algorithm).
+ * Follows the clock of each server: asked before it is first needed, again every 15 s, and again after its
+ * connection closed, since another machine may answer there now. The answer counts for the middle of the round
+ * trip (Cristian's algorithm).
  */
-export function followClock(scripts: Scripts): RedisClock {
-  let offset = 0;
-  const sample = async (): Promise<void> => {
-    const sent = Date.now();
-    const [seconds, micros] = (await scripts.command("time", (client) => client.time())) as unknown as [number, number];
-    offset = Number(seconds) * 1_000 + Number(micros) / 1_000 - (sent + Date.now()) / 2;
+export function followClock(scripts: Scripts, ask: AskTime = (server) => server.time()): RedisClock {
+  const { client } = scripts;
+  const offsets = new WeakMap<Redis, Promise<number>>();
+  const measure = (server: Redis): Promise<number> =>
+    scripts.command("time", async () => {
+      const sent = Date.now();
+      const [seconds, micros] = await ask(server);
+      return Number(seconds) * 1_000 + Number(micros) / 1_000 - (sent + Date.now()) / 2;
+    });
+  const learn = (server: Redis): Promise<number> => {
+    const asked = measure(server);
+    const forget = (): void => void offsets.delete(server);
+    offsets.set(server, asked);
+    asked.then(() => server.once("close", forget), forget);
+    return asked;
   };
+  const refresh = async (server: Redis): Promise<unknown> =>
+    offsets.has(server) ? offsets.set(server, Promise.resolve(await measure(server))) : learn(server);
+  const sample = async (): Promise<void> => void (await Promise.all(mastersOf(client).map(refresh)));
   const timer = setInterval(() => void sample().catch(() => undefined), SAMPLE_MS);
   timer.unref();
-  return { now: () => Date.now() + offset, sample, close: () => clearInterval(timer) };
+  return {
+    async now(key) {
+      const server = masterOf(client, key);
+      return Math.floor(Date.now() + (await (offsets.get(server) ?? learn(server))));
+    },
+    sample,
+    close: () => clearInterval(timer),
+  };
+}
+
+function mastersOf(client: RedisClient): Redis[] {
+  if (!(client instanceof Cluster)) return [client];
+  const masters = client.nodes("master");
+  if (masters.length === 0) throw new AppError("unavailable", "Redis: no master of the cluster is known yet");
+  return masters;
+}
+
+function masterOf(client: RedisClient, key: string): Redis {
+  if (!(client instanceof Cluster)) return client;
+  const [name] = client.slots[slotOf(key)] ?? [];
+  const master = client.nodes("all").find(({ options }) => `${options.host}:${options.port}` === name);
+  if (!master) throw new AppError("unavailable", "Redis: no master of the cluster is known for the key");
+  return master;
 }

@@ -1,7 +1,6 @@
 import type { PackedKeys } from "../../contracts/keys.js";
 import { inSpan, SpanKind } from "../../delivery/traced.js";
 import { leftOut } from "../../kernel/failpoints.js";
-import type { Clock } from "../../kernel/time.js";
 import type { RedisClock } from "./clock.js";
 import { COMMAND_TIMEOUT_MS } from "./connect.js";
 import type { Scripts } from "./scripts.js";
@@ -17,34 +16,48 @@ export interface FencedCall {
   readonly after: readonly (string | number)[];
 }
 
-/** Runs a call; resolves to the sum of the replies after every one of them was a success. */
-export type FencedRun = (call: FencedCall) => Promise<number>;
+/** Scripts that write to one key and take a deadline as their first argument. */
+export type FencedScript = "finish-rebuild" | "finish-refill" | "note-server";
+
+/** Runs scripts under a deadline: as long as a command may take to be answered, by the clock of the server written to. */
+export interface Fenced {
+  /** Writes to many keys; resolves to the sum of the replies after every one of them was a success. */
+  many(call: FencedCall): Promise<number>;
+  /** Writes to one key; resolves to the reply. */
+  one(script: FencedScript, key: string, args: readonly (string | number)[]): Promise<unknown>;
+}
 
 /**
- * Makes the function that runs write scripts under a deadline by the server's
- * clock: as long as a command may take to be answered, and no longer.
+ * Makes what runs write scripts under a deadline.
  *
  * One Redis takes a packed list of keys a call. In a cluster each key is a call of its
- * own, so that the client can follow a slot that moves; every reply is awaited.
+ * own, so that the client can follow a slot that moves; every reply is awaited. A call that the
+ * client redirects meanwhile keeps the deadline of the server it was meant for.
  */
-export function createFencedRun(scripts: Scripts, clock: RedisClock): FencedRun {
-  const deadline: Clock = () => Math.floor(clock.now()) + COMMAND_TIMEOUT_MS;
-  return (call) =>
-    tolerating(
-      inSpan(`redis ${call.script}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, () => run(call)),
-    );
+export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
+  const deadline = async (key: string): Promise<number> => (await clock.now(key)) + COMMAND_TIMEOUT_MS;
+  return {
+    many: (call) =>
+      tolerating(
+        inSpan(`redis ${call.script}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, () =>
+          many(call),
+        ),
+      ),
+    one: async (script, key, args) => scripts.run(script, [key], [await deadline(key), ...args]),
+  };
 
-  async function run({ script, prefix, keys, before, after }: FencedCall): Promise<number> {
+  async function many({ script, prefix, keys, before, after }: FencedCall): Promise<number> {
     if (!scripts.isCluster) {
-      const replies = keys.map((packed) => scripts.run(script, [], [deadline(), ...before, prefix, packed, ...after]));
+      const until = await deadline(prefix);
+      const replies = keys.map((packed) => scripts.run(script, [], [until, ...before, prefix, packed, ...after]));
       return sum(await Promise.all(replies));
     }
+    const write = async (key: string): Promise<unknown> =>
+      scripts.run(script, [key], [await deadline(key), ...before, "", "", ...after]);
     let total = 0;
     for (const packed of keys) {
-      const replies = packed
-        .split(",")
-        .map((token) => scripts.run(script, [prefix + token], [deadline(), ...before, "", "", ...after]));
-      total += sum(await Promise.all(replies));
+      const tokens = packed.split(",");
+      total += sum(await Promise.all(tokens.map((token) => write(prefix + token))));
     }
     return total;
   }

@@ -1,10 +1,15 @@
 -- Says that the tombstones are complete.
 --
 -- KEYS[1]  the tombstones
--- ARGV[1]  the refill's mark
--- ARGV[2]  the time down to which they are complete, ms
+-- ARGV[1]  deadline by this server's clock, ms; later the call is refused: it vouches
+-- ARGV[2]  the refill's mark
+-- ARGV[3]  the time down to which they are complete, ms
 -- returns  1; 0 where the mark is gone: they were lost again meanwhile
+local time = redis.call('TIME')
+if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
+  return redis.error_reply('LATE the refill came after its deadline')
+end
 local mark = redis.call('ZSCORE', KEYS[1], '~floor')
-if not mark or tonumber(mark) ~= tonumber(ARGV[1]) then return 0 end
-redis.call('ZADD', KEYS[1], ARGV[2], '~floor')
+if not mark or tonumber(mark) ~= tonumber(ARGV[2]) then return 0 end
+redis.call('ZADD', KEYS[1], ARGV[3], '~floor')
 return 1
