@@ -1,12 +1,13 @@
 import { type EventName, messageId, parseEvent, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
 import type { DlqReason } from "../contracts/subjects.js";
-import { type DeadLetters, letterOfPayload } from "../delivery/dead-letter.js";
+import { letterOfPayload } from "../delivery/dead-letter.js";
 import { contextOf, inSpan, SpanKind, traceHeaders } from "../delivery/traced.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { fingerprint } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { backoff, pause, SECOND } from "../kernel/time.js";
+import type { HeldLetters } from "./held-letters.js";
 
 /** Admits an event to the log; resolves after its PubAck, to whether it had been admitted before. */
 export type Admit = (event: {
@@ -19,14 +20,14 @@ export type Admit = (event: {
 /** What the bridge works with. */
 export interface ForwardDeps {
   readonly admit: Admit;
-  readonly deadLetters: DeadLetters;
+  readonly letters: Pick<HeldLetters, "take">;
   /** Bytes of a payload a message can carry. */
   readonly maxPayloadBytes: () => number;
   /** Told of each event that is numbered by its producer. */
   readonly numbered: (producer: string, seq: number) => void;
   readonly version: string;
   readonly log: Logger;
-  readonly observe: (what: "admitted" | "duplicate" | "invalid" | "toolarge", channel: EventName) => void;
+  readonly observe: (what: "admitted" | "duplicate" | "invalid" | "toolarge" | "refused", channel: EventName) => void;
 }
 
 /** So much of a payload that is too large goes into its letter. */
@@ -35,7 +36,8 @@ const CUT_BYTES = 64 * 1024;
 /**
  * Takes one payload from a channel into the log, or into the DLQ where it
  * cannot be understood. It is tried until one of them has acknowledged it: an
- * outage of NATS loses nothing that has arrived here.
+ * outage of NATS loses nothing that has arrived here. A DLQ that takes no
+ * letters is no outage: see {@link HeldLetters}.
  */
 export function createForward(deps: ForwardDeps): (channel: EventName, payload: Uint8Array) => Promise<void> {
   return async (channel, payload) => {
@@ -128,7 +130,9 @@ async function bury(
     },
     { ...failure, event: channel, version: deps.version, now: arrival },
   );
-  await deps.deadLetters(letter);
+  const fate = await deps.letters.take(letter);
+  if (fate === "refused") return deps.observe("refused", channel);
   deps.observe(failure.reason === "toolarge" ? "toolarge" : "invalid", channel);
-  deps.log.warn({ channel, reason: failure.reason, error: oneLine(failure.error) }, "a payload was dead-lettered");
+  if (fate === "stored")
+    deps.log.warn({ channel, reason: failure.reason, error: oneLine(failure.error) }, "a payload was dead-lettered");
 }

@@ -2,8 +2,10 @@ import { startBridge } from "../bridge/bridge.js";
 import { createChannels } from "../bridge/channels.redis.js";
 import { createForward } from "../bridge/forward.js";
 import { Gaps } from "../bridge/gaps.js";
+import { createHeldLetters } from "../bridge/held-letters.js";
 import { observeBridge } from "../bridge/observe.js";
 import { STREAM } from "../contracts/subjects.js";
+import { isRefusal } from "../platform/nats/publish.js";
 import { connectSubscriber } from "../platform/redis/connect.js";
 import { observeReconcile } from "../reconcile/observe.js";
 import { createSuspects, type Suspects } from "../reconcile/suspects.js";
@@ -22,9 +24,10 @@ export async function startBridgeRole(deps: RoleDeps): Promise<RunningRole> {
   const subscriber = connectSubscriber(config.REDIS_URL, log);
   const suspects = startSuspects(deps);
   const gaps = new Gaps();
+  const letters = createHeldLetters({ store: deadLettersTo(publish), isRefusal, log });
   const forward = createForward({
     admit: publish,
-    deadLetters: deadLettersTo(publish),
+    letters,
     maxPayloadBytes: () => (nats.info?.max_payload ?? 1024 * 1024) - HEADER_ROOM,
     numbered: (producer, seq) => {
       const since = gaps.note(producer, seq, Date.now());
@@ -38,10 +41,11 @@ export async function startBridgeRole(deps: RoleDeps): Promise<RunningRole> {
   const bridge = await startBridge({ channels, forward, suspect: suspects.add, log, observe: observeBridge });
   await suspectSinceLastEvent(deps, suspects);
   return {
-    notReady: () => (bridge.healthy() ? undefined : "bridge: Redis Pub/Sub is not subscribed"),
+    notReady: () => (bridge.healthy() ? letters.notReady() : "bridge: Redis Pub/Sub is not subscribed"),
     close: async (graceMs) => {
       await suspects.close();
       await bridge.close(graceMs);
+      await letters.close(graceMs);
       subscriber.disconnect();
     },
   };

@@ -54,3 +54,48 @@ for (const [name, lose, bring] of [
     },
   );
 }
+
+const VALID = 20;
+const MOST_HELD = 256;
+
+/** How many payloads the bridge refused, by the metrics. */
+async function refusedPayloads({ service }: Stack): Promise<number> {
+  const text = await (await fetch(`${service.httpUrl}/metrics`)).text();
+  return Number(/timeline_bridge_events_total\{[^}]*outcome="refused"[^}]*\} (\d+)/.exec(text)?.[1] ?? 0);
+}
+
+const readiness = async ({ service }: Stack): Promise<string> => {
+  const answer = await fetch(`${service.httpUrl}/readyz`);
+  return `${answer.status} ${await answer.text()}`;
+};
+
+// The second are more than a bridge has on their way into NATS at a time.
+for (const invalid of [500, 9_000]) {
+  testWithStack(
+    `a full DLQ and ${invalid} payloads that cannot be understood hold up no valid event`,
+    { roles: "bridge", timeoutMs: 90_000 },
+    async (stack) => {
+      const { streams, redis } = stack;
+      await streams.manager.streams.update("DLQ", { max_msgs: 1 });
+      await streams.connection.jetstream().publish("dlq.invalid.drop_created", "{}");
+      await Promise.all(Array.from({ length: invalid }, (_, n) => redis.publish("drop_created", `{"drop_id":${n}}`)));
+      for (let n = 0; n < VALID; n++)
+        await redis.publish("drop_created", JSON.stringify({ ...DROP, drop_id: `valid-${n}`, visibility: "public" }));
+      await eventually(async () => (await streams.count("DROPS")) === VALID, "every valid event is admitted");
+      await eventually(
+        async () => (await refusedPayloads(stack)) >= invalid - MOST_HELD,
+        "what finds no room is counted",
+      );
+      expect(await readiness(stack)).toMatch(/^503 .*bridge: the DLQ takes no dead letters/s);
+      expect(stack.service.output()).toContain("dead letters are refused");
+
+      const held = invalid - (await refusedPayloads(stack));
+      expect(held).toBeGreaterThan(0);
+      await streams.manager.streams.update("DLQ", { max_msgs: -1 });
+      await eventually(async () => (await readiness(stack)).startsWith("200"), "the bridge is ready again");
+      expect(await streams.count("DLQ")).toBe(1 + held);
+      expect(await redis.publish("drop_created", '{"drop_id":"afterwards"}')).toBe(1);
+      await eventually(async () => (await streams.count("DLQ")) === 2 + held, "the next letter is stored at once");
+    },
+  );
+}

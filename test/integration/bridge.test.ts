@@ -3,8 +3,10 @@ import type { Bridge } from "../../src/bridge/bridge.js";
 import { startBridge } from "../../src/bridge/bridge.js";
 import { createChannels } from "../../src/bridge/channels.redis.js";
 import { createForward } from "../../src/bridge/forward.js";
+import { createHeldLetters } from "../../src/bridge/held-letters.js";
 import { EVENT_NAMES } from "../../src/contracts/events.js";
 import { silent } from "../../src/kernel/logger.js";
+import { isRefusal } from "../../src/platform/nats/publish.js";
 import { connectSubscriber } from "../../src/platform/redis/connect.js";
 import { until } from "../support/brokers.js";
 import { type NatsBench, openNats } from "../support/core-nats.js";
@@ -36,7 +38,11 @@ async function bridge(): Promise<Bridge> {
   const subscriber = connectSubscriber([redis.broker.url], silent);
   const forward = createForward({
     admit: nats.publish,
-    deadLetters: async (letter) => void (await nats.publish(letter)),
+    letters: createHeldLetters({
+      store: async (letter) => void (await nats.publish(letter)),
+      isRefusal,
+      log: silent,
+    }),
     maxPayloadBytes: () => 1_000_000,
     numbered: () => undefined,
     version: "0",

@@ -1,5 +1,5 @@
-import { type JetStreamClient, type MsgHdrs, NatsError, headers as newHeaders } from "nats";
-import { AppError, oneLine } from "../../kernel/errors.js";
+import { ErrorCode, type JetStreamClient, type MsgHdrs, NatsError, headers as newHeaders } from "nats";
+import { AppError, codeOf, oneLine } from "../../kernel/errors.js";
 
 /** One message to store. */
 export interface Message {
@@ -28,6 +28,8 @@ const ACK_TIMEOUT_MS = 5_000;
 /** JetStream error codes (nats-server, server/errors.json) that are about this one message. */
 const TOO_LARGE = new Set([10054, 10097]);
 const OTHER_STREAM = 10060;
+/** The stream is full, and discards what is new. */
+const STORE_FAILED = 10077;
 
 /**
  * Makes the function that stores messages in JetStream.
@@ -70,7 +72,20 @@ function publishError(error: unknown, subject: string): AppError {
     if (code === OTHER_STREAM)
       return new AppError("failed", `${subject}: is kept by another stream than the one named`, { cause: error });
   }
-  return new AppError("unavailable", `NATS did not store a message for ${subject}: ${oneLine(error)}`, {
+  const why = (error instanceof NatsError && error.api_error?.description) || error;
+  return new AppError("unavailable", `NATS did not store a message for ${subject}: ${oneLine(why)}`, {
     cause: error,
   });
+}
+
+/**
+ * True where the server answered that it does not store a message: its stream is full, sealed or not there, or the
+ * message is not to its liking. Every other error of {@link createPublish} is an outage.
+ */
+export function isRefusal(error: unknown): boolean {
+  const cause = error instanceof AppError ? error.cause : undefined;
+  if (!(cause instanceof NatsError)) return false;
+  const refusal = cause.api_error;
+  if (refusal === undefined) return cause.code === ErrorCode.NoResponders || codeOf(error) === "invalid";
+  return refusal.code !== 503 || refusal.err_code === STORE_FAILED;
 }

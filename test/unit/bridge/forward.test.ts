@@ -17,7 +17,12 @@ function setup(change: Partial<ForwardDeps> = {}) {
       admitted.push(event);
       return { duplicate: admitted.filter(({ id }) => id === event.id).length > 1 };
     },
-    deadLetters: async (letter) => void letters.push(letter),
+    letters: {
+      take: async (letter) => {
+        letters.push(letter);
+        return "stored";
+      },
+    },
     maxPayloadBytes: () => 1_000,
     numbered: () => undefined,
     version: "1.2.3",
@@ -95,13 +100,22 @@ test("a letter that cannot be stored is tried until it is", async () => {
   let outages = 1;
   const letters: DeadLetter[] = [];
   const { forward } = setup({
-    deadLetters: async (letter) => {
-      if (outages-- > 0) throw new AppError("unavailable", "away");
-      letters.push(letter);
+    letters: {
+      take: async (letter) => {
+        if (outages-- > 0) throw new AppError("unavailable", "away");
+        letters.push(letter);
+        return "stored";
+      },
     },
   });
   await forward("drop_created", "no JSON");
   expect(letters).toHaveLength(1);
+});
+
+test("a letter there is no room for is counted as refused, and not as kept", async () => {
+  const { forward, observed } = setup({ letters: { take: async () => "refused" } });
+  await forward("drop_created", "no JSON");
+  expect(observed).toEqual(["refused drop_created"]);
 });
 
 /** Channels a test publishes to. */

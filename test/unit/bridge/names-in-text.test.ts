@@ -27,8 +27,12 @@ async function textsOf(name: EventName, payload: unknown, refusals = 0) {
       ids.push(event.id, ...Object.values(event.headers), event.subject);
       return { duplicate: false };
     },
-    deadLetters: async (letter: DeadLetter) =>
-      void headers.push(letter.subject, letter.id, ...Object.values(letter.headers)),
+    letters: {
+      take: async (letter: DeadLetter) => {
+        headers.push(letter.subject, letter.id, ...Object.values(letter.headers));
+        return "stored";
+      },
+    },
     maxPayloadBytes: () => 100_000,
     numbered: () => undefined,
     version: "1.2.3",

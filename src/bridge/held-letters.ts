@@ -1,0 +1,99 @@
+import type { DeadLetter, DeadLetters } from "../delivery/dead-letter.js";
+import { oneLine } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
+import { backoff, MINUTE, pause, SECOND } from "../kernel/time.js";
+
+/** A letter is in the DLQ, or held here until the DLQ takes it, or lost because there was no room for it. */
+export type LetterFate = "stored" | "held" | "refused";
+
+interface HeldLettersDeps {
+  readonly store: DeadLetters;
+  /** True where the DLQ answered that it does not take a letter; every other error is an outage. */
+  readonly isRefusal: (error: unknown) => boolean;
+  readonly log: Logger;
+}
+
+/** Stores the letters of a bridge. */
+export interface HeldLetters {
+  /** Rejects while NATS is away. */
+  take(letter: DeadLetter): Promise<LetterFate>;
+  notReady(): string | undefined;
+  /** Stores what is held, for `graceMs` at most. */
+  close(graceMs: number): Promise<void>;
+}
+
+const MAX_HELD = 256;
+const MAX_HELD_BYTES = 4 * 1024 * 1024;
+const ALARM_EVERY_MS = MINUTE;
+const RETRY_BASE_MS = SECOND / 10;
+const RETRY_CAP_MS = 2 * SECOND;
+
+/**
+ * Keeps a DLQ that takes no letters from holding up events. Refused letters are held up to a bound of their own and
+ * stored once the DLQ takes them; while any is held, new ones queue behind it. Beyond the bound letters are lost, which
+ * raises an alarm and makes the bridge not ready until everything held is stored.
+ */
+export function createHeldLetters({ store, isRefusal, log }: HeldLettersDeps): HeldLetters {
+  const stopping = new AbortController();
+  const held: DeadLetter[] = [];
+  let bytes = 0;
+  let refused = 0;
+  let alarmedAt = Number.NEGATIVE_INFINITY;
+  let storing = Promise.resolve();
+
+  const storeHeld = async (): Promise<void> => {
+    for (let failures = 0; held.length > 0 && !stopping.signal.aborted; ) {
+      const letter = held[0] as DeadLetter;
+      try {
+        await store(letter);
+        held.shift();
+        bytes -= letter.body.byteLength;
+        failures = 0;
+      } catch {
+        // A smaller one may still fit.
+        held.push(held.shift() as DeadLetter);
+        failures += 1;
+        await pause(backoff(failures, RETRY_BASE_MS, RETRY_CAP_MS), stopping.signal);
+      }
+    }
+    if (held.length > 0 || refused === 0) return;
+    log.info({ refused }, "the DLQ takes dead letters again");
+    refused = 0;
+    alarmedAt = Number.NEGATIVE_INFINITY;
+  };
+
+  const hold = (letter: DeadLetter): LetterFate => {
+    if (held.length >= MAX_HELD || bytes + letter.body.byteLength > MAX_HELD_BYTES) {
+      refused += 1;
+      if (performance.now() - alarmedAt >= ALARM_EVERY_MS) {
+        alarmedAt = performance.now();
+        log.error({ held: held.length, refused }, "the DLQ takes no letters: dead letters are refused");
+      }
+      return "refused";
+    }
+    bytes += letter.body.byteLength;
+    if (held.push(letter) === 1) storing = storing.then(storeHeld);
+    return "held";
+  };
+
+  return {
+    take: async (letter) => {
+      if (held.length > 0) return hold(letter);
+      try {
+        await store(letter);
+        return "stored";
+      } catch (error) {
+        if (!isRefusal(error)) throw error;
+        if (held.length === 0)
+          log.warn({ error: oneLine(error) }, "the DLQ takes no letters; they are held for a while");
+        return hold(letter);
+      }
+    },
+    notReady: () => (refused > 0 ? "bridge: the DLQ takes no dead letters" : undefined),
+    close: async (graceMs) => {
+      await Promise.race([storing, pause(graceMs)]);
+      stopping.abort();
+      if (held.length > 0) log.error({ count: held.length }, "dead letters could not be stored before the end");
+    },
+  };
+}
