@@ -21,6 +21,7 @@ const FAILPOINTS = [
   "outbox-claimed",
   "outbox-published",
   "outbox-marked",
+  "close",
 ] as const;
 export type Failpoint = (typeof FAILPOINTS)[number];
 

@@ -1,28 +1,36 @@
 import { oneLine } from "../kernel/errors.js";
+import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 
 /** Whoever opens something registers its close here. */
 export class Closers {
+  /** Names what is being closed. */
+  current: string | undefined;
   readonly #closers: { readonly name: string; readonly close: () => Promise<void> | void }[] = [];
-  #closing: Promise<void> | undefined;
+  #closing: Promise<boolean> | undefined;
 
   add(name: string, close: () => Promise<void> | void): void {
     this.#closers.push({ name, close });
   }
 
-  /** Closes everything once, the last opened first; a close that fails does not stop the others. */
-  closeAll(log: Logger): Promise<void> {
+  /** Closes everything once, the last opened first; a close that fails does not stop the others. False where one failed. */
+  closeAll(log: Logger): Promise<boolean> {
     this.#closing ??= this.#closeAll(log);
     return this.#closing;
   }
 
-  async #closeAll(log: Logger): Promise<void> {
+  async #closeAll(log: Logger): Promise<boolean> {
+    let whole = true;
     for (let next = this.#closers.pop(); next; next = this.#closers.pop()) {
+      this.current = next.name;
       try {
         await next.close();
+        await failpoint("close", next.name);
       } catch (error) {
+        whole = false;
         log.error({ what: next.name, error: oneLine(error) }, "closing failed");
       }
     }
+    return whole;
   }
 }

@@ -1,6 +1,7 @@
 import { hostname } from "node:os";
 import type { NatsConnection } from "nats";
 import type { Ledger } from "../contracts/ledger.js";
+import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { createLedger } from "../ledger/ledger.js";
 import { createReadHistory } from "../ledger/log.nats.js";
@@ -53,7 +54,7 @@ export async function openConnections(
   await persist(() => clock.sample(), log, "Redis is not there yet");
   waiting("NATS");
   const nats = await connectNats(natsOptions(config, podName), log);
-  closers.add("NATS", () => nats.drain().catch(() => undefined));
+  closers.add("NATS", () => nats.drain().catch((error) => log.warn({ error: oneLine(error) }, "NATS was not drained")));
   waiting("JetStream");
   await applyWhenPossible(nats, config, log);
   waiting(undefined);

@@ -22,7 +22,7 @@ import { createPublish } from "../platform/nats/publish.js";
 import { Closers } from "./closers.js";
 import { type Config, readConfig } from "./config.js";
 import { natsOptions, upstreamsOnDemand } from "./connections.js";
-import { confirm, createPacedProgress } from "./terminal.js";
+import { confirm, createPacedProgress, toTerminal } from "./terminal.js";
 
 /** What `dlq ls` is told. */
 export interface ListOptions {
@@ -136,7 +136,7 @@ async function atDesk(work: (desk: Desk) => Promise<number>): Promise<number> {
   try {
     return await work(await openDesk(config, closers));
   } finally {
-    await closers.closeAll(silent);
+    await closers.closeAll(toTerminal);
   }
 }
 

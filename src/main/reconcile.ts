@@ -5,7 +5,7 @@ import { Closers } from "./closers.js";
 import { readConfig } from "./config.js";
 import { natsOptions, upstreamsOnDemand } from "./connections.js";
 import { createReconciling } from "./reconciling.js";
-import { createProgress } from "./terminal.js";
+import { createProgress, toTerminal } from "./terminal.js";
 
 /** What `reconcile` is told; times in ms since the epoch. */
 export interface ReconcileOptions {
@@ -40,6 +40,6 @@ export async function reconcileByHand(options: ReconcileOptions): Promise<number
     return 0;
   } finally {
     progress.end();
-    await closers.closeAll(silent);
+    await closers.closeAll(toTerminal);
   }
 }

@@ -1,10 +1,8 @@
 import { Gate } from "../delivery/gate.js";
-import { armFailpoints } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import { type HttpServer, serveHttp } from "../platform/http/serve.js";
-import { createLogger } from "../platform/logger.js";
 import type { Telemetry } from "../platform/telemetry.js";
 import { startApiRole } from "./api-role.js";
 import { startBridgeRole } from "./bridge-role.js";
@@ -21,7 +19,6 @@ import { startPostsRole } from "./posts-role.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 import { startUsersRole } from "./users-role.js";
 import type { Role } from "./variables.js";
-import { VERSION } from "./version.js";
 
 /** A running process of the service. */
 export interface RunningService {
@@ -30,7 +27,7 @@ export interface RunningService {
   /** Undefined without a role that serves gRPC. */
   readonly grpcPort: number | undefined;
   readonly ready: () => boolean;
-  close(): Promise<void>;
+  close(): Promise<boolean>;
 }
 
 type Start = (deps: StoringRoleDeps, http: HttpServer) => Promise<RunningRole>;
@@ -53,8 +50,7 @@ export interface StartOptions {
   readonly telemetry: Telemetry;
   /** Closing these gives up a start that still waits. */
   readonly closers: Closers;
-  /** Where to log to; unset: standard output. */
-  readonly logFile?: string;
+  readonly log: Logger;
   /** Changes what is served over gRPC; unset: nothing. */
   readonly wrapService?: WrapService;
 }
@@ -65,17 +61,10 @@ export interface StartOptions {
  */
 export async function startService(
   config: Config,
-  { closers, telemetry, logFile, wrapService = (service) => service }: StartOptions,
+  { closers, telemetry, log, wrapService = (service) => service }: StartOptions,
 ): Promise<RunningService> {
-  const log = createLogger({
-    level: config.TIMELINE_LOG_LEVEL,
-    fields: { service: "avion-timeline", version: VERSION },
-    file: logFile,
-  });
-  if (config.TIMELINE_FAILPOINTS) {
-    armFailpoints(config.TIMELINE_FAILPOINTS);
+  if (config.TIMELINE_FAILPOINTS)
     log.warn({ points: [...config.TIMELINE_FAILPOINTS.keys()] }, "failpoints are armed: this process is being tested");
-  }
   const roles: RunningRole[] = [];
   let waiting: string | undefined = "start";
   const notReady = (): string[] => [

@@ -1,5 +1,13 @@
 import { createInterface } from "node:readline";
+import { type Logger, silent } from "../kernel/logger.js";
 import { type Clock, SECOND } from "../kernel/time.js";
+
+/** Tells a person at a terminal what failed, and nothing else. */
+export const toTerminal: Logger = {
+  ...silent,
+  error: (fields, message) =>
+    console.error(`avion-timeline: ${message}: ${Object.values(fields).map(String).join(": ")}`),
+};
 
 /** Where progress is shown. */
 type Screen = Pick<NodeJS.WriteStream, "write"> & { readonly isTTY?: boolean };

@@ -1,7 +1,6 @@
-import { silent } from "../kernel/logger.js";
 import { Closers } from "./closers.js";
 import { openSandbox, type Sandbox } from "./sandbox/sandbox.js";
-import { createProgress } from "./terminal.js";
+import { createProgress, toTerminal } from "./terminal.js";
 import { VERSION } from "./version.js";
 
 /** What `up` can be told. */
@@ -16,7 +15,7 @@ export async function up(options: UpOptions): Promise<void> {
   const closers = new Closers();
   const stop = (): void => {
     console.log("\nstopping");
-    void closers.closeAll(silent).then(() => process.exit(0));
+    void closers.closeAll(toTerminal).then(() => process.exit(0));
   };
   process.once("SIGINT", stop);
   process.once("SIGTERM", stop);
@@ -32,7 +31,7 @@ export async function up(options: UpOptions): Promise<void> {
     console.log(await description(sandbox));
   } catch (error) {
     progress.end();
-    await closers.closeAll(silent);
+    await closers.closeAll(toTerminal);
     throw error;
   }
 }

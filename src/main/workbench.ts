@@ -13,6 +13,7 @@ import { createScripts } from "../platform/redis/scripts.js";
 import { Closers } from "./closers.js";
 import { type Config, readConfig } from "./config.js";
 import { type Connections, natsOptions, upstreamsOnDemand } from "./connections.js";
+import { toTerminal } from "./terminal.js";
 
 /** What a command that works on timelines is given. */
 export interface Workbench {
@@ -45,7 +46,7 @@ export async function atWorkbench(name: string, work: (bench: Workbench) => Prom
     const connections = await open(config, name, closers);
     return await work({ config, connections, log: silent, interrupted: untilInterrupted() });
   } finally {
-    await closers.closeAll(silent);
+    await closers.closeAll(toTerminal);
   }
 }
 

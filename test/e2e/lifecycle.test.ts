@@ -2,10 +2,11 @@ import { rm } from "node:fs/promises";
 import { expect, test } from "@jest/globals";
 import { startNats, startRedis } from "../../src/brokers/index.js";
 import { temporaryFolder } from "../support/brokers.js";
+import { startCommand } from "../support/command.js";
 import { eventually } from "../support/facts.js";
 import { expectTimelines } from "../support/oracle.js";
 import { openReader } from "../support/reader.js";
-import { freePorts, httpStatus, launchService, untilReady } from "../support/service.js";
+import { freePorts, httpStatus, launchService, type ServiceProcess, untilReady } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, startStack, testWithStack } from "../support/stack.js";
 import { created, followed, type TimelineEvent } from "../support/timeline-events.js";
@@ -83,6 +84,64 @@ testWithStack("SIGTERM when idle, and SIGINT, end with 0 and soon", {}, async (s
   second.signal("SIGINT");
   expect((await second.exited).code).toBe(0);
   expect(Date.now() - begin).toBeLessThan(10_000);
+});
+
+/** Lines of a process's log with this text. */
+function logged(service: ServiceProcess, message: string): Record<string, unknown>[] {
+  const lines = service
+    .output()
+    .split("\n")
+    .filter((line) => line !== "");
+  return lines.map((line) => JSON.parse(line) as Record<string, unknown>).filter(({ msg }) => msg === message);
+}
+
+testWithStack("what a process says at its end is in its log, and nothing beside it", {}, async (stack) => {
+  await stack.service.stop();
+  expect(logged(stack.service, "finishing what is in flight")).toMatchObject([{ level: "info", signal: "SIGTERM" }]);
+  expect(logged(stack.service, "closed")).toHaveLength(1);
+  expect(stack.service.errors()).toBe("");
+});
+
+testWithStack(
+  "a close that fails is logged as an error, stops no other, and ends with 1",
+  { env: { TIMELINE_FAILPOINTS: "close=throw@NATS" } },
+  async (stack) => {
+    expect(await stack.service.stop()).toEqual({ code: 1, signal: null });
+    expect(logged(stack.service, "closing failed")).toMatchObject([
+      { level: "error", what: "NATS", error: "failpoint close" },
+    ]);
+    const list = startCommand(stack, ["dlq", "ls"]);
+    expect((await list.exited).code).toBe(0);
+    expect(list.errors()).toBe("avion-timeline: closing failed: NATS: failpoint close\n");
+  },
+);
+
+testWithStack(
+  "a close that never ends is named in the log, and ends with 1",
+  { env: { TIMELINE_FAILPOINTS: "close=hang@NATS", TIMELINE_SHUTDOWN_GRACE_MS: "0" } },
+  async (stack) => {
+    expect(await stack.service.stop()).toEqual({ code: 1, signal: null });
+    expect(logged(stack.service, "closing takes too long; the process ends without it")).toMatchObject([
+      { level: "error", what: "NATS" },
+    ]);
+  },
+);
+
+test("a start that fails is an error in the log", async () => {
+  const stack = await startStack({ service: false });
+  const taken = await stack.start();
+  const second = await launchService({
+    ...stack.serviceOptions,
+    env: { TIMELINE_HTTP_ADDR: taken.httpUrl.replace("http://", "") },
+  });
+  try {
+    expect((await second.exited).code).toBe(1);
+    expect(logged(second, "cannot start")).toMatchObject([
+      { level: "error", error: expect.stringContaining("EADDRINUSE") },
+    ]);
+  } finally {
+    await stack.stop();
+  }
 });
 
 for (const away of [["redisServer"], ["natsServer"], ["redisServer", "natsServer"]] as const) {

@@ -1,8 +1,7 @@
 import { oneLine } from "../../kernel/errors.js";
-import { silent } from "../../kernel/logger.js";
 import { Closers } from "../closers.js";
 import { openSandbox } from "../sandbox/sandbox.js";
-import { createProgress } from "../terminal.js";
+import { createProgress, toTerminal } from "../terminal.js";
 import { VERSION } from "../version.js";
 import { STEPS, setStage } from "./steps.js";
 
@@ -12,7 +11,7 @@ const FOLLOWERS = 2_000;
 export async function demo(): Promise<number> {
   const closers = new Closers();
   const progress = createProgress();
-  const interrupted = (): void => void closers.closeAll(silent).then(() => process.exit(130));
+  const interrupted = (): void => void closers.closeAll(toTerminal).then(() => process.exit(130));
   process.once("SIGINT", interrupted);
   process.once("SIGTERM", interrupted);
   try {
@@ -44,6 +43,6 @@ export async function demo(): Promise<number> {
     console.error(`✗ ${oneLine(error)}`);
     return 1;
   } finally {
-    await closers.closeAll(silent);
+    await closers.closeAll(toTerminal);
   }
 }

@@ -16,6 +16,7 @@ import type { People } from "../../world/people.js";
 import type { Closers } from "../closers.js";
 import { type Config, readConfig } from "../config.js";
 import type { StartOptions } from "../service.js";
+import { createServiceLogger } from "../service-logger.js";
 import { VERSION } from "../version.js";
 import { newDataFolder } from "./folders.js";
 import { portOr } from "./ports.js";
@@ -64,7 +65,8 @@ export async function openSandbox(options: SandboxOptions): Promise<Sandbox> {
   const env = await environment(options, { redis, nats, folder, secret });
   const config = readConfig({ ...env, TIMELINE_ROLES: "users,posts,bridge,api,gateway" });
   const faults = createFaults();
-  const service = await startRoles(config, { closers, logFile, wrapService: (one) => breakable(one, faults) });
+  const log = createServiceLogger(config, logFile);
+  const service = await startRoles(config, { closers, log, wrapService: (one) => breakable(one, faults) });
   const worker = superviseWorker(workerEnvironment(env, config), logFile);
   closers.add("worker", () => worker.stop());
   const grpcAddress = config.TIMELINE_GRPC_ADDR;

@@ -96,6 +96,9 @@ class ConsumeLoop {
     for (const message of this.#notBegun) message.nak();
     // What is not done by then is left unacked: the server hands it out again.
     await Promise.race([Promise.all(this.#inFlight.values()), pause(graceMs)]);
+    const { stream, consumer, log } = this.options;
+    if (this.#inFlight.size > 0)
+      log.warn({ stream, consumer, messages: this.#inFlight.size }, "not finished in time; delivered again elsewhere");
   }
 
   async #pull(): Promise<void> {
