@@ -10,6 +10,7 @@ import { openReader } from "../support/reader.js";
 import { type Sample, samplesOf } from "../support/scraping.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, testWithStack } from "../support/stack.js";
+import { ALERTS, metricsIn } from "../unit/shipping/rules.js";
 
 /** Starts a process with every role, lets one drop and one follow pass through it, and yields its metrics. */
 async function busyProcess(stack: Stack): Promise<{ scrape: () => Promise<Sample[]> }> {
@@ -19,7 +20,7 @@ async function busyProcess(stack: Stack): Promise<{ scrape: () => Promise<Sample
   const own = { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
   const service = await stack.start({
     roles: "users,posts,bridge,fanout,api,gateway",
-    env: { ...own, TIMELINE_DATA_DIR: join(folder, "data") },
+    env: { ...own, TIMELINE_DATA_DIR: join(folder, "data"), TIMELINE_AUDIT_INTERVAL_MS: "500" },
   });
   const [api, reader] = [openApi(service.grpcAddress), openReader(service.grpcAddress)];
   stack.defer(() => api.close());
@@ -41,7 +42,7 @@ const SCOPE = ["otel_scope_name"];
 const metricOf = (name: string): string => name.replace(/_(bucket|sum|count)$/, "");
 
 testWithStack(
-  "what a process with every role exports is in docs/metrics.md, with its labels, and lags of follows are among it",
+  "what a process with every role exports is in docs/metrics.md, with its labels, and all that alerts look at is among it",
   { service: false, timeoutMs: 90_000 },
   async (stack) => {
     const { scrape } = await busyProcess(stack);
@@ -73,5 +74,11 @@ testWithStack(
       })
       .filter((one) => !one.listed || one.strange.length > 0);
     expect(strange).toEqual([]);
+
+    const watched = [...new Set(ALERTS.flatMap(metricsIn))];
+    await becomes(async () => {
+      const exported = new Set((await scrape()).map(({ name }) => name));
+      expect(watched.filter((name) => !exported.has(name))).toEqual([]);
+    });
   },
 );
