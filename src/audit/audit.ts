@@ -1,8 +1,9 @@
 import { oneLine } from "../kernel/errors.js";
 import { paced } from "../kernel/paced.js";
-import { MINUTE, pause, SECOND } from "../kernel/time.js";
+import { MINUTE, SECOND } from "../kernel/time.js";
 import { compare, confirmed, type Difference } from "./compare.js";
 import type { AuditDeps, TimelineKind } from "./ports.js";
+import { settled } from "./settled.js";
 
 /** A timeline that is not as it should be. A home is named by its user, the others by themselves. */
 export interface Differing {
@@ -54,7 +55,6 @@ const LOOK_MS = 25 * SECOND;
 const SECOND_LOOK_MS = 5 * SECOND;
 /** What was on its way at the first look is waited for this long, in ms. */
 const PATIENCE_MS = MINUTE;
-const POLL_MS = SECOND / 4;
 /** The upstreams are asked for more than a timeline holds, since it may lack some and have too many of others. */
 const SPARE = 100;
 
@@ -103,7 +103,9 @@ async function twice(deps: AuditDeps, names: readonly string[], options: AuditOp
   if (first.differing.length === 0) return first;
   const suspects = first.differing;
   first.differing = [];
-  if (!(await settled(deps, options.stopping))) {
+  const since = Date.now() + Math.min(deps.settleMs, SECOND_LOOK_MS);
+  // By then what the upstreams showed at the first look is published, admitted and applied.
+  if (!(await settled(deps.readBacklogStart, { since, patienceMs: PATIENCE_MS, stopping: options.stopping }))) {
     first.undecided.push(...suspects.map(({ name }) => name));
     return first;
   }
@@ -150,15 +152,4 @@ async function look(deps: AuditDeps, name: string): Promise<readonly Difference[
   // Whatever a deletion has missed, reads filter.
   const dead = await deps.deadAmong(differences.map(({ drop }) => drop));
   return differences.filter(({ drop }) => !dead.has(drop));
-}
-
-/** Waits until what the upstreams showed by now has been published, admitted and applied; false where that takes too long. */
-async function settled({ readBacklogStart, settleMs }: AuditDeps, stopping: AbortSignal | undefined): Promise<boolean> {
-  const since = Date.now() + Math.min(settleMs, SECOND_LOOK_MS);
-  const until = Date.now() + PATIENCE_MS;
-  for (;;) {
-    if ((await readBacklogStart()) >= since) return true;
-    if (stopping?.aborted || Date.now() > until) return false;
-    await pause(POLL_MS, stopping);
-  }
 }

@@ -2,6 +2,7 @@ import { metrics } from "@opentelemetry/api";
 import type { Report, Reports } from "./audit.js";
 import { KINDS } from "./compare.js";
 import { TIMELINES, type TimelineKind } from "./ports.js";
+import type { PublicationResult } from "./publications.js";
 
 const meter = metrics.getMeter("avion-timeline");
 const audited = meter.createCounter("timeline_audited", {
@@ -20,6 +21,10 @@ const repairs = meter.createCounter("timeline_audit_repairs", {
   description: "Repairs by audits, by result; one after which the timeline differs still has failed",
 });
 
+const publications = meter.createCounter("timeline_audit_publications", {
+  description: "Completed publications and deletions looked up in some timelines, by result",
+});
+
 /** What operators see of audits. */
 export const observeAudit = {
   audited(reports: Reports): void {
@@ -28,6 +33,9 @@ export const observeAudit = {
       const report = reports[kind];
       if (report) auditedOne(kind, report);
     }
+  },
+  published(result: PublicationResult): void {
+    publications.add(1, { result });
   },
   repaired(result: "repaired" | "failed", count = 1): void {
     repairs.add(count, { result });

@@ -1,3 +1,5 @@
+import type { Drop } from "../gen/avion/posts.js";
+
 /** A drop of a timeline; its score is when it was created, in ms since the epoch. */
 export interface Entry {
   readonly drop: string;
@@ -30,6 +32,35 @@ export interface AuditDeps {
   readonly maxEntries: number;
   /** What is younger than this, in ms, is not judged. */
   readonly settleMs: number;
+}
+
+/** One timeline: a home by its user, local or global by itself. */
+export interface TimelinePlace {
+  readonly kind: TimelineKind;
+  readonly name: string;
+}
+
+/** What a timeline holds of one drop, at one instant. */
+export interface StoredEntry {
+  readonly floor: number | undefined;
+  readonly score: number | undefined;
+}
+
+/** Everything checks of publications work with. */
+export interface PublicationDeps extends Pick<AuditDeps, "deadAmong" | "readBacklogStart"> {
+  readonly readEntry: (place: TimelinePlace, drop: string) => Promise<StoredEntry>;
+  /** Some followers of an author, at random; their list has about so many pages. */
+  readonly sampleFollowers: (author: string, pages: number) => Promise<readonly string[]>;
+  /** The drop by the upstreams; undefined where it is deleted or unknown. */
+  readonly findDrop: (author: string, drop: string, createdAt: number) => Promise<Drop | undefined>;
+  /** Which of these users are known to have left the author. */
+  readonly leftAmong: (author: string, users: readonly string[]) => Promise<readonly string[]>;
+  /** Rebuilds a timeline, and counts what became of that. */
+  readonly repair: (place: TimelinePlace) => Promise<void>;
+  /** True while Redis may lack what it had confirmed. */
+  readonly maybeLost: () => boolean;
+  /** Between the first look and the second, in ms. */
+  readonly recheckMs: number;
 }
 
 /** A right that one process holds for a bounded time. */

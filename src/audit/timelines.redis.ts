@@ -4,7 +4,7 @@ import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
 import { type DataNode, dataNodes } from "../platform/redis/nodes.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { Contents, Entry, TimelineKind } from "./ports.js";
+import type { Contents, Entry, PublicationDeps, TimelineKind } from "./ports.js";
 
 /** A timeline nobody has read for longer is not vouched for, whatever its floor says: see read-page.lua. */
 const MAX_IDLE_MS = 7 * DAY;
@@ -34,6 +34,16 @@ export function createReadStored({ command }: Scripts, ttlMs: number): ReadStore
       else entries.push({ drop, score });
     }
     return floor < 0 ? undefined : { floor, entries };
+  };
+}
+
+/** Makes the function that looks one drop up in a timeline. */
+export function createReadEntry({ command }: Scripts): PublicationDeps["readEntry"] {
+  const numberOf = (text: string | null | undefined): number | undefined => (text == null ? undefined : Number(text));
+  return async ({ kind, name }, drop) => {
+    const key = keyOf(kind, name);
+    const [score, floor] = await command("zmscore", (client) => client.zmscore(key, drop, FLOOR_MEMBER));
+    return { score: numberOf(score), floor: numberOf(floor) };
   };
 }
 

@@ -21,6 +21,7 @@ export const CONSUMER = {
   edges: "edges",
   hotEdges: "edges-hot",
   counter: "counter",
+  publications: "publications",
 } as const;
 
 /** How follows are told apart: a user whom very many follow at once does not keep the others waiting. */

@@ -1,6 +1,8 @@
 import { type AuditOptions, audit, type Report } from "../audit/audit.js";
-import type { AuditDeps, TimelineKind } from "../audit/ports.js";
+import { observeAudit } from "../audit/observe.js";
+import type { AuditDeps, TimelineKind, TimelinePlace } from "../audit/ports.js";
 import { createReadStored, sampleUsers } from "../audit/timelines.redis.js";
+import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { createReadBacklogStart } from "../replay/log.nats.js";
 import type { Config } from "./config.js";
@@ -13,6 +15,8 @@ export interface Auditing {
   sample(count: number): Promise<string[]>;
   homes(users: readonly string[], options?: AuditOptions): Promise<Report>;
   shared(name: SharedName, options?: AuditOptions): Promise<Report>;
+  /** Rebuilds one timeline, and counts what became of that. */
+  repair(place: TimelinePlace): Promise<void>;
 }
 
 type SharedName = Exclude<TimelineKind, "home">;
@@ -48,7 +52,17 @@ export function createAuditing(
     readExpected: () => rebuilding.sharedExpected(name),
     rebuild: async () => rebuilding.shared(name, await readStored(name, name)),
   });
+  const repair = async ({ kind, name }: TimelinePlace): Promise<void> => {
+    try {
+      await (kind === "home" ? ofHomes : ofShared(kind)).rebuild(name);
+      observeAudit.repaired("repaired");
+    } catch (error) {
+      observeAudit.repaired("failed");
+      log.error({ timeline: kind, error: oneLine(error) }, "a timeline that differs could not be rebuilt");
+    }
+  };
   return {
+    repair,
     sample: (count) => sampleUsers(scripts, count),
     homes: (users, options) => audit(ofHomes, users, options),
     shared: (name, options) => audit(ofShared(name), [name], options),

@@ -58,7 +58,9 @@ export function createBackstopHandler({ nats, publish }: Pick<Connections, "nats
 
 /** What a dead letter calls a message. */
 function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): string {
-  return workEventOf(stream) ?? (stream === STREAM.advisories ? "advisory" : eventOfSubject(subject));
+  if (stream === STREAM.advisories) return "advisory";
+  if (stream === STREAM.completions) return "fanout_completed";
+  return workEventOf(stream) ?? eventOfSubject(subject);
 }
 
 /** What a consumer consumes, and by what. */

@@ -12,6 +12,7 @@ import { createApplying } from "./applying.js";
 import { startFanoutConsumers } from "./consumers.js";
 import { createMending } from "./mending.js";
 import { startPatrolling } from "./patrolling.js";
+import { startPublicationChecks } from "./publication-checks.js";
 import { createReplaying } from "./replaying.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 import { VERSION } from "./version.js";
@@ -35,7 +36,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     mending: createMending(deps, createReplaying(connections, applying, log)),
   });
   const patrol = startPatrolling(deps, guard.broken);
-  const consuming = startFanoutConsumers(deps, handlers);
+  const consuming = [...startFanoutConsumers(deps, handlers), startPublicationChecks(deps, guard.broken)];
   const upstreams = createUpstreams(connections.upstreams);
   const letters = await startLettersService({ connection: nats, publish, upstreams, version: VERSION, log });
   return {

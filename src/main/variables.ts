@@ -128,6 +128,21 @@ export const VARIABLES = {
     default: "30000",
     about: "What is younger than this is not judged by audits, since it may be under way, ms",
   },
+  TIMELINE_AUDIT_PUBLICATIONS_PERCENT: {
+    schema: integer(0, 100),
+    default: "100",
+    about: "Share of completed publications and deletions that are looked up in some timelines, percent; 0: none",
+  },
+  TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS: {
+    schema: integer(0, 600_000),
+    default: "3000",
+    about: "From the last write of a publication until it is looked up, and from there to a second look, ms",
+  },
+  TIMELINE_AUDIT_PUBLICATIONS_RATE: {
+    schema: integer(1, 10_000),
+    default: "20",
+    about: "Publications a process of the role fanout looks up a second at most; the others are skipped",
+  },
   TIMELINE_DATA_DIR: {
     schema: text,
     default: "avion-data",

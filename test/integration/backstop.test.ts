@@ -80,6 +80,7 @@ const MESSAGE_FOR: Readonly<Record<string, readonly [subject: string, event: str
   "edges.hot.>": ["edges.hot.bob", "edge_changed"],
   "engagement.>": ["engagement.changed", "engagement_changed"],
   "fanout.job.>": ["fanout.job.remove", "fanout_job"],
+  "completed.fanout": ["completed.fanout", "fanout_completed"],
   "": ["$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.FANOUT.none", "advisory"],
 };
 const DECLARED = readdirSync("nats/consumers").map((file) => file.split(".", 2) as [stream: string, consumer: string]);

@@ -1,0 +1,120 @@
+import { expect } from "@jest/globals";
+import { eventually } from "../support/facts.js";
+import { openReader } from "../support/reader.js";
+import { type Stack, testWithStack } from "../support/stack.js";
+import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
+import { homeKey } from "../support/timeline-keys.js";
+
+const READERS = Array.from({ length: 8 }, (_, number) => `reader-${number}`);
+/** Audits of whole timelines find nothing meanwhile: what is repaired is repaired by the checks of publications. */
+const ENV = { TIMELINE_AUDIT_INTERVAL_MS: "0" };
+const SECONDS_MS = 15_000;
+
+/** Homes, local and global that say they are complete. */
+async function complete({ world, reads }: Pick<Stack, "world" | "reads">, authors: readonly string[]): Promise<void> {
+  for (const author of authors) for (const reader of READERS) world.follow(reader, author);
+  for (const user of [...READERS, ...authors]) expect((await reads.home(user)).degraded).toBe(false);
+  for (const name of ["local", "global"] as const) expect((await reads[name]()).degraded).toBe(false);
+}
+
+const drop = (drop_id: string, user_id: string) => ({
+  ...{ drop_id, user_id, visibility: "public" as const },
+  created_at: Date.now(),
+});
+
+async function publishNow({ world, publish, streams }: Stack, of: ReturnType<typeof drop>): Promise<void> {
+  const before = await streams.count("COMPLETIONS");
+  world.post(of);
+  await publish(created(of));
+  await eventually(async () => (await streams.count("COMPLETIONS")) > before, "it is completed");
+}
+
+/** How many publications had this result. */
+async function results({ service }: Stack): Promise<Record<string, number>> {
+  const text = await (await fetch(`${service.httpUrl}/metrics`)).text();
+  const series = text.matchAll(/^timeline_audit_publications_total\{[^}]*result="(\w+)"[^}]*\} (\d+)/gm);
+  return Object.fromEntries([...series].map(([, result, count]) => [result, Number(count)]));
+}
+
+testWithStack(
+  "a drop lost right after its publication is found in seconds and repaired",
+  { env: ENV },
+  async (stack) => {
+    const { redis } = stack;
+    await complete(stack, ["alice"]);
+    await publishNow(stack, drop("lost", "alice"));
+    const lossy = [homeKey("reader-3"), "timeline:local"];
+    for (const key of lossy) expect(await redis.zrem(key, "lost")).toBe(1);
+    for (const key of lossy)
+      await eventually(async () => (await redis.zscore(key, "lost")) !== null, `${key} is repaired`, SECONDS_MS);
+    await eventually(async () => (await results(stack))["lost"] === 1, "it is counted", SECONDS_MS);
+    expect(stack.service.output()).toMatch(/timelines are not as a publication left them/);
+    const metrics = await (await fetch(`${stack.service.httpUrl}/metrics`)).text();
+    expect(metrics).toMatch(/^timeline_audit_repairs_total\{[^}]*result="repaired"[^}]*\} 2$/m);
+  },
+);
+
+testWithStack("a deleted drop that is still somewhere is found in seconds and removed", { env: ENV }, async (stack) => {
+  const { redis, world, publish, streams } = stack;
+  await complete(stack, ["alice"]);
+  const kept = drop("kept", "alice");
+  await publishNow(stack, kept);
+  world.remove("kept");
+  await publish(deleted("kept", "alice"));
+  await eventually(async () => (await streams.count("COMPLETIONS")) === 2, "the deletion is completed");
+  await redis.zadd(homeKey("reader-5"), kept.created_at, "kept");
+  await eventually(async () => (await redis.zscore(homeKey("reader-5"), "kept")) === null, "it is removed", SECONDS_MS);
+  await eventually(async () => (await results(stack))["kept"] === 1, "it is counted", SECONDS_MS);
+});
+
+testWithStack("a process that dies leaves its checks to another", { env: ENV, service: false }, async (stack) => {
+  const env = { TIMELINE_ACK_WAIT_MS: "3500" };
+  const api = await stack.start({ roles: "api,bridge", env });
+  const dying = await stack.start({ roles: "fanout", env });
+  const reads = openReader(api.grpcAddress);
+  stack.defer(() => reads.close());
+  await complete({ world: stack.world, reads }, ["alice"]);
+  await publishNow(stack, drop("orphan", "alice"));
+  expect(await stack.redis.zrem(homeKey("reader-2"), "orphan")).toBe(1);
+  await dying.crash();
+  await stack.start({ roles: "fanout", env });
+  await eventually(
+    async () => (await stack.redis.zscore(homeKey("reader-2"), "orphan")) !== null,
+    "the other process repairs it",
+    30_000,
+  );
+});
+
+testWithStack(
+  "deletions, unfollows, follows and trims are no losses",
+  { timeoutMs: 120_000, env: { ...ENV, TIMELINE_MAX_ENTRIES: "20", TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS: "300" } },
+  async (stack) => {
+    const { world, publish, streams } = stack;
+    await complete(stack, ["alice", "anna"]);
+    let completions = 0;
+    for (let round = 0; round < 40; round += 1) {
+      const author = round % 2 === 0 ? "alice" : "anna";
+      const fresh = [drop(`${author}-${round}-a`, author), drop(`${author}-${round}-b`, author)];
+      world.post(...fresh);
+      await publish(...fresh.map(created));
+      world.remove(`${author}-${round}-a`);
+      await publish(deleted(`${author}-${round}-a`, author));
+      const reader = READERS[round % READERS.length] as string;
+      await publish(unfollowed(reader, author, world.unfollow(reader, author)));
+      if (round % 3 === 0) await publish(followed(reader, author, world.follow(reader, author)));
+      completions += 3;
+      await eventually(async () => (await streams.count("COMPLETIONS")) >= completions, "the round is completed");
+    }
+    await eventually(
+      async () => {
+        const counts = await results(stack);
+        return Object.values(counts).reduce((sum, count) => sum + count, 0) === completions || JSON.stringify(counts);
+      },
+      "every publication is judged",
+      60_000,
+    );
+    const counts = await results(stack);
+    expect([counts["lost"] ?? 0, counts["kept"] ?? 0, counts["failed"] ?? 0]).toEqual([0, 0, 0]);
+    expect(counts["same"] ?? 0).toBeGreaterThan(completions / 2);
+  },
+);
