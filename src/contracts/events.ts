@@ -69,18 +69,27 @@ const source = {
   seq: z.number().int().nonnegative().optional().catch(undefined),
 };
 
+const visibility = z.enum(["public", "unlisted", "followers", "direct"]);
+
 const created = z.object({
   ...source,
   drop_id: dropId,
   user_id: userId,
-  visibility: z.enum(["public", "unlisted", "followers", "direct"]),
+  visibility,
   created_at: createdAt,
   recipients: userIds(MAX_RECIPIENTS).optional(),
 });
 
 const deleted = z.object({ ...source, drop_id: dropId, user_id: userId.optional() });
 
-const received = z.object({ ...source, drop_id: dropId, user_id: userId.optional(), created_at: createdAt });
+const received = z.object({
+  ...source,
+  drop_id: dropId,
+  user_id: userId.optional(),
+  visibility: visibility.default("public"),
+  created_at: createdAt,
+  recipients: userIds(MAX_RECIPIENTS).optional(),
+});
 
 const edge = z.object({
   ...source,

@@ -74,11 +74,14 @@ async function created(deps: DropDeps, drop: DropCreated, delivery: Delivery): P
 
 async function received(deps: DropDeps, drop: RemoteDropReceived, delivery: Delivery): Promise<void> {
   if (drop.user_id !== undefined) await deps.writer.rememberActor(drop.drop_id, drop.user_id);
-  await addShared(deps, ["global"], { drop: drop.drop_id, score: drop.created_at });
-  const { drop_id, created_at } = drop;
+  const { drop_id, created_at, user_id, visibility } = drop;
+  if (visibility === "public") await addShared(deps, ["global"], { drop: drop_id, score: created_at });
   const change = { action: "add", event: "ap_drop_received", drop_id, created_at, ...commonOf(delivery) } as const;
-  if (drop.user_id !== undefined) await deps.plan({ ...change, user_id: drop.user_id, includeAuthor: false });
-  else await deps.complete(completedOf({ ...change, user_id: "", generation: "" }, { recipients: 0, chunks: 0 }));
+  if (user_id === undefined)
+    return deps.complete(completedOf({ ...change, user_id: "", generation: "" }, { recipients: 0, chunks: 0 }));
+  const plan: Plan = { ...change, user_id, includeAuthor: false };
+  if (visibility === "direct") return direct(deps, plan, drop.recipients ?? []);
+  await deps.plan(plan);
 }
 
 /** Writes first, then looks for a tombstone; see the invariant «the dead stay dead». */
@@ -110,14 +113,15 @@ async function deleted(deps: DropDeps, drop: DropDeleted, delivery: Delivery): P
   else await deps.complete(completedOf({ ...change, user_id: "", generation: "" }, { recipients: 0, chunks: 0 }));
 }
 
-/** A direct drop goes to its author and to those of its recipients who follow the author. */
+/** A direct drop goes to its author, where that is one of our users, and to those of its recipients who follow the author. */
 async function direct(deps: DropDeps, plan: Plan, recipients: readonly string[]): Promise<void> {
-  const { includeAuthor: _, ...rest } = plan;
+  const { includeAuthor, ...rest } = plan;
   const author = plan.user_id;
   const generation = await deps.ledger.generation(author);
   const named = [...new Set(recipients)].filter((user) => user !== author);
   const following = await mapLimited(named, RECIPIENTS_AT_ONCE, (user) => follows(deps.readFollowing, user, author));
-  const audience = audienceOf([author, ...named.filter((_, index) => following[index])]);
+  const followers = named.filter((_, index) => following[index]);
+  const audience = audienceOf(includeAuthor ? [author, ...followers] : followers);
   const others = named.filter((_, index) => !following[index]);
   const change: Change = { ...rest, generation };
   await deps.apply.to(change, audience);

@@ -6,6 +6,7 @@ import type { Logger } from "../kernel/logger.js";
 import { createLedger } from "../ledger/ledger.js";
 import { createReadHistory } from "../ledger/log.nats.js";
 import { createLedgerStore } from "../ledger/store.redis.js";
+import type { TlsFiles } from "../platform/grpc/call.js";
 import { connectUpstreams, type Upstreams } from "../platform/grpc/upstreams.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublish, type Publish } from "../platform/nats/publish.js";
@@ -93,13 +94,16 @@ function openUpstreams(config: Config): Upstreams {
   return connectUpstreams({
     userServiceAddr: config.TIMELINE_USER_SERVICE_ADDR as string,
     postServiceAddr: config.TIMELINE_POST_SERVICE_ADDR as string,
-    tls: {
-      ca: config.TIMELINE_UPSTREAM_TLS_CA,
-      cert: config.TIMELINE_UPSTREAM_TLS_CERT,
-      key: config.TIMELINE_UPSTREAM_TLS_KEY,
-    },
+    tls: upstreamTls(config),
   });
 }
+
+/** How the channels to the upstreams are secured, as configured. */
+export const upstreamTls = (config: Config): TlsFiles => ({
+  ca: config.TIMELINE_UPSTREAM_TLS_CA,
+  cert: config.TIMELINE_UPSTREAM_TLS_CERT,
+  key: config.TIMELINE_UPSTREAM_TLS_KEY,
+});
 
 /** A server without JetStream, or without a leader yet, is waited for; a refusal of our declarations is not. */
 async function applyWhenPossible(nats: NatsConnection, config: Config, log: Logger): Promise<void> {

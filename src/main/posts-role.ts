@@ -1,10 +1,13 @@
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { connectFollowings } from "../platform/grpc/followings.js";
 import { createCountEngagement } from "../posts/count-engagement.js";
+import { createFollowedAmong } from "../posts/followings.grpc.js";
 import { DEFAULT_POSTS_LIMITS } from "../posts/limits.js";
 import { observePosts } from "../posts/observe.js";
 import { createPostsService } from "../posts/service.grpc.js";
 import { createPostsStore } from "../posts/store.sql.js";
 import { startUpkeep } from "../posts/upkeep.js";
+import { upstreamTls } from "./connections.js";
 import { startConsumer } from "./consumers.js";
 import { openPageTokens } from "./page-tokens.js";
 import { startRelaying } from "./relaying.js";
@@ -26,9 +29,14 @@ export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole
     handler: createCountEngagement({ count: store.count, observe: observePosts }),
     concurrency: COUNTED_AT_ONCE,
   });
+  const { TIMELINE_USER_SERVICE_ADDR: usersAddr } = config;
+  if (usersAddr === undefined)
+    log.warn({}, "TIMELINE_USER_SERVICE_ADDR is not set: drops for followers are shown to no viewer but their author");
+  const users = usersAddr === undefined ? undefined : connectFollowings(usersAddr, upstreamTls(config));
   const service = createPostsService(
     {
       store,
+      followedAmong: createFollowedAmong(users),
       tokens: await openPageTokens(db, "posts", log),
       limits: {
         ...DEFAULT_POSTS_LIMITS,
@@ -47,6 +55,7 @@ export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole
     notReady: () => relaying.notReady() ?? (counter.healthy() ? undefined : "posts: the counter is not pulling"),
     close: async (graceMs) => {
       await Promise.all([counter.close(graceMs), upkeep.close()]);
+      users?.close();
       // Last: what the others wrote until now is published.
       await relaying.close();
     },

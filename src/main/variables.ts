@@ -47,7 +47,7 @@ export const VARIABLES = {
   },
   TIMELINE_USER_SERVICE_ADDR: {
     schema: target,
-    about: "UserService (roles fanout, api); unset: this process, where it has the role users",
+    about: "UserService (roles fanout, api, posts); unset: this process, where it has the role users",
   },
   TIMELINE_POST_SERVICE_ADDR: {
     schema: target,

@@ -6,7 +6,8 @@ import { createDropIds, createdAtOf, importedId } from "./drop-ids.js";
 import { dropCreated, engagementChanged } from "./events.js";
 import type { NewDrop } from "./ports.js";
 import { presentDetails } from "./present.js";
-import { isUri, readAnyDropId, readId, readTexts, readWhole } from "./request.js";
+import { isUri, readAnyDropId, readId, readRecipients, readTexts, readVisibility, readWhole } from "./request.js";
+import { isForEverybody } from "./visible.js";
 
 /** Creates a drop, or answers the one the same key has made before. */
 export function createDrop(deps: PostsDeps) {
@@ -14,8 +15,8 @@ export function createDrop(deps: PostsDeps) {
   return async (request: CreateDropRequest): Promise<CreateDropResponse> => {
     const drop = readDraft(request, deps, nextId);
     const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);
-    const toLocal = drop.replyTo !== "" && !isUri(drop.replyTo);
-    const replied = toLocal
+    const counts = drop.replyTo !== "" && !isUri(drop.replyTo) && isForEverybody(drop);
+    const replied = counts
       ? engagementChanged({ dropId: drop.replyTo, kind: "reply", actorId: drop.dropId })
       : undefined;
     const made = await deps.store.drops.create(drop, { idempotencyKey, created: dropCreated(drop), replied });
@@ -28,26 +29,17 @@ export function createDrop(deps: PostsDeps) {
 }
 
 function readDraft(request: CreateDropRequest, deps: PostsDeps, nextId: (now: number) => string): NewDrop {
+  if (request.recipients.length > 0 && request.visibility !== Visibility.DIRECT)
+    throw invalid("recipients", "are for direct drops");
   const draft = {
     userId: readId("user_id", request.user_id),
     visibility: readVisibility(request.visibility),
-    recipients: readRecipients(request, deps.limits.maxRecipients),
+    recipients: readRecipients(request.recipients, deps.limits.maxRecipients),
     replyTo: request.reply_to === "" ? "" : readAnyDropId("reply_to", request.reply_to),
     ...readTexts(request, deps.limits),
   };
   const createdAt = readCreatedAt(request.created_at, deps);
   return { dropId: createdAt === 0 ? nextId(deps.now()) : importedId(createdAt), ...draft };
-}
-
-function readVisibility(visibility: Visibility): Visibility {
-  if (visibility >= Visibility.PUBLIC && visibility <= Visibility.DIRECT) return visibility;
-  throw invalid("visibility", "must be public, unlisted, followers or direct");
-}
-
-function readRecipients({ recipients, visibility }: CreateDropRequest, most: number): string[] {
-  if (recipients.length > 0 && visibility !== Visibility.DIRECT) throw invalid("recipients", "are for direct drops");
-  if (recipients.length > most) throw invalid("recipients", `must be at most ${most}`);
-  return [...new Set(recipients.map((recipient) => readId("recipients", recipient)))];
 }
 
 function readCreatedAt(createdAt: number, deps: PostsDeps): number {

@@ -3,6 +3,7 @@ import type { PageTokens } from "../kernel/paging.js";
 import { type Clock, DAY } from "../kernel/time.js";
 import type { PostsLimits } from "./limits.js";
 import type { PostsStore, StoredDrop } from "./ports.js";
+import { type FollowedAmong, requireVisible } from "./visible.js";
 
 /** What somebody did to drops. */
 export type PostsChange =
@@ -21,6 +22,7 @@ export interface PostsDeps {
   readonly store: Pick<PostsStore, "drops" | "reactions" | "remote">;
   readonly limits: PostsLimits;
   readonly tokens: PageTokens;
+  readonly followedAmong: FollowedAmong;
   /** Drops older than this are dropped; 0: kept for ever. */
   readonly retentionDays: number;
   readonly now: Clock;
@@ -33,9 +35,14 @@ export interface PostsDeps {
 export const keptSince = ({ now, retentionDays }: Pick<PostsDeps, "now" | "retentionDays">): number =>
   retentionDays === 0 ? 0 : now() - retentionDays * DAY;
 
-/** A drop, deleted or not. @throws AppError `notfound` */
-export async function findDrop({ store }: Pick<PostsDeps, "store">, dropId: string): Promise<StoredDrop> {
-  const [drop] = await store.drops.byIds([dropId]);
+/** A drop, deleted or not, that a viewer may see, or anybody. @throws AppError `notfound` */
+export async function findDrop(
+  deps: Pick<PostsDeps, "store" | "followedAmong">,
+  dropId: string,
+  viewer?: string,
+): Promise<StoredDrop> {
+  const [drop] = await deps.store.drops.byIds([dropId]);
   if (drop === undefined) throw new AppError("notfound", "drop_id: there is no such drop");
+  await requireVisible(deps, viewer, drop);
   return drop;
 }

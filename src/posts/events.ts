@@ -3,6 +3,7 @@ import { ENGAGEMENT_CHANGED } from "../contracts/subjects.js";
 import { traceHeaders } from "../delivery/traced.js";
 import { Visibility } from "../gen/avion/posts.js";
 import { encodeId } from "../kernel/ids.js";
+import type { Addressing } from "./addressing.js";
 import { createdAtOf } from "./drop-ids.js";
 import type { EventDraft, NewDrop, NewRemoteObject, ReactionKey } from "./ports.js";
 
@@ -15,14 +16,18 @@ const NAMES = {
   [Visibility.DIRECT]: "direct",
 } as const satisfies Record<KnownVisibility, string>;
 
+const addressing = ({ visibility, recipients }: Addressing) => ({
+  visibility: NAMES[visibility as KnownVisibility],
+  ...(visibility === Visibility.DIRECT ? { recipients: [...recipients] } : {}),
+});
+
 /** A drop was published. */
 export function dropCreated({ dropId, userId, visibility, recipients }: NewDrop): EventDraft {
   const payload = {
     drop_id: dropId,
     user_id: userId,
-    visibility: NAMES[visibility as KnownVisibility],
     created_at: createdAtOf(dropId),
-    ...(visibility === Visibility.DIRECT ? { recipients: [...recipients] } : {}),
+    ...addressing({ visibility, recipients }),
   };
   return dropEvent({ name: "drop_created", payload });
 }
@@ -34,8 +39,9 @@ export function dropDeleted(dropId: string, userId?: string): EventDraft {
 }
 
 /** A foreign drop was stored for the first time. */
-export function remoteDropReceived({ uri, createdAt, actorUri }: NewRemoteObject): EventDraft {
-  const payload = { drop_id: uri, created_at: createdAt, ...(actorUri === "" ? {} : { user_id: actorUri }) };
+export function remoteDropReceived({ uri, createdAt, actorUri, ...seen }: NewRemoteObject): EventDraft {
+  const author = actorUri === "" ? {} : { user_id: actorUri };
+  const payload = { drop_id: uri, created_at: createdAt, ...author, ...addressing(seen) };
   return dropEvent({ name: "ap_drop_received", payload });
 }
 

@@ -3,7 +3,7 @@ import { readSize } from "../kernel/paging.js";
 import { findDrop, type PostsDeps } from "./deps.js";
 import { TEXT_PAGES } from "./limits.js";
 import { presentDetails } from "./present.js";
-import { readDropId } from "./request.js";
+import { readDropId, readViewer } from "./request.js";
 
 /** Above every revision. */
 const NO_REVISION = 2 ** 31;
@@ -16,6 +16,8 @@ export const listRevisions =
     const list = ["revisions", dropId] as const;
     const size = readSize("page_size", request.page_size, TEXT_PAGES);
     const [below] = deps.tokens.read<[number]>(list, request.page_token) ?? [NO_REVISION];
+    const viewer = readViewer(request.viewer_id);
+    if (viewer !== undefined) await findDrop(deps, dropId, viewer);
     const versions = await deps.store.drops.revisions(dropId, below, size + 1);
     if (versions.length === 0) await findDrop(deps, dropId);
     const { items, nextPageToken } = deps.tokens.page(list, versions, size, ({ revision }) => [revision]);

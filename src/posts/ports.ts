@@ -67,8 +67,11 @@ export interface DropStore {
   byIds(ids: readonly string[]): Promise<StoredDrop[]>;
   /** Versions below a revision, newest first; none of a deleted drop. */
   revisions(dropId: string, below: number, limit: number): Promise<StoredDrop[]>;
-  /** Live replies after a drop id, oldest first. */
-  replies(replyTo: string, after: string, limit: number): Promise<StoredDrop[]>;
+  /**
+   * Live replies after a drop id, oldest first: those that are public or unlisted, and of a viewer also what is for
+   * followers of whomever, and what is theirs otherwise.
+   */
+  replies(of: { replyTo: string; after: string; viewer: string }, limit: number): Promise<StoredDrop[]>;
   /** An author's live drops below a position, newest first. */
   byAuthor(userId: string, below: Position | undefined, limit: number): Promise<ListedDrop[]>;
   /** Drops that changed in a window after a key, oldest change first; of foreign ones only deletions. */
@@ -160,6 +163,9 @@ export interface NewRemoteObject {
   readonly actorUri: string;
   /** In ms since the epoch; 0 where it is no drop. */
   readonly createdAt: number;
+  /** Unspecified where it is no drop. */
+  readonly visibility: Visibility;
+  readonly recipients: readonly string[];
   readonly document: string;
   readonly publicKey: string;
   readonly webfinger: string;
@@ -182,7 +188,7 @@ export interface RemoteStore {
   put(
     object: NewRemoteObject,
     lifetimeMs: number,
-    received: EventDraft,
+    received: EventDraft | undefined,
   ): Promise<(StoredRemoteObject & { readonly created: boolean }) | undefined>;
   get(uri: string): Promise<StoredRemoteObject | undefined>;
   /** Leaves a tombstone, and the event where it was a drop; what is dead already stays as it is. */

@@ -60,6 +60,8 @@ export function presentRemote(object: StoredRemoteObject): RemoteObject {
     fetched_at: object.fetchedAt,
     expires_at: object.expiresAt,
     expired: object.expired,
+    visibility: object.visibility,
+    recipients: [...object.recipients],
   };
 }
 

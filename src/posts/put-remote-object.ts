@@ -1,11 +1,18 @@
-import { type PutRemoteObjectRequest, type PutRemoteObjectResponse, RemoteKind } from "../gen/avion/posts.js";
+import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
+import {
+  type PutRemoteObjectRequest,
+  type PutRemoteObjectResponse,
+  RemoteKind,
+  Visibility,
+} from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
+import { type Addressing, followersOf, readAddressing } from "./addressing.js";
 import { keptSince, type PostsDeps } from "./deps.js";
 import { remoteDropReceived } from "./events.js";
-import type { NewRemoteObject, StoredRemoteObject } from "./ports.js";
+import type { EventDraft, NewRemoteObject, StoredRemoteObject } from "./ports.js";
 import { presentRemote } from "./present.js";
-import { readUri, readWhole } from "./request.js";
+import { readRecipients, readUri, readVisibility, readWhole } from "./request.js";
 import { readWebfinger } from "./resolve-webfinger.js";
 
 /** Ids of drops and users have at most this many bytes. */
@@ -23,22 +30,22 @@ const MAX_AGE_S = 365 * DAY_S;
 export const putRemoteObject =
   (deps: PostsDeps) =>
   async (request: PutRemoteObjectRequest): Promise<PutRemoteObjectResponse> => {
-    const object = readObject(request, deps);
+    const object = await readObject(request, deps);
     const maxAge = Math.min(readWhole("max_age", request.max_age) || DAY_S, MAX_AGE_S);
-    const stored = await deps.store.remote.put(object, maxAge * SECOND, remoteDropReceived(object));
+    const stored = await deps.store.remote.put(object, maxAge * SECOND, eventOf(object));
     if (stored === undefined) throw whyNot(object, await deps.store.remote.get(object.uri));
     if (stored.created && object.kind === RemoteKind.DROP) deps.wakeRelay();
     deps.observe.changed("remote-stored");
     return { object: presentRemote(stored), created: stored.created };
   };
 
-function readObject(request: PutRemoteObjectRequest, deps: PostsDeps): NewRemoteObject {
+async function readObject(request: PutRemoteObjectRequest, deps: PostsDeps): Promise<NewRemoteObject> {
   const { kind } = request;
   if (kind < RemoteKind.DROP || kind > RemoteKind.SERVER) throw invalid("kind", "must be drop, actor or server");
   const isDrop = kind === RemoteKind.DROP;
   for (const field of isDrop ? OF_ACTORS : kind === RemoteKind.ACTOR ? OF_DROPS : [...OF_DROPS, ...OF_ACTORS])
     if (request[field] !== "") throw invalid(field, `is of ${OF_DROPS.includes(field) ? "a drop" : "an actor"}`);
-  return {
+  const object = {
     uri: readUri("uri", request.uri, kind === RemoteKind.SERVER ? MAX_URI_BYTES : MAX_ID_BYTES),
     kind,
     actorUri: request.actor_uri === "" ? "" : readUri("actor_uri", request.actor_uri, MAX_ID_BYTES),
@@ -47,7 +54,37 @@ function readObject(request: PutRemoteObjectRequest, deps: PostsDeps): NewRemote
     publicKey: readKey(request.public_key),
     webfinger: request.webfinger === "" ? "" : readWebfinger(request.webfinger),
   };
+  return { ...object, ...(isDrop ? await readSeen(request, object.actorUri, deps) : readNothing(request)) };
 }
+
+/** What the request does not say, its document does. */
+async function readSeen(request: PutRemoteObjectRequest, actorUri: string, deps: PostsDeps): Promise<Addressing> {
+  const isUnsaid = request.visibility === Visibility.UNSPECIFIED;
+  const visibility = isUnsaid ? undefined : readVisibility(request.visibility);
+  const recipients = readRecipients(request.recipients, MAX_RECIPIENTS);
+  const isWhole = visibility !== undefined && (visibility !== Visibility.DIRECT || recipients.length > 0);
+  const said = isWhole ? undefined : await readDocumentSeen(request.document, actorUri, deps);
+  const seen = visibility ?? (said?.visibility as Visibility);
+  if (recipients.length > 0 && seen !== Visibility.DIRECT) throw invalid("recipients", "are for direct drops");
+  if (seen !== Visibility.DIRECT) return { visibility: seen, recipients: [] };
+  const named = said?.visibility === Visibility.DIRECT ? said.recipients : [];
+  return { visibility: seen, recipients: recipients.length > 0 ? recipients : named };
+}
+
+async function readDocumentSeen(document: string, actorUri: string, { store }: PostsDeps): Promise<Addressing> {
+  const actor = actorUri === "" ? undefined : await store.remote.get(actorUri);
+  const isActor = actor?.kind === RemoteKind.ACTOR;
+  return readAddressing(JSON.parse(document), followersOf(actorUri, isActor ? actor.document : undefined));
+}
+
+function readNothing({ visibility, recipients }: PutRemoteObjectRequest): Addressing {
+  if (visibility !== Visibility.UNSPECIFIED) throw invalid("visibility", "is of a drop");
+  if (recipients.length > 0) throw invalid("recipients", "are of a drop");
+  return { visibility, recipients: [] };
+}
+
+const eventOf = (object: NewRemoteObject): EventDraft | undefined =>
+  object.kind === RemoteKind.DROP ? remoteDropReceived(object) : undefined;
 
 type Field = "actor_uri" | "public_key" | "webfinger";
 const OF_DROPS: readonly Field[] = ["actor_uri"];

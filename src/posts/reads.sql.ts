@@ -1,3 +1,4 @@
+import { Visibility } from "../gen/avion/posts.js";
 import { compareBytes } from "../kernel/ids.js";
 import type { Db } from "../platform/db/db.js";
 import { createdAtOf, isUuid, LAST_ID, lowestId, spanOf } from "./drop-ids.js";
@@ -11,7 +12,7 @@ export function createDropReads(db: Db): Reads {
   return {
     byIds: (ids) => db.query<StoredDrop>(BY_IDS, [ids, ...spanOf(ids)]),
     revisions: (dropId, below, limit) => db.query<StoredDrop>(REVISIONS, [dropId, below, limit]),
-    replies: (replyTo, after, limit) => db.query<StoredDrop>(REPLIES, [replyTo, after, limit]),
+    replies: ({ replyTo, after, viewer }, limit) => db.query<StoredDrop>(REPLIES, [replyTo, after, limit, viewer]),
     byAuthor: async (userId, below, limit) => {
       const { bound, exact, id } = boundOf(below);
       const rows = await db.query<Omit<ListedDrop, "userId" | "createdAt">>(BY_AUTHOR, [
@@ -68,7 +69,11 @@ ORDER BY revision DESC LIMIT $3`;
 
 const REPLIES = `
 SELECT ${dropColumns()} FROM posts.drops d
-WHERE d.reply_to = $1 AND d.deleted_at IS NULL AND d.drop_id > $2::uuid
+WHERE d.reply_to = $1 AND d.deleted_at IS NULL AND d.drop_id > $2::uuid AND (
+  d.visibility <= ${Visibility.UNLISTED} OR ($4::text <> '' AND (
+    d.visibility = ${Visibility.FOLLOWERS} OR d.user_id = $4::text OR $4::text = ANY (d.recipients)
+  ))
+)
 ORDER BY d.drop_id LIMIT $3`;
 
 const BY_AUTHOR = `

@@ -1,4 +1,3 @@
-import { Visibility } from "../gen/avion/posts.js";
 import type { Db } from "../platform/db/db.js";
 import type { ListedDrop, Position, RemoteStore, StoredRemoteObject } from "./ports.js";
 import { NOW, Parameters } from "./statement.js";
@@ -20,13 +19,15 @@ export function createRemoteStore(db: Db): RemoteStore {
         parameters.add(object.kind, "smallint"),
         parameters.add(object.actorUri, "text"),
         parameters.add(object.createdAt, "bigint"),
+        parameters.add(object.visibility, "smallint"),
+        parameters.add(object.recipients, "text[]"),
         ...texts.map((text) => parameters.add(text, "text")),
         "clock.now",
         `clock.now + ${parameters.add(lifetimeMs, "bigint")}`,
       ];
       const text = `
-        WITH o AS (${upsert(row)}),
-        told AS (${parameters.insertEvent(received, "o WHERE kind = 1 AND fetches = 1")})
+        WITH o AS (${upsert(row)})
+        ${received === undefined ? "" : `, told AS (${parameters.insertEvent(received, "o WHERE fetches = 1")})`}
         SELECT ${COLUMNS}, o.fetches = 1 AS created FROM o`;
       return (await db.query<StoredRemoteObject & { created: boolean }>(text, parameters.values))[0];
     },
@@ -41,22 +42,22 @@ export function createRemoteStore(db: Db): RemoteStore {
     },
     byActor: async (actorUri, below, limit) => {
       const { createdAt, id } = below ?? NEWEST;
-      const rows = await db.query<Pick<ListedDrop, "dropId" | "createdAt">>(BY_ACTOR, [actorUri, createdAt, id, limit]);
-      return rows.map((row) => ({ ...row, userId: actorUri, visibility: Visibility.PUBLIC, recipients: [] }));
+      const rows = await db.query<Omit<ListedDrop, "userId">>(BY_ACTOR, [actorUri, createdAt, id, limit]);
+      return rows.map((row) => ({ ...row, userId: actorUri }));
     },
   };
 }
 
 const NEWEST: Position = { createdAt: Number.MAX_SAFE_INTEGER, id: "" };
 
-const COLUMNS = `o.uri, o.kind, o.actor_uri AS "actorUri", o.created_at AS "createdAt", o.document,
+const COLUMNS = `o.uri, o.kind, o.actor_uri AS "actorUri", o.created_at AS "createdAt", o.visibility, o.recipients, o.document,
   o.public_key AS "publicKey", o.webfinger, o.fetched_at AS "fetchedAt", o.expires_at AS "expiresAt",
   o.expires_at <= ${NOW} AS expired, o.deleted_at AS "deletedAt"`;
 
-/** What is dead stays dead; a known drop keeps its actor, and the earlier of two times. */
+/** What is dead stays dead; a known drop keeps its actor, who may see it, and the earlier of two times. */
 const upsert = (row: readonly string[]): string => `
   INSERT INTO posts.remote_objects AS o
-    (uri, kind, actor_uri, created_at, document, public_key, webfinger, fetched_at, expires_at)
+    (uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger, fetched_at, expires_at)
   SELECT ${row.join(", ")} FROM (SELECT ${NOW} AS now) clock
   ON CONFLICT (uri) DO UPDATE SET
     actor_uri = CASE WHEN o.actor_uri = '' THEN excluded.actor_uri ELSE o.actor_uri END,
@@ -71,7 +72,7 @@ const upsert = (row: readonly string[]): string => `
 const bury = (uri: string): string => `
   INSERT INTO posts.remote_objects AS o (uri, kind, fetched_at, expires_at, deleted_at)
   SELECT ${uri}, 0, clock.now, clock.now, clock.now FROM (SELECT ${NOW} AS now) clock
-  ON CONFLICT (uri) DO UPDATE SET document = '', public_key = '', webfinger = '',
+  ON CONFLICT (uri) DO UPDATE SET document = '', public_key = '', webfinger = '', recipients = '{}',
     expires_at = excluded.expires_at, deleted_at = excluded.deleted_at
   WHERE o.deleted_at IS NULL
   RETURNING *`;
@@ -82,6 +83,6 @@ WHERE webfinger = $1 AND kind = 2 AND deleted_at IS NULL
 ORDER BY fetched_at DESC LIMIT 1`;
 
 const BY_ACTOR = `
-SELECT uri AS "dropId", created_at AS "createdAt" FROM posts.remote_objects
+SELECT uri AS "dropId", created_at AS "createdAt", visibility, recipients FROM posts.remote_objects
 WHERE actor_uri = $1 AND kind = 1 AND deleted_at IS NULL AND (created_at, uri) < ($2::bigint, $3::text)
 ORDER BY created_at DESC, uri DESC LIMIT $4`;

@@ -1,3 +1,4 @@
+import { Visibility } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import { isUuid } from "./drop-ids.js";
@@ -39,6 +40,23 @@ export function readAnyDropId(field: string, id: string): string {
 export function readDropIds(field: string, ids: readonly string[], most: number): string[] {
   if (ids.length > most) throw invalid(field, `must be at most ${most}`);
   return ids.map((id) => readAnyDropId(field, id));
+}
+
+/** Reads a visibility. @throws AppError `invalid` */
+export function readVisibility(visibility: Visibility): Visibility {
+  if (visibility >= Visibility.PUBLIC && visibility <= Visibility.DIRECT) return visibility;
+  throw invalid("visibility", "must be public, unlisted, followers or direct");
+}
+
+/** Reads the recipients of a direct drop, each once. @throws AppError `invalid` */
+export function readRecipients(recipients: readonly string[], most: number): string[] {
+  if (recipients.length > most) throw invalid("recipients", `must be at most ${most}`);
+  return [...new Set(recipients.map((recipient) => readId("recipients", recipient)))];
+}
+
+/** Reads who is to see something; undefined where nobody is named. @throws AppError `invalid` */
+export function readViewer(viewerId: string): string | undefined {
+  return viewerId === "" ? undefined : readId("viewer_id", viewerId);
 }
 
 /** Reads a text of at most so many Unicode code points. @throws AppError `invalid` */

@@ -58,8 +58,8 @@ async function readSince(
 function publicDrop(subject: string, body: Uint8Array, time: number): Position | undefined {
   try {
     const event = parseEvent(eventOfSubject(subject), body, time);
-    if (event.name === "drop_created" && event.payload.visibility !== "public") return undefined;
     if (event.name !== "drop_created" && event.name !== "ap_drop_received") return undefined;
+    if (event.payload.visibility !== "public") return undefined;
     return { drop: event.payload.drop_id, score: event.payload.created_at };
   } catch {
     // What is not understood here was dead-lettered when it was planned.

@@ -83,7 +83,7 @@ function actsOnPosts(client: PostServiceClient): Pick<People, OnPosts> {
   const deleteDrop = calling(client, client.deleteDrop);
   const getDrops = calling(client, client.getDrops);
   const drop: People["drop"] = async (dropId) => {
-    const { results } = await getDrops({ drop_ids: [dropId] });
+    const { results } = await getDrops({ drop_ids: [dropId], viewer_id: "" });
     return results[0] && seen(results[0]);
   };
   return {
@@ -100,7 +100,7 @@ function actsOnPosts(client: PostServiceClient): Pick<People, OnPosts> {
     drop,
     drops: async (dropIds) => {
       if (dropIds.length === 0) return [];
-      const { results } = await getDrops({ drop_ids: [...dropIds] });
+      const { results } = await getDrops({ drop_ids: [...dropIds], viewer_id: "" });
       const found = new Map(results.map((result) => [idOf(result), seen(result)]));
       return dropIds.map((id) => found.get(id) ?? unseen(id));
     },

@@ -53,6 +53,7 @@ beforeEach(async () => {
       store,
       limits: DEFAULT_POSTS_LIMITS,
       tokens: createPageTokens("secret"),
+      followedAmong: async () => new Set(),
       retentionDays: 0,
       now: Date.now,
       ...quiet,

@@ -128,11 +128,10 @@ function rename(world: World, events: readonly TimelineEvent[]): void {
   const dead = new Set(events.flatMap((event) => (event.channel === "drop_deleted" ? [event.payload.drop_id] : [])));
   for (const event of events) {
     if (event.channel !== "drop_created" && event.channel !== "ap_drop_received") continue;
-    const { drop_id, user_id, created_at } = event.payload;
+    const { drop_id, user_id, created_at, visibility = "public" } = event.payload;
     const original = world.find(drop_id.slice(0, drop_id.lastIndexOf(".")));
     if (!original || user_id === undefined || typeof created_at !== "number") throw new Error(`unknown: ${drop_id}`);
     if (!original.deleted) world.remove(original.drop_id);
-    const visibility = event.channel === "drop_created" ? event.payload.visibility : "public";
     world.post({ drop_id, user_id, created_at, visibility, recipients: original.recipients });
     if (dead.has(drop_id)) world.remove(drop_id);
   }

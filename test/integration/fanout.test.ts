@@ -298,3 +298,39 @@ test("only who listens, or did until just now, is told; every message has an id 
   expect(messages.map(({ subject }) => subject)).toEqual(["fanout.job.add", "fanout.job.add", "fanout.job.add"]);
   expect(new Set(messages.map(({ id }) => id)).size).toBe(3);
 });
+
+test("a remote drop that is not public is in no shared timeline, and reaches homes by the rules of its visibility", async () => {
+  const world = followers(2);
+  world.follow("stranger", "eve");
+  const remote = { user_id: "ada", created_at: 1_000, recipients: ["f1", "stranger", "ada"] } as const;
+  for (const visibility of ["public", "unlisted", "followers", "direct"] as const)
+    await handle(openFanout(redis, world), received({ ...remote, drop_id: visibility, visibility }));
+  for (const visibility of ["followers", "direct"] as const)
+    await handle(
+      openFanout(redis, world),
+      received({ drop_id: `nobody's ${visibility}`, created_at: 1_000, visibility }),
+    );
+  expect(await idsOf("timeline:global")).toEqual(["public"]);
+  expect(await idsOf("timeline:local")).toEqual([]);
+  expect(await idsOf(homeKey("f0"))).toEqual(["unlisted", "public", "followers"]);
+  expect(await idsOf(homeKey("f1"))).toEqual(["unlisted", "public", "followers", "direct"]);
+  for (const user of ["ada", "stranger"]) expect(await idsOf(homeKey(user))).toEqual([]);
+});
+
+test("a direct remote drop that is handled again leaves the home of who has unfollowed its author", async () => {
+  const world = followers(1);
+  const direct = received({
+    drop_id: "d1",
+    user_id: "ada",
+    created_at: 1_000,
+    visibility: "direct",
+    recipients: ["f0"],
+  });
+  await handle(openFanout(redis, world), followed("f0", "ada", 1));
+  await handle(openFanout(redis, world), direct);
+  expect(await idsOf(homeKey("f0"))).toEqual(["d1"]);
+  world.unfollow("f0", "ada");
+  await handle(openFanout(redis, world), unfollowed("f0", "ada", 2));
+  await handle(openFanout(redis, world), direct);
+  expect(await idsOf(homeKey("f0"))).toEqual([]);
+});

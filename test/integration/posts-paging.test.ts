@@ -33,7 +33,13 @@ describe.each(DATABASES)("pages of drops on $name", ({ start }) => {
   const byUser = async (fields: { before?: number; max_id?: string; limit?: number; user_id?: string } = {}) =>
     (await posts.call.getDropsByUser({ user_id: ada, ...fields })).drops;
   const remote = async (uri: string, created_at: number, actor_uri: string): Promise<void> => {
-    await posts.call.putRemoteObject({ uri, kind: RemoteKind.DROP, created_at, actor_uri, document: "{}" });
+    await posts.call.putRemoteObject({
+      uri,
+      kind: RemoteKind.DROP,
+      created_at,
+      actor_uri,
+      document: '{"to":"Public"}',
+    });
   };
 
   /** Drops of an author in few milliseconds, so that many share one, and some months earlier. */

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
-import { RemoteKind } from "../../src/gen/avion/posts.js";
+import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { DAY } from "../../src/kernel/time.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { type PostsHarness, refusal, startPosts } from "../support/posts.js";
@@ -12,7 +12,7 @@ describe.each(DATABASES)("foreign objects on $name", ({ start }) => {
   let posts: PostsHarness;
   let made = 0;
   const newUri = (): string => `https://far.example/notes/${++made}`;
-  const document = (text: string): string => `{ "content" : ${JSON.stringify(text)} }`;
+  const document = (text: string): string => `{ "content" : ${JSON.stringify(text)}, "to": "as:Public" }`;
 
   beforeAll(async () => {
     server = await start();
@@ -42,6 +42,8 @@ describe.each(DATABASES)("foreign objects on $name", ({ start }) => {
         fetched_at: expect.any(Number),
         expires_at: (first.object?.fetched_at ?? 0) + 60_000,
         expired: false,
+        visibility: Visibility.PUBLIC,
+        recipients: [],
       },
       created: true,
     });
@@ -51,7 +53,7 @@ describe.each(DATABASES)("foreign objects on $name", ({ start }) => {
         key: uri,
         subject: "drops.ap_received",
         messageId: expect.stringMatching(/^ap_drop_received:=/),
-        body: { drop_id: uri, created_at, user_id: ACTOR_URI },
+        body: { drop_id: uri, created_at, user_id: ACTOR_URI, visibility: "public" },
       },
     ]);
     expect(posts.woken()).toBe(woken + 1);
@@ -79,7 +81,8 @@ describe.each(DATABASES)("foreign objects on $name", ({ start }) => {
       expect(object?.created_at).toBeGreaterThanOrEqual(now);
       expect(object?.created_at).toBeLessThanOrEqual(Date.now());
       const [event] = (await posts.written()).slice(-1);
-      expect(event?.body).toEqual({ drop_id: object?.uri, created_at: object?.created_at });
+      const nobody = { visibility: "direct", recipients: [] };
+      expect(event?.body).toEqual({ drop_id: object?.uri, created_at: object?.created_at, ...nobody });
     }
     const uri = newUri();
     const times: (number | undefined)[] = [];

@@ -29,6 +29,8 @@ async function fill(): Promise<void> {
   await put("drops.created", drop("hidden", 50, "unlisted"));
   await put("drops.created", "no JSON");
   await put("drops.ap_received", { drop_id: "remote", created_at: 25 });
+  await put("drops.ap_received", { drop_id: "remote, unlisted", created_at: 26, visibility: "unlisted" });
+  await put("drops.ap_received", { drop_id: "remote, private", created_at: 27, visibility: "followers" });
   await put("drops.deleted", { drop_id: "a" });
 }
 

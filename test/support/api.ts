@@ -3,7 +3,8 @@ import {
   type CreateDropRequest,
   type DropDetails,
   PostServiceClient,
-  type RemoteKind,
+  type PutRemoteObjectRequest,
+  RemoteKind,
   Visibility,
 } from "../../src/gen/avion/posts.js";
 import { UserServiceClient } from "../../src/gen/avion/users.js";
@@ -31,12 +32,13 @@ export function openApi(address: string) {
     dropsOf: calling(posts, posts.getDropsByUserId),
     like: calling(posts, posts.likeDrop),
     counts: calling(posts, posts.getCounts),
-    putRemote: async (uri: string, kind: RemoteKind, actor_uri: string, created_at: number) =>
+    putRemote: async (more: Pick<PutRemoteObjectRequest, "uri"> & Partial<PutRemoteObjectRequest>) =>
       calling(
         posts,
         posts.putRemoteObject,
       )({
-        ...{ uri, kind, actor_uri, created_at, document: "{}", public_key: "", webfinger: "", max_age: 0 },
+        ...{ kind: RemoteKind.DROP, actor_uri: "", created_at: Date.now(), document: "{}", public_key: "" },
+        ...{ webfinger: "", max_age: 0, visibility: Visibility.PUBLIC, recipients: [], ...more },
       }),
     follow: calling(users, users.follow),
     unfollow: calling(users, users.unfollow),

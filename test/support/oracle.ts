@@ -77,9 +77,9 @@ function publication(event: TimelineEvent): Publication[] {
     return [{ ...rest, author: user_id, remote: false, recipients, created_at: milliseconds(created_at) }];
   }
   if (event.channel === "ap_drop_received") {
-    const { drop_id, user_id, created_at } = event.payload;
-    const common = { remote: true, visibility: "public", recipients: [] } as const;
-    return [{ ...common, drop_id, author: user_id, created_at: milliseconds(created_at) }];
+    const { user_id, visibility = "public", recipients = [], created_at, drop_id } = event.payload;
+    const seen = { visibility, recipients, created_at: milliseconds(created_at) };
+    return [{ ...seen, drop_id, author: user_id, remote: true }];
   }
   return [];
 }

@@ -107,6 +107,7 @@ export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Prom
   const deps: PostsDeps = {
     store,
     limits: DEFAULT_POSTS_LIMITS,
+    followedAmong: async () => new Set(),
     tokens: createPageTokens(await readPageSecret(db, "posts")),
     retentionDays: 0,
     now: Date.now,

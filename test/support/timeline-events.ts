@@ -11,7 +11,13 @@ type DropCreated = {
   readonly recipients?: readonly string[];
 };
 type DropDeleted = { readonly drop_id: string; readonly user_id?: string };
-type RemoteDrop = { readonly drop_id: string; readonly created_at: number | string; readonly user_id?: string };
+type RemoteDrop = {
+  readonly drop_id: string;
+  readonly created_at: number | string;
+  readonly user_id?: string;
+  readonly visibility?: VisibilityName;
+  readonly recipients?: readonly string[];
+};
 type EdgeChange = { readonly follower_id: string; readonly following_id: string; readonly version: number };
 
 /** One message of a Redis channel the service listens to. */

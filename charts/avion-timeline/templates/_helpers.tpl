@@ -113,11 +113,11 @@ secretKeyRef:
 {{- end -}}
 {{- end -}}
 
-{{/* Whether a role calls the upstreams: the bridge does where there are both, to look up what Redis Pub/Sub has lost. */}}
+{{/* Whether a role calls the upstreams: the bridge does where there are both, to look up what Redis Pub/Sub has lost, and posts to find out who follows. */}}
 {{- define "avion-timeline.callsUpstreams" -}}
 {{- if has .role (list "api" "fanout") -}}
 true
-{{- else if and (eq .role "bridge") (include "avion-timeline.userService" .root) (include "avion-timeline.postService" .root) -}}
+{{- else if and (has .role (list "bridge" "posts")) (include "avion-timeline.userService" .root) (include "avion-timeline.postService" .root) -}}
 true
 {{- end -}}
 {{- end -}}

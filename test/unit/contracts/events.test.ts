@@ -34,7 +34,8 @@ const GOOD = {
 } as const;
 
 test.each(EVENT_NAMES)("%s: the smallest payload of the contract is understood", (name) => {
-  expect(parse(name, GOOD[name])).toEqual({ name, payload: GOOD[name] });
+  const payload = name === "ap_drop_received" ? { ...GOOD[name], visibility: "public" } : GOOD[name];
+  expect(parse(name, GOOD[name])).toEqual({ name, payload });
   expect(eventOfSubject(SUBJECT_OF[name])).toBe(name);
 });
 
@@ -77,6 +78,19 @@ test.each<[string, EventName, object, string]>([
     "drop_created",
     { visibility: "direct", recipients: ["bob", ""] },
     "recipients.1: must not be empty",
+  ],
+  ["an unknown visibility of a remote drop", "ap_drop_received", { visibility: "friends" }, "visibility: "],
+  [
+    "a bad recipient of a remote drop",
+    "ap_drop_received",
+    { visibility: "direct", recipients: [""] },
+    "recipients.0: must not be empty",
+  ],
+  [
+    "too many recipients of a remote drop",
+    "ap_drop_received",
+    { visibility: "direct", recipients: Array.from({ length: 1_001 }, (_, n) => `u${n}`) },
+    "recipients: must have at most 1000",
   ],
   ["an empty author of a remote drop", "ap_drop_received", { user_id: "" }, "user_id: must not be empty"],
   ["a negative version", "user_followed", { version: -1 }, "version: "],

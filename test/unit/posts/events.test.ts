@@ -21,6 +21,8 @@ const remote: NewRemoteObject = {
   kind: RemoteKind.DROP,
   actorUri: "",
   createdAt: NOW,
+  visibility: Visibility.PUBLIC,
+  recipients: [],
   document: "{}",
   publicKey: "",
   webfinger: "",
@@ -47,11 +49,16 @@ test.each<[string, EventDraft, object]>([
   ],
   ["a deleted drop", dropDeleted(drop.dropId, drop.userId), { drop_id: drop.dropId, user_id: drop.userId }],
   ["a deleted foreign drop", dropDeleted(URI), { drop_id: URI }],
-  ["a foreign drop", remoteDropReceived(remote), { drop_id: URI, created_at: NOW }],
+  ["a foreign drop", remoteDropReceived(remote), { drop_id: URI, created_at: NOW, visibility: "public" }],
   [
     "a foreign drop of an actor",
     remoteDropReceived({ ...remote, actorUri: `${URI}/eve` }),
-    { drop_id: URI, created_at: NOW, user_id: `${URI}/eve` },
+    { drop_id: URI, created_at: NOW, user_id: `${URI}/eve`, visibility: "public" },
+  ],
+  [
+    "a direct foreign drop",
+    remoteDropReceived({ ...remote, visibility: Visibility.DIRECT, recipients: ["bob"] }),
+    { drop_id: URI, created_at: NOW, visibility: "direct", recipients: ["bob"] },
   ],
 ])("%s is told in the words of the contract, under the id every bridge gives it", (_, event, payload) => {
   const understood = parseEvent(eventOfSubject(event.subject), Buffer.from(event.body), NOW);

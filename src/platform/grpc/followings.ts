@@ -1,0 +1,47 @@
+import { UserServiceClient } from "../../gen/avion/users.js";
+import { validUsers } from "./answers.js";
+import { CHANNEL_OPTIONS, callUpstream, clientCredentials, type TlsFiles } from "./call.js";
+import { createMajority } from "./majority.js";
+import { createProbe } from "./probe.js";
+
+/** What a service that needs no more of UserService asks it. */
+export interface Followings {
+  /** Which of some users a user follows, in the order asked for; see UserService.IsFollowing. */
+  isFollowing(user: string, others: readonly string[]): Promise<readonly boolean[]>;
+  /** One page of whom a user follows; an empty token ends the list. */
+  following(user: string, token: string): Promise<{ readonly ids: readonly string[]; readonly next: string }>;
+  close(): void;
+}
+
+const A_PAGE = 1_000;
+
+/** Opens the channel; it connects when first used and reconnects by itself. */
+export function connectFollowings(address: string, tls: TlsFiles): Followings {
+  const client = new UserServiceClient(address, clientCredentials(tls), CHANNEL_OPTIONS);
+  const majority = createMajority();
+  const state = { client, majority, probe: createProbe(majority) };
+  return {
+    async isFollowing(user, others) {
+      const answer = await callUpstream({
+        ...state,
+        name: "IsFollowing",
+        call: client.isFollowing.bind(client),
+        request: { follower_id: user, following_ids: [...others] },
+        subject: user,
+      });
+      return answer.following;
+    },
+    async following(user, token) {
+      const name = "GetFollowingList";
+      const answer = await callUpstream({
+        ...state,
+        name,
+        call: client.getFollowingList.bind(client),
+        request: { user_id: user, page_size: A_PAGE, page_token: token },
+        subject: user,
+      });
+      return { ids: validUsers(name, answer.user_ids), next: answer.next_page_token };
+    },
+    close: () => client.close(),
+  };
+}

@@ -1,0 +1,59 @@
+import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
+import { Visibility } from "../gen/avion/posts.js";
+import { invalid } from "../kernel/errors.js";
+import { idFault } from "../kernel/ids.js";
+
+/** Who may see a drop. */
+export interface Addressing {
+  readonly visibility: Visibility;
+  /** Of a direct drop. */
+  readonly recipients: readonly string[];
+}
+
+/** The ways ActivityStreams names the collection of everybody. */
+const PUBLIC = new Set(["https://www.w3.org/ns/activitystreams#Public", "as:Public", "Public"]);
+
+/** Fields that address somebody; the first two can make an object public. */
+const FIELDS = ["to", "cc", "bto", "bcc", "audience"] as const;
+
+/**
+ * Reads who may see an object of ActivityStreams from what it says itself.
+ *
+ * @param followers the collection of its actor's followers; undefined: there is no actor
+ * @throws AppError `invalid` naming the field of the document
+ */
+export function readAddressing(document: unknown, followers: string | undefined): Addressing {
+  const [to = [], cc = [], ...others] = FIELDS.map((field) => addressesOf(document, field));
+  if (to.some((id) => PUBLIC.has(id))) return { visibility: Visibility.PUBLIC, recipients: [] };
+  if (cc.some((id) => PUBLIC.has(id))) return { visibility: Visibility.UNLISTED, recipients: [] };
+  const everybody = [...to, ...cc, ...others.flat()];
+  if (followers !== undefined && everybody.includes(followers))
+    return { visibility: Visibility.FOLLOWERS, recipients: [] };
+  const recipients = new Set(everybody.filter((id) => !PUBLIC.has(id) && isId(id)));
+  if (recipients.size > MAX_RECIPIENTS) throw invalid("document.to", `and cc address more than ${MAX_RECIPIENTS}`);
+  return { visibility: Visibility.DIRECT, recipients: [...recipients] };
+}
+
+/** What addresses somebody else than a user of ours may be longer than our ids. */
+const isId = (id: string): boolean => idFault(id) === undefined && !id.includes("\0");
+
+function addressesOf(document: unknown, field: string): string[] {
+  const value: unknown = isObject(document) ? document[field] : undefined;
+  if (value === undefined || value === null) return [];
+  return (Array.isArray(value) ? value : [value]).map((one: unknown) => {
+    const id = isObject(one) ? one["id"] : one;
+    if (typeof id === "string" && id !== "") return id;
+    throw invalid(`document.${field}`, "must be a URI, an object with an id, or a list of these");
+  });
+}
+
+/** The collection of an actor's followers: as the actor's document names it, or as most servers do. */
+export function followersOf(actorUri: string, document: string | undefined): string | undefined {
+  if (actorUri === "") return undefined;
+  const actor: unknown = document ? JSON.parse(document) : undefined;
+  const named = isObject(actor) ? actor["followers"] : undefined;
+  return typeof named === "string" && named !== "" ? named : `${actorUri.replace(/\/+$/, "")}/followers`;
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);

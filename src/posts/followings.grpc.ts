@@ -1,0 +1,52 @@
+import { AppError, oneLine } from "../kernel/errors.js";
+import { chunked } from "../kernel/mapped.js";
+import type { Followings } from "../platform/grpc/followings.js";
+import { isUnimplemented } from "../platform/grpc/upstreams.js";
+import type { FollowedAmong } from "./visible.js";
+
+/** So many users UserService takes at once. */
+const MOST_ASKED = 1_000;
+/** A list longer than this many pages is not a person's. */
+const MAX_PAGES = 100;
+
+/** Asks UserService who follows whom. Without one nobody is known to follow anybody. */
+export function createFollowedAmong(users: Followings | undefined): FollowedAmong {
+  if (users === undefined) return async () => new Set();
+  let lacksMethod = false;
+  const asked = async (follower: string, people: readonly string[]): Promise<ReadonlySet<string>> => {
+    if (lacksMethod) return listed(users, follower, people);
+    try {
+      const answers = await Promise.all(chunked(people, MOST_ASKED).map((part) => users.isFollowing(follower, part)));
+      const follows = answers.flat();
+      return new Set(people.filter((_, index) => follows[index] === true));
+    } catch (error) {
+      if (!isUnimplemented(error)) throw error;
+      lacksMethod = true;
+      return listed(users, follower, people);
+    }
+  };
+  return async (follower, people) => {
+    try {
+      return await asked(follower, people);
+    } catch (error) {
+      // Whatever kept it from answering, NOT_FOUND would be a lie.
+      throw new AppError("unavailable", `viewer_id: it cannot be found out whom they follow: ${oneLine(error)}`, {
+        cause: error,
+      });
+    }
+  };
+}
+
+/** Reads the list of whom a user follows, for a service that has no more than the contract asks for. */
+async function listed(users: Followings, follower: string, people: readonly string[]): Promise<ReadonlySet<string>> {
+  const wanted = new Set(people);
+  const found = new Set<string>();
+  let token = "";
+  for (let page = 0; page < MAX_PAGES; page++) {
+    const { ids, next } = await users.following(follower, token);
+    for (const id of ids) if (wanted.has(id)) found.add(id);
+    if (next === "" || found.size === wanted.size) break;
+    token = next;
+  }
+  return found;
+}

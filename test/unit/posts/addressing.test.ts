@@ -1,0 +1,64 @@
+import { expect, test } from "@jest/globals";
+import { Visibility } from "../../../src/gen/avion/posts.js";
+import { followersOf, readAddressing } from "../../../src/posts/addressing.js";
+
+const PUBLIC = "https://www.w3.org/ns/activitystreams#Public";
+const EVE = "https://far.example/users/eve";
+const FOLLOWERS = `${EVE}/followers`;
+const BOB = "https://here.example/bob";
+const direct = (...recipients: string[]) => ({ visibility: Visibility.DIRECT, recipients });
+const forAll = (visibility: Visibility) => ({ visibility, recipients: [] });
+
+test.each<[string, object, object]>([
+  ["the public collection in to", { to: [PUBLIC], cc: [FOLLOWERS] }, forAll(Visibility.PUBLIC)],
+  ["a single value", { to: PUBLIC }, forAll(Visibility.PUBLIC)],
+  ["its short name", { to: ["as:Public"] }, forAll(Visibility.PUBLIC)],
+  ["its shortest name", { to: [BOB, "Public"] }, forAll(Visibility.PUBLIC)],
+  ["an object with an id", { to: { type: "Collection", id: PUBLIC } }, forAll(Visibility.PUBLIC)],
+  ["the public collection in cc", { to: [FOLLOWERS, BOB], cc: PUBLIC }, forAll(Visibility.UNLISTED)],
+  ["the followers in to", { to: [FOLLOWERS], cc: [BOB] }, forAll(Visibility.FOLLOWERS)],
+  ["the followers in cc", { to: [BOB], cc: FOLLOWERS }, forAll(Visibility.FOLLOWERS)],
+  ["somebody else's followers", { to: [`${BOB}/followers`] }, direct(`${BOB}/followers`)],
+  ["somebody", { to: [BOB, { id: EVE }], cc: BOB }, direct(BOB, EVE)],
+  [
+    "somebody aside",
+    { bto: BOB, bcc: [EVE], audience: { id: FOLLOWERS.toUpperCase() } },
+    direct(BOB, EVE, FOLLOWERS.toUpperCase()),
+  ],
+  ["the public collection where it does not make public", { bto: PUBLIC, bcc: PUBLIC, audience: [PUBLIC] }, direct()],
+  [
+    "an address that is like the public collection's",
+    { to: [`${PUBLIC}s`, PUBLIC.toLowerCase()] },
+    direct(`${PUBLIC}s`, PUBLIC.toLowerCase()),
+  ],
+  ["an address too long for an id of ours", { to: [BOB, `https://here.example/${"x".repeat(128)}`] }, direct(BOB)],
+  ["nobody", {}, direct()],
+  ["nobody, said so", { to: [], cc: null }, direct()],
+  ["a document that is a list", [PUBLIC], direct()],
+])("%s", (_, document, seen) => {
+  expect(readAddressing(document, FOLLOWERS)).toEqual(seen);
+});
+
+test("without an actor nobody's followers are addressed", () => {
+  expect(readAddressing({ to: FOLLOWERS }, undefined)).toEqual(direct(FOLLOWERS));
+});
+
+test.each<[string, object, string]>([
+  ["a number", { to: 7 }, "document.to: "],
+  ["an empty URI", { cc: "" }, "document.cc: "],
+  ["a list with nothing in it", { to: [PUBLIC, null] }, "document.to: "],
+  ["an object without an id", { cc: [{ href: PUBLIC }] }, "document.cc: "],
+  ["a list in a list", { to: [[PUBLIC]] }, "document.to: "],
+  ["a truth", { bcc: true }, "document.bcc: "],
+  ["too many", { to: Array.from({ length: 1_001 }, (_, n) => `${BOB}/${n}`) }, "document.to: "],
+])("%s is refused by the name of its field", (_, document, fault) => {
+  expect(() => readAddressing(document, FOLLOWERS)).toThrow(fault);
+});
+
+test("an actor's followers are called as its document says, or as most servers call them", () => {
+  expect(followersOf(EVE, undefined)).toBe(FOLLOWERS);
+  expect(followersOf(`${EVE}/`, "{}")).toBe(FOLLOWERS);
+  expect(followersOf(EVE, '{"followers":"https://far.example/f/7"}')).toBe("https://far.example/f/7");
+  expect(followersOf(EVE, '{"followers":7}')).toBe(FOLLOWERS);
+  expect(followersOf("", undefined)).toBeUndefined();
+});
