@@ -27,6 +27,12 @@ const publications = meter.createCounter("timeline_audit_publications", {
 
 /** What operators see of audits. */
 export const observeAudit = {
+  /** Counts what rules watch from 0, so that the first finding is seen as a rise. */
+  started(): void {
+    for (const kind of KINDS) differences.add(0, { kind });
+    for (const result of ["lost", "kept"] as const) publications.add(0, { result });
+    repairs.add(0, { result: "failed" });
+  },
   audited(reports: Reports): void {
     audited.add(reports.home?.judged ?? 0);
     for (const kind of TIMELINES) {

@@ -1,5 +1,5 @@
 import { metrics } from "@opentelemetry/api";
-import type { EventName } from "../contracts/events.js";
+import { EVENT_NAMES, type EventName } from "../contracts/events.js";
 
 const meter = metrics.getMeter("avion-timeline");
 const events = meter.createCounter("timeline_bridge_events", {
@@ -11,6 +11,11 @@ const inFlight = meter.createUpDownCounter("timeline_bridge_in_flight", {
 
 /** What operators see of the bridge. */
 export const observeBridge = {
+  /** Counts from 0, so that the first refusal is seen as a rise. */
+  started(): void {
+    for (const channel of EVENT_NAMES) events.add(0, { outcome: "refused", channel });
+    inFlight.add(0);
+  },
   forwarded(outcome: string, channel: EventName): void {
     events.add(1, { outcome, channel });
   },

@@ -37,6 +37,7 @@ export async function startBridgeRole(deps: RoleDeps): Promise<RunningRole> {
     log,
     observe: observeBridge.forwarded,
   });
+  observeBridge.started();
   const channels = createChannels(subscriber, log);
   const bridge = await startBridge({ channels, forward, suspect: suspects.add, log, observe: observeBridge });
   await suspectSinceLastEvent(deps, suspects);

@@ -1,3 +1,4 @@
+import { observeAudit } from "../audit/observe.js";
 import { NOTIFY_WINDOW_MS } from "../fanout/apply.js";
 import { createFanout } from "../fanout/fanout.js";
 import { createListening } from "../fanout/listeners.redis.js";
@@ -35,6 +36,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     log,
     mending: createMending(deps, createReplaying(connections, applying, log)),
   });
+  observeAudit.started();
   const patrol = startPatrolling(deps, guard.broken);
   const consuming = [...startFanoutConsumers(deps, handlers), startPublicationChecks(deps, guard.broken)];
   const upstreams = createUpstreams(connections.upstreams);
