@@ -1,4 +1,5 @@
 import { encodeId } from "../kernel/ids.js";
+import { MINUTE } from "../kernel/time.js";
 
 /** Names of our streams. */
 export const STREAM = {
@@ -35,8 +36,17 @@ export const ENGAGEMENT_CHANGED = "engagement.changed";
 
 export const COMPLETED_FANOUT = "completed.fanout";
 
-/** Where a chunk job goes. The token tells apart what the job does, for filters and for `nats stream subjects`. */
-export const jobSubject = (action: "add" | "remove"): string => `fanout.job.${action}`;
+export const JOB_SUBJECTS = "fanout.job.>";
+
+/**
+ * Where a chunk job goes: what it does, and the minute in which its event was admitted. So the subjects of the work
+ * queue say how old its oldest work is, whatever the order of its messages.
+ */
+export const jobSubject = (action: "add" | "remove", admittedAt: number): string =>
+  `fanout.job.${action}.${Math.floor(admittedAt / MINUTE)}`;
+
+/** The earliest time (ms since the epoch) a job under this subject can have been admitted; 0 where it does not say. */
+export const admittedSince = (subject: string): number => Number(/\.(\d+)$/.exec(subject)?.[1] ?? 0) * MINUTE;
 
 /** Where a user's notifications are stored. */
 export const notifySubject = (user: string): string => `notify.user.${encodeId(user)}`;

@@ -16,6 +16,7 @@ import type {
   ReadAuthorDrops,
   ReadFollowing,
   TimelineWriter,
+  UntilCovered,
 } from "./ports.js";
 
 /** Everything fan-out works with. */
@@ -31,6 +32,8 @@ export interface FanoutDeps {
   readonly readFollowing: ReadFollowing;
   readonly readAuthorDrops: ReadAuthorDrops;
   readonly maxEntries: number;
+  /** Unset: nothing waits for it. */
+  readonly untilCovered?: UntilCovered | undefined;
 }
 
 /** The handlers of the three consumers of fan-out. */

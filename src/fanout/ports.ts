@@ -62,3 +62,6 @@ export type ReadAuthorDrops = (
 
 /** Whom a user follows, one page. */
 export type ReadFollowing = (user: string, token: string) => Promise<{ ids: readonly string[]; next: string }>;
+
+/** Resolves once an event of that time (ms since the epoch) would be applied again after a loss of Redis. */
+export type UntilCovered = (admittedAt: number, stopping: AbortSignal) => Promise<void>;

@@ -29,7 +29,9 @@ export function createQueueJobs(publish: Publish): QueueJobs {
   return async (jobs) => {
     const headers = traceHeaders();
     await Promise.all(
-      jobs.map((job) => publish({ subject: jobSubject(job.action), body: bytes(job), id: jobMessageId(job), headers })),
+      jobs.map((job) =>
+        publish({ subject: jobSubject(job.action, job.admitted_at), body: bytes(job), id: jobMessageId(job), headers }),
+      ),
     );
   };
 }

@@ -1,5 +1,6 @@
 import { createContinuity } from "../replay/continuity.redis.js";
 import { startGuard } from "../replay/guard.js";
+import { createReadLogMark } from "../replay/log.nats.js";
 import { observeTimeline } from "../timeline/observe.js";
 import { createRebuild } from "../timeline/rebuild.js";
 import { createTimelineService } from "../timeline/service.grpc.js";
@@ -10,10 +11,15 @@ import type { RoleDeps, RunningRole } from "./role.js";
 
 /** Timelines over gRPC. */
 export async function startApiRole({ config, connections, log }: RoleDeps): Promise<RunningRole> {
-  const { nats, scripts, fenced, ledger } = connections;
+  const { nats, scripts, fenced, ledger, topology } = connections;
   const maxEntries = config.TIMELINE_MAX_ENTRIES;
-  const guard = startGuard({ continuity: createContinuity(scripts, fenced), log });
+  const guard = startGuard({
+    continuity: createContinuity(scripts, fenced),
+    readLogMark: createReadLogMark(nats),
+    log,
+  });
   scripts.client.on("close", guard.doubt);
+  topology.onDoubt(guard.doubt);
   const store = createTimelineStore(scripts, fenced, { maxEntries, ttlMs: config.TIMELINE_KEY_TTL_MS });
   const service = createTimelineService(
     {

@@ -1,5 +1,5 @@
 import { hostname } from "node:os";
-import type { NatsConnection } from "nats";
+import type { JetStreamManager, NatsConnection } from "nats";
 import type { Ledger } from "../contracts/ledger.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
@@ -11,10 +11,13 @@ import { connectUpstreams, type Upstreams } from "../platform/grpc/upstreams.js"
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublish, type Publish } from "../platform/nats/publish.js";
 import { applyTopology, TopologyRefusal } from "../platform/nats/topology.js";
+import { type TopologyWatch, watchTopology } from "../platform/nats/watch-topology.js";
 import { followClock } from "../platform/redis/clock.js";
 import { connectRedis } from "../platform/redis/connect.js";
 import { createFenced, type Fenced } from "../platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../platform/redis/scripts.js";
+import { createContinuity } from "../replay/continuity.redis.js";
+import type { Continuity } from "../replay/ports.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config.js";
 import { persist } from "./persist.js";
@@ -27,6 +30,7 @@ export interface Connections {
   readonly fenced: Fenced;
   readonly nats: NatsConnection;
   readonly publish: Publish;
+  readonly topology: TopologyWatch;
   readonly ledger: Ledger;
   /** Opened by the first role that asks, and shared. */
   readonly upstreams: () => Upstreams;
@@ -57,15 +61,19 @@ export async function openConnections(
   const nats = await connectNats(natsOptions(config, podName), log);
   closers.add("NATS", () => nats.drain().catch((error) => log.warn({ error: oneLine(error) }, "NATS was not drained")));
   waiting("JetStream");
-  await applyWhenPossible(nats, config, log);
-  waiting(undefined);
   const fenced = createFenced(scripts, clock);
+  const apply = createApplyTopology(config, createContinuity(scripts, fenced), log);
+  await applyWhenPossible(nats, apply, log);
+  const topology = await watchTopology({ connection: nats, apply, log });
+  closers.add("topology", () => topology.close());
+  waiting(undefined);
   const ledger = createLedger({ store: createLedgerStore(scripts, fenced), readHistory: createReadHistory(nats), log });
   return {
     scripts,
     fenced,
     nats,
-    publish: createPublish(nats.jetstream()),
+    publish: createPublish(nats.jetstream(), topology.look),
+    topology,
     ledger,
     upstreams: upstreamsOnDemand(config, closers),
     podName,
@@ -105,18 +113,28 @@ export const upstreamTls = (config: Config): TlsFiles => ({
   key: config.TIMELINE_UPSTREAM_TLS_KEY,
 });
 
+type ApplyTopology = (manager: JetStreamManager) => Promise<void>;
+
+function createApplyTopology(config: Config, continuity: Continuity, log: Logger): ApplyTopology {
+  const options = {
+    replicas: config.TIMELINE_NATS_REPLICAS,
+    ackWaitMs: config.TIMELINE_ACK_WAIT_MS,
+    resumeAfter: async (logCreated: string) => {
+      const { log: known, acked } = await continuity.read();
+      return known?.drops === logCreated ? acked : undefined;
+    },
+  };
+  return (manager) => applyTopology(manager, options, log);
+}
+
 /** A server without JetStream, or without a leader yet, is waited for; a refusal of our declarations is not. */
-async function applyWhenPossible(nats: NatsConnection, config: Config, log: Logger): Promise<void> {
+async function applyWhenPossible(nats: NatsConnection, apply: ApplyTopology, log: Logger): Promise<void> {
   let refusal: Error | undefined;
   await persist(
     async () => {
       const manager = await nats.jetstreamManager();
       try {
-        await applyTopology(
-          manager,
-          { replicas: config.TIMELINE_NATS_REPLICAS, ackWaitMs: config.TIMELINE_ACK_WAIT_MS },
-          log,
-        );
+        await apply(manager);
       } catch (error) {
         if (!(error instanceof TopologyRefusal)) throw error;
         refusal = error;

@@ -74,7 +74,7 @@ interface Consumption {
 
 /** Starts a consumer under the failure policy: attempts, retries, dead letters. */
 export function startConsumer({ config, connections, gate, log }: ConsumerDeps, of: Consumption): Consuming {
-  const { nats, scripts, publish } = connections;
+  const { nats, scripts, publish, topology } = connections;
   expectOutcomes(of.consumer);
   const process = createProcess({
     handler: traced(measured(of.handler)),
@@ -92,6 +92,7 @@ export function startConsumer({ config, connections, gate, log }: ConsumerDeps, 
     concurrency: of.concurrency ?? config.TIMELINE_FANOUT_CONCURRENCY,
     ackWaitMs: config.TIMELINE_ACK_WAIT_MS,
     process,
+    stopped: topology.look,
     log,
   });
 }

@@ -9,6 +9,7 @@ import { startLettersService } from "../operator/letters-service.nats.js";
 import { createUpstreams } from "../operator/upstreams.grpc.js";
 import { createContinuity } from "../replay/continuity.redis.js";
 import { startGuard } from "../replay/guard.js";
+import { createReadLogMark } from "../replay/log.nats.js";
 import { createApplying } from "./applying.js";
 import { startFanoutConsumers } from "./consumers.js";
 import { createMending } from "./mending.js";
@@ -23,6 +24,12 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const { config, connections, log } = deps;
   const { nats, publish, scripts } = connections;
   const applying = createApplying(config, connections);
+  const guard = startGuard({
+    continuity: createContinuity(scripts, connections.fenced),
+    readLogMark: createReadLogMark(nats),
+    log,
+    mending: createMending(deps, createReplaying(connections, applying, log)),
+  });
   const handlers = createFanout({
     ...applying,
     notify: createNotify(publish, createListening(scripts, NOTIFY_WINDOW_MS)),
@@ -30,11 +37,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     progress: createProgress(scripts),
     complete: createComplete(publish),
     applied: observeFanout.edgeApplied,
-  });
-  const guard = startGuard({
-    continuity: createContinuity(scripts, connections.fenced),
-    log,
-    mending: createMending(deps, createReplaying(connections, applying, log)),
+    untilCovered: guard.untilCovered,
   });
   observeAudit.started();
   const patrol = startPatrolling(deps, guard.broken);

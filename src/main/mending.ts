@@ -3,28 +3,37 @@ import { letterOf } from "../delivery/dead-letter.js";
 import type { Delivery } from "../delivery/handler.js";
 import { countOutcome } from "../delivery/measured.js";
 import { oneLine } from "../kernel/errors.js";
+import { DAY, HOUR, MINUTE } from "../kernel/time.js";
+import { observeReconcile } from "../reconcile/observe.js";
 import { createLease } from "../replay/continuity.redis.js";
 import type { Mending } from "../replay/guard.js";
-import { createReadBacklogStart } from "../replay/log.nats.js";
+import { createReadBacklog } from "../replay/log.nats.js";
 import { observeReplay } from "../replay/observe.js";
 import { isHopeless, persistent } from "../replay/persistent.js";
 import { deadLettersTo } from "./consumers.js";
+import { createReconciling } from "./reconciling.js";
 import type { Replaying } from "./replaying.js";
 import type { RoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
+/** As old as events in `DROPS` become (max_age). */
+const LOG_AGE_MS = 7 * DAY;
+/** Times of the log are NATS's, the note's are ours. */
+const CLOCK_SKEW_MS = MINUTE;
+/** What was admitted at some time may have changed in the upstreams that much earlier: it waited for an outage. */
+const ADMISSION_LAG_MS = HOUR;
+
 /**
- * How one process applies the log again after a Redis has lost what it had confirmed.
+ * How one process makes good for a Redis that has lost what it had confirmed, or a log that was lost: what the log is
+ * missing is looked up in the upstreams, and then the log is applied again.
  *
  * While a server is away the replay breaks off, and begins anew: Redis may lose
  * yet more. What fails by itself is put aside after its attempts, so that one
  * author does not keep everybody's pages degraded. It becomes a dead letter:
  * Redis does not hold it any more, and the log's consumers are done with it.
  */
-export function createMending(
-  { config, connections: { nats, publish, scripts }, log }: RoleDeps,
-  replaying: Replaying,
-): Mending {
+export function createMending({ config, connections, log }: RoleDeps, replaying: Replaying): Mending {
+  const { nats, publish, scripts } = connections;
   const deadLetters = deadLettersTo(publish);
   const leftOut = async (event: Delivery, error: unknown, attempts: number): Promise<void> => {
     const fields = { seq: event.seq, error: oneLine(error) };
@@ -38,11 +47,25 @@ export function createMending(
   };
   const delayMs = config.TIMELINE_RETRY_BASE_MS;
   observeReplay.started();
+  const readAgain = createReconciling(connections, log, (method) =>
+    log.error(
+      { method },
+      "the log was lost, and the upstream cannot tell what changed: what was not applied yet stays lost",
+    ),
+  );
+  const reconcile = async (since: number, stopping: AbortSignal): Promise<void> => {
+    const found = await readAgain({ since, until: Date.now() }, undefined, stopping);
+    observeReconcile.reconciled(found);
+    log.warn({ ...found, since }, "the log was lost; what the upstreams changed since is admitted again");
+  };
   return {
     lease: createLease(scripts),
-    readBacklogStart: createReadBacklogStart(nats),
-    replay: (stretch, stopping) =>
-      replaying(stretch, { stopping, around: (apply) => persistent(apply, { leftOut, stopping, delayMs }) }),
+    readBacklog: createReadBacklog(nats),
+    mend: async ({ since, log: logLost, note }, stopping) => {
+      const from = note ? Date.now() - LOG_AGE_MS : since - CLOCK_SKEW_MS;
+      if (logLost) await reconcile(Math.max(from - ADMISSION_LAG_MS, 0), stopping);
+      return replaying({ from }, { stopping, around: (apply) => persistent(apply, { leftOut, stopping, delayMs }) });
+    },
     observe: observeReplay.mended,
   };
 }

@@ -12,13 +12,15 @@ export type Reconciling = (
   stopping?: AbortSignal,
 ) => Promise<Reconciled>;
 
-/** Reconciles over this process's connections. */
+/** Reconciles over this process's connections; `lacking` is told once of each method an upstream does not have. */
 export function createReconciling(
   { nats, publish, upstreams }: Pick<Connections, "nats" | "publish" | "upstreams">,
   log: Logger,
+  lacking: (method: string) => void = (method) =>
+    log.warn({ method }, "the upstream cannot tell what changed; it is not reconciled"),
 ): Reconciling {
   const deps = {
-    readChanges: createReadChanges(upstreams(), log),
+    readChanges: createReadChanges(upstreams(), log, lacking),
     readAdmitted: createReadAdmitted(nats),
     admit: createAdmit(publish),
   };

@@ -1,6 +1,6 @@
 import type { FanoutJob } from "../contracts/jobs.js";
 import { SILENT_HEADER } from "../contracts/silence.js";
-import { STREAM } from "../contracts/subjects.js";
+import { jobSubject, STREAM } from "../contracts/subjects.js";
 import type { Delivery, Headers } from "../delivery/handler.js";
 import { createFanout } from "../fanout/fanout.js";
 import type { Logger } from "../kernel/logger.js";
@@ -54,7 +54,7 @@ const unchanged = (apply: Apply): Apply => apply;
 
 const deliveryOf = (job: FanoutJob): Delivery => ({
   ...{ stream: STREAM.fanout, consumer: "replay", seq: 0, time: job.admitted_at, deliveries: 1 },
-  subject: `fanout.job.${job.action}`,
+  subject: jobSubject(job.action, job.admitted_at),
   headers: SILENT,
   body: Buffer.from(JSON.stringify(job)),
 });

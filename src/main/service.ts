@@ -3,6 +3,7 @@ import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import { type HttpServer, serveHttp } from "../platform/http/serve.js";
+import type { TopologyWatch } from "../platform/nats/watch-topology.js";
 import type { Telemetry } from "../platform/telemetry.js";
 import { startApiRole } from "./api-role.js";
 import { startBridgeRole } from "./bridge-role.js";
@@ -67,8 +68,13 @@ export async function startService(
     log.warn({ points: [...config.TIMELINE_FAILPOINTS.keys()] }, "failpoints are armed: this process is being tested");
   const roles: RunningRole[] = [];
   let waiting: string | undefined = "start";
+  let topology: TopologyWatch | undefined;
+  // The role api answers from Redis, and those that store from their database, while NATS is away.
+  const needsNats = config.TIMELINE_ROLES.some((role) => WORKING.includes(role));
   const notReady = (): string[] => [
     ...(waiting === undefined ? [] : [waiting]),
+    ...(topology && !topology.connected() && needsNats ? ["NATS is away"] : []),
+    ...[topology?.fault() ?? []].flat(),
     ...roles.flatMap((role) => role.notReady() ?? []),
   ];
   observeReady(() => notReady().length === 0);
@@ -81,6 +87,7 @@ export async function startService(
       waiting = what ?? "roles";
     },
   });
+  topology = connections.topology;
   const depths = await startDepths(connections.nats, { log });
   closers.add("depths", () => depths.close());
   const db = await databaseOf(config, log, closers);

@@ -18,7 +18,7 @@ import { toTerminal } from "./terminal.js";
 /** What a command that works on timelines is given. */
 export interface Workbench {
   readonly config: Config;
-  readonly connections: Omit<Connections, "podName">;
+  readonly connections: Omit<Connections, "podName" | "topology">;
   readonly log: Logger;
   /** Aborts on SIGINT and SIGTERM: finish what is in hand. A second one ends the process at once. */
   readonly interrupted: AbortSignal;
@@ -50,7 +50,11 @@ export async function atWorkbench(name: string, work: (bench: Workbench) => Prom
   }
 }
 
-async function open(config: Config, name: string, closers: Closers): Promise<Omit<Connections, "podName">> {
+async function open(
+  config: Config,
+  name: string,
+  closers: Closers,
+): Promise<Omit<Connections, "podName" | "topology">> {
   const upstreams = upstreamsOnDemand(config, closers);
   const redis = connectRedis(config.REDIS_URL, silent);
   closers.add("Redis", () => redis.disconnect());

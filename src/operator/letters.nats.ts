@@ -2,7 +2,7 @@ import { type JetStreamManager, millis, type NatsConnection, NatsError } from "n
 import { STREAM } from "../contracts/subjects.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
-import { headersOf } from "../platform/nats/consume.js";
+import { headersOf } from "../platform/nats/message.js";
 import { logEntries } from "../platform/nats/read-log.js";
 import { type Letter, type Letters, letterOfStored } from "./letters.js";
 

@@ -17,14 +17,14 @@ const VISIBILITY: Partial<Record<Visibility, string>> = {
 };
 
 /** Reads changes from both upstreams. One that lacks the method is left out: it works without reconciliation. */
-export function createReadChanges(upstreams: Upstreams, log: Logger): ReadChanges {
+export function createReadChanges(upstreams: Upstreams, log: Logger, lacking: (method: string) => void): ReadChanges {
   const told = new Set<string>();
   const unlessLacking = async function* (name: string, pages: AsyncIterable<TimelineEvent>) {
     try {
       yield* pages;
     } catch (error) {
       if (!isUnimplemented(error)) throw error;
-      if (!told.has(name)) log.warn({ method: name }, "the upstream cannot tell what changed; it is not reconciled");
+      if (!told.has(name)) lacking(name);
       told.add(name);
     }
   };

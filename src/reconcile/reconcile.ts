@@ -69,7 +69,9 @@ async function reconcileSlice(
   // What the log holds is not known to the end.
   if (stopping?.aborted) return { changes, admitted: 0 };
   const now = Date.now();
-  await mapLimited([...missing.values()], ADMITTED_AT_ONCE, (event) => admit(event, isHistory(event, now)));
+  await mapLimited([...missing.values()], ADMITTED_AT_ONCE, (event) =>
+    admit(event, slice.until < now - NEWS_MS || isHistory(event, now)),
+  );
   return { changes, admitted: missing.size };
 }
 

@@ -1,15 +1,38 @@
 import type { Delivery } from "../delivery/handler.js";
 
-/** Whether the data in Redis descends unbroken from what was written to it. */
-export interface Continuity {
-  /**
-   * Looks, and notes `from` where nothing is broken: the time (ms since the epoch) from when on events may not have
-   * been applied by now. Resolves to the time to apply the log again from, or undefined where nothing was lost.
-   */
-  check(from: number | undefined): Promise<number | undefined>;
-  /** Notes that what was lost has been applied again. */
-  mended(from: number): Promise<void>;
+/** Which streams the events and jobs are in, and how far they go. */
+export interface LogMark {
+  /** When `DROPS` and `FANOUT` were created; "" where one is missing. */
+  readonly drops: string;
+  readonly fanout: string;
+  /** The last sequence of `DROPS`. It never goes back, unless the stream was restored from an older copy. */
+  readonly last: number;
 }
+
+/** What the note in Redis says. */
+export interface HeldNote {
+  /** `broken`: the server is not the one that was written to; `new`: there is no note. */
+  readonly redis: "same" | "broken" | "new";
+  /** From when on events may not have been applied, in ms since the epoch. */
+  readonly from: number;
+  /** Undefined where there is no note, or an older version wrote it. */
+  readonly log: LogMark | undefined;
+  /** As in {@link Backlog}; 0 where that is not known. */
+  readonly acked: number;
+}
+
+/** The note in Redis that says which servers hold the data, and how far the log is applied. */
+export interface Continuity {
+  read(): Promise<HeldNote>;
+  /**
+   * Notes how far the log is applied, and which streams that is about. Changes nothing where Redis is broken, unless
+   * what was lost has been applied again (`mended`).
+   */
+  note(how: { readonly backlog: Backlog; readonly log: LogMark; readonly mended: boolean }): Promise<void>;
+}
+
+/** Looks which streams there are. */
+export type ReadLogMark = () => Promise<LogMark>;
 
 /** A right that one process holds for a bounded time. */
 export interface Lease {
@@ -18,8 +41,15 @@ export interface Lease {
   release(): Promise<void>;
 }
 
-/** From when on admitted events may not have been applied by now, in ms since the epoch. */
-export type ReadBacklogStart = () => Promise<number>;
+/** How far the log is applied. */
+export interface Backlog {
+  /** From when on admitted events may not have been applied by now, in ms since the epoch. */
+  readonly start: number;
+  /** Up to this sequence of `DROPS` all its consumers have acknowledged everything. */
+  readonly acked: number;
+}
+
+export type ReadBacklog = () => Promise<Backlog>;
 
 /** A stretch of the log, [from, to), by when events were admitted, in ms since the epoch. */
 export interface Stretch {

@@ -12,7 +12,7 @@ import {
 import { STREAM } from "../contracts/subjects.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { DAY, pause, SECOND } from "../kernel/time.js";
-import { deliveryOf } from "../platform/nats/consume.js";
+import { deliveryOf } from "../platform/nats/message.js";
 import type { ReadStretch, Stretch, Take } from "./ports.js";
 
 /** A stretch of the log whose progress is kept by NATS: who is stopped, or killed, goes on where it was. */

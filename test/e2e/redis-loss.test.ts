@@ -1,5 +1,6 @@
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
+import { headers as newHeaders } from "nats";
 import { type Broker, startRedis } from "../../src/brokers/index.js";
 import { eventually } from "../support/facts.js";
 import { drops, expectLoaded } from "../support/load.js";
@@ -181,5 +182,41 @@ testWithStack(
       await stack.service.stop();
       await again.stop();
     }
+  },
+);
+
+testWithStack(
+  "a redriven job is written only once the note would have it applied again after a loss",
+  OPTIONS,
+  async (stack) => {
+    const { streams, redis, world } = stack;
+    world.follow("bob", "alice");
+    const before = drops(world, READERS, 0, 5);
+    await stack.publish(...before);
+    await streams.settled(before.length);
+    await noted(stack);
+    const admitted_at = Date.now() - 600_000;
+    const job = { action: "add", event: "drop_created", drop_id: "late", user_id: "alice", created_at: admitted_at };
+    const headers = newHeaders();
+    headers.set("Dlq-Redrive-Count", "1");
+    const body = JSON.stringify({ ...job, admitted_at, generation: "old", user_ids: ["bob"] });
+    const minute = Math.floor(admitted_at / 60_000);
+    await streams.connection.jetstream().publish(`fanout.job.add.${minute}`, body, { headers });
+    let coveredSince: number | undefined;
+    await eventually(
+      async () => {
+        const [from, written] = await Promise.all([
+          redis.hget("timeline:x:continuity:{0}", "from"),
+          redis.zscore("timeline:home:bob", "late"),
+        ]);
+        if (written === null && Number(from) <= admitted_at) coveredSince ??= Date.now();
+        return written !== null;
+      },
+      "the job is applied",
+      30_000,
+    );
+    // Whatever of its last seconds Redis loses now, the note that is left reaches back to the job.
+    expect(Date.now() - (coveredSince ?? Date.now())).toBeGreaterThan(3_500);
+    await noted(stack);
   },
 );

@@ -295,7 +295,9 @@ test("only who listens, or did until just now, is told; every message has an id 
   });
   messages.length = 0;
   await handle(bench, created(DROP));
-  expect(messages.map(({ subject }) => subject)).toEqual(["fanout.job.add", "fanout.job.add", "fanout.job.add"]);
+  expect(messages.map(({ subject }) => subject.replace(/\d+$/, "<minute>"))).toEqual(
+    Array(3).fill("fanout.job.add.<minute>"),
+  );
   expect(new Set(messages.map(({ id }) => id)).size).toBe(3);
 });
 

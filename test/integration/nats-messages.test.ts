@@ -4,7 +4,7 @@ import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type Consuming, consume } from "../../src/platform/nats/consume.js";
 import { type LogEntry, readLog } from "../../src/platform/nats/read-log.js";
-import { readTopology } from "../../src/platform/nats/topology.js";
+import { applyTopology, readTopology } from "../../src/platform/nats/topology.js";
 import { until } from "../support/brokers.js";
 import { type NatsBench, openNats } from "../support/core-nats.js";
 
@@ -306,4 +306,34 @@ test("readLog: who cannot take an entry stops the reading; a stream that is miss
   expect(await codeOf(readLog(bench.connection, { stream: "NONE", subject: "x" }, () => undefined))).toBe(
     "unavailable",
   );
+});
+
+test("the ack of a message whose stream was made anew takes no message of the new one away", async () => {
+  const { begun, ends, process } = gate();
+  start(process);
+  await publish("old");
+  await until(() => begun.length === 1, "the old one is in hand");
+  await bench.manager.streams.delete("DROPS");
+  await applyTopology(bench.manager, { replicas: 1 }, silent);
+  await publish("new");
+  await until(() => begun.length === 2, "the new one is in hand, under the same sequence");
+  ends[0]?.({ kind: "ack" });
+  await publish("last");
+  await until(() => begun.length === 3, "the next one is in hand");
+  expect((await state()).num_ack_pending).toBe(2);
+  for (const end of ends) end({ kind: "ack" });
+  await until(async () => (await state()).ack_floor.stream_seq === 2, "both are acked");
+});
+
+test("a consumer that is deleted shows as unhealthy at once, and is pulled from again once it is back", async () => {
+  const { begun, ends, process } = gate();
+  const consuming = start(process);
+  await until(() => consuming.healthy(), "it pulls");
+  const { config } = await state();
+  await bench.manager.consumers.delete("DROPS", "planner");
+  await until(() => !consuming.healthy(), "it is unhealthy");
+  await bench.manager.consumers.add("DROPS", config);
+  await publish("again");
+  await until(() => begun.length === 1 && consuming.healthy(), "it pulls again");
+  ends[0]?.({ kind: "ack" });
 });

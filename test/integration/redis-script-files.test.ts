@@ -28,7 +28,7 @@ test("every script file is registered, and runs again after the server has forgo
     "note-leaver": [1, 1_000, "who"],
     "note-attempt": [1_000, "n", "begun"],
     "mark-chunk": [1_000, "0"],
-    "note-server": [LATER, "1", "0"],
+    "note-server": [LATER, "1", "0", "{}"],
     "hold-lease": ["owner", 1_000],
     "users-read-list": ["(", 10, "g", 1_000],
     "users-generation": [],

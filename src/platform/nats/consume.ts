@@ -2,19 +2,20 @@ import { setMaxListeners } from "node:events";
 import {
   ConsumerEvents,
   type ConsumerMessages,
+  Events,
   type JetStreamClient,
   type JsMsg,
-  type MsgHdrs,
-  millis,
   type NatsConnection,
   type Subscription,
 } from "nats";
-import type { Context, Delivery, Headers, Outcome } from "../../delivery/handler.js";
+import type { Context, Delivery, Outcome } from "../../delivery/handler.js";
 import { assertNever } from "../../kernel/assert-never.js";
 import { oneLine } from "../../kernel/errors.js";
 import { failpoint, leftOut } from "../../kernel/failpoints.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
+import { Incarnation } from "./incarnation.js";
+import { deliveryOf } from "./message.js";
 
 /** Which consumer to pull from, and how much at a time. */
 export interface ConsumeOptions {
@@ -25,6 +26,8 @@ export interface ConsumeOptions {
   /** The consumer's ack_wait, in ms. */
   readonly ackWaitMs: number;
   readonly process: (delivery: Delivery, context: Context) => Promise<Outcome>;
+  /** Called whenever pulling has stopped: the consumer or its stream may be gone. */
+  readonly stopped?: (() => void) | undefined;
   readonly log: Logger;
 }
 
@@ -39,10 +42,16 @@ export interface Consuming {
 // A leader change stalls a pull for two heartbeats: short ones keep that short (heartbeat * 2 <= expires).
 const PULL = { expires: 8_000, idle_heartbeat: 2_000 };
 const MISSED_HEARTBEATS = 3;
+const GONE = new Set<string>([
+  ConsumerEvents.ConsumerDeleted,
+  ConsumerEvents.ConsumerNotFound,
+  ConsumerEvents.StreamNotFound,
+  ConsumerEvents.NoResponders,
+]);
 
 /** Pulls from a durable consumer and obeys the outcomes; the only place where work is acked. */
 export function consume(connection: NatsConnection, options: ConsumeOptions): Consuming {
-  const loop = new ConsumeLoop(connection.jetstream(), options);
+  const loop = new ConsumeLoop(connection, options);
   const running = loop.run();
   return {
     healthy: () => loop.pulling,
@@ -57,6 +66,10 @@ export function consume(connection: NatsConnection, options: ConsumeOptions): Co
 
 class ConsumeLoop {
   pulling = false;
+  readonly #incarnation = new Incarnation();
+  /** When the consumer of the present pull was created. */
+  #pulledFrom: string | undefined;
+  readonly #jetstream: JetStreamClient;
   readonly #inFlight = new Map<JsMsg, Promise<void>>();
   readonly #stop = new AbortController();
   readonly #notBegun: JsMsg[] = [];
@@ -65,11 +78,14 @@ class ConsumeLoop {
   #freed: (() => void) | undefined;
 
   constructor(
-    private readonly jetstream: JetStreamClient,
+    private readonly connection: NatsConnection,
     private readonly options: ConsumeOptions,
-  ) {}
+  ) {
+    this.#jetstream = connection.jetstream();
+  }
 
   async run(): Promise<void> {
+    void this.#followLink();
     const { stream, consumer, log } = this.options;
     // Every message in hand may wait for it.
     setMaxListeners(0, this.#stop.signal);
@@ -82,6 +98,7 @@ class ConsumeLoop {
         log.warn({ stream, consumer, error: oneLine(error) }, "pulling stopped; it starts again");
       }
       this.pulling = false;
+      if (!this.#closing) this.#doubt();
       await pause(SECOND, this.#stop.signal);
     }
     clearInterval(working);
@@ -103,31 +120,60 @@ class ConsumeLoop {
 
   async #pull(): Promise<void> {
     const { stream, consumer, concurrency } = this.options;
-    const source = await this.jetstream.consumers.get(stream, consumer);
+    const source = await this.#jetstream.consumers.get(stream, consumer);
+    const { created } = await source.info(true);
     const messages = await source.consume({ max_messages: concurrency, ...PULL });
     this.#messages = messages;
     // Closed while the pull was being opened.
     if (this.#closing) return void (await messages.close());
+    this.#pulledFrom = created;
+    this.#incarnation.set(created);
     this.pulling = true;
     void this.#watch(messages);
     for await (const message of messages) {
       if (this.#closing) this.#notBegun.push(message);
-      else await this.#take(message);
+      else await this.#take(message, created);
     }
   }
 
   /** Ends an iterator that no longer hears from the server, so that the loop opens a new one. */
   async #watch(messages: ConsumerMessages): Promise<void> {
     for await (const status of await messages.status()) {
-      if (status.type === ConsumerEvents.HeartbeatsMissed && (status.data as number) >= MISSED_HEARTBEATS)
-        messages.stop();
-      if (status.type === ConsumerEvents.ConsumerDeleted || status.type === ConsumerEvents.ConsumerNotFound)
-        messages.stop();
+      const silent = status.type === ConsumerEvents.HeartbeatsMissed && (status.data as number) >= MISSED_HEARTBEATS;
+      if (!silent && !GONE.has(status.type)) continue;
+      if (!silent) this.#doubt();
+      messages.stop();
     }
   }
 
-  async #take(message: JsMsg): Promise<void> {
-    const handling = this.#handle(message).finally(() => {
+  /** A server that is reached again may have lost the consumer, and have been given another of its name. */
+  async #followLink(): Promise<void> {
+    for await (const { type } of this.connection.status()) {
+      if (type !== Events.Reconnect || this.#closing) continue;
+      this.#doubt();
+      void this.#lookAgain(this.#messages).catch(() => this.#messages?.stop());
+    }
+  }
+
+  async #lookAgain(messages: ConsumerMessages | undefined): Promise<void> {
+    // The client resets the pull after a reconnect by itself; one that is stopped before that leaks its timer.
+    await pause(SECOND, this.#stop.signal);
+    const { stream, consumer } = this.options;
+    const { created } = await (await this.#jetstream.consumers.get(stream, consumer)).info(true);
+    if (messages !== this.#messages || this.#closing) return;
+    if (created !== this.#pulledFrom) return messages?.stop();
+    this.#incarnation.set(created);
+    this.pulling = true;
+  }
+
+  #doubt(): void {
+    this.pulling = false;
+    this.#incarnation.doubt();
+    this.options.stopped?.();
+  }
+
+  async #take(message: JsMsg, incarnation: string): Promise<void> {
+    const handling = this.#handle(message, incarnation).finally(() => {
       this.#inFlight.delete(message);
       this.#freed?.();
     });
@@ -139,12 +185,13 @@ class ConsumeLoop {
     }
   }
 
-  async #handle(message: JsMsg): Promise<void> {
+  async #handle(message: JsMsg, incarnation: string): Promise<void> {
     const { process, log } = this.options;
     try {
       if (leftOut("ack-last")) message.ack();
       const outcome = await process(deliveryOf(message), { stopping: this.#stop.signal, log });
-      this.#obey(message, outcome);
+      // A sequence of a consumer that is gone may name another message by now: its ack would take that one away.
+      if ((await this.#incarnation.known(this.#stop.signal)) === incarnation) this.#obey(message, outcome);
       await failpoint("acked", message.data);
     } catch (error) {
       // Nothing below throws on purpose: this is our own broken state, and the message comes again.
@@ -184,30 +231,4 @@ async function drained(messages: ConsumerMessages): Promise<void> {
   const { sub } = messages as unknown as { readonly sub: Subscription };
   await sub.drain().catch(() => undefined);
   await messages.closed();
-}
-
-/** A message as handlers see it. */
-export function deliveryOf(message: JsMsg): Delivery {
-  const { info } = message;
-  return {
-    stream: info.stream,
-    consumer: info.consumer,
-    seq: info.streamSequence,
-    time: millis(info.timestampNanos),
-    subject: message.subject,
-    headers: headersOf(message.headers),
-    body: message.data,
-    deliveries: info.redeliveryCount,
-  };
-}
-
-const NO_HEADERS: Headers = { get: () => undefined, entries: () => [] };
-
-/** Wraps a message's headers; the client answers "" for a missing one. */
-export function headersOf(held: MsgHdrs | undefined): Headers {
-  if (!held) return NO_HEADERS;
-  return {
-    get: (name) => (held.has(name) ? held.get(name) : undefined),
-    entries: () => held.keys().map((name) => [name, held.get(name)] as const),
-  };
 }

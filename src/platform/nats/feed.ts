@@ -12,7 +12,7 @@ import type { Headers } from "../../delivery/handler.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { coalesce } from "../../kernel/single-flight.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { headersOf } from "./consume.js";
+import { headersOf } from "./message.js";
 
 /** One message of a subject, live or out of the stream. */
 export interface SubjectMessage {

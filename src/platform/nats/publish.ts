@@ -37,8 +37,9 @@ const STORE_FAILED = 10077;
  * @throws AppError `invalid` for a message larger than the server takes, `failed` where another
  * stream than the one named takes its subject, `unavailable` for everything else: an ack that
  * timed out is ambiguous, and the same id may be sent again.
+ * @param noStream called where no stream takes a subject: the stream is gone, or JetStream is.
  */
-export function createPublish(jetstream: JetStreamClient): Publish {
+export function createPublish(jetstream: JetStreamClient, noStream: () => void = () => undefined): Publish {
   return async ({ subject, body, id, headers, stream }) => {
     try {
       const ack = await jetstream.publish(subject, body, {
@@ -51,6 +52,7 @@ export function createPublish(jetstream: JetStreamClient): Publish {
       if (ack.duplicate && ack.seq === 0) throw new AppError("unavailable", `${subject}: the id is still in process`);
       return { stream: ack.stream, seq: ack.seq, duplicate: ack.duplicate };
     } catch (error) {
+      if (error instanceof NatsError && error.code === ErrorCode.NoResponders) noStream();
       throw publishError(error, subject);
     }
   };

@@ -2,7 +2,7 @@ import { AckPolicy, DeliverPolicy, millis, type NatsConnection, nanos } from "na
 import type { Headers } from "../../delivery/handler.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { MINUTE } from "../../kernel/time.js";
-import { headersOf } from "./consume.js";
+import { headersOf } from "./message.js";
 
 /** What to read of a stream. */
 export interface LogRange {

@@ -1,7 +1,7 @@
 import { type NatsConnection, NatsError, type StoredMsg } from "nats";
 import type { Delivery } from "../../delivery/handler.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
-import { headersOf } from "./consume.js";
+import { headersOf } from "./message.js";
 
 /** A message as it lies in a stream, whoever was handed it. */
 export type StoredMessage = Omit<Delivery, "consumer" | "deliveries">;

@@ -3,6 +3,7 @@ import { fileURLToPath } from "node:url";
 import {
   type ConsumerConfig,
   type ConsumerUpdateConfig,
+  DeliverPolicy,
   type JetStreamManager,
   NatsError,
   nanos,
@@ -22,7 +23,17 @@ export interface TopologyOptions {
   readonly replicas: number;
   /** After this long, in ms, what a consumer was handed and has not acknowledged is handed out again; unset: as declared. */
   readonly ackWaitMs?: number;
+  /**
+   * Up to which sequence of the log, created at that time, every message is acknowledged by all consumers; undefined:
+   * unknown. A consumer of the log that is missing begins after it, so that it is not handed seven days again.
+   */
+  readonly resumeAfter?: ResumeAfter | undefined;
 }
+
+type ResumeAfter = (logCreated: string) => Promise<number | undefined>;
+
+/** The stream whose consumers may begin behind its first message; the others are work queues, or are read as a whole. */
+const LOG = "DROPS";
 
 const DECLARED = new URL("../../../nats/", import.meta.url);
 
@@ -59,22 +70,46 @@ function withAdvisories(stream: StreamConfig, consumers: Topology["consumers"]):
 
 /**
  * Creates what is missing and updates what may be updated; running it again,
- * or from several processes at once, changes nothing more.
+ * or from several processes at once, changes nothing more. One refusal does not
+ * keep the other streams and consumers from being applied.
  *
- * @throws Error naming the stream or consumer and the field, where a server
+ * @throws TopologyRefusal naming the stream or consumer and the field, where a server
  * holds it in a way that cannot be changed in place.
  */
 export async function applyTopology(manager: JetStreamManager, options: TopologyOptions, log: Logger): Promise<void> {
   const { streams, consumers } = await readTopology();
+  const refusals: TopologyRefusal[] = [];
+  const unlessRefused = async (applied: Promise<void>): Promise<void> => {
+    await applied.catch((error: unknown) => {
+      if (!(error instanceof TopologyRefusal)) throw error;
+      refusals.push(error);
+    });
+  };
   for (const declared of streams) {
     const wanted = { ...declared, num_replicas: options.replicas };
-    await applyStream(manager, wanted, log);
+    await unlessRefused(applyStream(manager, wanted, log));
   }
-  const { ackWaitMs } = options;
   for (const { stream, config } of consumers) {
-    const wanted = ackWaitMs === undefined ? config : { ...config, ack_wait: nanos(ackWaitMs) };
-    await applyConsumer(manager, { stream, config: wanted }, log);
+    const wanted = options.ackWaitMs === undefined ? config : { ...config, ack_wait: nanos(options.ackWaitMs) };
+    await unlessRefused(applyConsumer(manager, { stream, config: wanted, resumeAfter: options.resumeAfter }, log));
   }
+  if (refusals[0]) throw refusals[0];
+}
+
+/** When each declared stream and consumer was created, by a name such as `DROPS` or `DROPS.planner`; those that are missing are left out. */
+export async function readCreated(
+  manager: JetStreamManager,
+  { streams, consumers }: Topology,
+): Promise<ReadonlyMap<string, string>> {
+  const asked = [
+    ...streams.map(async ({ name }) => [name, await unlessAbsent(manager.streams.info(name))] as const),
+    ...consumers.map(async ({ stream, config }) => {
+      const name = config.durable_name as string;
+      return [`${stream}.${name}`, await unlessAbsent(manager.consumers.info(stream, name))] as const;
+    }),
+  ];
+  const found = await Promise.all(asked);
+  return new Map(found.flatMap(([name, info]) => (info ? [[name, info.created] as const] : [])));
 }
 
 /** Fields of `wanted` that `actual` holds otherwise. Fields the server adds by itself do not count. */
@@ -103,7 +138,8 @@ export class TopologyRefusal extends Error {}
 /** JetStream's codes for "stream not found" and "consumer not found" (nats-server, server/errors.json). */
 const ABSENT = new Set([10059, 10014]);
 
-async function unlessAbsent<T>(asked: Promise<T>): Promise<T | undefined> {
+/** Undefined where the stream or consumer that was asked about does not exist. */
+export async function unlessAbsent<T>(asked: Promise<T>): Promise<T | undefined> {
   try {
     return await asked;
   } catch (error) {
@@ -142,17 +178,23 @@ function isRefusal(error: unknown): boolean {
 interface DeclaredConsumer {
   readonly stream: string;
   readonly config: ConsumerConfig;
+  readonly resumeAfter?: ResumeAfter | undefined;
 }
 
 async function applyConsumer(manager: JetStreamManager, wanted: DeclaredConsumer, log: Logger): Promise<void> {
-  const { stream, config } = wanted;
-  const name = config.durable_name as string;
+  const { stream, config: declared } = wanted;
+  const name = declared.durable_name as string;
   const held = await unlessAbsent(manager.consumers.info(stream, name));
   if (!held) {
+    const config = await startOf(manager, wanted);
     await manager.consumers.add(stream, config);
-    log.info({ stream, consumer: name }, "consumer created");
+    log.info({ stream, consumer: name, from: config.opt_start_seq }, "consumer created");
     return;
   }
+  // Where a consumer once began says nothing about what it does now, and cannot be changed.
+  const { deliver_policy, opt_start_seq } = held.config;
+  const config =
+    deliver_policy === DeliverPolicy.StartSequence ? { ...declared, deliver_policy, opt_start_seq } : declared;
   const changed = differences(config, held.config);
   if (changed.length === 0) return;
   try {
@@ -166,4 +208,14 @@ async function applyConsumer(manager: JetStreamManager, wanted: DeclaredConsumer
       { cause: error },
     );
   }
+}
+
+async function startOf(
+  manager: JetStreamManager,
+  { stream, config, resumeAfter }: DeclaredConsumer,
+): Promise<ConsumerConfig> {
+  if (stream !== LOG || resumeAfter === undefined) return config;
+  const after = await resumeAfter((await manager.streams.info(stream)).created);
+  if (!after) return config;
+  return { ...config, deliver_policy: DeliverPolicy.StartSequence, opt_start_seq: after + 1 };
 }

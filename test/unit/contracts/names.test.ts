@@ -2,7 +2,14 @@ import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { chunkId, type FanoutJob, jobMessageId, parseJob } from "../../../src/contracts/jobs.js";
 import * as keys from "../../../src/contracts/keys.js";
-import { DLQ_REASONS, dlqSubject, jobSubject, liveSubject, notifySubject } from "../../../src/contracts/subjects.js";
+import {
+  admittedSince,
+  DLQ_REASONS,
+  dlqSubject,
+  jobSubject,
+  liveSubject,
+  notifySubject,
+} from "../../../src/contracts/subjects.js";
 import { belongsHome } from "../../../src/contracts/visibility.js";
 import { type Drop, Visibility } from "../../../src/gen/avion/posts.js";
 
@@ -31,7 +38,14 @@ test("subjects of dead letters and jobs", () => {
     "dlq.crashed.drop_created",
     "dlq.toolarge.drop_created",
   ]);
-  expect([jobSubject("add"), jobSubject("remove")]).toEqual(["fanout.job.add", "fanout.job.remove"]);
+  const minute = 29_000_000;
+  const admitted = minute * 60_000 + 59_999;
+  expect([jobSubject("add", admitted), jobSubject("remove", admitted)]).toEqual([
+    `fanout.job.add.${minute}`,
+    `fanout.job.remove.${minute}`,
+  ]);
+  expect(admittedSince(jobSubject("add", admitted))).toBe(minute * 60_000);
+  expect(admittedSince("fanout.job.add")).toBe(0);
 });
 
 test("no id reaches a key without encoding, and no two ids share a key", () => {

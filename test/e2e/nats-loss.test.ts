@@ -1,0 +1,334 @@
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { status } from "@grpc/grpc-js";
+import { expect } from "@jest/globals";
+import { type Broker, startNats, startRedis } from "../../src/brokers/index.js";
+import { eventually } from "../support/facts.js";
+import { drops, expectLoaded } from "../support/load.js";
+import { openReader, type Reader } from "../support/reader.js";
+import { httpStatus, type Service } from "../support/service.js";
+import { type Stack, type StackOptions, testWithStack } from "../support/stack.js";
+import { created, deleted, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
+
+const READERS = Array.from({ length: 12 }, (_, number) => `reader-${number}`);
+/** Those who stay; a further drop would make the others follow its author again. */
+const STAYING = READERS.filter((reader) => reader !== "reader-1");
+const STREAMS = ["ADVISORIES", "COMPLETIONS", "DLQ", "DROPS", "EDGES", "ENGAGEMENT", "FANOUT", "NOTIFY"];
+/** Pages of five followers: alice's audience is queued in chunks. */
+const OPTIONS: StackOptions = { env: { TIMELINE_FANOUT_CHUNK_SIZE: "5" }, timeoutMs: 90_000 };
+
+/** Kills nats-server and starts it again on its port, without anything it had stored. */
+async function loseNats({ natsServer }: Stack, while_: () => Promise<void> = async () => {}): Promise<Broker> {
+  natsServer.kill("SIGKILL");
+  await natsServer.exited;
+  await while_();
+  await rm(join(natsServer.dir, "jetstream"), { recursive: true, force: true });
+  return startNats({ dir: natsServer.dir, port: natsServer.port });
+}
+
+async function noted({ redis }: Stack): Promise<void> {
+  const before = Date.now();
+  const from = async () => Number(await redis.hget("timeline:x:continuity:{0}", "from"));
+  await eventually(async () => (await from()) > before, "the note is newer than what was applied", 20_000);
+}
+
+async function notReady(service: Service): Promise<string> {
+  const response = await fetch(`${service.httpUrl}/readyz`, { signal: AbortSignal.timeout(2_000) }).catch(
+    () => undefined,
+  );
+  return response === undefined || response.status === 200 ? "" : await response.text();
+}
+
+/** Watches what `/readyz` says until it is stopped. */
+function followReadiness(service: Service): { readonly faults: Set<string>; stop(): Promise<void> } {
+  const faults = new Set<string>();
+  let over = false;
+  const running = (async () => {
+    while (!over) {
+      faults.add(await notReady(service));
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  })();
+  return {
+    faults,
+    stop: async () => {
+      over = true;
+      await running;
+      faults.delete("");
+    },
+  };
+}
+
+const ready = (service: Service, patienceMs = 30_000): Promise<void> =>
+  eventually(async () => (await httpStatus(`${service.httpUrl}/readyz`)) === 200, "the service is ready", patienceMs);
+
+/** Reads a page again and again, until it is whole and holds so many drops. */
+async function readUntilWhole(reads: Reader, reader: string, count: number): Promise<void> {
+  const pages: { ids: number; degraded: boolean }[] = [];
+  await eventually(
+    async () => {
+      const page = await reads.home(reader, { limit: 100 }, 2_000).catch(() => undefined);
+      if (page) pages.push({ ids: page.drop_ids.length, degraded: page.degraded });
+      return page?.degraded === false && page.drop_ids.length === count;
+    },
+    "pages are whole again",
+    40_000,
+  );
+  return expect(pages.filter(({ ids, degraded }) => !degraded && ids < count)).toEqual([]);
+}
+
+testWithStack(
+  "NATS comes back without its data: all is declared again, and what it lost is on the pages",
+  OPTIONS,
+  async (stack) => {
+    const { streams, world, upstreams, service } = stack;
+    // A process that only reads sees the same.
+    const other = await stack.start({ roles: "api" });
+    const reads = openReader(other.grpcAddress);
+    const before = drops(world, READERS, 0, 20);
+    await stack.publish(...before);
+    await streams.settled(before.length);
+    for (const reader of READERS) await reads.home(reader);
+    await noted(stack);
+    // Admitted, and held up in fan-out when the log goes.
+    const heal = upstreams.inject({ method: "GetFollowersList", code: status.UNAVAILABLE });
+    const lost = drops(world, READERS, 20, 30);
+    world.remove("load-3");
+    const gone = [deleted("load-3", "alice"), unfollowed("reader-1", "alice", world.unfollow("reader-1", "alice"))];
+    await stack.publish(...lost, ...gone);
+    await eventually(async () => (await streams.count("DROPS")) === 52, "all are admitted");
+    const readiness = followReadiness(service);
+    let meanwhile: TimelineEvent[] = [];
+    const again = await loseNats(stack, async () => {
+      expect(await notReady(service)).not.toBe("");
+      meanwhile = drops(world, STAYING, 50, 10);
+      await stack.publish(...meanwhile);
+    });
+    try {
+      await streams.answering();
+      await eventually(
+        async () => (await Promise.all(STREAMS.map(streamIsThere(stack)))).every(Boolean),
+        "all streams",
+        10_000,
+      );
+      const page = await reads.home("reader-0", { limit: 100 });
+      expect([page.degraded, page.drop_ids.length < 59]).toEqual([true, true]);
+      await ready(service);
+      await readiness.stop();
+      heal();
+      const after = drops(world, STAYING, 60, 10);
+      await stack.publish(...after);
+      await readUntilWhole(reads, "reader-0", 69);
+      await streams.settledWith(50, 30_000);
+      await expectLoaded(stack.redis, READERS, [...before, ...lost, ...gone, ...meanwhile, ...after]);
+      expect(await streams.count("DLQ")).toBe(0);
+      expect([...readiness.faults].join("\n")).toMatch(/NATS/);
+    } finally {
+      reads.close();
+      await Promise.all([service.stop(), other.stop()]);
+      await again.stop();
+    }
+  },
+);
+
+const streamIsThere =
+  ({ streams }: Stack) =>
+  (name: string): Promise<boolean> =>
+    streams.manager.streams.info(name).then(
+      () => true,
+      () => false,
+    );
+
+testWithStack(
+  "NATS and Redis come back without their data at once: all pages are whole in the end",
+  OPTIONS,
+  async (stack) => {
+    const { streams, world, reads, redisServer, service } = stack;
+    const history = drops(world, READERS, 0, 40);
+    await stack.publish(...history);
+    await streams.settled(history.length);
+    await noted(stack);
+    redisServer.kill("SIGKILL");
+    await redisServer.exited;
+    const nats = await loseNats(stack);
+    const redis = await startRedis({ dir: `${redisServer.dir}/empty`, port: redisServer.port });
+    try {
+      await ready(service);
+      const expected = world.homeOf("reader-0").map(({ drop_id }) => drop_id);
+      for (const read of [(query: object) => reads.home("reader-0", query), reads.local, reads.global]) {
+        await eventually(
+          async () => {
+            const page = await read({ limit: 100 }).catch(() => undefined);
+            if (page?.degraded === false) expect(page.drop_ids).toEqual(expected);
+            return page?.degraded === false;
+          },
+          "the page is whole",
+          40_000,
+        );
+      }
+    } finally {
+      await service.stop();
+      await redis.stop();
+      await nats.stop();
+    }
+  },
+);
+
+testWithStack(
+  "without upstreams that can tell, a lost log is told loudly, and work goes on",
+  { ...OPTIONS, reconciliation: false },
+  async (stack) => {
+    const { streams, world, service, reads } = stack;
+    const before = drops(world, READERS, 0, 5);
+    await stack.publish(...before);
+    await streams.settled(before.length);
+    await noted(stack);
+    const again = await loseNats(stack);
+    try {
+      await ready(service);
+      const after = drops(world, READERS, 5, 5);
+      await stack.publish(...after);
+      await readUntilWhole(reads, "reader-0", 10);
+      expect(service.output()).toMatch(
+        /"level":"error"[^\n]*the log was lost, and the upstream cannot tell what changed/,
+      );
+    } finally {
+      await service.stop();
+      await again.stop();
+    }
+  },
+);
+
+for (const stream of ["DROPS", "FANOUT", "NOTIFY", "DLQ"]) {
+  testWithStack(
+    `${stream} is deleted under load: it is made again, not ready meanwhile, and nothing is lost`,
+    OPTIONS,
+    async (stack) => {
+      const { streams, world, service, upstreams, reads } = stack;
+      const before = drops(world, READERS, 0, 10);
+      await stack.publish(...before);
+      await streams.settled(before.length);
+      await reads.home("reader-0");
+      await noted(stack);
+      // Some wait in the log, and the last of them as jobs, when the stream goes.
+      const heal = upstreams.inject({ method: "GetFollowersList", delayMs: 300 });
+      const during = drops(world, READERS, 10, 20);
+      await stack.publish(...during);
+      await eventually(async () => (await streams.count("DROPS")) >= 25, "most are admitted");
+      const readiness = followReadiness(service);
+      const gone = await streams.manager.streams.info(stream);
+      await streams.manager.streams.delete(stream);
+      await eventually(
+        async () => {
+          const held = await streams.manager.streams.info(stream).catch(() => undefined);
+          return held !== undefined && held.created !== gone.created;
+        },
+        "it is made again",
+        10_000,
+      );
+      heal();
+      const after = drops(world, READERS, 30, 10);
+      await stack.publish(...after);
+      await readUntilWhole(reads, "reader-0", 40);
+      await ready(service);
+      await readiness.stop();
+      expect([...readiness.faults].join("\n")).toMatch(new RegExp(`NATS: [^\n]*${stream}`));
+      await streams.settledWith(10, 30_000);
+      await expectLoaded(stack.redis, READERS, [...before, ...during, ...after]);
+      expect(await streams.count("DLQ")).toBe(0);
+    },
+  );
+}
+
+for (const [stream, consumer] of [
+  ["DROPS", "planner"],
+  ["DROPS", "graph"],
+  ["FANOUT", "worker"],
+] as const) {
+  testWithStack(
+    `the consumer ${consumer} is deleted under load: it is made again and goes on where it was`,
+    OPTIONS,
+    async (stack) => {
+      const { streams, world, service, upstreams } = stack;
+      const before = drops(world, READERS, 0, 10);
+      await stack.publish(...before);
+      await streams.settled(before.length);
+      await noted(stack);
+      const heal = upstreams.inject({ method: "GetFollowersList", delayMs: 300 });
+      const during = drops(world, READERS, 10, 20);
+      const edges = [unfollowed("reader-2", "alice", world.unfollow("reader-2", "alice"))];
+      await stack.publish(...during, ...edges);
+      await eventually(async () => (await streams.count("DROPS")) >= 25, "most are admitted");
+      const readiness = followReadiness(service);
+      const gone = await streams.manager.consumers.info(stream, consumer);
+      await streams.manager.consumers.delete(stream, consumer);
+      await eventually(
+        async () => {
+          const held = await streams.manager.consumers.info(stream, consumer).catch(() => undefined);
+          return held !== undefined && held.created !== gone.created;
+        },
+        "it is made again",
+        10_000,
+      );
+      heal();
+      const all = [...before, ...during, ...edges];
+      await streams.settledWith(all.length, 40_000);
+      await ready(service);
+      await readiness.stop();
+      expect([...readiness.faults].join("\n")).toMatch(new RegExp(`NATS: [^\n]*${consumer}`));
+      await expectLoaded(stack.redis, READERS, all);
+      const { config } = await streams.manager.consumers.info(stream, consumer);
+      // The log is not handed out from its beginning again.
+      if (stream === "DROPS") expect(config.opt_start_seq).toBeGreaterThanOrEqual(before.length + 1);
+      // The start of a consumer is no difference to what is declared: a process that starts now takes it as it is.
+      const other = await stack.start({ roles: "fanout" });
+      await other.stop();
+    },
+  );
+}
+
+testWithStack(
+  "a stream that somebody made in another way is refused while running, until it is put right",
+  OPTIONS,
+  async (stack) => {
+    const { streams, service } = stack;
+    const { config } = await streams.manager.streams.info("COMPLETIONS");
+    const { manager } = streams;
+    await manager.streams.delete("COMPLETIONS");
+    // Whoever is faster: in the end it stands in another way than declared.
+    await eventually(async () => {
+      await manager.streams.delete("COMPLETIONS").catch(() => undefined);
+      const { storage: _, ...rest } = config;
+      const made = await manager.streams.add({ ...rest, storage: "memory" as never }).catch(() => undefined);
+      return made !== undefined;
+    }, "it stands in another way");
+    await eventually(async () => /COMPLETIONS exists with other/.test(await notReady(service)), "it is refused");
+    expect(service.output()).toMatch(/"level":"error"[^\n]*COMPLETIONS exists with other/);
+    await manager.streams.delete("COMPLETIONS");
+    await ready(service);
+    expect((await manager.streams.info("COMPLETIONS")).config.storage).toBe("file");
+  },
+);
+
+testWithStack(
+  "every drop is created once in a log that is lost again and again",
+  { ...OPTIONS, timeoutMs: 120_000 },
+  async (stack) => {
+    const { streams, world, service, reads } = stack;
+    const history: TimelineEvent[] = [];
+    for (let round = 0; round < 3; round++) {
+      const some = drops(world, READERS, round * 10, 10);
+      history.push(...some);
+      await stack.publish(...some);
+      await eventually(async () => (await streams.count("DROPS")) > 0, "some are admitted");
+      await streams.manager.streams.delete("DROPS");
+      await eventually(() => streamIsThere(stack)("DROPS"), "it is made again", 10_000);
+    }
+    const drop = { drop_id: "last", user_id: "alice", visibility: "public" as const, created_at: Date.now() };
+    world.post(drop);
+    const last = created(drop);
+    await stack.publish(last);
+    await readUntilWhole(reads, "reader-0", 31);
+    await ready(service);
+  },
+);

@@ -1,0 +1,60 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import type { FanoutJob } from "../../src/contracts/jobs.js";
+import { createQueueJobs } from "../../src/fanout/publish.nats.js";
+import { createReadBacklog, createReadLogMark } from "../../src/replay/log.nats.js";
+import { type NatsBench, openNats } from "../support/core-nats.js";
+
+const MINUTE = 60_000;
+let bench: NatsBench;
+beforeAll(async () => {
+  bench = await openNats();
+});
+afterAll(() => bench.close());
+beforeEach(async () => {
+  for (const stream of ["DROPS", "FANOUT"]) await bench.manager.streams.purge(stream);
+});
+
+const job = (drop: string, admittedAt: number): FanoutJob => ({
+  ...{ action: "add", event: "drop_created", drop_id: drop, user_id: "alice", created_at: 1, generation: "g" },
+  admitted_at: admittedAt,
+  user_ids: ["bob"],
+});
+
+test("the backlog begins with its oldest job, wherever that stands in the queue", async () => {
+  const now = Date.now();
+  const queue = createQueueJobs(bench.publish);
+  for (const [drop, age] of [
+    ["first", 1],
+    ["redriven", 600],
+    ["last", 2],
+  ] as const)
+    await queue([job(drop, now - age * MINUTE)]);
+  const { start } = await createReadBacklog(bench.connection)();
+  expect(start).toBeLessThanOrEqual(now - 600 * MINUTE);
+  expect(start).toBeGreaterThan(now - 601 * MINUTE);
+});
+
+test("where all is done the backlog begins now, and everything is acknowledged", async () => {
+  const before = Date.now();
+  const { start, acked } = await createReadBacklog(bench.connection)();
+  expect(start).toBeGreaterThanOrEqual(before);
+  expect(acked).toBe((await bench.manager.streams.info("DROPS")).state.last_seq);
+});
+
+test("what no consumer has acknowledged is not counted as done", async () => {
+  const { seq } = await bench.publish({ subject: "drops.created", id: "one", body: Buffer.from("{}") });
+  const { time } = await bench.manager.streams.getMessage("DROPS", { seq });
+  expect(await createReadBacklog(bench.connection)()).toEqual({ start: time.getTime(), acked: seq - 1 });
+});
+
+test("a stream that is made anew has another mark; one that goes on has the same", async () => {
+  const read = createReadLogMark(bench.connection);
+  const before = await read();
+  await bench.publish({ subject: "drops.created", id: "two", body: Buffer.from("{}") });
+  expect(await read()).toEqual({ ...before, last: before.last + 1 });
+  const { config } = await bench.manager.streams.info("FANOUT");
+  await bench.manager.streams.delete("FANOUT");
+  expect((await read()).fanout).toBe("");
+  await bench.manager.streams.add(config);
+  expect((await read()).fanout).not.toBe(before.fanout);
+});
