@@ -1,5 +1,8 @@
-import { accessSync, constants } from "node:fs";
+import { accessSync, constants, readFileSync } from "node:fs";
+import { createSecureContext } from "node:tls";
 import type { z } from "zod";
+import { oneLine } from "../kernel/errors.js";
+import { parseServerUrl } from "../kernel/server-url.js";
 import { suggestion } from "./suggestion.js";
 import { type Role, VARIABLES } from "./variables.js";
 
@@ -67,32 +70,90 @@ function missing(config: Config, env: NodeJS.ProcessEnv): string[] {
         faults.push(`${name}: is needed by the roles fanout and api, unless the role ${role} runs in this process`);
     }
   }
+  faults.push(...tokenFaults(config), ...channelFaults(config));
   if (roles.includes("gateway") && !env["TIMELINE_JWT_SECRET"] && !env["TIMELINE_JWT_JWKS_URL"]) {
     faults.push("TIMELINE_JWT_SECRET: it or TIMELINE_JWT_JWKS_URL is needed by the role gateway");
   }
   if (env["TIMELINE_JWT_SECRET"] && env["TIMELINE_JWT_JWKS_URL"]) {
     faults.push("TIMELINE_JWT_SECRET: excludes TIMELINE_JWT_JWKS_URL");
   }
-  for (const channel of ["GRPC", "NATS", "UPSTREAM"] as const) {
+  return faults;
+}
+
+/** A key shorter than the hash is weaker than it (RFC 7518, section 3.2). */
+const MIN_SECRET_BYTES = 32;
+
+/** Ways to check tokens by which other people's would pass. */
+function tokenFaults(config: Config): string[] {
+  const { TIMELINE_JWT_SECRET: secret, TIMELINE_JWT_JWKS_URL: keys } = config;
+  if (config.TIMELINE_JWT_ALLOW_UNSAFE) return [];
+  const faults: string[] = [];
+  if (secret !== undefined && Buffer.byteLength(secret) < MIN_SECRET_BYTES)
+    faults.push(`TIMELINE_JWT_SECRET: is shorter than ${MIN_SECRET_BYTES} bytes`);
+  if (keys !== undefined && new URL(keys).protocol !== "https:")
+    faults.push("TIMELINE_JWT_JWKS_URL: must be https:, or whoever is on the way can replace the keys");
+  for (const name of ["TIMELINE_JWT_ISSUER", "TIMELINE_JWT_AUDIENCE"] as const) {
+    if (keys !== undefined && config[name] === undefined)
+      faults.push(`${name}: is needed with TIMELINE_JWT_JWKS_URL: the same keys sign tokens for other services`);
+  }
+  return faults.map((fault) => `${fault} (TIMELINE_JWT_ALLOW_UNSAFE=true allows it)`);
+}
+
+const CHANNELS = ["GRPC", "NATS", "UPSTREAM"] as const;
+
+/** Settings of TLS and credentials that could not all be obeyed. */
+function channelFaults(config: Config): string[] {
+  const faults: string[] = [];
+  for (const channel of CHANNELS) {
     const [cert, key] = [`TIMELINE_${channel}_TLS_CERT`, `TIMELINE_${channel}_TLS_KEY`] as const;
     if ((config[cert] === undefined) !== (config[key] === undefined)) faults.push(`${cert}: goes together with ${key}`);
   }
+  if (config.TIMELINE_GRPC_TLS_CA !== undefined && !config.TIMELINE_GRPC_TLS_CERT && !config.TIMELINE_GRPC_TLS_KEY)
+    faults.push(
+      "TIMELINE_GRPC_TLS_CA: needs TIMELINE_GRPC_TLS_CERT and TIMELINE_GRPC_TLS_KEY: without them gRPC has no TLS",
+    );
+  if (config.TIMELINE_NATS_CREDS !== undefined && config.NATS_URL?.some((url) => parseServerUrl(url).user !== ""))
+    faults.push("TIMELINE_NATS_CREDS: excludes a user or token in NATS_URL");
   return faults;
 }
 
 const FILES = (Object.keys(VARIABLES) as VariableName[]).filter((name) => /_TLS_(CA|CERT|KEY)$|_CREDS$/.test(name));
 
-/** @throws ConfigError naming every file that is configured and cannot be read. */
+/** @throws ConfigError naming every file that is configured and cannot be read, or holds no such thing. */
 export function checkFiles(config: Config): void {
-  const faults = FILES.flatMap((name) => {
-    const file = config[name] as string | undefined;
-    if (file === undefined) return [];
-    try {
-      accessSync(file, constants.R_OK);
-      return [];
-    } catch (error) {
-      return [`${name}: cannot be read (${(error as NodeJS.ErrnoException).code}: ${file})`];
-    }
-  });
+  const faults = [
+    ...FILES.flatMap((name) => readFault(name, config[name] as string | undefined)),
+    ...filesOfDatabase(config).flatMap(([parameter, file]) => readFault(`DATABASE_URL: ${parameter}`, file)),
+  ];
+  if (faults.length === 0) faults.push(...CHANNELS.flatMap((channel) => certificateFault(config, channel)));
   if (faults.length > 0) throw new ConfigError(faults);
+}
+
+/** The value is not said: it may be the content that belongs into the file. */
+function readFault(name: string, file: string | undefined): string[] {
+  if (file === undefined) return [];
+  try {
+    accessSync(file, constants.R_OK);
+    return [];
+  } catch (error) {
+    return [`${name}: names a file that cannot be read (${(error as NodeJS.ErrnoException).code})`];
+  }
+}
+
+function filesOfDatabase({ DATABASE_URL: url }: Config): [string, string][] {
+  if (url === undefined) return [];
+  return [...new URL(url).searchParams].filter(([name]) => /^ssl(cert|key|rootcert)$/.test(name));
+}
+
+function certificateFault(config: Config, channel: (typeof CHANNELS)[number]): string[] {
+  const read = (part: "CA" | "CERT" | "KEY"): Buffer | undefined => {
+    const file = config[`TIMELINE_${channel}_TLS_${part}`];
+    return file === undefined ? undefined : readFileSync(file);
+  };
+  try {
+    createSecureContext({ ca: read("CA"), cert: read("CERT"), key: read("KEY") });
+    return [];
+  } catch (error) {
+    return [`TIMELINE_${channel}_TLS_*: no usable certificate and key (${oneLine(error)})`];
+  }
 }

@@ -29,9 +29,16 @@ export async function openDatabase(config: Config, log: Logger, closers: Closers
   return db;
 }
 
+/** True where a role of this process keeps data of its own. */
+export const keepsData = ({ TIMELINE_ROLES: roles }: Config): boolean =>
+  roles.includes("users") || roles.includes("posts");
+
+/** Where the embedded database keeps its files. */
+export const dataFolder = ({ TIMELINE_DATA_DIR: dir }: Config): string => join(dir, "pglite");
+
 async function connect(config: Config, log: Logger): Promise<Db> {
   const { DATABASE_URL: url, TIMELINE_DATA_DIR: dir, TIMELINE_DATABASE_POOL_SIZE: poolSize } = config;
   if (url !== undefined) return openPostgres({ url, poolSize, name: `avion-timeline/${VERSION}` }, log);
   log.info({ folder: dir }, "DATABASE_URL is not set: embedded PostgreSQL, without fsync and for this process alone");
-  return openPglite({ folder: join(dir, "pglite") });
+  return openPglite({ folder: dataFolder(config) });
 }

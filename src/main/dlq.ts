@@ -1,6 +1,7 @@
 import { oneLine } from "../kernel/errors.js";
 import { armFailpoints } from "../kernel/failpoints.js";
 import { silent } from "../kernel/logger.js";
+import { printableAddresses } from "../kernel/server-url.js";
 import { pause } from "../kernel/time.js";
 import { grouped } from "../operator/groups.js";
 import { type Letter, type Letters, MissingLetters } from "../operator/letters.js";
@@ -20,7 +21,7 @@ import { createUpstreams } from "../operator/upstreams.grpc.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublish } from "../platform/nats/publish.js";
 import { Closers } from "./closers.js";
-import { type Config, readConfig } from "./config.js";
+import { type Config, checkFiles, readConfig } from "./config.js";
 import { natsOptions, upstreamsOnDemand } from "./connections.js";
 import { confirm, createPacedProgress, toTerminal } from "./terminal.js";
 
@@ -129,6 +130,7 @@ const jsonOf = (outcome: object, dry: boolean): string => JSON.stringify(dry ? {
 async function atDesk(work: (desk: Desk) => Promise<number>): Promise<number> {
   // Letters need NATS, and no role with what it needs.
   const config = readConfig({ ...process.env, TIMELINE_ROLES: "bridge" });
+  checkFiles(config);
   if (config.TIMELINE_FAILPOINTS) armFailpoints(config.TIMELINE_FAILPOINTS);
   const closers = new Closers();
   // Whoever reads the output may have seen enough (`| head`).
@@ -142,8 +144,10 @@ async function atDesk(work: (desk: Desk) => Promise<number>): Promise<number> {
 
 async function openDesk(config: Config, closers: Closers): Promise<Desk> {
   const connection = await connectNats({ ...natsOptions(config, "dlq"), impatient: true }, silent).catch((error) => {
-    const where = config.NATS_URL.join(",");
-    throw new Error(`NATS at ${where}: ${oneLine(error)}; start it there, or set NATS_URL`, { cause: error });
+    throw new Error(
+      `NATS at ${printableAddresses(config.NATS_URL)}: ${oneLine(error)}; start it there, or set NATS_URL`,
+      { cause: error },
+    );
   });
   closers.add("NATS", () => connection.close());
   const { TIMELINE_USER_SERVICE_ADDR: users, TIMELINE_POST_SERVICE_ADDR: posts } = config;

@@ -1,8 +1,11 @@
 import { upstreamChecks } from "../operator/checks.grpc.js";
 import { natsChecks } from "../operator/checks.nats.js";
 import { redisChecks } from "../operator/checks.redis.js";
+import { databaseChecks, folderChecks } from "../operator/checks.sql.js";
 import { examine, type Finding, report } from "../operator/doctor.js";
-import { type Config, readConfig } from "./config.js";
+import { type Config, checkFiles, readConfig } from "./config.js";
+import { natsOptions } from "./connections.js";
+import { dataFolder, keepsData, MIGRATIONS } from "./database.js";
 import { createProgress } from "./terminal.js";
 import { VERSION } from "./version.js";
 
@@ -11,8 +14,9 @@ const OLDEST_NODE = 20;
 /** Looks at everything the configured roles need, says what is wrong and what to do; resolves to the exit code. */
 export async function doctor(options: { readonly json: boolean }): Promise<number> {
   const config = readConfig(process.env);
+  checkFiles(config);
   const progress = createProgress();
-  progress.say("asking Redis, NATS and the upstreams");
+  progress.say("asking Redis, NATS, the database and the upstreams");
   const findings = [nodeFinding(), ...(await examine(checksOf(config)))];
   progress.end();
   console.log(options.json ? JSON.stringify(findings) : report(findings));
@@ -30,7 +34,18 @@ function checksOf(config: Config) {
     userServiceAddr !== undefined && postServiceAddr !== undefined
       ? upstreamChecks({ userServiceAddr, postServiceAddr, tls })
       : [];
-  return [...redisChecks(config.REDIS_URL), ...natsChecks(config.NATS_URL), ...upstreams];
+  return [
+    ...redisChecks(config.REDIS_URL),
+    ...natsChecks(natsOptions(config, "doctor")),
+    ...storeChecks(config),
+    ...upstreams,
+  ];
+}
+
+function storeChecks(config: Config) {
+  const { DATABASE_URL: url, TIMELINE_DATABASE_POOL_SIZE: poolSize } = config;
+  if (url !== undefined) return databaseChecks({ url, poolSize, migrations: MIGRATIONS });
+  return keepsData(config) ? folderChecks(dataFolder(config)) : [];
 }
 
 function nodeFinding(): Finding {

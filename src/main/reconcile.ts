@@ -2,7 +2,7 @@ import { silent } from "../kernel/logger.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublish } from "../platform/nats/publish.js";
 import { Closers } from "./closers.js";
-import { readConfig } from "./config.js";
+import { checkFiles, readConfig } from "./config.js";
 import { natsOptions, upstreamsOnDemand } from "./connections.js";
 import { createReconciling } from "./reconciling.js";
 import { createProgress, toTerminal } from "./terminal.js";
@@ -17,6 +17,7 @@ export interface ReconcileOptions {
 /** Admits what the upstreams changed in a window and the log was never given; resolves to the exit code. */
 export async function reconcileByHand(options: ReconcileOptions): Promise<number> {
   const config = readConfig({ ...process.env, TIMELINE_ROLES: "bridge" });
+  checkFiles(config);
   const missing = (["TIMELINE_USER_SERVICE_ADDR", "TIMELINE_POST_SERVICE_ADDR"] as const).filter(
     (name) => config[name] === undefined,
   );

@@ -10,18 +10,6 @@ export const list = z.string().transform((text) =>
 );
 /** At least one part. */
 export const nonEmptyList = list.refine((parts) => parts.length > 0, { message: "must not be empty" });
-/** URLs of some protocols, by comma. */
-export const urls = (...protocols: string[]) =>
-  nonEmptyList.superRefine((parts, context) => {
-    for (const part of parts) {
-      if (!URL.canParse(part) || !protocols.includes(new URL(part).protocol)) {
-        context.addIssue({
-          code: "custom",
-          message: `"${part}" is not a URL of ${protocols.map((name) => `${name}//`).join(" or ")}`,
-        });
-      }
-    }
-  });
 const hasPort = (value: string): boolean => Number(value.slice(value.lastIndexOf(":") + 1)) <= 65_535;
 const portRule = { message: "must have a port up to 65535" };
 /** Where to listen: host:port. */
@@ -32,7 +20,7 @@ export const address = z
 /** What gRPC connects to: host:port or dns:///host:port. */
 export const target = z
   .string()
-  .regex(/^(dns:\/\/\/)?(\[[0-9a-fA-F:]+\]|[^:/\s]+):\d{1,5}$/, { message: "must be host:port or dns:///host:port" })
+  .regex(/^(dns:\/\/\/)?(\[[0-9a-fA-F:]+\]|[^:/\s@]+):\d{1,5}$/, { message: "must be host:port or dns:///host:port" })
   .refine(hasPort, portRule);
 /** A whole number within bounds. */
 export const integer = (min: number, max: number) =>

@@ -4,13 +4,14 @@ import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import { type HttpServer, serveHttp } from "../platform/http/serve.js";
 import type { TopologyWatch } from "../platform/nats/watch-topology.js";
+import { refusalOf } from "../platform/refusals.js";
 import type { Telemetry } from "../platform/telemetry.js";
 import { startApiRole } from "./api-role.js";
 import { startBridgeRole } from "./bridge-role.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config.js";
 import { openConnections } from "./connections.js";
-import { openDatabase } from "./database.js";
+import { keepsData, openDatabase } from "./database.js";
 import { startDepths } from "./depths.js";
 import { startFanoutRole } from "./fanout-role.js";
 import { startGatewayRole } from "./gateway-role.js";
@@ -71,7 +72,9 @@ export async function startService(
   let topology: TopologyWatch | undefined;
   // The role api answers from Redis, and those that store from their database, while NATS is away.
   const needsNats = config.TIMELINE_ROLES.some((role) => WORKING.includes(role));
+  const inUse: object[] = [];
   const notReady = (): string[] => [
+    ...inUse.flatMap((connection) => refusalOf(connection)?.message ?? []),
     ...(waiting === undefined ? [] : [waiting]),
     ...(topology && !topology.connected() && needsNats ? ["NATS is away"] : []),
     ...[topology?.fault() ?? []].flat(),
@@ -91,6 +94,7 @@ export async function startService(
   const depths = await startDepths(connections.nats, { log });
   closers.add("depths", () => depths.close());
   const db = await databaseOf(config, log, closers);
+  inUse.push(connections.scripts.client, connections.nats, ...(db ? [db] : []));
   const gate = new Gate();
   const start = async (some: readonly Role[]): Promise<RunningRole[]> => {
     const started: RunningRole[] = [];
@@ -121,6 +125,5 @@ export async function startService(
 
 /** Opened only where a role keeps data in it. */
 async function databaseOf(config: Config, log: Logger, closers: Closers): Promise<Db> {
-  const stores = config.TIMELINE_ROLES.some((role) => role === "users" || role === "posts");
-  return stores ? openDatabase(config, log, closers) : (undefined as never);
+  return keepsData(config) ? openDatabase(config, log, closers) : (undefined as never);
 }

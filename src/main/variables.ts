@@ -3,7 +3,8 @@ import { MAX_CHUNK_USERS } from "../contracts/jobs.js";
 import { DAY, SECOND } from "../kernel/time.js";
 import { LOG_LEVELS } from "../platform/logger.js";
 import { COMMAND_TIMEOUT_MS } from "../platform/redis/connect.js";
-import { address, failpoints, flag, integer, list, nonEmptyList, target, text, urls } from "./schemas.js";
+import { address, failpoints, flag, integer, list, nonEmptyList, target, text } from "./schemas.js";
+import { databaseUrl, natsUrls, redisUrls, webUrl } from "./url-schemas.js";
 
 /** Roles a process can take; any number of each may run. */
 export const ROLES = ["bridge", "fanout", "api", "gateway", "users", "posts"] as const;
@@ -25,13 +26,19 @@ const ACK_WAIT_MIN_MS = 1.5 * COMMAND_TIMEOUT_MS + SECOND / 2;
  */
 export const VARIABLES = {
   REDIS_URL: {
-    schema: urls("redis:", "rediss:"),
+    schema: redisUrls,
     default: "redis://127.0.0.1:6379",
-    about: "Redis; several URLs (comma): the nodes of a Redis Cluster",
+    about:
+      "Redis, as redis://user:password@host:port/database; rediss:// for TLS; several URLs (comma): the nodes of a Redis Cluster",
   },
-  NATS_URL: { schema: urls("nats:", "tls:"), default: "nats://127.0.0.1:4222", about: "NATS servers (comma list)" },
+  NATS_URL: {
+    schema: natsUrls,
+    default: "nats://127.0.0.1:4222",
+    about:
+      "NATS servers (comma list), as nats://user:password@host:port or nats://token@host:port; tls:// requires TLS",
+  },
   DATABASE_URL: {
-    schema: urls("postgres:", "postgresql:").transform((parts) => parts[0] as string),
+    schema: databaseUrl,
     about: "PostgreSQL 15 or newer (roles users, posts); unset: embedded PGlite in TIMELINE_DATA_DIR, for one process",
   },
   TIMELINE_ROLES: {
@@ -58,11 +65,24 @@ export const VARIABLES = {
     about: "Secret of HS256 tokens; 32 bytes or more, by RFC 7518 (role gateway; this or TIMELINE_JWT_JWKS_URL)",
   },
   TIMELINE_JWT_JWKS_URL: {
-    schema: urls("https:", "http:").transform((parts) => parts[0] as string),
-    about: "Key set of asymmetric tokens (role gateway; this or TIMELINE_JWT_SECRET)",
+    schema: webUrl,
+    about:
+      "Key set of asymmetric tokens, over https: (role gateway; this or TIMELINE_JWT_SECRET); needs issuer and audience",
   },
-  TIMELINE_JWT_ISSUER: { schema: text, about: "Required iss of tokens; unset: not checked" },
-  TIMELINE_JWT_AUDIENCE: { schema: text, about: "Required aud of tokens; unset: not checked" },
+  TIMELINE_JWT_ISSUER: {
+    schema: text,
+    about: "Required iss of tokens; unset: not checked (only with TIMELINE_JWT_SECRET)",
+  },
+  TIMELINE_JWT_AUDIENCE: {
+    schema: text,
+    about: "Required aud of tokens; unset: not checked (only with TIMELINE_JWT_SECRET)",
+  },
+  TIMELINE_JWT_ALLOW_UNSAFE: {
+    schema: flag,
+    default: "false",
+    about:
+      "Allows a secret under 32 bytes, a key set over http:, and one without TIMELINE_JWT_ISSUER and TIMELINE_JWT_AUDIENCE; true or false",
+  },
   TIMELINE_ALLOWED_ORIGINS: {
     schema: list,
     default: "",
@@ -194,7 +214,10 @@ export const VARIABLES = {
   TIMELINE_NATS_TLS_CA: { schema: text, about: "CA file for NATS" },
   TIMELINE_NATS_TLS_CERT: { schema: text, about: "Client certificate file for NATS" },
   TIMELINE_NATS_TLS_KEY: { schema: text, about: "Client key file for NATS" },
-  TIMELINE_GRPC_TLS_CA: { schema: text, about: "CA file: clients of our gRPC must show a certificate of it" },
+  TIMELINE_GRPC_TLS_CA: {
+    schema: text,
+    about: "CA file: clients of our gRPC must show a certificate of it; needs certificate and key",
+  },
   TIMELINE_GRPC_TLS_CERT: { schema: text, about: "Certificate file of our gRPC server" },
   TIMELINE_GRPC_TLS_KEY: { schema: text, about: "Key file of our gRPC server" },
   TIMELINE_UPSTREAM_TLS_CA: { schema: text, about: "CA file for UserService and PostService" },

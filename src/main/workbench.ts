@@ -1,5 +1,6 @@
 import { oneLine } from "../kernel/errors.js";
 import { type Logger, silent } from "../kernel/logger.js";
+import { printableAddresses } from "../kernel/server-url.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { createLedger } from "../ledger/ledger.js";
 import { createReadHistory } from "../ledger/log.nats.js";
@@ -10,8 +11,9 @@ import { followClock, type RedisClock } from "../platform/redis/clock.js";
 import { connectRedis } from "../platform/redis/connect.js";
 import { createFenced } from "../platform/redis/fenced.js";
 import { createScripts } from "../platform/redis/scripts.js";
+import { Refusal } from "../platform/refusals.js";
 import { Closers } from "./closers.js";
-import { type Config, readConfig } from "./config.js";
+import { type Config, checkFiles, readConfig } from "./config.js";
 import { type Connections, natsOptions, upstreamsOnDemand } from "./connections.js";
 import { toTerminal } from "./terminal.js";
 
@@ -37,6 +39,7 @@ const PATIENCE_MS = 10 * SECOND;
 export async function atWorkbench(name: string, work: (bench: Workbench) => Promise<number>): Promise<number> {
   // No role of its own; what the work needs is asked for here.
   const config = readConfig({ ...process.env, TIMELINE_ROLES: "bridge" });
+  checkFiles(config);
   const missing = (["TIMELINE_USER_SERVICE_ADDR", "TIMELINE_POST_SERVICE_ADDR"] as const).filter(
     (variable) => config[variable] === undefined,
   );
@@ -64,7 +67,9 @@ async function open(
   const fenced = createFenced(scripts, clock);
   await answered(clock, config.REDIS_URL);
   const nats = await connectNats({ ...natsOptions(config, name), impatient: true }, silent).catch((error: unknown) => {
-    throw new Error(`NATS at ${config.NATS_URL.join(",")}: ${oneLine(error)}; start it there, or set NATS_URL`);
+    throw new Error(
+      `NATS at ${printableAddresses(config.NATS_URL)}: ${oneLine(error)}; start it there, or set NATS_URL`,
+    );
   });
   closers.add("NATS", () => nats.drain().catch(() => undefined));
   return {
@@ -87,9 +92,10 @@ async function answered(clock: RedisClock, urls: readonly string[]): Promise<voi
     try {
       return await clock.sample();
     } catch (error) {
-      const where = urls.map((url) => new URL(url).host).join(",");
-      if (Date.now() > until)
-        throw new Error(`Redis at ${where}: ${oneLine(error)}; start it there, or set REDIS_URL`, { cause: error });
+      if (error instanceof Refusal || Date.now() > until)
+        throw new Error(`Redis at ${printableAddresses(urls)}: ${oneLine(error)}; start it there, or set REDIS_URL`, {
+          cause: error,
+        });
       // A connection is there a moment after it was asked for.
       await pause(SECOND / 20);
     }

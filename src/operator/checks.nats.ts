@@ -1,6 +1,8 @@
-import type { JetStreamManager } from "nats";
-import { connect, type NatsConnection } from "nats";
+import type { JetStreamManager, NatsConnection } from "nats";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { silent } from "../kernel/logger.js";
+import { printableAddresses } from "../kernel/server-url.js";
+import { connectNats, type NatsOptions } from "../platform/nats/connect.js";
 import { differences, readTopology } from "../platform/nats/topology.js";
 import { type Check, checked, compareVersions, type Finding } from "./doctor.js";
 
@@ -10,12 +12,12 @@ const MAINTAINED = "2.12.0";
 const ADVICE = "start nats-server there with JetStream (-js), or set NATS_URL to where it is";
 
 /** Checks NATS: reachable, new enough, with JetStream, and our streams and consumers as declared. */
-export function natsChecks(servers: readonly string[]): Check[] {
-  return [checked(`NATS ${servers.join(",")}`, ADVICE, () => look(servers))];
+export function natsChecks(options: NatsOptions): Check[] {
+  return [checked(`NATS ${printableAddresses(options.servers)}`, ADVICE, () => look(options))];
 }
 
-async function look(servers: readonly string[]): Promise<readonly Finding[]> {
-  const connection = await connect({ servers: [...servers], reconnect: false, timeout: 3_000 });
+async function look(options: NatsOptions): Promise<readonly Finding[]> {
+  const connection = await connectNats({ ...options, impatient: true }, silent);
   try {
     const what = `NATS ${connection.getServer()}`;
     const findings = [versionFinding(what, connection.info?.version ?? "0")];

@@ -1,4 +1,7 @@
 import { Redis } from "ioredis";
+import { printableAddress } from "../kernel/server-url.js";
+import { serverOf } from "../platform/redis/connect.js";
+import { redisError } from "../platform/redis/errors.js";
 import { type Check, checked, compareVersions, type Finding } from "./doctor.js";
 
 const OLDEST = "6.2.0";
@@ -6,21 +9,26 @@ const OLDEST = "6.2.0";
 /** Checks each Redis named: reachable, new enough, and keeping what it is given. */
 export function redisChecks(urls: readonly string[]): Check[] {
   return urls.map((url) => {
-    const what = `Redis ${new URL(url).host}`;
+    const what = `Redis ${printableAddress(url)}`;
     return checked(what, "start Redis there, or set REDIS_URL to where it is", () => look(what, url));
   });
 }
 
 async function look(what: string, url: string): Promise<readonly Finding[]> {
-  const redis = new Redis(url, {
+  const redis = new Redis({
+    ...serverOf([url]),
     lazyConnect: true,
     maxRetriesPerRequest: 0,
     connectTimeout: 3_000,
     retryStrategy: () => null,
   });
-  redis.on("error", () => undefined);
+  let reason: Error | undefined;
+  redis.on("error", (error) => {
+    reason = error;
+  });
   try {
-    await redis.connect();
+    // A connection that ends does not say itself why.
+    await redis.connect().catch((error: Error) => Promise.reject(redisError(reason ?? error)));
     const info = await redis.info();
     const field = (name: string): string => new RegExp(`^${name}:(.*)$`, "m").exec(info)?.[1]?.trim() ?? "";
     const version = field("valkey_version") || field("redis_version");

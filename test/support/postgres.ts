@@ -1,8 +1,9 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
+import pg from "pg";
 import { freePort, isFree } from "../../src/brokers/free-port.js";
 import { eventually } from "./facts.js";
 
@@ -94,4 +95,15 @@ function unprivileged(): { uid?: number; gid?: number } {
     .find((entry) => entry.startsWith("nobody:"));
   const [, , uid, gid] = line?.split(":") ?? [];
   return { uid: Number(uid), gid: Number(gid) };
+}
+
+/** Adds the role `guarded`, which must show this password; everybody else is trusted as before. */
+export async function addGuardedRole(url: string, password: string): Promise<void> {
+  const admin = new pg.Client(url);
+  await admin.connect();
+  await admin.query(`CREATE ROLE guarded LOGIN SUPERUSER PASSWORD '${password}'`);
+  const { rows } = await admin.query<{ hba_file: string }>("SHOW hba_file");
+  writeFileSync(rows[0]?.hba_file as string, "host all guarded all scram-sha-256\nhost all all all trust\n");
+  await admin.query("SELECT pg_reload_conf()");
+  await admin.end();
 }

@@ -45,6 +45,22 @@ export async function migrate(db: Db, sources: readonly MigrationSource[], log: 
   });
 }
 
+/**
+ * Compares a database with this version's schema and changes nothing.
+ *
+ * @returns the migrations not applied yet, as `component/file`
+ * @throws MigrationRefusal as {@link migrate} does
+ */
+export async function pendingMigrations(queries: Queries, sources: readonly MigrationSource[]): Promise<string[]> {
+  const wanted = (await Promise.all(sources.map(readSource))).flat();
+  const [book] = await queries.query<{ there: boolean }>(
+    "SELECT to_regclass('public.avion_migrations') IS NOT NULL AS there",
+  );
+  const applied = book?.there ? await readBook(queries) : new Map<string, string>();
+  refuseForeign(wanted, applied, sources);
+  return wanted.map(keyOf).filter((key) => !applied.has(key));
+}
+
 const BOOK = `CREATE TABLE IF NOT EXISTS public.avion_migrations (
   component text NOT NULL,
   name text NOT NULL,

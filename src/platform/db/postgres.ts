@@ -1,6 +1,7 @@
 import pg from "pg";
 import type { Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
+import { noteRefusal, Refusal } from "../refusals.js";
 import { attempted } from "./attempts.js";
 import type { Db, Queries } from "./db.js";
 import { createListener } from "./listener.js";
@@ -24,28 +25,42 @@ const types: pg.CustomTypesConfig = {
     oid === INT8 ? Number : pg.types.getTypeParser(oid, format)) as typeof pg.types.getTypeParser,
 };
 
+/** How a connection is asked for. */
+export const settingsOf = (url: string, name: string) => ({
+  connectionString: url,
+  application_name: name,
+  connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+  statement_timeout: STATEMENT_TIMEOUT_MS,
+  keepAlive: true,
+});
+
 /** Connects to PostgreSQL when first asked; a connection that breaks is replaced. */
 export function openPostgres({ url, poolSize, name }: PostgresOptions, log: Logger): Db {
-  const settings = {
-    connectionString: url,
-    application_name: name,
-    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-    keepAlive: true,
-    types,
-  };
-  const pool = new pg.Pool({ ...settings, max: poolSize, statement_timeout: STATEMENT_TIMEOUT_MS });
+  const settings = { ...settingsOf(url, name), types };
+  const pool = new pg.Pool({ ...settings, max: poolSize });
   // An idle connection that ends is taken out of the pool; without a listener it would end the process.
   pool.on("error", (error) => log.debug({ error: error.message }, "an idle database connection ended"));
   const listener = createListener(() => new pg.Client(settings), log);
-  return {
-    query: (sql, params) => attempted(() => queryOn(pool, sql, params)),
-    run: (script) => attempted(() => runOn(pool, script)),
-    transaction: (work) => attempted(() => transact(pool, work)),
+  const db: Db = {
+    query: (sql, params) => asked(() => queryOn(pool, sql, params)),
+    run: (script) => asked(() => runOn(pool, script)),
+    transaction: (work) => asked(() => transact(pool, work)),
     listen: listener.listen,
     close: async () => {
       await Promise.all([listener.close(), pool.end()]);
     },
   };
+  const asked = async <Result>(work: () => Promise<Result>): Promise<Result> => {
+    try {
+      const result = await attempted(work);
+      noteRefusal(db, undefined, log);
+      return result;
+    } catch (error) {
+      if (error instanceof Refusal) noteRefusal(db, error, log);
+      throw error;
+    }
+  };
+  return db;
 }
 
 type Connection = Pick<pg.ClientBase, "query">;

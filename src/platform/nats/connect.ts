@@ -1,9 +1,24 @@
 import { readFile } from "node:fs/promises";
-import { credsAuthenticator, connect as dial, Events, type NatsConnection, type TlsOptions } from "nats";
+import {
+  type ConnectionOptions,
+  credsAuthenticator,
+  connect as dial,
+  ErrorCode,
+  Events,
+  type NatsConnection,
+  NatsError,
+  type TlsOptions,
+} from "nats";
+import { AppError, oneLine } from "../../kernel/errors.js";
+import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
+import { parseServerUrl, printableAddress } from "../../kernel/server-url.js";
+import { pause, SECOND } from "../../kernel/time.js";
+import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
 
 /** Where NATS is and how to get in. */
 export interface NatsOptions {
+  /** URLs of one protocol, all with the same user and password. */
   readonly servers: readonly string[];
   /** Name shown in `nats server report connections`. */
   readonly name: string;
@@ -19,14 +34,27 @@ export interface NatsOptions {
  * Connects, and keeps trying for ever: also the first time, so that roles can
  * start before their servers do, unless the caller is impatient. Half-open
  * links are noticed within 20 s.
+ *
+ * @throws Refusal where a server turns us away for our credentials or for TLS
  */
 export async function connectNats(options: NatsOptions, log: Logger): Promise<NatsConnection> {
-  const tls = tlsOf(options);
-  const connection = await dial({
-    servers: [...options.servers],
+  const settings = await settingsOf(options);
+  // The client drops a server from its list that is away the first time, unless it waits; and while it waits, it
+  // does not say that it is turned away. So a connection that does not wait goes first.
+  if (!options.impatient) await firstLetIn(settings, log);
+  const connection = await dialed({ ...settings, waitOnFirstConnect: !options.impatient });
+  void logStatus(connection, log);
+  return connection;
+}
+
+async function settingsOf(options: NatsOptions): Promise<ConnectionOptions> {
+  const [first] = options.servers.map(parseServerUrl);
+  const { user = "", password = "" } = first ?? {};
+  const tls = tlsOf(options, first?.protocol === "tls:");
+  return {
+    servers: options.servers.map(printableAddress),
     name: options.name,
     maxReconnectAttempts: -1,
-    waitOnFirstConnect: !options.impatient,
     // A link that breaks in the middle of the greeting is given up after this, and not after the client's own 20 s.
     timeout: 3_000,
     reconnectTimeWait: 500,
@@ -34,22 +62,78 @@ export async function connectNats(options: NatsOptions, log: Logger): Promise<Na
     pingInterval: 10_000,
     maxPingOut: 2,
     ignoreAuthErrorAbort: !options.impatient,
+    ...(user === "" ? {} : password === "" ? { token: user } : { user, pass: password }),
+    // A user of its own inbox can be kept from reading the replies to others.
+    ...(user === "" || password === "" ? {} : { inboxPrefix: `_INBOX.${encodeId(user)}` }),
     ...(options.credsFile ? { authenticator: credsAuthenticator(await readFile(options.credsFile)) } : {}),
     ...(tls ? { tls } : {}),
-  });
-  void logStatus(connection, log);
-  return connection;
+  };
 }
 
-function tlsOf({ caFile, certFile, keyFile }: NatsOptions): TlsOptions | undefined {
-  if (!caFile && !certFile) return undefined;
+/** Given an object, even an empty one, the client insists on TLS and verifies the server's certificate. */
+function tlsOf({ caFile, certFile, keyFile }: NatsOptions, required: boolean): TlsOptions | undefined {
+  if (!required && !caFile && !certFile) return undefined;
   return { ...(caFile ? { caFile } : {}), ...(certFile ? { certFile } : {}), ...(keyFile ? { keyFile } : {}) };
 }
 
+async function firstLetIn(settings: ConnectionOptions, log: Logger): Promise<void> {
+  for (let tries = 0; ; tries++) {
+    try {
+      const connection = await dialed({ ...settings, reconnect: false });
+      return await connection.close();
+    } catch (error) {
+      if (error instanceof Refusal) throw error;
+      if (tries === 0) log.warn({ error: oneLine(error) }, "NATS is not there yet");
+      await pause(SECOND / 2);
+    }
+  }
+}
+
+async function dialed(settings: ConnectionOptions): Promise<NatsConnection> {
+  try {
+    return await dial(settings);
+  } catch (error) {
+    throw natsError(error);
+  }
+}
+
+const TURNED_AWAY = new Set<string>([
+  ErrorCode.AuthorizationViolation,
+  ErrorCode.AuthenticationExpired,
+  ErrorCode.AccountExpired,
+  ErrorCode.BadAuthentication,
+  ErrorCode.BadCreds,
+]);
+
+function natsError(error: unknown): Error {
+  const cause = error instanceof NatsError ? (error.chainedError ?? error) : error;
+  const code = (error as { code?: string }).code ?? "";
+  if (TURNED_AWAY.has(code)) return new Refusal(`NATS turns us away: ${oneLine(error)}`, { cause: error });
+  if (code === ErrorCode.ServerOptionNotAvailable)
+    return new Refusal("NATS does not offer the TLS that is configured", { cause: error });
+  if (code === ErrorCode.Tls || isTlsFault(cause) || isTlsFault(error))
+    return new Refusal(`NATS: TLS failed: ${oneLine(cause)}`, { cause: error });
+  return new AppError("unavailable", `NATS: ${oneLine(error)}`, { cause: error });
+}
+
+/** Every try to come back tells of its end in the same way: each state is said once. */
 async function logStatus(connection: NatsConnection, log: Logger): Promise<void> {
+  let away = false;
+  let reported = "";
   for await (const { type, data } of connection.status()) {
-    if (type === Events.Disconnect) log.warn({ server: data }, "NATS is away; work waits");
-    else if (type === Events.Reconnect) log.info({ server: data }, "NATS is back");
-    else if (type === Events.Error) log.error({ error: data }, "NATS reports an error");
+    if (type === Events.Disconnect) {
+      if (!away) log.warn({ server: data }, "NATS is away; work waits");
+      away = true;
+    } else if (type === Events.Reconnect) {
+      log.info({ server: data }, "NATS is back");
+      noteRefusal(connection, undefined, log);
+      away = false;
+      reported = "";
+    } else if (type === Events.Error && TURNED_AWAY.has(String(data))) {
+      noteRefusal(connection, new Refusal(`NATS turns us away: ${String(data)}`), log);
+    } else if (type === Events.Error && data !== reported) {
+      reported = String(data);
+      log.error({ error: data }, "NATS reports an error");
+    }
   }
 }

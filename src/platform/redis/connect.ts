@@ -1,6 +1,9 @@
-import { Cluster, Redis } from "ioredis";
+import { Cluster, Redis, type RedisOptions } from "ioredis";
 import type { Logger } from "../../kernel/logger.js";
+import { parseServerUrl } from "../../kernel/server-url.js";
 import { SECOND } from "../../kernel/time.js";
+import { noteRefusal, Refusal } from "../refusals.js";
+import { redisError } from "./errors.js";
 
 /** A connection to one Redis, or to a Redis Cluster. */
 export type RedisClient = Redis | Cluster;
@@ -24,7 +27,7 @@ const STRICT = {
  * Redis Cluster. It is returned at once: commands fail as long as Redis is away.
  */
 export function connectRedis(urls: readonly string[], log: Logger): RedisClient {
-  const client = urls.length > 1 ? clusterOf(urls, STRICT) : new Redis(urls[0] as string, { ...STRICT });
+  const client = urls.length > 1 ? clusterOf(urls, STRICT) : new Redis({ ...STRICT, ...serverOf(urls) });
   watch(client, log);
   return client;
 }
@@ -38,37 +41,50 @@ export function connectSubscriber(urls: readonly string[], log: Logger): RedisCl
     autoResubscribe: true,
   };
   const client =
-    urls.length > 1 ? clusterOf(urls, { enableOfflineQueue: true }) : new Redis(urls[0] as string, listening);
+    urls.length > 1 ? clusterOf(urls, { enableOfflineQueue: true }) : new Redis({ ...listening, ...serverOf(urls) });
   watch(client, log);
   return client;
 }
 
+/** Where one Redis is and how to get in; the certificate of one over TLS is verified. */
+export function serverOf([url = ""]: readonly string[]): RedisOptions {
+  const { host, port } = parseServerUrl(url);
+  return { host, port, db: Number(new URL(url).pathname.slice(1)), ...wayIn(url) };
+}
+
+function wayIn(url: string): RedisOptions {
+  const { protocol, user, password } = parseServerUrl(url);
+  return {
+    ...(user ? { username: user } : {}),
+    ...(password ? { password } : {}),
+    ...(protocol === "rediss:" ? { tls: {} } : {}),
+  };
+}
+
 function clusterOf(urls: readonly string[], { enableOfflineQueue }: { enableOfflineQueue: boolean }): Cluster {
-  const first = new URL(urls[0] as string);
-  return new Cluster([...urls], {
+  const nodes = urls.map(parseServerUrl).map(({ host, port }) => ({ host, port }));
+  return new Cluster(nodes, {
     enableOfflineQueue,
     // A master that fails is replaced within the cluster's node timeout (15 s by default).
     retryDelayOnFailover: 200,
     maxRedirections: 16,
     clusterRetryStrategy: STRICT.retryStrategy,
-    redisOptions: {
-      ...STRICT,
-      ...(first.username ? { username: decodeURIComponent(first.username) } : {}),
-      ...(first.password ? { password: decodeURIComponent(first.password) } : {}),
-      ...(first.protocol === "rediss:" ? { tls: {} } : {}),
-    },
+    redisOptions: { ...STRICT, ...wayIn(urls[0] as string) },
   });
 }
 
-/** Says once that Redis went away and once that it is back. */
+/** Says once that Redis went away and once that it is back, and keeps why it turns us away. */
 function watch(client: RedisClient, log: Logger): void {
   let away = false;
-  client.on("error", (error: Error) => {
-    if (!away) log.warn({ error: error.message }, "Redis is away; work waits");
+  client.on("error", (error: Error & { lastNodeError?: Error }) => {
+    const reason = redisError(error.lastNodeError ?? error);
+    if (reason instanceof Refusal) noteRefusal(client, reason, log);
+    else if (!away) log.warn({ error: error.message }, "Redis is away; work waits");
     away = true;
   });
   client.on("ready", () => {
     if (away) log.info({}, "Redis is back");
     away = false;
+    noteRefusal(client, undefined, log);
   });
 }

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { metrics } from "@opentelemetry/api";
+import { refusalOf } from "../refusals.js";
 import type { RedisClient } from "./connect.js";
 import { redisError } from "./errors.js";
 import { followPulse } from "./pulse.js";
@@ -65,7 +66,8 @@ export function createScripts(client: RedisClient): Scripts {
       return await call(client);
     } catch (error) {
       pulse.note(error);
-      throw redisError(error);
+      // Turned away, the client itself says only that it is not connected.
+      throw refusalOf(client) ?? redisError(error);
     } finally {
       commandTime.record((performance.now() - started) / 1_000, { command: name });
     }

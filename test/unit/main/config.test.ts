@@ -9,6 +9,8 @@ const ENOUGH = {
   TIMELINE_JWT_SECRET: "a secret of thirty-two bytes, or a few more",
 };
 
+const CLAIMS = { TIMELINE_JWT_ISSUER: "https://idp.example", TIMELINE_JWT_AUDIENCE: "timeline" };
+
 function faultsOf(env: NodeJS.ProcessEnv): readonly string[] {
   try {
     readConfig(env);
@@ -94,7 +96,7 @@ test.each<[string, Record<string, string>, string[]]>([
   ["fanout", {}, ["TIMELINE_USER_SERVICE_ADDR", "TIMELINE_POST_SERVICE_ADDR"]],
   ["api", { TIMELINE_USER_SERVICE_ADDR: "u:1" }, ["TIMELINE_POST_SERVICE_ADDR"]],
   ["gateway", {}, ["TIMELINE_JWT_SECRET"]],
-  ["gateway", { TIMELINE_JWT_JWKS_URL: "https://idp.example/keys" }, []],
+  ["gateway", { TIMELINE_JWT_JWKS_URL: "https://idp.example/keys", ...CLAIMS }, []],
   ["bridge,gateway", { TIMELINE_JWT_SECRET: ENOUGH.TIMELINE_JWT_SECRET }, []],
 ])("the roles %s with %j lack %j", (roles, env, lacking) => {
   expect(faultsOf({ TIMELINE_ROLES: roles, ...env }).map((fault) => fault.split(":")[0])).toEqual(lacking);
@@ -102,8 +104,8 @@ test.each<[string, Record<string, string>, string[]]>([
 
 test.each([
   ["TIMELINE_ROLES", " bridge , api ", ["bridge", "api"]],
-  ["REDIS_URL", "redis://a:1,rediss://b:2", ["redis://a:1", "rediss://b:2"]],
-  ["NATS_URL", "nats://a:4222, tls://b:4222", ["nats://a:4222", "tls://b:4222"]],
+  ["REDIS_URL", "rediss://a:1,rediss://b:2", ["rediss://a:1", "rediss://b:2"]],
+  ["NATS_URL", "tls://a:4222, tls://b:4222", ["tls://a:4222", "tls://b:4222"]],
   ["TIMELINE_GRPC_ADDR", "[::1]:50051", "[::1]:50051"],
   ["TIMELINE_MAX_ENTRIES", "10", 10],
 ])("%s=%j is understood", (name, given, value) => {
@@ -156,7 +158,7 @@ test("files that cannot be read are faults of the configuration, all of them at 
     TIMELINE_UPSTREAM_TLS_CA: "/nowhere/ca.pem",
   });
   expect(() => checkFiles(config)).toThrow(
-    /TIMELINE_NATS_CREDS: cannot be read \(ENOENT.*\n.*TIMELINE_UPSTREAM_TLS_CA/,
+    /TIMELINE_NATS_CREDS: names a file that cannot be read \(ENOENT.*\n.*TIMELINE_UPSTREAM_TLS_CA/,
   );
   expect(() => checkFiles(config)).not.toThrow(/TIMELINE_NATS_TLS_CA/);
 });

@@ -1,0 +1,152 @@
+import { constants } from "node:fs";
+import { access, stat } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
+import pg from "pg";
+import { oneLine } from "../kernel/errors.js";
+import { tryLockFile } from "../kernel/lock-file.js";
+import { printableAddress } from "../kernel/server-url.js";
+import { SECOND } from "../kernel/time.js";
+import { databaseError } from "../platform/db/errors.js";
+import { type MigrationSource, pendingMigrations } from "../platform/db/migrate.js";
+import { settingsOf } from "../platform/db/postgres.js";
+import { type Check, checked, type Finding } from "./doctor.js";
+
+const OLDEST = 15;
+/** Processes that keep data in a small production: users and posts, two of each; a rolling update starts one more. */
+const PROCESSES = 5;
+const NOTIFICATION_MS = 2 * SECOND;
+const CHANNEL = "avion_doctor";
+
+/** Which database is checked, and against what. */
+export interface DatabaseCheckOptions {
+  readonly url: string;
+  readonly poolSize: number;
+  readonly migrations: readonly MigrationSource[];
+}
+
+/** Checks PostgreSQL: reachable, new enough, with our schema, room for our connections, and sessions of one's own. */
+export function databaseChecks(options: DatabaseCheckOptions): Check[] {
+  const what = `PostgreSQL ${hostOf(options.url)}`;
+  return [checked(what, "start PostgreSQL there, or set DATABASE_URL to where it is", () => look(what, options))];
+}
+
+/** A socket's folder stands in a parameter. */
+function hostOf(url: string): string {
+  return new URL(url).searchParams.get("host") ?? printableAddress(url);
+}
+
+async function look(what: string, options: DatabaseCheckOptions): Promise<readonly Finding[]> {
+  const clients = [0, 1].map(() => new pg.Client(settingsOf(options.url, "avion-timeline doctor")));
+  const [one, other] = clients as [pg.Client, pg.Client];
+  // A connection that breaks rejects what is asked of it.
+  for (const client of clients) client.on("error", () => undefined);
+  try {
+    await Promise.all(clients.map((client) => client.connect()));
+    return [
+      await version(what, one),
+      await schema(what, one, options.migrations),
+      await room(what, one, options.poolSize),
+      await prepared(what, one, other),
+      await notified(what, one, other),
+    ];
+  } catch (error) {
+    throw databaseError(error);
+  } finally {
+    await Promise.all(clients.map((client) => client.end().catch(() => undefined)));
+  }
+}
+
+async function setting(client: pg.Client, name: string): Promise<string> {
+  const { rows } = await client.query<{ value: string }>("SELECT current_setting($1) AS value", [name]);
+  return rows[0]?.value ?? "";
+}
+
+async function version(what: string, client: pg.Client): Promise<Finding> {
+  const says = `version ${await setting(client, "server_version")}`;
+  if (Number(await setting(client, "server_version_num")) >= OLDEST * 10_000) return { what, state: "ok", says };
+  return { what, state: "fault", says, advice: `use PostgreSQL ${OLDEST} or newer` };
+}
+
+async function schema(what: string, client: pg.Client, migrations: readonly MigrationSource[]): Promise<Finding> {
+  const queries = {
+    query: async <Row>(sql: string) => (await client.query(sql)).rows as Row[],
+    run: async (script: string) => void (await client.query(script)),
+  };
+  try {
+    const pending = await pendingMigrations(queries, migrations);
+    if (pending.length === 0) return { what, state: "ok", says: "schema of this version" };
+    const advice = "the service applies them when it starts";
+    return { what, state: "warning", says: `${pending.length} migrations are not applied`, advice };
+  } catch (error) {
+    const advice = "start the version of the service that made this schema, or a newer one";
+    return { what, state: "fault", says: oneLine(error), advice };
+  }
+}
+
+async function room(what: string, client: pg.Client, poolSize: number): Promise<Finding> {
+  const most = Number(await setting(client, "max_connections"));
+  const reserved = Number(await setting(client, "superuser_reserved_connections"));
+  const processes = Math.floor((most - reserved) / (poolSize + 1));
+  const says = `max_connections ${most} is enough for ${processes} processes of ${poolSize} + 1 connections`;
+  if (processes >= PROCESSES) return { what, state: "ok", says };
+  return { what, state: "warning", says, advice: "raise max_connections, or lower TIMELINE_DATABASE_POOL_SIZE" };
+}
+
+const SESSIONS = "connect to PostgreSQL itself, or let the pooler keep a session for each connection";
+
+/** While another connection is in a transaction, a pooler of transactions hands out another server's session. */
+async function prepared(what: string, one: pg.Client, other: pg.Client): Promise<Finding> {
+  const ask = (value: number) => one.query({ name: "avion_doctor", text: "SELECT $1::int AS value", values: [value] });
+  try {
+    await ask(1);
+    await other.query("BEGIN");
+    await other.query("SELECT 1");
+    await ask(2);
+    await other.query("COMMIT");
+    await ask(3);
+    return { what, state: "ok", says: "keeps prepared statements" };
+  } catch (error) {
+    return { what, state: "fault", says: `loses prepared statements (${oneLine(error)})`, advice: SESSIONS };
+  }
+}
+
+async function notified(what: string, one: pg.Client, other: pg.Client): Promise<Finding> {
+  try {
+    const heard = new Promise<boolean>((resolveHeard) => {
+      one.once("notification", () => resolveHeard(true));
+      setTimeout(() => resolveHeard(false), NOTIFICATION_MS).unref();
+    });
+    await one.query(`LISTEN ${CHANNEL}`);
+    await other.query(`NOTIFY ${CHANNEL}`);
+    if (await heard) return { what, state: "ok", says: "delivers notifications" };
+    return { what, state: "fault", says: "does not deliver a NOTIFY to another connection", advice: SESSIONS };
+  } catch (error) {
+    return { what, state: "fault", says: `LISTEN or NOTIFY failed (${oneLine(error)})`, advice: SESSIONS };
+  }
+}
+
+/** Checks the folder of the embedded database: writable, and not open in another process. */
+export function folderChecks(folder: string): Check[] {
+  const what = `embedded database ${folder}`;
+  const advice = "name a folder by TIMELINE_DATA_DIR that this user can write, or set DATABASE_URL";
+  return [
+    checked(what, advice, async () => {
+      await access(await nearestFolder(resolve(folder)), constants.W_OK | constants.X_OK);
+      if (!(await stat(folder).catch(() => undefined)))
+        return [{ what, state: "ok", says: "is made when the service starts" }];
+      const lock = await tryLockFile(`${folder}.lock`);
+      if (lock.taken) {
+        await lock.release();
+        return [{ what, state: "ok", says: "is writable" }];
+      }
+      const says = `is open in process ${lock.holder.pid}`;
+      return [{ what, state: "warning", says, advice: "it is for one process at a time: set DATABASE_URL for more" }];
+    }),
+  ];
+}
+
+async function nearestFolder(path: string): Promise<string> {
+  for (let folder = path; ; folder = dirname(folder)) {
+    if (await stat(folder).catch(() => undefined)) return folder;
+  }
+}

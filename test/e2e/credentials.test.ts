@@ -1,0 +1,200 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { Redis } from "ioredis";
+import { freePort } from "../../src/brokers/free-port.js";
+import type { Broker } from "../../src/brokers/index.js";
+import { privateNats, privateRedis, temporaryFolder, until } from "../support/brokers.js";
+import { type Certificates, makeCertificates } from "../support/certificates.js";
+import { becomes } from "../support/facts.js";
+import { addGuardedRole, postgresPrograms, startPostgres } from "../support/postgres.js";
+import { launchService, type Service, startService } from "../support/service.js";
+
+const PASSWORD = "pass:word/?#@,%";
+const WRONG = "hunter2marker";
+const escaped = encodeURIComponent(PASSWORD);
+
+let certificates: Certificates;
+let redis: Broker;
+let nats: Broker;
+let folder: string;
+let conf: string;
+let tlsPort: number;
+
+const users = (password: string): string =>
+  `authorization { users: [{ user: "our user", password: "${password}" }] }\n`;
+
+beforeAll(async () => {
+  certificates = makeCertificates();
+  folder = await temporaryFolder("credentials");
+  conf = join(folder, "nats.conf");
+  const { good } = certificates;
+  writeFileSync(
+    conf,
+    `${users(PASSWORD)}tls { cert_file: "${good.cert}", key_file: "${good.key}" }\nallow_non_tls: true\n`,
+  );
+  tlsPort = await freePort();
+  const tls = ["--tls-port", `${tlsPort}`, "--tls-cert-file", good.cert, "--tls-key-file", good.key];
+  redis = await privateRedis({
+    extraArgs: ["--requirepass", PASSWORD, ...tls, "--tls-ca-cert-file", certificates.ca, "--tls-auth-clients", "no"],
+  });
+  nats = await privateNats({ extraArgs: ["-c", conf] });
+});
+
+afterAll(async () => {
+  await nats?.stop();
+  await redis?.stop();
+  certificates?.remove();
+});
+
+const redisUrl = (password = escaped): string => `redis://:${password}@127.0.0.1:${redis.port}`;
+const natsUrl = (password = escaped, protocol = "nats"): string =>
+  `${protocol}://our%20user:${password}@127.0.0.1:${nats.port}`;
+
+const options = (env: Readonly<Record<string, string>>) => ({
+  redisUrl: redisUrl(),
+  natsUrl: natsUrl(),
+  usersAddress: "127.0.0.1:1",
+  postsAddress: "127.0.0.1:1",
+  roles: "bridge",
+  env: { TIMELINE_NATS_TLS_CA: certificates.ca, ...env },
+});
+
+/** Starts a service that is turned away; its start ends, with one line that says why and no secret. */
+async function expectEnd(env: Readonly<Record<string, string>>, why: RegExp): Promise<void> {
+  const service = await launchService(options(env));
+  const timer = setTimeout(() => service.signal("SIGKILL"), 15_000);
+  const { code } = await service.exited;
+  clearTimeout(timer);
+  expect({ code, errors: service.errors() }).toMatchObject({ code: 1, errors: expect.stringMatching(why) });
+  expect(service.errors().match(/cannot start/g)).toHaveLength(1);
+  for (const secret of [WRONG, PASSWORD, escaped]) expect(service.output() + service.errors()).not.toContain(secret);
+}
+
+async function withService(env: Readonly<Record<string, string>>, work: (service: Service) => Promise<void>) {
+  const service = await startService(options(env));
+  try {
+    await work(service);
+  } finally {
+    await service.stop();
+  }
+}
+
+const readiness = async ({ httpUrl }: Service): Promise<string> => {
+  const answer = await fetch(`${httpUrl}/readyz`);
+  return `${answer.status} ${await answer.text()}`;
+};
+
+test("passwords are taken from the URLs, percent-decoded", async () => {
+  await withService({}, async (service) => {
+    expect(await readiness(service)).toMatch(/^200/);
+  });
+});
+
+test("a wrong password of NATS ends the start", async () => {
+  await expectEnd({ NATS_URL: natsUrl(WRONG) }, /NATS turns us away: .*Authorization Violation/i);
+  await expectEnd({ NATS_URL: nats.url }, /NATS turns us away: .*Authorization Violation/i);
+});
+
+test("tls: in NATS_URL speaks TLS, with a certificate that is verified", async () => {
+  const secure = { NATS_URL: natsUrl(escaped, "tls") };
+  await withService(secure, async () => {
+    const answer = await fetch(`${nats.monitorUrl}/connz`);
+    const { connections } = (await answer.json()) as { connections: { name: string; tls_version?: string }[] };
+    expect(connections.filter(({ name }) => name.startsWith("avion-timeline"))).toEqual([
+      expect.objectContaining({ tls_version: "1.3" }),
+    ]);
+  });
+  await expectEnd({ ...secure, TIMELINE_NATS_TLS_CA: "" }, /TLS failed: .*(certificate|issuer)/);
+});
+
+test("tls: is refused by a NATS without TLS and by one with a certificate for another host", async () => {
+  const plain = await privateNats();
+  await expectEnd({ NATS_URL: plain.url.replace("nats:", "tls:") }, /does not offer the TLS/);
+  await plain.stop();
+  const { cert, key } = certificates.elsewhere;
+  const other = join(folder, "elsewhere.conf");
+  writeFileSync(other, `tls { cert_file: "${cert}", key_file: "${key}" }\nallow_non_tls: true\n`);
+  const elsewhere = await privateNats({ extraArgs: ["-c", other] });
+  await expectEnd({ NATS_URL: elsewhere.url.replace("nats:", "tls:") }, /TLS failed: .*altnames/);
+  await elsewhere.stop();
+});
+
+test("a wrong or missing password of Redis ends the start", async () => {
+  await expectEnd({ REDIS_URL: redisUrl(WRONG) }, /Redis: WRONGPASS/);
+  await expectEnd({ REDIS_URL: redis.url }, /Redis: NOAUTH/);
+});
+
+test("rediss: verifies the certificate of Redis", async () => {
+  const url = `rediss://:${escaped}@localhost:${tlsPort}`;
+  await withService({ REDIS_URL: url, NODE_EXTRA_CA_CERTS: certificates.ca }, async (service) => {
+    expect(await readiness(service)).toMatch(/^200/);
+  });
+  await expectEnd({ REDIS_URL: url }, /Redis: TLS failed/);
+});
+
+const ifPostgres = postgresPrograms() === undefined ? test.skip : test;
+
+ifPostgres("a wrong password of PostgreSQL ends the start", async () => {
+  const server = await startPostgres();
+  try {
+    await addGuardedRole(server.url, PASSWORD);
+    const url = (password: string): string => server.url.replace("timeline@", `guarded:${password}@`);
+    const roles = { TIMELINE_ROLES: "users" };
+    await expectEnd({ ...roles, DATABASE_URL: url(WRONG) }, /database turns us away: password authentication failed/);
+    await expectEnd({ ...roles, DATABASE_URL: `${url(escaped)}?sslmode=require` }, /does not support SSL/);
+    await withService({ ...roles, DATABASE_URL: url(escaped) }, async (service) => {
+      expect(await readiness(service)).toMatch(/^200/);
+    });
+  } finally {
+    await server.stop();
+  }
+});
+
+const complaints = (service: Service): number => service.output().split("turns this process away").length - 1;
+
+test("a password of NATS that is changed while running makes it not ready, said once, until it is mended", async () => {
+  const changing = join(folder, "changing.conf");
+  // A reload goes by the file alone, and may change neither.
+  const storage = "jetstream: enabled\nserver_name: changing\n";
+  writeFileSync(changing, users(PASSWORD) + storage);
+  const own = await privateNats({ extraArgs: ["-c", changing, "-n", "changing"] });
+  const reload = (password: string): void => {
+    writeFileSync(changing, users(password) + storage);
+    process.kill(own.pid, "SIGHUP");
+  };
+  const tries = async (): Promise<number> =>
+    ((await (await fetch(`${own.monitorUrl}/varz`)).json()) as { total_connections: number }).total_connections;
+  const env = { NATS_URL: `nats://our%20user:${escaped}@127.0.0.1:${own.port}`, TIMELINE_NATS_TLS_CA: "" };
+  const changed = withService(env, async (service) => {
+    reload("another");
+    await becomes(async () => expect(await readiness(service)).toContain("NATS turns us away"));
+    const first = await tries();
+    await until(async () => (await tries()) > first + 3, "it tried several times");
+    expect(complaints(service)).toBe(1);
+    expect(service.output().split("NATS is away").length - 1).toBe(1);
+    reload(PASSWORD);
+    await becomes(async () => expect(await readiness(service)).toMatch(/^200/));
+  });
+  try {
+    await changed;
+  } finally {
+    await own.stop();
+  }
+});
+
+test("a password of Redis that is changed while running makes it not ready, said once, until it is mended", async () => {
+  const admin = new Redis({ port: redis.port, password: PASSWORD });
+  await withService({}, async (service) => {
+    await admin.config("SET", "requirepass", "another");
+    await admin.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+    await until(async () => (await readiness(service)).includes("WRONGPASS"), "Redis is named by /readyz");
+    const refused = async (): Promise<number> =>
+      Number(/errorstat_WRONGPASS:count=(\d+)/.exec(await admin.info("errorstats"))?.[1]);
+    const first = await refused();
+    await until(async () => (await refused()) > first + 3, "it tried several times");
+    expect(complaints(service)).toBe(1);
+    await admin.config("SET", "requirepass", PASSWORD);
+    await until(async () => (await readiness(service)).startsWith("200"), "it is ready again");
+  }).finally(() => admin.disconnect());
+});

@@ -1,0 +1,184 @@
+import { copyFile, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { Redis } from "ioredis";
+import { connect, type NatsConnection } from "nats";
+import type { Broker } from "../../src/brokers/index.js";
+import { openApi } from "../support/api.js";
+import { privateNats, privateRedis, temporaryFolder } from "../support/brokers.js";
+import { makeDataFolder } from "../support/databases.js";
+import { becomes } from "../support/facts.js";
+import { openReader } from "../support/reader.js";
+import { launchService, runMain, type Service, untilReady } from "../support/service.js";
+import { openEvents } from "../support/sse.js";
+
+const ROLES = ["gateway", "api", "bridge", "users", "posts", "fanout"] as const;
+type User = (typeof ROLES)[number] | "operator";
+const passwordOf = (user: string): string => `password-of-${user}`;
+
+let redis: Broker;
+let nats: Broker;
+let folder: string;
+const services = new Map<string, Service>();
+
+/** The files as they are, but for the folder of JetStream, which is given as an argument. */
+async function configuration(): Promise<string> {
+  const accounts = join(folder, "nats-server-accounts.conf");
+  await copyFile("nats/nats-server-accounts.conf", accounts);
+  const base = await readFile("nats/nats-server.conf", "utf8");
+  await writeFile(join(folder, "nats-server.conf"), base.replace(/^\s*store_dir:.*$/m, ""));
+  return accounts;
+}
+
+const urlOf = (user: User): string =>
+  nats.url.replace("nats://", `nats://${user}:${encodeURIComponent(passwordOf(user))}@`);
+const of = (role: (typeof ROLES)[number]): Service => services.get(role) as Service;
+
+beforeAll(async () => {
+  for (const user of [...ROLES, "operator", "sys"])
+    process.env[`NATS_${user.toUpperCase()}_PASSWORD`] = passwordOf(user);
+  redis = await privateRedis();
+  folder = await temporaryFolder("accounts");
+  nats = await privateNats({ extraArgs: ["-c", await configuration()] });
+  const launch = async (role: (typeof ROLES)[number], env: Readonly<Record<string, string>> = {}): Promise<void> => {
+    const addresses = { usersAddress: "", postsAddress: "", redisUrl: redis.url, natsUrl: urlOf(role) };
+    services.set(role, await launchService({ ...addresses, roles: role, env }));
+  };
+  for (const role of ["users", "posts"] as const) {
+    await makeDataFolder(join(folder, role, "pglite"));
+    await launch(role, { TIMELINE_DATA_DIR: join(folder, role) });
+  }
+  const upstreams = {
+    TIMELINE_USER_SERVICE_ADDR: of("users").grpcAddress,
+    TIMELINE_POST_SERVICE_ADDR: of("posts").grpcAddress,
+  };
+  // The role that makes the streams comes last: the others wait for it.
+  for (const role of ["gateway", "api", "bridge", "fanout"] as const) await launch(role, upstreams);
+  await Promise.all([...services.values()].map((service) => untilReady(service, 60_000)));
+}, 120_000);
+
+afterAll(async () => {
+  await Promise.all([...services.values()].map((service) => service.stop()));
+  await nats?.stop();
+  await redis?.stop();
+  await rm(folder, { recursive: true, force: true });
+}, 60_000);
+
+test("every role does its whole work as its own user of NATS", async () => {
+  const users = openApi(of("users").grpcAddress);
+  const posts = openApi(of("posts").grpcAddress);
+  const reads = openReader(of("api").grpcAddress);
+  const publisher = new Redis(redis.port);
+  try {
+    const stream = await openEvents(of("gateway").httpUrl, "ada");
+    await users.follow({ follower_id: "ada", following_id: "bob" });
+    await becomes(async () =>
+      expect((await users.followers({ user_id: "bob", page_size: 10, page_token: "" })).user_ids).toEqual(["ada"]),
+    );
+    const drop = await posts.post("bob");
+    await becomes(async () => expect((await reads.home("ada")).drop_ids).toContain(drop.drop_id));
+    await becomes(async () => expect(stream.drops()).toContain(drop.drop_id));
+    await posts.like({ user_id: "ada", drop_id: drop.drop_id });
+    await becomes(async () =>
+      expect((await posts.counts({ drop_ids: [drop.drop_id] })).counts).toEqual([
+        expect.objectContaining({ likes: 1 }),
+      ]),
+    );
+    const remote = { drop_id: "https://far.example/1", created_at: Date.now() };
+    await publisher.publish("ap_drop_received", JSON.stringify(remote));
+    await becomes(async () => expect((await reads.global()).drop_ids).toContain(remote.drop_id));
+    // Local and global are rebuilt from the log.
+    await publisher.del("timeline:global");
+    await becomes(async () => expect((await reads.global()).drop_ids).toContain(remote.drop_id));
+    await posts.deleteDrop({ user_id: "bob", drop_id: drop.drop_id });
+    await becomes(async () => expect((await reads.home("ada")).drop_ids).not.toContain(drop.drop_id));
+    stream.close();
+    await publisher.publish("drop_created", "no JSON");
+    await becomes(async () => expect(await letters()).toEqual([expect.objectContaining({ reason: "invalid" })]));
+    for (const [role, service] of services)
+      expect([role, /PERMISSIONS_VIOLATION|Permissions Violation/.exec(afterStart(service))]).toEqual([role, null]);
+  } finally {
+    for (const open of [users, posts, reads]) open.close();
+    publisher.disconnect();
+  }
+}, 60_000);
+
+/** Until the streams are there, the other roles ask in vain for the right to make them. */
+function afterStart(service: Service): string {
+  const output = service.output();
+  return output.slice(output.indexOf('"msg":"ready"'));
+}
+
+async function letters(): Promise<{ reason: string }[]> {
+  const run = runMain(["dlq", "ls", "--json"], { NATS_URL: urlOf("operator"), REDIS_URL: redis.url });
+  const { code } = await run.exited;
+  expect({ code, errors: run.errors() }).toEqual({ code: 0, errors: "" });
+  return JSON.parse(run.output());
+}
+
+async function as<T>(user: User, work: (connection: NatsConnection) => Promise<T>): Promise<T> {
+  const connection = await connect({
+    servers: `127.0.0.1:${nats.port}`,
+    user,
+    pass: passwordOf(user),
+    inboxPrefix: `_INBOX.${user}`,
+  });
+  try {
+    return await work(connection);
+  } finally {
+    await connection.close();
+  }
+}
+
+test("operators reach avion.ops, and no role does", async () => {
+  const list = (connection: NatsConnection) => connection.request("avion.ops.dlq.list", "{}", { timeout: 5_000 });
+  const answer = await as("operator", list);
+  expect(JSON.stringify(answer.json())).toContain("invalid");
+  for (const role of ROLES) await expect(as(role, list)).rejects.toThrow(/Permissions Violation/);
+});
+
+const FORBIDDEN: readonly [User, string][] = [
+  ...ROLES.flatMap((role): [User, string][] => [
+    [role, "$JS.API.STREAM.DELETE.DROPS"],
+    [role, "$JS.API.STREAM.PURGE.DLQ"],
+    [role, "$JS.API.STREAM.MSG.DELETE.DROPS"],
+    [role, "avion.ops.dlq.rm"],
+    [role, "_INBOX.other.x"],
+  ]),
+  ...ROLES.filter((role) => role !== "fanout").flatMap((role): [User, string][] => [
+    [role, "$JS.API.STREAM.CREATE.DROPS"],
+    [role, "$JS.API.STREAM.UPDATE.DROPS"],
+    [role, "$JS.API.CONSUMER.DELETE.DROPS.planner"],
+    [role, "$JS.API.CONSUMER.MSG.NEXT.DROPS.planner"],
+    [role, "notify.user.ada"],
+    [role, "fanout.job.add"],
+  ]),
+  ["gateway", "drops.created"],
+  ["gateway", "dlq.poison.drop_created"],
+  ["api", "drops.created"],
+  ["users", "drops.created"],
+  ["posts", "graph.followed"],
+  ["bridge", "$JS.API.STREAM.MSG.GET.DLQ"],
+  ["gateway", "$JS.API.DIRECT.GET.DROPS"],
+];
+
+test.each(FORBIDDEN)("%s may not publish to %s", async (user, subject) => {
+  await expect(as(user, (connection) => connection.request(subject, "", { timeout: 2_000 }))).rejects.toThrow(
+    /Permissions Violation/,
+  );
+});
+
+test.each<[User, string]>([
+  ...ROLES.map((role): [User, string] => [role, "_INBOX.>"]),
+  ["bridge", "live.user.*"],
+  ["api", "live.user.*"],
+  ["gateway", "notify.user.*"],
+  ["gateway", "avion.ops.>"],
+])("%s may not subscribe to %s", async (user, subject) => {
+  const refused = as(user, async (connection) => {
+    const subscription = connection.subscribe(subject);
+    await connection.flush();
+    for await (const _ of subscription) return;
+  });
+  await expect(refused).rejects.toThrow(/Permissions Violation/);
+});

@@ -1,0 +1,50 @@
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/** A certificate and its key, as files. */
+export type Pair = { readonly cert: string; readonly key: string };
+
+/** A CA with certificates of it, in a folder of their own. */
+export type Certificates = {
+  readonly ca: string;
+  /** For 127.0.0.1 and localhost, also for clients. */
+  readonly good: Pair;
+  /** For another host. */
+  readonly elsewhere: Pair;
+  remove(): void;
+};
+
+/** Makes a CA and certificates of it with openssl. */
+export function makeCertificates(): Certificates {
+  const folder = mkdtempSync(join(tmpdir(), "timeline-test-tls-"));
+  const ca = { cert: join(folder, "ca.pem"), key: join(folder, "ca.key") };
+  const openssl = (...args: string[]): void => void execFileSync("openssl", args, { stdio: "pipe" });
+  const newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+  openssl("req", "-x509", ...newKey, "-keyout", ca.key, "-out", ca.cert, "-days", "2", "-subj", "/CN=test CA");
+  const pair = (name: string, hosts: string): Pair => {
+    const [cert, key, request, extensions] = ["pem", "key", "csr", "ext"].map((end) => join(folder, `${name}.${end}`));
+    writeFileSync(extensions as string, `subjectAltName=${hosts}\nextendedKeyUsage=serverAuth,clientAuth\n`);
+    openssl("req", ...newKey, "-keyout", key as string, "-out", request as string, "-subj", `/CN=${name}`);
+    const signed = [
+      "-CA",
+      ca.cert,
+      "-CAkey",
+      ca.key,
+      "-CAcreateserial",
+      "-days",
+      "2",
+      "-extfile",
+      extensions as string,
+    ];
+    openssl("x509", "-req", "-in", request as string, "-out", cert as string, ...signed);
+    return { cert: cert as string, key: key as string };
+  };
+  return {
+    ca: ca.cert,
+    good: pair("good", "IP:127.0.0.1,DNS:localhost"),
+    elsewhere: pair("elsewhere", "DNS:elsewhere.example"),
+    remove: () => rmSync(folder, { recursive: true, force: true }),
+  };
+}
