@@ -111,7 +111,7 @@ testWithStack("the incident of docs/operating.md goes as it is written there", O
   mend();
   const sent = await run(commands(after));
   expect(outputOf(sent, "avion-timeline dlq ls")).toBe("no letters\n");
-  expect(outputOf(sent, "avion-timeline audit")).toMatch(/^0 of \d+ users differ/);
+  expect(outputOf(sent, "avion-timeline audit --user")).toMatch(/^0 of \d+ users differ/);
   expect(outputOf(sent, "avion-timeline timeline rebuild")).toBe("2 timelines rebuilt, 0 failed\n");
   expect(outputOf(sent, "avion-timeline replay")).toMatch(/^\d+ events applied, up to /);
   await becomes(async () => {
