@@ -1,4 +1,4 @@
-import { decodeId, encodeId, idFault } from "../kernel/ids.js";
+import { decodeId, encodeId, idFault, spread } from "../kernel/ids.js";
 import { chunked } from "../kernel/mapped.js";
 
 /** Redis keys, as the design fixes them. User ids go in encoded. */
@@ -21,12 +21,26 @@ export function userOfHomeKey(key: string): string | undefined {
 /** Names the follower list of an author that is in force; a new value invalidates what was cached under the old one. */
 export const generationKey = (author: string): string => `timeline:x:generation:${encodeId(author)}`;
 
-/** The newest version seen of a follow edge, and whether it stands. */
-export const edgeKey = (follower: string, following: string): string =>
-  `timeline:x:edge:${encodeId(follower)}:${encodeId(following)}`;
+/** The newest versions of follow edges are spread over so many hashes; each has a `~floor` of its own. */
+const EDGE_PARTS = 1_024;
+export const EDGES_PREFIX = "timeline:x:edges:";
+export const LEAVERS_PREFIX = "timeline:x:leavers:";
+
+const partName = (part: number): string => `{${part}}`;
+
+/** The rest of the key of each part. */
+export const ALL_EDGE_PARTS: readonly string[] = Array.from({ length: EDGE_PARTS }, (_, part) => partName(part));
+
+/** The part that holds the edges to an author, all of them in one slot of a cluster. */
+export const edgePart = (author: string): string => partName(spread(author) % EDGE_PARTS);
+
+export const edgesKey = (author: string): string => EDGES_PREFIX + edgePart(author);
+
+/** Where a part holds an edge: this and the encoded follower. By itself: when somebody was last noted as having left. */
+export const edgeField = (author: string): string => `${encodeId(author)}:`;
 
 /** Sorted set of who has left an author lately, by when that was noted. */
-export const leaversKey = (author: string): string => `timeline:x:leavers:${encodeId(author)}`;
+export const leaversKey = (author: string): string => `${LEAVERS_PREFIX}${edgePart(author)}:${encodeId(author)}`;
 
 /** Held by the process that rebuilds a timeline. `name` is the timeline's own key. */
 export const rebuildLeaseKey = (name: string): string => `timeline:x:rebuilding:${name}`;

@@ -47,6 +47,13 @@ export function idFault(id: string): string | undefined {
   return undefined;
 }
 
+/** Spreads texts evenly over the numbers below 2^32, the same on every machine (FNV-1a). */
+export function spread(text: string): number {
+  let hash = 0x811c9dc5;
+  for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);
+  return hash >>> 0;
+}
+
 /** A short, stable fingerprint of some text (128 bits of SHA-256, base64url). */
 export function fingerprint(text: string | Uint8Array): string {
   return createHash("sha256").update(text).digest().subarray(0, 16).toString("base64url");

@@ -2,7 +2,7 @@ import type { NatsConnection } from "nats";
 import { eventOfSubject, parseEvent, SUBJECT_OF } from "../contracts/events.js";
 import { STREAM } from "../contracts/subjects.js";
 import { readLog } from "../platform/nats/read-log.js";
-import type { ReadHistory } from "./ledger.js";
+import type { ReadHistory } from "./ports.js";
 
 /** Reads deletions and edge changes from the log. What is not understood there is dead-lettered elsewhere. */
 export function createReadHistory(connection: NatsConnection): ReadHistory {

@@ -1,9 +1,11 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { edgesKey, leaversKey } from "../../src/contracts/keys.js";
 import type { Ledger } from "../../src/contracts/ledger.js";
-import { codeOf } from "../../src/kernel/errors.js";
+import { AppError, codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import { createLedger, type ReadHistory } from "../../src/ledger/ledger.js";
+import { createLedger } from "../../src/ledger/ledger.js";
 import { createReadHistory } from "../../src/ledger/log.nats.js";
+import type { LedgerStore, ReadHistory } from "../../src/ledger/ports.js";
 import { openNats } from "../support/core-nats.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
 import { eventually } from "../support/facts.js";
@@ -53,7 +55,7 @@ test.each<[string, (ledger: Ledger) => Promise<unknown>, unknown]>([
   await redis.raw.flushall();
   expect(await ask(ledger)).toEqual(answer);
   expect(reads()).toBe(2);
-  await redis.raw.del("timeline:tombstones");
+  await redis.raw.del("timeline:tombstones", edgesKey("ada"));
   expect(await ask(ledger)).toEqual(answer);
   expect(reads()).toBe(3);
   expect(await redis.raw.exists("timeline:x:refilling")).toBe(0);
@@ -139,6 +141,95 @@ test("who has left an author is known by the newest version, and of nobody else"
   expect(await ledger.leftAmong("ada", [])).toEqual([]);
 });
 
+const edge = (follower: string, following: string, version: number, follows: boolean) => ({
+  ...{ follower, following, version, follows },
+});
+
+test("whichever key of follow edges is lost, an old follow does not win", async () => {
+  const { read, reads } = history();
+  const ledger = open(read);
+  await ledger.changeEdge(edge("bob", "ada", 5, false));
+  const keys = await redis.raw.keys("timeline:x:*");
+  expect(keys.length).toBeGreaterThan(1_000);
+  for (const key of [edgesKey("ada"), leaversKey("ada"), ...keys.slice(0, 30)]) {
+    await redis.raw.del(key);
+    expect(await ledger.changeEdge(edge("bob", "ada", 4, true))).toEqual({ version: 5, follows: false });
+    expect(await ledger.leftAmong("ada", ["bob", "eve"])).toEqual(["bob"]);
+    const left: string[] = [];
+    for await (const page of ledger.leavers("ada", 0)) left.push(...page);
+    expect(left).toEqual(["bob"]);
+  }
+  // An old follow is noted by nobody: the leavers that are lost are seen where they are read.
+  expect(reads()).toBeGreaterThanOrEqual(2);
+});
+
+test("what is lost is seen by whoever asks first, also who has left", async () => {
+  const { read, reads } = history();
+  const ledger = open(read);
+  await ledger.changeEdge(edge("bob", "ada", 5, false));
+  await redis.raw.del(edgesKey("ada"));
+  expect(await ledger.leftAmong("ada", ["bob"])).toEqual(["bob"]);
+  await redis.raw.del(leaversKey("ada"));
+  const left: string[] = [];
+  for await (const page of ledger.leavers("ada", 0)) left.push(...page);
+  expect([left, reads()]).toEqual([["bob"], 3]);
+});
+
+test("a long log is refilled whole, in batches, while no more than a few of them are written at once", async () => {
+  const events: Parameters<Parameters<ReadHistory>[0]>[0][] = [];
+  for (let number = 0; number < 9_000; number++) {
+    const payload = { follower_id: `f${number % 4_000}`, following_id: `a${number % 7}`, version: number };
+    events.push({ name: number % 3 === 0 ? "user_unfollowed" : "user_followed", payload });
+    if (number % 5 === 0) events.push({ name: "drop_deleted", payload: { drop_id: `d${number}` } });
+  }
+  const { ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  const writing = new Set<object>();
+  let most = 0;
+  const store: LedgerStore = {
+    ...ledgerStore,
+    async remember(some) {
+      writing.add(some);
+      most = Math.max(most, writing.size);
+      await ledgerStore.remember(some);
+      writing.delete(some);
+    },
+  };
+  const readHistory: ReadHistory = async (take) => {
+    for (const event of events) await take(event, NOW);
+  };
+  const ledger = createLedger({ store, readHistory, log: silent });
+  expect((await ledger.deadAmong(["d0", "d8995", "d8996"])).size).toBe(2);
+  expect([most > 1, most <= 4]).toEqual([true, true]);
+  const newest = new Map<string, boolean>();
+  for (const { name, payload } of events) {
+    if (name === "user_followed" || name === "user_unfollowed")
+      newest.set(`${payload.follower_id} ${payload.following_id}`, name === "user_followed");
+  }
+  for (const author of ["a0", "a3", "a6"]) {
+    const edges = [...newest].filter(([name]) => name.endsWith(` ${author}`));
+    const nameOf = ([name]: readonly [string, boolean]): string => name.split(" ")[0] as string;
+    const left = edges.filter(([, follows]) => !follows).map(nameOf);
+    expect(left.length).toBeGreaterThan(100);
+    expect(await ledger.leftAmong(author, edges.map(nameOf))).toEqual(left);
+  }
+});
+
+test("a batch that cannot be written fails the refill; the next one starts anew", async () => {
+  const { ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  let failing = true;
+  const store: LedgerStore = {
+    ...ledgerStore,
+    remember: async (some) => {
+      if (failing) throw new AppError("unavailable", "Redis is away");
+      await ledgerStore.remember(some);
+    },
+  };
+  const ledger = createLedger({ store, readHistory: history().read, log: silent });
+  await expect(ledger.leftAmong("ada", ["bob"])).rejects.toMatchObject({ code: "unavailable" });
+  failing = false;
+  expect(await ledger.leftAmong("ada", ["bob"])).toEqual(["bob"]);
+});
+
 test("every key of the ledger has a time to live or a floor that forgets", async () => {
   const ledger = open(history().read);
   await ledger.changeEdge({ follower: "eve", following: "ada", version: 2, follows: false });
@@ -146,7 +237,7 @@ test("every key of the ledger has a time to live or a floor that forgets", async
   await redis.raw.zadd("timeline:tombstones", 1, "ancient");
   await ledger.bury("new", NOW);
   expect(await redis.raw.zrange("timeline:tombstones", "0", "-1")).toEqual(expect.not.arrayContaining(["ancient"]));
-  for (const key of await redis.raw.keys("timeline:x:*"))
+  for (const key of await redis.raw.keys("timeline:x:[gl]*"))
     expect(await redis.raw.pttl(key)).toBeGreaterThan(7 * 86_400_000);
 });
 

@@ -11,7 +11,6 @@ beforeAll(async () => {
 afterAll(() => bench.close());
 beforeEach(() => bench.raw.flushall());
 
-const EDGE = "timeline:x:edge:a:b";
 const HOME = "timeline:home:a";
 const change = fc.record({ version: fc.integer({ min: 0, max: 6 }), follows: fc.boolean() });
 const entry = fc.record({ drop: fc.constantFrom("d1", "d2", "d3", "d4"), score: fc.integer({ min: 0, max: 5 }) });
@@ -28,10 +27,15 @@ const toldTwice = <T>(item: fc.Arbitrary<T>) =>
 test("edge versions: in any order and however often told, the newest is in force, of one version the unfollow", async () => {
   await fc.assert(
     fc.asyncProperty(toldTwice(change), async ([changes, told]) => {
-      await bench.raw.del(EDGE);
+      await bench.raw.del("k:{1}", "l:{1}:b");
+      await bench.raw.hset("k:{1}", "~floor", "1");
       let last: unknown;
       for (const { version, follows } of told)
-        last = await bench.scripts.run("change-edge", [EDGE], [version, follows ? "1" : "0", 60_000]);
+        last = await bench.scripts.run(
+          "change-edges",
+          [],
+          ["k:", "l:", 60_000, "0", "{1}", "b", "a", version, follows ? "1" : "0"],
+        );
       const newest = Math.max(...changes.map(({ version }) => version));
       const left = changes.some(({ version, follows }) => version === newest && !follows);
       expect(last).toEqual([String(newest), left ? "0" : "1"]);

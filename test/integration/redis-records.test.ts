@@ -37,10 +37,28 @@ test("bury: the floor never falls, and burying nothing is a look", async () => {
   expect((await held(bench.raw, TOMBSTONES)).floor).toBe(100);
 });
 
-const edge = (version: number, follows: boolean) =>
-  bench.scripts.run("change-edge", ["timeline:x:edge:a:b"], [version, follows ? "1" : "0", 60_000]);
+type Edge = readonly [author: string, follower: string, version: number, follows: boolean];
+const PART = "k:{1}";
+const changeEdges = (edges: readonly Edge[], how: { keepMs?: number; refilling?: boolean } = {}) =>
+  bench.scripts.run(
+    "change-edges",
+    [],
+    [
+      ...["k:", "l:", how.keepMs ?? 60_000, how.refilling ? "1" : "0"],
+      ...edges.flatMap(([author, follower, version, follows]) => [
+        "{1}",
+        author,
+        follower,
+        version,
+        follows ? "1" : "0",
+      ]),
+    ],
+  ) as Promise<string[]>;
 
-test("change edge: the newest version is in force, of one version the unfollow", async () => {
+const edge = (version: number, follows: boolean) => changeEdges([["b", "a", version, follows]]);
+
+test("change edges: the newest version is in force, of one version the unfollow", async () => {
+  await bench.raw.hset(PART, "~floor", "1");
   expect(await edge(3, true)).toEqual(["3", "1"]);
   expect(await edge(2, false)).toEqual(["3", "1"]);
   expect(await edge(3, false)).toEqual(["3", "0"]);
@@ -48,7 +66,50 @@ test("change edge: the newest version is in force, of one version the unfollow",
   expect(await edge(10, true)).toEqual(["10", "1"]);
   expect(await edge(Number.MAX_SAFE_INTEGER, false)).toEqual(["9007199254740991", "0"]);
   expect(await edge(Number.MAX_SAFE_INTEGER - 1, true)).toEqual(["9007199254740991", "0"]);
-  expect(await bench.raw.pttl("timeline:x:edge:a:b")).toBeGreaterThan(50_000);
+});
+
+test("change edges: a part that was lost decides nothing and remembers nothing, unless it is being refilled", async () => {
+  expect(await edge(3, true)).toEqual(["", ""]);
+  expect(await bench.raw.exists(PART)).toBe(0);
+  await bench.raw.hset(PART, "~floor", "-7");
+  expect(await edge(3, false)).toEqual(["", ""]);
+  expect(
+    await changeEdges(
+      [
+        ["b", "a", 4, false],
+        ["b", "c", 1, true],
+      ],
+      { refilling: true },
+    ),
+  ).toEqual(["4", "0", "1", "1"]);
+  expect(await bench.raw.hget(PART, "~floor")).toBe("-7");
+  await bench.raw.hset(PART, "~floor", "1");
+  expect(await edge(3, true)).toEqual(["4", "0"]);
+});
+
+test("change edges: what is too old goes as others change, and nothing else does", async () => {
+  const old = Array.from({ length: 300 }, (_, number) => [`b:old${number}`, "1:1:1000"]).flat();
+  await bench.raw.hset(PART, "~floor", "1", ...old);
+  const young = Array.from({ length: 1_500 }, (_, number): Edge => ["b", `new${number}`, 1, true]);
+  await changeEdges(young);
+  const fields = await bench.raw.hkeys(PART);
+  expect(fields.filter((field) => field.startsWith("b:old"))).toEqual([]);
+  expect(fields.filter((field) => field.startsWith("b:new"))).toHaveLength(young.length);
+  expect(await bench.raw.hget(PART, "~floor")).toBe("1");
+});
+
+const parts = (script: "begin-edges" | "finish-edges", mark: number, ...names: string[]) =>
+  bench.scripts.run(script, [], [Date.now() + 60_000, mark, "k:", names.join(",")]);
+
+test("begin and finish edges: what stands stays, what was lost is marked, and only what bears the mark is finished", async () => {
+  await bench.raw.hset("k:{1}", "~floor", "1");
+  expect(await parts("begin-edges", -7, "{1}", "{2}", "{3}")).toBe(2);
+  await bench.raw.del("k:{3}");
+  expect(await parts("finish-edges", -7, "{1}", "{2}", "{3}")).toBe(1);
+  expect(await bench.raw.hget("k:{2}", "~floor")).toBe("1");
+  expect(await bench.raw.exists("k:{3}")).toBe(0);
+  expect(await parts("begin-edges", -8, "{1}", "{2}", "{3}")).toBe(1);
+  expect(await parts("finish-edges", -7, "{3}")).toBe(0);
 });
 
 const mark = (recipients: string, ...chunks: string[]) =>

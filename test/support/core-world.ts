@@ -2,7 +2,7 @@ import type { TimelineEvent } from "../../src/contracts/events.js";
 import type { ReadFollowers } from "../../src/fanout/audience.js";
 import type { ReadAuthorDrops, ReadFollowing } from "../../src/fanout/ports.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
-import type { ReadHistory } from "../../src/ledger/ledger.js";
+import type { ReadHistory } from "../../src/ledger/ports.js";
 import type { Sources } from "../../src/timeline/ports.js";
 import { newestFirst, type World } from "./world.js";
 

@@ -12,6 +12,7 @@ import {
 } from "../../../src/contracts/subjects.js";
 import { belongsHome } from "../../../src/contracts/visibility.js";
 import { type Drop, Visibility } from "../../../src/gen/avion/posts.js";
+import { encodeId } from "../../../src/kernel/ids.js";
 
 const nasty = fc.string({
   unit: fc.constantFrom("a", ".", "*", ">", " ", "\r", "\n", ":", "{", "}", ",", "=", "é", "😀"),
@@ -49,14 +50,7 @@ test("subjects of dead letters and jobs", () => {
 });
 
 test("no id reaches a key without encoding, and no two ids share a key", () => {
-  const byId = [
-    keys.homeKey,
-    keys.generationKey,
-    keys.leaversKey,
-    keys.actorKey,
-    keys.buriedKey,
-    keys.connectionsOfUserKey,
-  ];
+  const byId = [keys.homeKey, keys.generationKey, keys.actorKey, keys.buriedKey, keys.connectionsOfUserKey];
   fc.assert(
     fc.property(nasty, nasty, nasty, nasty, (a, b, c, d) => {
       for (const key of byId) {
@@ -64,7 +58,11 @@ test("no id reaches a key without encoding, and no two ids share a key", () => {
         expect(key(a)).not.toMatch(/[{}*,]/);
         expect(key(a) === key(b)).toBe(a === b);
       }
-      expect(keys.edgeKey(a, b) === keys.edgeKey(c, d)).toBe(a === c && b === d);
+      const edge = (author: string, follower: string) =>
+        keys.edgesKey(author) + keys.edgeField(author) + encodeId(follower);
+      expect(edge(a, b) === edge(c, d)).toBe(a === c && b === d);
+      expect(keys.leaversKey(a) === keys.leaversKey(b)).toBe(a === b);
+      expect(keys.leaversKey(a)).toMatch(/^timeline:x:leavers:\{\d+\}:[^{}*,\s]+$/);
       expect(keys.fanoutProgressKey("drop_created", a)).not.toMatch(/[{}*,\s]/);
     }),
   );

@@ -1,0 +1,58 @@
+-- Remembers the newest versions of follow edges, and who has left whom.
+--
+-- A part is a hash: "author:follower" -> "version:state:seconds", "author:" -> "0:0:seconds" when somebody was last
+-- noted as having left the author, "~floor" -> "1" where the part is complete, "~sweep" -> where forgetting goes on.
+--
+-- KEYS[1]  Redis Cluster: the part of every edge given; else none
+-- ARGV[1]  prefix of the parts
+-- ARGV[2]  prefix of the leavers, sorted sets by when they were noted; no two at one time
+-- ARGV[3]  how long an edge is remembered, ms
+-- ARGV[4]  "1": the part is being refilled, and need not be complete
+-- ARGV[5+] of each edge: part, author, follower, version, "1" where they follow or "0"
+-- returns  of each edge: version and state in force ("" and "" where the part was lost and nothing is remembered);
+--          of two changes that name one version, the unfollow is in force
+local call = redis.call
+local keep, refilling = tonumber(ARGV[3]), ARGV[4] == '1'
+local time = call('TIME')
+local seconds, now = tonumber(time[1]), time[1] * 1000 + math.floor(time[2] / 1000)
+
+local function note_leaver(key, part, author, follower)
+  local newest = call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  local at = newest[2] and math.max(now, tonumber(newest[2]) + 1) or now
+  call('ZADD', key, at, follower)
+  call('ZREMRANGEBYSCORE', key, '-inf', '(' .. (now - keep))
+  call('PEXPIRE', key, keep)
+  call('HSET', part, author .. ':', '0:0:' .. seconds)
+end
+
+-- A field cannot expire by itself. One change in eight looks at some twenty: two and a half for each that may be new.
+local function forget(part)
+  local step = call('HSCAN', part, call('HGET', part, '~sweep') or '0', 'COUNT', 20)
+  for i = 1, #step[2], 2 do
+    local noted = string.match(step[2][i + 1], ':(%d+)$')
+    if noted and seconds - tonumber(noted) > keep / 1000 then call('HDEL', part, step[2][i]) end
+  end
+  call('HSET', part, '~sweep', step[1])
+end
+
+local result = {}
+for i = 5, #ARGV, 5 do
+  local part, author, follower = ARGV[1] .. ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local version, state = ARGV[i + 3], ARGV[i + 4]
+  if not refilling and call('HGET', part, '~floor') ~= '1' then
+    version, state = '', ''
+  else
+    -- First, so that whoever finds the edge gone finds the note too.
+    if state == '0' then note_leaver(ARGV[2] .. ARGV[i] .. ':' .. author, part, author, follower) end
+    local field = author .. ':' .. follower
+    local v, s = string.match(call('HGET', part, field) or '', '^(%d+):(%d)')
+    if v and (tonumber(v) > tonumber(version) or (tonumber(v) == tonumber(version) and s == '0')) then
+      version, state = v, s
+    end
+    call('HSET', part, field, version .. ':' .. state .. ':' .. seconds)
+    if not refilling and (time[2] + i) % 8 == 0 then forget(part) end
+  end
+  result[#result + 1] = version
+  result[#result + 1] = state
+end
+return result

@@ -1,0 +1,19 @@
+-- Reads who has left an author, by when they were noted.
+--
+-- KEYS[1]  the part of the follow edges that vouches for them
+-- KEYS[2]  the leavers
+-- ARGV[1]  field of the part that says when somebody was last noted
+-- ARGV[2]  how long notes are kept, ms
+-- ARGV[3]  from when on, ms
+-- ARGV[4]  how many
+-- returns  { "1" where they are complete, else "", who, when, who, when, ... }
+local noted = string.match(redis.call('HGET', KEYS[1], ARGV[1]) or '', ':(%d+)$')
+if noted and redis.call('EXISTS', KEYS[2]) == 0 then
+  local time = redis.call('TIME')
+  -- Lost, and not expired: the part vouches for nothing until it is refilled.
+  if time[1] - noted < tonumber(ARGV[2]) / 1000 - 60 then redis.call('HDEL', KEYS[1], '~floor') end
+end
+if redis.call('HGET', KEYS[1], '~floor') ~= '1' then return { '' } end
+local held = redis.call('ZRANGEBYSCORE', KEYS[2], ARGV[3], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[4])
+table.insert(held, 1, '1')
+return held

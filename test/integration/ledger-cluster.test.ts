@@ -1,0 +1,75 @@
+import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { Redis } from "ioredis";
+import { edgesKey } from "../../src/contracts/keys.js";
+import { silent } from "../../src/kernel/logger.js";
+import { createLedger } from "../../src/ledger/ledger.js";
+import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
+import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import { until } from "../support/brokers.js";
+import { moveSlot, type RedisCluster, startRedisCluster } from "../support/clusters.js";
+import { adaptersOn } from "../support/core-redis.js";
+
+let cluster: RedisCluster;
+let client: RedisClient;
+let scripts: Scripts;
+beforeAll(async () => {
+  cluster = await startRedisCluster({ replicas: false });
+  client = connectRedis(cluster.urls.split(","), silent);
+  await until(() => client.status === "ready", "Redis is connected");
+  scripts = createScripts(client);
+});
+afterAll(async () => {
+  client?.disconnect();
+  await cluster?.stop();
+});
+
+const AUTHORS = Array.from({ length: 40 }, (_, number) => `author-${number}`);
+
+/** A ledger on the cluster whose log says that bob has left everybody. */
+function scene() {
+  let reads = 0;
+  const ledger = createLedger({
+    store: adaptersOn(scripts, { maxEntries: 10 }).ledgerStore,
+    log: silent,
+    readHistory: async (take) => {
+      reads++;
+      for (const following_id of AUTHORS)
+        await take({ name: "user_unfollowed", payload: { follower_id: "bob", following_id, version: 5 } }, Date.now());
+    },
+  });
+  const oldFollow = (following: string) => ledger.changeEdge({ follower: "bob", following, version: 4, follows: true });
+  return { ledger, oldFollow, reads: () => reads };
+}
+
+test("a shard that comes back empty is seen: no old follow wins on any of them", async () => {
+  const { ledger, oldFollow, reads } = scene();
+  await ledger.bury("d1", Date.now());
+  expect(reads()).toBe(1);
+  for (const [index, { url }] of cluster.masters.entries()) {
+    const shard = new Redis(url);
+    expect(await shard.dbsize()).toBeGreaterThan(0);
+    await shard.flushall();
+    shard.disconnect();
+    for (const author of AUTHORS) expect(await oldFollow(author)).toEqual({ version: 5, follows: false });
+    expect(reads()).toBe(index + 2);
+    for (const author of AUTHORS) expect(await ledger.leftAmong(author, ["bob", "eve"])).toEqual(["bob"]);
+  }
+});
+
+test("a slot that moves to another shard takes its floor along, and is no loss", async () => {
+  const { ledger, oldFollow, reads } = scene();
+  await ledger.leftAmong("author-0", ["bob"]);
+  const before = reads();
+  const [first, second] = cluster.masters;
+  if (!first || !second) throw new Error("no masters");
+  let moved = 0;
+  for (const author of AUTHORS) {
+    const slot = Number(
+      await (client as { cluster(how: string, key: string): Promise<unknown> }).cluster("KEYSLOT", edgesKey(author)),
+    );
+    if (slot <= 5_460) moved += await moveSlot(slot, first, second);
+  }
+  expect(moved).toBeGreaterThan(0);
+  for (const author of AUTHORS) expect(await oldFollow(author)).toEqual({ version: 5, follows: false });
+  expect(reads()).toBe(before);
+});
