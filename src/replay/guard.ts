@@ -21,7 +21,7 @@ export interface Mending {
   readonly readBacklog: ReadBacklog;
   /** Admits and applies again what was lost; resolves to how many events were applied. Where it rejects it is begun anew. */
   readonly mend: (loss: Loss, stopping: AbortSignal) => Promise<number>;
-  readonly observe: (events: number) => void;
+  readonly observe: (loss: Loss, events: number) => void;
 }
 
 interface GuardDeps {
@@ -149,7 +149,7 @@ class Watch {
     await continuity.note({ backlog, log: mark, mended: true });
     this.#known = mark;
     this.broken = false;
-    mending.observe(events);
+    mending.observe(loss, events);
     log.warn({ ...loss, events }, "what may have been lost has been applied again");
   }
 }

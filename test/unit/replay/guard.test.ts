@@ -36,7 +36,8 @@ function scene(how: { readonly held: HeldNote; readonly streams?: LogMark; reado
         await opened;
         return 3;
       },
-      observe: (events) => trace.push(`observed ${events}`),
+      observe: ({ redis, log }, events) =>
+        trace.push(["observed", redis ? "redis" : "", log ? "log" : "", events].filter(String).join(" ")),
     },
   });
   return { guard, trace, open, world };
@@ -68,7 +69,10 @@ test.each<[string, HeldNote, LogMark, string]>([
   expect([trace, guard.broken()]).toEqual([["look", mend], true]);
   open();
   await eventually(() => !guard.broken(), "it is made good");
-  expect(trace.slice(2, 4)).toEqual([`mended 9000000 ${streams.drops}`, "observed 3"]);
+  expect(trace.slice(2, 4)).toEqual([
+    `mended 9000000 ${streams.drops}`,
+    mend.replace("mend since 5000000", "observed").concat(" 3"),
+  ]);
   await guard.close();
 });
 
