@@ -1,6 +1,6 @@
 import { type EventName, messageId, parseEvent, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
 import type { DlqReason } from "../contracts/subjects.js";
-import { letterOfPayload } from "../delivery/dead-letter.js";
+import { letterOfUnstored } from "../delivery/dead-letter.js";
 import { contextOf, inSpan, SpanKind, traceHeaders } from "../delivery/traced.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
@@ -29,9 +29,6 @@ export interface ForwardDeps {
   readonly log: Logger;
   readonly observe: (what: "admitted" | "duplicate" | "invalid" | "toolarge" | "refused", channel: EventName) => void;
 }
-
-/** So much of a payload that is too large goes into its letter. */
-const CUT_BYTES = 64 * 1024;
 
 /**
  * Takes one payload from a channel into the log, or into the DLQ where it
@@ -119,15 +116,10 @@ async function bury(
   failure: { reason: DlqReason; error: unknown },
 ): Promise<void> {
   const { channel, payload, arrival } = arrived;
-  const whole = failure.reason !== "toolarge";
-  const letter = letterOfPayload(
-    {
-      channel,
-      // Several bridges receive the same bytes and write one letter.
-      id: `dlq:${channel}:${fingerprint(payload)}`,
-      body: whole ? payload : payload.subarray(0, CUT_BYTES),
-      ...(whole ? {} : { size: payload.byteLength }),
-    },
+  // Several bridges receive the same bytes and write one letter.
+  const id = `dlq:${channel}:${fingerprint(payload)}`;
+  const letter = letterOfUnstored(
+    { id, origin: channel, body: payload, deliveries: 1, firstSeen: arrival },
     { ...failure, event: channel, version: deps.version, now: arrival },
   );
   const fate = await deps.letters.take(letter);

@@ -64,6 +64,11 @@ export const WORK_EVENTS = {
 /** What a dead letter calls a message of a work queue; undefined for other streams. */
 export const workEventOf = (stream: string): string | undefined => (WORK_EVENTS as Record<string, string>)[stream];
 
+const PLAIN_SUBJECT = /^[^\s.*>]+(\.[^\s.*>]+)*$/;
+
+/** True for a subject of plain tokens: any other would name more than one, or break the protocol. */
+export const isPlainSubject = (subject: string): boolean => PLAIN_SUBJECT.test(subject);
+
 /** Why a letter is dead. */
 export const DLQ_REASONS = ["invalid", "poison", "exhausted", "crashed", "toolarge"] as const;
 export type DlqReason = (typeof DLQ_REASONS)[number];

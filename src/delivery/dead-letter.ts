@@ -49,22 +49,39 @@ export function letterOf(delivery: Delivery, attempts: number, failure: Failure)
   };
 }
 
-/** The dead letter of a payload that never became a message: it has a channel, and no stream. */
-export function letterOfPayload(
-  payload: { readonly channel: string; readonly id: string; readonly body: Uint8Array; readonly size?: number },
-  failure: Failure,
-): DeadLetter {
+/** What never became a message of a stream. */
+export interface Unstored {
+  /** `Nats-Msg-Id` of the letter. */
+  readonly id: string;
+  /** The channel it came from, or the subject it was for. */
+  readonly origin: string;
+  readonly body: Uint8Array;
+  readonly deliveries: number;
+  /** In ms since the epoch. */
+  readonly firstSeen: number;
+  /** Other headers of the letter. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** So much of a body that is too large goes into its letter. */
+const CUT_BYTES = 64 * 1024;
+
+/** The dead letter of what never became a message. One that is too large is cut. */
+export function letterOfUnstored(unstored: Unstored, failure: Failure): DeadLetter {
+  const { id, origin, body, deliveries, firstSeen, headers } = unstored;
+  const cut = failure.reason === "toolarge";
   return {
     subject: dlqSubject(failure.reason, failure.event),
-    id: payload.id,
-    body: payload.body,
+    id,
+    body: cut ? body.subarray(0, CUT_BYTES) : body,
     headers: {
+      ...Object.fromEntries(Object.entries(headers ?? {}).map(([name, value]) => [name, headerSafe(value)])),
       ...common(failure),
-      [DLQ_HEADER.subject]: payload.channel,
-      [DLQ_HEADER.deliveries]: "1",
-      [DLQ_HEADER.firstSeen]: new Date(failure.now).toISOString(),
+      [DLQ_HEADER.subject]: headerSafe(origin),
+      [DLQ_HEADER.deliveries]: String(deliveries),
+      [DLQ_HEADER.firstSeen]: new Date(firstSeen).toISOString(),
       [DLQ_HEADER.redriveCount]: "0",
-      ...(payload.size === undefined ? {} : { [DLQ_HEADER.size]: String(payload.size) }),
+      ...(cut ? { [DLQ_HEADER.size]: String(body.byteLength) } : {}),
     },
   };
 }

@@ -21,6 +21,7 @@ const FAILPOINTS = [
   "outbox-claimed",
   "outbox-published",
   "outbox-marked",
+  "outbox-dead-lettered",
   "close",
 ] as const;
 export type Failpoint = (typeof FAILPOINTS)[number];

@@ -5,7 +5,7 @@ import { Gaps } from "../bridge/gaps.js";
 import { createHeldLetters } from "../bridge/held-letters.js";
 import { observeBridge } from "../bridge/observe.js";
 import { STREAM } from "../contracts/subjects.js";
-import { isRefusal } from "../platform/nats/publish.js";
+import { refusalOf } from "../platform/nats/publish.js";
 import { connectSubscriber } from "../platform/redis/connect.js";
 import { observeReconcile } from "../reconcile/observe.js";
 import { createSuspects, type Suspects } from "../reconcile/suspects.js";
@@ -24,7 +24,11 @@ export async function startBridgeRole(deps: RoleDeps): Promise<RunningRole> {
   const subscriber = connectSubscriber(config.REDIS_URL, log);
   const suspects = startSuspects(deps);
   const gaps = new Gaps();
-  const letters = createHeldLetters({ store: deadLettersTo(publish), isRefusal, log });
+  const letters = createHeldLetters({
+    store: deadLettersTo(publish),
+    isRefusal: (error) => refusalOf(error) !== undefined,
+    log,
+  });
   const forward = createForward({
     admit: publish,
     letters,

@@ -2,12 +2,15 @@ import { startSampling } from "../delivery/sampling.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import { announcing, createAnnounce } from "../outbox/channels.redis.js";
+import { createDeadLetterEvent } from "../outbox/dead-letters.js";
 import { backlogFigures, observeOutbox } from "../outbox/observe.js";
 import { createPublishEvent } from "../outbox/publish.nats.js";
 import { type RelayDeps, startRelay } from "../outbox/relay.js";
 import { createNotifyRelays, createOutboxStore, wakeChannel } from "../outbox/store.sql.js";
 import { startOutboxUpkeep } from "../outbox/upkeep.js";
+import { deadLettersTo } from "./consumers.js";
 import type { StoringRoleDeps } from "./role.js";
+import { VERSION } from "./version.js";
 
 /** A service's outbox on its way out. */
 export interface Relaying {
@@ -33,6 +36,7 @@ export async function startRelaying(
     store,
     ...(prepare ? { prepare } : {}),
     publish: config.TIMELINE_RELAY_CHANNELS ? announcing(publish, createAnnounce(connections.scripts.client)) : publish,
+    deadLetter: createDeadLetterEvent({ source, deadLetters: deadLettersTo(connections.publish), version: VERSION }),
     log,
     observe,
   });

@@ -10,7 +10,7 @@ import {
 } from "../contracts/events.js";
 import { parseJob } from "../contracts/jobs.js";
 import { SILENT_HEADER } from "../contracts/silence.js";
-import { STREAM } from "../contracts/subjects.js";
+import { isPlainSubject, STREAM } from "../contracts/subjects.js";
 import { AppError } from "../kernel/errors.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Letter } from "./letters.js";
@@ -29,9 +29,6 @@ export interface Redriven {
 /** NOTIFY keeps ten minutes; what is older than that is news to nobody. */
 const NEWS_MS = 10 * MINUTE;
 
-/** A subject of plain tokens: anything else would do more than name one subject. */
-const PLAIN_SUBJECT = /^[^\s.*>]+(\.[^\s.*>]+)*$/;
-
 /**
  * Where a letter goes back to, and as what.
  *
@@ -43,7 +40,7 @@ export function destinationOf(letter: Letter, now: number): Redriven {
   if (reason === "toolarge")
     throw new AppError("invalid", "only its beginning was kept: publish the event again, in a message that fits");
   if (stream === null) return admission(letter, now);
-  if (!PLAIN_SUBJECT.test(letter.origin))
+  if (!isPlainSubject(letter.origin))
     throw new AppError("invalid", `"${letter.origin}" is no subject to publish it to again`);
   if (reason === "invalid") validateAgain(letter, now);
   const { seq, redrive_count, first_seen } = letter.listed;

@@ -4,6 +4,9 @@ import type { OutboxEvent, OutboxStore } from "./ports.js";
 
 const meter = metrics.getMeter("avion-timeline");
 const published = meter.createCounter("timeline_outbox_published", { description: "Events published from an outbox" });
+const deadLetters = meter.createCounter("timeline_outbox_dead_lettered", {
+  description: "Events of an outbox that NATS does not take, and that were dead-lettered",
+});
 const failures = meter.createCounter("timeline_outbox_failures", {
   description: "Rounds of a relay in which something could not be published",
 });
@@ -21,6 +24,9 @@ export const observeOutbox = (source: string) => ({
   published({ subject, createdAt }: OutboxEvent): void {
     published.add(1, { source, event: subject.split(".", 2).join(".") });
     lag.record(Math.max(0, Date.now() - createdAt) / 1_000, { source });
+  },
+  deadLettered({ subject }: OutboxEvent, reason: string): void {
+    deadLetters.add(1, { source, reason, event: subject.split(".", 2).join(".") });
   },
   failed(): void {
     failures.add(1, { source });

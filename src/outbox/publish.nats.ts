@@ -1,14 +1,32 @@
-import type { Publish } from "../platform/nats/publish.js";
-import type { PublishEvent } from "./ports.js";
+import { type Publish, refusalOf } from "../platform/nats/publish.js";
+import { EventRefused, type PublishEvent } from "./ports.js";
 
 /** Publishes events of an outbox straight to JetStream. */
 export function createPublishEvent(publish: Publish): PublishEvent {
   return async ({ subject, messageId, body, traceparent }) => {
-    await publish({
-      subject,
-      id: messageId,
-      body: Buffer.from(body),
-      ...(traceparent == null ? {} : { headers: { traceparent } }),
-    });
+    try {
+      await publish({
+        subject,
+        id: messageId,
+        body: Buffer.from(body),
+        ...(traceparent == null ? {} : { headers: { traceparent } }),
+      });
+    } catch (error) {
+      throw refused(error) ?? error;
+    }
   };
+}
+
+/** A stream that is full, or not there yet, takes the event later. */
+function refused(cause: unknown): EventRefused | undefined {
+  switch (refusalOf(cause)) {
+    case "toolarge":
+      return new EventRefused("toolarge", true, { cause });
+    case "malformed":
+      return new EventRefused("poison", true, { cause });
+    case "refused":
+      return new EventRefused("poison", false, { cause });
+    default:
+      return undefined;
+  }
 }

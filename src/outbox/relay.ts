@@ -2,19 +2,22 @@ import { codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 import { backoff, pause, SECOND } from "../kernel/time.js";
-import type { OutboxEvent, OutboxStore, PublishEvent } from "./ports.js";
+import type { DeadLetterEvent } from "./dead-letters.js";
+import { EventRefused, type OutboxEvent, type OutboxStore, type PublishEvent } from "./ports.js";
 
 /** What a relay works with. */
 export interface RelayDeps {
-  readonly store: Pick<OutboxStore, "claim" | "markPublished" | "release">;
+  readonly store: Pick<OutboxStore, "claim" | "markPublished" | "release" | "refuse">;
   /** Comes before the publishing: may redirect events, and does what must be done before anybody hears of them. */
   readonly prepare?: (events: readonly OutboxEvent[]) => Promise<readonly OutboxEvent[]>;
   readonly publish: PublishEvent;
+  readonly deadLetter: DeadLetterEvent;
   /** Unset: a second. */
   readonly lookEveryMs?: number;
   readonly log: Logger;
   readonly observe: {
     published(event: OutboxEvent): void;
+    deadLettered(event: OutboxEvent, reason: string): void;
     failed(): void;
   };
 }
@@ -40,6 +43,10 @@ const LEASE_MS = 10 * SECOND;
  * time the server has acknowledged it or the publishing has timed out.
  */
 const PUBLISH_WITHIN_MS = 3 * SECOND;
+
+/** An event that NATS has refused so often is given up. The first attempts are a second apart, the last eight. */
+const MAX_REFUSALS = 5;
+const REFUSED_AGAIN_MS = SECOND;
 
 /** Where nobody wakes it, a relay looks so often. */
 const LOOK_EVERY_MS = SECOND;
@@ -86,23 +93,57 @@ async function relayOnce(deps: RelayDeps): Promise<number> {
   const claimed = await store.claim(BATCH, LEASE_MS);
   if (claimed.length === 0) return 0;
   await failpoint("outbox-claimed");
-  const { published, outage } = await publishAll(deps, claimed);
+  const { published, refused, outage } = await publishAll(deps, claimed);
   await failpoint("outbox-published");
   if (published.length > 0) await store.markPublished(published.map(({ id }) => id));
   await failpoint("outbox-marked");
   for (const event of published) observe.published(event);
+  await Promise.all(refused.map((one) => giveUpOrWait(deps, one)));
   if (outage === undefined) return published.length;
-  const done = new Set(published.map(({ id }) => id));
+  const done = new Set([...published, ...refused.map(({ event }) => event)].map(({ id }) => id));
   await store.release(claimed.map(({ id }) => id).filter((id) => !done.has(id)));
   throw outage;
 }
 
+/** An event that was refused, and not because a server is away. */
+interface Refused {
+  readonly event: OutboxEvent;
+  readonly error: unknown;
+}
+
+/**
+ * Dead-letters an event that NATS will not take, so that its key goes on; the letter is stored before the row is marked.
+ * Where the letter cannot be stored the row stays, and is tried again.
+ */
+async function giveUpOrWait(deps: RelayDeps, { event, error }: Refused): Promise<void> {
+  const { store, deadLetter, log, observe } = deps;
+  const fields = { id: event.id, error: oneLine(error) };
+  const refusals = await store.refuse(event.id, REFUSED_AGAIN_MS);
+  const reason = error instanceof EventRefused ? error.reason : "poison";
+  const always = error instanceof EventRefused && error.always;
+  if (!always && refusals < MAX_REFUSALS) {
+    observe.failed();
+    return log.warn({ ...fields, refusals }, "an event of the outbox was refused; it is tried again");
+  }
+  try {
+    await deadLetter(event, { reason, error, refusals });
+    await failpoint("outbox-dead-lettered");
+    await store.markPublished([event.id]);
+    observe.deadLettered(event, reason);
+    log.error({ ...fields, reason }, "an event of the outbox was dead-lettered: NATS does not take it");
+  } catch (failed) {
+    observe.failed();
+    log.error({ ...fields, dlq_error: oneLine(failed) }, "a dead letter could not be stored; its event is kept");
+  }
+}
+
 async function publishAll(
-  { prepare, publish, log, observe }: RelayDeps,
+  { prepare, publish }: RelayDeps,
   claimed: readonly OutboxEvent[],
-): Promise<{ published: OutboxEvent[]; outage?: unknown }> {
+): Promise<{ published: OutboxEvent[]; refused: Refused[]; outage?: unknown }> {
   const until = performance.now() + PUBLISH_WITHIN_MS;
   const published: OutboxEvent[] = [];
+  const refused: Refused[] = [];
   let outage: unknown;
   const publishOne = async (event: OutboxEvent): Promise<void> => {
     if (performance.now() > until) return;
@@ -111,11 +152,7 @@ async function publishAll(
       published.push(event);
     } catch (error) {
       if (codeOf(error) === "unavailable") outage ??= error;
-      else {
-        // It stays claimed, so that it does not hold up the others at every round.
-        observe.failed();
-        log.error({ id: event.id, subject: event.subject, error: oneLine(error) }, "an event cannot be published");
-      }
+      else refused.push({ event, error });
     }
   };
   try {
@@ -123,7 +160,7 @@ async function publishAll(
   } catch (error) {
     outage = error;
   }
-  return outage === undefined ? { published } : { published, outage };
+  return { published, refused, ...(outage === undefined ? {} : { outage }) };
 }
 
 /** A ring that came while nobody waited is heard by the next who does. */

@@ -49,6 +49,7 @@ export function remoteDropReceived({ uri, createdAt, actorUri, ...seen }: NewRem
 export function engagementChanged({ dropId, kind, actorId }: ReactionKey): EventDraft {
   const key = `${dropId}:${kind}:${encodeId(actorId)}`;
   return {
+    owner: dropId,
     key,
     subject: ENGAGEMENT_CHANGED,
     messageId: `engagement:${key}`,
@@ -61,6 +62,7 @@ function dropEvent(
   event: Extract<TimelineEvent, { name: "drop_created" | "drop_deleted" | "ap_drop_received" }>,
 ): EventDraft {
   return {
+    owner: event.payload.user_id ?? event.payload.drop_id,
     key: event.payload.drop_id,
     subject: SUBJECT_OF[event.name],
     messageId: messageId(event),

@@ -3,6 +3,8 @@ import type { Month } from "./months.js";
 
 /** An event, written together with what it is about and published afterwards. */
 export interface EventDraft {
+  /** Whose events take turns with those of others. */
+  readonly owner: string;
   /** What it is about; events of one key are published in their order. */
   readonly key: string;
   readonly subject: string;

@@ -4,7 +4,7 @@ import type { EventDraft } from "./ports.js";
 export const NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
 /** Where events are written to be published; see the outbox's migrations. */
-const OUTBOX = "public.outbox (source, key, subject, message_id, body, traceparent)";
+const OUTBOX = "public.outbox (source, owner, key, subject, message_id, body, traceparent)";
 
 /** The columns of a drop, as `StoredDrop` names them; `from` is the table its text is taken from. */
 export const dropColumns = (from = "d"): string =>
@@ -32,12 +32,13 @@ export class Parameters {
 
   /** An INSERT of an event for each row of a table expression; `suffix` is added to the message id. */
   insertEvent(event: EventDraft, from: string, suffix = "''"): string {
+    const owner = this.add(event.owner, "text");
     const key = this.add(event.key, "text");
     const subject = this.add(event.subject, "text");
     const messageId = this.add(event.messageId, "text");
     const body = this.add(event.body, "text");
     const traceparent = this.add(event.traceparent ?? null, "text");
     return `INSERT INTO ${OUTBOX}
-      SELECT 'posts', ${key}, ${subject}, ${messageId} || ${suffix}, ${body}, ${traceparent} FROM ${from}`;
+      SELECT 'posts', ${owner}, ${key}, ${subject}, ${messageId} || ${suffix}, ${body}, ${traceparent} FROM ${from}`;
   }
 }

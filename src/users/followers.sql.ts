@@ -28,8 +28,8 @@ WITH incoming AS (
   ON CONFLICT (user_id) DO UPDATE
   SET followers = GREATEST(c.followers + excluded.delta, 0), delta = excluded.delta, revision = c.revision + 1
 ), announced AS (
-  INSERT INTO public.outbox (source, key, subject, message_id, body, traceparent)
-  SELECT 'users', i.pair, i.subject, i.message_id, i.body, i.traceparent
+  INSERT INTO public.outbox (source, owner, key, subject, message_id, body, traceparent)
+  SELECT 'users', split_part(i.pair, ':', 2), i.pair, i.subject, i.message_id, i.body, i.traceparent
   FROM applied a JOIN incoming i ON (i.following_id, i.follower_id) = (a.following_id, a.follower_id)
 )
 SELECT count(*) AS changed FROM applied`;

@@ -29,8 +29,8 @@ WITH wanted AS (
   ON CONFLICT (user_id) DO UPDATE SET following = c.following + excluded.following
   RETURNING c.user_id, c.following
 ), announced AS (
-  INSERT INTO public.outbox (source, key, subject, message_id, body, traceparent)
-  SELECT 'users', w.pair, w.subject, 'edge:' || w.pair || ':' || e.version,
+  INSERT INTO public.outbox (source, owner, key, subject, message_id, body, traceparent)
+  SELECT 'users', split_part(w.pair, ':', 2), w.pair, w.subject, 'edge:' || w.pair || ':' || e.version,
     json_build_object('follower_id', e.follower_id, 'following_id', e.following_id, 'version', e.version,
       'following', true, 'changed_at', e.changed_at),
     $6

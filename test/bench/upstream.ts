@@ -99,6 +99,7 @@ function publisher(db: Db, body: string): (n: number) => Promise<string> {
     const dropId = nextId(Date.now());
     const userId = `user${n % 100}`;
     const created = {
+      owner: userId,
       key: dropId,
       subject: "drops.created",
       messageId: `drop_created:${dropId}`,
@@ -150,7 +151,8 @@ async function lag(db: Db, publish: (n: number) => Promise<string>): Promise<Lin
       acknowledged.set(event.key, performance.now());
     },
     log: silent,
-    observe: { published: () => undefined, failed: () => undefined },
+    deadLetter: async (_, { error }) => check(false, String(error)),
+    observe: { published: () => undefined, deadLettered: () => undefined, failed: () => undefined },
   });
   const drained = async (): Promise<void> => {
     while ((await store.backlog()).waiting > 0) await new Promise((resolve) => setTimeout(resolve, 20));

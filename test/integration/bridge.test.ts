@@ -6,7 +6,7 @@ import { createForward } from "../../src/bridge/forward.js";
 import { createHeldLetters } from "../../src/bridge/held-letters.js";
 import { EVENT_NAMES } from "../../src/contracts/events.js";
 import { silent } from "../../src/kernel/logger.js";
-import { isRefusal } from "../../src/platform/nats/publish.js";
+import { refusalOf } from "../../src/platform/nats/publish.js";
 import { connectSubscriber } from "../../src/platform/redis/connect.js";
 import { until } from "../support/brokers.js";
 import { type NatsBench, openNats } from "../support/core-nats.js";
@@ -40,7 +40,7 @@ async function bridge(): Promise<Bridge> {
     admit: nats.publish,
     letters: createHeldLetters({
       store: async (letter) => void (await nats.publish(letter)),
-      isRefusal,
+      isRefusal: (error) => refusalOf(error) !== undefined,
       log: silent,
     }),
     maxPayloadBytes: () => 1_000_000,

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { nanos } from "nats";
 import { messageId, parseEvent } from "../../src/contracts/events.js";
-import { type DeadLetter, letterOf, letterOfPayload } from "../../src/delivery/dead-letter.js";
+import { type DeadLetter, letterOf, letterOfUnstored } from "../../src/delivery/dead-letter.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { pause } from "../../src/kernel/time.js";
@@ -163,7 +163,10 @@ test("a payload of the bridge that is valid by now is admitted once, also where 
   const payload = { drop_id: "late", user_id: "a", visibility: "public", created_at: Date.now() - 1_000 };
   const body = Buffer.from(JSON.stringify(payload));
   const about = { ...failure, reason: "invalid", now: Date.now() } as const;
-  const letter = letterOfPayload({ channel: "drop_created", id: "dlq:drop_created:x", body }, about);
+  const letter = letterOfUnstored(
+    { origin: "drop_created", id: "dlq:drop_created:x", body, deliveries: 1, firstSeen: about.now },
+    about,
+  );
   const { seq } = await bench.publish(letter);
   const admitted = { subject: "drops.created", body, id: messageId(parseEvent("drop_created", body, Date.now())) };
   await bench.publish(admitted);

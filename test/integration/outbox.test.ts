@@ -1,10 +1,11 @@
 import { rm } from "node:fs/promises";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
-import { connect, type NatsConnection } from "nats";
+import { connect, DiscardPolicy, type NatsConnection, type StreamConfig } from "nats";
 import { type Broker, startNats } from "../../src/brokers/index.js";
 import { silent } from "../../src/kernel/logger.js";
 import { HOUR } from "../../src/kernel/time.js";
-import type { OutboxEvent } from "../../src/outbox/ports.js";
+import { createDeadLetterEvent } from "../../src/outbox/dead-letters.js";
+import type { OutboxEvent, OutboxStore } from "../../src/outbox/ports.js";
 import { createPublishEvent } from "../../src/outbox/publish.nats.js";
 import { type Relay, type RelayDeps, startRelay } from "../../src/outbox/relay.js";
 import { createNotifyRelays, createOutboxStore, OUTBOX_MIGRATIONS, wakeChannel } from "../../src/outbox/store.sql.js";
@@ -15,7 +16,10 @@ import { temporaryFolder } from "../support/brokers.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/facts.js";
 
-const QUIET = { published: () => undefined, failed: () => undefined };
+/** Waits no seconds before a refused event is tried again. */
+const patient = (store: OutboxStore): OutboxStore => ({ ...store, refuse: (id) => store.refuse(id, 1) });
+
+const QUIET = { published: () => undefined, deadLettered: () => undefined, failed: () => undefined };
 
 describe.each(DATABASES)("the outbox on $name", ({ start }) => {
   let server: DatabaseServer;
@@ -36,6 +40,8 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     const manager = await connection.jetstreamManager();
     await manager.streams.delete("LOG").catch(() => undefined);
     await manager.streams.add({ name: "LOG", subjects: ["log.>"] });
+    await manager.streams.delete("DLQ").catch(() => undefined);
+    await manager.streams.add({ name: "DLQ", subjects: ["dlq.>"] });
   });
   afterEach(async () => {
     await Promise.all(relays.splice(0).map((relay) => relay.close()));
@@ -50,8 +56,13 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
   const relay = (options: Partial<RelayDeps> = {}): Relay => {
     const publish = createPublishEvent(createPublish(connection.jetstream()));
     const started = startRelay({
-      store: createOutboxStore(db, "posts"),
+      store: patient(createOutboxStore(db, "posts")),
       publish,
+      deadLetter: createDeadLetterEvent({
+        source: "posts",
+        deadLetters: async (letter) => void (await createPublish(connection.jetstream())(letter)),
+        version: "1.2.3",
+      }),
       log: silent,
       observe: QUIET,
       ...options,
@@ -64,6 +75,23 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     await db.query(
       "INSERT INTO public.outbox (source, key, subject, message_id, body) VALUES ($1, $2, 'log.it', $3, $4)",
       [source, key, `${key}:${body}`, JSON.stringify({ key, body })],
+    );
+  };
+
+  /** An event with something that NATS does not take. */
+  const writeOdd = async (odd: { subject?: string; body?: string; traceparent?: string; messageId?: string }) => {
+    const { subject = "log.it", body = "{}", traceparent = null, messageId = "odd" } = odd;
+    await db.query(
+      "INSERT INTO public.outbox (source, key, subject, message_id, body, traceparent) VALUES ('posts', 'a', $1, $2, $3, $4)",
+      [subject, messageId, body, traceparent],
+    );
+  };
+
+  const letters = async () => {
+    const manager = await connection.jetstreamManager();
+    const { state } = await manager.streams.info("DLQ");
+    return Promise.all(
+      Array.from({ length: state.messages }, (_, n) => manager.streams.getMessage("DLQ", { seq: state.first_seq + n })),
     );
   };
 
@@ -177,6 +205,140 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     for (let n = 0; n < 20; n++) await write(`k${n}`, "1");
     await eventually(async () => (await waiting()) === 1, "all others are published");
     expect(await log()).toHaveLength(20);
+  });
+
+  test("an event too large for a message is dead-lettered, cut, and its key goes on", async () => {
+    const body = JSON.stringify("x".repeat(1_200_000));
+    await writeOdd({ subject: "drops.created", body });
+    await write("a", "2");
+    relay();
+    await eventually(async () => (await waiting()) === 0, "nothing waits");
+    expect(await log()).toEqual([{ key: "a", body: "2" }]);
+    const [letter, ...more] = await letters();
+    expect(more).toEqual([]);
+    expect([letter?.subject, letter?.string()]).toEqual(["dlq.toolarge.drop_created", body.slice(0, 65_536)]);
+    const header = (name: string) => letter?.header.get(name);
+    expect(["Dlq-Reason", "Dlq-Size", "Dlq-Subject", "Dlq-Msg-Id", "Dlq-Stream", "Dlq-Deliveries"].map(header)).toEqual(
+      ["toolarge", String(body.length), "drops.created", "odd", "DROPS", "1"],
+    );
+  });
+
+  test.each<[string, Parameters<typeof writeOdd>[0]]>([
+    ["a subject with a space", { subject: "log.a b" }],
+    ["a subject with a wildcard", { subject: "log.>" }],
+    ["a subject that is empty", { subject: "" }],
+    ["a header of two lines", { traceparent: "00\r\nInjected: 1" }],
+    ["a message id of two lines", { messageId: "a\r\nb" }],
+  ])("%s is dead-lettered at once as poison, and its key goes on", async (_, odd) => {
+    await writeOdd({ body: '{"as":"it was"}', ...odd });
+    await write("a", "2");
+    relay();
+    await eventually(async () => (await waiting()) === 0, "nothing waits");
+    expect(await log()).toEqual([{ key: "a", body: "2" }]);
+    expect((await letters()).map((letter) => [letter.subject, letter.string()])).toEqual([
+      ["dlq.poison.outbox_event", '{"as":"it was"}'],
+    ]);
+  });
+
+  test("an event its stream refuses is tried five times, and then dead-lettered", async () => {
+    const manager = await connection.jetstreamManager();
+    const { config } = await manager.streams.info("LOG");
+    await manager.streams.update("LOG", { ...config, sealed: true } as Partial<StreamConfig>);
+    await write("a", "1");
+    relay({ lookEveryMs: 20 });
+    await eventually(async () => (await waiting()) === 0, "nothing waits");
+    const [letter] = await letters();
+    expect([letter?.subject, letter?.header.get("Dlq-Deliveries")]).toEqual(["dlq.poison.outbox_event", "5"]);
+  });
+
+  test("a stream that is full or not there is no fault of an event: it waits", async () => {
+    const manager = await connection.jetstreamManager();
+    await manager.streams.add({ name: "FULL", subjects: ["full.>"], max_msgs: 1, discard: DiscardPolicy.New });
+    await connection.jetstream().publish("full.it", "{}");
+    await writeOdd({ subject: "full.it", messageId: "one" });
+    await db.query("UPDATE public.outbox SET key = 'full'");
+    await writeOdd({ subject: "missing.it", messageId: "two" });
+    let failed = 0;
+    relay({ observe: { ...QUIET, failed: () => void failed++ } });
+    await eventually(() => failed >= 6, "it was tried more often than what is refused is");
+    expect([await waiting(), await letters()]).toEqual([2, []]);
+    await manager.streams.purge("FULL");
+    await manager.streams.add({ name: "MISSING", subjects: ["missing.>"] });
+    await eventually(async () => (await waiting()) === 0, "both are published");
+    expect(await letters()).toEqual([]);
+    await Promise.all(["FULL", "MISSING"].map((name) => manager.streams.delete(name)));
+  });
+
+  test("a relay that dies after the letter writes no second one", async () => {
+    await writeOdd({ subject: "log.>" });
+    const store = patient(createOutboxStore(db, "posts"));
+    let died = false;
+    const markPublished = async (ids: readonly number[]): Promise<void> => {
+      if (died) return store.markPublished(ids);
+      died = true;
+      throw new Error("died before the mark");
+    };
+    relay({ store: { ...store, markPublished }, lookEveryMs: 20 });
+    await eventually(async () => (await waiting()) === 0, "the event is marked");
+    expect([died, (await letters()).length]).toEqual([true, 1]);
+  });
+
+  test("while the DLQ takes no letter the event stays, and other keys go on", async () => {
+    const manager = await connection.jetstreamManager();
+    await manager.streams.delete("DLQ");
+    await writeOdd({ subject: "log.>" });
+    await write("a", "2");
+    await write("b", "1");
+    relay({ lookEveryMs: 20 });
+    await eventually(async () => (await waiting()) === 2, "the other key is published");
+    expect(await log()).toEqual([{ key: "b", body: "1" }]);
+    await manager.streams.add({ name: "DLQ", subjects: ["dlq.>"] });
+    await eventually(async () => (await waiting()) === 0, "everything goes on");
+    expect((await letters()).length).toBe(1);
+    expect(await log()).toHaveLength(2);
+  });
+
+  test("owners take turns: very many events of one are in nobody's way, and none is left out", async () => {
+    const claimedBy = async (store: OutboxStore): Promise<Map<string, number>> => {
+      const rows = await store.claim(100, 10_000);
+      await store.markPublished(rows.map(({ id }) => id));
+      const owners = new Map<string, number>();
+      for (const { key } of rows) {
+        const owner = key.split(":")[0] as string;
+        owners.set(owner, (owners.get(owner) ?? 0) + 1);
+      }
+      return owners;
+    };
+    const fill = (owner: string, events: number) =>
+      db.query(
+        `INSERT INTO public.outbox (source, owner, key, subject, message_id, body)
+         SELECT 'posts', $1, $1 || ':' || n, 'log.it', n, '{}' FROM generate_series(1, $2::int) n`,
+        [owner, events],
+      );
+    const store = createOutboxStore(db, "posts");
+    await fill("hot", 1_000);
+    expect(await claimedBy(store)).toEqual(new Map([["hot", 100]]));
+    for (const owner of ["a", "b", "z"]) await fill(owner, 10);
+    const next = await claimedBy(store);
+    expect([next.get("a"), next.get("b"), next.get("z"), next.get("hot")]).toEqual([10, 10, 10, 70]);
+
+    for (let n = 0; n < 250; n++) await fill(`many${n}`, 1);
+    const seen = new Map<string, number>();
+    for (let round = 0; round < 3; round++)
+      for (const [owner, events] of await claimedBy(store)) seen.set(owner, (seen.get(owner) ?? 0) + events);
+    expect([...seen.keys()].filter((owner) => owner.startsWith("many"))).toHaveLength(250);
+    expect(await waiting()).toBe(1_000 + 250 - 100 - 70 - [...seen.values()].reduce((a, b) => a + b));
+  });
+
+  test("a row of an older version, without an owner, is published in the order of its key", async () => {
+    await write("a", "1");
+    await db.query(
+      `INSERT INTO public.outbox (source, owner, key, subject, message_id, body)
+       VALUES ('posts', '0', 'a', 'log.it', 'a:2', '{"key":"a","body":"2"}')`,
+    );
+    relay();
+    await eventually(async () => (await waiting()) === 0, "both are published");
+    expect((await log()).map(({ body }) => body)).toEqual(["1", "2"]);
   });
 
   test("what was published long ago is removed, what waits is not", async () => {

@@ -15,6 +15,7 @@ import { createGate, newUsersDatabase, usersProcess } from "../support/users.js"
 
 const FLOOD = 5_000;
 const OTHERS = 60;
+const CROWD = 20_000;
 
 describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ start }) => {
   let server: DatabaseServer;
@@ -46,6 +47,42 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ st
     return info.num_pending + info.num_ack_pending;
   };
 
+  test("keeps nobody waiting in the outbox: the others' follows are shown while most of theirs are not published", async () => {
+    const db = await newUsersDatabase(server);
+    const relay: { wake?: () => void } = {};
+    const users = usersProcess({ db, scripts: redis.scripts, wakeRelay: () => relay.wake?.() });
+    const { followMany } = createFollowStore(db);
+    for (let from = 0; from < CROWD; from += 1_000) {
+      const pairs = Array.from({ length: 1_000 }, (_, n) => ({ follower: `c${from + n}`, following: "idol" }));
+      await followMany(pairs, { most: 10 });
+    }
+    const relaying = startRelay({
+      store: createOutboxStore(db, "users"),
+      prepare: users.prepare,
+      publish: createPublishEvent(nats.publish),
+      deadLetter: async (_, { error }) => Promise.reject(error),
+      log: silent,
+      observe: { published: () => undefined, deadLettered: () => undefined, failed: () => undefined },
+    });
+    relay.wake = relaying.wake;
+    const consumers = [consuming(CONSUMER.edges, users.calm, 1_000), consuming(CONSUMER.hotEdges, users.hot, 2_000)];
+    const pairs = Array.from({ length: 10 }, (_, n) => ({ follower_id: `p${n}`, following_id: `friend${n}` }));
+    await Promise.all(pairs.map(users.follow));
+    const shown = async (): Promise<boolean> => {
+      const lists = await Promise.all(
+        pairs.map(({ following_id: user }) => users.readList({ list: "followers", user, after: "", limit: 1 })),
+      );
+      return lists.every(({ total }) => total === 1);
+    };
+    await eventually(shown, "the others' follows are shown", 60_000);
+    const [row] = await db.query<{ left: number }>(
+      "SELECT count(*) AS left FROM public.outbox WHERE key LIKE '%:idol' AND subject LIKE 'edges.%' AND published_at IS NULL",
+    );
+    expect(row?.left).toBeGreaterThan(CROWD / 4);
+    await Promise.all([relaying.close(), ...consumers.map((consumer) => consumer.close(1_000))]);
+    for (const stream of [STREAM.edges, STREAM.drops]) await nats.manager.streams.purge(stream);
+  }, 180_000);
+
   test("keeps nobody waiting: the others' edges are applied while theirs still wait", async () => {
     const db = await newUsersDatabase(server);
     const hot = createGate();
@@ -64,8 +101,13 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ st
       store: createOutboxStore(db, "users"),
       prepare: users.prepare,
       publish: createPublishEvent(nats.publish),
+      deadLetter: async (_, { error }) => Promise.reject(error),
       log: silent,
-      observe: { published: () => undefined, failed: () => void failures.push(1) },
+      observe: {
+        published: () => undefined,
+        deadLettered: () => undefined,
+        failed: () => void failures.push(1),
+      },
     });
     relay.wake = relaying.wake;
     const consumers = [consuming(CONSUMER.edges, users.calm, 512), consuming(CONSUMER.hotEdges, users.hot, 4_000)];

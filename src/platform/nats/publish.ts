@@ -1,4 +1,5 @@
 import { ErrorCode, type JetStreamClient, type MsgHdrs, NatsError, headers as newHeaders } from "nats";
+import { isPlainSubject } from "../../contracts/subjects.js";
 import { AppError, codeOf, oneLine } from "../../kernel/errors.js";
 
 /** One message to store. */
@@ -28,20 +29,23 @@ const ACK_TIMEOUT_MS = 5_000;
 /** JetStream error codes (nats-server, server/errors.json) that are about this one message. */
 const TOO_LARGE = new Set([10054, 10097]);
 const OTHER_STREAM = 10060;
-/** The stream is full, and discards what is new. */
-const STORE_FAILED = 10077;
+/** The stream is full and discards what is new, or the account or the server has no room left. */
+const FULL = new Set([10077, 10002, 10023, 10028, 10047]);
+/** Told by the client, before anything is sent. */
+const MALFORMED: ReadonlySet<string> = new Set([ErrorCode.BadSubject, ErrorCode.BadHeader]);
 
 /**
  * Makes the function that stores messages in JetStream.
  *
- * @throws AppError `invalid` for a message larger than the server takes, `failed` where another
- * stream than the one named takes its subject, `unavailable` for everything else: an ack that
+ * @throws AppError `invalid` for a message larger than the server takes, or with a subject or header
+ * that is none, `failed` where another stream than the one named takes its subject, `unavailable` for everything else: an ack that
  * timed out is ambiguous, and the same id may be sent again.
  * @param noStream called where no stream takes a subject: the stream is gone, or JetStream is.
  */
 export function createPublish(jetstream: JetStreamClient, noStream: () => void = () => undefined): Publish {
   return async ({ subject, body, id, headers, stream }) => {
     try {
+      if (!isPlainSubject(subject)) throw NatsError.errorForCode(ErrorCode.BadSubject);
       const ack = await jetstream.publish(subject, body, {
         msgID: id,
         timeout: ACK_TIMEOUT_MS,
@@ -71,6 +75,8 @@ function publishError(error: unknown, subject: string): AppError {
     if (error.code === "MAX_PAYLOAD_EXCEEDED" || (code !== undefined && TOO_LARGE.has(code))) {
       return new AppError("invalid", `${subject}: the message is larger than the server takes`, { cause: error });
     }
+    if (MALFORMED.has(error.code))
+      return new AppError("invalid", "the message has a subject or a header that is none", { cause: error });
     if (code === OTHER_STREAM)
       return new AppError("failed", `${subject}: is kept by another stream than the one named`, { cause: error });
   }
@@ -81,13 +87,16 @@ function publishError(error: unknown, subject: string): AppError {
 }
 
 /**
- * True where the server answered that it does not store a message: its stream is full, sealed or not there, or the
- * message is not to its liking. Every other error of {@link createPublish} is an outage.
+ * Why the server does not store a message: it is too large, malformed, or not to the liking of its stream; or the stream
+ * is full or not there. Undefined for every other error of {@link createPublish}: an outage.
  */
-export function isRefusal(error: unknown): boolean {
+export function refusalOf(error: unknown): "toolarge" | "malformed" | "refused" | "full" | "missing" | undefined {
   const cause = error instanceof AppError ? error.cause : undefined;
-  if (!(cause instanceof NatsError)) return false;
+  if (!(cause instanceof NatsError)) return undefined;
+  if (MALFORMED.has(cause.code)) return "malformed";
+  if (codeOf(error) === "invalid") return "toolarge";
   const refusal = cause.api_error;
-  if (refusal === undefined) return cause.code === ErrorCode.NoResponders || codeOf(error) === "invalid";
-  return refusal.code !== 503 || refusal.err_code === STORE_FAILED;
+  if (refusal === undefined) return cause.code === ErrorCode.NoResponders ? "missing" : undefined;
+  if (FULL.has(refusal.err_code ?? 0)) return "full";
+  return refusal.code === 503 ? undefined : "refused";
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { type Failure, letterOf, letterOfPayload } from "../../../src/delivery/dead-letter.js";
+import { type Failure, letterOf, letterOfUnstored } from "../../../src/delivery/dead-letter.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { deliveryOf, headersWith } from "../../support/core-delivery.js";
 
@@ -79,15 +79,16 @@ test("no error text can break out of its header", () => {
 });
 
 test("a letter of the bridge has the channel, no stream, and the size where it was cut", () => {
-  const payload = { channel: "drop_created", id: "dlq:x", body: Buffer.from("{"), size: 2_000_000 };
-  const letter = letterOfPayload(
-    payload,
+  const body = Buffer.alloc(2_000_000, "x");
+  const firstSeen = Date.parse("2026-01-02T03:04:05.678Z");
+  const letter = letterOfUnstored(
+    { origin: "drop_created", id: "dlq:x", body, deliveries: 1, firstSeen },
     failure(new AppError("invalid", "payload: too long"), { reason: "toolarge" }),
   );
   expect(letter).toEqual({
     subject: "dlq.toolarge.drop_created",
     id: "dlq:x",
-    body: payload.body,
+    body: body.subarray(0, 65_536),
     headers: {
       "Dlq-Reason": "toolarge",
       "Dlq-Error": "payload: too long",
