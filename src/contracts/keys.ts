@@ -18,6 +18,10 @@ export function userOfHomeKey(key: string): string | undefined {
   return homeKey(user) === key && idFault(user) === undefined ? user : undefined;
 }
 
+/** Which kind of timeline a key is. */
+export const kindOf = (key: string): "home" | "local" | "global" =>
+  key === LOCAL_KEY ? "local" : key === GLOBAL_KEY ? "global" : "home";
+
 /** Names the follower list of an author that is in force; a new value invalidates what was cached under the old one. */
 export const generationKey = (author: string): string => `timeline:x:generation:${encodeId(author)}`;
 

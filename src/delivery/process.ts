@@ -40,11 +40,10 @@ export interface ProcessOptions {
   readonly version: string;
   /** Names the event a message carries, for its dead letter. */
   readonly eventOf: (delivery: Delivery) => string;
-  readonly observe: (
-    what: "acked" | "retried" | "dead-lettered" | "letter-refused" | "waited",
-    delivery: Delivery,
-  ) => void;
+  readonly observe: (what: Observed, delivery: Delivery) => void;
 }
+
+type Observed = "acked" | "retried" | "dead-lettered" | "letter-refused" | "waited";
 
 /** One message in hand. */
 interface InHand {
@@ -52,6 +51,8 @@ interface InHand {
   readonly context: Context;
   /** Names this attempt, so that a reply that was lost does not count it twice. */
   readonly name: string;
+  /** By the clock of `performance`, ms. */
+  readonly taken: number;
   /** How often its handling was begun, as far as is known. */
   attempt: number;
   /** How often it has waited for a server in a row. */
@@ -71,7 +72,15 @@ type Step = Outcome | { readonly kind: "wait"; readonly delayMs: number } | { re
  */
 export function createProcess(options: ProcessOptions): (delivery: Delivery, context: Context) => Promise<Outcome> {
   return async (delivery, context) => {
-    const inHand: InHand = { delivery, context, name: randomUUID(), attempt: 0, waits: 0, alone: false };
+    const inHand: InHand = {
+      delivery,
+      context,
+      name: randomUUID(),
+      taken: performance.now(),
+      attempt: 0,
+      waits: 0,
+      alone: false,
+    };
     for (;;) {
       const step = await once(options, inHand);
       if (step.kind === "alone") {
@@ -80,7 +89,7 @@ export function createProcess(options: ProcessOptions): (delivery: Delivery, con
       }
       if (step.kind !== "wait") return step;
       inHand.waits++;
-      options.observe("waited", delivery);
+      ended(options, inHand, "waited");
       await pause(step.delayMs, context.stopping);
       if (context.stopping.aborted) return { kind: "release" };
     }
@@ -88,7 +97,7 @@ export function createProcess(options: ProcessOptions): (delivery: Delivery, con
 }
 
 async function once(options: ProcessOptions, inHand: InHand): Promise<Step> {
-  const { attempts, limits, observe } = options;
+  const { attempts, limits } = options;
   const { delivery, context } = inHand;
   const leave = await options.gate.enter(inHand.alone);
   try {
@@ -101,13 +110,13 @@ async function once(options: ProcessOptions, inHand: InHand): Promise<Step> {
     }
     if (inHand.attempt > limits.maxAttempts) {
       const spent = inHand.attempt - 1;
-      return await bury(options, delivery, { reason: "crashed", error: crashed(spent), attempt: spent });
+      return await bury(options, inHand, { reason: "crashed", error: crashed(spent), attempt: spent });
     }
     await failpoint("handle", delivery.body);
     await options.handler(delivery, context);
     await failpoint("handled", delivery.body);
     attempts.forget(delivery);
-    observe("acked", delivery);
+    ended(options, inHand, "acked");
     return { kind: "ack" };
   } catch (error) {
     return await afterFailure(options, inHand, error);
@@ -130,15 +139,15 @@ async function afterFailure(options: ProcessOptions, inHand: InHand, error: unkn
     case "retry":
       await options.attempts.fail(delivery, inHand.name).catch(() => undefined);
       context.log.warn({ ...fields, delay_ms: decided.delayMs }, "handling failed; it will be tried again");
-      options.observe("retried", delivery);
+      ended(options, inHand, "retried");
       return decided;
     case "dead-letter":
-      return bury(options, delivery, { reason: decided.reason, error, attempt }).catch((failed: unknown) => {
+      return bury(options, inHand, { reason: decided.reason, error, attempt }).catch((failed: unknown) => {
         context.log.error(
           { ...fields, dlq_error: oneLine(failed) },
           "the dead letter could not be stored; the original is kept",
         );
-        options.observe("letter-refused", delivery);
+        ended(options, inHand, "letter-refused");
         return { kind: "wait", delayMs: SECOND } as const;
       });
     default:
@@ -148,15 +157,28 @@ async function afterFailure(options: ProcessOptions, inHand: InHand, error: unkn
 
 async function bury(
   options: ProcessOptions,
-  delivery: Delivery,
+  inHand: InHand,
   failure: { readonly reason: DlqReason; readonly error: unknown; readonly attempt: number },
 ): Promise<Outcome> {
   const { reason, error, attempt } = failure;
+  const { delivery, context } = inHand;
   const about = { reason, error, event: options.eventOf(delivery), version: options.version, now: Date.now() };
   await failpoint("bury", delivery.body);
   await options.deadLetters(letterOf(delivery, attempt, about));
   await failpoint("buried", delivery.body);
   options.attempts.forget(delivery);
-  options.observe("dead-lettered", delivery);
+  context.log.warn({ ...fieldsOf(inHand), reason, error: oneLine(error) }, "a message is dead-lettered");
+  ended(options, inHand, "dead-lettered");
   return { kind: "ack" };
+}
+
+const fieldsOf = ({ delivery: { stream, consumer, seq, subject }, attempt }: InHand): object => {
+  return { stream, consumer, seq, subject, attempt };
+};
+
+/** Counts and logs what became of one handling. */
+function ended(options: ProcessOptions, inHand: InHand, outcome: Observed): void {
+  options.observe(outcome, inHand.delivery);
+  const duration_ms = Math.round(performance.now() - inHand.taken);
+  inHand.context.log.debug({ ...fieldsOf(inHand), outcome, duration_ms }, "an event is handled");
 }

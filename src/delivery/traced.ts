@@ -50,14 +50,18 @@ export async function inSpan<T>(
   }
 }
 
-/** Continues the trace a message carries around its handler. */
+/** Runs `work` in the trace that headers carry, so that its log lines show it. */
+export function inTraceOf<T>(headers: Headers, work: () => T): T {
+  return context.with(contextOf(headers), work);
+}
+
+/** Puts a message's handler into a span of the trace that is active. */
 export function traced(handler: Handler): Handler {
   return (delivery: Delivery, ctx) =>
     inSpan(
       `process ${delivery.subject}`,
       {
         kind: SpanKind.CONSUMER,
-        parent: contextOf(delivery.headers),
         attributes: {
           "messaging.system": "nats",
           "messaging.destination.name": delivery.stream,

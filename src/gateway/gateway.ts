@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { AppError, oneLine } from "../kernel/errors.js";
+import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { type AuthConfig, createAuthenticate } from "./auth.js";
@@ -151,9 +152,13 @@ class Streams {
       if (ending.signal.aborted) throw new AppError("unavailable", "the gateway is shutting down");
       const stream = visit.open(session.greeting(within(limits.retryMs)));
       observeGateway.opened();
+      const named = { user: encodeId(user), connection: connection.id };
+      log.info({ ...named, resumed: resumes, position: start.position, reset: start.reset }, "an event stream is open");
       opened();
       void session.start(stream, start);
-      await this.#live({ session, stream, expiresAt, ending });
+      const reason = await this.#live({ session, stream, expiresAt, ending });
+      const seconds = Math.round((Date.now() - connection.createdAt) / SECOND);
+      log.info({ ...named, reason, seconds, events: session.sent }, "an event stream is closed");
     } finally {
       session.end();
       hub.leave(user, session);
@@ -161,8 +166,8 @@ class Streams {
     }
   }
 
-  /** Keeps an open stream going until something ends it. */
-  async #live({ session, stream, expiresAt, ending }: Live): Promise<void> {
+  /** Keeps an open stream going until something ends it; resolves to what did. */
+  async #live({ session, stream, expiresAt, ending }: Live): Promise<CloseReason> {
     const { limits } = this.deps;
     const end = (reason: CloseReason): void => ending.abort(reason);
     const life = limits.maxLifeMs * (0.8 + 0.4 * Math.random());
@@ -182,6 +187,7 @@ class Streams {
     for (const timer of timers) clearTimeout(timer);
     await beating;
     observeGateway.closed(reason);
+    return reason;
   }
 
   async #beat(session: Session, firstMs: number, signal: AbortSignal): Promise<void> {

@@ -1,4 +1,5 @@
 import { metrics } from "@opentelemetry/api";
+import type { Headers } from "../delivery/handler.js";
 import { contextOf, inSpan, SpanKind } from "../delivery/traced.js";
 import type { Note } from "./ports.js";
 import { RESET_REASONS, type ResetReason } from "./resume.js";
@@ -49,6 +50,10 @@ export const observeGateway = {
     for (const reason of CLOSE_REASONS) closed.add(0, { reason });
     for (const status of REFUSALS) refused.add(0, { status });
     for (const reason of RESET_REASONS) resets.add(0, { reason });
+  },
+  /** Opens a stream in a span of the client's trace; the stream's log lines stay in that trace. */
+  opening(headers: Headers, open: () => Promise<void>): Promise<void> {
+    return inSpan("sse open", { kind: SpanKind.SERVER, parent: contextOf(headers) }, open);
   },
   opened(): void {
     open.add(1);

@@ -1,4 +1,5 @@
 import { type Request, type Response, Router } from "express";
+import type { Headers } from "../delivery/handler.js";
 import { AppError, codeOf, oneLine, PRESENTATION } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { openSse, type SseStream } from "../platform/http/sse.js";
@@ -28,6 +29,9 @@ export interface RouteDeps {
   /** Opens a stream; resolves when it is open, and rejects as long as nothing was sent. */
   serve(visit: Visit): Promise<void>;
 }
+
+/** W3C Trace Context and Baggage. */
+const TRACE_HEADERS = ["traceparent", "tracestate", "baggage"];
 
 const SSE_PATH = "/events/timeline/home";
 
@@ -69,12 +73,19 @@ async function visit(deps: RouteDeps, request: Request, response: Response): Pro
   const gone = new AbortController();
   response.once("close", () => gone.abort());
   const options = { headers: {}, maxBufferedBytes: deps.maxBufferedBytes, stallMs: deps.stallMs };
-  await deps.serve({
-    principal,
-    lastEventId: request.get("last-event-id"),
-    gone: gone.signal,
-    open: (first) => openSse(request, response, options, first),
-  });
+  await observeGateway.opening(traceOf(request), () =>
+    deps.serve({
+      principal,
+      lastEventId: request.get("last-event-id"),
+      gone: gone.signal,
+      open: (first) => openSse(request, response, options, first),
+    }),
+  );
+}
+
+function traceOf(request: Request): Headers {
+  const get = (name: string): string | undefined => request.get(name);
+  return { get, entries: () => TRACE_HEADERS.map((name) => [name, get(name) ?? ""] as const) };
 }
 
 function corsHeaders(origin: string | undefined, allowed: ReadonlySet<string>): Record<string, string> {
@@ -99,6 +110,7 @@ function refuse(log: Logger, response: Response, error: unknown): void {
   const status = PRESENTATION[codeOf(error)].httpStatus;
   if (status >= 500)
     log.warn({ status, error: oneLine(error), cause: causeOf(error) }, "an event stream was not opened");
+  else log.info({ status }, "an event stream was refused");
   if (status === 401) response.set("WWW-Authenticate", "Bearer");
   if (status === 429 || status === 503) response.set("Retry-After", String(1 + Math.floor(Math.random() * 5)));
   sendProblem(response, status);

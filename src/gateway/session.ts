@@ -56,10 +56,10 @@ const CHECK_MS = SECOND;
  * cutover is bounded, and neither loses nor repeats anything. Nobody needs to tell why live
  * messages were missed; heartbeats and reconnects look for it by the leader's last sequence.
  *
- * Where the stream no longer holds everything after the position, the client gets a
- * `reset`, and the position jumps to the stream's end.
+ * Where the stream no longer holds everything after the position, the client gets a `reset`, and goes on at its end.
  */
 export class Session implements Listener {
+  sent = 0;
   readonly #seen = new Seen(SEEN_KEYS);
   #outlet: Outlet | undefined;
   #position = 0;
@@ -230,6 +230,7 @@ export class Session implements Listener {
     if (!content) return;
     if (content.key !== undefined && this.#seen.repeats(content.key)) return observeGateway.duplicate();
     observeGateway.writing(note, () => this.#outlet?.write(blockOf(note as Note & { content: Content })));
+    this.sent++;
     observeGateway.sent(note, replayed);
   }
 

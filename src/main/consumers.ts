@@ -4,7 +4,7 @@ import type { DeadLetters } from "../delivery/dead-letter.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
 import { countOutcome, expectOutcomes, measured } from "../delivery/measured.js";
 import { createProcess } from "../delivery/process.js";
-import { traced } from "../delivery/traced.js";
+import { inTraceOf, traced } from "../delivery/traced.js";
 import { leftOut } from "../kernel/failpoints.js";
 import { createBackstop } from "../operator/backstop.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
@@ -76,7 +76,7 @@ interface Consumption {
 export function startConsumer({ config, connections, gate, log }: ConsumerDeps, of: Consumption): Consuming {
   const { nats, scripts, publish, topology } = connections;
   expectOutcomes(of.consumer);
-  const process = createProcess({
+  const toOutcome = createProcess({
     handler: traced(measured(of.handler)),
     attempts: createAttempts(scripts),
     deadLetters: deadLettersTo(publish),
@@ -91,7 +91,7 @@ export function startConsumer({ config, connections, gate, log }: ConsumerDeps, 
     consumer: of.consumer,
     concurrency: of.concurrency ?? config.TIMELINE_FANOUT_CONCURRENCY,
     ackWaitMs: config.TIMELINE_ACK_WAIT_MS,
-    process,
+    process: (delivery, context) => inTraceOf(delivery.headers, () => toOutcome(delivery, context)),
     stopped: topology.look,
     log,
   });

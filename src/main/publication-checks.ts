@@ -17,7 +17,7 @@ const MOST_HELD = 1_024;
  * Switched off, completions are acked all the same: nothing piles up behind the consumer.
  */
 export function startPublicationChecks({ config, connections, log }: RoleDeps, maybeLost: () => boolean): Consuming {
-  const { nats, scripts, ledger, upstreams } = connections;
+  const { nats, scripts, ledger, upstreams, topology } = connections;
   const percent = config.TIMELINE_AUDIT_PUBLICATIONS_PERCENT;
   const delayMs = config.TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS;
   const { repair } = createAuditing(config, connections, log);
@@ -44,6 +44,7 @@ export function startPublicationChecks({ config, connections, log }: RoleDeps, m
     concurrency: MOST_HELD,
     ackWaitMs: config.TIMELINE_ACK_WAIT_MS,
     process,
+    stopped: topology.look,
     log,
   });
 }

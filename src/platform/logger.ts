@@ -15,6 +15,11 @@ export interface LoggerOptions {
   readonly file?: string | undefined;
 }
 
+/** Lines beyond this are dropped until the reader of the log goes on. */
+const MOST_WAITING_BYTES = 16 * 1024 * 1024;
+const BATCH_BYTES = 4_096;
+const FLUSH_MS = 100;
+
 /** Makes the process's logger: JSON lines, each with the trace it belongs to. */
 export function createLogger({ level, fields, file }: LoggerOptions): Logger {
   const options: PinoOptions = {
@@ -27,5 +32,7 @@ export function createLogger({ level, fields, file }: LoggerOptions): Logger {
       return span ? { trace_id: span.traceId, span_id: span.spanId } : {};
     },
   };
-  return pino(options, destination({ dest: file ?? 1, sync: file === undefined }));
+  // A reader of the log that stalls must not hold up the process. Lines are written many at once, and at its exit.
+  const bounds = { minLength: BATCH_BYTES, periodicFlush: FLUSH_MS, maxLength: MOST_WAITING_BYTES };
+  return pino(options, destination({ dest: file ?? 1, sync: false, ...bounds }));
 }

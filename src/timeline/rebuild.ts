@@ -1,5 +1,7 @@
 import { randomInt, randomUUID } from "node:crypto";
+import { kindOf } from "../contracts/keys.js";
 import type { Ledger } from "../contracts/ledger.js";
+import { inSpan } from "../delivery/traced.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
@@ -49,7 +51,10 @@ export function createRebuild(deps: RebuildDeps): Rebuild {
       const started = performance.now();
       const seconds = (): number => (performance.now() - started) / 1_000;
       try {
-        await rebuild(deps, key, { takeSnapshot, afresh });
+        // A span of the read that asked first; it may outlast that read.
+        await inSpan("rebuild", { attributes: { "timeline.kind": kindOf(key), "timeline.afresh": afresh } }, () =>
+          rebuild(deps, key, { takeSnapshot, afresh }),
+        );
         deps.observe("done", seconds());
       } catch (error) {
         deps.observe("failed", seconds());

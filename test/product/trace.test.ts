@@ -2,6 +2,7 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { eventually } from "../support/facts.js";
+import { openReader } from "../support/reader.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, startStack } from "../support/stack.js";
 
@@ -89,4 +90,29 @@ test("one trace leads from the producer over Pub/Sub, planning, the write and th
   };
   expect(chain("redis add-entries")).toEqual(["redis add-entries", "process drops.created", "receive drop_created"]);
   expect(chain("sse write")).toEqual(["sse write", "process drops.created", "receive drop_created"]);
+});
+
+test("a read of a cold home shows its round trips to Redis, and the rebuild with what it took, without ids", async () => {
+  stack.world.follow("cold-reader", "grace");
+  const reads = openReader(stack.service.grpcAddress);
+  try {
+    expect((await reads.home("cold-reader")).degraded).toBe(false);
+  } finally {
+    reads.close();
+  }
+  const rebuild = (): Span | undefined => spans.find(({ name }) => name === "rebuild");
+  await eventually(
+    () => rebuild() !== undefined && spans.some(({ name }) => name === "GetHomeTimeline"),
+    "the spans come",
+  );
+  const root = spans.find(({ name }) => name === "GetHomeTimeline") as Span;
+  const { spanId, parentSpanId } = rebuild() as Span;
+  expect(parentSpanId).toBe(root.spanId);
+  const of = (parent: string): string[] =>
+    spans.filter(({ parentSpanId: id }) => id === parent).map(({ name }) => name);
+  expect(of(root.spanId).filter((name) => name === "redis read-page")).toHaveLength(2);
+  expect(of(spanId)).toEqual(
+    expect.arrayContaining(["redis begin-rebuild", "GetFollowingList", "GetDropsByUserID", "redis finish-rebuild"]),
+  );
+  expect(JSON.stringify(spans)).not.toContain("cold-reader");
 });

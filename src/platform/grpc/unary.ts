@@ -26,8 +26,8 @@ const EXPECTED = [status.OK, status.INTERNAL, status.UNAVAILABLE, status.DEADLIN
 
 /**
  * Makes a gRPC method of a plain function: continues the caller's trace, hands
- * on the deadline, measures, and maps errors to statuses. What is not an error
- * of ours is logged whole and told as INTERNAL without detail.
+ * on the deadline, measures, logs a line, and maps errors to statuses. What is
+ * not an error of ours is logged whole and told as INTERNAL without detail.
  */
 export function unary<Request, Response>(
   name: string,
@@ -38,26 +38,32 @@ export function unary<Request, Response>(
   return (call, callback) => {
     const started = performance.now();
     const parent = contextOf(headersOf(call.metadata));
-    void inSpan(name, { kind: SpanKind.SERVER, parent, attributes: { "rpc.system": "grpc", "rpc.method": name } }, () =>
-      method(call.request, { deadline: deadlineOf(call) }),
-    ).then(
-      (response) => {
-        measure(name, started, status.OK);
-        callback(null, response);
-      },
-      (error: unknown) => {
-        const told = serviceError(error, name, log);
-        measure(name, started, told.code ?? status.UNKNOWN);
-        callback(told);
-      },
+    let refusal: Partial<ServiceError> | undefined;
+    const ended = (code: status): void => {
+      const ms = performance.now() - started;
+      requests.add(1, { method: name, code: status[code] ?? "UNKNOWN" });
+      duration.record(ms / SECOND, { method: name });
+      log.info({ method: name, code: status[code], duration_ms: tenths(ms), peer: call.getPeer() }, "a call is served");
+    };
+    const attributes = { "rpc.system": "grpc", "rpc.method": name };
+    void inSpan(name, { kind: SpanKind.SERVER, parent, attributes }, async () => {
+      try {
+        const response = await method(call.request, { deadline: deadlineOf(call) });
+        ended(status.OK);
+        return response;
+      } catch (error) {
+        refusal = serviceError(error, name, log);
+        ended(refusal.code ?? status.UNKNOWN);
+        throw error;
+      }
+    }).then(
+      (response) => callback(null, response),
+      () => callback(refusal ?? null),
     );
   };
 }
 
-function measure(name: string, started: number, code: status): void {
-  requests.add(1, { method: name, code: status[code] ?? "UNKNOWN" });
-  duration.record((performance.now() - started) / 1_000, { method: name });
-}
+const tenths = (ms: number): number => Math.round(ms * 10) / 10;
 
 function serviceError(error: unknown, name: string, log: Logger): Partial<ServiceError> {
   if (error instanceof AppError) {

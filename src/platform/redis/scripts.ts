@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { metrics } from "@opentelemetry/api";
+import { inSpan, SpanKind } from "../../delivery/traced.js";
 import { refusalOf } from "../refusals.js";
 import type { RedisClient } from "./connect.js";
 import { redisError } from "./errors.js";
@@ -47,6 +48,17 @@ const commandTime = metrics.getMeter("avion-timeline").createHistogram("timeline
   advice: { explicitBucketBoundaries: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5] },
 });
 
+/** Round trips of reads and rebuilds that are spans; those of a write to many timelines share one (see fenced.ts). */
+const SPANS: ReadonlySet<string> = new Set([
+  "read-page",
+  "begin-rebuild",
+  "stage-rebuild",
+  "finish-rebuild",
+  "zscore",
+  "zmscore",
+]);
+const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
+
 /** Runs scripts and commands, measured, with errors of ours. */
 export interface Scripts {
   readonly client: RedisClient;
@@ -61,7 +73,9 @@ export function createScripts(client: RedisClient): Scripts {
   for (const [name, lua] of SOURCES) client.defineCommand(name, { lua });
   const run = client as unknown as Record<ScriptName, (...args: unknown[]) => Promise<Reply>>;
   const pulse = followPulse(client);
-  const command: Scripts["command"] = async (name, call) => {
+  const command: Scripts["command"] = (name, call) =>
+    SPANS.has(name) ? inSpan(`redis ${name}`, SPAN, () => measured(name, call)) : measured(name, call);
+  const measured: Scripts["command"] = async (name, call) => {
     pulse.check();
     const started = performance.now();
     try {
