@@ -21,8 +21,10 @@ export type Change = Omit<FanoutJob, "user_ids">;
 /** How one change meets one audience. */
 export interface Apply {
   /**
-   * Writes first, then looks at what wins over it (a deletion, an unfollow
-   * meanwhile), then notifies. Doing it again changes nothing more.
+   * A publication is written first, then looks at what wins over it (a deletion,
+   * an unfollow meanwhile), then notifies. A deletion, whose tombstone stands,
+   * notifies those who have the drop, and then removes it. Doing it again changes
+   * nothing more.
    */
   to(change: Change, audience: Audience): Promise<void>;
   /** Takes a publication out again of the homes of those who have left its author, unless they are back by now. */
@@ -34,8 +36,9 @@ export function createApply({ writer, ledger, notify }: ApplyDeps): Apply {
   return {
     async to(change, audience) {
       if (change.action === "add") return add(change, audience);
+      // Who has it is told before it goes: handled again, what is still there is told again, under the same message id.
+      await tell(change, audience.ids, (users) => writer.holdersAmong(users, change.drop_id));
       await writer.removeHome(audience, [change.drop_id]);
-      await tell(change, audience.ids);
     },
     takeOut,
   };
@@ -69,10 +72,10 @@ export function createApply({ writer, ledger, notify }: ApplyDeps): Apply {
     if (back.length > 0) await add(change, audienceOf(back));
   }
 
-  function tell(change: Change, users: readonly string[]): Promise<void> {
+  function tell(change: Change, users: readonly string[], among?: Parameters<Notify>[2]): Promise<void> {
     if (users.length === 0 || change.silent || Date.now() - change.admitted_at > NOTIFY_WINDOW_MS)
       return Promise.resolve();
-    return notify(users, notificationOf(change));
+    return notify(users, notificationOf(change), among);
   }
 }
 

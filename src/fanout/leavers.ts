@@ -2,11 +2,9 @@ import { generationSince, type Ledger } from "../contracts/ledger.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Apply, Change } from "./apply.js";
 import { audienceOf } from "./audience.js";
-import type { TimelineWriter } from "./ports.js";
 
 interface LeaversDeps {
   readonly ledger: Ledger;
-  readonly writer: TimelineWriter;
   readonly apply: Apply;
 }
 
@@ -36,7 +34,7 @@ const CLOCK_SKEW_MS = MINUTE;
  * and look, or a reply was lost, may have written by a list of followers that it
  * does not get a second time. Who was noted since it was admitted is taken out.
  */
-export function createForLeavers({ ledger, writer, apply }: LeaversDeps): (change: Change) => Promise<void> {
+export function createForLeavers({ ledger, apply }: LeaversDeps): (change: Change) => Promise<void> {
   return async (change) => {
     const dead = change.action === "remove";
     const since = dead ? 0 : change.admitted_at - CLOCK_SKEW_MS;
@@ -44,7 +42,7 @@ export function createForLeavers({ ledger, writer, apply }: LeaversDeps): (chang
     if (generationSince(change.generation) < since) return;
     for await (const users of ledger.leavers(change.user_id, since)) {
       // Who is back keeps what lives, and nobody what is dead.
-      if (dead) await writer.removeHome(audienceOf(users), [change.drop_id]);
+      if (dead) await apply.to(change, audienceOf(users));
       else await apply.takeOut(change, await ledger.leftAmong(change.user_id, users));
     }
   };

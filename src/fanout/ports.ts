@@ -15,6 +15,8 @@ export interface Entry {
 export interface TimelineWriter {
   addHome(audience: Audience, entries: readonly Entry[]): Promise<void>;
   removeHome(audience: Audience, drops: readonly string[]): Promise<void>;
+  /** In whose home timelines a drop is. */
+  holdersAmong(users: readonly string[], drop: string): Promise<string[]>;
   addShared(timelines: readonly ("local" | "global")[], entry: Entry): Promise<void>;
   removeShared(drop: string): Promise<void>;
   /** Makes a rebuild under way start over; returns the floor that stands, if any. */
@@ -27,8 +29,12 @@ export interface TimelineWriter {
   actorOf(drop: string): Promise<string | undefined>;
 }
 
-/** Tells those of the users who are listening; resolves after every PubAck. */
-export type Notify = (users: readonly string[], notification: Notification) => Promise<void>;
+/** Tells those of the users who are listening, and whom `among` leaves of them; resolves after every PubAck. */
+export type Notify = (
+  users: readonly string[],
+  notification: Notification,
+  among?: (listening: readonly string[]) => Promise<readonly string[]>,
+) => Promise<void>;
 
 /** Puts chunk jobs on the work queue; resolves after every PubAck. */
 export type QueueJobs = (jobs: readonly FanoutJob[]) => Promise<void>;

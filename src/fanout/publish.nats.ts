@@ -11,8 +11,8 @@ const bytes = (value: unknown): Buffer => Buffer.from(JSON.stringify(value));
 
 /** Publishes to NOTIFY for those who listen. */
 export function createNotify(publish: Publish, listening: Listening): Notify {
-  return async (users, notification) => {
-    const listeners = await listening(users);
+  return async (users, notification, among = async (all) => all) => {
+    const listeners = await among(await listening(users));
     if (listeners.length === 0) return;
     const body = bytes(notification);
     const headers = traceHeaders();

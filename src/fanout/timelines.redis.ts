@@ -1,5 +1,6 @@
 import { actorKey, buriedKey, GLOBAL_KEY, HOME_PREFIX, homeKey, LOCAL_KEY } from "../contracts/keys.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
+import { chunked } from "../kernel/mapped.js";
 import { DAY } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -16,6 +17,7 @@ interface WriterOptions {
 const SHARED_PREFIX = "timeline:";
 const SHARED_KEYS = { local: LOCAL_KEY.slice(SHARED_PREFIX.length), global: GLOBAL_KEY.slice(SHARED_PREFIX.length) };
 const BURIED_TTL_MS = DAY;
+const LOOKS_AT_ONCE = 500;
 
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
@@ -38,6 +40,15 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
     },
     async removeHome({ keys }, drops) {
       await fenced.many({ script: "remove-entries", prefix: HOME_PREFIX, keys, before: [], after: drops });
+    },
+    async holdersAmong(users, drop) {
+      const holders: string[] = [];
+      for (const some of chunked(users, LOOKS_AT_ONCE)) {
+        const look = (user: string) => scripts.command("zscore", (client) => client.zscore(homeKey(user), drop));
+        const scores = await Promise.all(some.map(look));
+        holders.push(...some.filter((_, index) => scores[index] != null));
+      }
+      return holders;
     },
     async addShared(timelines, entry) {
       const keys = [timelines.map((name) => SHARED_KEYS[name]).join(",")];

@@ -79,6 +79,69 @@ test("a notification that is not stored fails the handling: nothing is completed
   expect([bench.completed.length, await idsOf(homeKey("f1"))]).toEqual([1, ["d1"]]);
 });
 
+const toldOf = (bench: ReturnType<typeof openFanout>) =>
+  bench.notified.filter(({ notification }) => notification.event === "drop_deleted").flatMap(({ users }) => users);
+
+test.each([1, 100])(
+  "a deletion tells those from whose timeline something was removed, and nobody else (%i followers a page)",
+  async (pageSize) => {
+    const world = followers(5);
+    const bench = openFanout(redis, world, { pageSize });
+    const direct = { ...DROP, visibility: "direct", recipients: ["f1", "f3", "stranger"] } as const;
+    await handle(bench, created(direct));
+    await handle(bench, deleted("d1", "ada"));
+    await work(bench);
+    expect(toldOf(bench).sort()).toEqual(["ada", "f1", "f3"]);
+    expect(await idsOf(homeKey("f1"))).toEqual([]);
+    await handle(bench, deleted("d1", "ada"));
+    await work(bench);
+    expect(toldOf(bench)).toHaveLength(3);
+  },
+);
+
+test("a deletion that breaks off before the removal tells the same people again, and nobody else", async () => {
+  let broken = true;
+  const bench = openFanout(redis, followers(3), {
+    change: (deps) => ({
+      ...deps,
+      writer: {
+        ...deps.writer,
+        removeHome: async (...args) => {
+          if (broken) throw away();
+          await deps.writer.removeHome(...args);
+        },
+      },
+    }),
+  });
+  await handle(bench, created({ ...DROP, visibility: "direct", recipients: ["f1"] }));
+  const delivery = logged(deleted("d1", "ada"), Date.now());
+  await expect(bench.handlers.drops(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
+  broken = false;
+  await bench.handlers.drops(delivery, contextWith());
+  expect(toldOf(bench)).toEqual(["ada", "f1", "ada", "f1"]);
+  expect(await idsOf(homeKey("f1"))).toEqual([]);
+});
+
+test("a deletion whose notifications are not stored removes nothing yet: the next time tells everybody", async () => {
+  let broken = true;
+  const bench = openFanout(redis, followers(2), {
+    change: (deps) => ({
+      ...deps,
+      notify: async (users, notification, among) => {
+        if (notification.event === "drop_deleted" && broken) throw away();
+        await deps.notify(users, notification, among);
+      },
+    }),
+  });
+  await handle(bench, created(DROP));
+  const delivery = logged(deleted("d1", "ada"), Date.now());
+  await expect(bench.handlers.drops(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
+  broken = false;
+  await bench.handlers.drops(delivery, contextWith());
+  expect(toldOf(bench).sort()).toEqual(["ada", "f0", "f1"]);
+  expect(await idsOf(homeKey("f1"))).toEqual([]);
+});
+
 test("a job that is not stored fails the planning, and so does a completion that is not", async () => {
   for (const port of ["queue", "complete"] as const) {
     const bench = openFanout(redis, followers(port === "queue" ? 5 : 1), {

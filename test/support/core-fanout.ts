@@ -46,7 +46,10 @@ export function openFanout(
   const deps = change({
     writer,
     ledger: createLedger({ store: ledgerStore, readHistory: historyOf(log), log: silent }),
-    notify: async (users, notification) => void notified.push({ users, notification }),
+    notify: async (users, notification, among = async (all) => all) => {
+      const told = await among(users);
+      if (told.length > 0) notified.push({ users: told, notification });
+    },
     queue: async (more) => void jobs.push(...more),
     progress: createProgress(redis.scripts),
     complete: async (what) => void completed.push(what),
