@@ -26,5 +26,6 @@ function redisArgs(port: number, options: RedisOptions): string[] {
   const appendonly = options.appendonly === true ? "yes" : "no";
   const network = ["--port", String(port), "--bind", "127.0.0.1", "--daemonize", "no"];
   const storage = ["--save", "", "--appendonly", appendonly, "--appendfsync", "everysec"];
-  return [...network, ...storage, ...(options.extraArgs ?? [])];
+  const memory = ["--maxmemory-policy", "noeviction"];
+  return [...network, ...storage, ...memory, ...(options.extraArgs ?? [])];
 }

@@ -20,6 +20,7 @@ import { createContinuity } from "../replay/continuity.redis.js";
 import type { Continuity } from "../replay/ports.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config.js";
+import { type EvictionWatch, watchEviction } from "./eviction.js";
 import { persist } from "./persist.js";
 import { startRedisHealth } from "./redis-health.js";
 import { VERSION } from "./version.js";
@@ -31,6 +32,7 @@ export interface Connections {
   readonly nats: NatsConnection;
   readonly publish: Publish;
   readonly topology: TopologyWatch;
+  readonly eviction: EvictionWatch;
   readonly ledger: Ledger;
   /** Opened by the first role that asks, and shared. */
   readonly upstreams: () => Upstreams;
@@ -57,6 +59,9 @@ export async function openConnections(
   closers.add("Redis health", () => health.close());
   waiting("Redis");
   await persist(() => clock.sample(), log, "Redis is not there yet");
+  const allowed = config.TIMELINE_REDIS_ALLOW_EVICTION;
+  const eviction = await watchEviction(redis, { allowed, log });
+  closers.add("Redis eviction", () => eviction.close());
   waiting("NATS");
   const nats = await connectNats(natsOptions(config, podName), log);
   closers.add("NATS", () => nats.drain().catch((error) => log.warn({ error: oneLine(error) }, "NATS was not drained")));
@@ -74,6 +79,7 @@ export async function openConnections(
     nats,
     publish: createPublish(nats.jetstream(), topology.look),
     topology,
+    eviction,
     ledger,
     upstreams: upstreamsOnDemand(config, closers),
     podName,

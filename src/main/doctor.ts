@@ -35,7 +35,7 @@ function checksOf(config: Config) {
       ? upstreamChecks({ userServiceAddr, postServiceAddr, tls })
       : [];
   return [
-    ...redisChecks(config.REDIS_URL),
+    ...redisChecks(config.REDIS_URL, config.TIMELINE_REDIS_ALLOW_EVICTION),
     ...natsChecks(natsOptions(config, "doctor")),
     ...storeChecks(config),
     ...upstreams,

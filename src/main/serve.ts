@@ -3,7 +3,7 @@ import { armFailpoints } from "../kernel/failpoints.js";
 import { SECOND } from "../kernel/time.js";
 import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "./closers.js";
-import { checkFiles, readConfig } from "./config.js";
+import { ConfigError, checkFiles, readConfig } from "./config.js";
 import { createServiceLogger } from "./service-logger.js";
 import { VERSION } from "./version.js";
 
@@ -52,6 +52,6 @@ export async function serve(): Promise<void> {
     log.error({ error: oneLine(error) }, "cannot start");
     console.error(`avion-timeline cannot start: ${oneLine(error)}`);
     await closers.closeAll(log);
-    process.exit(1);
+    process.exit(error instanceof ConfigError ? 2 : 1);
   }
 }

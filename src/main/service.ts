@@ -13,6 +13,7 @@ import type { Config } from "./config.js";
 import { openConnections } from "./connections.js";
 import { keepsData, openDatabase } from "./database.js";
 import { startDepths } from "./depths.js";
+import type { EvictionWatch } from "./eviction.js";
 import { startFanoutRole } from "./fanout-role.js";
 import { startGatewayRole } from "./gateway-role.js";
 import { serveRoles, type WrapService } from "./grpc-server.js";
@@ -70,6 +71,7 @@ export async function startService(
   const roles: RunningRole[] = [];
   let waiting: string | undefined = "start";
   let topology: TopologyWatch | undefined;
+  let eviction: EvictionWatch | undefined;
   // The role api answers from Redis, and those that store from their database, while NATS is away.
   const needsNats = config.TIMELINE_ROLES.some((role) => WORKING.includes(role));
   const inUse: object[] = [];
@@ -78,6 +80,7 @@ export async function startService(
     ...(waiting === undefined ? [] : [waiting]),
     ...(topology && !topology.connected() && needsNats ? ["NATS is away"] : []),
     ...[topology?.fault() ?? []].flat(),
+    ...[eviction?.fault() ?? []].flat(),
     ...roles.flatMap((role) => role.notReady() ?? []),
   ];
   observeReady(() => notReady().length === 0);
@@ -91,6 +94,7 @@ export async function startService(
     },
   });
   topology = connections.topology;
+  eviction = connections.eviction;
   const depths = await startDepths(connections.nats, { log });
   closers.add("depths", () => depths.close());
   const db = await databaseOf(config, log, closers);

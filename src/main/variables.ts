@@ -31,6 +31,11 @@ export const VARIABLES = {
     about:
       "Redis, as redis://user:password@host:port/database; rediss:// for TLS; several URLs (comma): the nodes of a Redis Cluster",
   },
+  TIMELINE_REDIS_ALLOW_EVICTION: {
+    schema: flag,
+    default: "false",
+    about: "`true`: Redis may evict keys, and each start warns of it; `false`: that refuses the start",
+  },
   NATS_URL: {
     schema: natsUrls,
     default: "nats://127.0.0.1:4222",

@@ -20,7 +20,7 @@ import { toTerminal } from "./terminal.js";
 /** What a command that works on timelines is given. */
 export interface Workbench {
   readonly config: Config;
-  readonly connections: Omit<Connections, "podName" | "topology">;
+  readonly connections: Omit<Connections, "podName" | "topology" | "eviction">;
   readonly log: Logger;
   /** Aborts on SIGINT and SIGTERM: finish what is in hand. A second one ends the process at once. */
   readonly interrupted: AbortSignal;
@@ -57,7 +57,7 @@ async function open(
   config: Config,
   name: string,
   closers: Closers,
-): Promise<Omit<Connections, "podName" | "topology">> {
+): Promise<Omit<Connections, "podName" | "topology" | "eviction">> {
   const upstreams = upstreamsOnDemand(config, closers);
   const redis = connectRedis(config.REDIS_URL, silent);
   closers.add("Redis", () => redis.disconnect());

@@ -7,14 +7,14 @@ import { type Check, checked, compareVersions, type Finding } from "./doctor.js"
 const OLDEST = "6.2.0";
 
 /** Checks each Redis named: reachable, new enough, and keeping what it is given. */
-export function redisChecks(urls: readonly string[]): Check[] {
+export function redisChecks(urls: readonly string[], allowEviction: boolean): Check[] {
   return urls.map((url) => {
     const what = `Redis ${printableAddress(url)}`;
-    return checked(what, "start Redis there, or set REDIS_URL to where it is", () => look(what, url));
+    return checked(what, "start Redis there, or set REDIS_URL to where it is", () => look(what, url, allowEviction));
   });
 }
 
-async function look(what: string, url: string): Promise<readonly Finding[]> {
+async function look(what: string, url: string, allowEviction: boolean): Promise<readonly Finding[]> {
   const redis = new Redis({
     ...serverOf([url]),
     lazyConnect: true,
@@ -34,7 +34,7 @@ async function look(what: string, url: string): Promise<readonly Finding[]> {
     const version = field("valkey_version") || field("redis_version");
     return [
       versionFinding(what, version),
-      policyFinding(what, field("maxmemory_policy")),
+      policyFinding(what, field("maxmemory_policy"), allowEviction),
       persistenceFinding(what, field("aof_enabled")),
     ];
   } finally {
@@ -52,12 +52,19 @@ function versionFinding(what: string, version: string): Finding {
   };
 }
 
-function policyFinding(what: string, policy: string): Finding {
-  if (policy === "noeviction" || policy.startsWith("volatile"))
-    return { what, state: "ok", says: `maxmemory-policy ${policy}` };
-  const advice = "set maxmemory-policy noeviction: an evicted tombstone key is refilled, but not for free";
-  return { what, state: "warning", says: `maxmemory-policy ${policy}`, advice };
+function policyFinding(what: string, policy: string, allowEviction: boolean): Finding {
+  if (policy === "noeviction") return { what, state: "ok", says: `maxmemory-policy ${policy}` };
+  if (policy === "") {
+    const advice = "let INFO memory be asked, and make sure that maxmemory-policy is noeviction";
+    return { what, state: "warning", says: "does not say its maxmemory-policy", advice };
+  }
+  const says = `maxmemory-policy ${policy}`;
+  if (allowEviction)
+    return { what, state: "warning", says: `${says}, as TIMELINE_REDIS_ALLOW_EVICTION allows`, advice: NOEVICTION };
+  return { what, state: "fault", says, advice: NOEVICTION };
 }
+
+const NOEVICTION = "set maxmemory-policy noeviction: timelines, tombstones and follow versions must not be evicted";
 
 function persistenceFinding(what: string, aof: string): Finding {
   if (aof === "1") return { what, state: "ok", says: "appendonly yes" };
