@@ -149,7 +149,8 @@ async function look(deps: AuditDeps, name: string): Promise<readonly Difference[
   const asked = { floor: stored.floor, count: maxEntries + SPARE, deadline: now + LOOK_MS };
   const differences = compare(stored, await deps.readExpected(name, asked), { now, settleMs });
   if (differences.length === 0) return differences;
-  // Whatever a deletion has missed, reads filter.
+  // Whatever a deletion has missed, or is gone for its age, reads filter.
   const dead = await deps.deadAmong(differences.map(({ drop }) => drop));
-  return differences.filter(({ drop }) => !dead.has(drop));
+  const since = deps.keptSince();
+  return differences.filter(({ drop, score, expected }) => !dead.has(drop) && (score ?? expected ?? 0) >= since);
 }

@@ -23,6 +23,8 @@ export interface AuditDeps {
   readonly readStored: (name: string) => Promise<Contents | undefined>;
   /** The newest `count` drops created after `floor`, by the upstreams or the log. Times in ms since the epoch. */
   readonly readExpected: (name: string, of: { floor: number; count: number; deadline: number }) => Promise<Contents>;
+  /** Reads hide what was created before, in ms since the epoch. */
+  readonly keptSince: () => number;
   readonly deadAmong: (drops: readonly string[]) => Promise<ReadonlySet<string>>;
   /** From when on admitted events may not have been applied by now, in ms since the epoch. */
   readonly readBacklogStart: () => Promise<number>;

@@ -4,6 +4,13 @@ import { chunked } from "../kernel/mapped.js";
 /** Redis keys, as the design fixes them. User ids go in encoded. */
 export const LOCAL_KEY = "timeline:local";
 export const GLOBAL_KEY = "timeline:global";
+/** What the keys of the shared timelines begin with, and what is left of each: the packed write scripts build keys so. */
+export const SHARED_PREFIX = "timeline:";
+export const SHARED_TOKENS = {
+  local: LOCAL_KEY.slice(SHARED_PREFIX.length),
+  global: GLOBAL_KEY.slice(SHARED_PREFIX.length),
+} as const;
+
 export const TOMBSTONES_KEY = "timeline:tombstones";
 
 /** Every home timeline's key is this and the encoded user id; the packed write script builds keys from it. */
@@ -60,6 +67,12 @@ export const REPLAY_LEASE_KEY = "timeline:x:replaying";
 
 /** Held by the process that audits timelines now and then. */
 export const AUDIT_LEASE_KEY = "timeline:x:auditing";
+
+/** Down to when all timelines were trimmed last; gone after a day, so that they are once more. */
+export const TRIMMED_KEY = "timeline:x:trimmed";
+
+/** Held by the process that trims timelines. */
+export const TRIM_LEASE_KEY = "timeline:x:trimming";
 
 /** The author of a remote drop, since its deletion does not name one. */
 export const actorKey = (drop: string): string => `timeline:x:actor:${encodeId(drop)}`;

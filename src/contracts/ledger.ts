@@ -23,6 +23,8 @@ export interface EdgeState {
 export interface Ledger {
   /** Sets a drop's tombstone; `time` is that of the deletion, in ms since the epoch. */
   bury(drop: string, time: number): Promise<void>;
+  /** All drops created before this have gone for their age, in ms since the epoch; 0: none has. */
+  keptSince(): number;
   /** Which of these drops are deleted. */
   deadAmong(drops: readonly string[]): Promise<ReadonlySet<string>>;
   /**

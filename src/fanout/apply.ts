@@ -44,6 +44,7 @@ export function createApply({ writer, ledger, notify }: ApplyDeps): Apply {
   };
 
   async function add(change: Change, audience: Audience): Promise<void> {
+    if (change.created_at < ledger.keptSince()) return;
     await failpoint("write", change.drop_id);
     await writer.addHome(audience, [{ drop: change.drop_id, score: change.created_at }]);
     await failpoint("written", change.drop_id);

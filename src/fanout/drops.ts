@@ -90,6 +90,7 @@ async function addShared(
   timelines: readonly ("local" | "global")[],
   entry: { drop: string; score: number },
 ): Promise<void> {
+  if (entry.score < ledger.keptSince()) return;
   await writer.addShared(timelines, entry);
   const dead = await ledger.deadAmong([entry.drop]);
   if (dead.size > 0 && !leftOut("tombstone-check")) await writer.removeShared(entry.drop);

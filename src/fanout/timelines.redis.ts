@@ -1,4 +1,13 @@
-import { actorKey, buriedKey, GLOBAL_KEY, HOME_PREFIX, homeKey, LOCAL_KEY } from "../contracts/keys.js";
+import {
+  actorKey,
+  buriedKey,
+  GLOBAL_KEY,
+  HOME_PREFIX,
+  homeKey,
+  LOCAL_KEY,
+  SHARED_PREFIX,
+  SHARED_TOKENS,
+} from "../contracts/keys.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { chunked } from "../kernel/mapped.js";
 import { DAY } from "../kernel/time.js";
@@ -14,8 +23,6 @@ interface WriterOptions {
   readonly activeOnly: boolean;
 }
 
-const SHARED_PREFIX = "timeline:";
-const SHARED_KEYS = { local: LOCAL_KEY.slice(SHARED_PREFIX.length), global: GLOBAL_KEY.slice(SHARED_PREFIX.length) };
 const BURIED_TTL_MS = DAY;
 const LOOKS_AT_ONCE = 500;
 
@@ -51,7 +58,7 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
       return holders;
     },
     async addShared(timelines, entry) {
-      const keys = [timelines.map((name) => SHARED_KEYS[name]).join(",")];
+      const keys = [timelines.map((name) => SHARED_TOKENS[name]).join(",")];
       await fenced.many({
         script: "add-entries",
         prefix: SHARED_PREFIX,
@@ -61,7 +68,7 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
       });
     },
     async removeShared(drop) {
-      const keys = [`${SHARED_KEYS.local},${SHARED_KEYS.global}`];
+      const keys = [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`];
       await fenced.many({ script: "remove-entries", prefix: SHARED_PREFIX, keys, before: [], after: [drop] });
     },
     async interruptRebuild(user) {

@@ -4,9 +4,14 @@ import { SingleFlight } from "../kernel/single-flight.js";
 import type { LedgerStore } from "./ports.js";
 import { type RefillDeps, refill } from "./refill.js";
 
+interface LedgerDeps extends RefillDeps {
+  /** See `retention.ts`; unset: no drop goes for its age. */
+  readonly keptSince?: () => number;
+}
+
 /** Makes the ledger. Whatever was lost is refilled before anything is decided by it. */
-export function createLedger(deps: RefillDeps): Ledger {
-  const { store } = deps;
+export function createLedger(deps: LedgerDeps): Ledger {
+  const { store, keptSince = () => 0 } = deps;
   const flight = new SingleFlight<void>();
   const ensure = (): Promise<void> => flight.run("refill", () => refill(deps));
   const certain = async <T>(ask: (store: LedgerStore) => Promise<T | undefined>): Promise<T> => {
@@ -18,6 +23,7 @@ export function createLedger(deps: RefillDeps): Ledger {
     throw new AppError("unavailable", "the ledger was lost again after it was refilled");
   };
   return {
+    keptSince,
     async bury(drop, time) {
       const { complete } = await store.bury([{ drop, time }]);
       if (!complete) await ensure();

@@ -31,6 +31,7 @@ export function createAuditing(
   const rebuilding = createRebuilding(config, connections, log);
   const readStored = createReadStored(scripts, config.TIMELINE_KEY_TTL_MS);
   const common = {
+    keptSince: ledger.keptSince,
     deadAmong: ledger.deadAmong,
     readBacklogStart: createReadBacklogStart(nats),
     maxEntries: config.TIMELINE_MAX_ENTRIES,

@@ -5,6 +5,8 @@ import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { createLedger } from "../ledger/ledger.js";
 import { createReadHistory } from "../ledger/log.nats.js";
+import { createReadKeptSince } from "../ledger/retention.grpc.js";
+import { createRetention, followRetention, type Retention } from "../ledger/retention.js";
 import { createLedgerStore } from "../ledger/store.redis.js";
 import type { TlsFiles } from "../platform/grpc/call.js";
 import { connectUpstreams, type Upstreams } from "../platform/grpc/upstreams.js";
@@ -72,7 +74,10 @@ export async function openConnections(
   const topology = await watchTopology({ connection: nats, apply, log });
   closers.add("topology", () => topology.close());
   waiting(undefined);
-  const ledger = createLedger({ store: createLedgerStore(scripts, fenced), readHistory: createReadHistory(nats), log });
+  const upstreams = upstreamsOnDemand(config, closers);
+  const { keptSince } = openRetention(config, { upstreams, closers, log });
+  const store = createLedgerStore(scripts, fenced);
+  const ledger = createLedger({ store, readHistory: createReadHistory(nats), keptSince, log });
   return {
     scripts,
     fenced,
@@ -81,9 +86,22 @@ export async function openConnections(
     topology,
     eviction,
     ledger,
-    upstreams: upstreamsOnDemand(config, closers),
+    upstreams,
     podName,
   };
+}
+
+/** Down to when drops are kept; asked again and again where a role goes by it. */
+function openRetention(
+  config: Config,
+  { upstreams, closers, log }: { upstreams: () => Upstreams; closers: Closers; log: Logger },
+): Retention {
+  const retention = createRetention(createReadKeptSince(upstreams));
+  if (config.TIMELINE_ROLES.some((role) => role === "fanout" || role === "api")) {
+    const following = followRetention(retention, log);
+    closers.add("retention", () => following.close());
+  }
+  return retention;
 }
 
 /** How NATS is reached, as configured. */

@@ -1,4 +1,5 @@
 import { observeAudit } from "../audit/observe.js";
+import { TRIM_LEASE_KEY } from "../contracts/keys.js";
 import { NOTIFY_WINDOW_MS } from "../fanout/apply.js";
 import { createFanout } from "../fanout/fanout.js";
 import { createListening } from "../fanout/listeners.redis.js";
@@ -7,9 +8,11 @@ import { createProgress } from "../fanout/progress.redis.js";
 import { createComplete, createNotify, createQueueJobs } from "../fanout/publish.nats.js";
 import { startLettersService } from "../operator/letters-service.nats.js";
 import { createUpstreams } from "../operator/upstreams.grpc.js";
-import { createContinuity } from "../replay/continuity.redis.js";
+import { createContinuity, createLease } from "../replay/continuity.redis.js";
 import { startGuard } from "../replay/guard.js";
 import { createReadLogMark } from "../replay/log.nats.js";
+import { startTrimming } from "../timeline/trim.js";
+import { createTrimStore } from "../timeline/trim.redis.js";
 import { createApplying } from "./applying.js";
 import { startFanoutConsumers } from "./consumers.js";
 import { createMending } from "./mending.js";
@@ -40,6 +43,12 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     untilCovered: guard.untilCovered,
   });
   observeAudit.started();
+  const trimming = startTrimming({
+    store: createTrimStore(scripts, connections.fenced),
+    keptSince: connections.ledger.keptSince,
+    lease: createLease(scripts, TRIM_LEASE_KEY),
+    log,
+  });
   const patrol = startPatrolling(deps, guard.broken);
   const consuming = [...startFanoutConsumers(deps, handlers), startPublicationChecks(deps, guard.broken)];
   const upstreams = createUpstreams(connections.upstreams);
@@ -50,6 +59,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
       await Promise.all([
         guard.close(),
         patrol.close(),
+        trimming.close(),
         letters.close(),
         ...consuming.map((one) => one.close(graceMs)),
       ]);

@@ -4,6 +4,8 @@ import { printableAddresses } from "../kernel/server-url.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { createLedger } from "../ledger/ledger.js";
 import { createReadHistory } from "../ledger/log.nats.js";
+import { createReadKeptSince } from "../ledger/retention.grpc.js";
+import { createRetention } from "../ledger/retention.js";
 import { createLedgerStore } from "../ledger/store.redis.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublish } from "../platform/nats/publish.js";
@@ -72,6 +74,9 @@ async function open(
     );
   });
   closers.add("NATS", () => nats.drain().catch(() => undefined));
+  const retention = createRetention(createReadKeptSince(upstreams));
+  // Not every command needs the posts service, and pages hide what one writes that has gone.
+  await retention.refresh().catch(() => false);
   return {
     scripts,
     fenced,
@@ -80,6 +85,7 @@ async function open(
     ledger: createLedger({
       store: createLedgerStore(scripts, fenced),
       readHistory: createReadHistory(nats),
+      keptSince: retention.keptSince,
       log: silent,
     }),
     upstreams,

@@ -14,7 +14,7 @@ export function createCleanupStore(db: Db): CleanupStore {
   return {
     pruneKeys: (limit) => removed(PRUNE_KEYS, KEY_LIFETIME_MS, limit),
     pruneRemoteObjects: (expiredForMs, limit) => removed(PRUNE_REMOTE_OBJECTS, expiredForMs, limit),
-    pruneRemoteDrops: (olderThanMs, limit) => removed(PRUNE_REMOTE_DROPS, olderThanMs, limit),
+    pruneRemoteDrops: (before, limit) => removed(PRUNE_REMOTE_DROPS, before, limit),
     purgeTombstones: async (limit) => {
       const rows = await db.query<{ dropId: string }>(UNPURGED, [TOMBSTONES]);
       const ids = rows.map(({ dropId }) => dropId);
@@ -31,14 +31,14 @@ export function createCleanupStore(db: Db): CleanupStore {
  * Deletes rows of a table by where they are, whatever the planner thinks of how many there are. The clock is asked in a
  * query of its own: compared with directly it would keep the index from being used, as it never stands still.
  */
-const pruning = (table: string, old: string): string => `
+const pruning = (table: string, old: string, before = `(SELECT ${NOW} - $1::bigint)`): string => `
 DELETE FROM posts.${table} WHERE ctid = ANY (ARRAY(
-  SELECT ctid FROM posts.${table} WHERE ${old} < (SELECT ${NOW} - $1::bigint) LIMIT $2 FOR UPDATE SKIP LOCKED
+  SELECT ctid FROM posts.${table} WHERE ${old} < ${before} LIMIT $2 FOR UPDATE SKIP LOCKED
 )) RETURNING 1`;
 
 const PRUNE_KEYS = pruning("idempotency", "created_at");
 const PRUNE_REMOTE_OBJECTS = pruning("remote_objects", "kind <> 1 AND expires_at");
-const PRUNE_REMOTE_DROPS = pruning("remote_objects", "kind = 1 AND greatest(created_at, deleted_at)");
+const PRUNE_REMOTE_DROPS = pruning("remote_objects", "kind = 1 AND greatest(created_at, deleted_at)", "$1::bigint");
 
 const UNPURGED = `
 SELECT drop_id AS "dropId" FROM posts.drops WHERE deleted_at IS NOT NULL AND NOT purged ORDER BY drop_id LIMIT $1`;

@@ -1,7 +1,7 @@
 import { type CreateDropRequest, type CreateDropResponse, Visibility } from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { DAY } from "../kernel/time.js";
-import { keptSince, type PostsDeps } from "./deps.js";
+import { type PostsDeps, requireKept } from "./deps.js";
 import { createDropIds, createdAtOf, importedId } from "./drop-ids.js";
 import { dropCreated, engagementChanged } from "./events.js";
 import type { NewDrop } from "./ports.js";
@@ -14,6 +14,7 @@ export function createDrop(deps: PostsDeps) {
   const nextId = createDropIds();
   return async (request: CreateDropRequest): Promise<CreateDropResponse> => {
     const drop = readDraft(request, deps, nextId);
+    if (request.created_at !== 0) await requireKept(request.created_at, deps);
     const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);
     const counts = drop.replyTo !== "" && !isUri(drop.replyTo) && isForEverybody(drop);
     const replied = counts
@@ -49,7 +50,6 @@ function readCreatedAt(createdAt: number, deps: PostsDeps): number {
   if (createdAt > deps.now()) throw invalid("created_at", "is ahead of now");
   if (createdAt < deps.now() - maxImportAgeDays * DAY)
     throw invalid("created_at", `is more than ${maxImportAgeDays} days ago`);
-  if (createdAt < keptSince(deps)) throw invalid("created_at", "is older than drops are kept");
   return createdAt;
 }
 

@@ -1,4 +1,4 @@
-import { AppError } from "../kernel/errors.js";
+import { AppError, invalid } from "../kernel/errors.js";
 import type { PageTokens } from "../kernel/paging.js";
 import { type Clock, DAY } from "../kernel/time.js";
 import type { PostsLimits } from "./limits.js";
@@ -19,7 +19,7 @@ export type PostsChange =
 
 /** What the methods of the service work with. */
 export interface PostsDeps {
-  readonly store: Pick<PostsStore, "drops" | "reactions" | "remote">;
+  readonly store: Pick<PostsStore, "drops" | "reactions" | "remote" | "retention">;
   readonly limits: PostsLimits;
   readonly tokens: PageTokens;
   readonly followedAmong: FollowedAmong;
@@ -31,9 +31,12 @@ export interface PostsDeps {
   readonly observe: { changed(change: PostsChange): void };
 }
 
-/** Down to when drops are kept, in ms since the epoch. */
-export const keptSince = ({ now, retentionDays }: Pick<PostsDeps, "now" | "retentionDays">): number =>
-  retentionDays === 0 ? 0 : now() - retentionDays * DAY;
+/** @throws AppError `invalid` where drops of this time are not kept, or have gone already */
+export async function requireKept(createdAt: number, { now, retentionDays, store }: PostsDeps): Promise<void> {
+  const oldest = retentionDays === 0 ? 0 : now() - retentionDays * DAY;
+  if (createdAt < oldest || createdAt < (await store.retention.keptSince()))
+    throw invalid("created_at", "is older than drops are kept");
+}
 
 /** A drop, deleted or not, that a viewer may see, or anybody. @throws AppError `notfound` */
 export async function findDrop(

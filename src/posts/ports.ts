@@ -210,13 +210,21 @@ export interface PartitionStore {
   drop(month: Month): Promise<void>;
 }
 
+/** Down to when drops are kept; times in ms since the epoch, 0: from the start. */
+export interface RetentionStore {
+  keptSince(): Promise<number>;
+  /** Raises it to a time, unless it is that or later; returns what it is now. */
+  raise(time: number): Promise<number>;
+}
+
 /** Removes what is no longer needed, at most so many rows at once; returns how many. */
 export interface CleanupStore {
   /** Keys that have run out. */
   pruneKeys(limit: number): Promise<number>;
   /** Of foreign objects that are no drops. */
   pruneRemoteObjects(expiredForMs: number, limit: number): Promise<number>;
-  pruneRemoteDrops(olderThanMs: number, limit: number): Promise<number>;
+  /** Those created before a time, in ms since the epoch; of the deleted ones those deleted before it, too. */
+  pruneRemoteDrops(before: number, limit: number): Promise<number>;
   /** Of deleted drops: reactions and versions, then counts. */
   purgeTombstones(limit: number): Promise<number>;
 }
@@ -239,6 +247,7 @@ export interface PostsStore {
   readonly count: CountReactions;
   readonly calibration: CalibrationStore;
   readonly partitions: PartitionStore;
+  readonly retention: RetentionStore;
   readonly cleanup: CleanupStore;
   readonly lease: UpkeepLease;
 }

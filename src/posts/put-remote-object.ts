@@ -8,7 +8,7 @@ import {
 import { AppError, invalid } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
 import { type Addressing, followersOf, readAddressing } from "./addressing.js";
-import { keptSince, type PostsDeps } from "./deps.js";
+import { type PostsDeps, requireKept } from "./deps.js";
 import { remoteDropReceived } from "./events.js";
 import type { EventDraft, NewRemoteObject, StoredRemoteObject } from "./ports.js";
 import { presentRemote } from "./present.js";
@@ -49,7 +49,7 @@ async function readObject(request: PutRemoteObjectRequest, deps: PostsDeps): Pro
     uri: readUri("uri", request.uri, kind === RemoteKind.SERVER ? MAX_URI_BYTES : MAX_ID_BYTES),
     kind,
     actorUri: request.actor_uri === "" ? "" : readUri("actor_uri", request.actor_uri, MAX_ID_BYTES),
-    createdAt: isDrop ? readCreatedAt(request.created_at, deps) : 0,
+    createdAt: isDrop ? await readCreatedAt(request.created_at, deps) : 0,
     document: readDocument(request.document),
     publicKey: readKey(request.public_key),
     webfinger: request.webfinger === "" ? "" : readWebfinger(request.webfinger),
@@ -91,10 +91,11 @@ const OF_DROPS: readonly Field[] = ["actor_uri"];
 const OF_ACTORS: readonly Field[] = ["public_key", "webfinger"];
 
 /** A foreign clock may be ahead, or may not have been asked. */
-function readCreatedAt(createdAt: number, deps: PostsDeps): number {
+async function readCreatedAt(createdAt: number, deps: PostsDeps): Promise<number> {
   readWhole("created_at", createdAt);
-  if (createdAt !== 0 && createdAt < keptSince(deps)) throw invalid("created_at", "is older than drops are kept");
-  return createdAt === 0 ? deps.now() : Math.min(createdAt, deps.now());
+  if (createdAt === 0) return deps.now();
+  await requireKept(createdAt, deps);
+  return Math.min(createdAt, deps.now());
 }
 
 function readDocument(document: string): string {

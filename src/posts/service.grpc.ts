@@ -9,6 +9,7 @@ import { editDrop } from "./edit-drop.js";
 import { getCounts } from "./get-counts.js";
 import { getDrop, getDrops } from "./get-drop.js";
 import { getDropsByUser } from "./get-drops-by-user.js";
+import { getRetention } from "./get-retention.js";
 import { listDrops } from "./list-drops.js";
 import { listReplies } from "./list-replies.js";
 import { listRevisions } from "./list-revisions.js";
@@ -22,6 +23,7 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
   const implementation: PostServiceServer = {
     getDropsByUserId: unary("GetDropsByUserID", log, getDropsByUser(deps)),
     listDrops: unary("ListDrops", log, listDrops(deps)),
+    getRetention: unary("GetRetention", log, getRetention(deps)),
     createDrop: unary("CreateDrop", log, createDrop(deps)),
     editDrop: unary("EditDrop", log, editDrop(deps)),
     deleteDrop: unary("DeleteDrop", log, deleteDrop(deps)),

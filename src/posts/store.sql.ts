@@ -8,6 +8,7 @@ import type { PostsStore } from "./ports.js";
 import { createReactionStore } from "./reactions.sql.js";
 import { createDropReads } from "./reads.sql.js";
 import { createRemoteStore } from "./remote.sql.js";
+import { createRetentionStore } from "./retention.sql.js";
 
 /** Where the schema of posts is; it writes into the outbox, too, whose migrations come before. */
 export const POSTS_MIGRATIONS = { component: "posts", folder: new URL("./migrations/", import.meta.url) };
@@ -23,6 +24,7 @@ export function createPostsStore(db: Db): PostsStore {
     count,
     calibration: createCalibrationStore(db, count),
     partitions,
+    retention: createRetentionStore(db),
     cleanup: createCleanupStore(db),
     lease: createUpkeepLease(db),
   };

@@ -4,15 +4,15 @@ import { codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { backoff, type Clock, DAY, MINUTE, pause, SECOND } from "../kernel/time.js";
 import { CALIBRATION_STEPS, createCalibration } from "./calibration.js";
-import { monthsFrom } from "./months.js";
+import { monthOf, monthsFrom } from "./months.js";
 import type { ObservePosts } from "./observe.js";
 import type { PostsStore } from "./ports.js";
 
 /** What the upkeep works with. */
 export interface UpkeepDeps {
-  readonly store: Pick<PostsStore, "partitions" | "cleanup" | "lease" | "calibration">;
+  readonly store: Pick<PostsStore, "partitions" | "retention" | "cleanup" | "lease" | "calibration">;
   readonly now: Clock;
-  /** Months that ended longer ago are dropped; 0: kept for ever. */
+  /** Months that ended longer ago are dropped; 0: no more of them are. */
   readonly retentionDays: number;
   /** Unset: a minute. */
   readonly everyMs?: number;
@@ -105,8 +105,7 @@ export function createUpkeepRound(deps: UpkeepDeps, holder: string): (stopping?:
 }
 
 function tasksOf(deps: UpkeepDeps): Task[] {
-  const { cleanup, calibration: drops, lease } = deps.store;
-  const keptMs = deps.retentionDays * DAY;
+  const { cleanup, calibration: drops, lease, retention } = deps.store;
   const calibration = createCalibration({ drops, lease, log: deps.log, observe: deps.observe });
   const removing = (name: string, remove: (limit: number) => Promise<number>): Task => ({
     name,
@@ -118,7 +117,7 @@ function tasksOf(deps: UpkeepDeps): Task[] {
     removing("keys", cleanup.pruneKeys),
     removing("tombstones", cleanup.purgeTombstones),
     removing("remote-objects", (limit) => cleanup.pruneRemoteObjects(REMOTE_KEPT_MS, limit)),
-    removing("remote-drops", async (limit) => (keptMs === 0 ? 0 : cleanup.pruneRemoteDrops(keptMs, limit))),
+    removing("remote-drops", async (limit) => cleanup.pruneRemoteDrops(await retention.keptSince(), limit)),
     { name: "calibration", run: async (mayGoOn) => void (await calibration(CALIBRATION_STEPS, mayGoOn)) },
   ];
 }
@@ -132,8 +131,10 @@ async function dropMonths(
   { store, now, retentionDays, log, observe }: UpkeepDeps,
   mayGoOn: () => Promise<boolean>,
 ): Promise<void> {
-  if (retentionDays === 0) return;
-  const old = (await store.partitions.months()).filter(({ end }) => end <= now() - retentionDays * DAY);
+  // Foreign drops and timelines go by this time, too: it is a whole month's, and said before the month goes.
+  const wanted = retentionDays === 0 ? 0 : monthOf(now() - retentionDays * DAY).start;
+  const keptSince = await store.retention.raise(wanted);
+  const old = (await store.partitions.months()).filter(({ end }) => end <= keptSince);
   for (const month of old) {
     if (!(await mayGoOn())) return;
     await store.partitions.drop(month);

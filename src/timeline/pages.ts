@@ -105,8 +105,15 @@ const aboveFloor = (entries: Run, floor: number): Run =>
   floor === 0 ? entries : entries.filter(({ score }) => score > floor);
 
 async function living(ledger: Ledger, entries: Run): Promise<Run> {
-  const dead = await ledger.deadAmong(entries.map(({ drop }) => drop));
-  return dead.size === 0 ? entries : entries.filter(({ drop }) => !dead.has(drop));
+  const kept = keptOf(ledger, entries);
+  const dead = await ledger.deadAmong(kept.map(({ drop }) => drop));
+  return dead.size === 0 ? kept : kept.filter(({ drop }) => !dead.has(drop));
+}
+
+/** Those that have not gone for their age. */
+export function keptOf(ledger: Pick<Ledger, "keptSince">, entries: Run): Run {
+  const since = ledger.keptSince();
+  return since === 0 ? entries : entries.filter(({ score }) => score >= since);
 }
 
 /** A deletion may have missed a timeline (of a remote drop, whose followers are not known for ever): the read makes up for it. */

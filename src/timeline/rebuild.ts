@@ -7,6 +7,7 @@ import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/single-flight.js";
 import { pause, SECOND } from "../kernel/time.js";
+import { keptOf } from "./pages.js";
 import type { Snapshot, TimelineStore } from "./ports.js";
 
 interface RebuildDeps {
@@ -99,7 +100,8 @@ async function onceThrough(
   const held = await store.beginRebuild(key, mark, afresh);
   if (held === undefined) return true;
   await failpoint("rebuild-marked", key);
-  const snapshot = await takeSnapshot();
+  const taken = await takeSnapshot();
+  const snapshot = { ...taken, entries: keptOf(ledger, taken.entries) };
   await failpoint("rebuild-read", key);
   const drops = snapshot.entries.map(({ drop }) => drop);
   const inSnapshot = new Set(drops);

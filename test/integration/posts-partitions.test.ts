@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
-import { Visibility } from "../../src/gen/avion/posts.js";
+import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
 import { monthOf, monthsFrom } from "../../src/posts/months.js";
@@ -122,14 +122,52 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
     );
     expect(await refusal(posts.call.createDrop(draftAt(now + 1)))).toBe("INVALID_ARGUMENT created_at: is ahead of now");
     const young = await post(posts);
+    const told = async () => (await posts.call.getRetention()).kept_since;
+    expect(await told()).toBe(0);
     await round({ retentionDays: 100 });
+    expect(await told()).toBe(Date.UTC(2026, 1, 1));
     expect((await posts.call.getDrop({ drop_id: old })).drop?.drop_id).toBe(old);
     now = Date.UTC(2026, 2, 1) + 100 * DAY;
     await round({ retentionDays: 100 });
     expect(await refusal(posts.call.getDrop({ drop_id: old }))).toMatch(/^NOT_FOUND/);
     expect((await posts.call.getDrop({ drop_id: young })).drop?.drop_id).toBe(young);
+    expect(await told()).toBe(Date.UTC(2026, 2, 1));
     expect(await partitions()).toEqual(ofAll(["2026_05", "2026_06", "2026_07", "2026_08", "2026_09"]));
     expect(await posts.db.query("SELECT FROM pg_class WHERE relname LIKE '%2026\\_02'")).toEqual([]);
+  });
+
+  test("what has gone stays gone when drops are kept longer afterwards, or for ever", async () => {
+    now = Date.UTC(2026, 4, 17);
+    await round({ retentionDays: 30 });
+    for (const retentionDays of [100, 0]) await round({ retentionDays });
+    expect((await posts.call.getRetention()).kept_since).toBe(Date.UTC(2026, 3, 1));
+    await posts.stop();
+    posts = await startPosts(posts.db, { now: clock });
+    const march = Date.UTC(2026, 2, 31);
+    const refused = "INVALID_ARGUMENT created_at: is older than drops are kept";
+    expect(await refusal(posts.call.createDrop(draftAt(march)))).toBe(refused);
+    const remote = { uri: "https://far.example/1", kind: RemoteKind.DROP, document: "{}" };
+    expect(await refusal(posts.call.putRemoteObject({ ...remote, created_at: march }))).toBe(refused);
+    await posts.call.createDrop(draftAt(Date.UTC(2026, 3, 1)));
+  });
+
+  test("foreign drops go by the same month as the drops of this server, and those that are kept stay", async () => {
+    await posts.stop();
+    posts = await startPosts(posts.db, { now: clock });
+    const put = (uri: string, created_at: number) =>
+      posts.call.putRemoteObject({ uri, kind: RemoteKind.DROP, document: "{}", created_at });
+    const [old, edge, young] = ["old", "edge", "young"].map((name) => `https://far.example/${name}`);
+    // Young enough for its month to be kept, and older than 100 days.
+    for (const [uri, at] of [
+      [old, Date.UTC(2026, 1, 1) - 1],
+      [edge, Date.UTC(2026, 1, 1)],
+      [young, now - 1],
+    ] as const)
+      await put(uri as string, at);
+    await round({ retentionDays: 100 });
+    expect((await posts.call.getRetention()).kept_since).toBe(Date.UTC(2026, 1, 1));
+    expect(await refusal(posts.call.getRemoteObject({ uri: old as string }))).toMatch(/^NOT_FOUND/);
+    for (const uri of [edge, young]) await posts.call.getRemoteObject({ uri: uri as string });
   });
 
   test("a drop of months that died halfway is gone on with", async () => {

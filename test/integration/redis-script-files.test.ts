@@ -16,6 +16,7 @@ test("every script file is registered, and runs again after the server has forgo
   const args: Record<ScriptName, readonly (string | number)[]> = {
     "add-entries": [LATER, 10, 9, 0, "0", "", "", 1, "a"],
     "remove-entries": [LATER, "", "", "a"],
+    "trim-older": [LATER, 1, "", ""],
     "read-page": ["older", 1, 0, 1, "", ""],
     "begin-rebuild": [-1, 0, ""],
     "finish-rebuild": [LATER, -1, 0, 10, 0],

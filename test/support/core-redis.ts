@@ -43,7 +43,8 @@ export async function openRedis(options: Parameters<typeof privateRedis>[0] = {}
 
 const FENCED = new WeakMap<Scripts, Fenced>();
 
-function fencedOn(scripts: Scripts): Fenced {
+/** Write scripts under a deadline, on one Redis. */
+export function fencedOn(scripts: Scripts): Fenced {
   const known = FENCED.get(scripts);
   if (known) return known;
   const clock = followClock(scripts);

@@ -79,6 +79,10 @@ function callsOf(client: PostServiceClient) {
       Posts.GetDropsByUserIDRequest,
       "getDropsByUserId",
     ),
+    getRetention: method<Posts.GetRetentionRequest, Posts.GetRetentionResponse>(
+      Posts.GetRetentionRequest,
+      "getRetention",
+    ),
     listDrops: method<Posts.ListDropsRequest, Posts.ListDropsResponse>(Posts.ListDropsRequest, "listDrops"),
     putRemoteObject: method<Posts.PutRemoteObjectRequest, Posts.PutRemoteObjectResponse>(
       Posts.PutRemoteObjectRequest,

@@ -2,6 +2,7 @@ import { type ServiceError, status } from "@grpc/grpc-js";
 import {
   type Drop,
   type GetDropsByUserIDRequest,
+  type GetRetentionResponse,
   type ListDropsRequest,
   type ListDropsResponse,
   PostServiceClient,
@@ -41,6 +42,8 @@ export interface Upstreams {
   dropsByUser(request: GetDropsByUserIDRequest, deadline?: number): Promise<readonly Drop[]>;
   /** One page of the drops changed in a window; see PostService.ListDrops. */
   changedDrops(request: ListDropsRequest): Promise<ListDropsResponse>;
+  /** Down to when drops are kept; see PostService.GetRetention. */
+  retention(): Promise<GetRetentionResponse>;
   /** One page of the edges changed in a window; see UserService.ListFollowChanges. */
   changedEdges(request: ListFollowChangesRequest): Promise<ListFollowChangesResponse>;
   close(): void;
@@ -71,7 +74,6 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams {
   const users = new UserServiceClient(options.userServiceAddr, credentials, CHANNEL_OPTIONS);
   const posts = new PostServiceClient(options.postServiceAddr, credentials, CHANNEL_OPTIONS);
   const ofUsers = stateOf();
-  const ofPosts = stateOf();
   const list = async (
     name: string,
     call: UpstreamCall<ListRequest, GetFollowersListResponse>["call"],
@@ -92,6 +94,33 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams {
   return {
     followers: (page) => list("GetFollowersList", users.getFollowersList.bind(users), page),
     following: (page) => list("GetFollowingList", users.getFollowingList.bind(users), page),
+    ...onPosts(posts),
+    async changedEdges(request) {
+      const answer = await callUpstream({
+        client: users,
+        name: "ListFollowChanges",
+        call: users.listFollowChanges.bind(users),
+        request,
+        subject: "ListFollowChanges",
+        ...ofUsers,
+      });
+      checkPage("ListFollowChanges", request.page_token, {
+        length: answer.changes.length,
+        next: answer.next_page_token,
+      });
+      return answer;
+    },
+    close() {
+      users.close();
+      posts.close();
+    },
+  };
+}
+
+function onPosts(posts: PostServiceClient): Pick<Upstreams, "dropsByUser" | "changedDrops" | "retention"> {
+  const ofPosts = stateOf();
+  const ofRetention = stateOf();
+  return {
     async dropsByUser(request, deadline) {
       const answer = await callUpstream({
         client: posts,
@@ -116,24 +145,15 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams {
       checkPage("ListDrops", request.page_token, { length: answer.drops.length, next: answer.next_page_token });
       return answer;
     },
-    async changedEdges(request) {
-      const answer = await callUpstream({
-        client: users,
-        name: "ListFollowChanges",
-        call: users.listFollowChanges.bind(users),
-        request,
-        subject: "ListFollowChanges",
-        ...ofUsers,
-      });
-      checkPage("ListFollowChanges", request.page_token, {
-        length: answer.changes.length,
-        next: answer.next_page_token,
-      });
-      return answer;
-    },
-    close() {
-      users.close();
-      posts.close();
-    },
+    retention: () =>
+      callUpstream({
+        client: posts,
+        name: "GetRetention",
+        call: posts.getRetention.bind(posts),
+        request: {},
+        subject: "GetRetention",
+        // That it is answered says nothing of the calls that are about somebody.
+        ...ofRetention,
+      }),
   };
 }

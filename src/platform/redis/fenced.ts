@@ -7,7 +7,7 @@ import type { Scripts } from "./scripts.js";
 
 /** What a script that writes to many keys is given. */
 export interface FencedCall {
-  readonly script: "add-entries" | "remove-entries" | "begin-edges" | "finish-edges";
+  readonly script: "add-entries" | "remove-entries" | "trim-older" | "begin-edges" | "finish-edges";
   readonly prefix: string;
   readonly keys: PackedKeys;
   /** Arguments between the deadline and the keys. */

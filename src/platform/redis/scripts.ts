@@ -10,6 +10,7 @@ import { followPulse } from "./pulse.js";
 const NAMES = [
   "add-entries",
   "remove-entries",
+  "trim-older",
   "read-page",
   "begin-rebuild",
   "finish-rebuild",

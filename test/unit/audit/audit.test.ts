@@ -6,7 +6,7 @@ import { reportsAsJson, reportsAsText } from "../../../src/audit/present.js";
 const OLD = 1_000;
 
 /** Homes in memory, by user; `said` is what the upstreams answer. */
-function scene(stored: Record<string, readonly string[]>, said: Record<string, readonly string[]>) {
+function scene(stored: Record<string, readonly string[]>, said: Record<string, readonly string[]>, keptSince = 0) {
   const entriesOf = (drops: readonly string[] = []): Entry[] => drops.map((drop) => ({ drop, score: OLD }));
   const homes = new Map(Object.entries(stored));
   const rebuilt: string[] = [];
@@ -20,6 +20,7 @@ function scene(stored: Record<string, readonly string[]>, said: Record<string, r
       if (user === "broken") throw new Error("GetFollowingList: INTERNAL");
       return { floor: 0, entries: entriesOf(said[user]) };
     },
+    keptSince: () => keptSince,
     deadAmong: async (drops) => new Set(drops.filter((drop) => dead.has(drop))),
     readBacklogStart: async () => Date.now(),
     rebuild: async (user) => {
@@ -116,4 +117,12 @@ test("fixing rebuilds those that differ, looks again, and says what is wrong sti
   expect(reportsAsText({ home: report })).toMatch(
     /^"bob"\n {2}1 missing: "b"\n(?:.*\n)*"eve" differs still\n2 of 3 users differ \(66\.67 %\)/,
   );
+});
+
+test("what has gone for its age is neither expected nor found where reads hide it", async () => {
+  const homes = [{ ada: ["gone"], bob: [] }, { bob: ["going"] }] as const;
+  const report = await audit(scene(...homes, OLD + 1).deps, ["ada", "bob"]);
+  expect([report.judged, report.differing]).toEqual([2, []]);
+  const kept = await audit(scene(...homes, OLD).deps, ["ada", "bob"]);
+  expect(kept.differing.map(({ name }) => name)).toEqual(["ada", "bob"]);
 });

@@ -1,0 +1,31 @@
+-- Removes drops created before a time from many timelines in one call.
+--
+-- KEYS     the timelines, one node's worth (Redis Cluster: exactly one); or none, and then
+-- ARGV[3]  prefix of the keys
+-- ARGV[4]  rest of each key, joined by ","
+-- ARGV[1]  deadline by this server's clock, ms; later the call is refused
+-- ARGV[2]  the time, ms since the epoch
+-- returns  how many entries were removed
+local call = redis.call
+local time = call('TIME')
+if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
+  return redis.error_reply('LATE the removal came after its deadline')
+end
+local before, total = ARGV[2], 0
+
+-- The ~floor stays as it is, and so does the time to live.
+local function trim(key)
+  local floor = call('ZSCORE', key, '~floor')
+  local within = floor and tonumber(floor) >= 0 and tonumber(floor) < tonumber(before)
+  -- Lifted out of the way, so that the key is never empty and lost with its time to live.
+  if within then call('ZADD', key, before, '~floor') end
+  total = total + call('ZREMRANGEBYSCORE', key, 0, '(' .. before)
+  if within then call('ZADD', key, floor, '~floor') end
+end
+
+if #KEYS > 0 then
+  for _, key in ipairs(KEYS) do trim(key) end
+else
+  for rest in string.gmatch(ARGV[4], '[^,]+') do trim(ARGV[3] .. rest) end
+end
+return total

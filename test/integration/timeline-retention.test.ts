@@ -1,0 +1,170 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { silent } from "../../src/kernel/logger.js";
+import { DAY } from "../../src/kernel/time.js";
+import { createLedger } from "../../src/ledger/ledger.js";
+import { createRetention } from "../../src/ledger/retention.js";
+import { readRun } from "../../src/timeline/pages.js";
+import { createRebuild } from "../../src/timeline/rebuild.js";
+import { startTrimming } from "../../src/timeline/trim.js";
+import { createTrimStore } from "../../src/timeline/trim.redis.js";
+import { handle, openFanout } from "../support/core-fanout.js";
+import { adaptersOn, fencedOn, openRedis, type RedisBench } from "../support/core-redis.js";
+import { historyOf } from "../support/core-world.js";
+import { becomes } from "../support/facts.js";
+import { created, received } from "../support/timeline-events.js";
+import { held, homeKey } from "../support/timeline-keys.js";
+import { World } from "../support/world.js";
+
+const SINCE = 5_000;
+
+let redis: RedisBench;
+beforeAll(async () => {
+  redis = await openRedis();
+});
+afterAll(() => redis.close());
+beforeEach(() => redis.raw.flushall());
+
+const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);
+const fill = (key: string, floor: number | undefined, scores: readonly number[]) =>
+  redis.raw.zadd(
+    key,
+    ...scores.flatMap((score) => [score, `d${score}`]),
+    ...(floor === undefined ? [] : [floor, "~floor"]),
+  );
+
+function scene(keptSince = (): number => SINCE) {
+  const { store, ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 100 });
+  const ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), keptSince, log: silent });
+  return { store, ledger, trimStore: createTrimStore(redis.scripts, fencedOn(redis.scripts)) };
+}
+
+test("pages leave out what has gone for its age, and take it out of the timeline", async () => {
+  const { store, ledger } = scene();
+  const key = homeKey("ada");
+  await fill(key, 0, [1_000, SINCE - 1, SINCE, SINCE + 1]);
+  for (const query of [
+    { direction: "older", above: undefined, below: undefined, count: 10 },
+    { direction: "newer", above: { score: 1, drop: "" }, below: undefined, count: 10 },
+  ] as const) {
+    const run = await readRun({ store, ledger }, key, query);
+    expect(new Set(run.map(({ score }) => score))).toEqual(new Set([SINCE, SINCE + 1]));
+  }
+  await becomes(async () => expect(await idsOf(key)).toEqual([`d${SINCE + 1}`, `d${SINCE}`]));
+});
+
+test("a rebuild does not bring back what has gone for its age, whoever tells of it", async () => {
+  const { store, ledger } = scene();
+  const rebuild = createRebuild({ store, ledger, log: silent, observe: () => undefined });
+  const entries = [SINCE + 1, SINCE, SINCE - 1].map((score) => ({ score, drop: `d${score}` }));
+  await rebuild("timeline:global", async () => ({ entries, floor: 0 }));
+  expect(await idsOf("timeline:global")).toEqual([`d${SINCE + 1}`, `d${SINCE}`]);
+});
+
+test("fan-out writes nothing that has gone for its age, and tells nobody of it", async () => {
+  const world = new World();
+  world.follow("bob", "ada");
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({ ...deps, ledger: { ...deps.ledger, keptSince: () => SINCE } }),
+  });
+  for (const created_at of [SINCE - 1, SINCE]) {
+    const drop = { user_id: "ada", created_at };
+    await handle(bench, created({ ...drop, drop_id: `own${created_at}`, visibility: "public" }), Date.now());
+    await handle(bench, received({ ...drop, drop_id: `remote${created_at}` }), Date.now());
+  }
+  const kept = [`remote${SINCE}`, `own${SINCE}`];
+  expect(await idsOf(homeKey("bob"))).toEqual(kept);
+  expect(await idsOf("timeline:global")).toEqual(kept);
+  expect(await idsOf("timeline:local")).toEqual([`own${SINCE}`]);
+  expect(new Set(bench.notified.map(({ notification }) => notification.drop_id))).toEqual(new Set(kept));
+  expect(bench.completed).toHaveLength(4);
+});
+
+test("trimming takes old drops out of all timelines, and leaves floors, marks of rebuilds and times to live as they are", async () => {
+  const { trimStore } = scene();
+  const floors: [string, number | undefined][] = [
+    ["timeline:local", 0],
+    ["timeline:global", 2_000],
+    [homeKey("complete"), 0],
+    [homeKey("trimmed"), 2_000],
+    [homeKey("above"), SINCE + 1],
+    [homeKey("edge"), SINCE],
+    [homeKey("rebuilding"), -77],
+    [homeKey("lost"), undefined],
+    [homeKey("ö"), 0],
+  ];
+  for (const [key, floor] of floors) {
+    await fill(key, floor, [0, 1_000, SINCE - 1, SINCE, SINCE + 1]);
+    await redis.raw.pexpire(key, DAY);
+  }
+  await fill(homeKey("all gone"), 0, [1_000]);
+  await redis.raw.pexpire(homeKey("all gone"), DAY);
+  let removed = 0;
+  for await (const gone of trimStore.trimAll(SINCE)) removed += gone;
+  expect(removed).toBe(3 * floors.length + 1);
+  for (const [key, floor] of [...floors, [homeKey("all gone"), 0] as const]) {
+    const score = await redis.raw.zscore(key, "~floor");
+    expect(score === null ? undefined : Number(score)).toBe(floor);
+    expect(await redis.raw.pttl(key)).toBeGreaterThan(DAY / 2);
+    expect(await idsOf(key)).toEqual(key === homeKey("all gone") ? [] : [`d${SINCE + 1}`, `d${SINCE}`]);
+  }
+});
+
+test("each time more has gone all timelines are trimmed once, by one process", async () => {
+  let since = 0;
+  const walks: number[] = [];
+  const { trimStore } = scene();
+  const store: typeof trimStore = {
+    ...trimStore,
+    trimAll: (before) => {
+      walks.push(before);
+      return trimStore.trimAll(before);
+    },
+  };
+  let holder = 0;
+  const processes = [1, 2].map((name) =>
+    startTrimming({
+      store,
+      keptSince: () => since,
+      lease: {
+        hold: async () => {
+          holder ||= name;
+          return holder === name;
+        },
+        release: async () => {
+          if (holder === name) holder = 0;
+        },
+      },
+      log: silent,
+      everyMs: 5,
+    }),
+  );
+  await fill("timeline:local", 0, [1_000, 3_000, SINCE]);
+  since = 2_000;
+  await becomes(async () => expect(await trimStore.trimmedTo()).toBe(2_000));
+  expect(await idsOf("timeline:local")).toEqual([`d${SINCE}`, "d3000"]);
+  since = SINCE;
+  await becomes(async () => expect(await trimStore.trimmedTo()).toBe(SINCE));
+  expect(await idsOf("timeline:local")).toEqual([`d${SINCE}`]);
+  await Promise.all(processes.map((one) => one.close()));
+  expect(walks).toEqual([2_000, SINCE]);
+});
+
+test("what was told once is remembered: an outage, a smaller time and one ahead of now change nothing", async () => {
+  let answer = async (): Promise<number | undefined> => SINCE;
+  const retention = createRetention(
+    () => answer(),
+    () => 10_000,
+  );
+  expect(retention.keptSince()).toBe(0);
+  expect(await retention.refresh()).toBe(true);
+  for (const told of [SINCE - 1, 10_001, 0.5, Number.NaN, -1]) {
+    answer = async () => told;
+    await retention.refresh();
+    expect(retention.keptSince()).toBe(SINCE);
+  }
+  answer = async () => undefined;
+  expect(await retention.refresh()).toBe(false);
+  answer = () => Promise.reject(new Error("away"));
+  await expect(retention.refresh()).rejects.toThrow("away");
+  expect(retention.keptSince()).toBe(SINCE);
+});
