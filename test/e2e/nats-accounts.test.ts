@@ -95,18 +95,24 @@ test("every role does its whole work as its own user of NATS", async () => {
     stream.close();
     await publisher.publish("drop_created", "no JSON");
     await becomes(async () => expect(await letters()).toEqual([expect.objectContaining({ reason: "invalid" })]));
-    for (const [role, service] of services)
-      expect([role, /PERMISSIONS_VIOLATION|Permissions Violation/.exec(afterStart(service))]).toEqual([role, null]);
+    for (const [role, service] of services) expect([role, violations(service)]).toEqual([role, []]);
   } finally {
     for (const open of [users, posts, reads]) open.close();
     publisher.disconnect();
   }
 }, 60_000);
 
-/** Until the streams are there, the other roles ask in vain for the right to make them. */
-function afterStart(service: Service): string {
+/**
+ * Until the streams are there, the other roles ask in vain for the right to make them. Only the role fanout may read
+ * the message that a consumer's lag is measured by; the others leave that metric out.
+ */
+function violations(service: Service): string[] {
   const output = service.output();
-  return output.slice(output.indexOf('"msg":"ready"'));
+  const lines = output.slice(output.indexOf('"msg":"ready"')).split("\n");
+  const metrics = /a sample for metrics failed|NATS reports an error/;
+  return lines.filter(
+    (line) => /permissions.violation/i.test(line) && (service === of("fanout") || !metrics.test(line)),
+  );
 }
 
 async function letters(): Promise<{ reason: string }[]> {

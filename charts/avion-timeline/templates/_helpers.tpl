@@ -102,13 +102,29 @@ secretKeyRef:
 {{- include "avion-timeline.upstream" (dict "root" . "upstream" "postService" "role" "posts") -}}
 {{- end -}}
 
+{{/* How a channel is secured, as YAML: by its own settings, else by tls.enabled. */}}
+{{- define "avion-timeline.tlsOf" -}}
+{{- $tls := .root.Values.tls -}}
+{{- $own := index $tls .channel -}}
+{{- if and $tls.enabled (ne .channel "nats") (not $own.existingSecret) -}}
+{{- if eq (empty $tls.existingSecret) (empty $tls.issuer.name) -}}
+{{- fail "tls.existingSecret or tls.issuer.name is needed where tls.enabled is true, and not both" -}}
+{{- end -}}
+{{- $secret := $tls.existingSecret | default (printf "%s-tls" (include "avion-timeline.fullname" .root)) -}}
+{{- dict "existingSecret" $secret "ca" "ca.crt" "cert" "tls.crt" "key" "tls.key" | toYaml -}}
+{{- else -}}
+{{- toYaml $own -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What is called here is what is served here: a difference would only show as calls that fail. */}}
 {{- define "avion-timeline.checkOwnTls" -}}
-{{- $tls := .Values.tls -}}
-{{- if ne (empty $tls.grpc.existingSecret) (empty $tls.upstream.existingSecret) -}}
+{{- $grpc := include "avion-timeline.tlsOf" (dict "root" . "channel" "grpc") | fromYaml -}}
+{{- $upstream := include "avion-timeline.tlsOf" (dict "root" . "channel" "upstream") | fromYaml -}}
+{{- if ne (empty $grpc.existingSecret) (empty $upstream.existingSecret) -}}
 {{- fail "tls.grpc and tls.upstream go together where the roles users or posts are called: they are served by the one and called by the other" -}}
 {{- end -}}
-{{- if and $tls.grpc.existingSecret $tls.grpc.ca (not $tls.upstream.cert) -}}
+{{- if and $grpc.existingSecret $grpc.ca (not $upstream.cert) -}}
 {{- fail "tls.upstream.cert and tls.upstream.key are needed: tls.grpc.ca asks whoever calls the roles users and posts for a certificate" -}}
 {{- end -}}
 {{- end -}}
@@ -128,12 +144,16 @@ true
 {{- if include "avion-timeline.servesGrpc" . }}{{ $channels = append $channels "grpc" }}{{ end -}}
 {{- if include "avion-timeline.callsUpstreams" . }}{{ $channels = append $channels "upstream" }}{{ end -}}
 {{- $used := list -}}
-{{- range $channels }}{{ if (index $.root.Values.tls .).existingSecret }}{{ $used = append $used . }}{{ end }}{{ end -}}
+{{- range $channels }}{{ if (include "avion-timeline.tlsOf" (dict "root" $.root "channel" .) | fromYaml).existingSecret }}{{ $used = append $used . }}{{ end }}{{ end -}}
 {{- join "," $used -}}
 {{- end -}}
 
 {{- define "avion-timeline.hasCreds" -}}
 {{- if or .Values.nats.creds.content .Values.nats.creds.existingSecret.name -}}true{{- end -}}
+{{- end -}}
+
+{{- define "avion-timeline.allowsUnsafe" -}}
+{{- (.settings.config | default dict).TIMELINE_JWT_ALLOW_UNSAFE | default .root.Values.config.TIMELINE_JWT_ALLOW_UNSAFE | toString -}}
 {{- end -}}
 
 {{/* The environment of a role, besides the ConfigMap. */}}
@@ -151,7 +171,11 @@ true
     {{- include "avion-timeline.secretRef" (dict "root" $root "existing" $values.redis.existingSecret "key" "REDIS_URL") | nindent 4 }}
 - name: NATS_URL
   valueFrom:
-    {{- include "avion-timeline.secretRef" (dict "root" $root "existing" $values.nats.existingSecret "key" "NATS_URL") | nindent 4 }}
+    {{- $nats := $values.nats.existingSecret }}
+    {{- with .settings.natsUrlKey }}
+    {{- $nats = dict "name" ($values.nats.existingSecret.name | required "nats.existingSecret.name is needed where a role has a natsUrlKey") "key" . }}
+    {{- end }}
+    {{- include "avion-timeline.secretRef" (dict "root" $root "existing" $nats "key" "NATS_URL") | nindent 4 }}
 {{- if include "avion-timeline.hasCreds" $root }}
 - name: TIMELINE_NATS_CREDS
   value: /etc/avion-timeline/nats-creds/nats.creds
@@ -178,6 +202,11 @@ true
 {{- if and $values.jwt.jwksUrl (or $values.jwt.secret $values.jwt.existingSecret.name) }}
 {{- fail "jwt.jwksUrl excludes jwt.secret and jwt.existingSecret.name" }}
 {{- end }}
+{{- if ne (include "avion-timeline.allowsUnsafe" .) "true" }}
+{{- if and $values.jwt.jwksUrl (or (not $values.jwt.issuer) (not $values.jwt.audience) (not (hasPrefix "https:" $values.jwt.jwksUrl))) }}
+{{- fail "jwt.jwksUrl must begin with https:, and jwt.issuer and jwt.audience are needed with it" }}
+{{- end }}
+{{- end }}
 {{- with $values.jwt.jwksUrl }}
 - name: TIMELINE_JWT_JWKS_URL
   value: {{ . | quote }}
@@ -192,7 +221,7 @@ true
 {{- end }}
 {{- end }}
 {{- range $channel := include "avion-timeline.tlsChannels" . | splitList "," | compact }}
-{{- $tls := index $values.tls $channel }}
+{{- $tls := include "avion-timeline.tlsOf" (dict "root" $root "channel" $channel) | fromYaml }}
 {{- range $file := list "ca" "cert" "key" }}
 {{- if index $tls $file }}
 - name: {{ printf "TIMELINE_%s_TLS_%s" (upper $channel) (upper $file) }}
@@ -226,7 +255,7 @@ true
 {{- range $channel := include "avion-timeline.tlsChannels" . | splitList "," | compact }}
 - name: tls-{{ $channel }}
   secret:
-    secretName: {{ (index $.root.Values.tls $channel).existingSecret }}
+    secretName: {{ (include "avion-timeline.tlsOf" (dict "root" $.root "channel" $channel) | fromYaml).existingSecret }}
     defaultMode: 0440
 {{- end }}
 {{- end -}}

@@ -30,6 +30,8 @@ const CASES: [string, Values, string[]][] = [
       ...REQUIRED,
       "jwt.secret": "",
       "jwt.jwksUrl": "https://login.example/jwks.json",
+      "jwt.issuer": "https://login.example",
+      "jwt.audience": "timeline",
       "roles.api.enabled": false,
       "roles.fanout.enabled": false,
     },
@@ -149,9 +151,13 @@ function secretGiven(values: Values): unknown {
 
 rendering("everything that is optional is there when it is switched on, and only then", () => {
   const kinds = (values: Values): string[] => [...new Set(renderChart(values).map(({ kind }) => kind))].sort();
-  const plain = ["ConfigMap", "Deployment", "PodDisruptionBudget", "Secret", "Service", "ServiceAccount"];
+  const plain = [
+    ...["ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Secret", "Service"],
+    "ServiceAccount",
+  ];
   expect(kinds(REQUIRED)).toEqual(plain);
-  const optional = ["HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "ServiceMonitor"];
+  expect(kinds({ ...REQUIRED, "networkPolicy.enabled": false })).not.toContain("NetworkPolicy");
+  const optional = ["HorizontalPodAutoscaler", "Ingress", "ServiceMonitor"];
   expect(kinds(EVERYTHING)).toEqual([...plain, ...optional].sort());
   expect(kinds(WITH_EXISTING_SECRETS)).toEqual(plain.filter((kind) => kind !== "Secret"));
   expect(kinds(OWN_UPSTREAMS)).toEqual(plain);

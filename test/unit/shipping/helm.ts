@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { parseAllDocuments, stringify } from "yaml";
@@ -105,12 +105,11 @@ function nested(values: Values): object {
  *
  * @throws Error with what helm wrote, where it refuses
  */
-export function renderChart(values: Values): Rendered[] {
+export function renderChart(values: Values, chart = inRepository("charts/avion-timeline")): Rendered[] {
   const folder = mkdtempSync(join(tmpdir(), "avion-timeline-chart-"));
   const file = join(folder, "values.yaml");
   try {
     writeFileSync(file, stringify(nested(values)));
-    const chart = inRepository("charts/avion-timeline");
     const args = ["template", "timeline", chart, "--kube-version", KUBE_VERSION, "--values", file];
     const done = spawnSync(HELM as string, args, { encoding: "utf8" });
     if (done.status !== 0) throw new Error(`helm template: ${done.error?.message ?? done.stderr}`);
@@ -122,5 +121,22 @@ export function renderChart(values: Values): Rendered[] {
       .filter((object) => object !== null);
   } finally {
     rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** The notes that follow an installation; helm itself renders them only against a cluster. */
+export function renderNotes(values: Values): string {
+  const chart = join(mkdtempSync(join(tmpdir(), "avion-timeline-notes-")), "avion-timeline");
+  try {
+    cpSync(inRepository("charts/avion-timeline"), chart, { recursive: true });
+    renameSync(join(chart, "templates/NOTES.txt"), join(chart, "notes.tpl"));
+    writeFileSync(
+      join(chart, "templates/notes.yaml"),
+      'kind: Notes\ntext: {{ tpl (.Files.Get "notes.tpl") . | toJson }}\n',
+    );
+    const notes = renderChart(values, chart).find(({ kind }) => kind === "Notes") as unknown as { text: string };
+    return notes.text;
+  } finally {
+    rmSync(join(chart, ".."), { recursive: true, force: true });
   }
 }

@@ -1,0 +1,109 @@
+import { expect } from "@jest/globals";
+import { containerOf, environmentOf, OWN_UPSTREAMS, ofKind, REQUIRED, rendering, role, SECRET } from "./chart-cases.js";
+import { type Rendered, renderChart, renderNotes, type Values } from "./helm.js";
+
+const policies = (values: Values): Map<string, Rendered> =>
+  new Map(ofKind(renderChart(values), "NetworkPolicy").map((policy) => [role(policy), policy]));
+
+rendering("by default gRPC is open to the roles that call it, and to nobody else", () => {
+  const own = policies(OWN_UPSTREAMS);
+  expect(own.get("api")?.spec.ingress).toEqual([]);
+  for (const name of ["users", "posts"]) {
+    const [rule, ...more] = own.get(name)?.spec.ingress ?? [];
+    expect(more).toEqual([]);
+    expect(JSON.stringify(rule?.from)).toContain('"operator":"In","values":["api","fanout","bridge"]');
+    expect(rule?.from).toHaveLength(1);
+  }
+  for (const name of ["bridge", "fanout"]) expect(own.get(name)?.spec.ingress).toEqual([]);
+  expect(own.get("gateway")?.spec.ingress.map(({ ports }) => ports)).toEqual([[{ port: "http", protocol: "TCP" }]]);
+});
+
+rendering("callers of the role api are those that are named", () => {
+  const front = { podSelector: { matchLabels: { app: "front" } } };
+  const api = policies({ ...REQUIRED, "networkPolicy.apiFrom": [front] }).get("api");
+  expect(api?.spec.ingress).toEqual([{ ports: [{ port: "grpc", protocol: "TCP" }], from: [front] }]);
+});
+
+const MUTUAL = { ca: "ca.crt", cert: "tls.crt", key: "tls.key" };
+
+/** The files of a channel that a role is given. */
+function filesOf(objects: Rendered[], name: string, channel: "GRPC" | "UPSTREAM") {
+  const deployment = ofKind(objects, "Deployment").find((one) => role(one) === name) as Rendered;
+  const env = environmentOf(deployment, objects);
+  const file = (part: string): string | undefined => env[`TIMELINE_${channel}_TLS_${part}`]?.split("/").at(-1);
+  const volume = deployment.spec.template.spec.volumes.find(({ name: of }) => of === `tls-${channel.toLowerCase()}`);
+  expect(containerOf(deployment).volumeMounts.some(({ name: of }) => of === volume?.name)).toBe(volume !== undefined);
+  return { secret: volume?.secret?.secretName, ca: file("CA"), cert: file("CERT"), key: file("KEY") };
+}
+
+rendering("tls.enabled gives servers and callers certificates of one CA", () => {
+  const objects = renderChart({ ...OWN_UPSTREAMS, "tls.enabled": true, "tls.existingSecret": "between" });
+  for (const name of ["api", "users", "posts"])
+    expect(filesOf(objects, name, "GRPC")).toEqual({ secret: "between", ...MUTUAL });
+  for (const name of ["api", "fanout", "bridge"])
+    expect(filesOf(objects, name, "UPSTREAM")).toEqual({ secret: "between", ...MUTUAL });
+  expect(ofKind(objects, "Certificate")).toEqual([]);
+});
+
+rendering("an issuer of cert-manager makes the certificate, for every name a role is called by", () => {
+  const objects = renderChart({ ...OWN_UPSTREAMS, "tls.enabled": true, "tls.issuer": { name: "inside" } });
+  const [certificate] = ofKind(objects, "Certificate") as unknown as {
+    spec: { secretName: string; dnsNames: string[]; usages: string[] };
+  }[];
+  const called = filesOf(objects, "api", "UPSTREAM");
+  expect(called).toEqual({ secret: certificate?.spec.secretName, ...MUTUAL });
+  expect(certificate?.spec.usages).toEqual(["server auth", "client auth"]);
+  const services = ofKind(objects, "Service").map(({ metadata }) => metadata.name);
+  const grpc = services.filter((name) => /-(api|users|posts)(-headless)?$/.test(name));
+  expect(certificate?.spec.dnsNames).toEqual(expect.arrayContaining(grpc));
+});
+
+rendering("a role may have a NATS_URL of its own", () => {
+  const secret = { "nats.url": "", "nats.existingSecret": { name: "outside", key: "all" } };
+  const objects = renderChart({ ...REQUIRED, ...secret, "roles.bridge.natsUrlKey": "bridge" });
+  const keys = ofKind(objects, "Deployment").map((one) => [
+    role(one),
+    containerOf(one).env.find(({ name }) => name === "NATS_URL")?.valueFrom?.secretKeyRef?.key,
+  ]);
+  expect(Object.fromEntries(keys)).toEqual({ api: "all", bridge: "bridge", fanout: "all", gateway: "all" });
+});
+
+const KEYS = { "jwt.secret": "", "jwt.jwksUrl": "https://login.example/keys" };
+const CLAIMS = { "jwt.issuer": "https://login.example", "jwt.audience": "timeline" };
+
+rendering.each<[string, Values, RegExp]>([
+  ["a short secret", { "jwt.secret": SECRET.slice(0, 31) }, /jwt\/secret/],
+  ["a key set without issuer and audience", KEYS, /jwt\.issuer and jwt\.audience are needed/],
+  ["a key set over http", { ...KEYS, ...CLAIMS, "jwt.jwksUrl": "http://login.example/keys" }, /must begin with https:/],
+  ["TLS without a certificate", { "tls.enabled": true }, /tls\.existingSecret or tls\.issuer\.name is needed/],
+  [
+    "a role's own NATS_URL in no Secret",
+    { "roles.bridge.natsUrlKey": "bridge" },
+    /nats\.existingSecret\.name is needed/,
+  ],
+])("%s is refused before anything is installed", (_name, values, why) => {
+  expect(() => renderChart({ ...REQUIRED, ...values })).toThrow(why);
+});
+
+rendering("what is unsafe can be allowed aloud", () => {
+  const values = { ...REQUIRED, ...KEYS, "config.TIMELINE_JWT_ALLOW_UNSAFE": "true" };
+  expect(() => renderChart(values)).not.toThrow();
+});
+
+const openBy = (values: Values): string => renderNotes(values).split("What is open")[1] ?? "";
+
+rendering("the notes say what is open", () => {
+  const plain = openBy(REQUIRED);
+  for (const said of [/gRPC has no TLS/, /apiFrom is empty/, /egress is empty/, /nats\.url is without TLS/])
+    expect(plain).toMatch(said);
+  expect(openBy({ ...REQUIRED, "networkPolicy.enabled": false })).toMatch(/every pod .* posts as anybody/);
+  const closed = openBy({
+    ...REQUIRED,
+    ...{ "tls.enabled": true, "tls.existingSecret": "between" },
+    ...{ "nats.url": "tls://nats:4222", "redis.url": "rediss://redis:6379" },
+    "networkPolicy.apiFrom": [{ podSelector: {} }],
+    "networkPolicy.gatewayFrom": [{ podSelector: {} }],
+    "networkPolicy.egress": [{ ports: [{ port: 6379 }] }],
+  });
+  expect(closed.match(/^- .*/gm)).toEqual([expect.stringContaining("network plugin")]);
+});
