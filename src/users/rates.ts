@@ -4,7 +4,11 @@ import { type Clock, SECOND } from "../kernel/time.js";
 /** Users counted at once; who is counted no more begins at zero. */
 const MOST_USERS = 10_000;
 
+/** Events come in rounds: between two of them a user stays hot. */
+const HOT_FOR_MS = 10 * SECOND;
+
 interface Counted {
+  hotUntil: number;
   second: number;
   current: number;
   previous: number;
@@ -12,14 +16,15 @@ interface Counted {
 
 /**
  * Tells who is followed or unfollowed unusually often: counts one change of a user, and answers whether there were more
- * than `threshold` in about the last second (the count of this second, and the rest of the last one's in proportion).
+ * than `threshold` in about one of the last ten seconds (the count of a second, and the rest of the one before in
+ * proportion).
  */
 export function createIsHot(threshold: number, now: Clock = Date.now): (user: string) => boolean {
   const users = new LRUCache<string, Counted>({ max: MOST_USERS });
   return (user) => {
     const time = now();
     const second = Math.floor(time / SECOND);
-    const counted = users.get(user) ?? { second, current: 0, previous: 0 };
+    const counted = users.get(user) ?? { hotUntil: 0, second, current: 0, previous: 0 };
     if (counted.second !== second) {
       counted.previous = counted.second === second - 1 ? counted.current : 0;
       counted.current = 0;
@@ -28,6 +33,7 @@ export function createIsHot(threshold: number, now: Clock = Date.now): (user: st
     counted.current += 1;
     users.set(user, counted);
     const left = 1 - (time % SECOND) / SECOND;
-    return counted.current + counted.previous * left > threshold;
+    if (counted.current + counted.previous * left > threshold) counted.hotUntil = time + HOT_FOR_MS;
+    return time < counted.hotUntil;
   };
 }

@@ -22,19 +22,21 @@ test("up to the threshold nobody is hot, beyond it each change is", () => {
 
 test("the last second counts for what is left of it", () => {
   const { change, pass } = bench(100);
-  change("star", 100);
+  change("star", 60);
   pass(1_000);
   // Nothing of the last second has passed out of sight yet.
-  expect(change("star", 1)).toBe(1);
+  expect(change("star", 1)).toBe(0);
   pass(500);
   expect(change("star", 40)).toBe(0);
-  expect(change("star", 20)).toBe(11);
+  expect(change("star", 40)).toBe(11);
 });
 
-test("who is quiet for a second is forgotten", () => {
+test("who was hot stays so between two rounds of changes, and is forgotten after ten quiet seconds", () => {
   const { change, pass } = bench(10);
   expect(change("star", 100)).toBe(90);
   pass(2_000);
+  expect(change("star", 10)).toBe(10);
+  pass(10_000);
   expect(change("star", 10)).toBe(0);
 });
 
