@@ -1,4 +1,4 @@
-import { MINUTE } from "../kernel/time.js";
+import { isTooFarAhead } from "../contracts/times.js";
 import type { Contents } from "./ports.js";
 
 /** How an entry can be wrong. */
@@ -15,9 +15,6 @@ export interface Difference {
   readonly expected: number | undefined;
 }
 
-/** A drop may claim to be created this far ahead of its arrival. */
-const MAX_AHEAD_MS = 5 * MINUTE;
-
 /**
  * Compares a stored timeline with what it should hold, above both floors. What
  * is younger than the settling time may be under way, and is left out.
@@ -29,7 +26,7 @@ export function compare(
 ): Difference[] {
   const floor = Math.max(stored.floor, expected.floor);
   const lowest = floor > 0 ? floor : Number.NEGATIVE_INFINITY;
-  const judged = (score: number): boolean => score > lowest && (score <= now - settleMs || score > now + MAX_AHEAD_MS);
+  const judged = (score: number): boolean => score > lowest && (score <= now - settleMs || isTooFarAhead(score, now));
   const held = new Map(stored.entries.map(({ drop, score }) => [drop, score]));
   const wanted = new Map(expected.entries.map(({ drop, score }) => [drop, score]));
   const found: Difference[] = [];

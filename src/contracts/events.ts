@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
-import { MINUTE } from "../kernel/time.js";
+import { isTime, isTooFarAhead } from "./times.js";
 import { dropId, MAX_RECIPIENTS, understood, userId, userIds } from "./untrusted.js";
 
 /** Events as they arrive on Redis Pub/Sub; the names are the channels. */
@@ -32,9 +32,6 @@ export function eventOfSubject(subject: string): EventName {
   return name;
 }
 
-/** How far ahead of its arrival a drop may claim to be created. */
-export const MAX_AHEAD_MS = 5 * MINUTE;
-
 // RFC 3339, section 5.6: a full date and time with an offset.
 const RFC3339 = /^(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|[+-]\d\d:\d\d)$/;
 
@@ -55,7 +52,7 @@ const createdAt = z
   .union([z.number(), z.string()], { message: "must be a number of ms since the epoch or an RFC 3339 date" })
   .transform((value, context) => {
     const ms = typeof value === "string" ? parseDate(value) : value;
-    if (ms !== undefined && Number.isSafeInteger(ms) && ms >= 0) return ms === 0 ? 0 : ms;
+    if (ms !== undefined && isTime(ms)) return ms === 0 ? 0 : ms;
     context.addIssue({
       code: "custom",
       message: "must be an integer of ms since the epoch, at least 0, or an RFC 3339 date",
@@ -140,7 +137,7 @@ export function parseJson(bytes: Uint8Array): unknown {
  * Understands a payload of a channel.
  *
  * @param arrival when it arrived, in ms since the epoch: drops from further ahead than
- * {@link MAX_AHEAD_MS} are refused, remote ones are clamped to it.
+ * five minutes are refused, remote ones are clamped to it.
  * @throws AppError `invalid`, naming the fields that are wrong.
  */
 export function parseEvent(name: EventName, bytes: Uint8Array, arrival: number): TimelineEvent {
@@ -152,7 +149,7 @@ function datedEvent(event: TimelineEvent, arrival: number): TimelineEvent {
   if (event.name === "ap_drop_received" && event.payload.created_at > arrival) {
     return { name: event.name, payload: { ...event.payload, created_at: arrival } };
   }
-  if (event.name === "drop_created" && event.payload.created_at > arrival + MAX_AHEAD_MS) {
+  if (event.name === "drop_created" && isTooFarAhead(event.payload.created_at, arrival)) {
     throw new AppError("invalid", "created_at: is more than five minutes ahead of arrival");
   }
   return event;

@@ -1,5 +1,6 @@
 import { eventOfSubject, parseEvent } from "../contracts/events.js";
 import type { Ledger } from "../contracts/ledger.js";
+import { isTooFarAhead } from "../contracts/times.js";
 import { belongsHome } from "../contracts/visibility.js";
 import type { Handler } from "../delivery/handler.js";
 import type { Drop } from "../gen/avion/posts.js";
@@ -62,8 +63,9 @@ async function backfill(deps: GraphDeps, to: { follower: string; following: stri
   const audience = audienceOf([to.follower]);
   let count = 0;
   for await (const page of dropsDownTo(deps.readAuthorDrops, to.following, to.floor)) {
+    const now = Date.now();
     const entries = page
-      .filter((drop) => belongsHome(drop, to.follower))
+      .filter((drop) => belongsHome(drop, to.follower) && !isTooFarAhead(drop.created_at, now))
       .map((drop) => ({ drop: drop.drop_id, score: drop.created_at }));
     for (const part of chunked(entries.slice(0, maxEntries + 1 - count), DROPS_A_CALL)) {
       await writer.addHome(audience, part);
@@ -91,7 +93,7 @@ async function clear(deps: GraphDeps, from: { follower: string; following: strin
 /** Removes every drop whose deletion may have missed this timeline. */
 async function clearDead({ writer, ledger }: GraphDeps, follower: string): Promise<void> {
   const dead = await ledger.deadAmong((await writer.membersOf(follower)).drops);
-  if (dead.size > 0) await writer.removeHome(audienceOf([follower]), [...dead]);
+  for (const part of chunked([...dead], DROPS_A_CALL)) await writer.removeHome(audienceOf([follower]), part);
 }
 
 /** Pages through an author's drops created after `floor`, newest first. */

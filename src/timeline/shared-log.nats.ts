@@ -1,6 +1,7 @@
 import type { NatsConnection } from "nats";
-import { eventOfSubject, MAX_AHEAD_MS, parseEvent, SUBJECT_OF } from "../contracts/events.js";
+import { eventOfSubject, parseEvent, SUBJECT_OF } from "../contracts/events.js";
 import { STREAM } from "../contracts/subjects.js";
+import { MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE } from "../kernel/time.js";
 import { readLog } from "../platform/nats/read-log.js";
 import type { ReadSharedLog, Snapshot } from "./ports.js";

@@ -336,3 +336,14 @@ test("a direct remote drop that is handled again leaves the home of who has unfo
   await handle(openFanout(redis, world), direct);
   expect(await idsOf(homeKey("f0"))).toEqual([]);
 });
+
+test("a follow brings no drop from further ahead than an event may be", async () => {
+  const world = new World();
+  const now = Date.now();
+  for (let index = 0; index < 250; index++)
+    world.post({ ...DROP, drop_id: `ahead${index}`, created_at: Date.parse("2100-01-01T00:00:00Z") + index });
+  world.post({ ...DROP, created_at: now }, { ...DROP, drop_id: "soon", created_at: now + 4 * MINUTE });
+  const bench = openFanout(redis, world);
+  await handle(bench, followed("late", "ada", world.follow("late", "ada")));
+  expect(await idsOf(homeKey("late"))).toEqual(["soon", "d1"]);
+});

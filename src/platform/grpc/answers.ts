@@ -1,4 +1,5 @@
 import { metrics } from "@opentelemetry/api";
+import { isTime, isTooFarAhead } from "../../contracts/times.js";
 import { MAX_RECIPIENTS } from "../../contracts/untrusted.js";
 import type { Drop } from "../../gen/avion/posts.js";
 import { AppError } from "../../kernel/errors.js";
@@ -34,15 +35,25 @@ const broken = (method: string, fault: string): AppError =>
 export const validUsers = (method: string, ids: readonly string[]): readonly string[] =>
   valid(method, ids, (id) => idFault(id) === undefined);
 
-/** Drops as an author's timeline may hold them. @throws AppError `failed` */
-export const validDrops = (method: string, drops: readonly Drop[]): readonly Drop[] => valid(method, drops, isDrop);
+/**
+ * Drops as an author's timeline may hold them. Those from too far ahead stay, since the next page may begin below one of
+ * them: who reads on leaves them out. They are counted here, as left out.
+ *
+ * @throws AppError `failed`
+ */
+export function validDrops(method: string, drops: readonly Drop[]): readonly Drop[] {
+  const kept = valid(method, drops, isDrop);
+  const now = Date.now();
+  const ahead = kept.filter(({ created_at }) => isTooFarAhead(created_at, now));
+  if (ahead.length > 0) leftOut.add(ahead.length, { method });
+  return kept;
+}
 
 function isDrop({ drop_id, created_at, recipients }: Drop): boolean {
   return (
     idFault(drop_id) === undefined &&
     drop_id !== FLOOR_MEMBER &&
-    Number.isSafeInteger(created_at) &&
-    created_at >= 0 &&
+    isTime(created_at) &&
     recipients.length <= MAX_RECIPIENTS
   );
 }

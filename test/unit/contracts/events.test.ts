@@ -4,11 +4,11 @@ import {
   EVENT_NAMES,
   type EventName,
   eventOfSubject,
-  MAX_AHEAD_MS,
   messageId,
   parseEvent,
   SUBJECT_OF,
 } from "../../../src/contracts/events.js";
+import { MAX_AHEAD_MS } from "../../../src/contracts/times.js";
 import { AppError } from "../../../src/kernel/errors.js";
 
 const ARRIVAL = Date.parse("2026-03-01T12:00:00Z");
