@@ -18,6 +18,6 @@ export function createApplying(
     ttlMs: config.TIMELINE_KEY_TTL_MS,
     activeOnly: config.TIMELINE_FANOUT_AUDIENCE === "active",
   });
-  const sources = createSources(upstreams(), { followersAPage: config.TIMELINE_FANOUT_CHUNK_SIZE });
+  const sources = createSources(upstreams("fanout"), { followersAPage: config.TIMELINE_FANOUT_CHUNK_SIZE });
   return { writer, ledger, ...sources, maxEntries };
 }

@@ -6,8 +6,7 @@ import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { createReadBacklogStart } from "../replay/log.nats.js";
 import type { Config } from "./config.js";
-import type { Connections } from "./connections.js";
-import { createRebuilding } from "./rebuilding.js";
+import { createRebuilding, type RebuildingConnections } from "./rebuilding.js";
 
 /** Audits over this process's connections. */
 export interface Auditing {
@@ -22,11 +21,7 @@ export interface Auditing {
 type SharedName = Exclude<TimelineKind, "home">;
 
 /** Wires audits: the component knows neither how timelines are rebuilt nor how far the log is applied. */
-export function createAuditing(
-  config: Config,
-  connections: Pick<Connections, "nats" | "scripts" | "fenced" | "ledger" | "upstreams">,
-  log: Logger,
-): Auditing {
+export function createAuditing(config: Config, connections: RebuildingConnections, log: Logger): Auditing {
   const { nats, scripts, ledger } = connections;
   const rebuilding = createRebuilding(config, connections, log);
   const readStored = createReadStored(scripts, config.TIMELINE_KEY_TTL_MS);

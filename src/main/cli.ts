@@ -43,7 +43,7 @@ export async function runCli(argv: readonly string[]): Promise<void> {
   program
     .command("config")
     .description("print every variable, its default and its meaning, as Markdown")
-    .action(async () => console.log((await import("./variables.js")).variablesAsMarkdown()));
+    .action(async () => console.log((await import("./variables-table.js")).variablesAsMarkdown()));
   program
     .command("doctor")
     .description("check versions and connections, and say what is wrong and what to do")

@@ -2,14 +2,16 @@ import { hostname } from "node:os";
 import type { JetStreamManager, NatsConnection } from "nats";
 import type { Ledger } from "../contracts/ledger.js";
 import { oneLine } from "../kernel/errors.js";
+import { createInTurn, type InTurn } from "../kernel/in-turn.js";
 import type { Logger } from "../kernel/logger.js";
+import { createOldestFirst, type OldestFirst } from "../kernel/oldest-first.js";
 import { createLedger } from "../ledger/ledger.js";
 import { createReadHistory } from "../ledger/log.nats.js";
 import { createReadKeptSince } from "../ledger/retention.grpc.js";
 import { createRetention, followRetention, type Retention } from "../ledger/retention.js";
 import { createLedgerStore } from "../ledger/store.redis.js";
 import type { TlsFiles } from "../platform/grpc/call.js";
-import { connectUpstreams, type Upstreams } from "../platform/grpc/upstreams.js";
+import { openUpstreamChannels, type UpstreamChannels, type Upstreams } from "../platform/grpc/upstreams.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublish, type Publish } from "../platform/nats/publish.js";
 import { applyTopology, TopologyRefusal } from "../platform/nats/topology.js";
@@ -36,9 +38,21 @@ export interface Connections {
   readonly topology: TopologyWatch;
   readonly eviction: EvictionWatch;
   readonly ledger: Ledger;
-  /** Opened by the first role that asks, and shared. */
-  readonly upstreams: () => Upstreams;
+  readonly upstreams: OpenUpstreams;
+  readonly readLimits: ReadLimits;
   readonly podName: string;
+}
+
+/** Who calls the upstreams. What is known of their state from one's calls says nothing to another. */
+type Caller = "reads" | "fanout" | "reconcile" | "operator";
+
+/** The upstreams over channels that are opened when first asked for, and shared. */
+export type OpenUpstreams = (caller: Caller) => Upstreams;
+
+/** Bounds on rebuilds and on the calls of reads to the upstreams, one each for the whole process. */
+export interface ReadLimits {
+  readonly inTurn: InTurn;
+  readonly calls: OldestFirst;
 }
 
 /** How a step of the start is reported while it waits. */
@@ -87,6 +101,7 @@ export async function openConnections(
     eviction,
     ledger,
     upstreams,
+    readLimits: createReadLimits(config),
     podName,
   };
 }
@@ -94,9 +109,9 @@ export async function openConnections(
 /** Down to when drops are kept; asked again and again where a role goes by it. */
 function openRetention(
   config: Config,
-  { upstreams, closers, log }: { upstreams: () => Upstreams; closers: Closers; log: Logger },
+  { upstreams, closers, log }: { upstreams: OpenUpstreams; closers: Closers; log: Logger },
 ): Retention {
-  const retention = createRetention(createReadKeptSince(upstreams));
+  const retention = createRetention(createReadKeptSince(() => upstreams("operator")));
   if (config.TIMELINE_ROLES.some((role) => role === "fanout" || role === "api")) {
     const following = followRetention(retention, log);
     closers.add("retention", () => following.close());
@@ -115,15 +130,21 @@ export const natsOptions = (config: Config, podName: string) => ({
 });
 
 /** The upstreams as configured, opened when they are first asked for. */
-export function upstreamsOnDemand(config: Config, closers: Closers): () => Upstreams {
-  let upstreams: Upstreams | undefined;
+export function upstreamsOnDemand(config: Config, closers: Closers): OpenUpstreams {
+  let channels: UpstreamChannels | undefined;
+  const callers = new Map<Caller, Upstreams>();
   // Registered before any role is, so that they outlive what the roles have in flight.
-  closers.add("upstreams", () => upstreams?.close());
-  return () => (upstreams ??= openUpstreams(config));
+  closers.add("upstreams", () => channels?.close());
+  return (caller) => {
+    channels ??= openChannels(config);
+    const upstreams = callers.get(caller) ?? channels.upstreams();
+    callers.set(caller, upstreams);
+    return upstreams;
+  };
 }
 
-function openUpstreams(config: Config): Upstreams {
-  return connectUpstreams({
+function openChannels(config: Config): UpstreamChannels {
+  return openUpstreamChannels({
     userServiceAddr: config.TIMELINE_USER_SERVICE_ADDR as string,
     postServiceAddr: config.TIMELINE_POST_SERVICE_ADDR as string,
     tls: upstreamTls(config),
@@ -149,6 +170,14 @@ function createApplyTopology(config: Config, continuity: Continuity, log: Logger
     },
   };
   return (manager) => applyTopology(manager, options, log);
+}
+
+/** The bounds as configured. */
+export function createReadLimits(config: Config): ReadLimits {
+  return {
+    inTurn: createInTurn({ atOnce: config.TIMELINE_REBUILD_CONCURRENCY, waiting: config.TIMELINE_REBUILD_QUEUE }),
+    calls: createOldestFirst(config.TIMELINE_UPSTREAM_CONCURRENCY),
+  };
 }
 
 /** A server without JetStream, or without a leader yet, is waited for; a refusal of our declarations is not. */

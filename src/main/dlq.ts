@@ -151,12 +151,13 @@ async function openDesk(config: Config, closers: Closers): Promise<Desk> {
   });
   closers.add("NATS", () => connection.close());
   const { TIMELINE_USER_SERVICE_ADDR: users, TIMELINE_POST_SERVICE_ADDR: posts } = config;
+  const upstreams = upstreamsOnDemand(config, closers);
   const letters = createLetters(connection);
   const redriving = {
     letters,
     publish: createPublish(connection.jetstream()),
     logAgeMs: createLogAge(connection),
-    upstreams: users && posts ? createUpstreams(upstreamsOnDemand(config, closers)) : undefined,
+    upstreams: users && posts ? createUpstreams(() => upstreams("operator")) : undefined,
     now: Date.now,
     pause,
   };

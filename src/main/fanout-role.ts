@@ -51,7 +51,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   });
   const patrol = startPatrolling(deps, guard.broken);
   const consuming = [...startFanoutConsumers(deps, handlers), startPublicationChecks(deps, guard.broken)];
-  const upstreams = createUpstreams(connections.upstreams);
+  const upstreams = createUpstreams(() => connections.upstreams("operator"));
   const letters = await startLettersService({ connection: nats, publish, upstreams, version: VERSION, log });
   return {
     notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "fanout: not every consumer is pulling"),

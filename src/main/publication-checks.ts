@@ -22,7 +22,7 @@ export function startPublicationChecks({ config, connections, log }: RoleDeps, m
   const delayMs = config.TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS;
   const { repair } = createAuditing(config, connections, log);
   const deps = {
-    ...createSources(upstreams, config.TIMELINE_FANOUT_CHUNK_SIZE),
+    ...createSources(() => upstreams("reads"), config.TIMELINE_FANOUT_CHUNK_SIZE),
     readEntry: createReadEntry(scripts),
     deadAmong: ledger.deadAmong,
     leftAmong: ledger.leftAmong,

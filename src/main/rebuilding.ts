@@ -26,25 +26,26 @@ export interface Rebuilding {
 
 type SharedName = "local" | "global";
 
+/** The connections it works over. */
+export type RebuildingConnections = Pick<
+  Connections,
+  "nats" | "scripts" | "fenced" | "ledger" | "upstreams" | "readLimits"
+>;
+
 /** Wires it to this process's connections. */
 export function createRebuilding(
   config: Config,
-  {
-    nats,
-    scripts,
-    fenced,
-    ledger,
-    upstreams,
-  }: Pick<Connections, "nats" | "scripts" | "fenced" | "ledger" | "upstreams">,
+  { nats, scripts, fenced, ledger, upstreams, readLimits }: RebuildingConnections,
   log: Logger,
 ): Rebuilding {
   const maxEntries = config.TIMELINE_MAX_ENTRIES;
   const store = createTimelineStore(scripts, fenced, { maxEntries, ttlMs: config.TIMELINE_KEY_TTL_MS });
-  const sources = createSources(upstreams());
-  const rebuild = createRebuild({ store, ledger, log, observe: observeTimeline.rebuilt });
+  const { inTurn, calls } = readLimits;
+  const openSources = createSources(upstreams("reads"), calls);
+  const rebuild = createRebuild({ store, ledger, inTurn, log, observe: observeTimeline.rebuilt });
   const readSharedLog = createReadSharedLog(nats, maxEntries);
   return {
-    home: (user) => rebuild(homeKey(user), homeSnapshot({ sources, maxEntries }, user), { afresh: true }),
+    home: (user) => rebuild(homeKey(user), homeSnapshot({ openSources, maxEntries }, user), { afresh: true }),
     shared: (name, older) =>
       rebuild(
         name === "local" ? LOCAL_KEY : GLOBAL_KEY,
@@ -55,10 +56,12 @@ export function createRebuilding(
         { afresh: true },
       ),
     sharedExpected: createReadSharedLog(nats, maxEntries, AUDIT_REACHES_MS),
-    async expected(reader, { floor, count, deadline }) {
-      const authors = await authorsFor(sources, reader, deadline);
-      const above = floor > 0 ? startOf(floor + 1) : undefined;
-      return (await collect(sources, { reader, authors, above, count, deadline })).entries;
-    },
+    expected: (reader, { floor, count, deadline }) =>
+      inTurn(async () => {
+        const sources = openSources();
+        const authors = await authorsFor(sources, reader, deadline);
+        const above = floor > 0 ? startOf(floor + 1) : undefined;
+        return (await collect(sources, { reader, authors, above, count, deadline })).entries;
+      }),
   };
 }

@@ -20,7 +20,7 @@ export function createReconciling(
     log.warn({ method }, "the upstream cannot tell what changed; it is not reconciled"),
 ): Reconciling {
   const deps = {
-    readChanges: createReadChanges(upstreams(), log, lacking),
+    readChanges: createReadChanges(upstreams("reconcile"), log, lacking),
     readAdmitted: createReadAdmitted(nats),
     admit: createAdmit(publish),
   };

@@ -3,6 +3,7 @@ import { MAX_CHUNK_USERS } from "../contracts/jobs.js";
 import { DAY, SECOND } from "../kernel/time.js";
 import { LOG_LEVELS } from "../platform/logger.js";
 import { COMMAND_TIMEOUT_MS } from "../platform/redis/connect.js";
+import { READ_VARIABLES } from "./read-variables.js";
 import { address, failpoints, flag, integer, list, nonEmptyList, target, text } from "./schemas.js";
 import { databaseUrl, natsUrls, redisUrls, webUrl } from "./url-schemas.js";
 
@@ -103,6 +104,7 @@ export const VARIABLES = {
     default: String(30 * DAY),
     about: "Time to live of a home timeline nobody reads, ms",
   },
+  ...READ_VARIABLES,
   TIMELINE_FANOUT_AUDIENCE: {
     schema: z.enum(["all", "active"]),
     default: "all",
@@ -245,12 +247,3 @@ export const VARIABLES = {
   },
   TIMELINE_NATS_SERVER: { schema: text, about: "nats-server that up and demo start; unset: from PATH" },
 } as const satisfies Record<string, { schema: z.ZodType; default?: string; about: string }>;
-
-/** Every variable as a table in Markdown, as docs/configuration.md holds it. */
-export function variablesAsMarkdown(): string {
-  const rows = Object.entries(VARIABLES).map(([name, variable]) => {
-    const value = "default" in variable && variable.default !== "" ? `\`${variable.default}\`` : "";
-    return `| \`${name}\` | ${value} | ${variable.about} |`;
-  });
-  return ["| Variable | Default | Meaning |", "| --- | --- | --- |", ...rows].join("\n");
-}

@@ -16,7 +16,7 @@ import { createScripts } from "../platform/redis/scripts.js";
 import { Refusal } from "../platform/refusals.js";
 import { Closers } from "./closers.js";
 import { type Config, checkFiles, readConfig } from "./config.js";
-import { type Connections, natsOptions, upstreamsOnDemand } from "./connections.js";
+import { type Connections, createReadLimits, natsOptions, upstreamsOnDemand } from "./connections.js";
 import { toTerminal } from "./terminal.js";
 
 /** What a command that works on timelines is given. */
@@ -74,7 +74,7 @@ async function open(
     );
   });
   closers.add("NATS", () => nats.drain().catch(() => undefined));
-  const retention = createRetention(createReadKeptSince(upstreams));
+  const retention = createRetention(createReadKeptSince(() => upstreams("operator")));
   // Not every command needs the posts service, and pages hide what one writes that has gone.
   await retention.refresh().catch(() => false);
   return {
@@ -89,6 +89,7 @@ async function open(
       log: silent,
     }),
     upstreams,
+    readLimits: createReadLimits(config),
   };
 }
 

@@ -1,4 +1,6 @@
+import { isTooFarAhead } from "../contracts/times.js";
 import { belongsHome } from "../contracts/visibility.js";
+import { AppError } from "../kernel/errors.js";
 import { mapLimited } from "../kernel/mapped.js";
 import type { Sources } from "./ports.js";
 import { compare, type Position } from "./position.js";
@@ -20,8 +22,12 @@ export interface Collected {
   readonly more: boolean;
 }
 
-const AUTHORS_AT_ONCE = 32;
-const FIRST_PAGE = 40;
+/** Authors of one read asked at a time; how many calls the process makes at once is bounded where it calls. */
+const AUTHORS_AT_ONCE = 128;
+/** Drops of a first page: fewer where there are many authors, of whom most have nothing that is new enough. */
+const FIRST_PAGE_MIN = 10;
+const FIRST_PAGE_MAX = 40;
+const FIRST_PAGES_DROPS = 20_000;
 const NEXT_PAGE = 200;
 
 /** One author while drops are collected. */
@@ -30,33 +36,36 @@ interface Lane {
   /** Down to where the author's drops have been read. */
   read: Position | undefined;
   exhausted: boolean;
+  /** Length of the page read last, before anything was left out. */
+  length: number;
 }
 
 /**
  * Merges the newest drops of many authors. Each is read a page at a time, and
  * on only while something newer than the worst entry found so far may follow.
+ * What is kept is bounded by `count`, not by the number of authors.
+ *
+ * @throws AppError `deadline` where the authors cannot all be asked in time
  */
 export async function collect(sources: Sources, wanted: Wanted): Promise<Collected> {
-  const lanes: Lane[] = wanted.authors.map((author) => ({ author, read: wanted.below, exhausted: false }));
-  const target = wanted.count + 1;
-  let found: Position[] = [];
-  let open = lanes;
-  for (let size = FIRST_PAGE; open.length > 0; size = NEXT_PAGE) {
-    const pages = await mapLimited(open, AUTHORS_AT_ONCE, (lane) => nextPage(sources, lane, { wanted, size }));
-    for (const { entries } of pages) found.push(...entries);
-    if (size === FIRST_PAGE) closeShort(open, pages);
-    found.sort((a, b) => compare(b, a));
-    found = found.slice(0, target);
-    const worst = found.length === target ? (found.at(-1) as Position) : undefined;
-    open = lanes.filter((lane) => !lane.exhausted && (!worst || !lane.read || compare(lane.read, worst) > 0));
+  const newest = new Newest(wanted.count + 1);
+  const lanes: Lane[] = wanted.authors.map((author) => ({ author, read: wanted.below, exhausted: false, length: 0 }));
+  const first = Math.max(FIRST_PAGE_MIN, Math.min(FIRST_PAGE_MAX, Math.floor(FIRST_PAGES_DROPS / lanes.length)));
+  await mapLimited(lanes, AUTHORS_AT_ONCE, (lane) => readPage(sources, lane, { wanted, newest, size: first }));
+  closeShort(lanes, first);
+  const isOpen = (lane: Lane): boolean =>
+    !lane.exhausted && (!newest.worst || !lane.read || compare(lane.read, newest.worst) > 0);
+  for (let open = lanes; ; ) {
+    newest.cut();
+    open = open.filter(isOpen);
+    if (open.length === 0) break;
+    // Whatever is found for one lane may close others.
+    await mapLimited(open, AUTHORS_AT_ONCE, async (lane) => {
+      if (isOpen(lane)) await readPage(sources, lane, { wanted, newest, size: NEXT_PAGE });
+    });
   }
-  return { entries: found.slice(0, wanted.count), more: found.length > wanted.count };
-}
-
-/** What an author's page held, and how long it was before anything was left out. */
-interface Page {
-  readonly entries: readonly Position[];
-  readonly length: number;
+  const entries = newest.all();
+  return { entries: entries.slice(0, wanted.count), more: entries.length > wanted.count };
 }
 
 /**
@@ -64,23 +73,61 @@ interface Page {
  * is as long as the longest of them all: then it may be as long as an answer
  * of this upstream can be.
  */
-function closeShort(lanes: readonly Lane[], pages: readonly Page[]): void {
-  const longest = Math.min(FIRST_PAGE, Math.max(...pages.map(({ length }) => length)));
-  for (const [index, lane] of lanes.entries()) if ((pages[index] as Page).length < longest) lane.exhausted = true;
+function closeShort(lanes: readonly Lane[], size: number): void {
+  let longest = 0;
+  for (const { length } of lanes) longest = Math.max(longest, Math.min(length, size));
+  for (const lane of lanes) if (lane.length < longest) lane.exhausted = true;
 }
 
-async function nextPage(sources: Sources, lane: Lane, how: { wanted: Wanted; size: number }): Promise<Page> {
-  const { reader, above, deadline } = how.wanted;
-  const drops = await sources.drops(lane.author, lane.read, { count: how.size, deadline });
+async function readPage(
+  sources: Sources,
+  lane: Lane,
+  { wanted, newest, size }: { wanted: Wanted; newest: Newest; size: number },
+): Promise<void> {
+  const { reader, above, deadline } = wanted;
+  if (Date.now() >= deadline) throw new AppError("deadline", "there was not time enough to ask for every author");
+  const drops = await sources.drops(lane.author, lane.read, { count: size, deadline });
+  const now = Date.now();
+  lane.length = drops.length;
   const last = drops.at(-1);
+  // The order goes by what the upstream says, also through drops that are left out.
   if (last) lane.read = { score: last.created_at, drop: last.drop_id };
-  const below = above !== undefined && lane.read !== undefined && compare(lane.read, above) <= 0;
-  lane.exhausted = !last || below;
-  const entries = drops
-    .filter((drop) => belongsHome(drop, reader))
-    .map((drop) => ({ score: drop.created_at, drop: drop.drop_id }))
-    .filter((entry) => above === undefined || compare(entry, above) > 0);
-  return { entries, length: drops.length };
+  lane.exhausted = !last || (above !== undefined && compare(lane.read as Position, above) <= 0);
+  for (const drop of drops) {
+    if (!belongsHome(drop, reader) || isTooFarAhead(drop.created_at, now)) continue;
+    const entry = { score: drop.created_at, drop: drop.drop_id };
+    if (above === undefined || compare(entry, above) > 0) newest.add(entry);
+  }
+}
+
+/** The newest entries of all that were added, at most `size` of them. */
+class Newest {
+  /** Where there are as many as wanted: the oldest of them when it was last looked. */
+  worst: Position | undefined;
+  readonly #entries: Position[] = [];
+  readonly #cutAt: number;
+
+  constructor(private readonly size: number) {
+    this.#cutAt = size + Math.max(256, Math.ceil(size / 4));
+  }
+
+  add(entry: Position): void {
+    if (this.worst && compare(entry, this.worst) <= 0) return;
+    this.#entries.push(entry);
+    if (this.#entries.length >= this.#cutAt) this.cut();
+  }
+
+  cut(): void {
+    this.#entries.sort((a, b) => compare(b, a));
+    if (this.#entries.length < this.size) return;
+    this.#entries.length = this.size;
+    this.worst = this.#entries.at(-1);
+  }
+
+  all(): readonly Position[] {
+    this.cut();
+    return this.#entries;
+  }
 }
 
 /** A window that holds more than this is narrowed before it is used. */

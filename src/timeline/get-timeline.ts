@@ -5,27 +5,31 @@ import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { dateOfId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
-import { collect, collectUpward } from "./collect.js";
+import { homeBeyond } from "./beyond.js";
 import { type Beyond, Incomplete, type Query, type Run, readRun } from "./pages.js";
-import type { ReadSharedLog, Snapshot, Sources, TimelineStore } from "./ports.js";
+import type { ReadBounds, ReadSharedLog, Snapshot, TimelineStore } from "./ports.js";
 import { compare, fromToken, type Position, toToken } from "./position.js";
 import type { Rebuild } from "./rebuild.js";
 import { type Cursor, type PageRequest, parsePageRequest, parseUser } from "./request.js";
-import { authorsFor, homeSnapshot } from "./snapshot.js";
+import { homeSnapshot } from "./snapshot.js";
 
 /** Everything reads work with. */
-export interface ReadDeps {
+export interface ReadDeps extends ReadBounds {
   readonly store: TimelineStore;
   readonly ledger: Ledger;
-  readonly sources: Sources;
   readonly readSharedLog: ReadSharedLog;
   readonly rebuild: Rebuild;
   readonly maxEntries: number;
+  /** The longest a caller is waited for, in ms. */
+  readonly deadlineMaxMs: number;
   /** True while Redis may lack what it had confirmed. */
   readonly maybeLost: () => boolean;
   readonly log: Logger;
-  readonly observe: (timeline: string, outcome: "hit" | "rebuilt" | "degraded") => void;
+  readonly observe: (timeline: string, outcome: Outcome) => void;
 }
+
+/** How a page was had: `hit` from the stored timeline, `beyond` wholly from the upstreams, below the floor. */
+type Outcome = "hit" | "beyond" | "rebuilt" | "degraded";
 
 /** How a call is limited. */
 export interface ReadContext {
@@ -42,19 +46,18 @@ interface Timeline {
   readonly key: string;
   readonly snapshot: (deadline: number) => Promise<Snapshot>;
   /** Home goes on past its cap. */
-  readonly beyond?: (deadline: number, sources?: Sources) => Beyond;
+  readonly beyond?: (how: { readonly deadline: number; readonly tolerant?: boolean }) => Beyond;
 }
 
 /** The home timeline of the user in the request. */
 export function getHomeTimeline(deps: ReadDeps): GetTimeline {
   return (request, context) => {
     const user = parseUser(request.user_id);
-    const authors = (deadline: number): Promise<string[]> => authorsFor(deps.sources, user, deadline);
     return getPage(deps, context, parsePageRequest(request), {
       name: "home",
       key: homeKey(user),
       snapshot: homeSnapshot(deps, user),
-      beyond: (deadline, sources = deps.sources) => homeBeyond(sources, user, { authors, deadline }),
+      beyond: (how) => homeBeyond(deps, user, how),
     });
   };
 }
@@ -64,20 +67,6 @@ export function getSharedTimeline(deps: ReadDeps, name: "local" | "global"): Get
   const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
   return (request, context) =>
     getPage(deps, context, parsePageRequest(request), { name, key, snapshot: () => deps.readSharedLog(name) });
-}
-
-function homeBeyond(
-  sources: Sources,
-  reader: string,
-  how: { authors: (deadline: number) => Promise<string[]>; deadline: number },
-): Beyond {
-  const { deadline } = how;
-  return {
-    older: async (below, { above, count }) =>
-      (await collect(sources, { reader, authors: await how.authors(deadline), below, above, count, deadline })).entries,
-    newer: async ({ above, count }, top) =>
-      collectUpward(sources, { reader, authors: await how.authors(deadline), above, top, count, deadline }),
-  };
 }
 
 async function getPage(
@@ -123,30 +112,60 @@ interface Reading {
 
 interface Read {
   readonly run: Run;
-  readonly outcome: "hit" | "rebuilt" | "degraded";
+  readonly outcome: Outcome;
 }
 
-/** Between our answer and the caller's deadline there must be time for the answer to travel. */
-const MARGIN_MS = 50;
+/** Between our answer and the caller's deadline there must be time for the answer to travel, more in a process under load. */
+const MARGIN_MIN_MS = 50;
+const MARGIN_MAX_MS = SECOND;
+const MARGIN_SHARE = 0.1;
 
 /** A page that is degraded anyway waits no longer than this for what can still be had. */
 const PATIENCE_MS = SECOND;
 
+/** When to answer a caller who stops waiting at `asked`, in ms since the epoch. */
+function answerBy({ deadlineMaxMs }: ReadDeps, asked: number): number {
+  const left = Math.min(asked - Date.now(), deadlineMaxMs);
+  return Date.now() + left - Math.min(MARGIN_MAX_MS, Math.max(MARGIN_MIN_MS, left * MARGIN_SHARE));
+}
+
 /** Reads a run that is complete, or says that it is not. */
 async function readComplete(deps: ReadDeps, timeline: Timeline, reading: Reading): Promise<Read> {
-  const deadline = reading.deadline - MARGIN_MS;
-  const query = { ...reading.query, ...(timeline.beyond ? { beyond: timeline.beyond(deadline) } : {}) };
+  const deadline = answerBy(deps, reading.deadline);
+  const below = timeline.beyond && noting(timeline.beyond({ deadline }));
+  const query = { ...reading.query, ...(below ? { beyond: below.beyond } : {}) };
+  const read = (): Promise<Run> => within(readRun(deps, timeline.key, query), deadline);
   try {
-    return { run: await readRun(deps, timeline.key, query), outcome: "hit" };
+    const run = await read();
+    return { run, outcome: below?.whole(run.slice(0, reading.query.count - 1)) ? "beyond" : "hit" };
   } catch (error) {
     if (!(error instanceof Incomplete)) return degrade(deps, timeline, { ...reading, deadline, error });
   }
   try {
     await within(deps.rebuild(timeline.key, timeline.snapshot), deadline);
-    return { run: await readRun(deps, timeline.key, query), outcome: "rebuilt" };
+    return { run: await read(), outcome: "rebuilt" };
   } catch (error) {
     return degrade(deps, timeline, { ...reading, deadline, error });
   }
+}
+
+/** Notes what is read below the floor. */
+function noting(beyond: Beyond): { readonly beyond: Beyond; whole(page: Run): boolean } {
+  let asked = false;
+  const below = new Set<string>();
+  const noted = async (reading: Promise<Run>): Promise<Run> => {
+    asked = true;
+    const run = await reading;
+    for (const { drop } of run) below.add(drop);
+    return run;
+  };
+  return {
+    beyond: {
+      older: (from, query) => noted(beyond.older(from, query)),
+      newer: (query, top) => noted(beyond.newer(query, top)),
+    },
+    whole: (page) => asked && page.every(({ drop }) => below.has(drop)),
+  };
 }
 
 /** Waits for work that goes on by itself when the caller's time is over. */
@@ -179,7 +198,9 @@ async function degrade(
     return { run: stored, outcome: "degraded" };
   const top = query.below ?? { score: Number.MAX_SAFE_INTEGER - 1, drop: "" };
   const soon = Math.min(deadline, Date.now() + PATIENCE_MS);
-  const had = await within(beyond(soon, tolerant(deps.sources)).older(top, query), soon).catch(() => []);
+  if (soon <= Date.now()) return { run: stored, outcome: "degraded" };
+  const asking = beyond({ deadline: soon, tolerant: true }).older(top, query);
+  const had = await within(asking, soon).catch(() => []);
   return { run: merged(stored, had).slice(0, query.count), outcome: "degraded" };
 }
 
@@ -188,12 +209,6 @@ function merged(stored: Run, had: Run): Run {
   const entries = new Map([...stored, ...had].map((entry) => [entry.drop, entry]));
   return [...entries.values()].sort((a, b) => compare(b, a));
 }
-
-/** What can be had of authors although others cannot. */
-const tolerant = (sources: Sources): Sources => ({
-  ...sources,
-  drops: (author, below, how) => sources.drops(author, below, how).catch(() => []),
-});
 
 async function storedRun(deps: ReadDeps, key: string, query: Query): Promise<Run | undefined> {
   const store: TimelineStore = {

@@ -1,4 +1,5 @@
 import type { Drop } from "../gen/avion/posts.js";
+import type { InTurn } from "../kernel/in-turn.js";
 import type { Position } from "./position.js";
 
 /** What a stored timeline holds next to a position, at one instant. */
@@ -38,8 +39,10 @@ export interface TimelineStore {
   /** False where the mark is gone: the snapshot is outdated. */
   finishRebuild(key: string, rebuilt: { mark: number; gone: readonly string[]; snapshot: Snapshot }): Promise<boolean>;
   remove(key: string, drops: readonly string[]): Promise<void>;
-  /** One rebuild of a timeline at a time, across processes; false where another process has it. */
+  /** One rebuild of a timeline at a time, across processes: takes or keeps the lease; false where another process has it. */
   lease(key: string, owner: string, ttlMs: number): Promise<boolean>;
+  /** How long the lease still lasts, in ms; 0 where nobody has it. */
+  leaseLeft(key: string): Promise<number>;
   release(key: string, owner: string): Promise<void>;
 }
 
@@ -53,6 +56,15 @@ export interface Sources {
     below: Position | undefined,
     limits: { count: number; deadline: number },
   ): Promise<readonly Drop[]>;
+}
+
+/** The upstreams for one piece of work: its calls come before those of work that asked later. */
+export type OpenSources = () => Sources;
+
+/** What bounds the reads of the upstreams, for the whole process. */
+export interface ReadBounds {
+  readonly openSources: OpenSources;
+  readonly inTurn: InTurn;
 }
 
 /** What of the local or global timeline the log tells. */

@@ -4,6 +4,7 @@ import type { Ledger } from "../contracts/ledger.js";
 import { inSpan } from "../delivery/traced.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
+import type { InTurn } from "../kernel/in-turn.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/single-flight.js";
 import { pause, SECOND } from "../kernel/time.js";
@@ -13,6 +14,7 @@ import type { Snapshot, TimelineStore } from "./ports.js";
 interface RebuildDeps {
   readonly store: TimelineStore;
   readonly ledger: Ledger;
+  readonly inTurn: InTurn;
   readonly log: Logger;
   readonly observe: (outcome: "done" | "overtaken" | "failed", seconds: number) => void;
 }
@@ -20,11 +22,15 @@ interface RebuildDeps {
 /** Reads what the timeline should hold; `deadline` is in ms since the epoch. */
 export type TakeSnapshot = (deadline: number) => Promise<Snapshot>;
 
-/** Longer than a rebuild may take: who holds the lease after that is dead. */
-const LEASE_MS = 30 * SECOND;
-const REBUILD_MS = 25 * SECOND;
+/** Renewed while a rebuild runs: where it runs out, its holder is dead. */
+const LEASE_MS = 10 * SECOND;
+const RENEW_EVERY_MS = LEASE_MS / 4;
+/** How long one rebuild may take, once it is its turn. */
+const REBUILD_MS = 60 * SECOND;
 const MAX_ROUNDS = 8;
-const POLL_MS = 25;
+/** How often a rebuild by another process is looked at: soon at first, then less often. */
+const POLL_MIN_MS = 25;
+const POLL_MAX_MS = SECOND / 2;
 
 /** How a timeline is rebuilt. */
 interface RebuildOptions {
@@ -36,7 +42,8 @@ interface RebuildOptions {
 export type Rebuild = (key: string, takeSnapshot: TakeSnapshot, options?: RebuildOptions) => Promise<void>;
 
 /**
- * Rebuilds timelines, each by one process at a time.
+ * Rebuilds timelines, each by one process at a time, and in each process a few at a time, in the order they were asked
+ * for. A rebuild goes on when its callers have gone, so that the next read finds the timeline complete.
  *
  * A rebuild first plants a mark, then reads the upstreams, then writes what it
  * read, if the mark still stands. Fan-out goes on meanwhile: what it writes
@@ -71,23 +78,32 @@ interface Task {
 }
 
 async function rebuild(deps: RebuildDeps, key: string, task: Task): Promise<void> {
-  const deadline = Date.now() + REBUILD_MS;
   const owner = randomUUID();
-  for (let round = 0; round < MAX_ROUNDS; ) {
-    if (!(await deps.store.lease(key, owner, LEASE_MS))) {
-      const completed = await completedElsewhere(deps.store, key, deadline);
-      if (completed && !task.afresh) return;
-      continue;
-    }
-    try {
-      if (await onceThrough(deps, key, { ...task, takeSnapshot: () => task.takeSnapshot(deadline) })) return;
-    } finally {
-      await deps.store.release(key, owner);
-    }
-    deps.observe("overtaken", 0);
-    round++;
+  // Local and global come from the log, and are two: they do not wait for homes.
+  const inTurn: InTurn = kindOf(key) === "home" ? deps.inTurn : (work) => work();
+  // Whoever waits for another process leaves its turn to others.
+  while (!(await inTurn(() => rebuildOwned(deps, key, { ...task, owner })))) {
+    if (await completedElsewhere(deps.store, key, task.afresh)) return;
   }
-  throw new AppError("unavailable", "the timeline changes faster than it can be rebuilt");
+}
+
+/** False where another process has the lease. */
+async function rebuildOwned(deps: RebuildDeps, key: string, task: Task & { owner: string }): Promise<boolean> {
+  const { store } = deps;
+  const hold = (): Promise<boolean> => store.lease(key, task.owner, LEASE_MS);
+  if (!(await hold())) return false;
+  const renewing = setInterval(() => void hold().catch(() => undefined), RENEW_EVERY_MS);
+  try {
+    const deadline = Date.now() + REBUILD_MS;
+    for (let round = 0; round < MAX_ROUNDS; round++) {
+      if (await onceThrough(deps, key, { ...task, takeSnapshot: () => task.takeSnapshot(deadline) })) return true;
+      deps.observe("overtaken", 0);
+    }
+    throw new AppError("unavailable", "the timeline changes faster than it can be rebuilt");
+  } finally {
+    clearInterval(renewing);
+    await store.release(key, task.owner);
+  }
 }
 
 async function onceThrough(
@@ -113,18 +129,19 @@ async function onceThrough(
   return true;
 }
 
-/** Waits while another process rebuilds; true once the timeline is complete, false once nobody rebuilds it any more. */
-async function completedElsewhere(store: TimelineStore, key: string, deadline: number): Promise<boolean> {
-  while (Date.now() < deadline) {
-    const { floor } = await store.read({ key, direction: "older", from: undefined, count: 1 });
-    if (floor !== undefined) return true;
-    await pause(POLL_MS);
-    // The lease is free again where its holder gave up: then it is our turn.
-    const probe = randomUUID();
-    if (await store.lease(key, probe, LEASE_MS)) {
-      await store.release(key, probe);
-      return false;
+/**
+ * Waits while another process rebuilds, as long as its lease lasts; true once the timeline is complete, false once
+ * nobody rebuilds it any more. A rebuild afresh is not satisfied by another's.
+ */
+async function completedElsewhere(store: TimelineStore, key: string, afresh: boolean): Promise<boolean> {
+  const deadline = Date.now() + REBUILD_MS;
+  for (let wait = POLL_MIN_MS; Date.now() < deadline; wait = Math.min(2 * wait, POLL_MAX_MS)) {
+    await pause(wait);
+    if (!afresh) {
+      const { floor } = await store.read({ key, direction: "older", from: undefined, count: 1 });
+      if (floor !== undefined) return true;
     }
+    if ((await store.leaseLeft(key)) === 0) return false;
   }
   throw new AppError("unavailable", "another process has not finished rebuilding the timeline in time");
 }

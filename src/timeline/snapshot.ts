@@ -1,5 +1,5 @@
 import { collect } from "./collect.js";
-import type { Snapshot, Sources } from "./ports.js";
+import type { OpenSources, Snapshot, Sources } from "./ports.js";
 import { compare } from "./position.js";
 import type { TakeSnapshot } from "./rebuild.js";
 
@@ -10,10 +10,11 @@ export async function authorsFor(sources: Sources, user: string, deadline: numbe
 
 /** What a home timeline should hold, as the upstreams say. */
 export function homeSnapshot(
-  { sources, maxEntries }: { readonly sources: Sources; readonly maxEntries: number },
+  { openSources, maxEntries }: { readonly openSources: OpenSources; readonly maxEntries: number },
   reader: string,
 ): TakeSnapshot {
   return async (deadline) => {
+    const sources = openSources();
     const authors = await authorsFor(sources, reader, deadline);
     // One more than fits shows down to when the timeline is complete.
     const { entries } = await collect(sources, { reader, authors, deadline, count: maxEntries + 1 });

@@ -1,4 +1,5 @@
 import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey } from "../contracts/keys.js";
+import { chunked } from "../kernel/mapped.js";
 import { DAY } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -13,6 +14,9 @@ interface StoreOptions {
 
 /** Tombstones are kept a little longer than this. */
 const MAX_IDLE_MS = 7 * DAY;
+
+/** Drops that one command names at most. */
+const DROPS_A_CALL = 5_000;
 
 /** Reads and rebuilds timelines in Redis. */
 export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: StoreOptions): TimelineStore {
@@ -52,10 +56,13 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: S
       return done === 1;
     },
     async remove(key, drops) {
-      await command("zrem", (client) => client.zrem(key, ...drops));
+      for (const part of chunked(drops, DROPS_A_CALL)) await command("zrem", (client) => client.zrem(key, ...part));
     },
     async lease(key, owner, ttlMs) {
-      return (await command("set", (client) => client.set(rebuildLeaseKey(key), owner, "PX", ttlMs, "NX"))) === "OK";
+      return (await run("hold-lease", [rebuildLeaseKey(key)], [owner, ttlMs])) === 1;
+    },
+    async leaseLeft(key) {
+      return Math.max(0, await command("pttl", (client) => client.pttl(rebuildLeaseKey(key))));
     },
     async release(key, owner) {
       await run("release-lease", [rebuildLeaseKey(key)], [owner]).catch(() => undefined);

@@ -24,7 +24,7 @@ faultTest("a home's key lost in mid-rebuild, again and again", { seed: 91 }, asy
   return undefined;
 });
 
-/** The lease of a dead rebuild runs out after half a minute; until then pages are degraded. */
+/** The lease of a dead rebuild runs out after ten seconds; until then pages are degraded. */
 faultTest("a process killed in mid-rebuild, before and after it has read", { seed: 92 }, async (arena) => {
   const { redis } = arena.stack;
   await arena.tell(60);

@@ -16,7 +16,7 @@ import { AppError, type ErrorCode } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
 import { type CallContext, unary } from "../../src/platform/grpc/unary.js";
-import { connectUpstreams, type Upstreams } from "../../src/platform/grpc/upstreams.js";
+import { connectUpstreams } from "../../src/platform/grpc/upstreams.js";
 import { type Upstreams as Served, startUpstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
 
@@ -28,7 +28,7 @@ const logged: object[] = [];
 let server: GrpcServer;
 let client: TimelineServiceClient;
 let served: Served;
-let upstreams: Upstreams;
+let upstreams: ReturnType<typeof connectUpstreams>;
 const spans = new InMemorySpanExporter();
 
 beforeAll(async () => {
@@ -97,7 +97,7 @@ test("what is not an error of ours is told without detail, and logged whole", as
   });
 });
 
-test("the caller's deadline is handed on; who sets none or a far one gets ten seconds", async () => {
+test("the caller's deadline is handed on; who sets none gets ten seconds", async () => {
   let seen = 0;
   method = async (_, { deadline }) => {
     seen = deadline - Date.now();
@@ -107,7 +107,7 @@ test("the caller's deadline is handed on; who sets none or a far one gets ten se
   expect(seen).toBeGreaterThan(1_000);
   expect(seen).toBeLessThanOrEqual(2_001);
   await call(new Metadata(), 3_600_000);
-  expect(seen).toBeLessThanOrEqual(10_000);
+  expect(seen).toBeGreaterThan(3_500_000);
   await new Promise((resolve, reject) => {
     client.getLocalTimeline({ user_id: "", limit: 0, since_id: "", max_id: "", min_id: "" }, (error, answer) =>
       error ? reject(error) : resolve(answer),

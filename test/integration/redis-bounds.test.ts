@@ -8,7 +8,7 @@ import { createRebuild } from "../../src/timeline/rebuild.js";
 import { deliveryOf } from "../support/core-delivery.js";
 import { handle, openFanout, work } from "../support/core-fanout.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
-import { historyOf } from "../support/core-world.js";
+import { historyOf, inTurn } from "../support/core-world.js";
 import { created, deleted, followed, received, unfollowed } from "../support/timeline-events.js";
 import { heldBy } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
@@ -51,7 +51,7 @@ test("whatever is handled, each key it leaves has a time to live, but for the th
   await everyKind(new World(), 1_000);
   const { store, ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 1_000 });
   const ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({ store, ledger, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({ store, ledger, inTurn, log: silent, observe: () => undefined });
   for (const key of ["timeline:home:f0", "timeline:home:cold"]) {
     await rebuild(key, async () => ({ entries: [{ drop: "d1", score: 1 }], floor: 0 }));
     await store.read({ key, direction: "older", from: undefined, count: 1 });
@@ -135,7 +135,7 @@ test("the jobs of a large fan-out fit into a message, however long the names are
 test("a home that is rebuilt where there was no key has a time to live before anybody reads it", async () => {
   const { store, ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
   const ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({ store, ledger, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({ store, ledger, inTurn, log: silent, observe: () => undefined });
   for (const floor of [0, 1]) {
     await rebuild(`timeline:home:cold-${floor}`, async () => ({ entries: [{ drop: "d1", score: 1 }], floor }));
     expect(await redis.raw.pttl(`timeline:home:cold-${floor}`)).toBeGreaterThan(0);

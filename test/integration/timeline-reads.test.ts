@@ -2,6 +2,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import type { Ledger } from "../../src/contracts/ledger.js";
 import type { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { AppError } from "../../src/kernel/errors.js";
+import { createInTurn } from "../../src/kernel/in-turn.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createLedger } from "../../src/ledger/ledger.js";
 import { getHomeTimeline, getSharedTimeline, type ReadDeps } from "../../src/timeline/get-timeline.js";
@@ -9,7 +10,7 @@ import { toToken } from "../../src/timeline/position.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, openFanout } from "../support/core-fanout.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
-import { historyOf, sourcesOf } from "../support/core-world.js";
+import { historyOf, inTurn, sourcesOf } from "../support/core-world.js";
 import { below, seeded, uuidV7 } from "../support/random.js";
 import { created, deleted } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
@@ -42,9 +43,11 @@ class Scene {
     this.deps = {
       store,
       ledger: this.ledger,
-      sources: sourcesOf(this.world),
+      openSources: () => sourcesOf(this.world),
+      inTurn,
+      deadlineMaxMs: 30_000,
       readSharedLog: async () => ({ entries: [], floor: 0 }),
-      rebuild: createRebuild({ store, ledger: this.ledger, log: silent, observe: () => undefined }),
+      rebuild: createRebuild({ store, ledger: this.ledger, inTurn, log: silent, observe: () => undefined }),
       maxEntries: MAX,
       maybeLost: () => false,
       log: silent,
@@ -177,7 +180,7 @@ test.each([3, MAX, 25])("any cursor, any kind, a page of %i equals the model's",
       has_more: newer.length > limit,
     });
   }
-  expect(scene.observed.filter((outcome) => outcome !== "hit")).toEqual(["rebuilt"]);
+  expect(scene.observed.filter((outcome) => outcome !== "hit" && outcome !== "beyond")).toEqual(["rebuilt"]);
 });
 
 test("an empty page hands its cursor back, so that the next read goes on from there", async () => {
@@ -275,11 +278,66 @@ test("while an upstream is away a page is degraded and shows what is stored", as
     following: () => Promise.reject(new AppError("unavailable", "away")),
     drops: () => Promise.reject(new AppError("unavailable", "away")),
   };
-  const deps = { ...scene.deps, sources: away };
+  const deps = { ...scene.deps, openSources: () => away };
   const page = await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 5_000 });
   expect(page).toMatchObject({ drop_ids: ["stored"], degraded: true });
   expect((await held(redis.raw, homeKey(READER))).floor ?? -1).toBeLessThan(0);
   expect(await scene.home()).toMatchObject({ drop_ids: ["stored"], degraded: false });
+});
+
+test("a rebuild does not admit a drop from further ahead than an event may be, nor does a read below the floor", async () => {
+  const scene = new Scene();
+  const now = Date.now();
+  const ahead = { user_id: "ada", created_at: Date.parse("2100-01-01T00:00:00Z") };
+  for (let index = 0; index < 50; index++) scene.world.post({ ...ahead, drop_id: `ahead${index}` });
+  const drops = Array.from({ length: 3 * MAX }, (_, index) => ({ drop_id: `d${99 - index}`, created_at: now - index }));
+  for (const drop of drops) scene.world.post({ ...drop, user_id: "ada" });
+  const pages = await turn(scene, "down", { limit: 10 });
+  expect(pages.flatMap(({ drop_ids }) => drop_ids)).toEqual(drops.map(({ drop_id }) => drop_id));
+  expect((await held(redis.raw, homeKey(READER))).entries[0]).toEqual(["d99", now]);
+});
+
+test("a page from the stored timeline is a hit, one wholly from below its floor is counted apart", async () => {
+  const scene = new Scene();
+  for (let index = 0; index < 3 * MAX; index++) await scene.post(1_000 + index);
+  const pages = await turn(scene, "down", { limit: 4 });
+  expect(pages.flatMap(({ drop_ids }) => drop_ids)).toEqual(scene.ids());
+  const { floor = 0 } = await held(redis.raw, homeKey(READER));
+  const stored = scene.world.homeOf(READER).filter(({ created_at }) => created_at > floor).length;
+  expect(stored).toBeGreaterThan(0);
+  const kinds = pages.map((_, index) => (index === 0 ? "rebuilt" : 4 * index < stored ? "hit" : "beyond"));
+  expect(scene.observed).toEqual(kinds);
+  expect(kinds).toEqual(expect.arrayContaining(["hit", "beyond"]));
+  const last = pages.at(-1)?.next_max_id as string;
+  await scene.home({ max_id: last });
+  await scene.home({ min_id: last, limit: 4 });
+  expect(scene.observed.slice(-2)).toEqual(["beyond", "beyond"]);
+});
+
+test("a caller's deadline is bounded by ours", async () => {
+  const scene = new Scene();
+  const sources = { ...scene.deps.openSources(), following: () => new Promise<never>(() => undefined) };
+  const deps = { ...scene.deps, openSources: () => sources, deadlineMaxMs: 300 };
+  const asked = Date.now();
+  const page = await getHomeTimeline(deps)(request({}), { deadline: asked + 60_000 });
+  expect(page.degraded).toBe(true);
+  expect(Date.now() - asked).toBeLessThan(5_000);
+});
+
+test("a timeline whose rebuild finds no place in the queue is degraded, and shows what is stored", async () => {
+  const none = createInTurn({ atOnce: 1, waiting: 0 });
+  const scene = new Scene();
+  const { store } = scene.deps;
+  const rebuild = createRebuild({ store, ledger: scene.ledger, inTurn: none, log: silent, observe: () => undefined });
+  const deps = { ...scene.deps, inTurn: none, rebuild };
+  let go: () => void = () => undefined;
+  const busy = none(() => new Promise<void>((resolve) => (go = resolve)));
+  await scene.post(7, "stored");
+  const page = await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 5_000 });
+  expect(page).toMatchObject({ drop_ids: ["stored"], degraded: true });
+  go();
+  await busy;
+  expect((await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 5_000 })).degraded).toBe(false);
 });
 
 test("while Redis is away a page is degraded and shows what the upstreams say", async () => {
@@ -298,11 +356,11 @@ test("who cannot wait for a rebuild gets a degraded page in time; the rebuild go
   const waiting = new Promise<void>((resolve) => {
     go = resolve;
   });
-  const sources = {
-    ...scene.deps.sources,
+  const openSources = () => ({
+    ...scene.deps.openSources(),
     following: async (user: string) => waiting.then(() => scene.world.followingOf(user)),
-  };
-  const deps = { ...scene.deps, sources };
+  });
+  const deps = { ...scene.deps, openSources };
   const asked = Date.now();
   const page = await getHomeTimeline(deps)(request({}), { deadline: asked + 300 });
   expect(page.degraded).toBe(true);

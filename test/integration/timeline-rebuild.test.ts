@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { audienceOf } from "../../src/fanout/audience.js";
+import { createInTurn } from "../../src/kernel/in-turn.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createLedger } from "../../src/ledger/ledger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
@@ -8,7 +9,7 @@ import type { Position } from "../../src/timeline/position.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { until } from "../support/brokers.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
-import { historyOf } from "../support/core-world.js";
+import { historyOf, inTurn } from "../support/core-world.js";
 import { TcpProxy } from "../support/proxy.js";
 import { held } from "../support/timeline-keys.js";
 
@@ -28,7 +29,7 @@ function scene(maxEntries = 10) {
   const { store, writer, ledgerStore } = adaptersOn(redis.scripts, { maxEntries });
   const ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), log: silent });
   const observed: string[] = [];
-  const rebuild = createRebuild({ store, ledger, log: silent, observe: (outcome) => observed.push(outcome) });
+  const rebuild = createRebuild({ store, ledger, inTurn, log: silent, observe: (outcome) => observed.push(outcome) });
   return { store, writer, ledger, rebuild, observed };
 }
 
@@ -72,7 +73,7 @@ test("a rebuild held back on its way to Redis brings back nothing that was delet
     await until(() => slow.status === "ready", "Redis is connected through the proxy");
     const { store } = adaptersOn(createScripts(slow), { maxEntries: 10 });
     const { writer, ledger } = scene();
-    const rebuild = createRebuild({ store, ledger, log: silent, observe: () => undefined });
+    const rebuild = createRebuild({ store, ledger, inTurn, log: silent, observe: () => undefined });
     // The server's clock and scripts are known from before.
     await rebuild("timeline:home:other", async () => ({ entries: [], floor: 0 }));
     const rebuilding = rebuild(KEY, async () => {
@@ -217,6 +218,59 @@ test("who waits for a process that gave up goes on by itself", async () => {
   await at.store.release(KEY, "somebody");
   await waiting;
   expect(taken()).toBe(1);
+});
+
+test.each([true, false])(
+  "who waits for another process's lease asks a few times, and not all the time (afresh: %s)",
+  async (afresh) => {
+    const at = scene();
+    if (afresh) await redis.raw.zadd(KEY, 0, "~floor");
+    await redis.raw.set(`timeline:x:rebuilding:${KEY}`, "somebody", "PX", 1_200);
+    await redis.raw.config("RESETSTAT");
+    const { take, taken } = snapshots(async () => undefined, [entry("true", 1)]);
+    await at.rebuild(KEY, take, { afresh });
+    expect(taken()).toBe(1);
+    const stats = await redis.raw.info("commandstats");
+    const calls = [...stats.matchAll(/^cmdstat_(evalsha|set|pttl|zscore):calls=(\d+)/gm)];
+    expect(calls.reduce((sum, [, , count]) => sum + Number(count), 0)).toBeLessThan(80);
+  },
+);
+
+test("homes wait for their turn; local and global, which come from the log, do not wait for homes", async () => {
+  const { store, ledger } = scene();
+  const one = createInTurn({ atOnce: 1, waiting: 10 });
+  const rebuild = createRebuild({ store, ledger, inTurn: one, log: silent, observe: () => undefined });
+  let go: () => void = () => undefined;
+  const waiting = new Promise<void>((resolve) => {
+    go = resolve;
+  });
+  const order: string[] = [];
+  const noting = (name: string) => snapshots(async () => void order.push(name), []).take;
+  const first = rebuild(KEY, snapshots(() => waiting, []).take);
+  const homes = ["bob", "eve"].map((user) => rebuild(`timeline:home:${user}`, noting(user)));
+  for (const name of ["local", "global"]) await rebuild(`timeline:${name}`, noting(name));
+  expect(order).toEqual(["local", "global"]);
+  go();
+  await Promise.all([first, ...homes]);
+  expect(order).toEqual(["local", "global", "bob", "eve"]);
+});
+
+test("a rebuild keeps its lease for as long as it runs", async () => {
+  const [one, other] = [scene(), scene()];
+  let go: () => void = () => undefined;
+  const waiting = new Promise<void>((resolve) => {
+    go = resolve;
+  });
+  const first = snapshots(() => waiting, [entry("true", 1)]);
+  const rebuilding = one.rebuild(KEY, first.take);
+  await until(() => first.taken() === 1, "it has begun");
+  // As if the time of the lease were nearly over.
+  await redis.raw.pexpire(`timeline:x:rebuilding:${KEY}`, 4_000);
+  await until(async () => (await other.store.leaseLeft(KEY)) > 5_000, "the lease is renewed");
+  expect(await other.store.lease(KEY, "somebody else", 1_000)).toBe(false);
+  go();
+  await rebuilding;
+  expect(await other.store.leaseLeft(KEY)).toBe(0);
 });
 
 test("a timeline that changes faster than it is rebuilt is an outage, in bounded rounds", async () => {

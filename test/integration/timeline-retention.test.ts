@@ -9,7 +9,7 @@ import { startTrimming } from "../../src/timeline/trim.js";
 import { createTrimStore } from "../../src/timeline/trim.redis.js";
 import { handle, openFanout } from "../support/core-fanout.js";
 import { adaptersOn, fencedOn, openRedis, type RedisBench } from "../support/core-redis.js";
-import { historyOf } from "../support/core-world.js";
+import { historyOf, inTurn } from "../support/core-world.js";
 import { becomes } from "../support/facts.js";
 import { created, received } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
@@ -54,7 +54,7 @@ test("pages leave out what has gone for its age, and take it out of the timeline
 
 test("a rebuild does not bring back what has gone for its age, whoever tells of it", async () => {
   const { store, ledger } = scene();
-  const rebuild = createRebuild({ store, ledger, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({ store, ledger, inTurn, log: silent, observe: () => undefined });
   const entries = [SINCE + 1, SINCE, SINCE - 1].map((score) => ({ score, drop: `d${score}` }));
   await rebuild("timeline:global", async () => ({ entries, floor: 0 }));
   expect(await idsOf("timeline:global")).toEqual([`d${SINCE + 1}`, `d${SINCE}`]);

@@ -1,12 +1,12 @@
 import { status } from "@grpc/grpc-js";
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import { codeOf } from "../../src/kernel/errors.js";
-import { connectUpstreams, type Upstreams } from "../../src/platform/grpc/upstreams.js";
+import { connectUpstreams, openUpstreamChannels, type Upstreams } from "../../src/platform/grpc/upstreams.js";
 import { type Upstreams as Served, startUpstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
 
 let served: Served;
-let upstreams: Upstreams;
+let upstreams: ReturnType<typeof connectUpstreams>;
 
 // Each test has a client of its own: what is known of an upstream's state is the client's.
 beforeEach(async () => {
@@ -63,6 +63,25 @@ test("one upstream's outage is not the other's", async () => {
   expect(await followersOf("abel")).toBe("unavailable");
   served.inject({ method: "GetDropsByUserID", user: "ada", code: status.INTERNAL });
   expect([await dropsOf("ada"), await dropsOf("anna")]).toEqual(["failed", "answered"]);
+});
+
+test("many bad reads by id are no outage to a caller of another kind over the same channels", async () => {
+  const channels = openUpstreamChannels({
+    ...{ userServiceAddr: served.usersAddress, postServiceAddr: served.postsAddress, tls: {} },
+  });
+  const [reads, fanout] = [channels.upstreams(), channels.upstreams()];
+  const drops = (of: Upstreams, user_id: string, deadline?: number): Promise<string> =>
+    outcome(of.dropsByUser({ user_id, limit: 10, max_id: "", before: 0 }, deadline));
+  for (const author of ["ada", "arno"]) expect(await drops(fanout, author)).toBe("answered");
+  for (let bad = 0; bad < 11; bad++) {
+    served.inject({ method: "GetDropsByUserID", user: `bad${bad}`, code: status.INTERNAL });
+    await drops(reads, `bad${bad}`, Date.now() + 10_000);
+  }
+  served.inject({ method: "GetDropsByUserID", user: "anna", code: status.INTERNAL });
+  for (let attempt = 0; attempt < 5; attempt++) expect(await drops(fanout, "anna")).toBe("failed");
+  // What the reads take for an outage themselves.
+  expect(await drops(reads, "anna")).toBe("unavailable");
+  channels.close();
 });
 
 test("the deadline of hurried callers is no outage of the upstream", async () => {

@@ -2,6 +2,7 @@ import type { TimelineEvent } from "../../src/contracts/events.js";
 import type { ReadFollowers } from "../../src/fanout/audience.js";
 import type { ReadAuthorDrops, ReadFollowing } from "../../src/fanout/ports.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
+import { createInTurn } from "../../src/kernel/in-turn.js";
 import type { ReadHistory } from "../../src/ledger/ports.js";
 import type { Sources } from "../../src/timeline/ports.js";
 import { newestFirst, type World } from "./world.js";
@@ -27,6 +28,9 @@ export function sourcesOf(world: World): Sources {
       dropsBelow(world, author, below && { created_at: below.score, drop_id: below.drop }, count),
   };
 }
+
+/** Bounds that nothing reaches. */
+export const inTurn = createInTurn({ atOnce: 64, waiting: 1_000 });
 
 /** The upstreams as fan-out sees them; small pages, so that lists have several. */
 export function fanoutSourcesOf(

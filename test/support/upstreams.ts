@@ -32,6 +32,8 @@ export type Upstreams = {
   abandoned(): number;
   /** Calls held back at this moment. */
   held(): number;
+  /** The most calls that were held back at one time. */
+  mostHeld(): number;
   /** Breaks calls until the returned function is called. */
   inject(fault: Fault): () => void;
   stop(): Promise<void>;
@@ -58,6 +60,7 @@ class Desk {
   readonly #faults = new Set<Fault>();
   readonly #calls: Array<{ readonly method: UpstreamMethod; readonly user: string }> = [];
   held = 0;
+  mostHeld = 0;
   abandoned = 0;
 
   inject(fault: Fault): () => void {
@@ -107,6 +110,7 @@ class Desk {
     const giveUp = (): void => cancelled.abort();
     call.once("cancelled", giveUp);
     this.held += 1;
+    this.mostHeld = Math.max(this.mostHeld, this.held);
     try {
       await delay(delayMs, undefined, { signal: cancelled.signal });
     } catch {
@@ -133,6 +137,7 @@ export async function startUpstreams(world: World, options: UpstreamOptions = {}
     calls: (method, user) => desk.calls(method, user),
     abandoned: () => desk.abandoned,
     held: () => desk.held,
+    mostHeld: () => desk.mostHeld,
     inject: (fault) => desk.inject(fault),
     stop: async () => {
       users.forceShutdown();

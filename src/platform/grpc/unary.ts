@@ -74,10 +74,9 @@ function serviceError(error: unknown, name: string, log: Logger): Partial<Servic
 }
 
 function deadlineOf(call: ServerUnaryCall<unknown, unknown>): number {
-  const latest = Date.now() + DEFAULT_DEADLINE_MS;
   const asked = call.getDeadline();
   const ms = asked instanceof Date ? asked.getTime() : asked;
-  return Number.isFinite(ms) ? Math.min(ms, latest) : latest;
+  return Number.isFinite(ms) ? ms : Date.now() + DEFAULT_DEADLINE_MS;
 }
 
 function headersOf(metadata: Metadata): {

@@ -46,6 +46,12 @@ export interface Upstreams {
   retention(): Promise<GetRetentionResponse>;
   /** One page of the edges changed in a window; see UserService.ListFollowChanges. */
   changedEdges(request: ListFollowChangesRequest): Promise<ListFollowChangesResponse>;
+}
+
+/** Connections to both services. */
+export interface UpstreamChannels {
+  /** The services to one kind of caller: how its calls end decides for it alone whether an upstream is away. */
+  upstreams(): Upstreams;
   close(): void;
 }
 
@@ -69,10 +75,26 @@ function stateOf(): { readonly majority: Majority; readonly probe: Probe } {
 }
 
 /** Opens the channels; they connect when first used and reconnect by themselves. */
-export function connectUpstreams(options: UpstreamOptions): Upstreams {
+export function openUpstreamChannels(options: UpstreamOptions): UpstreamChannels {
   const credentials = clientCredentials(options.tls);
   const users = new UserServiceClient(options.userServiceAddr, credentials, CHANNEL_OPTIONS);
   const posts = new PostServiceClient(options.postServiceAddr, credentials, CHANNEL_OPTIONS);
+  return {
+    upstreams: () => upstreamsOver(users, posts),
+    close() {
+      users.close();
+      posts.close();
+    },
+  };
+}
+
+/** Channels for one caller only. */
+export function connectUpstreams(options: UpstreamOptions): Upstreams & Pick<UpstreamChannels, "close"> {
+  const channels = openUpstreamChannels(options);
+  return { ...channels.upstreams(), close: () => channels.close() };
+}
+
+function upstreamsOver(users: UserServiceClient, posts: PostServiceClient): Upstreams {
   const ofUsers = stateOf();
   const list = async (
     name: string,
@@ -109,10 +131,6 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams {
         next: answer.next_page_token,
       });
       return answer;
-    },
-    close() {
-      users.close();
-      posts.close();
     },
   };
 }

@@ -1,6 +1,7 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { belongsHome } from "../../../src/contracts/visibility.js";
+import { createOldestFirst } from "../../../src/kernel/oldest-first.js";
 import { connectUpstreams } from "../../../src/platform/grpc/upstreams.js";
 import { collect, collectUpward } from "../../../src/timeline/collect.js";
 import type { Sources } from "../../../src/timeline/ports.js";
@@ -126,6 +127,65 @@ test("collect stops reading an author whose next page cannot matter", async () =
   expect(calls.sort()).toEqual(["ada", "bob", "eve"]);
 });
 
+test("drops from more than five minutes ahead are left out, and hide none of those below them", async () => {
+  const world = new World();
+  const now = Date.now();
+  const post = (user_id: string, count: number, created_at: number): void => {
+    for (let index = 0; index < count; index++)
+      world.post({ drop_id: `${user_id}-${created_at}-${index}`, user_id, created_at: created_at + index });
+  };
+  for (const author of AUTHORS) post(author, 300, Date.parse("2100-01-01T00:00:00Z"));
+  post("ada", 1, now + 6 * 60_000);
+  post("ada", 1, now + 4 * 60_000);
+  for (const author of AUTHORS) post(author, 50, now - 3_600_000);
+  const expected = visible(world, undefined, { score: now + 5 * 60_000, drop: "" });
+  for (const count of [10, 151, 400]) {
+    const found = await collect(sourcesOf(world), {
+      reader: READER,
+      authors: [...AUTHORS],
+      count,
+      deadline: deadline(),
+    });
+    expect(found).toEqual({ entries: expected.slice(0, count), more: expected.length > count });
+  }
+});
+
+test("what is kept while many authors are read is bounded by what is asked for", async () => {
+  const authors = Array.from({ length: 2_000 }, (_, index) => `author${index}`);
+  let [most, underWay] = [0, 0];
+  const sources: Sources = {
+    following: async () => authors,
+    drops: async (author, below, { count }) => {
+      most = Math.max(most, ++underWay);
+      await new Promise(setImmediate);
+      underWay--;
+      const from = below ? below.score : 1_000;
+      return Array.from({ length: Math.min(count, from) }, (_, index) => ({
+        ...{ drop_id: `${author}-${from - index - 1}`, user_id: author, visibility: 1, deleted: false, recipients: [] },
+        created_at: from - index - 1,
+      }));
+    },
+  };
+  const { entries, more } = await collect(sources, { reader: READER, authors, count: 30, deadline: deadline() });
+  expect([entries.length, more, entries.at(-1)?.score]).toEqual([30, true, 999]);
+  expect(most).toBeLessThanOrEqual(128);
+});
+
+test("a collection that has no time left ends, and asks no further author", async () => {
+  let asked = 0;
+  const sources: Sources = {
+    following: async () => [],
+    drops: async () => {
+      asked++;
+      return [];
+    },
+  };
+  await expect(
+    collect(sources, { reader: READER, authors: [...AUTHORS], count: 1, deadline: Date.now() }),
+  ).rejects.toMatchObject({ code: "deadline" });
+  expect(asked).toBe(0);
+});
+
 test("an upstream that fails fails the collection", async () => {
   const broken: Sources = { ...sourcesOf(new World()), drops: () => Promise.reject(new Error("away")) };
   await expect(collect(broken, { reader: READER, authors: ["ada"], count: 1, deadline: deadline() })).rejects.toThrow(
@@ -189,7 +249,7 @@ test("the same over gRPC", async () => {
     tls: {},
   });
   try {
-    const sources = createSources(channels);
+    const sources = createSources(channels, createOldestFirst(8))();
     expect(await sources.following(READER, deadline())).toEqual([...AUTHORS]);
     for (const count of [40, 300, 1_000]) await sameAsModel(sources, world, { count });
     await sameAsModel(sources, world, {

@@ -1,0 +1,120 @@
+import { expect } from "@jest/globals";
+import { eventually } from "../support/facts.js";
+import { type Stack, testWithStack } from "../support/stack.js";
+import type { WorldDrop } from "../support/world.js";
+
+const START = Date.now() - 3_600_000;
+const LIMIT = 20;
+
+/** Authors with drops, and readers who follow all of them. */
+function populate({ world }: Stack, of: { readers: number; authors: number; drops: number }): string[] {
+  const authors = Array.from({ length: of.authors }, (_, number) => `author-${number}`);
+  for (const [number, author] of authors.entries()) {
+    const drops = Array.from({ length: of.drops }, (_, age): WorldDrop => {
+      return { drop_id: `${author}-${age}`, user_id: author, created_at: START - age * 1_000 + (number % 997) };
+    });
+    world.post(...drops);
+  }
+  const readers = Array.from({ length: of.readers }, (_, number) => `reader-${number}`);
+  for (const reader of readers) for (const author of authors) world.follow(reader, author);
+  return readers;
+}
+
+const firstPage = ({ world }: Stack, reader: string): string[] =>
+  world
+    .homeOf(reader)
+    .slice(0, LIMIT)
+    .map(({ drop_id }) => drop_id);
+
+const PATIENT = { TIMELINE_READ_DEADLINE_MAX_MS: "180000" };
+
+testWithStack(
+  "a dozen cold homes of 1,500 followings each are read whole, with a bounded number of calls upstream",
+  { roles: "api", env: { ...PATIENT, TIMELINE_UPSTREAM_CONCURRENCY: "100" }, timeoutMs: 240_000 },
+  async (stack) => {
+    const readers = populate(stack, { readers: 12, authors: 1_500, drops: 5 });
+    stack.upstreams.inject({ method: "GetDropsByUserID", delayMs: 20 });
+    const pages = await Promise.all(readers.map((reader) => stack.reads.home(reader, { limit: LIMIT }, 150_000)));
+    const expected = firstPage(stack, "reader-0");
+    for (const page of pages) expect([page.degraded, page.drop_ids]).toEqual([false, expected]);
+    expect(stack.upstreams.mostHeld()).toBeLessThanOrEqual(100);
+    expect(stack.upstreams.mostHeld()).toBeGreaterThan(50);
+  },
+);
+
+testWithStack(
+  "eight cold homes of 7,500 followings each are read whole by a process with a small heap",
+  {
+    roles: "api",
+    env: { ...PATIENT, NODE_OPTIONS: "--max-old-space-size=256" },
+    timeoutMs: 300_000,
+  },
+  async (stack) => {
+    const readers = populate(stack, { readers: 8, authors: 7_500, drops: 40 });
+    const pages = await Promise.all(readers.map((reader) => stack.reads.home(reader, { limit: LIMIT }, 170_000)));
+    const expected = firstPage(stack, "reader-0");
+    for (const page of pages) expect([page.degraded, page.drop_ids]).toEqual([false, expected]);
+  },
+);
+
+testWithStack(
+  "after FLUSHALL two hundred readers at once are all answered in time, and soon all homes are whole",
+  { timeoutMs: 180_000 },
+  async (stack) => {
+    const readers = populate(stack, { readers: 200, authors: 100, drops: 5 });
+    stack.upstreams.inject({ method: "GetDropsByUserID", delayMs: 20 });
+    await stack.redis.flushall();
+    const pages = await Promise.all(readers.map((reader) => stack.reads.home(reader, { limit: LIMIT }, 4_000)));
+    const expected = firstPage(stack, "reader-0");
+    for (const { degraded, drop_ids } of pages) if (!degraded) expect(drop_ids).toEqual(expected);
+    const again = async (): Promise<boolean | string> => {
+      const later = await Promise.all(readers.map((reader) => stack.reads.home(reader, { limit: LIMIT })));
+      const whole = later.filter(({ degraded }) => !degraded);
+      for (const page of whole) expect(page.drop_ids).toEqual(expected);
+      return whole.length === readers.length || `${whole.length} of ${readers.length} are whole`;
+    };
+    await eventually(again, "every home is whole", 120_000);
+  },
+);
+
+testWithStack(
+  "a caller's deadline of more than ten seconds is honoured",
+  { roles: "api", env: { TIMELINE_UPSTREAM_CONCURRENCY: "1" }, timeoutMs: 60_000 },
+  async (stack) => {
+    const [reader = ""] = populate(stack, { readers: 1, authors: 60, drops: 1 });
+    stack.upstreams.inject({ method: "GetDropsByUserID", delayMs: 200 });
+    const page = await stack.reads.home(reader, { limit: LIMIT }, 29_000);
+    expect([page.degraded, page.drop_ids]).toEqual([false, firstPage(stack, reader)]);
+  },
+);
+
+testWithStack(
+  "a caller's deadline is honoured up to the configured bound; then its page is degraded",
+  { roles: "api", env: { TIMELINE_READ_DEADLINE_MAX_MS: "700" } },
+  async (stack) => {
+    const [reader = ""] = populate(stack, { readers: 1, authors: 3, drops: 1 });
+    stack.upstreams.inject({ method: "GetDropsByUserID", delayMs: 4_000 });
+    const asked = Date.now();
+    expect((await stack.reads.home(reader, { limit: LIMIT }, 20_000)).degraded).toBe(true);
+    expect(Date.now() - asked).toBeLessThan(3_000);
+  },
+);
+
+testWithStack(
+  "where as many readers wait as may, further pages are degraded at once; later they are whole",
+  { roles: "api", env: { TIMELINE_REBUILD_CONCURRENCY: "1", TIMELINE_REBUILD_QUEUE: "0" } },
+  async (stack) => {
+    const [first = "", second = ""] = populate(stack, { readers: 2, authors: 3, drops: 2 });
+    const heal = stack.upstreams.inject({ method: "GetDropsByUserID", delayMs: 3_000 });
+    const slow = stack.reads.home(first, { limit: LIMIT });
+    await eventually(() => stack.upstreams.held() > 0, "the first rebuild is under way");
+    expect((await stack.reads.home(second, { limit: LIMIT })).degraded).toBe(true);
+    expect(stack.upstreams.held()).toBeGreaterThan(0);
+    heal();
+    expect((await slow).degraded).toBe(false);
+    expect(await stack.reads.home(second, { limit: LIMIT })).toMatchObject({
+      drop_ids: firstPage(stack, second),
+      degraded: false,
+    });
+  },
+);

@@ -1,0 +1,75 @@
+import { expect, test } from "@jest/globals";
+import { createInTurn } from "../../../src/kernel/in-turn.js";
+import { createOldestFirst } from "../../../src/kernel/oldest-first.js";
+
+/** Work that ends when it is told to. */
+function controlled() {
+  const order: string[] = [];
+  const ends = new Map<string, () => void>();
+  const work = (name: string) => () => {
+    order.push(name);
+    return new Promise<string>((resolve) => ends.set(name, () => resolve(name)));
+  };
+  const end = async (name: string): Promise<void> => {
+    ends.get(name)?.();
+    await new Promise((resolve) => setImmediate(resolve));
+  };
+  return { order, work, end };
+}
+
+test("work is done in the order it was asked for, a few pieces at a time", async () => {
+  const { order, work, end } = controlled();
+  const inTurn = createInTurn({ atOnce: 2, waiting: 10 });
+  const all = ["a", "b", "c", "d"].map((name) => inTurn(work(name)));
+  await end("none");
+  expect(order).toEqual(["a", "b"]);
+  await end("b");
+  expect(order).toEqual(["a", "b", "c"]);
+  await end("a");
+  await end("c");
+  await end("d");
+  expect(await Promise.all(all)).toEqual(["a", "b", "c", "d"]);
+});
+
+test("where as many wait as may, further work is refused at once, and taken again later", async () => {
+  const { work, end } = controlled();
+  const inTurn = createInTurn({ atOnce: 1, waiting: 1 });
+  const [first, second] = [inTurn(work("a")), inTurn(work("b"))];
+  await end("none");
+  await expect(inTurn(work("c"))).rejects.toMatchObject({ code: "exhausted" });
+  await end("a");
+  const third = inTurn(work("d"));
+  await end("b");
+  await end("d");
+  expect(await Promise.all([first, second, third])).toEqual(["a", "b", "d"]);
+});
+
+test("work that fails makes room for the next", async () => {
+  const inTurn = createInTurn({ atOnce: 1, waiting: 1 });
+  await expect(inTurn(() => Promise.reject(new Error("broken")))).rejects.toThrow("broken");
+  expect(await inTurn(async () => "done")).toBe("done");
+});
+
+test("calls of the oldest piece of work come first, and no more than the limit are under way", async () => {
+  const { order, work, end } = controlled();
+  const calls = createOldestFirst(2);
+  const [old, young] = [calls.place(), calls.place()];
+  const made = [
+    ...["y1", "y2", "y3"].map((name) => calls.run(young, work(name))),
+    ...["o1", "o2", "o3"].map((name) => calls.run(old, work(name))),
+  ];
+  await end("none");
+  expect(order).toEqual(["y1", "y2"]);
+  for (const name of ["y1", "y2", "o1", "o2", "o3", "y3"]) await end(name);
+  expect(order).toEqual(["y1", "y2", "o1", "o2", "o3", "y3"]);
+  expect(await Promise.all(made)).toHaveLength(6);
+});
+
+test("a call that fails gives its place to the next", async () => {
+  const calls = createOldestFirst(1);
+  const place = calls.place();
+  const failed = calls.run(place, () => Promise.reject(new Error("away")));
+  const next = calls.run(place, async () => "answered");
+  await expect(failed).rejects.toThrow("away");
+  expect(await next).toBe("answered");
+});
