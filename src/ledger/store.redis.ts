@@ -27,6 +27,8 @@ const LEAVERS_A_PAGE = 1_000;
 /** A call takes about 2 ms of the server. */
 const EDGES_A_CALL = 200;
 const PARTS = packKeys(ALL_EDGE_PARTS);
+/** Drops that one command names at most. */
+const DROPS_A_CALL = 5_000;
 
 /** Keeps the ledger in Redis. */
 export function createLedgerStore(scripts: Scripts, fenced: Fenced): LedgerStore {
@@ -42,10 +44,16 @@ export function createLedgerStore(scripts: Scripts, fenced: Fenced): LedgerStore
   return {
     bury,
     async deadAmong(drops) {
-      const [floor, ...scores] = await command("zmscore", (client) =>
-        client.zmscore(TOMBSTONES_KEY, FLOOR_MEMBER, ...drops),
-      );
-      return { dead: new Set(drops.filter((_, index) => scores[index] != null)), complete: stands(floor) };
+      const dead = new Set<string>();
+      let complete = true;
+      for (const part of chunked(drops, DROPS_A_CALL)) {
+        const [floor, ...scores] = await command("zmscore", (client) =>
+          client.zmscore(TOMBSTONES_KEY, FLOOR_MEMBER, ...part),
+        );
+        for (const [index, drop] of part.entries()) if (scores[index] != null) dead.add(drop);
+        complete &&= stands(floor);
+      }
+      return { dead, complete };
     },
     ...edgesIn(scripts),
     async generation(author, otherwise) {
@@ -71,7 +79,7 @@ export function createLedgerStore(scripts: Scripts, fenced: Fenced): LedgerStore
     async finishRefill(mark) {
       const parts = { script: "finish-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [mark], after: [] } as const;
       const edges = await fenced.many(parts);
-      return edges + Number(await fenced.one("finish-refill", TOMBSTONES_KEY, [mark, Date.now() - REMEMBER_MS]));
+      return edges + Number(await fenced.one("finish-refill", [TOMBSTONES_KEY], [mark, Date.now() - REMEMBER_MS]));
     },
     async lease(owner) {
       return (await run("hold-lease", [REFILL_LEASE_KEY], [owner, LEASE_MS])) === 1;

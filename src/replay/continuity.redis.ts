@@ -14,7 +14,7 @@ export function createContinuity(scripts: Scripts, fenced: Fenced): Continuity {
   const parts = Array.from({ length: scripts.isCluster ? PARTS_OF_A_CLUSTER : 1 }, (_, part) => continuityKey(part));
   const run = (from: number | "", streams: string, mended: boolean): Promise<Reply[]> =>
     Promise.all(
-      parts.map((key) => fenced.one("note-server", key, [from, mended ? "1" : "0", streams]) as Promise<Reply>),
+      parts.map((key) => fenced.one("note-server", [key], [from, mended ? "1" : "0", streams]) as Promise<Reply>),
     );
   return {
     async read() {

@@ -1,6 +1,6 @@
-import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey } from "../contracts/keys.js";
+import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey, stagedKey } from "../contracts/keys.js";
 import { chunked } from "../kernel/mapped.js";
-import { DAY } from "../kernel/time.js";
+import { DAY, MINUTE } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { TimelineStore } from "./ports.js";
@@ -17,6 +17,9 @@ const MAX_IDLE_MS = 7 * DAY;
 
 /** Drops that one command names at most. */
 const DROPS_A_CALL = 5_000;
+
+/** What a rebuild that dies has put aside goes after this time. */
+const STAGED_TTL_MS = MINUTE;
 
 /** Reads and rebuilds timelines in Redis. */
 export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: StoreOptions): TimelineStore {
@@ -44,16 +47,16 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: S
       return held ?? undefined;
     },
     async finishRebuild(key, { mark, gone, snapshot }) {
-      const entries = snapshot.entries.flatMap(({ score, drop }) => [score, drop]);
-      const done = await fenced.one("finish-rebuild", key, [
-        mark,
-        snapshot.floor,
-        options.maxEntries,
-        gone.length,
-        ...gone,
-        ...entries,
-      ]);
-      return done === 1;
+      const keys = [key, stagedKey(key, mark)] as const;
+      const parts = chunked([...gone.map(removal), ...snapshot.entries.map(addition)], DROPS_A_CALL);
+      const last = parts.pop() ?? [];
+      let staged = 0;
+      for (const part of parts) {
+        staged = Number(await fenced.one("stage-rebuild", keys, [mark, STAGED_TTL_MS, ...part.flat()]));
+        if (staged === 0) return false;
+      }
+      const rest = [mark, snapshot.floor, options.maxEntries, staged, ...last.flat()];
+      return (await fenced.one("finish-rebuild", keys, rest)) === 1;
     },
     async remove(key, drops) {
       for (const part of chunked(drops, DROPS_A_CALL)) await command("zrem", (client) => client.zrem(key, ...part));
@@ -69,6 +72,10 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: S
     },
   };
 }
+
+/** Members as finish-rebuild takes them: what is to go comes before what is to be added, which may be the same drop. */
+const removal = (drop: string): readonly [number, string] => [-1, `-${drop}`];
+const addition = ({ score, drop }: Position): readonly [number, string] => [score, `+${drop}`];
 
 function entriesOf(flat: readonly string[]): Position[] {
   const entries: Position[] = [];

@@ -19,6 +19,7 @@ test("every script file is registered, and runs again after the server has forgo
     "trim-older": [LATER, 1, "", ""],
     "read-page": ["older", 1, 0, 1, "", ""],
     "begin-rebuild": [-1, 0, ""],
+    "stage-rebuild": [LATER, -1, 1_000],
     "finish-rebuild": [LATER, -1, 0, 10, 0],
     "interrupt-rebuild": [],
     bury: [1],

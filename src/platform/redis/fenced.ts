@@ -16,15 +16,15 @@ export interface FencedCall {
   readonly after: readonly (string | number)[];
 }
 
-/** Scripts that write to one key and take a deadline as their first argument. */
-export type FencedScript = "finish-rebuild" | "finish-refill" | "note-server";
+/** Scripts that write to keys of one slot and take a deadline as their first argument. */
+export type FencedScript = "stage-rebuild" | "finish-rebuild" | "finish-refill" | "note-server";
 
 /** Runs scripts under a deadline: as long as a command may take to be answered, by the clock of the server written to. */
 export interface Fenced {
   /** Writes to many keys; resolves to the sum of the replies after every one of them was a success. */
   many(call: FencedCall): Promise<number>;
-  /** Writes to one key; resolves to the reply. */
-  one(script: FencedScript, key: string, args: readonly (string | number)[]): Promise<unknown>;
+  /** Writes to one key, or to several of one slot; resolves to the reply. */
+  one(script: FencedScript, keys: readonly [string, ...string[]], args: readonly (string | number)[]): Promise<unknown>;
 }
 
 /**
@@ -43,7 +43,7 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
           many(call),
         ),
       ),
-    one: async (script, key, args) => scripts.run(script, [key], [await deadline(key), ...args]),
+    one: async (script, keys, args) => scripts.run(script, keys, [await deadline(keys[0]), ...args]),
   };
 
   async function many({ script, prefix, keys, before, after }: FencedCall): Promise<number> {

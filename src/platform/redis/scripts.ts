@@ -13,6 +13,7 @@ const NAMES = [
   "trim-older",
   "read-page",
   "begin-rebuild",
+  "stage-rebuild",
   "finish-rebuild",
   "interrupt-rebuild",
   "bury",

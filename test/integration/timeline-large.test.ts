@@ -1,0 +1,107 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { silent } from "../../src/kernel/logger.js";
+import { chunked } from "../../src/kernel/mapped.js";
+import { createLedger } from "../../src/ledger/ledger.js";
+import type { Position } from "../../src/timeline/position.js";
+import { createRebuild } from "../../src/timeline/rebuild.js";
+import { handle, openFanout } from "../support/core-fanout.js";
+import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
+import { historyOf, inTurn } from "../support/core-world.js";
+import { unfollowed } from "../support/timeline-events.js";
+import { held } from "../support/timeline-keys.js";
+import { World } from "../support/world.js";
+
+/** As many as can be configured. */
+const MAX = 100_000;
+const KEY = "timeline:home:ada";
+let redis: RedisBench;
+beforeAll(async () => {
+  redis = await openRedis();
+});
+afterAll(() => redis.close());
+beforeEach(() => redis.raw.flushall());
+
+const drops = (prefix: string, from = 0): Position[] =>
+  Array.from({ length: MAX }, (_, index) => ({ drop: `${prefix}${MAX - index}`, score: from + MAX - index }));
+
+async function fill(entries: readonly Position[]): Promise<void> {
+  for (const part of chunked(entries, 5_000))
+    await redis.raw.zadd(KEY, ...part.flatMap(({ score, drop }) => [score, drop]));
+}
+
+function scene() {
+  const { store, ledgerStore } = adaptersOn(redis.scripts, { maxEntries: MAX });
+  const ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), log: silent });
+  const rebuild = createRebuild({ store, ledger, inTurn, log: silent, observe: () => undefined });
+  return { store, ledger, ledgerStore, rebuild };
+}
+
+test("a timeline of 100,000 drops that holds 100,000 others is rebuilt", async () => {
+  const { rebuild } = scene();
+  await fill(drops("stale"));
+  const entries = drops("true", 5);
+  await rebuild(KEY, async () => ({ entries, floor: 5 }));
+  const now = await held(redis.raw, KEY);
+  expect(now.floor).toBe(5);
+  expect(now.entries).toEqual(entries.map(({ drop, score }) => [drop, score]));
+  expect(await redis.raw.pttl(KEY)).toBeGreaterThan(0);
+  expect(await redis.raw.keys("timeline:x:*")).toEqual([]);
+});
+
+test("while a large snapshot is written no read takes a part of it for the whole", async () => {
+  const { store } = scene();
+  await fill(drops("stale"));
+  const entries = drops("true");
+  expect(await store.beginRebuild(KEY, -7)).toHaveLength(MAX);
+  let done = false;
+  const gone = drops("stale").map(({ drop }) => drop);
+  const finishing = store.finishRebuild(KEY, { mark: -7, gone, snapshot: { entries, floor: 0 } }).finally(() => {
+    done = true;
+  });
+  let incomplete = 0;
+  while (!done) {
+    const page = await store.read({ key: KEY, direction: "older", from: undefined, count: 10 });
+    if (page.floor === undefined) incomplete++;
+    else expect(page.entries).toEqual(entries.slice(0, 10));
+  }
+  expect(await finishing).toBe(true);
+  expect(incomplete).toBeGreaterThan(0);
+  expect(await redis.raw.zcard(KEY)).toBe(MAX + 1);
+});
+
+test("a large snapshot that was overtaken leaves the timeline as it is, and nothing without a time to live", async () => {
+  const { store } = scene();
+  await store.beginRebuild(KEY, -7);
+  await redis.raw.zadd(KEY, 1, "new");
+  await store.beginRebuild(KEY, -8);
+  const snapshot = { entries: drops("outdated"), floor: 0 };
+  expect(await store.finishRebuild(KEY, { mark: -7, gone: ["new"], snapshot })).toBe(false);
+  expect((await held(redis.raw, KEY)).entries).toEqual([["new", 1]]);
+  for (const key of await redis.raw.keys("timeline:x:*")) expect(await redis.raw.pttl(key)).toBeGreaterThan(0);
+});
+
+test("what fan-out writes while a large snapshot is read stays, and the cap holds", async () => {
+  const { rebuild } = scene();
+  const entries = drops("true");
+  await rebuild(KEY, async () => {
+    await redis.raw.zadd(KEY, 2 * MAX, "new");
+    return { entries, floor: 0 };
+  });
+  expect(await redis.raw.zcard(KEY)).toBe(MAX + 1);
+  const { floor, entries: now } = await held(redis.raw, KEY);
+  expect([now[0], now[1], floor]).toEqual([["new", 2 * MAX], [`true${MAX}`, MAX], 1]);
+});
+
+test("100,000 dead drops are taken out of a home, by a graph event and by a rebuild", async () => {
+  const { rebuild, ledgerStore, ledger } = scene();
+  const entries = drops("dead");
+  await ledger.deadAmong(["any"]);
+  for (const part of chunked(entries, 5_000))
+    await ledgerStore.bury(part.map(({ drop }) => ({ drop, time: Date.now() })));
+  await fill(entries);
+  await redis.raw.zadd(KEY, 0, "~floor", 2 * MAX, "alive");
+  await handle(openFanout(redis, new World(), { maxEntries: MAX }), unfollowed("ada", "bob", 1));
+  expect((await held(redis.raw, KEY)).entries).toEqual([["alive", 2 * MAX]]);
+  await rebuild(KEY, async () => ({ entries, floor: 0 }), { afresh: true });
+  expect((await held(redis.raw, KEY)).entries).toEqual([]);
+});
