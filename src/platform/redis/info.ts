@@ -1,6 +1,6 @@
 import { Cluster, type Redis } from "ioredis";
+import { oneLine } from "../../kernel/errors.js";
 import type { RedisClient } from "./connect.js";
-import { redisError } from "./errors.js";
 
 /** What a Redis server says of itself (`INFO`), by field. */
 export type ServerInfo = ReadonlyMap<string, string>;
@@ -34,8 +34,8 @@ async function ask(node: string, server: Redis | undefined): Promise<MasterInfo>
   try {
     return { node, reachable: true, info: fieldsOf(await server.info()) };
   } catch (error) {
-    // An answer about the command, such as NOPERM, is an answer.
-    return { node, reachable: redisError(error).code === "failed", info: undefined };
+    // A server that only forbids the question is there.
+    return { node, reachable: oneLine(error).startsWith("NOPERM"), info: undefined };
   }
 }
 
