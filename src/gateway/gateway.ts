@@ -55,7 +55,10 @@ export function createGateway(deps: GatewayDeps): Gateway {
       ttlMs: limits.registrationTtlMs,
       windowMs: limits.windowMs,
     }),
-    lastSequence: async () => (await feed.state()).lastSeq,
+    lastPosition: async () => {
+      const { lastSeq, incarnation } = await feed.state();
+      return { seq: lastSeq, incarnation };
+    },
     renewMs: limits.renewMs,
     sweepMs: limits.sweepMs,
     windowMs: limits.windowMs,

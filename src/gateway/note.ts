@@ -1,4 +1,5 @@
-import type { Content, Note } from "./ports.js";
+import type { Content } from "./ports.js";
+import { idOf, type Position } from "./position.js";
 
 const EVENT = /^[a-z][a-z0-9_]{0,63}$/;
 const decoder = new TextDecoder("utf-8", { fatal: true });
@@ -22,22 +23,22 @@ export function readContent(body: Uint8Array, messageId: string | undefined): Co
 }
 
 /** The block of a notification, as it goes over the wire. */
-export function blockOf({ seq, content }: Note & { readonly content: Content }): string {
-  return `id: ${seq}\nevent: ${content.event}\ndata: ${content.data}\n\n`;
+export function blockOf(position: Position, content: Content): string {
+  return `id: ${idOf(position)}\nevent: ${content.event}\ndata: ${content.data}\n\n`;
 }
 
 /** The block that tells a client to read everything anew. */
-export function resetBlock(position: number, reason: string): string {
-  return `id: ${position}\nevent: reset\ndata: ${JSON.stringify({ reason })}\n\n`;
+export function resetBlock(position: Position, reason: string): string {
+  return `id: ${idOf(position)}\nevent: reset\ndata: ${JSON.stringify({ reason })}\n\n`;
 }
 
 /**
  * A block that dispatches nothing, but moves the client's last event id: the id is taken
  * over at the blank line, before empty data ends the dispatch (WHATWG HTML, section 9.2.6).
  */
-export function positionBlock(position: number, comment: string, retryMs?: number): string {
+export function positionBlock(position: Position, comment: string, retryMs?: number): string {
   const retry = retryMs === undefined ? "" : `retry: ${retryMs}\n`;
-  return `${retry}: ${comment}\nid: ${position}\n\n`;
+  return `${retry}: ${comment}\nid: ${idOf(position)}\n\n`;
 }
 
 function fieldsOf(event: string, rest: Record<string, unknown>): Record<string, unknown> {

@@ -1,4 +1,5 @@
 import type { Headers } from "../delivery/handler.js";
+import type { Position } from "./position.js";
 
 /** A notification as a stream sends it; `block` is missing where the message cannot be understood. */
 export interface Note {
@@ -22,6 +23,8 @@ export interface Content {
 
 /** What the stream of notifications holds as a whole. */
 export interface FeedState {
+  /** Which creation of the stream this is about. */
+  readonly incarnation: string;
   readonly firstSeq: number;
   readonly lastSeq: number;
   /** How many notifications of one user are kept at most. */
@@ -36,6 +39,8 @@ export interface Feed {
   flushed(): Promise<void>;
   /** As it was at some time after the call. */
   state(): Promise<FeedState>;
+  /** Which incarnation the live notifications are of; undefined while the stream may have been replaced. */
+  current(): string | undefined;
   /** The last sequence of the user, by the leader; 0: none. */
   lastOf(user: string): Promise<number>;
   /** The oldest sequence of the user still held, by the leader; undefined: none. */
@@ -59,13 +64,13 @@ interface Listing {
   /** When a gateway last had a stream of the user, in ms since the epoch. */
   readonly lastSeen?: number | undefined;
   /** The lowest position from which the user was listed without a break. */
-  readonly goodFrom?: number | undefined;
+  readonly goodFrom?: Position | undefined;
 }
 
 /** Where registrations are kept. Everything rejects with AppError. */
 export interface RegistryStore {
   listing(user: string): Promise<Listing>;
-  setGoodFrom(user: string, position: number): Promise<void>;
+  setGoodFrom(user: string, position: Position): Promise<void>;
   add(connection: Connection): Promise<void>;
   /** Prolongs registrations; resolves to the ids of those found gone. */
   renew(connections: readonly Connection[]): Promise<ReadonlySet<string>>;

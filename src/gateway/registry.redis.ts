@@ -5,6 +5,7 @@ import { HOUR, MINUTE, SECOND } from "../kernel/time.js";
 import { redisError } from "../platform/redis/errors.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Connection, RegistryStore } from "./ports.js";
+import { idOf, readId } from "./position.js";
 
 export type { Scripts };
 
@@ -47,11 +48,11 @@ export function createRegistryStore(scripts: Scripts, options: StoreOptions): Re
         ["ZSCORE", RECENT_KEY, encodeId(user)],
         ["GET", goodFromKey(user)],
       ]);
-      return { lastSeen: numberOf(seen), goodFrom: numberOf(from) };
+      return { lastSeen: numberOf(seen), goodFrom: typeof from === "string" ? readId(from) : undefined };
     },
 
     async setGoodFrom(user, position) {
-      await send([["SET", goodFromKey(user), position, "PX", GOOD_FROM_TTL_MS]]);
+      await send([["SET", goodFromKey(user), idOf(position), "PX", GOOD_FROM_TTL_MS]]);
     },
 
     async add({ id, user, createdAt }) {

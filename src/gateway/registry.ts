@@ -4,12 +4,13 @@ import { chunked } from "../kernel/mapped.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { observeGateway } from "./observe.js";
 import type { Connection, RegistryStore } from "./ports.js";
+import type { Position } from "./position.js";
 
 /** What the registry works with. */
 export interface RegistryDeps {
   readonly store: RegistryStore;
-  /** The last sequence of the notifications' stream, as it was after the call. */
-  readonly lastSequence: () => Promise<number>;
+  /** The last position in the notifications' stream, as it was after the call. */
+  readonly lastPosition: () => Promise<Position>;
   readonly renewMs: number;
   readonly sweepMs: number;
   readonly windowMs: number;
@@ -59,16 +60,18 @@ export class Registry {
   }
 
   /**
-   * Registers a stream. Resolves to the lowest position it may be resumed from.
+   * Registers a stream. Resolves to the lowest position it may be resumed from; undefined: any.
    *
    * @param resumes whether the client says that it had a stream before.
    */
-  async register(connection: Connection, resumes: boolean, onLost: () => void): Promise<number> {
-    const { store, windowMs, lastSequence } = this.deps;
-    const { lastSeen, goodFrom = 0 } = await store.listing(connection.user);
+  async register(connection: Connection, resumes: boolean, onLost: () => void): Promise<Position | undefined> {
+    const { store, windowMs, lastPosition } = this.deps;
+    const { lastSeen, goodFrom } = await store.listing(connection.user);
     let from = goodFrom;
     if (lastSeen === undefined || lastSeen < Date.now() - windowMs + MARGIN_MS) {
-      from = Math.max(from, (await lastSequence()) + (resumes ? 1 : 0));
+      const { seq, incarnation } = await lastPosition();
+      const known = goodFrom?.incarnation === incarnation ? goodFrom.seq : 0;
+      from = { seq: Math.max(known, seq + (resumes ? 1 : 0)), incarnation };
       await store.setGoodFrom(connection.user, from);
     }
     await store.add(connection);
@@ -114,8 +117,9 @@ export class Registry {
   }
 
   async #restore(lost: readonly Registered[]): Promise<void> {
-    const { store, lastSequence, log } = this.deps;
-    const from = (await lastSequence()) + 1;
+    const { store, lastPosition, log } = this.deps;
+    const last = await lastPosition();
+    const from = { ...last, seq: last.seq + 1 };
     let restored = 0;
     for (const entry of lost) {
       const { connection, onLost } = entry;

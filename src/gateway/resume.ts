@@ -1,4 +1,5 @@
 import type { FeedState } from "./ports.js";
+import { type Position, readId } from "./position.js";
 
 /** Why a stream cannot be continued where it stood. */
 export const RESET_REASONS = ["unknown_position", "too_old", "registration_lost", "stream_replaced"] as const;
@@ -7,15 +8,15 @@ export type ResetReason = (typeof RESET_REASONS)[number];
 /** What a client asks for when it connects. */
 export type Wanted =
   | { readonly kind: "new" }
-  | { readonly kind: "after"; readonly position: number }
-  /** It names a position that can never have been one. */
+  | { readonly kind: "after"; readonly position: Position }
+  /** It names a position that can never have been one, or does not say of which incarnation of the stream. */
   | { readonly kind: "nonsense" };
 
 /** Reads a `Last-Event-ID` header. */
 export function readLastEventId(header: string | undefined): Wanted {
   if (header === undefined || header === "") return { kind: "new" };
-  const position = /^\d{1,20}$/.test(header) ? Number(header) : Number.NaN;
-  return Number.isSafeInteger(position) ? { kind: "after", position } : { kind: "nonsense" };
+  const position = readId(header);
+  return position ? { kind: "after", position } : { kind: "nonsense" };
 }
 
 /** More than this is not replayed, whatever the stream keeps. */

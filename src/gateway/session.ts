@@ -2,11 +2,13 @@ import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { Held } from "./held.js";
+import { type Reading, readHistory } from "./history.js";
 import type { Listener } from "./hub.js";
 import { blockOf, positionBlock, resetBlock } from "./note.js";
 import { observeGateway } from "./observe.js";
-import type { Content, Feed, Note } from "./ports.js";
-import { incompleteness, MOST_REPLAYED, type ResetReason, readLastEventId, type Wanted } from "./resume.js";
+import type { Feed, Note } from "./ports.js";
+import type { Position } from "./position.js";
+import { type ResetReason, readLastEventId, type Wanted } from "./resume.js";
 import { Seen } from "./seen.js";
 
 /** Where a stream's blocks go. */
@@ -24,17 +26,9 @@ export interface SessionDeps {
 
 /** How a stream begins. */
 interface Start {
-  readonly position: number;
+  readonly seq: number;
   readonly reset?: ResetReason | undefined;
   readonly replay: readonly Note[];
-}
-
-/** What was read after a position. */
-interface Reading {
-  readonly notes: Note[];
-  /** Up to the leader's last, and not only up to where live ones take over. */
-  readonly whole: boolean;
-  readonly fault: ResetReason | undefined;
 }
 
 /** As many as two full replays: what was sent before a cut and after it. */
@@ -45,8 +39,10 @@ const CHECK_MS = SECOND;
 /**
  * One stream of one user, from its position on.
  *
- * The position is the sequence up to which everything of the user was sent. It only moves
- * when that is so, and it is what the client gets as `id:`.
+ * The position is the sequence up to which everything of the user was sent, in the
+ * incarnation of the stream it is of. It only moves when that is so, and it is what the
+ * client gets as `id:`. Live messages do not say which incarnation they are of: while the
+ * feed does not know that it is this one, they are held.
  *
  * A session is either *live* or *catching up*; it begins catching up. Live, a message
  * whose predecessor is not beyond the position is sent as it comes. Any other shows a gap,
@@ -56,13 +52,15 @@ const CHECK_MS = SECOND;
  * cutover is bounded, and neither loses nor repeats anything. Nobody needs to tell why live
  * messages were missed; heartbeats and reconnects look for it by the leader's last sequence.
  *
- * Where the stream no longer holds everything after the position, the client gets a `reset`, and goes on at its end.
+ * Where the stream no longer holds everything after the position, or was replaced, the
+ * client gets a `reset`, and goes on at the stream's end.
  */
 export class Session implements Listener {
   sent = 0;
   readonly #seen = new Seen(SEEN_KEYS);
   #outlet: Outlet | undefined;
   #position = 0;
+  #incarnation = "";
   readonly #held = new Held();
   #catchingUp = true;
   #ended = false;
@@ -70,17 +68,18 @@ export class Session implements Listener {
   constructor(private readonly deps: SessionDeps) {}
 
   /** Finds out where to begin; live messages must reach {@link take} already. Nothing is sent yet. */
-  async prepare(lastEventId: string | undefined, goodFrom: number): Promise<Start> {
-    const { lastSeq } = await this.deps.feed.state();
+  async prepare(lastEventId: string | undefined, goodFrom: Position | undefined): Promise<Start> {
+    const { lastSeq, incarnation } = await this.deps.feed.state();
+    this.#incarnation = incarnation;
     const start = await this.#startOf(readLastEventId(lastEventId), goodFrom);
     const anew = start === undefined || start.reset !== undefined;
-    this.#position = anew ? lastSeq : start.position;
-    return anew ? { position: lastSeq, reset: start?.reset, replay: [] } : start;
+    this.#position = anew ? lastSeq : start.seq;
+    return anew ? { seq: lastSeq, reset: start?.reset, replay: [] } : start;
   }
 
   /** The first block, with how soon to come again after a cut. */
   greeting(retryMs: number): string {
-    return positionBlock(this.#position, "connected", retryMs);
+    return positionBlock(this.#place, "connected", retryMs);
   }
 
   /** Sends what the start says, and then goes live. */
@@ -92,8 +91,9 @@ export class Session implements Listener {
   }
 
   take(note: Note): void {
-    if (this.#ended || note.seq <= this.#position) return;
-    if (this.#catchingUp) return this.#held.add(note);
+    const known = this.deps.feed.current() === this.#incarnation;
+    if (this.#ended || (known && note.seq <= this.#position)) return;
+    if (this.#catchingUp || !known) return this.#held.add(note);
     if (this.#follows(note)) return this.#send(note);
     this.#held.add(note);
     void this.#catchUp();
@@ -110,9 +110,12 @@ export class Session implements Listener {
     const { feed, user, log } = this.deps;
     const before = this.#position;
     try {
-      const { lastSeq } = await feed.state();
+      const { lastSeq, incarnation } = await feed.state();
       if (this.#catchingUp || this.#ended) return;
-      if (lastSeq < before) return this.#startOver("stream_replaced", lastSeq);
+      if (incarnation !== this.#incarnation || lastSeq < before) {
+        this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
+        return await this.#catchUp();
+      }
       if (lastSeq <= this.#position) return;
       // Whatever of the user is stored up to `lastSeq` the leader shows now.
       const last = await feed.lastOf(user);
@@ -128,7 +131,7 @@ export class Session implements Listener {
     const late = new AbortController();
     await Promise.race([this.recheck(), pause(CHECK_MS, late.signal)]);
     late.abort();
-    if (!this.#ended) this.#outlet?.write(positionBlock(this.#position, "heartbeat"));
+    if (!this.#ended) this.#outlet?.write(positionBlock(this.#place, "heartbeat"));
   }
 
   /** Sends nothing more. */
@@ -136,39 +139,33 @@ export class Session implements Listener {
     this.#ended = true;
   }
 
-  async #startOf(wanted: Wanted, goodFrom: number): Promise<Start | undefined> {
+  get #place(): Position {
+    return { seq: this.#position, incarnation: this.#incarnation };
+  }
+
+  async #startOf(wanted: Wanted, goodFrom: Position | undefined): Promise<Start | undefined> {
     if (wanted.kind === "new") return undefined;
-    const start = wanted.kind === "after" ? await this.#replayFrom(wanted.position, goodFrom) : unknownPosition();
+    const start =
+      wanted.kind === "after" ? await this.#replayFrom(wanted.position, goodFrom) : anew("unknown_position");
     observeGateway.resumed(start.reset ? "reset" : "replayed");
     return start;
   }
 
-  async #replayFrom(position: number, goodFrom: number): Promise<Start> {
+  async #replayFrom({ seq, incarnation }: Position, goodFrom: Position | undefined): Promise<Start> {
+    if (incarnation !== this.#incarnation) return anew("stream_replaced");
     const { lastSeq } = await this.deps.feed.state();
-    if (position > lastSeq) return unknownPosition();
-    if (position < goodFrom) return { position, reset: "registration_lost", replay: [] };
+    if (seq > lastSeq) return anew("unknown_position");
+    if (goodFrom?.incarnation === incarnation && seq < goodFrom.seq) return anew("registration_lost");
+    this.#position = seq;
     // From the beginning: what was sent before the cut is not sent again when it was stored twice.
-    const { notes, fault } = await this.#readOn(position, 0);
-    return { position, reset: fault, replay: notes };
+    const { notes, fault } = await this.#readOn(0);
+    return { seq, reset: fault, replay: notes };
   }
 
-  /** Reads from `start` on, remembers what was sent up to `position`, and returns what comes after it. */
-  async #readOn(position: number, start: number): Promise<Reading> {
+  #readOn(from: number): Promise<Reading> {
     const { feed, user } = this.deps;
-    const notes: Note[] = [];
-    let whole = true;
-    await feed.read(user, start, (note) => {
-      if (note.seq > position) notes.push(note);
-      else if (note.content?.key) this.#seen.repeats(note.content.key);
-      // From here on the live ones are known, so that reading need not run after who publishes.
-      const previous = this.#held.first?.previous;
-      whole = previous === undefined || note.seq < previous || note.seq <= position;
-      return whole && notes.length < MOST_REPLAYED && !this.#ended;
-    });
-    const count = notes.length + this.#held.count;
-    const state = await feed.state();
-    const oldest = count >= state.perSubject ? await feed.oldestOf(user) : undefined;
-    return { notes, whole, fault: incompleteness({ position, count, state, oldest }) };
+    const { held, seen } = { held: this.#held, seen: this.#seen };
+    return readHistory({ feed, user, position: this.#place, from, held, seen, stopped: () => this.#ended });
   }
 
   async #catchUp(): Promise<void> {
@@ -180,10 +177,13 @@ export class Session implements Listener {
   /** Reads and sends what the stream holds after the position. */
   async #readRound(): Promise<void> {
     const aim = Math.max(this.#position, this.#held.highest);
-    const { lastSeq } = await this.deps.feed.state();
-    if (lastSeq < aim) return this.#startOver("stream_replaced", lastSeq);
-    const { notes, whole, fault } = await this.#readOn(this.#position, this.#position);
-    if (fault) return this.#startOver(fault, Math.max(lastSeq, this.#position));
+    const { lastSeq, incarnation } = await this.deps.feed.state();
+    const replaced = incarnation !== this.#incarnation || lastSeq < aim;
+    if (replaced) return this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
+    const { notes, whole, fault } = await this.#readOn(this.#position);
+    // Replaced meanwhile: the next round asks where the new one ends.
+    if (fault === "stream_replaced") return;
+    if (fault) return this.#startOver(fault, { seq: Math.max(lastSeq, this.#position), incarnation });
     await this.#sendAll(notes);
     // Everything of the user up to there is sent, or gone from the stream.
     if (whole) this.#position = Math.max(this.#position, lastSeq);
@@ -195,7 +195,7 @@ export class Session implements Listener {
       for (let read = missing; !this.#ended; read = true) {
         if (read) await this.#readRound();
         await this.#sendHeld();
-        if (this.#held.highest <= this.#position) break;
+        if (this.#held.highest <= this.#position && this.deps.feed.current() === this.#incarnation) break;
       }
     } catch (error) {
       this.deps.log.debug({ error: oneLine(error) }, "a stream did not catch up; the next heartbeat tries again");
@@ -207,6 +207,7 @@ export class Session implements Listener {
   async #sendHeld(): Promise<void> {
     for (let note = this.#held.first; note && this.#follows(note); note = this.#held.first) {
       await this.#outlet?.drained();
+      if (this.deps.feed.current() !== this.#incarnation) return;
       this.#held.shift();
       if (note.seq > this.#position) this.#send(note);
     }
@@ -229,13 +230,14 @@ export class Session implements Listener {
     const { content } = note;
     if (!content) return;
     if (content.key !== undefined && this.#seen.repeats(content.key)) return observeGateway.duplicate();
-    observeGateway.writing(note, () => this.#outlet?.write(blockOf(note as Note & { content: Content })));
+    observeGateway.writing(note, () => this.#outlet?.write(blockOf(this.#place, content)));
     this.sent++;
     observeGateway.sent(note, replayed);
   }
 
-  #startOver(reason: ResetReason, position: number): void {
-    this.#position = position;
+  #startOver(reason: ResetReason, { seq, incarnation }: Position): void {
+    this.#position = seq;
+    this.#incarnation = incarnation;
     // The old stream's sequences mean nothing in a new one.
     if (reason === "stream_replaced") this.#held.clear();
     this.#sendReset(reason);
@@ -243,8 +245,8 @@ export class Session implements Listener {
 
   #sendReset(reason: ResetReason): void {
     observeGateway.reset(reason);
-    this.#outlet?.write(resetBlock(this.#position, reason));
+    this.#outlet?.write(resetBlock(this.#place, reason));
   }
 }
 
-const unknownPosition = (): Start => ({ position: 0, reset: "unknown_position", replay: [] });
+const anew = (reset: ResetReason): Start => ({ seq: 0, reset, replay: [] });

@@ -116,12 +116,17 @@ export class Raw {
       this.#parser.feed(chunk);
       const blocks = (rest + chunk).split("\n\n");
       rest = blocks.pop() as string;
-      for (const block of blocks) this.lastId = /^id: (\d+)$/m.exec(block)?.[1] ?? this.lastId;
+      for (const block of blocks) this.lastId = /^id: (\d+-[0-9a-z]+)$/m.exec(block)?.[1] ?? this.lastId;
     });
     response.once("close", () => {
       this.ended = true;
     });
     response.on("error", () => undefined);
+  }
+
+  /** The sequence in the last id. */
+  get lastSeq(): number {
+    return Number(this.lastId.split("-")[0]);
   }
 
   drops(): string[] {

@@ -12,6 +12,7 @@ import type { Headers } from "../../delivery/handler.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { coalesce } from "../../kernel/single-flight.js";
 import { pause, SECOND } from "../../kernel/time.js";
+import { Creation } from "./creation.js";
 import { headersOf } from "./message.js";
 
 /** One message of a subject, live or out of the stream. */
@@ -27,6 +28,8 @@ export interface SubjectMessage {
 
 /** What a stream holds as a whole, by its leader. */
 interface StreamState {
+  /** In ms since the epoch; another stream of the same name has another. */
+  readonly createdAt: number;
   /** The oldest sequence still held; one more than `lastSeq` where everything aged out. */
   readonly firstSeq: number;
   readonly lastSeq: number;
@@ -42,6 +45,8 @@ export interface SubjectFeed {
   flushed(): Promise<void>;
   /** As it was at some time after the call. */
   state(): Promise<StreamState>;
+  /** When the stream was created that live messages are of, in ms since the epoch; undefined while that is in doubt. */
+  current(): number | undefined;
   /** The leader's last sequence of a subject; 0 where it holds none. */
   lastOf(subject: string): Promise<number>;
   /** The leader's oldest sequence of a subject; undefined where it holds none. */
@@ -58,18 +63,25 @@ const TIMEOUT_MS = 5 * SECOND;
 /** JetStream's code for "no message found" (nats-server, server/errors.json). */
 const NO_MESSAGE = 10037;
 
-/** Opens the feed of a stream; `onReconnect` is called after each reconnect, when the subscriptions stand again. */
-export function createSubjectFeed(connection: NatsConnection, stream: string, onReconnect: () => void): SubjectFeed {
+/**
+ * Opens the feed of a stream; `onDoubt` is called when live messages may have been missed, or be of another stream of
+ * that name: after each reconnect, and when the stream was found replaced. By then it is known which stream it is.
+ */
+export function createSubjectFeed(connection: NatsConnection, stream: string, onDoubt: () => void): SubjectFeed {
   let manager: Promise<JetStreamManager> | undefined;
   const managed = (): Promise<JetStreamManager> =>
     (manager ??= connection.jetstreamManager({ checkAPI: false, timeout: TIMEOUT_MS }));
   const limit = pLimit(READS_AT_ONCE);
-  const link = watchLink(connection, onReconnect);
+  const creation = new Creation(() => state(), onDoubt);
+  const link = watchLink(connection, stream, creation);
 
   const state = coalesce(async (): Promise<StreamState> => {
-    const { state: held, config } = await (await managed()).streams.info(stream);
+    const settle = creation.asked();
+    const { state: held, config, created } = await (await managed()).streams.info(stream);
+    const createdAt = Date.parse(created);
+    settle(createdAt);
     const perSubject = config.max_msgs_per_subject > 0 ? config.max_msgs_per_subject : Number.POSITIVE_INFINITY;
-    return { firstSeq: held.first_seq, lastSeq: held.last_seq, perSubject };
+    return { createdAt, firstSeq: held.first_seq, lastSeq: held.last_seq, perSubject };
   });
 
   const lastOf = async (subject: string): Promise<number> =>
@@ -105,6 +117,7 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     follow: (subject, take) => followSubject(connection, subject, take),
     flushed: coalesce(() => answered("flush", withTimeout(connection))),
     state: () => answered("stream info", state()),
+    current: () => creation.current,
     oldestOf: (subject) =>
       answered(
         "oldest message",
@@ -209,21 +222,28 @@ interface Link {
   close(): void;
 }
 
-function watchLink(connection: NatsConnection, onReconnect: () => void): Link {
+function watchLink(connection: NatsConnection, stream: string, creation: Creation): Link {
   const statuses = connection.status() as AsyncIterable<{ type: string }> & { stop?: () => void };
   let connected = true;
+  // Without the permission to hear it, the next look at the stream finds the same.
+  const deletions = connection.subscribe(`$JS.EVENT.ADVISORY.STREAM.DELETED.${stream}`, {
+    callback: (error) => void (error || creation.doubt()),
+  });
   void (async () => {
     for await (const { type } of statuses) {
       if (type === Events.Disconnect) connected = false;
-      if (type !== Events.Reconnect) continue;
-      connected = true;
-      onReconnect();
+      if (type === Events.Reconnect) connected = true;
+      if (type === Events.Disconnect || type === Events.Reconnect) creation.doubt();
     }
   })();
   return {
     get connected() {
       return connected;
     },
-    close: () => statuses.stop?.(),
+    close: () => {
+      creation.close();
+      statuses.stop?.();
+      if (!connection.isClosed()) deletions.unsubscribe();
+    },
   };
 }

@@ -4,13 +4,11 @@ import type { Content } from "../../../src/gateway/ports.js";
 
 const read = (value: unknown, id?: string) =>
   readContent(Buffer.from(typeof value === "string" ? value : JSON.stringify(value)), id);
-const headers = { get: () => undefined, entries: () => [] };
+const at = (seq: number) => ({ seq, incarnation: "k2" });
 
 test("a new drop says its id and time, in this order and nothing else", () => {
   const content = read({ created_at: 5, more: 1, drop_id: "d\n1", event: "new_drop" }) as Content;
-  expect(blockOf({ seq: 7, headers, content })).toBe(
-    'id: 7\nevent: new_drop\ndata: {"drop_id":"d\\n1","created_at":5}\n\n',
-  );
+  expect(blockOf(at(7), content)).toBe('id: 7-k2\nevent: new_drop\ndata: {"drop_id":"d\\n1","created_at":5}\n\n');
 });
 
 test("a deleted drop says its id", () => {
@@ -39,7 +37,7 @@ test.each([
 });
 
 test("positions and resets are blocks of their own", () => {
-  expect(positionBlock(3, "connected", 2_500)).toBe("retry: 2500\n: connected\nid: 3\n\n");
-  expect(positionBlock(3, "heartbeat")).toBe(": heartbeat\nid: 3\n\n");
-  expect(resetBlock(4, "too_old")).toBe('id: 4\nevent: reset\ndata: {"reason":"too_old"}\n\n');
+  expect(positionBlock(at(3), "connected", 2_500)).toBe("retry: 2500\n: connected\nid: 3-k2\n\n");
+  expect(positionBlock(at(3), "heartbeat")).toBe(": heartbeat\nid: 3-k2\n\n");
+  expect(resetBlock(at(4), "too_old")).toBe('id: 4-k2\nevent: reset\ndata: {"reason":"too_old"}\n\n');
 });

@@ -4,8 +4,16 @@ import { incompleteness, MOST_REPLAYED, readLastEventId } from "../../../src/gat
 test.each([
   [undefined, { kind: "new" }],
   ["", { kind: "new" }],
-  ["0", { kind: "after", position: 0 }],
-  ["17", { kind: "after", position: 17 }],
+  ["0-k2", { kind: "after", position: { seq: 0, incarnation: "k2" } }],
+  ["17-mi9c3k2v", { kind: "after", position: { seq: 17, incarnation: "mi9c3k2v" } }],
+  // Which stream it counts in is not said.
+  ["0", { kind: "nonsense" }],
+  ["17", { kind: "nonsense" }],
+  ["17-", { kind: "nonsense" }],
+  ["-k2", { kind: "nonsense" }],
+  ["17-K2", { kind: "nonsense" }],
+  ["17-k2-3", { kind: "nonsense" }],
+  ["9999999999999999-k2", { kind: "nonsense" }],
   ["-1", { kind: "nonsense" }],
   ["1.5", { kind: "nonsense" }],
   ["1e3", { kind: "nonsense" }],
@@ -18,7 +26,12 @@ test.each([
   expect(readLastEventId(header)).toEqual(wanted);
 });
 
-const state = (firstSeq: number, lastSeq: number, perSubject = 128) => ({ firstSeq, lastSeq, perSubject });
+const state = (firstSeq: number, lastSeq: number, perSubject = 128) => ({
+  incarnation: "k2",
+  firstSeq,
+  lastSeq,
+  perSubject,
+});
 
 test.each([
   ["nothing aged out", { position: 5, count: 3, state: state(1, 20) }, undefined],
