@@ -163,6 +163,7 @@ type ApplyTopology = (manager: JetStreamManager) => Promise<void>;
 function createApplyTopology(config: Config, continuity: Continuity, log: Logger): ApplyTopology {
   const options = {
     replicas: config.TIMELINE_NATS_REPLICAS,
+    storageScale: config.TIMELINE_NATS_STORAGE_SCALE,
     ackWaitMs: config.TIMELINE_ACK_WAIT_MS,
     resumeAfter: async (logCreated: string) => {
       const { log: known, acked } = await continuity.read();

@@ -29,6 +29,14 @@ export const integer = (min: number, max: number) =>
     .regex(/^\d+$/, { message: "must be a whole number" })
     .transform(Number)
     .refine((value) => value >= min && value <= max, { message: `must be between ${min} and ${max}` });
+/** A number above 0, such as 0.25 or 4. */
+export const factor = (max: number) =>
+  z
+    .string()
+    .regex(/^\d+(\.\d+)?$/, { message: "must be a number" })
+    .transform(Number)
+    .refine((value) => value > 0 && value <= max, { message: `must be above 0 and at most ${max}` });
+
 /** Any text but the empty one. */
 export const text = z.string().min(1, { message: "must not be empty" });
 

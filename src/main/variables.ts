@@ -4,7 +4,7 @@ import { DAY, SECOND } from "../kernel/time.js";
 import { LOG_LEVELS } from "../platform/logger.js";
 import { COMMAND_TIMEOUT_MS } from "../platform/redis/connect.js";
 import { READ_VARIABLES } from "./read-variables.js";
-import { address, failpoints, flag, integer, list, nonEmptyList, target, text } from "./schemas.js";
+import { address, factor, failpoints, flag, integer, list, nonEmptyList, target, text } from "./schemas.js";
 import { databaseUrl, natsUrls, redisUrls, webUrl } from "./url-schemas.js";
 
 /** Roles a process can take; any number of each may run. */
@@ -215,6 +215,11 @@ export const VARIABLES = {
     schema: integer(1, 1_000),
     default: "20",
     about: "Streams of one user on this process",
+  },
+  TIMELINE_NATS_STORAGE_SCALE: {
+    schema: factor(1_000),
+    default: "1",
+    about: "Multiplies max_bytes of every stream in nats/streams, e.g. 0.25 on a small disk, 4 for four times the load",
   },
   TIMELINE_NATS_REPLICAS: { schema: integer(1, 5), default: "1", about: "Replicas of our streams" },
   TIMELINE_NATS_CREDS: { schema: text, about: "Credentials file for NATS" },

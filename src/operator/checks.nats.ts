@@ -3,7 +3,8 @@ import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { silent } from "../kernel/logger.js";
 import { printableAddresses } from "../kernel/server-url.js";
 import { connectNats, type NatsOptions } from "../platform/nats/connect.js";
-import { differences, readTopology } from "../platform/nats/topology.js";
+import { readTopology } from "../platform/nats/declared.js";
+import { differences } from "../platform/nats/topology.js";
 import { type Check, checked, compareVersions, type Finding } from "./doctor.js";
 
 const OLDEST = "2.9.10";
@@ -61,7 +62,8 @@ async function streamFindings(manager: JetStreamManager): Promise<Finding[]> {
       const held = await manager.streams.info(wanted.name).catch(() => undefined);
       if (!held)
         return { what, state: "warning", says: "is not there", advice: "the service creates it when it starts" };
-      const changed = differences({ ...wanted, num_replicas: held.config.num_replicas }, held.config);
+      const { num_replicas, max_bytes } = held.config;
+      const changed = differences({ ...wanted, num_replicas, max_bytes }, held.config);
       if (changed.length === 0) return { what, state: "ok", says: `${held.state.messages} messages` };
       return {
         what,

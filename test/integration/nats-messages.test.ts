@@ -3,8 +3,9 @@ import type { Context, Delivery, Outcome } from "../../src/delivery/handler.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type Consuming, consume } from "../../src/platform/nats/consume.js";
+import { readTopology } from "../../src/platform/nats/declared.js";
 import { type LogEntry, readLog } from "../../src/platform/nats/read-log.js";
-import { applyTopology, readTopology } from "../../src/platform/nats/topology.js";
+import { applyTopology } from "../../src/platform/nats/topology.js";
 import { until } from "../support/brokers.js";
 import { type NatsBench, openNats } from "../support/core-nats.js";
 

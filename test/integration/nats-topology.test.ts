@@ -1,23 +1,33 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFile } from "node:fs/promises";
+import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
-import { AckPolicy, DiscardPolicy, type JetStreamManager, RetentionPolicy, StorageType, type StreamConfig } from "nats";
+import {
+  AckPolicy,
+  DiscardPolicy,
+  type JetStreamManager,
+  type NatsConnection,
+  RetentionPolicy,
+  StorageType,
+  type StreamConfig,
+} from "nats";
 import type { Broker } from "../../src/brokers/index.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
-import { applyTopology, differences, readTopology } from "../../src/platform/nats/topology.js";
-import { privateNats } from "../support/brokers.js";
+import { readTopology } from "../../src/platform/nats/declared.js";
+import { applyTopology, differences } from "../../src/platform/nats/topology.js";
+import { privateNats, temporaryFolder } from "../support/brokers.js";
 
 let broker: Broker;
 let manager: JetStreamManager;
+let connection: NatsConnection;
 let close: () => Promise<void>;
 
 beforeEach(async () => {
   broker = await privateNats();
-  const connection = await connectNats({ servers: [broker.url], name: "test" }, silent);
+  connection = await connectNats({ servers: [broker.url], name: "test" }, silent);
   manager = await connection.jetstreamManager();
   close = () => connection.close();
 });
@@ -148,4 +158,70 @@ test("differences: what a server leaves out is false, 0 or empty; order of keys 
   expect(
     differences({ a: 1, subjects: ["x"], d: { x: 1 } }, { a: 2, subjects: ["x", "y"], d: { x: 1, z: 3 } }),
   ).toEqual(["a", "subjects", "d"]);
+});
+
+const MIB = 1024 * 1024;
+const bytesOf = async (stream: string) => (await manager.streams.info(stream)).config.max_bytes;
+
+/** Starts nats-server again with a configuration of its own. */
+async function withConfig(text: string): Promise<void> {
+  await close();
+  await broker.stop();
+  const folder = await temporaryFolder("nats-config");
+  const file = join(folder, "nats.conf");
+  await writeFile(file, text);
+  broker = await privateNats({ extraArgs: ["-c", file] });
+  connection = await connectNats({ servers: [broker.url], name: "test" }, silent);
+  manager = await connection.jetstreamManager();
+  close = async () => {
+    await connection.close();
+    await rm(folder, { recursive: true, force: true });
+  };
+}
+
+test.each([
+  ["a small disk", "jetstream { max_file_store: 6GB }"],
+  [
+    "an account with a limit",
+    `accounts { A { users: [{ user: a, password: a }], jetstream { max_mem: 0, max_file: 6GB } } }
+     no_auth_user: a`,
+  ],
+])("%s: all streams are made smaller by one factor, and none is refused", async (_name, config) => {
+  await withConfig(config);
+  await apply();
+  const { streams } = await readTopology();
+  const bounded = streams.filter(({ max_bytes }) => max_bytes > 0);
+  const shares = await Promise.all(bounded.map(async ({ name, max_bytes }) => (await bytesOf(name)) / max_bytes));
+  expect(new Set(shares).size).toBe(1);
+  expect(shares[0]).toBeGreaterThan(0.1);
+  expect(shares[0]).toBeLessThan(1);
+  expect((await apply()).filter((line) => line.includes("created"))).toEqual([]);
+  expect(await bytesOf("FANOUT")).toBe((shares[0] as number) * 8192 * MIB);
+});
+
+test("a stream without max_bytes is given one, and one that holds more keeps what it holds", async () => {
+  const { streams } = await readTopology();
+  for (const name of ["DROPS", "NOTIFY"]) {
+    const declared = streams.find((stream) => stream.name === name) as StreamConfig;
+    await manager.streams.add({ ...declared, max_bytes: -1, num_replicas: 1 });
+  }
+  const body = Buffer.alloc(900_000);
+  const jetstream = connection.jetstream();
+  for (let count = 0; count < 4; count++) await jetstream.publish("drops.created", body);
+  const scale = 1 / 8192;
+  await applyTopology(manager, { replicas: 1, storageScale: scale }, silent);
+  const { config, state } = await manager.streams.info("DROPS");
+  expect([state.messages, config.max_bytes]).toEqual([4, state.bytes]);
+  expect(await bytesOf("NOTIFY")).toBe(MIB);
+  await apply();
+  expect(await bytesOf("DROPS")).toBe(8192 * MIB);
+});
+
+test("max_bytes is scaled as configured", async () => {
+  await applyTopology(manager, { replicas: 1, storageScale: 0.25 }, silent);
+  expect([await bytesOf("DROPS"), await bytesOf("NOTIFY"), await bytesOf("COMPLETIONS")]).toEqual([
+    2048 * MIB,
+    256 * MIB,
+    512 * MIB,
+  ]);
 });

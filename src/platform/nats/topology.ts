@@ -1,5 +1,3 @@
-import { readdir, readFile } from "node:fs/promises";
-import { fileURLToPath } from "node:url";
 import {
   type ConsumerConfig,
   type ConsumerUpdateConfig,
@@ -8,19 +6,16 @@ import {
   NatsError,
   nanos,
   type StreamConfig,
+  type StreamInfo,
 } from "nats";
-import { STREAM } from "../../contracts/subjects.js";
 import type { Logger } from "../../kernel/logger.js";
-
-/** The declared streams and consumers, as the files under nats/ say them. */
-export interface Topology {
-  readonly streams: readonly StreamConfig[];
-  readonly consumers: readonly { readonly stream: string; readonly config: ConsumerConfig }[];
-}
+import { readTopology, type Topology } from "./declared.js";
 
 /** Settings that differ between a laptop and a cluster; everything else stands in the files. */
 export interface TopologyOptions {
   readonly replicas: number;
+  /** Multiplies `max_bytes` of every stream; unset: 1. */
+  readonly storageScale?: number | undefined;
   /** After this long, in ms, what a consumer was handed and has not acknowledged is handed out again; unset: as declared. */
   readonly ackWaitMs?: number;
   /**
@@ -35,37 +30,36 @@ type ResumeAfter = (logCreated: string) => Promise<number | undefined>;
 /** The stream whose consumers may begin behind its first message; the others are work queues, or are read as a whole. */
 const LOG = "DROPS";
 
-const DECLARED = new URL("../../../nats/", import.meta.url);
+/** JetStream's codes for "no room": of the account, and of the server for files (nats-server, server/errors.json). */
+const NO_ROOM = new Set([10002, 10023, 10047]);
+const SMALLEST_SCALE = 1 / 1024;
+const SMALLEST_BYTES = 1024 * 1024;
 
-async function readAll<T>(folder: string): Promise<{ name: string; value: T }[]> {
-  const directory = fileURLToPath(new URL(folder, DECLARED));
-  const files = (await readdir(directory)).filter((file) => file.endsWith(".json")).sort();
-  return Promise.all(
-    files.map(async (file) => ({
-      name: file.slice(0, -".json".length),
-      value: JSON.parse(await readFile(`${directory}/${file}`, "utf8")) as T,
-    })),
-  );
+/**
+ * Applies what is declared. JetStream sets the `max_bytes` of all streams aside; where it has less room than that,
+ * all of them are made smaller by the same factor.
+ *
+ * @throws as {@link applyOnce} does
+ */
+export async function applyTopology(manager: JetStreamManager, options: TopologyOptions, log: Logger): Promise<void> {
+  const topology = await readTopology();
+  const declared = options.storageScale ?? 1;
+  for (let scale = declared; ; scale /= 2) {
+    try {
+      return await applyOnce(manager, { topology, ...options, storageScale: scale }, log);
+    } catch (error) {
+      if (!isNoRoom(error) || scale < declared * SMALLEST_SCALE) throw error;
+      const fields = { error: (error as Error).message, scale: scale / 2 };
+      log.warn(fields, "JetStream has no room for max_bytes of all streams; they are made smaller");
+    }
+  }
 }
 
-/** Reads nats/streams/*.json and nats/consumers/<STREAM>.<name>.json. */
-export async function readTopology(): Promise<Topology> {
-  const [streams, consumers] = await Promise.all([
-    readAll<StreamConfig>("streams/"),
-    readAll<ConsumerConfig>("consumers/"),
-  ]);
-  const declared = consumers.map(({ name, value }) => ({ stream: name.slice(0, name.indexOf(".")), config: value }));
-  return { streams: streams.map(({ value }) => withAdvisories(value, declared)), consumers: declared };
-}
+const isNoRoom = (error: unknown): boolean => error instanceof NatsError && NO_ROOM.has(error.api_error?.err_code ?? 0);
 
-/** The server publishes an advisory there for each message of a stream that reached a consumer's max_deliver. */
-const MAX_DELIVERIES = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES";
-
-/** Derives what ADVISORIES captures from the consumers, so that a new one is never forgotten. */
-function withAdvisories(stream: StreamConfig, consumers: Topology["consumers"]): StreamConfig {
-  if (stream.name !== STREAM.advisories) return stream;
-  const consumed = [...new Set(consumers.map((consumer) => consumer.stream))].sort();
-  return { ...stream, subjects: consumed.map((name) => `${MAX_DELIVERIES}.${name}.*`) };
+interface AppliedTopology extends TopologyOptions {
+  readonly topology: Topology;
+  readonly storageScale: number;
 }
 
 /**
@@ -76,8 +70,8 @@ function withAdvisories(stream: StreamConfig, consumers: Topology["consumers"]):
  * @throws TopologyRefusal naming the stream or consumer and the field, where a server
  * holds it in a way that cannot be changed in place.
  */
-export async function applyTopology(manager: JetStreamManager, options: TopologyOptions, log: Logger): Promise<void> {
-  const { streams, consumers } = await readTopology();
+async function applyOnce(manager: JetStreamManager, options: AppliedTopology, log: Logger): Promise<void> {
+  const { streams, consumers } = options.topology;
   const refusals: TopologyRefusal[] = [];
   const unlessRefused = async (applied: Promise<void>): Promise<void> => {
     await applied.catch((error: unknown) => {
@@ -86,7 +80,8 @@ export async function applyTopology(manager: JetStreamManager, options: Topology
     });
   };
   for (const declared of streams) {
-    const wanted = { ...declared, num_replicas: options.replicas };
+    const max_bytes = scaled(declared.max_bytes, options.storageScale);
+    const wanted = { ...declared, num_replicas: options.replicas, max_bytes };
     await unlessRefused(applyStream(manager, wanted, log));
   }
   for (const { stream, config } of consumers) {
@@ -155,19 +150,29 @@ async function applyStream(manager: JetStreamManager, wanted: StreamConfig, log:
     log.info({ stream: wanted.name }, "stream created");
     return;
   }
-  const changed = differences(wanted, held.config);
+  const fitting = { ...wanted, max_bytes: keeping(wanted.max_bytes, held) };
+  const changed = differences(fitting, held.config);
   if (changed.length === 0) return;
   try {
-    await manager.streams.update(wanted.name, { ...held.config, ...wanted });
+    await manager.streams.update(wanted.name, { ...held.config, ...fitting });
     log.info({ stream: wanted.name, changed }, "stream updated");
   } catch (error) {
-    if (!isRefusal(error)) throw error;
+    if (!isRefusal(error) || isNoRoom(error)) throw error;
     throw new TopologyRefusal(
       `stream ${wanted.name} exists with other ${changed.join(", ")}, and the server refuses to change that (${(error as Error).message}); ` +
         `back it up and delete it, or make nats/streams/${wanted.name}.json fit it`,
       { cause: error },
     );
   }
+}
+
+const scaled = (bytes: number, scale: number): number =>
+  bytes > 0 ? Math.max(Math.floor(bytes * scale), SMALLEST_BYTES) : bytes;
+
+/** A bound below what a stream holds would delete the difference: such a stream keeps the bound it has, or its size. */
+function keeping(wanted: number, { config, state }: StreamInfo): number {
+  if (wanted <= 0 || state.bytes <= wanted) return wanted;
+  return config.max_bytes > 0 ? Math.max(config.max_bytes, wanted) : state.bytes;
 }
 
 /** A cluster that has no leader yet answers 503; every other answer stands. */

@@ -2,7 +2,8 @@ import { Events, type JetStreamManager, type NatsConnection, type Subscription }
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { readCreated, readTopology, type Topology, TopologyRefusal } from "./topology.js";
+import { readTopology, type Topology } from "./declared.js";
+import { readCreated, TopologyRefusal } from "./topology.js";
 
 /** Looks after the declared streams and consumers while the process runs. */
 export interface TopologyWatch {

@@ -1,0 +1,43 @@
+import { readdir, readFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import type { ConsumerConfig, StreamConfig } from "nats";
+import { STREAM } from "../../contracts/subjects.js";
+
+/** The declared streams and consumers, as the files under nats/ say them. */
+export interface Topology {
+  readonly streams: readonly StreamConfig[];
+  readonly consumers: readonly { readonly stream: string; readonly config: ConsumerConfig }[];
+}
+
+const DECLARED = new URL("../../../nats/", import.meta.url);
+
+async function readAll<T>(folder: string): Promise<{ name: string; value: T }[]> {
+  const directory = fileURLToPath(new URL(folder, DECLARED));
+  const files = (await readdir(directory)).filter((file) => file.endsWith(".json")).sort();
+  return Promise.all(
+    files.map(async (file) => ({
+      name: file.slice(0, -".json".length),
+      value: JSON.parse(await readFile(`${directory}/${file}`, "utf8")) as T,
+    })),
+  );
+}
+
+/** Reads nats/streams/*.json and nats/consumers/<STREAM>.<name>.json. */
+export async function readTopology(): Promise<Topology> {
+  const [streams, consumers] = await Promise.all([
+    readAll<StreamConfig>("streams/"),
+    readAll<ConsumerConfig>("consumers/"),
+  ]);
+  const declared = consumers.map(({ name, value }) => ({ stream: name.slice(0, name.indexOf(".")), config: value }));
+  return { streams: streams.map(({ value }) => withAdvisories(value, declared)), consumers: declared };
+}
+
+/** The server publishes an advisory there for each message of a stream that reached a consumer's max_deliver. */
+const MAX_DELIVERIES = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES";
+
+/** Derives what ADVISORIES captures from the consumers, so that a new one is never forgotten. */
+function withAdvisories(stream: StreamConfig, consumers: Topology["consumers"]): StreamConfig {
+  if (stream.name !== STREAM.advisories) return stream;
+  const consumed = [...new Set(consumers.map((consumer) => consumer.stream))].sort();
+  return { ...stream, subjects: consumed.map((name) => `${MAX_DELIVERIES}.${name}.*`) };
+}
