@@ -4,8 +4,8 @@ import { STREAM } from "../contracts/subjects.js";
 import { type Figure, type Sample, startSampling } from "../delivery/sampling.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
+import { readTopology } from "../platform/nats/declared.js";
 import { createStoredMessages, type StoredMessages } from "../platform/nats/stored.js";
-import { readTopology } from "../platform/nats/topology.js";
 
 const SAMPLE_MS = 5 * SECOND;
 /** A server that does not answer shows within two samples. */

@@ -12,7 +12,8 @@ import { observeReplay } from "../replay/observe.js";
 import { isHopeless, persistent } from "../replay/persistent.js";
 import { deadLettersTo } from "./consumers.js";
 import { createReconciling } from "./reconciling.js";
-import type { Replaying } from "./replaying.js";
+import { refillLog } from "./refilling.js";
+import type { Apply, Replaying } from "./replaying.js";
 import type { RoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
@@ -58,13 +59,19 @@ export function createMending({ config, connections, log }: RoleDeps, replaying:
     observeReconcile.reconciled(found);
     log.warn({ ...found, since }, "the log was lost; what the upstreams changed since is admitted again");
   };
+  const readBacklog = createReadBacklog(nats);
   return {
     lease: createLease(scripts),
-    readBacklog: createReadBacklog(nats),
+    readBacklog,
     mend: async ({ since, log: logLost, note }, stopping) => {
       const from = note ? Date.now() - LOG_AGE_MS : since - CLOCK_SKEW_MS;
-      if (logLost) await reconcile(Math.max(from - ADMISSION_LAG_MS, 0), stopping);
-      return replaying({ from }, { stopping, around: (apply) => persistent(apply, { leftOut, stopping, delayMs }) });
+      const until = from - ADMISSION_LAG_MS;
+      if (logLost) await reconcile(until, stopping);
+      const options = { stopping, around: (apply: Apply) => persistent(apply, { leftOut, stopping, delayMs }) };
+      const events = await replaying({ from }, options);
+      const refill = { reconcile: readAgain, readBacklog, log };
+      if (logLost && !note) void refillLog(refill, { since: Date.now() - LOG_AGE_MS, until }, stopping);
+      return events;
     },
     observe: observeReplay.mended,
   };

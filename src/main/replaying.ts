@@ -17,7 +17,8 @@ export interface ReplayingOptions extends ReplayOptions {
   readonly around?: (apply: Apply) => Apply;
 }
 
-type Apply = (event: Delivery) => Promise<void>;
+/** Applies one event of the log. */
+export type Apply = (event: Delivery) => Promise<void>;
 
 /** Applies a stretch of the log again; resolves to how many events that were. */
 export type Replaying = (stretch: Stretch, options?: ReplayingOptions) => Promise<number>;

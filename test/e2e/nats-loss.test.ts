@@ -175,6 +175,35 @@ testWithStack(
 );
 
 testWithStack(
+  "a log that was lost is filled again from the upstreams: local is rebuilt from it as a whole later",
+  { ...OPTIONS, timeoutMs: 120_000 },
+  async (stack) => {
+    const { streams, world, reads, service, redis } = stack;
+    const created_at = Date.now() - 20_000_000;
+    const old = { drop_id: "old", user_id: "alice", visibility: "public" as const, created_at };
+    world.post(old);
+    // It changed hours ago, as far as the upstream can tell.
+    world.touch("old", created_at);
+    const history = [created(old), ...drops(world, READERS, 0, 5)];
+    await stack.publish(...history);
+    await streams.settled(history.length);
+    await noted(stack);
+    const again = await loseNats(stack);
+    try {
+      await ready(service);
+      await eventually(() => /the log reaches back again/.test(service.output()), "the log is filled again", 90_000);
+      await streams.settledWith(history.length, 30_000);
+      await redis.flushall();
+      const page = await reads.local({ limit: 100 });
+      expect([page.degraded, page.drop_ids.length, page.drop_ids.at(-1)]).toEqual([false, 6, "old"]);
+    } finally {
+      await service.stop();
+      await again.stop();
+    }
+  },
+);
+
+testWithStack(
   "without upstreams that can tell, a lost log is told loudly, and work goes on",
   { ...OPTIONS, reconciliation: false },
   async (stack) => {

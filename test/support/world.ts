@@ -91,6 +91,13 @@ export class World {
     }
   }
 
+  /** Dates a drop's last change, in ms since the epoch. */
+  touch(dropId: string, changedAt: number): void {
+    const stored = this.#drops.get(dropId);
+    if (stored === undefined) throw new Error(`no such drop: ${dropId}`);
+    this.#store({ ...stored, changedAt });
+  }
+
   /** A drop, deleted or not. */
   find(dropId: string): Drop | undefined {
     return this.#drops.get(dropId)?.drop;
