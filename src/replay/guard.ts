@@ -116,7 +116,7 @@ class Watch {
     const loss = lossOf(held, mark, this.#known);
     if (loss && !this.broken) log.warn({ ...loss }, "Redis or the log may have lost what it had confirmed");
     this.broken = loss !== undefined;
-    if (!loss) this.#known = mark;
+    if (!loss && mark.drops !== "") this.#known = mark;
     this.#remember(held.from);
     if (inCharge) await this.#takeCharge(mending, loss, mark);
   }
