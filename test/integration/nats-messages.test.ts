@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import type { Context, Delivery, Outcome } from "../../src/delivery/handler.js";
 import { AppError } from "../../src/kernel/errors.js";
@@ -337,4 +338,21 @@ test("a consumer that is deleted shows as unhealthy at once, and is pulled from 
   await publish("again");
   await until(() => begun.length === 1 && consuming.healthy(), "it pulls again");
   ends[0]?.({ kind: "ack" });
+});
+
+test("messages of a consumer that is gone do not keep the slots of the next one", async () => {
+  const handed: string[] = [];
+  // As in an outage: held until the process stops, or the consumer is gone.
+  const process: Process = async (delivery, { stopping }) => {
+    handed.push(textOf(delivery));
+    if (textOf(delivery).startsWith("old") && !stopping.aborted) await once(stopping, "abort");
+    return { kind: textOf(delivery).startsWith("old") ? "release" : "ack" };
+  };
+  start(process, 2);
+  for (const text of ["old-1", "old-2", "old-3", "old-4"]) await publish(text);
+  await until(() => handed.length === 2, "all slots are taken");
+  await bench.manager.streams.delete("DROPS");
+  await applyTopology(bench.manager, { replicas: 1 }, silent);
+  await publish("new");
+  await until(() => handed.includes("new"), "the new consumer is pulled from");
 });

@@ -6,7 +6,6 @@ import {
   type JetStreamClient,
   type JsMsg,
   type NatsConnection,
-  type Subscription,
 } from "nats";
 import type { Context, Delivery, Outcome } from "../../delivery/handler.js";
 import { assertNever } from "../../kernel/assert-never.js";
@@ -14,7 +13,8 @@ import { oneLine } from "../../kernel/errors.js";
 import { failpoint, leftOut } from "../../kernel/failpoints.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { Incarnation } from "./incarnation.js";
+import { drained } from "./drain.js";
+import { Incarnation, type Source } from "./incarnation.js";
 import { deliveryOf } from "./message.js";
 
 /** Which consumer to pull from, and how much at a time. */
@@ -67,8 +67,7 @@ export function consume(connection: NatsConnection, options: ConsumeOptions): Co
 class ConsumeLoop {
   pulling = false;
   readonly #incarnation = new Incarnation();
-  /** When the consumer of the present pull was created. */
-  #pulledFrom: string | undefined;
+  #source: Source | undefined;
   readonly #jetstream: JetStreamClient;
   readonly #inFlight = new Map<JsMsg, Promise<void>>();
   readonly #stop = new AbortController();
@@ -126,22 +125,27 @@ class ConsumeLoop {
     this.#messages = messages;
     // Closed while the pull was being opened.
     if (this.#closing) return void (await messages.close());
-    this.#pulledFrom = created;
+    const from = this.#sourceOf(created);
     this.#incarnation.set(created);
     this.pulling = true;
     void this.#watch(messages);
     for await (const message of messages) {
       if (this.#closing) this.#notBegun.push(message);
-      else await this.#take(message, created);
+      else if (!from.gone.signal.aborted) await this.#take(message, from);
     }
   }
 
   /** Ends an iterator that no longer hears from the server, so that the loop opens a new one. */
   async #watch(messages: ConsumerMessages): Promise<void> {
-    for await (const status of await messages.status()) {
-      const silent = status.type === ConsumerEvents.HeartbeatsMissed && (status.data as number) >= MISSED_HEARTBEATS;
-      if (!silent && !GONE.has(status.type)) continue;
-      if (!silent) this.#doubt();
+    for await (const { type, data } of await messages.status()) {
+      if (type === ConsumerEvents.HeartbeatsMissed) {
+        if ((data as number) >= MISSED_HEARTBEATS) messages.stop();
+        // The client asks by itself as well, and would go on with another consumer of the same name.
+        void this.#isSame().then((same) => same || this.#settle(messages, same));
+      }
+      if (!GONE.has(type)) continue;
+      this.#doubt();
+      this.#source?.gone.abort();
       messages.stop();
     }
   }
@@ -151,19 +155,37 @@ class ConsumeLoop {
     for await (const { type } of this.connection.status()) {
       if (type !== Events.Reconnect || this.#closing) continue;
       this.#doubt();
-      void this.#lookAgain(this.#messages).catch(() => this.#messages?.stop());
+      const messages = this.#messages;
+      void this.#isSame().then((same) => this.#settle(messages, same));
     }
   }
 
-  async #lookAgain(messages: ConsumerMessages | undefined): Promise<void> {
+  async #isSame(): Promise<boolean> {
     // The client resets the pull after a reconnect by itself; one that is stopped before that leaks its timer.
     await pause(SECOND, this.#stop.signal);
     const { stream, consumer } = this.options;
-    const { created } = await (await this.#jetstream.consumers.get(stream, consumer)).info(true);
+    const found = await this.#jetstream.consumers.get(stream, consumer).catch(() => undefined);
+    return found !== undefined && (await found.info(true)).created === this.#source?.created;
+  }
+
+  #settle(messages: ConsumerMessages | undefined, same: boolean): void {
     if (messages !== this.#messages || this.#closing) return;
-    if (created !== this.#pulledFrom) return messages?.stop();
-    this.#incarnation.set(created);
-    this.pulling = true;
+    if (same) {
+      this.#incarnation.set(this.#source?.created as string);
+      this.pulling = true;
+    } else {
+      this.#source?.gone.abort();
+      messages?.stop();
+    }
+  }
+
+  #sourceOf(created: string): Source {
+    const before = this.#source;
+    if (before?.created === created && !before.gone.signal.aborted) return before;
+    before?.gone.abort();
+    this.#source = { created, gone: new AbortController() };
+    setMaxListeners(0, this.#source.gone.signal);
+    return this.#source;
   }
 
   #doubt(): void {
@@ -172,8 +194,8 @@ class ConsumeLoop {
     this.options.stopped?.();
   }
 
-  async #take(message: JsMsg, incarnation: string): Promise<void> {
-    const handling = this.#handle(message, incarnation).finally(() => {
+  async #take(message: JsMsg, from: Source): Promise<void> {
+    const handling = this.#handle(message, from).finally(() => {
       this.#inFlight.delete(message);
       this.#freed?.();
     });
@@ -185,13 +207,14 @@ class ConsumeLoop {
     }
   }
 
-  async #handle(message: JsMsg, incarnation: string): Promise<void> {
+  async #handle(message: JsMsg, { created, gone }: Source): Promise<void> {
     const { process, log } = this.options;
+    const stopping = AbortSignal.any([this.#stop.signal, gone.signal]);
     try {
       if (leftOut("ack-last")) message.ack();
-      const outcome = await process(deliveryOf(message), { stopping: this.#stop.signal, log });
+      const outcome = await process(deliveryOf(message), { stopping, log });
       // A sequence of a consumer that is gone may name another message by now: its ack would take that one away.
-      if ((await this.#incarnation.known(this.#stop.signal)) === incarnation) this.#obey(message, outcome);
+      if ((await this.#incarnation.known(stopping)) === created) this.#obey(message, outcome);
       await failpoint("acked", message.data);
     } catch (error) {
       // Nothing below throws on purpose: this is our own broken state, and the message comes again.
@@ -219,16 +242,4 @@ class ConsumeLoop {
   #working(): void {
     for (const message of this.#inFlight.keys()) message.working();
   }
-}
-
-/**
- * Ends a pull without losing what is on its way. The client's own close drops
- * what arrives after it, and the server hands that out again only after
- * ack_wait; draining the subscription beneath, which it keeps to itself but
- * follows, takes in everything the server has sent.
- */
-async function drained(messages: ConsumerMessages): Promise<void> {
-  const { sub } = messages as unknown as { readonly sub: Subscription };
-  await sub.drain().catch(() => undefined);
-  await messages.closed();
 }

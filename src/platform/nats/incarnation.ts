@@ -1,3 +1,11 @@
+/** The consumer that messages are pulled from. */
+export interface Source {
+  /** When it was created; another of its name has another. */
+  readonly created: string;
+  /** Aborts once it is gone: what it handed out cannot be acked any more, and must not keep the slots. */
+  readonly gone: AbortController;
+}
+
 /** Which creation of a stream or consumer is worked with; unknown while it may have been replaced. */
 export class Incarnation {
   #name: string | undefined;

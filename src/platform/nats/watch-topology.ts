@@ -132,7 +132,7 @@ class Watch {
       return;
     }
     const gone = `NATS: ${lost.join(", ")} ${lost.length === 1 ? "is" : "are"} gone`;
-    this.fault ??= gone;
+    if (!this.#told.has(gone)) this.fault = gone;
     this.#tell(gone, "streams or consumers are gone or were replaced; what is declared is applied again");
     for (const listener of this.listeners) listener();
     await this.apply(manager);
