@@ -156,7 +156,7 @@ class Streams {
       const stream = visit.open(session.greeting(within(limits.retryMs)));
       observeGateway.opened();
       const named = { user: encodeId(user), connection: connection.id };
-      log.info({ ...named, resumed: resumes, position: start.position, reset: start.reset }, "an event stream is open");
+      log.info({ ...named, resumed: resumes, position: start.seq, reset: start.reset }, "an event stream is open");
       opened();
       void session.start(stream, start);
       const reason = await this.#live({ session, stream, expiresAt, ending });

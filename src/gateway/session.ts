@@ -52,8 +52,7 @@ const CHECK_MS = SECOND;
  * cutover is bounded, and neither loses nor repeats anything. Nobody needs to tell why live
  * messages were missed; heartbeats and reconnects look for it by the leader's last sequence.
  *
- * Where the stream no longer holds everything after the position, or was replaced, the
- * client gets a `reset`, and goes on at the stream's end.
+ * Where the stream lacks something after the position, or was replaced, the client gets a `reset`, and goes on at its end.
  */
 export class Session implements Listener {
   sent = 0;
@@ -163,9 +162,8 @@ export class Session implements Listener {
   }
 
   #readOn(from: number): Promise<Reading> {
-    const { feed, user } = this.deps;
-    const { held, seen } = { held: this.#held, seen: this.#seen };
-    return readHistory({ feed, user, position: this.#place, from, held, seen, stopped: () => this.#ended });
+    const stopped = (): boolean => this.#ended;
+    return readHistory({ ...this.deps, position: this.#place, from, held: this.#held, seen: this.#seen, stopped });
   }
 
   async #catchUp(): Promise<void> {
