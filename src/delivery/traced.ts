@@ -55,6 +55,11 @@ export function inTraceOf<T>(headers: Headers, work: () => T): T {
   return context.with(contextOf(headers), work);
 }
 
+/** Adds to the span that is active. */
+export function annotate(attributes: Attributes): void {
+  trace.getActiveSpan()?.setAttributes(attributes);
+}
+
 /** Puts a message's handler into a span of the trace that is active. */
 export function traced(handler: Handler): Handler {
   return (delivery: Delivery, ctx) =>

@@ -1,7 +1,7 @@
 import { randomInt, randomUUID } from "node:crypto";
 import { kindOf } from "../contracts/keys.js";
 import type { Ledger } from "../contracts/ledger.js";
-import { inSpan } from "../delivery/traced.js";
+import { annotate, inSpan } from "../delivery/traced.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { InTurn } from "../kernel/in-turn.js";
@@ -120,6 +120,7 @@ async function onceThrough(
   const snapshot = { ...taken, entries: keptOf(ledger, taken.entries) };
   await failpoint("rebuild-read", key);
   const drops = snapshot.entries.map(({ drop }) => drop);
+  annotate({ "timeline.entries": drops.length });
   const inSnapshot = new Set(drops);
   // What stays keeps the smaller time, unless the time held is not believed either.
   const gone = afresh ? held : held.filter((drop) => !inSnapshot.has(drop));

@@ -1,3 +1,4 @@
+import { annotate } from "../delivery/traced.js";
 import { collect } from "./collect.js";
 import type { OpenSources, Snapshot, Sources } from "./ports.js";
 import { compare } from "./position.js";
@@ -14,10 +15,17 @@ export function homeSnapshot(
   reader: string,
 ): TakeSnapshot {
   return async (deadline) => {
-    const sources = openSources();
+    const opened = openSources();
+    let reads = 0;
+    const drops: Sources["drops"] = (...of) => {
+      reads++;
+      return opened.drops(...of);
+    };
+    const sources = { ...opened, drops };
     const authors = await authorsFor(sources, reader, deadline);
     // One more than fits shows down to when the timeline is complete.
     const { entries } = await collect(sources, { reader, authors, deadline, count: maxEntries + 1 });
+    annotate({ "timeline.authors": authors.length, "timeline.author_reads": reads });
     const beyond = entries[maxEntries];
     return { entries: entries.slice(0, maxEntries), floor: beyond ? Math.max(beyond.score, 1) : 0 };
   };

@@ -11,6 +11,7 @@ type Span = {
   readonly spanId: string;
   readonly parentSpanId?: string;
   readonly name: string;
+  readonly attributes?: readonly { readonly key: string; readonly value: Readonly<Record<string, unknown>> }[];
 };
 type Export = { readonly resourceSpans: { readonly scopeSpans: { readonly spans: Span[] }[] }[] };
 
@@ -106,7 +107,7 @@ test("a read of a cold home shows its round trips to Redis, and the rebuild with
     "the spans come",
   );
   const root = spans.find(({ name }) => name === "GetHomeTimeline") as Span;
-  const { spanId, parentSpanId } = rebuild() as Span;
+  const { spanId, parentSpanId, attributes } = rebuild() as Span;
   expect(parentSpanId).toBe(root.spanId);
   const of = (parent: string): string[] =>
     spans.filter(({ parentSpanId: id }) => id === parent).map(({ name }) => name);
@@ -114,5 +115,10 @@ test("a read of a cold home shows its round trips to Redis, and the rebuild with
   expect(of(spanId)).toEqual(
     expect.arrayContaining(["redis begin-rebuild", "GetFollowingList", "GetDropsByUserID", "redis finish-rebuild"]),
   );
+  const values = Object.fromEntries((attributes ?? []).map(({ key, value }) => [key, Object.values(value)[0]]));
+  expect(values).toMatchObject({
+    ...{ "timeline.kind": "home", "timeline.authors": 2 },
+    ...{ "timeline.author_reads": expect.any(Number), "timeline.entries": expect.any(Number) },
+  });
   expect(JSON.stringify(spans)).not.toContain("cold-reader");
 });
