@@ -18,17 +18,18 @@ const CANDIDATES = 5;
  *
  * A row is skipped while an earlier one of its key waits, whoever has that in hand: several relays keep the order of a
  * key without knowing of each other. Whoever claims at the same moment is stepped over (SKIP LOCKED), and the claim is
- * looked at again under the lock.
+ * looked at again under the lock; coalesce() keeps it to the primary key.
  */
 const CLAIM = `
 WITH RECURSIVE turn AS (
   SELECT 1 AS place, (
-    SELECT owner FROM public.outbox WHERE source = $1 AND published_at IS NULL AND owner >= $4::text ORDER BY owner LIMIT 1
+    SELECT owner FROM public.outbox
+    WHERE source = $1 AND published_at IS NULL AND owner >= '' AND owner >= $4::text ORDER BY owner LIMIT 1
   ) AS owner
   UNION ALL
   SELECT turn.place + 1, (
     SELECT o.owner FROM public.outbox o
-    WHERE o.source = $1 AND o.published_at IS NULL AND o.owner > turn.owner ORDER BY o.owner LIMIT 1
+    WHERE o.source = $1 AND o.published_at IS NULL AND o.owner >= '' AND o.owner > turn.owner ORDER BY o.owner LIMIT 1
   )
   FROM turn WHERE turn.owner IS NOT NULL AND turn.place < $2::int
 ), most AS (
@@ -37,7 +38,7 @@ WITH RECURSIVE turn AS (
   SELECT waiting.id, waiting.rank FROM turn CROSS JOIN most CROSS JOIN LATERAL (
     SELECT first.id, row_number() OVER (ORDER BY first.id) AS rank FROM (
       SELECT o.id, o.key, o.claimed_until FROM public.outbox o
-      WHERE o.source = $1 AND o.owner = turn.owner AND o.published_at IS NULL
+      WHERE o.source = $1 AND o.owner = turn.owner AND o.published_at IS NULL AND o.owner >= ''
       ORDER BY o.id LIMIT ${WINDOW}
     ) first
     WHERE first.claimed_until < ${NOW} AND first.id = (
@@ -48,7 +49,7 @@ WITH RECURSIVE turn AS (
 ), claimed AS (
   SELECT id FROM public.outbox
   WHERE id = ANY (ARRAY(SELECT id FROM candidate ORDER BY rank, id LIMIT $2::int))
-    AND published_at IS NULL AND claimed_until < ${NOW}
+    AND coalesce(published_at, 0) = 0 AND claimed_until < ${NOW}
   FOR UPDATE SKIP LOCKED
 )
 UPDATE public.outbox SET claimed_until = ${NOW} + $3
@@ -72,12 +73,19 @@ const BACKLOG = `
 SELECT count(*) AS waiting, coalesce(${NOW} - min(created_at), 0) AS "oldestMs"
 FROM public.outbox WHERE source = $1 AND published_at IS NULL`;
 
+/** How much waits differs by orders of magnitude. */
+const PLANNED = { eachTime: true };
+
 /** The outbox of one service. */
 export function createOutboxStore(db: Db, source: string): OutboxStore {
   let from = "";
   return {
     claim: async (limit, leaseMs) => {
-      const rows = await db.query<OutboxEvent & { upTo: string | null }>(CLAIM, [source, limit, leaseMs, from]);
+      const rows = await db.query<OutboxEvent & { upTo: string | null }>(
+        CLAIM,
+        [source, limit, leaseMs, from],
+        PLANNED,
+      );
       const upTo = rows[0]?.upTo;
       from = upTo == null ? "" : after(upTo);
       return rows.map(({ upTo: _, ...event }) => event);

@@ -9,7 +9,7 @@ import type { OutboxEvent, OutboxStore } from "../../src/outbox/ports.js";
 import { createPublishEvent } from "../../src/outbox/publish.nats.js";
 import { type Relay, type RelayDeps, startRelay } from "../../src/outbox/relay.js";
 import { createNotifyRelays, createOutboxStore, OUTBOX_MIGRATIONS, wakeChannel } from "../../src/outbox/store.sql.js";
-import type { Db } from "../../src/platform/db/db.js";
+import type { Db, HowPlanned } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { createPublish } from "../../src/platform/nats/publish.js";
 import { temporaryFolder } from "../support/brokers.js";
@@ -328,6 +328,28 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
       for (const [owner, events] of await claimedBy(store)) seen.set(owner, (seen.get(owner) ?? 0) + events);
     expect([...seen.keys()].filter((owner) => owner.startsWith("many"))).toHaveLength(250);
     expect(await waiting()).toBe(1_000 + 250 - 100 - 70 - [...seen.values()].reduce((a, b) => a + b));
+  });
+
+  test("a claim looks at little more than it takes, also where the queue filled up after a long idle time", async () => {
+    const store = createOutboxStore(db, "posts");
+    for (let idle = 0; idle < 12; idle++) await store.claim(500, 10_000);
+    await db.query(
+      `INSERT INTO public.outbox (source, owner, key, subject, message_id, body)
+       SELECT 'posts', 'hot', 'k' || n, 'log.it', n, '{}' FROM generate_series(1, 20000) n`,
+    );
+    const explained: string[] = [];
+    const explaining: Db = {
+      ...db,
+      query: async <Row>(sql: string, params?: readonly unknown[], how?: HowPlanned) => {
+        const plan = await db.query<{ "QUERY PLAN": string }>(`EXPLAIN (ANALYZE, BUFFERS) ${sql}`, params, how);
+        explained.push(...plan.map((line) => line["QUERY PLAN"]));
+        return [] as Row[];
+      },
+    };
+    await createOutboxStore(explaining, "posts").claim(500, 10_000);
+    const [, pages = ""] = /shared hit=(\d+)/.exec(explained.join("\n")) ?? [];
+    expect(Number(pages)).toBeGreaterThan(0);
+    expect(Number(pages)).toBeLessThan(20_000);
   });
 
   test("a row of an older version, without an owner, is published in the order of its key", async () => {

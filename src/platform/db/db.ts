@@ -1,3 +1,9 @@
+/** How PostgreSQL plans a statement. */
+export interface HowPlanned {
+  /** A plan that is kept fits the tables as they were when it was made: an idle queue's scans a full one. */
+  readonly eachTime: boolean;
+}
+
 /** Statements, on a database or inside a transaction. int8 arrives as a number: nothing here counts beyond 2^53. */
 export interface Queries {
   /**
@@ -5,7 +11,7 @@ export interface Queries {
    *
    * @throws AppError `unavailable` where the database is away or gives no connection; the database's own error otherwise
    */
-  query<Row>(sql: string, params?: readonly unknown[]): Promise<Row[]>;
+  query<Row>(sql: string, params?: readonly unknown[], how?: HowPlanned): Promise<Row[]>;
   /** Runs a script of several statements, without parameters. */
   run(script: string): Promise<void>;
 }

@@ -3,7 +3,7 @@ import type { Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
 import { noteRefusal, Refusal } from "../refusals.js";
 import { attempted } from "./attempts.js";
-import type { Db, Queries } from "./db.js";
+import type { Db, HowPlanned, Queries } from "./db.js";
 import { createListener } from "./listener.js";
 
 /** How PostgreSQL is reached. */
@@ -42,7 +42,7 @@ export function openPostgres({ url, poolSize, name }: PostgresOptions, log: Logg
   pool.on("error", (error) => log.debug({ error: error.message }, "an idle database connection ended"));
   const listener = createListener(() => new pg.Client(settings), log);
   const db: Db = {
-    query: (sql, params) => asked(() => queryOn(pool, sql, params)),
+    query: (sql, params, how) => asked(() => queryOn(pool, { sql, params, how })),
     run: (script) => asked(() => runOn(pool, script)),
     transaction: (work) => asked(() => transact(pool, work)),
     listen: listener.listen,
@@ -68,7 +68,14 @@ type Connection = Pick<pg.ClientBase, "query">;
 /** Statements are prepared under a name once a connection: planning over partitions costs more than running. */
 const names = new Map<string, string>();
 
-async function queryOn<Row>(connection: Connection | pg.Pool, sql: string, params: readonly unknown[] = []) {
+interface Asked {
+  readonly sql: string;
+  readonly params?: readonly unknown[] | undefined;
+  readonly how?: HowPlanned | undefined;
+}
+
+async function queryOn<Row>(connection: Connection | pg.Pool, { sql, params = [], how }: Asked) {
+  if (how?.eachTime) return (await connection.query({ text: sql, values: [...params] })).rows as Row[];
   const name = names.get(sql) ?? `s${names.size}`;
   names.set(sql, name);
   const { rows } = await connection.query({ name, text: sql, values: [...params] });
@@ -89,7 +96,7 @@ async function transact<Result>(pool: pg.Pool, work: (queries: Queries) => Promi
   try {
     await client.query("BEGIN");
     const result = await work({
-      query: (sql, params) => queryOn(client, sql, params),
+      query: (sql, params, how) => queryOn(client, { sql, params, how }),
       run: (script) => runOn(client, script),
     });
     await client.query("COMMIT");
