@@ -332,7 +332,8 @@ testWithStack(
       return made !== undefined;
     }, "it stands in another way");
     await eventually(async () => /COMPLETIONS exists with other/.test(await notReady(service)), "it is refused");
-    expect(service.output()).toMatch(/"level":"error"[^\n]*COMPLETIONS exists with other/);
+    const told = /"level":"error"[^\n]*COMPLETIONS exists with other/;
+    await eventually(() => told.test(service.output()), "an error in the log says so");
     await manager.streams.delete("COMPLETIONS");
     await ready(service);
     expect((await manager.streams.info("COMPLETIONS")).config.storage).toBe("file");
