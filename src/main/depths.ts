@@ -36,14 +36,21 @@ const GAUGES = {
   }),
 } as const;
 
+interface DepthsOptions {
+  /** Whether messages are read to tell how old they are: of the roles only fanout has the right to read all streams. */
+  readonly ages: boolean;
+  readonly log: Logger;
+  readonly everyMs?: number;
+}
+
 /** Samples every declared stream and consumer for `/metrics`: how much waits, how old it is, and how full a stream is. */
 export async function startDepths(
   nats: NatsConnection,
-  { log, everyMs = SAMPLE_MS }: { readonly log: Logger; readonly everyMs?: number },
+  { ages, log, everyMs = SAMPLE_MS }: DepthsOptions,
 ): Promise<{ close(): Promise<void> }> {
   const { streams, consumers } = await readTopology();
   const manager = await nats.jetstreamManager({ checkAPI: false, timeout: TIMEOUT_MS });
-  const stored = createStoredMessages(nats);
+  const stored = ages ? createStoredMessages(nats) : undefined;
   const samples: Sample[] = [
     ...streams.map(({ name }) => ({ name: `stream ${name}`, take: () => streamFigures(manager, name) })),
     ...consumers.map(({ stream, config }) => {
@@ -69,24 +76,24 @@ async function streamFigures(manager: JetStreamManager, stream: string): Promise
 
 interface Asked {
   readonly manager: JetStreamManager;
-  readonly stored: StoredMessages;
+  readonly stored: StoredMessages | undefined;
 }
 
 async function consumerFigures({ manager, stored }: Asked, stream: string, consumer: string): Promise<Figure[]> {
   const info = await manager.consumers.info(stream, consumer);
-  const oldest = await oldestUnfinished(stored, info);
   const labels = { consumer };
   return [
     { gauge: GAUGES.pending, labels, value: info.num_pending },
     { gauge: GAUGES.unacked, labels, value: info.num_ack_pending },
-    { gauge: GAUGES.oldest, labels, value: oldest === undefined ? 0 : Math.max(0, Date.now() - oldest) / SECOND },
+    ...(stored ? [{ gauge: GAUGES.oldest, labels, value: await unfinishedSeconds(stored, info) }] : []),
   ];
 }
 
-/** When the stream stored it, ms since the epoch. Other consumers' messages may lie in between. */
-async function oldestUnfinished(stored: StoredMessages, info: ConsumerInfo): Promise<number | undefined> {
+/** Age of the oldest message of a consumer. Other consumers' messages may lie in between. */
+async function unfinishedSeconds(stored: StoredMessages, info: ConsumerInfo): Promise<number> {
   const { stream_name: stream, config, num_pending, num_ack_pending, ack_floor, delivered } = info;
-  if (num_pending + num_ack_pending === 0) return undefined;
+  if (num_pending + num_ack_pending === 0) return 0;
   const done = num_ack_pending > 0 ? ack_floor.stream_seq : delivered.stream_seq;
-  return (await stored.next(stream, config.filter_subject ?? ">", done + 1))?.time;
+  const oldest = await stored.next(stream, config.filter_subject ?? ">", done + 1);
+  return oldest ? Math.max(0, Date.now() - oldest.time) / SECOND : 0;
 }

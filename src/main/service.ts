@@ -95,7 +95,7 @@ export async function startService(
   });
   topology = connections.topology;
   eviction = connections.eviction;
-  const depths = await startDepths(connections.nats, { log });
+  const depths = await startDepths(connections.nats, { ages: config.TIMELINE_ROLES.includes("fanout"), log });
   closers.add("depths", () => depths.close());
   const db = await databaseOf(config, log, closers);
   inUse.push(connections.scripts.client, connections.nats, ...(db ? [db] : []));

@@ -15,7 +15,7 @@ beforeAll(async () => {
   metrics = await startScraping();
   bench = await openNats();
   const { startDepths } = await import("../../src/main/depths.js");
-  depths = await startDepths(bench.connection, { log: silent, everyMs: EVERY_MS });
+  depths = await startDepths(bench.connection, { ages: true, log: silent, everyMs: EVERY_MS });
 });
 afterAll(async () => {
   await depths.close();

@@ -80,13 +80,13 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
       expect(await shown(ids, viewer)).toEqual(visible);
       for (const drop_id of ids) {
         const calls = [
-          posts.call.getDrop({ drop_id, viewer_id: viewer }),
-          posts.call.getDrop({ drop_id, revision: 1, viewer_id: viewer }),
-          posts.call.listRevisions({ drop_id, viewer_id: viewer }),
+          () => posts.call.getDrop({ drop_id, viewer_id: viewer }),
+          () => posts.call.getDrop({ drop_id, revision: 1, viewer_id: viewer }),
+          () => posts.call.listRevisions({ drop_id, viewer_id: viewer }),
         ];
         for (const call of calls) {
-          if (visible.includes(drop_id)) await call;
-          else expect(await refusal(call)).toBe("NOT_FOUND drop_id: there is no such drop");
+          if (visible.includes(drop_id)) await call();
+          else expect(await refusal(call())).toBe("NOT_FOUND drop_id: there is no such drop");
         }
       }
     },
