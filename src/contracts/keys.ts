@@ -57,7 +57,8 @@ export const leaversKey = (author: string): string => `${LEAVERS_PREFIX}${edgePa
 export const rebuildLeaseKey = (name: string): string => `timeline:x:rebuilding:${name}`;
 
 /** Where a rebuild of a timeline puts a large snapshot aside, in the slot of the timeline's own key `name`. */
-export const stagedKey = (name: string, mark: number): string => `timeline:x:staged:{${name}}:${mark}`;
+export const stagedKey = (name: string, mark: number, what: "add" | "remove"): string =>
+  `timeline:x:staged:{${name}}:${mark}:${what}`;
 
 /** Held by the process that refills the tombstones from the log. */
 export const REFILL_LEASE_KEY = "timeline:x:refilling";

@@ -7,7 +7,7 @@ import { failpoint } from "../kernel/failpoints.js";
 import type { InTurn } from "../kernel/in-turn.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/single-flight.js";
-import { pause, SECOND } from "../kernel/time.js";
+import { MINUTE, pause, SECOND } from "../kernel/time.js";
 import { keptOf } from "./pages.js";
 import type { Snapshot, TimelineStore } from "./ports.js";
 
@@ -25,8 +25,8 @@ export type TakeSnapshot = (deadline: number) => Promise<Snapshot>;
 /** Renewed while a rebuild runs: where it runs out, its holder is dead. */
 const LEASE_MS = 10 * SECOND;
 const RENEW_EVERY_MS = LEASE_MS / 4;
-/** How long one rebuild may take, once it is its turn. */
-const REBUILD_MS = 60 * SECOND;
+/** How long one rebuild may take, once it is its turn; the calls of older ones come before its own. */
+const REBUILD_MS = 5 * MINUTE;
 const MAX_ROUNDS = 8;
 /** How often a rebuild by another process is looked at: soon at first, then less often. */
 const POLL_MIN_MS = 25;

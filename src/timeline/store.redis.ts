@@ -47,15 +47,15 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: S
       return held ?? undefined;
     },
     async finishRebuild(key, { mark, gone, snapshot }) {
-      const keys = [key, stagedKey(key, mark)] as const;
-      const parts = chunked([...gone.map(removal), ...snapshot.entries.map(addition)], DROPS_A_CALL);
-      const last = parts.pop() ?? [];
+      const keys = [key, stagedKey(key, mark, "add"), stagedKey(key, mark, "remove")] as const;
+      const parts = partsOf(gone, snapshot.entries);
+      const last = parts.pop() ?? [0];
       let staged = 0;
       for (const part of parts) {
-        staged = Number(await fenced.one("stage-rebuild", keys, [mark, STAGED_TTL_MS, ...part.flat()]));
+        staged = Number(await fenced.one("stage-rebuild", keys, [mark, STAGED_TTL_MS, ...part]));
         if (staged === 0) return false;
       }
-      const rest = [mark, snapshot.floor, options.maxEntries, staged, ...last.flat()];
+      const rest = [mark, snapshot.floor, options.maxEntries, staged, ...last];
       return (await fenced.one("finish-rebuild", keys, rest)) === 1;
     },
     async remove(key, drops) {
@@ -73,9 +73,14 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: S
   };
 }
 
-/** Members as finish-rebuild takes them: what is to go comes before what is to be added, which may be the same drop. */
-const removal = (drop: string): readonly [number, string] => [-1, `-${drop}`];
-const addition = ({ score, drop }: Position): readonly [number, string] => [score, `+${drop}`];
+/** What a rebuild writes, in parts as its scripts take them: how many ids are to go, those, and entries to be added. */
+function partsOf(gone: readonly string[], entries: readonly Position[]): (string | number)[][] {
+  const removals = chunked(gone, DROPS_A_CALL).map((drops) => [drops.length, ...drops]);
+  const additions = chunked(entries, DROPS_A_CALL).map((part) => part.flatMap(({ score, drop }) => [score, drop]));
+  const small = gone.length + entries.length <= DROPS_A_CALL;
+  if (small) return [[gone.length, ...gone, ...additions.flat()]];
+  return [...removals, ...additions.map((part) => [0, ...part])];
+}
 
 function entriesOf(flat: readonly string[]): Position[] {
   const entries: Position[] = [];

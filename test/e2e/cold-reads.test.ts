@@ -64,7 +64,7 @@ testWithStack(
     const readers = populate(stack, { readers: 200, authors: 100, drops: 5 });
     stack.upstreams.inject({ method: "GetDropsByUserID", delayMs: 20 });
     await stack.redis.flushall();
-    const pages = await Promise.all(readers.map((reader) => stack.reads.home(reader, { limit: LIMIT }, 4_000)));
+    const pages = await Promise.all(readers.map((reader) => stack.reads.home(reader, { limit: LIMIT }, 10_000)));
     const expected = firstPage(stack, "reader-0");
     for (const { degraded, drop_ids } of pages) if (!degraded) expect(drop_ids).toEqual(expected);
     const again = async (): Promise<boolean | string> => {

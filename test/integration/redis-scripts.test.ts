@@ -219,13 +219,11 @@ test("remove: takes the drops out of every key, leaves the rest and the floor", 
 });
 
 const begin = (mark: number, ttl = 0) => bench.scripts.run("begin-rebuild", [KEY], [mark, ttl, ""]);
-const STAGED = `timeline:x:staged:{${KEY}}`;
 const finish = (
   mark: number,
   how: {
     readonly floor?: number;
     readonly cap?: number;
-    readonly staged?: number;
     readonly gone?: readonly string[];
     readonly entries?: readonly (readonly [string, number])[];
     readonly until?: number;
@@ -233,15 +231,16 @@ const finish = (
 ) =>
   bench.scripts.run(
     "finish-rebuild",
-    [KEY, STAGED],
+    [KEY, "timeline:x:none", "timeline:x:none either"],
     [
       how.until ?? LATER,
       mark,
       how.floor ?? 0,
       how.cap ?? 100,
-      how.staged ?? 0,
-      ...(how.gone ?? []).flatMap((id) => [-1, `-${id}`]),
-      ...(how.entries ?? []).flatMap(([id, score]) => [score, `+${id}`]),
+      0,
+      how.gone?.length ?? 0,
+      ...(how.gone ?? []),
+      ...(how.entries ?? []).flatMap(([id, score]) => [score, id]),
     ],
   );
 

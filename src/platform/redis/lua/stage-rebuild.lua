@@ -1,21 +1,26 @@
 -- Puts a part of what a rebuild writes aside, where no read sees it, until finish-rebuild takes it all at once.
 --
 -- KEYS[1]  the timeline
--- KEYS[2]  where the rebuild's parts are collected: a sorted set of this rebuild's own, in the timeline's slot
+-- KEYS[2]  what is to be added, collected in a sorted set of this rebuild's own, in the timeline's slot
+-- KEYS[3]  what is to be removed, likewise
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused
 -- ARGV[2]  the rebuild's mark
 -- ARGV[3]  time to live of what is put aside, ms
--- ARGV[4+] score, member, score, member, ...: "+" and a drop id to add, or "-" and one to remove, with a score below all others
--- returns  how many members are put aside by now; 0 where the mark is gone: none is any more
+-- ARGV[4]  how many drop ids follow that are to be removed
+-- ARGV[5+] those ids, then score, drop id, score, drop id, ... to be added
+-- returns  how many are put aside by now; 0 where the mark is gone: none is any more
 local time = redis.call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the rebuild came after its deadline')
 end
-local mark = redis.call('ZSCORE', KEYS[1], '~floor')
+local key, adds, removals, gone = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[4])
+local mark = redis.call('ZSCORE', key, '~floor')
 if not mark or tonumber(mark) ~= tonumber(ARGV[2]) then
-  redis.call('DEL', KEYS[2])
+  redis.call('DEL', adds, removals)
   return 0
 end
-for i = 4, #ARGV, 2 do redis.call('ZADD', KEYS[2], ARGV[i], ARGV[i + 1]) end
-redis.call('PEXPIRE', KEYS[2], ARGV[3])
-return redis.call('ZCARD', KEYS[2])
+for i = 5, 4 + gone do redis.call('ZADD', removals, 0, ARGV[i]) end
+for i = 5 + gone, #ARGV, 2 do redis.call('ZADD', adds, ARGV[i], ARGV[i + 1]) end
+redis.call('PEXPIRE', adds, ARGV[3])
+redis.call('PEXPIRE', removals, ARGV[3])
+return redis.call('ZCARD', adds) + redis.call('ZCARD', removals)
