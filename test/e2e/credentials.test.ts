@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
 import { freePort } from "../../src/brokers/free-port.js";
-import type { Broker } from "../../src/brokers/index.js";
+import { type Broker, startNats } from "../../src/brokers/index.js";
 import { privateNats, privateRedis, temporaryFolder, until } from "../support/brokers.js";
 import { type Certificates, makeCertificates } from "../support/certificates.js";
 import { becomes } from "../support/facts.js";
@@ -155,25 +155,27 @@ const complaints = (service: Service): number => service.output().split("turns t
 
 test("a password of NATS that is changed while running makes it not ready, said once, until it is mended", async () => {
   const changing = join(folder, "changing.conf");
-  // A reload goes by the file alone, and may change neither.
-  const storage = "jetstream: enabled\nserver_name: changing\n";
-  writeFileSync(changing, users(PASSWORD) + storage);
-  const own = await privateNats({ extraArgs: ["-c", changing, "-n", "changing"] });
-  const reload = (password: string): void => {
-    writeFileSync(changing, users(password) + storage);
-    process.kill(own.pid, "SIGHUP");
+  const dir = await temporaryFolder("changing");
+  const start = (password: string, port?: number): Promise<Broker> => {
+    writeFileSync(changing, users(password));
+    return startNats({ dir, extraArgs: ["-c", changing], ...(port === undefined ? {} : { port }) });
+  };
+  let own = await start(PASSWORD);
+  const restart = async (password: string): Promise<void> => {
+    await own.stop();
+    own = await start(password, own.port);
   };
   const tries = async (): Promise<number> =>
     ((await (await fetch(`${own.monitorUrl}/varz`)).json()) as { total_connections: number }).total_connections;
   const env = { NATS_URL: `nats://our%20user:${escaped}@127.0.0.1:${own.port}`, TIMELINE_NATS_TLS_CA: "" };
   const changed = withService(env, async (service) => {
-    reload("another");
+    await restart("another");
     await becomes(async () => expect(await readiness(service)).toContain("NATS turns us away"));
     const first = await tries();
     await until(async () => (await tries()) > first + 3, "it tried several times");
     expect(complaints(service)).toBe(1);
     expect(service.output().split("NATS is away").length - 1).toBe(1);
-    reload(PASSWORD);
+    await restart(PASSWORD);
     await becomes(async () => expect(await readiness(service)).toMatch(/^200/));
   });
   try {

@@ -21,12 +21,12 @@ let nats: Broker;
 let folder: string;
 const services = new Map<string, Service>();
 
-/** The files as they are, but for the folder of JetStream, which is given as an argument. */
+/** The files as they are, but for the folder of JetStream, which is an argument, and what servers before 2.10 do not know. */
 async function configuration(): Promise<string> {
   const accounts = join(folder, "nats-server-accounts.conf");
   await copyFile("nats/nats-server-accounts.conf", accounts);
   const base = await readFile("nats/nats-server.conf", "utf8");
-  await writeFile(join(folder, "nats-server.conf"), base.replace(/^\s*store_dir:.*$/m, ""));
+  await writeFile(join(folder, "nats-server.conf"), base.replaceAll(/^\s*(store_dir|sync_interval):.*$/gm, ""));
   return accounts;
 }
 

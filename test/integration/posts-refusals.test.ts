@@ -158,7 +158,9 @@ describe.each(DATABASES)("what posts refuse on $name", ({ start }) => {
   );
 
   test("every method is among them", () => {
-    expect([...new Set(REFUSED.map(([method]) => method))].sort()).toEqual(Object.keys(posts.call).sort());
+    // A request without a field cannot be wrong.
+    const withFields = Object.keys(posts.call).filter((method) => method !== "getRetention");
+    expect([...new Set(REFUSED.map(([method]) => method))].sort()).toEqual(withFields.sort());
   });
 });
 
