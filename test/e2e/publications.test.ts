@@ -87,7 +87,15 @@ testWithStack("a process that dies leaves its checks to another", { env: ENV, se
 
 testWithStack(
   "deletions, unfollows, follows and trims are no losses",
-  { timeoutMs: 120_000, env: { ...ENV, TIMELINE_MAX_ENTRIES: "20", TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS: "300" } },
+  {
+    timeoutMs: 120_000,
+    env: {
+      ...ENV,
+      TIMELINE_MAX_ENTRIES: "20",
+      TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS: "300",
+      TIMELINE_AUDIT_PUBLICATIONS_RATE: "1000",
+    },
+  },
   async (stack) => {
     const { world, publish, streams } = stack;
     await complete(stack, ["alice", "anna"]);
