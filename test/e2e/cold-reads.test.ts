@@ -68,7 +68,7 @@ testWithStack(
     const expected = firstPage(stack, "reader-0");
     for (const { degraded, drop_ids } of pages) if (!degraded) expect(drop_ids).toEqual(expected);
     const again = async (): Promise<boolean | string> => {
-      const later = await Promise.all(readers.map((reader) => stack.reads.home(reader, { limit: LIMIT })));
+      const later = await Promise.all(readers.map((reader) => stack.reads.home(reader, { limit: LIMIT }, 20_000)));
       const whole = later.filter(({ degraded }) => !degraded);
       for (const page of whole) expect(page.drop_ids).toEqual(expected);
       return whole.length === readers.length || `${whole.length} of ${readers.length} are whole`;
