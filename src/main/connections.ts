@@ -8,7 +8,7 @@ import { createOldestFirst, type OldestFirst } from "../kernel/oldest-first.js";
 import { createLedger } from "../ledger/ledger.js";
 import { createReadHistory } from "../ledger/log.nats.js";
 import { createReadKeptSince } from "../ledger/retention.grpc.js";
-import { createRetention, followRetention, type Retention } from "../ledger/retention.js";
+import { createRetention, type Retention } from "../ledger/retention.js";
 import { createLedgerStore } from "../ledger/store.redis.js";
 import type { TlsFiles } from "../platform/grpc/call.js";
 import { openUpstreamChannels, type UpstreamChannels, type Upstreams } from "../platform/grpc/upstreams.js";
@@ -37,6 +37,8 @@ export interface Connections {
   readonly publish: Publish;
   readonly topology: TopologyWatch;
   readonly eviction: EvictionWatch;
+  /** Nobody asks the posts service yet: it may be this process, which does not serve before its connections are open. */
+  readonly retention: Retention;
   readonly ledger: Ledger;
   readonly upstreams: OpenUpstreams;
   readonly readLimits: ReadLimits;
@@ -89,9 +91,9 @@ export async function openConnections(
   closers.add("topology", () => topology.close());
   waiting(undefined);
   const upstreams = upstreamsOnDemand(config, closers);
-  const { keptSince } = openRetention(config, { upstreams, closers, log });
+  const retention = createRetention(createReadKeptSince(() => upstreams("operator")));
   const store = createLedgerStore(scripts, fenced);
-  const ledger = createLedger({ store, readHistory: createReadHistory(nats), keptSince, log });
+  const ledger = createLedger({ store, readHistory: createReadHistory(nats), keptSince: retention.keptSince, log });
   return {
     scripts,
     fenced,
@@ -99,24 +101,12 @@ export async function openConnections(
     publish: createPublish(nats.jetstream(), topology.look),
     topology,
     eviction,
+    retention,
     ledger,
     upstreams,
     readLimits: createReadLimits(config),
     podName,
   };
-}
-
-/** Down to when drops are kept; asked again and again where a role goes by it. */
-function openRetention(
-  config: Config,
-  { upstreams, closers, log }: { upstreams: OpenUpstreams; closers: Closers; log: Logger },
-): Retention {
-  const retention = createRetention(createReadKeptSince(() => upstreams("operator")));
-  if (config.TIMELINE_ROLES.some((role) => role === "fanout" || role === "api")) {
-    const following = followRetention(retention, log);
-    closers.add("retention", () => following.close());
-  }
-  return retention;
 }
 
 /** How NATS is reached, as configured. */

@@ -1,6 +1,7 @@
 import { Gate } from "../delivery/gate.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
+import { followRetention } from "../ledger/retention.js";
 import type { Db } from "../platform/db/db.js";
 import { type HttpServer, serveHttp } from "../platform/http/serve.js";
 import type { TopologyWatch } from "../platform/nats/watch-topology.js";
@@ -116,6 +117,10 @@ export async function startService(
   const services = serving.flatMap((role) => role.services ?? []).map(wrapService);
   const grpc = await serveRoles(config, services, log);
   closers.add("gRPC", () => grpc?.close(config.TIMELINE_SHUTDOWN_GRACE_MS));
+  if (config.TIMELINE_ROLES.some((role) => role === "fanout" || role === "api")) {
+    const following = followRetention(connections.retention, log);
+    closers.add("retention", () => following.close());
+  }
   await start(WORKING);
   waiting = undefined;
   // Closed first: whoever balances load sends nothing more here.

@@ -82,6 +82,7 @@ async function open(
     fenced,
     nats,
     publish: createPublish(nats.jetstream()),
+    retention,
     ledger: createLedger({
       store: createLedgerStore(scripts, fenced),
       readHistory: createReadHistory(nats),

@@ -1,8 +1,6 @@
-import { readFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
-import type { StreamConfig } from "nats";
 import { type Arena, type ArenaOptions, faultTest, mutantTest, type Scenario } from "../support/arena.js";
 import { dropOf } from "../support/conservation.js";
 import { eventually } from "../support/facts.js";
@@ -72,11 +70,12 @@ async function killedWithOneInHand(arena: Arena): Promise<undefined> {
   return undefined;
 }
 
-/** An event is given up while there is no DLQ; later there is one. */
-async function givenUpWithoutDlq(arena: Arena): Promise<undefined> {
+/** An event is given up while the DLQ is full; later there is room. */
+async function givenUpWithFullDlq(arena: Arena): Promise<undefined> {
   const { streams, upstreams } = arena.stack;
   const heal = upstreams.inject({ method: "GetFollowersList", user: SMALL_AUTHOR, code: status.INTERNAL });
-  await streams.manager.streams.delete("DLQ");
+  const { config } = await streams.manager.streams.info("DLQ");
+  await streams.manager.streams.update("DLQ", { max_bytes: 1 });
   await arena.publish(arena.story.post(SMALL_AUTHOR, { drop_id: "given-up", visibility: "followers" }));
   const settled = () =>
     streams.settledWith(1, 1).then(
@@ -85,8 +84,7 @@ async function givenUpWithoutDlq(arena: Arena): Promise<undefined> {
     );
   await eventually(async () => (await outcomes(arena, "letter-refused")) > 0 || (await settled()), "it is given up");
   await arena.look();
-  const declared = JSON.parse(await readFile("nats/streams/DLQ.json", "utf8")) as StreamConfig;
-  await streams.manager.streams.add(declared);
+  await streams.manager.streams.update("DLQ", { max_bytes: config.max_bytes });
   arena.healed();
   const [original] = (await streams.all("DROPS")).filter((message) => dropOf(message) === "given-up");
   arena.poison.push(String(original?.body));
@@ -115,7 +113,7 @@ const SCENARIOS: readonly (readonly [string, string, ArenaOptions, Scenario])[] 
     { ...QUIET, seed: 73, failpoints: "write=hang@victim", deathsMax: 1 },
     killedWithOneInHand,
   ],
-  ["dlq-ack", "the DLQ missing while an event is given up", { ...QUIET, ...attempts(2, 74) }, givenUpWithoutDlq],
+  ["dlq-ack", "the DLQ full while an event is given up", { ...QUIET, ...attempts(2, 74) }, givenUpWithFullDlq],
   ["refund", "UserService away", attempts(2, 75), userServiceAway],
 ];
 

@@ -28,7 +28,7 @@ export async function openStream(url: string, token: string, lastId?: string): P
       const text = decoder.decode(bytes, { stream: true });
       parser.feed(text);
       // Heartbeats carry an id and no event, which a parser of events does not tell.
-      position = [...text.matchAll(/^id: ?(\d+)$/gm)].at(-1)?.[1] ?? position;
+      position = [...text.matchAll(/^id: ?(\S+)$/gm)].at(-1)?.[1] ?? position;
     }
   };
   void read(response.body).catch(() => undefined);
