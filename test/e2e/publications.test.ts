@@ -48,9 +48,13 @@ testWithStack(
     for (const key of lossy)
       await eventually(async () => (await redis.zscore(key, "lost")) !== null, `${key} is repaired`, SECONDS_MS);
     await eventually(async () => (await results(stack))["lost"] === 1, "it is counted", SECONDS_MS);
-    expect(stack.service.output()).toMatch(/timelines are not as a publication left them/);
-    const metrics = await (await fetch(`${stack.service.httpUrl}/metrics`)).text();
-    expect(metrics).toMatch(/^timeline_audit_repairs_total\{[^}]*result="repaired"[^}]*\} 2$/m);
+    const said = (): boolean => /timelines are not as a publication left them/.test(stack.service.output());
+    await eventually(said, "it is logged");
+    const repaired = async (): Promise<boolean> => {
+      const metrics = await (await fetch(`${stack.service.httpUrl}/metrics`)).text();
+      return /^timeline_audit_repairs_total\{[^}]*result="repaired"[^}]*\} 2$/m.test(metrics);
+    };
+    await eventually(repaired, "both repairs are counted");
   },
 );
 
