@@ -1,7 +1,7 @@
-const COMPONENTS =
-  "bridge|fanout|timeline|gateway|ledger|reconcile|replay|audit|world|operator|brokers|outbox|posts|users";
+const COMPONENTS = "bridge|fanout|timeline|gateway|consistency|dead-letters|doctor|outbox|posts|users";
+const SANDBOX = "^src/sandbox/(brokers|world)/";
 
-/** Imports go one way only: main > components > platform > delivery > contracts > kernel. */
+/** Imports go one way only: cli > roles > components > platform > delivery > contracts > kernel. */
 export default {
   forbidden: [
     { name: "no-cycles", severity: "error", from: {}, to: { circular: true } },
@@ -27,13 +27,32 @@ export default {
       name: "platform-knows-no-component",
       severity: "error",
       from: { path: "^src/platform" },
-      to: { path: `^src/(${COMPONENTS}|main)/` },
+      to: { path: `^src/(${COMPONENTS}|roles|cli)/` },
     },
     {
       name: "components-do-not-import-each-other",
       severity: "error",
       from: { path: `^src/(${COMPONENTS})/` },
-      to: { path: `^src/(${COMPONENTS}|main)/`, pathNot: "^src/$1/" },
+      to: { path: `^src/(${COMPONENTS}|roles|cli)/`, pathNot: "^src/$1/" },
+    },
+    {
+      name: "roles-know-no-command",
+      severity: "error",
+      from: { path: "^src/roles/" },
+      to: { path: "^src/cli/" },
+    },
+    {
+      name: "production-knows-no-sandbox",
+      comment: "main.ts looks whether it is there: the image has none",
+      severity: "error",
+      from: { path: "^src/(?!sandbox/|main\\.ts$)" },
+      to: { path: "^src/sandbox/" },
+    },
+    {
+      name: "embedded-servers-and-the-world-know-no-role",
+      severity: "error",
+      from: { path: SANDBOX },
+      to: { path: `^src/(${COMPONENTS}|roles|cli)/` },
     },
     {
       name: "only-adapters-touch-the-platform",
@@ -47,7 +66,7 @@ export default {
       name: "vendors-stay-in-the-platform",
       severity: "error",
       from: {
-        path: "^src/(kernel|contracts|delivery|bridge|fanout|timeline|gateway|ledger|reconcile|replay|audit|world|operator|outbox|posts|users)/",
+        path: "^src/(kernel|contracts|delivery|bridge|fanout|timeline|gateway|consistency|dead-letters|outbox|posts|users|sandbox/world)/",
         pathNot: "\\.(redis|nats|grpc|http|sql)\\.ts$",
       },
       to: { path: "node_modules/(nats|ioredis|@grpc|express|pino|pg|@electric-sql)/" },

@@ -6,7 +6,8 @@ RUN --mount=type=cache,target=/root/.npm npm ci
 COPY tsconfig.json tsconfig.build.json buf.yaml buf.gen.yaml ./
 COPY proto ./proto
 COPY src ./src
-RUN npm run build
+# The sandbox, with its embedded servers and its demo, stays out of the image.
+RUN npm run build && rm -r dist/sandbox
 
 # Optional dependencies stay in: some packages bring what is native for a platform that way.
 FROM node:20-bookworm-slim AS dependencies

@@ -1,4 +1,9 @@
 #!/usr/bin/env node
-import { runCli } from "./main/cli.js";
+import { existsSync } from "node:fs";
+import { runCli } from "./cli/program.js";
 
-await runCli(process.argv);
+// The image is built without the sandbox: there is no `up` and no `demo` in it.
+const sandbox = existsSync(new URL("./sandbox/commands.js", import.meta.url))
+  ? (await import("./sandbox/commands.js")).sandboxCommands()
+  : [];
+await runCli(process.argv, sandbox);

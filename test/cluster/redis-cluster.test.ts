@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from "@jest/globals";
 import { Cluster } from "ioredis";
-import type { Broker } from "../../src/brokers/index.js";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats } from "../support/brokers.js";
 import { type ClusterScene, openClusterScene } from "../support/cluster-scene.js";
 import { moveSlot, type RedisCluster, startRedisCluster } from "../support/clusters.js";

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
-import type { Broker } from "../../src/brokers/index.js";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../support/brokers.js";
 import { eventually } from "../support/facts.js";
 import { runMain, startService } from "../support/service.js";

@@ -1,6 +1,6 @@
 import { rm } from "node:fs/promises";
 import { expect, test } from "@jest/globals";
-import { startNats, startRedis } from "../../src/brokers/index.js";
+import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { startCommand } from "../support/command.js";
 import { eventually } from "../support/facts.js";

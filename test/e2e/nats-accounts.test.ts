@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
 import { connect, type NatsConnection } from "nats";
-import type { Broker } from "../../src/brokers/index.js";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { openApi } from "../support/api.js";
 import { privateNats, privateRedis, temporaryFolder } from "../support/brokers.js";
 import { makeDataFolder } from "../support/databases.js";

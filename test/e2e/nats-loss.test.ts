@@ -2,7 +2,7 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
-import { type Broker, startNats, startRedis } from "../../src/brokers/index.js";
+import { type Broker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { eventually } from "../support/facts.js";
 import { drops, expectLoaded } from "../support/load.js";
 import { openReader, type Reader } from "../support/reader.js";

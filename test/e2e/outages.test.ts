@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
-import { startNats, startRedis } from "../../src/brokers/index.js";
+import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { becomes, eventually } from "../support/facts.js";
 import { expectTimelines } from "../support/oracle.js";
 import { type Stack, type StackOptions, testWithStack } from "../support/stack.js";

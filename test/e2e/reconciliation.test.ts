@@ -1,6 +1,6 @@
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
-import { startRedis } from "../../src/brokers/index.js";
+import { startRedis } from "../../src/sandbox/brokers/index.js";
 import { eventually } from "../support/facts.js";
 import { drops, expectLoaded } from "../support/load.js";
 import { runMain } from "../support/service.js";

@@ -1,7 +1,7 @@
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { headers as newHeaders } from "nats";
-import { type Broker, startRedis } from "../../src/brokers/index.js";
+import { type Broker, startRedis } from "../../src/sandbox/brokers/index.js";
 import { eventually } from "../support/facts.js";
 import { drops, expectLoaded } from "../support/load.js";
 import { type Stack, testWithStack } from "../support/stack.js";

@@ -9,10 +9,10 @@ import { pathToFileURL } from "node:url";
 import { afterEach, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
 import { AckPolicy, connect, StringCodec } from "nats";
-import { type Broker, clearStale, findBroker, startNats, startRedis } from "../../src/brokers/index.js";
+import { type Broker, clearStale, findBroker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { alive, privateNats, privateRedis, temporaryFolder, until, withBrokers } from "../support/brokers.js";
 
-const API = pathToFileURL(join(process.cwd(), "src/brokers/index.ts")).href;
+const API = pathToFileURL(join(process.cwd(), "src/sandbox/brokers/index.ts")).href;
 const cleanups: Array<() => unknown> = [];
 
 afterEach(async () => {

@@ -1,14 +1,14 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { nanos } from "nats";
 import { messageId, parseEvent } from "../../src/contracts/events.js";
+import type { Letter, Letters } from "../../src/dead-letters/dead-letter.js";
+import { type RedriveDeps, redrive } from "../../src/dead-letters/redrive.js";
+import { type LettersService, startLettersService } from "../../src/dead-letters/service.nats.js";
+import { createLetters, createLogAge } from "../../src/dead-letters/store.nats.js";
 import { type DeadLetter, letterOf, letterOfUnstored } from "../../src/delivery/dead-letter.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { pause } from "../../src/kernel/time.js";
-import type { Letter, Letters } from "../../src/operator/letters.js";
-import { createLetters, createLogAge } from "../../src/operator/letters.nats.js";
-import { type LettersService, startLettersService } from "../../src/operator/letters-service.nats.js";
-import { type RedriveDeps, redrive } from "../../src/operator/redrive.js";
 import { deliveryOf, headersWith } from "../support/core-delivery.js";
 import { type NatsBench, openNats } from "../support/core-nats.js";
 

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { createLedger } from "../../src/consistency/fences/fences.js";
 import { leaversKey } from "../../src/contracts/keys.js";
 import type { FanoutDeps } from "../../src/fanout/fanout.js";
 import { silent } from "../../src/kernel/logger.js";
 import { MINUTE } from "../../src/kernel/time.js";
-import { createLedger } from "../../src/ledger/ledger.js";
 import { contextWith } from "../support/core-delivery.js";
 import { type FanoutBench, handle, logged, openFanout, work } from "../support/core-fanout.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";

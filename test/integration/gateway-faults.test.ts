@@ -2,7 +2,6 @@ import { once } from "node:events";
 import { connect as connectTcp, type Socket } from "node:net";
 import { expect, test } from "@jest/globals";
 import type { NatsConnection } from "nats";
-import { type Broker, startNats } from "../../src/brokers/index.js";
 import { CONNECTIONS_SEEN_KEY, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { notifySubject } from "../../src/contracts/subjects.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -10,6 +9,7 @@ import { connectNats } from "../../src/platform/nats/connect.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
+import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis, until } from "../support/brokers.js";
 import { ask, cleanups, client, idle, listen, names, type Raw, send, start, token } from "../support/gateway.js";
 

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
+import { createLedger } from "../../src/consistency/fences/fences.js";
 import { edgesKey } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
-import { createLedger } from "../../src/ledger/ledger.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import { until } from "../support/brokers.js";

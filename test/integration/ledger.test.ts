@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { createLedger } from "../../src/consistency/fences/fences.js";
+import { createReadHistory } from "../../src/consistency/fences/log.nats.js";
+import type { LedgerStore, ReadHistory } from "../../src/consistency/fences/ports.js";
 import { edgesKey, leaversKey } from "../../src/contracts/keys.js";
 import type { Ledger } from "../../src/contracts/ledger.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import { createLedger } from "../../src/ledger/ledger.js";
-import { createReadHistory } from "../../src/ledger/log.nats.js";
-import type { LedgerStore, ReadHistory } from "../../src/ledger/ports.js";
 import { openNats } from "../support/core-nats.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
 import { eventually } from "../support/facts.js";

@@ -4,9 +4,9 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
-import { MIGRATIONS } from "../../src/main/database.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { MigrationRefusal, type MigrationSource, migrate } from "../../src/platform/db/migrate.js";
+import { MIGRATIONS } from "../../src/roles/database.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 
 describe.each(DATABASES)("migrations on $name", ({ start }) => {

@@ -13,11 +13,11 @@ import {
   StorageType,
   type StreamConfig,
 } from "nats";
-import type { Broker } from "../../src/brokers/index.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
 import { readTopology } from "../../src/platform/nats/declared.js";
 import { applyTopology, differences } from "../../src/platform/nats/topology.js";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, temporaryFolder } from "../support/brokers.js";
 
 let broker: Broker;

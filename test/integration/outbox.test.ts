@@ -1,7 +1,6 @@
 import { rm } from "node:fs/promises";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { connect, DiscardPolicy, type NatsConnection, type StreamConfig } from "nats";
-import { type Broker, startNats } from "../../src/brokers/index.js";
 import { silent } from "../../src/kernel/logger.js";
 import { HOUR } from "../../src/kernel/time.js";
 import { createDeadLetterEvent } from "../../src/outbox/dead-letters.js";
@@ -12,6 +11,7 @@ import { createNotifyRelays, createOutboxStore, OUTBOX_MIGRATIONS, wakeChannel }
 import type { Db, HowPlanned } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { createPublish } from "../../src/platform/nats/publish.js";
+import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/facts.js";

@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { createLedger } from "../../src/consistency/fences/fences.js";
 import { edgeField, edgesKey } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
-import { createLedger } from "../../src/ledger/ledger.js";
 import { createAttempts } from "../../src/platform/redis/attempts.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { deliveryOf } from "../support/core-delivery.js";

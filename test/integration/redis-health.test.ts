@@ -1,23 +1,23 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
-import { startRedis } from "../../src/brokers/index.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
+import { startRedis } from "../../src/sandbox/brokers/index.js";
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { becomes } from "../support/facts.js";
 import { type Scraped, startScraping } from "../support/scraping.js";
 
 const EVERY_MS = 100;
-type StartRedisHealth = typeof import("../../src/main/redis-health.js").startRedisHealth;
+type StartRedisHealth = typeof import("../../src/roles/redis-health.js").startRedisHealth;
 
 let metrics: Scraped;
 let startRedisHealth: StartRedisHealth;
 
 beforeAll(async () => {
   metrics = await startScraping();
-  ({ startRedisHealth } = await import("../../src/main/redis-health.js"));
+  ({ startRedisHealth } = await import("../../src/roles/redis-health.js"));
 });
 afterAll(() => metrics.close());
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { createReadBacklog, createReadLogMark } from "../../src/consistency/redis-loss/log.nats.js";
 import type { FanoutJob } from "../../src/contracts/jobs.js";
 import { createQueueJobs } from "../../src/fanout/publish.nats.js";
-import { createReadBacklog, createReadLogMark } from "../../src/replay/log.nats.js";
 import { type NatsBench, openNats } from "../support/core-nats.js";
 
 const MINUTE = 60_000;

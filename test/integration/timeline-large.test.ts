@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { createLedger } from "../../src/consistency/fences/fences.js";
 import { silent } from "../../src/kernel/logger.js";
 import { chunked } from "../../src/kernel/mapped.js";
-import { createLedger } from "../../src/ledger/ledger.js";
 import type { Position } from "../../src/timeline/position.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { handle, openFanout } from "../support/core-fanout.js";

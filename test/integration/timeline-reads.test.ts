@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { createLedger } from "../../src/consistency/fences/fences.js";
 import type { Ledger } from "../../src/contracts/ledger.js";
 import type { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { createInTurn } from "../../src/kernel/in-turn.js";
 import { silent } from "../../src/kernel/logger.js";
-import { createLedger } from "../../src/ledger/ledger.js";
 import { getHomeTimeline, getSharedTimeline, type ReadDeps } from "../../src/timeline/get-timeline.js";
 import { toToken } from "../../src/timeline/position.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";

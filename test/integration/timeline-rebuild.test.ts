@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { createLedger } from "../../src/consistency/fences/fences.js";
 import { audienceOf } from "../../src/fanout/audience.js";
 import { createInTurn } from "../../src/kernel/in-turn.js";
 import { silent } from "../../src/kernel/logger.js";
-import { createLedger } from "../../src/ledger/ledger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import type { Position } from "../../src/timeline/position.js";

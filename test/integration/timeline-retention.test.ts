@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { createLedger } from "../../src/consistency/fences/fences.js";
+import { createRetention } from "../../src/consistency/fences/retention.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
-import { createLedger } from "../../src/ledger/ledger.js";
-import { createRetention } from "../../src/ledger/retention.js";
 import { readRun } from "../../src/timeline/pages.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { startTrimming } from "../../src/timeline/trim.js";

@@ -1,9 +1,9 @@
 import { status } from "@grpc/grpc-js";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
-import { startRedis } from "../../src/brokers/index.js";
 import { usersKey } from "../../src/contracts/keys.js";
 import { AppError } from "../../src/kernel/errors.js";
 import type { Db } from "../../src/platform/db/db.js";
+import { startRedis } from "../../src/sandbox/brokers/index.js";
 import type { ListName, ListStore } from "../../src/users/ports.js";
 import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";

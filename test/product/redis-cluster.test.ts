@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Cluster } from "ioredis";
-import type { Broker } from "../../src/brokers/index.js";
 import { leaversKey } from "../../src/contracts/keys.js";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats } from "../support/brokers.js";
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/facts.js";

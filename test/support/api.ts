@@ -8,7 +8,7 @@ import {
   Visibility,
 } from "../../src/gen/avion/posts.js";
 import { UserServiceClient } from "../../src/gen/avion/users.js";
-import { calling } from "../../src/world/people.grpc.js";
+import { calling } from "../../src/sandbox/world/people.grpc.js";
 
 /** The users and posts services as their clients call them. */
 export type Api = ReturnType<typeof openApi>;

@@ -1,7 +1,7 @@
 import { appendFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
-import type { Broker } from "../../src/brokers/index.js";
-import { startNats, startRedis } from "../../src/brokers/index.js";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
+import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { brokenLaws, dropOf, Witness } from "./conservation.js";
 import { Crew } from "./crew.js";
 import { eventually } from "./facts.js";

@@ -4,7 +4,13 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { type Broker, type NatsOptions, type RedisOptions, startNats, startRedis } from "../../src/brokers/index.js";
+import {
+  type Broker,
+  type NatsOptions,
+  type RedisOptions,
+  startNats,
+  startRedis,
+} from "../../src/sandbox/brokers/index.js";
 
 /** A private Redis in a folder of its own; `stop()` also removes the folder. */
 export async function privateRedis(options: Omit<RedisOptions, "dir"> = {}): Promise<Broker> {

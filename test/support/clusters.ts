@@ -1,6 +1,6 @@
 import { Redis } from "ioredis";
 import { connect } from "nats";
-import type { Broker } from "../../src/brokers/index.js";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "./brokers.js";
 import { eventually } from "./facts.js";
 import { freePorts } from "./service.js";

@@ -1,3 +1,4 @@
+import { createLedger } from "../../src/consistency/fences/fences.js";
 import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contracts/events.js";
 import type { FanoutJob } from "../../src/contracts/jobs.js";
 import type { FanoutCompleted, Notification } from "../../src/contracts/notifications.js";
@@ -5,7 +6,6 @@ import { createFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
 import { createProgress } from "../../src/fanout/progress.redis.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import { createLedger } from "../../src/ledger/ledger.js";
 import { contextWith, deliveryOf } from "./core-delivery.js";
 import { adaptersOn, type RedisBench } from "./core-redis.js";
 import { fanoutSourcesOf, historyOf } from "./core-world.js";

@@ -1,10 +1,10 @@
 import type { JetStreamManager, NatsConnection } from "nats";
-import type { Broker } from "../../src/brokers/index.js";
-import { startNats } from "../../src/brokers/index.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
 import { createPublish, type Publish } from "../../src/platform/nats/publish.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
+import { startNats } from "../../src/sandbox/brokers/index.js";
 import { privateNats } from "./brokers.js";
 
 /** A private nats-server with our streams, connected to as the service does. */

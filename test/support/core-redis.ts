@@ -1,13 +1,13 @@
 import { Redis } from "ioredis";
-import type { Broker } from "../../src/brokers/index.js";
+import { createLedgerStore } from "../../src/consistency/fences/store.redis.js";
 import { createTimelineWriter } from "../../src/fanout/timelines.redis.js";
 import { silent } from "../../src/kernel/logger.js";
-import { createLedgerStore } from "../../src/ledger/store.redis.js";
-import { VARIABLES } from "../../src/main/variables.js";
 import { followClock } from "../../src/platform/redis/clock.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createFenced, type Fenced } from "../../src/platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import { VARIABLES } from "../../src/roles/config/variables.js";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { createTimelineStore } from "../../src/timeline/store.redis.js";
 import { privateRedis, until } from "./brokers.js";
 

@@ -1,9 +1,9 @@
+import type { ReadHistory } from "../../src/consistency/fences/ports.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
 import type { ReadFollowers } from "../../src/fanout/audience.js";
 import type { ReadAuthorDrops, ReadFollowing } from "../../src/fanout/ports.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
 import { createInTurn } from "../../src/kernel/in-turn.js";
-import type { ReadHistory } from "../../src/ledger/ports.js";
 import type { Sources } from "../../src/timeline/ports.js";
 import { newestFirst, type World } from "./world.js";
 

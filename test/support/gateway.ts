@@ -7,7 +7,6 @@ import { createParser, type EventSourceMessage } from "eventsource-parser";
 import express from "express";
 import { SignJWT } from "jose";
 import type { NatsConnection } from "nats";
-import type { Broker } from "../../src/brokers/index.js";
 import { notifySubject, STREAM } from "../../src/contracts/subjects.js";
 import { createGateway, type Gateway, type GatewayDeps } from "../../src/gateway/gateway.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -15,6 +14,7 @@ import { connectNats } from "../../src/platform/nats/connect.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis, until } from "./brokers.js";
 
 const SECRET = "a secret of thirty-two bytes, or a few more";

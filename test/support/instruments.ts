@@ -33,7 +33,7 @@ export async function readInstruments(): Promise<Instrument[]> {
   metrics.disable();
   metrics.setGlobalMeterProvider({ getMeter: () => meter as never });
   for (const file of makers()) await import(file);
-  const { observeReady } = await import("../../src/main/observe.js");
+  const { observeReady } = await import("../../src/roles/observe.js");
   observeReady(() => true);
   metrics.disable();
   return made;

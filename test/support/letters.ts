@@ -1,7 +1,7 @@
 import { DLQ_HEADER } from "../../src/contracts/dead-letters.js";
-import type { Redriven } from "../../src/operator/destination.js";
-import { type Letter, type Letters, letterOfStored } from "../../src/operator/letters.js";
-import type { RedriveDeps } from "../../src/operator/redrive.js";
+import { type Letter, type Letters, letterOfStored } from "../../src/dead-letters/dead-letter.js";
+import type { Redriven } from "../../src/dead-letters/destination.js";
+import type { RedriveDeps } from "../../src/dead-letters/redrive.js";
 import { headersWith } from "./core-delivery.js";
 
 /** When the letters of these tests failed, in ms since the epoch. */

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, test } from "@jest/globals";
 import { Redis } from "ioredis";
-import type { Broker } from "../../src/brokers/index.js";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "./brokers.js";
 import { openStreams, type Streams } from "./jetstream.js";
 import { openReader, type Reader } from "./reader.js";

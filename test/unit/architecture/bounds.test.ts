@@ -3,7 +3,7 @@ import { expect, test } from "@jest/globals";
 import { NOTIFY_WINDOW_MS } from "../../../src/fanout/apply.js";
 import { DEFAULT_LIMITS } from "../../../src/gateway/limits.js";
 import { MOST_REPLAYED } from "../../../src/gateway/resume.js";
-import { VARIABLES } from "../../../src/main/variables.js";
+import { VARIABLES } from "../../../src/roles/config/variables.js";
 
 type Declared = Readonly<Record<string, unknown>>;
 

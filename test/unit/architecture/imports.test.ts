@@ -46,10 +46,19 @@ test("every rule finds what is planted against it", async () => {
       'export { letterOf } from "../delivery/dead-letter.js";',
     ],
     "delivery-knows-contracts": ["src/delivery/planted.ts", 'export { consume } from "../platform/nats/consume.js";'],
-    "platform-knows-no-component": ["src/platform/planted.ts", 'export { createLedger } from "../ledger/ledger.js";'],
+    "platform-knows-no-component": [
+      "src/platform/planted.ts",
+      'export { createLedger } from "../consistency/fences/fences.js";',
+    ],
     "components-do-not-import-each-other": [
       "src/timeline/planted.ts",
       'export { createPlan } from "../fanout/plan.js";',
+    ],
+    "roles-know-no-command": ["src/roles/planted.ts", 'export { runCli } from "../cli/program.js";'],
+    "production-knows-no-sandbox": ["src/cli/planted.ts", 'export { startRedis } from "../sandbox/brokers/redis.js";'],
+    "embedded-servers-and-the-world-know-no-role": [
+      "src/sandbox/world/planted.ts",
+      'export { runCli } from "../../cli/program.js";',
     ],
     "only-adapters-touch-the-platform": [
       "src/fanout/planted.ts",
@@ -60,12 +69,12 @@ test("every rule finds what is planted against it", async () => {
       'import { Redis } from "ioredis";\nexport const planted = new Redis();',
     ],
     "telemetry-is-observed-in-one-place": ["src/gateway/planted.ts", 'export { metrics } from "@opentelemetry/api";'],
-    "nothing-unresolved": ["src/world/planted.ts", 'export { nothing } from "./nowhere.js";'],
-    "no-cycles": ["src/operator/a-planted.ts", 'export { other } from "./b-planted.js";\nexport const one = 1;'],
+    "nothing-unresolved": ["src/users/planted.ts", 'export { nothing } from "./nowhere.js";'],
+    "no-cycles": ["src/dead-letters/a-planted.ts", 'export { other } from "./b-planted.js";\nexport const one = 1;'],
   };
-  await mkdir(join(copy, "src/operator"), { recursive: true });
+  await mkdir(join(copy, "src/dead-letters"), { recursive: true });
   await writeFile(
-    join(copy, "src/operator/b-planted.ts"),
+    join(copy, "src/dead-letters/b-planted.ts"),
     'export { one } from "./a-planted.js";\nexport const other = 2;',
   );
   for (const [file, text] of Object.values(planted)) await writeFile(join(copy, file), text);

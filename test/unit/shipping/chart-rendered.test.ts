@@ -1,6 +1,6 @@
 import { expect } from "@jest/globals";
-import { readConfig } from "../../../src/main/config.js";
-import { VARIABLES } from "../../../src/main/variables.js";
+import { readConfig } from "../../../src/roles/config/config.js";
+import { VARIABLES } from "../../../src/roles/config/variables.js";
 import {
   containerOf,
   EVERYTHING,

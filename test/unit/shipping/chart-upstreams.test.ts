@@ -1,5 +1,5 @@
 import { expect } from "@jest/globals";
-import { readConfig } from "../../../src/main/config.js";
+import { readConfig } from "../../../src/roles/config/config.js";
 import {
   EVERYTHING,
   environmentOf,

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { expect, test } from "@jest/globals";
-import { ConfigError, readConfig } from "../../../src/main/config.js";
-import { ROLES } from "../../../src/main/variables.js";
+import { ConfigError, readConfig } from "../../../src/roles/config/config.js";
+import { ROLES } from "../../../src/roles/config/variables.js";
 import {
   CLOSE_MARGIN_MS,
   type Environment,

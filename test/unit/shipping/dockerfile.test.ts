@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { cpSync, existsSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -116,6 +116,24 @@ test("the image holds both databases' clients, and the migrations", async () => 
     expect(migrationsIn(dist)).toEqual(migrations);
   } finally {
     rmSync(dist, { recursive: true, force: true });
+  }
+});
+
+test("the sandbox is removed before the image takes what was built, and the program does without it", async () => {
+  const built = instructions.filter(({ name, rest }) => name === "RUN" && rest.startsWith("npm run build"));
+  expect(built).toEqual([{ name: "RUN", rest: "npm run build && rm -r dist/sandbox" }]);
+  const folder = mkdtempSync(join(tmpdir(), "avion-timeline-image-"));
+  try {
+    for (const item of ["dist", "package.json"]) cpSync(inRepository(item), join(folder, item), { recursive: true });
+    symlinkSync(inRepository("node_modules"), join(folder, "node_modules"));
+    rmSync(join(folder, "dist/sandbox"), { recursive: true });
+    const { stdout } = await promisify(execFile)(process.execPath, ["dist/main.js", "--help"], { cwd: folder });
+    expect(stdout).toMatch(/^ {2}serve /m);
+    expect(stdout).not.toMatch(/^ {2}(up|demo) /m);
+    // Every module that a role is made of loads.
+    await promisify(execFile)(process.execPath, ["-e", "import('./dist/roles/service.js')"], { cwd: folder });
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
   }
 });
 

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parse } from "yaml";
-import { VARIABLES } from "../../../src/main/variables.js";
+import { VARIABLES } from "../../../src/roles/config/variables.js";
 
 const ROOT = new URL("../../../", import.meta.url);
 

@@ -1,0 +1,57 @@
+import { oneLine } from "../kernel/errors.js";
+import { armFailpoints } from "../kernel/failpoints.js";
+import { SECOND } from "../kernel/time.js";
+import { startTelemetry } from "../platform/telemetry.js";
+import { Closers } from "../roles/closers.js";
+import { ConfigError, checkFiles, readConfig } from "../roles/config/config.js";
+import { createServiceLogger } from "../roles/service-logger.js";
+import { VERSION } from "../roles/version.js";
+
+/** Beyond the grace period everything is given this long to close. */
+const CLOSE_MARGIN_MS = 10 * SECOND;
+
+/**
+ * Runs the roles until a signal comes. Exits 0 after what was in flight is
+ * finished and everything is closed, 1 where a close failed or took too long.
+ */
+export async function serve(): Promise<void> {
+  const config = readConfig(process.env);
+  checkFiles(config);
+  if (config.TIMELINE_FAILPOINTS) armFailpoints(config.TIMELINE_FAILPOINTS);
+  const log = createServiceLogger(config);
+  process.on("uncaughtExceptionMonitor", (error) =>
+    log.error({ error: oneLine(error), stack: error.stack }, "the process ends by an error nobody caught"),
+  );
+  const closers = new Closers();
+  let stopping = false;
+  const stop = (signal: NodeJS.Signals): void => {
+    stopping = true;
+    const kill = setTimeout(() => {
+      log.error({ what: closers.current }, "closing takes too long; the process ends without it");
+      process.exit(1);
+    }, config.TIMELINE_SHUTDOWN_GRACE_MS + CLOSE_MARGIN_MS);
+    kill.unref();
+    log.info({ signal }, "finishing what is in flight");
+    void closers.closeAll(log).then((whole) => {
+      if (whole) log.info({ signal }, "closed");
+      process.exit(whole ? 0 : 1);
+    });
+  };
+  process.once("SIGTERM", stop);
+  process.once("SIGINT", stop);
+  // Whoever started this process with a channel wants it to end with them.
+  process.once("disconnect", () => stop("SIGTERM"));
+  try {
+    const telemetry = startTelemetry(process.env, VERSION);
+    closers.add("telemetry", () => telemetry.close());
+    const { startService } = await import("../roles/service.js");
+    await startService(config, { closers, telemetry, log });
+  } catch (error) {
+    // A start that still waits fails when its connections are closed under it.
+    if (stopping) return;
+    log.error({ error: oneLine(error) }, "cannot start");
+    console.error(`avion-timeline cannot start: ${oneLine(error)}`);
+    await closers.closeAll(log);
+    process.exit(error instanceof ConfigError ? 2 : 1);
+  }
+}

@@ -1,0 +1,103 @@
+import { randomInt, randomUUID } from "node:crypto";
+import type { TimelineEvent } from "../../contracts/events.js";
+import type { EdgeChange } from "../../contracts/ledger.js";
+import { AppError } from "../../kernel/errors.js";
+import type { Logger } from "../../kernel/logger.js";
+import { SECOND } from "../../kernel/time.js";
+import type { Deletion, LedgerStore, ReadHistory } from "./ports.js";
+
+export interface RefillDeps {
+  readonly store: LedgerStore;
+  readonly readHistory: ReadHistory;
+  readonly log: Logger;
+}
+
+/** Well within the ten seconds of the lease. */
+const PROLONG_EVERY_MS = 3 * SECOND;
+const PROGRESS_EVERY_MS = 3 * SECOND;
+const EVENTS_A_BATCH = 1_000;
+/** While these are written the log is read on; more than that is not held in memory. */
+const BATCHES_UNDER_WAY = 4;
+
+/**
+ * Refills what the ledger has lost from the log. One process does it; the others see it as an outage, and try again.
+ * As a rebuild does, it plants a mark first: what is lost once more meanwhile takes the mark along, and is not vouched
+ * for.
+ */
+export async function refill({ store, readHistory, log }: RefillDeps): Promise<void> {
+  const owner = randomUUID();
+  if (!(await store.lease(owner))) throw new AppError("unavailable", "the ledger is being refilled from the log");
+  const progress = { events: 0, upTo: 0 };
+  const started = performance.now();
+  const fields = () => ({
+    events: progress.events,
+    upTo: new Date(progress.upTo).toISOString(),
+    seconds: Math.round(performance.now() - started) / 1_000,
+  });
+  const prolonging = setInterval(() => void store.lease(owner).catch(() => undefined), PROLONG_EVERY_MS);
+  const reporting = setInterval(
+    () => log.info(fields(), "the ledger of deletions and follows is being refilled from the log"),
+    PROGRESS_EVERY_MS,
+  );
+  try {
+    const mark = -randomInt(1, 2 ** 47);
+    const lost = await store.beginRefill(mark);
+    if (lost === 0) return;
+    log.warn({ keys: lost }, "the ledger of deletions and follows was lost, and is refilled from the log");
+    const batches = new Batches(store);
+    await readHistory(async (event, time) => {
+      progress.events++;
+      progress.upTo = time;
+      await batches.take(event, time);
+    });
+    await batches.end();
+    if ((await store.finishRefill(mark)) < lost)
+      throw new AppError("unavailable", "the ledger was lost while it was refilled");
+    log.info(fields(), "the ledger of deletions and follows is refilled from the log");
+  } finally {
+    clearInterval(prolonging);
+    clearInterval(reporting);
+    await store.release(owner);
+  }
+}
+
+/** Collects events, and writes them some at a time while others are still being written. Their order does not matter. */
+class Batches {
+  #deletions: Deletion[] = [];
+  #edges: EdgeChange[] = [];
+  readonly #underWay = new Set<Promise<void>>();
+  #failure: { readonly error: unknown } | undefined;
+
+  constructor(private readonly store: LedgerStore) {}
+
+  async take({ name, payload }: TimelineEvent, time: number): Promise<void> {
+    if (name === "drop_deleted") this.#deletions.push({ drop: payload.drop_id, time });
+    if (name === "user_followed" || name === "user_unfollowed") {
+      const { follower_id: follower, following_id: following, version } = payload;
+      // Nobody leaves themselves: their drops stay in their home.
+      if (follower !== following) this.#edges.push({ follower, following, version, follows: name === "user_followed" });
+    }
+    if (this.#deletions.length + this.#edges.length < EVENTS_A_BATCH) return;
+    this.#write();
+    if (this.#underWay.size >= BATCHES_UNDER_WAY) await Promise.race(this.#underWay);
+    if (this.#failure) throw this.#failure.error;
+  }
+
+  async end(): Promise<void> {
+    this.#write();
+    await Promise.all(this.#underWay);
+    if (this.#failure) throw this.#failure.error;
+  }
+
+  #write(): void {
+    const writing: Promise<void> = this.store
+      .remember({ deletions: this.#deletions, edges: this.#edges })
+      .catch((error: unknown) => {
+        this.#failure ??= { error };
+      })
+      .finally(() => this.#underWay.delete(writing));
+    this.#underWay.add(writing);
+    this.#deletions = [];
+    this.#edges = [];
+  }
+}

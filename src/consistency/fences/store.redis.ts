@@ -1,0 +1,149 @@
+import {
+  ALL_EDGE_PARTS,
+  EDGES_PREFIX,
+  edgeField,
+  edgePart,
+  edgesKey,
+  generationKey,
+  LEAVERS_PREFIX,
+  leaversKey,
+  packKeys,
+  REFILL_LEASE_KEY,
+  TOMBSTONES_KEY,
+} from "../../contracts/keys.js";
+import type { EdgeChange } from "../../contracts/ledger.js";
+import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
+import { chunked } from "../../kernel/mapped.js";
+import { DAY, HOUR, SECOND } from "../../kernel/time.js";
+import type { Fenced } from "../../platform/redis/fenced.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import type { LedgerStore } from "./ports.js";
+
+/** The log holds events for seven days; what wins over them must live longer. */
+const REMEMBER_MS = 7 * DAY + 12 * HOUR;
+/** Whoever refills prolongs it; everything that is handled waits for it where that process dies. */
+const LEASE_MS = 10 * SECOND;
+const LEAVERS_A_PAGE = 1_000;
+/** A call takes about 2 ms of the server. */
+const EDGES_A_CALL = 200;
+const PARTS = packKeys(ALL_EDGE_PARTS);
+/** Drops that one command names at most. */
+const DROPS_A_CALL = 5_000;
+
+/** Keeps the ledger in Redis. */
+export function createLedgerStore(scripts: Scripts, fenced: Fenced): LedgerStore {
+  const { run, command } = scripts;
+  const bury: LedgerStore["bury"] = async (entries) => {
+    const complete = await run(
+      "bury",
+      [TOMBSTONES_KEY],
+      [Date.now() - REMEMBER_MS, ...entries.flatMap(({ drop, time }) => [time, drop])],
+    );
+    return { complete: complete === 1 };
+  };
+  return {
+    bury,
+    async deadAmong(drops) {
+      const dead = new Set<string>();
+      let complete = true;
+      for (const part of chunked(drops, DROPS_A_CALL)) {
+        const [floor, ...scores] = await command("zmscore", (client) =>
+          client.zmscore(TOMBSTONES_KEY, FLOOR_MEMBER, ...part),
+        );
+        for (const [index, drop] of part.entries()) if (scores[index] != null) dead.add(drop);
+        complete &&= stands(floor);
+      }
+      return { dead, complete };
+    },
+    ...edgesIn(scripts),
+    async generation(author, otherwise) {
+      const key = generationKey(author);
+      const held = await command("get", (client) => client.get(key));
+      if (held) return held;
+      await command("set", (client) => client.set(key, otherwise, "PX", REMEMBER_MS, "NX"));
+      return (await command("get", (client) => client.get(key))) ?? otherwise;
+    },
+    async setGeneration(author, name) {
+      await command("set", (client) => client.set(generationKey(author), name, "PX", REMEMBER_MS));
+    },
+    async beginRefill(mark) {
+      const parts = { script: "begin-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [mark], after: [] } as const;
+      return Number(await run("begin-refill", [TOMBSTONES_KEY], [mark])) + (await fenced.many(parts));
+    },
+    async remember({ deletions, edges }) {
+      await Promise.all([
+        deletions.length > 0 ? bury(deletions) : undefined,
+        ...callsFor(edges, scripts.isCluster).map((some) => changeEdges(scripts, some, true)),
+      ]);
+    },
+    async finishRefill(mark) {
+      const parts = { script: "finish-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [mark], after: [] } as const;
+      const edges = await fenced.many(parts);
+      return edges + Number(await fenced.one("finish-refill", [TOMBSTONES_KEY], [mark, Date.now() - REMEMBER_MS]));
+    },
+    async lease(owner) {
+      return (await run("hold-lease", [REFILL_LEASE_KEY], [owner, LEASE_MS])) === 1;
+    },
+    async release(owner) {
+      await run("release-lease", [REFILL_LEASE_KEY], [owner]).catch(() => undefined);
+    },
+  };
+}
+
+/** A negative floor marks a refill under way. */
+const stands = (floor: string | null | undefined): boolean => floor != null && Number(floor) >= 0;
+
+function edgesIn(scripts: Scripts): Pick<LedgerStore, "changeEdge" | "leftAmong" | "leavers"> {
+  return {
+    async changeEdge(change) {
+      const [version, state] = await changeEdges(scripts, [change], false);
+      return version ? { version: Number(version), follows: state === "1" } : undefined;
+    },
+    async leftAmong(author, users) {
+      const start = edgeField(author);
+      const fields = users.map((user) => start + encodeId(user));
+      const [floor, ...held] = await scripts.command("hmget", (client) =>
+        client.hmget(edgesKey(author), FLOOR_MEMBER, ...fields),
+      );
+      return stands(floor) ? users.filter((_, index) => held[index]?.split(":")[1] === "0") : undefined;
+    },
+    async leavers(author, from) {
+      // No two have one score, and who is noted again moves towards what is still to be read: nobody is passed by.
+      const [complete, ...held] = (await scripts.run(
+        "read-leavers",
+        [edgesKey(author), leaversKey(author)],
+        [edgeField(author), REMEMBER_MS, from, LEAVERS_A_PAGE],
+      )) as string[];
+      if (complete !== "1") return undefined;
+      const users = held.filter((_, index) => index % 2 === 0);
+      return { users: users.map(decodeId), next: users.length < LEAVERS_A_PAGE ? undefined : Number(held.at(-1)) + 1 };
+    },
+  };
+}
+
+/** A call changes many edges; in a cluster those of one part, since a part has a slot. */
+function callsFor(edges: readonly EdgeChange[], isCluster: boolean): (readonly EdgeChange[])[] {
+  if (!isCluster) return chunked(edges, EDGES_A_CALL);
+  const parts = new Map<string, EdgeChange[]>();
+  for (const edge of edges) {
+    const part = parts.get(edgePart(edge.following));
+    if (part) part.push(edge);
+    else parts.set(edgePart(edge.following), [edge]);
+  }
+  return [...parts.values()];
+}
+
+async function changeEdges(
+  { run, isCluster }: Scripts,
+  edges: readonly EdgeChange[],
+  refilling: boolean,
+): Promise<string[]> {
+  const keys = isCluster ? edges.slice(0, 1).map(({ following }) => edgesKey(following)) : [];
+  const args = edges.flatMap(({ follower, following, version, follows }) => [
+    ...[edgePart(following), encodeId(following), encodeId(follower), version, follows ? "1" : "0"],
+  ]);
+  return (await run("change-edges", keys, [
+    ...[EDGES_PREFIX, LEAVERS_PREFIX, REMEMBER_MS, refilling ? "1" : "0"],
+    ...args,
+  ])) as string[];
+}

@@ -1,0 +1,98 @@
+import { eventOfSubject } from "../contracts/events.js";
+import { CONSUMER, STREAM, workEventOf } from "../contracts/subjects.js";
+import { createBackstop } from "../dead-letters/max-deliveries.js";
+import type { DeadLetters } from "../delivery/dead-letter.js";
+import type { Delivery, Handler } from "../delivery/handler.js";
+import { countOutcome, expectOutcomes, measured } from "../delivery/measured.js";
+import { createProcess } from "../delivery/process.js";
+import { inTraceOf, traced } from "../delivery/traced.js";
+import { leftOut } from "../kernel/failpoints.js";
+import { type Consuming, consume } from "../platform/nats/consume.js";
+import type { Publish } from "../platform/nats/publish.js";
+import { createStoredMessages } from "../platform/nats/stored.js";
+import { createAttempts } from "../platform/redis/attempts.js";
+import type { Connections } from "./connections.js";
+import type { RoleDeps } from "./role.js";
+import { VERSION } from "./version.js";
+
+type ConsumerDeps = Pick<RoleDeps, "config" | "connections" | "gate" | "log">;
+
+/** Stores dead letters in the DLQ stream. */
+export function deadLettersTo(publish: Publish): DeadLetters {
+  return async (letter) => {
+    const stored = publish(letter);
+    if (leftOut("dlq-ack")) return void stored.catch(() => undefined);
+    await stored;
+  };
+}
+
+/** Starts the consumers of fan-out on their handlers, and the backstop behind all consumers. */
+export function startFanoutConsumers(
+  deps: ConsumerDeps,
+  handlers: { drops: Handler; graph: Handler; jobs: Handler },
+): Consuming[] {
+  return [
+    startConsumer(deps, { stream: STREAM.drops, consumer: CONSUMER.planner, handler: handlers.drops }),
+    startConsumer(deps, { stream: STREAM.drops, consumer: CONSUMER.graph, handler: handlers.graph }),
+    startConsumer(deps, { stream: STREAM.fanout, consumer: CONSUMER.worker, handler: handlers.jobs }),
+    startConsumer(deps, {
+      stream: STREAM.advisories,
+      consumer: CONSUMER.backstop,
+      handler: createBackstopHandler(deps.connections),
+    }),
+  ];
+}
+
+/** Dead-letters what the server gave up, on any of our streams. */
+export function createBackstopHandler({ nats, publish }: Pick<Connections, "nats" | "publish">): Handler {
+  const messages = createStoredMessages(nats);
+  return createBackstop({
+    readMessage: messages.read,
+    removeMessage: messages.remove,
+    deadLetters: deadLettersTo(publish),
+    eventOf,
+    isWorkQueue: (stream) => workEventOf(stream) !== undefined,
+    version: VERSION,
+  });
+}
+
+/** What a dead letter calls a message. */
+function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): string {
+  if (stream === STREAM.advisories) return "advisory";
+  if (stream === STREAM.completions) return "fanout_completed";
+  return workEventOf(stream) ?? eventOfSubject(subject);
+}
+
+/** What a consumer consumes, and by what. */
+interface Consumption {
+  readonly stream: string;
+  readonly consumer: string;
+  readonly handler: Handler;
+  /** Messages in hand at once; unset: as configured for fan-out. */
+  readonly concurrency?: number;
+}
+
+/** Starts a consumer under the failure policy: attempts, retries, dead letters. */
+export function startConsumer({ config, connections, gate, log }: ConsumerDeps, of: Consumption): Consuming {
+  const { nats, scripts, publish, topology } = connections;
+  expectOutcomes(of.consumer);
+  const toOutcome = createProcess({
+    handler: traced(measured(of.handler)),
+    attempts: createAttempts(scripts),
+    deadLetters: deadLettersTo(publish),
+    limits: { maxAttempts: config.TIMELINE_FANOUT_MAX_ATTEMPTS, retryBaseMs: config.TIMELINE_RETRY_BASE_MS },
+    gate,
+    version: VERSION,
+    eventOf,
+    observe: countOutcome,
+  });
+  return consume(nats, {
+    stream: of.stream,
+    consumer: of.consumer,
+    concurrency: of.concurrency ?? config.TIMELINE_FANOUT_CONCURRENCY,
+    ackWaitMs: config.TIMELINE_ACK_WAIT_MS,
+    process: (delivery, context) => inTraceOf(delivery.headers, () => toOutcome(delivery, context)),
+    stopped: topology.look,
+    log,
+  });
+}

@@ -1,0 +1,61 @@
+import type { Logger } from "../kernel/logger.js";
+import { SECOND } from "../kernel/time.js";
+import type { RedisClient } from "../platform/redis/connect.js";
+import { readMasters } from "../platform/redis/info.js";
+import { ConfigError } from "./config/config.js";
+
+const LOOK_MS = 5 * SECOND;
+
+/** Follows whether Redis may evict keys: tombstones and follow versions that are evicted must not go unseen. */
+export interface EvictionWatch {
+  /** What is wrong now, in words; undefined where nothing is, or where it is allowed. */
+  fault(): string | undefined;
+  close(): void;
+}
+
+/**
+ * Looks at `maxmemory-policy` of every master now, and again every five seconds. A server that does not answer, or does
+ * not say, is looked at the next time.
+ *
+ * @throws ConfigError where a master evicts keys now and that is not allowed
+ */
+export async function watchEviction(
+  client: RedisClient,
+  { allowed, log, everyMs = LOOK_MS }: { readonly allowed: boolean; readonly log: Logger; readonly everyMs?: number },
+): Promise<EvictionWatch> {
+  let said = "";
+  let fault: string | undefined;
+  const say = (what: string, level: "warn" | "error"): void => {
+    if (what !== "" && what !== said) log[level]({}, what);
+    said = what;
+  };
+  const look = async (): Promise<void> => {
+    const { evicting, unknown } = await readPolicies(client);
+    fault = evicting.length > 0 && !allowed ? `Redis evicts keys: ${evicting.join(", ")}` : undefined;
+    if (fault) say(`${fault}; it must be noeviction`, "error");
+    else if (evicting.length > 0)
+      say(`Redis may evict keys, as TIMELINE_REDIS_ALLOW_EVICTION allows: ${evicting.join(", ")}`, "warn");
+    else if (unknown.length > 0)
+      say(`Redis does not say its maxmemory-policy, which must be noeviction: ${unknown.join(", ")}`, "warn");
+    else say("", "warn");
+  };
+  await look();
+  if (fault !== undefined)
+    throw new ConfigError([
+      `REDIS_URL: ${fault}; set maxmemory-policy noeviction there, or TIMELINE_REDIS_ALLOW_EVICTION=true here`,
+    ]);
+  const timer = setInterval(() => void look().catch(() => undefined), everyMs);
+  timer.unref();
+  return { fault: () => fault, close: () => clearInterval(timer) };
+}
+
+async function readPolicies(client: RedisClient): Promise<{ evicting: string[]; unknown: string[] }> {
+  const evicting: string[] = [];
+  const unknown: string[] = [];
+  for (const { node, reachable, info } of await readMasters(client)) {
+    const policy = info?.get("maxmemory_policy");
+    if (policy === undefined) unknown.push(...(reachable ? [node] : []));
+    else if (policy !== "noeviction") evicting.push(`${node} has maxmemory-policy ${policy}`);
+  }
+  return { evicting, unknown };
+}

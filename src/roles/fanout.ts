@@ -1,0 +1,68 @@
+import { observeAudit } from "../consistency/audit/observe.js";
+import { createContinuity, createLease } from "../consistency/redis-loss/continuity.redis.js";
+import { startGuard } from "../consistency/redis-loss/guard.js";
+import { createReadLogMark } from "../consistency/redis-loss/log.nats.js";
+import { TRIM_LEASE_KEY } from "../contracts/keys.js";
+import { startLettersService } from "../dead-letters/service.nats.js";
+import { createUpstreams } from "../dead-letters/upstreams.grpc.js";
+import { NOTIFY_WINDOW_MS } from "../fanout/apply.js";
+import { createFanout } from "../fanout/fanout.js";
+import { createListening } from "../fanout/listeners.redis.js";
+import { observeFanout } from "../fanout/observe.js";
+import { createProgress } from "../fanout/progress.redis.js";
+import { createComplete, createNotify, createQueueJobs } from "../fanout/publish.nats.js";
+import { startTrimming } from "../timeline/trim.js";
+import { createTrimStore } from "../timeline/trim.redis.js";
+import { createApplying } from "./applying.js";
+import { startFanoutConsumers } from "./consumers.js";
+import { createMending } from "./mending.js";
+import { startPatrolling } from "./patrolling.js";
+import { startPublicationChecks } from "./publication-checks.js";
+import { createReplaying } from "./replaying.js";
+import type { RoleDeps, RunningRole } from "./role.js";
+import { VERSION } from "./version.js";
+
+/** Events into timelines. */
+export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
+  const { config, connections, log } = deps;
+  const { nats, publish, scripts } = connections;
+  const applying = createApplying(config, connections);
+  const guard = startGuard({
+    continuity: createContinuity(scripts, connections.fenced),
+    readLogMark: createReadLogMark(nats),
+    log,
+    mending: createMending(deps, createReplaying(connections, applying, log)),
+  });
+  const handlers = createFanout({
+    ...applying,
+    notify: createNotify(publish, createListening(scripts, NOTIFY_WINDOW_MS)),
+    queue: createQueueJobs(publish),
+    progress: createProgress(scripts),
+    complete: createComplete(publish),
+    applied: observeFanout.edgeApplied,
+    untilCovered: guard.untilCovered,
+  });
+  observeAudit.started();
+  const trimming = startTrimming({
+    store: createTrimStore(scripts, connections.fenced),
+    keptSince: connections.ledger.keptSince,
+    lease: createLease(scripts, TRIM_LEASE_KEY),
+    log,
+  });
+  const patrol = startPatrolling(deps, guard.broken);
+  const consuming = [...startFanoutConsumers(deps, handlers), startPublicationChecks(deps, guard.broken)];
+  const upstreams = createUpstreams(() => connections.upstreams("operator"));
+  const letters = await startLettersService({ connection: nats, publish, upstreams, version: VERSION, log });
+  return {
+    notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "fanout: not every consumer is pulling"),
+    close: async (graceMs) => {
+      await Promise.all([
+        guard.close(),
+        patrol.close(),
+        trimming.close(),
+        letters.close(),
+        ...consuming.map((one) => one.close(graceMs)),
+      ]);
+    },
+  };
+}

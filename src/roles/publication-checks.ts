@@ -1,0 +1,50 @@
+import { observeAudit } from "../consistency/audit/observe.js";
+import { checkPublication } from "../consistency/audit/publications.js";
+import { createSampling } from "../consistency/audit/sampling.js";
+import { createSources } from "../consistency/audit/sources.grpc.js";
+import { createReadEntry } from "../consistency/audit/timelines.redis.js";
+import { createReadBacklogStart } from "../consistency/redis-loss/log.nats.js";
+import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { type Consuming, consume } from "../platform/nats/consume.js";
+import { createAuditing } from "./auditing.js";
+import type { RoleDeps } from "./role.js";
+
+/** Publications held until they are checked, or being checked. */
+const MOST_HELD = 1_024;
+
+/**
+ * Starts the checks of publications; `maybeLost`: while Redis may lack data.
+ * Switched off, completions are acked all the same: nothing piles up behind the consumer.
+ */
+export function startPublicationChecks({ config, connections, log }: RoleDeps, maybeLost: () => boolean): Consuming {
+  const { nats, scripts, ledger, upstreams, topology } = connections;
+  const percent = config.TIMELINE_AUDIT_PUBLICATIONS_PERCENT;
+  const delayMs = config.TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS;
+  const { repair } = createAuditing(config, connections, log);
+  const deps = {
+    ...createSources(() => upstreams("reads"), config.TIMELINE_FANOUT_CHUNK_SIZE),
+    readEntry: createReadEntry(scripts),
+    deadAmong: ledger.deadAmong,
+    leftAmong: ledger.leftAmong,
+    readBacklogStart: createReadBacklogStart(nats),
+    repair,
+    maybeLost,
+    recheckMs: delayMs,
+  };
+  const process = createSampling({
+    check: (completed, context) => checkPublication(deps, completed, context),
+    observe: observeAudit.published,
+    percent,
+    rate: config.TIMELINE_AUDIT_PUBLICATIONS_RATE,
+    delayMs,
+  });
+  return consume(nats, {
+    stream: STREAM.completions,
+    consumer: CONSUMER.publications,
+    concurrency: MOST_HELD,
+    ackWaitMs: config.TIMELINE_ACK_WAIT_MS,
+    process,
+    stopped: topology.look,
+    log,
+  });
+}

@@ -1,0 +1,158 @@
+import { access, constants, mkdtemp, readdir, rename, rm, stat } from "node:fs/promises";
+import { delimiter, join } from "node:path";
+import { runCommand } from "../../kernel/run-command.js";
+import { cacheFolder } from "./cache-folder.js";
+import { fetchFromDebian } from "./debian.js";
+import { underLock } from "./fetch-lock.js";
+import { missingBroker } from "./missing.js";
+import type { BrokerBinary, BrokerName, OnProgress } from "./types.js";
+
+/** Options of {@link findBroker}. */
+export type FindOptions = {
+  readonly onProgress?: OnProgress | undefined;
+  /** A binary to use and nothing else; wins over TIMELINE_REDIS_SERVER and TIMELINE_NATS_SERVER. */
+  readonly binary?: string | undefined;
+  /** False: never fetch packages. */
+  readonly fetch?: boolean;
+  /** Where PATH, HOME, XDG_CACHE_HOME and the two overrides are read from; the process's own by default. */
+  readonly env?: NodeJS.ProcessEnv;
+};
+
+const PROGRAMS: Record<BrokerName, readonly string[]> = {
+  redis: ["redis-server", "valkey-server"],
+  nats: ["nats-server"],
+};
+const OVERRIDES: Record<BrokerName, string> = { redis: "TIMELINE_REDIS_SERVER", nats: "TIMELINE_NATS_SERVER" };
+// Servers are often installed here, and the PATH of ordinary users leaves these folders out.
+const SYSTEM_FOLDERS = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+const BINARY_FOLDERS = ["usr/bin", "usr/sbin", "bin", "sbin"];
+
+/**
+ * Finds a server to run: the named binary, then PATH, then our cache, then the machine's Debian packages.
+ * Throws an Error that says what to install where none of these gives one.
+ */
+export async function findBroker(name: BrokerName, options: FindOptions = {}): Promise<BrokerBinary> {
+  const env = options.env ?? process.env;
+  const named = options.binary ?? env[OVERRIDES[name]];
+  if (named !== undefined && named !== "") return namedBinary(name, named);
+  const installed = await onPath(PROGRAMS[name], env);
+  if (installed !== undefined) {
+    const version = await versionOf(installed, {});
+    if (version !== undefined) return { command: installed, env: {}, version, origin: "path" };
+  }
+  const cache = await cacheFolder(env);
+  const cached = await unpackedIn(name, join(cache, name));
+  if (cached !== undefined) return { ...cached, origin: "cache" };
+  return fetchOnce(name, cache, options, env);
+}
+
+async function namedBinary(name: BrokerName, command: string): Promise<BrokerBinary> {
+  const version = await versionOf(command, {});
+  if (version === undefined) throw new Error(`${command} is not a ${name}-server that runs here`);
+  return { command, env: {}, version, origin: "path" };
+}
+
+async function fetchOnce(
+  name: BrokerName,
+  cache: string,
+  options: FindOptions,
+  env: NodeJS.ProcessEnv,
+): Promise<BrokerBinary> {
+  if (options.fetch === false) throw missingBroker(name, "fetching is switched off");
+  for (const tool of ["apt-get", "dpkg-deb"]) {
+    if ((await onPath([tool], env)) === undefined) throw missingBroker(name, `there is no ${tool} on this machine`);
+  }
+  const onWait = (): void => options.onProgress?.(`${name}: another process is fetching it, waiting`);
+  return underLock(join(cache, `${name}.lock`), onWait, async () => {
+    // Whoever held the lock before us may have fetched it.
+    const cached = await unpackedIn(name, join(cache, name));
+    if (cached !== undefined) return { ...cached, origin: "cache" };
+    return { ...(await fetchInto(name, cache, options, env)), origin: "debian" };
+  });
+}
+
+async function fetchInto(
+  name: BrokerName,
+  cache: string,
+  options: FindOptions,
+  env: NodeJS.ProcessEnv,
+): Promise<Omit<BrokerBinary, "origin">> {
+  await removeLeftovers(name, cache);
+  const final = join(cache, name);
+  const beside = await mkdtemp(join(cache, `.${name}-`));
+  const target = join(beside, "root");
+  try {
+    await fetchFromDebian(name, { work: join(beside, "work"), target }, env, options.onProgress).catch((error) => {
+      throw missingBroker(name, error instanceof Error ? error.message : String(error));
+    });
+    if ((await unpackedIn(name, target)) === undefined)
+      throw missingBroker(name, "the fetched server does not run here");
+    // What is there by now is unusable, otherwise it would have been taken from the cache.
+    await rm(final, { recursive: true, force: true });
+    await rename(target, final);
+  } finally {
+    await rm(beside, { recursive: true, force: true });
+  }
+  const found = await unpackedIn(name, final);
+  if (found === undefined) throw missingBroker(name, `${final} was removed while it was being fetched`);
+  return found;
+}
+
+// Left by a fetch that was killed; we hold the lock, so nobody is using them.
+async function removeLeftovers(name: BrokerName, cache: string): Promise<void> {
+  for (const entry of await readdir(cache)) {
+    if (entry.startsWith(`.${name}-`)) await rm(join(cache, entry), { recursive: true, force: true });
+  }
+}
+
+async function unpackedIn(name: BrokerName, root: string): Promise<Omit<BrokerBinary, "origin"> | undefined> {
+  const folders = BINARY_FOLDERS.map((folder) => join(root, folder));
+  const command = await firstExecutable(folders, PROGRAMS[name]);
+  if (command === undefined) return undefined;
+  const libraries = await libraryFolders(root);
+  const inherited = process.env["LD_LIBRARY_PATH"];
+  const path = [...libraries, ...(inherited ? [inherited] : [])].join(":");
+  const env: Record<string, string> = libraries.length === 0 ? {} : { LD_LIBRARY_PATH: path };
+  const version = await versionOf(command, env);
+  return version === undefined ? undefined : { command, env, version };
+}
+
+// Debian keeps libraries in one folder per machine type, such as x86_64-linux-gnu.
+async function libraryFolders(root: string): Promise<string[]> {
+  const found: string[] = [];
+  for (const base of ["usr/lib", "lib"]) {
+    const names = await readdir(join(root, base)).catch(() => []);
+    found.push(...names.filter((name) => name.includes("-linux-")).map((name) => join(root, base, name)));
+  }
+  return found;
+}
+
+async function onPath(programs: readonly string[], env: NodeJS.ProcessEnv): Promise<string | undefined> {
+  const path = env["PATH"] ?? "";
+  if (path === "") return undefined;
+  return firstExecutable([...path.split(delimiter).filter((folder) => folder !== ""), ...SYSTEM_FOLDERS], programs);
+}
+
+async function firstExecutable(folders: readonly string[], programs: readonly string[]): Promise<string | undefined> {
+  for (const program of programs) {
+    for (const folder of folders) {
+      const candidate = join(folder, program);
+      if (await isExecutable(candidate)) return candidate;
+    }
+  }
+  return undefined;
+}
+
+async function isExecutable(path: string): Promise<boolean> {
+  try {
+    await access(path, constants.X_OK);
+    return (await stat(path)).isFile();
+  } catch {
+    return false;
+  }
+}
+
+async function versionOf(command: string, env: Record<string, string>): Promise<string | undefined> {
+  const { code, output } = await runCommand(command, ["--version"], { env: { ...process.env, ...env } });
+  return code === 0 ? /\bv?=?(\d+\.\d+\.\d+)/.exec(output)?.[1] : undefined;
+}

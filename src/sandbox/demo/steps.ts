@@ -1,0 +1,212 @@
+import { Redis } from "ioredis";
+import { GLOBAL_KEY, HOME_PREFIX, homeKey, LOCAL_KEY } from "../../contracts/keys.js";
+import { STREAM } from "../../contracts/subjects.js";
+import { silent } from "../../kernel/logger.js";
+import { connectNats } from "../../platform/nats/connect.js";
+import type { Closers } from "../../roles/closers.js";
+import type { Sandbox } from "../sandbox.js";
+import { visibilityNamed } from "../world/people.grpc.js";
+import type { SeenDrop } from "../world/people.js";
+import { BIG_AUTHOR } from "../world/seed.js";
+import { eventually, expect } from "./checks.js";
+import { openStream, type Stream } from "./stream.js";
+
+/** What the steps share. */
+export interface Stage {
+  readonly sandbox: Sandbox;
+  readonly redis: Redis;
+  readonly nats: Awaited<ReturnType<typeof connectNats>>;
+  readonly reader: string;
+  readonly author: string;
+  stream: Stream;
+}
+
+/** One thing that is shown; returns what was seen. */
+export interface Step {
+  readonly title: string;
+  readonly run: (stage: Stage) => Promise<string>;
+}
+
+/** Picks a reader and an author they follow, and opens the reader's stream. */
+export async function setStage(sandbox: Sandbox, closers: Closers): Promise<Stage> {
+  const reader = "ada";
+  const author = (await sandbox.people.followingOf(reader)).find((id) => id !== BIG_AUTHOR);
+  expect(author !== undefined, "ada follows nobody");
+  const redis = new Redis(sandbox.redis.url);
+  closers.add("demo's Redis", () => redis.disconnect());
+  const nats = await connectNats({ servers: [sandbox.nats.url], name: "demo" }, silent);
+  closers.add("demo's NATS", () => nats.close());
+  await eventually("the service's readiness", 20_000, async () =>
+    (await fetch(`${sandbox.httpUrl}/readyz`)).ok && (await workerPulls(nats)) ? true : undefined,
+  );
+  const stream = await openStream(`${sandbox.httpUrl}/events/timeline/home`, await sandbox.issueToken(reader));
+  closers.add("demo's stream", () => stream.close());
+  return { sandbox, redis, nats, reader, author, stream };
+}
+
+async function workerPulls(nats: Stage["nats"]): Promise<boolean> {
+  const manager = await nats.jetstreamManager();
+  return (await manager.consumers.info(STREAM.drops, "planner")).num_waiting > 0;
+}
+
+const held = async ({ redis }: Stage, key: string, drop: string): Promise<true | undefined> =>
+  (await redis.zscore(key, drop)) == null ? undefined : true;
+
+const gone = async ({ redis }: Stage, key: string, drop: string): Promise<true | undefined> =>
+  (await redis.zscore(key, drop)) == null ? true : undefined;
+
+const post = ({ sandbox }: Stage, user_id: string, visibility = "public"): Promise<SeenDrop> =>
+  sandbox.people.post({ user_id, visibility: visibilityNamed(visibility), body: "Hello" });
+
+const BURST = 50;
+const GAP = 5;
+
+/** The main job, step by step. */
+export const STEPS: readonly Step[] = [
+  {
+    title: "A cold timeline is rebuilt from the upstreams when it is first read",
+    async run({ sandbox, reader }) {
+      const page = await sandbox.readHome(reader, { limit: 20 });
+      expect(page.drop_ids.length === 20 && !page.degraded, "the first page is not complete");
+      const authors = new Set((await sandbox.people.drops(page.drop_ids)).map(({ author }) => author));
+      return `20 drops of ${authors.size} authors`;
+    },
+  },
+  {
+    title: "A public drop arrives on the stream, in the home, local and global timelines",
+    async run(stage) {
+      const started = performance.now();
+      const drop = await post(stage, stage.author);
+      const event = await stage.stream.waitFor("new_drop", drop.drop_id);
+      const took = performance.now() - started;
+      const page = await stage.sandbox.readHome(stage.reader);
+      expect(page.drop_ids[0] === drop.drop_id, "the drop is not on top of the page");
+      await eventually("the drop in local", 2_000, () => held(stage, LOCAL_KEY, drop.drop_id));
+      await eventually("the drop in global", 2_000, () => held(stage, GLOBAL_KEY, drop.drop_id));
+      return `published to browser in ${took.toFixed(0)} ms, as event ${event.id}`;
+    },
+  },
+  {
+    title: "A drop for followers stays out of local",
+    async run(stage) {
+      const drop = await post(stage, stage.author, "followers");
+      await stage.stream.waitFor("new_drop", drop.drop_id);
+      expect((await gone(stage, LOCAL_KEY, drop.drop_id)) === true, "the drop is in local");
+      return "in the homes of followers only";
+    },
+  },
+  {
+    title: "A deletion takes it away, and tells the stream",
+    async run(stage) {
+      const drop = await post(stage, stage.author);
+      await stage.stream.waitFor("new_drop", drop.drop_id);
+      await stage.sandbox.people.remove(drop.drop_id);
+      await stage.stream.waitFor("drop_deleted", drop.drop_id);
+      await eventually("the drop gone", 2_000, () => gone(stage, homeKey(stage.reader), drop.drop_id));
+      return "gone from every timeline";
+    },
+  },
+  {
+    title: "A drop of an author with very many followers is written in chunks",
+    async run(stage) {
+      const { followers } = await stage.sandbox.people.summary(BIG_AUTHOR);
+      const started = performance.now();
+      const drop = await post(stage, BIG_AUTHOR);
+      const count = await eventually(`${followers} timelines`, 30_000, async () => {
+        const landed = await countHolding(stage, drop.drop_id);
+        return landed >= followers + 1 ? landed : undefined;
+      });
+      expect(count === followers + 1, `${count} timelines hold it`);
+      return `${count} timelines in ${((performance.now() - started) / 1_000).toFixed(2)} s`;
+    },
+  },
+  {
+    title: "kill -9 of the worker in the middle of a burst loses nothing",
+    async run(stage) {
+      const { worker } = stage.sandbox;
+      const drops: SeenDrop[] = [];
+      for (let n = 0; n < BURST; n++) {
+        drops.push(await post(stage, stage.author));
+        if (n === BURST / 2) process.kill(worker.pid() as number, "SIGKILL");
+      }
+      const key = homeKey(stage.reader);
+      // What the dead worker had in hand is handed out again after its ack_wait of 15 s.
+      await eventually("every drop of the burst", 60_000, async () => {
+        const scores = await stage.redis.zmscore(key, ...drops.map(({ drop_id }) => drop_id));
+        return scores.every((score) => score != null) ? true : undefined;
+      });
+      for (const { drop_id } of drops) await stage.stream.waitFor("new_drop", drop_id);
+      return `${BURST} drops, all there; a new worker has pid ${worker.pid()}`;
+    },
+  },
+  {
+    title: "A stream that was cut resumes with nothing missed and nothing twice",
+    async run(stage) {
+      const { sandbox } = stage;
+      const lastId = stage.stream.lastId();
+      stage.stream.close();
+      const drops: SeenDrop[] = [];
+      for (let n = 0; n < GAP; n++) drops.push(await post(stage, stage.author));
+      const url = `${sandbox.httpUrl}/events/timeline/home`;
+      stage.stream = await openStream(url, await sandbox.issueToken(stage.reader), lastId);
+      for (const { drop_id } of drops) await stage.stream.waitFor("new_drop", drop_id);
+      const told = stage.stream.events.filter(({ event }) => event === "new_drop").length;
+      expect(told === GAP, `${told} events instead of ${GAP}`);
+      return `${GAP} events after ${lastId}`;
+    },
+  },
+  {
+    title: "What is heard on Redis Pub/Sub is bridged into the log, once however often it is published",
+    async run(stage) {
+      const manager = await stage.nats.jetstreamManager();
+      const admitted = async (): Promise<number> => (await manager.streams.info(STREAM.drops)).state.last_seq;
+      const before = await admitted();
+      const event = { drop_id: "https://far.example/notes/1", created_at: Date.now() };
+      for (let time = 0; time < 3; time++) await stage.redis.publish("ap_drop_received", JSON.stringify(event));
+      await eventually("the foreign drop in global", 5_000, () => held(stage, GLOBAL_KEY, event.drop_id));
+      expect((await gone(stage, LOCAL_KEY, event.drop_id)) === true, "the foreign drop is in local");
+      const once = (await admitted()) - before;
+      expect(once === 1, `it was admitted ${once} times`);
+      return "a foreign drop, published three times and admitted once, is in the global timeline";
+    },
+  },
+  {
+    title: "What cannot be understood goes to the dead letters, byte for byte",
+    async run(stage) {
+      await stage.redis.publish("drop_created", "not json");
+      const manager = await stage.nats.jetstreamManager();
+      const subject = "dlq.invalid.drop_created";
+      const letter = await eventually("the dead letter", 5_000, () =>
+        manager.streams.getMessage(STREAM.dlq, { last_by_subj: subject }).catch(() => undefined),
+      );
+      expect(letter.string() === "not json", "the letter's body is not what was published");
+      return `${subject}: ${letter.header.get("Dlq-Error")}`;
+    },
+  },
+  {
+    title: "Redis loses everything, and the next read heals the timeline",
+    async run(stage) {
+      const before = await stage.sandbox.readHome(stage.reader, { limit: 100 });
+      await stage.redis.flushall();
+      const after = await eventually("a complete page", 15_000, async () => {
+        const page = await stage.sandbox.readHome(stage.reader, { limit: 100 });
+        return page.degraded ? undefined : page;
+      });
+      expect(JSON.stringify(after.drop_ids) === JSON.stringify(before.drop_ids), "the page is not the same as before");
+      return `the same ${after.drop_ids.length} drops`;
+    },
+  },
+];
+
+/** How many home timelines hold a drop. */
+async function countHolding({ redis }: Stage, drop: string): Promise<number> {
+  let cursor = "0";
+  let count = 0;
+  do {
+    const [next, keys] = await redis.scan(cursor, "MATCH", `${HOME_PREFIX}*`, "COUNT", 1_000);
+    const scores = await Promise.all(keys.map((key) => redis.zscore(key, drop)));
+    count += scores.filter((score) => score != null).length;
+    cursor = next;
+  } while (cursor !== "0");
+  return count;
+}

@@ -1,0 +1,119 @@
+import { randomBytes } from "node:crypto";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { TimelineServiceClient } from "../gen/avion/timeline.js";
+import { silent } from "../kernel/logger.js";
+import { DAY } from "../kernel/time.js";
+import { CHANNEL_OPTIONS, clientCredentials } from "../platform/grpc/call.js";
+import { connectNats } from "../platform/nats/connect.js";
+import { startTelemetry } from "../platform/telemetry.js";
+import type { Closers } from "../roles/closers.js";
+import { type Config, readConfig } from "../roles/config/config.js";
+import type { StartOptions } from "../roles/service.js";
+import { createServiceLogger } from "../roles/service-logger.js";
+import { VERSION } from "../roles/version.js";
+import { type Broker, startNats, startRedis } from "./brokers/index.js";
+import { fillWorld, type SeedSummary } from "./fill-world.js";
+import { newDataFolder } from "./folders.js";
+import { portOr } from "./loopback-port.js";
+import { createReadHome, type ReadPage } from "./read-home.js";
+import { createIssueToken } from "./token.js";
+import { superviseWorker, type Worker } from "./worker.js";
+import { createConsoleRouter } from "./world/console.http.js";
+import { breakable } from "./world/faults.grpc.js";
+import { createFaults } from "./world/faults.js";
+import { connectPeople } from "./world/people.grpc.js";
+import type { People } from "./world/people.js";
+
+/** How a sandbox is made. */
+export interface SandboxOptions {
+  readonly closers: Closers;
+  readonly bigAuthorFollowers: number;
+  readonly httpPort: number;
+  readonly grpcPort: number;
+  readonly onProgress: (text: string) => void;
+}
+
+/** A whole system on one machine: servers, upstreams, every role. */
+export interface Sandbox {
+  readonly folder: string;
+  readonly logFile: string;
+  readonly redis: Broker;
+  readonly nats: Broker;
+  readonly people: People;
+  readonly seeded: SeedSummary;
+  readonly worker: Worker;
+  readonly grpcAddress: string;
+  readonly httpUrl: string;
+  readonly issueToken: (user: string) => Promise<string>;
+  readonly client: TimelineServiceClient;
+  readonly readHome: ReadPage;
+}
+
+/** Starts everything; what was opened is closed through `closers`. */
+export async function openSandbox(options: SandboxOptions): Promise<Sandbox> {
+  const { closers, onProgress } = options;
+  const folder = await newDataFolder();
+  closers.add("data folder", () => rm(folder, { recursive: true, force: true }));
+  const logFile = join(folder, "service.log");
+  const redis = await startRedis({ dir: join(folder, "redis"), appendonly: true, onProgress });
+  closers.add("redis-server", () => redis.stop());
+  const nats = await startNats({ dir: join(folder, "nats"), onProgress });
+  closers.add("nats-server", () => nats.stop());
+  onProgress("starting the roles");
+  const secret = randomBytes(32).toString("base64url");
+  const env = await environment(options, { redis, nats, folder, secret });
+  const config = readConfig({ ...env, TIMELINE_ROLES: "users,posts,bridge,api,gateway" });
+  const faults = createFaults();
+  const log = createServiceLogger(config, logFile);
+  const service = await startRoles(config, { closers, log, wrapService: (one) => breakable(one, faults) });
+  const worker = superviseWorker(workerEnvironment(env, config), logFile);
+  closers.add("worker", () => worker.stop());
+  const grpcAddress = config.TIMELINE_GRPC_ADDR;
+  const client = new TimelineServiceClient(grpcAddress, clientCredentials({}), CHANNEL_OPTIONS);
+  closers.add("gRPC client", () => client.close());
+  const people = connectPeople(grpcAddress);
+  closers.add("people", () => people.close());
+  const connection = await connectNats({ servers: [nats.url], name: "sandbox" }, silent);
+  closers.add("sandbox's NATS", () => connection.close());
+  const seeded = await fillWorld(people, connection, options);
+  const readHome = createReadHome(client);
+  const issueToken = createIssueToken(secret, DAY);
+  service.http.use(createConsoleRouter({ people, faults, issueToken, readHome }));
+  const httpUrl = `http://${config.TIMELINE_HTTP_ADDR}`;
+  return { folder, logFile, redis, nats, people, seeded, worker, grpcAddress, httpUrl, issueToken, client, readHome };
+}
+
+async function environment(
+  options: SandboxOptions,
+  of: { redis: Broker; nats: Broker; folder: string; secret: string },
+): Promise<NodeJS.ProcessEnv> {
+  return {
+    REDIS_URL: of.redis.url,
+    NATS_URL: of.nats.url,
+    TIMELINE_HTTP_ADDR: `127.0.0.1:${await portOr(options.httpPort)}`,
+    TIMELINE_GRPC_ADDR: `127.0.0.1:${await portOr(options.grpcPort)}`,
+    TIMELINE_DATA_DIR: of.folder,
+    TIMELINE_JWT_SECRET: of.secret,
+  };
+}
+
+/** The fan-out runs in a process of its own, so that it can be killed. */
+function workerEnvironment(env: NodeJS.ProcessEnv, { TIMELINE_GRPC_ADDR }: Config): NodeJS.ProcessEnv {
+  return {
+    ...process.env,
+    ...env,
+    TIMELINE_ROLES: "fanout",
+    TIMELINE_HTTP_ADDR: "127.0.0.1:0",
+    TIMELINE_USER_SERVICE_ADDR: TIMELINE_GRPC_ADDR,
+    TIMELINE_POST_SERVICE_ADDR: TIMELINE_GRPC_ADDR,
+  };
+}
+
+/** The roles of this process are loaded after telemetry has started; see startTelemetry. */
+async function startRoles(config: Config, options: Omit<StartOptions, "telemetry">) {
+  const telemetry = startTelemetry(process.env, VERSION);
+  options.closers.add("telemetry", () => telemetry.close());
+  const { startService } = await import("../roles/service.js");
+  return startService(config, { ...options, telemetry });
+}

@@ -1,0 +1,68 @@
+import { createProgress, toTerminal } from "../cli/terminal.js";
+import { Closers } from "../roles/closers.js";
+import { VERSION } from "../roles/version.js";
+import { openSandbox, type Sandbox } from "./sandbox.js";
+
+/** What `up` can be told. */
+export interface UpOptions {
+  readonly httpPort: number;
+  readonly grpcPort: number;
+  readonly followers: number;
+}
+
+/** Starts a whole system with a seeded world, says where everything is, and stays up until a signal comes. */
+export async function up(options: UpOptions): Promise<void> {
+  const closers = new Closers();
+  const stop = (): void => {
+    console.log("\nstopping");
+    void closers.closeAll(toTerminal).then(() => process.exit(0));
+  };
+  process.once("SIGINT", stop);
+  process.once("SIGTERM", stop);
+  const progress = createProgress();
+  try {
+    const sandbox = await openSandbox({
+      ...options,
+      bigAuthorFollowers: options.followers,
+      closers,
+      onProgress: progress.say,
+    });
+    progress.end();
+    console.log(await description(sandbox));
+  } catch (error) {
+    progress.end();
+    await closers.closeAll(toTerminal);
+    throw error;
+  }
+}
+
+async function description(sandbox: Sandbox): Promise<string> {
+  const { redis, nats, seeded, httpUrl } = sandbox;
+  const token = await sandbox.issueToken("ada");
+  const { users, follows, drops } = seeded;
+  return `
+avion-timeline ${VERSION} is up: ${users} users, ${follows} follows, ${drops} drops.
+
+  Page     ${httpUrl}/   pick a user, post a drop, watch it arrive
+  gRPC     ${sandbox.grpcAddress}   TimelineService, UserService and PostService of package avion, with health and reflection
+  HTTP     ${httpUrl}   /events/timeline/home /healthz /readyz /metrics
+  Redis    ${redis.url}   redis-server ${redis.version}, pid ${redis.pid}
+  NATS     ${nats.url}   nats-server ${nats.version}, pid ${nats.pid}
+  Worker   pid ${sandbox.worker.pid()}   kill -9 it: another one starts, and nothing is missing
+  Data     ${sandbox.folder}   gone when this ends; the roles log to ${sandbox.logFile}
+
+Ada's access token (one day):
+  export TOKEN=${token}
+
+Try:
+  curl -N -H "Authorization: Bearer $TOKEN" ${httpUrl}/events/timeline/home
+  npx buf curl --protocol grpc --http2-prior-knowledge -d '{"user_id":"ada","limit":5}' http://${sandbox.grpcAddress}/avion.TimelineService/GetHomeTimeline
+  npx buf curl --protocol grpc --http2-prior-knowledge -d '{"user_id":"nova","visibility":"VISIBILITY_PUBLIC","body":"Hello"}' http://${sandbox.grpcAddress}/avion.PostService/CreateDrop
+  ${redis.cli} -u ${redis.url} zrevrange timeline:home:ada 0 4 withscores
+  ${redis.cli} -u ${redis.url} publish drop_created 'not json'
+  nats -s ${nats.url} stream ls
+  nats -s ${nats.url} stream view DLQ
+  nats -s ${nats.url} consumer info DROPS planner
+
+Ctrl-C ends it.`;
+}

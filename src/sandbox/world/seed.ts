@@ -1,0 +1,124 @@
+import { Visibility } from "../../gen/avion/posts.js";
+import { chunked, mapLimited } from "../../kernel/mapped.js";
+import { DAY } from "../../kernel/time.js";
+import type { DropDraft, Pair, People } from "./people.js";
+import { integer, mulberry32, type Random, zipf } from "./random.js";
+
+/** The author with so many followers that fan-out shows. */
+export const BIG_AUTHOR = "nova";
+
+/** How a world is to be. */
+export interface SeedOptions {
+  readonly seed?: number;
+  readonly users?: number;
+  /** How many of the followers of {@link BIG_AUTHOR} there are. */
+  readonly bigAuthorFollowers: number;
+  /** The end of the history, ms since the epoch. */
+  readonly now: number;
+}
+
+/** Whom to introduce, what they post and whom they follow. */
+export interface SeedPlan {
+  readonly people: readonly string[];
+  readonly drops: readonly Required<DropDraft>[];
+  readonly follows: readonly Pair[];
+}
+
+const NAMES =
+  "ada grace alan edsger barbara donald margaret linus radia ken dennis bjarne frances tim jean kathleen leslie shafi tony niklaus hedy katherine dorothy mary annie evelyn joan adele lynn sophie karen anita carol ruth stephanie vint claude george john kurt alonzo emmy sofia henri leonhard carl blaise gottfried isaac johannes tycho galileo rosalind marie lise chien vera cecilia jocelyn maria".split(
+    " ",
+  );
+
+const DROP_DAYS = 30;
+
+/**
+ * Plans a world: named users and numbered ones, who are followed the more the
+ * earlier they stand (Zipf), one author with very many followers, and a month
+ * of drops. The same options make the same plan.
+ */
+export function planWorld({ seed = 1, users = 200, bigAuthorFollowers, now }: SeedOptions): SeedPlan {
+  const random = mulberry32(seed);
+  const people = userIds(users);
+  return {
+    people,
+    follows: [...graph(people, random), ...followersOfBigAuthor(people, bigAuthorFollowers)],
+    drops: drafts(people, random, now).sort((a, b) => a.created_at - b.created_at),
+  };
+}
+
+/** Calls of the public API under way at once. */
+const AT_ONCE = 16;
+const FOLLOWS_A_CALL = 1_000;
+
+/**
+ * Makes a plan true, through the public API. Drops come before follows: nobody has to be told of them.
+ *
+ * @param onProgress hears what is done, of what
+ */
+export async function seedWorld(
+  people: Pick<People, "introduce" | "post" | "followMany">,
+  plan: SeedPlan,
+  onProgress: (what: string, done: number, total: number) => void,
+): Promise<void> {
+  const each = async <T>(what: string, items: readonly T[], work: (item: T) => Promise<unknown>): Promise<void> => {
+    let done = 0;
+    await mapLimited(items, AT_ONCE, async (item) => {
+      await work(item);
+      done += 1;
+      onProgress(what, done, items.length);
+    });
+  };
+  await each("people", plan.people, (person) => people.introduce(person, displayName(person)));
+  await each("drops", plan.drops, (draft) => people.post(draft));
+  let followed = 0;
+  for (const pairs of chunked(plan.follows, FOLLOWS_A_CALL)) {
+    await people.followMany(pairs);
+    followed += pairs.length;
+    onProgress("follows", followed, plan.follows.length);
+  }
+}
+
+const displayName = (id: string): string => `${id.charAt(0).toUpperCase()}${id.slice(1)}`;
+
+function userIds(count: number): string[] {
+  const ids = [...NAMES.slice(0, Math.max(0, count - 1)), BIG_AUTHOR];
+  for (let index = ids.length + 1; ids.length < count; index++) ids.push(`user-${String(index).padStart(4, "0")}`);
+  return ids;
+}
+
+function graph(people: readonly string[], random: Random): Pair[] {
+  const popular = zipf(random, people.length);
+  return people.flatMap((follower_id) => {
+    // Most follow a few, some follow many.
+    const wanted = 3 + Math.min(popular(), 20);
+    const chosen = new Set<string>();
+    for (let draw = 0; draw < wanted; draw++) chosen.add(people[popular()] as string);
+    chosen.delete(follower_id);
+    chosen.delete(BIG_AUTHOR);
+    return [...chosen].map((following_id) => ({ follower_id, following_id }));
+  });
+}
+
+function followersOfBigAuthor(people: readonly string[], count: number): Pair[] {
+  const followers = people.filter((person) => person !== BIG_AUTHOR).slice(0, Math.min(count, 50));
+  for (let fan = 1; followers.length < count; fan++) followers.push(`fan-${String(fan).padStart(5, "0")}`);
+  return followers.map((follower_id) => ({ follower_id, following_id: BIG_AUTHOR }));
+}
+
+function drafts(people: readonly string[], random: Random, now: number): Required<DropDraft>[] {
+  const loud = zipf(random, people.length);
+  return Array.from({ length: people.length * 4 }, (_, drop) => {
+    // Some are the big author's; few, since all their followers get them.
+    const user_id = drop % 40 === 0 ? BIG_AUTHOR : (people[loud()] as string);
+    const created_at = now - 1 - Math.floor(random() ** 2 * DROP_DAYS * DAY);
+    const visibility = pickVisibility(random());
+    const recipients = visibility === Visibility.DIRECT ? [people[integer(random, people.length)] as string] : [];
+    return { user_id, visibility, recipients, created_at, body: `Note ${drop + 1}` };
+  });
+}
+
+function pickVisibility(share: number): Visibility {
+  if (share < 0.8) return Visibility.PUBLIC;
+  if (share < 0.88) return Visibility.UNLISTED;
+  return share < 0.97 ? Visibility.FOLLOWERS : Visibility.DIRECT;
+}

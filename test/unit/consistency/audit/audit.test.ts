@@ -1,0 +1,128 @@
+import { expect, test } from "@jest/globals";
+import { audit } from "../../../../src/consistency/audit/audit.js";
+import type { AuditDeps, Entry } from "../../../../src/consistency/audit/ports.js";
+import { reportsAsJson, reportsAsText } from "../../../../src/consistency/audit/present.js";
+
+const OLD = 1_000;
+
+/** Homes in memory, by user; `said` is what the upstreams answer. */
+function scene(stored: Record<string, readonly string[]>, said: Record<string, readonly string[]>, keptSince = 0) {
+  const entriesOf = (drops: readonly string[] = []): Entry[] => drops.map((drop) => ({ drop, score: OLD }));
+  const homes = new Map(Object.entries(stored));
+  const rebuilt: string[] = [];
+  const dead = new Set<string>();
+  const deps: AuditDeps = {
+    readStored: async (user) => {
+      const drops = homes.get(user);
+      return drops && { floor: 0, entries: entriesOf(drops) };
+    },
+    readExpected: async (user) => {
+      if (user === "broken") throw new Error("GetFollowingList: INTERNAL");
+      return { floor: 0, entries: entriesOf(said[user]) };
+    },
+    keptSince: () => keptSince,
+    deadAmong: async (drops) => new Set(drops.filter((drop) => dead.has(drop))),
+    readBacklogStart: async () => Date.now(),
+    rebuild: async (user) => {
+      rebuilt.push(user);
+      homes.set(user, said[user] ?? []);
+    },
+    maxEntries: 10,
+    settleMs: 10,
+  };
+  return { deps, homes, rebuilt, dead };
+}
+
+test("homes that differ are told from those that agree, from those not complete, and from those not readable", async () => {
+  const { deps, rebuilt } = scene({ ada: ["a"], bob: ["x"], broken: [] }, { ada: ["a"], bob: ["a", "b"] });
+  const report = await audit(deps, ["ada", "bob", "cold", "broken"]);
+  expect(reportsAsJson({ home: report })).toMatchObject({
+    ...{ users: 2, differ: 1, rate: 0.5, incomplete: 1, undecided: [], repaired: 0 },
+    failed: [{ user: "broken", error: "GetFollowingList: INTERNAL" }],
+    differences: [{ user: "bob", missing: ["a", "b"], unexpected: ["x"], wrong_score: [] }],
+  });
+  expect(rebuilt).toEqual([]);
+});
+
+test("what is gone at the second look was under way", async () => {
+  const { deps, homes } = scene({ ada: [] }, { ada: ["a"] });
+  const applied: AuditDeps = {
+    ...deps,
+    readBacklogStart: async () => {
+      homes.set("ada", ["a"]);
+      return Date.now();
+    },
+  };
+  let looks = 0;
+  const late = {
+    ...applied,
+    readStored: async (user: string) => (looks++ === 0 ? { floor: 0, entries: [] } : deps.readStored(user)),
+  };
+  expect(await audit(late, ["ada"])).toMatchObject({ judged: 1, differing: [] });
+  expect(looks).toBe(2);
+});
+
+test("the second look comes only when all that was admitted by the first is applied", async () => {
+  const { deps } = scene({ ada: [] }, { ada: ["a"] });
+  const began = Date.now();
+  let waited = 0;
+  const busy = { ...deps, readBacklogStart: async () => (++waited < 4 ? began - 5_000 : Date.now()) };
+  const report = await audit(busy, ["ada"]);
+  expect([report.differing.length, waited]).toEqual([1, 4]);
+  expect(report.lagMs).toBeGreaterThanOrEqual(5_000);
+});
+
+test("stopped while events are waited for, it leaves undecided what was at odds", async () => {
+  const { deps } = scene({ ada: [] }, { ada: ["a"] });
+  const stopping = new AbortController();
+  const stuck = {
+    ...deps,
+    readBacklogStart: async () => {
+      stopping.abort();
+      return 0;
+    },
+  };
+  expect(await audit(stuck, ["ada"], { stopping: stopping.signal })).toMatchObject({ judged: 0, differing: [] });
+  const later = new AbortController();
+  const looking = {
+    ...deps,
+    readBacklogStart: async () => 0,
+    deadAmong: async () => {
+      later.abort();
+      return new Set<string>();
+    },
+  };
+  expect((await audit(looking, ["ada"], { stopping: later.signal })).undecided).toEqual(["ada"]);
+});
+
+test("a deletion that missed a home is not held against it", async () => {
+  const { deps, dead } = scene({ ada: ["a", "gone"] }, { ada: ["a"] });
+  dead.add("gone");
+  expect((await audit(deps, ["ada"])).differing).toEqual([]);
+});
+
+test("fixing rebuilds those that differ, looks again, and says what is wrong still", async () => {
+  const { deps, homes, rebuilt } = scene({ ada: ["a"], bob: [], eve: [] }, { ada: ["a"], bob: ["b"], eve: ["e"] });
+  const stubborn = {
+    ...deps,
+    rebuild: async (user: string) => {
+      await deps.rebuild(user);
+      if (user === "eve") homes.set("eve", []);
+    },
+  };
+  const report = await audit(stubborn, ["ada", "bob", "eve"], { fix: true });
+  expect(rebuilt.toSorted()).toEqual(["bob", "eve"]);
+  expect(report.differing.map(({ name }) => name)).toEqual(["bob", "eve"]);
+  expect(report.remaining.map(({ name }) => name)).toEqual(["eve"]);
+  expect(reportsAsText({ home: report })).toMatch(
+    /^"bob"\n {2}1 missing: "b"\n(?:.*\n)*"eve" differs still\n2 of 3 users differ \(66\.67 %\)/,
+  );
+});
+
+test("what has gone for its age is neither expected nor found where reads hide it", async () => {
+  const homes = [{ ada: ["gone"], bob: [] }, { bob: ["going"] }] as const;
+  const report = await audit(scene(...homes, OLD + 1).deps, ["ada", "bob"]);
+  expect([report.judged, report.differing]).toEqual([2, []]);
+  const kept = await audit(scene(...homes, OLD).deps, ["ada", "bob"]);
+  expect(kept.differing.map(({ name }) => name)).toEqual(["ada", "bob"]);
+});

@@ -1,0 +1,72 @@
+import { expect, test } from "@jest/globals";
+import fc from "fast-check";
+import { compare, confirmed, type Difference } from "../../../../src/consistency/audit/compare.js";
+import type { Entry } from "../../../../src/consistency/audit/ports.js";
+
+const NOW = 1_000_000_000;
+const TIME = { now: NOW, settleMs: 30_000 };
+const entries = (of: Readonly<Record<string, number>>): Entry[] =>
+  Object.entries(of)
+    .map(([drop, score]) => ({ drop, score }))
+    .sort((a, b) => b.score - a.score);
+
+/** Compares what is stored with what is said, each as drop and time. */
+function found(
+  stored: Record<string, number>,
+  said: Record<string, number>,
+  how: { floor?: number; bottom?: number } = {},
+) {
+  const home = { floor: how.floor ?? 0, entries: entries(stored) };
+  return compare(home, { entries: entries(said), floor: how.bottom ?? 0 }, TIME).map(
+    ({ kind, drop }) => `${kind} ${drop}`,
+  );
+}
+
+test("what is missing, unexpected or of another time is found, and what agrees is not", () => {
+  expect(found({ same: 5, odd: 6, moved: 7, never: 8 }, { same: 5, lacking: 4, moved: 9, odd: 6 })).toEqual([
+    "wrong_score moved",
+    "missing lacking",
+    "unexpected never",
+  ]);
+});
+
+test("what is younger than the settling time is not judged, but what no drop may claim is", () => {
+  const young = NOW - 29_999;
+  expect(found({ new: young, ahead: NOW + 1 }, { fresh: young })).toEqual([]);
+  expect(found({ old: NOW - 30_000 }, { lost: NOW - 30_000 })).toEqual(["missing lost", "unexpected old"]);
+  expect(found({ absurd: NOW + 86_400_000 }, {})).toEqual(["unexpected absurd"]);
+});
+
+test("a time is judged by what the upstreams say", () => {
+  expect(found({ moved: NOW }, { moved: 5 })).toEqual(["wrong_score moved"]);
+  expect(found({ moved: 5 }, { moved: NOW })).toEqual([]);
+});
+
+test("what is not above the floor is not vouched for, but a wrong time there is seen", () => {
+  expect(found({ tie: 10, below: 3, a: 11 }, { a: 11 }, { floor: 10 })).toEqual([]);
+  expect(found({ sunk: 3 }, { sunk: 20 }, { floor: 10 })).toEqual(["wrong_score sunk"]);
+});
+
+test("nothing is said of what lies at or below the floor of what is said", () => {
+  expect(found({ a: 9, b: 8, c: 7, d: 6 }, { a: 9, b: 8 }, { bottom: 8 })).toEqual([]);
+  expect(found({ a: 9, never: 8.5, b: 8 }, { a: 9, b: 8 }, { bottom: 8 })).toEqual(["unexpected never"]);
+});
+
+test("a timeline equal to what is said differs in nothing, whatever the floor", () => {
+  const timeline = fc.dictionary(fc.string({ minLength: 1, maxLength: 3 }), fc.integer({ min: 0, max: 20 }));
+  fc.assert(
+    fc.property(timeline, fc.integer({ min: 0, max: 20 }), (of, floor) => {
+      const above = Object.fromEntries(Object.entries(of).filter(([, score]) => floor === 0 || score > floor));
+      expect(found(of, above, { floor })).toEqual([]);
+    }),
+  );
+});
+
+test("a difference counts where it was seen before, in the same way", () => {
+  const difference = (kind: Difference["kind"], drop: string): Difference => ({
+    ...{ kind, drop, score: 1, expected: 1 },
+  });
+  const before = [difference("missing", "a"), difference("missing", "b")];
+  const now = [difference("unexpected", "a"), difference("missing", "b"), difference("missing", "c")];
+  expect(confirmed(before, now)).toEqual([difference("missing", "b")]);
+});

@@ -1,0 +1,92 @@
+import { expect, test } from "@jest/globals";
+import type { PublicationResult } from "../../../../src/consistency/audit/publications.js";
+import { createSampling } from "../../../../src/consistency/audit/sampling.js";
+import type { Delivery } from "../../../../src/delivery/handler.js";
+import { AppError } from "../../../../src/kernel/errors.js";
+import { silent } from "../../../../src/kernel/logger.js";
+
+/** One completion, as its stream hands it out. */
+function delivery(changes: Partial<Delivery> = {}, ageMs = 0): Delivery {
+  const now = Date.now();
+  const body = {
+    event: "drop_created",
+    drop_id: "d",
+    user_id: "a",
+    landed_at: now - ageMs,
+    admitted_at: now,
+    created_at: now,
+  };
+  return {
+    ...{
+      stream: "COMPLETIONS",
+      consumer: "publications",
+      seq: 1,
+      time: now,
+      subject: "completed.fanout",
+      deliveries: 1,
+    },
+    headers: { get: () => undefined, entries: () => [] },
+    body: Buffer.from(JSON.stringify(body)),
+    ...changes,
+  };
+}
+
+/** Sampling whose checks do as told. */
+function scene(how: { percent?: number; rate?: number; check?: () => Promise<PublicationResult> } = {}) {
+  const seen: string[] = [];
+  let checks = 0;
+  const stopping = new AbortController();
+  const process = createSampling({
+    check: async () => {
+      checks++;
+      return how.check?.() ?? "same";
+    },
+    observe: (result) => seen.push(result),
+    percent: how.percent ?? 100,
+    rate: how.rate ?? 100,
+    delayMs: 0,
+  });
+  const run = (of = delivery()) => process(of, { stopping: stopping.signal, log: silent });
+  return { run, seen, checks: () => checks, stopping };
+}
+
+test("each publication is checked once, and acked after it", async () => {
+  const { run, seen } = scene();
+  expect(await run()).toEqual({ kind: "ack" });
+  expect(seen).toEqual(["same"]);
+});
+
+test("at 0 percent nothing is checked, and everything acked", async () => {
+  const { run, seen, checks } = scene({ percent: 0 });
+  for (let turn = 0; turn < 50; turn++) expect(await run()).toEqual({ kind: "ack" });
+  expect([seen, checks()]).toEqual([[], 0]);
+});
+
+test("what is beyond the rate, old or dated back is skipped and counted", async () => {
+  const { run, seen, checks } = scene({ rate: 2 });
+  for (let turn = 0; turn < 5; turn++) await run();
+  expect([checks(), seen.filter((result) => result === "skipped").length]).toEqual([2, 3]);
+  const other = scene();
+  await other.run(delivery({}, 11 * 60_000));
+  const now = Date.now();
+  const imported = { drop_id: "d", landed_at: now, admitted_at: now, created_at: now - 3_600_000 };
+  await other.run(delivery({ body: Buffer.from(JSON.stringify(imported)) }));
+  expect([other.checks(), other.seen]).toEqual([0, ["skipped", "skipped"]]);
+});
+
+test("an outage is tried again, and given up as failed", async () => {
+  const away = async (): Promise<never> => {
+    throw new AppError("unavailable", "UserService is away");
+  };
+  const { run, seen } = scene({ check: away });
+  expect(await run()).toMatchObject({ kind: "retry" });
+  expect(await run(delivery({ deliveries: 3 }))).toEqual({ kind: "ack" });
+  expect(seen).toEqual(["failed"]);
+});
+
+test("a process that stops hands its checks to others", async () => {
+  const { run, checks, stopping } = scene();
+  stopping.abort();
+  expect(await run()).toEqual({ kind: "release" });
+  expect(checks()).toBe(0);
+});

@@ -1,0 +1,128 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "@jest/globals";
+import { ConfigError, checkFiles, readConfig } from "../../../src/roles/config/config.js";
+
+const ENOUGH = {
+  TIMELINE_USER_SERVICE_ADDR: "users:1",
+  TIMELINE_POST_SERVICE_ADDR: "posts:2",
+  TIMELINE_JWT_SECRET: "a secret of thirty-two bytes, or a few more",
+};
+const { TIMELINE_JWT_SECRET: _secret, ...NO_SECRET } = ENOUGH;
+const KEYS = { ...NO_SECRET, TIMELINE_JWT_JWKS_URL: "https://idp.example/keys" };
+const CLAIMS = { TIMELINE_JWT_ISSUER: "https://idp.example", TIMELINE_JWT_AUDIENCE: "timeline" };
+
+function faultsOf(work: () => unknown): readonly string[] {
+  try {
+    work();
+  } catch (error) {
+    if (error instanceof ConfigError) return error.faults;
+    throw error;
+  }
+  return [];
+}
+
+const faults = (env: NodeJS.ProcessEnv): readonly string[] => faultsOf(() => readConfig(env));
+const names = (env: NodeJS.ProcessEnv): string[] => faults(env).map((fault) => fault.split(":")[0] as string);
+
+test.each([
+  ["REDIS_URL", "redis://:pass@a:1/2"],
+  ["REDIS_URL", "rediss://user:p%40ss@[::1]"],
+  ["REDIS_URL", "redis://u:p@a:1,redis://u:p@b:1/0"],
+  ["NATS_URL", "nats://user:pass@a:4222/,nats://user:pass@b:4222"],
+  ["NATS_URL", "tls://token@a"],
+  ["DATABASE_URL", "postgres://user:pass@a:5432/timeline?sslmode=verify-full&application_name=x"],
+  ["DATABASE_URL", "postgresql:///timeline?host=/var/run/postgresql"],
+])("%s=%s is taken", (name, value) => {
+  expect(faults({ ...ENOUGH, [name]: value })).toEqual([]);
+});
+
+test.each([
+  ["a database of a cluster", "REDIS_URL", "redis://a:1/1,redis://b:1"],
+  ["a path that is no database", "REDIS_URL", "redis://a:1/timeline"],
+  ["a parameter of Redis", "REDIS_URL", "redis://a:1?family=6"],
+  ["a fragment", "REDIS_URL", "redis://a:1#x"],
+  ["a user without a password", "REDIS_URL", "redis://user@a:1"],
+  ["two passwords of a cluster", "REDIS_URL", "redis://:p@a:1,redis://:q@b:1"],
+  ["a password of one node", "REDIS_URL", "redis://:p@a:1,redis://b:1"],
+  ["TLS to one node of a cluster", "REDIS_URL", "redis://a:1,rediss://b:1"],
+  ["no host", "REDIS_URL", "redis:///1"],
+  ["a path", "NATS_URL", "nats://a:1/x"],
+  ["a parameter of NATS", "NATS_URL", "nats://a:1?tls=true"],
+  ["TLS to one server", "NATS_URL", "nats://a:1,tls://b:1"],
+  ["two users", "NATS_URL", "nats://u:p@a:1,nats://v:p@b:1"],
+  ["two databases", "DATABASE_URL", "postgres://a/x,postgres://b/x"],
+  ["a parameter that the driver ignores", "DATABASE_URL", "postgres://a/x?target_session_attrs=read-write"],
+  ["a mode of TLS that the driver ignores", "DATABASE_URL", "postgres://a/x?sslmode=allow"],
+  ["a broken escape", "DATABASE_URL", "postgres://u:%zz@a/x"],
+])("%s is refused: %s=%s", (_what, name, value) => {
+  expect(names({ ...ENOUGH, [name]: value })).toContain(name);
+});
+
+test("a credentials file excludes a user in the URL", () => {
+  expect(names({ ...ENOUGH, NATS_URL: "nats://u:p@a:1", TIMELINE_NATS_CREDS: "nats.creds" })).toEqual([
+    "TIMELINE_NATS_CREDS",
+  ]);
+  expect(names({ ...ENOUGH, NATS_URL: "nats://a:1", TIMELINE_NATS_CREDS: "nats.creds" })).toEqual([]);
+});
+
+test("a CA for callers of gRPC is refused without the certificate that turns TLS on", () => {
+  expect(names({ ...ENOUGH, TIMELINE_GRPC_TLS_CA: "ca.pem" })).toEqual(["TIMELINE_GRPC_TLS_CA"]);
+  const pair = { TIMELINE_GRPC_TLS_CERT: "c.pem", TIMELINE_GRPC_TLS_KEY: "k.pem" };
+  expect(names({ ...ENOUGH, ...pair, TIMELINE_GRPC_TLS_CA: "ca.pem" })).toEqual([]);
+});
+
+test("files that hold no certificate are refused", () => {
+  const folder = mkdtempSync(join(tmpdir(), "timeline-test-config-"));
+  const file = join(folder, "x.pem");
+  writeFileSync(file, "no certificate");
+  const config = readConfig({ ...ENOUGH, TIMELINE_NATS_TLS_CERT: file, TIMELINE_NATS_TLS_KEY: file });
+  expect(faultsOf(() => checkFiles(config))).toEqual([expect.stringMatching(/^TIMELINE_NATS_TLS_\*: no usable/)]);
+  rmSync(folder, { recursive: true });
+});
+
+test("a secret under 32 bytes is refused, counted in bytes, unless allowed aloud", () => {
+  expect(names({ ...ENOUGH, TIMELINE_JWT_SECRET: "x".repeat(31) })).toEqual(["TIMELINE_JWT_SECRET"]);
+  expect(faults({ ...ENOUGH, TIMELINE_JWT_SECRET: "x".repeat(32) })).toEqual([]);
+  expect(faults({ ...ENOUGH, TIMELINE_JWT_SECRET: "é".repeat(16) })).toEqual([]);
+  expect(faults({ ...ENOUGH, TIMELINE_JWT_SECRET: "x", TIMELINE_JWT_ALLOW_UNSAFE: "true" })).toEqual([]);
+  expect(faults({ ...ENOUGH, TIMELINE_JWT_SECRET: "x" })[0]).toContain("TIMELINE_JWT_ALLOW_UNSAFE");
+});
+
+test("a key set over http or without issuer and audience is refused, unless allowed aloud", () => {
+  expect(names({ ...KEYS })).toEqual(["TIMELINE_JWT_ISSUER", "TIMELINE_JWT_AUDIENCE"]);
+  expect(names({ ...KEYS, TIMELINE_JWT_ISSUER: "x" })).toEqual(["TIMELINE_JWT_AUDIENCE"]);
+  expect(names({ ...KEYS, ...CLAIMS, TIMELINE_JWT_JWKS_URL: "http://127.0.0.1/keys" })).toEqual([
+    "TIMELINE_JWT_JWKS_URL",
+  ]);
+  expect(names({ ...KEYS, ...CLAIMS, TIMELINE_JWT_JWKS_URL: "https://u:p@idp.example/keys" })).toEqual([
+    "TIMELINE_JWT_JWKS_URL",
+  ]);
+  const allowed = { TIMELINE_JWT_JWKS_URL: "http://127.0.0.1/keys", TIMELINE_JWT_ALLOW_UNSAFE: "true" };
+  expect(faults({ ...NO_SECRET, ...allowed })).toEqual([]);
+  expect(faults({ ...KEYS, ...CLAIMS })).toEqual([]);
+});
+
+const MARKER = "hunter2marker";
+const SECRETS = [
+  ...["", "user:", "us%20er:", "a b:"].map((user) => `${user}${MARKER}`),
+  ...[":", "user:%zz", "user:p/", "user:p?", "user:p#", "user:1/", "user:p@", "user:p,"].map((head) => head + MARKER),
+];
+const SHAPES = ["%@host:1", "%@host:99999", "%@host/%", "%@", "%", "%@host:1?password=%", "host:1/%", "host:1#%"];
+const URL_VARIABLES = ["REDIS_URL", "NATS_URL", "DATABASE_URL", "TIMELINE_JWT_JWKS_URL"];
+const PROTOCOLS = ["redis://", "rediss:", "nats://", "tls://", "postgres://", "http://", "ftp://", "", "://"];
+
+test("no fault of a URL repeats any part of a password", () => {
+  let refused = 0;
+  for (const name of [...URL_VARIABLES, "TIMELINE_USER_SERVICE_ADDR", "TIMELINE_GRPC_ADDR", "TIMELINE_NATS_CREDS"])
+    for (const protocol of PROTOCOLS)
+      for (const shape of SHAPES)
+        for (const secret of SECRETS) {
+          const value = protocol + shape.replaceAll("%", secret);
+          const found = faultsOf(() => checkFiles(readConfig({ ...NO_SECRET, [name]: value })));
+          if (found.some((fault) => fault.startsWith(name))) refused++;
+          expect(found.join("\n")).not.toContain(MARKER);
+        }
+  expect(refused).toBeGreaterThan(1_000);
+});

@@ -1,0 +1,169 @@
+import { readFile } from "node:fs/promises";
+import { expect, test } from "@jest/globals";
+import { ConfigError, checkFiles, readConfig } from "../../../src/roles/config/config.js";
+import { ROLES, VARIABLES } from "../../../src/roles/config/variables.js";
+
+const ENOUGH = {
+  TIMELINE_USER_SERVICE_ADDR: "users:1",
+  TIMELINE_POST_SERVICE_ADDR: "posts:2",
+  TIMELINE_JWT_SECRET: "a secret of thirty-two bytes, or a few more",
+};
+
+const CLAIMS = { TIMELINE_JWT_ISSUER: "https://idp.example", TIMELINE_JWT_AUDIENCE: "timeline" };
+
+function faultsOf(env: NodeJS.ProcessEnv): readonly string[] {
+  try {
+    readConfig(env);
+  } catch (error) {
+    if (error instanceof ConfigError) return error.faults;
+    throw error;
+  }
+  return [];
+}
+
+test("the defaults of the contract", () => {
+  expect(readConfig(ENOUGH)).toMatchObject({
+    REDIS_URL: ["redis://127.0.0.1:6379"],
+    NATS_URL: ["nats://127.0.0.1:4222"],
+    TIMELINE_ROLES: ["bridge", "fanout", "api", "gateway"],
+    TIMELINE_GRPC_ADDR: "0.0.0.0:50051",
+    TIMELINE_HTTP_ADDR: "0.0.0.0:8080",
+    TIMELINE_MAX_ENTRIES: 1_000,
+    TIMELINE_FANOUT_AUDIENCE: "all",
+    TIMELINE_FANOUT_PULL_THRESHOLD: 100_000,
+    TIMELINE_FANOUT_MAX_ATTEMPTS: 5,
+    TIMELINE_USER_SERVICE_ADDR: "users:1",
+  });
+});
+
+test("the configuration is frozen, and an empty variable counts as unset", () => {
+  const config = readConfig({ ...ENOUGH, TIMELINE_MAX_ENTRIES: "", TIMELINE_JWT_ISSUER: "" });
+  expect(config.TIMELINE_MAX_ENTRIES).toBe(1_000);
+  expect(config.TIMELINE_JWT_ISSUER).toBeUndefined();
+  expect(Object.isFrozen(config)).toBe(true);
+});
+
+test("every default is a value its own variable takes", () => {
+  for (const [name, variable] of Object.entries(VARIABLES)) {
+    if (!("default" in variable)) continue;
+    expect([name, variable.schema.safeParse(variable.default).success]).toEqual([name, true]);
+  }
+});
+
+test("every fault is named at once", () => {
+  const faults = faultsOf({
+    REDIS_URL: "http://redis",
+    NATS_URL: "localhost",
+    TIMELINE_ROLES: "api,gateway,cook",
+    TIMELINE_MAX_ENTRIES: "many",
+    TIMELINE_LOG_LEVEL: "loud",
+    TIMELINE_NOTHING_LIKE_IT: "1",
+    TIMELINE_HTTP_ADDR: "8080",
+  });
+  const named = new Set(faults.map((fault) => fault.split(":")[0]));
+  for (const name of [
+    "REDIS_URL",
+    "NATS_URL",
+    "TIMELINE_ROLES",
+    "TIMELINE_MAX_ENTRIES",
+    "TIMELINE_LOG_LEVEL",
+    "TIMELINE_NOTHING_LIKE_IT",
+    "TIMELINE_HTTP_ADDR",
+  ])
+    expect(named).toContain(name);
+  const message = new ConfigError(faults).message;
+  for (const fault of faults) expect(message).toContain(`  - ${fault}`);
+});
+
+test.each([
+  ["TIMELINE_MAX_ENTRYS", "TIMELINE_MAX_ENTRIES"],
+  ["TIMELINE_ROLE", "TIMELINE_ROLES"],
+  ["TIMELINE_JWT_SECRETS", "TIMELINE_JWT_SECRET"],
+])("an unknown variable is refused: %s was probably meant to be %s", (given, meant) => {
+  expect(faultsOf({ ...ENOUGH, [given]: "1" })).toEqual([
+    `${given}: is not a variable of this service (did you mean ${meant}?)`,
+  ]);
+});
+
+test("an unknown variable that resembles none gets no suggestion; other prefixes are not ours", () => {
+  expect(faultsOf({ ...ENOUGH, TIMELINE_X: "1", OTEL_SERVICE_NAME: "x", PATH: "/bin", REDIS_HOST: "y" })).toEqual([
+    "TIMELINE_X: is not a variable of this service",
+  ]);
+});
+
+test.each<[string, Record<string, string>, string[]]>([
+  ["bridge", {}, []],
+  ["fanout", {}, ["TIMELINE_USER_SERVICE_ADDR", "TIMELINE_POST_SERVICE_ADDR"]],
+  ["api", { TIMELINE_USER_SERVICE_ADDR: "u:1" }, ["TIMELINE_POST_SERVICE_ADDR"]],
+  ["gateway", {}, ["TIMELINE_JWT_SECRET"]],
+  ["gateway", { TIMELINE_JWT_JWKS_URL: "https://idp.example/keys", ...CLAIMS }, []],
+  ["bridge,gateway", { TIMELINE_JWT_SECRET: ENOUGH.TIMELINE_JWT_SECRET }, []],
+])("the roles %s with %j lack %j", (roles, env, lacking) => {
+  expect(faultsOf({ TIMELINE_ROLES: roles, ...env }).map((fault) => fault.split(":")[0])).toEqual(lacking);
+});
+
+test.each([
+  ["TIMELINE_ROLES", " bridge , api ", ["bridge", "api"]],
+  ["REDIS_URL", "rediss://a:1,rediss://b:2", ["rediss://a:1", "rediss://b:2"]],
+  ["NATS_URL", "tls://a:4222, tls://b:4222", ["tls://a:4222", "tls://b:4222"]],
+  ["TIMELINE_GRPC_ADDR", "[::1]:50051", "[::1]:50051"],
+  ["TIMELINE_MAX_ENTRIES", "10", 10],
+])("%s=%j is understood", (name, given, value) => {
+  expect((readConfig({ ...ENOUGH, [name]: given }) as Record<string, unknown>)[name]).toEqual(value);
+});
+
+test.each([
+  ["TIMELINE_MAX_ENTRIES", "9"],
+  ["TIMELINE_MAX_ENTRIES", "1e3"],
+  ["TIMELINE_MAX_ENTRIES", "100.5"],
+  ["TIMELINE_FANOUT_MAX_ATTEMPTS", "0"],
+  ["TIMELINE_RETRY_BASE_MS", "-1"],
+  ["TIMELINE_FANOUT_AUDIENCE", "some"],
+  ["TIMELINE_GRPC_ADDR", "localhost"],
+  ["TIMELINE_GRPC_ADDR", "localhost:65536"],
+  ["TIMELINE_HTTP_ADDR", ":8080"],
+  ["TIMELINE_ROLES", ","],
+  ["REDIS_URL", ","],
+  ["NATS_URL", "nats://a,redis://b"],
+])("%s=%j is refused by name", (name, given) => {
+  expect(faultsOf({ ...ENOUGH, [name]: given }).map((fault) => fault.split(":")[0])).toContain(name);
+});
+
+test.each(["GRPC", "NATS", "UPSTREAM"])("the certificate of %s goes together with its key", (channel) => {
+  const [cert, key] = [`TIMELINE_${channel}_TLS_CERT`, `TIMELINE_${channel}_TLS_KEY`];
+  expect(faultsOf({ ...ENOUGH, [cert]: "c.pem" })).toHaveLength(1);
+  expect(faultsOf({ ...ENOUGH, [key]: "k.pem" })).toHaveLength(1);
+  expect(faultsOf({ ...ENOUGH, [cert]: "c.pem", [key]: "k.pem" })).toEqual([]);
+});
+
+test("every role can be asked for alone", () => {
+  for (const role of ROLES) expect(readConfig({ ...ENOUGH, TIMELINE_ROLES: role }).TIMELINE_ROLES).toEqual([role]);
+});
+
+test("every variable is documented, with its default and its meaning", async () => {
+  const documented = await readFile("docs/configuration.md", "utf8");
+  for (const [name, variable] of Object.entries(VARIABLES)) {
+    const row = documented.split("\n").find((line) => line.startsWith(`| \`${name}\` |`));
+    expect([name, row]).toEqual([name, expect.stringContaining(variable.about)]);
+    if ("default" in variable) expect(row).toContain(variable.default);
+  }
+});
+
+test("files that cannot be read are faults of the configuration, all of them at once", () => {
+  const config = readConfig({
+    ...process.env,
+    TIMELINE_ROLES: "bridge",
+    TIMELINE_NATS_CREDS: "/nowhere/nats.creds",
+    TIMELINE_NATS_TLS_CA: "package.json",
+    TIMELINE_UPSTREAM_TLS_CA: "/nowhere/ca.pem",
+  });
+  expect(() => checkFiles(config)).toThrow(
+    /TIMELINE_NATS_CREDS: names a file that cannot be read \(ENOENT.*\n.*TIMELINE_UPSTREAM_TLS_CA/,
+  );
+  expect(() => checkFiles(config)).not.toThrow(/TIMELINE_NATS_TLS_CA/);
+});
+
+test("a message is handed out again only after any write of who had it is refused", () => {
+  expect(faultsOf({ ...ENOUGH, TIMELINE_ACK_WAIT_MS: "3499" })).toEqual([expect.stringContaining("ACK_WAIT_MS")]);
+  expect(faultsOf({ ...ENOUGH, TIMELINE_ACK_WAIT_MS: "3500" })).toEqual([]);
+});

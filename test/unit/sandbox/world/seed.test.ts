@@ -1,0 +1,74 @@
+import { expect, test } from "@jest/globals";
+import { Visibility } from "../../../../src/gen/avion/posts.js";
+import type { DropDraft, Pair } from "../../../../src/sandbox/world/people.js";
+import { mulberry32 } from "../../../../src/sandbox/world/random.js";
+import { BIG_AUTHOR, planWorld, type SeedOptions, seedWorld } from "../../../../src/sandbox/world/seed.js";
+
+const NOW = 1_750_000_000_000;
+const plan = (options: Partial<SeedOptions> = {}) => planWorld({ bigAuthorFollowers: 500, now: NOW, ...options });
+
+test("the numbers of a seed are the generator's own", () => {
+  const random = mulberry32(1);
+  expect([random(), random()]).toEqual([0.6270739405881613, 0.002735721180215478]);
+});
+
+test("the same seed makes the same plan, another one another", () => {
+  expect(plan({ seed: 7 })).toEqual(plan({ seed: 7 }));
+  expect(plan({ seed: 7 })).not.toEqual(plan({ seed: 8 }));
+});
+
+test("the tail is long: a few are followed by many, most by few", () => {
+  const followers = new Map<string, number>();
+  for (const { following_id } of plan().follows) followers.set(following_id, (followers.get(following_id) ?? 0) + 1);
+  followers.delete(BIG_AUTHOR);
+  const counts = [...followers.values()].sort((a, b) => b - a);
+  const sum = (list: number[]) => list.reduce((a, b) => a + b, 0);
+  expect(sum(counts.slice(0, 30))).toBeGreaterThan(sum(counts) * 0.4);
+  expect(counts[100] ?? 0).toBeLessThan((counts[0] as number) / 10);
+});
+
+test("the big author has exactly the followers asked for, ids are readable, nobody follows themselves or twice", () => {
+  const { people, follows } = plan();
+  expect(follows.filter(({ following_id }) => following_id === BIG_AUTHOR)).toHaveLength(500);
+  for (const id of ["ada", "grace", "user-0131"]) expect(people).toContain(id);
+  expect(follows.every(({ follower_id, following_id }) => follower_id !== following_id)).toBe(true);
+  expect(new Set(follows.map((pair) => JSON.stringify(pair))).size).toBe(follows.length);
+});
+
+test("history is in the past, oldest first, and has all visibilities", () => {
+  const { drops } = plan();
+  const times = drops.map(({ created_at }) => created_at);
+  expect(Math.max(...times)).toBeLessThan(NOW);
+  expect(times).toEqual([...times].sort((a, b) => a - b));
+  expect(new Set(drops.map(({ visibility }) => visibility)).size).toBe(4);
+  const addressed = drops.filter(({ recipients }) => recipients.length > 0);
+  expect(addressed.every(({ visibility }) => visibility === Visibility.DIRECT)).toBe(true);
+});
+
+test("a plan is made true as it stands: people first, follows last and in bounded calls, and progress is told", async () => {
+  const wanted = plan({ bigAuthorFollowers: 2_500 });
+  const seen = { people: [] as string[], drops: [] as DropDraft[], follows: [] as Pair[] };
+  const told = new Map<string, number[]>();
+  await seedWorld(
+    {
+      introduce: async (user) => void seen.people.push(user),
+      post: async (draft) => {
+        expect(seen.people).toHaveLength(wanted.people.length);
+        seen.drops.push(draft);
+        return {} as never;
+      },
+      followMany: async (pairs) => {
+        expect(seen.drops).toHaveLength(wanted.drops.length);
+        expect(pairs.length).toBeLessThanOrEqual(1_000);
+        seen.follows.push(...pairs);
+        return pairs.length;
+      },
+    },
+    wanted,
+    (what, done, total) => told.set(what, [...(told.get(what) ?? []), done / total]),
+  );
+  expect(seen.follows).toEqual(wanted.follows);
+  expect(new Set(seen.drops)).toEqual(new Set(wanted.drops));
+  expect([...told.keys()]).toEqual(["people", "drops", "follows"]);
+  for (const shares of told.values()) expect(shares.at(-1)).toBe(1);
+});
