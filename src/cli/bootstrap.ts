@@ -1,8 +1,8 @@
-import { createLedger } from "../consistency/fences/fences.js";
+import { createFences } from "../consistency/fences/fences.js";
 import { createReadHistory } from "../consistency/fences/log.nats.js";
-import { createReadKeptSince } from "../consistency/fences/retention.grpc.js";
+import { createReadRetentionStart } from "../consistency/fences/retention.grpc.js";
 import { createRetention } from "../consistency/fences/retention.js";
-import { createLedgerStore } from "../consistency/fences/store.redis.js";
+import { createFenceStore } from "../consistency/fences/store.redis.js";
 import { oneLine } from "../kernel/errors.js";
 import { type Logger, silent } from "../kernel/logger.js";
 import { printableAddresses } from "../kernel/server-url.js";
@@ -74,7 +74,7 @@ async function open(
     );
   });
   closers.add("NATS", () => nats.drain().catch(() => undefined));
-  const retention = createRetention(createReadKeptSince(() => upstreams("operator")));
+  const retention = createRetention(createReadRetentionStart(() => upstreams("operator")));
   // Not every command needs the posts service, and pages hide what one writes that has gone.
   await retention.refresh().catch(() => false);
   return {
@@ -83,10 +83,10 @@ async function open(
     nats,
     publish: createPublish(nats.jetstream()),
     retention,
-    ledger: createLedger({
-      store: createLedgerStore(scripts, fenced),
+    fences: createFences({
+      store: createFenceStore(scripts, fenced),
       readHistory: createReadHistory(nats),
-      keptSince: retention.keptSince,
+      retentionStart: retention.retentionStart,
       log: silent,
     }),
     upstreams,

@@ -35,7 +35,7 @@ export const generationKey = (author: string): string => `timeline:x:generation:
 /** The newest versions of follow edges are spread over so many hashes; each has a `~floor` of its own. */
 const EDGE_PARTS = 1_024;
 export const EDGES_PREFIX = "timeline:x:edges:";
-export const LEAVERS_PREFIX = "timeline:x:leavers:";
+export const UNFOLLOWERS_PREFIX = "timeline:x:leavers:";
 
 const partName = (part: number): string => `{${part}}`;
 
@@ -51,7 +51,8 @@ export const edgesKey = (author: string): string => EDGES_PREFIX + edgePart(auth
 export const edgeField = (author: string): string => `${encodeId(author)}:`;
 
 /** Sorted set of who has left an author lately, by when that was noted. */
-export const leaversKey = (author: string): string => `${LEAVERS_PREFIX}${edgePart(author)}:${encodeId(author)}`;
+export const unfollowersKey = (author: string): string =>
+  `${UNFOLLOWERS_PREFIX}${edgePart(author)}:${encodeId(author)}`;
 
 /** Held by the process that rebuilds a timeline. `name` is the timeline's own key. */
 export const rebuildLeaseKey = (name: string): string => `timeline:x:rebuilding:${name}`;

@@ -1,5 +1,5 @@
+import type { Fences } from "../contracts/fences.js";
 import type { FanoutJob } from "../contracts/jobs.js";
-import type { Ledger } from "../contracts/ledger.js";
 import type { Notification } from "../contracts/notifications.js";
 import { failpoint, leftOut } from "../kernel/failpoints.js";
 import { MINUTE } from "../kernel/time.js";
@@ -11,7 +11,7 @@ export const NOTIFY_WINDOW_MS = 10 * MINUTE;
 
 interface ApplyDeps {
   readonly writer: TimelineWriter;
-  readonly ledger: Ledger;
+  readonly fences: Fences;
   readonly notify: Notify;
 }
 
@@ -32,7 +32,7 @@ export interface Apply {
 }
 
 /** Makes what applies changes. */
-export function createApply({ writer, ledger, notify }: ApplyDeps): Apply {
+export function createApply({ writer, fences, notify }: ApplyDeps): Apply {
   return {
     async to(change, audience) {
       if (change.action === "add") return add(change, audience);
@@ -44,13 +44,13 @@ export function createApply({ writer, ledger, notify }: ApplyDeps): Apply {
   };
 
   async function add(change: Change, audience: Audience): Promise<void> {
-    if (change.created_at < ledger.keptSince()) return;
+    if (change.created_at < fences.retentionStart()) return;
     await failpoint("write", change.drop_id);
     await writer.addHome(audience, [{ drop: change.drop_id, score: change.created_at }]);
     await failpoint("written", change.drop_id);
     const [dead, generation] = await Promise.all([
-      ledger.deadAmong([change.drop_id]),
-      ledger.generation(change.user_id),
+      fences.tombstonedAmong([change.drop_id]),
+      fences.generation(change.user_id),
     ]);
     await failpoint("checked", change.drop_id);
     if (dead.size > 0 && !leftOut("tombstone-check")) {
@@ -58,7 +58,7 @@ export function createApply({ writer, ledger, notify }: ApplyDeps): Apply {
       return;
     }
     // The followers may have been those of yesterday.
-    const left = generation === change.generation ? [] : await ledger.leftAmong(change.user_id, audience.ids);
+    const left = generation === change.generation ? [] : await fences.unfollowedAmong(change.user_id, audience.ids);
     const gone = new Set(left);
     await takeOut(change, left);
     await tell(change, gone.size === 0 ? audience.ids : audience.ids.filter((id) => !gone.has(id)));
@@ -68,7 +68,7 @@ export function createApply({ writer, ledger, notify }: ApplyDeps): Apply {
   async function takeOut(change: Change, left: readonly string[]): Promise<void> {
     if (left.length === 0) return;
     await writer.removeHome(audienceOf(left), [change.drop_id]);
-    const away = new Set(await ledger.leftAmong(change.user_id, left));
+    const away = new Set(await fences.unfollowedAmong(change.user_id, left));
     const back = left.filter((user) => !away.has(user));
     if (back.length > 0) await add(change, audienceOf(back));
   }

@@ -6,7 +6,7 @@ import {
   type RemoteDropReceived,
   SUBJECT_OF,
 } from "../contracts/events.js";
-import type { Ledger } from "../contracts/ledger.js";
+import type { Fences } from "../contracts/fences.js";
 import { SILENT_HEADER } from "../contracts/silence.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
 import { leftOut } from "../kernel/failpoints.js";
@@ -19,7 +19,7 @@ import type { Plan } from "./plan.js";
 import type { Complete, ReadFollowing, TimelineWriter } from "./ports.js";
 
 interface DropDeps {
-  readonly ledger: Ledger;
+  readonly fences: Fences;
   readonly writer: TimelineWriter;
   readonly plan: (plan: Plan) => Promise<void>;
   readonly apply: Apply;
@@ -86,20 +86,20 @@ async function received(deps: DropDeps, drop: RemoteDropReceived, delivery: Deli
 
 /** Writes first, then looks for a tombstone; see the invariant «the dead stay dead». */
 async function addShared(
-  { ledger, writer }: DropDeps,
+  { fences, writer }: DropDeps,
   timelines: readonly ("local" | "global")[],
   entry: { drop: string; score: number },
 ): Promise<void> {
-  if (entry.score < ledger.keptSince()) return;
+  if (entry.score < fences.retentionStart()) return;
   await writer.addShared(timelines, entry);
-  const dead = await ledger.deadAmong([entry.drop]);
+  const dead = await fences.tombstonedAmong([entry.drop]);
   if (dead.size > 0 && !leftOut("tombstone-check")) await writer.removeShared(entry.drop);
 }
 
 async function deleted(deps: DropDeps, drop: DropDeleted, delivery: Delivery): Promise<void> {
-  const { ledger, writer } = deps;
+  const { fences, writer } = deps;
   const { time } = delivery;
-  await ledger.bury(drop.drop_id, time);
+  await fences.recordTombstone(drop.drop_id, time);
   const author = drop.user_id ?? (await writer.actorOf(drop.drop_id));
   await writer.rememberCreation(drop.drop_id, author);
   await writer.removeShared(drop.drop_id);
@@ -118,7 +118,7 @@ async function deleted(deps: DropDeps, drop: DropDeleted, delivery: Delivery): P
 async function direct(deps: DropDeps, plan: Plan, recipients: readonly string[]): Promise<void> {
   const { includeAuthor, ...rest } = plan;
   const author = plan.user_id;
-  const generation = await deps.ledger.generation(author);
+  const generation = await deps.fences.generation(author);
   const named = [...new Set(recipients)].filter((user) => user !== author);
   const following = await mapLimited(named, RECIPIENTS_AT_ONCE, (user) => follows(deps.readFollowing, user, author));
   const followers = named.filter((_, index) => following[index]);
@@ -127,7 +127,7 @@ async function direct(deps: DropDeps, plan: Plan, recipients: readonly string[])
   const change: Change = { ...rest, generation };
   await deps.apply.to(change, audience);
   // Handled before, it may have been written to who has left since (see `leavers.ts`).
-  await deps.apply.takeOut(change, await deps.ledger.leftAmong(author, others));
+  await deps.apply.takeOut(change, await deps.fences.unfollowedAmong(author, others));
   await deps.complete(completedOf(change, { recipients: audience.ids.length, chunks: 1 }));
 }
 

@@ -1,4 +1,4 @@
-import type { Ledger } from "../contracts/ledger.js";
+import type { Fences } from "../contracts/fences.js";
 import type { Handler } from "../delivery/handler.js";
 import { createApply } from "./apply.js";
 import { Followers, type ReadFollowers } from "./audience.js";
@@ -22,7 +22,7 @@ import type {
 /** Everything fan-out works with. */
 export interface FanoutDeps {
   readonly writer: TimelineWriter;
-  readonly ledger: Ledger;
+  readonly fences: Fences;
   readonly notify: Notify;
   readonly queue: QueueJobs;
   readonly progress: Progress;

@@ -1,5 +1,5 @@
 import { eventOfSubject, parseEvent } from "../contracts/events.js";
-import type { Ledger } from "../contracts/ledger.js";
+import type { Fences } from "../contracts/fences.js";
 import { isTooFarAhead } from "../contracts/times.js";
 import { belongsHome } from "../contracts/visibility.js";
 import type { Handler } from "../delivery/handler.js";
@@ -10,7 +10,7 @@ import { audienceOf } from "./audience.js";
 import type { EdgeApplied, ReadAuthorDrops, TimelineWriter } from "./ports.js";
 
 interface GraphDeps {
-  readonly ledger: Ledger;
+  readonly fences: Fences;
   readonly writer: TimelineWriter;
   readonly readAuthorDrops: ReadAuthorDrops;
   readonly maxEntries: number;
@@ -39,14 +39,14 @@ export function createGraphHandler(deps: GraphDeps): Handler {
     // Everybody's own drops are in their home timeline; an edge to oneself changes nothing.
     if (follower === following) return;
     const change = { follower, following, version, follows: event.name === "user_followed" };
-    let edge = await deps.ledger.changeEdge(change);
+    let edge = await deps.fences.changeEdge(change);
     for (let round = 0; round < MAX_ROUNDS; round++) {
-      await deps.ledger.renewGeneration(following);
+      await deps.fences.renewGeneration(following);
       const floor = await deps.writer.interruptRebuild(follower);
       if (edge.follows) await backfill(deps, { follower, following, floor: floor ?? 0 });
       else await clear(deps, { follower, following });
       await clearDead(deps, follower);
-      const now = await deps.ledger.changeEdge(change);
+      const now = await deps.fences.changeEdge(change);
       if (now.version === edge.version && now.follows === edge.follows) return deps.applied(event.name, delivery.time);
       edge = now;
     }
@@ -59,7 +59,7 @@ export function createGraphHandler(deps: GraphDeps): Handler {
  * most, so that where they are cut off the floor rises and stays true.
  */
 async function backfill(deps: GraphDeps, to: { follower: string; following: string; floor: number }): Promise<void> {
-  const { writer, ledger, maxEntries } = deps;
+  const { writer, fences, maxEntries } = deps;
   const audience = audienceOf([to.follower]);
   let count = 0;
   for await (const page of dropsDownTo(deps.readAuthorDrops, to.following, to.floor)) {
@@ -69,7 +69,7 @@ async function backfill(deps: GraphDeps, to: { follower: string; following: stri
       .map((drop) => ({ drop: drop.drop_id, score: drop.created_at }));
     for (const part of chunked(entries.slice(0, maxEntries + 1 - count), DROPS_A_CALL)) {
       await writer.addHome(audience, part);
-      const dead = await ledger.deadAmong(part.map(({ drop }) => drop));
+      const dead = await fences.tombstonedAmong(part.map(({ drop }) => drop));
       if (dead.size > 0) await writer.removeHome(audience, [...dead]);
     }
     count += entries.length;
@@ -91,8 +91,8 @@ async function clear(deps: GraphDeps, from: { follower: string; following: strin
 }
 
 /** Removes every drop whose deletion may have missed this timeline. */
-async function clearDead({ writer, ledger }: GraphDeps, follower: string): Promise<void> {
-  const dead = await ledger.deadAmong((await writer.membersOf(follower)).drops);
+async function clearDead({ writer, fences }: GraphDeps, follower: string): Promise<void> {
+  const dead = await fences.tombstonedAmong((await writer.membersOf(follower)).drops);
   for (const part of chunked([...dead], DROPS_A_CALL)) await writer.removeHome(audienceOf([follower]), part);
 }
 

@@ -1,10 +1,10 @@
-import { generationSince, type Ledger } from "../contracts/ledger.js";
+import { type Fences, generationSince } from "../contracts/fences.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Apply, Change } from "./apply.js";
 import { audienceOf } from "./audience.js";
 
 interface LeaversDeps {
-  readonly ledger: Ledger;
+  readonly fences: Fences;
   readonly apply: Apply;
 }
 
@@ -34,16 +34,16 @@ const CLOCK_SKEW_MS = MINUTE;
  * and look, or a reply was lost, may have written by a list of followers that it
  * does not get a second time. Who was noted since it was admitted is taken out.
  */
-export function createForLeavers({ ledger, apply }: LeaversDeps): (change: Change) => Promise<void> {
+export function createForLeavers({ fences, apply }: LeaversDeps): (change: Change) => Promise<void> {
   return async (change) => {
     const dead = change.action === "remove";
     const since = dead ? 0 : change.admitted_at - CLOCK_SKEW_MS;
     // Whoever leaves changes the generation: where it is older nobody has, and that is asked at no cost.
     if (generationSince(change.generation) < since) return;
-    for await (const users of ledger.leavers(change.user_id, since)) {
+    for await (const users of fences.recentUnfollowers(change.user_id, since)) {
       // Who is back keeps what lives, and nobody what is dead.
       if (dead) await apply.to(change, audienceOf(users));
-      else await apply.takeOut(change, await ledger.leftAmong(change.user_id, users));
+      else await apply.takeOut(change, await fences.unfollowedAmong(change.user_id, users));
     }
   };
 }

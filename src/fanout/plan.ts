@@ -1,12 +1,12 @@
+import type { Fences } from "../contracts/fences.js";
 import { chunkId, type FanoutJob, MAX_CHUNK_USERS } from "../contracts/jobs.js";
-import type { Ledger } from "../contracts/ledger.js";
 import type { Apply, Change } from "./apply.js";
 import type { Followers } from "./audience.js";
 import { completedOf } from "./completed.js";
 import type { Complete, Progress, QueueJobs } from "./ports.js";
 
 interface PlanDeps {
-  readonly ledger: Ledger;
+  readonly fences: Fences;
   readonly followers: Followers;
   readonly apply: Apply;
   readonly forLeavers: (change: Change) => Promise<void>;
@@ -33,7 +33,7 @@ const MAX_JOB_BYTES = 512 * 1024;
  */
 export function createPlan(deps: PlanDeps): (plan: Plan) => Promise<void> {
   return async ({ includeAuthor, ...plan }) => {
-    const generation = await deps.ledger.generation(plan.user_id);
+    const generation = await deps.fences.generation(plan.user_id);
     const change: Change = { ...plan, generation };
     const chunks: string[] = [];
     let recipients = 0;

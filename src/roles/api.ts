@@ -11,7 +11,7 @@ import type { RoleDeps, RunningRole } from "./role.js";
 
 /** Timelines over gRPC. */
 export async function startApiRole({ config, connections, log }: RoleDeps): Promise<RunningRole> {
-  const { nats, scripts, fenced, ledger, topology, readLimits } = connections;
+  const { nats, scripts, fenced, fences, topology, readLimits } = connections;
   const maxEntries = config.TIMELINE_MAX_ENTRIES;
   const guard = startGuard({
     continuity: createContinuity(scripts, fenced),
@@ -24,11 +24,11 @@ export async function startApiRole({ config, connections, log }: RoleDeps): Prom
   const service = createTimelineService(
     {
       store,
-      ledger,
+      fences,
       openSources: createReadSources(connections.upstreams("reads"), readLimits.calls),
       inTurn: readLimits.inTurn,
       readSharedLog: createReadSharedLog(nats, maxEntries),
-      rebuild: createRebuild({ store, ledger, inTurn: readLimits.inTurn, log, observe: observeTimeline.rebuilt }),
+      rebuild: createRebuild({ store, fences, inTurn: readLimits.inTurn, log, observe: observeTimeline.rebuilt }),
       maxEntries,
       deadlineMaxMs: config.TIMELINE_READ_DEADLINE_MAX_MS,
       maybeLost: guard.broken,

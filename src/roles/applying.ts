@@ -10,7 +10,7 @@ export type Applying = Omit<FanoutDeps, "notify" | "queue" | "progress" | "compl
 /** Wires it to this process's connections. */
 export function createApplying(
   config: Config,
-  { scripts, fenced, ledger, upstreams }: Pick<Connections, "scripts" | "fenced" | "ledger" | "upstreams">,
+  { scripts, fenced, fences, upstreams }: Pick<Connections, "scripts" | "fenced" | "fences" | "upstreams">,
 ): Applying {
   const maxEntries = config.TIMELINE_MAX_ENTRIES;
   const writer = createTimelineWriter(scripts, fenced, {
@@ -19,5 +19,5 @@ export function createApplying(
     activeOnly: config.TIMELINE_FANOUT_AUDIENCE === "active",
   });
   const sources = createSources(upstreams("fanout"), { followersAPage: config.TIMELINE_FANOUT_CHUNK_SIZE });
-  return { writer, ledger, ...sources, maxEntries };
+  return { writer, fences, ...sources, maxEntries };
 }

@@ -22,12 +22,12 @@ type SharedName = Exclude<TimelineKind, "home">;
 
 /** Wires audits: the component knows neither how timelines are rebuilt nor how far the log is applied. */
 export function createAuditing(config: Config, connections: RebuildingConnections, log: Logger): Auditing {
-  const { nats, scripts, ledger } = connections;
+  const { nats, scripts, fences } = connections;
   const rebuilding = createRebuilding(config, connections, log);
   const readStored = createReadStored(scripts, config.TIMELINE_KEY_TTL_MS);
   const common = {
-    keptSince: ledger.keptSince,
-    deadAmong: ledger.deadAmong,
+    retentionStart: fences.retentionStart,
+    tombstonedAmong: fences.tombstonedAmong,
     readBacklogStart: createReadBacklogStart(nats),
     maxEntries: config.TIMELINE_MAX_ENTRIES,
     settleMs: config.TIMELINE_AUDIT_SETTLE_MS,

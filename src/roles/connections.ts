@@ -1,13 +1,13 @@
 import { hostname } from "node:os";
 import type { JetStreamManager, NatsConnection } from "nats";
-import { createLedger } from "../consistency/fences/fences.js";
+import { createFences } from "../consistency/fences/fences.js";
 import { createReadHistory } from "../consistency/fences/log.nats.js";
-import { createReadKeptSince } from "../consistency/fences/retention.grpc.js";
+import { createReadRetentionStart } from "../consistency/fences/retention.grpc.js";
 import { createRetention, type Retention } from "../consistency/fences/retention.js";
-import { createLedgerStore } from "../consistency/fences/store.redis.js";
+import { createFenceStore } from "../consistency/fences/store.redis.js";
 import { createContinuity } from "../consistency/redis-loss/continuity.redis.js";
 import type { Continuity } from "../consistency/redis-loss/ports.js";
-import type { Ledger } from "../contracts/ledger.js";
+import type { Fences } from "../contracts/fences.js";
 import { oneLine } from "../kernel/errors.js";
 import { createInTurn, type InTurn } from "../kernel/in-turn.js";
 import type { Logger } from "../kernel/logger.js";
@@ -39,7 +39,7 @@ export interface Connections {
   readonly eviction: EvictionWatch;
   /** Nobody asks the posts service yet: it may be this process, which does not serve before its connections are open. */
   readonly retention: Retention;
-  readonly ledger: Ledger;
+  readonly fences: Fences;
   readonly upstreams: OpenUpstreams;
   readonly readLimits: ReadLimits;
   readonly podName: string;
@@ -91,9 +91,14 @@ export async function openConnections(
   closers.add("topology", () => topology.close());
   waiting(undefined);
   const upstreams = upstreamsOnDemand(config, closers);
-  const retention = createRetention(createReadKeptSince(() => upstreams("operator")));
-  const store = createLedgerStore(scripts, fenced);
-  const ledger = createLedger({ store, readHistory: createReadHistory(nats), keptSince: retention.keptSince, log });
+  const retention = createRetention(createReadRetentionStart(() => upstreams("operator")));
+  const store = createFenceStore(scripts, fenced);
+  const fences = createFences({
+    store,
+    readHistory: createReadHistory(nats),
+    retentionStart: retention.retentionStart,
+    log,
+  });
   return {
     scripts,
     fenced,
@@ -102,7 +107,7 @@ export async function openConnections(
     topology,
     eviction,
     retention,
-    ledger,
+    fences,
     upstreams,
     readLimits: createReadLimits(config),
     podName,

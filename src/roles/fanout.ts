@@ -45,7 +45,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   observeAudit.started();
   const trimming = startTrimming({
     store: createTrimStore(scripts, connections.fenced),
-    keptSince: connections.ledger.keptSince,
+    retentionStart: connections.fences.retentionStart,
     lease: createLease(scripts, TRIM_LEASE_KEY),
     log,
   });

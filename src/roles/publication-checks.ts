@@ -17,15 +17,15 @@ const MOST_HELD = 1_024;
  * Switched off, completions are acked all the same: nothing piles up behind the consumer.
  */
 export function startPublicationChecks({ config, connections, log }: RoleDeps, maybeLost: () => boolean): Consuming {
-  const { nats, scripts, ledger, upstreams, topology } = connections;
+  const { nats, scripts, fences, upstreams, topology } = connections;
   const percent = config.TIMELINE_AUDIT_PUBLICATIONS_PERCENT;
   const delayMs = config.TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS;
   const { repair } = createAuditing(config, connections, log);
   const deps = {
     ...createSources(() => upstreams("reads"), config.TIMELINE_FANOUT_CHUNK_SIZE),
     readEntry: createReadEntry(scripts),
-    deadAmong: ledger.deadAmong,
-    leftAmong: ledger.leftAmong,
+    tombstonedAmong: fences.tombstonedAmong,
+    unfollowedAmong: fences.unfollowedAmong,
     readBacklogStart: createReadBacklogStart(nats),
     repair,
     maybeLost,

@@ -29,20 +29,20 @@ type SharedName = "local" | "global";
 /** The connections it works over. */
 export type RebuildingConnections = Pick<
   Connections,
-  "nats" | "scripts" | "fenced" | "ledger" | "upstreams" | "readLimits"
+  "nats" | "scripts" | "fenced" | "fences" | "upstreams" | "readLimits"
 >;
 
 /** Wires it to this process's connections. */
 export function createRebuilding(
   config: Config,
-  { nats, scripts, fenced, ledger, upstreams, readLimits }: RebuildingConnections,
+  { nats, scripts, fenced, fences, upstreams, readLimits }: RebuildingConnections,
   log: Logger,
 ): Rebuilding {
   const maxEntries = config.TIMELINE_MAX_ENTRIES;
   const store = createTimelineStore(scripts, fenced, { maxEntries, ttlMs: config.TIMELINE_KEY_TTL_MS });
   const { inTurn, calls } = readLimits;
   const openSources = createSources(upstreams("reads"), calls);
-  const rebuild = createRebuild({ store, ledger, inTurn, log, observe: observeTimeline.rebuilt });
+  const rebuild = createRebuild({ store, fences, inTurn, log, observe: observeTimeline.rebuilt });
   const readSharedLog = createReadSharedLog(nats, maxEntries);
   return {
     home: (user) => rebuild(homeKey(user), homeSnapshot({ openSources, maxEntries }, user), { afresh: true }),

@@ -23,7 +23,7 @@ const RETRY_CAP_MS = 30 * SECOND;
 
 /**
  * Gives a log that was made anew what it would hold from before, newest first and silently: local and global, the
- * ledger and replays are built from it. New events go before: a slice waits until those in front of it are applied.
+ * fences and replays are built from it. New events go before: a slice waits until those in front of it are applied.
  */
 export async function refillLog(deps: RefillDeps, { since, until }: Range, stopping: AbortSignal): Promise<void> {
   let admitted = 0;

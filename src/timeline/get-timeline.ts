@@ -1,5 +1,5 @@
+import type { Fences } from "../contracts/fences.js";
 import { GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
-import type { Ledger } from "../contracts/ledger.js";
 import type { GetTimelineRequest, GetTimelineResponse } from "../gen/avion/timeline.js";
 import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { dateOfId } from "../kernel/ids.js";
@@ -16,7 +16,7 @@ import { homeSnapshot } from "./snapshot.js";
 /** Everything reads work with. */
 export interface ReadDeps extends ReadBounds {
   readonly store: TimelineStore;
-  readonly ledger: Ledger;
+  readonly fences: Fences;
   readonly readSharedLog: ReadSharedLog;
   readonly rebuild: Rebuild;
   readonly maxEntries: number;
@@ -215,7 +215,7 @@ async function storedRun(deps: ReadDeps, key: string, query: Query): Promise<Run
     ...deps.store,
     read: async (stretch) => ({ ...(await deps.store.read(stretch)), floor: 0 }),
   };
-  return readRun({ store, ledger: deps.ledger }, key, query).catch(() => undefined);
+  return readRun({ store, fences: deps.fences }, key, query).catch(() => undefined);
 }
 
 function present(run: Run, how: { page: PageRequest; newestFirst: boolean; degraded: boolean }): GetTimelineResponse {

@@ -1,4 +1,4 @@
-import type { Ledger } from "../contracts/ledger.js";
+import type { Fences } from "../contracts/fences.js";
 import type { TimelineStore } from "./ports.js";
 import { compare, type Position, startOf } from "./position.js";
 
@@ -25,7 +25,7 @@ export class Incomplete extends Error {}
 
 interface PageDeps {
   readonly store: TimelineStore;
-  readonly ledger: Ledger;
+  readonly fences: Fences;
 }
 
 /** What is read at once beyond what is asked, since some of it may be deleted. */
@@ -68,13 +68,13 @@ async function readOlder(deps: PageDeps, key: string, query: Asked): Promise<Run
 }
 
 /** Goes on below the floor until there is enough, or no more: what is deleted meanwhile must not look like the end. */
-async function readBeyond({ ledger }: PageDeps, query: Asked, start: Position): Promise<Run> {
+async function readBeyond({ fences }: PageDeps, query: Asked, start: Position): Promise<Run> {
   const found: Position[] = [];
   let from: Position | undefined = start;
   while (query.beyond && from && found.length < query.count) {
     const count = query.count - found.length;
     const below: Run = await query.beyond.older(from, { ...query, count });
-    found.push(...(await living(ledger, below)));
+    found.push(...(await living(fences, below)));
     from = below.length < count ? undefined : below.at(-1);
   }
   return found;
@@ -90,7 +90,7 @@ async function readNewer(deps: PageDeps, key: string, query: Asked): Promise<Run
     const top = startOf(held.floor + 1);
     if (query.beyond && held.floor > 0 && from !== undefined && compare(from, top) < 0) {
       const below = await query.beyond.newer({ ...query, above: from, count: missing }, top.score);
-      found.push(...(await living(deps.ledger, below)));
+      found.push(...(await living(deps.fences, below)));
       from = below.length < missing ? top : below.at(-1);
       continue;
     }
@@ -104,21 +104,21 @@ async function readNewer(deps: PageDeps, key: string, query: Asked): Promise<Run
 const aboveFloor = (entries: Run, floor: number): Run =>
   floor === 0 ? entries : entries.filter(({ score }) => score > floor);
 
-async function living(ledger: Ledger, entries: Run): Promise<Run> {
-  const kept = keptOf(ledger, entries);
-  const dead = await ledger.deadAmong(kept.map(({ drop }) => drop));
+async function living(fences: Fences, entries: Run): Promise<Run> {
+  const kept = keptOf(fences, entries);
+  const dead = await fences.tombstonedAmong(kept.map(({ drop }) => drop));
   return dead.size === 0 ? kept : kept.filter(({ drop }) => !dead.has(drop));
 }
 
 /** Those that have not gone for their age. */
-export function keptOf(ledger: Pick<Ledger, "keptSince">, entries: Run): Run {
-  const since = ledger.keptSince();
+export function keptOf(fences: Pick<Fences, "retentionStart">, entries: Run): Run {
+  const since = fences.retentionStart();
   return since === 0 ? entries : entries.filter(({ score }) => score >= since);
 }
 
 /** A deletion may have missed a timeline (of a remote drop, whose followers are not known for ever): the read makes up for it. */
-async function livingStored({ store, ledger }: PageDeps, key: string, entries: Run): Promise<Run> {
-  const alive = await living(ledger, entries);
+async function livingStored({ store, fences }: PageDeps, key: string, entries: Run): Promise<Run> {
+  const alive = await living(fences, entries);
   if (alive.length < entries.length) {
     const kept = new Set(alive);
     const dead = entries.filter((entry) => !kept.has(entry)).map(({ drop }) => drop);

@@ -1,6 +1,6 @@
 import { randomInt, randomUUID } from "node:crypto";
+import type { Fences } from "../contracts/fences.js";
 import { kindOf } from "../contracts/keys.js";
-import type { Ledger } from "../contracts/ledger.js";
 import { annotate, inSpan } from "../delivery/traced.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
@@ -13,7 +13,7 @@ import type { Snapshot, TimelineStore } from "./ports.js";
 
 interface RebuildDeps {
   readonly store: TimelineStore;
-  readonly ledger: Ledger;
+  readonly fences: Fences;
   readonly inTurn: InTurn;
   readonly log: Logger;
   readonly observe: (outcome: "done" | "overtaken" | "failed", seconds: number) => void;
@@ -111,13 +111,13 @@ async function onceThrough(
   key: string,
   { takeSnapshot, afresh }: { takeSnapshot: () => Promise<Snapshot>; afresh: boolean },
 ): Promise<boolean> {
-  const { store, ledger } = deps;
+  const { store, fences } = deps;
   const mark = -randomInt(1, 2 ** 47);
   const held = await store.beginRebuild(key, mark, afresh);
   if (held === undefined) return true;
   await failpoint("rebuild-marked", key);
   const taken = await takeSnapshot();
-  const snapshot = { ...taken, entries: keptOf(ledger, taken.entries) };
+  const snapshot = { ...taken, entries: keptOf(fences, taken.entries) };
   await failpoint("rebuild-read", key);
   const drops = snapshot.entries.map(({ drop }) => drop);
   annotate({ "timeline.entries": drops.length });
@@ -125,7 +125,7 @@ async function onceThrough(
   // What stays keeps the smaller time, unless the time held is not believed either.
   const gone = afresh ? held : held.filter((drop) => !inSnapshot.has(drop));
   if (!(await store.finishRebuild(key, { mark, gone, snapshot }))) return false;
-  const dead = await ledger.deadAmong(drops);
+  const dead = await fences.tombstonedAmong(drops);
   if (dead.size > 0) await store.remove(key, [...dead]);
   return true;
 }

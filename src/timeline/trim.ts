@@ -13,7 +13,7 @@ export interface TrimStore {
 
 interface TrimDeps {
   readonly store: TrimStore;
-  readonly keptSince: () => number;
+  readonly retentionStart: () => number;
   /** One process trims at a time. */
   readonly lease: { hold(): Promise<boolean>; release(): Promise<void> };
   readonly log: Logger;
@@ -50,8 +50,8 @@ export function startTrimming(deps: TrimDeps): { close(): Promise<void> } {
   };
 }
 
-async function trimOnce({ store, keptSince, lease, log }: TrimDeps, stopping: AbortSignal): Promise<void> {
-  const before = keptSince();
+async function trimOnce({ store, retentionStart, lease, log }: TrimDeps, stopping: AbortSignal): Promise<void> {
+  const before = retentionStart();
   if (before === 0 || (await store.trimmedTo()) >= before || !(await lease.hold())) return;
   let removed = 0;
   for await (const gone of store.trimAll(before)) {

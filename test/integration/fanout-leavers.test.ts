@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createLedger } from "../../src/consistency/fences/fences.js";
-import { leaversKey } from "../../src/contracts/keys.js";
+import { createFences } from "../../src/consistency/fences/fences.js";
+import { unfollowersKey } from "../../src/contracts/keys.js";
 import type { FanoutDeps } from "../../src/fanout/fanout.js";
 import { silent } from "../../src/kernel/logger.js";
 import { MINUTE } from "../../src/kernel/time.js";
@@ -30,16 +30,16 @@ function interrupted(world: World, at: number, what: () => Promise<void>): { ben
   };
   const watched = <T extends object>(port: T): T =>
     Object.fromEntries(
-      Object.entries(port).map(([name, call]) => [name, name === "leavers" ? call : stepping(call, before)]),
+      Object.entries(port).map(([name, call]) => [name, name === "recentUnfollowers" ? call : stepping(call, before)]),
     ) as T;
   const change = (deps: FanoutDeps): FanoutDeps => ({
     ...deps,
     writer: watched(deps.writer),
-    ledger: {
-      ...watched(deps.ledger),
-      async *leavers(author, since) {
+    fences: {
+      ...watched(deps.fences),
+      async *recentUnfollowers(author, since) {
         await before();
-        yield* deps.ledger.leavers(author, since);
+        yield* deps.fences.recentUnfollowers(author, since);
       },
     },
     readFollowers: stepping(deps.readFollowers, before),
@@ -179,17 +179,17 @@ test.each(["followers", "direct"] as const)(
   },
 );
 
-test("a publication admitted after the last change of its author's followers asks for no leavers; a deletion does", async () => {
+test("a publication admitted after the last change of its author's followers asks for no recent unfollowers; a deletion does", async () => {
   const world = new World();
   const asked: string[] = [];
   const bench = openFanout(redis, world, {
-    change: ({ ledger, ...deps }) => ({
+    change: ({ fences, ...deps }) => ({
       ...deps,
-      ledger: {
-        ...ledger,
-        leavers: (author, since) => {
+      fences: {
+        ...fences,
+        recentUnfollowers: (author, since) => {
           asked.push(`since ${since}`);
-          return ledger.leavers(author, since);
+          return fences.recentUnfollowers(author, since);
         },
       },
     }),
@@ -213,37 +213,39 @@ test("who has left and is back keeps what is handled again", async () => {
   expect(await idsOf(homeKey("bob"))).toEqual(["d1"]);
 });
 
-test("leavers are handed out page by page, from a time on, and nobody is passed by who is noted again meanwhile", async () => {
-  const store = adaptersOn(redis.scripts, { maxEntries: 10 }).ledgerStore;
-  const ledger = createLedger({ store, readHistory: historyOf([]), log: silent });
+test("recent unfollowers are handed out page by page, from a time on, and nobody is passed by who is noted again meanwhile", async () => {
+  const store = adaptersOn(redis.scripts, { maxEntries: 10 }).fenceStore;
+  const fences = createFences({ store, readHistory: historyOf([]), log: silent });
   const leave = (follower: string) => store.changeEdge({ follower, following: "ada", version: 1, follows: false });
-  const names = Array.from({ length: 2_300 }, (_, number) => `leaver-${number}`);
-  await ledger.bury("other", Date.now());
+  const names = Array.from({ length: 2_300 }, (_, number) => `unfollower-${number}`);
+  await fences.recordTombstone("other", Date.now());
   for (const name of names) await leave(name);
   const seen: string[][] = [];
-  for await (const page of ledger.leavers("ada", 0)) {
+  for await (const page of fences.recentUnfollowers("ada", 0)) {
     seen.push([...page]);
-    if (seen.length === 1) await leave("leaver-1500");
+    if (seen.length === 1) await leave("unfollower-1500");
   }
   expect(new Set(seen.flat())).toEqual(new Set(names));
   expect(Math.max(...seen.map((page) => page.length))).toBeLessThanOrEqual(1_000);
-  const [, , , , last] = await redis.raw.zrange(leaversKey("ada"), "-2", "-1", "WITHSCORES").then((r) => ["", ...r]);
+  const [, , , , last] = await redis.raw
+    .zrange(unfollowersKey("ada"), "-2", "-1", "WITHSCORES")
+    .then((r) => ["", ...r]);
   const since: string[] = [];
-  for await (const page of ledger.leavers("ada", Number(last))) since.push(...page);
-  expect(since).toEqual(["leaver-1500"]);
-  for await (const page of ledger.leavers("nobody has left", 0)) expect(page).toEqual("no page");
+  for await (const page of fences.recentUnfollowers("ada", Number(last))) since.push(...page);
+  expect(since).toEqual(["unfollower-1500"]);
+  for await (const page of fences.recentUnfollowers("nobody has left", 0)) expect(page).toEqual("no page");
 });
 
-test("a ledger that was lost knows the leavers again, and nobody is said to have left themselves", async () => {
+test("fences that were lost know the recent unfollowers again, and nobody is said to have left themselves", async () => {
   const log = [
     { event: { name: "user_unfollowed", payload: { follower_id: "bob", following_id: "ada", version: 5 } }, time: 1 },
     { event: { name: "user_unfollowed", payload: { follower_id: "ada", following_id: "ada", version: 5 } }, time: 2 },
   ] as const;
-  const { ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
-  const ledger = createLedger({ store: ledgerStore, readHistory: historyOf(log), log: silent });
-  await ledger.bury("other", Date.now());
+  const { fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  const fences = createFences({ store: fenceStore, readHistory: historyOf(log), log: silent });
+  await fences.recordTombstone("other", Date.now());
   const all: string[] = [];
-  for await (const page of ledger.leavers("ada", 0)) all.push(...page);
+  for await (const page of fences.recentUnfollowers("ada", 0)) all.push(...page);
   expect(all).toEqual(["bob"]);
-  expect(await ledger.leftAmong("ada", ["ada", "bob"])).toEqual(["bob"]);
+  expect(await fences.unfollowedAmong("ada", ["ada", "bob"])).toEqual(["bob"]);
 });

@@ -35,11 +35,11 @@ test("the order is: every write, the look for what wins, the notifications, the 
           order.push("written");
         },
       },
-      ledger: {
-        ...deps.ledger,
-        deadAmong: async (drops) => {
+      fences: {
+        ...deps.fences,
+        tombstonedAmong: async (drops) => {
           order.push("looked");
-          return deps.ledger.deadAmong(drops);
+          return deps.fences.tombstonedAmong(drops);
         },
       },
       notify: async () => {

@@ -88,10 +88,10 @@ test("a follow that comes between the look and the taking out wins", async () =>
   const bench = openFanout(redis, world, {
     change: (deps) => ({
       ...deps,
-      ledger: {
-        ...deps.ledger,
-        leftAmong: async (author, users) => {
-          const left = await deps.ledger.leftAmong(author, users);
+      fences: {
+        ...deps.fences,
+        unfollowedAmong: async (author, users) => {
+          const left = await deps.fences.unfollowedAmong(author, users);
           if (!back) await handle(elsewhere, followed("f0", "ada", 3));
           back = true;
           return left;
@@ -102,7 +102,7 @@ test("a follow that comes between the look and the taking out wins", async () =>
         addHome: async (audience, entries) => {
           await deps.writer.addHome(audience, entries);
           // As an edge that changes meanwhile does: the followers that were read may be those of yesterday.
-          await deps.ledger.renewGeneration("ada");
+          await deps.fences.renewGeneration("ada");
         },
       },
     }),

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createLedger } from "../../src/consistency/fences/fences.js";
+import { createFences } from "../../src/consistency/fences/fences.js";
 import { edgeField, edgesKey } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createAttempts } from "../../src/platform/redis/attempts.js";
@@ -49,15 +49,15 @@ async function everyKind(world: World, maxEntries: number): Promise<void> {
 
 test("whatever is handled, each key it leaves has a time to live, but for the three that have a bound of their own", async () => {
   await everyKind(new World(), 1_000);
-  const { store, ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 1_000 });
-  const ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({ store, ledger, inTurn, log: silent, observe: () => undefined });
+  const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 1_000 });
+  const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
+  const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
   for (const key of ["timeline:home:f0", "timeline:home:cold"]) {
     await rebuild(key, async () => ({ entries: [{ drop: "d1", score: 1 }], floor: 0 }));
     await store.read({ key, direction: "older", from: undefined, count: 1 });
   }
   await store.lease("timeline:home:other", "somebody", 30_000);
-  await ledgerStore.lease("somebody");
+  await fenceStore.lease("somebody");
   const attempts = createAttempts(redis.scripts);
   await attempts.begin(deliveryOf(), "one");
   await attempts.fail(deliveryOf({ seq: 2 }), "other");
@@ -93,11 +93,11 @@ test("no timeline holds more than the cap, whoever writes to it", async () => {
 });
 
 test("what wins over late events is remembered for longer than the log holds them, and then forgotten", async () => {
-  const { ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
-  await ledgerStore.beginRefill(-1);
-  await ledgerStore.finishRefill(-1);
-  await ledgerStore.changeEdge({ follower: "bob", following: "ada", version: 1, follows: false });
-  await ledgerStore.setGeneration("ada", "some name");
+  const { fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  await fenceStore.beginRefill(-1);
+  await fenceStore.finishRefill(-1);
+  await fenceStore.changeEdge({ follower: "bob", following: "ada", version: 1, follows: false });
+  await fenceStore.setGeneration("ada", "some name");
   for (const key of await redis.raw.keys("timeline:x:[gl]*"))
     expect([key, (await redis.raw.pttl(key)) > DROPS_AGE_MS]).toEqual([key, true]);
   const field = `${edgeField("ada")}bob`;
@@ -105,7 +105,7 @@ test("what wins over late events is remembered for longer than the log holds the
     redis.raw.hset(edgesKey("ada"), field, `1:0:${Math.floor(Date.now() / 1_000 - daysAgo * 86_400)}`);
   const changeOthers = async () => {
     for (let number = 0; number < 200; number++)
-      await ledgerStore.changeEdge({ follower: `eve-${number}`, following: "ada", version: 1, follows: true });
+      await fenceStore.changeEdge({ follower: `eve-${number}`, following: "ada", version: 1, follows: true });
   };
   await noted(7.4);
   await changeOthers();
@@ -115,9 +115,9 @@ test("what wins over late events is remembered for longer than the log holds the
   expect(await redis.raw.hexists(edgesKey("ada"), field)).toBe(0);
   const asOldAsTheLog = { drop: "as old as the log", time: Date.now() - DROPS_AGE_MS };
   const olderByDays = { drop: "older by days", time: Date.now() - DROPS_AGE_MS - 3 * 86_400_000 };
-  await ledgerStore.bury([olderByDays, asOldAsTheLog]);
-  await ledgerStore.bury([]);
-  const { dead } = await ledgerStore.deadAmong(["as old as the log", "older by days"]);
+  await fenceStore.recordTombstones([olderByDays, asOldAsTheLog]);
+  await fenceStore.recordTombstones([]);
+  const { dead } = await fenceStore.tombstonedAmong(["as old as the log", "older by days"]);
   expect([...dead]).toEqual(["as old as the log"]);
 });
 
@@ -133,9 +133,9 @@ test("the jobs of a large fan-out fit into a message, however long the names are
 });
 
 test("a home that is rebuilt where there was no key has a time to live before anybody reads it", async () => {
-  const { store, ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
-  const ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({ store, ledger, inTurn, log: silent, observe: () => undefined });
+  const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
+  const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
   for (const floor of [0, 1]) {
     await rebuild(`timeline:home:cold-${floor}`, async () => ({ entries: [{ drop: "d1", score: 1 }], floor }));
     expect(await redis.raw.pttl(`timeline:home:cold-${floor}`)).toBeGreaterThan(0);

@@ -11,17 +11,17 @@ afterAll(() => bench.close());
 beforeEach(() => bench.raw.flushall());
 
 const TOMBSTONES = "timeline:tombstones";
-const bury = (before: number, ...entries: (readonly [number, string])[]) =>
-  bench.scripts.run("bury", [TOMBSTONES], [before, ...entries.flat()]);
+const recordTombstones = (before: number, ...entries: (readonly [number, string])[]) =>
+  bench.scripts.run("record-tombstones", [TOMBSTONES], [before, ...entries.flat()]);
 
-test("bury: says whether the tombstones are complete, and forgets nothing while they are not", async () => {
-  expect(await bury(50, [10, "a"], [60, "b"])).toBe(0);
+test("record-tombstones: says whether the tombstones are complete, and forgets nothing while they are not", async () => {
+  expect(await recordTombstones(50, [10, "a"], [60, "b"])).toBe(0);
   expect((await held(bench.raw, TOMBSTONES)).entries).toEqual([
     ["b", 60],
     ["a", 10],
   ]);
   await bench.raw.zadd(TOMBSTONES, 5, "~floor");
-  expect(await bury(50, [70, "c"], [40, "b"], [50, "at"])).toBe(1);
+  expect(await recordTombstones(50, [70, "c"], [40, "b"], [50, "at"])).toBe(1);
   expect(await held(bench.raw, TOMBSTONES)).toEqual({
     floor: 50,
     entries: [
@@ -31,9 +31,9 @@ test("bury: says whether the tombstones are complete, and forgets nothing while 
   });
 });
 
-test("bury: the floor never falls, and burying nothing is a look", async () => {
+test("record-tombstones: the floor never falls, and recording nothing is a look", async () => {
   await bench.raw.zadd(TOMBSTONES, 100, "~floor");
-  expect(await bury(50)).toBe(1);
+  expect(await recordTombstones(50)).toBe(1);
   expect((await held(bench.raw, TOMBSTONES)).floor).toBe(100);
 });
 

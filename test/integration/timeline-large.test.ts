@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createLedger } from "../../src/consistency/fences/fences.js";
+import { createFences } from "../../src/consistency/fences/fences.js";
 import { silent } from "../../src/kernel/logger.js";
 import { chunked } from "../../src/kernel/mapped.js";
 import type { Position } from "../../src/timeline/position.js";
@@ -30,10 +30,10 @@ async function fill(entries: readonly Position[]): Promise<void> {
 }
 
 function scene() {
-  const { store, ledgerStore } = adaptersOn(redis.scripts, { maxEntries: MAX });
-  const ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({ store, ledger, inTurn, log: silent, observe: () => undefined });
-  return { store, ledger, ledgerStore, rebuild };
+  const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX });
+  const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
+  const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
+  return { store, fences, fenceStore, rebuild };
 }
 
 test("a timeline of 100,000 drops that holds 100,000 others is rebuilt", async () => {
@@ -93,11 +93,11 @@ test("what fan-out writes while a large snapshot is read stays, and the cap hold
 });
 
 test("100,000 dead drops are taken out of a home, by a graph event and by a rebuild", async () => {
-  const { rebuild, ledgerStore, ledger } = scene();
+  const { rebuild, fenceStore, fences } = scene();
   const entries = drops("dead");
-  await ledger.deadAmong(["any"]);
+  await fences.tombstonedAmong(["any"]);
   for (const part of chunked(entries, 5_000))
-    await ledgerStore.bury(part.map(({ drop }) => ({ drop, time: Date.now() })));
+    await fenceStore.recordTombstones(part.map(({ drop }) => ({ drop, time: Date.now() })));
   await fill(entries);
   await redis.raw.zadd(KEY, 0, "~floor", 2 * MAX, "alive");
   await handle(openFanout(redis, new World(), { maxEntries: MAX }), unfollowed("ada", "bob", 1));

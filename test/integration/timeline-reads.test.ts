@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createLedger } from "../../src/consistency/fences/fences.js";
-import type { Ledger } from "../../src/contracts/ledger.js";
+import { createFences } from "../../src/consistency/fences/fences.js";
+import type { Fences } from "../../src/contracts/fences.js";
 import type { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { createInTurn } from "../../src/kernel/in-turn.js";
@@ -32,22 +32,22 @@ class Scene {
   readonly world = new World();
   readonly observed: string[] = [];
   readonly fanout: FanoutBench;
-  readonly ledger: Ledger;
+  readonly fences: Fences;
   readonly deps: ReadDeps;
   #drops = 0;
 
   constructor(change: Partial<ReadDeps> = {}) {
     this.fanout = openFanout(redis, this.world, { maxEntries: MAX });
-    const { store, ledgerStore } = adaptersOn(redis.scripts, { maxEntries: MAX });
-    this.ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), log: silent });
+    const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX });
+    this.fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
     this.deps = {
       store,
-      ledger: this.ledger,
+      fences: this.fences,
       openSources: () => sourcesOf(this.world),
       inTurn,
       deadlineMaxMs: 30_000,
       readSharedLog: async () => ({ entries: [], floor: 0 }),
-      rebuild: createRebuild({ store, ledger: this.ledger, inTurn, log: silent, observe: () => undefined }),
+      rebuild: createRebuild({ store, fences: this.fences, inTurn, log: silent, observe: () => undefined }),
       maxEntries: MAX,
       maybeLost: () => false,
       log: silent,
@@ -217,7 +217,7 @@ test("what is tombstoned is not shown, also where its removal has missed the tim
   const scene = new Scene();
   const drops = [await scene.post(10), await scene.post(11), await scene.post(12)];
   await scene.home();
-  await scene.ledger.bury(drops[1] as string, Date.now());
+  await scene.fences.recordTombstone(drops[1] as string, Date.now());
   expect((await held(redis.raw, homeKey(READER))).entries).toHaveLength(3);
   expect(await scene.home({ limit: 2 })).toMatchObject({ drop_ids: [drops[2], drops[0]], has_more: false });
 });
@@ -246,7 +246,7 @@ test.each(["down", "up"] as const)(
     const all = scene.ids();
     // The upstreams still show these; the tombstones do not.
     const dead = [all[22], all[23], all[30], all[31]] as string[];
-    for (const drop of dead) await scene.ledger.bury(drop, Date.now());
+    for (const drop of dead) await scene.fences.recordTombstone(drop, Date.now());
     const alive = all.filter((drop) => !dead.includes(drop));
     const first = way === "down" ? { limit: 5 } : { limit: 5, min_id: scene.token(all.at(-1) as string) };
     const pages = await turn(scene, way, first);
@@ -328,7 +328,7 @@ test("a timeline whose rebuild finds no place in the queue is degraded, and show
   const none = createInTurn({ atOnce: 1, waiting: 0 });
   const scene = new Scene();
   const { store } = scene.deps;
-  const rebuild = createRebuild({ store, ledger: scene.ledger, inTurn: none, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({ store, fences: scene.fences, inTurn: none, log: silent, observe: () => undefined });
   const deps = { ...scene.deps, inTurn: none, rebuild };
   let go: () => void = () => undefined;
   const busy = none(() => new Promise<void>((resolve) => (go = resolve)));

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createLedger } from "../../src/consistency/fences/fences.js";
+import { createFences } from "../../src/consistency/fences/fences.js";
 import { audienceOf } from "../../src/fanout/audience.js";
 import { createInTurn } from "../../src/kernel/in-turn.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -26,11 +26,11 @@ const entry = (drop: string, score: number): Position => ({ drop, score });
 
 /** One process that rebuilds, and the writer beside it. */
 function scene(maxEntries = 10) {
-  const { store, writer, ledgerStore } = adaptersOn(redis.scripts, { maxEntries });
-  const ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), log: silent });
+  const { store, writer, fenceStore } = adaptersOn(redis.scripts, { maxEntries });
+  const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
   const observed: string[] = [];
-  const rebuild = createRebuild({ store, ledger, inTurn, log: silent, observe: (outcome) => observed.push(outcome) });
-  return { store, writer, ledger, rebuild, observed };
+  const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: (outcome) => observed.push(outcome) });
+  return { store, writer, fences, rebuild, observed };
 }
 
 /** A snapshot that is taken anew each time, with something happening while it is taken the first time. */
@@ -72,8 +72,8 @@ test("a rebuild held back on its way to Redis brings back nothing that was delet
   try {
     await until(() => slow.status === "ready", "Redis is connected through the proxy");
     const { store } = adaptersOn(createScripts(slow), { maxEntries: 10 });
-    const { writer, ledger } = scene();
-    const rebuild = createRebuild({ store, ledger, inTurn, log: silent, observe: () => undefined });
+    const { writer, fences } = scene();
+    const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
     // The server's clock and scripts are known from before.
     await rebuild("timeline:home:other", async () => ({ entries: [], floor: 0 }));
     const rebuilding = rebuild(KEY, async () => {
@@ -81,7 +81,7 @@ test("a rebuild held back on its way to Redis brings back nothing that was delet
       return { entries: [entry("doomed", 5)], floor: 0 };
     });
     await expect(rebuilding).rejects.toMatchObject({ code: "unavailable" });
-    await ledger.bury("doomed", Date.now());
+    await fences.recordTombstone("doomed", Date.now());
     await writer.removeHome(ADA, ["doomed"]);
     proxy.set("pass");
     const answers = () =>
@@ -162,9 +162,9 @@ test.each<[string, (at: ReturnType<typeof scene>) => Promise<unknown>]>([
 });
 
 test("a drop that dies while the snapshot is taken does not come back", async () => {
-  const { rebuild, writer, ledger } = scene();
+  const { rebuild, writer, fences } = scene();
   const dies = async (): Promise<void> => {
-    await ledger.bury("dead", Date.now());
+    await fences.recordTombstone("dead", Date.now());
     await writer.removeHome(ADA, ["dead"]);
   };
   await rebuild(KEY, snapshots(dies, [entry("dead", 5), entry("alive", 6)]).take);
@@ -237,9 +237,9 @@ test.each([true, false])(
 );
 
 test("homes wait for their turn; local and global, which come from the log, do not wait for homes", async () => {
-  const { store, ledger } = scene();
+  const { store, fences } = scene();
   const one = createInTurn({ atOnce: 1, waiting: 10 });
-  const rebuild = createRebuild({ store, ledger, inTurn: one, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({ store, fences, inTurn: one, log: silent, observe: () => undefined });
   let go: () => void = () => undefined;
   const waiting = new Promise<void>((resolve) => {
     go = resolve;

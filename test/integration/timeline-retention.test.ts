@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createLedger } from "../../src/consistency/fences/fences.js";
+import { createFences } from "../../src/consistency/fences/fences.js";
 import { createRetention } from "../../src/consistency/fences/retention.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
@@ -32,29 +32,29 @@ const fill = (key: string, floor: number | undefined, scores: readonly number[])
     ...(floor === undefined ? [] : [floor, "~floor"]),
   );
 
-function scene(keptSince = (): number => SINCE) {
-  const { store, ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 100 });
-  const ledger = createLedger({ store: ledgerStore, readHistory: historyOf([]), keptSince, log: silent });
-  return { store, ledger, trimStore: createTrimStore(redis.scripts, fencedOn(redis.scripts)) };
+function scene(retentionStart = (): number => SINCE) {
+  const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 100 });
+  const fences = createFences({ store: fenceStore, readHistory: historyOf([]), retentionStart, log: silent });
+  return { store, fences, trimStore: createTrimStore(redis.scripts, fencedOn(redis.scripts)) };
 }
 
 test("pages leave out what has gone for its age, and take it out of the timeline", async () => {
-  const { store, ledger } = scene();
+  const { store, fences } = scene();
   const key = homeKey("ada");
   await fill(key, 0, [1_000, SINCE - 1, SINCE, SINCE + 1]);
   for (const query of [
     { direction: "older", above: undefined, below: undefined, count: 10 },
     { direction: "newer", above: { score: 1, drop: "" }, below: undefined, count: 10 },
   ] as const) {
-    const run = await readRun({ store, ledger }, key, query);
+    const run = await readRun({ store, fences }, key, query);
     expect(new Set(run.map(({ score }) => score))).toEqual(new Set([SINCE, SINCE + 1]));
   }
   await becomes(async () => expect(await idsOf(key)).toEqual([`d${SINCE + 1}`, `d${SINCE}`]));
 });
 
 test("a rebuild does not bring back what has gone for its age, whoever tells of it", async () => {
-  const { store, ledger } = scene();
-  const rebuild = createRebuild({ store, ledger, inTurn, log: silent, observe: () => undefined });
+  const { store, fences } = scene();
+  const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
   const entries = [SINCE + 1, SINCE, SINCE - 1].map((score) => ({ score, drop: `d${score}` }));
   await rebuild("timeline:global", async () => ({ entries, floor: 0 }));
   expect(await idsOf("timeline:global")).toEqual([`d${SINCE + 1}`, `d${SINCE}`]);
@@ -64,7 +64,7 @@ test("fan-out writes nothing that has gone for its age, and tells nobody of it",
   const world = new World();
   world.follow("bob", "ada");
   const bench = openFanout(redis, world, {
-    change: (deps) => ({ ...deps, ledger: { ...deps.ledger, keptSince: () => SINCE } }),
+    change: (deps) => ({ ...deps, fences: { ...deps.fences, retentionStart: () => SINCE } }),
   });
   for (const created_at of [SINCE - 1, SINCE]) {
     const drop = { user_id: "ada", created_at };
@@ -124,7 +124,7 @@ test("each time more has gone all timelines are trimmed once, by one process", a
   const processes = [1, 2].map((name) =>
     startTrimming({
       store,
-      keptSince: () => since,
+      retentionStart: () => since,
       lease: {
         hold: async () => {
           holder ||= name;
@@ -155,16 +155,16 @@ test("what was told once is remembered: an outage, a smaller time and one ahead 
     () => answer(),
     () => 10_000,
   );
-  expect(retention.keptSince()).toBe(0);
+  expect(retention.retentionStart()).toBe(0);
   expect(await retention.refresh()).toBe(true);
   for (const told of [SINCE - 1, 10_001, 0.5, Number.NaN, -1]) {
     answer = async () => told;
     await retention.refresh();
-    expect(retention.keptSince()).toBe(SINCE);
+    expect(retention.retentionStart()).toBe(SINCE);
   }
   answer = async () => undefined;
   expect(await retention.refresh()).toBe(false);
   answer = () => Promise.reject(new Error("away"));
   await expect(retention.refresh()).rejects.toThrow("away");
-  expect(retention.keptSince()).toBe(SINCE);
+  expect(retention.retentionStart()).toBe(SINCE);
 });

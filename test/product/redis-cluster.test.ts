@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Cluster } from "ioredis";
-import { leaversKey } from "../../src/contracts/keys.js";
+import { unfollowersKey } from "../../src/contracts/keys.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats } from "../support/brokers.js";
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
@@ -66,7 +66,7 @@ test("on a Redis Cluster a drop reaches every follower's timeline on every node,
   // Who leaves by then is found by the deletion, on whatever node that is noted.
   const left = { follower_id: "leaver", following_id: "grace", version: world.unfollow("leaver", "grace") };
   await redis.publish("user_unfollowed", JSON.stringify(left));
-  await eventually(async () => (await redis.zscore(leaversKey("grace"), "leaver")) !== null, "it is noted");
+  await eventually(async () => (await redis.zscore(unfollowersKey("grace"), "leaver")) !== null, "it is noted");
   await redis.publish("drop_deleted", JSON.stringify({ drop_id: drop.drop_id, user_id: "grace" }));
   await eventually(async () => (await holding()) === 0, "no timeline holds the deleted drop");
   reader.close();

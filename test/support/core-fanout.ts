@@ -1,4 +1,4 @@
-import { createLedger } from "../../src/consistency/fences/fences.js";
+import { createFences } from "../../src/consistency/fences/fences.js";
 import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contracts/events.js";
 import type { FanoutJob } from "../../src/contracts/jobs.js";
 import type { FanoutCompleted, Notification } from "../../src/contracts/notifications.js";
@@ -38,14 +38,14 @@ export function openFanout(
   } = {},
 ): FanoutBench {
   const { log = [], maxEntries = 1_000, pageSize = 100, activeOnly = false, change = (deps) => deps } = how;
-  const { writer, ledgerStore } = adaptersOn(redis.scripts, { maxEntries, activeOnly });
+  const { writer, fenceStore } = adaptersOn(redis.scripts, { maxEntries, activeOnly });
   const jobs: FanoutJob[] = [];
   const notified: FanoutBench["notified"] = [];
   const completed: FanoutCompleted[] = [];
   const applied: FanoutBench["applied"] = [];
   const deps = change({
     writer,
-    ledger: createLedger({ store: ledgerStore, readHistory: historyOf(log), log: silent }),
+    fences: createFences({ store: fenceStore, readHistory: historyOf(log), log: silent }),
     notify: async (users, notification, among = async (all) => all) => {
       const told = await among(users);
       if (told.length > 0) notified.push({ users: told, notification });
@@ -65,7 +65,7 @@ export function logged({ channel, payload }: Published, time: number, seq = 1) {
   return deliveryOf({ subject: SUBJECT_OF[channel as EventName], json: payload, time, seq });
 }
 
-/** Handles one event; while the ledger is being refilled elsewhere it waits, as delivery does. */
+/** Handles one event; while the fences are being refilled elsewhere it waits, as delivery does. */
 export async function handle(bench: FanoutBench, event: Published, time = Date.now()): Promise<void> {
   const handler = event.channel.startsWith("user_") ? bench.handlers.graph : bench.handlers.drops;
   await insisting(() => handler(logged(event, time), contextWith()));

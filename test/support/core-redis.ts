@@ -1,5 +1,5 @@
 import { Redis } from "ioredis";
-import { createLedgerStore } from "../../src/consistency/fences/store.redis.js";
+import { createFenceStore } from "../../src/consistency/fences/store.redis.js";
 import { createTimelineWriter } from "../../src/fanout/timelines.redis.js";
 import { silent } from "../../src/kernel/logger.js";
 import { followClock } from "../../src/platform/redis/clock.js";
@@ -54,13 +54,13 @@ export function fencedOn(scripts: Scripts): Fenced {
   return fenced;
 }
 
-/** The adapters of fan-out, ledger and reads on one Redis. */
+/** The adapters of fan-out, fences and reads on one Redis. */
 export function adaptersOn(scripts: Scripts, options: { readonly maxEntries: number; readonly activeOnly?: boolean }) {
   const ttlMs = Number(VARIABLES.TIMELINE_KEY_TTL_MS.default);
   const fenced = fencedOn(scripts);
   return {
     writer: createTimelineWriter(scripts, fenced, { activeOnly: false, ttlMs, ...options }),
     store: createTimelineStore(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),
-    ledgerStore: createLedgerStore(scripts, fenced),
+    fenceStore: createFenceStore(scripts, fenced),
   };
 }

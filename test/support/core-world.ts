@@ -50,7 +50,7 @@ export function fanoutSourcesOf(
   };
 }
 
-/** A log in memory: what the ledger is refilled from. */
+/** A log in memory: what the fences are refilled from. */
 export function historyOf(log: readonly { readonly event: TimelineEvent; readonly time: number }[]): ReadHistory {
   return async (take) => {
     for (const { event, time } of [...log]) {

@@ -150,7 +150,7 @@ async function look(deps: AuditDeps, name: string): Promise<readonly Difference[
   const differences = compare(stored, await deps.readExpected(name, asked), { now, settleMs });
   if (differences.length === 0) return differences;
   // Whatever a deletion has missed, or is gone for its age, reads filter.
-  const dead = await deps.deadAmong(differences.map(({ drop }) => drop));
-  const since = deps.keptSince();
+  const dead = await deps.tombstonedAmong(differences.map(({ drop }) => drop));
+  const since = deps.retentionStart();
   return differences.filter(({ drop, score, expected }) => !dead.has(drop) && (score ?? expected ?? 0) >= since);
 }

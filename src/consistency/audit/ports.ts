@@ -24,8 +24,8 @@ export interface AuditDeps {
   /** The newest `count` drops created after `floor`, by the upstreams or the log. Times in ms since the epoch. */
   readonly readExpected: (name: string, of: { floor: number; count: number; deadline: number }) => Promise<Contents>;
   /** Reads hide what was created before, in ms since the epoch. */
-  readonly keptSince: () => number;
-  readonly deadAmong: (drops: readonly string[]) => Promise<ReadonlySet<string>>;
+  readonly retentionStart: () => number;
+  readonly tombstonedAmong: (drops: readonly string[]) => Promise<ReadonlySet<string>>;
   /** From when on admitted events may not have been applied by now, in ms since the epoch. */
   readonly readBacklogStart: () => Promise<number>;
   /** Rebuilds a timeline from where it is known apart from Redis. */
@@ -49,14 +49,14 @@ export interface StoredEntry {
 }
 
 /** Everything checks of publications work with. */
-export interface PublicationDeps extends Pick<AuditDeps, "deadAmong" | "readBacklogStart"> {
+export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "readBacklogStart"> {
   readonly readEntry: (place: TimelinePlace, drop: string) => Promise<StoredEntry>;
   /** Some followers of an author, at random; their list has about so many pages. */
   readonly sampleFollowers: (author: string, pages: number) => Promise<readonly string[]>;
   /** The drop by the upstreams; undefined where it is deleted or unknown. */
   readonly findDrop: (author: string, drop: string, createdAt: number) => Promise<Drop | undefined>;
   /** Which of these users are known to have left the author. */
-  readonly leftAmong: (author: string, users: readonly string[]) => Promise<readonly string[]>;
+  readonly unfollowedAmong: (author: string, users: readonly string[]) => Promise<readonly string[]>;
   /** Rebuilds a timeline, and counts what became of that. */
   readonly repair: (place: TimelinePlace) => Promise<void>;
   /** True while Redis may lack what it had confirmed. */

@@ -77,7 +77,7 @@ async function lookForPublished(
 ): Promise<readonly TimelinePlace[] | undefined> {
   const { drop_id, user_id, chunks } = completed;
   // Without an author the upstreams cannot be asked who may see it.
-  if (user_id === "" || (await deps.deadAmong([drop_id])).has(drop_id)) return undefined;
+  if (user_id === "" || (await deps.tombstonedAmong([drop_id])).has(drop_id)) return undefined;
   const drop = await deps.findDrop(user_id, drop_id, completed.created_at);
   if (!drop) return undefined;
   const sample = places ?? [...sharedOf(drop, completed), ...(await homesOf(deps, drop, { completed, chunks }))];
@@ -91,7 +91,7 @@ async function lookForPublished(
       score === undefined && floor !== undefined && floor >= 0 && (floor === 0 || createdAt > floor),
   );
   const users = absent.filter(({ kind }) => kind === "home").map(({ name }) => name);
-  const left = new Set(users.length === 0 ? [] : await deps.leftAmong(user_id, users));
+  const left = new Set(users.length === 0 ? [] : await deps.unfollowedAmong(user_id, users));
   return absent.filter(({ kind, name }) => kind !== "home" || !left.has(name));
 }
 

@@ -1,5 +1,5 @@
 import type { TimelineEvent } from "../../contracts/events.js";
-import type { EdgeChange, EdgeState } from "../../contracts/ledger.js";
+import type { EdgeChange, EdgeState } from "../../contracts/fences.js";
 
 /** A deletion, and when it was admitted, in ms since the epoch. */
 export interface Deletion {
@@ -7,24 +7,24 @@ export interface Deletion {
   readonly time: number;
 }
 
-/** What of the log the ledger is refilled from. */
+/** What the fences are refilled from. */
 export interface Remembered {
   readonly deletions: readonly Deletion[];
   readonly edges: readonly EdgeChange[];
 }
 
 /**
- * What the ledger is kept in: the tombstones, and the edges in parts by author. Each has a floor that lives and is lost
+ * What the fences are kept in: the tombstones, and the edges in parts by author. Each has a floor that lives and is lost
  * with it. `complete` is false, and an answer undefined, where the one that is asked was lost.
  */
-export interface LedgerStore {
-  bury(entries: readonly Deletion[]): Promise<{ complete: boolean }>;
-  deadAmong(drops: readonly string[]): Promise<{ dead: ReadonlySet<string>; complete: boolean }>;
+export interface FenceStore {
+  recordTombstones(entries: readonly Deletion[]): Promise<{ complete: boolean }>;
+  tombstonedAmong(drops: readonly string[]): Promise<{ dead: ReadonlySet<string>; complete: boolean }>;
   /** Remembers nothing where the part was lost. */
   changeEdge(change: EdgeChange): Promise<EdgeState | undefined>;
-  leftAmong(author: string, users: readonly string[]): Promise<string[] | undefined>;
+  unfollowedAmong(author: string, users: readonly string[]): Promise<string[] | undefined>;
   /** Who was noted at `from` or later; `next` is where the rest begins, undefined where there is none. */
-  leavers(author: string, from: number): Promise<{ users: string[]; next: number | undefined } | undefined>;
+  recentUnfollowers(author: string, from: number): Promise<{ users: string[]; next: number | undefined } | undefined>;
   generation(author: string, otherwise: string): Promise<string>;
   setGeneration(author: string, name: string): Promise<void>;
   /** Marks what was lost as being refilled; resolves to how many keys that are. */

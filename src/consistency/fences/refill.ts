@@ -1,13 +1,13 @@
 import { randomInt, randomUUID } from "node:crypto";
 import type { TimelineEvent } from "../../contracts/events.js";
-import type { EdgeChange } from "../../contracts/ledger.js";
+import type { EdgeChange } from "../../contracts/fences.js";
 import { AppError } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
-import type { Deletion, LedgerStore, ReadHistory } from "./ports.js";
+import type { Deletion, FenceStore, ReadHistory } from "./ports.js";
 
 export interface RefillDeps {
-  readonly store: LedgerStore;
+  readonly store: FenceStore;
   readonly readHistory: ReadHistory;
   readonly log: Logger;
 }
@@ -20,13 +20,13 @@ const EVENTS_A_BATCH = 1_000;
 const BATCHES_UNDER_WAY = 4;
 
 /**
- * Refills what the ledger has lost from the log. One process does it; the others see it as an outage, and try again.
+ * Refills what the fences have lost from the log. One process does it; the others see it as an outage, and try again.
  * As a rebuild does, it plants a mark first: what is lost once more meanwhile takes the mark along, and is not vouched
  * for.
  */
 export async function refill({ store, readHistory, log }: RefillDeps): Promise<void> {
   const owner = randomUUID();
-  if (!(await store.lease(owner))) throw new AppError("unavailable", "the ledger is being refilled from the log");
+  if (!(await store.lease(owner))) throw new AppError("unavailable", "the fences are being refilled from the log");
   const progress = { events: 0, upTo: 0 };
   const started = performance.now();
   const fields = () => ({
@@ -36,14 +36,14 @@ export async function refill({ store, readHistory, log }: RefillDeps): Promise<v
   });
   const prolonging = setInterval(() => void store.lease(owner).catch(() => undefined), PROLONG_EVERY_MS);
   const reporting = setInterval(
-    () => log.info(fields(), "the ledger of deletions and follows is being refilled from the log"),
+    () => log.info(fields(), "the fences (tombstones and follow edges) are being refilled from the log"),
     PROGRESS_EVERY_MS,
   );
   try {
     const mark = -randomInt(1, 2 ** 47);
     const lost = await store.beginRefill(mark);
     if (lost === 0) return;
-    log.warn({ keys: lost }, "the ledger of deletions and follows was lost, and is refilled from the log");
+    log.warn({ keys: lost }, "the fences (tombstones and follow edges) were lost, and are refilled from the log");
     const batches = new Batches(store);
     await readHistory(async (event, time) => {
       progress.events++;
@@ -52,8 +52,8 @@ export async function refill({ store, readHistory, log }: RefillDeps): Promise<v
     });
     await batches.end();
     if ((await store.finishRefill(mark)) < lost)
-      throw new AppError("unavailable", "the ledger was lost while it was refilled");
-    log.info(fields(), "the ledger of deletions and follows is refilled from the log");
+      throw new AppError("unavailable", "the fences were lost while they were refilled");
+    log.info(fields(), "the fences (tombstones and follow edges) are refilled from the log");
   } finally {
     clearInterval(prolonging);
     clearInterval(reporting);
@@ -68,7 +68,7 @@ class Batches {
   readonly #underWay = new Set<Promise<void>>();
   #failure: { readonly error: unknown } | undefined;
 
-  constructor(private readonly store: LedgerStore) {}
+  constructor(private readonly store: FenceStore) {}
 
   async take({ name, payload }: TimelineEvent, time: number): Promise<void> {
     if (name === "drop_deleted") this.#deletions.push({ drop: payload.drop_id, time });

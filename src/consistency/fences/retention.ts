@@ -5,27 +5,28 @@ import { backoff, type Clock, MINUTE, pause, SECOND } from "../../kernel/time.js
 /** Down to when the posts service keeps drops. */
 export interface Retention {
   /** In ms since the epoch; 0: from the start, or not known yet. */
-  keptSince(): number;
+  retentionStart(): number;
   /** Asks the posts service; false where it has no such thing to tell. */
   refresh(): Promise<boolean>;
 }
 
 /** Says down to when drops are kept, in ms since the epoch; undefined where the service cannot tell. */
-export type ReadKeptSince = () => Promise<number | undefined>;
+export type ReadRetentionStart = () => Promise<number | undefined>;
 
 const EVERY_MS = 10 * SECOND;
 /** A service that cannot tell may be replaced by one that can. */
 const UNTOLD_EVERY_MS = 10 * MINUTE;
 
 /** Makes it; what was told once stays true, so that it is remembered while the posts service is away. */
-export function createRetention(read: ReadKeptSince, now: Clock = Date.now): Retention {
-  let keptSince = 0;
+export function createRetention(read: ReadRetentionStart, now: Clock = Date.now): Retention {
+  let retentionStart = 0;
   return {
-    keptSince: () => keptSince,
+    retentionStart: () => retentionStart,
     refresh: async () => {
       const told = await read();
       // A time ahead of now would hide everything.
-      if (told !== undefined && Number.isSafeInteger(told) && told <= now()) keptSince = Math.max(keptSince, told);
+      if (told !== undefined && Number.isSafeInteger(told) && told <= now())
+        retentionStart = Math.max(retentionStart, told);
       return told !== undefined;
     },
   };

@@ -1,3 +1,4 @@
+import type { EdgeChange } from "../../contracts/fences.js";
 import {
   ALL_EDGE_PARTS,
   EDGES_PREFIX,
@@ -5,45 +6,44 @@ import {
   edgePart,
   edgesKey,
   generationKey,
-  LEAVERS_PREFIX,
-  leaversKey,
   packKeys,
   REFILL_LEASE_KEY,
   TOMBSTONES_KEY,
+  UNFOLLOWERS_PREFIX,
+  unfollowersKey,
 } from "../../contracts/keys.js";
-import type { EdgeChange } from "../../contracts/ledger.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
 import { chunked } from "../../kernel/mapped.js";
 import { DAY, HOUR, SECOND } from "../../kernel/time.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import type { LedgerStore } from "./ports.js";
+import type { FenceStore } from "./ports.js";
 
 /** The log holds events for seven days; what wins over them must live longer. */
 const REMEMBER_MS = 7 * DAY + 12 * HOUR;
 /** Whoever refills prolongs it; everything that is handled waits for it where that process dies. */
 const LEASE_MS = 10 * SECOND;
-const LEAVERS_A_PAGE = 1_000;
+const UNFOLLOWERS_A_PAGE = 1_000;
 /** A call takes about 2 ms of the server. */
 const EDGES_A_CALL = 200;
 const PARTS = packKeys(ALL_EDGE_PARTS);
 /** Drops that one command names at most. */
 const DROPS_A_CALL = 5_000;
 
-/** Keeps the ledger in Redis. */
-export function createLedgerStore(scripts: Scripts, fenced: Fenced): LedgerStore {
+/** Keeps the fences in Redis. */
+export function createFenceStore(scripts: Scripts, fenced: Fenced): FenceStore {
   const { run, command } = scripts;
-  const bury: LedgerStore["bury"] = async (entries) => {
+  const recordTombstones: FenceStore["recordTombstones"] = async (entries) => {
     const complete = await run(
-      "bury",
+      "record-tombstones",
       [TOMBSTONES_KEY],
       [Date.now() - REMEMBER_MS, ...entries.flatMap(({ drop, time }) => [time, drop])],
     );
     return { complete: complete === 1 };
   };
   return {
-    bury,
-    async deadAmong(drops) {
+    recordTombstones,
+    async tombstonedAmong(drops) {
       const dead = new Set<string>();
       let complete = true;
       for (const part of chunked(drops, DROPS_A_CALL)) {
@@ -72,7 +72,7 @@ export function createLedgerStore(scripts: Scripts, fenced: Fenced): LedgerStore
     },
     async remember({ deletions, edges }) {
       await Promise.all([
-        deletions.length > 0 ? bury(deletions) : undefined,
+        deletions.length > 0 ? recordTombstones(deletions) : undefined,
         ...callsFor(edges, scripts.isCluster).map((some) => changeEdges(scripts, some, true)),
       ]);
     },
@@ -93,13 +93,13 @@ export function createLedgerStore(scripts: Scripts, fenced: Fenced): LedgerStore
 /** A negative floor marks a refill under way. */
 const stands = (floor: string | null | undefined): boolean => floor != null && Number(floor) >= 0;
 
-function edgesIn(scripts: Scripts): Pick<LedgerStore, "changeEdge" | "leftAmong" | "leavers"> {
+function edgesIn(scripts: Scripts): Pick<FenceStore, "changeEdge" | "unfollowedAmong" | "recentUnfollowers"> {
   return {
     async changeEdge(change) {
       const [version, state] = await changeEdges(scripts, [change], false);
       return version ? { version: Number(version), follows: state === "1" } : undefined;
     },
-    async leftAmong(author, users) {
+    async unfollowedAmong(author, users) {
       const start = edgeField(author);
       const fields = users.map((user) => start + encodeId(user));
       const [floor, ...held] = await scripts.command("hmget", (client) =>
@@ -107,16 +107,19 @@ function edgesIn(scripts: Scripts): Pick<LedgerStore, "changeEdge" | "leftAmong"
       );
       return stands(floor) ? users.filter((_, index) => held[index]?.split(":")[1] === "0") : undefined;
     },
-    async leavers(author, from) {
+    async recentUnfollowers(author, from) {
       // No two have one score, and who is noted again moves towards what is still to be read: nobody is passed by.
       const [complete, ...held] = (await scripts.run(
-        "read-leavers",
-        [edgesKey(author), leaversKey(author)],
-        [edgeField(author), REMEMBER_MS, from, LEAVERS_A_PAGE],
+        "read-recent-unfollowers",
+        [edgesKey(author), unfollowersKey(author)],
+        [edgeField(author), REMEMBER_MS, from, UNFOLLOWERS_A_PAGE],
       )) as string[];
       if (complete !== "1") return undefined;
       const users = held.filter((_, index) => index % 2 === 0);
-      return { users: users.map(decodeId), next: users.length < LEAVERS_A_PAGE ? undefined : Number(held.at(-1)) + 1 };
+      return {
+        users: users.map(decodeId),
+        next: users.length < UNFOLLOWERS_A_PAGE ? undefined : Number(held.at(-1)) + 1,
+      };
     },
   };
 }
@@ -143,7 +146,7 @@ async function changeEdges(
     ...[edgePart(following), encodeId(following), encodeId(follower), version, follows ? "1" : "0"],
   ]);
   return (await run("change-edges", keys, [
-    ...[EDGES_PREFIX, LEAVERS_PREFIX, REMEMBER_MS, refilling ? "1" : "0"],
+    ...[EDGES_PREFIX, UNFOLLOWERS_PREFIX, REMEMBER_MS, refilling ? "1" : "0"],
     ...args,
   ])) as string[];
 }

@@ -48,7 +48,7 @@ test("every rule finds what is planted against it", async () => {
     "delivery-knows-contracts": ["src/delivery/planted.ts", 'export { consume } from "../platform/nats/consume.js";'],
     "platform-knows-no-component": [
       "src/platform/planted.ts",
-      'export { createLedger } from "../consistency/fences/fences.js";',
+      'export { createFences } from "../consistency/fences/fences.js";',
     ],
     "components-do-not-import-each-other": [
       "src/timeline/planted.ts",

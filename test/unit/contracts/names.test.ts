@@ -61,8 +61,8 @@ test("no id reaches a key without encoding, and no two ids share a key", () => {
       const edge = (author: string, follower: string) =>
         keys.edgesKey(author) + keys.edgeField(author) + encodeId(follower);
       expect(edge(a, b) === edge(c, d)).toBe(a === c && b === d);
-      expect(keys.leaversKey(a) === keys.leaversKey(b)).toBe(a === b);
-      expect(keys.leaversKey(a)).toMatch(/^timeline:x:leavers:\{\d+\}:[^{}*,\s]+$/);
+      expect(keys.unfollowersKey(a) === keys.unfollowersKey(b)).toBe(a === b);
+      expect(keys.unfollowersKey(a)).toMatch(/^timeline:x:leavers:\{\d+\}:[^{}*,\s]+$/);
       expect(keys.fanoutProgressKey("drop_created", a)).not.toMatch(/[{}*,\s]/);
     }),
   );

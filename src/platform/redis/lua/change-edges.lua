@@ -5,7 +5,7 @@
 --
 -- KEYS[1]  Redis Cluster: the part of every edge given; else none
 -- ARGV[1]  prefix of the parts
--- ARGV[2]  prefix of the leavers, sorted sets by when they were noted; no two at one time
+-- ARGV[2]  prefix of the recent unfollowers, sorted sets by when they were noted; no two at one time
 -- ARGV[3]  how long an edge is remembered, ms
 -- ARGV[4]  "1": the part is being refilled, and need not be complete
 -- ARGV[5+] of each edge: part, author, follower, version, "1" where they follow or "0"
@@ -16,7 +16,7 @@ local keep, refilling = tonumber(ARGV[3]), ARGV[4] == '1'
 local time = call('TIME')
 local seconds, now = tonumber(time[1]), time[1] * 1000 + math.floor(time[2] / 1000)
 
-local function note_leaver(key, part, author, follower)
+local function record_unfollower(key, part, author, follower)
   local newest = call('ZRANGE', key, -1, -1, 'WITHSCORES')
   local at = newest[2] and math.max(now, tonumber(newest[2]) + 1) or now
   call('ZADD', key, at, follower)
@@ -43,7 +43,7 @@ for i = 5, #ARGV, 5 do
     version, state = '', ''
   else
     -- First, so that whoever finds the edge gone finds the note too.
-    if state == '0' then note_leaver(ARGV[2] .. ARGV[i] .. ':' .. author, part, author, follower) end
+    if state == '0' then record_unfollower(ARGV[2] .. ARGV[i] .. ':' .. author, part, author, follower) end
     local field = author .. ':' .. follower
     local v, s = string.match(call('HGET', part, field) or '', '^(%d+):(%d)')
     if v and (tonumber(v) > tonumber(version) or (tonumber(v) == tonumber(version) and s == '0')) then

@@ -6,7 +6,7 @@ import { reportsAsJson, reportsAsText } from "../../../../src/consistency/audit/
 const OLD = 1_000;
 
 /** Homes in memory, by user; `said` is what the upstreams answer. */
-function scene(stored: Record<string, readonly string[]>, said: Record<string, readonly string[]>, keptSince = 0) {
+function scene(stored: Record<string, readonly string[]>, said: Record<string, readonly string[]>, retentionStart = 0) {
   const entriesOf = (drops: readonly string[] = []): Entry[] => drops.map((drop) => ({ drop, score: OLD }));
   const homes = new Map(Object.entries(stored));
   const rebuilt: string[] = [];
@@ -20,8 +20,8 @@ function scene(stored: Record<string, readonly string[]>, said: Record<string, r
       if (user === "broken") throw new Error("GetFollowingList: INTERNAL");
       return { floor: 0, entries: entriesOf(said[user]) };
     },
-    keptSince: () => keptSince,
-    deadAmong: async (drops) => new Set(drops.filter((drop) => dead.has(drop))),
+    retentionStart: () => retentionStart,
+    tombstonedAmong: async (drops) => new Set(drops.filter((drop) => dead.has(drop))),
     readBacklogStart: async () => Date.now(),
     rebuild: async (user) => {
       rebuilt.push(user);
@@ -87,7 +87,7 @@ test("stopped while events are waited for, it leaves undecided what was at odds"
   const looking = {
     ...deps,
     readBacklogStart: async () => 0,
-    deadAmong: async () => {
+    tombstonedAmong: async () => {
       later.abort();
       return new Set<string>();
     },

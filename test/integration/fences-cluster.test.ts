@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
-import { createLedger } from "../../src/consistency/fences/fences.js";
+import { createFences } from "../../src/consistency/fences/fences.js";
 import { edgesKey } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
@@ -25,11 +25,11 @@ afterAll(async () => {
 
 const AUTHORS = Array.from({ length: 40 }, (_, number) => `author-${number}`);
 
-/** A ledger on the cluster whose log says that bob has left everybody. */
+/** A fences on the cluster whose log says that bob has left everybody. */
 function scene() {
   let reads = 0;
-  const ledger = createLedger({
-    store: adaptersOn(scripts, { maxEntries: 10 }).ledgerStore,
+  const fences = createFences({
+    store: adaptersOn(scripts, { maxEntries: 10 }).fenceStore,
     log: silent,
     readHistory: async (take) => {
       reads++;
@@ -37,13 +37,13 @@ function scene() {
         await take({ name: "user_unfollowed", payload: { follower_id: "bob", following_id, version: 5 } }, Date.now());
     },
   });
-  const oldFollow = (following: string) => ledger.changeEdge({ follower: "bob", following, version: 4, follows: true });
-  return { ledger, oldFollow, reads: () => reads };
+  const oldFollow = (following: string) => fences.changeEdge({ follower: "bob", following, version: 4, follows: true });
+  return { fences, oldFollow, reads: () => reads };
 }
 
 test("a shard that comes back empty is seen: no old follow wins on any of them", async () => {
-  const { ledger, oldFollow, reads } = scene();
-  await ledger.bury("d1", Date.now());
+  const { fences, oldFollow, reads } = scene();
+  await fences.recordTombstone("d1", Date.now());
   expect(reads()).toBe(1);
   for (const [index, { url }] of cluster.masters.entries()) {
     const shard = new Redis(url);
@@ -52,13 +52,13 @@ test("a shard that comes back empty is seen: no old follow wins on any of them",
     shard.disconnect();
     for (const author of AUTHORS) expect(await oldFollow(author)).toEqual({ version: 5, follows: false });
     expect(reads()).toBe(index + 2);
-    for (const author of AUTHORS) expect(await ledger.leftAmong(author, ["bob", "eve"])).toEqual(["bob"]);
+    for (const author of AUTHORS) expect(await fences.unfollowedAmong(author, ["bob", "eve"])).toEqual(["bob"]);
   }
 });
 
 test("a slot that moves to another shard takes its floor along, and is no loss", async () => {
-  const { ledger, oldFollow, reads } = scene();
-  await ledger.leftAmong("author-0", ["bob"]);
+  const { fences, oldFollow, reads } = scene();
+  await fences.unfollowedAmong("author-0", ["bob"]);
   const before = reads();
   const [first, second] = cluster.masters;
   if (!first || !second) throw new Error("no masters");

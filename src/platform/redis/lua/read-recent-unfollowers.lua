@@ -1,7 +1,7 @@
 -- Reads who has left an author, by when they were noted.
 --
 -- KEYS[1]  the part of the follow edges that vouches for them
--- KEYS[2]  the leavers
+-- KEYS[2]  the recent unfollowers
 -- ARGV[1]  field of the part that says when somebody was last noted
 -- ARGV[2]  how long notes are kept, ms
 -- ARGV[3]  from when on, ms

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createLedger } from "../../src/consistency/fences/fences.js";
+import { createFences } from "../../src/consistency/fences/fences.js";
 import { createReadHistory } from "../../src/consistency/fences/log.nats.js";
-import type { LedgerStore, ReadHistory } from "../../src/consistency/fences/ports.js";
-import { edgesKey, leaversKey } from "../../src/contracts/keys.js";
-import type { Ledger } from "../../src/contracts/ledger.js";
+import type { FenceStore, ReadHistory } from "../../src/consistency/fences/ports.js";
+import type { Fences } from "../../src/contracts/fences.js";
+import { edgesKey, unfollowersKey } from "../../src/contracts/keys.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { openNats } from "../support/core-nats.js";
@@ -18,8 +18,8 @@ afterAll(() => redis.close());
 beforeEach(() => redis.raw.flushall());
 
 const NOW = Date.now();
-const open = (readHistory: ReadHistory): Ledger =>
-  createLedger({ store: adaptersOn(redis.scripts, { maxEntries: 10 }).ledgerStore, readHistory, log: silent });
+const open = (readHistory: ReadHistory): Fences =>
+  createFences({ store: adaptersOn(redis.scripts, { maxEntries: 10 }).fenceStore, readHistory, log: silent });
 
 const unfollow = { name: "user_unfollowed", payload: { follower_id: "bob", following_id: "ada", version: 5 } } as const;
 const deletion = { name: "drop_deleted", payload: { drop_id: "dead" } } as const;
@@ -34,40 +34,40 @@ function history() {
   return { read, reads: () => reads };
 }
 
-test.each<[string, (ledger: Ledger) => Promise<unknown>, unknown]>([
-  ["which drops are dead", async (ledger) => [...(await ledger.deadAmong(["dead", "alive"]))], ["dead"]],
+test.each<[string, (fences: Fences) => Promise<unknown>, unknown]>([
+  ["which drops are dead", async (fences) => [...(await fences.tombstonedAmong(["dead", "alive"]))], ["dead"]],
   [
     "an older follow",
-    (ledger) => ledger.changeEdge({ follower: "bob", following: "ada", version: 4, follows: true }),
+    (fences) => fences.changeEdge({ follower: "bob", following: "ada", version: 4, follows: true }),
     { version: 5, follows: false },
   ],
   [
     "what a burial vouches for",
-    async (ledger) => ledger.bury("other", NOW).then(() => redis.raw.zscore("timeline:tombstones", "dead")),
+    async (fences) => fences.recordTombstone("other", NOW).then(() => redis.raw.zscore("timeline:tombstones", "dead")),
     String(NOW),
   ],
-])("a lost ledger is refilled before it decides %s", async (_, ask, answer) => {
+])("lost fences are refilled before they decide %s", async (_, ask, answer) => {
   const { read, reads } = history();
-  const ledger = open(read);
-  expect(await ask(ledger)).toEqual(answer);
-  expect(await ask(ledger)).toEqual(answer);
+  const fences = open(read);
+  expect(await ask(fences)).toEqual(answer);
+  expect(await ask(fences)).toEqual(answer);
   expect(reads()).toBe(1);
   await redis.raw.flushall();
-  expect(await ask(ledger)).toEqual(answer);
+  expect(await ask(fences)).toEqual(answer);
   expect(reads()).toBe(2);
   await redis.raw.del("timeline:tombstones", edgesKey("ada"));
-  expect(await ask(ledger)).toEqual(answer);
+  expect(await ask(fences)).toEqual(answer);
   expect(reads()).toBe(3);
   expect(await redis.raw.exists("timeline:x:refilling")).toBe(0);
 });
 
 test("asking about no drop asks nobody", async () => {
   const { read, reads } = history();
-  expect([...(await open(read).deadAmong([]))]).toEqual([]);
+  expect([...(await open(read).tombstonedAmong([]))]).toEqual([]);
   expect(reads()).toBe(0);
 });
 
-test("one process refills; the others see an outage until it is done, never a half-filled ledger", async () => {
+test("one process refills; the others see an outage until it is done, never half-filled fences", async () => {
   let go: () => void = () => undefined;
   let begun: () => void = () => undefined;
   const reading = new Promise<void>((resolve) => {
@@ -81,28 +81,28 @@ test("one process refills; the others see an outage until it is done, never a ha
     await waiting;
     await take(deletion, NOW);
   });
-  const first = one.deadAmong(["dead"]);
+  const first = one.tombstonedAmong(["dead"]);
   await reading;
   const { read, reads } = history();
-  await expect(open(read).deadAmong(["dead"])).rejects.toMatchObject({ code: "unavailable" });
+  await expect(open(read).tombstonedAmong(["dead"])).rejects.toMatchObject({ code: "unavailable" });
   await expect(
     open(read).changeEdge({ follower: "a", following: "b", version: 1, follows: true }),
   ).rejects.toMatchObject({ code: "unavailable" });
   go();
   expect([...(await first)]).toEqual(["dead"]);
-  expect([...(await open(read).deadAmong(["dead"]))]).toEqual(["dead"]);
+  expect([...(await open(read).tombstonedAmong(["dead"]))]).toEqual(["dead"]);
   expect(reads()).toBe(0);
 });
 
 test("a refill that fails vouches for nothing, and the next one starts anew", async () => {
   const failing = open(() => Promise.reject(new Error("the log is away")));
-  await expect(failing.deadAmong(["dead"])).rejects.toThrow("the log is away");
+  await expect(failing.tombstonedAmong(["dead"])).rejects.toThrow("the log is away");
   const { read, reads } = history();
-  expect([...(await open(read).deadAmong(["dead"]))]).toEqual(["dead"]);
+  expect([...(await open(read).tombstonedAmong(["dead"]))]).toEqual(["dead"]);
   expect(reads()).toBe(1);
 });
 
-test("a ledger that is lost once more while it is refilled is not vouched for", async () => {
+test("fences that are lost once more while they are refilled are not vouched for", async () => {
   const { read } = history();
   const twice: ReadHistory = async (take) => {
     await read(take);
@@ -111,8 +111,8 @@ test("a ledger that is lost once more while it is refilled is not vouched for", 
       await redis.raw.incr("times");
     }
   };
-  const ledger = open(twice);
-  const ask = (): Promise<string[]> => ledger.deadAmong(["dead"]).then((dead) => [...dead]);
+  const fences = open(twice);
+  const ask = (): Promise<string[]> => fences.tombstonedAmong(["dead"]).then((dead) => [...dead]);
   const answer = await ask().catch((error: unknown) =>
     codeOf(error) === "unavailable" ? ask() : Promise.reject(error),
   );
@@ -121,7 +121,7 @@ test("a ledger that is lost once more while it is refilled is not vouched for", 
 
 test("generations: one name for everybody until it is renewed or lost", async () => {
   const [one, other] = [open(history().read), open(history().read)];
-  const names = await Promise.all([one, other, one, other].map((ledger) => ledger.generation("ada")));
+  const names = await Promise.all([one, other, one, other].map((fences) => fences.generation("ada")));
   expect(new Set(names).size).toBe(1);
   await other.renewGeneration("ada");
   const renewed = await one.generation("ada");
@@ -132,13 +132,13 @@ test("generations: one name for everybody until it is renewed or lost", async ()
 });
 
 test("who has left an author is known by the newest version, and of nobody else", async () => {
-  const ledger = open(history().read);
-  await ledger.changeEdge({ follower: "eve", following: "ada", version: 2, follows: false });
-  await ledger.changeEdge({ follower: "zoë", following: "ada", version: 2, follows: false });
-  await ledger.changeEdge({ follower: "zoë", following: "ada", version: 3, follows: true });
-  await ledger.changeEdge({ follower: "ada", following: "eve", version: 9, follows: false });
-  expect(await ledger.leftAmong("ada", ["zoë", "eve", "bob", "unknown"])).toEqual(["eve", "bob"]);
-  expect(await ledger.leftAmong("ada", [])).toEqual([]);
+  const fences = open(history().read);
+  await fences.changeEdge({ follower: "eve", following: "ada", version: 2, follows: false });
+  await fences.changeEdge({ follower: "zoë", following: "ada", version: 2, follows: false });
+  await fences.changeEdge({ follower: "zoë", following: "ada", version: 3, follows: true });
+  await fences.changeEdge({ follower: "ada", following: "eve", version: 9, follows: false });
+  expect(await fences.unfollowedAmong("ada", ["zoë", "eve", "bob", "unknown"])).toEqual(["eve", "bob"]);
+  expect(await fences.unfollowedAmong("ada", [])).toEqual([]);
 });
 
 const edge = (follower: string, following: string, version: number, follows: boolean) => ({
@@ -147,31 +147,31 @@ const edge = (follower: string, following: string, version: number, follows: boo
 
 test("whichever key of follow edges is lost, an old follow does not win", async () => {
   const { read, reads } = history();
-  const ledger = open(read);
-  await ledger.changeEdge(edge("bob", "ada", 5, false));
+  const fences = open(read);
+  await fences.changeEdge(edge("bob", "ada", 5, false));
   const keys = await redis.raw.keys("timeline:x:*");
   expect(keys.length).toBeGreaterThan(1_000);
-  for (const key of [edgesKey("ada"), leaversKey("ada"), ...keys.slice(0, 30)]) {
+  for (const key of [edgesKey("ada"), unfollowersKey("ada"), ...keys.slice(0, 30)]) {
     await redis.raw.del(key);
-    expect(await ledger.changeEdge(edge("bob", "ada", 4, true))).toEqual({ version: 5, follows: false });
-    expect(await ledger.leftAmong("ada", ["bob", "eve"])).toEqual(["bob"]);
+    expect(await fences.changeEdge(edge("bob", "ada", 4, true))).toEqual({ version: 5, follows: false });
+    expect(await fences.unfollowedAmong("ada", ["bob", "eve"])).toEqual(["bob"]);
     const left: string[] = [];
-    for await (const page of ledger.leavers("ada", 0)) left.push(...page);
+    for await (const page of fences.recentUnfollowers("ada", 0)) left.push(...page);
     expect(left).toEqual(["bob"]);
   }
-  // An old follow is noted by nobody: the leavers that are lost are seen where they are read.
+  // An old follow is noted by nobody: the recent unfollowers that are lost are seen where they are read.
   expect(reads()).toBeGreaterThanOrEqual(2);
 });
 
 test("what is lost is seen by whoever asks first, also who has left", async () => {
   const { read, reads } = history();
-  const ledger = open(read);
-  await ledger.changeEdge(edge("bob", "ada", 5, false));
+  const fences = open(read);
+  await fences.changeEdge(edge("bob", "ada", 5, false));
   await redis.raw.del(edgesKey("ada"));
-  expect(await ledger.leftAmong("ada", ["bob"])).toEqual(["bob"]);
-  await redis.raw.del(leaversKey("ada"));
+  expect(await fences.unfollowedAmong("ada", ["bob"])).toEqual(["bob"]);
+  await redis.raw.del(unfollowersKey("ada"));
   const left: string[] = [];
-  for await (const page of ledger.leavers("ada", 0)) left.push(...page);
+  for await (const page of fences.recentUnfollowers("ada", 0)) left.push(...page);
   expect([left, reads()]).toEqual([["bob"], 3]);
 });
 
@@ -182,23 +182,23 @@ test("a long log is refilled whole, in batches, while no more than a few of them
     events.push({ name: number % 3 === 0 ? "user_unfollowed" : "user_followed", payload });
     if (number % 5 === 0) events.push({ name: "drop_deleted", payload: { drop_id: `d${number}` } });
   }
-  const { ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  const { fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
   const writing = new Set<object>();
   let most = 0;
-  const store: LedgerStore = {
-    ...ledgerStore,
+  const store: FenceStore = {
+    ...fenceStore,
     async remember(some) {
       writing.add(some);
       most = Math.max(most, writing.size);
-      await ledgerStore.remember(some);
+      await fenceStore.remember(some);
       writing.delete(some);
     },
   };
   const readHistory: ReadHistory = async (take) => {
     for (const event of events) await take(event, NOW);
   };
-  const ledger = createLedger({ store, readHistory, log: silent });
-  expect((await ledger.deadAmong(["d0", "d8995", "d8996"])).size).toBe(2);
+  const fences = createFences({ store, readHistory, log: silent });
+  expect((await fences.tombstonedAmong(["d0", "d8995", "d8996"])).size).toBe(2);
   expect([most > 1, most <= 4]).toEqual([true, true]);
   const newest = new Map<string, boolean>();
   for (const { name, payload } of events) {
@@ -210,32 +210,32 @@ test("a long log is refilled whole, in batches, while no more than a few of them
     const nameOf = ([name]: readonly [string, boolean]): string => name.split(" ")[0] as string;
     const left = edges.filter(([, follows]) => !follows).map(nameOf);
     expect(left.length).toBeGreaterThan(100);
-    expect(await ledger.leftAmong(author, edges.map(nameOf))).toEqual(left);
+    expect(await fences.unfollowedAmong(author, edges.map(nameOf))).toEqual(left);
   }
 });
 
 test("a batch that cannot be written fails the refill; the next one starts anew", async () => {
-  const { ledgerStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  const { fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
   let failing = true;
-  const store: LedgerStore = {
-    ...ledgerStore,
+  const store: FenceStore = {
+    ...fenceStore,
     remember: async (some) => {
       if (failing) throw new AppError("unavailable", "Redis is away");
-      await ledgerStore.remember(some);
+      await fenceStore.remember(some);
     },
   };
-  const ledger = createLedger({ store, readHistory: history().read, log: silent });
-  await expect(ledger.leftAmong("ada", ["bob"])).rejects.toMatchObject({ code: "unavailable" });
+  const fences = createFences({ store, readHistory: history().read, log: silent });
+  await expect(fences.unfollowedAmong("ada", ["bob"])).rejects.toMatchObject({ code: "unavailable" });
   failing = false;
-  expect(await ledger.leftAmong("ada", ["bob"])).toEqual(["bob"]);
+  expect(await fences.unfollowedAmong("ada", ["bob"])).toEqual(["bob"]);
 });
 
-test("every key of the ledger has a time to live or a floor that forgets", async () => {
-  const ledger = open(history().read);
-  await ledger.changeEdge({ follower: "eve", following: "ada", version: 2, follows: false });
-  await ledger.generation("ada");
+test("every key of the fences has a time to live or a floor that forgets", async () => {
+  const fences = open(history().read);
+  await fences.changeEdge({ follower: "eve", following: "ada", version: 2, follows: false });
+  await fences.generation("ada");
   await redis.raw.zadd("timeline:tombstones", 1, "ancient");
-  await ledger.bury("new", NOW);
+  await fences.recordTombstone("new", NOW);
   expect(await redis.raw.zrange("timeline:tombstones", "0", "-1")).toEqual(expect.not.arrayContaining(["ancient"]));
   for (const key of await redis.raw.keys("timeline:x:[gl]*"))
     expect(await redis.raw.pttl(key)).toBeGreaterThan(7 * 86_400_000);
@@ -261,9 +261,9 @@ test("the history is read from the real log: deletions and edges, what is not un
       seen.push(name);
     });
     expect(seen.sort()).toEqual(["drop_deleted", "user_followed", "user_unfollowed"]);
-    const ledger = open(createReadHistory(nats.connection));
-    expect([...(await ledger.deadAmong(["dead", "alive"]))]).toEqual(["dead"]);
-    expect(await ledger.leftAmong("ada", ["bob", "eve"])).toEqual(["bob"]);
+    const fences = open(createReadHistory(nats.connection));
+    expect([...(await fences.tombstonedAmong(["dead", "alive"]))]).toEqual(["dead"]);
+    expect(await fences.unfollowedAmong("ada", ["bob", "eve"])).toEqual(["bob"]);
   } finally {
     await nats.close();
   }
@@ -274,8 +274,8 @@ test("who refills holds a short lease and prolongs it, so that nobody waits long
   const ended = new Promise<void>((resolve) => {
     end = resolve;
   });
-  const ledger = open(() => ended);
-  const asked = ledger.deadAmong(["dead"]);
+  const fences = open(() => ended);
+  const asked = fences.tombstonedAmong(["dead"]);
   const left = () => redis.raw.pttl("timeline:x:refilling");
   await eventually(async () => (await left()) > 0, "the lease is taken");
   expect(await left()).toBeLessThanOrEqual(10_000);
@@ -286,7 +286,7 @@ test("who refills holds a short lease and prolongs it, so that nobody waits long
     before = now;
     return prolonged;
   }, "the lease is prolonged");
-  await expect(open(async () => undefined).deadAmong(["dead"])).rejects.toMatchObject({ code: "unavailable" });
+  await expect(open(async () => undefined).tombstonedAmong(["dead"])).rejects.toMatchObject({ code: "unavailable" });
   end();
   expect(await asked).toEqual(new Set());
   expect(await redis.raw.exists("timeline:x:refilling")).toBe(0);

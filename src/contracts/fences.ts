@@ -20,25 +20,25 @@ export interface EdgeState {
  * are to be read. It is remembered as long as the log, and refilled from the
  * log where Redis lost it, before anything is decided by it.
  */
-export interface Ledger {
+export interface Fences {
   /** Sets a drop's tombstone; `time` is that of the deletion, in ms since the epoch. */
-  bury(drop: string, time: number): Promise<void>;
+  recordTombstone(drop: string, time: number): Promise<void>;
   /** All drops created before this have gone for their age, in ms since the epoch; 0: none has. */
-  keptSince(): number;
+  retentionStart(): number;
   /** Which of these drops are deleted. */
-  deadAmong(drops: readonly string[]): Promise<ReadonlySet<string>>;
+  tombstonedAmong(drops: readonly string[]): Promise<ReadonlySet<string>>;
   /**
    * Remembers a change unless a newer one is known, and returns the newest. Who is said to have left is noted as a
-   * leaver before anything else, also where a newer follow is known.
+   * recent unfollower before anything else, also where a newer follow is known.
    */
   changeEdge(change: EdgeChange): Promise<EdgeState>;
   /** Which of these users are known to have left the author. */
-  leftAmong(author: string, users: readonly string[]): Promise<string[]>;
+  unfollowedAmong(author: string, users: readonly string[]): Promise<string[]>;
   /**
    * Who was noted as having left the author at `since` (ms since the epoch) or later, page by page: everybody who
    * had been when it was called, and may be some who are meanwhile.
    */
-  leavers(author: string, since: number): AsyncIterable<readonly string[]>;
+  recentUnfollowers(author: string, since: number): AsyncIterable<readonly string[]>;
   /** Names the follower list in force; unequal to any earlier name once the list changed or the name was lost. */
   generation(author: string): Promise<string>;
   renewGeneration(author: string): Promise<void>;
