@@ -57,9 +57,9 @@ export default {
     {
       name: "only-adapters-touch-the-platform",
       comment:
-        "adapters are *.redis.ts, *.nats.ts, *.grpc.ts, *.http.ts and *.sql.ts; everything else receives functions",
+        "adapters are *.redis.ts, *.nats.ts, *.grpc.ts, *.http.ts and *.sql.ts, composed in index.ts; everything else receives functions",
       severity: "error",
-      from: { path: `^src/(${COMPONENTS})/`, pathNot: "\\.(redis|nats|grpc|http|sql)\\.ts$" },
+      from: { path: `^src/(${COMPONENTS})/`, pathNot: "(\\.(redis|nats|grpc|http|sql)|/index)\\.ts$" },
       to: { path: "^src/platform" },
     },
     {
@@ -67,7 +67,7 @@ export default {
       severity: "error",
       from: {
         path: "^src/(kernel|contracts|delivery|bridge|fanout|timeline|gateway|consistency|dead-letters|outbox|posts|users|sandbox/world)/",
-        pathNot: "\\.(redis|nats|grpc|http|sql)\\.ts$",
+        pathNot: "(\\.(redis|nats|grpc|http|sql)|/index)\\.ts$",
       },
       to: { path: "node_modules/(nats|ioredis|@grpc|express|pino|pg|@electric-sql)/" },
     },

@@ -10,7 +10,7 @@ import { AppError } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import { SECOND } from "../kernel/time.js";
 
-/** How tokens are checked: by a shared secret (HS256), or by the public keys at a URL. */
+/** Exactly one of `secret` (HS256) and `jwksUrl` (public keys) is given. */
 export interface AuthConfig {
   readonly secret?: string | undefined;
   readonly jwksUrl?: string | undefined;
@@ -18,19 +18,13 @@ export interface AuthConfig {
   readonly audience?: string | undefined;
 }
 
-/** Who a valid token stands for. */
 export interface Principal {
   readonly user: string;
-  /** When the token ends, in ms since the epoch. */
+  /** In ms since the epoch. */
   readonly expiresAt: number;
 }
 
-/**
- * Checks a token.
- *
- * @throws AppError `unauthenticated` for a token that is not valid in any way,
- * `unavailable` where the keys cannot be fetched.
- */
+/** @throws AppError `unauthenticated` for a token that is not valid, `unavailable` where the keys cannot be fetched. */
 export type Authenticate = (token: string) => Promise<Principal>;
 
 const MAX_TOKEN_CHARS = 8 * 1024;
@@ -50,7 +44,7 @@ const ASYMMETRIC = [
   "Ed25519",
 ];
 
-/** Makes the function that checks tokens; exactly one of `secret` and `jwksUrl` is to be given. */
+/** Makes the function that checks tokens. */
 export function createAuthenticate(config: AuthConfig): Authenticate {
   const { key, algorithms } = keyOf(config);
   const options: JWTVerifyOptions = {
@@ -71,7 +65,7 @@ export function createAuthenticate(config: AuthConfig): Authenticate {
   };
 }
 
-/** The refusal of whoever brings no valid token; it says nothing that would help to forge one. */
+/** Says nothing that would help to forge a token. */
 export function refusal(why: string, cause?: unknown): AppError {
   return new AppError("unauthenticated", `the access token is ${why}`, { cause });
 }
@@ -99,11 +93,49 @@ function fetchedKeys(url: string): JWTVerifyGetKey {
     try {
       return await remote(header, token);
     } catch (error) {
-      // These are about the token; everything else is about the server of the keys.
+      // These errors are about the token; all others are about the key server.
       if (error instanceof errors.JWKSNoMatchingKey) throw error;
       if (error instanceof errors.JWKSMultipleMatchingKeys) throw error;
       if (error instanceof errors.JOSENotSupported) throw error;
-      throw new AppError("unavailable", "the keys to check tokens with cannot be had", { cause: error });
+      throw new AppError("unavailable", "the keys that tokens are checked with cannot be fetched", { cause: error });
     }
   };
+}
+
+interface Credentials {
+  readonly token: string;
+  readonly method: "bearer" | "cookie";
+}
+
+const COOKIE = "access_token";
+
+interface RequestHeaders {
+  readonly authorization?: string | undefined;
+  readonly cookie?: string | undefined;
+  readonly origin?: string | undefined;
+  readonly host?: string | undefined;
+}
+
+/** Finds the token of a request. With an `Authorization` header, whatever it holds, the cookie does not count. */
+export function findCredentials({ authorization, cookie }: RequestHeaders): Credentials | undefined {
+  if (authorization !== undefined) {
+    const token = /^Bearer +([A-Za-z0-9\-._~+/]+=*) *$/i.exec(authorization)?.[1];
+    return token === undefined ? undefined : { token, method: "bearer" };
+  }
+  for (const pair of (cookie ?? "").split(";")) {
+    const at = pair.indexOf("=");
+    if (at < 0 || pair.slice(0, at).trim() !== COOKIE) continue;
+    const token = pair
+      .slice(at + 1)
+      .trim()
+      .replace(/^"(.*)"$/, "$1");
+    return token === "" ? undefined : { token, method: "cookie" };
+  }
+  return undefined;
+}
+
+/** Browsers send the cookie for pages of any origin: a foreign origin must be on the list. */
+export function originAllowed({ origin, host }: RequestHeaders, allowed: ReadonlySet<string>): boolean {
+  if (origin === undefined || allowed.has(origin)) return true;
+  return host !== undefined && URL.canParse(origin) && new URL(origin).host === host.toLowerCase();
 }

@@ -1,11 +1,11 @@
 import { metrics } from "@opentelemetry/api";
 import type { Headers } from "../delivery/handler.js";
 import { contextOf, inSpan, SpanKind } from "../delivery/traced.js";
-import type { Note } from "./ports.js";
+import type { Notification } from "./notification.js";
 import { RESET_REASONS, type ResetReason } from "./resume.js";
 
-/** Why a stream ended. */
-export type CloseReason = "client" | "slow" | "expired" | "lifetime" | "drain";
+const CLOSE_REASONS = ["client", "slow", "expired", "lifetime", "drain"] as const;
+export type CloseReason = (typeof CLOSE_REASONS)[number];
 
 const meter = metrics.getMeter("avion-timeline");
 const seconds = { explicitBucketBoundaries: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300] };
@@ -36,13 +36,10 @@ const renewed = meter.createCounter("timeline_sse_registrations", {
 });
 
 const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "xp_earned"]);
-
-const CLOSE_REASONS: readonly CloseReason[] = ["client", "slow", "expired", "lifetime", "drain"];
 const REFUSALS = [401, 403, 429, 500, 503];
 
-/** What operators see of the streams. */
 export const observeGateway = {
-  /** Counts from 0, so that the first failure is seen as a rise. */
+  /** Counters start at 0, so that the first failure shows as an increase. */
   started(maxConnections: number): void {
     most.record(maxConnections);
     open.add(0);
@@ -51,7 +48,7 @@ export const observeGateway = {
     for (const status of REFUSALS) refused.add(0, { status });
     for (const reason of RESET_REASONS) resets.add(0, { reason });
   },
-  /** Opens a stream in a span of the client's trace; the stream's log lines stay in that trace. */
+  /** Continues the client's trace; the stream's log lines stay in it. */
   opening(headers: Headers, open: () => Promise<void>): Promise<void> {
     return inSpan("sse open", { kind: SpanKind.SERVER, parent: contextOf(headers) }, open);
   },
@@ -66,21 +63,20 @@ export const observeGateway = {
   refused(status: number): void {
     refused.add(1, { status });
   },
-  /** Runs the write of a notification in a span that continues its trace. */
-  writing(note: Note, write: () => void): void {
+  /** Continues the notification's trace. */
+  writing({ headers }: Notification, write: () => void): void {
     const work = async (): Promise<void> => write();
-    void inSpan("sse write", { kind: SpanKind.PRODUCER, parent: contextOf(note.headers) }, work);
+    void inSpan("sse write", { kind: SpanKind.PRODUCER, parent: contextOf(headers) }, work);
   },
-  /** A replayed one counts, but its delay is the client's absence and not ours. */
-  sent(note: Note, replayed: boolean): void {
-    const event = note.content?.event ?? "";
+  /** The delay of a replayed one is the client's absence, not ours. */
+  sent({ content, storedAt }: Notification, replayed: boolean): void {
+    const event = content?.event ?? "";
     const type = KNOWN_EVENTS.has(event) ? event : "other";
     const now = Date.now();
     sent.add(1, { type });
     if (replayed) return;
-    if (note.content?.createdAt !== undefined)
-      sinceCreated.record(Math.max(0, now - note.content.createdAt) / 1_000, { type });
-    if (note.storedAt !== undefined) sinceStored.record(Math.max(0, now - note.storedAt) / 1_000, { type });
+    if (content?.createdAt !== undefined) sinceCreated.record(Math.max(0, now - content.createdAt) / 1_000, { type });
+    if (storedAt !== undefined) sinceStored.record(Math.max(0, now - storedAt) / 1_000, { type });
   },
   resumed(outcome: "replayed" | "reset"): void {
     resumes.add(1, { outcome });

@@ -4,30 +4,52 @@ import { decodeId, encodeId } from "../kernel/ids.js";
 import { HOUR, MINUTE, SECOND } from "../kernel/time.js";
 import { redisError } from "../platform/redis/errors.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { Connection, RegistryStore } from "./ports.js";
-import { idOf, readId } from "./position.js";
+import { idOf, readId, type StreamPosition } from "./notification.js";
 
-export type { Scripts };
+export interface Connection {
+  readonly id: string;
+  readonly user: string;
+  /** In ms since the epoch. */
+  readonly createdAt: number;
+}
 
-/** Whose registrations, and how long they hold. */
-export interface StoreOptions {
+interface Listing {
+  /** When a gateway last had a stream of the user, in ms since the epoch. */
+  readonly lastSeen?: number | undefined;
+  /** The lowest position from which the user was listed without a break. */
+  readonly resumableFrom?: StreamPosition | undefined;
+}
+
+/** Everything rejects with AppError. */
+export interface RegistryStore {
+  listing(user: string): Promise<Listing>;
+  setResumableFrom(user: string, position: StreamPosition): Promise<void>;
+  add(connection: Connection): Promise<void>;
+  /** Resolves to the ids of registrations found gone. */
+  renew(connections: readonly Connection[]): Promise<ReadonlySet<string>>;
+  remove(connection: Connection): Promise<void>;
+  /** Removes the registrations of dead pods; resolves to their number. */
+  sweep(): Promise<number>;
+}
+
+interface StoreOptions {
   readonly podName: string;
-  /** A registration that is not renewed is gone after this. */
+  /** A registration expires after this, in ms, where it is not renewed. */
   readonly ttlMs: number;
-  /** How long after their last stream people still get notifications stored. */
+  /** How long after their last stream users get notifications stored, in ms. */
   readonly windowMs: number;
 }
 
 type Command = readonly [name: string, ...args: (string | number)[]];
 
-/** Stale entries cleaned a sweep; what is left waits for the next. */
+/** The next sweep takes the rest. */
 const SWEPT_AT_ONCE = 500;
-/** Longer than any position lives that it could be compared with. */
-const GOOD_FROM_TTL_MS = HOUR;
+/** Outlives every position that it could be compared with. */
+const RESUMABLE_FROM_TTL_MS = HOUR;
 
-const goodFromKey = (user: string): string => `sse_recent:from:${encodeId(user)}`;
+const resumableFromKey = (user: string): string => `sse_recent:from:${encodeId(user)}`;
 
-/** A connection's id names its user, so that whoever cleans up after a dead pod knows whose set to clean. */
+/** The id names the user, whose set a sweep cleans after a dead pod. */
 export const connectionId = (unique: string, user: string): string => `${unique}.${encodeId(user)}`;
 
 const userOf = (id: string): string => decodeId(id.slice(id.indexOf(".") + 1));
@@ -46,13 +68,13 @@ export function createRegistryStore(scripts: Scripts, options: StoreOptions): Re
     async listing(user) {
       const [seen, from] = await send([
         ["ZSCORE", RECENT_KEY, encodeId(user)],
-        ["GET", goodFromKey(user)],
+        ["GET", resumableFromKey(user)],
       ]);
-      return { lastSeen: numberOf(seen), goodFrom: typeof from === "string" ? readId(from) : undefined };
+      return { lastSeen: numberOf(seen), resumableFrom: typeof from === "string" ? readId(from) : undefined };
     },
 
-    async setGoodFrom(user, position) {
-      await send([["SET", goodFromKey(user), idOf(position), "PX", GOOD_FROM_TTL_MS]]);
+    async setResumableFrom(user, position) {
+      await send([["SET", resumableFromKey(user), idOf(position), "PX", RESUMABLE_FROM_TTL_MS]]);
     },
 
     async add({ id, user, createdAt }) {
@@ -76,7 +98,7 @@ export function createRegistryStore(scripts: Scripts, options: StoreOptions): Re
         ["SREM", connectionsOfUserKey(user), id],
         ["DEL", connectionKey(id)],
         ["ZREM", CONNECTIONS_SEEN_KEY, id],
-        // Only where the user still stands: a listing that was lost must not look as if it never had been.
+        // Only where the user is still listed: this must not hide a lost listing.
         ["ZADD", RECENT_KEY, "XX", Date.now(), encodeId(user)],
       ]);
     },
@@ -105,7 +127,7 @@ async function renew(
   ]);
   const [listed, , , ...replies] = await send([
     ["ZMSCORE", RECENT_KEY, ...users],
-    // Only those still listed: adding one here would hide that it was lost.
+    // Only those still listed: adding one here would hide that its listing was lost.
     ["ZADD", RECENT_KEY, "XX", ...users.flatMap((user) => [now, user])],
     ["ZADD", CONNECTIONS_SEEN_KEY, ...connections.flatMap(({ id }) => [now, id])],
     ...perConnection,
@@ -119,12 +141,11 @@ async function renew(
 }
 
 /**
- * Takes stale connections out of their users' sets, and then out of the index.
+ * Removes stale connections from their users' sets, then from the index.
  *
- * A pod that was only held up may register them again meanwhile. It writes the index
- * before the set, so that the second look at the index, after the removal from the set,
- * shows it, and the removal is undone. An index entry removed too late is written again
- * by the pod's next renewal, which does not count a missing one as a loss.
+ * A pod that was only slow may register them again meanwhile. It writes the index before the set: the second read of
+ * the index, after the removal from the set, shows it, and the removal is undone. An index entry removed too late is
+ * written again by the pod's next renewal, which does not count a missing one as a loss.
  */
 async function sweep(send: Send, { staleMs, forgetMs }: { staleMs: number; forgetMs: number }): Promise<number> {
   const before = Date.now() - staleMs;
@@ -148,13 +169,10 @@ async function sweep(send: Send, { staleMs, forgetMs }: { staleMs: number; forge
 
 const numberOf = (reply: unknown): number | undefined => (reply == null ? undefined : Number(reply));
 
-/** Runs commands of one key each; resolves to their replies after every one was a success. */
+/** Takes commands of one key each; resolves once all succeeded. */
 type Send = (commands: readonly Command[]) => Promise<unknown[]>;
 
-/**
- * One round trip. In a cluster the keys lie on several nodes, so that each command goes its
- * own way: one after the other where `ordered`, since some are only right in their order.
- */
+/** One round trip; in a cluster one per command, since their keys are on several nodes. `ordered`: one after the other. */
 function createSend(scripts: Scripts, ordered: boolean): Send {
   return async (commands) => {
     if (commands.length === 0) return [];

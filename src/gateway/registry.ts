@@ -2,15 +2,14 @@ import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { chunked } from "../kernel/mapped.js";
 import { pause, SECOND } from "../kernel/time.js";
+import type { StreamPosition } from "./notification.js";
 import { observeGateway } from "./observe.js";
-import type { Connection, RegistryStore } from "./ports.js";
-import type { Position } from "./position.js";
+import type { Connection, RegistryStore } from "./registry.redis.js";
 
-/** What the registry works with. */
-export interface RegistryDeps {
+interface RegistryDeps {
   readonly store: RegistryStore;
-  /** The last position in the notifications' stream, as it was after the call. */
-  readonly lastPosition: () => Promise<Position>;
+  /** The last position of NOTIFY, at some time after the call. */
+  readonly lastPosition: () => Promise<StreamPosition>;
   readonly renewMs: number;
   readonly sweepMs: number;
   readonly windowMs: number;
@@ -23,18 +22,17 @@ interface Registered {
   renewedAt: number;
 }
 
-/** Clocks of pods and fan-out differ, and an event is on its way for a while: a listing this close to its end does not count. */
+/** A listing this close to its end does not count: clocks of processes differ, and an event takes time to arrive. */
 const MARGIN_MS = 10 * SECOND;
 const RENEWED_AT_ONCE = 250;
 
 /**
- * Keeps this process's streams registered, so that fan-out stores notifications for them.
+ * Keeps this process's streams registered, so that fan-out stores notifications for their users.
  *
- * Whoever was not listed for a while may have missed something that no stream holds, and
- * nothing in NOTIFY shows it. So before a user is listed again, the position from which on
- * that listing is good is noted (`goodFrom`): a resume from below it is answered by a
- * reset. After a loss that is one more than the stream's last sequence, since a position
- * equal to it may have been handed out before the loss as well as after it.
+ * A user who was not listed for a while may have missed something that was never stored. So before a user is listed
+ * again, the position from which on the listing holds is stored (`resumableFrom`), and a resume from below it gets a
+ * reset. After a loss it is one more than the stream's last sequence: a position equal to that one may have been given
+ * out before the loss as well as after it.
  */
 export class Registry {
   readonly #registered = new Map<string, Registered>();
@@ -60,34 +58,33 @@ export class Registry {
   }
 
   /**
-   * Registers a stream. Resolves to the lowest position it may be resumed from; undefined: any.
+   * Resolves to the lowest position the stream may be resumed from; undefined: any.
    *
-   * @param resumes whether the client says that it had a stream before.
+   * @param resumes true where the client had a stream before
    */
-  async register(connection: Connection, resumes: boolean, onLost: () => void): Promise<Position | undefined> {
+  async register(connection: Connection, resumes: boolean, onLost: () => void): Promise<StreamPosition | undefined> {
     const { store, windowMs, lastPosition } = this.deps;
-    const { lastSeen, goodFrom } = await store.listing(connection.user);
-    let from = goodFrom;
+    const { lastSeen, resumableFrom } = await store.listing(connection.user);
+    let from = resumableFrom;
     if (lastSeen === undefined || lastSeen < Date.now() - windowMs + MARGIN_MS) {
       const { seq, incarnation } = await lastPosition();
-      const known = goodFrom?.incarnation === incarnation ? goodFrom.seq : 0;
+      const known = resumableFrom?.incarnation === incarnation ? resumableFrom.seq : 0;
       from = { seq: Math.max(known, seq + (resumes ? 1 : 0)), incarnation };
-      await store.setGoodFrom(connection.user, from);
+      await store.setResumableFrom(connection.user, from);
     }
     await store.add(connection);
     this.#registered.set(connection.id, { connection, onLost, renewedAt: Date.now() });
     return from;
   }
 
-  /** Takes a registration back; its user stays listed for the window. */
+  /** The user stays listed for the window. */
   async remove(connection: Connection): Promise<void> {
     this.#registered.delete(connection.id);
     await this.deps.store.remove(connection).catch((error) => {
-      this.deps.log.debug({ error: oneLine(error) }, "a registration was not taken back; it runs out by itself");
+      this.deps.log.debug({ error: oneLine(error) }, "a registration was not removed; it expires");
     });
   }
 
-  /** Stops renewing. */
   async close(): Promise<void> {
     this.#stop.abort();
     await this.#running;
@@ -97,7 +94,7 @@ export class Registry {
     const { signal } = this.#stop;
     for (await pause(wait(), signal); !signal.aborted; await pause(wait(), signal)) {
       await work().catch((error) =>
-        this.deps.log.warn({ error: oneLine(error) }, "registrations were not renewed; it is tried again"),
+        this.deps.log.warn({ error: oneLine(error) }, "registrations were not renewed; they are tried again"),
       );
     }
   }
@@ -123,9 +120,9 @@ export class Registry {
     let restored = 0;
     for (const entry of lost) {
       const { connection, onLost } = entry;
-      // A stream that was closed meanwhile has taken its registration back itself.
+      // A stream that was closed meanwhile has removed its registration itself.
       if (!this.#registered.has(connection.id)) continue;
-      await store.setGoodFrom(connection.user, from);
+      await store.setResumableFrom(connection.user, from);
       await store.add(connection);
       if (!this.#registered.has(connection.id)) await store.remove(connection);
       entry.renewedAt = Date.now();
@@ -134,7 +131,7 @@ export class Registry {
     }
     observeGateway.registrations("lost", restored);
     if (restored > 0)
-      log.warn({ count: restored }, "registrations were gone and stand again; their streams were reset");
+      log.warn({ count: restored }, "registrations were lost and are restored; their streams were reset");
   }
 
   async #sweep(): Promise<void> {

@@ -1,51 +1,150 @@
-import type { FeedState } from "./ports.js";
-import { type Position, readId } from "./position.js";
+import type { Feed, FeedState } from "./feed.nats.js";
+import { type Notification, readId, type StreamPosition } from "./notification.js";
 
-/** Why a stream cannot be continued where it stood. */
+/** Why a stream cannot be continued at its position. */
 export const RESET_REASONS = ["unknown_position", "too_old", "registration_lost", "stream_replaced"] as const;
 export type ResetReason = (typeof RESET_REASONS)[number];
 
-/** What a client asks for when it connects. */
 export type Wanted =
   | { readonly kind: "new" }
-  | { readonly kind: "after"; readonly position: Position }
-  /** It names a position that can never have been one, or does not say of which incarnation of the stream. */
+  | { readonly kind: "after"; readonly position: StreamPosition }
+  /** No position that we ever hand out. */
   | { readonly kind: "nonsense" };
 
-/** Reads a `Last-Event-ID` header. */
 export function readLastEventId(header: string | undefined): Wanted {
   if (header === undefined || header === "") return { kind: "new" };
   const position = readId(header);
   return position ? { kind: "after", position } : { kind: "nonsense" };
 }
 
-/** More than this is not replayed, whatever the stream keeps. */
-export const MOST_REPLAYED = 1_024;
+const MAX_BUFFERED = 256;
+const MAX_BUFFERED_CHARS = 256 * 1024;
 
-/** What was found after a position, and the stream as it was when the reading had ended. */
-export interface Found {
+/**
+ * Live notifications that arrive while a session catches up: the first ones, without a gap between them. Those that
+ * find no room are only counted, and read from the stream later.
+ */
+export class LiveBuffer {
+  /** Arrived since the last {@link clear}, those without room too. */
+  count = 0;
+  /** The highest sequence that arrived. */
+  highest = 0;
+  #notifications: Notification[] = [];
+  #chars = 0;
+  #full = false;
+
+  add(notification: Notification): void {
+    this.count++;
+    this.highest = Math.max(this.highest, notification.seq);
+    this.#full ||= this.#notifications.length >= MAX_BUFFERED || this.#chars >= MAX_BUFFERED_CHARS;
+    if (this.#full) return;
+    this.#notifications.push(notification);
+    this.#chars += notification.content?.data.length ?? 0;
+  }
+
+  get first(): Notification | undefined {
+    return this.#notifications[0];
+  }
+
+  shift(): void {
+    this.#chars -= this.#notifications.shift()?.content?.data.length ?? 0;
+    if (this.#notifications.length === 0) this.#full = false;
+  }
+
+  clear(): void {
+    this.#notifications = [];
+    this.#chars = 0;
+    this.#full = false;
+    this.count = 0;
+    this.highest = 0;
+  }
+}
+
+/** Remembers the newest keys. No LRU package: one takes 1.4 to 13 KB a stream, an empty set 0.2 KB. */
+export class RecentKeys {
+  readonly #keys = new Set<string>();
+
+  constructor(private readonly capacity: number) {}
+
+  get size(): number {
+    return this.#keys.size;
+  }
+
+  /** Remembers the key too. */
+  isRepeated(key: string): boolean {
+    const known = this.#keys.delete(key);
+    this.#keys.add(key);
+    if (this.#keys.size > this.capacity) this.#keys.delete(this.#keys.values().next().value as string);
+    return known;
+  }
+}
+
+/** The bound of a replay, whatever the stream keeps. */
+export const MAX_REPLAYED = 1_024;
+
+export interface History {
+  readonly notifications: Notification[];
+  /** True where the read reached the leader's last, false where it stopped at the first live notification. */
+  readonly reachedEnd: boolean;
+  readonly fault: ResetReason | undefined;
+}
+
+interface HistoryOptions {
+  readonly feed: Feed;
+  readonly user: string;
+  readonly position: StreamPosition;
+  /** Where the read begins. Notifications between here and the position were sent before: only their keys count. */
+  readonly from: number;
+  readonly live: LiveBuffer;
+  readonly sentKeys: RecentKeys;
+  readonly stopped: () => boolean;
+}
+
+/**
+ * Reads the user's notifications after a position. The state of the stream is read afterwards: an incarnation never
+ * comes back, so that one that is the same then was the same all the time.
+ */
+export async function readHistory(options: HistoryOptions): Promise<History> {
+  const { feed, user, position, from, live, sentKeys, stopped } = options;
+  const { seq, incarnation } = position;
+  const notifications: Notification[] = [];
+  let reachedEnd = true;
+  await feed.read(user, from, (notification) => {
+    if (notification.seq > seq) notifications.push(notification);
+    else if (notification.content?.key) sentKeys.isRepeated(notification.content.key);
+    // The live buffer holds the rest: reading on would never catch up with a busy publisher.
+    const previous = live.first?.previous;
+    reachedEnd = previous === undefined || notification.seq < previous || notification.seq <= seq;
+    return reachedEnd && notifications.length < MAX_REPLAYED && !stopped();
+  });
+  const count = notifications.length + live.count;
+  const state = await feed.state();
+  if (state.incarnation !== incarnation) return { notifications: [], reachedEnd, fault: "stream_replaced" };
+  const oldest = count >= state.perSubject ? await feed.oldestOf(user) : undefined;
+  return { notifications, reachedEnd, fault: incompleteness({ position: seq, count, state, oldest }) };
+}
+
+interface Found {
   readonly position: number;
-  /** How many of the user's notifications came after the position, as far as known. */
+  /** The user's notifications after the position, as far as known. */
   readonly count: number;
   readonly state: FeedState;
-  /** The user's oldest notification still held after the reading; undefined: not asked for. */
+  /** The user's oldest notification still held after the read; undefined: not read. */
   readonly oldest?: number | undefined;
 }
 
 /**
- * Says why it is not proved that everything after a position was found; undefined: it is.
+ * Returns the reason why the history after a position may be incomplete; undefined: it is proved complete.
  *
- * Two things remove notifications: age, from the front of the whole stream, and the limit
- * a user. Nothing after the position aged out as long as the stream's first sequence is not
- * beyond the next one. The limit removes the oldest while as many newer ones are held: so
- * it removed none after the position where fewer are known than that, or where one at or
- * below the position is still held. `state` and `oldest` must be newer than the reading:
- * what they do not show as removed then had not been removed when it was read.
+ * Two things remove notifications: age, from the front of the whole stream, and the limit per user. Age removed none
+ * after the position as long as the stream's first sequence is at most the next one. The limit removes the oldest while
+ * as many newer ones are held: it removed none after the position where fewer are known than the limit, or where one at
+ * or below the position is still held. `state` and `oldest` must be newer than the read.
  */
 export function incompleteness({ position, count, state, oldest }: Found): ResetReason | undefined {
   if (position > state.lastSeq) return "unknown_position";
   if (state.firstSeq > position + 1) return "too_old";
-  if (count >= MOST_REPLAYED) return "too_old";
+  if (count >= MAX_REPLAYED) return "too_old";
   if (count >= state.perSubject && !(oldest !== undefined && oldest <= position)) return "too_old";
   return undefined;
 }

@@ -1,16 +1,13 @@
+import { STATUS_CODES } from "node:http";
 import { type Request, type Response, Router } from "express";
 import type { Headers } from "../delivery/handler.js";
 import { AppError, codeOf, oneLine, PRESENTATION } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { openSse, type SseStream } from "../platform/http/sse.js";
-import { type Authenticate, type Principal, refusal } from "./auth.js";
-import { findCredentials, originAllowed } from "./credentials.js";
+import { openSse, type SseLimits, type SseStream } from "../platform/http/sse.js";
+import { type Authenticate, findCredentials, originAllowed, type Principal, refusal } from "./auth.js";
 import { observeGateway } from "./observe.js";
 
-export type { Router };
-
-/** What the route hands over once it knows who asks. */
-export interface Visit {
+export interface StreamRequest {
   readonly principal: Principal;
   readonly lastEventId: string | undefined;
   /** Aborts when the client goes away before its stream is open. */
@@ -19,15 +16,13 @@ export interface Visit {
   open(first: string): SseStream;
 }
 
-/** What the route needs. */
-export interface RouteDeps {
+interface RouteDeps {
   readonly authenticate: Authenticate;
   readonly allowedOrigins: ReadonlySet<string>;
-  readonly maxBufferedBytes: number;
-  readonly stallMs: number;
+  readonly limits: SseLimits;
   readonly log: Logger;
-  /** Opens a stream; resolves when it is open, and rejects as long as nothing was sent. */
-  serve(visit: Visit): Promise<void>;
+  /** Resolves once the stream is open, and rejects where nothing was sent. */
+  serve(request: StreamRequest): Promise<void>;
 }
 
 /** W3C Trace Context and Baggage. */
@@ -35,19 +30,9 @@ const TRACE_HEADERS = ["traceparent", "tracestate", "baggage"];
 
 const SSE_PATH = "/events/timeline/home";
 
-/** A page on another origin may look, but the origin is refused the cookie. */
+/** Of a cookie that a page on another origin sent. */
 class ForeignOrigin extends Error {}
 
-const TITLES: Readonly<Record<number, string>> = {
-  401: "Unauthorized",
-  403: "Forbidden",
-  405: "Method Not Allowed",
-  429: "Too Many Requests",
-  500: "Internal Server Error",
-  503: "Service Unavailable",
-};
-
-/** The gateway's one route. */
 export function createRoutes(deps: RouteDeps): Router {
   const router = Router();
   router.all(SSE_PATH, async (request, response) => {
@@ -56,7 +41,7 @@ export function createRoutes(deps: RouteDeps): Router {
     if (request.method === "OPTIONS" && "Access-Control-Allow-Origin" in cors) return preflight(response);
     if (request.method !== "GET") return sendProblem(response.set("Allow", "GET"), 405);
     try {
-      await visit(deps, request, response);
+      await openStream(deps, request, response);
     } catch (error) {
       refuse(deps.log, response, error);
     }
@@ -64,7 +49,7 @@ export function createRoutes(deps: RouteDeps): Router {
   return router;
 }
 
-async function visit(deps: RouteDeps, request: Request, response: Response): Promise<void> {
+async function openStream(deps: RouteDeps, request: Request, response: Response): Promise<void> {
   const credentials = findCredentials(request.headers);
   if (!credentials) throw refusal("missing");
   const principal = await deps.authenticate(credentials.token);
@@ -72,13 +57,12 @@ async function visit(deps: RouteDeps, request: Request, response: Response): Pro
     throw new ForeignOrigin();
   const gone = new AbortController();
   response.once("close", () => gone.abort());
-  const options = { headers: {}, maxBufferedBytes: deps.maxBufferedBytes, stallMs: deps.stallMs };
   await observeGateway.opening(traceOf(request), () =>
     deps.serve({
       principal,
       lastEventId: request.get("last-event-id"),
       gone: gone.signal,
-      open: (first) => openSse(request, response, options, first),
+      open: (first) => openSse(request, response, deps.limits, first),
     }),
   );
 }
@@ -108,20 +92,17 @@ function refuse(log: Logger, response: Response, error: unknown): void {
   if (response.headersSent || response.destroyed) return;
   if (error instanceof ForeignOrigin) return sendProblem(response, 403);
   const status = PRESENTATION[codeOf(error)].httpStatus;
-  if (status >= 500)
-    log.warn({ status, error: oneLine(error), cause: causeOf(error) }, "an event stream was not opened");
+  const cause = error instanceof AppError && error.cause !== undefined ? oneLine(error.cause) : undefined;
+  if (status >= 500) log.warn({ status, error: oneLine(error), cause }, "an event stream was not opened");
   else log.info({ status }, "an event stream was refused");
   if (status === 401) response.set("WWW-Authenticate", "Bearer");
   if (status === 429 || status === 503) response.set("Retry-After", String(1 + Math.floor(Math.random() * 5)));
   sendProblem(response, status);
 }
 
-const causeOf = (error: unknown): string | undefined =>
-  error instanceof AppError && error.cause !== undefined ? oneLine(error.cause) : undefined;
-
-/** Answers with application/problem+json (RFC 9457); the title is all there is to say to somebody unknown. */
+/** Without a detail: the client is unknown (RFC 9457). */
 function sendProblem(response: Response, status: number): void {
   observeGateway.refused(status);
-  const body = JSON.stringify({ type: "about:blank", title: TITLES[status] ?? "Error", status });
+  const body = JSON.stringify({ type: "about:blank", title: STATUS_CODES[status] ?? "Error", status });
   response.status(status).set("Cache-Control", "no-store").type("application/problem+json").send(body);
 }

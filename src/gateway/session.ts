@@ -1,87 +1,91 @@
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
-import { Held } from "./held.js";
-import { type Reading, readHistory } from "./history.js";
-import type { Listener } from "./hub.js";
-import { blockOf, positionBlock, resetBlock } from "./note.js";
+import type { Feed } from "./feed.nats.js";
+import {
+  type Notification,
+  notificationBlock,
+  positionBlock,
+  resetBlock,
+  type StreamPosition,
+} from "./notification.js";
 import { observeGateway } from "./observe.js";
-import type { Feed, Note } from "./ports.js";
-import type { Position } from "./position.js";
-import { type ResetReason, readLastEventId, type Wanted } from "./resume.js";
-import { Seen } from "./seen.js";
+import {
+  type History,
+  LiveBuffer,
+  RecentKeys,
+  type ResetReason,
+  readHistory,
+  readLastEventId,
+  type Wanted,
+} from "./resume.js";
 
-/** Where a stream's blocks go. */
-export interface Outlet {
+/** The open response. */
+interface Outlet {
   write(block: string): void;
+  /** Resolves when nothing waits to be sent. */
   drained(): Promise<void>;
 }
 
-/** What a session works with. */
-export interface SessionDeps {
+interface SessionDeps {
   readonly user: string;
   readonly feed: Feed;
   readonly log: Logger;
 }
 
-/** How a stream begins. */
 interface Start {
   readonly seq: number;
   readonly reset?: ResetReason | undefined;
-  readonly replay: readonly Note[];
+  readonly replay: readonly Notification[];
 }
 
-/** As many as two full replays: what was sent before a cut and after it. */
-const SEEN_KEYS = 512;
-/** A heartbeat does not wait longer than this for NATS. */
+/** Two full replays: one from before a cut and one from after it. */
+const MAX_SENT_KEYS = 512;
+/** A heartbeat waits no longer than this for NATS. */
 const CHECK_MS = SECOND;
 
 /**
- * One stream of one user, from its position on.
+ * One stream of one user.
  *
- * The position is the sequence up to which everything of the user was sent, in the
- * incarnation of the stream it is of. It only moves when that is so, and it is what the
- * client gets as `id:`. Live messages do not say which incarnation they are of: while the
- * feed does not know that it is this one, they are held.
+ * The position is the sequence up to which every notification of the user is sent, together with the incarnation of the
+ * stream it counts in; the client gets it as `id:`. Live notifications do not name their incarnation: they are buffered
+ * while the feed does not know that it is the session's.
  *
- * A session is either *live* or *catching up*; it begins catching up. Live, a message
- * whose predecessor is not beyond the position is sent as it comes. Any other shows a gap,
- * and the session catches up: it reads what the stream holds after the position, up to the
- * leader's last or to where the live messages that came meanwhile take over. Of those the
- * first ones are held; what finds no room is read from the stream in another round. So a
- * cutover is bounded, and neither loses nor repeats anything. Nobody needs to tell why live
- * messages were missed; heartbeats and reconnects look for it by the leader's last sequence.
+ * A session is *live* or *catching up*, at first catching up. Live, a notification whose predecessor is not beyond the
+ * position is sent at once. Any other shows a gap, and the session catches up: it reads the stream after the position,
+ * up to the leader's last or to the first buffered live notification. Notifications that find no room in the buffer are
+ * read in another round. So a cutover is bounded, loses nothing and repeats nothing. Heartbeats and reconnects compare
+ * the position with the leader's last sequence, whatever the reason that a live notification was missed.
  *
- * Where the stream lacks something after the position, or was replaced, the client gets a `reset`, and goes on at its end.
+ * Where the stream lacks something after the position, or was replaced, the client gets a `reset`, and the session goes
+ * on at the stream's end.
  */
-export class Session implements Listener {
+export class Session {
   sent = 0;
-  readonly #seen = new Seen(SEEN_KEYS);
+  readonly #live = new LiveBuffer();
+  readonly #sentKeys = new RecentKeys(MAX_SENT_KEYS);
   #outlet: Outlet | undefined;
   #position = 0;
   #incarnation = "";
-  readonly #held = new Held();
   #catchingUp = true;
   #ended = false;
 
   constructor(private readonly deps: SessionDeps) {}
 
-  /** Finds out where to begin; live messages must reach {@link take} already. Nothing is sent yet. */
-  async prepare(lastEventId: string | undefined, goodFrom: Position | undefined): Promise<Start> {
+  /** Finds where to begin, and sends nothing yet. Live notifications must reach {@link take} already. */
+  async prepare(lastEventId: string | undefined, resumableFrom: StreamPosition | undefined): Promise<Start> {
     const { lastSeq, incarnation } = await this.deps.feed.state();
     this.#incarnation = incarnation;
-    const start = await this.#startOf(readLastEventId(lastEventId), goodFrom);
-    const anew = start === undefined || start.reset !== undefined;
-    this.#position = anew ? lastSeq : start.seq;
-    return anew ? { seq: lastSeq, reset: start?.reset, replay: [] } : start;
+    const start = await this.#startAt(readLastEventId(lastEventId), resumableFrom);
+    const atEnd = start === undefined || start.reset !== undefined;
+    this.#position = atEnd ? lastSeq : start.seq;
+    return atEnd ? { seq: lastSeq, reset: start?.reset, replay: [] } : start;
   }
 
-  /** The first block, with how soon to come again after a cut. */
   greeting(retryMs: number): string {
     return positionBlock(this.#place, "connected", retryMs);
   }
 
-  /** Sends what the start says, and then goes live. */
   async start(outlet: Outlet, { reset, replay }: Start): Promise<void> {
     this.#outlet = outlet;
     if (reset) this.#sendReset(reset);
@@ -89,21 +93,22 @@ export class Session implements Listener {
     await this.#goLive(false);
   }
 
-  take(note: Note): void {
+  /** Takes a live notification. */
+  take(notification: Notification): void {
     const known = this.deps.feed.current() === this.#incarnation;
-    if (this.#ended || (known && note.seq <= this.#position)) return;
-    if (this.#catchingUp || !known) return this.#held.add(note);
-    if (this.#follows(note)) return this.#send(note);
-    this.#held.add(note);
+    if (this.#ended || (known && notification.seq <= this.#position)) return;
+    if (this.#catchingUp || !known) return this.#live.add(notification);
+    if (this.#follows(notification)) return this.#send(notification);
+    this.#live.add(notification);
     void this.#catchUp();
   }
 
-  /** Tells the client to read everything anew; the stream goes on. */
+  /** Tells the client to read everything again; the stream goes on. */
   reset(reason: ResetReason): void {
     if (!this.#ended) this.#sendReset(reason);
   }
 
-  /** Looks whether anything was missed, and moves the position to the stream's end where not. */
+  /** Looks for missed notifications; where there are none, moves the position to the stream's end. */
   async recheck(): Promise<void> {
     if (this.#ended || this.#catchingUp) return;
     const { feed, user, log } = this.deps;
@@ -116,16 +121,15 @@ export class Session implements Listener {
         return await this.#catchUp();
       }
       if (lastSeq <= this.#position) return;
-      // Whatever of the user is stored up to `lastSeq` the leader shows now.
+      // The leader now shows everything of the user up to `lastSeq`.
       const last = await feed.lastOf(user);
       if (last > this.#position) await this.#catchUp();
       else if (!this.#catchingUp) this.#position = Math.max(this.#position, lastSeq);
     } catch (error) {
-      log.debug({ error: oneLine(error) }, "a stream was not checked; the next heartbeat does it");
+      log.debug({ error: oneLine(error) }, "a stream was not checked; the next heartbeat checks it");
     }
   }
 
-  /** Checks, and tells the client where it stands. */
   async heartbeat(): Promise<void> {
     const late = new AbortController();
     await Promise.race([this.recheck(), pause(CHECK_MS, late.signal)]);
@@ -138,32 +142,33 @@ export class Session implements Listener {
     this.#ended = true;
   }
 
-  get #place(): Position {
+  get #place(): StreamPosition {
     return { seq: this.#position, incarnation: this.#incarnation };
   }
 
-  async #startOf(wanted: Wanted, goodFrom: Position | undefined): Promise<Start | undefined> {
+  async #startAt(wanted: Wanted, resumableFrom: StreamPosition | undefined): Promise<Start | undefined> {
     if (wanted.kind === "new") return undefined;
     const start =
-      wanted.kind === "after" ? await this.#replayFrom(wanted.position, goodFrom) : anew("unknown_position");
+      wanted.kind === "after" ? await this.#replayFrom(wanted.position, resumableFrom) : resetWith("unknown_position");
     observeGateway.resumed(start.reset ? "reset" : "replayed");
     return start;
   }
 
-  async #replayFrom({ seq, incarnation }: Position, goodFrom: Position | undefined): Promise<Start> {
-    if (incarnation !== this.#incarnation) return anew("stream_replaced");
+  async #replayFrom({ seq, incarnation }: StreamPosition, resumableFrom: StreamPosition | undefined): Promise<Start> {
+    if (incarnation !== this.#incarnation) return resetWith("stream_replaced");
     const { lastSeq } = await this.deps.feed.state();
-    if (seq > lastSeq) return anew("unknown_position");
-    if (goodFrom?.incarnation === incarnation && seq < goodFrom.seq) return anew("registration_lost");
+    if (seq > lastSeq) return resetWith("unknown_position");
+    if (resumableFrom?.incarnation === incarnation && seq < resumableFrom.seq) return resetWith("registration_lost");
     this.#position = seq;
-    // From the beginning: what was sent before the cut is not sent again when it was stored twice.
-    const { notes, fault } = await this.#readOn(0);
-    return { seq, reset: fault, replay: notes };
+    // From the beginning: a notification sent before the cut may be stored a second time after it.
+    const { notifications, fault } = await this.#readHistory(0);
+    return { seq, reset: fault, replay: notifications };
   }
 
-  #readOn(from: number): Promise<Reading> {
+  #readHistory(from: number): Promise<History> {
     const stopped = (): boolean => this.#ended;
-    return readHistory({ ...this.deps, position: this.#place, from, held: this.#held, seen: this.#seen, stopped });
+    const buffers = { live: this.#live, sentKeys: this.#sentKeys };
+    return readHistory({ ...this.deps, ...buffers, position: this.#place, from, stopped });
   }
 
   async #catchUp(): Promise<void> {
@@ -172,72 +177,72 @@ export class Session implements Listener {
     await this.#goLive(true);
   }
 
-  /** Reads and sends what the stream holds after the position. */
-  async #readRound(): Promise<void> {
-    const aim = Math.max(this.#position, this.#held.highest);
-    const { lastSeq, incarnation } = await this.deps.feed.state();
-    const replaced = incarnation !== this.#incarnation || lastSeq < aim;
-    if (replaced) return this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
-    const { notes, whole, fault } = await this.#readOn(this.#position);
-    // Replaced meanwhile: the next round asks where the new one ends.
-    if (fault === "stream_replaced") return;
-    if (fault) return this.#startOver(fault, { seq: Math.max(lastSeq, this.#position), incarnation });
-    await this.#sendAll(notes);
-    // Everything of the user up to there is sent, or gone from the stream.
-    if (whole) this.#position = Math.max(this.#position, lastSeq);
-  }
-
-  /** Sends what is held as far as it follows; what does not is read in rounds, and first where something is missing. */
+  /** Sends the buffered notifications that follow; reads the stream for the others, and first where some are missing. */
   async #goLive(missing: boolean): Promise<void> {
     try {
       for (let read = missing; !this.#ended; read = true) {
         if (read) await this.#readRound();
-        await this.#sendHeld();
-        if (this.#held.highest <= this.#position && this.deps.feed.current() === this.#incarnation) break;
+        await this.#sendBuffered();
+        if (this.#live.highest <= this.#position && this.deps.feed.current() === this.#incarnation) break;
       }
     } catch (error) {
       this.deps.log.debug({ error: oneLine(error) }, "a stream did not catch up; the next heartbeat tries again");
     }
-    this.#held.clear();
+    this.#live.clear();
     this.#catchingUp = false;
   }
 
-  async #sendHeld(): Promise<void> {
-    for (let note = this.#held.first; note && this.#follows(note); note = this.#held.first) {
+  /** Reads the stream after the position once, and sends it. */
+  async #readRound(): Promise<void> {
+    const aim = Math.max(this.#position, this.#live.highest);
+    const { lastSeq, incarnation } = await this.deps.feed.state();
+    const replaced = incarnation !== this.#incarnation || lastSeq < aim;
+    if (replaced) return this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
+    const { notifications, reachedEnd, fault } = await this.#readHistory(this.#position);
+    // The next round reads where the new stream ends.
+    if (fault === "stream_replaced") return;
+    if (fault) return this.#startOver(fault, { seq: Math.max(lastSeq, this.#position), incarnation });
+    await this.#sendAll(notifications);
+    // Everything of the user up to there is sent, or gone from the stream.
+    if (reachedEnd) this.#position = Math.max(this.#position, lastSeq);
+  }
+
+  async #sendBuffered(): Promise<void> {
+    for (let next = this.#live.first; next && this.#follows(next); next = this.#live.first) {
       await this.#outlet?.drained();
       if (this.deps.feed.current() !== this.#incarnation) return;
-      this.#held.shift();
-      if (note.seq > this.#position) this.#send(note);
+      this.#live.shift();
+      if (next.seq > this.#position) this.#send(next);
     }
   }
 
-  #follows({ seq, previous }: Note): boolean {
+  #follows({ seq, previous }: Notification): boolean {
     return seq <= this.#position || (previous !== undefined && previous <= this.#position);
   }
 
-  async #sendAll(notes: readonly Note[], replayed = false): Promise<void> {
-    for (const note of notes) {
+  async #sendAll(notifications: readonly Notification[], replayed = false): Promise<void> {
+    for (const notification of notifications) {
       await this.#outlet?.drained();
       if (this.#ended) return;
-      this.#send(note, replayed);
+      this.#send(notification, replayed);
     }
   }
 
-  #send(note: Note, replayed = false): void {
-    this.#position = note.seq;
-    const { content } = note;
+  #send(notification: Notification, replayed = false): void {
+    this.#position = notification.seq;
+    const { content } = notification;
     if (!content) return;
-    if (content.key !== undefined && this.#seen.repeats(content.key)) return observeGateway.duplicate();
-    observeGateway.writing(note, () => this.#outlet?.write(blockOf(this.#place, content)));
+    if (content.key !== undefined && this.#sentKeys.isRepeated(content.key)) return observeGateway.duplicate();
+    observeGateway.writing(notification, () => this.#outlet?.write(notificationBlock(this.#place, content)));
     this.sent++;
-    observeGateway.sent(note, replayed);
+    observeGateway.sent(notification, replayed);
   }
 
-  #startOver(reason: ResetReason, { seq, incarnation }: Position): void {
+  #startOver(reason: ResetReason, { seq, incarnation }: StreamPosition): void {
     this.#position = seq;
     this.#incarnation = incarnation;
     // The old stream's sequences mean nothing in a new one.
-    if (reason === "stream_replaced") this.#held.clear();
+    if (reason === "stream_replaced") this.#live.clear();
     this.#sendReset(reason);
   }
 
@@ -247,4 +252,4 @@ export class Session implements Listener {
   }
 }
 
-const anew = (reset: ResetReason): Start => ({ seq: 0, reset, replay: [] });
+const resetWith = (reset: ResetReason): Start => ({ seq: 0, reset, replay: [] });

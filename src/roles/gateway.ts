@@ -1,19 +1,17 @@
-import { createGateway } from "../gateway/gateway.js";
+import { createGateway } from "../gateway/index.js";
 import type { HttpServer } from "../platform/http/serve.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
-/** Timelines over SSE. */
 export async function startGatewayRole({ config, connections, log }: RoleDeps, http: HttpServer): Promise<RunningRole> {
-  const secret = config.TIMELINE_JWT_SECRET;
   if (config.TIMELINE_JWT_ALLOW_UNSAFE)
-    log.warn({}, "TIMELINE_JWT_ALLOW_UNSAFE is set: tokens that somebody else made may pass");
+    log.warn({}, "TIMELINE_JWT_ALLOW_UNSAFE is set: tokens that others made may be accepted");
   const gateway = createGateway({
     scripts: connections.scripts,
     nats: connections.nats,
     podName: connections.podName,
     log,
     auth: {
-      secret,
+      secret: config.TIMELINE_JWT_SECRET,
       jwksUrl: config.TIMELINE_JWT_JWKS_URL,
       issuer: config.TIMELINE_JWT_ISSUER,
       audience: config.TIMELINE_JWT_AUDIENCE,

@@ -8,7 +8,7 @@ import express from "express";
 import { SignJWT } from "jose";
 import type { NatsConnection } from "nats";
 import { notifySubject, STREAM } from "../../src/contracts/subjects.js";
-import { createGateway, type Gateway, type GatewayDeps } from "../../src/gateway/gateway.js";
+import { createGateway, type Gateway, type GatewayDeps } from "../../src/gateway/index.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
@@ -18,6 +18,7 @@ import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis, until } from "./brokers.js";
 
 const SECRET = "a secret of thirty-two bytes, or a few more";
+const CONNECTIONS = { connections: 1_000, connectionsPerUser: 20 };
 const FAST = { heartbeatMs: [80, 120], retryMs: [20, 40], renewMs: 50, sweepMs: 50, drainMs: 100 } as const;
 
 let redis: Broker;
@@ -58,7 +59,9 @@ export interface Running {
   readonly server: Server;
 }
 
-export async function start(deps: Partial<GatewayDeps> = {}): Promise<Running> {
+type Overrides = Partial<Omit<GatewayDeps, "limits"> & { readonly limits: Partial<GatewayDeps["limits"]> }>;
+
+export async function start(deps: Overrides = {}): Promise<Running> {
   const gateway = createGateway({
     scripts,
     nats: connection,
@@ -66,7 +69,7 @@ export async function start(deps: Partial<GatewayDeps> = {}): Promise<Running> {
     podName: "pod-1",
     auth: { secret: SECRET },
     ...deps,
-    limits: { ...FAST, ...deps.limits },
+    limits: { ...CONNECTIONS, ...FAST, ...deps.limits },
   });
   const server = createServer(express().use(gateway.router)).listen(0, "127.0.0.1");
   await once(server, "listening");

@@ -1,44 +1,40 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 
-/** Bounds of one event stream. */
-export interface SseOptions {
-  readonly headers: Readonly<Record<string, string>>;
-  /** Bytes that may wait for a reader before it counts as too slow. */
+export interface SseLimits {
+  /** Bytes that may wait for a client before it is cut off. */
   readonly maxBufferedBytes: number;
-  /** How long a reader may leave anything waiting. */
+  /** A client that leaves anything waiting for so long is cut off. */
   readonly stallMs: number;
 }
 
 /** One open response of Server-Sent Events. */
 export interface SseStream {
-  /** Sends a block as it is; a reader that is too slow is cut off instead. */
+  /** Sends a block as it is, or cuts off a client that is too slow. */
   write(block: string): void;
-  /** Resolves when nothing waits any more, or the stream is closed. */
+  /** Resolves when nothing waits to be sent, or the stream is closed. */
   drained(): Promise<void>;
-  /** Ends the stream in order; what waits is still sent, for a moment. */
+  /** Ends the stream; what waits may still be sent within {@link LINGER_MS}. */
   end(): void;
-  /** Resolves when the connection is gone, with whether it was cut off for being slow. */
+  /** Resolves when the connection is gone; `slow` where it was cut off. */
   readonly closed: Promise<{ readonly slow: boolean }>;
 }
 
-/** A reader that does not take the end of a stream is cut off after this long. */
 const LINGER_MS = 2_000;
 
 /** Sends the head of an event stream and its first block. */
 export function openSse(
   request: IncomingMessage,
   response: ServerResponse,
-  options: SseOptions,
+  limits: SseLimits,
   first: string,
 ): SseStream {
-  const stream = new Stream(response, options);
+  const stream = new Stream(response, limits);
   request.socket.setNoDelay(true);
   response.writeHead(200, {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
     ...(request.httpVersion === "1.1" ? { Connection: "keep-alive" } : {}),
-    ...options.headers,
   });
   response.flushHeaders();
   stream.write(first);
@@ -54,10 +50,10 @@ class Stream implements SseStream {
 
   constructor(
     private readonly response: ServerResponse,
-    private readonly options: SseOptions,
+    private readonly limits: SseLimits,
   ) {
     response.on("drain", () => this.#settle());
-    // A connection that breaks says so by an error first; its close is what counts.
+    // A broken connection emits an error and then its close, which counts.
     response.on("error", () => undefined);
     this.closed = new Promise((resolve) => {
       const close = (): void => {
@@ -73,9 +69,9 @@ class Stream implements SseStream {
   write(block: string): void {
     if (this.#over) return;
     const waiting = this.response.writableLength;
-    if (waiting > 0 && waiting + Buffer.byteLength(block) > this.options.maxBufferedBytes) return this.#cut();
+    if (waiting > 0 && waiting + Buffer.byteLength(block) > this.limits.maxBufferedBytes) return this.#cut();
     if (this.response.write(block)) return;
-    this.#stalled ??= setTimeout(() => this.#cut(), this.options.stallMs);
+    this.#stalled ??= setTimeout(() => this.#cut(), this.limits.stallMs);
   }
 
   async drained(): Promise<void> {

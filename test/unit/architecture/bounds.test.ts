@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
 import { NOTIFY_WINDOW_MS } from "../../../src/fanout/apply.js";
-import { DEFAULT_LIMITS } from "../../../src/gateway/limits.js";
-import { MOST_REPLAYED } from "../../../src/gateway/resume.js";
+import { DEFAULT_LIMITS } from "../../../src/gateway/index.js";
+import { MAX_REPLAYED } from "../../../src/gateway/resume.js";
 import { VARIABLES } from "../../../src/roles/config/variables.js";
 
 type Declared = Readonly<Record<string, unknown>>;
@@ -47,5 +47,5 @@ test("what must not get lost is refused where it finds no room, not dropped at t
 test("the window of a resume is the age of NOTIFY, for who writes it and for who reads it", () => {
   const ageMs = limit(stream("NOTIFY"), "max_age") / 1_000_000;
   expect([NOTIFY_WINDOW_MS, DEFAULT_LIMITS.windowMs]).toEqual([ageMs, ageMs]);
-  expect(MOST_REPLAYED).toBeGreaterThanOrEqual(limit(stream("NOTIFY"), "max_msgs_per_subject"));
+  expect(MAX_REPLAYED).toBeGreaterThanOrEqual(limit(stream("NOTIFY"), "max_msgs_per_subject"));
 });

@@ -2,8 +2,7 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { exportJWK, exportSPKI, generateKeyPair, type JWTPayload, SignJWT } from "jose";
-import { createAuthenticate } from "../../../src/gateway/auth.js";
-import { findCredentials, originAllowed } from "../../../src/gateway/credentials.js";
+import { createAuthenticate, findCredentials, originAllowed } from "../../../src/gateway/auth.js";
 
 const SECRET = "a secret of thirty-two bytes, or a few more";
 const now = (): number => Math.floor(Date.now() / 1_000);

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { incompleteness, MOST_REPLAYED, readLastEventId } from "../../../src/gateway/resume.js";
+import { incompleteness, MAX_REPLAYED, readLastEventId } from "../../../src/gateway/resume.js";
 
 test.each([
   [undefined, { kind: "new" }],
@@ -54,7 +54,7 @@ test.each([
   ],
   [
     "more than is replayed",
-    { position: 5, count: MOST_REPLAYED, state: state(1, 4_000, Number.POSITIVE_INFINITY) },
+    { position: 5, count: MAX_REPLAYED, state: state(1, 4_000, Number.POSITIVE_INFINITY) },
     "too_old",
   ],
   ["beyond the end", { position: 21, count: 0, state: state(1, 20) }, "unknown_position"],

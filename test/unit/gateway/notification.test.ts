@@ -1,6 +1,11 @@
 import { expect, test } from "@jest/globals";
-import { blockOf, positionBlock, readContent, resetBlock } from "../../../src/gateway/note.js";
-import type { Content } from "../../../src/gateway/ports.js";
+import {
+  type Content,
+  notificationBlock,
+  positionBlock,
+  readContent,
+  resetBlock,
+} from "../../../src/gateway/notification.js";
 
 const read = (value: unknown, id?: string) =>
   readContent(Buffer.from(typeof value === "string" ? value : JSON.stringify(value)), id);
@@ -8,7 +13,9 @@ const at = (seq: number) => ({ seq, incarnation: "k2" });
 
 test("a new drop says its id and time, in this order and nothing else", () => {
   const content = read({ created_at: 5, more: 1, drop_id: "d\n1", event: "new_drop" }) as Content;
-  expect(blockOf(at(7), content)).toBe('id: 7-k2\nevent: new_drop\ndata: {"drop_id":"d\\n1","created_at":5}\n\n');
+  expect(notificationBlock(at(7), content)).toBe(
+    'id: 7-k2\nevent: new_drop\ndata: {"drop_id":"d\\n1","created_at":5}\n\n',
+  );
 });
 
 test("a deleted drop says its id", () => {

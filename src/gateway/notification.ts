@@ -1,0 +1,91 @@
+import type { Headers } from "../delivery/handler.js";
+
+/** A place in NOTIFY. Sequences of two incarnations do not compare: a stream that is made anew counts from 1. */
+export interface StreamPosition {
+  readonly seq: number;
+  /** Matches `[0-9a-z]{1,16}`. */
+  readonly incarnation: string;
+}
+
+/** A position as clients (`id:`) and Redis hold it: `17-mi9c3k2v`. */
+export const idOf = ({ seq, incarnation }: StreamPosition): string => `${seq}-${incarnation}`;
+
+export function readId(text: string): StreamPosition | undefined {
+  const [, digits, incarnation] = /^(\d{1,16})-([0-9a-z]{1,16})$/.exec(text) ?? [];
+  const seq = Number(digits);
+  return incarnation !== undefined && Number.isSafeInteger(seq) ? { seq, incarnation } : undefined;
+}
+
+export interface Notification {
+  readonly seq: number;
+  /** Sequence of the user's notification before it; known of live ones only. */
+  readonly previous?: number | undefined;
+  /** In ms since the epoch. */
+  readonly storedAt?: number | undefined;
+  readonly headers: Headers;
+  /** Undefined where the message cannot be understood. */
+  readonly content?: Content | undefined;
+}
+
+export interface Content {
+  readonly event: string;
+  /** JSON on a single line. */
+  readonly data: string;
+  /** Notifications with the same key are duplicates; undefined: never a duplicate. */
+  readonly key?: string | undefined;
+  readonly createdAt?: number | undefined;
+}
+
+const EVENT = /^[a-z][a-z0-9_]{0,63}$/;
+const decoder = new TextDecoder("utf-8", { fatal: true });
+
+/** Reads the body of a notification; `messageId` makes the key of a notification without a drop. */
+export function readContent(body: Uint8Array, messageId: string | undefined): Content | undefined {
+  const value = parseObject(body);
+  if (value === undefined) return undefined;
+  const { event, ...rest } = value;
+  // The name gets a line of its own on the wire: anything but a plain word could inject fields.
+  if (typeof event !== "string" || !EVENT.test(event)) return undefined;
+  const { drop_id: drop, created_at: createdAt } = rest;
+  const id = typeof drop === "string" ? drop : messageId;
+  return {
+    event,
+    data: JSON.stringify(fieldsOf(event, rest)),
+    key: id === undefined ? undefined : `${event}\n${id}`,
+    createdAt: typeof createdAt === "number" ? createdAt : undefined,
+  };
+}
+
+function fieldsOf(event: string, rest: Record<string, unknown>): Record<string, unknown> {
+  if (event === "new_drop") return { drop_id: rest["drop_id"], created_at: rest["created_at"] };
+  if (event === "drop_deleted") return { drop_id: rest["drop_id"] };
+  return rest;
+}
+
+function parseObject(body: Uint8Array): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(decoder.decode(body));
+    const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+    return isObject ? (value as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+export function notificationBlock(position: StreamPosition, { event, data }: Content): string {
+  return `id: ${idOf(position)}\nevent: ${event}\ndata: ${data}\n\n`;
+}
+
+/** Tells the client to read its timeline again over gRPC. */
+export function resetBlock(position: StreamPosition, reason: string): string {
+  return notificationBlock(position, { event: "reset", data: JSON.stringify({ reason }) });
+}
+
+/**
+ * Moves the client's last event id without dispatching an event: the id is taken over at the blank line, before empty
+ * data ends the dispatch (WHATWG HTML, section 9.2.6).
+ */
+export function positionBlock(position: StreamPosition, comment: string, retryMs?: number): string {
+  const retry = retryMs === undefined ? "" : `retry: ${retryMs}\n`;
+  return `${retry}: ${comment}\nid: ${idOf(position)}\n\n`;
+}
