@@ -1,7 +1,7 @@
 import { persistent } from "../consistency/redis-loss/persistent.js";
 import { forgetResumable, openResumable, type Resumable } from "../consistency/redis-loss/resumable.nats.js";
 import { oneLine } from "../kernel/errors.js";
-import { createApplying } from "../roles/applying.js";
+import { openFanout } from "../roles/fanout.js";
 import { createReplaying } from "../roles/replaying.js";
 import { atWorkbench, INTERRUPTED, type Workbench } from "./bootstrap.js";
 import { createPacedProgress } from "./terminal.js";
@@ -52,13 +52,13 @@ export function replayByHand(command: ReplayCommand): Promise<number> {
 
 /** False where it was interrupted. */
 async function run(
-  { config, connections, log, interrupted }: Workbench,
+  { config, connections, interrupted }: Workbench,
   { from, to, rate }: ReplayCommand,
   on: { readonly resumable: Resumable; readonly outcome: Outcome },
 ): Promise<boolean> {
   const { resumable, outcome } = on;
   const progress = createPacedProgress();
-  const replaying = createReplaying(connections, createApplying(config, connections), log);
+  const replaying = createReplaying(connections, openFanout({ config, connections }).apply);
   try {
     await replaying(
       { from: from.at, to: to?.at },

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
+import { MINUTE } from "../kernel/time.js";
 import { isTime, isTooFarAhead } from "./times.js";
 import { dropId, MAX_RECIPIENTS, understood, userId, userIds } from "./untrusted.js";
 
@@ -120,6 +121,8 @@ interface PayloadOf {
 export type TimelineEvent = {
   [Name in EventName]: { readonly name: Name; readonly payload: PayloadOf[Name] };
 }[EventName];
+export type EdgeEvent = Extract<TimelineEvent, { readonly name: "user_followed" | "user_unfollowed" }>;
+export type DropEvent = Exclude<TimelineEvent, EdgeEvent>;
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
@@ -144,6 +147,13 @@ export function parseEvent(name: EventName, bytes: Uint8Array, arrival: number):
   const event = { name, payload: understood(SCHEMAS[name], parseJson(bytes)) } as TimelineEvent;
   return datedEvent(event, arrival);
 }
+
+/** The bridge judges a drop's time by its clock; that of NATS may be behind it. */
+const CLOCK_SKEW_MS = MINUTE;
+
+/** Understands a message of the log, stored at `storedAt` (ms since the epoch); throws like {@link parseEvent}. */
+export const parseStored = (subject: string, bytes: Uint8Array, storedAt: number): TimelineEvent =>
+  parseEvent(eventOfSubject(subject), bytes, storedAt + CLOCK_SKEW_MS);
 
 function datedEvent(event: TimelineEvent, arrival: number): TimelineEvent {
   if (event.name === "ap_drop_received" && event.payload.created_at > arrival) {

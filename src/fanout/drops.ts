@@ -1,17 +1,7 @@
-import {
-  type DropCreated,
-  type DropDeleted,
-  eventOfSubject,
-  parseEvent,
-  type RemoteDropReceived,
-  SUBJECT_OF,
-} from "../contracts/events.js";
+import type { DropCreated, DropDeleted, DropEvent, RemoteDropReceived } from "../contracts/events.js";
 import type { Fences } from "../contracts/fences.js";
-import { SILENT_HEADER } from "../contracts/silence.js";
-import type { Delivery, Handler } from "../delivery/handler.js";
 import { leftOut } from "../kernel/failpoints.js";
 import { mapLimited } from "../kernel/mapped.js";
-import { MINUTE } from "../kernel/time.js";
 import type { Apply, Change } from "./apply.js";
 import { audienceOf } from "./audience.js";
 import { completedOf } from "./completed.js";
@@ -28,35 +18,20 @@ interface DropDeps {
 }
 
 const RECIPIENTS_AT_ONCE = 16;
-/** The bridge has judged the time of a drop by its clock; that of NATS may lag behind. */
-const CLOCK_SKEW_MS = MINUTE;
 
-/** Handles `drops.*`: what is published, deleted, or received from elsewhere. */
-export function createDropHandler(deps: DropDeps): Handler {
-  return async (delivery) => {
-    const event = parseEvent(eventOfSubject(delivery.subject), delivery.body, delivery.time + CLOCK_SKEW_MS);
-    switch (event.name) {
-      case "drop_created":
-        return created(deps, event.payload, delivery);
-      case "drop_deleted":
-        return deleted(deps, event.payload, delivery);
-      case "ap_drop_received":
-        return received(deps, event.payload, delivery);
-      default:
-        throw new Error(
-          `${delivery.subject} is not one of ${SUBJECT_OF.drop_created}, ${SUBJECT_OF.drop_deleted}, ${SUBJECT_OF.ap_drop_received}`,
-        );
-    }
+/** When an event was admitted to the log (ms since the epoch), and whether nobody is to be notified of it. */
+export type Admission = Pick<Change, "admitted_at" | "silent">;
+
+/** Makes the function that applies what was published, deleted, or received from elsewhere. */
+export function createApplyDrop(deps: DropDeps): (event: DropEvent, admission: Admission) => Promise<void> {
+  return async ({ name, payload }, admission) => {
+    if (name === "drop_created") return created(deps, payload, admission);
+    if (name === "drop_deleted") return deleted(deps, payload, admission);
+    return received(deps, payload, admission);
   };
 }
 
-/** What every change a message of the log makes has in common. */
-const commonOf = ({ time, headers }: Delivery): Pick<Change, "admitted_at" | "silent"> => ({
-  admitted_at: time,
-  ...(headers.get(SILENT_HEADER) === undefined ? {} : { silent: true }),
-});
-
-async function created(deps: DropDeps, drop: DropCreated, delivery: Delivery): Promise<void> {
+async function created(deps: DropDeps, drop: DropCreated, admission: Admission): Promise<void> {
   const entry = { drop: drop.drop_id, score: drop.created_at };
   const plan: Plan = {
     action: "add",
@@ -64,7 +39,7 @@ async function created(deps: DropDeps, drop: DropCreated, delivery: Delivery): P
     drop_id: drop.drop_id,
     user_id: drop.user_id,
     created_at: drop.created_at,
-    ...commonOf(delivery),
+    ...admission,
     includeAuthor: true,
   };
   if (drop.visibility === "direct") return direct(deps, plan, drop.recipients ?? []);
@@ -72,11 +47,11 @@ async function created(deps: DropDeps, drop: DropCreated, delivery: Delivery): P
   await deps.plan(plan);
 }
 
-async function received(deps: DropDeps, drop: RemoteDropReceived, delivery: Delivery): Promise<void> {
+async function received(deps: DropDeps, drop: RemoteDropReceived, admission: Admission): Promise<void> {
   if (drop.user_id !== undefined) await deps.writer.rememberActor(drop.drop_id, drop.user_id);
   const { drop_id, created_at, user_id, visibility } = drop;
   if (visibility === "public") await addShared(deps, ["global"], { drop: drop_id, score: created_at });
-  const change = { action: "add", event: "ap_drop_received", drop_id, created_at, ...commonOf(delivery) } as const;
+  const change = { action: "add", event: "ap_drop_received", drop_id, created_at, ...admission } as const;
   if (user_id === undefined)
     return deps.complete(completedOf({ ...change, user_id: "", generation: "" }, { recipients: 0, chunks: 0 }));
   const plan: Plan = { ...change, user_id, includeAuthor: false };
@@ -96,10 +71,9 @@ async function addShared(
   if (dead.size > 0 && !leftOut("tombstone-check")) await writer.removeShared(entry.drop);
 }
 
-async function deleted(deps: DropDeps, drop: DropDeleted, delivery: Delivery): Promise<void> {
+async function deleted(deps: DropDeps, drop: DropDeleted, admission: Admission): Promise<void> {
   const { fences, writer } = deps;
-  const { time } = delivery;
-  await fences.recordTombstone(drop.drop_id, time);
+  await fences.recordTombstone(drop.drop_id, admission.admitted_at);
   const author = drop.user_id ?? (await writer.actorOf(drop.drop_id));
   await writer.rememberCreation(drop.drop_id, author);
   await writer.removeShared(drop.drop_id);
@@ -107,8 +81,8 @@ async function deleted(deps: DropDeps, drop: DropDeleted, delivery: Delivery): P
     action: "remove",
     event: "drop_deleted",
     drop_id: drop.drop_id,
-    created_at: time,
-    ...commonOf(delivery),
+    created_at: admission.admitted_at,
+    ...admission,
   } as const;
   if (author !== undefined) await deps.plan({ ...change, user_id: author, includeAuthor: true });
   else await deps.complete(completedOf({ ...change, user_id: "", generation: "" }, { recipients: 0, chunks: 0 }));

@@ -1,9 +1,11 @@
+import { parseStored, type TimelineEvent } from "../contracts/events.js";
 import type { Fences } from "../contracts/fences.js";
+import { SILENT_HEADER } from "../contracts/silence.js";
 import type { Handler } from "../delivery/handler.js";
 import { createApply } from "./apply.js";
-import { Followers, type ReadFollowers } from "./audience.js";
-import { createDropHandler } from "./drops.js";
-import { createGraphHandler } from "./graph.js";
+import { audienceOf, Followers, type ReadFollowers } from "./audience.js";
+import { type Admission, createApplyDrop } from "./drops.js";
+import { createApplyEdge } from "./graph.js";
 import { createJobHandler } from "./jobs.js";
 import { createForLeavers } from "./leavers.js";
 import { createPlan } from "./plan.js";
@@ -36,18 +38,54 @@ export interface FanoutDeps {
   readonly untilCovered?: UntilCovered | undefined;
 }
 
-/** The handlers of the three consumers of fan-out. */
-export function createFanout(deps: FanoutDeps): {
-  readonly drops: Handler;
-  readonly graph: Handler;
-  readonly jobs: Handler;
-} {
-  const apply = createApply(deps);
-  const forLeavers = createForLeavers({ ...deps, apply });
-  const plan = createPlan({ ...deps, apply, forLeavers, followers: new Followers(deps.readFollowers) });
+export interface Fanout {
+  readonly handlers: { readonly drops: Handler; readonly graph: Handler; readonly jobs: Handler };
+  /** Applies an event of the log again: nobody is notified, chunks are written in place, no completion is published. */
+  readonly apply: (event: TimelineEvent, of: { readonly time: number }) => Promise<void>;
+}
+
+/** Composes fan-out from functions. */
+export function composeFanout(deps: FanoutDeps): Fanout {
+  const followers = new Followers(deps.readFollowers);
+  const applyOnly = createApplyEvent({ ...deps, ...noOutput(deps) }, followers);
+  const applyEvent = createApplyEvent(deps, followers);
+  const events: Handler = async ({ subject, body, time, headers }) => {
+    const silent = headers.get(SILENT_HEADER) !== undefined;
+    await applyEvent(parseStored(subject, body, time), { admitted_at: time, ...(silent ? { silent } : {}) });
+  };
   return {
-    drops: createDropHandler({ ...deps, apply, plan }),
-    graph: createGraphHandler(deps),
-    jobs: createJobHandler({ ...deps, apply }),
+    handlers: { drops: events, graph: events, jobs: createJobHandler({ ...deps, apply: createApply(deps) }) },
+    apply: (event, { time }) => applyOnly(event, { admitted_at: time, silent: true }),
+  };
+}
+
+type ApplyEvent = (event: TimelineEvent, admission: Admission) => Promise<void>;
+
+function createApplyEvent(deps: FanoutDeps, followers: Followers): ApplyEvent {
+  const apply = createApply(deps);
+  const plan = createPlan({ ...deps, apply, forLeavers: createForLeavers({ ...deps, apply }), followers });
+  const applyDrop = createApplyDrop({ ...deps, apply, plan });
+  const applyEdge = createApplyEdge(deps);
+  return async (event, admission) =>
+    event.name === "user_followed" || event.name === "user_unfollowed"
+      ? applyEdge(event, admission.admitted_at)
+      : applyDrop(event, admission);
+}
+
+const nothing = async (): Promise<undefined> => undefined;
+
+function noOutput(deps: FanoutDeps): Pick<FanoutDeps, "notify" | "queue" | "progress" | "complete" | "applied"> {
+  const outputs = {
+    notify: nothing,
+    progress: { planned: nothing, done: nothing },
+    complete: nothing,
+    applied: nothing,
+  };
+  const apply = createApply({ ...deps, ...outputs });
+  return {
+    ...outputs,
+    queue: async (jobs) => {
+      for (const { user_ids, ...change } of jobs) await apply.to(change, audienceOf(user_ids));
+    },
   };
 }

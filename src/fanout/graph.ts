@@ -1,8 +1,7 @@
-import { eventOfSubject, parseEvent } from "../contracts/events.js";
+import type { EdgeEvent } from "../contracts/events.js";
 import type { Fences } from "../contracts/fences.js";
 import { isTooFarAhead } from "../contracts/times.js";
 import { belongsHome } from "../contracts/visibility.js";
-import type { Handler } from "../delivery/handler.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import { chunked } from "../kernel/mapped.js";
@@ -22,7 +21,7 @@ const DROPS_A_CALL = 200;
 const MAX_ROUNDS = 10;
 
 /**
- * Handles `graph.*`: brings an author's drops into a follower's home timeline,
+ * Makes the function that applies a changed edge: it brings an author's drops into a follower's home timeline,
  * or takes them out. The newest version of the edge wins, however the events
  * arrive: after each step the edge is read again, and the step done anew if
  * it changed meanwhile. So whoever comes last sets the timeline right.
@@ -30,11 +29,8 @@ const MAX_ROUNDS = 10;
  * Either ends with a look at all that the home holds: a deletion that read the
  * followers while this edge was changing may have missed it (see `leavers.ts`).
  */
-export function createGraphHandler(deps: GraphDeps): Handler {
-  return async (delivery) => {
-    const event = parseEvent(eventOfSubject(delivery.subject), delivery.body, delivery.time);
-    if (event.name !== "user_followed" && event.name !== "user_unfollowed")
-      throw new Error(`${delivery.subject} is no edge`);
+export function createApplyEdge(deps: GraphDeps): (event: EdgeEvent, admittedAt: number) => Promise<void> {
+  return async (event, admittedAt) => {
     const { follower_id: follower, following_id: following, version } = event.payload;
     // Everybody's own drops are in their home timeline; an edge to oneself changes nothing.
     if (follower === following) return;
@@ -47,7 +43,7 @@ export function createGraphHandler(deps: GraphDeps): Handler {
       else await clear(deps, { follower, following });
       await clearDead(deps, follower);
       const now = await deps.fences.changeEdge(change);
-      if (now.version === edge.version && now.follows === edge.follows) return deps.applied(event.name, delivery.time);
+      if (now.version === edge.version && now.follows === edge.follows) return deps.applied(event.name, admittedAt);
       edge = now;
     }
     throw new AppError("failed", "the edge changes faster than it can be applied");

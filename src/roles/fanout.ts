@@ -5,15 +5,10 @@ import { createReadLogMark } from "../consistency/redis-loss/log.nats.js";
 import { TRIM_LEASE_KEY } from "../contracts/keys.js";
 import { startLettersService } from "../dead-letters/service.nats.js";
 import { createUpstreams } from "../dead-letters/upstreams.grpc.js";
-import { NOTIFY_WINDOW_MS } from "../fanout/apply.js";
-import { createFanout } from "../fanout/fanout.js";
-import { createListening } from "../fanout/listeners.redis.js";
-import { observeFanout } from "../fanout/observe.js";
-import { createProgress } from "../fanout/progress.redis.js";
-import { createComplete, createNotify, createQueueJobs } from "../fanout/publish.nats.js";
+import { createFanout, type Fanout, type UntilCovered } from "../fanout/index.js";
 import { startTrimming } from "../timeline/trim.js";
 import { createTrimStore } from "../timeline/trim.redis.js";
-import { createApplying } from "./applying.js";
+import type { Connections } from "./connections.js";
 import { startFanoutConsumers } from "./consumers.js";
 import { createMending } from "./mending.js";
 import { startPatrolling } from "./patrolling.js";
@@ -24,23 +19,14 @@ import { VERSION } from "./version.js";
 
 /** Events into timelines. */
 export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
-  const { config, connections, log } = deps;
+  const { connections, log } = deps;
   const { nats, publish, scripts } = connections;
-  const applying = createApplying(config, connections);
+  const { handlers, apply } = openFanout(deps, (admittedAt, stopping) => guard.untilCovered(admittedAt, stopping));
   const guard = startGuard({
     continuity: createContinuity(scripts, connections.fenced),
     readLogMark: createReadLogMark(nats),
     log,
-    mending: createMending(deps, createReplaying(connections, applying, log)),
-  });
-  const handlers = createFanout({
-    ...applying,
-    notify: createNotify(publish, createListening(scripts, NOTIFY_WINDOW_MS)),
-    queue: createQueueJobs(publish),
-    progress: createProgress(scripts),
-    complete: createComplete(publish),
-    applied: observeFanout.edgeApplied,
-    untilCovered: guard.untilCovered,
+    mending: createMending(deps, createReplaying(connections, apply)),
   });
   observeAudit.started();
   const trimming = startTrimming({
@@ -65,4 +51,25 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
       ]);
     },
   };
+}
+
+/** Fan-out over the connections of a process. */
+export function openFanout(
+  {
+    config,
+    connections,
+  }: Pick<RoleDeps, "config"> & {
+    connections: Pick<Connections, "scripts" | "fenced" | "publish" | "fences" | "upstreams">;
+  },
+  untilCovered?: UntilCovered,
+): Fanout {
+  return createFanout(
+    {
+      maxEntries: config.TIMELINE_MAX_ENTRIES,
+      keyTtlMs: config.TIMELINE_KEY_TTL_MS,
+      activeOnly: config.TIMELINE_FANOUT_AUDIENCE === "active",
+      chunkSize: config.TIMELINE_FANOUT_CHUNK_SIZE,
+    },
+    { ...connections, upstreams: connections.upstreams("fanout"), untilCovered },
+  );
 }

@@ -2,7 +2,7 @@ import { createFences } from "../../src/consistency/fences/fences.js";
 import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contracts/events.js";
 import type { FanoutJob } from "../../src/contracts/jobs.js";
 import type { FanoutCompleted, Notification } from "../../src/contracts/notifications.js";
-import { createFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
+import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
 import { createProgress } from "../../src/fanout/progress.redis.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -17,7 +17,7 @@ export type MemoryLog = { readonly event: TimelineEvent; readonly time: number }
 
 /** One process of fan-out: its handlers, its cache, and what it sent. */
 export interface FanoutBench {
-  readonly handlers: ReturnType<typeof createFanout>;
+  readonly handlers: ReturnType<typeof composeFanout>["handlers"];
   readonly deps: FanoutDeps;
   readonly jobs: FanoutJob[];
   readonly notified: { readonly users: readonly string[]; readonly notification: Notification }[];
@@ -57,7 +57,7 @@ export function openFanout(
     ...fanoutSourcesOf(world, pageSize),
     maxEntries,
   });
-  return { handlers: createFanout(deps), deps, jobs, notified, completed, applied };
+  return { handlers: composeFanout(deps).handlers, deps, jobs, notified, completed, applied };
 }
 
 /** An event in the log, as the planner or the graph consumer is handed it. */
