@@ -15,8 +15,15 @@ import { createFenced } from "../platform/redis/fenced.js";
 import { createScripts } from "../platform/redis/scripts.js";
 import { Refusal } from "../platform/refusals.js";
 import { Closers } from "../roles/closers.js";
-import { type Config, checkFiles, readConfig } from "../roles/config/config.js";
-import { type Connections, createReadLimits, natsOptions, upstreamsOnDemand } from "../roles/connections.js";
+import { type Config, readCommandConfig } from "../roles/config/config.js";
+import { checkFiles } from "../roles/config/files.js";
+import {
+  type Connections,
+  createReadLimits,
+  missingUpstreams,
+  natsOptions,
+  upstreamsOnDemand,
+} from "../roles/connections.js";
 import { toTerminal } from "./terminal.js";
 
 /** What a command that works on timelines is given. */
@@ -39,12 +46,9 @@ const PATIENCE_MS = 10 * SECOND;
  * @throws where one of them is not configured, or is not there within ten seconds: somebody watches
  */
 export async function atWorkbench(name: string, work: (bench: Workbench) => Promise<number>): Promise<number> {
-  // No role of its own; what the work needs is asked for here.
-  const config = readConfig({ ...process.env, TIMELINE_ROLES: "bridge" });
+  const config = readCommandConfig(process.env);
   checkFiles(config);
-  const missing = (["TIMELINE_USER_SERVICE_ADDR", "TIMELINE_POST_SERVICE_ADDR"] as const).filter(
-    (variable) => config[variable] === undefined,
-  );
+  const missing = missingUpstreams(config.upstreams);
   if (missing.length > 0) throw new Error(`${missing.join(" and ")}: needed to ask the upstreams`);
   const closers = new Closers();
   try {
@@ -60,19 +64,21 @@ async function open(
   name: string,
   closers: Closers,
 ): Promise<Omit<Connections, "podName" | "topology" | "eviction">> {
-  const upstreams = upstreamsOnDemand(config, closers);
-  const redis = connectRedis(config.REDIS_URL, silent);
+  const upstreams = upstreamsOnDemand(config.upstreams, closers);
+  const redis = connectRedis(config.redis.urls, silent);
   closers.add("Redis", () => redis.disconnect());
   const scripts = createScripts(redis);
   const clock = followClock(scripts);
   closers.add("Redis clock", () => clock.close());
   const fenced = createFenced(scripts, clock);
-  await answered(clock, config.REDIS_URL);
-  const nats = await connectNats({ ...natsOptions(config, name), impatient: true }, silent).catch((error: unknown) => {
-    throw new Error(
-      `NATS at ${printableAddresses(config.NATS_URL)}: ${oneLine(error)}; start it there, or set NATS_URL`,
-    );
-  });
+  await answered(clock, config.redis.urls);
+  const nats = await connectNats({ ...natsOptions(config.nats, name), impatient: true }, silent).catch(
+    (error: unknown) => {
+      throw new Error(
+        `NATS at ${printableAddresses(config.nats.servers)}: ${oneLine(error)}; start it there, or set NATS_URL`,
+      );
+    },
+  );
   closers.add("NATS", () => nats.drain().catch(() => undefined));
   const retention = createRetention(createReadRetentionStart(() => upstreams("operator")));
   // Not every command needs the posts service, and pages hide what one writes that has gone.
@@ -90,7 +96,7 @@ async function open(
       log: silent,
     }),
     upstreams,
-    readLimits: createReadLimits(config),
+    readLimits: createReadLimits(config.timeline),
   };
 }
 

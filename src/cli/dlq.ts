@@ -21,8 +21,9 @@ import { pause } from "../kernel/time.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublish } from "../platform/nats/publish.js";
 import { Closers } from "../roles/closers.js";
-import { type Config, checkFiles, readConfig } from "../roles/config/config.js";
-import { natsOptions, upstreamsOnDemand } from "../roles/connections.js";
+import { type Config, readCommandConfig } from "../roles/config/config.js";
+import { checkFiles } from "../roles/config/files.js";
+import { missingUpstreams, natsOptions, upstreamsOnDemand } from "../roles/connections.js";
 import { confirm, createPacedProgress, toTerminal } from "./terminal.js";
 
 /** What `dlq ls` is told. */
@@ -128,10 +129,9 @@ async function mayDelete(seqs: readonly number[], { force, dryRun }: Chosen): Pr
 const jsonOf = (outcome: object, dry: boolean): string => JSON.stringify(dry ? { ...outcome, dry_run: true } : outcome);
 
 async function atDesk(work: (desk: Desk) => Promise<number>): Promise<number> {
-  // Letters need NATS, and no role with what it needs.
-  const config = readConfig({ ...process.env, TIMELINE_ROLES: "bridge" });
+  const config = readCommandConfig(process.env);
   checkFiles(config);
-  if (config.TIMELINE_FAILPOINTS) armFailpoints(config.TIMELINE_FAILPOINTS);
+  if (config.process.failpoints) armFailpoints(config.process.failpoints);
   const closers = new Closers();
   // Whoever reads the output may have seen enough (`| head`).
   process.stdout.on("error", () => process.exit(0));
@@ -143,21 +143,23 @@ async function atDesk(work: (desk: Desk) => Promise<number>): Promise<number> {
 }
 
 async function openDesk(config: Config, closers: Closers): Promise<Desk> {
-  const connection = await connectNats({ ...natsOptions(config, "dlq"), impatient: true }, silent).catch((error) => {
-    throw new Error(
-      `NATS at ${printableAddresses(config.NATS_URL)}: ${oneLine(error)}; start it there, or set NATS_URL`,
-      { cause: error },
-    );
-  });
+  const connection = await connectNats({ ...natsOptions(config.nats, "dlq"), impatient: true }, silent).catch(
+    (error) => {
+      throw new Error(
+        `NATS at ${printableAddresses(config.nats.servers)}: ${oneLine(error)}; start it there, or set NATS_URL`,
+        { cause: error },
+      );
+    },
+  );
   closers.add("NATS", () => connection.close());
-  const { TIMELINE_USER_SERVICE_ADDR: users, TIMELINE_POST_SERVICE_ADDR: posts } = config;
-  const upstreams = upstreamsOnDemand(config, closers);
+  const upstreams = upstreamsOnDemand(config.upstreams, closers);
   const letters = createLetters(connection);
   const redriving = {
     letters,
     publish: createPublish(connection.jetstream()),
     logAgeMs: createLogAge(connection),
-    upstreams: users && posts ? createUpstreams(() => upstreams("operator")) : undefined,
+    upstreams:
+      missingUpstreams(config.upstreams).length === 0 ? createUpstreams(() => upstreams("operator")) : undefined,
     now: Date.now,
     pause,
   };

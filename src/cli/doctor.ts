@@ -3,7 +3,8 @@ import { natsChecks } from "../doctor/checks.nats.js";
 import { redisChecks } from "../doctor/checks.redis.js";
 import { databaseChecks, folderChecks } from "../doctor/checks.sql.js";
 import { examine, type Finding, report } from "../doctor/doctor.js";
-import { type Config, checkFiles, readConfig } from "../roles/config/config.js";
+import { type Config, readConfig } from "../roles/config/config.js";
+import { checkFiles } from "../roles/config/files.js";
 import { natsOptions } from "../roles/connections.js";
 import { dataFolder, keepsData, MIGRATIONS } from "../roles/database.js";
 import { VERSION } from "../roles/version.js";
@@ -24,28 +25,23 @@ export async function doctor(options: { readonly json: boolean }): Promise<numbe
 }
 
 function checksOf(config: Config) {
-  const { TIMELINE_USER_SERVICE_ADDR: userServiceAddr, TIMELINE_POST_SERVICE_ADDR: postServiceAddr } = config;
-  const tls = {
-    ca: config.TIMELINE_UPSTREAM_TLS_CA,
-    cert: config.TIMELINE_UPSTREAM_TLS_CERT,
-    key: config.TIMELINE_UPSTREAM_TLS_KEY,
-  };
+  const { userServiceAddr, postServiceAddr } = config.upstreams;
   const upstreams =
     userServiceAddr !== undefined && postServiceAddr !== undefined
-      ? upstreamChecks({ userServiceAddr, postServiceAddr, tls })
+      ? upstreamChecks({ userServiceAddr, postServiceAddr, tls: config.upstreams })
       : [];
   return [
-    ...redisChecks(config.REDIS_URL, config.TIMELINE_REDIS_ALLOW_EVICTION),
-    ...natsChecks(natsOptions(config, "doctor")),
+    ...redisChecks(config.redis.urls, config.redis.allowEviction),
+    ...natsChecks(natsOptions(config.nats, "doctor")),
     ...storeChecks(config),
     ...upstreams,
   ];
 }
 
-function storeChecks(config: Config) {
-  const { DATABASE_URL: url, TIMELINE_DATABASE_POOL_SIZE: poolSize } = config;
+function storeChecks({ process, database }: Config) {
+  const { url, poolSize } = database;
   if (url !== undefined) return databaseChecks({ url, poolSize, migrations: MIGRATIONS });
-  return keepsData(config) ? folderChecks(dataFolder(config)) : [];
+  return keepsData(process.roles) ? folderChecks(dataFolder(database)) : [];
 }
 
 function nodeFinding(): Finding {

@@ -1,6 +1,6 @@
 import { Command } from "commander";
 import { oneLine } from "../kernel/errors.js";
-import { ConfigError } from "../roles/config/config.js";
+import { ConfigError } from "../kernel/variables.js";
 import { VERSION } from "../roles/version.js";
 import { dlqCommand, when } from "./dlq-options.js";
 import { auditCommand, replayCommand, timelineCommand } from "./timeline-options.js";

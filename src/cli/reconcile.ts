@@ -2,8 +2,9 @@ import { silent } from "../kernel/logger.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublish } from "../platform/nats/publish.js";
 import { Closers } from "../roles/closers.js";
-import { checkFiles, readConfig } from "../roles/config/config.js";
-import { natsOptions, upstreamsOnDemand } from "../roles/connections.js";
+import { readCommandConfig } from "../roles/config/config.js";
+import { checkFiles } from "../roles/config/files.js";
+import { missingUpstreams, natsOptions, upstreamsOnDemand } from "../roles/connections.js";
 import { createReconciling } from "../roles/reconciling.js";
 import { createProgress, toTerminal } from "./terminal.js";
 
@@ -16,18 +17,16 @@ export interface ReconcileOptions {
 
 /** Admits what the upstreams changed in a window and the log was never given; resolves to the exit code. */
 export async function reconcileByHand(options: ReconcileOptions): Promise<number> {
-  const config = readConfig({ ...process.env, TIMELINE_ROLES: "bridge" });
+  const config = readCommandConfig(process.env);
   checkFiles(config);
-  const missing = (["TIMELINE_USER_SERVICE_ADDR", "TIMELINE_POST_SERVICE_ADDR"] as const).filter(
-    (name) => config[name] === undefined,
-  );
+  const missing = missingUpstreams(config.upstreams);
   if (missing.length > 0) throw new Error(`${missing.join(" and ")}: needed to ask the upstreams what changed`);
   const closers = new Closers();
   const progress = createProgress();
   try {
-    const nats = await connectNats({ ...natsOptions(config, "reconcile"), impatient: true }, silent);
+    const nats = await connectNats({ ...natsOptions(config.nats, "reconcile"), impatient: true }, silent);
     closers.add("NATS", () => nats.close());
-    const upstreams = upstreamsOnDemand(config, closers);
+    const upstreams = upstreamsOnDemand(config.upstreams, closers);
     const reconcile = createReconciling({ nats, upstreams, publish: createPublish(nats.jetstream()) }, silent);
     const found = await reconcile({ since: options.since, until: options.until ?? Date.now() }, (done, upTo) =>
       progress.say(`up to ${new Date(upTo).toISOString()}: ${done.changes} changes, ${done.admitted} admitted`),

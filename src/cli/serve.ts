@@ -1,9 +1,11 @@
 import { oneLine } from "../kernel/errors.js";
 import { armFailpoints } from "../kernel/failpoints.js";
 import { SECOND } from "../kernel/time.js";
+import { ConfigError } from "../kernel/variables.js";
 import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "../roles/closers.js";
-import { ConfigError, checkFiles, readConfig } from "../roles/config/config.js";
+import { readConfig } from "../roles/config/config.js";
+import { checkFiles } from "../roles/config/files.js";
 import { createServiceLogger } from "../roles/service-logger.js";
 import { VERSION } from "../roles/version.js";
 
@@ -17,8 +19,8 @@ const CLOSE_MARGIN_MS = 10 * SECOND;
 export async function serve(): Promise<void> {
   const config = readConfig(process.env);
   checkFiles(config);
-  if (config.TIMELINE_FAILPOINTS) armFailpoints(config.TIMELINE_FAILPOINTS);
-  const log = createServiceLogger(config);
+  if (config.process.failpoints) armFailpoints(config.process.failpoints);
+  const log = createServiceLogger(config.process.logLevel);
   process.on("uncaughtExceptionMonitor", (error) =>
     log.error({ error: oneLine(error), stack: error.stack }, "the process ends by an error nobody caught"),
   );
@@ -29,7 +31,7 @@ export async function serve(): Promise<void> {
     const kill = setTimeout(() => {
       log.error({ what: closers.current }, "closing takes too long; the process ends without it");
       process.exit(1);
-    }, config.TIMELINE_SHUTDOWN_GRACE_MS + CLOSE_MARGIN_MS);
+    }, config.process.shutdownGraceMs + CLOSE_MARGIN_MS);
     kill.unref();
     log.info({ signal }, "finishing what is in flight");
     void closers.closeAll(log).then((whole) => {

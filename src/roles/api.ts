@@ -12,7 +12,7 @@ import type { RoleDeps, RunningRole } from "./role.js";
 /** Timelines over gRPC. */
 export async function startApiRole({ config, connections, log }: RoleDeps): Promise<RunningRole> {
   const { nats, scripts, fenced, fences, topology, readLimits } = connections;
-  const maxEntries = config.TIMELINE_MAX_ENTRIES;
+  const maxEntries = config.storedTimelines.maxEntries;
   const guard = startGuard({
     continuity: createContinuity(scripts, fenced),
     readLogMark: createReadLogMark(nats),
@@ -20,7 +20,7 @@ export async function startApiRole({ config, connections, log }: RoleDeps): Prom
   });
   scripts.client.on("close", guard.doubt);
   topology.onDoubt(guard.doubt);
-  const store = createTimelineStore(scripts, fenced, { maxEntries, ttlMs: config.TIMELINE_KEY_TTL_MS });
+  const store = createTimelineStore(scripts, fenced, { maxEntries, ttlMs: config.storedTimelines.ttlMs });
   const service = createTimelineService(
     {
       store,
@@ -30,7 +30,7 @@ export async function startApiRole({ config, connections, log }: RoleDeps): Prom
       readSharedLog: createReadSharedLog(nats, maxEntries),
       rebuild: createRebuild({ store, fences, inTurn: readLimits.inTurn, log, observe: observeTimeline.rebuilt }),
       maxEntries,
-      deadlineMaxMs: config.TIMELINE_READ_DEADLINE_MAX_MS,
+      deadlineMaxMs: config.timeline.readDeadlineMaxMs,
       maybeLost: guard.broken,
       log,
       observe: observeTimeline.read,

@@ -24,13 +24,13 @@ type SharedName = Exclude<TimelineKind, "home">;
 export function createAuditing(config: Config, connections: RebuildingConnections, log: Logger): Auditing {
   const { nats, scripts, fences } = connections;
   const rebuilding = createRebuilding(config, connections, log);
-  const readStored = createReadStored(scripts, config.TIMELINE_KEY_TTL_MS);
+  const readStored = createReadStored(scripts, config.storedTimelines.ttlMs);
   const common = {
     retentionStart: fences.retentionStart,
     tombstonedAmong: fences.tombstonedAmong,
     readBacklogStart: createReadBacklogStart(nats),
-    maxEntries: config.TIMELINE_MAX_ENTRIES,
-    settleMs: config.TIMELINE_AUDIT_SETTLE_MS,
+    maxEntries: config.storedTimelines.maxEntries,
+    settleMs: config.audit.settleMs,
   };
   const ofHomes: AuditDeps = {
     ...common,

@@ -21,7 +21,7 @@ const HEADER_ROOM = 16 * 1024;
 export async function startBridgeRole(deps: RoleDeps): Promise<RunningRole> {
   const { config, connections, log } = deps;
   const { nats, publish } = connections;
-  const subscriber = connectSubscriber(config.REDIS_URL, log);
+  const subscriber = connectSubscriber(config.redis.urls, log);
   const suspects = startSuspects(deps);
   const gaps = new Gaps();
   const letters = createHeldLetters({
@@ -57,7 +57,7 @@ export async function startBridgeRole(deps: RoleDeps): Promise<RunningRole> {
 }
 
 function startSuspects({ config, connections, log }: RoleDeps): Suspects {
-  if (config.TIMELINE_USER_SERVICE_ADDR === undefined || config.TIMELINE_POST_SERVICE_ADDR === undefined) {
+  if (config.upstreams.userServiceAddr === undefined || config.upstreams.postServiceAddr === undefined) {
     log.warn({}, "without UserService and PostService a bridge cannot look up what Redis Pub/Sub has lost");
     return { add: observeSuspected, close: async () => undefined };
   }

@@ -12,7 +12,6 @@ import { oneLine } from "../kernel/errors.js";
 import { createInTurn, type InTurn } from "../kernel/in-turn.js";
 import type { Logger } from "../kernel/logger.js";
 import { createOldestFirst, type OldestFirst } from "../kernel/oldest-first.js";
-import type { TlsFiles } from "../platform/grpc/call.js";
 import { openUpstreamChannels, type UpstreamChannels, type Upstreams } from "../platform/grpc/upstreams.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublish, type Publish } from "../platform/nats/publish.js";
@@ -22,8 +21,10 @@ import { followClock } from "../platform/redis/clock.js";
 import { connectRedis } from "../platform/redis/connect.js";
 import { createFenced, type Fenced } from "../platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../platform/redis/scripts.js";
+import type { TimelineConfig } from "../timeline/config.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
+import { type NatsConfig, UPSTREAM_VARIABLES, type UpstreamsConfig } from "./config/connections.js";
 import { type EvictionWatch, watchEviction } from "./eviction.js";
 import { persist } from "./persist.js";
 import { startRedisHealth } from "./redis-health.js";
@@ -67,8 +68,8 @@ export async function openConnections(
   how: { closers: Closers; waiting: Waiting },
 ): Promise<Connections> {
   const { closers, waiting } = how;
-  const podName = config.TIMELINE_POD_NAME ?? `${hostname()}-${process.pid}`;
-  const redis = connectRedis(config.REDIS_URL, log);
+  const podName = config.process.podName ?? `${hostname()}-${process.pid}`;
+  const redis = connectRedis(config.redis.urls, log);
   closers.add("Redis", () => redis.disconnect());
   const scripts = createScripts(redis);
   const clock = followClock(scripts);
@@ -77,20 +78,20 @@ export async function openConnections(
   closers.add("Redis health", () => health.close());
   waiting("Redis");
   await persist(() => clock.sample(), log, "Redis is not there yet");
-  const allowed = config.TIMELINE_REDIS_ALLOW_EVICTION;
+  const allowed = config.redis.allowEviction;
   const eviction = await watchEviction(redis, { allowed, log });
   closers.add("Redis eviction", () => eviction.close());
   waiting("NATS");
-  const nats = await connectNats(natsOptions(config, podName), log);
+  const nats = await connectNats(natsOptions(config.nats, podName), log);
   closers.add("NATS", () => nats.drain().catch((error) => log.warn({ error: oneLine(error) }, "NATS was not drained")));
   waiting("JetStream");
   const fenced = createFenced(scripts, clock);
-  const apply = createApplyTopology(config, createContinuity(scripts, fenced), log);
+  const apply = createApplyTopology(config.nats, createContinuity(scripts, fenced), log);
   await applyWhenPossible(nats, apply, log);
   const topology = await watchTopology({ connection: nats, apply, log });
   closers.add("topology", () => topology.close());
   waiting(undefined);
-  const upstreams = upstreamsOnDemand(config, closers);
+  const upstreams = upstreamsOnDemand(config.upstreams, closers);
   const retention = createRetention(createReadRetentionStart(() => upstreams("operator")));
   const store = createFenceStore(scripts, fenced);
   const fences = createFences({
@@ -109,23 +110,28 @@ export async function openConnections(
     retention,
     fences,
     upstreams,
-    readLimits: createReadLimits(config),
+    readLimits: createReadLimits(config.timeline),
     podName,
   };
 }
 
 /** How NATS is reached, as configured. */
-export const natsOptions = (config: Config, podName: string) => ({
-  servers: config.NATS_URL,
+export const natsOptions = (config: NatsConfig, podName: string) => ({
+  ...config,
   name: `avion-timeline/${VERSION} ${podName}`,
-  credsFile: config.TIMELINE_NATS_CREDS,
-  caFile: config.TIMELINE_NATS_TLS_CA,
-  certFile: config.TIMELINE_NATS_TLS_CERT,
-  keyFile: config.TIMELINE_NATS_TLS_KEY,
 });
 
+/** The variables that name the upstreams and are not set. */
+export function missingUpstreams(config: UpstreamsConfig): string[] {
+  const { userServiceAddr, postServiceAddr } = UPSTREAM_VARIABLES;
+  return [
+    ...(config.userServiceAddr === undefined ? [userServiceAddr.name] : []),
+    ...(config.postServiceAddr === undefined ? [postServiceAddr.name] : []),
+  ];
+}
+
 /** The upstreams as configured, opened when they are first asked for. */
-export function upstreamsOnDemand(config: Config, closers: Closers): OpenUpstreams {
+export function upstreamsOnDemand(config: UpstreamsConfig, closers: Closers): OpenUpstreams {
   let channels: UpstreamChannels | undefined;
   const callers = new Map<Caller, Upstreams>();
   // Registered before any role is, so that they outlive what the roles have in flight.
@@ -138,28 +144,21 @@ export function upstreamsOnDemand(config: Config, closers: Closers): OpenUpstrea
   };
 }
 
-function openChannels(config: Config): UpstreamChannels {
+function openChannels(config: UpstreamsConfig): UpstreamChannels {
   return openUpstreamChannels({
-    userServiceAddr: config.TIMELINE_USER_SERVICE_ADDR as string,
-    postServiceAddr: config.TIMELINE_POST_SERVICE_ADDR as string,
-    tls: upstreamTls(config),
+    userServiceAddr: config.userServiceAddr as string,
+    postServiceAddr: config.postServiceAddr as string,
+    tls: config,
   });
 }
 
-/** How the channels to the upstreams are secured, as configured. */
-export const upstreamTls = (config: Config): TlsFiles => ({
-  ca: config.TIMELINE_UPSTREAM_TLS_CA,
-  cert: config.TIMELINE_UPSTREAM_TLS_CERT,
-  key: config.TIMELINE_UPSTREAM_TLS_KEY,
-});
-
 type ApplyTopology = (manager: JetStreamManager) => Promise<void>;
 
-function createApplyTopology(config: Config, continuity: Continuity, log: Logger): ApplyTopology {
+function createApplyTopology(config: NatsConfig, continuity: Continuity, log: Logger): ApplyTopology {
   const options = {
-    replicas: config.TIMELINE_NATS_REPLICAS,
-    storageScale: config.TIMELINE_NATS_STORAGE_SCALE,
-    ackWaitMs: config.TIMELINE_ACK_WAIT_MS,
+    replicas: config.replicas,
+    storageScale: config.storageScale,
+    ackWaitMs: config.ackWaitMs,
     resumeAfter: async (logCreated: string) => {
       const { log: known, acked } = await continuity.read();
       return known?.drops === logCreated ? acked : undefined;
@@ -169,10 +168,10 @@ function createApplyTopology(config: Config, continuity: Continuity, log: Logger
 }
 
 /** The bounds as configured. */
-export function createReadLimits(config: Config): ReadLimits {
+export function createReadLimits(config: TimelineConfig): ReadLimits {
   return {
-    inTurn: createInTurn({ atOnce: config.TIMELINE_REBUILD_CONCURRENCY, waiting: config.TIMELINE_REBUILD_QUEUE }),
-    calls: createOldestFirst(config.TIMELINE_UPSTREAM_CONCURRENCY),
+    inTurn: createInTurn({ atOnce: config.rebuildConcurrency, waiting: config.rebuildQueue }),
+    calls: createOldestFirst(config.upstreamConcurrency),
   };
 }
 

@@ -9,7 +9,8 @@ import { openPostgres } from "../platform/db/postgres.js";
 import { POSTS_MIGRATIONS } from "../posts/store.sql.js";
 import { USERS_MIGRATIONS } from "../users/follows.sql.js";
 import type { Closers } from "./closers.js";
-import type { Config } from "./config/config.js";
+import type { DatabaseConfig } from "./config/connections.js";
+import type { Role } from "./config/process.js";
 import { persist } from "./persist.js";
 import { VERSION } from "./version.js";
 
@@ -21,7 +22,7 @@ export const MIGRATIONS = [OUTBOX_MIGRATIONS, USERS_MIGRATIONS, POSTS_MIGRATIONS
  *
  * @throws where the schema is another version's, or the folder is open in another process
  */
-export async function openDatabase(config: Config, log: Logger, closers: Closers): Promise<Db> {
+export async function openDatabase(config: DatabaseConfig, log: Logger, closers: Closers): Promise<Db> {
   const db = await connect(config, log);
   closers.add("database", () => db.close());
   const bring = async (): Promise<void> => void (await migrate(db, MIGRATIONS, log));
@@ -30,15 +31,17 @@ export async function openDatabase(config: Config, log: Logger, closers: Closers
 }
 
 /** True where a role of this process keeps data of its own. */
-export const keepsData = ({ TIMELINE_ROLES: roles }: Config): boolean =>
-  roles.includes("users") || roles.includes("posts");
+export const keepsData = (roles: readonly Role[]): boolean => roles.includes("users") || roles.includes("posts");
 
 /** Where the embedded database keeps its files. */
-export const dataFolder = ({ TIMELINE_DATA_DIR: dir }: Config): string => join(dir, "pglite");
+export const dataFolder = ({ dataDir }: DatabaseConfig): string => join(dataDir, "pglite");
 
-async function connect(config: Config, log: Logger): Promise<Db> {
-  const { DATABASE_URL: url, TIMELINE_DATA_DIR: dir, TIMELINE_DATABASE_POOL_SIZE: poolSize } = config;
+async function connect(config: DatabaseConfig, log: Logger): Promise<Db> {
+  const { url, dataDir, poolSize } = config;
   if (url !== undefined) return openPostgres({ url, poolSize, name: `avion-timeline/${VERSION}` }, log);
-  log.info({ folder: dir }, "DATABASE_URL is not set: embedded PostgreSQL, without fsync and for this process alone");
+  log.info(
+    { folder: dataDir },
+    "DATABASE_URL is not set: embedded PostgreSQL, without fsync and for this process alone",
+  );
   return openPglite({ folder: dataFolder(config) });
 }

@@ -1,8 +1,8 @@
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
+import { ConfigError } from "../kernel/variables.js";
 import type { RedisClient } from "../platform/redis/connect.js";
 import { readMasters } from "../platform/redis/info.js";
-import { ConfigError } from "./config/config.js";
 
 const LOOK_MS = 5 * SECOND;
 

@@ -65,10 +65,10 @@ export function openFanout(
 ): Fanout {
   return createFanout(
     {
-      maxEntries: config.TIMELINE_MAX_ENTRIES,
-      keyTtlMs: config.TIMELINE_KEY_TTL_MS,
-      activeOnly: config.TIMELINE_FANOUT_AUDIENCE === "active",
-      chunkSize: config.TIMELINE_FANOUT_CHUNK_SIZE,
+      maxEntries: config.storedTimelines.maxEntries,
+      keyTtlMs: config.storedTimelines.ttlMs,
+      activeOnly: config.fanout.audience === "active",
+      chunkSize: config.fanout.chunkSize,
     },
     { ...connections, upstreams: connections.upstreams("fanout"), untilCovered },
   );

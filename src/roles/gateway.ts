@@ -3,7 +3,7 @@ import type { HttpServer } from "../platform/http/serve.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
 export async function startGatewayRole({ config, connections, log }: RoleDeps, http: HttpServer): Promise<RunningRole> {
-  if (config.TIMELINE_JWT_ALLOW_UNSAFE)
+  if (config.gateway.allowUnsafeTokens)
     log.warn({}, "TIMELINE_JWT_ALLOW_UNSAFE is set: tokens that others made may be accepted");
   const gateway = createGateway({
     scripts: connections.scripts,
@@ -11,15 +11,15 @@ export async function startGatewayRole({ config, connections, log }: RoleDeps, h
     podName: connections.podName,
     log,
     auth: {
-      secret: config.TIMELINE_JWT_SECRET,
-      jwksUrl: config.TIMELINE_JWT_JWKS_URL,
-      issuer: config.TIMELINE_JWT_ISSUER,
-      audience: config.TIMELINE_JWT_AUDIENCE,
+      secret: config.gateway.jwtSecret,
+      jwksUrl: config.gateway.jwksUrl,
+      issuer: config.gateway.jwtIssuer,
+      audience: config.gateway.jwtAudience,
     },
-    allowedOrigins: config.TIMELINE_ALLOWED_ORIGINS,
+    allowedOrigins: config.gateway.allowedOrigins,
     limits: {
-      connectionsPerUser: config.TIMELINE_SSE_MAX_CONNECTIONS_PER_USER,
-      connections: config.TIMELINE_SSE_MAX_CONNECTIONS,
+      connectionsPerUser: config.gateway.maxConnectionsPerUser,
+      connections: config.gateway.maxConnections,
     },
   });
   http.use(gateway.router);

@@ -7,15 +7,15 @@ export type WrapService = (service: Service) => Service;
 
 /** Serves what the roles of this process have to serve; undefined where that is nothing. */
 export async function serveRoles(
-  config: Config,
+  config: Config["grpcServer"],
   services: readonly Service[],
   log: Logger,
 ): Promise<GrpcServer | undefined> {
   if (services.length === 0) return undefined;
-  const server = await serveGrpc(config.TIMELINE_GRPC_ADDR, services, {
-    ca: config.TIMELINE_GRPC_TLS_CA,
-    cert: config.TIMELINE_GRPC_TLS_CERT,
-    key: config.TIMELINE_GRPC_TLS_KEY,
+  const server = await serveGrpc(config.address, services, {
+    ca: config.ca,
+    cert: config.cert,
+    key: config.key,
   });
   server.setServing(true);
   log.info({ port: server.port, services: services.map(({ name }) => name) }, "serving gRPC");

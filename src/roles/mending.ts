@@ -46,7 +46,7 @@ export function createMending({ config, connections, log }: RoleDeps, replaying:
     countOutcome("dead-lettered", event);
     log.warn(fields, "an event of the log could not be applied again; it is put aside as a dead letter");
   };
-  const delayMs = config.TIMELINE_RETRY_BASE_MS;
+  const delayMs = config.delivery.retryBaseMs;
   observeReplay.started();
   const readAgain = createReconciling(connections, log, (method) =>
     log.error(

@@ -24,7 +24,7 @@ export function startPatrolling(
   { config, connections, log }: PatrollingDeps,
   busy: () => boolean,
 ): { close(): Promise<void> } {
-  const { TIMELINE_AUDIT_INTERVAL_MS: intervalMs, TIMELINE_AUDIT_SETTLE_MS: settleMs } = config;
+  const { intervalMs, settleMs } = config.audit;
   if (intervalMs === 0) return { close: async () => undefined };
   const reconciling = createReconciling(connections, log);
   const auditing = createAuditing(config, connections, log);
@@ -42,7 +42,7 @@ export function startPatrolling(
     audit: async (stopping) => {
       const options = { fix: true, stopping };
       const [home, local, global] = await Promise.all([
-        auditing.homes(await auditing.sample(config.TIMELINE_AUDIT_USERS), options),
+        auditing.homes(await auditing.sample(config.audit.users), options),
         auditing.shared("local", options),
         auditing.shared("global", options),
       ]);

@@ -7,7 +7,6 @@ import { observePosts } from "../posts/observe.js";
 import { createPostsService } from "../posts/service.grpc.js";
 import { createPostsStore } from "../posts/store.sql.js";
 import { startUpkeep } from "../posts/upkeep.js";
-import { upstreamTls } from "./connections.js";
 import { startConsumer } from "./consumers.js";
 import { openPageTokens } from "./page-tokens.js";
 import { startRelaying } from "./relaying.js";
@@ -20,7 +19,7 @@ const COUNTED_AT_ONCE = 500;
 export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole> {
   const { config, db, log } = deps;
   const store = createPostsStore(db);
-  const retentionDays = config.TIMELINE_DROPS_RETENTION_DAYS;
+  const retentionDays = config.posts.retentionDays;
   const relaying = await startRelaying(deps, "posts");
   const upkeep = startUpkeep({ store, now: Date.now, retentionDays, log, observe: observePosts });
   const counter = startConsumer(deps, {
@@ -29,10 +28,10 @@ export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole
     handler: createCountEngagement({ count: store.count, observe: observePosts }),
     concurrency: COUNTED_AT_ONCE,
   });
-  const { TIMELINE_USER_SERVICE_ADDR: usersAddr } = config;
+  const { userServiceAddr: usersAddr } = config.upstreams;
   if (usersAddr === undefined)
     log.warn({}, "TIMELINE_USER_SERVICE_ADDR is not set: drops for followers are shown to no viewer but their author");
-  const users = usersAddr === undefined ? undefined : connectFollowings(usersAddr, upstreamTls(config));
+  const users = usersAddr === undefined ? undefined : connectFollowings(usersAddr, config.upstreams);
   const service = createPostsService(
     {
       store,
@@ -40,8 +39,8 @@ export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole
       tokens: await openPageTokens(db, "posts", log),
       limits: {
         ...DEFAULT_POSTS_LIMITS,
-        maxBodyCharacters: config.TIMELINE_DROP_MAX_CHARACTERS,
-        maxImportAgeDays: config.TIMELINE_DROPS_IMPORT_MAX_AGE_DAYS,
+        maxBodyCharacters: config.posts.maxBodyCharacters,
+        maxImportAgeDays: config.posts.maxImportAgeDays,
       },
       retentionDays,
       now: Date.now,

@@ -18,11 +18,11 @@ const MOST_HELD = 1_024;
  */
 export function startPublicationChecks({ config, connections, log }: RoleDeps, maybeLost: () => boolean): Consuming {
   const { nats, scripts, fences, upstreams, topology } = connections;
-  const percent = config.TIMELINE_AUDIT_PUBLICATIONS_PERCENT;
-  const delayMs = config.TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS;
+  const percent = config.audit.publicationsPercent;
+  const delayMs = config.audit.publicationsDelayMs;
   const { repair } = createAuditing(config, connections, log);
   const deps = {
-    ...createSources(() => upstreams("reads"), config.TIMELINE_FANOUT_CHUNK_SIZE),
+    ...createSources(() => upstreams("reads"), config.fanout.chunkSize),
     readEntry: createReadEntry(scripts),
     tombstonedAmong: fences.tombstonedAmong,
     unfollowedAmong: fences.unfollowedAmong,
@@ -35,14 +35,14 @@ export function startPublicationChecks({ config, connections, log }: RoleDeps, m
     check: (completed, context) => checkPublication(deps, completed, context),
     observe: observeAudit.published,
     percent,
-    rate: config.TIMELINE_AUDIT_PUBLICATIONS_RATE,
+    rate: config.audit.publicationsRate,
     delayMs,
   });
   return consume(nats, {
     stream: STREAM.completions,
     consumer: CONSUMER.publications,
     concurrency: MOST_HELD,
-    ackWaitMs: config.TIMELINE_ACK_WAIT_MS,
+    ackWaitMs: config.nats.ackWaitMs,
     process,
     stopped: topology.look,
     log,

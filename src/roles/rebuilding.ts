@@ -38,8 +38,8 @@ export function createRebuilding(
   { nats, scripts, fenced, fences, upstreams, readLimits }: RebuildingConnections,
   log: Logger,
 ): Rebuilding {
-  const maxEntries = config.TIMELINE_MAX_ENTRIES;
-  const store = createTimelineStore(scripts, fenced, { maxEntries, ttlMs: config.TIMELINE_KEY_TTL_MS });
+  const maxEntries = config.storedTimelines.maxEntries;
+  const store = createTimelineStore(scripts, fenced, { maxEntries, ttlMs: config.storedTimelines.ttlMs });
   const { inTurn, calls } = readLimits;
   const openSources = createSources(upstreams("reads"), calls);
   const rebuild = createRebuild({ store, fences, inTurn, log, observe: observeTimeline.rebuilt });

@@ -35,7 +35,7 @@ export async function startRelaying(
   const relay = startRelay({
     store,
     ...(prepare ? { prepare } : {}),
-    publish: config.TIMELINE_RELAY_CHANNELS ? announcing(publish, createAnnounce(connections.scripts.client)) : publish,
+    publish: config.outbox.relayChannels ? announcing(publish, createAnnounce(connections.scripts.client)) : publish,
     deadLetter: createDeadLetterEvent({ source, deadLetters: deadLettersTo(connections.publish), version: VERSION }),
     log,
     observe,

@@ -11,7 +11,7 @@ import { startApiRole } from "./api.js";
 import { startBridgeRole } from "./bridge.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
-import type { Role } from "./config/variables.js";
+import type { Role } from "./config/process.js";
 import { openConnections } from "./connections.js";
 import { keepsData, openDatabase } from "./database.js";
 import { startDepths } from "./depths.js";
@@ -67,14 +67,14 @@ export async function startService(
   config: Config,
   { closers, telemetry, log, wrapService = (service) => service }: StartOptions,
 ): Promise<RunningService> {
-  if (config.TIMELINE_FAILPOINTS)
-    log.warn({ points: [...config.TIMELINE_FAILPOINTS.keys()] }, "failpoints are armed: this process is being tested");
+  if (config.process.failpoints)
+    log.warn({ points: [...config.process.failpoints.keys()] }, "failpoints are armed: this process is being tested");
   const roles: RunningRole[] = [];
   let waiting: string | undefined = "start";
   let topology: TopologyWatch | undefined;
   let eviction: EvictionWatch | undefined;
   // The role api answers from Redis, and those that store from their database, while NATS is away.
-  const needsNats = config.TIMELINE_ROLES.some((role) => WORKING.includes(role));
+  const needsNats = config.process.roles.some((role) => WORKING.includes(role));
   const inUse: object[] = [];
   const notReady = (): string[] => [
     ...inUse.flatMap((connection) => refusalOf(connection)?.message ?? []),
@@ -85,9 +85,9 @@ export async function startService(
     ...roles.flatMap((role) => role.notReady() ?? []),
   ];
   observeReady(() => notReady().length === 0);
-  const http = await serveHttp({ address: config.TIMELINE_HTTP_ADDR, notReady, metrics: telemetry.scrape, log });
+  const http = await serveHttp({ address: config.process.httpAddress, notReady, metrics: telemetry.scrape, log });
   closers.add("HTTP", () => http.close(SECOND));
-  log.info({ port: http.port, roles: config.TIMELINE_ROLES }, "serving HTTP");
+  log.info({ port: http.port, roles: config.process.roles }, "serving HTTP");
   const connections = await openConnections(config, log, {
     closers,
     waiting: (what) => {
@@ -96,7 +96,7 @@ export async function startService(
   });
   topology = connections.topology;
   eviction = connections.eviction;
-  const depths = await startDepths(connections.nats, { ages: config.TIMELINE_ROLES.includes("fanout"), log });
+  const depths = await startDepths(connections.nats, { ages: config.process.roles.includes("fanout"), log });
   closers.add("depths", () => depths.close());
   const db = await databaseOf(config, log, closers);
   inUse.push(connections.scripts.client, connections.nats, ...(db ? [db] : []));
@@ -104,9 +104,9 @@ export async function startService(
   const start = async (some: readonly Role[]): Promise<RunningRole[]> => {
     const started: RunningRole[] = [];
     closers.add(some.join(", "), async () => {
-      await Promise.all(started.map((role) => role.close(config.TIMELINE_SHUTDOWN_GRACE_MS)));
+      await Promise.all(started.map((role) => role.close(config.process.shutdownGraceMs)));
     });
-    for (const role of some.filter((one) => config.TIMELINE_ROLES.includes(one))) {
+    for (const role of some.filter((one) => config.process.roles.includes(one))) {
       const running = await STARTS[role]({ config, connections, gate, log, db }, http);
       started.push(running);
       roles.push(running);
@@ -115,9 +115,9 @@ export async function startService(
   };
   const serving = await start(SERVING);
   const services = serving.flatMap((role) => role.services ?? []).map(wrapService);
-  const grpc = await serveRoles(config, services, log);
-  closers.add("gRPC", () => grpc?.close(config.TIMELINE_SHUTDOWN_GRACE_MS));
-  if (config.TIMELINE_ROLES.some((role) => role === "fanout" || role === "api")) {
+  const grpc = await serveRoles(config.grpcServer, services, log);
+  closers.add("gRPC", () => grpc?.close(config.process.shutdownGraceMs));
+  if (config.process.roles.some((role) => role === "fanout" || role === "api")) {
     const following = followRetention(connections.retention, log);
     closers.add("retention", () => following.close());
   }
@@ -128,11 +128,11 @@ export async function startService(
     waiting = "stopping";
     grpc?.setServing(false);
   });
-  log.info({ roles: config.TIMELINE_ROLES }, "ready");
+  log.info({ roles: config.process.roles }, "ready");
   return { log, http, grpcPort: grpc?.port, ready: () => notReady().length === 0, close: () => closers.closeAll(log) };
 }
 
 /** Opened only where a role keeps data in it. */
 async function databaseOf(config: Config, log: Logger, closers: Closers): Promise<Db> {
-  return keepsData(config) ? openDatabase(config, log, closers) : (undefined as never);
+  return keepsData(config.process.roles) ? openDatabase(config.database, log, closers) : (undefined as never);
 }

@@ -33,7 +33,7 @@ export async function startUsersRole(deps: StoringRoleDeps): Promise<RunningRole
   const prepare = createPrepareUserEvents({
     cache,
     readFollowersNow: createReadFollowersNow(db),
-    isHot: createIsHot(config.TIMELINE_HOT_USER_RATE),
+    isHot: createIsHot(config.users.hotUserRate),
     observe: observeUsers,
     log,
   });
@@ -42,14 +42,14 @@ export async function startUsersRole(deps: StoringRoleDeps): Promise<RunningRole
   const consuming = startLanes(deps, relaying);
   // The other half is for writes, so that they go on while Redis is away and every read comes here.
   const bounded = createBounded({
-    atOnce: Math.ceil(config.TIMELINE_DATABASE_POOL_SIZE / 2),
+    atOnce: Math.ceil(config.database.poolSize / 2),
     waiting: READS_WAITING,
   });
   const service = createUsersService(
     {
       follows: createFollowStore(db),
       cache,
-      maxFollowing: config.TIMELINE_MAX_FOLLOWING,
+      maxFollowing: config.users.maxFollowing,
       wakeRelay: relaying.wake,
       tokens: await openPageTokens(db, "users", log),
       readList: createReadList({

@@ -65,11 +65,11 @@ export async function openSandbox(options: SandboxOptions): Promise<Sandbox> {
   const env = await environment(options, { redis, nats, folder, secret });
   const config = readConfig({ ...env, TIMELINE_ROLES: "users,posts,bridge,api,gateway" });
   const faults = createFaults();
-  const log = createServiceLogger(config, logFile);
+  const log = createServiceLogger(config.process.logLevel, logFile);
   const service = await startRoles(config, { closers, log, wrapService: (one) => breakable(one, faults) });
-  const worker = superviseWorker(workerEnvironment(env, config), logFile);
+  const worker = superviseWorker(workerEnvironment(env, config.grpcServer.address), logFile);
   closers.add("worker", () => worker.stop());
-  const grpcAddress = config.TIMELINE_GRPC_ADDR;
+  const grpcAddress = config.grpcServer.address;
   const client = new TimelineServiceClient(grpcAddress, clientCredentials({}), CHANNEL_OPTIONS);
   closers.add("gRPC client", () => client.close());
   const people = connectPeople(grpcAddress);
@@ -80,7 +80,7 @@ export async function openSandbox(options: SandboxOptions): Promise<Sandbox> {
   const readHome = createReadHome(client);
   const issueToken = createIssueToken(secret, DAY);
   service.http.use(createConsoleRouter({ people, faults, issueToken, readHome }));
-  const httpUrl = `http://${config.TIMELINE_HTTP_ADDR}`;
+  const httpUrl = `http://${config.process.httpAddress}`;
   return { folder, logFile, redis, nats, people, seeded, worker, grpcAddress, httpUrl, issueToken, client, readHome };
 }
 
@@ -99,14 +99,14 @@ async function environment(
 }
 
 /** The fan-out runs in a process of its own, so that it can be killed. */
-function workerEnvironment(env: NodeJS.ProcessEnv, { TIMELINE_GRPC_ADDR }: Config): NodeJS.ProcessEnv {
+function workerEnvironment(env: NodeJS.ProcessEnv, grpcAddress: string): NodeJS.ProcessEnv {
   return {
     ...process.env,
     ...env,
     TIMELINE_ROLES: "fanout",
     TIMELINE_HTTP_ADDR: "127.0.0.1:0",
-    TIMELINE_USER_SERVICE_ADDR: TIMELINE_GRPC_ADDR,
-    TIMELINE_POST_SERVICE_ADDR: TIMELINE_GRPC_ADDR,
+    TIMELINE_USER_SERVICE_ADDR: grpcAddress,
+    TIMELINE_POST_SERVICE_ADDR: grpcAddress,
   };
 }
 

@@ -1,12 +1,12 @@
 import { Redis } from "ioredis";
 import { createFenceStore } from "../../src/consistency/fences/store.redis.js";
+import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
 import { createTimelineWriter } from "../../src/fanout/timelines.redis.js";
 import { silent } from "../../src/kernel/logger.js";
 import { followClock } from "../../src/platform/redis/clock.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createFenced, type Fenced } from "../../src/platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
-import { VARIABLES } from "../../src/roles/config/variables.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { createTimelineStore } from "../../src/timeline/store.redis.js";
 import { privateRedis, until } from "./brokers.js";
@@ -56,7 +56,7 @@ export function fencedOn(scripts: Scripts): Fenced {
 
 /** The adapters of fan-out, fences and reads on one Redis. */
 export function adaptersOn(scripts: Scripts, options: { readonly maxEntries: number; readonly activeOnly?: boolean }) {
-  const ttlMs = Number(VARIABLES.TIMELINE_KEY_TTL_MS.default);
+  const ttlMs = Number(STORED_TIMELINES_VARIABLES.ttlMs.default);
   const fenced = fencedOn(scripts);
   return {
     writer: createTimelineWriter(scripts, fenced, { activeOnly: false, ttlMs, ...options }),

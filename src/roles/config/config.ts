@@ -1,159 +1,158 @@
-import { accessSync, constants, readFileSync } from "node:fs";
-import { createSecureContext } from "node:tls";
-import type { z } from "zod";
-import { oneLine } from "../../kernel/errors.js";
+import { AUDIT_VARIABLES } from "../../consistency/config.js";
+import { STORED_TIMELINES_VARIABLES } from "../../contracts/config.js";
+import { DELIVERY_VARIABLES } from "../../delivery/config.js";
+import { FANOUT_VARIABLES } from "../../fanout/config.js";
+import { GATEWAY_VARIABLES, tokenFaults } from "../../gateway/config.js";
 import { parseServerUrl } from "../../kernel/server-url.js";
-import { suggestion } from "./suggestion.js";
-import { type Role, VARIABLES } from "./variables.js";
+import { ConfigError, type ConfigOf, type Variable, type Variables } from "../../kernel/variables.js";
+import { OUTBOX_VARIABLES } from "../../outbox/config.js";
+import { POSTS_VARIABLES } from "../../posts/config.js";
+import { TIMELINE_VARIABLES } from "../../timeline/config.js";
+import { USERS_VARIABLES } from "../../users/config.js";
+import { DATABASE_VARIABLES, NATS_VARIABLES, REDIS_VARIABLES, UPSTREAM_VARIABLES } from "./connections.js";
+import { BROKER_BINARY_VARIABLES, GRPC_SERVER_VARIABLES, PROCESS_VARIABLES } from "./process.js";
 
-type Variables = typeof VARIABLES;
-type VariableName = keyof Variables;
-/** The value of each variable; undefined where it is unset and has no default. */
-export type Config = {
-  readonly [Name in VariableName]:
-    | z.output<Variables[Name]["schema"]>
-    | (Variables[Name] extends { default: string } ? never : undefined);
-};
+/** One slice a component, beside those of the process and its connections. */
+const SLICES = {
+  process: PROCESS_VARIABLES,
+  grpcServer: GRPC_SERVER_VARIABLES,
+  redis: REDIS_VARIABLES,
+  nats: NATS_VARIABLES,
+  upstreams: UPSTREAM_VARIABLES,
+  database: DATABASE_VARIABLES,
+  delivery: DELIVERY_VARIABLES,
+  storedTimelines: STORED_TIMELINES_VARIABLES,
+  fanout: FANOUT_VARIABLES,
+  timeline: TIMELINE_VARIABLES,
+  gateway: GATEWAY_VARIABLES,
+  audit: AUDIT_VARIABLES,
+  users: USERS_VARIABLES,
+  posts: POSTS_VARIABLES,
+  outbox: OUTBOX_VARIABLES,
+  brokerBinaries: BROKER_BINARY_VARIABLES,
+} as const;
 
-/** Bad configuration: every fault of it. */
-export class ConfigError extends Error {
-  constructor(readonly faults: readonly string[]) {
-    super(`bad configuration:\n${faults.map((fault) => `  - ${fault}`).join("\n")}`);
-  }
-}
+export type Config = { readonly [Slice in keyof typeof SLICES]: ConfigOf<(typeof SLICES)[Slice]> };
+
+/** Every variable, in the order of docs/configuration.md. */
+export const VARIABLES: readonly Variable[] = Object.values(SLICES).flatMap((slice) => Object.values<Variable>(slice));
 
 /**
- * Reads the environment once; an empty variable counts as unset.
+ * Reads the environment of a process that serves; an empty variable counts as unset.
  *
  * @throws ConfigError with all faults at once
  */
 export function readConfig(env: NodeJS.ProcessEnv): Config {
-  const faults: string[] = [];
-  const known = new Set<string>(Object.keys(VARIABLES));
-  for (const name of Object.keys(env)) {
-    if (name.startsWith("TIMELINE_") && !known.has(name))
-      faults.push(`${name}: is not a variable of this service${suggestion(name, known)}`);
-  }
-  const values: Record<string, unknown> = {};
-  for (const [name, variable] of Object.entries(VARIABLES)) {
-    const given = env[name] || ("default" in variable ? variable.default : undefined);
-    if (given === undefined) continue;
-    const parsed = variable.schema.safeParse(given);
-    if (parsed.success) values[name] = parsed.data;
-    else faults.push(...parsed.error.issues.map((issue) => `${name}: ${issue.message}`));
-  }
-  const config = { ...values, ...ownAddresses(values as Config) } as Config;
-  faults.push(...missing(config, env));
+  const { config: given, faults } = read(env);
+  const config = withOwnAddresses(given);
+  return frozen(config, [...faults, ...addressFaults(config), ...keyFaults(config, env)]);
+}
+
+/**
+ * Reads the environment of a command, which runs no role and so needs nothing that only roles need.
+ *
+ * @throws ConfigError with all faults at once
+ */
+export function readCommandConfig(env: NodeJS.ProcessEnv): Config {
+  const { config, faults } = read(env);
+  return frozen(config, faults);
+}
+
+function read(env: NodeJS.ProcessEnv): { config: Config; faults: string[] } {
+  const faults = unknownVariables(env);
+  const slices = Object.entries<Variables>(SLICES).map(([slice, variables]) => [
+    slice,
+    readSlice(variables, env, faults),
+  ]);
+  const config = Object.fromEntries(slices) as Config;
+  return { config, faults: [...faults, ...tokenFaults(config.gateway), ...channelFaults(config)] };
+}
+
+function frozen(config: Config, faults: readonly string[]): Config {
   if (faults.length > 0) throw new ConfigError(faults);
+  for (const slice of Object.values(config)) Object.freeze(slice);
   return Object.freeze(config);
 }
 
-const ADDRESS_OF_ROLE = { TIMELINE_USER_SERVICE_ADDR: "users", TIMELINE_POST_SERVICE_ADDR: "posts" } as const;
+function readSlice(variables: Variables, env: NodeJS.ProcessEnv, faults: string[]): Record<string, unknown> {
+  const values: Record<string, unknown> = {};
+  for (const [key, variable] of Object.entries(variables)) {
+    const given = env[variable.name] || variable.default;
+    if (given === undefined) continue;
+    const parsed = variable.schema.safeParse(given);
+    if (parsed.success) values[key] = parsed.data;
+    else faults.push(...parsed.error.issues.map((issue) => `${variable.name}: ${issue.message}`));
+  }
+  return values;
+}
 
-/** Where this process serves an upstream itself, that is the one its other roles call. */
-function ownAddresses(config: Config): Partial<Config> {
-  const [, host = "", port = "0"] = /^(.*):(\d+)$/.exec(config.TIMELINE_GRPC_ADDR ?? "") ?? [];
-  if (port === "0") return {};
+const OWN_ADDRESSES = { userServiceAddr: "users", postServiceAddr: "posts" } as const;
+
+/** A process that serves an upstream itself calls that one. */
+function withOwnAddresses(config: Config): Config {
+  const { process, grpcServer, upstreams } = config;
+  const [, host = "", port = "0"] = /^(.*):(\d+)$/.exec(grpcServer.address ?? "") ?? [];
+  if (port === "0") return config;
   const own = `${host === "0.0.0.0" || host === "[::]" ? "127.0.0.1" : host}:${port}`;
-  const names = Object.keys(ADDRESS_OF_ROLE) as (keyof typeof ADDRESS_OF_ROLE)[];
-  const served = names.filter((name) => !config[name] && config.TIMELINE_ROLES?.includes(ADDRESS_OF_ROLE[name]));
-  return Object.fromEntries(served.map((name) => [name, own]));
+  const served = Object.entries(OWN_ADDRESSES).filter(([, role]) => process.roles?.includes(role));
+  return { ...config, upstreams: { ...Object.fromEntries(served.map(([key]) => [key, own])), ...upstreams } };
 }
 
-/** What the roles need and is not there. */
-function missing(config: Config, env: NodeJS.ProcessEnv): string[] {
-  const roles: readonly Role[] = config.TIMELINE_ROLES ?? [];
-  const faults: string[] = [];
-  if (roles.includes("fanout") || roles.includes("api")) {
-    for (const [name, role] of Object.entries(ADDRESS_OF_ROLE)) {
-      if (config[name as keyof typeof ADDRESS_OF_ROLE] === undefined)
-        faults.push(`${name}: is needed by the roles fanout and api, unless the role ${role} runs in this process`);
-    }
-  }
-  faults.push(...tokenFaults(config), ...channelFaults(config));
-  if (roles.includes("gateway") && !env["TIMELINE_JWT_SECRET"] && !env["TIMELINE_JWT_JWKS_URL"]) {
-    faults.push("TIMELINE_JWT_SECRET: it or TIMELINE_JWT_JWKS_URL is needed by the role gateway");
-  }
-  if (env["TIMELINE_JWT_SECRET"] && env["TIMELINE_JWT_JWKS_URL"]) {
-    faults.push("TIMELINE_JWT_SECRET: excludes TIMELINE_JWT_JWKS_URL");
-  }
-  return faults;
+function addressFaults({ process, upstreams }: Config): string[] {
+  if (!process.roles?.some((role) => role === "fanout" || role === "api")) return [];
+  return Object.entries(OWN_ADDRESSES).flatMap(([key, role]) => {
+    if (upstreams[key as keyof typeof OWN_ADDRESSES] !== undefined) return [];
+    const { name } = UPSTREAM_VARIABLES[key as keyof typeof OWN_ADDRESSES];
+    return `${name}: is needed by the roles fanout and api, unless the role ${role} runs in this process`;
+  });
 }
 
-/** A key shorter than the hash is weaker than it (RFC 7518, section 3.2). */
-const MIN_SECRET_BYTES = 32;
-
-/** Ways to check tokens by which other people's would pass. */
-function tokenFaults(config: Config): string[] {
-  const { TIMELINE_JWT_SECRET: secret, TIMELINE_JWT_JWKS_URL: keys } = config;
-  if (config.TIMELINE_JWT_ALLOW_UNSAFE) return [];
-  const faults: string[] = [];
-  if (secret !== undefined && Buffer.byteLength(secret) < MIN_SECRET_BYTES)
-    faults.push(`TIMELINE_JWT_SECRET: is shorter than ${MIN_SECRET_BYTES} bytes`);
-  if (keys !== undefined && new URL(keys).protocol !== "https:")
-    faults.push("TIMELINE_JWT_JWKS_URL: must be https:, or whoever is on the way can replace the keys");
-  for (const name of ["TIMELINE_JWT_ISSUER", "TIMELINE_JWT_AUDIENCE"] as const) {
-    if (keys !== undefined && config[name] === undefined)
-      faults.push(`${name}: is needed with TIMELINE_JWT_JWKS_URL: the same keys sign tokens for other services`);
-  }
-  return faults.map((fault) => `${fault} (TIMELINE_JWT_ALLOW_UNSAFE=true allows it)`);
+function keyFaults({ process }: Config, env: NodeJS.ProcessEnv): string[] {
+  const given = env["TIMELINE_JWT_SECRET"] || env["TIMELINE_JWT_JWKS_URL"];
+  if (given || !process.roles?.includes("gateway")) return [];
+  return ["TIMELINE_JWT_SECRET: it or TIMELINE_JWT_JWKS_URL is needed by the role gateway"];
 }
 
-const CHANNELS = ["GRPC", "NATS", "UPSTREAM"] as const;
-
-/** Settings of TLS and credentials that could not all be obeyed. */
-function channelFaults(config: Config): string[] {
+/** Settings of TLS and credentials that exclude each other. */
+function channelFaults({ grpcServer, nats, upstreams }: Config): string[] {
   const faults: string[] = [];
-  for (const channel of CHANNELS) {
-    const [cert, key] = [`TIMELINE_${channel}_TLS_CERT`, `TIMELINE_${channel}_TLS_KEY`] as const;
-    if ((config[cert] === undefined) !== (config[key] === undefined)) faults.push(`${cert}: goes together with ${key}`);
+  const pairs = {
+    TIMELINE_GRPC_TLS: [grpcServer.cert, grpcServer.key],
+    TIMELINE_NATS_TLS: [nats.certFile, nats.keyFile],
+    TIMELINE_UPSTREAM_TLS: [upstreams.cert, upstreams.key],
+  };
+  for (const [name, [cert, key]] of Object.entries(pairs)) {
+    if ((cert === undefined) !== (key === undefined)) faults.push(`${name}_CERT: goes together with ${name}_KEY`);
   }
-  if (config.TIMELINE_GRPC_TLS_CA !== undefined && !config.TIMELINE_GRPC_TLS_CERT && !config.TIMELINE_GRPC_TLS_KEY)
+  if (grpcServer.ca !== undefined && !grpcServer.cert && !grpcServer.key)
     faults.push(
       "TIMELINE_GRPC_TLS_CA: needs TIMELINE_GRPC_TLS_CERT and TIMELINE_GRPC_TLS_KEY: without them gRPC has no TLS",
     );
-  if (config.TIMELINE_NATS_CREDS !== undefined && config.NATS_URL?.some((url) => parseServerUrl(url).user !== ""))
+  if (nats.credsFile !== undefined && nats.servers?.some((url) => parseServerUrl(url).user !== ""))
     faults.push("TIMELINE_NATS_CREDS: excludes a user or token in NATS_URL");
   return faults;
 }
 
-const FILES = (Object.keys(VARIABLES) as VariableName[]).filter((name) => /_TLS_(CA|CERT|KEY)$|_CREDS$/.test(name));
-
-/** @throws ConfigError naming every file that is configured and cannot be read, or holds no such thing. */
-export function checkFiles(config: Config): void {
-  const faults = [
-    ...FILES.flatMap((name) => readFault(name, config[name] as string | undefined)),
-    ...filesOfDatabase(config).flatMap(([parameter, file]) => readFault(`DATABASE_URL: ${parameter}`, file)),
-  ];
-  if (faults.length === 0) faults.push(...CHANNELS.flatMap((channel) => certificateFault(config, channel)));
-  if (faults.length > 0) throw new ConfigError(faults);
+function unknownVariables(env: NodeJS.ProcessEnv): string[] {
+  const known = VARIABLES.map(({ name }) => name);
+  return Object.keys(env)
+    .filter((name) => name.startsWith("TIMELINE_") && !known.includes(name))
+    .map((name) => {
+      const near = known.find((candidate) => editDistance(candidate, name) <= 2);
+      return `${name}: is not a variable of this service${near ? ` (did you mean ${near}?)` : ""}`;
+    });
 }
 
-/** The value is not said: it may be the content that belongs into the file. */
-function readFault(name: string, file: string | undefined): string[] {
-  if (file === undefined) return [];
-  try {
-    accessSync(file, constants.R_OK);
-    return [];
-  } catch (error) {
-    return [`${name}: names a file that cannot be read (${(error as NodeJS.ErrnoException).code})`];
+/** Levenshtein distance, by the two-row algorithm of Wagner and Fischer (1974). */
+function editDistance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const swap = (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      next.push(Math.min((row[j] as number) + 1, (next[j - 1] as number) + 1, swap));
+    }
+    row = next;
   }
-}
-
-function filesOfDatabase({ DATABASE_URL: url }: Config): [string, string][] {
-  if (url === undefined) return [];
-  return [...new URL(url).searchParams].filter(([name]) => /^ssl(cert|key|rootcert)$/.test(name));
-}
-
-function certificateFault(config: Config, channel: (typeof CHANNELS)[number]): string[] {
-  const read = (part: "CA" | "CERT" | "KEY"): Buffer | undefined => {
-    const file = config[`TIMELINE_${channel}_TLS_${part}`];
-    return file === undefined ? undefined : readFileSync(file);
-  };
-  try {
-    createSecureContext({ ca: read("CA"), cert: read("CERT"), key: read("KEY") });
-    return [];
-  } catch (error) {
-    return [`TIMELINE_${channel}_TLS_*: no usable certificate and key (${oneLine(error)})`];
-  }
+  return row[b.length] as number;
 }

@@ -1,9 +1,9 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
+import { DELIVERY_VARIABLES } from "../../../src/delivery/config.js";
 import { NOTIFY_WINDOW_MS } from "../../../src/fanout/apply.js";
 import { DEFAULT_LIMITS } from "../../../src/gateway/index.js";
 import { MAX_REPLAYED } from "../../../src/gateway/resume.js";
-import { VARIABLES } from "../../../src/roles/config/variables.js";
 
 type Declared = Readonly<Record<string, unknown>>;
 
@@ -33,7 +33,7 @@ test.each(consumers)("nats/consumers/%s acks each message, and bounds what is ha
 });
 
 test.each(consumers)("max_deliver of nats/consumers/%s is far above the attempts: a backstop", (_file, declared) => {
-  const attempts = Number(VARIABLES.TIMELINE_FANOUT_MAX_ATTEMPTS.default);
+  const attempts = Number(DELIVERY_VARIABLES.maxAttempts.default);
   expect(limit(declared, "max_deliver")).toBeGreaterThanOrEqual(FAR_ABOVE * attempts);
 });
 

@@ -2,7 +2,9 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "@jest/globals";
-import { ConfigError, checkFiles, readConfig } from "../../../src/roles/config/config.js";
+import { ConfigError } from "../../../src/kernel/variables.js";
+import { readConfig } from "../../../src/roles/config/config.js";
+import { checkFiles } from "../../../src/roles/config/files.js";
 
 const ENOUGH = {
   TIMELINE_USER_SERVICE_ADDR: "users:1",

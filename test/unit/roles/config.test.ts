@@ -1,7 +1,9 @@
 import { readFile } from "node:fs/promises";
 import { expect, test } from "@jest/globals";
-import { ConfigError, checkFiles, readConfig } from "../../../src/roles/config/config.js";
-import { ROLES, VARIABLES } from "../../../src/roles/config/variables.js";
+import { ConfigError } from "../../../src/kernel/variables.js";
+import { readCommandConfig, readConfig, VARIABLES } from "../../../src/roles/config/config.js";
+import { checkFiles } from "../../../src/roles/config/files.js";
+import { ROLES } from "../../../src/roles/config/process.js";
 
 const ENOUGH = {
   TIMELINE_USER_SERVICE_ADDR: "users:1",
@@ -23,30 +25,28 @@ function faultsOf(env: NodeJS.ProcessEnv): readonly string[] {
 
 test("the defaults of the contract", () => {
   expect(readConfig(ENOUGH)).toMatchObject({
-    REDIS_URL: ["redis://127.0.0.1:6379"],
-    NATS_URL: ["nats://127.0.0.1:4222"],
-    TIMELINE_ROLES: ["bridge", "fanout", "api", "gateway"],
-    TIMELINE_GRPC_ADDR: "0.0.0.0:50051",
-    TIMELINE_HTTP_ADDR: "0.0.0.0:8080",
-    TIMELINE_MAX_ENTRIES: 1_000,
-    TIMELINE_FANOUT_AUDIENCE: "all",
-    TIMELINE_FANOUT_PULL_THRESHOLD: 100_000,
-    TIMELINE_FANOUT_MAX_ATTEMPTS: 5,
-    TIMELINE_USER_SERVICE_ADDR: "users:1",
+    redis: { urls: ["redis://127.0.0.1:6379"] },
+    nats: { servers: ["nats://127.0.0.1:4222"] },
+    process: { roles: ["bridge", "fanout", "api", "gateway"], httpAddress: "0.0.0.0:8080" },
+    grpcServer: { address: "0.0.0.0:50051" },
+    storedTimelines: { maxEntries: 1_000 },
+    fanout: { audience: "all", pullThreshold: 100_000 },
+    delivery: { maxAttempts: 5 },
+    upstreams: { userServiceAddr: "users:1" },
   });
 });
 
 test("the configuration is frozen, and an empty variable counts as unset", () => {
   const config = readConfig({ ...ENOUGH, TIMELINE_MAX_ENTRIES: "", TIMELINE_JWT_ISSUER: "" });
-  expect(config.TIMELINE_MAX_ENTRIES).toBe(1_000);
-  expect(config.TIMELINE_JWT_ISSUER).toBeUndefined();
-  expect(Object.isFrozen(config)).toBe(true);
+  expect(config.storedTimelines.maxEntries).toBe(1_000);
+  expect(config.gateway.jwtIssuer).toBeUndefined();
+  for (const frozen of [config, ...Object.values(config)]) expect(Object.isFrozen(frozen)).toBe(true);
 });
 
 test("every default is a value its own variable takes", () => {
-  for (const [name, variable] of Object.entries(VARIABLES)) {
-    if (!("default" in variable)) continue;
-    expect([name, variable.schema.safeParse(variable.default).success]).toEqual([name, true]);
+  for (const { name, schema, default: value } of VARIABLES) {
+    if (value === undefined) continue;
+    expect([name, schema.safeParse(value).success]).toEqual([name, true]);
   }
 });
 
@@ -102,14 +102,14 @@ test.each<[string, Record<string, string>, string[]]>([
   expect(faultsOf({ TIMELINE_ROLES: roles, ...env }).map((fault) => fault.split(":")[0])).toEqual(lacking);
 });
 
-test.each([
-  ["TIMELINE_ROLES", " bridge , api ", ["bridge", "api"]],
-  ["REDIS_URL", "rediss://a:1,rediss://b:2", ["rediss://a:1", "rediss://b:2"]],
-  ["NATS_URL", "tls://a:4222, tls://b:4222", ["tls://a:4222", "tls://b:4222"]],
-  ["TIMELINE_GRPC_ADDR", "[::1]:50051", "[::1]:50051"],
-  ["TIMELINE_MAX_ENTRIES", "10", 10],
+test.each<[string, string, object]>([
+  ["TIMELINE_ROLES", " bridge , api ", { process: { roles: ["bridge", "api"] } }],
+  ["REDIS_URL", "rediss://a:1,rediss://b:2", { redis: { urls: ["rediss://a:1", "rediss://b:2"] } }],
+  ["NATS_URL", "tls://a:4222, tls://b:4222", { nats: { servers: ["tls://a:4222", "tls://b:4222"] } }],
+  ["TIMELINE_GRPC_ADDR", "[::1]:50051", { grpcServer: { address: "[::1]:50051" } }],
+  ["TIMELINE_MAX_ENTRIES", "10", { storedTimelines: { maxEntries: 10 } }],
 ])("%s=%j is understood", (name, given, value) => {
-  expect((readConfig({ ...ENOUGH, [name]: given }) as Record<string, unknown>)[name]).toEqual(value);
+  expect(readConfig({ ...ENOUGH, [name]: given })).toMatchObject(value);
 });
 
 test.each([
@@ -136,16 +136,36 @@ test.each(["GRPC", "NATS", "UPSTREAM"])("the certificate of %s goes together wit
   expect(faultsOf({ ...ENOUGH, [cert]: "c.pem", [key]: "k.pem" })).toEqual([]);
 });
 
+test("a process that serves an upstream calls itself, unless an address is given", () => {
+  const own = { TIMELINE_ROLES: "users,posts,api", TIMELINE_GRPC_ADDR: "0.0.0.0:7000" };
+  expect(readConfig(own).upstreams).toMatchObject({
+    userServiceAddr: "127.0.0.1:7000",
+    postServiceAddr: "127.0.0.1:7000",
+  });
+  expect(readConfig({ ...own, TIMELINE_POST_SERVICE_ADDR: "posts:2" }).upstreams).toMatchObject({
+    userServiceAddr: "127.0.0.1:7000",
+    postServiceAddr: "posts:2",
+  });
+});
+
+test("a command needs nothing that only roles need, and calls no upstream that is not named", () => {
+  const { upstreams } = readCommandConfig({ TIMELINE_ROLES: "users,posts,api,gateway" });
+  expect([upstreams.userServiceAddr, upstreams.postServiceAddr]).toEqual([undefined, undefined]);
+  expect(() => readCommandConfig({ TIMELINE_MAX_ENTRYS: "1", NATS_URL: "localhost" })).toThrow(
+    /TIMELINE_MAX_ENTRYS(.|\n)*NATS_URL/,
+  );
+});
+
 test("every role can be asked for alone", () => {
-  for (const role of ROLES) expect(readConfig({ ...ENOUGH, TIMELINE_ROLES: role }).TIMELINE_ROLES).toEqual([role]);
+  for (const role of ROLES) expect(readConfig({ ...ENOUGH, TIMELINE_ROLES: role }).process.roles).toEqual([role]);
 });
 
 test("every variable is documented, with its default and its meaning", async () => {
   const documented = await readFile("docs/configuration.md", "utf8");
-  for (const [name, variable] of Object.entries(VARIABLES)) {
+  for (const { name, default: value, about } of VARIABLES) {
     const row = documented.split("\n").find((line) => line.startsWith(`| \`${name}\` |`));
-    expect([name, row]).toEqual([name, expect.stringContaining(variable.about)]);
-    if ("default" in variable) expect(row).toContain(variable.default);
+    expect([name, row]).toEqual([name, expect.stringContaining(about)]);
+    if (value !== undefined) expect(row).toContain(value);
   }
 });
 

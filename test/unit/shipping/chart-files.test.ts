@@ -1,6 +1,6 @@
 import { readdirSync } from "node:fs";
 import { expect, test } from "@jest/globals";
-import { ROLES } from "../../../src/roles/config/variables.js";
+import { ROLES } from "../../../src/roles/config/process.js";
 import { inRepository, PORTS, readText, readYaml, unknownVariables } from "./files.js";
 
 const CHART = "charts/avion-timeline";

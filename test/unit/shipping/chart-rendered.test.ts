@@ -1,6 +1,5 @@
 import { expect } from "@jest/globals";
 import { readConfig } from "../../../src/roles/config/config.js";
-import { VARIABLES } from "../../../src/roles/config/variables.js";
 import {
   containerOf,
   EVERYTHING,
@@ -15,7 +14,7 @@ import {
   servesGrpc,
   WITH_EXISTING_SECRETS,
 } from "./chart-cases.js";
-import { CLOSE_MARGIN_MS, type Environment, PORTS, readText } from "./files.js";
+import { CLOSE_MARGIN_MS, type Environment, NAMES, PORTS, readText } from "./files.js";
 import { type Rendered, renderChart, type Values } from "./helm.js";
 
 const ALL = ["api", "bridge", "fanout", "gateway", "posts", "users"];
@@ -48,12 +47,12 @@ for (const [name, values, roles] of CASES) {
     expect(deployments.map(role).sort()).toEqual(roles);
     for (const deployment of deployments) {
       const config = readConfig(environmentOf(deployment, objects));
-      expect(config.TIMELINE_ROLES).toEqual([role(deployment)]);
-      expect(config.TIMELINE_POD_NAME).toBe("pod-0");
-      expect(config.TIMELINE_JWT_SECRET !== undefined).toBe(role(deployment) === "gateway" && !!secretGiven(values));
-      expect(config.DATABASE_URL !== undefined).toBe(["users", "posts"].includes(role(deployment)));
+      expect(config.process.roles).toEqual([role(deployment)]);
+      expect(config.process.podName).toBe("pod-0");
+      expect(config.gateway.jwtSecret !== undefined).toBe(role(deployment) === "gateway" && !!secretGiven(values));
+      expect(config.database.url !== undefined).toBe(["users", "posts"].includes(role(deployment)));
       const { terminationGracePeriodSeconds, enableServiceLinks } = deployment.spec.template.spec;
-      expect(terminationGracePeriodSeconds * 1000).toBeGreaterThan(config.TIMELINE_SHUTDOWN_GRACE_MS + CLOSE_MARGIN_MS);
+      expect(terminationGracePeriodSeconds * 1000).toBeGreaterThan(config.process.shutdownGraceMs + CLOSE_MARGIN_MS);
       expect(enableServiceLinks).toBe(false);
     }
   });
@@ -250,7 +249,7 @@ rendering("variables the chart sets cannot be set beside it, all others can", ()
   const set = containers.flatMap((one) => containerOf(one).env.map(({ name }) => name));
   const own = new Set(set.filter((name) => name.startsWith("TIMELINE_") && !name.startsWith("TIMELINE_S")));
   expect([...own].filter((name) => !managed.includes(name))).toEqual([]);
-  expect(managed.filter((name) => !(name in VARIABLES))).toEqual([]);
+  expect(managed.filter((name) => !NAMES.has(name))).toEqual([]);
 });
 
 rendering.each<[string, Values, RegExp]>([

@@ -22,7 +22,7 @@ rendering.each<[string, Values, string[]]>([
   expect(callers).toHaveLength(3);
   for (const caller of callers) {
     const config = readConfig(environmentOf(caller, objects));
-    const addresses = [config.TIMELINE_USER_SERVICE_ADDR, config.TIMELINE_POST_SERVICE_ADDR] as [string, string];
+    const addresses = [config.upstreams.userServiceAddr, config.upstreams.postServiceAddr] as [string, string];
     for (const [index, address] of addresses.entries()) {
       const [host = "", port] = address.split(":");
       const service = ofKind(objects, "Service").find(({ metadata }) => metadata.name === host) as Rendered;
@@ -37,7 +37,7 @@ rendering("upstreams of one's own go before those of the release, and a bridge w
     const objects = renderChart(values);
     const bridge = ofKind(objects, "Deployment").find((one) => role(one) === "bridge") as Rendered;
     const config = readConfig(environmentOf(bridge, objects));
-    return [config.TIMELINE_USER_SERVICE_ADDR, config.TIMELINE_POST_SERVICE_ADDR];
+    return [config.upstreams.userServiceAddr, config.upstreams.postServiceAddr];
   };
   expect(addressesOf({ ...OWN_UPSTREAMS, "upstreams.userService": "elsewhere:1", fullnameOverride: "x" })).toEqual([
     "elsewhere:1",

@@ -1,7 +1,8 @@
 import { existsSync } from "node:fs";
 import { expect, test } from "@jest/globals";
-import { ConfigError, readConfig } from "../../../src/roles/config/config.js";
-import { ROLES } from "../../../src/roles/config/variables.js";
+import { ConfigError } from "../../../src/kernel/variables.js";
+import { readConfig } from "../../../src/roles/config/config.js";
+import { ROLES } from "../../../src/roles/config/process.js";
 import {
   CLOSE_MARGIN_MS,
   type Environment,
@@ -78,8 +79,8 @@ test("each role is a service of its own, with the replicas it should have", () =
 
 test.each(roles)("%s starts with its environment, once the variables are filled in", (name, service) => {
   const config = readConfig(environmentOf(service, GIVEN));
-  expect(config.TIMELINE_ROLES).toEqual([name]);
-  const urls = [...config.REDIS_URL, ...config.NATS_URL, ...(config.DATABASE_URL ? [config.DATABASE_URL] : [])];
+  expect(config.process.roles).toEqual([name]);
+  const urls = [...config.redis.urls, ...config.nats.servers, ...(config.database.url ? [config.database.url] : [])];
   const hosts = urls.map((url) => new URL(url).hostname);
   expect(Object.keys(compose.services)).toEqual(expect.arrayContaining(hosts));
   expect(Object.keys(service.depends_on ?? {}).sort()).toEqual([...new Set(hosts)].sort());
@@ -101,7 +102,7 @@ test("who calls upstreams calls those of the file, or others that are given", ()
     Object.fromEntries(
       roles.flatMap(([name, service]) => {
         const config = readConfig(environmentOf(service, { ...GIVEN, ...given }));
-        const both = [config.TIMELINE_USER_SERVICE_ADDR, config.TIMELINE_POST_SERVICE_ADDR];
+        const both = [config.upstreams.userServiceAddr, config.upstreams.postServiceAddr];
         return ["api", "bridge", "fanout"].includes(name) ? [[name, both]] : [];
       }),
     );
@@ -118,10 +119,10 @@ test.each(["avion", "x7Kq"])(
     const made = (name: string): string => interpolate(String(environment[name]), variables);
     expect(made("POSTGRES_PASSWORD")).toBe(given);
     for (const [name, service] of roles) {
-      const { DATABASE_URL } = readConfig(environmentOf(service, { ...GIVEN, ...variables }));
-      expect([name, DATABASE_URL !== undefined]).toEqual([name, ["users", "posts"].includes(name)]);
-      if (DATABASE_URL === undefined) continue;
-      const { username, password, pathname, port } = new URL(DATABASE_URL);
+      const { url } = readConfig(environmentOf(service, { ...GIVEN, ...variables })).database;
+      expect([name, url !== undefined]).toEqual([name, ["users", "posts"].includes(name)]);
+      if (url === undefined) continue;
+      const { username, password, pathname, port } = new URL(url);
       expect([username, password, pathname]).toEqual([made("POSTGRES_USER"), given, `/${made("POSTGRES_DB")}`]);
       expect(port).toBe("5432");
     }
@@ -149,7 +150,7 @@ test("ports are the service's defaults, published on loopback only", () => {
 });
 
 test.each(roles)("%s is not killed before its grace is over", (_name, service) => {
-  const { TIMELINE_SHUTDOWN_GRACE_MS: graceMs } = readConfig(environmentOf(service, GIVEN));
+  const graceMs = readConfig(environmentOf(service, GIVEN)).process.shutdownGraceMs;
   const [, seconds] = /^(\d+)s$/.exec(service.stop_grace_period ?? "") ?? [];
   expect(Number(seconds) * 1000).toBeGreaterThan(graceMs + CLOSE_MARGIN_MS);
 });

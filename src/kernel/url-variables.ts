@@ -1,5 +1,5 @@
-import { parseServerUrl, type ServerUrl } from "../../kernel/server-url.js";
-import { nonEmptyList } from "./schemas.js";
+import { parseServerUrl, type ServerUrl } from "./server-url.js";
+import { nonEmptyList } from "./variables.js";
 
 /** One entry of a list of URLs; `url` for its parts that are no part of a server's address. */
 interface Entry extends ServerUrl {

@@ -1,0 +1,20 @@
+import { DAY, SECOND } from "../kernel/time.js";
+import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
+
+/** Stored timelines: fan-out writes them, reads rebuild them, audits compare them. */
+export const STORED_TIMELINES_VARIABLES = {
+  maxEntries: {
+    name: "TIMELINE_MAX_ENTRIES",
+    schema: integer(10, 100_000),
+    default: "1000",
+    about: "Drops a stored timeline holds at most",
+  },
+  ttlMs: {
+    name: "TIMELINE_KEY_TTL_MS",
+    schema: integer(60 * SECOND, 365 * DAY),
+    default: String(30 * DAY),
+    about: "Time to live of a home timeline that is not read, ms",
+  },
+} as const satisfies Variables;
+
+export type StoredTimelinesConfig = ConfigOf<typeof STORED_TIMELINES_VARIABLES>;

@@ -1,0 +1,25 @@
+import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
+
+/** The failure policy of every consumer. */
+export const DELIVERY_VARIABLES = {
+  maxAttempts: {
+    name: "TIMELINE_FANOUT_MAX_ATTEMPTS",
+    schema: integer(1, 100),
+    default: "5",
+    about: "Attempts at an event before it is dead-lettered",
+  },
+  concurrency: {
+    name: "TIMELINE_FANOUT_CONCURRENCY",
+    schema: integer(1, 1_024),
+    default: "64",
+    about: "Events a consumer of this process handles at once",
+  },
+  retryBaseMs: {
+    name: "TIMELINE_RETRY_BASE_MS",
+    schema: integer(1, 60_000),
+    default: "500",
+    about: "First delay between attempts, ms; doubled each time, with jitter",
+  },
+} as const satisfies Variables;
+
+export type DeliveryConfig = ConfigOf<typeof DELIVERY_VARIABLES>;

@@ -1,0 +1,26 @@
+import { z } from "zod";
+import { MAX_CHUNK_USERS } from "../contracts/jobs.js";
+import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
+
+export const FANOUT_VARIABLES = {
+  audience: {
+    name: "TIMELINE_FANOUT_AUDIENCE",
+    schema: z.enum(["all", "active"]),
+    default: "all",
+    about: "Write to every follower, or only where a timeline was read since it was last lost",
+  },
+  chunkSize: {
+    name: "TIMELINE_FANOUT_CHUNK_SIZE",
+    schema: integer(1, MAX_CHUNK_USERS),
+    default: "1000",
+    about: "Followers a page, and so a chunk job",
+  },
+  pullThreshold: {
+    name: "TIMELINE_FANOUT_PULL_THRESHOLD",
+    schema: integer(1, 1_000_000_000),
+    default: "100000",
+    about: "Followers above which an author is to be pulled (reserved: every author is pushed)",
+  },
+} as const satisfies Variables;
+
+export type FanoutConfig = ConfigOf<typeof FANOUT_VARIABLES>;

@@ -1,0 +1,81 @@
+import { webUrl } from "../kernel/url-variables.js";
+import { type ConfigOf, flag, integer, list, text, type Variables } from "../kernel/variables.js";
+
+export const GATEWAY_VARIABLES = {
+  jwtSecret: {
+    name: "TIMELINE_JWT_SECRET",
+    schema: text,
+    about: "Secret of HS256 tokens; 32 bytes or more, by RFC 7518 (role gateway; this or TIMELINE_JWT_JWKS_URL)",
+  },
+  jwksUrl: {
+    name: "TIMELINE_JWT_JWKS_URL",
+    schema: webUrl,
+    about:
+      "Key set of asymmetric tokens, over https: (role gateway; this or TIMELINE_JWT_SECRET); needs issuer and audience",
+  },
+  jwtIssuer: {
+    name: "TIMELINE_JWT_ISSUER",
+    schema: text,
+    about: "Required iss of tokens; unset: not checked (only with TIMELINE_JWT_SECRET)",
+  },
+  jwtAudience: {
+    name: "TIMELINE_JWT_AUDIENCE",
+    schema: text,
+    about: "Required aud of tokens; unset: not checked (only with TIMELINE_JWT_SECRET)",
+  },
+  allowUnsafeTokens: {
+    name: "TIMELINE_JWT_ALLOW_UNSAFE",
+    schema: flag,
+    default: "false",
+    about:
+      "Allows a secret under 32 bytes, a key set over http:, and one without TIMELINE_JWT_ISSUER and TIMELINE_JWT_AUDIENCE; true or false",
+  },
+  allowedOrigins: {
+    name: "TIMELINE_ALLOWED_ORIGINS",
+    schema: list,
+    default: "",
+    about: "Origins (comma list) whose pages may open streams with cookies",
+  },
+  maxConnections: {
+    name: "TIMELINE_SSE_MAX_CONNECTIONS",
+    schema: integer(1, 1_000_000),
+    default: "50000",
+    about: "Streams of this process",
+  },
+  maxConnectionsPerUser: {
+    name: "TIMELINE_SSE_MAX_CONNECTIONS_PER_USER",
+    schema: integer(1, 1_000),
+    default: "20",
+    about: "Streams of one user on this process",
+  },
+} as const satisfies Variables;
+
+export type GatewayConfig = ConfigOf<typeof GATEWAY_VARIABLES>;
+
+/** A key shorter than the hash is weaker than it (RFC 7518, section 3.2). */
+const MIN_SECRET_BYTES = 32;
+
+/** Faults of settings by which foreign tokens would pass. */
+export function tokenFaults({
+  jwtSecret,
+  jwksUrl,
+  jwtIssuer,
+  jwtAudience,
+  allowUnsafeTokens,
+}: GatewayConfig): string[] {
+  const both = jwtSecret !== undefined && jwksUrl !== undefined;
+  const excluded = both ? ["TIMELINE_JWT_SECRET: excludes TIMELINE_JWT_JWKS_URL"] : [];
+  if (allowUnsafeTokens) return excluded;
+  const faults: string[] = [];
+  if (jwtSecret !== undefined && Buffer.byteLength(jwtSecret) < MIN_SECRET_BYTES)
+    faults.push(`TIMELINE_JWT_SECRET: is shorter than ${MIN_SECRET_BYTES} bytes`);
+  if (jwksUrl !== undefined && new URL(jwksUrl).protocol !== "https:")
+    faults.push("TIMELINE_JWT_JWKS_URL: must be https:, or the keys can be replaced on the way");
+  const claims = { TIMELINE_JWT_ISSUER: jwtIssuer, TIMELINE_JWT_AUDIENCE: jwtAudience };
+  for (const [name, value] of Object.entries(claims)) {
+    if (jwksUrl !== undefined && value === undefined)
+      faults.push(`${name}: is needed with TIMELINE_JWT_JWKS_URL: the same keys sign tokens for other services`);
+  }
+  const avoidable = faults.map((fault) => `${fault} (TIMELINE_JWT_ALLOW_UNSAFE=true allows it)`);
+  return [...avoidable, ...excluded];
+}

@@ -1,0 +1,24 @@
+import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
+
+export const POSTS_VARIABLES = {
+  maxBodyCharacters: {
+    name: "TIMELINE_DROP_MAX_CHARACTERS",
+    schema: integer(1, 100_000),
+    default: "5000",
+    about: "Characters the body of a drop has at most (role posts)",
+  },
+  retentionDays: {
+    name: "TIMELINE_DROPS_RETENTION_DAYS",
+    schema: integer(0, 36_500),
+    default: "0",
+    about: "Drops older than this are removed, by whole months, days; 0: never (role posts)",
+  },
+  maxImportAgeDays: {
+    name: "TIMELINE_DROPS_IMPORT_MAX_AGE_DAYS",
+    schema: integer(1, 7_300),
+    default: "3650",
+    about: "How long ago a drop that is imported may have been created, days; each month takes partitions (role posts)",
+  },
+} as const satisfies Variables;
+
+export type PostsConfig = ConfigOf<typeof POSTS_VARIABLES>;

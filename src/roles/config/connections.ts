@@ -1,0 +1,105 @@
+import { SECOND } from "../../kernel/time.js";
+import { databaseUrl, natsUrls, redisUrls } from "../../kernel/url-variables.js";
+import { type ConfigOf, factor, flag, integer, target, text, type Variables } from "../../kernel/variables.js";
+import { COMMAND_TIMEOUT_MS } from "../../platform/redis/connect.js";
+
+export const REDIS_VARIABLES = {
+  urls: {
+    name: "REDIS_URL",
+    schema: redisUrls,
+    default: "redis://127.0.0.1:6379",
+    about:
+      "Redis, as redis://user:password@host:port/database; rediss:// for TLS; several URLs (comma): the nodes of a Redis Cluster",
+  },
+  allowEviction: {
+    name: "TIMELINE_REDIS_ALLOW_EVICTION",
+    schema: flag,
+    default: "false",
+    about: "`true`: Redis may evict keys, and each start warns of it; `false`: that refuses the start",
+  },
+} as const satisfies Variables;
+
+/**
+ * A worker signals every third of ack_wait that it is still at work; one that stops may have sent a write just before
+ * its next signal was due. Redis refuses a write COMMAND_TIMEOUT_MS after it was sent: two thirds of ack_wait must be
+ * longer than that, and half a second for clocks. Otherwise the write could land after another worker had handled the
+ * same message and the deletion behind it.
+ */
+const ACK_WAIT_MIN_MS = 1.5 * COMMAND_TIMEOUT_MS + SECOND / 2;
+
+export const NATS_VARIABLES = {
+  servers: {
+    name: "NATS_URL",
+    schema: natsUrls,
+    default: "nats://127.0.0.1:4222",
+    about:
+      "NATS servers (comma list), as nats://user:password@host:port or nats://token@host:port; tls:// requires TLS",
+  },
+  credsFile: { name: "TIMELINE_NATS_CREDS", schema: text, about: "Credentials file for NATS" },
+  caFile: { name: "TIMELINE_NATS_TLS_CA", schema: text, about: "CA file for NATS" },
+  certFile: { name: "TIMELINE_NATS_TLS_CERT", schema: text, about: "Client certificate file for NATS" },
+  keyFile: { name: "TIMELINE_NATS_TLS_KEY", schema: text, about: "Client key file for NATS" },
+  replicas: {
+    name: "TIMELINE_NATS_REPLICAS",
+    schema: integer(1, 5),
+    default: "1",
+    about: "Replicas of our streams",
+  },
+  storageScale: {
+    name: "TIMELINE_NATS_STORAGE_SCALE",
+    schema: factor(1_000),
+    default: "1",
+    about: "Multiplies max_bytes of every stream in nats/streams, e.g. 0.25 on a small disk, 4 for four times the load",
+  },
+  ackWaitMs: {
+    name: "TIMELINE_ACK_WAIT_MS",
+    schema: integer(ACK_WAIT_MIN_MS, 600_000),
+    default: "15000",
+    about: "Time after which messages that a dead process was handling are redelivered, ms",
+  },
+} as const satisfies Variables;
+
+export const UPSTREAM_VARIABLES = {
+  userServiceAddr: {
+    name: "TIMELINE_USER_SERVICE_ADDR",
+    schema: target,
+    about: "UserService (roles fanout, api, posts); unset: this process, where it has the role users",
+  },
+  postServiceAddr: {
+    name: "TIMELINE_POST_SERVICE_ADDR",
+    schema: target,
+    about: "PostService (roles fanout, api); unset: this process, where it has the role posts",
+  },
+  ca: { name: "TIMELINE_UPSTREAM_TLS_CA", schema: text, about: "CA file for UserService and PostService" },
+  cert: {
+    name: "TIMELINE_UPSTREAM_TLS_CERT",
+    schema: text,
+    about: "Client certificate file for UserService and PostService",
+  },
+  key: { name: "TIMELINE_UPSTREAM_TLS_KEY", schema: text, about: "Client key file for UserService and PostService" },
+} as const satisfies Variables;
+
+export const DATABASE_VARIABLES = {
+  url: {
+    name: "DATABASE_URL",
+    schema: databaseUrl,
+    about: "PostgreSQL 15 or newer (roles users, posts); unset: embedded PGlite in TIMELINE_DATA_DIR, for one process",
+  },
+  dataDir: {
+    name: "TIMELINE_DATA_DIR",
+    schema: text,
+    default: "avion-data",
+    about: "Folder of the embedded database (roles users, posts)",
+  },
+  poolSize: {
+    name: "TIMELINE_DATABASE_POOL_SIZE",
+    schema: integer(1, 1_000),
+    default: "10",
+    about: "Connections of this process to PostgreSQL, beside the one that listens",
+  },
+} as const satisfies Variables;
+
+export type RedisConfig = ConfigOf<typeof REDIS_VARIABLES>;
+export type NatsConfig = ConfigOf<typeof NATS_VARIABLES>;
+export type UpstreamsConfig = ConfigOf<typeof UPSTREAM_VARIABLES>;
+export type DatabaseConfig = ConfigOf<typeof DATABASE_VARIABLES>;

@@ -1,0 +1,51 @@
+import { accessSync, constants, readFileSync } from "node:fs";
+import { createSecureContext } from "node:tls";
+import { oneLine } from "../../kernel/errors.js";
+import { ConfigError } from "../../kernel/variables.js";
+import type { Config } from "./config.js";
+
+type Connections = Pick<Config, "grpcServer" | "nats" | "upstreams" | "database">;
+
+/** @throws ConfigError naming every configured file that cannot be read, or holds no usable certificate */
+export function checkFiles({ grpcServer, nats, upstreams, database }: Connections): void {
+  const certificates = {
+    TIMELINE_GRPC_TLS: grpcServer,
+    TIMELINE_NATS_TLS: { ca: nats.caFile, cert: nats.certFile, key: nats.keyFile },
+    TIMELINE_UPSTREAM_TLS: upstreams,
+  };
+  const files: [string, string | undefined][] = [["TIMELINE_NATS_CREDS", nats.credsFile]];
+  for (const [name, { ca, cert, key }] of Object.entries(certificates))
+    files.push([`${name}_CA`, ca], [`${name}_CERT`, cert], [`${name}_KEY`, key]);
+  for (const [parameter, file] of database.url === undefined ? [] : new URL(database.url).searchParams)
+    if (/^ssl(cert|key|rootcert)$/.test(parameter)) files.push([`DATABASE_URL: ${parameter}`, file]);
+  const faults = files.flatMap(([name, file]) => (file === undefined ? [] : readFault(name, file)));
+  if (faults.length === 0)
+    faults.push(...Object.entries(certificates).flatMap(([name, tls]) => certificateFault(name, tls)));
+  if (faults.length > 0) throw new ConfigError(faults);
+}
+
+/** The value is not printed: it may be the content that belongs into the file. */
+function readFault(name: string, file: string): string[] {
+  try {
+    accessSync(file, constants.R_OK);
+    return [];
+  } catch (error) {
+    return [`${name}: names a file that cannot be read (${(error as NodeJS.ErrnoException).code})`];
+  }
+}
+
+interface TlsFiles {
+  readonly ca: string | undefined;
+  readonly cert: string | undefined;
+  readonly key: string | undefined;
+}
+
+function certificateFault(name: string, { ca, cert, key }: TlsFiles): string[] {
+  const read = (file: string | undefined) => (file === undefined ? undefined : readFileSync(file));
+  try {
+    createSecureContext({ ca: read(ca), cert: read(cert), key: read(key) });
+    return [];
+  } catch (error) {
+    return [`${name}_*: no usable certificate and key (${oneLine(error)})`];
+  }
+}

@@ -1,0 +1,75 @@
+import { z } from "zod";
+import { parseFailpoints } from "../../kernel/failpoints.js";
+import { address, integer, nonEmptyList, text, type Variables } from "../../kernel/variables.js";
+import { LOG_LEVELS } from "../../platform/logger.js";
+
+/** Roles a process can take; any number of each may run. */
+export const ROLES = ["bridge", "fanout", "api", "gateway", "users", "posts"] as const;
+export type Role = (typeof ROLES)[number];
+
+const failpoints = text.transform((value, context) => {
+  try {
+    return parseFailpoints(value);
+  } catch (error) {
+    context.addIssue({ code: "custom", message: (error as Error).message });
+    return z.NEVER;
+  }
+});
+
+export const PROCESS_VARIABLES = {
+  roles: {
+    name: "TIMELINE_ROLES",
+    schema: nonEmptyList.pipe(z.array(z.enum(ROLES, { message: `must be of ${ROLES.join(",")}` }))),
+    default: "bridge,fanout,api,gateway",
+    about: "Roles of this process",
+  },
+  httpAddress: {
+    name: "TIMELINE_HTTP_ADDR",
+    schema: address,
+    default: "0.0.0.0:8080",
+    about: "Where HTTP is served: SSE, /healthz, /readyz, /metrics",
+  },
+  podName: { name: "TIMELINE_POD_NAME", schema: text, about: "Name of this process; unset: host name and pid" },
+  shutdownGraceMs: {
+    name: "TIMELINE_SHUTDOWN_GRACE_MS",
+    schema: integer(0, 600_000),
+    default: "20000",
+    about: "Time to finish what is in flight after SIGTERM, ms",
+  },
+  logLevel: {
+    name: "TIMELINE_LOG_LEVEL",
+    schema: z.enum(LOG_LEVELS),
+    default: "info",
+    about: `One of ${LOG_LEVELS.join(", ")}`,
+  },
+  failpoints: {
+    name: "TIMELINE_FAILPOINTS",
+    schema: failpoints,
+    about: "For tests: where this process is to die, throw or hang; see src/kernel/failpoints.ts",
+  },
+} as const satisfies Variables;
+
+export const GRPC_SERVER_VARIABLES = {
+  address: { name: "TIMELINE_GRPC_ADDR", schema: address, default: "0.0.0.0:50051", about: "Where gRPC is served" },
+  ca: {
+    name: "TIMELINE_GRPC_TLS_CA",
+    schema: text,
+    about: "CA file: clients of our gRPC must show a certificate of it; needs certificate and key",
+  },
+  cert: { name: "TIMELINE_GRPC_TLS_CERT", schema: text, about: "Certificate file of our gRPC server" },
+  key: { name: "TIMELINE_GRPC_TLS_KEY", schema: text, about: "Key file of our gRPC server" },
+} as const satisfies Variables;
+
+/** Read by sandbox/brokers, which the image does not contain; every process knows their names. */
+export const BROKER_BINARY_VARIABLES = {
+  redis: {
+    name: "TIMELINE_REDIS_SERVER",
+    schema: text,
+    about: "redis-server or valkey-server that up and demo start; unset: from PATH",
+  },
+  nats: {
+    name: "TIMELINE_NATS_SERVER",
+    schema: text,
+    about: "nats-server that up and demo start; unset: from PATH",
+  },
+} as const satisfies Variables;
