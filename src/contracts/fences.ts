@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { leftOut } from "../kernel/failpoints.js";
 
 /** A change of a follow edge. */
 export interface EdgeChange {
@@ -51,4 +52,27 @@ export const nameGeneration = (): string => `${Date.now()}:${randomUUID()}`;
 export function generationSince(name: string): number {
   const [, since] = /^(\d+):/.exec(name) ?? [];
   return since === undefined ? Number.POSITIVE_INFINITY : Number(since);
+}
+
+interface Write {
+  /** Resolves to false where nothing was written. */
+  readonly write: () => Promise<unknown>;
+  readonly tombstonedAmong: Fences["tombstonedAmong"];
+  readonly remove: (deleted: readonly string[]) => Promise<unknown>;
+}
+
+/**
+ * Writes drops to timelines, then looks for their tombstones, then removes those that have one: a deletion sets the
+ * tombstone before it removes, so that one of the two sees the other.
+ *
+ * @returns the deleted ones; undefined where nothing was written
+ */
+export async function writeUnlessDeleted(
+  drops: readonly string[],
+  { write, tombstonedAmong, remove }: Write,
+): Promise<ReadonlySet<string> | undefined> {
+  if ((await write()) === false) return undefined;
+  const deleted = leftOut("tombstone-check") ? new Set<string>() : await tombstonedAmong(drops);
+  if (deleted.size > 0) await remove([...deleted]);
+  return deleted;
 }

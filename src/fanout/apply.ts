@@ -1,7 +1,7 @@
-import type { Fences } from "../contracts/fences.js";
+import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import type { FanoutJob } from "../contracts/jobs.js";
 import type { Notification } from "../contracts/notifications.js";
-import { failpoint, leftOut } from "../kernel/failpoints.js";
+import { failpoint } from "../kernel/failpoints.js";
 import { MINUTE } from "../kernel/time.js";
 import { type Audience, audienceOf } from "./audience.js";
 import type { Notify, TimelineWriter } from "./ports.js";
@@ -45,18 +45,23 @@ export function createApply({ writer, fences, notify }: ApplyDeps): Apply {
 
   async function add(change: Change, audience: Audience): Promise<void> {
     if (change.created_at < fences.retentionStart()) return;
-    await failpoint("write", change.drop_id);
-    await writer.addHome(audience, [{ drop: change.drop_id, score: change.created_at }]);
-    await failpoint("written", change.drop_id);
-    const [dead, generation] = await Promise.all([
-      fences.tombstonedAmong([change.drop_id]),
-      fences.generation(change.user_id),
-    ]);
-    await failpoint("checked", change.drop_id);
-    if (dead.size > 0 && !leftOut("tombstone-check")) {
-      await writer.removeHome(audience, [change.drop_id]);
-      return;
-    }
+    const drops = [change.drop_id];
+    let generation: string | undefined;
+    const deleted = await writeUnlessDeleted(drops, {
+      write: async () => {
+        await failpoint("write", change.drop_id);
+        await writer.addHome(audience, [{ drop: change.drop_id, score: change.created_at }]);
+        await failpoint("written", change.drop_id);
+      },
+      tombstonedAmong: async () => {
+        const looked = await Promise.all([fences.tombstonedAmong(drops), fences.generation(change.user_id)]);
+        generation = looked[1];
+        await failpoint("checked", change.drop_id);
+        return looked[0];
+      },
+      remove: () => writer.removeHome(audience, drops),
+    });
+    if (deleted !== undefined && deleted.size > 0) return;
     // The followers may have been those of yesterday.
     const left = generation === change.generation ? [] : await fences.unfollowedAmong(change.user_id, audience.ids);
     const gone = new Set(left);

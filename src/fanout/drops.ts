@@ -1,6 +1,5 @@
 import type { DropCreated, DropDeleted, DropEvent, RemoteDropReceived } from "../contracts/events.js";
-import type { Fences } from "../contracts/fences.js";
-import { leftOut } from "../kernel/failpoints.js";
+import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import { mapLimited } from "../kernel/mapped.js";
 import type { Apply, Change } from "./apply.js";
 import { audienceOf } from "./audience.js";
@@ -66,9 +65,11 @@ async function addShared(
   entry: { drop: string; score: number },
 ): Promise<void> {
   if (entry.score < fences.retentionStart()) return;
-  await writer.addShared(timelines, entry);
-  const dead = await fences.tombstonedAmong([entry.drop]);
-  if (dead.size > 0 && !leftOut("tombstone-check")) await writer.removeShared(entry.drop);
+  await writeUnlessDeleted([entry.drop], {
+    write: () => writer.addShared(timelines, entry),
+    tombstonedAmong: fences.tombstonedAmong,
+    remove: () => writer.removeShared(entry.drop),
+  });
 }
 
 async function deleted(deps: DropDeps, drop: DropDeleted, admission: Admission): Promise<void> {

@@ -1,5 +1,5 @@
 import type { EdgeEvent } from "../contracts/events.js";
-import type { Fences } from "../contracts/fences.js";
+import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import { isTooFarAhead } from "../contracts/times.js";
 import { belongsHome } from "../contracts/visibility.js";
 import type { Drop } from "../gen/avion/posts.js";
@@ -64,9 +64,12 @@ async function backfill(deps: GraphDeps, to: { follower: string; following: stri
       .filter((drop) => belongsHome(drop, to.follower) && !isTooFarAhead(drop.created_at, now))
       .map((drop) => ({ drop: drop.drop_id, score: drop.created_at }));
     for (const part of chunked(entries.slice(0, maxEntries + 1 - count), DROPS_A_CALL)) {
-      await writer.addHome(audience, part);
-      const dead = await fences.tombstonedAmong(part.map(({ drop }) => drop));
-      if (dead.size > 0) await writer.removeHome(audience, [...dead]);
+      const drops = part.map(({ drop }) => drop);
+      await writeUnlessDeleted(drops, {
+        write: () => writer.addHome(audience, part),
+        tombstonedAmong: fences.tombstonedAmong,
+        remove: (deleted) => writer.removeHome(audience, deleted),
+      });
     }
     count += entries.length;
     if (count > maxEntries) return;
