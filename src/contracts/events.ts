@@ -1,8 +1,7 @@
 import { z } from "zod";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
-import { MINUTE } from "../kernel/time.js";
-import { isTime, isTooFarAhead } from "./times.js";
+import { CLOCK_SKEW_MS, isTime, isTooFarAhead } from "./times.js";
 import { dropId, MAX_RECIPIENTS, understood, userId, userIds } from "./untrusted.js";
 
 /** Events as they arrive on Redis Pub/Sub; the names are the channels. */
@@ -147,9 +146,6 @@ export function parseEvent(name: EventName, bytes: Uint8Array, arrival: number):
   const event = { name, payload: understood(SCHEMAS[name], parseJson(bytes)) } as TimelineEvent;
   return datedEvent(event, arrival);
 }
-
-/** The bridge judges a drop's time by its clock; that of NATS may be behind it. */
-const CLOCK_SKEW_MS = MINUTE;
 
 /** Understands a message of the log, stored at `storedAt` (ms since the epoch); throws like {@link parseEvent}. */
 export const parseStored = (subject: string, bytes: Uint8Array, storedAt: number): TimelineEvent =>

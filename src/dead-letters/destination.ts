@@ -11,8 +11,8 @@ import {
 import { parseJob } from "../contracts/jobs.js";
 import { SILENT_HEADER } from "../contracts/silence.js";
 import { isPlainSubject, STREAM } from "../contracts/subjects.js";
+import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { AppError } from "../kernel/errors.js";
-import { MINUTE } from "../kernel/time.js";
 import type { Letter } from "./dead-letter.js";
 
 /** A message as it goes back to work. */
@@ -25,9 +25,6 @@ export interface Redriven {
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Uint8Array;
 }
-
-/** NOTIFY keeps ten minutes; what is older than that is news to nobody. */
-const NEWS_MS = 10 * MINUTE;
 
 /**
  * Where a letter goes back to, and as what.
@@ -91,6 +88,6 @@ function headersOf({ headers, listed, firstSeenAt }: Letter, now: number): Recor
     ...kept,
     [DLQ_HEADER.firstSeen]: listed.first_seen,
     [DLQ_HEADER.redriveCount]: String(listed.redrive_count + 1),
-    ...(now - firstSeenAt > NEWS_MS ? { [SILENT_HEADER]: "1" } : {}),
+    ...(now - firstSeenAt > NOTIFY_WINDOW_MS ? { [SILENT_HEADER]: "1" } : {}),
   };
 }

@@ -1,13 +1,10 @@
 import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import type { FanoutJob } from "../contracts/jobs.js";
 import type { Notification } from "../contracts/notifications.js";
+import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { failpoint } from "../kernel/failpoints.js";
-import { MINUTE } from "../kernel/time.js";
 import { type Audience, audienceOf } from "./audience.js";
 import type { Notify, TimelineWriter } from "./ports.js";
-
-/** NOTIFY keeps ten minutes; what is older than that is news to nobody. */
-export const NOTIFY_WINDOW_MS = 10 * MINUTE;
 
 interface ApplyDeps {
   readonly writer: TimelineWriter;

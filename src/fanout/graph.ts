@@ -1,7 +1,7 @@
 import type { EdgeEvent } from "../contracts/events.js";
 import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
+import { belongsHome } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
-import { belongsHome } from "../contracts/visibility.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import { chunked } from "../kernel/mapped.js";

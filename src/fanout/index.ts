@@ -1,9 +1,9 @@
 import type { Fences } from "../contracts/fences.js";
+import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { Publish } from "../platform/nats/publish.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { NOTIFY_WINDOW_MS } from "./apply.js";
 import { composeFanout, type Fanout } from "./fanout.js";
 import { createListening } from "./listeners.redis.js";
 import { observeFanout } from "./observe.js";

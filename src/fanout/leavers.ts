@@ -1,5 +1,5 @@
 import { type Fences, generationSince } from "../contracts/fences.js";
-import { MINUTE } from "../kernel/time.js";
+import { CLOCK_SKEW_MS } from "../contracts/times.js";
 import type { Apply, Change } from "./apply.js";
 import { audienceOf } from "./audience.js";
 
@@ -7,9 +7,6 @@ interface LeaversDeps {
   readonly fences: Fences;
   readonly apply: Apply;
 }
-
-/** Notes are dated by the clocks of our processes, events by that of NATS. */
-const CLOCK_SKEW_MS = MINUTE;
 
 /**
  * Makes the step that ends every fan-out: what it leaves in the homes of those

@@ -1,5 +1,6 @@
 import type { Router } from "express";
 import type { NatsConnection } from "nats";
+import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import type { Logger } from "../kernel/logger.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -44,7 +45,7 @@ export const DEFAULT_LIMITS = {
   renewMs: 10 * SECOND,
   registrationTtlMs: MINUTE,
   sweepMs: MINUTE,
-  windowMs: 10 * MINUTE,
+  windowMs: NOTIFY_WINDOW_MS,
   drainMs: 5 * SECOND,
 } as const;
 

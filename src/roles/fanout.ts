@@ -1,11 +1,12 @@
 import { observeAudit } from "../consistency/audit/observe.js";
-import { createContinuity, createLease } from "../consistency/redis-loss/continuity.redis.js";
+import { createContinuity } from "../consistency/redis-loss/continuity.redis.js";
 import { startGuard } from "../consistency/redis-loss/guard.js";
 import { createReadLogMark } from "../consistency/redis-loss/log.nats.js";
 import { TRIM_LEASE_KEY } from "../contracts/keys.js";
 import { startLettersService } from "../dead-letters/service.nats.js";
 import { createUpstreams } from "../dead-letters/upstreams.grpc.js";
 import { createFanout, type Fanout, type UntilCovered } from "../fanout/index.js";
+import { createLease } from "../platform/redis/lease.js";
 import { startTrimming } from "../timeline/trim.js";
 import { createTrimStore } from "../timeline/trim.redis.js";
 import type { Connections } from "./connections.js";

@@ -1,15 +1,17 @@
 import { observeReconcile } from "../consistency/reconcile/observe.js";
-import { createLease } from "../consistency/redis-loss/continuity.redis.js";
 import type { Mending } from "../consistency/redis-loss/guard.js";
 import { createReadBacklog } from "../consistency/redis-loss/log.nats.js";
 import { observeReplay } from "../consistency/redis-loss/observe.js";
 import { isHopeless, persistent } from "../consistency/redis-loss/persistent.js";
 import { eventOfSubject } from "../contracts/events.js";
+import { REPLAY_LEASE_KEY } from "../contracts/keys.js";
+import { CLOCK_SKEW_MS } from "../contracts/times.js";
 import { letterOf } from "../delivery/dead-letter.js";
 import type { Delivery } from "../delivery/handler.js";
 import { countOutcome } from "../delivery/measured.js";
 import { oneLine } from "../kernel/errors.js";
-import { DAY, HOUR, MINUTE } from "../kernel/time.js";
+import { DAY, HOUR } from "../kernel/time.js";
+import { createLease } from "../platform/redis/lease.js";
 import { deadLettersTo } from "./consumers.js";
 import { createReconciling } from "./reconciling.js";
 import { refillLog } from "./refilling.js";
@@ -19,8 +21,6 @@ import { VERSION } from "./version.js";
 
 /** As old as events in `DROPS` become (max_age). */
 const LOG_AGE_MS = 7 * DAY;
-/** Times of the log are NATS's, the note's are ours. */
-const CLOCK_SKEW_MS = MINUTE;
 /** What was admitted at some time may have changed in the upstreams that much earlier: it waited for an outage. */
 const ADMISSION_LAG_MS = HOUR;
 
@@ -61,7 +61,7 @@ export function createMending({ config, connections, log }: RoleDeps, replaying:
   };
   const readBacklog = createReadBacklog(nats);
   return {
-    lease: createLease(scripts),
+    lease: createLease(scripts, REPLAY_LEASE_KEY),
     readBacklog,
     mend: async ({ since, log: logLost, note }, stopping) => {
       const from = note ? Date.now() - LOG_AGE_MS : since - CLOCK_SKEW_MS;

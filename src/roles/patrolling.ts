@@ -1,10 +1,10 @@
 import { observeAudit } from "../consistency/audit/observe.js";
 import { startPatrol } from "../consistency/audit/patrol.js";
 import { observeReconcile } from "../consistency/reconcile/observe.js";
-import { createLease } from "../consistency/redis-loss/continuity.redis.js";
 import { AUDIT_LEASE_KEY } from "../contracts/keys.js";
 import type { Logger } from "../kernel/logger.js";
 import { MINUTE } from "../kernel/time.js";
+import { createLease } from "../platform/redis/lease.js";
 import { createAuditing } from "./auditing.js";
 import type { Config } from "./config/config.js";
 import type { Connections } from "./connections.js";

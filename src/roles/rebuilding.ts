@@ -1,9 +1,10 @@
 import { GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
+import type { TimelineEntry } from "../contracts/timelines.js";
 import type { Logger } from "../kernel/logger.js";
 import { collect } from "../timeline/collect.js";
 import { observeTimeline } from "../timeline/observe.js";
 import type { Snapshot } from "../timeline/ports.js";
-import { type Position, startOf } from "../timeline/position.js";
+import { startOf } from "../timeline/position.js";
 import { createRebuild } from "../timeline/rebuild.js";
 import { AUDIT_REACHES_MS, createReadSharedLog } from "../timeline/shared-log.nats.js";
 import { authorsFor, homeSnapshot, withOlder } from "../timeline/snapshot.js";
@@ -21,7 +22,7 @@ export interface Rebuilding {
   /** Reads what the log says of local or global, as far back as an audit looks. */
   sharedExpected(name: SharedName): Promise<Snapshot>;
   /** The newest `count` drops of a home created after `floor`, newest first, by the upstreams. Times in ms since the epoch. */
-  expected(user: string, of: { floor: number; count: number; deadline: number }): Promise<readonly Position[]>;
+  expected(user: string, of: { floor: number; count: number; deadline: number }): Promise<readonly TimelineEntry[]>;
 }
 
 type SharedName = "local" | "global";

@@ -1,16 +1,15 @@
+import { belongsHome, compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
-import { belongsHome } from "../contracts/visibility.js";
 import { AppError } from "../kernel/errors.js";
 import { mapLimited } from "../kernel/mapped.js";
 import type { Sources } from "./ports.js";
-import { compare, type Position } from "./position.js";
 
 /** Which drops to collect: newest first, `count` of them, between two positions (both exclusive). */
 export interface Wanted {
   readonly reader: string;
   readonly authors: readonly string[];
-  readonly below?: Position | undefined;
-  readonly above?: Position | undefined;
+  readonly below?: TimelineEntry | undefined;
+  readonly above?: TimelineEntry | undefined;
   readonly count: number;
   /** In ms since the epoch. */
   readonly deadline: number;
@@ -18,7 +17,7 @@ export interface Wanted {
 
 /** What was found, newest first, and whether there is more beyond it. */
 export interface Collected {
-  readonly entries: readonly Position[];
+  readonly entries: readonly TimelineEntry[];
   readonly more: boolean;
 }
 
@@ -34,7 +33,7 @@ const NEXT_PAGE = 200;
 interface Lane {
   readonly author: string;
   /** Down to where the author's drops have been read. */
-  read: Position | undefined;
+  read: TimelineEntry | undefined;
   exhausted: boolean;
   /** Length of the page read last, before anything was left out. */
   length: number;
@@ -54,7 +53,7 @@ export async function collect(sources: Sources, wanted: Wanted): Promise<Collect
   await mapLimited(lanes, AUTHORS_AT_ONCE, (lane) => readPage(sources, lane, { wanted, newest, size: first }));
   closeShort(lanes, first);
   const isOpen = (lane: Lane): boolean =>
-    !lane.exhausted && (!newest.worst || !lane.read || compare(lane.read, newest.worst) > 0);
+    !lane.exhausted && (!newest.worst || !lane.read || compareEntries(lane.read, newest.worst) > 0);
   for (let open = lanes; ; ) {
     newest.cut();
     open = open.filter(isOpen);
@@ -92,39 +91,39 @@ async function readPage(
   const last = drops.at(-1);
   // The order goes by what the upstream says, also through drops that are left out.
   if (last) lane.read = { score: last.created_at, drop: last.drop_id };
-  lane.exhausted = !last || (above !== undefined && compare(lane.read as Position, above) <= 0);
+  lane.exhausted = !last || (above !== undefined && compareEntries(lane.read as TimelineEntry, above) <= 0);
   for (const drop of drops) {
     if (!belongsHome(drop, reader) || isTooFarAhead(drop.created_at, now)) continue;
     const entry = { score: drop.created_at, drop: drop.drop_id };
-    if (above === undefined || compare(entry, above) > 0) newest.add(entry);
+    if (above === undefined || compareEntries(entry, above) > 0) newest.add(entry);
   }
 }
 
 /** The newest entries of all that were added, at most `size` of them. */
 class Newest {
   /** Where there are as many as wanted: the oldest of them when it was last looked. */
-  worst: Position | undefined;
-  readonly #entries: Position[] = [];
+  worst: TimelineEntry | undefined;
+  readonly #entries: TimelineEntry[] = [];
   readonly #cutAt: number;
 
   constructor(private readonly size: number) {
     this.#cutAt = size + Math.max(256, Math.ceil(size / 4));
   }
 
-  add(entry: Position): void {
-    if (this.worst && compare(entry, this.worst) <= 0) return;
+  add(entry: TimelineEntry): void {
+    if (this.worst && compareEntries(entry, this.worst) <= 0) return;
     this.#entries.push(entry);
     if (this.#entries.length >= this.#cutAt) this.cut();
   }
 
   cut(): void {
-    this.#entries.sort((a, b) => compare(b, a));
+    this.#entries.sort((a, b) => compareEntries(b, a));
     if (this.#entries.length < this.size) return;
     this.#entries.length = this.size;
     this.worst = this.#entries.at(-1);
   }
 
-  all(): readonly Position[] {
+  all(): readonly TimelineEntry[] {
     this.cut();
     return this.#entries;
   }
@@ -142,9 +141,9 @@ const WIDEN = 4;
  */
 export async function collectUpward(
   sources: Sources,
-  wanted: Omit<Wanted, "below"> & { readonly above: Position; readonly top: number },
-): Promise<Position[]> {
-  const found: Position[] = [];
+  wanted: Omit<Wanted, "below"> & { readonly above: TimelineEntry; readonly top: number },
+): Promise<TimelineEntry[]> {
+  const found: TimelineEntry[] = [];
   let above = wanted.above;
   let width = FIRST_WINDOW_MS;
   while (found.length < wanted.count && above.score < wanted.top) {

@@ -1,5 +1,6 @@
 import type { Fences } from "../contracts/fences.js";
 import { GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
+import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { GetTimelineRequest, GetTimelineResponse } from "../gen/avion/timeline.js";
 import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { dateOfId } from "../kernel/ids.js";
@@ -8,7 +9,7 @@ import { pause, SECOND } from "../kernel/time.js";
 import { homeBeyond } from "./beyond.js";
 import { type Beyond, Incomplete, type Query, type Run, readRun } from "./pages.js";
 import type { ReadBounds, ReadSharedLog, Snapshot, TimelineStore } from "./ports.js";
-import { compare, fromToken, type Position, toToken } from "./position.js";
+import { fromToken, toToken } from "./position.js";
 import type { Rebuild } from "./rebuild.js";
 import { type Cursor, type PageRequest, parsePageRequest, parseUser } from "./request.js";
 import { homeSnapshot } from "./snapshot.js";
@@ -91,7 +92,7 @@ async function getPage(
 }
 
 /** The position a cursor stands for: a token says it, a drop we hold has it, and some ids carry a date. */
-async function resolve(deps: ReadDeps, timeline: Timeline, cursor: Cursor): Promise<Position> {
+async function resolve(deps: ReadDeps, timeline: Timeline, cursor: Cursor): Promise<TimelineEntry> {
   const said = fromToken(cursor.text);
   if (said) return said;
   const dated = dateOfId(cursor.text);
@@ -207,7 +208,7 @@ async function degrade(
 /** Both, newest first, each drop once. */
 function merged(stored: Run, had: Run): Run {
   const entries = new Map([...stored, ...had].map((entry) => [entry.drop, entry]));
-  return [...entries.values()].sort((a, b) => compare(b, a));
+  return [...entries.values()].sort((a, b) => compareEntries(b, a));
 }
 
 async function storedRun(deps: ReadDeps, key: string, query: Query): Promise<Run | undefined> {

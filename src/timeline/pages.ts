@@ -1,23 +1,24 @@
 import type { Fences } from "../contracts/fences.js";
+import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { TimelineStore } from "./ports.js";
-import { compare, type Position, startOf } from "./position.js";
+import { startOf } from "./position.js";
 
 /** Which entries are wanted, both bounds exclusive. `limit` more than one page shows whether there is more. */
 export interface Query {
   readonly direction: "older" | "newer";
-  readonly above: Position | undefined;
-  readonly below: Position | undefined;
+  readonly above: TimelineEntry | undefined;
+  readonly below: TimelineEntry | undefined;
   readonly count: number;
 }
 
 /** Entries nearest to where the query starts first. */
-export type Run = readonly Position[];
+export type Run = readonly TimelineEntry[];
 
 /** Reads what is below a timeline's floor, where there is such a thing. */
 export interface Beyond {
-  older(from: Position, query: Query): Promise<Run>;
+  older(from: TimelineEntry, query: Query): Promise<Run>;
   /** Those above `query.above` and created before `top` ms, oldest first. */
-  newer(query: Query & { readonly above: Position }, top: number): Promise<Run>;
+  newer(query: Query & { readonly above: TimelineEntry }, top: number): Promise<Run>;
 }
 
 /** Thrown where a stored timeline is not complete. */
@@ -45,20 +46,20 @@ export async function readRun(deps: PageDeps, key: string, query: Query & { read
 type Asked = Query & { readonly beyond?: Beyond };
 
 async function readOlder(deps: PageDeps, key: string, query: Asked): Promise<Run> {
-  const found: Position[] = [];
+  const found: TimelineEntry[] = [];
   let from = query.below;
   for (;;) {
     const count = query.count - found.length + SPARE;
     const held = await deps.store.read({ key, direction: "older", from, count });
     if (held.floor === undefined) throw new Incomplete();
     const vouched = query.beyond ? aboveFloor(held.entries, held.floor) : held.entries;
-    const wanted = vouched.filter((entry) => query.above === undefined || compare(entry, query.above) > 0);
+    const wanted = vouched.filter((entry) => query.above === undefined || compareEntries(entry, query.above) > 0);
     found.push(...(await livingStored(deps, key, wanted)));
     if (found.length >= query.count || wanted.length < vouched.length) break;
     if (vouched.length < held.entries.length || held.entries.length < count) {
       const top = startOf(held.floor + 1);
-      if (held.floor === 0 || (query.above && compare(query.above, top) >= 0)) break;
-      const start = from !== undefined && compare(from, top) < 0 ? from : top;
+      if (held.floor === 0 || (query.above && compareEntries(query.above, top) >= 0)) break;
+      const start = from !== undefined && compareEntries(from, top) < 0 ? from : top;
       found.push(...(await readBeyond(deps, { ...query, count: query.count - found.length }, start)));
       break;
     }
@@ -68,9 +69,9 @@ async function readOlder(deps: PageDeps, key: string, query: Asked): Promise<Run
 }
 
 /** Goes on below the floor until there is enough, or no more: what is deleted meanwhile must not look like the end. */
-async function readBeyond({ fences }: PageDeps, query: Asked, start: Position): Promise<Run> {
-  const found: Position[] = [];
-  let from: Position | undefined = start;
+async function readBeyond({ fences }: PageDeps, query: Asked, start: TimelineEntry): Promise<Run> {
+  const found: TimelineEntry[] = [];
+  let from: TimelineEntry | undefined = start;
   while (query.beyond && from && found.length < query.count) {
     const count = query.count - found.length;
     const below: Run = await query.beyond.older(from, { ...query, count });
@@ -81,14 +82,14 @@ async function readBeyond({ fences }: PageDeps, query: Asked, start: Position): 
 }
 
 async function readNewer(deps: PageDeps, key: string, query: Asked): Promise<Run> {
-  const found: Position[] = [];
+  const found: TimelineEntry[] = [];
   let from = query.above;
   while (found.length < query.count) {
     const missing = query.count - found.length;
     const held = await deps.store.read({ key, direction: "newer", from, count: missing + SPARE });
     if (held.floor === undefined) throw new Incomplete();
     const top = startOf(held.floor + 1);
-    if (query.beyond && held.floor > 0 && from !== undefined && compare(from, top) < 0) {
+    if (query.beyond && held.floor > 0 && from !== undefined && compareEntries(from, top) < 0) {
       const below = await query.beyond.newer({ ...query, above: from, count: missing }, top.score);
       found.push(...(await living(deps.fences, below)));
       from = below.length < missing ? top : below.at(-1);

@@ -1,13 +1,13 @@
+import type { TimelineEntry } from "../contracts/timelines.js";
 import type { Drop } from "../gen/avion/posts.js";
 import type { InTurn } from "../kernel/in-turn.js";
-import type { Position } from "./position.js";
 
 /** What a stored timeline holds next to a position, at one instant. */
 export interface Held {
   /** Down to when the timeline is complete, in ms; undefined: it is not, and must be rebuilt. */
   readonly floor: number | undefined;
   /** Nearest to the position first. */
-  readonly entries: readonly Position[];
+  readonly entries: readonly TimelineEntry[];
 }
 
 /** A stretch of a stored timeline. */
@@ -15,13 +15,13 @@ export interface Stretch {
   readonly key: string;
   readonly direction: "older" | "newer";
   /** Exclusive; undefined: from the end. */
-  readonly from: Position | undefined;
+  readonly from: TimelineEntry | undefined;
   readonly count: number;
 }
 
 /** Everything of a timeline that is known elsewhere. */
 export interface Snapshot {
-  readonly entries: readonly Position[];
+  readonly entries: readonly TimelineEntry[];
   /** Down to when that is complete, in ms; 0: from the start. */
   readonly floor: number;
 }
@@ -53,7 +53,7 @@ export interface Sources {
   /** An author's drops older than a position, newest first. */
   drops(
     author: string,
-    below: Position | undefined,
+    below: TimelineEntry | undefined,
     limits: { count: number; deadline: number },
   ): Promise<readonly Drop[]>;
 }

@@ -1,29 +1,18 @@
-import { compareBytes, FLOOR_MEMBER, idFault } from "../kernel/ids.js";
-
-/** A place in a timeline: the order is (score, bytes of the drop id). */
-export interface Position {
-  /** Created at, in ms since the epoch. */
-  readonly score: number;
-  readonly drop: string;
-}
-
-/** Negative where `a` is older than `b`. */
-export function compare(a: Position, b: Position): number {
-  return a.score - b.score || compareBytes(a.drop, b.drop);
-}
+import type { TimelineEntry } from "../contracts/timelines.js";
+import { FLOOR_MEMBER, idFault } from "../kernel/ids.js";
 
 /** Before every drop of this ms: no drop id is empty. */
-export const startOf = (score: number): Position => ({ score, drop: "" });
+export const startOf = (score: number): TimelineEntry => ({ score, drop: "" });
 
 const TOKEN = /^~(\d+)\.([A-Za-z0-9_-]*)$/;
 
 /** A page token: says a position in full, so that it holds when the drop it names is gone. */
-export function toToken({ score, drop }: Position): string {
+export function toToken({ score, drop }: TimelineEntry): string {
   return `~${score}.${Buffer.from(drop, "utf8").toString("base64url")}`;
 }
 
 /** The position a token says, or undefined where the text is none. */
-export function fromToken(text: string): Position | undefined {
+export function fromToken(text: string): TimelineEntry | undefined {
   const match = TOKEN.exec(text);
   if (!match) return undefined;
   const score = Number(match[1]);

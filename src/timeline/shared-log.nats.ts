@@ -1,11 +1,11 @@
 import type { NatsConnection } from "nats";
 import { eventOfSubject, parseEvent, SUBJECT_OF } from "../contracts/events.js";
 import { STREAM } from "../contracts/subjects.js";
+import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE } from "../kernel/time.js";
 import { readLog } from "../platform/nats/read-log.js";
 import type { ReadSharedLog, Snapshot } from "./ports.js";
-import { compare, type Position } from "./position.js";
 
 /** How far back the log is read, until enough is found. */
 const REACHES_MS = [HOUR, 6 * HOUR, DAY, 8 * DAY];
@@ -46,7 +46,7 @@ async function readSince(
       if (drop) found.set(drop.drop, Math.min(drop.score, found.get(drop.drop) ?? drop.score));
     });
   }
-  const entries = [...found].map(([drop, score]) => ({ drop, score })).sort((a, b) => compare(b, a));
+  const entries = [...found].map(([drop, score]) => ({ drop, score })).sort((a, b) => compareEntries(b, a));
   const beyond = entries[maxEntries];
   const since = Math.max(from, state.messages === 0 ? Date.now() : Date.parse(String(state.first_ts)));
   const covered = wholeLog ? 0 : Math.max(1, since + MAX_AHEAD_MS);
@@ -56,7 +56,7 @@ async function readSince(
   };
 }
 
-function publicDrop(subject: string, body: Uint8Array, time: number): Position | undefined {
+function publicDrop(subject: string, body: Uint8Array, time: number): TimelineEntry | undefined {
   try {
     const event = parseEvent(eventOfSubject(subject), body, time);
     if (event.name !== "drop_created" && event.name !== "ap_drop_received") return undefined;

@@ -1,7 +1,7 @@
+import { compareEntries } from "../contracts/timelines.js";
 import { annotate } from "../delivery/traced.js";
 import { collect } from "./collect.js";
 import type { OpenSources, Snapshot, Sources } from "./ports.js";
-import { compare } from "./position.js";
 import type { TakeSnapshot } from "./rebuild.js";
 
 /** Whose drops a home timeline is made of: the user's own, and those of everybody followed. `deadline` is in ms since the epoch. */
@@ -37,7 +37,7 @@ export function withOlder(snapshot: Snapshot, older: Snapshot, maxEntries: numbe
   const known = new Set(snapshot.entries.map(({ drop }) => drop));
   const below = older.entries
     .filter(({ drop, score }) => score <= snapshot.floor && score > older.floor && !known.has(drop))
-    .sort((a, b) => compare(b, a));
+    .sort((a, b) => compareEntries(b, a));
   const entries = [...snapshot.entries.filter(({ score }) => score > snapshot.floor), ...below];
   const beyond = entries[maxEntries];
   return { entries: entries.slice(0, maxEntries), floor: beyond ? Math.max(beyond.score, 1) : older.floor };

@@ -1,19 +1,17 @@
 import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey, stagedKey } from "../contracts/keys.js";
+import type { TimelineEntry } from "../contracts/timelines.js";
+import { MAX_IDLE_MS } from "../contracts/times.js";
 import { chunked } from "../kernel/mapped.js";
-import { DAY, MINUTE } from "../kernel/time.js";
+import { MINUTE } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { TimelineStore } from "./ports.js";
-import type { Position } from "./position.js";
 
 interface StoreOptions {
   readonly maxEntries: number;
   /** Time to live a read gives a home timeline, in ms. */
   readonly ttlMs: number;
 }
-
-/** Tombstones are kept a little longer than this. */
-const MAX_IDLE_MS = 7 * DAY;
 
 /** Drops that one command names at most. */
 const DROPS_A_CALL = 5_000;
@@ -74,7 +72,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: S
 }
 
 /** What a rebuild writes, in parts as its scripts take them: how many ids are to go, those, and entries to be added. */
-function partsOf(gone: readonly string[], entries: readonly Position[]): (string | number)[][] {
+function partsOf(gone: readonly string[], entries: readonly TimelineEntry[]): (string | number)[][] {
   const removals = chunked(gone, DROPS_A_CALL).map((drops) => [drops.length, ...drops]);
   const additions = chunked(entries, DROPS_A_CALL).map((part) => part.flatMap(({ score, drop }) => [score, drop]));
   const small = gone.length + entries.length <= DROPS_A_CALL;
@@ -82,8 +80,8 @@ function partsOf(gone: readonly string[], entries: readonly Position[]): (string
   return [...removals, ...additions.map((part) => [0, ...part])];
 }
 
-function entriesOf(flat: readonly string[]): Position[] {
-  const entries: Position[] = [];
+function entriesOf(flat: readonly string[]): TimelineEntry[] {
+  const entries: TimelineEntry[] = [];
   for (let at = 0; at < flat.length; at += 2) entries.push({ drop: flat[at] as string, score: Number(flat[at + 1]) });
   return entries;
 }

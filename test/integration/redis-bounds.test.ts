@@ -57,7 +57,7 @@ test("whatever is handled, each key it leaves has a time to live, but for the th
     await store.read({ key, direction: "older", from: undefined, count: 1 });
   }
   await store.lease("timeline:home:other", "somebody", 30_000);
-  await fenceStore.lease("somebody");
+  await fenceStore.lease.hold();
   const attempts = createAttempts(redis.scripts);
   await attempts.begin(deliveryOf(), "one");
   await attempts.fail(deliveryOf({ seq: 2 }), "other");

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
+import { compareEntries, type TimelineEntry } from "../../src/contracts/timelines.js";
 import type { TimelineStore } from "../../src/timeline/ports.js";
-import { compare, type Position } from "../../src/timeline/position.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
 
 const KEY = "timeline:home:ada";
@@ -28,7 +28,7 @@ const entries = fc.uniqueArray(entry, { selector: ({ drop }) => drop, maxLength:
 /** A position of its own, also before and after everything, and between the ids of one ms. */
 const free = fc.record({ score: fc.integer({ min: 0, max: 6 }), drop: fc.oneof(id, fc.constant("")) });
 
-async function fill(held: readonly Position[], floor: number | undefined): Promise<void> {
+async function fill(held: readonly TimelineEntry[], floor: number | undefined): Promise<void> {
   await bench.raw.del(KEY);
   const flat = [...held, ...(floor === undefined ? [] : [{ score: floor, drop: "~floor" }])].flatMap(
     ({ score, drop }) => [score, drop],
@@ -37,15 +37,15 @@ async function fill(held: readonly Position[], floor: number | undefined): Promi
 }
 
 function model(
-  held: readonly Position[],
+  held: readonly TimelineEntry[],
   direction: "older" | "newer",
-  from: Position | undefined,
+  from: TimelineEntry | undefined,
   count: number,
-): Position[] {
+): TimelineEntry[] {
   const sign = direction === "older" ? -1 : 1;
   return held
-    .filter((one) => from === undefined || sign * compare(one, from) > 0)
-    .sort((a, b) => sign * compare(a, b))
+    .filter((one) => from === undefined || sign * compareEntries(one, from) > 0)
+    .sort((a, b) => sign * compareEntries(a, b))
     .slice(0, count);
 }
 
@@ -84,8 +84,8 @@ test("turning pages in either direction shows every entry exactly once, all in o
   const held = Array.from({ length: 60 }, (_, index) => ({ score: 7, drop: `${index % 2 ? "é" : "e"}${index}` }));
   await fill(held, 0);
   for (const direction of ["older", "newer"] as const) {
-    const seen: Position[] = [];
-    for (let from: Position | undefined; ; from = seen.at(-1)) {
+    const seen: TimelineEntry[] = [];
+    for (let from: TimelineEntry | undefined; ; from = seen.at(-1)) {
       const { entries: page } = await store.read({ key: KEY, direction, from, count: 7 });
       if (page.length === 0) break;
       seen.push(...page);

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
+import type { TimelineEntry } from "../../src/contracts/timelines.js";
 import { silent } from "../../src/kernel/logger.js";
 import { chunked } from "../../src/kernel/mapped.js";
-import type { Position } from "../../src/timeline/position.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { handle, openFanout } from "../support/core-fanout.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
@@ -21,10 +21,10 @@ beforeAll(async () => {
 afterAll(() => redis.close());
 beforeEach(() => redis.raw.flushall());
 
-const drops = (prefix: string, from = 0): Position[] =>
+const drops = (prefix: string, from = 0): TimelineEntry[] =>
   Array.from({ length: MAX }, (_, index) => ({ drop: `${prefix}${MAX - index}`, score: from + MAX - index }));
 
-async function fill(entries: readonly Position[]): Promise<void> {
+async function fill(entries: readonly TimelineEntry[]): Promise<void> {
   for (const part of chunked(entries, 5_000))
     await redis.raw.zadd(KEY, ...part.flatMap(({ score, drop }) => [score, drop]));
 }

@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
+import type { TimelineEntry } from "../../src/contracts/timelines.js";
 import { audienceOf } from "../../src/fanout/audience.js";
 import { createInTurn } from "../../src/kernel/in-turn.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
-import type { Position } from "../../src/timeline/position.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { until } from "../support/brokers.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
@@ -22,7 +22,7 @@ beforeAll(async () => {
 afterAll(() => redis.close());
 beforeEach(() => redis.raw.flushall());
 
-const entry = (drop: string, score: number): Position => ({ drop, score });
+const entry = (drop: string, score: number): TimelineEntry => ({ drop, score });
 
 /** One process that rebuilds, and the writer beside it. */
 function scene(maxEntries = 10) {
@@ -34,12 +34,12 @@ function scene(maxEntries = 10) {
 }
 
 /** A snapshot that is taken anew each time, with something happening while it is taken the first time. */
-function snapshots(first: () => Promise<unknown>, ...results: readonly (readonly Position[])[]) {
+function snapshots(first: () => Promise<unknown>, ...results: readonly (readonly TimelineEntry[])[]) {
   let taken = 0;
   return {
     taken: () => taken,
     take: async () => {
-      const entries = results[Math.min(taken++, results.length - 1)] as readonly Position[];
+      const entries = results[Math.min(taken++, results.length - 1)] as readonly TimelineEntry[];
       if (taken === 1) await first();
       return { entries, floor: 0 };
     },

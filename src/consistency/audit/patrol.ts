@@ -1,8 +1,9 @@
 import { oneLine } from "../../kernel/errors.js";
+import type { Lease } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import type { Report, Reports } from "./audit.js";
-import { type Lease, TIMELINES, type TimelineKind } from "./ports.js";
+import { TIMELINES, type TimelineKind } from "./ports.js";
 
 interface PatrolDeps {
   /** The right to go on patrol: one process has it, and keeps it as long as it lives. */

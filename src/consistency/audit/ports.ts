@@ -64,10 +64,3 @@ export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "re
   /** Between the first look and the second, in ms. */
   readonly recheckMs: number;
 }
-
-/** A right that one process holds for a bounded time. */
-export interface Lease {
-  /** Takes or keeps it; false where another process has it. */
-  hold(): Promise<boolean>;
-  release(): Promise<void>;
-}

@@ -1,5 +1,5 @@
 import type { FanoutCompleted } from "../../contracts/notifications.js";
-import { belongsHome } from "../../contracts/visibility.js";
+import { belongsHome } from "../../contracts/timelines.js";
 import { type Drop, Visibility } from "../../gen/avion/posts.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";

@@ -1,13 +1,11 @@
 import { randomInt } from "node:crypto";
 import { GLOBAL_KEY, HOME_PREFIX, homeKey, LOCAL_KEY, userOfHomeKey } from "../../contracts/keys.js";
+import { MAX_IDLE_MS } from "../../contracts/times.js";
 import { FLOOR_MEMBER } from "../../kernel/ids.js";
-import { DAY } from "../../kernel/time.js";
 import { type DataNode, dataNodes } from "../../platform/redis/nodes.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import type { Contents, Entry, PublicationDeps, TimelineKind } from "./ports.js";
 
-/** A timeline nobody has read for longer is not vouched for, whatever its floor says: see read-page.lua. */
-const MAX_IDLE_MS = 7 * DAY;
 const KEYS_A_STEP = 500;
 /** Steps through one server at most, where few of its keys are home timelines. */
 const MAX_STEPS = 1_000;

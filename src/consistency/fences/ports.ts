@@ -1,5 +1,6 @@
 import type { TimelineEvent } from "../../contracts/events.js";
 import type { EdgeChange, EdgeState } from "../../contracts/fences.js";
+import type { Lease } from "../../kernel/lease.js";
 
 /** A deletion, and when it was admitted, in ms since the epoch. */
 export interface Deletion {
@@ -32,9 +33,8 @@ export interface FenceStore {
   remember(some: Remembered): Promise<void>;
   /** Says that what bears the mark is complete; resolves to how many keys that are: fewer where some were lost again. */
   finishRefill(mark: number): Promise<number>;
-  /** Takes or prolongs the right to refill, for ten seconds; false where another process has it. */
-  lease(owner: string): Promise<boolean>;
-  release(owner: string): Promise<void>;
+  /** Held by the process that refills. */
+  readonly lease: Lease;
 }
 
 /** Hands out every deletion and edge change the log holds, oldest first, with the time it was admitted. */

@@ -1,7 +1,8 @@
-import { randomInt, randomUUID } from "node:crypto";
+import { randomInt } from "node:crypto";
 import type { TimelineEvent } from "../../contracts/events.js";
 import type { EdgeChange } from "../../contracts/fences.js";
 import { AppError } from "../../kernel/errors.js";
+import { underLease } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
 import type { Deletion, FenceStore, ReadHistory } from "./ports.js";
@@ -12,8 +13,6 @@ export interface RefillDeps {
   readonly log: Logger;
 }
 
-/** Well within the ten seconds of the lease. */
-const PROLONG_EVERY_MS = 3 * SECOND;
 const PROGRESS_EVERY_MS = 3 * SECOND;
 const EVENTS_A_BATCH = 1_000;
 /** While these are written the log is read on; more than that is not held in memory. */
@@ -24,9 +23,12 @@ const BATCHES_UNDER_WAY = 4;
  * As a rebuild does, it plants a mark first: what is lost once more meanwhile takes the mark along, and is not vouched
  * for.
  */
-export async function refill({ store, readHistory, log }: RefillDeps): Promise<void> {
-  const owner = randomUUID();
-  if (!(await store.lease(owner))) throw new AppError("unavailable", "the fences are being refilled from the log");
+export async function refill(deps: RefillDeps): Promise<void> {
+  if (!(await underLease(deps.store.lease, () => refillOnce(deps))))
+    throw new AppError("unavailable", "the fences are being refilled from the log");
+}
+
+async function refillOnce({ store, readHistory, log }: RefillDeps): Promise<void> {
   const progress = { events: 0, upTo: 0 };
   const started = performance.now();
   const fields = () => ({
@@ -34,7 +36,6 @@ export async function refill({ store, readHistory, log }: RefillDeps): Promise<v
     upTo: new Date(progress.upTo).toISOString(),
     seconds: Math.round(performance.now() - started) / 1_000,
   });
-  const prolonging = setInterval(() => void store.lease(owner).catch(() => undefined), PROLONG_EVERY_MS);
   const reporting = setInterval(
     () => log.info(fields(), "the fences (tombstones and follow edges) are being refilled from the log"),
     PROGRESS_EVERY_MS,
@@ -55,9 +56,7 @@ export async function refill({ store, readHistory, log }: RefillDeps): Promise<v
       throw new AppError("unavailable", "the fences were lost while they were refilled");
     log.info(fields(), "the fences (tombstones and follow edges) are refilled from the log");
   } finally {
-    clearInterval(prolonging);
     clearInterval(reporting);
-    await store.release(owner);
   }
 }
 

@@ -14,15 +14,14 @@ import {
 } from "../../contracts/keys.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
 import { chunked } from "../../kernel/mapped.js";
-import { DAY, HOUR, SECOND } from "../../kernel/time.js";
+import { DAY, HOUR } from "../../kernel/time.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
+import { createLease } from "../../platform/redis/lease.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import type { FenceStore } from "./ports.js";
 
 /** The log holds events for seven days; what wins over them must live longer. */
 const REMEMBER_MS = 7 * DAY + 12 * HOUR;
-/** Whoever refills prolongs it; everything that is handled waits for it where that process dies. */
-const LEASE_MS = 10 * SECOND;
 const UNFOLLOWERS_A_PAGE = 1_000;
 /** A call takes about 2 ms of the server. */
 const EDGES_A_CALL = 200;
@@ -81,12 +80,7 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced): FenceStore {
       const edges = await fenced.many(parts);
       return edges + Number(await fenced.one("finish-refill", [TOMBSTONES_KEY], [mark, Date.now() - REMEMBER_MS]));
     },
-    async lease(owner) {
-      return (await run("hold-lease", [REFILL_LEASE_KEY], [owner, LEASE_MS])) === 1;
-    },
-    async release(owner) {
-      await run("release-lease", [REFILL_LEASE_KEY], [owner]).catch(() => undefined);
-    },
+    lease: createLease(scripts, REFILL_LEASE_KEY),
   };
 }
 

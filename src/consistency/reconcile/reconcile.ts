@@ -1,4 +1,5 @@
 import { messageId, type TimelineEvent } from "../../contracts/events.js";
+import { CLOCK_SKEW_MS, NOTIFY_WINDOW_MS } from "../../contracts/times.js";
 import { mapLimited } from "../../kernel/mapped.js";
 import { MINUTE } from "../../kernel/time.js";
 import type { Admit, ReadAdmitted, ReadChanges, Window } from "./ports.js";
@@ -21,9 +22,6 @@ export interface Reconciled {
 const SLICE_MS = 10 * MINUTE;
 /** An event is published a little after its change, and may wait for an outage on its way into the log. */
 const ADMISSION_LAG_MS = 30 * MINUTE;
-const CLOCK_SKEW_MS = MINUTE;
-/** NOTIFY keeps ten minutes; what is older than that is news to nobody. */
-const NEWS_MS = 10 * MINUTE;
 const ADMITTED_AT_ONCE = 32;
 
 /**
@@ -70,10 +68,10 @@ async function reconcileSlice(
   if (stopping?.aborted) return { changes, admitted: 0 };
   const now = Date.now();
   await mapLimited([...missing.values()], ADMITTED_AT_ONCE, (event) =>
-    admit(event, slice.until < now - NEWS_MS || isHistory(event, now)),
+    admit(event, slice.until < now - NOTIFY_WINDOW_MS || isHistory(event, now)),
   );
   return { changes, admitted: missing.size };
 }
 
 const isHistory = ({ name, payload }: TimelineEvent, now: number): boolean =>
-  name === "drop_created" && payload.created_at < now - NEWS_MS;
+  name === "drop_created" && payload.created_at < now - NOTIFY_WINDOW_MS;

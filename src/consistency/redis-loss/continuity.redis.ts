@@ -1,13 +1,10 @@
-import { randomUUID } from "node:crypto";
-import { continuityKey, REPLAY_LEASE_KEY } from "../../contracts/keys.js";
-import { SECOND } from "../../kernel/time.js";
+import { continuityKey } from "../../contracts/keys.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import type { Continuity, HeldNote, Lease, LogMark } from "./ports.js";
+import type { Continuity, HeldNote, LogMark } from "./ports.js";
 
 /** So many notes are spread over a cluster by their hash tags, that every node holds some of them. */
 const PARTS_OF_A_CLUSTER = 64;
-const LEASE_MS = 10 * SECOND;
 
 /** Notes on each node of Redis which server it is. */
 export function createContinuity(scripts: Scripts, fenced: Fenced): Continuity {
@@ -40,14 +37,5 @@ function combined(replies: readonly Reply[]): HeldNote {
     log: streams[0],
     // A part that was lost cannot say how far its own writes went.
     acked: streams.length < replies.length ? 0 : Math.min(...streams.map(({ acked }) => acked)),
-  };
-}
-
-/** The right that a key stands for: to note and to replay, unless told otherwise. */
-export function createLease(scripts: Scripts, key: string = REPLAY_LEASE_KEY): Lease {
-  const owner = randomUUID();
-  return {
-    hold: async () => (await scripts.run("hold-lease", [key], [owner, LEASE_MS])) === 1,
-    release: async () => void (await scripts.run("release-lease", [key], [owner])),
   };
 }

@@ -1,7 +1,8 @@
 import { AppError, oneLine } from "../../kernel/errors.js";
+import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import type { Continuity, HeldNote, Lease, LogMark, ReadBacklog, ReadLogMark } from "./ports.js";
+import type { Continuity, HeldNote, LogMark, ReadBacklog, ReadLogMark } from "./ports.js";
 
 /** What has been lost, and since when. */
 export interface Loss {
@@ -49,7 +50,6 @@ export interface Guard {
 }
 
 const LOOK_MS = SECOND;
-const RENEW_MS = 3 * SECOND;
 /** Longer than what a Redis may lose at its end: a second between two syncs, or what a replica lags behind. */
 const FALLBACK_MS = 5 * SECOND;
 const COVER_PATIENCE_MS = 30 * SECOND;
@@ -90,7 +90,7 @@ export function startGuard(deps: GuardDeps): Guard {
     async close() {
       stopping.abort();
       await Promise.race([running, pause(SECOND)]);
-      await deps.mending?.lease.release().catch(() => undefined);
+      await deps.mending?.lease.release();
     },
   };
 }
@@ -144,7 +144,7 @@ class Watch {
       if (isSameLog(mark, after)) await continuity.note({ backlog, log: mark, mended: false });
       return;
     }
-    const events = await holding(mending.lease, () => mending.mend(loss, this.stopping));
+    const events = await renewing(mending.lease, () => mending.mend(loss, this.stopping));
     if (this.stopping.aborted) return;
     await continuity.note({ backlog, log: mark, mended: true });
     this.#known = mark;
@@ -167,14 +167,4 @@ function lossOf(held: HeldNote, mark: LogMark, known: LogMark | undefined): Loss
   // A Redis without a note is empty: its timelines are rebuilt as they are read.
   if (!redis && !log && !(jobs && !note)) return undefined;
   return { since: note ? 0 : held.from, redis, log, note };
-}
-
-/** Keeps a lease as long as the work takes. */
-async function holding<T>(lease: Lease, work: () => Promise<T>): Promise<T> {
-  const renewing = setInterval(() => void lease.hold().catch(() => undefined), RENEW_MS);
-  try {
-    return await work();
-  } finally {
-    clearInterval(renewing);
-  }
 }

@@ -34,13 +34,6 @@ export interface Continuity {
 /** Looks which streams there are. */
 export type ReadLogMark = () => Promise<LogMark>;
 
-/** A right that one process holds for a bounded time. */
-export interface Lease {
-  /** Takes or keeps it; false where another process has it. */
-  hold(): Promise<boolean>;
-  release(): Promise<void>;
-}
-
 /** How far the log is applied. */
 export interface Backlog {
   /** From when on admitted events may not have been applied by now, in ms since the epoch. */

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
+import { NOTIFY_WINDOW_MS } from "../../../src/contracts/times.js";
 import { DELIVERY_VARIABLES } from "../../../src/delivery/config.js";
-import { NOTIFY_WINDOW_MS } from "../../../src/fanout/apply.js";
 import { DEFAULT_LIMITS } from "../../../src/gateway/index.js";
 import { MAX_REPLAYED } from "../../../src/gateway/resume.js";
 

@@ -10,7 +10,7 @@ import {
   liveSubject,
   notifySubject,
 } from "../../../src/contracts/subjects.js";
-import { belongsHome } from "../../../src/contracts/visibility.js";
+import { belongsHome } from "../../../src/contracts/timelines.js";
 import { type Drop, Visibility } from "../../../src/gen/avion/posts.js";
 import { encodeId } from "../../../src/kernel/ids.js";
 

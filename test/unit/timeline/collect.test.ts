@@ -1,11 +1,10 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { belongsHome } from "../../../src/contracts/visibility.js";
+import { belongsHome, compareEntries, type TimelineEntry } from "../../../src/contracts/timelines.js";
 import { createOldestFirst } from "../../../src/kernel/oldest-first.js";
 import { connectUpstreams } from "../../../src/platform/grpc/upstreams.js";
 import { collect, collectUpward } from "../../../src/timeline/collect.js";
 import type { Sources } from "../../../src/timeline/ports.js";
-import { compare, type Position } from "../../../src/timeline/position.js";
 import { createSources } from "../../../src/timeline/sources.grpc.js";
 import { sourcesOf } from "../../support/core-world.js";
 import { startUpstreams } from "../../support/upstreams.js";
@@ -35,13 +34,13 @@ function worldOf(posted: readonly WorldDrop[]): World {
 }
 
 /** Everything a reader may see of the authors between two places, newest first. */
-function visible(world: World, above: Position | undefined, below: Position | undefined): Position[] {
+function visible(world: World, above: TimelineEntry | undefined, below: TimelineEntry | undefined): TimelineEntry[] {
   return [...AUTHORS, READER]
     .flatMap((author) => world.dropsOf(author))
     .filter((one) => belongsHome(one, READER))
     .map((one) => ({ score: one.created_at, drop: one.drop_id }))
-    .filter((one) => (!above || compare(one, above) > 0) && (!below || compare(one, below) < 0))
-    .sort((a, b) => compare(b, a));
+    .filter((one) => (!above || compareEntries(one, above) > 0) && (!below || compareEntries(one, below) < 0))
+    .sort((a, b) => compareEntries(b, a));
 }
 
 /** Hands out no more than `most` drops a call after the first page, as upstreams may. */
@@ -54,7 +53,7 @@ const stingy = (sources: Sources, most: number): Sources => ({
 async function sameAsModel(
   sources: Sources,
   world: World,
-  asked: { above?: Position | undefined; below?: Position | undefined; count: number },
+  asked: { above?: TimelineEntry | undefined; below?: TimelineEntry | undefined; count: number },
 ): Promise<void> {
   const expected = visible(world, asked.above, asked.below);
   const found = await collect(sources, {
@@ -223,8 +222,8 @@ test("collectUpward bridges years of silence and narrows where a window is too f
   const at = (index: number): number => (index < 10 ? 1_000 + index : 1_700_000_000_000 + Math.floor(index / 9));
   for (let index = 0; index < 5_000; index++)
     world.post({ drop_id: `d${index}`, user_id: "ada", created_at: at(index) });
-  const found: Position[] = [];
-  for (let above: Position = { score: 1, drop: "" }; ; above = found.at(-1) as Position) {
+  const found: TimelineEntry[] = [];
+  for (let above: TimelineEntry = { score: 1, drop: "" }; ; above = found.at(-1) as TimelineEntry) {
     const part = await collectUpward(sourcesOf(world), {
       reader: READER,
       authors: ["ada"],

@@ -1,8 +1,9 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
+import { compareEntries } from "../../../src/contracts/timelines.js";
 import type { GetTimelineRequest } from "../../../src/gen/avion/timeline.js";
 import { AppError } from "../../../src/kernel/errors.js";
-import { compare, fromToken, startOf, toToken } from "../../../src/timeline/position.js";
+import { fromToken, startOf, toToken } from "../../../src/timeline/position.js";
 import { parsePageRequest, parseUser } from "../../../src/timeline/request.js";
 
 const request = (stated: Partial<GetTimelineRequest>): GetTimelineRequest => ({
@@ -57,10 +58,10 @@ test("positions are ordered by time, then by bytes; the start of a ms is before 
   fc.assert(
     fc.property(position, position, position, (a, b, c) => {
       const byBytes = a.score - b.score || Buffer.compare(Buffer.from(a.drop), Buffer.from(b.drop));
-      expect(Math.sign(compare(a, b))).toBe(Math.sign(byBytes));
-      const sorted = [a, b, c].sort(compare);
-      expect(compare(sorted[0] as typeof a, sorted[2] as typeof a)).toBeLessThanOrEqual(0);
-      if (a.drop !== "") expect(compare(startOf(a.score), a)).toBeLessThan(0);
+      expect(Math.sign(compareEntries(a, b))).toBe(Math.sign(byBytes));
+      const sorted = [a, b, c].sort(compareEntries);
+      expect(compareEntries(sorted[0] as typeof a, sorted[2] as typeof a)).toBeLessThanOrEqual(0);
+      if (a.drop !== "") expect(compareEntries(startOf(a.score), a)).toBeLessThan(0);
     }),
   );
 });
