@@ -1,34 +1,26 @@
 import { DLQ_HEADER } from "../contracts/dead-letters.js";
 import { EVENT_NAMES, SUBJECT_OF } from "../contracts/events.js";
+import type { OutboxEvent } from "../contracts/outbox.js";
 import { type DlqReason, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
 import { type DeadLetters, letterOfUnstored } from "../delivery/dead-letter.js";
 import { fingerprint } from "../kernel/ids.js";
-import type { OutboxEvent } from "./ports.js";
-
-/** Why an event of an outbox is given up. */
-export interface GivenUp {
-  readonly reason: DlqReason;
-  readonly error: unknown;
-  /** How often NATS has refused it. */
-  readonly refusals: number;
-}
 
 /** Stores the dead letter of an event; resolves after its PubAck. */
-export type DeadLetterEvent = (event: OutboxEvent, why: GivenUp) => Promise<void>;
+export type DeadLetterEvent = (
+  event: OutboxEvent,
+  failure: { readonly reason: DlqReason; readonly error: unknown; readonly refusals: number },
+) => Promise<void>;
 
-/** The name of an event under a subject no stream of ours takes. */
-const UNKNOWN = { event: "outbox_event", stream: undefined };
-
-/** What a dead letter calls an event, and the stream it was for, to which a redrive returns it. */
+/** The event's name in its dead letter, and the stream a redrive returns it to. */
 function destinationOf(subject: string): { readonly event: string; readonly stream: string | undefined } {
   const name = EVENT_NAMES.find((one) => SUBJECT_OF[one] === subject);
   if (name !== undefined) return { event: name, stream: STREAM.drops };
   for (const stream of [STREAM.edges, STREAM.engagement])
     if (subject.startsWith(`${stream.toLowerCase()}.`)) return { event: WORK_EVENTS[stream], stream };
-  return UNKNOWN;
+  return { event: "outbox_event", stream: undefined };
 }
 
-/** Makes what dead-letters events of the outbox of a service; one event has one letter, however often it is written. */
+/** One event has one dead letter, however often it is stored. */
 export function createDeadLetterEvent(options: {
   readonly source: string;
   readonly deadLetters: DeadLetters;

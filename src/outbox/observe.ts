@@ -1,6 +1,7 @@
 import { metrics } from "@opentelemetry/api";
+import type { OutboxEvent } from "../contracts/outbox.js";
 import type { Figure } from "../delivery/sampling.js";
-import type { OutboxEvent, OutboxStore } from "./ports.js";
+import type { OutboxStore } from "./store.sql.js";
 
 const meter = metrics.getMeter("avion-timeline");
 const published = meter.createCounter("timeline_outbox_published", { description: "Events published from an outbox" });
@@ -19,7 +20,6 @@ const oldest = meter.createGauge("timeline_outbox_oldest_seconds", {
   description: "Age of the oldest event that is not published yet, in seconds",
 });
 
-/** What operators see of the outbox of a service. */
 export const observeOutbox = (source: string) => ({
   published({ subject, createdAt }: OutboxEvent): void {
     published.add(1, { source, event: subject.split(".", 2).join(".") });
@@ -33,7 +33,6 @@ export const observeOutbox = (source: string) => ({
   },
 });
 
-/** What waits in the outbox of a service, for a sample. */
 export async function backlogFigures({ backlog }: Pick<OutboxStore, "backlog">, source: string): Promise<Figure[]> {
   const found = await backlog();
   return [

@@ -1,7 +1,6 @@
 import { type Publish, refusalOf } from "../platform/nats/publish.js";
-import { EventRefused, type PublishEvent } from "./ports.js";
+import { EventRefused, type PublishEvent } from "./relay.js";
 
-/** Publishes events of an outbox straight to JetStream. */
 export function createPublishEvent(publish: Publish): PublishEvent {
   return async ({ subject, messageId, body, traceparent }) => {
     try {
@@ -17,7 +16,7 @@ export function createPublishEvent(publish: Publish): PublishEvent {
   };
 }
 
-/** A stream that is full, or not there yet, takes the event later. */
+/** A stream that is full or missing takes the event later. */
 function refused(cause: unknown): EventRefused | undefined {
   switch (refusalOf(cause)) {
     case "toolarge":

@@ -1,15 +1,38 @@
+import type { OutboxEvent } from "../contracts/outbox.js";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 import { backoff, pause, SECOND } from "../kernel/time.js";
 import type { DeadLetterEvent } from "./dead-letters.js";
-import { EventRefused, type OutboxEvent, type OutboxStore, type PublishEvent } from "./ports.js";
+import type { OutboxStore } from "./store.sql.js";
 
-/** What a relay works with. */
+/** NATS rejects an event itself, while no server is away or full. */
+export class EventRefused extends Error {
+  /**
+   * @param reason for the dead letter
+   * @param permanent NATS can never take it
+   */
+  constructor(
+    readonly reason: "toolarge" | "poison",
+    readonly permanent: boolean,
+    options: { readonly cause: unknown },
+  ) {
+    super(oneLine(options.cause), options);
+  }
+}
+
+/**
+ * Publishes one event; resolves after its PubAck. Rejects with EventRefused, or with AppError `unavailable` while a
+ * server is away or a stream is full.
+ */
+export type PublishEvent = (event: OutboxEvent) => Promise<void>;
+
+/** Runs before events are published, and may change their subjects. */
+export type PrepareEvents = (events: readonly OutboxEvent[]) => Promise<readonly OutboxEvent[]>;
+
 export interface RelayDeps {
   readonly store: Pick<OutboxStore, "claim" | "markPublished" | "release" | "refuse">;
-  /** Comes before the publishing: may redirect events, and does what must be done before anybody hears of them. */
-  readonly prepare?: (events: readonly OutboxEvent[]) => Promise<readonly OutboxEvent[]>;
+  readonly prepare?: PrepareEvents | undefined;
   readonly publish: PublishEvent;
   readonly deadLetter: DeadLetterEvent;
   /** Unset: a second. */
@@ -22,39 +45,35 @@ export interface RelayDeps {
   };
 }
 
-/** Publishes what a service writes into its outbox. */
 export interface Relay {
-  /** Something was written. */
   wake(): void;
   /** False while publishing fails. */
   healthy(): boolean;
-  /** Publishes what is there now, and ends. */
+  /** Publishes what waits now, and ends. */
   close(): Promise<void>;
 }
 
-/** Events in hand at once. */
 const BATCH = 500;
 
-/** How long a claim holds: what a dead relay had in hand is published after it. */
+/** The events a dead relay had claimed are published after this time. */
 const LEASE_MS = 10 * SECOND;
 
 /**
- * Beyond this a relay that was stopped or slow begins to publish nothing more, since another may have it in hand by the
- * time the server has acknowledged it or the publishing has timed out.
+ * A relay that was stopped or slow begins to publish nothing more after this time: another relay may have claimed the
+ * event before the publishing is acknowledged or times out.
  */
 const PUBLISH_WITHIN_MS = 3 * SECOND;
 
-/** An event that NATS has refused so often is given up. The first attempts are a second apart, the last eight. */
+/** Refusals before an event is dead-lettered. The first attempts are one second apart, the last eight. */
 const MAX_REFUSALS = 5;
 const REFUSED_AGAIN_MS = SECOND;
 
-/** Where nobody wakes it, a relay looks so often. */
 const LOOK_EVERY_MS = SECOND;
 
 /**
- * Starts a relay: claims, publishes, and marks what was acknowledged. Several relays of a service, in any processes,
- * publish an event once, and the events of a key in their order; one that dies in between leaves its claim to run out,
- * and what it had published already is told by its message id.
+ * Starts a relay: it claims events, publishes them, and marks those that were acknowledged. Several relays of a service,
+ * in any processes, publish an event once, and the events of a key in their order. The claim of a relay that dies runs
+ * out; an event it had published already is recognised by its message id.
  */
 export function startRelay(deps: RelayDeps): Relay {
   const stopping = new AbortController();
@@ -73,7 +92,7 @@ export function startRelay(deps: RelayDeps): Relay {
         await pause(backoff(failures, SECOND / 10, 5 * SECOND), stopping.signal);
       }
     }
-    // What was written meanwhile need not wait for somebody else's relay.
+    // Events written meanwhile need not wait for the relay of another process.
     await relayOnce(deps).catch(() => undefined);
   };
   const running = run();
@@ -87,7 +106,7 @@ export function startRelay(deps: RelayDeps): Relay {
   };
 }
 
-/** One round; returns how many events were published. Rejects where a server is away, after giving back the rest. */
+/** Returns the number of events published. Rejects where a server is away, after releasing the other events. */
 async function relayOnce(deps: RelayDeps): Promise<number> {
   const { store, observe } = deps;
   const claimed = await store.claim(BATCH, LEASE_MS);
@@ -98,30 +117,29 @@ async function relayOnce(deps: RelayDeps): Promise<number> {
   if (published.length > 0) await store.markPublished(published.map(({ id }) => id));
   await failpoint("outbox-marked");
   for (const event of published) observe.published(event);
-  await Promise.all(refused.map((one) => giveUpOrWait(deps, one)));
+  await Promise.all(refused.map((one) => deadLetterOrRetry(deps, one)));
   if (outage === undefined) return published.length;
   const done = new Set([...published, ...refused.map(({ event }) => event)].map(({ id }) => id));
   await store.release(claimed.map(({ id }) => id).filter((id) => !done.has(id)));
   throw outage;
 }
 
-/** An event that was refused, and not because a server is away. */
 interface Refused {
   readonly event: OutboxEvent;
   readonly error: unknown;
 }
 
 /**
- * Dead-letters an event that NATS will not take, so that its key goes on; the letter is stored before the row is marked.
- * Where the letter cannot be stored the row stays, and is tried again.
+ * Dead-letters an event that NATS does not take, so that the later events of its key are published. The dead letter is
+ * stored before the row is marked; where it cannot be stored the event is tried again.
  */
-async function giveUpOrWait(deps: RelayDeps, { event, error }: Refused): Promise<void> {
+async function deadLetterOrRetry(deps: RelayDeps, { event, error }: Refused): Promise<void> {
   const { store, deadLetter, log, observe } = deps;
   const fields = { id: event.id, error: oneLine(error) };
   const refusals = await store.refuse(event.id, REFUSED_AGAIN_MS);
   const reason = error instanceof EventRefused ? error.reason : "poison";
-  const always = error instanceof EventRefused && error.always;
-  if (!always && refusals < MAX_REFUSALS) {
+  const permanent = error instanceof EventRefused && error.permanent;
+  if (!permanent && refusals < MAX_REFUSALS) {
     observe.failed();
     return log.warn({ ...fields, refusals }, "an event of the outbox was refused; it is tried again");
   }
@@ -163,7 +181,7 @@ async function publishAll(
   return { published, refused, ...(outage === undefined ? {} : { outage }) };
 }
 
-/** A ring that came while nobody waited is heard by the next who does. */
+/** A ring while nobody waits ends the next wait at once. */
 function createBell(): { ring(): void; rung(timeoutMs: number, stopping: AbortSignal): Promise<void> } {
   let rung = false;
   let waiting: AbortController | undefined;

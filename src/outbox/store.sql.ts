@@ -1,24 +1,21 @@
+import type { OutboxEvent } from "../contracts/outbox.js";
 import type { Db } from "../platform/db/db.js";
-import type { OutboxEvent, OutboxStore } from "./ports.js";
-
-/** Where the outbox's migrations are. */
-export const OUTBOX_MIGRATIONS = { component: "outbox", folder: new URL("./migrations/", import.meta.url) };
 
 const NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
-/** Of one owner so many of the oldest rows are looked at: those of one key may have to wait for each other. */
+/** The oldest rows of one owner that a claim looks at: those of one key may have to wait for each other. */
 const WINDOW = 2_000;
 
-/** Candidates looked for, in claims: where one owner has few, another's fill up. */
+/** Candidates per row wanted: where one owner has few, another's fill up. */
 const CANDIDATES = 5;
 
 /**
- * Owners take turns. From the owner named by $4 on, each that has rows waiting is found by one look at the index, and
- * then the first rows of each; the first row of every owner goes before the second of any.
+ * Owners take turns. From the owner $4 on, each owner with waiting rows is found by one look at the index, and then its
+ * first rows; the first row of every owner comes before the second row of any.
  *
- * A row is skipped while an earlier one of its key waits, whoever has that in hand: several relays keep the order of a
- * key without knowing of each other. Whoever claims at the same moment is stepped over (SKIP LOCKED), and the claim is
- * looked at again under the lock; coalesce() keeps it to the primary key.
+ * A row is skipped while an earlier one of its key waits, claimed or not, so that several relays keep the order of a key
+ * without knowing of each other. Rows being claimed at the same moment are skipped (SKIP LOCKED), and a claim is checked
+ * again under the lock; coalesce() keeps that query to the primary key.
  */
 const CLAIM = `
 WITH RECURSIVE turn AS (
@@ -57,7 +54,7 @@ WHERE id = ANY (ARRAY(SELECT id FROM claimed))
 RETURNING id, key, subject, message_id AS "messageId", body, traceparent, created_at AS "createdAt",
   (SELECT owner FROM turn WHERE place = $2::int) AS "upTo"`;
 
-/** The lowest text after all that begin with no more than this, by bytes. */
+/** The lowest text after an owner, by bytes. */
 const after = (owner: string): string => `${owner}\u0001`;
 
 const REFUSE = `
@@ -73,14 +70,17 @@ const BACKLOG = `
 SELECT count(*) AS waiting, coalesce(${NOW} - min(created_at), 0) AS "oldestMs"
 FROM public.outbox WHERE source = $1 AND published_at IS NULL`;
 
-/** How much waits differs by orders of magnitude. */
+/** The number of waiting rows varies by orders of magnitude. */
 const PLANNED = { eachTime: true };
 
-/** The outbox of one service. */
-export function createOutboxStore(db: Db, source: string): OutboxStore {
+export type OutboxStore = ReturnType<typeof createOutboxStore>;
+
+/** The events one service has written. */
+export function createOutboxStore(db: Db, source: string) {
   let from = "";
   return {
-    claim: async (limit, leaseMs) => {
+    /** Claims at most `limit` events for `leaseMs`, of each key the first only. */
+    claim: async (limit: number, leaseMs: number): Promise<OutboxEvent[]> => {
       const rows = await db.query<OutboxEvent & { upTo: string | null }>(
         CLAIM,
         [source, limit, leaseMs, from],
@@ -90,22 +90,31 @@ export function createOutboxStore(db: Db, source: string): OutboxStore {
       from = upTo == null ? "" : after(upTo);
       return rows.map(({ upTo: _, ...event }) => event);
     },
-    refuse: async (id, againMs) => (await db.query<{ refusals: number }>(REFUSE, [id, againMs]))[0]?.refusals ?? 0,
-    markPublished: async (ids) => {
+    /**
+     * Counts a refusal by NATS and returns the count. The event is not claimed for `againMs`, doubled with each refusal
+     * up to 64 times.
+     */
+    refuse: async (id: number, againMs: number): Promise<number> =>
+      (await db.query<{ refusals: number }>(REFUSE, [id, againMs]))[0]?.refusals ?? 0,
+    markPublished: async (ids: readonly number[]): Promise<void> => {
       await db.query(`UPDATE public.outbox SET published_at = ${NOW} WHERE id = ANY($1::bigint[])`, [ids]);
     },
-    release: async (ids) => {
+    /** Ends the claims on events that could not be published. */
+    release: async (ids: readonly number[]): Promise<void> => {
       await db.query(
         "UPDATE public.outbox SET claimed_until = 0 WHERE id = ANY($1::bigint[]) AND published_at IS NULL",
         [ids],
       );
     },
-    prune: async (ageMs, limit) => (await db.query(PRUNE, [source, ageMs, limit])).length,
-    backlog: async () => (await db.query<{ waiting: number; oldestMs: number }>(BACKLOG, [source]))[0] as never,
+    /** Removes at most `limit` events published longer ago than `ageMs`; returns how many. */
+    prune: async (ageMs: number, limit: number): Promise<number> =>
+      (await db.query(PRUNE, [source, ageMs, limit])).length,
+    backlog: async (): Promise<{ readonly waiting: number; readonly oldestMs: number }> =>
+      (await db.query(BACKLOG, [source]))[0] as never,
   };
 }
 
-/** The channel of the database's notifications on which the relays of a service are woken. */
+/** The channel of PostgreSQL notifications. */
 export const wakeChannel = (source: string): string => `outbox_${source}`;
 
 /** Wakes the relays of a service in every process. */

@@ -3,23 +3,22 @@ import { Visibility } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 
-/** Who may see a drop. */
 export interface Addressing {
   readonly visibility: Visibility;
-  /** Of a direct drop. */
+  /** Empty unless direct. */
   readonly recipients: readonly string[];
 }
 
-/** The ways ActivityStreams names the collection of everybody. */
+/** ActivityStreams has three names for the public collection. */
 const PUBLIC = new Set(["https://www.w3.org/ns/activitystreams#Public", "as:Public", "Public"]);
 
-/** Fields that address somebody; the first two can make an object public. */
+/** Only the first two can make an object public. */
 const FIELDS = ["to", "cc", "bto", "bcc", "audience"] as const;
 
 /**
- * Reads who may see an object of ActivityStreams from what it says itself.
+ * Reads the audience of an ActivityStreams object from its own fields.
  *
- * @param followers the collection of its actor's followers; undefined: there is no actor
+ * @param followers the collection of its actor's followers; undefined without an actor
  * @throws AppError `invalid` naming the field of the document
  */
 export function readAddressing(document: unknown, followers: string | undefined): Addressing {
@@ -34,7 +33,7 @@ export function readAddressing(document: unknown, followers: string | undefined)
   return { visibility: Visibility.DIRECT, recipients: [...recipients] };
 }
 
-/** What addresses somebody else than a user of ours may be longer than our ids. */
+/** Addresses that are no users of this server may be longer than its ids. */
 const isId = (id: string): boolean => idFault(id) === undefined && !id.includes("\0");
 
 function addressesOf(document: unknown, field: string): string[] {
@@ -47,7 +46,7 @@ function addressesOf(document: unknown, field: string): string[] {
   });
 }
 
-/** The collection of an actor's followers: as the actor's document names it, or as most servers do. */
+/** The URI of an actor's followers: from the actor's document, or as most servers form it. */
 export function followersOf(actorUri: string, document: string | undefined): string | undefined {
   if (actorUri === "") return undefined;
   const actor: unknown = document ? JSON.parse(document) : undefined;

@@ -1,30 +1,42 @@
 import { HOUR } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import { spanOf } from "./drop-ids.js";
-import type { CalibrationStore, CountReactions, DropCounts, ReactionKey } from "./ports.js";
+import type { ReactionKey } from "./events.js";
+import type { CountReactions, DropCounts } from "./reactions.sql.js";
 import { NOW } from "./statement.js";
 
-/** After this time an event has been lost. */
+/** An event that has not arrived after this time is lost. */
 const OVERDUE_MS = HOUR;
 const MAX_OVERDUE = 1_000;
 
-/** A drop's counts, and what they should be, both of one moment. */
+export interface Calibration {
+  /** Drops whose counts were wrong. */
+  readonly corrected: number;
+  /** Reactions whose event had not arrived after an hour, counted now. */
+  readonly overdue: number;
+}
+
+/** A drop's counted reactions, and the counts that are stored, both of one moment. */
 interface Checked extends DropCounts {
   readonly overdue: number;
   /** Null where there is no row. */
-  readonly toldLikes: number | null;
-  readonly toldShares: number | null;
-  readonly toldReplies: number | null;
+  readonly storedLikes: number | null;
+  readonly storedShares: number | null;
+  readonly storedReplies: number | null;
 }
 
+export type CalibrationStore = ReturnType<typeof createCalibrationStore>;
+
 /**
- * Compares counts with what is counted, not with what is active: a row and its drop's counts change in one statement,
- * so that a difference between them is a fault, whatever is under way.
+ * Compares counts with the counted reactions, not with the active ones: a row and its drop's counts change in one
+ * statement, so that a difference between them is always an error.
  */
-export function createCalibrationStore(db: Db, count: CountReactions): CalibrationStore {
+export function createCalibrationStore(db: Db, count: CountReactions) {
   return {
-    span: (after, limit) => db.query(SPAN, [after, limit]),
-    calibrate: async (ids) => {
+    /** The next drops after an id that have counts or reactions, with about how many reactions each. */
+    next: (after: string, limit: number): Promise<{ readonly dropId: string; readonly reactions: number }[]> =>
+      db.query(NEXT, [after, limit]),
+    calibrate: async (ids: readonly string[]): Promise<Calibration> => {
       const checked = await db.query<Checked>(CHECK, [ids, ...spanOf(ids)]);
       const drifted = checked.filter(isDrifted);
       for (const drop of drifted) await correct(db, drop);
@@ -37,14 +49,14 @@ export function createCalibrationStore(db: Db, count: CountReactions): Calibrati
 }
 
 function isDrifted(drop: Checked): boolean {
-  const told = [drop.toldLikes ?? 0, drop.toldShares ?? 0, drop.toldReplies ?? 0];
-  return [drop.likes, drop.shares, drop.replies].some((actual, index) => actual !== told[index]);
+  const stored = [drop.storedLikes ?? 0, drop.storedShares ?? 0, drop.storedReplies ?? 0];
+  return [drop.likes, drop.shares, drop.replies].some((actual, index) => actual !== stored[index]);
 }
 
-/** Counts that moved since they were compared are left for the next time. */
+/** Counts that changed since they were compared are left for the next round. */
 async function correct(db: Db, drop: Checked): Promise<void> {
   const actual = [drop.dropId, drop.likes, drop.shares, drop.replies];
-  if (drop.toldLikes === null) {
+  if (drop.storedLikes === null) {
     await db.query(
       "INSERT INTO posts.counts (drop_id, likes, shares, replies) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
       actual,
@@ -54,12 +66,12 @@ async function correct(db: Db, drop: Checked): Promise<void> {
   await db.query(
     `UPDATE posts.counts SET likes = $2, shares = $3, replies = $4
      WHERE drop_id = $1 AND likes = $5 AND shares = $6 AND replies = $7`,
-    [...actual, drop.toldLikes, drop.toldShares, drop.toldReplies],
+    [...actual, drop.storedLikes, drop.storedShares, drop.storedReplies],
   );
 }
 
-/** Steps from drop to drop through the reactions, however many one has. */
-const SPAN = `
+/** Steps from drop to drop through the index of reactions, without reading all reactions of a drop. */
+const NEXT = `
 WITH RECURSIVE reacted AS (
   (SELECT drop_id, 1 AS step FROM posts.reactions WHERE drop_id > $1::uuid ORDER BY drop_id LIMIT 1)
   UNION ALL
@@ -79,9 +91,9 @@ const OVERDUE = `r.counted <> r.active AND r.changed_at < ${NOW} - ${OVERDUE_MS}
 
 const counted = (kind: string): string => `count(*) FILTER (WHERE r.kind = '${kind}' AND r.counted)`;
 
-/** A deleted drop is not looked at: what is left of it goes, and its counts with it. */
+/** Deleted drops are left out: their reactions and counts are being removed. */
 const CHECK = `
-SELECT d.drop_id AS "dropId", actual.*, c.likes AS "toldLikes", c.shares AS "toldShares", c.replies AS "toldReplies"
+SELECT d.drop_id AS "dropId", actual.*, c.likes AS "storedLikes", c.shares AS "storedShares", c.replies AS "storedReplies"
 FROM posts.drops d
 LEFT JOIN LATERAL (SELECT likes, shares, replies FROM posts.counts c WHERE c.drop_id = d.drop_id LIMIT 1) c ON true
 CROSS JOIN LATERAL (

@@ -1,26 +1,29 @@
 import type { Db } from "../platform/db/db.js";
-import { KEY_LIFETIME_MS } from "./create-statement.js";
 import { FIRST_ID } from "./drop-ids.js";
-import type { CleanupStore, UpkeepLease } from "./ports.js";
+import { KEY_LIFETIME_MS } from "./drops.sql.js";
 import { NOW } from "./statement.js";
 
-/** Deleted drops that are purged at once. */
+/** Deleted drops purged in one step. */
 const TOMBSTONES = 500;
 
-/** Removes what is no longer needed. */
-export function createCleanupStore(db: Db): CleanupStore {
+/** Each step removes at most `limit` rows and resolves to their number. */
+export function createCleanupStore(db: Db) {
   const removed = async (sql: string, ...params: readonly number[]): Promise<number> =>
     (await db.query(sql, params)).length;
   return {
-    pruneKeys: (limit) => removed(PRUNE_KEYS, KEY_LIFETIME_MS, limit),
-    pruneRemoteObjects: (expiredForMs, limit) => removed(PRUNE_REMOTE_OBJECTS, expiredForMs, limit),
-    pruneRemoteDrops: (before, limit) => removed(PRUNE_REMOTE_DROPS, before, limit),
-    purgeTombstones: async (limit) => {
+    pruneKeys: (limit: number): Promise<number> => removed(PRUNE_KEYS, KEY_LIFETIME_MS, limit),
+    /** Foreign actors and servers. */
+    pruneRemoteObjects: (expiredForMs: number, limit: number): Promise<number> =>
+      removed(PRUNE_REMOTE_OBJECTS, expiredForMs, limit),
+    /** Foreign drops created, and tombstones of those deleted, before a time. */
+    pruneRemoteDrops: (before: number, limit: number): Promise<number> => removed(PRUNE_REMOTE_DROPS, before, limit),
+    /** Of deleted drops: reactions and versions, then counts. */
+    purgeTombstones: async (limit: number): Promise<number> => {
       const rows = await db.query<{ dropId: string }>(UNPURGED, [TOMBSTONES]);
       const ids = rows.map(({ dropId }) => dropId);
       if (ids.length === 0) return 0;
       const reactions = await db.query(PURGE_REACTIONS, [ids, limit]);
-      // Whoever counted one of them has been waited for: no counts come after them.
+      // The statement waited for those who were counting one of them: no counts come after it.
       if (reactions.length === limit) return reactions.length;
       return reactions.length + (await db.query(FINISH_PURGE, [ids])).length;
     },
@@ -28,8 +31,8 @@ export function createCleanupStore(db: Db): CleanupStore {
 }
 
 /**
- * Deletes rows of a table by where they are, whatever the planner thinks of how many there are. The clock is asked in a
- * query of its own: compared with directly it would keep the index from being used, as it never stands still.
+ * Deletes by ctid, so that the plan does not depend on estimates. The clock is read in a subquery: a volatile function
+ * in the comparison would keep the index from being used.
  */
 const pruning = (table: string, old: string, before = `(SELECT ${NOW} - $1::bigint)`): string => `
 DELETE FROM posts.${table} WHERE ctid = ANY (ARRAY(
@@ -64,12 +67,31 @@ WITH done AS (
 )
 SELECT drop_id FROM done`;
 
+/** When drops are kept since; ms since the epoch, 0: from the start. */
+export function createRetentionStore(db: Db) {
+  const start = async (): Promise<number> => {
+    const [row] = await db.query<{ start: number }>("SELECT kept_since AS start FROM posts.retention");
+    return row?.start ?? 0;
+  };
+  return {
+    start,
+    /** Never lowers it; resolves to the time in force. */
+    raise: async (time: number): Promise<number> => {
+      await db.query("UPDATE posts.retention SET kept_since = $1 WHERE kept_since < $1", [time]);
+      return start();
+    },
+  };
+}
+
 const TASK = "upkeep";
 
-/** The lease of the upkeep: a row that runs out, since a lock of the database's would need a connection of its own. */
-export function createUpkeepLease(db: Db): UpkeepLease {
+export type MaintenanceLease = ReturnType<typeof createMaintenanceLease>;
+
+/** A row that runs out, because an advisory lock would need a connection of its own. */
+export function createMaintenanceLease(db: Db) {
   return {
-    hold: async (holder, leaseMs) => {
+    /** Takes or renews the lease; resolves to false while another process holds it. */
+    hold: async (holder: string, leaseMs: number): Promise<boolean> => {
       const rows = await db.query(
         `INSERT INTO posts.upkeep AS u (task, holder, held_until) VALUES ('${TASK}', $1, ${NOW} + $2::bigint)
          ON CONFLICT (task) DO UPDATE SET holder = excluded.holder, held_until = excluded.held_until
@@ -78,16 +100,17 @@ export function createUpkeepLease(db: Db): UpkeepLease {
       );
       return rows.length > 0;
     },
-    release: async (holder) => {
+    release: async (holder: string): Promise<void> => {
       await db.query(`UPDATE posts.upkeep SET held_until = 0 WHERE task = '${TASK}' AND holder = $1`, [holder]);
     },
-    walkedTo: async () => {
+    /** The drop the calibration has reached. */
+    walkedTo: async (): Promise<string> => {
       const rows = await db.query<{ walkedTo: string }>(
         `SELECT walked_to AS "walkedTo" FROM posts.upkeep WHERE task = '${TASK}'`,
       );
       return rows[0]?.walkedTo ?? FIRST_ID;
     },
-    walkTo: async (dropId) => {
+    walkTo: async (dropId: string): Promise<void> => {
       await db.query(
         `INSERT INTO posts.upkeep (task, walked_to) VALUES ('${TASK}', $1)
          ON CONFLICT (task) DO UPDATE SET walked_to = excluded.walked_to`,

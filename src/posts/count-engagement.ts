@@ -3,25 +3,26 @@ import { parseJson } from "../contracts/events.js";
 import { understood } from "../contracts/untrusted.js";
 import type { Handler } from "../delivery/handler.js";
 import { createBatch } from "../kernel/batch.js";
-import { type CountReactions, REACTION_KINDS, type ReactionKey } from "./ports.js";
+import { REACTION_KINDS, type ReactionKey } from "./events.js";
+import type { CountReactions } from "./reactions.sql.js";
 import { readDropId, readId } from "./request.js";
 
 /** Messages in one statement at most. */
 const BATCH = 500;
 
-/** What the counting works with. */
-export interface CountDeps {
-  readonly count: CountReactions;
-  readonly observe: { counted(reactions: number): void };
-}
-
 const message = z.object({ drop_id: z.string(), kind: z.enum(REACTION_KINDS), actor_id: z.string() });
 
 /**
- * Makes the handler of `engagement.changed`: counts each reaction as its row is by now, many in one statement. A message
- * only names the reaction, so that it may come twice, late, or in any order.
+ * Handles `engagement.changed`: counts reactions by their rows, many in one statement. A message only names the
+ * reaction, so that it may arrive twice, late, or in any order.
  */
-export function createCountEngagement({ count, observe }: CountDeps): Handler {
+export function createCountEngagement({
+  count,
+  observe,
+}: {
+  readonly count: CountReactions;
+  readonly observe: { counted(reactions: number): void };
+}): Handler {
   const batch = createBatch<ReactionKey>(BATCH, async (reactions) => {
     await count(reactions);
     observe.counted(reactions.length);

@@ -1,15 +1,14 @@
 import { type CreateDropRequest, type CreateDropResponse, Visibility } from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { DAY } from "../kernel/time.js";
-import { type PostsDeps, requireKept } from "./deps.js";
+import { isForEverybody, type PostsDeps, requireKept } from "./deps.js";
 import { createDropIds, createdAtOf, importedId } from "./drop-ids.js";
+import type { NewDrop } from "./drops.sql.js";
 import { dropCreated, engagementChanged } from "./events.js";
-import type { NewDrop } from "./ports.js";
 import { presentDetails } from "./present.js";
 import { isUri, readAnyDropId, readId, readRecipients, readTexts, readVisibility, readWhole } from "./request.js";
-import { isForEverybody } from "./visible.js";
 
-/** Creates a drop, or answers the one the same key has made before. */
+/** Creates a drop, or answers the drop that the same key has made before. */
 export function createDrop(deps: PostsDeps) {
   const nextId = createDropIds();
   return async (request: CreateDropRequest): Promise<CreateDropResponse> => {
@@ -53,7 +52,7 @@ function readCreatedAt(createdAt: number, deps: PostsDeps): number {
   return createdAt;
 }
 
-/** Why nothing was made: the key has made a drop before, or what is replied to is not there. */
+/** Nothing was made: the key has made a drop before, or the drop replied to does not exist. */
 async function findMade({ store }: PostsDeps, drop: NewDrop, key: string) {
   const before = key === "" ? undefined : await store.drops.dropOfKey(drop.userId, key);
   if (before === undefined) {

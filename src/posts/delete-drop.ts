@@ -1,12 +1,12 @@
 import type { DeleteDropRequest, DeleteDropResponse } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
 import { findDrop, type PostsDeps } from "./deps.js";
+import type { StoredDrop } from "./drops.sql.js";
 import { dropDeleted, engagementChanged } from "./events.js";
-import type { StoredDrop } from "./ports.js";
 import { presentTombstone } from "./present.js";
 import { isUri, readDropId, readId } from "./request.js";
 
-/** Leaves a tombstone; of a deleted drop the one that is there. */
+/** Answers the tombstone, also of a drop that was deleted before. */
 export const deleteDrop =
   (deps: PostsDeps) =>
   async (request: DeleteDropRequest): Promise<DeleteDropResponse> => {
@@ -19,7 +19,7 @@ export const deleteDrop =
     return { tombstone: presentTombstone(removed ?? (await findDrop(deps, dropId))) };
   };
 
-/** Undefined: somebody else has deleted it meanwhile. */
+/** Undefined: it was deleted meanwhile. */
 async function remove(deps: PostsDeps, { dropId, userId, replyTo }: StoredDrop): Promise<StoredDrop | undefined> {
   const toLocal = replyTo !== "" && !isUri(replyTo);
   const event = toLocal ? engagementChanged({ dropId: replyTo, kind: "reply", actorId: dropId }) : undefined;

@@ -1,11 +1,12 @@
+import { Visibility } from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import type { PageTokens } from "../kernel/paging.js";
 import { type Clock, DAY } from "../kernel/time.js";
-import type { PostsLimits } from "./limits.js";
-import type { PostsStore, StoredDrop } from "./ports.js";
-import { type FollowedAmong, requireVisible } from "./visible.js";
+import type { NewDrop, StoredDrop } from "./drops.sql.js";
+import type { PostsLimits } from "./request.js";
+import type { PostsStore } from "./store.sql.js";
 
-/** What somebody did to drops. */
+/** The label of a metric. */
 export type PostsChange =
   | "created"
   | "edited"
@@ -17,7 +18,9 @@ export type PostsChange =
   | "remote-stored"
   | "remote-deleted";
 
-/** What the methods of the service work with. */
+/** Resolves to those of `people` that a person follows. @throws AppError `unavailable` while that is not known */
+export type FollowedAmong = (follower: string, people: readonly string[]) => Promise<ReadonlySet<string>>;
+
 export interface PostsDeps {
   readonly store: Pick<PostsStore, "drops" | "reactions" | "remote" | "retention">;
   readonly limits: PostsLimits;
@@ -26,26 +29,46 @@ export interface PostsDeps {
   /** Drops older than this are dropped; 0: kept for ever. */
   readonly retentionDays: number;
   readonly now: Clock;
-  /** Tells the relay of the outbox that something was written. */
   readonly wakeRelay: () => void;
   readonly observe: { changed(change: PostsChange): void };
 }
 
-/** @throws AppError `invalid` where drops of this time are not kept, or have gone already */
+/** @throws AppError `invalid` where drops of this time are not kept, or are gone already */
 export async function requireKept(createdAt: number, { now, retentionDays, store }: PostsDeps): Promise<void> {
   const oldest = retentionDays === 0 ? 0 : now() - retentionDays * DAY;
-  if (createdAt < oldest || createdAt < (await store.retention.keptSince()))
+  if (createdAt < oldest || createdAt < (await store.retention.start()))
     throw invalid("created_at", "is older than drops are kept");
 }
 
-/** A drop, deleted or not, that a viewer may see, or anybody. @throws AppError `notfound` */
+/** Finds a drop, deleted or not, that the viewer (unset: anybody) may see. @throws AppError `notfound` */
 export async function findDrop(
   deps: Pick<PostsDeps, "store" | "followedAmong">,
   dropId: string,
   viewer?: string,
 ): Promise<StoredDrop> {
   const [drop] = await deps.store.drops.byIds([dropId]);
-  if (drop === undefined) throw new AppError("notfound", "drop_id: there is no such drop");
-  await requireVisible(deps, viewer, drop);
-  return drop;
+  const [visible] = drop === undefined ? [] : await visibleTo(deps, viewer, [drop]);
+  // A drop that the viewer may not see is answered like one that does not exist.
+  if (visible === undefined) throw new AppError("notfound", "drop_id: there is no such drop");
+  return visible;
+}
+
+export const isForEverybody = ({ visibility }: Pick<NewDrop, "visibility">): boolean =>
+  visibility === Visibility.PUBLIC || visibility === Visibility.UNLISTED;
+
+/** Keeps the drops that a viewer may see; all of them where no viewer is named. */
+export async function visibleTo<Drop extends Pick<NewDrop, "userId" | "visibility" | "recipients">>(
+  { followedAmong }: Pick<PostsDeps, "followedAmong">,
+  viewer: string | undefined,
+  drops: readonly Drop[],
+): Promise<readonly Drop[]> {
+  if (viewer === undefined) return drops;
+  const isOpen = (drop: Drop): boolean =>
+    isForEverybody(drop) ||
+    drop.userId === viewer ||
+    (drop.visibility === Visibility.DIRECT && drop.recipients.includes(viewer));
+  const isForFollowers = (drop: Drop): boolean => !isOpen(drop) && drop.visibility === Visibility.FOLLOWERS;
+  const authors = [...new Set(drops.filter(isForFollowers).map(({ userId }) => userId))];
+  const followed = authors.length === 0 ? new Set<string>() : await followedAmong(viewer, authors);
+  return drops.filter((drop) => isOpen(drop) || (isForFollowers(drop) && followed.has(drop.userId)));
 }

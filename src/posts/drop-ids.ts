@@ -2,23 +2,16 @@ import { v7 } from "uuid";
 import { dateOfId } from "../kernel/ids.js";
 import { MINUTE } from "../kernel/time.js";
 
-/** Before every id. */
 export const FIRST_ID = "00000000-0000-0000-0000-000000000000";
-/** After every id. */
 export const LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 
 const MAX_MS = 2 ** 48 - 1;
 
-/** A clock that steps back farther is followed: ids far ahead of it would be taken for drops of the future. */
+/** Ids follow a clock that steps back farther: otherwise they would lie in the future. */
 const MAX_STEP_BACK_MS = MINUTE;
 
-/**
- * Makes ids in the order of their making, within a millisecond and when the clock steps back too, so that a burst
- * shows in the order it was posted.
- *
- * @returns takes the time in ms since the epoch
- */
-export function createDropIds(): (now: number) => string {
+/** Ids rise within a millisecond and when the clock steps back, too, so that a burst keeps its order. */
+export function createDropIds(): (nowMs: number) => string {
   let msecs = 0;
   let seq = 0;
   return (now) => {
@@ -29,13 +22,12 @@ export function createDropIds(): (now: number) => string {
   };
 }
 
-/** An id of a drop that was created elsewhere at this time, in ms since the epoch. */
 export const importedId = (createdAt: number): string => v7({ msecs: createdAt });
 
-/** When a drop was created, in ms since the epoch; the id must be one of ours. */
+/** In ms since the epoch; of a drop of this server. */
 export const createdAtOf = (dropId: string): number => dateOfId(dropId) ?? 0;
 
-/** The lowest id of a millisecond; of one beyond all ids, what is beyond them. */
+/** The lowest id of a millisecond, at most LAST_ID. */
 export function lowestId(ms: number): string {
   if (ms > MAX_MS) return LAST_ID;
   const hex = ms.toString(16).padStart(12, "0");
@@ -44,10 +36,10 @@ export function lowestId(ms: number): string {
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
-/** True for a UUID in lower case, the form ids are compared in. */
+/** In lower case, the form in which ids are compared. */
 export const isUuid = (text: string): boolean => UUID.test(text);
 
-/** The lowest and the highest of some ids, which must be in lower case. */
+/** The ids must be in lower case. */
 export function spanOf(ids: readonly string[]): [lowest: string, highest: string] {
   let [lowest, highest] = [LAST_ID, FIRST_ID];
   for (const id of ids) {

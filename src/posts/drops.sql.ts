@@ -1,16 +1,66 @@
+import type { EventDraft } from "../contracts/outbox.js";
+import type { Visibility } from "../gen/avion/posts.js";
+import { DAY } from "../kernel/time.js";
 import { type Db, SQLSTATE, sqlState } from "../platform/db/db.js";
-import { createStatement, KEY_LIFETIME_MS } from "./create-statement.js";
 import { createdAtOf } from "./drop-ids.js";
 import { monthOf } from "./months.js";
-import type { DropStore, PartitionStore, Removal, StoredDrop } from "./ports.js";
+import type { PartitionStore } from "./partitions.sql.js";
+import { isUri } from "./request.js";
 import { dropColumns, NOW, Parameters, type Statement, VERSION } from "./statement.js";
 
-type Writes = Pick<DropStore, "create" | "dropOfKey" | "edit" | "remove">;
+export interface NewDrop {
+  /** Contains the time of creation. */
+  readonly dropId: string;
+  readonly userId: string;
+  readonly visibility: Visibility;
+  readonly recipients: readonly string[];
+  /** Empty: none. */
+  readonly replyTo: string;
+  readonly summary: string;
+  readonly body: string;
+}
 
-/** What changes drops. Each change is one statement, and so all or nothing in one round trip. */
-export function createDropWrites(db: Db, partitions: Pick<PartitionStore, "make">): Writes {
+/** The texts and recipients of a deleted drop are empty. Times are ms since the epoch. */
+export interface StoredDrop extends NewDrop {
+  readonly revision: number;
+  /** Of this revision. */
+  readonly updatedAt: number;
+  readonly deletedAt: number | null;
+}
+
+interface CreateOptions {
+  /** Empty: none. */
+  readonly idempotencyKey: string;
+  readonly created: EventDraft;
+  /** Of a reply to a drop of this server. */
+  readonly replied: EventDraft | undefined;
+}
+
+interface Edit {
+  readonly dropId: string;
+  readonly userId: string;
+  readonly summary: string;
+  readonly body: string;
+  /** 0: any. */
+  readonly expectedRevision: number;
+}
+
+interface Removal {
+  readonly dropId: string;
+  readonly userId: string;
+  readonly deleted: EventDraft;
+  /** Of a reply to a drop of this server, whose count of replies falls by one. */
+  readonly withdrawn: { readonly parentId: string; readonly event: EventDraft } | undefined;
+}
+
+/** A key makes one drop in this time. */
+export const KEY_LIFETIME_MS = DAY;
+
+/** Each change is one statement, and so all or nothing in one round trip. */
+export function createDropWrites(db: Db, partitions: Pick<PartitionStore, "make">) {
   return {
-    create: async (drop, options) => {
+    /** Resolves to false where the key has made a drop before, or the drop that is replied to does not exist. */
+    create: async (drop: NewDrop, options: CreateOptions): Promise<boolean> => {
       const { text, values } = createStatement(drop, options);
       const insert = (): Promise<unknown[]> => db.query(text, values);
       const made = await insert().catch(async (error: unknown) => {
@@ -20,7 +70,7 @@ export function createDropWrites(db: Db, partitions: Pick<PartitionStore, "make"
       });
       return made.length > 0;
     },
-    dropOfKey: async (userId, key) => {
+    dropOfKey: async (userId: string, key: string): Promise<string | undefined> => {
       const rows = await db.query<{ dropId: string }>(
         `SELECT drop_id AS "dropId" FROM posts.idempotency
          WHERE user_id = $1 AND key = $2 AND created_at >= ${NOW} - ${KEY_LIFETIME_MS}`,
@@ -28,16 +78,69 @@ export function createDropWrites(db: Db, partitions: Pick<PartitionStore, "make"
       );
       return rows[0]?.dropId;
     },
-    edit: async ({ dropId, userId, summary, body, expectedRevision }) => {
-      const rows = await db.query<StoredDrop>(EDIT, [dropId, userId, summary, body, expectedRevision]);
-      return rows[0];
-    },
-    remove: async (removal) => {
+    /** Undefined where author, revision or deletion do not allow the edit. */
+    edit: async ({ dropId, userId, summary, body, expectedRevision }: Edit): Promise<StoredDrop | undefined> =>
+      (await db.query<StoredDrop>(EDIT, [dropId, userId, summary, body, expectedRevision]))[0],
+    /** Replaces a drop by a tombstone; undefined where this author has no such drop that lives. */
+    remove: async (removal: Removal): Promise<StoredDrop | undefined> => {
       const { text, values } = removeStatement(removal);
       return (await db.query<StoredDrop>(text, values))[0];
     },
   };
 }
+
+/**
+ * The gates come first and let one row through, or none: the drop that is replied to exists, and is not deleted before
+ * this commits (FOR SHARE); the key is not taken. All other parts select from that row.
+ */
+function createStatement(drop: NewDrop, { idempotencyKey, created, replied }: CreateOptions): Statement {
+  const parameters = new Parameters();
+  const id = parameters.add(drop.dropId, "uuid");
+  const author = parameters.add(drop.userId, "text");
+  const replyTo = parameters.add(drop.replyTo === "" ? null : drop.replyTo, "text");
+  const gates: string[] = [];
+  const parts: string[] = [];
+  const fromGates = (): string => (gates.length === 0 ? "" : `FROM ${gates.join(", ")}`);
+  if (drop.replyTo !== "") {
+    const parent = isUri(drop.replyTo) ? remoteParent(replyTo) : localParent(parameters.add(drop.replyTo, "uuid"));
+    parts.push(`parent AS (${parent})`);
+    gates.push("parent");
+  }
+  if (idempotencyKey !== "") {
+    const key = parameters.add(idempotencyKey, "text");
+    parts.push(`claim AS (
+      INSERT INTO posts.idempotency AS i (user_id, key, drop_id, created_at)
+      SELECT ${author}, ${key}, ${id}, ${NOW} ${fromGates()}
+      ON CONFLICT (user_id, key) DO UPDATE SET drop_id = excluded.drop_id, created_at = excluded.created_at
+        WHERE i.created_at < ${NOW} - ${KEY_LIFETIME_MS}
+      RETURNING 1
+    )`);
+    gates.push("claim");
+  }
+  const texts = `${parameters.add(drop.summary, "text")}, ${parameters.add(drop.body, "text")}`;
+  const seen = `${parameters.add(drop.visibility, "smallint")}, ${parameters.add(drop.recipients, "text[]")}`;
+  const createdAt = parameters.add(createdAtOf(drop.dropId), "bigint");
+  parts.push(`made AS (
+    INSERT INTO posts.drops (drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, changed_at)
+    SELECT ${id}, ${author}, ${replyTo}, ${texts}, ${seen}, ${createdAt}, ${NOW} ${fromGates()}
+    RETURNING drop_id
+  )`);
+  if (replied !== undefined) {
+    parts.push(`reply AS (
+      INSERT INTO posts.reactions (drop_id, kind, actor_id, active, version, changed_at)
+      SELECT parent.drop_id, 'reply', made.drop_id::text, true, 1, ${NOW} FROM parent, made
+      RETURNING version
+    )`);
+    parts.push(`replying AS (${parameters.insertEvent(replied, "reply", VERSION)})`);
+  }
+  const text = `WITH ${parts.join(", ")} ${parameters.insertEvent(created, "made")} RETURNING key`;
+  return { text, values: parameters.values };
+}
+
+const localParent = (id: string): string =>
+  `SELECT drop_id FROM posts.drops WHERE drop_id = ${id} AND deleted_at IS NULL FOR SHARE`;
+const remoteParent = (uri: string): string =>
+  `SELECT FROM posts.remote_objects WHERE uri = ${uri} AND kind = 1 AND deleted_at IS NULL`;
 
 function removeStatement({ dropId, userId, deleted, withdrawn }: Removal): Statement {
   const parameters = new Parameters();
@@ -50,7 +153,7 @@ function removeStatement({ dropId, userId, deleted, withdrawn }: Removal): State
       RETURNING *
     )`,
     `versions AS (DELETE FROM posts.revisions WHERE drop_id = ${id} AND EXISTS (SELECT FROM d))`,
-    `told AS (${parameters.insertEvent(deleted, "d")})`,
+    `event AS (${parameters.insertEvent(deleted, "d")})`,
   ];
   if (withdrawn !== undefined) {
     const parent = parameters.add(withdrawn.parentId, "uuid");
@@ -66,7 +169,7 @@ function removeStatement({ dropId, userId, deleted, withdrawn }: Removal): State
   return { text: `WITH ${parts.join(", ")} SELECT ${dropColumns()} FROM d`, values: parameters.values };
 }
 
-/** Who edits waits for who edits or deletes before, and goes on with what that left. */
+/** An edit waits for the edits and deletions before it, and continues from their result. */
 const EDIT = `
 WITH before AS (
   SELECT drop_id, revision, summary, body, updated_at FROM posts.drops

@@ -4,7 +4,6 @@ import { findDrop, type PostsDeps } from "./deps.js";
 import { presentDetails } from "./present.js";
 import { readDropId, readId, readTexts, readWhole } from "./request.js";
 
-/** Replaces the text of a drop; the version before is kept. */
 export const editDrop =
   (deps: PostsDeps) =>
   async (request: EditDropRequest): Promise<EditDropResponse> => {
@@ -15,12 +14,15 @@ export const editDrop =
       ...readTexts(request, deps.limits),
     };
     const edited = await deps.store.drops.edit(edit);
-    if (edited === undefined) throw await whyNot(deps, edit);
+    if (edited === undefined) throw await reasonAgainst(deps, edit);
     deps.observe.changed("edited");
     return { drop: presentDetails(edited) };
   };
 
-async function whyNot(deps: PostsDeps, edit: { readonly dropId: string; readonly userId: string }): Promise<AppError> {
+async function reasonAgainst(
+  deps: PostsDeps,
+  edit: { readonly dropId: string; readonly userId: string },
+): Promise<AppError> {
   const drop = await findDrop(deps, edit.dropId);
   if (drop.userId !== edit.userId) return invalid("user_id", "is not the author");
   if (drop.deletedAt !== null) return new AppError("conflict", "drop_id: the drop is deleted");

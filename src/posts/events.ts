@@ -1,11 +1,13 @@
 import { messageId, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
+import type { EventDraft } from "../contracts/outbox.js";
 import { ENGAGEMENT_CHANGED } from "../contracts/subjects.js";
 import { traceHeaders } from "../delivery/traced.js";
 import { Visibility } from "../gen/avion/posts.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Addressing } from "./addressing.js";
 import { createdAtOf } from "./drop-ids.js";
-import type { EventDraft, NewDrop, NewRemoteObject, ReactionKey } from "./ports.js";
+import type { NewDrop } from "./drops.sql.js";
+import type { NewRemoteObject } from "./remote.sql.js";
 
 type KnownVisibility = Exclude<Visibility, Visibility.UNSPECIFIED | Visibility.UNRECOGNIZED>;
 
@@ -21,7 +23,6 @@ const addressing = ({ visibility, recipients }: Addressing) => ({
   ...(visibility === Visibility.DIRECT ? { recipients: [...recipients] } : {}),
 });
 
-/** A drop was published. */
 export function dropCreated({ dropId, userId, visibility, recipients }: NewDrop): EventDraft {
   const payload = {
     drop_id: dropId,
@@ -32,20 +33,29 @@ export function dropCreated({ dropId, userId, visibility, recipients }: NewDrop)
   return dropEvent({ name: "drop_created", payload });
 }
 
-/** A drop was deleted; a foreign one without its author. */
+/** The deletion of a foreign drop names no author. */
 export function dropDeleted(dropId: string, userId?: string): EventDraft {
   const payload = { drop_id: dropId, ...(userId === undefined ? {} : { user_id: userId }) };
   return dropEvent({ name: "drop_deleted", payload });
 }
 
-/** A foreign drop was stored for the first time. */
 export function remoteDropReceived({ uri, createdAt, actorUri, ...seen }: NewRemoteObject): EventDraft {
   const author = actorUri === "" ? {} : { user_id: actorUri };
   const payload = { drop_id: uri, created_at: createdAt, ...author, ...addressing(seen) };
   return dropEvent({ name: "ap_drop_received", payload });
 }
 
-/** A reaction changed: what is counted then is what its row says. */
+export const REACTION_KINDS = ["like", "share", "reply"] as const;
+export type ReactionKind = (typeof REACTION_KINDS)[number];
+
+export interface ReactionKey {
+  readonly dropId: string;
+  readonly kind: ReactionKind;
+  /** A user; of a reply the replying drop. */
+  readonly actorId: string;
+}
+
+/** Names the reaction only: its row says what is counted. The statement adds the row's version to the message id. */
 export function engagementChanged({ dropId, kind, actorId }: ReactionKey): EventDraft {
   const key = `${dropId}:${kind}:${encodeId(actorId)}`;
   return {

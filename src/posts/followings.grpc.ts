@@ -2,14 +2,13 @@ import { AppError, oneLine } from "../kernel/errors.js";
 import { chunked } from "../kernel/mapped.js";
 import type { Followings } from "../platform/grpc/followings.js";
 import { isUnimplemented } from "../platform/grpc/upstreams.js";
-import type { FollowedAmong } from "./visible.js";
+import type { FollowedAmong } from "./deps.js";
 
-/** So many users UserService takes at once. */
+/** UserService takes this many ids in a request. */
 const MOST_ASKED = 1_000;
-/** A list longer than this many pages is not a person's. */
 const MAX_PAGES = 100;
 
-/** Asks UserService who follows whom. Without one nobody is known to follow anybody. */
+/** Asks UserService who follows whom; without one nobody follows anybody. */
 export function createFollowedAmong(users: Followings | undefined): FollowedAmong {
   if (users === undefined) return async () => new Set();
   let lacksMethod = false;
@@ -29,15 +28,15 @@ export function createFollowedAmong(users: Followings | undefined): FollowedAmon
     try {
       return await asked(follower, people);
     } catch (error) {
-      // Whatever kept it from answering, NOT_FOUND would be a lie.
-      throw new AppError("unavailable", `viewer_id: it cannot be found out whom they follow: ${oneLine(error)}`, {
+      // NOT_FOUND would be false.
+      throw new AppError("unavailable", `viewer_id: the users they follow are not known: ${oneLine(error)}`, {
         cause: error,
       });
     }
   };
 }
 
-/** Reads the list of whom a user follows, for a service that has no more than the contract asks for. */
+/** For a UserService without IsFollowing. */
 async function listed(users: Followings, follower: string, people: readonly string[]): Promise<ReadonlySet<string>> {
   const wanted = new Set(people);
   const found = new Set<string>();

@@ -1,12 +1,17 @@
-import type { GetDropRequest, GetDropResponse, GetDropsRequest, GetDropsResponse } from "../gen/avion/posts.js";
+import type {
+  GetDropRequest,
+  GetDropResponse,
+  GetDropsRequest,
+  GetDropsResponse,
+  ListRevisionsRequest,
+  ListRevisionsResponse,
+} from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
-import { findDrop, type PostsDeps } from "./deps.js";
-import { MOST_DROPS } from "./limits.js";
+import { readSize } from "../kernel/paging.js";
+import { findDrop, type PostsDeps, visibleTo } from "./deps.js";
 import { presentDetails, presentEither } from "./present.js";
-import { isUri, readDropId, readDropIds, readViewer, readWhole } from "./request.js";
-import { visibleTo } from "./visible.js";
+import { isUri, MOST_DROPS, readDropId, readDropIds, readViewer, readWhole, TEXT_PAGES } from "./request.js";
 
-/** A drop, in its newest or an earlier version, or its tombstone. */
 export const getDrop =
   (deps: PostsDeps) =>
   async (request: GetDropRequest): Promise<GetDropResponse> => {
@@ -19,7 +24,7 @@ export const getDrop =
     return { drop: presentDetails(version) };
   };
 
-/** Many drops or their tombstones, in the order asked for, without unknown ones. */
+/** In the order asked for, without unknown drops. */
 export const getDrops =
   (deps: PostsDeps) =>
   async (request: GetDropsRequest): Promise<GetDropsResponse> => {
@@ -30,4 +35,22 @@ export const getDrops =
     const drops = await visibleTo(deps, viewer, stored);
     const byId = new Map(drops.map((drop) => [drop.dropId, presentEither(drop)]));
     return { results: ids.flatMap((id) => byId.get(id) ?? []) };
+  };
+
+const ABOVE_EVERY_REVISION = 2 ** 31;
+
+/** Newest first; a deleted drop has no versions. */
+export const listRevisions =
+  (deps: PostsDeps) =>
+  async (request: ListRevisionsRequest): Promise<ListRevisionsResponse> => {
+    const dropId = readDropId("drop_id", request.drop_id);
+    const list = ["revisions", dropId] as const;
+    const size = readSize("page_size", request.page_size, TEXT_PAGES);
+    const [below] = deps.tokens.read<[number]>(list, request.page_token) ?? [ABOVE_EVERY_REVISION];
+    const viewer = readViewer(request.viewer_id);
+    if (viewer !== undefined) await findDrop(deps, dropId, viewer);
+    const versions = await deps.store.drops.revisions(dropId, below, size + 1);
+    if (versions.length === 0) await findDrop(deps, dropId);
+    const { items, nextPageToken } = deps.tokens.page(list, versions, size, ({ revision }) => [revision]);
+    return { revisions: items.map(presentDetails), next_page_token: nextPageToken };
   };

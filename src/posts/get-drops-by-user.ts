@@ -3,12 +3,11 @@ import { invalid } from "../kernel/errors.js";
 import { compareBytes, dateOfId } from "../kernel/ids.js";
 import { readSize, readTime } from "../kernel/paging.js";
 import type { PostsDeps } from "./deps.js";
-import { AUTHOR_PAGES } from "./limits.js";
-import type { ListedDrop, Position } from "./ports.js";
 import { presentListed } from "./present.js";
-import { isUri, readId } from "./request.js";
+import type { ListedDrop, Position } from "./reads.sql.js";
+import { AUTHOR_PAGES, isUri, readId } from "./request.js";
 
-/** An author's drops, newest first; of a foreign actor those that are stored here. */
+/** Newest first; of a foreign actor the drops stored here. */
 export const getDropsByUser =
   (deps: PostsDeps) =>
   async (request: GetDropsByUserIDRequest): Promise<GetDropsByUserIDResponse> => {
@@ -25,7 +24,7 @@ export const getDropsByUser =
 const newestFirst = (a: ListedDrop, b: ListedDrop): number =>
   b.createdAt - a.createdAt || compareBytes(b.dropId, a.dropId);
 
-/** What everything answered is older than; undefined: from the newest. */
+/** Answered drops are below the position; undefined: from the newest. */
 async function readPosition(
   { store }: PostsDeps,
   request: Pick<GetDropsByUserIDRequest, "before" | "max_id">,

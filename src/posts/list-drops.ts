@@ -1,12 +1,12 @@
-import type { ListDropsRequest, ListDropsResponse } from "../gen/avion/posts.js";
+import type { GetRetentionResponse, ListDropsRequest, ListDropsResponse } from "../gen/avion/posts.js";
 import { readSize, readTime } from "../kernel/paging.js";
 import type { PostsDeps } from "./deps.js";
-import { CHANGE_PAGES } from "./limits.js";
 import { presentListed } from "./present.js";
+import { CHANGE_PAGES } from "./request.js";
 
 /**
- * Drops by the time of their last change, oldest first. A foreign drop listed here would be admitted as one of this
- * server's own and show in the local timeline; its deletion is true everywhere.
+ * By the time of the last change, oldest first. Of foreign drops only deletions are listed: a foreign drop would be
+ * admitted as one of this server's and appear in the local timeline.
  */
 export const listDrops =
   ({ store, tokens }: PostsDeps) =>
@@ -20,3 +20,7 @@ export const listDrops =
     const { items, nextPageToken } = tokens.page(list, changed, size, (drop) => [drop.changedAt, drop.dropId]);
     return { drops: items.map(presentListed), next_page_token: nextPageToken };
   };
+
+export const getRetention =
+  ({ store }: PostsDeps) =>
+  async (): Promise<GetRetentionResponse> => ({ kept_since: await store.retention.start() });

@@ -1,18 +1,13 @@
 import type { ListRepliesRequest, ListRepliesResponse } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import { readSize } from "../kernel/paging.js";
-import { findDrop, type PostsDeps } from "./deps.js";
+import { findDrop, type PostsDeps, visibleTo } from "./deps.js";
 import { FIRST_ID } from "./drop-ids.js";
-import { TEXT_PAGES } from "./limits.js";
 import { presentDetails } from "./present.js";
 import { isShown } from "./remote-objects.js";
-import { isUri, readAnyDropId, readViewer } from "./request.js";
-import { visibleTo } from "./visible.js";
+import { isUri, readAnyDropId, readViewer, TEXT_PAGES } from "./request.js";
 
-/**
- * The replies to a drop of this server or a foreign one, oldest first; a deleted drop keeps its replies. A viewer who
- * may not see the drop is told that there is none.
- */
+/** Oldest first; a deleted drop keeps its replies. */
 export const listReplies =
   (deps: PostsDeps) =>
   async (request: ListRepliesRequest): Promise<ListRepliesResponse> => {

@@ -17,10 +17,9 @@ const overdue = meter.createCounter("timeline_posts_reactions_overdue", {
 const partitions = meter.createCounter("timeline_posts_partitions", { description: "Months made and dropped" });
 const removed = meter.createCounter("timeline_posts_rows_removed", { description: "Rows that were no longer needed" });
 const failures = meter.createCounter("timeline_posts_upkeep_failures", {
-  description: "Tasks of the upkeep that failed",
+  description: "Maintenance tasks that failed",
 });
 
-/** What operators see of posts. */
 export const observePosts = {
   changed(change: PostsChange): void {
     changes.add(1, { change });
@@ -38,7 +37,7 @@ export const observePosts = {
   removed(what: string, rows: number): void {
     if (rows > 0) removed.add(rows, { what });
   },
-  upkeepFailed(task: string): void {
+  maintenanceFailed(task: string): void {
     failures.add(1, { task });
   },
 };

@@ -1,32 +1,34 @@
 import { SECOND } from "../kernel/time.js";
 import type { Db, Queries } from "../platform/db/db.js";
 import { type Month, monthNamed } from "./months.js";
-import type { PartitionStore } from "./ports.js";
 
-/** Reads go by `drops`: a month that goes, goes there first. */
+/** Reads go through `drops`: a month is dropped there first. */
 const TABLES = ["drops", "reactions", "revisions", "counts"] as const;
 
-/** Rows of these are written again soon, on the page they are on. */
+/** Rows of these are updated soon, on the same page. */
 const SETTINGS: Partial<Record<(typeof TABLES)[number], string>> = {
   reactions: "WITH (fillfactor = 80)",
   counts: "WITH (fillfactor = 70)",
 };
 
-/** Who waits for this lock holds up neither reads nor writes. */
+/** Waiting for this lock blocks neither reads nor writes. */
 const LOCK_TIMEOUT_MS = 5 * SECOND;
 
-/** Any number that nobody else takes as an advisory lock: the bytes of "posts". */
+/** Key of an advisory lock: the bytes of "posts". */
 const LOCK = 0x70_6f_73_74_73;
 
 type State = "attached" | "detaching" | "detached";
 
-/** The monthly partitions of the four tables; see the migrations. */
-export function createPartitionStore(db: Db): PartitionStore {
+export type PartitionStore = ReturnType<typeof createPartitionStore>;
+
+/** The monthly partitions of the four tables. */
+export function createPartitionStore(db: Db) {
   return {
-    make: (month) =>
+    /** Makes the missing partitions of a month; resolves to false where none is missing. */
+    make: (month: Month): Promise<boolean> =>
       db.transaction(async (queries) => {
         await queries.run(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
-        // What two processes want to make at once is made by one.
+        // Two processes may want the same month.
         await queries.query("SELECT pg_advisory_xact_lock($1)", [LOCK]);
         const states = await readStates(queries, month.name);
         let made = false;
@@ -38,11 +40,11 @@ export function createPartitionStore(db: Db): PartitionStore {
         }
         return made;
       }),
-    months: async () => {
+    months: async (): Promise<Month[]> => {
       const names = new Set([...(await readStates(db, "____\\___")).keys()].map((name) => name.slice(-7)));
       return [...names].sort().flatMap((name) => monthNamed(name) ?? []);
     },
-    drop: async ({ name }) => {
+    drop: async ({ name }: Month): Promise<void> => {
       const states = await readStates(db, name);
       for (const table of TABLES) {
         const partition = `${table}_${name}`;
@@ -54,8 +56,8 @@ export function createPartitionStore(db: Db): PartitionStore {
 }
 
 /**
- * Made beside its parent and then attached, which holds up neither reads nor writes of the parent, as making it as a
- * partition would (ACCESS EXCLUSIVE). It is empty, so that there is nothing to be checked.
+ * An empty table is made and then attached. That blocks neither reads nor writes of the parent, as PARTITION OF would
+ * (ACCESS EXCLUSIVE).
  */
 function makeScript(table: (typeof TABLES)[number], month: Month, missing: boolean): string {
   const partition = `posts.${table}_${month.name}`;
@@ -64,7 +66,7 @@ function makeScript(table: (typeof TABLES)[number], month: Month, missing: boole
     ALTER TABLE posts.${table} ATTACH PARTITION ${partition} FOR VALUES FROM ('${month.firstId}') TO ('${month.endId}');`;
 }
 
-/** Three steps, of which each may have been the last one of a process that died. */
+/** A process may have died after any of the three steps. */
 async function drop(db: Db, table: string, partition: string, state: State): Promise<void> {
   const detach = `ALTER TABLE posts.${table} DETACH PARTITION posts.${partition}`;
   if (state === "attached") await db.run(`${detach} CONCURRENTLY`);

@@ -7,9 +7,10 @@ import {
   type Tombstone,
 } from "../gen/avion/posts.js";
 import { createdAtOf } from "./drop-ids.js";
-import type { ListedDrop, StoredDrop, StoredRemoteObject } from "./ports.js";
+import type { StoredDrop } from "./drops.sql.js";
+import type { ListedDrop } from "./reads.sql.js";
+import type { StoredRemoteObject } from "./remote.sql.js";
 
-/** A drop as people read it. */
 export function presentDetails(drop: StoredDrop): DropDetails {
   return {
     drop_id: drop.dropId,
@@ -25,17 +26,14 @@ export function presentDetails(drop: StoredDrop): DropDetails {
   };
 }
 
-/** What is left of a deleted drop. */
 export function presentTombstone({ dropId, replyTo, deletedAt }: StoredDrop): Tombstone {
   return { id: dropId, former_type: replyTo === "" ? "drop" : "reply", deleted_at: deletedAt ?? 0 };
 }
 
-/** A drop, or what is left of it. */
 export function presentEither(drop: StoredDrop): GetDropResponse {
   return drop.deletedAt === null ? { drop: presentDetails(drop) } : { tombstone: presentTombstone(drop) };
 }
 
-/** A drop as a timeline needs it. */
 export function presentListed(drop: ListedDrop & { readonly deleted?: boolean }): Drop {
   return {
     drop_id: drop.dropId,
@@ -47,7 +45,6 @@ export function presentListed(drop: ListedDrop & { readonly deleted?: boolean })
   };
 }
 
-/** A foreign object. */
 export function presentRemote(object: StoredRemoteObject): RemoteObject {
   return {
     uri: object.uri,
@@ -71,7 +68,7 @@ const KIND_NAMES: Readonly<Partial<Record<RemoteKind, string>>> = {
   [RemoteKind.SERVER]: "server",
 };
 
-/** What is left of a deleted foreign object; one that was never stored has no former type. */
+/** An object that was never stored has no former type. */
 export function presentRemoteTombstone({ uri, kind, deletedAt }: StoredRemoteObject): Tombstone {
   return { id: uri, former_type: KIND_NAMES[kind] ?? "", deleted_at: deletedAt ?? 0 };
 }

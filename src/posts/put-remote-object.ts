@@ -1,3 +1,4 @@
+import type { EventDraft } from "../contracts/outbox.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import {
   type PutRemoteObjectRequest,
@@ -10,30 +11,27 @@ import { SECOND } from "../kernel/time.js";
 import { type Addressing, followersOf, readAddressing } from "./addressing.js";
 import { type PostsDeps, requireKept } from "./deps.js";
 import { remoteDropReceived } from "./events.js";
-import type { EventDraft, NewRemoteObject, StoredRemoteObject } from "./ports.js";
 import { presentRemote } from "./present.js";
-import { readRecipients, readUri, readVisibility, readWhole } from "./request.js";
-import { readWebfinger } from "./resolve-webfinger.js";
+import type { NewRemoteObject, StoredRemoteObject } from "./remote.sql.js";
+import { MAX_URI_BYTES, readRecipients, readUri, readVisibility, readWebfinger, readWhole } from "./request.js";
 
 /** Ids of drops and users have at most this many bytes. */
 const MAX_ID_BYTES = 128;
-export const MAX_URI_BYTES = 2_048;
 const MAX_DOCUMENT_BYTES = 256 * 1_024;
 const MAX_KEY_BYTES = 16 * 1_024;
 const PEM = /^-----BEGIN [A-Z ]+-----\r?\n/;
 
 const DAY_S = 24 * 60 * 60;
-/** What is said to live longer is fetched again after a year all the same. */
 const MAX_AGE_S = 365 * DAY_S;
 
-/** Stores a foreign object, again and again as it is fetched; what was deleted stays deleted. */
+/** Stores a foreign object each time it is fetched; a deleted one stays deleted. */
 export const putRemoteObject =
   (deps: PostsDeps) =>
   async (request: PutRemoteObjectRequest): Promise<PutRemoteObjectResponse> => {
     const object = await readObject(request, deps);
     const maxAge = Math.min(readWhole("max_age", request.max_age) || DAY_S, MAX_AGE_S);
     const stored = await deps.store.remote.put(object, maxAge * SECOND, eventOf(object));
-    if (stored === undefined) throw whyNot(object, await deps.store.remote.get(object.uri));
+    if (stored === undefined) throw conflictWith(object, await deps.store.remote.get(object.uri));
     if (stored.created && object.kind === RemoteKind.DROP) deps.wakeRelay();
     deps.observe.changed("remote-stored");
     return { object: presentRemote(stored), created: stored.created };
@@ -54,30 +52,30 @@ async function readObject(request: PutRemoteObjectRequest, deps: PostsDeps): Pro
     publicKey: readKey(request.public_key),
     webfinger: request.webfinger === "" ? "" : readWebfinger(request.webfinger),
   };
-  return { ...object, ...(isDrop ? await readSeen(request, object.actorUri, deps) : readNothing(request)) };
+  return { ...object, ...(isDrop ? await readAudience(request, object.actorUri, deps) : refuseAudience(request)) };
 }
 
-/** What the request does not say, its document does. */
-async function readSeen(request: PutRemoteObjectRequest, actorUri: string, deps: PostsDeps): Promise<Addressing> {
-  const isUnsaid = request.visibility === Visibility.UNSPECIFIED;
-  const visibility = isUnsaid ? undefined : readVisibility(request.visibility);
+/** The document says what the request leaves out. */
+async function readAudience(request: PutRemoteObjectRequest, actorUri: string, deps: PostsDeps): Promise<Addressing> {
+  const isUnset = request.visibility === Visibility.UNSPECIFIED;
+  const visibility = isUnset ? undefined : readVisibility(request.visibility);
   const recipients = readRecipients(request.recipients, MAX_RECIPIENTS);
-  const isWhole = visibility !== undefined && (visibility !== Visibility.DIRECT || recipients.length > 0);
-  const said = isWhole ? undefined : await readDocumentSeen(request.document, actorUri, deps);
-  const seen = visibility ?? (said?.visibility as Visibility);
-  if (recipients.length > 0 && seen !== Visibility.DIRECT) throw invalid("recipients", "are for direct drops");
-  if (seen !== Visibility.DIRECT) return { visibility: seen, recipients: [] };
-  const named = said?.visibility === Visibility.DIRECT ? said.recipients : [];
-  return { visibility: seen, recipients: recipients.length > 0 ? recipients : named };
+  const isComplete = visibility !== undefined && (visibility !== Visibility.DIRECT || recipients.length > 0);
+  const addressed = isComplete ? undefined : await readDocumentAudience(request.document, actorUri, deps);
+  const effective = visibility ?? (addressed?.visibility as Visibility);
+  if (recipients.length > 0 && effective !== Visibility.DIRECT) throw invalid("recipients", "are for direct drops");
+  if (effective !== Visibility.DIRECT) return { visibility: effective, recipients: [] };
+  const named = addressed?.visibility === Visibility.DIRECT ? addressed.recipients : [];
+  return { visibility: effective, recipients: recipients.length > 0 ? recipients : named };
 }
 
-async function readDocumentSeen(document: string, actorUri: string, { store }: PostsDeps): Promise<Addressing> {
+async function readDocumentAudience(document: string, actorUri: string, { store }: PostsDeps): Promise<Addressing> {
   const actor = actorUri === "" ? undefined : await store.remote.get(actorUri);
   const isActor = actor?.kind === RemoteKind.ACTOR;
   return readAddressing(JSON.parse(document), followersOf(actorUri, isActor ? actor.document : undefined));
 }
 
-function readNothing({ visibility, recipients }: PutRemoteObjectRequest): Addressing {
+function refuseAudience({ visibility, recipients }: PutRemoteObjectRequest): Addressing {
   if (visibility !== Visibility.UNSPECIFIED) throw invalid("visibility", "is of a drop");
   if (recipients.length > 0) throw invalid("recipients", "are of a drop");
   return { visibility, recipients: [] };
@@ -90,7 +88,7 @@ type Field = "actor_uri" | "public_key" | "webfinger";
 const OF_DROPS: readonly Field[] = ["actor_uri"];
 const OF_ACTORS: readonly Field[] = ["public_key", "webfinger"];
 
-/** A foreign clock may be ahead, or may not have been asked. */
+/** A foreign clock may be ahead; 0: not known. */
 async function readCreatedAt(createdAt: number, deps: PostsDeps): Promise<number> {
   readWhole("created_at", createdAt);
   if (createdAt === 0) return deps.now();
@@ -116,7 +114,7 @@ function readKey(key: string): string {
   return key;
 }
 
-function whyNot(object: NewRemoteObject, stored: StoredRemoteObject | undefined): AppError {
+function conflictWith(object: NewRemoteObject, stored: StoredRemoteObject | undefined): AppError {
   if (stored === undefined || stored.deletedAt !== null) return new AppError("conflict", "uri: the object is deleted");
   if (stored.kind !== object.kind) return new AppError("conflict", "kind: the object is stored as another");
   return new AppError("conflict", "actor_uri: the drop is stored as another actor's");

@@ -1,17 +1,15 @@
+import type { GetCountsRequest, GetCountsResponse } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import { findDrop, type PostsChange, type PostsDeps } from "./deps.js";
-import { engagementChanged } from "./events.js";
-import type { ReactionKind } from "./ports.js";
-import { readDropId, readId } from "./request.js";
+import { engagementChanged, type ReactionKind } from "./events.js";
+import { isUri, MOST_COUNTS, readDropId, readDropIds, readId } from "./request.js";
 
-/** What one of the four methods does. */
 interface Reaction {
   readonly kind: Exclude<ReactionKind, "reply">;
   readonly active: boolean;
   readonly change: PostsChange;
 }
 
-/** The four methods by what they do. */
 export const REACTIONS = {
   like: { kind: "like", active: true, change: "liked" },
   unlike: { kind: "like", active: false, change: "unliked" },
@@ -19,7 +17,6 @@ export const REACTIONS = {
   unshare: { kind: "share", active: false, change: "unshared" },
 } as const satisfies Record<string, Reaction>;
 
-/** Likes or shares a drop, or takes that back; where it is so already nothing changes. */
 export const react =
   (deps: PostsDeps, { kind, active, change }: Reaction) =>
   async (request: { readonly drop_id: string; readonly user_id: string }): Promise<{ changed: boolean }> => {
@@ -34,9 +31,22 @@ export const react =
     return { changed };
   };
 
-/** What was taken back is gone with a deleted drop; nothing can be added to one. */
+/** A deleted drop has no reactions: there is nothing to take back, and none can be added. */
 async function refused(deps: PostsDeps, dropId: string, active: boolean): Promise<{ changed: false }> {
   await findDrop(deps, dropId);
   if (active) throw new AppError("conflict", "drop_id: the drop is deleted");
   return { changed: false };
 }
+
+/** In the order asked for; zeros for deleted and unknown drops. */
+export const getCounts =
+  ({ store }: PostsDeps) =>
+  async (request: GetCountsRequest): Promise<GetCountsResponse> => {
+    const ids = readDropIds("drop_ids", request.drop_ids, MOST_COUNTS);
+    const own = ids.filter((id) => !isUri(id));
+    const counts = own.length === 0 ? [] : await store.reactions.counts(own);
+    const byId = new Map(counts.map(({ dropId, likes, shares, replies }) => [dropId, { likes, shares, replies }]));
+    return { counts: ids.map((drop_id) => ({ drop_id, ...(byId.get(drop_id) ?? NONE) })) };
+  };
+
+const NONE = { likes: 0, shares: 0, replies: 0 } as const;

@@ -2,18 +2,46 @@ import { Visibility } from "../gen/avion/posts.js";
 import { compareBytes } from "../kernel/ids.js";
 import type { Db } from "../platform/db/db.js";
 import { createdAtOf, isUuid, LAST_ID, lowestId, spanOf } from "./drop-ids.js";
-import type { ChangedDrop, DropStore, ListedDrop, Position, StoredDrop } from "./ports.js";
+import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { dropColumns } from "./statement.js";
 
-type Reads = Pick<DropStore, "byIds" | "revisions" | "replies" | "byAuthor" | "changes">;
+/** A drop as a timeline needs it. */
+export type ListedDrop = Pick<NewDrop, "dropId" | "userId" | "visibility" | "recipients"> & {
+  readonly createdAt: number;
+};
 
-/** What reads drops. */
-export function createDropReads(db: Db): Reads {
+type ChangedDrop = ListedDrop & { readonly changedAt: number; readonly deleted: boolean };
+
+/** A place in the order (created_at, drop_id); the id may be any text. */
+export interface Position {
+  readonly createdAt: number;
+  readonly id: string;
+}
+
+/** [since, until) in ms since the epoch, after the key. */
+interface ChangeWindow {
+  readonly since: number;
+  readonly until: number;
+  readonly after: readonly [changedAt: number, dropId: string];
+}
+
+export function createDropReads(db: Db) {
   return {
-    byIds: (ids) => db.query<StoredDrop>(BY_IDS, [ids, ...spanOf(ids)]),
-    revisions: (dropId, below, limit) => db.query<StoredDrop>(REVISIONS, [dropId, below, limit]),
-    replies: ({ replyTo, after, viewer }, limit) => db.query<StoredDrop>(REPLIES, [replyTo, after, limit, viewer]),
-    byAuthor: async (userId, below, limit) => {
+    /** Deleted drops too, in any order. */
+    byIds: (ids: readonly string[]): Promise<StoredDrop[]> => db.query<StoredDrop>(BY_IDS, [ids, ...spanOf(ids)]),
+    /** The versions below a revision, newest first; none of a deleted drop. */
+    revisions: (dropId: string, below: number, limit: number): Promise<StoredDrop[]> =>
+      db.query<StoredDrop>(REVISIONS, [dropId, below, limit]),
+    /**
+     * Live replies after a drop id, oldest first: public and unlisted ones, and for a viewer also all those for
+     * followers, their own, and direct ones to them.
+     */
+    replies: (
+      { replyTo, after, viewer }: { replyTo: string; after: string; viewer: string },
+      limit: number,
+    ): Promise<StoredDrop[]> => db.query<StoredDrop>(REPLIES, [replyTo, after, limit, viewer]),
+    /** Live drops below a position, newest first. */
+    byAuthor: async (userId: string, below: Position | undefined, limit: number): Promise<ListedDrop[]> => {
       const { bound, exact, id } = boundOf(below);
       const rows = await db.query<Omit<ListedDrop, "userId" | "createdAt">>(BY_AUTHOR, [
         userId,
@@ -24,7 +52,8 @@ export function createDropReads(db: Db): Reads {
       ]);
       return rows.map((row) => ({ ...row, userId, createdAt: createdAtOf(row.dropId) }));
     },
-    changes: async ({ since, until, after: [at, id] }, limit) => {
+    /** Oldest change first; of foreign drops only deletions. */
+    changes: async ({ since, until, after: [at, id] }: ChangeWindow, limit: number): Promise<ChangedDrop[]> => {
       const start = at < since ? { at: since, id: "" } : { at, id };
       // Every URI is beyond every UUID.
       const uuid = start.id === "" || isUuid(start.id) ? start.id || lowestId(0) : LAST_ID;
@@ -40,10 +69,7 @@ export function createDropReads(db: Db): Reads {
   };
 }
 
-/**
- * Where an author's drops below a position begin: `bound` is beyond them all, and from `exact` on, inside the
- * position's own millisecond, ids are compared as text.
- */
+/** `bound` is above all drops below the position; from `exact` on, in the position's own millisecond, ids are compared as text. */
 function boundOf(below: Position | undefined): { bound: string; exact: string; id: string } {
   if (below === undefined) return { bound: LAST_ID, exact: LAST_ID, id: "" };
   const [lowest, beyond] = [lowestId(below.createdAt), lowestId(below.createdAt + 1)];
@@ -52,7 +78,7 @@ function boundOf(below: Position | undefined): { bound: string; exact: string; i
   return { bound: within ? below.id : beyond, exact: lowest, id: below.id };
 }
 
-/** The bounds leave the partitions of these ids, of all. */
+/** BETWEEN excludes the partitions that contain none of these ids. */
 const BY_IDS = `
 SELECT ${dropColumns()} FROM posts.drops d
 WHERE d.drop_id = ANY($1::uuid[]) AND d.drop_id BETWEEN $2::uuid AND $3::uuid`;

@@ -4,17 +4,16 @@ import {
   type GetRemoteObjectRequest,
   type GetRemoteObjectResponse,
   RemoteKind,
+  type ResolveWebfingerRequest,
+  type ResolveWebfingerResponse,
 } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
-import type { PostsDeps } from "./deps.js";
+import { type PostsDeps, visibleTo } from "./deps.js";
 import { dropDeleted } from "./events.js";
-import type { StoredRemoteObject } from "./ports.js";
 import { presentRemote, presentRemoteTombstone } from "./present.js";
-import { MAX_URI_BYTES } from "./put-remote-object.js";
-import { readUri, readViewer } from "./request.js";
-import { visibleTo } from "./visible.js";
+import type { StoredRemoteObject } from "./remote.sql.js";
+import { MAX_URI_BYTES, readUri, readViewer, readWebfinger } from "./request.js";
 
-/** A foreign object, or its tombstone. */
 export const getRemoteObject =
   (deps: PostsDeps) =>
   async (request: GetRemoteObjectRequest): Promise<GetRemoteObjectResponse> => {
@@ -28,7 +27,7 @@ export const getRemoteObject =
       : { tombstone: presentRemoteTombstone(object) };
   };
 
-/** Whether a viewer may see a foreign object: drops only are not for everybody. */
+/** Only drops may be hidden from a viewer. */
 export async function isShown(
   deps: PostsDeps,
   viewer: string | undefined,
@@ -38,7 +37,7 @@ export async function isShown(
   return (await visibleTo(deps, viewer, [{ ...object, userId: object.actorUri }])).length > 0;
 }
 
-/** Leaves a tombstone, also of an object that was never stored: its deletion may have come first. */
+/** An object that was never stored gets a tombstone, too: its deletion may arrive first. */
 export const deleteRemoteObject =
   (deps: PostsDeps) =>
   async (request: DeleteRemoteObjectRequest): Promise<DeleteRemoteObjectResponse> => {
@@ -47,4 +46,13 @@ export const deleteRemoteObject =
     deps.wakeRelay();
     deps.observe.changed("remote-deleted");
     return { tombstone: presentRemoteTombstone(object) };
+  };
+
+/** Expired actors are answered, too. */
+export const resolveWebfinger =
+  ({ store }: PostsDeps) =>
+  async (request: ResolveWebfingerRequest): Promise<ResolveWebfingerResponse> => {
+    const actor = await store.remote.byWebfinger(readWebfinger(request.webfinger));
+    if (actor === undefined) throw new AppError("notfound", "webfinger: there is no such actor");
+    return { actor: presentRemote(actor) };
   };

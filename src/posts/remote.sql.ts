@@ -1,17 +1,48 @@
+import type { EventDraft } from "../contracts/outbox.js";
+import type { RemoteKind, Visibility } from "../gen/avion/posts.js";
 import type { Db } from "../platform/db/db.js";
-import type { ListedDrop, Position, RemoteStore, StoredRemoteObject } from "./ports.js";
+import type { ListedDrop, Position } from "./reads.sql.js";
 import { NOW, Parameters } from "./statement.js";
 
-/** Foreign objects. */
-export function createRemoteStore(db: Db): RemoteStore {
+/** Fields that do not apply to the kind are empty, 0 or unspecified. Times are ms since the epoch. */
+export interface NewRemoteObject {
+  readonly uri: string;
+  readonly kind: RemoteKind;
+  readonly actorUri: string;
+  readonly createdAt: number;
+  readonly visibility: Visibility;
+  readonly recipients: readonly string[];
+  readonly document: string;
+  readonly publicKey: string;
+  readonly webfinger: string;
+}
+
+export interface StoredRemoteObject extends NewRemoteObject {
+  readonly fetchedAt: number;
+  readonly expiresAt: number;
+  readonly expired: boolean;
+  readonly deletedAt: number | null;
+}
+
+export function createRemoteStore(db: Db) {
   const one = async (sql: string, parameter: string): Promise<StoredRemoteObject | undefined> =>
     (await db.query<StoredRemoteObject>(sql, [parameter]))[0];
   const get = (uri: string): Promise<StoredRemoteObject | undefined> =>
     one(`SELECT ${COLUMNS} FROM posts.remote_objects o WHERE uri = $1`, uri);
   return {
     get,
-    byWebfinger: (webfinger) => one(BY_WEBFINGER, webfinger),
-    put: async (object, lifetimeMs, received) => {
+    /** The actor last fetched of this address. */
+    byWebfinger: (webfinger: string): Promise<StoredRemoteObject | undefined> => one(BY_WEBFINGER, webfinger),
+    /**
+     * Writes `received` where the object is new.
+     *
+     * @returns undefined where the stored object does not allow it: deleted, of another kind, of another actor
+     */
+    put: async (
+      object: NewRemoteObject,
+      lifetimeMs: number,
+      received: EventDraft | undefined,
+    ): Promise<(StoredRemoteObject & { readonly created: boolean }) | undefined> => {
       const parameters = new Parameters();
       const texts = [object.document, object.publicKey, object.webfinger];
       const row = [
@@ -27,20 +58,22 @@ export function createRemoteStore(db: Db): RemoteStore {
       ];
       const text = `
         WITH o AS (${upsert(row)})
-        ${received === undefined ? "" : `, told AS (${parameters.insertEvent(received, "o WHERE fetches = 1")})`}
+        ${received === undefined ? "" : `, event AS (${parameters.insertEvent(received, "o WHERE fetches = 1")})`}
         SELECT ${COLUMNS}, o.fetches = 1 AS created FROM o`;
       return (await db.query<StoredRemoteObject & { created: boolean }>(text, parameters.values))[0];
     },
-    remove: async (uri, deleted) => {
+    /** Leaves a tombstone, and writes the event where the object was a drop; a tombstone stays as it is. */
+    remove: async (uri: string, deleted: EventDraft): Promise<StoredRemoteObject> => {
       const parameters = new Parameters();
-      const gone = bury(parameters.add(uri, "text"));
+      const tombstone = deleteObject(parameters.add(uri, "text"));
       const text = `
-        WITH o AS (${gone}), told AS (${parameters.insertEvent(deleted, "o WHERE kind = 1")})
+        WITH o AS (${tombstone}), event AS (${parameters.insertEvent(deleted, "o WHERE kind = 1")})
         SELECT ${COLUMNS} FROM o`;
-      const [buried] = await db.query<StoredRemoteObject>(text, parameters.values);
-      return buried ?? ((await get(uri)) as StoredRemoteObject);
+      const [removed] = await db.query<StoredRemoteObject>(text, parameters.values);
+      return removed ?? ((await get(uri)) as StoredRemoteObject);
     },
-    byActor: async (actorUri, below, limit) => {
+    /** An actor's live drops below a position, newest first. */
+    byActor: async (actorUri: string, below: Position | undefined, limit: number): Promise<ListedDrop[]> => {
       const { createdAt, id } = below ?? NEWEST;
       const rows = await db.query<Omit<ListedDrop, "userId">>(BY_ACTOR, [actorUri, createdAt, id, limit]);
       return rows.map((row) => ({ ...row, userId: actorUri }));
@@ -54,7 +87,7 @@ const COLUMNS = `o.uri, o.kind, o.actor_uri AS "actorUri", o.created_at AS "crea
   o.public_key AS "publicKey", o.webfinger, o.fetched_at AS "fetchedAt", o.expires_at AS "expiresAt",
   o.expires_at <= ${NOW} AS expired, o.deleted_at AS "deletedAt"`;
 
-/** What is dead stays dead; a known drop keeps its actor, who may see it, and the earlier of two times. */
+/** A deleted object stays deleted; a known drop keeps its actor and its visibility, and the earlier of two times. */
 const upsert = (row: readonly string[]): string => `
   INSERT INTO posts.remote_objects AS o
     (uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger, fetched_at, expires_at)
@@ -68,8 +101,8 @@ const upsert = (row: readonly string[]): string => `
     AND (o.actor_uri = '' OR excluded.actor_uri = '' OR o.actor_uri = excluded.actor_uri)
   RETURNING *`;
 
-/** A deletion may come before what it deletes: it then is kept for it. */
-const bury = (uri: string): string => `
+/** A deletion may arrive before its object: the tombstone keeps the object from being stored. */
+const deleteObject = (uri: string): string => `
   INSERT INTO posts.remote_objects AS o (uri, kind, fetched_at, expires_at, deleted_at)
   SELECT ${uri}, 0, clock.now, clock.now, clock.now FROM (SELECT ${NOW} AS now) clock
   ON CONFLICT (uri) DO UPDATE SET document = '', public_key = '', webfinger = '', recipients = '{}',

@@ -1,16 +1,48 @@
 import { Visibility } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
+import type { PageLimits } from "../kernel/paging.js";
 import { isUuid } from "./drop-ids.js";
 
-/** Reads an id of a user, or any other short name. @throws AppError `invalid` */
+export interface PostsLimits {
+  /** In Unicode code points, as the next. */
+  readonly maxBodyCharacters: number;
+  readonly maxSummaryCharacters: number;
+  /** Of a direct drop. */
+  readonly maxRecipients: number;
+  /** Maximum age of an imported drop: each month has partitions of its own. */
+  readonly maxImportAgeDays: number;
+}
+
+export const DEFAULT_POSTS_LIMITS: PostsLimits = {
+  maxBodyCharacters: 5_000,
+  maxSummaryCharacters: 500,
+  maxRecipients: 20,
+  maxImportAgeDays: 3_650,
+};
+
+export const AUTHOR_PAGES: PageLimits = { usual: 20, most: 1_000 };
+
+export const MAX_URI_BYTES = 2_048;
+
+/** Pages of changes: drops without their text, which fit a message of 4 MiB with all their recipients. */
+export const CHANGE_PAGES: PageLimits = { usual: 1_000, most: 1_000 };
+
+/** Pages of drops with their text: 100 of the longest fit a message of 4 MiB. */
+export const TEXT_PAGES: PageLimits = { usual: 20, most: 100 };
+
+export const MOST_DROPS = 100;
+export const MOST_COUNTS = 200;
+
+// Each reader throws an AppError `invalid` that names the field.
+
 export function readId(field: string, id: string): string {
   const fault = idFault(id) ?? (id.includes("\0") ? "must not contain NUL" : undefined);
   if (fault !== undefined) throw invalid(field, fault);
   return id;
 }
 
-/** Reads an id of a drop of this server, into lower case. @throws AppError `invalid` */
+/** The id of a drop of this server, in lower case. */
 export function readDropId(field: string, id: string): string {
   const lower = id.toLowerCase();
   if (!isUuid(lower)) throw invalid(field, "is not a UUID");
@@ -19,47 +51,44 @@ export function readDropId(field: string, id: string): string {
 
 const WEB = /^https?:\/\/[^\s/?#]/i;
 
-/** True for what may be the URI of a foreign object. */
+/** True for the form of a foreign object's URI. */
 export function isUri(text: string): boolean {
   return WEB.test(text) && URL.canParse(text) && !/[\p{Cc}\s]/u.test(text) && text.isWellFormed();
 }
 
-/** Reads the URI of a foreign object, of at most so many bytes. @throws AppError `invalid` */
 export function readUri(field: string, uri: string, maxBytes: number): string {
   if (!isUri(uri)) throw invalid(field, "is not an http or https URI");
   if (Buffer.byteLength(uri) > maxBytes) throw invalid(field, `must have at most ${maxBytes} bytes`);
   return uri;
 }
 
-/** Reads the id of a drop of this server, or the URI of a foreign one. @throws AppError `invalid` */
+/** The id of a drop of this server, or the URI of a foreign one. */
 export function readAnyDropId(field: string, id: string): string {
   return isUri(id) ? readId(field, id) : readDropId(field, id);
 }
 
-/** Reads a list of ids; a foreign drop's is allowed, since timelines contain them, and leads to nothing here. */
+/** Foreign ids are allowed, since timelines contain them; they are found nowhere. */
 export function readDropIds(field: string, ids: readonly string[], most: number): string[] {
   if (ids.length > most) throw invalid(field, `must be at most ${most}`);
   return ids.map((id) => readAnyDropId(field, id));
 }
 
-/** Reads a visibility. @throws AppError `invalid` */
 export function readVisibility(visibility: Visibility): Visibility {
   if (visibility >= Visibility.PUBLIC && visibility <= Visibility.DIRECT) return visibility;
   throw invalid("visibility", "must be public, unlisted, followers or direct");
 }
 
-/** Reads the recipients of a direct drop, each once. @throws AppError `invalid` */
+/** Each recipient once. */
 export function readRecipients(recipients: readonly string[], most: number): string[] {
   if (recipients.length > most) throw invalid("recipients", `must be at most ${most}`);
   return [...new Set(recipients.map((recipient) => readId("recipients", recipient)))];
 }
 
-/** Reads who is to see something; undefined where nobody is named. @throws AppError `invalid` */
+/** Undefined where no viewer is named. */
 export function readViewer(viewerId: string): string | undefined {
   return viewerId === "" ? undefined : readId("viewer_id", viewerId);
 }
 
-/** Reads a text of at most so many Unicode code points. @throws AppError `invalid` */
 export function readText(field: string, text: string, maxCharacters: number): string {
   if (exceeds(text, maxCharacters)) throw invalid(field, `must have at most ${maxCharacters} characters`);
   if (text.includes("\0")) throw invalid(field, "must not contain NUL");
@@ -74,7 +103,7 @@ function exceeds(text: string, maxCharacters: number): boolean {
   return false;
 }
 
-/** Reads summary and body, of which one may be empty. @throws AppError `invalid` */
+/** One of the two may be empty. */
 export function readTexts(
   { summary, body }: { readonly summary: string; readonly body: string },
   limits: { readonly maxSummaryCharacters: number; readonly maxBodyCharacters: number },
@@ -85,8 +114,17 @@ export function readTexts(
   return { summary, body };
 }
 
-/** Reads a whole number that is not negative. @throws AppError `invalid` */
 export function readWhole(field: string, value: number): number {
   if (!Number.isSafeInteger(value) || value < 0) throw invalid(field, "must be a whole number, not negative");
   return value;
+}
+
+const ADDRESS = /^[^\s@\p{Cc}]+@[^\s@\p{Cc}/]+$/u;
+const MAX_ADDRESS_BYTES = 320;
+
+/** An address, user@host, in lower case. */
+export function readWebfinger(address: string): string {
+  if (!ADDRESS.test(address) || Buffer.byteLength(address) > MAX_ADDRESS_BYTES || !address.isWellFormed())
+    throw invalid("webfinger", "is not user@host");
+  return address.toLowerCase();
 }

@@ -6,19 +6,14 @@ import { createDrop } from "./create-drop.js";
 import { deleteDrop } from "./delete-drop.js";
 import type { PostsDeps } from "./deps.js";
 import { editDrop } from "./edit-drop.js";
-import { getCounts } from "./get-counts.js";
-import { getDrop, getDrops } from "./get-drop.js";
+import { getDrop, getDrops, listRevisions } from "./get-drop.js";
 import { getDropsByUser } from "./get-drops-by-user.js";
-import { getRetention } from "./get-retention.js";
-import { listDrops } from "./list-drops.js";
+import { getRetention, listDrops } from "./list-drops.js";
 import { listReplies } from "./list-replies.js";
-import { listRevisions } from "./list-revisions.js";
 import { putRemoteObject } from "./put-remote-object.js";
-import { REACTIONS, react } from "./react.js";
-import { deleteRemoteObject, getRemoteObject } from "./remote-objects.js";
-import { resolveWebfinger } from "./resolve-webfinger.js";
+import { getCounts, REACTIONS, react } from "./react.js";
+import { deleteRemoteObject, getRemoteObject, resolveWebfinger } from "./remote-objects.js";
 
-/** The gRPC service of drops. */
 export function createPostsService(deps: PostsDeps, log: Logger): Service {
   const implementation: PostServiceServer = {
     getDropsByUserId: unary("GetDropsByUserID", log, getDropsByUser(deps)),

@@ -1,13 +1,13 @@
 import { join } from "node:path";
 import { codeOf } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { OUTBOX_MIGRATIONS } from "../outbox/store.sql.js";
+import { OUTBOX_MIGRATIONS } from "../outbox/index.js";
 import type { Db } from "../platform/db/db.js";
 import { migrate } from "../platform/db/migrate.js";
 import { openPglite } from "../platform/db/pglite.js";
 import { openPostgres } from "../platform/db/postgres.js";
-import { POSTS_MIGRATIONS } from "../posts/store.sql.js";
-import { USERS_MIGRATIONS } from "../users/follows.sql.js";
+import { POSTS_MIGRATIONS } from "../posts/index.js";
+import { USERS_MIGRATIONS } from "../users/index.js";
 import type { Closers } from "./closers.js";
 import type { DatabaseConfig } from "./config/connections.js";
 import type { Role } from "./config/process.js";

@@ -1,37 +1,34 @@
 import type { Handler } from "../delivery/handler.js";
 import { traceHeaders } from "../delivery/traced.js";
 import { createBatch } from "../kernel/batch.js";
-import { parseEdge } from "./edge-message.js";
-import type { ApplyEdges, ObserveUsers, TracedEdge } from "./ports.js";
+import { parseEdge } from "./edges.js";
+import type { ApplyEdges, TracedEdge } from "./followers.sql.js";
+import type { ObserveUsers } from "./observe.js";
 
-/** What edges are applied with. */
-export interface ApplyDeps {
+interface ApplyDeps {
   readonly apply: ApplyEdges;
-  /** Tells the relay that there is something to publish. */
   readonly wakeRelay: () => void;
   readonly observe: Pick<ObserveUsers, "applied" | "listed">;
 }
 
-/** How edges of a lane wait for each other. */
 export interface Lane {
+  /** The value of the metrics' label `lane`. */
   readonly name: string;
-  /** Edges applied in one statement. */
+  /** Edges in one statement. */
   readonly batch: number;
-  /** Batches at once; edges of one followed user are always in the same. */
+  /** Batches at once; all edges of one followed user go into the same. */
   readonly atOnce: number;
 }
 
 /** Small batches, several at once: an edge waits for few others. */
-export const CALM_LANE: Lane = { name: "calm", batch: 250, atOnce: 4 };
+export const NORMAL_LANE: Lane = { name: "calm", batch: 250, atOnce: 4 };
 
-/** One large batch after the other: very many followers of one user are one change of the count. */
+/** One large batch after the other: very many followers of one user are one update of the count. */
 export const HOT_LANE: Lane = { name: "hot", batch: 2_000, atOnce: 1 };
 
 /**
- * Makes the handler of the stream EDGES that applies edges to the follower lists. The newest version of a pair wins,
- * whatever the order; what is as old as what is applied, or older, is done.
- *
- * It rejects with an AppError: `invalid` for a message that cannot be understood, `unavailable` while the database is away.
+ * Handles the stream EDGES: applies edges to the follower lists. The newest version of a pair wins, in any order. It
+ * rejects with an AppError: `invalid` for a malformed message, `unavailable` while the database is away.
  */
 export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane: Lane): Handler {
   const run = async (edges: readonly TracedEdge[]): Promise<void> => {
@@ -48,7 +45,7 @@ export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane:
   };
 }
 
-/** FNV-1a over UTF-16 units: spreads users over batches, nothing more. */
+/** FNV-1a over UTF-16 units: spreads users over batches. */
 function hashOf(text: string): number {
   let hash = 0x811c9dc5;
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);

@@ -2,17 +2,19 @@ import { randomBytes } from "node:crypto";
 import { usersKey } from "../contracts/keys.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { ListCache, ListName, Profile, ProfileCache } from "./ports.js";
+import type { CurrentFollowers } from "./followers.sql.js";
+import type { Count, ListName } from "./lists.sql.js";
+import type { Profile } from "./profiles.sql.js";
 
 /** Longer lists are read from the database page by page. */
-export const MOST_REMEMBERED = 5_000;
+export const MAX_CACHED_IDS = 5_000;
 
 const LIST_TTL_MS = 10 * MINUTE;
 const GENERATION_TTL_MS = 10 * MINUTE;
-/** No event repeats what a process that died, or was cut off from Redis, could not forget. */
+/** Profiles have no events: this bounds how long a process that died before it dropped one leaves it outdated. */
 const PROFILE_TTL_MS = MINUTE;
 
-/** Names nobody else has made, in this process or another. */
+/** Unique in this process and all others. */
 function createNames(): () => string {
   const mine = randomBytes(9).toString("base64url");
   let made = 0;
@@ -21,63 +23,80 @@ function createNames(): () => string {
 
 type ListReply = [generation: string, held: number, total: number, ids: string[]];
 
-/** The list, its length, its generation. */
 const keysOf = (list: ListName, user: string): [string, string, string] => [
   usersKey(list, user),
   usersKey(`${list}-count`, user),
   usersKey(`${list}-generation`, user),
 ];
 
+export interface CachedList {
+  /** Changes with every change of the list. */
+  readonly generation: string;
+  /** Undefined where the ids are not cached. */
+  readonly ids: readonly string[] | undefined;
+  /** The size of the whole list; undefined where it is not cached. */
+  readonly total: number | undefined;
+}
+
+export type ListCache = ReturnType<typeof createListCache>;
+
 /**
- * Remembers lists in Redis, those that grow longer than `mostRemembered` only by their length. A change bumps the generation and so keeps what was read before it from
- * being stored.
+ * Caches lists in Redis, of lists longer than `maxCachedIds` only the length. A change raises the generation, which
+ * keeps results read before it from being stored. All methods reject with an AppError while Redis is away.
  */
-export function createListCache({ run }: Scripts, mostRemembered = MOST_REMEMBERED): ListCache {
+export function createListCache({ run }: Scripts, maxCachedIds = MAX_CACHED_IDS) {
   const newName = createNames();
   return {
-    read: async (list, user, after, limit) => {
+    /** `limit` 0 asks for the total only. */
+    read: async (list: ListName, user: string, after: string, limit: number): Promise<CachedList> => {
       const args = [`(${after}`, limit, newName(), GENERATION_TTL_MS];
       const reply = (await run("users-read-list", keysOf(list, user), args)) as ListReply;
       const [generation, held, total, ids] = reply;
       return { generation, ids: held === 1 ? ids : undefined, total: total < 0 ? undefined : total };
     },
-    generation: async (list, user) => {
+    generation: async (list: ListName, user: string): Promise<string | undefined> => {
       const [, , key] = keysOf(list, user);
       return ((await run("users-generation", [key], [])) as string | null) ?? undefined;
     },
-    fill: async (list, user, generation, ids) =>
+    /** Resolves to false where the generation has passed, and nothing was stored. */
+    fill: async (list: ListName, user: string, generation: string, ids: readonly string[]): Promise<boolean> =>
       (await run("users-fill-list", keysOf(list, user), [generation, LIST_TTL_MS, "", 0, ...ids])) === 1,
-    fillCount: async (list, user, generation, { total, revision }) =>
+    fillCount: async (list: ListName, user: string, generation: string, { total, revision }: Count): Promise<boolean> =>
       (await run("users-fill-list", keysOf(list, user), [generation, LIST_TTL_MS, total, revision])) === 1,
-    drop: async (list, user) => {
+    drop: async (list: ListName, user: string): Promise<void> => {
       const [held, count, generation] = keysOf(list, user);
       await run("users-forget", [generation, held, count], [newName(), GENERATION_TTL_MS]);
     },
-    change: async (list, user, generation, { count, follows }) => {
+    /** Updates a cached list in place; drops it where it changed otherwise since `generation`. */
+    change: async (list: ListName, user: string, generation: string, { count, follows }: CurrentFollowers) => {
       const present = [...follows].filter(([, active]) => active).map(([id]) => id);
       const gone = [...follows].filter(([, active]) => !active).map(([id]) => id);
-      const next = [generation, newName(), GENERATION_TTL_MS, count.total, count.revision, mostRemembered];
+      const next = [generation, newName(), GENERATION_TTL_MS, count.total, count.revision, maxCachedIds];
       await run("users-change-list", keysOf(list, user), [...next, present.length, ...present, ...gone]);
     },
   };
 }
 
-/** Remembers profiles in Redis, as JSON. */
-export function createProfileCache({ run }: Scripts): ProfileCache {
+export type ProfileCache = ReturnType<typeof createProfileCache>;
+
+/** "missing": the user has no profile. */
+export function createProfileCache({ run }: Scripts) {
   const newName = createNames();
   const keys = (user: string): [string, string] => [usersKey("profile", user), usersKey("profile-generation", user)];
   return {
-    read: async (user) => {
+    read: async (
+      user: string,
+    ): Promise<{ readonly generation: string; readonly profile: Profile | "missing" | undefined }> => {
       const reply = (await run("users-read-profile", keys(user), [newName(), GENERATION_TTL_MS])) as string[];
       const [generation = "", held] = reply;
       const profile = held === "" ? "missing" : held === undefined ? undefined : (JSON.parse(held) as Profile);
       return { generation, profile };
     },
-    fill: async (user, generation, profile) => {
+    fill: async (user: string, generation: string, profile: Profile | "missing"): Promise<boolean> => {
       const value = profile === "missing" ? "" : JSON.stringify(profile);
       return (await run("users-fill-profile", keys(user), [generation, PROFILE_TTL_MS, value])) === 1;
     },
-    drop: async (user) => {
+    drop: async (user: string): Promise<void> => {
       const [held, generation] = keys(user);
       await run("users-forget", [generation, held], [newName(), GENERATION_TTL_MS]);
     },

@@ -1,24 +1,27 @@
 import { traceHeaders } from "../delivery/traced.js";
-import type { FollowRequest, FollowResponse } from "../gen/avion/users.js";
-import { invalid } from "../kernel/errors.js";
+import type { FollowManyRequest, FollowManyResponse, FollowRequest, FollowResponse } from "../gen/avion/users.js";
+import { AppError, invalid } from "../kernel/errors.js";
+import type { ListCache } from "./cache.redis.js";
+import type { Pair } from "./edges.js";
+import type { FollowStore } from "./follows.sql.js";
 import { readUserId } from "./input.js";
-import type { FollowStore, ListCache, ObserveUsers, Pair } from "./ports.js";
+import type { ObserveUsers } from "./observe.js";
 
-/** What follows are written with. */
 export interface FollowDeps {
   readonly follows: FollowStore;
   readonly cache: Pick<ListCache, "drop">;
-  /** How many people one may follow. */
+  /** Users that one user may follow. */
   readonly maxFollowing: number;
-  /** Tells the relay that there is something to publish. */
   readonly wakeRelay: () => void;
   readonly observe: Pick<ObserveUsers, "followed" | "cacheFailed">;
 }
 
+const MAX_PAIRS = 1_000;
+
 /**
- * Follow, or with `wanted` false Unfollow. The follower's list shows it before this resolves, unless Redis is away.
+ * Follow, or with `wanted` false Unfollow. The follower's list is up to date before this resolves, unless Redis is away.
  *
- * @throws AppError `invalid` naming the field; `exhausted` beyond the number of people one may follow
+ * @throws AppError `invalid` naming the field; `exhausted` beyond the number of users one may follow
  */
 export function setFollowing(deps: FollowDeps, wanted: boolean): (request: FollowRequest) => Promise<FollowResponse> {
   return async (request) => {
@@ -34,19 +37,51 @@ export function setFollowing(deps: FollowDeps, wanted: boolean): (request: Follo
     });
     if (changed) {
       deps.observe.followed(wanted ? "follow" : "unfollow", 1);
-      await announce(deps, [pair.follower]);
+      await afterChange(deps, [pair.follower]);
     }
     return { changed, version };
   };
 }
 
-/** Refuses a pair of one user. @throws AppError `invalid` */
-export function refuseSelf(field: string, { follower, following }: Pair): void {
+/**
+ * FollowMany: all pairs, or none.
+ *
+ * @throws AppError `invalid` naming the pair and the field; `exhausted` where a user would follow too many
+ */
+export function followMany(deps: FollowDeps): (request: FollowManyRequest) => Promise<FollowManyResponse> {
+  return async ({ follows }) => {
+    if (follows.length > MAX_PAIRS) throw invalid("follows", `must be at most ${MAX_PAIRS}`);
+    const pairs = follows.map((follow, index) => readPair(`follows.${index}`, follow));
+    if (pairs.length === 0) return { changed: 0 };
+    const most = deps.maxFollowing;
+    const done = await deps.follows.followMany(pairs, { most, traceparent: traceHeaders()["traceparent"] });
+    if ("over" in done) {
+      const index = pairs.findIndex(({ follower }) => follower === done.over);
+      throw new AppError("exhausted", `follows.${index}.following_id: nobody can follow more than ${most}`);
+    }
+    if (done.changed > 0) {
+      deps.observe.followed("follow", done.changed);
+      await afterChange(deps, [...new Set(pairs.map(({ follower }) => follower))]);
+    }
+    return { changed: done.changed };
+  };
+}
+
+function readPair(field: string, { follower_id, following_id }: FollowManyRequest["follows"][number]): Pair {
+  const pair = {
+    follower: readUserId(`${field}.follower_id`, follower_id),
+    following: readUserId(`${field}.following_id`, following_id),
+  };
+  refuseSelf(`${field}.following_id`, pair);
+  return pair;
+}
+
+function refuseSelf(field: string, { follower, following }: Pair): void {
   if (follower === following) throw invalid(field, "must not be the follower");
 }
 
-/** After a change: forgets the followers' lists and wakes the relay, which sees to it again before it publishes. */
-export async function announce(deps: FollowDeps, followers: readonly string[]): Promise<void> {
+/** Drops the followers' cached lists; where Redis is away, the relay drops them before it publishes the events. */
+async function afterChange(deps: FollowDeps, followers: readonly string[]): Promise<void> {
   deps.wakeRelay();
   const dropped = await Promise.allSettled(followers.map((follower) => deps.cache.drop("following", follower)));
   if (dropped.some(({ status }) => status === "rejected")) deps.observe.cacheFailed("following");

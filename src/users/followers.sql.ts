@@ -1,10 +1,20 @@
+import { insertEvents } from "../contracts/outbox.js";
 import type { Db } from "../platform/db/db.js";
-import { graphEvent, pairKey } from "./edge-message.js";
-import type { ApplyEdges, FollowersNow, ReadFollowersNow } from "./ports.js";
+import { type Edge, graphEvent, type Pair, pairKey } from "./edges.js";
+import type { Count } from "./lists.sql.js";
+
+const EVENT = {
+  owner: "split_part(i.pair, ':', 2)",
+  key: "i.pair",
+  subject: "i.subject",
+  messageId: "i.message_id",
+  body: "i.body",
+  traceparent: "i.traceparent",
+};
 
 /**
- * Rows before counts, each in the order of their keys, so that two batches at a time do not block each other. Only rows
- * that were changed are counted and announced.
+ * Rows before counts, each in the order of their keys, so that two batches do not block each other. Only changed rows
+ * are counted and get an event.
  */
 const APPLY = `
 WITH incoming AS (
@@ -27,14 +37,20 @@ WITH incoming AS (
   SELECT following_id, GREATEST(sum(delta), 0), sum(delta), 1 FROM applied GROUP BY following_id ORDER BY following_id
   ON CONFLICT (user_id) DO UPDATE
   SET followers = GREATEST(c.followers + excluded.delta, 0), delta = excluded.delta, revision = c.revision + 1
-), announced AS (
-  INSERT INTO public.outbox (source, owner, key, subject, message_id, body, traceparent)
-  SELECT 'users', split_part(i.pair, ':', 2), i.pair, i.subject, i.message_id, i.body, i.traceparent
-  FROM applied a JOIN incoming i ON (i.following_id, i.follower_id) = (a.following_id, a.follower_id)
-)
+), event AS (${insertEvents(
+  "users",
+  EVENT,
+  "applied a JOIN incoming i ON (i.following_id, i.follower_id) = (a.following_id, a.follower_id)",
+)})
 SELECT count(*) AS changed FROM applied`;
 
-/** Applies edges to the follower lists, all in one statement. */
+export interface TracedEdge extends Edge {
+  readonly traceparent?: string | undefined;
+}
+
+/** The newest version of a pair wins. Resolves to the number of changed edges. */
+export type ApplyEdges = (edges: readonly TracedEdge[]) => Promise<number>;
+
 export function createApplyBatch(db: Pick<Db, "query">): ApplyEdges {
   return async (edges) => {
     const events = edges.map(graphEvent);
@@ -54,14 +70,14 @@ export function createApplyBatch(db: Pick<Db, "query">): ApplyEdges {
 }
 
 /** One statement, so that counts and rows are of one moment. */
-const NOW = `
+const CURRENT = `
 SELECT p.following_id AS following, p.follower_id AS follower, coalesce(f.active, false) AS active,
   coalesce(c.followers, 0) AS total, coalesce(c.revision, 0) AS revision
 FROM unnest($1::text[], $2::text[]) AS p (follower_id, following_id)
 LEFT JOIN users.followers f ON f.following_id = p.following_id AND f.follower_id = p.follower_id
 LEFT JOIN users.follower_counts c ON c.user_id = p.following_id`;
 
-interface NowRow {
+interface CurrentRow {
   readonly following: string;
   readonly follower: string;
   readonly active: boolean;
@@ -69,12 +85,21 @@ interface NowRow {
   readonly revision: number;
 }
 
-/** Reads how pairs stand in the follower lists. */
-export function createReadFollowersNow(db: Pick<Db, "query">): ReadFollowersNow {
+/** The current state of a follower list, for updating caches of it. */
+export interface CurrentFollowers {
+  readonly count: Count;
+  /** True for those of the followers asked for that follow. */
+  readonly follows: ReadonlyMap<string, boolean>;
+}
+
+/** Resolves to the lists by their followed user. */
+export type ReadCurrentFollowers = (pairs: readonly Pair[]) => Promise<ReadonlyMap<string, CurrentFollowers>>;
+
+export function createReadCurrentFollowers(db: Pick<Db, "query">): ReadCurrentFollowers {
   return async (pairs) => {
     const values = [pairs.map(({ follower }) => follower), pairs.map(({ following }) => following)];
-    const found = new Map<string, FollowersNow & { readonly follows: Map<string, boolean> }>();
-    for (const { following, follower, active, total, revision } of await db.query<NowRow>(NOW, values)) {
+    const found = new Map<string, CurrentFollowers & { readonly follows: Map<string, boolean> }>();
+    for (const { following, follower, active, total, revision } of await db.query<CurrentRow>(CURRENT, values)) {
       const now = found.get(following) ?? { count: { total, revision }, follows: new Map<string, boolean>() };
       now.follows.set(follower, active);
       found.set(following, now);

@@ -1,16 +1,53 @@
+import { insertEvents } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
 import { AppError } from "../kernel/errors.js";
 import { type Db, SQLSTATE, sqlState } from "../platform/db/db.js";
-import { pairKey } from "./edge-message.js";
-import type { FollowStore } from "./ports.js";
+import { type Pair, pairKey } from "./edges.js";
 
-/** Where the users service's migrations are; they need the outbox's. */
-export const USERS_MIGRATIONS = { component: "users", folder: new URL("./migrations/", import.meta.url) };
+/** The event of a changed edge; takes SQL expressions. */
+const edgeEvent = (edge: {
+  readonly follower: string;
+  readonly following: string;
+  readonly wanted: string;
+  readonly pair: string;
+  readonly subject: string;
+  readonly traceparent: string;
+}) => ({
+  owner: `split_part(${edge.pair}, ':', 2)`,
+  key: edge.pair,
+  subject: edge.subject,
+  messageId: `'edge:' || ${edge.pair} || ':' || e.version`,
+  body: `json_build_object('follower_id', ${edge.follower}, 'following_id', ${edge.following}, 'version', e.version,
+      'following', ${edge.wanted}, 'changed_at', e.changed_at)`,
+  traceparent: edge.traceparent,
+});
 
-const SET_FOLLOWING =
-  "SELECT o_changed AS changed, o_version AS version FROM users.set_following($1, $2, $3, $4, $5, $6, $7)";
+const ONE = edgeEvent({
+  follower: "$1::text",
+  following: "$2::text",
+  wanted: "$3::boolean",
+  pair: "$5::text",
+  subject: "$6::text",
+  traceparent: "$7::text",
+});
 
-/** Edges before counts, each in the order of their keys, so that no two of these block each other. */
+const SET_FOLLOWING = `
+WITH e AS (
+  SELECT o_changed AS changed, o_version AS version, o_changed_at AS changed_at
+  FROM users.change_following($1::text, $2::text, $3::boolean, $4::integer)
+), event AS (${insertEvents("users", ONE, "e WHERE changed")})
+SELECT changed, version FROM e`;
+
+const EACH = edgeEvent({
+  follower: "e.follower_id",
+  following: "e.following_id",
+  wanted: "true",
+  pair: "w.pair",
+  subject: "w.subject",
+  traceparent: "$6",
+});
+
+/** Edges before counts, each in the order of their keys, so that two of these statements do not block each other. */
 const FOLLOW_MANY = `
 WITH wanted AS (
   SELECT DISTINCT ON (follower_id, following_id) *
@@ -28,30 +65,30 @@ WITH wanted AS (
   SELECT follower_id, count(*) FROM edge GROUP BY follower_id ORDER BY follower_id
   ON CONFLICT (user_id) DO UPDATE SET following = c.following + excluded.following
   RETURNING c.user_id, c.following
-), announced AS (
-  INSERT INTO public.outbox (source, owner, key, subject, message_id, body, traceparent)
-  SELECT 'users', split_part(w.pair, ':', 2), w.pair, w.subject, 'edge:' || w.pair || ':' || e.version,
-    json_build_object('follower_id', e.follower_id, 'following_id', e.following_id, 'version', e.version,
-      'following', true, 'changed_at', e.changed_at),
-    $6
-  FROM edge e JOIN wanted w ON (w.follower_id, w.following_id) = (e.follower_id, e.following_id)
-)
+), event AS (${insertEvents(
+  "users",
+  EACH,
+  "edge e JOIN wanted w ON (w.follower_id, w.following_id) = (e.follower_id, e.following_id)",
+)})
 SELECT (SELECT count(*) FROM edge) AS changed, (SELECT min(user_id) FROM counted WHERE following > $5::int) AS over`;
 
-/** The store of whom users follow. */
-export function createFollowStore(db: Db): FollowStore {
+export interface WantedEdge extends Pair {
+  readonly wanted: boolean;
+  /** Users that the follower may follow. */
+  readonly most: number;
+  readonly traceparent?: string | undefined;
+}
+
+export type FollowStore = ReturnType<typeof createFollowStore>;
+
+/** Writes each change together with its event. */
+export function createFollowStore(db: Db) {
   return {
-    setFollowing: async ({ follower, following, wanted, most, traceparent }) => {
+    /** @throws AppError `exhausted` where more than `most` would be followed */
+    setFollowing: async ({ follower, following, wanted, most, traceparent }: WantedEdge) => {
+      const pair = pairKey({ follower, following });
       const subject = edgeSubject("calm", following);
-      const values = [
-        follower,
-        following,
-        wanted,
-        most,
-        pairKey({ follower, following }),
-        subject,
-        traceparent ?? null,
-      ];
+      const values = [follower, following, wanted, most, pair, subject, traceparent ?? null];
       try {
         const [row] = await db.query<{ changed: boolean; version: number }>(SET_FOLLOWING, values);
         return row as { changed: boolean; version: number };
@@ -60,7 +97,15 @@ export function createFollowStore(db: Db): FollowStore {
         throw new AppError("exhausted", `following_id: nobody can follow more than ${most}`, { cause: error });
       }
     },
-    followMany: async (pairs, { most, traceparent }) => {
+    /**
+     * Connects all pairs, or none.
+     *
+     * @returns how many were not connected before, or the user who would follow more than `most`
+     */
+    followMany: async (
+      pairs: readonly Pair[],
+      { most, traceparent }: Pick<WantedEdge, "most" | "traceparent">,
+    ): Promise<{ readonly changed: number } | { readonly over: string }> => {
       const values = [
         pairs.map(({ follower }) => follower),
         pairs.map(({ following }) => following),
@@ -72,19 +117,19 @@ export function createFollowStore(db: Db): FollowStore {
       try {
         return await db.transaction(async ({ query }) => {
           const [row] = await query<{ changed: number; over: string | null }>(FOLLOW_MANY, values);
-          if (row?.over != null) throw new Beyond(row.over);
+          if (row?.over != null) throw new TooMany(row.over);
           return { changed: row?.changed ?? 0 };
         });
       } catch (error) {
-        if (error instanceof Beyond) return { over: error.user };
+        if (error instanceof TooMany) return { over: error.user };
         throw error;
       }
     },
   };
 }
 
-/** Rolls back what would have made a user follow too many. */
-class Beyond extends Error {
+/** Rolls back the transaction. */
+class TooMany extends Error {
   constructor(readonly user: string) {
     super("too many would be followed");
   }

@@ -2,66 +2,66 @@ import { codeOf } from "../kernel/errors.js";
 import { compareBytes, encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/single-flight.js";
 import type { Bounded } from "./bounded.js";
-import type { HotPages } from "./hot-pages.js";
-import type { IdPage, ListCache, ListName, ListStore, ObserveUsers, RememberedList } from "./ports.js";
+import type { CachedList, ListCache } from "./cache.redis.js";
+import type { HotPages, IdPage } from "./hot-pages.js";
+import type { ListName, ListStore } from "./lists.sql.js";
+import type { ObserveUsers } from "./observe.js";
 
-/** What lists are read from. */
-export interface ListsDeps {
+interface ListsDeps {
   readonly store: ListStore;
   readonly cache: ListCache;
   readonly pages: HotPages;
   readonly bounded: Bounded;
-  /** Longer lists are not remembered whole. */
-  readonly mostRemembered: number;
-  readonly observe: Pick<ObserveUsers, "read" | "overtaken" | "cacheFailed">;
+  /** Of longer lists only the length is cached. */
+  readonly maxCachedIds: number;
+  readonly observe: Pick<ObserveUsers, "read" | "superseded" | "cacheFailed">;
 }
 
-/** Which part of which list. */
-export interface ListRequest {
+interface ListRequest {
   readonly list: ListName;
   readonly user: string;
-  /** Ids after this one; "" from the start. */
+  /** "": from the start. */
   readonly after: string;
-  /** At most so many; 0 asks for the total only. */
+  /** 0 asks for the total only. */
   readonly limit: number;
 }
 
-/** Queries under way. */
+/** Queries in flight. */
 interface Flights {
   readonly page: SingleFlight<IdPage>;
   readonly whole: SingleFlight<Whole>;
 }
 
-/** Reads part of a list with its total. @throws AppError `unavailable` while the database is away */
+/** @throws AppError `unavailable` while the database is away */
 export type ReadList = (request: ListRequest) => Promise<IdPage>;
 
 /**
- * Reads lists: pages of this process first, then what all processes remember, then the database.
+ * Reads lists from pages of this process, then from the cache of all processes, then from the database.
  *
- * Nothing outdated is ever handed out. Every read asks for the list's generation itself, after it was called; what this
- * process keeps is used only under it, and only reads that found the same one share a query. Since a change bumps the
- * generation before anybody is told of it, whoever was told reads after the bump.
+ * No read returns outdated data. Every read asks for the list's generation itself; a page of this process is used only
+ * under that generation, and only reads with the same generation share a query. A change raises the generation before
+ * its event is published or its call answered, so that a read after either finds the new generation.
  */
 export function createReadList(deps: ListsDeps): ReadList {
   const flights: Flights = { page: new SingleFlight(), whole: new SingleFlight() };
   return async (request) => {
     const name = request.list;
     const kept = await keptPage(deps, request);
-    if (kept) return told(deps, name, "process", kept);
-    const remembered = await quietly(deps, name, () =>
+    if (kept) return counted(deps, name, "process", kept);
+    const cached = await orUncached(deps.observe, name, () =>
       deps.cache.read(request.list, request.user, request.after, request.limit),
     );
-    // Without the cache nobody can say whether a query under way is young enough to be shared.
-    if (remembered === undefined) return told(deps, name, "uncached", await direct(deps, request));
-    const { ids, total, generation } = remembered;
+    // Without the generation, a query in flight may be too old to be shared.
+    if (cached === undefined) return counted(deps, name, "uncached", await direct(deps, request));
+    const { ids, total, generation } = cached;
     if (ids !== undefined && total !== undefined)
-      return told(deps, name, "cache", keep(deps, request, generation, { ids, total }));
-    const page = await query(deps, flights, request, remembered);
-    return told(deps, name, "database", keep(deps, request, generation, page));
+      return counted(deps, name, "cache", keep(deps, request, generation, { ids, total }));
+    const page = await query(deps, flights, request, cached);
+    return counted(deps, name, "database", keep(deps, request, generation, page));
   };
 }
 
-function told(deps: ListsDeps, list: ListName, from: Parameters<ObserveUsers["read"]>[1], page: IdPage): IdPage {
+function counted(deps: ListsDeps, list: ListName, from: Parameters<ObserveUsers["read"]>[1], page: IdPage): IdPage {
   deps.observe.read(list, from);
   return page;
 }
@@ -71,8 +71,8 @@ const pageKey = ({ list, user, after, limit }: ListRequest): string => `${list}:
 async function keptPage(deps: ListsDeps, request: ListRequest): Promise<IdPage | undefined> {
   const kept = deps.pages.get(pageKey(request));
   if (kept === undefined) return undefined;
-  const stands = await quietly(deps, request.list, () => deps.cache.generation(request.list, request.user));
-  return stands === kept.generation ? kept.page : undefined;
+  const current = await orUncached(deps.observe, request.list, () => deps.cache.generation(request.list, request.user));
+  return current === kept.generation ? kept.page : undefined;
 }
 
 function keep(deps: ListsDeps, request: ListRequest, generation: string, page: IdPage): IdPage {
@@ -80,29 +80,29 @@ function keep(deps: ListsDeps, request: ListRequest, generation: string, page: I
   return page;
 }
 
-/** A whole list; without ids where it is too long to be read at once. */
+/** Without ids where the list is too long to be read at once. */
 interface Whole {
   readonly ids?: readonly string[];
   readonly total: number;
 }
 
-/** Reads the database for what is not remembered; reads that found the same generation share the query. */
+/** Reads with the same generation share the query. */
 async function query(
   deps: ListsDeps,
   flights: Flights,
   request: ListRequest,
-  { generation, total }: RememberedList,
+  { generation, total }: CachedList,
 ): Promise<IdPage> {
   const { limit, after } = request;
   const flight = `${request.list}:${encodeId(request.user)}:${generation}`;
   if (limit === 0) {
-    const counted =
+    const size =
       total ?? (await flights.whole.run(`${flight}:count`, () => fillCount(deps, request, generation))).total;
-    return { ids: [], total: counted };
+    return { ids: [], total: size };
   }
   const page = (of: number): Promise<IdPage> =>
     flights.page.run(`${flight}:${limit}:${after}`, () => readPage(deps, request, of));
-  if (total !== undefined && total > deps.mostRemembered) return page(total);
+  if (total !== undefined && total > deps.maxCachedIds) return page(total);
   const whole = await flights.whole.run(flight, () => fillWhole(deps, request, generation));
   return whole.ids ? { ids: cut(whole.ids, request), total: whole.total } : page(whole.total);
 }
@@ -112,12 +112,12 @@ async function readPage({ store, bounded }: ListsDeps, request: ListRequest, tot
   return { ids: await bounded(() => store.ids(list, user, after, limit)), total };
 }
 
-/** Reads and stores a whole list; of one that is too long only its count. */
+/** Reads and caches a whole list; of one that is too long only its count. */
 async function fillWhole(deps: ListsDeps, request: ListRequest, generation: string): Promise<Whole> {
-  const { store, cache, bounded, mostRemembered } = deps;
+  const { store, cache, bounded, maxCachedIds } = deps;
   const { list, user } = request;
-  const ids = await bounded(() => store.ids(list, user, "", mostRemembered + 1));
-  if (ids.length > mostRemembered) return fillCount(deps, request, generation);
+  const ids = await bounded(() => store.ids(list, user, "", maxCachedIds + 1));
+  if (ids.length > maxCachedIds) return fillCount(deps, request, generation);
   await filled(deps, list, () => cache.fill(list, user, generation, ids));
   return { ids, total: ids.length };
 }
@@ -129,10 +129,9 @@ async function fillCount(deps: ListsDeps, { list, user }: ListRequest, generatio
 }
 
 async function filled(deps: ListsDeps, list: ListName, fill: () => Promise<boolean>): Promise<void> {
-  if ((await quietly(deps, list, fill)) === false) deps.observe.overtaken(list);
+  if ((await orUncached(deps.observe, list, fill)) === false) deps.observe.superseded(list);
 }
 
-/** Reads the database as if there were no cache. */
 async function direct({ store, bounded }: ListsDeps, { list, user, after, limit }: ListRequest): Promise<IdPage> {
   const [ids, { total }] = await Promise.all([
     limit === 0 ? [] : bounded(() => store.ids(list, user, after, limit)),
@@ -141,7 +140,6 @@ async function direct({ store, bounded }: ListsDeps, { list, user, after, limit 
   return { ids, total };
 }
 
-/** The part of a whole list that was asked for. */
 function cut(ids: readonly string[], { after, limit }: ListRequest): readonly string[] {
   let [from, to] = [0, ids.length];
   while (after !== "" && from < to) {
@@ -152,16 +150,16 @@ function cut(ids: readonly string[], { after, limit }: ListRequest): readonly st
   return ids.slice(from, from + limit);
 }
 
-/** What the cache says; undefined where it is away. */
-async function quietly<Result>(
-  deps: ListsDeps,
-  list: ListName,
+/** Asks the cache; undefined while Redis is away. */
+export async function orUncached<Result>(
+  observe: Pick<ObserveUsers, "cacheFailed">,
+  what: string,
   ask: () => Promise<Result>,
 ): Promise<Result | undefined> {
   try {
     return await ask();
   } catch (error) {
-    deps.observe.cacheFailed(`${list}: ${codeOf(error)}`);
+    observe.cacheFailed(`${what}: ${codeOf(error)}`);
     return undefined;
   }
 }

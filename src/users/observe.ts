@@ -1,5 +1,4 @@
 import { metrics } from "@opentelemetry/api";
-import type { ObserveUsers } from "./ports.js";
 
 const meter = metrics.getMeter("avion-timeline");
 const follows = meter.createCounter("timeline_users_follows", { description: "Follows and unfollows that were new" });
@@ -18,7 +17,7 @@ const reads = meter.createCounter("timeline_users_reads", {
   description:
     "Reads of lists and profiles, by what answered: process, cache, database, or uncached while Redis is away",
 });
-const overtaken = meter.createCounter("timeline_users_overtaken_fills", {
+const superseded = meter.createCounter("timeline_users_overtaken_fills", {
   description: "What was read for the cache and had changed before it could be stored",
 });
 const failures = meter.createCounter("timeline_users_cache_failures", { description: "What the cache failed at" });
@@ -30,35 +29,38 @@ const drift = meter.createCounter("timeline_users_count_drift", {
   description: "By how much counts were wrong that were found to be, and put right",
 });
 
-/** What operators see of the users service. */
-export const observeUsers: ObserveUsers = {
-  followed(change, count) {
+export type ObserveUsers = typeof observeUsers;
+
+export const observeUsers = {
+  followed(change: "follow" | "unfollow", count: number): void {
     follows.add(count, { change });
   },
-  applied(lane, edges, changed) {
+  applied(lane: string, edges: number, changed: number): void {
     applied.add(changed, { lane, outcome: "changed" });
     applied.add(edges - changed, { lane, outcome: "older" });
     batches.record(edges, { lane });
   },
-  listed(lane, acceptedAt) {
+  /** The follower list contains an edge. */
+  listed(lane: string, acceptedAt: number): void {
     listed.record(Math.max(0, Date.now() - acceptedAt) / 1_000, { lane });
   },
-  read(what, from) {
+  read(what: string, from: "process" | "cache" | "database" | "uncached"): void {
     reads.add(1, { what, from });
   },
-  overtaken(what) {
-    overtaken.add(1, { what });
+  /** A result was too old to be cached. */
+  superseded(what: string): void {
+    superseded.add(1, { what });
   },
-  cacheFailed(what) {
+  cacheFailed(what: string): void {
     failures.add(1, { what });
   },
-  redirected(count) {
+  redirected(count: number): void {
     redirected.add(count);
   },
-  pruned(table, rows) {
+  pruned(table: string, rows: number): void {
     pruned.add(rows, { table });
   },
-  drifted(list, by) {
+  drifted(list: string, by: number): void {
     drift.add(Math.abs(by), { list });
   },
 };

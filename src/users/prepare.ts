@@ -1,25 +1,25 @@
+import type { OutboxEvent } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { parseEdge, parseGraphEvent } from "./edge-message.js";
-import type { ListCache, ObserveUsers, OutboxEvent, Pair, ReadFollowersNow } from "./ports.js";
+import type { ListCache } from "./cache.redis.js";
+import { type Pair, parseEdge, parseGraphEvent } from "./edges.js";
+import type { ReadCurrentFollowers } from "./followers.sql.js";
+import type { ObserveUsers } from "./observe.js";
 
-/** What is done before events are published. */
-export interface PrepareDeps {
+interface PrepareDeps {
   readonly cache: Pick<ListCache, "read" | "drop" | "change">;
-  readonly readFollowersNow: ReadFollowersNow;
-  /** Counts a change of a user's followers; whether there are very many now. */
+  readonly readCurrentFollowers: ReadCurrentFollowers;
+  /** Counts a change of a user's followers; true while there are very many changes. */
   readonly isHot: (user: string) => boolean;
   readonly observe: Pick<ObserveUsers, "redirected">;
   readonly log: Logger;
 }
 
 /**
- * Makes what the relay calls before it publishes events of this service: brings up to date what is remembered of the
- * lists they are about, so that nobody hears of a change that a list does not show, and sends changes of users whom very
- * many follow at once aside. Doing it again changes nothing.
- *
- * It rejects with AppError `unavailable` while Redis or the database is away: nothing may be published then.
+ * Prepares events of this service for the relay. It updates the cached lists first, so that no event is published of a
+ * change that a list does not show, and moves the edges of users with very many new followers to the hot lane. It may
+ * run again. It rejects with AppError `unavailable` while Redis or the database is away: nothing may be published then.
  */
 export function createPrepareUserEvents(
   deps: PrepareDeps,
@@ -54,7 +54,7 @@ function pairsOf(
     try {
       pairs.set(event, parse(Buffer.from(event.body)));
     } catch (error) {
-      // Whoever gets it says what is wrong with it; it must not hold up all others here.
+      // Its consumer dead-letters it; here it must not hold up the other events.
       log.error({ id: event.id, error: oneLine(error) }, "an event of the outbox cannot be understood");
     }
   }
@@ -62,27 +62,27 @@ function pairsOf(
 }
 
 /**
- * What is remembered is changed to what the database says now, which may be newer than the event. The generation is
- * read first: whatever else changes the list in between shows by it, and the list is forgotten then.
+ * Cached lists are updated to the current state in the database, which may be newer than the event. The generation is
+ * read first: where it changes in between, the list is dropped from the cache.
  */
-async function updateFollowers({ cache, readFollowersNow }: PrepareDeps, pairs: readonly Pair[]): Promise<void> {
+async function updateFollowers({ cache, readCurrentFollowers }: PrepareDeps, pairs: readonly Pair[]): Promise<void> {
   if (pairs.length === 0) return;
   const users = [...new Set(pairs.map(({ following }) => following))];
   const heads = await Promise.all(users.map((user) => cache.read("followers", user, "", 0)));
-  const remembered = new Map(
+  const generations = new Map(
     users.flatMap((user, index) => {
       const head = heads[index];
       return head?.total === undefined ? [] : [[user, head.generation] as const];
     }),
   );
-  const asked = pairs.filter(({ following }) => remembered.has(following));
-  const found = asked.length === 0 ? new Map() : await readFollowersNow(asked);
+  const asked = pairs.filter(({ following }) => generations.has(following));
+  const found = asked.length === 0 ? new Map() : await readCurrentFollowers(asked);
   await Promise.all(
     users.map((user) => {
-      const [generation, now] = [remembered.get(user), found.get(user)];
-      return generation === undefined || now === undefined
+      const [generation, current] = [generations.get(user), found.get(user)];
+      return generation === undefined || current === undefined
         ? cache.drop("followers", user)
-        : cache.change("followers", user, generation, now);
+        : cache.change("followers", user, generation, current);
     }),
   );
 }

@@ -1,5 +1,15 @@
 import type { Db } from "../platform/db/db.js";
-import type { Profile, ProfileStore } from "./ports.js";
+
+export interface Profile {
+  readonly userId: string;
+  readonly displayName: string;
+  readonly bio: string;
+  readonly avatarUrl: string;
+  /** ms since the epoch, by the database's clock. */
+  readonly updatedAt: number;
+}
+
+export type ProfileDraft = Omit<Profile, "updatedAt">;
 
 const COLUMNS = `user_id AS "userId", display_name AS "displayName", bio, avatar_url AS "avatarUrl",
   updated_at AS "updatedAt"`;
@@ -18,18 +28,18 @@ const LIST = `
 SELECT ${COLUMNS} FROM users.profiles
 WHERE user_id >= $1 AND user_id <= $2 AND user_id > $3 ORDER BY user_id LIMIT $4`;
 
-/**
- * The last id that can begin with a prefix: an id has at most 128 bytes, which are 32 of the last character there is.
- * No id between the two begins otherwise.
- */
+/** The last id that can begin with a prefix: an id has at most 128 bytes, which are 32 of the last character. */
 const lastWith = (prefix: string): string => prefix + "\u{10FFFF}".repeat(32);
 
-/** The store of profiles. */
-export function createProfileStore(db: Pick<Db, "query">): ProfileStore {
+export type ProfileStore = ReturnType<typeof createProfileStore>;
+
+export function createProfileStore(db: Pick<Db, "query">) {
   return {
-    get: async (user) => (await db.query<Profile>(GET, [user]))[0],
-    set: async ({ userId, displayName, bio, avatarUrl }) =>
+    get: async (user: string): Promise<Profile | undefined> => (await db.query<Profile>(GET, [user]))[0],
+    set: async ({ userId, displayName, bio, avatarUrl }: ProfileDraft): Promise<Profile> =>
       (await db.query<Profile>(SET, [userId, displayName, bio, avatarUrl]))[0] as Profile,
-    list: (prefix, after, limit) => db.query<Profile>(LIST, [prefix, lastWith(prefix), after, limit]),
+    /** Profiles after `after` whose user ids begin with a prefix, by the bytes of their ids. */
+    list: (prefix: string, after: string, limit: number): Promise<Profile[]> =>
+      db.query<Profile>(LIST, [prefix, lastWith(prefix), after, limit]),
   };
 }

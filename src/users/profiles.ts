@@ -1,23 +1,25 @@
 import type * as wire from "../gen/avion/users.js";
-import { AppError, codeOf, invalid } from "../kernel/errors.js";
+import { AppError, invalid } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import { type PageTokens, readSize } from "../kernel/paging.js";
 import { SingleFlight } from "../kernel/single-flight.js";
 import type { Bounded } from "./bounded.js";
+import type { ProfileCache } from "./cache.redis.js";
 import { PROFILE_PAGES, readIdToken, readText, readUserId, userIdFault } from "./input.js";
-import type { ObserveUsers, Profile, ProfileCache, ProfileDraft, ProfileStore } from "./ports.js";
+import { orUncached } from "./lists.js";
+import type { ObserveUsers } from "./observe.js";
+import type { Profile, ProfileDraft, ProfileStore } from "./profiles.sql.js";
 
-const MOST_NAME = 100;
-const MOST_BIO = 1_000;
-const MOST_URL = 500;
+const MAX_NAME = 100;
+const MAX_BIO = 1_000;
+const MAX_URL = 500;
 
-/** What profiles are kept with. */
 export interface ProfileDeps {
   readonly profiles: ProfileStore;
   readonly profileCache: ProfileCache;
   readonly bounded: Bounded;
   readonly tokens: PageTokens;
-  readonly observe: Pick<ObserveUsers, "read" | "overtaken" | "cacheFailed">;
+  readonly observe: Pick<ObserveUsers, "read" | "superseded" | "cacheFailed">;
 }
 
 /** GetProfile. @throws AppError `invalid` naming the field; `notfound` where nobody set one */
@@ -37,24 +39,24 @@ async function readProfile(
 ): Promise<Profile | "missing"> {
   const { profiles, profileCache, bounded, observe } = deps;
   const fetch = async (): Promise<Profile | "missing"> => (await bounded(() => profiles.get(user))) ?? "missing";
-  const remembered = await quietly(deps, () => profileCache.read(user));
-  observe.read("profile", remembered?.profile ? "cache" : remembered ? "database" : "uncached");
-  if (remembered === undefined) return fetch();
-  const { generation, profile } = remembered;
+  const cached = await orUncached(deps.observe, "profile", () => profileCache.read(user));
+  observe.read("profile", cached?.profile ? "cache" : cached ? "database" : "uncached");
+  if (cached === undefined) return fetch();
+  const { generation, profile } = cached;
   if (profile !== undefined) return profile;
   return flights.run(`${encodeId(user)}:${generation}`, async () => {
     const found = await fetch();
-    const stored = await quietly(deps, () => profileCache.fill(user, generation, found));
-    if (stored === false) observe.overtaken("profile");
+    const stored = await orUncached(deps.observe, "profile", () => profileCache.fill(user, generation, found));
+    if (stored === false) observe.superseded("profile");
     return found;
   });
 }
 
-/** SetProfile: all of it, what is left out is emptied. @throws AppError `invalid` naming the field */
+/** SetProfile empties the fields that are left out. @throws AppError `invalid` naming the field */
 export function setProfile(deps: ProfileDeps): (request: wire.SetProfileRequest) => Promise<wire.SetProfileResponse> {
   return async (request) => {
     const profile = await deps.profiles.set(readDraft(request));
-    await quietly(deps, () => deps.profileCache.drop(profile.userId));
+    await orUncached(deps.observe, "profile", () => deps.profileCache.drop(profile.userId));
     return { profile: present(profile) };
   };
 }
@@ -78,15 +80,15 @@ export function listProfiles(
 function readDraft({ user_id, display_name, bio, avatar_url }: wire.SetProfileRequest): ProfileDraft {
   return {
     userId: readUserId("user_id", user_id),
-    displayName: readText("display_name", display_name, MOST_NAME),
-    bio: readText("bio", bio, MOST_BIO),
+    displayName: readText("display_name", display_name, MAX_NAME),
+    bio: readText("bio", bio, MAX_BIO),
     avatarUrl: readUrl("avatar_url", avatar_url),
   };
 }
 
-/** Empty: there is none. */
+/** Empty: no picture. */
 function readUrl(field: string, text: string): string {
-  readText(field, text, MOST_URL);
+  readText(field, text, MAX_URL);
   if (text !== "" && !(URL.canParse(text) && /^https?:$/.test(new URL(text).protocol)))
     throw invalid(field, "must be an http or https URL");
   return text;
@@ -99,13 +101,3 @@ const present = ({ userId, displayName, bio, avatarUrl, updatedAt }: Profile): w
   avatar_url: avatarUrl,
   updated_at: updatedAt,
 });
-
-/** What the cache says; undefined where it is away. */
-async function quietly<Result>(deps: ProfileDeps, ask: () => Promise<Result>): Promise<Result | undefined> {
-  try {
-    return await ask();
-  } catch (error) {
-    deps.observe.cacheFailed(`profile: ${codeOf(error)}`);
-    return undefined;
-  }
-}

@@ -1,10 +1,10 @@
 import { LRUCache } from "lru-cache";
 import { type Clock, SECOND } from "../kernel/time.js";
 
-/** Users counted at once; who is counted no more begins at zero. */
+/** An evicted user starts from zero. */
 const MOST_USERS = 10_000;
 
-/** Events come in rounds: between two of them a user stays hot. */
+/** Events arrive in rounds: a user stays hot between two of them. */
 const HOT_FOR_MS = 10 * SECOND;
 
 interface Counted {
@@ -15,9 +15,8 @@ interface Counted {
 }
 
 /**
- * Tells who is followed or unfollowed unusually often: counts one change of a user, and answers whether there were more
- * than `threshold` in about one of the last ten seconds (the count of a second, and the rest of the one before in
- * proportion).
+ * Finds users who are followed or unfollowed very often. Each call counts one change of a user, and returns true where
+ * about one of the last ten seconds had more than `threshold` changes (a sliding window of one second).
  */
 export function createIsHot(threshold: number, now: Clock = Date.now): (user: string) => boolean {
   const users = new LRUCache<string, Counted>({ max: MOST_USERS });

@@ -8,7 +8,7 @@ import { createPageTokens } from "../../src/kernel/paging.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
-import { DEFAULT_POSTS_LIMITS } from "../../src/posts/limits.js";
+import { DEFAULT_POSTS_LIMITS } from "../../src/posts/request.js";
 import { createPostsService } from "../../src/posts/service.grpc.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { MIGRATIONS } from "../../src/roles/database.js";

@@ -1,13 +1,14 @@
 import { rm } from "node:fs/promises";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { connect, DiscardPolicy, type NatsConnection, type StreamConfig } from "nats";
+import type { OutboxEvent } from "../../src/contracts/outbox.js";
 import { silent } from "../../src/kernel/logger.js";
 import { HOUR } from "../../src/kernel/time.js";
 import { createDeadLetterEvent } from "../../src/outbox/dead-letters.js";
-import type { OutboxEvent, OutboxStore } from "../../src/outbox/ports.js";
+import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
 import { createPublishEvent } from "../../src/outbox/publish.nats.js";
 import { type Relay, type RelayDeps, startRelay } from "../../src/outbox/relay.js";
-import { createNotifyRelays, createOutboxStore, OUTBOX_MIGRATIONS, wakeChannel } from "../../src/outbox/store.sql.js";
+import { createNotifyRelays, createOutboxStore, type OutboxStore, wakeChannel } from "../../src/outbox/store.sql.js";
 import type { Db, HowPlanned } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { createPublish } from "../../src/platform/nats/publish.js";
@@ -60,7 +61,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
       publish,
       deadLetter: createDeadLetterEvent({
         source: "posts",
-        deadLetters: async (letter) => void (await createPublish(connection.jetstream())(letter)),
+        deadLetters: async (deadLetter) => void (await createPublish(connection.jetstream())(deadLetter)),
         version: "1.2.3",
       }),
       log: silent,
@@ -87,7 +88,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     );
   };
 
-  const letters = async () => {
+  const storedDeadLetters = async () => {
     const manager = await connection.jetstreamManager();
     const { state } = await manager.streams.info("DLQ");
     return Promise.all(
@@ -214,10 +215,10 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     relay();
     await eventually(async () => (await waiting()) === 0, "nothing waits");
     expect(await log()).toEqual([{ key: "a", body: "2" }]);
-    const [letter, ...more] = await letters();
+    const [deadLetter, ...more] = await storedDeadLetters();
     expect(more).toEqual([]);
-    expect([letter?.subject, letter?.string()]).toEqual(["dlq.toolarge.drop_created", body.slice(0, 65_536)]);
-    const header = (name: string) => letter?.header.get(name);
+    expect([deadLetter?.subject, deadLetter?.string()]).toEqual(["dlq.toolarge.drop_created", body.slice(0, 65_536)]);
+    const header = (name: string) => deadLetter?.header.get(name);
     expect(["Dlq-Reason", "Dlq-Size", "Dlq-Subject", "Dlq-Msg-Id", "Dlq-Stream", "Dlq-Deliveries"].map(header)).toEqual(
       ["toolarge", String(body.length), "drops.created", "odd", "DROPS", "1"],
     );
@@ -235,7 +236,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     relay();
     await eventually(async () => (await waiting()) === 0, "nothing waits");
     expect(await log()).toEqual([{ key: "a", body: "2" }]);
-    expect((await letters()).map((letter) => [letter.subject, letter.string()])).toEqual([
+    expect((await storedDeadLetters()).map((stored) => [stored.subject, stored.string()])).toEqual([
       ["dlq.poison.outbox_event", '{"as":"it was"}'],
     ]);
   });
@@ -247,8 +248,8 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     await write("a", "1");
     relay({ lookEveryMs: 20 });
     await eventually(async () => (await waiting()) === 0, "nothing waits");
-    const [letter] = await letters();
-    expect([letter?.subject, letter?.header.get("Dlq-Deliveries")]).toEqual(["dlq.poison.outbox_event", "5"]);
+    const [deadLetter] = await storedDeadLetters();
+    expect([deadLetter?.subject, deadLetter?.header.get("Dlq-Deliveries")]).toEqual(["dlq.poison.outbox_event", "5"]);
   });
 
   test("a stream that is full or not there is no fault of an event: it waits", async () => {
@@ -261,15 +262,15 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     let failed = 0;
     relay({ observe: { ...QUIET, failed: () => void failed++ } });
     await eventually(() => failed >= 6, "it was tried more often than what is refused is");
-    expect([await waiting(), await letters()]).toEqual([2, []]);
+    expect([await waiting(), await storedDeadLetters()]).toEqual([2, []]);
     await manager.streams.purge("FULL");
     await manager.streams.add({ name: "MISSING", subjects: ["missing.>"] });
     await eventually(async () => (await waiting()) === 0, "both are published");
-    expect(await letters()).toEqual([]);
+    expect(await storedDeadLetters()).toEqual([]);
     await Promise.all(["FULL", "MISSING"].map((name) => manager.streams.delete(name)));
   });
 
-  test("a relay that dies after the letter writes no second one", async () => {
+  test("a relay that dies after storing a dead letter stores no second one", async () => {
     await writeOdd({ subject: "log.>" });
     const store = patient(createOutboxStore(db, "posts"));
     let died = false;
@@ -280,10 +281,10 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     };
     relay({ store: { ...store, markPublished }, lookEveryMs: 20 });
     await eventually(async () => (await waiting()) === 0, "the event is marked");
-    expect([died, (await letters()).length]).toEqual([true, 1]);
+    expect([died, (await storedDeadLetters()).length]).toEqual([true, 1]);
   });
 
-  test("while the DLQ takes no letter the event stays, and other keys go on", async () => {
+  test("while the DLQ takes no dead letter the event stays, and other keys go on", async () => {
     const manager = await connection.jetstreamManager();
     await manager.streams.delete("DLQ");
     await writeOdd({ subject: "log.>" });
@@ -294,7 +295,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     expect(await log()).toEqual([{ key: "b", body: "1" }]);
     await manager.streams.add({ name: "DLQ", subjects: ["dlq.>"] });
     await eventually(async () => (await waiting()) === 0, "everything goes on");
-    expect((await letters()).length).toBe(1);
+    expect((await storedDeadLetters()).length).toBe(1);
     expect(await log()).toHaveLength(2);
   });
 

@@ -6,7 +6,7 @@ import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { createCalibration } from "../../src/posts/calibration.js";
 import { createCountEngagement } from "../../src/posts/count-engagement.js";
-import { createCountReactions } from "../../src/posts/counting.sql.js";
+import { createCountReactions } from "../../src/posts/reactions.sql.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/facts.js";

@@ -2,8 +2,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
+import { createMaintenanceRound, type MaintenanceDeps } from "../../src/posts/maintenance.js";
 import { monthOf, monthsFrom } from "../../src/posts/months.js";
-import { createUpkeepRound, type UpkeepDeps } from "../../src/posts/upkeep.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/facts.js";
 import { asAnotherProcess, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
@@ -12,7 +12,7 @@ const TABLES = ["counts", "drops", "reactions", "revisions"];
 const QUIET = {
   months: () => undefined,
   removed: () => undefined,
-  upkeepFailed: () => undefined,
+  maintenanceFailed: () => undefined,
   calibrated: () => undefined,
 };
 
@@ -32,8 +32,8 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
   });
   afterEach(() => posts.stop());
 
-  const round = (options: Partial<UpkeepDeps> = {}): Promise<void> =>
-    createUpkeepRound(
+  const round = (options: Partial<MaintenanceDeps> = {}): Promise<void> =>
+    createMaintenanceRound(
       { store: posts.store, now: clock, retentionDays: 0, log: silent, observe: QUIET, ...options },
       "this process",
     )();

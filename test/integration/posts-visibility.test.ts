@@ -7,11 +7,11 @@ import { v7 } from "uuid";
 import { type DropDetails, RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import { OUTBOX_MIGRATIONS } from "../../src/outbox/store.sql.js";
+import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
 import { type MigrationSource, migrate } from "../../src/platform/db/migrate.js";
+import { POSTS_MIGRATIONS } from "../../src/posts/index.js";
 import { monthOf } from "../../src/posts/months.js";
 import { createPartitionStore } from "../../src/posts/partitions.sql.js";
-import { POSTS_MIGRATIONS } from "../../src/posts/store.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 

@@ -4,7 +4,7 @@ import { usersKey } from "../../src/contracts/keys.js";
 import { AppError } from "../../src/kernel/errors.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { startRedis } from "../../src/sandbox/brokers/index.js";
-import type { ListName, ListStore } from "../../src/users/ports.js";
+import type { ListName, ListStore } from "../../src/users/lists.sql.js";
 import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/facts.js";
@@ -39,7 +39,7 @@ describe.each(DATABASES)("what the users service remembers, on $name", ({ start 
   afterAll(() => Promise.all([server.stop(), redis.close()]));
 
   const process = (options: Partial<UsersOptions> = {}): UsersProcess =>
-    usersProcess({ db, scripts: redis.scripts, mostRemembered: MOST, ...options });
+    usersProcess({ db, scripts: redis.scripts, maxCachedIds: MOST, ...options });
 
   /** A process whose queries of lists go through a gate. */
   const gated = (options: Partial<UsersOptions> = {}) => {
@@ -135,7 +135,7 @@ describe.each(DATABASES)("what the users service remembers, on $name", ({ start 
     ["of which only the length is", MOST + 2],
   ])("a relay that was held up brings nothing back that a later one has changed, of a list %s", async (_what, more) => {
     const slow = createGate();
-    const relay = process({ wrapFollowersNow: (readNow) => (pairs) => slow.through(readNow(pairs)) });
+    const relay = process({ wrapCurrentFollowers: (readNow) => (pairs) => slow.through(readNow(pairs)) });
     const users = process();
     const others = Array.from({ length: more }, (_, n) => `u${10 + n}`);
     for (const follower of [...others, "a"]) await follow(users, follower, "star");

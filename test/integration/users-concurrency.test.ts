@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import type { OutboxEvent } from "../../src/contracts/outbox.js";
 import { chunked } from "../../src/kernel/mapped.js";
 import { createOutboxStore } from "../../src/outbox/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
-import type { OutboxEvent } from "../../src/users/ports.js";
 import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { below, duplicatedAndShuffled, type Random, seeded, shuffled } from "../support/random.js";
@@ -82,7 +82,7 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ start }) => {
 
     const others = usersProcess({ db, scripts: redis.scripts });
     for (const part of chunked(duplicatedAndShuffled(random, edges), 300))
-      await deliver([users.calm, others.hot], part);
+      await deliver([users.normal, others.hot], part);
     const model = lastOf(changes);
     const standing = [...model.values()].filter(({ following }) => following);
     const followersOf = (user: string) =>
@@ -121,7 +121,7 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ start }) => {
     expect(changed).toBe(400);
     const edges = await takeEdges();
     const apply = usersProcess({ db, scripts: redis.scripts });
-    await Promise.all([1, 2, 3].map(() => deliver([users.calm, apply.calm, apply.hot], shuffled(random, edges))));
+    await Promise.all([1, 2, 3].map(() => deliver([users.normal, apply.normal, apply.hot], shuffled(random, edges))));
     for (let n = 0; n < 10; n++) expect(await countOf(`b${n}`)).toBe(40);
     for (let n = 0; n < 40; n++) expect((await client.getFollowCounts({ user_id: `a${n}` })).following).toBe(10);
     expect(await takeEdges()).toHaveLength(400);
@@ -167,12 +167,12 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ start }) => {
       body: JSON.stringify({ follower_id: follower, following_id: "late", version, following, changed_at: version }),
       createdAt: version,
     });
-    await deliver([users.calm], [event(5, false)]);
+    await deliver([users.normal], [event(5, false)]);
     await deliver([users.hot], [event(4, true)]);
     expect(await edgesOf("late")).toEqual([{ follower: "early", version: 5, active: false }]);
     // The unfollow between the two follows is never seen, and the edge is announced all the same.
-    await deliver([users.calm], [event(1, true, "twice")]);
-    await deliver([users.calm], [event(3, true, "twice"), event(2, false, "twice")]);
+    await deliver([users.normal], [event(1, true, "twice")]);
+    await deliver([users.normal], [event(3, true, "twice"), event(2, false, "twice")]);
     expect(await users.readList({ list: "followers", user: "late", after: "", limit: 5 })).toEqual({
       ids: ["twice"],
       total: 1,
@@ -192,6 +192,6 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ start }) => {
 
   test("a message that cannot be understood is invalid", async () => {
     const event = { id: 1, key: "a:b", subject: "edges.calm.b", messageId: "1", body: "nothing", createdAt: 1 };
-    await expect(deliver([users.calm], [event])).rejects.toMatchObject({ code: "invalid" });
+    await expect(deliver([users.normal], [event])).rejects.toMatchObject({ code: "invalid" });
   });
 });

@@ -56,7 +56,7 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ st
       const pairs = Array.from({ length: 1_000 }, (_, n) => ({ follower: `c${from + n}`, following: "idol" }));
       await followMany(pairs, { most: 10 });
     }
-    const relaying = startRelay({
+    const started = startRelay({
       store: createOutboxStore(db, "users"),
       prepare: users.prepare,
       publish: createPublishEvent(nats.publish),
@@ -64,8 +64,8 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ st
       log: silent,
       observe: { published: () => undefined, deadLettered: () => undefined, failed: () => undefined },
     });
-    relay.wake = relaying.wake;
-    const consumers = [consuming(CONSUMER.edges, users.calm, 1_000), consuming(CONSUMER.hotEdges, users.hot, 2_000)];
+    relay.wake = started.wake;
+    const consumers = [consuming(CONSUMER.edges, users.normal, 1_000), consuming(CONSUMER.hotEdges, users.hot, 2_000)];
     const pairs = Array.from({ length: 10 }, (_, n) => ({ follower_id: `p${n}`, following_id: `friend${n}` }));
     await Promise.all(pairs.map(users.follow));
     const shown = async (): Promise<boolean> => {
@@ -79,7 +79,7 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ st
       "SELECT count(*) AS left FROM public.outbox WHERE key LIKE '%:idol' AND subject LIKE 'edges.%' AND published_at IS NULL",
     );
     expect(row?.left).toBeGreaterThan(CROWD / 4);
-    await Promise.all([relaying.close(), ...consumers.map((consumer) => consumer.close(1_000))]);
+    await Promise.all([started.close(), ...consumers.map((consumer) => consumer.close(1_000))]);
     for (const stream of [STREAM.edges, STREAM.drops]) await nats.manager.streams.purge(stream);
   }, 180_000);
 
@@ -97,7 +97,7 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ st
       },
     });
     const failures: number[] = [];
-    const relaying = startRelay({
+    const started = startRelay({
       store: createOutboxStore(db, "users"),
       prepare: users.prepare,
       publish: createPublishEvent(nats.publish),
@@ -109,8 +109,8 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ st
         failed: () => void failures.push(1),
       },
     });
-    relay.wake = relaying.wake;
-    const consumers = [consuming(CONSUMER.edges, users.calm, 512), consuming(CONSUMER.hotEdges, users.hot, 4_000)];
+    relay.wake = started.wake;
+    const consumers = [consuming(CONSUMER.edges, users.normal, 512), consuming(CONSUMER.hotEdges, users.hot, 4_000)];
     const total = async (user: string): Promise<number> =>
       (await users.readList({ list: "followers", user, after: "", limit: 0 })).total;
 
@@ -125,7 +125,7 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ st
     const applied = async () => (await Promise.all([0, 1, 2, 3, 4, 5].map((n) => total(`quiet${n}`)))).join();
     await eventually(async () => (await applied()) === "10,10,10,10,10,10", "the others' edges are applied", 40_000);
 
-    await eventually(async () => (await pending(CONSUMER.edges)) === 0, "nothing waits in the calm lane");
+    await eventually(async () => (await pending(CONSUMER.edges)) === 0, "nothing waits in the normal lane");
     const shown = await total("star");
     expect(shown).toBeLessThan(FLOOD / 2);
     const waiting = async (): Promise<boolean> => (await pending(CONSUMER.hotEdges)) === FLOOD - shown;
@@ -138,6 +138,6 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ st
     const graph = async () => (await nats.manager.streams.info(STREAM.drops)).state.messages;
     await eventually(async () => (await graph()) === FLOOD + OTHERS, "everybody is told", 40_000);
     expect(failures).toEqual([]);
-    await Promise.all([relaying.close(), ...consumers.map((consumer) => consumer.close(1_000))]);
+    await Promise.all([started.close(), ...consumers.map((consumer) => consumer.close(1_000))]);
   }, 180_000);
 });

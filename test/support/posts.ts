@@ -3,17 +3,17 @@ import * as Posts from "../../src/gen/avion/posts.js";
 import { PostServiceClient } from "../../src/gen/avion/posts.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createPageTokens } from "../../src/kernel/paging.js";
-import { OUTBOX_MIGRATIONS } from "../../src/outbox/store.sql.js";
+import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { readPageSecret } from "../../src/platform/db/page-secret.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { PostsDeps } from "../../src/posts/deps.js";
-import { DEFAULT_POSTS_LIMITS } from "../../src/posts/limits.js";
-import type { PostsStore } from "../../src/posts/ports.js";
+import { POSTS_MIGRATIONS } from "../../src/posts/index.js";
+import { DEFAULT_POSTS_LIMITS } from "../../src/posts/request.js";
 import { createPostsService } from "../../src/posts/service.grpc.js";
-import { createPostsStore, POSTS_MIGRATIONS } from "../../src/posts/store.sql.js";
+import { createPostsStore, type PostsStore } from "../../src/posts/store.sql.js";
 
 /** What an event in the outbox says. */
 export type Written = {

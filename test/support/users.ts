@@ -1,26 +1,33 @@
 import { credentials, type ServiceError } from "@grpc/grpc-js";
+import type { OutboxEvent } from "../../src/contracts/outbox.js";
 import type { Delivery } from "../../src/delivery/handler.js";
 import * as wire from "../../src/gen/avion/users.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createPageTokens } from "../../src/kernel/paging.js";
-import { createOutboxStore, OUTBOX_MIGRATIONS } from "../../src/outbox/store.sql.js";
+import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
+import { createOutboxStore } from "../../src/outbox/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
-import { CALM_LANE, createApplyEdges, HOT_LANE } from "../../src/users/apply-edges.js";
+import { createApplyEdges, HOT_LANE, NORMAL_LANE } from "../../src/users/apply-edges.js";
 import { createBounded } from "../../src/users/bounded.js";
-import { createListCache, createProfileCache, MOST_REMEMBERED } from "../../src/users/cache.redis.js";
+import { createListCache, createProfileCache, MAX_CACHED_IDS } from "../../src/users/cache.redis.js";
 import { setFollowing } from "../../src/users/follow.js";
-import { createApplyBatch, createReadFollowersNow } from "../../src/users/followers.sql.js";
-import { createFollowStore, USERS_MIGRATIONS } from "../../src/users/follows.sql.js";
+import {
+  type ApplyEdges,
+  createApplyBatch,
+  createReadCurrentFollowers,
+  type ReadCurrentFollowers,
+} from "../../src/users/followers.sql.js";
+import { createFollowStore } from "../../src/users/follows.sql.js";
 import { createHotPages } from "../../src/users/hot-pages.js";
+import { USERS_MIGRATIONS } from "../../src/users/index.js";
 import { createReadList } from "../../src/users/lists.js";
-import { createEdgeStore, createListStore } from "../../src/users/lists.sql.js";
+import { createEdgeStore, createListStore, type ListStore } from "../../src/users/lists.sql.js";
 import { observeUsers } from "../../src/users/observe.js";
-import type { ApplyEdges, ListStore, OutboxEvent, ProfileStore, ReadFollowersNow } from "../../src/users/ports.js";
 import { createPrepareUserEvents } from "../../src/users/prepare.js";
-import { createProfileStore } from "../../src/users/profiles.sql.js";
+import { createProfileStore, type ProfileStore } from "../../src/users/profiles.sql.js";
 import { createIsHot } from "../../src/users/rates.js";
 import { createUsersService, type UsersServiceDeps } from "../../src/users/service.grpc.js";
 import { contextWith, deliveryOf } from "./core-delivery.js";
@@ -39,11 +46,11 @@ export interface UsersOptions {
   readonly scripts: Scripts;
   readonly maxFollowing?: number;
   readonly hotRate?: number;
-  readonly mostRemembered?: number;
+  readonly maxCachedIds?: number;
   readonly now?: () => number;
   readonly wrap?: (store: ListStore) => ListStore;
   readonly wrapProfiles?: (store: ProfileStore) => ProfileStore;
-  readonly wrapFollowersNow?: (read: ReadFollowersNow) => ReadFollowersNow;
+  readonly wrapCurrentFollowers?: (read: ReadCurrentFollowers) => ReadCurrentFollowers;
   readonly wrapHot?: (apply: ApplyEdges) => ApplyEdges;
   readonly wakeRelay?: () => void;
 }
@@ -52,16 +59,16 @@ export interface UsersOptions {
 export function usersProcess(options: UsersOptions) {
   const { db, scripts, maxFollowing = 7_500, hotRate = 200, now = Date.now, wakeRelay = () => undefined } = options;
   const { wrap = (store) => store, wrapProfiles = (store) => store } = options;
-  const { wrapFollowersNow = (read) => read, wrapHot = (apply) => apply } = options;
-  const mostRemembered = options.mostRemembered ?? MOST_REMEMBERED;
-  const cache = createListCache(scripts, mostRemembered);
+  const { wrapCurrentFollowers = (read) => read, wrapHot = (apply) => apply } = options;
+  const maxCachedIds = options.maxCachedIds ?? MAX_CACHED_IDS;
+  const cache = createListCache(scripts, maxCachedIds);
   const bounded = createBounded({ atOnce: 8, waiting: 2_000 });
   const observe = observeUsers;
   const apply = createApplyBatch(db);
   const store = wrap(createListStore(db));
   const pages = createHotPages(now);
-  const readList = createReadList({ store, cache, pages, bounded, mostRemembered, observe });
-  const readFollowersNow = wrapFollowersNow(createReadFollowersNow(db));
+  const readList = createReadList({ store, cache, pages, bounded, maxCachedIds, observe });
+  const readCurrentFollowers = wrapCurrentFollowers(createReadCurrentFollowers(db));
   const deps: UsersServiceDeps = {
     follows: createFollowStore(db),
     edges: createEdgeStore(db),
@@ -79,11 +86,11 @@ export function usersProcess(options: UsersOptions) {
     readList,
     follow: setFollowing(deps, true),
     unfollow: setFollowing(deps, false),
-    calm: createApplyEdges({ apply, wakeRelay, observe }, CALM_LANE),
+    normal: createApplyEdges({ apply, wakeRelay, observe }, NORMAL_LANE),
     hot: createApplyEdges({ apply: wrapHot(apply), wakeRelay, observe }, HOT_LANE),
     prepare: createPrepareUserEvents({
       cache,
-      readFollowersNow,
+      readCurrentFollowers,
       isHot: createIsHot(hotRate, now),
       observe,
       log: silent,
@@ -99,10 +106,10 @@ const edgeDelivery = (event: Pick<OutboxEvent, "subject" | "body">): Delivery =>
   deliveryOf({ stream: "EDGES", consumer: "edges", subject: event.subject, body: Buffer.from(event.body) });
 
 /** Hands the stream's messages to handlers, several at a time as a consumer does. */
-export async function deliver(handlers: readonly UsersProcess["calm"][], events: readonly OutboxEvent[]) {
+export async function deliver(handlers: readonly UsersProcess["normal"][], events: readonly OutboxEvent[]) {
   await Promise.all(
     events.map((event, index) =>
-      (handlers[index % handlers.length] as UsersProcess["calm"])(edgeDelivery(event), contextWith()),
+      (handlers[index % handlers.length] as UsersProcess["normal"])(edgeDelivery(event), contextWith()),
     ),
   );
 }
@@ -128,7 +135,7 @@ export async function relayAll(
 export function settle(db: Db, process: UsersProcess): Promise<OutboxEvent[]> {
   return relayAll({ db, prepare: process.prepare }, (events) =>
     deliver(
-      [process.calm],
+      [process.normal],
       events.filter(({ subject }) => subject.startsWith("edges.")),
     ),
   );

@@ -9,7 +9,7 @@ function drops(reactions: Readonly<Record<string, number>>, fails: (ids: readonl
   let walked = "";
   const deps: CalibrationDeps = {
     drops: {
-      span: async (after, limit) =>
+      next: async (after, limit) =>
         Object.entries(reactions)
           .filter(([dropId]) => dropId > after)
           .slice(0, limit)

@@ -1,9 +1,11 @@
 import { expect, test } from "@jest/globals";
 import { v7 } from "uuid";
 import { eventOfSubject, messageId, parseEvent } from "../../../src/contracts/events.js";
+import type { EventDraft } from "../../../src/contracts/outbox.js";
 import { RemoteKind, Visibility } from "../../../src/gen/avion/posts.js";
+import type { NewDrop } from "../../../src/posts/drops.sql.js";
 import { dropCreated, dropDeleted, engagementChanged, remoteDropReceived } from "../../../src/posts/events.js";
-import type { EventDraft, NewDrop, NewRemoteObject } from "../../../src/posts/ports.js";
+import type { NewRemoteObject } from "../../../src/posts/remote.sql.js";
 
 const NOW = 1_770_000_000_000;
 const URI = "https://far.example/notes/1";

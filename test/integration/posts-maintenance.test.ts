@@ -2,13 +2,13 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/g
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { HOUR, SECOND } from "../../src/kernel/time.js";
+import { createMaintenanceRound, type MaintenanceDeps, startMaintenance } from "../../src/posts/maintenance.js";
 import { observePosts } from "../../src/posts/observe.js";
-import { createUpkeepRound, startUpkeep, type UpkeepDeps } from "../../src/posts/upkeep.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/facts.js";
 import { type PostsHarness, post, startPosts } from "../support/posts.js";
 
-describe.each(DATABASES)("the upkeep of posts on $name", ({ start }) => {
+describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {
   let server: DatabaseServer;
   let posts: PostsHarness;
 
@@ -24,7 +24,7 @@ describe.each(DATABASES)("the upkeep of posts on $name", ({ start }) => {
     await server.stop();
   });
 
-  const deps = (options: Partial<UpkeepDeps> = {}): UpkeepDeps => ({
+  const deps = (options: Partial<MaintenanceDeps> = {}): MaintenanceDeps => ({
     store: posts.store,
     now: Date.now,
     retentionDays: 0,
@@ -32,8 +32,8 @@ describe.each(DATABASES)("the upkeep of posts on $name", ({ start }) => {
     observe: observePosts,
     ...options,
   });
-  const round = (options: Partial<UpkeepDeps> = {}, holder = "me"): Promise<void> =>
-    createUpkeepRound(deps(options), holder)();
+  const round = (options: Partial<MaintenanceDeps> = {}, holder = "me"): Promise<void> =>
+    createMaintenanceRound(deps(options), holder)();
   const rows = async (table: string): Promise<number> =>
     (await posts.db.query<{ n: number }>(`SELECT count(*) AS n FROM posts.${table}`))[0]?.n as number;
 
@@ -102,7 +102,7 @@ describe.each(DATABASES)("the upkeep of posts on $name", ({ start }) => {
         return posts.store.cleanup.pruneKeys(limit);
       },
     };
-    const failing = createUpkeepRound(deps({ store: { ...posts.store, cleanup }, log }), "me");
+    const failing = createMaintenanceRound(deps({ store: { ...posts.store, cleanup }, log }), "me");
     await failing();
     await failing();
     expect(told).toEqual([{ task: "keys", error: "broken" }]);
@@ -114,7 +114,7 @@ describe.each(DATABASES)("the upkeep of posts on $name", ({ start }) => {
     expect(told).toHaveLength(2);
   });
 
-  test("while the database is away the upkeep waits, goes on once it is back, and lets go at its end", async () => {
+  test("while the database is away the maintenance waits, continues once it is back, and releases its lease at the end", async () => {
     let away = true;
     const told: string[] = [];
     const log = { ...silent, warn: (_: object, message: string) => void told.push(message) };
@@ -125,12 +125,12 @@ describe.each(DATABASES)("the upkeep of posts on $name", ({ start }) => {
         return posts.store.lease.hold(holder, ms);
       },
     };
-    const upkeep = startUpkeep(deps({ store: { ...posts.store, lease }, log, everyMs: 10 }));
+    const maintenance = startMaintenance(deps({ store: { ...posts.store, lease }, log, everyMs: 10 }));
     await eventually(() => told.length === 1, "it says that it waits");
     away = false;
     await eventually(async () => (await posts.store.partitions.months()).length === 4, "the months are made");
-    await upkeep.close();
-    expect(told).toEqual(["the upkeep of posts waits for the database"]);
+    await maintenance.close();
+    expect(told).toEqual(["the maintenance of posts waits for the database"]);
     expect(await posts.store.lease.hold("another", HOUR)).toBe(true);
   });
 });

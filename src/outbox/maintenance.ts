@@ -1,21 +1,14 @@
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { HOUR, pause, SECOND } from "../kernel/time.js";
-import type { OutboxStore } from "./ports.js";
+import type { OutboxStore } from "./store.sql.js";
 
-/** Published events are kept so long, to be looked at. */
 const KEPT_MS = HOUR;
 const PRUNED_AT_ONCE = 5_000;
 const EVERY_MS = 15 * SECOND;
 
-/** What the upkeep works with. */
-export interface UpkeepDeps {
-  readonly store: Pick<OutboxStore, "prune">;
-  readonly log: Logger;
-}
-
-/** Removes what was published long ago; any number of processes may do so. */
-export function startOutboxUpkeep({ store, log }: UpkeepDeps): { close(): Promise<void> } {
+/** Removes events published an hour ago; any number of processes may do so. */
+export function startOutboxMaintenance(store: Pick<OutboxStore, "prune">, log: Logger): { close(): Promise<void> } {
   const stopping = new AbortController();
   const run = async (): Promise<void> => {
     while (!stopping.signal.aborted) {
@@ -23,7 +16,7 @@ export function startOutboxUpkeep({ store, log }: UpkeepDeps): { close(): Promis
         const pruned = await store.prune(KEPT_MS, PRUNED_AT_ONCE);
         if (pruned === PRUNED_AT_ONCE) continue;
       } catch (error) {
-        log.debug({ error: oneLine(error) }, "the outbox could not be looked after");
+        log.debug({ error: oneLine(error) }, "published events could not be removed from the outbox");
       }
       await pause(EVERY_MS * (0.5 + Math.random()), stopping.signal);
     }

@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { codeOf } from "../../../src/kernel/errors.js";
-import { graphEvent, pairKey, parseEdge, parseGraphEvent } from "../../../src/users/edge-message.js";
+import { graphEvent, pairKey, parseEdge, parseGraphEvent } from "../../../src/users/edges.js";
 
 const bytes = (value: unknown): Uint8Array => Buffer.from(JSON.stringify(value));
 const EDGE = { follower_id: "a", following_id: "b", version: 7, following: true, changed_at: 9 };

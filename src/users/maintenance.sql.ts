@@ -1,20 +1,27 @@
 import type { Db, Queries } from "../platform/db/db.js";
-import type { Drift, ListName, UpkeepStore } from "./ports.js";
+import type { ListName } from "./lists.sql.js";
 
-/** Any number that nobody else takes as an advisory lock: the bytes of "users". */
+/** A count that differed from the rows it counts. */
+export interface Drift {
+  readonly list: ListName;
+  readonly user: string;
+  readonly counted: number;
+  readonly rows: number;
+}
+
+/** Key of an advisory lock: the bytes of "users". */
 const LOCK = 0x75_73_65_72_73;
 
-/** Longer lists are not counted again: that would take too long to be done now and then. */
-const MOST_RECOUNTED = 20_000;
+/** Counting longer lists takes too long. */
+const MAX_RECOUNTED = 20_000;
 
 interface Table {
   readonly edges: string;
   readonly counts: string;
   readonly count: string;
-  /** Whose list a row belongs to, and who is on it. */
   readonly owner: string;
   readonly other: string;
-  /** What else a corrected count sets. */
+  /** A further assignment of the UPDATE that corrects a count. */
   readonly also: string;
 }
 
@@ -37,7 +44,7 @@ const TABLES: Readonly<Record<ListName, Table>> = {
   },
 };
 
-/** An edge somebody changes just now is stepped over; it is no old one. */
+/** SKIP LOCKED: an edge that is being changed is not old. */
 const prune = ({ edges, owner, other }: Table): string => `
 WITH old AS (
   SELECT ${owner}, ${other} FROM ${edges} WHERE NOT active AND changed_at < users.now_ms() - $1::bigint
@@ -47,7 +54,7 @@ WITH old AS (
 )
 SELECT count(*) AS gone FROM gone`;
 
-/** Some pages of the table, about ten times what is wanted; all of it where that is not known, or small. */
+/** About ten times the rows wanted; the whole table where its size is unknown or small. */
 const PERCENT = `
 SELECT least(100, 1000.0 * $1::int / greatest(reltuples, 1))::real AS percent FROM pg_class WHERE oid = $2::regclass`;
 
@@ -67,18 +74,22 @@ const countRows = ({ edges, owner }: Table): string =>
 const setCount = ({ counts, count, also }: Table): string =>
   `UPDATE ${counts} SET ${count} = $2${also} WHERE user_id = $1`;
 
-/** Looks after the tables of edges. */
-export function createUpkeepStore(db: Db): UpkeepStore {
+export type MaintenanceStore = ReturnType<typeof createMaintenanceStore>;
+
+/** Each step does nothing while another process runs it. */
+export function createMaintenanceStore(db: Db) {
   return {
-    prune: async (list, keptMs, limit) => {
+    /** Removes inactive edges that changed longer ago than `keptMs`; resolves to how many. */
+    prune: async (list: ListName, keptMs: number, limit: number): Promise<number> => {
       const gone = await alone(db, ({ query }) => query<{ gone: number }>(prune(TABLES[list]), [keptMs, limit]));
       return gone?.[0]?.gone ?? 0;
     },
-    calibrate: async (list, sample) => {
+    /** Compares the counts of a sample of users with their rows, and corrects those that differ. */
+    calibrate: async (list: ListName, sample: number): Promise<Drift[]> => {
       const table = TABLES[list];
       const users = await alone(db, async ({ query }) => {
         const [row] = await query<{ percent: number }>(PERCENT, [sample, table.counts]);
-        return query<{ user: string }>(drifted(table), [row?.percent ?? 100, sample, MOST_RECOUNTED]);
+        return query<{ user: string }>(drifted(table), [row?.percent ?? 100, sample, MAX_RECOUNTED]);
       });
       const drifts: Drift[] = [];
       for (const { user } of users ?? []) {
@@ -90,7 +101,7 @@ export function createUpkeepStore(db: Db): UpkeepStore {
   };
 }
 
-/** Runs work unless another process does; undefined then. */
+/** Undefined while another process holds the lock. */
 function alone<Result>(db: Db, work: (queries: Queries) => Promise<Result>): Promise<Result | undefined> {
   return db.transaction(async (queries) => {
     const [row] = await queries.query<{ taken: boolean }>("SELECT pg_try_advisory_xact_lock($1) AS taken", [LOCK]);
@@ -99,8 +110,8 @@ function alone<Result>(db: Db, work: (queries: Queries) => Promise<Result>): Pro
 }
 
 /**
- * Counts again under the count's lock: who has changed rows has changed the count as well, and is seen; who is about to
- * waits for the lock, and moves the corrected count.
+ * Counts again under the count's lock. A transaction that has changed rows has changed the count as well, and is
+ * visible; one that is about to change them waits for the lock, and changes the corrected count.
  */
 async function correct({ query }: Queries, list: ListName, user: string): Promise<Drift | undefined> {
   const table = TABLES[list];

@@ -2,15 +2,15 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/g
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
 import type { Db } from "../../src/platform/db/db.js";
+import { KEPT_MS, maintain, startMaintenance } from "../../src/users/maintenance.js";
+import { createMaintenanceStore } from "../../src/users/maintenance.sql.js";
 import { observeUsers } from "../../src/users/observe.js";
-import { KEPT_MS, keepUp, startUpkeep } from "../../src/users/upkeep.js";
-import { createUpkeepStore } from "../../src/users/upkeep.sql.js";
 import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/facts.js";
 import { newUsersDatabase, settle, type UsersProcess, usersProcess } from "../support/users.js";
 
-describe.each(DATABASES)("the upkeep of the follow graph on $name", ({ name, start }) => {
+describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name, start }) => {
   let server: DatabaseServer;
   let redis: RedisBench;
   let db: Db;
@@ -26,7 +26,7 @@ describe.each(DATABASES)("the upkeep of the follow graph on $name", ({ name, sta
   });
   afterAll(() => Promise.all([server.stop(), redis.close()]));
 
-  const keeping = () => ({ store: createUpkeepStore(db), log: silent, observe: observeUsers });
+  const keeping = () => ({ store: createMaintenanceStore(db), log: silent, observe: observeUsers });
   const graph = async (): Promise<string[]> => {
     for (const follower_id of ["a", "b", "c"]) await users.follow({ follower_id, following_id: "star" });
     const { version } = await users.unfollow({ follower_id: "b", following_id: "star" });
@@ -43,16 +43,16 @@ describe.each(DATABASES)("the upkeep of the follow graph on $name", ({ name, sta
     const [before] = await graph();
     const age = (table: string, ms: number) =>
       db.query(`UPDATE users.${table} SET changed_at = changed_at - $1::bigint WHERE follower_id <> 'c'`, [ms]);
-    expect(await keepUp(keeping())).toEqual({ pruned: 0, drifts: [] });
+    expect(await maintain(keeping())).toEqual({ pruned: 0, drifts: [] });
     await age("followings", KEPT_MS.following + DAY);
     await age("followers", KEPT_MS.followers - DAY);
-    expect(await keepUp(keeping())).toEqual({ pruned: 1, drifts: [] });
+    expect(await maintain(keeping())).toEqual({ pruned: 1, drifts: [] });
     expect([await rows("followings"), await rows("followers")]).toEqual([
       ["a", "c"],
       ["a", "b", "c"],
     ]);
     await age("followers", 2 * DAY);
-    expect((await keepUp(keeping())).pruned).toBe(1);
+    expect((await maintain(keeping())).pruned).toBe(1);
     expect(await rows("followers")).toEqual(["a", "c"]);
     const again = await users.follow({ follower_id: "b", following_id: "star" });
     expect([again.changed, again.version > Number(before)]).toEqual([true, true]);
@@ -67,41 +67,41 @@ describe.each(DATABASES)("the upkeep of the follow graph on $name", ({ name, sta
     await db.query(
       `INSERT INTO users.followings SELECT 'many', 'x' || n, 1, false, 1 FROM generate_series(1, 2500) AS n`,
     );
-    expect((await keepUp(keeping())).pruned).toBe(2_500);
+    expect((await maintain(keeping())).pruned).toBe(2_500);
   });
 
-  test("counts that do not agree with their rows are told and put right", async () => {
+  test("counts that differ from their rows are reported and corrected", async () => {
     await graph();
     await db.run("UPDATE users.follower_counts SET followers = 7; UPDATE users.following_counts SET following = 9");
-    const { drifts } = await keepUp(keeping());
+    const { drifts } = await maintain(keeping());
     expect([...drifts].sort((x, y) => (x.user < y.user ? -1 : 1))).toEqual([
       { list: "following", user: "a", counted: 9, rows: 1 },
       { list: "following", user: "b", counted: 9, rows: 0 },
       { list: "following", user: "c", counted: 9, rows: 0 },
       { list: "followers", user: "star", counted: 7, rows: 1 },
     ]);
-    expect(await keepUp(keeping())).toEqual({ pruned: 0, drifts: [] });
+    expect(await maintain(keeping())).toEqual({ pruned: 0, drifts: [] });
   });
 
-  test("it goes on by itself, and ends when it is closed", async () => {
+  test("it runs again and again until it is closed", async () => {
     await graph();
     await db.run("UPDATE users.follower_counts SET followers = 7");
-    const upkeep = startUpkeep(keeping(), 10);
+    const maintenance = startMaintenance(keeping(), 10);
     const counted = () => db.query<{ followers: number }>("SELECT followers FROM users.follower_counts");
     await eventually(async () => (await counted())[0]?.followers === 1, "the count is right again");
-    await upkeep.close();
+    await maintenance.close();
     await db.run("UPDATE users.follower_counts SET followers = 7");
     expect((await counted())[0]?.followers).toBe(7);
   });
 
   // Embedded, everything is one session, and a lock is never somebody else's.
   const elsewhere = name === "PGlite" ? test.skip : test;
-  elsewhere("what another process is at is left to it", async () => {
+  elsewhere("a step that another process runs is left to it", async () => {
     await db.query("INSERT INTO users.followings VALUES ('a', 'b', 1, false, 1)");
     await db.transaction(async ({ query }) => {
       await query("SELECT pg_advisory_xact_lock($1)", [0x7573657273]);
-      expect((await keepUp(keeping())).pruned).toBe(0);
+      expect((await maintain(keeping())).pruned).toBe(0);
     });
-    expect((await keepUp(keeping())).pruned).toBe(1);
+    expect((await maintain(keeping())).pruned).toBe(1);
   });
 });

@@ -3,9 +3,19 @@ import { messageId, parseJson, SUBJECT_OF, type TimelineEvent } from "../contrac
 import { understood } from "../contracts/untrusted.js";
 import { encodeId } from "../kernel/ids.js";
 import { userIdFault } from "./input.js";
-import type { AcceptedEdge, Edge, Pair } from "./ports.js";
 
-/** The key of a pair's events: they are published in their order. */
+export interface Pair {
+  readonly follower: string;
+  readonly following: string;
+}
+
+export interface Edge extends Pair {
+  /** Monotonic per pair. */
+  readonly version: number;
+  readonly active: boolean;
+}
+
+/** The key of a pair's events, which are published in their order. */
 export const pairKey = ({ follower, following }: Pair): string => `${encodeId(follower)}:${encodeId(following)}`;
 
 const userId = z.string().superRefine((value, context) => {
@@ -17,19 +27,24 @@ const pair = { follower_id: userId, following_id: userId, version: z.number().in
 const edge = z.object({ ...pair, following: z.boolean(), changed_at: z.number().optional() });
 const graph = z.object(pair);
 
-/** Understands a changed edge as the stream EDGES carries it. @throws AppError `invalid` */
-export function parseEdge(body: Uint8Array): AcceptedEdge {
+/**
+ * Parses a message of the stream EDGES; `acceptedAt` is when the follower was answered, ms since the epoch by the
+ * database's clock.
+ *
+ * @throws AppError `invalid`
+ */
+export function parseEdge(body: Uint8Array): Edge & { readonly acceptedAt: number | undefined } {
   const { follower_id, following_id, version, following, changed_at } = understood(edge, parseJson(body));
   return { follower: follower_id, following: following_id, version, active: following, acceptedAt: changed_at };
 }
 
-/** Understands whom an event for the timeline roles is about. @throws AppError `invalid` */
+/** @throws AppError `invalid` */
 export function parseGraphEvent(body: Uint8Array): Pair {
   const { follower_id, following_id } = understood(graph, parseJson(body));
   return { follower: follower_id, following: following_id };
 }
 
-/** What the timeline roles are told once both lists show an edge. */
+/** The event for the timeline roles, once both lists contain the edge. */
 export function graphEvent({ follower, following, version, active }: Edge): {
   readonly subject: string;
   readonly messageId: string;

@@ -1,0 +1,90 @@
+import type { Redis } from "ioredis";
+import type { DeadLetters } from "../delivery/dead-letter.js";
+import { startSampling } from "../delivery/sampling.js";
+import type { Logger } from "../kernel/logger.js";
+import { SECOND } from "../kernel/time.js";
+import type { Db } from "../platform/db/db.js";
+import type { Publish } from "../platform/nats/publish.js";
+import { alsoOnChannels } from "./channels.redis.js";
+import { createDeadLetterEvent } from "./dead-letters.js";
+import { startOutboxMaintenance } from "./maintenance.js";
+import { backlogFigures, observeOutbox } from "./observe.js";
+import { createPublishEvent } from "./publish.nats.js";
+import { type PrepareEvents, startRelay } from "./relay.js";
+import { createNotifyRelays, createOutboxStore, wakeChannel } from "./store.sql.js";
+
+export const OUTBOX_MIGRATIONS = { component: "outbox", folder: new URL("./migrations/", import.meta.url) };
+
+export interface OutboxOptions {
+  /** The service that writes the events. */
+  readonly source: "posts" | "users";
+  readonly db: Db;
+  readonly publish: Publish;
+  readonly deadLetters: DeadLetters;
+  /** Unset: events are not published on Redis channels. */
+  readonly channels: Pick<Redis, "publish"> | undefined;
+  readonly prepare?: PrepareEvents;
+  readonly version: string;
+  readonly log: Logger;
+}
+
+export interface Outbox {
+  /** Tells the relays that an event was written. Never throws. */
+  wake(): void;
+  /** The reason why events are not published; undefined while they are. */
+  notReady(): string | undefined;
+  /** Publishes what waits now, and ends. */
+  close(): Promise<void>;
+}
+
+/** Counting the waiting events takes longer the more of them wait. */
+const BACKLOG_SAMPLE_MS = 10 * SECOND;
+
+/** Starts the relay of a service's outbox, its maintenance, and the sampling of its backlog. */
+export async function startOutbox(options: OutboxOptions): Promise<Outbox> {
+  const { source, db, channels, deadLetters, version, prepare, log } = options;
+  const store = createOutboxStore(db, source);
+  const publish = createPublishEvent(options.publish);
+  const relay = startRelay({
+    store,
+    prepare,
+    publish: channels === undefined ? publish : alsoOnChannels(publish, channels),
+    deadLetter: createDeadLetterEvent({ source, deadLetters, version }),
+    log,
+    observe: observeOutbox(source),
+  });
+  await db.listen(wakeChannel(source), relay.wake);
+  const maintenance = startOutboxMaintenance(store, log);
+  const backlog = startSampling([{ name: `outbox ${source}`, take: () => backlogFigures(store, source) }], {
+    everyMs: BACKLOG_SAMPLE_MS,
+    log,
+  });
+  const wakeOthers = sparingly(createNotifyRelays(db, source), log);
+  return {
+    wake: () => {
+      relay.wake();
+      wakeOthers();
+    },
+    notReady: () => (relay.healthy() ? undefined : `${source}: the outbox cannot be published`),
+    close: async () => {
+      await Promise.all([relay.close(), maintenance.close(), backlog.close()]);
+    },
+  };
+}
+
+/** The relay of this process is woken already; others are needed only where it cannot keep up. */
+const NOTIFY_EVERY_MS = 100;
+
+/**
+ * PostgreSQL lets one transaction at a time commit with a NOTIFY: one in each writer's transaction would make all of
+ * them wait for each other.
+ */
+function sparingly(notify: () => Promise<void>, log: Logger): () => void {
+  let next = 0;
+  return () => {
+    const now = Date.now();
+    if (now < next) return;
+    next = now + NOTIFY_EVERY_MS;
+    notify().catch((error: Error) => log.debug({ error: error.message }, "the other relays could not be woken"));
+  };
+}

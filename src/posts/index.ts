@@ -1,0 +1,50 @@
+import type { Handler } from "../delivery/handler.js";
+import type { Logger } from "../kernel/logger.js";
+import type { PageTokens } from "../kernel/paging.js";
+import type { Db } from "../platform/db/db.js";
+import type { Followings } from "../platform/grpc/followings.js";
+import type { Service } from "../platform/grpc/serve.js";
+import type { PostsConfig } from "./config.js";
+import { createCountEngagement } from "./count-engagement.js";
+import { createFollowedAmong } from "./followings.grpc.js";
+import { startMaintenance } from "./maintenance.js";
+import { observePosts } from "./observe.js";
+import { DEFAULT_POSTS_LIMITS } from "./request.js";
+import { createPostsService } from "./service.grpc.js";
+import { createPostsStore } from "./store.sql.js";
+
+/** They need the migrations of the outbox. */
+export const POSTS_MIGRATIONS = { component: "posts", folder: new URL("./migrations/", import.meta.url) };
+
+export interface PostsOptions {
+  readonly db: Db;
+  /** UserService; unset: drops for followers are shown to their author only. */
+  readonly users: Followings | undefined;
+  readonly tokens: PageTokens;
+  readonly config: PostsConfig;
+  readonly wakeRelay: () => void;
+  readonly log: Logger;
+}
+
+export interface Posts {
+  readonly service: Service;
+  /** The handler of the stream ENGAGEMENT. */
+  readonly countEngagement: Handler;
+  close(): Promise<void>;
+}
+
+/** Starts the posts service and its maintenance, on a migrated database. */
+export function startPosts({ db, users, tokens, config, wakeRelay, log }: PostsOptions): Posts {
+  const store = createPostsStore(db);
+  const [now, observe] = [Date.now, observePosts];
+  const { retentionDays, maxBodyCharacters, maxImportAgeDays } = config;
+  const limits = { ...DEFAULT_POSTS_LIMITS, maxBodyCharacters, maxImportAgeDays };
+  const followedAmong = createFollowedAmong(users);
+  const deps = { store, followedAmong, tokens, limits, retentionDays, now, wakeRelay, observe };
+  const maintenance = startMaintenance({ store, now, retentionDays, log, observe });
+  return {
+    service: createPostsService(deps, log),
+    countEngagement: createCountEngagement({ count: store.count, observe }),
+    close: maintenance.close,
+  };
+}

@@ -1,0 +1,19 @@
+import { type Outbox, type OutboxOptions, startOutbox } from "../outbox/index.js";
+import { deadLettersTo } from "./consumers.js";
+import type { StoringRoleDeps } from "./role.js";
+import { VERSION } from "./version.js";
+
+/** Starts the outbox of a service on the connections of this process. */
+export const startOutboxOf = (
+  { config, connections: { publish, scripts }, db, log }: StoringRoleDeps,
+  service: Pick<OutboxOptions, "source" | "prepare">,
+): Promise<Outbox> =>
+  startOutbox({
+    ...service,
+    db,
+    publish,
+    deadLetters: deadLettersTo(publish),
+    channels: config.outbox.relayChannels ? scripts.client : undefined,
+    version: VERSION,
+    log,
+  });
