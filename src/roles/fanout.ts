@@ -3,8 +3,7 @@ import { createContinuity } from "../consistency/redis-loss/continuity.redis.js"
 import { startGuard } from "../consistency/redis-loss/guard.js";
 import { createReadLogMark } from "../consistency/redis-loss/log.nats.js";
 import { TRIM_LEASE_KEY } from "../contracts/keys.js";
-import { startLettersService } from "../dead-letters/service.nats.js";
-import { createUpstreams } from "../dead-letters/upstreams.grpc.js";
+import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
 import { createFanout, type Fanout, type UntilCovered } from "../fanout/index.js";
 import { createLease } from "../platform/redis/lease.js";
 import { startTrimming } from "../timeline/trim.js";
@@ -38,8 +37,8 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   });
   const patrol = startPatrolling(deps, guard.broken);
   const consuming = [...startFanoutConsumers(deps, handlers), startPublicationChecks(deps, guard.broken)];
-  const upstreams = createUpstreams(() => connections.upstreams("operator"));
-  const letters = await startLettersService({ connection: nats, publish, upstreams, version: VERSION, log });
+  const operations = createDeadLetters({ nats, publish, upstreams: () => connections.upstreams("operator") });
+  const deadLetters = await startDeadLetterService({ nats, operations, version: VERSION, log });
   return {
     notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "fanout: not every consumer is pulling"),
     close: async (graceMs) => {
@@ -47,7 +46,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
         guard.close(),
         patrol.close(),
         trimming.close(),
-        letters.close(),
+        deadLetters.close(),
         ...consuming.map((one) => one.close(graceMs)),
       ]);
     },
