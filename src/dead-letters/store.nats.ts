@@ -4,23 +4,24 @@ import { AppError, oneLine } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
 import { headersOf } from "../platform/nats/message.js";
 import { logEntries } from "../platform/nats/read-log.js";
-import { type DeadLetterStore, parseDeadLetter, type StoredDeadLetter } from "./dead-letter.js";
+import { type Letter, type Letters, letterOfStored } from "./dead-letter.js";
 
 const TIMEOUT_MS = 5 * SECOND;
-/** Bounds memory: each body may be as large as a message. */
+/** A letter may be as large as a message; so many are in memory at once. */
 const BODIES_AT_ONCE = 50;
 
 /** JetStream's codes (nats-server, server/errors.json). */
 const NO_MESSAGE = 10037;
 const NO_STREAM = 10059;
 
-export function createDeadLetterStore(connection: NatsConnection): DeadLetterStore {
+/** The letters in the stream DLQ. */
+export function createLetters(connection: NatsConnection): Letters {
   const managed = managerOf(connection);
-  const find: DeadLetterStore["find"] = (seq) =>
+  const find: Letters["find"] = (seq) =>
     answered(STREAM.dlq, async () => {
       try {
         const { subject, header, data, time } = await (await managed()).streams.getMessage(STREAM.dlq, { seq });
-        return parseDeadLetter({ seq, subject, time: time.getTime(), headers: headersOf(header), body: data });
+        return letterOfStored({ seq, subject, time: time.getTime(), headers: headersOf(header), body: data });
       } catch (error) {
         if (apiCode(error) === NO_MESSAGE) return undefined;
         throw error;
@@ -33,14 +34,14 @@ export function createDeadLetterStore(connection: NatsConnection): DeadLetterSto
       try {
         await answered(STREAM.dlq, async () => (await managed()).streams.deleteMessage(STREAM.dlq, seq, false));
       } catch (error) {
-        // Servers report a message that is gone by different codes.
+        // Servers answer in several ways where it is gone already.
         if (await find(seq)) throw error;
       }
     },
   };
 }
 
-/** Reads the max_age of the log in ms; Infinity if it is unlimited. */
+/** How long the log remembers, in ms. */
 export function createLogAge(connection: NatsConnection): () => Promise<number> {
   const managed = managerOf(connection);
   return () =>
@@ -53,11 +54,11 @@ export function createLogAge(connection: NatsConnection): () => Promise<number> 
 async function* read(
   connection: NatsConnection,
   { after, bodies = false }: { after?: number | undefined; bodies?: boolean } = {},
-): AsyncGenerator<StoredDeadLetter> {
+): AsyncGenerator<Letter> {
   try {
     const range = { stream: STREAM.dlq, subject: "dlq.>", after, headersOnly: !bodies };
     for await (const entry of logEntries(connection, { ...range, ...(bodies ? { batch: BODIES_AT_ONCE } : {}) }))
-      yield parseDeadLetter(entry);
+      yield letterOfStored(entry);
   } catch (error) {
     throw unavailable(STREAM.dlq, error);
   }

@@ -5,8 +5,8 @@ import { createReadStored, sampleUsers } from "../consistency/audit/timelines.re
 import { createReadBacklogStart } from "../consistency/redis-loss/log.nats.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
+import { openTimelines, type TimelinesConnections } from "./api.js";
 import type { Config } from "./config/config.js";
-import { createRebuilding, type RebuildingConnections } from "./rebuilding.js";
 
 /** Audits over this process's connections. */
 export interface Auditing {
@@ -21,9 +21,9 @@ export interface Auditing {
 type SharedName = Exclude<TimelineKind, "home">;
 
 /** Wires audits: the component knows neither how timelines are rebuilt nor how far the log is applied. */
-export function createAuditing(config: Config, connections: RebuildingConnections, log: Logger): Auditing {
+export function createAuditing(config: Config, connections: TimelinesConnections, log: Logger): Auditing {
   const { nats, scripts, fences } = connections;
-  const rebuilding = createRebuilding(config, connections, log);
+  const timelines = openTimelines({ config, connections, log });
   const readStored = createReadStored(scripts, config.storedTimelines.ttlMs);
   const common = {
     retentionStart: fences.retentionStart,
@@ -36,17 +36,17 @@ export function createAuditing(config: Config, connections: RebuildingConnection
     ...common,
     readStored: (user) => readStored("home", user),
     readExpected: async (user, of) => {
-      const entries = await rebuilding.expected(user, of);
+      const entries = await timelines.readExpectedHome(user, of);
       // Where there is more, nothing is known below the last of them.
       return { entries, floor: entries.length < of.count ? 0 : (entries.at(-1)?.score ?? 0) };
     },
-    rebuild: rebuilding.home,
+    rebuild: timelines.rebuildHome,
   };
   const ofShared = (name: SharedName): AuditDeps => ({
     ...common,
     readStored: () => readStored(name, name),
-    readExpected: () => rebuilding.sharedExpected(name),
-    rebuild: async () => rebuilding.shared(name, await readStored(name, name)),
+    readExpected: () => timelines.readExpectedShared(name),
+    rebuild: async () => timelines.rebuildShared(name, await readStored(name, name)),
   });
   const repair = async ({ kind, name }: TimelinePlace): Promise<void> => {
     try {

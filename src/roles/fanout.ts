@@ -2,12 +2,10 @@ import { observeAudit } from "../consistency/audit/observe.js";
 import { createContinuity } from "../consistency/redis-loss/continuity.redis.js";
 import { startGuard } from "../consistency/redis-loss/guard.js";
 import { createReadLogMark } from "../consistency/redis-loss/log.nats.js";
-import { TRIM_LEASE_KEY } from "../contracts/keys.js";
-import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
+import { startLettersService } from "../dead-letters/service.nats.js";
+import { createUpstreams } from "../dead-letters/upstreams.grpc.js";
 import { createFanout, type Fanout, type UntilCovered } from "../fanout/index.js";
-import { createLease } from "../platform/redis/lease.js";
-import { startTrimming } from "../timeline/trim.js";
-import { createTrimStore } from "../timeline/trim.redis.js";
+import { openTimelines } from "./api.js";
 import type { Connections } from "./connections.js";
 import { startFanoutConsumers } from "./consumers.js";
 import { createMending } from "./mending.js";
@@ -29,16 +27,11 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     mending: createMending(deps, createReplaying(connections, apply)),
   });
   observeAudit.started();
-  const trimming = startTrimming({
-    store: createTrimStore(scripts, connections.fenced),
-    retentionStart: connections.fences.retentionStart,
-    lease: createLease(scripts, TRIM_LEASE_KEY),
-    log,
-  });
+  const trimming = openTimelines(deps).startTrimming();
   const patrol = startPatrolling(deps, guard.broken);
   const consuming = [...startFanoutConsumers(deps, handlers), startPublicationChecks(deps, guard.broken)];
-  const operations = createDeadLetters({ nats, publish, upstreams: () => connections.upstreams("operator") });
-  const deadLetters = await startDeadLetterService({ nats, operations, version: VERSION, log });
+  const upstreams = createUpstreams(() => connections.upstreams("operator"));
+  const letters = await startLettersService({ connection: nats, publish, upstreams, version: VERSION, log });
   return {
     notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "fanout: not every consumer is pulling"),
     close: async (graceMs) => {
@@ -46,7 +39,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
         guard.close(),
         patrol.close(),
         trimming.close(),
-        deadLetters.close(),
+        letters.close(),
         ...consuming.map((one) => one.close(graceMs)),
       ]);
     },

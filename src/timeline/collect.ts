@@ -2,10 +2,10 @@ import { belongsHome, compareEntries, type TimelineEntry } from "../contracts/ti
 import { isTooFarAhead } from "../contracts/times.js";
 import { AppError } from "../kernel/errors.js";
 import { mapLimited } from "../kernel/mapped.js";
-import type { Sources } from "./ports.js";
+import type { Sources } from "./sources.grpc.js";
 
-/** Which drops to collect: newest first, `count` of them, between two positions (both exclusive). */
-export interface Wanted {
+/** Asks for the newest `count` drops between two positions (both exclusive). */
+interface Wanted {
   readonly reader: string;
   readonly authors: readonly string[];
   readonly below?: TimelineEntry | undefined;
@@ -15,52 +15,53 @@ export interface Wanted {
   readonly deadline: number;
 }
 
-/** What was found, newest first, and whether there is more beyond it. */
-export interface Collected {
+interface Collected {
+  /** Newest first. */
   readonly entries: readonly TimelineEntry[];
+  /** True where there are more between the positions. */
   readonly more: boolean;
 }
 
-/** Authors of one read asked at a time; how many calls the process makes at once is bounded where it calls. */
+/** Authors of one read; the calls of the whole process are bounded in sources.grpc.ts. */
 const AUTHORS_AT_ONCE = 128;
-/** Drops of a first page: fewer where there are many authors, of whom most have nothing that is new enough. */
+/** Drops of a first page: fewer for many authors, most of whom have nothing that is new enough. */
 const FIRST_PAGE_MIN = 10;
 const FIRST_PAGE_MAX = 40;
 const FIRST_PAGES_DROPS = 20_000;
 const NEXT_PAGE = 200;
 
-/** One author while drops are collected. */
-interface Lane {
+interface AuthorRead {
   readonly author: string;
-  /** Down to where the author's drops have been read. */
-  read: TimelineEntry | undefined;
+  /** The author's drops are read down to here. */
+  position: TimelineEntry | undefined;
   exhausted: boolean;
-  /** Length of the page read last, before anything was left out. */
-  length: number;
+  /** Of the last page, before any drop was left out. */
+  pageLength: number;
 }
 
 /**
- * Merges the newest drops of many authors. Each is read a page at a time, and
- * on only while something newer than the worst entry found so far may follow.
- * What is kept is bounded by `count`, not by the number of authors.
+ * Merges the newest drops of many authors. Each author is read a page at a time, as long as something newer than the
+ * worst entry found so far may follow. Memory is bounded by `count`, not by the number of authors.
  *
- * @throws AppError `deadline` where the authors cannot all be asked in time
+ * @throws AppError `deadline` where not all authors can be asked in time
  */
 export async function collect(sources: Sources, wanted: Wanted): Promise<Collected> {
   const newest = new Newest(wanted.count + 1);
-  const lanes: Lane[] = wanted.authors.map((author) => ({ author, read: wanted.below, exhausted: false, length: 0 }));
-  const first = Math.max(FIRST_PAGE_MIN, Math.min(FIRST_PAGE_MAX, Math.floor(FIRST_PAGES_DROPS / lanes.length)));
-  await mapLimited(lanes, AUTHORS_AT_ONCE, (lane) => readPage(sources, lane, { wanted, newest, size: first }));
-  closeShort(lanes, first);
-  const isOpen = (lane: Lane): boolean =>
-    !lane.exhausted && (!newest.worst || !lane.read || compareEntries(lane.read, newest.worst) > 0);
-  for (let open = lanes; ; ) {
+  const all = wanted.authors.map(
+    (author): AuthorRead => ({ author, position: wanted.below, exhausted: false, pageLength: 0 }),
+  );
+  const first = Math.max(FIRST_PAGE_MIN, Math.min(FIRST_PAGE_MAX, Math.floor(FIRST_PAGES_DROPS / all.length)));
+  await mapLimited(all, AUTHORS_AT_ONCE, (read) => readPage(sources, read, { wanted, newest, size: first }));
+  endShortReads(all, first);
+  const isOpen = ({ exhausted, position }: AuthorRead): boolean =>
+    !exhausted && (!newest.worst || !position || compareEntries(position, newest.worst) > 0);
+  for (let open = all; ; ) {
     newest.cut();
     open = open.filter(isOpen);
     if (open.length === 0) break;
-    // Whatever is found for one lane may close others.
-    await mapLimited(open, AUTHORS_AT_ONCE, async (lane) => {
-      if (isOpen(lane)) await readPage(sources, lane, { wanted, newest, size: NEXT_PAGE });
+    // Each page may raise the worst entry, and so end the reads of other authors.
+    await mapLimited(open, AUTHORS_AT_ONCE, async (read) => {
+      if (isOpen(read)) await readPage(sources, read, { wanted, newest, size: NEXT_PAGE });
     });
   }
   const entries = newest.all();
@@ -68,30 +69,29 @@ export async function collect(sources: Sources, wanted: Wanted): Promise<Collect
 }
 
 /**
- * A first page that is shorter than asked for is the author's last, unless it
- * is as long as the longest of them all: then it may be as long as an answer
- * of this upstream can be.
+ * A first page shorter than asked for is the author's last, unless it is as long as the longest of all: that may be the
+ * most that this upstream returns.
  */
-function closeShort(lanes: readonly Lane[], size: number): void {
+function endShortReads(reads: readonly AuthorRead[], size: number): void {
   let longest = 0;
-  for (const { length } of lanes) longest = Math.max(longest, Math.min(length, size));
-  for (const lane of lanes) if (lane.length < longest) lane.exhausted = true;
+  for (const { pageLength } of reads) longest = Math.max(longest, Math.min(pageLength, size));
+  for (const read of reads) if (read.pageLength < longest) read.exhausted = true;
 }
 
 async function readPage(
   sources: Sources,
-  lane: Lane,
-  { wanted, newest, size }: { wanted: Wanted; newest: Newest; size: number },
+  read: AuthorRead,
+  { wanted, newest, size }: { readonly wanted: Wanted; readonly newest: Newest; readonly size: number },
 ): Promise<void> {
   const { reader, above, deadline } = wanted;
-  if (Date.now() >= deadline) throw new AppError("deadline", "there was not time enough to ask for every author");
-  const drops = await sources.drops(lane.author, lane.read, { count: size, deadline });
+  if (Date.now() >= deadline) throw new AppError("deadline", "not every author could be asked in time");
+  const drops = await sources.drops(read.author, read.position, { count: size, deadline });
   const now = Date.now();
-  lane.length = drops.length;
+  read.pageLength = drops.length;
   const last = drops.at(-1);
-  // The order goes by what the upstream says, also through drops that are left out.
-  if (last) lane.read = { score: last.created_at, drop: last.drop_id };
-  lane.exhausted = !last || (above !== undefined && compareEntries(lane.read as TimelineEntry, above) <= 0);
+  // The upstream's order includes the drops that are left out below.
+  if (last) read.position = { score: last.created_at, drop: last.drop_id };
+  read.exhausted = !last || (above !== undefined && compareEntries(read.position as TimelineEntry, above) <= 0);
   for (const drop of drops) {
     if (!belongsHome(drop, reader) || isTooFarAhead(drop.created_at, now)) continue;
     const entry = { score: drop.created_at, drop: drop.drop_id };
@@ -99,9 +99,9 @@ async function readPage(
   }
 }
 
-/** The newest entries of all that were added, at most `size` of them. */
+/** Keeps the newest `size` entries of all that are added. */
 class Newest {
-  /** Where there are as many as wanted: the oldest of them when it was last looked. */
+  /** The oldest entry kept at the last {@link cut}; undefined while there are fewer than `size`. */
   worst: TimelineEntry | undefined;
   readonly #entries: TimelineEntry[] = [];
   readonly #cutAt: number;
@@ -129,15 +129,14 @@ class Newest {
   }
 }
 
-/** A window that holds more than this is narrowed before it is used. */
+/** A window with more entries is narrowed. */
 const MAX_WINDOW_ENTRIES = 2_000;
 const FIRST_WINDOW_MS = 3_600_000;
 const WIDEN = 4;
 
 /**
- * Collects the `count` oldest drops newer than `above` and created before
- * `top` ms, oldest first. The upstreams hand drops out newest first only, so
- * windows of time are read upward, each as wide as the last one allows.
+ * Collects the `count` oldest drops newer than `above` and created before `top` ms, oldest first. The upstreams list
+ * drops newest first only: windows of time are read upward, each as wide as the last one allows.
  */
 export async function collectUpward(
   sources: Sources,

@@ -1,4 +1,3 @@
-import type { Fences } from "../contracts/fences.js";
 import { GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { GetTimelineRequest, GetTimelineResponse } from "../gen/avion/timeline.js";
@@ -6,51 +5,45 @@ import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { dateOfId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
-import { homeBeyond } from "./beyond.js";
-import { type Beyond, Incomplete, type Query, type Run, readRun } from "./pages.js";
-import type { ReadBounds, ReadSharedLog, Snapshot, TimelineStore } from "./ports.js";
-import { fromToken, toToken } from "./position.js";
-import type { Rebuild } from "./rebuild.js";
-import { type Cursor, type PageRequest, parsePageRequest, parseUser } from "./request.js";
-import { homeSnapshot } from "./snapshot.js";
+import { type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
+import { type Cursor, fromToken, type PageRequest, parsePageRequest, parseUser, toToken } from "./page-request.js";
+import { type BelowFloor, type Entries, Incomplete, type PageFences, type Query, readEntries } from "./pages.js";
+import type { Rebuild, TakeSnapshot } from "./rebuild.js";
+import type { ReadSharedLog } from "./shared-log.nats.js";
+import type { TimelineStore } from "./store.redis.js";
 
-/** Everything reads work with. */
-export interface ReadDeps extends ReadBounds {
+export interface ReadDeps extends HomeDeps {
   readonly store: TimelineStore;
-  readonly fences: Fences;
+  readonly fences: PageFences;
   readonly readSharedLog: ReadSharedLog;
   readonly rebuild: Rebuild;
-  readonly maxEntries: number;
-  /** The longest a caller is waited for, in ms. */
+  /** The longest time that a caller is kept waiting, in ms. */
   readonly deadlineMaxMs: number;
-  /** True while Redis may lack what it had confirmed. */
+  /** True while Redis may lack writes that it had confirmed. */
   readonly maybeLost: () => boolean;
   readonly log: Logger;
   readonly observe: (timeline: string, outcome: Outcome) => void;
 }
 
-/** How a page was had: `hit` from the stored timeline, `beyond` wholly from the upstreams, below the floor. */
+/** `hit`: from the stored timeline; `beyond`: wholly from the upstreams, below the floor. */
 type Outcome = "hit" | "beyond" | "rebuilt" | "degraded";
 
-/** How a call is limited. */
 export interface ReadContext {
   /** When the caller stops waiting, in ms since the epoch. */
   readonly deadline: number;
 }
 
-/** Reads one page of a timeline. */
 export type GetTimeline = (request: GetTimelineRequest, context: ReadContext) => Promise<GetTimelineResponse>;
 
-/** One timeline: where it is stored, and how it is known apart from that. */
 interface Timeline {
   readonly name: "home" | "local" | "global";
   readonly key: string;
-  readonly snapshot: (deadline: number) => Promise<Snapshot>;
-  /** Home goes on past its cap. */
-  readonly beyond?: (how: { readonly deadline: number; readonly tolerant?: boolean }) => Beyond;
+  readonly snapshot: TakeSnapshot;
+  /** Undefined for timelines that end at their cap. */
+  readonly belowFloor?: (how: { readonly deadline: number; readonly tolerant?: boolean }) => BelowFloor;
 }
 
-/** The home timeline of the user in the request. */
+/** Reads a page of the home timeline of the user in the request. */
 export function getHomeTimeline(deps: ReadDeps): GetTimeline {
   return (request, context) => {
     const user = parseUser(request.user_id);
@@ -58,12 +51,12 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
       name: "home",
       key: homeKey(user),
       snapshot: homeSnapshot(deps, user),
-      beyond: (how) => homeBeyond(deps, user, how),
+      belowFloor: (how) => homeBelowFloor(deps, user, how),
     });
   };
 }
 
-/** The local or the global timeline. */
+/** Reads a page of the local or the global timeline. */
 export function getSharedTimeline(deps: ReadDeps, name: "local" | "global"): GetTimeline {
   const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
   return (request, context) =>
@@ -77,28 +70,28 @@ async function getPage(
   timeline: Timeline,
 ): Promise<GetTimelineResponse> {
   const { cursor } = page;
-  const position = cursor && (await resolve(deps, timeline, cursor));
+  const position = cursor && (await positionOf(deps, timeline, cursor));
   const query: Query = {
     direction: cursor?.kind === "min_id" ? "newer" : "older",
     above: cursor?.kind === "max_id" ? undefined : position,
     below: cursor?.kind === "max_id" ? position : undefined,
     count: page.limit + 1,
   };
-  const doubtful = deps.maybeLost();
-  const { run, outcome: had } = await readComplete(deps, timeline, { query, deadline: context.deadline });
-  const outcome = doubtful || deps.maybeLost() ? "degraded" : had;
+  const maybeLost = deps.maybeLost();
+  const read = await readComplete(deps, timeline, { query, deadline: answerBy(deps, context.deadline) });
+  const outcome = maybeLost || deps.maybeLost() ? "degraded" : read.outcome;
   deps.observe(timeline.name, outcome);
-  return present(run, { page, newestFirst: query.direction === "older", degraded: outcome === "degraded" });
+  return present(read.entries, { page, newestFirst: query.direction === "older", degraded: outcome === "degraded" });
 }
 
-/** The position a cursor stands for: a token says it, a drop we hold has it, and some ids carry a date. */
-async function resolve(deps: ReadDeps, timeline: Timeline, cursor: Cursor): Promise<TimelineEntry> {
-  const said = fromToken(cursor.text);
-  if (said) return said;
+/** The position is in a token; a drop id has one where the drop is stored, or the id carries a date. */
+async function positionOf(deps: ReadDeps, timeline: Timeline, cursor: Cursor): Promise<TimelineEntry> {
+  const position = fromToken(cursor.text);
+  if (position) return position;
   const dated = dateOfId(cursor.text);
   try {
-    const held = await deps.store.createdAt(timeline.key, cursor.text);
-    if (held !== undefined) return { score: held, drop: cursor.text };
+    const createdAt = await deps.store.createdAt(timeline.key, cursor.text);
+    if (createdAt !== undefined) return { score: createdAt, drop: cursor.text };
   } catch (error) {
     if (dated === undefined) throw error;
   }
@@ -108,68 +101,67 @@ async function resolve(deps: ReadDeps, timeline: Timeline, cursor: Cursor): Prom
 
 interface Reading {
   readonly query: Query;
+  /** When to answer, in ms since the epoch. */
   readonly deadline: number;
 }
 
 interface Read {
-  readonly run: Run;
+  readonly entries: Entries;
   readonly outcome: Outcome;
 }
 
-/** Between our answer and the caller's deadline there must be time for the answer to travel, more in a process under load. */
+/** The answer needs this long to reach the caller, longer from a process under load. */
 const MARGIN_MIN_MS = 50;
 const MARGIN_MAX_MS = SECOND;
 const MARGIN_SHARE = 0.1;
 
-/** A page that is degraded anyway waits no longer than this for what can still be had. */
-const PATIENCE_MS = SECOND;
+/** A degraded page waits no longer than this for the upstreams. */
+const DEGRADED_WAIT_MS = SECOND;
 
-/** When to answer a caller who stops waiting at `asked`, in ms since the epoch. */
-function answerBy({ deadlineMaxMs }: ReadDeps, asked: number): number {
-  const left = Math.min(asked - Date.now(), deadlineMaxMs);
+function answerBy({ deadlineMaxMs }: ReadDeps, callerDeadline: number): number {
+  const left = Math.min(callerDeadline - Date.now(), deadlineMaxMs);
   return Date.now() + left - Math.min(MARGIN_MAX_MS, Math.max(MARGIN_MIN_MS, left * MARGIN_SHARE));
 }
 
-/** Reads a run that is complete, or says that it is not. */
 async function readComplete(deps: ReadDeps, timeline: Timeline, reading: Reading): Promise<Read> {
-  const deadline = answerBy(deps, reading.deadline);
-  const below = timeline.beyond && noting(timeline.beyond({ deadline }));
-  const query = { ...reading.query, ...(below ? { beyond: below.beyond } : {}) };
-  const read = (): Promise<Run> => within(readRun(deps, timeline.key, query), deadline);
+  const { deadline } = reading;
+  const below = timeline.belowFloor && recorded(timeline.belowFloor({ deadline }));
+  const query: Query = { ...reading.query, ...(below && { belowFloor: below.belowFloor }) };
+  const read = (): Promise<Entries> => within(readEntries(deps, timeline.key, query), deadline);
   try {
-    const run = await read();
-    return { run, outcome: below?.whole(run.slice(0, reading.query.count - 1)) ? "beyond" : "hit" };
+    const entries = await read();
+    return { entries, outcome: below?.isSourceOf(entries.slice(0, query.count - 1)) ? "beyond" : "hit" };
   } catch (error) {
-    if (!(error instanceof Incomplete)) return degrade(deps, timeline, { ...reading, deadline, error });
+    if (!(error instanceof Incomplete)) return degrade(deps, timeline, { ...reading, error });
   }
   try {
     await within(deps.rebuild(timeline.key, timeline.snapshot), deadline);
-    return { run: await read(), outcome: "rebuilt" };
+    return { entries: await read(), outcome: "rebuilt" };
   } catch (error) {
-    return degrade(deps, timeline, { ...reading, deadline, error });
+    return degrade(deps, timeline, { ...reading, error });
   }
 }
 
-/** Notes what is read below the floor. */
-function noting(beyond: Beyond): { readonly beyond: Beyond; whole(page: Run): boolean } {
-  let asked = false;
-  const below = new Set<string>();
-  const noted = async (reading: Promise<Run>): Promise<Run> => {
-    asked = true;
-    const run = await reading;
-    for (const { drop } of run) below.add(drop);
-    return run;
+/** Remembers the drops that are read below the floor. */
+function recorded({ older, newer }: BelowFloor): { belowFloor: BelowFloor; isSourceOf(page: Entries): boolean } {
+  let used = false;
+  const drops = new Set<string>();
+  const record = async (reading: Promise<Entries>): Promise<Entries> => {
+    used = true;
+    const entries = await reading;
+    for (const { drop } of entries) drops.add(drop);
+    return entries;
   };
   return {
-    beyond: {
-      older: (from, query) => noted(beyond.older(from, query)),
-      newer: (query, top) => noted(beyond.newer(query, top)),
+    belowFloor: {
+      older: (from, query) => record(older(from, query)),
+      newer: (query, top) => record(newer(query, top)),
     },
-    whole: (page) => asked && page.every(({ drop }) => below.has(drop)),
+    isSourceOf: (page) => used && page.every(({ drop }) => drops.has(drop)),
   };
 }
 
-/** Waits for work that goes on by itself when the caller's time is over. */
+/** Waits for work until the deadline; the work itself goes on. */
 async function within<T>(work: Promise<T>, deadline: number): Promise<T> {
   const over = new AbortController();
   const late = pause(Math.max(0, deadline - Date.now()), over.signal).then(() => {
@@ -184,49 +176,42 @@ async function within<T>(work: Promise<T>, deadline: number): Promise<T> {
   }
 }
 
-/** What can be had while something is away: what is stored, else what the upstreams say. */
-async function degrade(
-  deps: ReadDeps,
-  timeline: Timeline,
-  reading: Reading & { readonly error: unknown },
-): Promise<Read> {
+/** Reads what is stored, complete or not, and fills the page from the upstreams that answer. */
+async function degrade(deps: ReadDeps, timeline: Timeline, reading: Reading & { error: unknown }): Promise<Read> {
   const { query, deadline, error } = reading;
   if (codeOf(error) === "invalid") throw error;
   deps.log.warn({ timeline: timeline.name, error: oneLine(error) }, "a page is degraded");
-  const stored = (await storedRun(deps, timeline.key, query)) ?? [];
-  const { beyond } = timeline;
-  if (!beyond || query.direction === "newer" || stored.length >= query.count)
-    return { run: stored, outcome: "degraded" };
+  const stored = await readStored(deps, timeline.key, query);
+  const { belowFloor } = timeline;
+  const soon = Math.min(deadline, Date.now() + DEGRADED_WAIT_MS);
+  const isFull = stored.length >= query.count;
+  if (!belowFloor || query.direction === "newer" || isFull || soon <= Date.now())
+    return { entries: stored, outcome: "degraded" };
   const top = query.below ?? { score: Number.MAX_SAFE_INTEGER - 1, drop: "" };
-  const soon = Math.min(deadline, Date.now() + PATIENCE_MS);
-  if (soon <= Date.now()) return { run: stored, outcome: "degraded" };
-  const asking = beyond({ deadline: soon, tolerant: true }).older(top, query);
-  const had = await within(asking, soon).catch(() => []);
-  return { run: merged(stored, had).slice(0, query.count), outcome: "degraded" };
+  const asking = belowFloor({ deadline: soon, tolerant: true }).older(top, query);
+  const read = await within(asking, soon).catch(() => []);
+  const merged = new Map([...stored, ...read].map((entry) => [entry.drop, entry]));
+  const entries = [...merged.values()].sort((a, b) => compareEntries(b, a)).slice(0, query.count);
+  return { entries, outcome: "degraded" };
 }
 
-/** Both, newest first, each drop once. */
-function merged(stored: Run, had: Run): Run {
-  const entries = new Map([...stored, ...had].map((entry) => [entry.drop, entry]));
-  return [...entries.values()].sort((a, b) => compareEntries(b, a));
+/** Takes the stored timeline as complete. */
+async function readStored({ store, fences }: ReadDeps, key: string, query: Query): Promise<Entries> {
+  const read: TimelineStore["read"] = async (range) => ({ ...(await store.read(range)), floor: 0 });
+  return readEntries({ store: { ...store, read }, fences }, key, query).catch(() => []);
 }
 
-async function storedRun(deps: ReadDeps, key: string, query: Query): Promise<Run | undefined> {
-  const store: TimelineStore = {
-    ...deps.store,
-    read: async (stretch) => ({ ...(await deps.store.read(stretch)), floor: 0 }),
-  };
-  return readRun({ store, fences: deps.fences }, key, query).catch(() => undefined);
-}
-
-function present(run: Run, how: { page: PageRequest; newestFirst: boolean; degraded: boolean }): GetTimelineResponse {
+function present(
+  read: Entries,
+  how: { readonly page: PageRequest; readonly newestFirst: boolean; readonly degraded: boolean },
+): GetTimelineResponse {
   const { limit, cursor } = how.page;
-  const nearest = run.slice(0, limit);
+  const nearest = read.slice(0, limit);
   const entries = how.newestFirst ? nearest : nearest.toReversed();
   const [newest, oldest] = [entries[0], entries.at(-1)];
   return {
     drop_ids: entries.map(({ drop }) => drop),
-    has_more: run.length > limit,
+    has_more: read.length > limit,
     next_max_id: oldest ? toToken(oldest) : (cursor?.text ?? ""),
     prev_min_id: newest ? toToken(newest) : (cursor?.text ?? ""),
     degraded: how.degraded,

@@ -1,12 +1,16 @@
-import { HOME_PREFIX, userOfHomeKey } from "../contracts/keys.js";
+import { HOME_PREFIX, packKeys, SHARED_PREFIX, SHARED_TOKENS, TRIMMED_KEY, userOfHomeKey } from "../contracts/keys.js";
 import { AppError } from "../kernel/errors.js";
+import { encodeId } from "../kernel/ids.js";
+import { DAY } from "../kernel/time.js";
+import type { Fenced } from "../platform/redis/fenced.js";
 import { dataNodes } from "../platform/redis/nodes.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import type { TrimStore } from "./trim.js";
 
-/** Users who have a home timeline, and the place to go on from once these are done. */
+/** Users who have a home timeline. */
 export interface Homes {
   readonly users: readonly string[];
-  /** Where these begin: doing them again and what follows leaves nobody out. */
+  /** The place where these begin: a run from here on leaves nobody out. */
   readonly at: string;
 }
 
@@ -14,18 +18,17 @@ const A_STEP = 500;
 const PLACE = /^(\w+)-(\d+)$/;
 
 /**
- * Goes through every home timeline there is, each at least once; those that
- * come or go meanwhile may or may not be among them. A place holds as long as
- * no server is restarted, and no slot moves to another.
+ * Lists all home timelines, each at least once; timelines that come or go meanwhile may be missing. A place stays valid
+ * until a server restarts or a slot moves to another.
  *
- * @param after a place an earlier run was at; undefined: from the beginning
- * @throws AppError `invalid` for a place that holds no longer, `unavailable` where Redis is away
+ * @param after a place of an earlier run; undefined: from the beginning
+ * @throws AppError `invalid` for a place that is not valid any more, `unavailable` where Redis is away
  */
-export async function* allHomes(scripts: Scripts, after?: string): AsyncGenerator<Homes> {
+export async function* listHomes(scripts: Scripts, after?: string): AsyncGenerator<Homes> {
   const nodes = await dataNodes(scripts);
   const [, runId, start = "0"] = after === undefined ? [] : (PLACE.exec(after) ?? []);
   const first = after === undefined ? 0 : nodes.findIndex((node) => node.runId === runId);
-  if (first < 0) throw new AppError("invalid", "after: the Redis it names is not there any more; begin anew");
+  if (first < 0) throw new AppError("invalid", "after: the Redis it names is gone; start from the beginning");
   for (const [index, node] of nodes.slice(first).entries()) {
     let cursor = index === 0 ? start : "0";
     do {
@@ -35,4 +38,19 @@ export async function* allHomes(scripts: Scripts, after?: string): AsyncGenerato
       cursor = next;
     } while (cursor !== "0");
   }
+}
+
+export function createTrimStore(scripts: Scripts, fenced: Fenced): TrimStore {
+  const trim = (prefix: string, tokens: readonly string[], before: number): Promise<number> =>
+    fenced.many({ script: "trim-older", prefix, keys: packKeys(tokens), before: [before], after: [] });
+  return {
+    trimmedTo: async () => Number((await scripts.command("get", (client) => client.get(TRIMMED_KEY))) ?? 0),
+    recordTrimmed: async (before) => {
+      await scripts.command("set", (client) => client.set(TRIMMED_KEY, before, "PX", DAY));
+    },
+    async *trimAll(before) {
+      yield await trim(SHARED_PREFIX, Object.values(SHARED_TOKENS), before);
+      for await (const { users } of listHomes(scripts)) yield await trim(HOME_PREFIX, users.map(encodeId), before);
+    },
+  };
 }

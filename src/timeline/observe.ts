@@ -11,7 +11,6 @@ const rebuildTime = meter.createHistogram("timeline_rebuild_seconds", {
   advice: { explicitBucketBoundaries: [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25] },
 });
 
-/** What operators see of reads. */
 export const observeTimeline = {
   read(timeline: string, outcome: string): void {
     reads.add(1, { timeline, outcome });

@@ -1,129 +1,131 @@
 import type { Fences } from "../contracts/fences.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
-import type { TimelineStore } from "./ports.js";
-import { startOf } from "./position.js";
+import type { TimelineStore } from "./store.redis.js";
 
-/** Which entries are wanted, both bounds exclusive. `limit` more than one page shows whether there is more. */
+/** Entries nearest to where a query starts first. */
+export type Entries = readonly TimelineEntry[];
+
+/** Both bounds are exclusive. */
 export interface Query {
   readonly direction: "older" | "newer";
   readonly above: TimelineEntry | undefined;
   readonly below: TimelineEntry | undefined;
+  /** One more than a page holds shows whether there is more. */
   readonly count: number;
+  readonly belowFloor?: BelowFloor;
 }
 
-/** Entries nearest to where the query starts first. */
-export type Run = readonly TimelineEntry[];
-
-/** Reads what is below a timeline's floor, where there is such a thing. */
-export interface Beyond {
-  older(from: TimelineEntry, query: Query): Promise<Run>;
-  /** Those above `query.above` and created before `top` ms, oldest first. */
-  newer(query: Query & { readonly above: TimelineEntry }, top: number): Promise<Run>;
+/** Reads below a timeline's floor. */
+export interface BelowFloor {
+  older(from: TimelineEntry, query: Query): Promise<Entries>;
+  /** Entries above `query.above` and created before `top` ms, oldest first. */
+  newer(query: Query & { readonly above: TimelineEntry }, top: number): Promise<Entries>;
 }
 
-/** Thrown where a stored timeline is not complete. */
+/** Thrown where a stored timeline must be rebuilt first. */
 export class Incomplete extends Error {}
 
 interface PageDeps {
-  readonly store: TimelineStore;
-  readonly fences: Fences;
+  readonly store: Pick<TimelineStore, "read" | "remove">;
+  readonly fences: PageFences;
 }
 
-/** What is read at once beyond what is asked, since some of it may be deleted. */
+export type PageFences = Pick<Fences, "retentionStart" | "tombstonedAmong">;
+
+/** Read at once beyond what is asked for, since some of it may be deleted. */
 const SPARE = 16;
 
+/** A position before every drop of this ms: no drop id is empty. */
+export const startOf = (score: number): TimelineEntry => ({ score, drop: "" });
+
 /**
- * Reads entries of a stored timeline, and goes on beyond its floor where it
- * has a `beyond`. Deleted drops are left out. The floor may rise between two
- * reads: each read is judged by the floor that came with it.
+ * Reads entries of a stored timeline, and below its floor where the query says how. Deleted drops are left out. The
+ * floor may rise between two reads: each read is judged by the floor that came with it.
  *
  * @throws Incomplete where the timeline must be rebuilt first
  */
-export async function readRun(deps: PageDeps, key: string, query: Query & { readonly beyond?: Beyond }): Promise<Run> {
+export async function readEntries(deps: PageDeps, key: string, query: Query): Promise<Entries> {
   return query.direction === "older" ? readOlder(deps, key, query) : readNewer(deps, key, query);
 }
 
-type Asked = Query & { readonly beyond?: Beyond };
-
-async function readOlder(deps: PageDeps, key: string, query: Asked): Promise<Run> {
+async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Entries> {
   const found: TimelineEntry[] = [];
   let from = query.below;
   for (;;) {
     const count = query.count - found.length + SPARE;
-    const held = await deps.store.read({ key, direction: "older", from, count });
-    if (held.floor === undefined) throw new Incomplete();
-    const vouched = query.beyond ? aboveFloor(held.entries, held.floor) : held.entries;
-    const wanted = vouched.filter((entry) => query.above === undefined || compareEntries(entry, query.above) > 0);
-    found.push(...(await livingStored(deps, key, wanted)));
-    if (found.length >= query.count || wanted.length < vouched.length) break;
-    if (vouched.length < held.entries.length || held.entries.length < count) {
-      const top = startOf(held.floor + 1);
-      if (held.floor === 0 || (query.above && compareEntries(query.above, top) >= 0)) break;
+    const stored = await deps.store.read({ key, direction: "older", from, count });
+    if (stored.floor === undefined) throw new Incomplete();
+    const complete = query.belowFloor ? aboveFloor(stored.entries, stored.floor) : stored.entries;
+    const wanted = complete.filter((entry) => query.above === undefined || compareEntries(entry, query.above) > 0);
+    found.push(...(await visibleStored(deps, key, wanted)));
+    if (found.length >= query.count || wanted.length < complete.length) break;
+    if (complete.length < stored.entries.length || stored.entries.length < count) {
+      const top = startOf(stored.floor + 1);
+      if (stored.floor === 0 || (query.above && compareEntries(query.above, top) >= 0)) break;
       const start = from !== undefined && compareEntries(from, top) < 0 ? from : top;
-      found.push(...(await readBeyond(deps, { ...query, count: query.count - found.length }, start)));
+      found.push(...(await readBelow(deps, { ...query, count: query.count - found.length }, start)));
       break;
     }
-    from = held.entries.at(-1);
+    from = stored.entries.at(-1);
   }
   return found.slice(0, query.count);
 }
 
-/** Goes on below the floor until there is enough, or no more: what is deleted meanwhile must not look like the end. */
-async function readBeyond({ fences }: PageDeps, query: Asked, start: TimelineEntry): Promise<Run> {
+/** Reads on until there is enough or no more: drops that are deleted meanwhile must not look like the end. */
+async function readBelow({ fences }: PageDeps, query: Query, start: TimelineEntry): Promise<Entries> {
   const found: TimelineEntry[] = [];
   let from: TimelineEntry | undefined = start;
-  while (query.beyond && from && found.length < query.count) {
+  while (query.belowFloor && from && found.length < query.count) {
     const count = query.count - found.length;
-    const below: Run = await query.beyond.older(from, { ...query, count });
-    found.push(...(await living(fences, below)));
+    const below: Entries = await query.belowFloor.older(from, { ...query, count });
+    found.push(...(await visible(fences, below)));
     from = below.length < count ? undefined : below.at(-1);
   }
   return found;
 }
 
-async function readNewer(deps: PageDeps, key: string, query: Asked): Promise<Run> {
+async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Entries> {
   const found: TimelineEntry[] = [];
   let from = query.above;
   while (found.length < query.count) {
     const missing = query.count - found.length;
-    const held = await deps.store.read({ key, direction: "newer", from, count: missing + SPARE });
-    if (held.floor === undefined) throw new Incomplete();
-    const top = startOf(held.floor + 1);
-    if (query.beyond && held.floor > 0 && from !== undefined && compareEntries(from, top) < 0) {
-      const below = await query.beyond.newer({ ...query, above: from, count: missing }, top.score);
-      found.push(...(await living(deps.fences, below)));
+    const stored = await deps.store.read({ key, direction: "newer", from, count: missing + SPARE });
+    if (stored.floor === undefined) throw new Incomplete();
+    const top = startOf(stored.floor + 1);
+    if (query.belowFloor && stored.floor > 0 && from !== undefined && compareEntries(from, top) < 0) {
+      const below = await query.belowFloor.newer({ ...query, above: from, count: missing }, top.score);
+      found.push(...(await visible(deps.fences, below)));
       from = below.length < missing ? top : below.at(-1);
       continue;
     }
-    found.push(...(await livingStored(deps, key, held.entries)));
-    if (held.entries.length < missing + SPARE) break;
-    from = held.entries.at(-1);
+    found.push(...(await visibleStored(deps, key, stored.entries)));
+    if (stored.entries.length < missing + SPARE) break;
+    from = stored.entries.at(-1);
   }
   return found.slice(0, query.count);
 }
 
-const aboveFloor = (entries: Run, floor: number): Run =>
+const aboveFloor = (entries: Entries, floor: number): Entries =>
   floor === 0 ? entries : entries.filter(({ score }) => score > floor);
 
-async function living(fences: Fences, entries: Run): Promise<Run> {
-  const kept = keptOf(fences, entries);
-  const dead = await fences.tombstonedAmong(kept.map(({ drop }) => drop));
-  return dead.size === 0 ? kept : kept.filter(({ drop }) => !dead.has(drop));
+async function visible(fences: PageFences, entries: Entries): Promise<Entries> {
+  const retained = retainedOf(fences, entries);
+  const tombstoned = await fences.tombstonedAmong(retained.map(({ drop }) => drop));
+  return tombstoned.size === 0 ? retained : retained.filter(({ drop }) => !tombstoned.has(drop));
 }
 
-/** Those that have not gone for their age. */
-export function keptOf(fences: Pick<Fences, "retentionStart">, entries: Run): Run {
-  const since = fences.retentionStart();
-  return since === 0 ? entries : entries.filter(({ score }) => score >= since);
+export function retainedOf(fences: PageFences, entries: Entries): Entries {
+  const start = fences.retentionStart();
+  return start === 0 ? entries : entries.filter(({ score }) => score >= start);
 }
 
-/** A deletion may have missed a timeline (of a remote drop, whose followers are not known for ever): the read makes up for it. */
-async function livingStored({ store, fences }: PageDeps, key: string, entries: Run): Promise<Run> {
-  const alive = await living(fences, entries);
-  if (alive.length < entries.length) {
-    const kept = new Set(alive);
-    const dead = entries.filter((entry) => !kept.has(entry)).map(({ drop }) => drop);
-    void store.remove(key, dead).catch(() => undefined);
+/** Also removes the others: a deletion may have missed this timeline, since a remote drop's followers may be unknown. */
+async function visibleStored({ store, fences }: PageDeps, key: string, entries: Entries): Promise<Entries> {
+  const shown = await visible(fences, entries);
+  if (shown.length < entries.length) {
+    const kept = new Set(shown);
+    const gone = entries.filter((entry) => !kept.has(entry)).map(({ drop }) => drop);
+    void store.remove(key, gone).catch(() => undefined);
   }
-  return alive;
+  return shown;
 }

@@ -5,17 +5,22 @@ import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE } from "../kernel/time.js";
 import { readLog } from "../platform/nats/read-log.js";
-import type { ReadSharedLog, Snapshot } from "./ports.js";
+import { snapshotOf } from "./rebuild.js";
+import type { Snapshot } from "./store.redis.js";
 
-/** How far back the log is read, until enough is found. */
+export type SharedName = "local" | "global";
+
+/** Reads the local or global timeline out of the log. */
+export type ReadSharedLog = (name: SharedName) => Promise<Snapshot>;
+
+/** The log is read this far back, then further until there are enough drops. */
 const REACHES_MS = [HOUR, 6 * HOUR, DAY, 8 * DAY];
-/** An audit reads little of a busy log, and judges what that covers. */
+/** An audit reads less of a busy log: it judges only what it has read. */
 export const AUDIT_REACHES_MS = [10 * MINUTE, ...REACHES_MS];
 
 /**
- * Reads the local or global timeline out of the log. What was admitted since
- * some time holds every drop created more than {@link MAX_AHEAD_MS} after it,
- * since none may be dated further ahead than that.
+ * What was admitted since some time holds every drop created more than {@link MAX_AHEAD_MS} after it, since no drop may
+ * be dated further ahead than that.
  */
 export function createReadSharedLog(
   connection: NatsConnection,
@@ -33,11 +38,12 @@ export function createReadSharedLog(
 
 async function readSince(
   connection: NatsConnection,
-  name: "local" | "global",
-  { from, maxEntries }: { from: number; maxEntries: number },
+  name: SharedName,
+  { from, maxEntries }: { readonly from: number; readonly maxEntries: number },
 ): Promise<Snapshot> {
   const { state } = await (await connection.jetstreamManager()).streams.info(STREAM.drops);
-  const wholeLog = state.first_seq <= 1 && (state.messages === 0 || Date.parse(String(state.first_ts)) >= from);
+  const firstAt = state.messages === 0 ? undefined : Date.parse(String(state.first_ts));
+  const isWholeLog = state.first_seq <= 1 && (firstAt === undefined || firstAt >= from);
   const found = new Map<string, number>();
   const subjects = [SUBJECT_OF.drop_created, ...(name === "global" ? [SUBJECT_OF.ap_drop_received] : [])];
   for (const subject of subjects) {
@@ -47,13 +53,8 @@ async function readSince(
     });
   }
   const entries = [...found].map(([drop, score]) => ({ drop, score })).sort((a, b) => compareEntries(b, a));
-  const beyond = entries[maxEntries];
-  const since = Math.max(from, state.messages === 0 ? Date.now() : Date.parse(String(state.first_ts)));
-  const covered = wholeLog ? 0 : Math.max(1, since + MAX_AHEAD_MS);
-  return {
-    entries: entries.slice(0, maxEntries),
-    floor: Math.max(covered, beyond ? Math.max(1, beyond.score) : 0),
-  };
+  const coveredSince = isWholeLog ? 0 : Math.max(1, Math.max(from, firstAt ?? Date.now()) + MAX_AHEAD_MS);
+  return snapshotOf(entries, maxEntries, coveredSince);
 }
 
 function publicDrop(subject: string, body: Uint8Array, time: number): TimelineEntry | undefined {
@@ -63,7 +64,18 @@ function publicDrop(subject: string, body: Uint8Array, time: number): TimelineEn
     if (event.payload.visibility !== "public") return undefined;
     return { drop: event.payload.drop_id, score: event.payload.created_at };
   } catch {
-    // What is not understood here was dead-lettered when it was planned.
+    // Fan-out has dead-lettered it.
     return undefined;
   }
+}
+
+/** Continues a snapshot below its floor with the entries of another. */
+export function withOlder(snapshot: Snapshot, older: Snapshot, maxEntries: number): Snapshot {
+  if (older.floor >= snapshot.floor) return snapshot;
+  const known = new Set(snapshot.entries.map(({ drop }) => drop));
+  const below = older.entries
+    .filter(({ drop, score }) => score <= snapshot.floor && score > older.floor && !known.has(drop))
+    .sort((a, b) => compareEntries(b, a));
+  const above = snapshot.entries.filter(({ score }) => score > snapshot.floor);
+  return snapshotOf([...above, ...below], maxEntries, older.floor);
 }

@@ -1,13 +1,29 @@
+import type { TimelineEntry } from "../contracts/timelines.js";
+import type { Drop } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import type { OldestFirst } from "../kernel/oldest-first.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
-import type { OpenSources } from "./ports.js";
+
+/** The upstreams. Deadlines are in ms since the epoch. */
+export interface Sources {
+  /** Everybody the user follows. */
+  following(user: string, deadline: number): Promise<readonly string[]>;
+  /** An author's drops older than a position, newest first. */
+  drops(
+    author: string,
+    below: TimelineEntry | undefined,
+    limits: { readonly count: number; readonly deadline: number },
+  ): Promise<readonly Drop[]>;
+}
+
+/** Opens the upstreams for one piece of work, whose calls come before those of later ones. */
+export type OpenSources = () => Sources;
 
 const FOLLOWING_A_PAGE = 1_000;
-/** A list longer than this is not a person's; reading it would not end in time. */
+/** A longer list could not be read in time. */
 const MAX_FOLLOWING = 100_000;
 
-/** The upstreams as reads use them; `calls` is the process's bound on their calls. */
+/** @param calls bounds the calls of the whole process */
 export function createSources(upstreams: Upstreams, calls: OldestFirst): OpenSources {
   return () => {
     const place = calls.place();
@@ -16,8 +32,8 @@ export function createSources(upstreams: Upstreams, calls: OldestFirst): OpenSou
         const ids: string[] = [];
         let token = "";
         do {
-          const asked = { user, token, size: FOLLOWING_A_PAGE, deadline };
-          const page = await calls.run(place, () => upstreams.following(asked));
+          const request = { user, token, size: FOLLOWING_A_PAGE, deadline };
+          const page = await calls.run(place, () => upstreams.following(request));
           for (const id of page.ids) ids.push(id);
           if (ids.length > MAX_FOLLOWING) throw new AppError("exhausted", "the user follows more than can be merged");
           token = page.next;

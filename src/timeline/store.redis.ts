@@ -1,28 +1,71 @@
 import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey, stagedKey } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
+import type { Lease } from "../kernel/lease.js";
 import { chunked } from "../kernel/mapped.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
+import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { TimelineStore } from "./ports.js";
+
+interface Range {
+  readonly key: string;
+  readonly direction: "older" | "newer";
+  /** Exclusive; undefined: from the end. */
+  readonly from: TimelineEntry | undefined;
+  readonly count: number;
+}
+
+interface StoredRange {
+  /** The timeline is complete down to this, in ms; undefined: it must be rebuilt. */
+  readonly floor: number | undefined;
+  /** Nearest to `from` first. */
+  readonly entries: readonly TimelineEntry[];
+}
+
+/** A timeline as the upstreams or the log have it. */
+export interface Snapshot {
+  readonly entries: readonly TimelineEntry[];
+  /** It is complete down to this, in ms; 0: from the start. */
+  readonly floor: number;
+}
+
+export interface TimelineStore {
+  read(range: Range): Promise<StoredRange>;
+  /** When a drop was created, where this timeline or a recent deletion tells. */
+  createdAt(key: string, drop: string): Promise<number | undefined>;
+  /** Marks a timeline as being rebuilt, a complete one only if `afresh`; returns its drops, undefined where it is not marked. */
+  beginRebuild(key: string, mark: number, afresh?: boolean): Promise<readonly string[] | undefined>;
+  /** Returns false where the mark is gone: the snapshot is outdated. */
+  finishRebuild(key: string, rebuilt: Rebuilt): Promise<boolean>;
+  remove(key: string, drops: readonly string[]): Promise<void>;
+  rebuildLease(key: string): Lease;
+  /** How long the lease is still held by any process, in ms. */
+  rebuildLeaseLeft(key: string): Promise<number>;
+}
+
+interface Rebuilt {
+  readonly mark: number;
+  readonly gone: readonly string[];
+  readonly snapshot: Snapshot;
+}
 
 interface StoreOptions {
   readonly maxEntries: number;
-  /** Time to live a read gives a home timeline, in ms. */
+  /** A read gives a home timeline this time to live, in ms. */
   readonly ttlMs: number;
 }
 
-/** Drops that one command names at most. */
+/** Drops in one command. */
 const DROPS_A_CALL = 5_000;
 
-/** What a rebuild that dies has put aside goes after this time. */
+/** Of the staged entries of a rebuild that died. */
 const STAGED_TTL_MS = MINUTE;
 
-/** Reads and rebuilds timelines in Redis. */
+/** The stored timelines, as reads and rebuilds use them. */
 export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: StoreOptions): TimelineStore {
   const { run, command } = scripts;
-  // Local and global are everybody's: they stay.
+  // Local and global never expire.
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : options.ttlMs);
   return {
     async read({ key, direction, from, count }) {
@@ -33,11 +76,11 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: S
       return { floor: floor === "" || Number(floor) < 0 ? undefined : Number(floor), entries: nearest.slice(0, count) };
     },
     async createdAt(key, drop) {
-      const [held, buried] = await Promise.all([
+      const [stored, deleted] = await Promise.all([
         command("zscore", (client) => client.zscore(key, drop)),
         command("get", (client) => client.get(buriedKey(drop))),
       ]);
-      const score = held ?? buried;
+      const score = stored ?? deleted;
       return score == null ? undefined : Number(score);
     },
     async beginRebuild(key, mark, afresh = false) {
@@ -59,24 +102,19 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: S
     async remove(key, drops) {
       for (const part of chunked(drops, DROPS_A_CALL)) await command("zrem", (client) => client.zrem(key, ...part));
     },
-    async lease(key, owner, ttlMs) {
-      return (await run("hold-lease", [rebuildLeaseKey(key)], [owner, ttlMs])) === 1;
-    },
-    async leaseLeft(key) {
+    rebuildLease: (key) => createLease(scripts, rebuildLeaseKey(key)),
+    async rebuildLeaseLeft(key) {
       return Math.max(0, await command("pttl", (client) => client.pttl(rebuildLeaseKey(key))));
-    },
-    async release(key, owner) {
-      await run("release-lease", [rebuildLeaseKey(key)], [owner]).catch(() => undefined);
     },
   };
 }
 
-/** What a rebuild writes, in parts as its scripts take them: how many ids are to go, those, and entries to be added. */
+/** The arguments of the rebuild scripts, in parts: the number of ids to remove, those ids, and entries to add. */
 function partsOf(gone: readonly string[], entries: readonly TimelineEntry[]): (string | number)[][] {
   const removals = chunked(gone, DROPS_A_CALL).map((drops) => [drops.length, ...drops]);
   const additions = chunked(entries, DROPS_A_CALL).map((part) => part.flatMap(({ score, drop }) => [score, drop]));
-  const small = gone.length + entries.length <= DROPS_A_CALL;
-  if (small) return [[gone.length, ...gone, ...additions.flat()]];
+  const isSmall = gone.length + entries.length <= DROPS_A_CALL;
+  if (isSmall) return [[gone.length, ...gone, ...additions.flat()]];
   return [...removals, ...additions.map((part) => [0, ...part])];
 }
 

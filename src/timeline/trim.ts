@@ -1,64 +1,49 @@
 import { oneLine } from "../kernel/errors.js";
+import { type Lease, underLease } from "../kernel/lease.js";
 import type { Logger } from "../kernel/logger.js";
-import { pause, SECOND } from "../kernel/time.js";
+import { type Loop, startLoop } from "../kernel/loop.js";
+import { SECOND } from "../kernel/time.js";
 
-/** Timelines, where drops go for their age. Times are in ms since the epoch. */
+/** Times are in ms since the epoch. */
 export interface TrimStore {
-  /** Before when drops were removed from all of them last; 0 where that was longer than a day ago. */
+  /** Up to when all timelines were trimmed last; 0 where that was more than a day ago. */
   trimmedTo(): Promise<number>;
-  noteTrimmed(before: number): Promise<void>;
-  /** Removes older drops from every timeline, some timelines a step; tells how many went. */
+  recordTrimmed(before: number): Promise<void>;
+  /** Removes older drops from every timeline, some timelines a step; yields the number of drops removed. */
   trimAll(before: number): AsyncIterable<number>;
 }
 
 interface TrimDeps {
   readonly store: TrimStore;
   readonly retentionStart: () => number;
-  /** One process trims at a time. */
-  readonly lease: { hold(): Promise<boolean>; release(): Promise<void> };
+  readonly lease: Lease;
   readonly log: Logger;
-  /** Between two looks, in ms; five seconds unless told otherwise. */
   readonly everyMs?: number;
 }
 
-const EVERY_MS = 5 * SECOND;
-
 /**
- * Removes from all timelines what has gone for its age. A process that has not heard of it yet may write such a drop
- * afterwards; pages hide it, and a day later it is removed.
+ * Removes drops that are older than the retention from all timelines. A process that does not know the new limit yet may
+ * write such a drop afterwards: pages hide it, and the next run, a day later, removes it.
  */
-export function startTrimming(deps: TrimDeps): { close(): Promise<void> } {
-  const { lease, log, everyMs = EVERY_MS } = deps;
-  const stopping = new AbortController();
-  const run = async (): Promise<void> => {
-    while (!stopping.signal.aborted) {
-      try {
-        await trimOnce(deps, stopping.signal);
-      } catch (error) {
-        log.warn({ error: oneLine(error) }, "old drops could not be removed from timelines; it is tried again");
-      }
-      await pause(everyMs, stopping.signal);
-    }
-  };
-  const running = run();
-  return {
-    close: async () => {
-      stopping.abort();
-      await Promise.race([running, pause(SECOND)]);
-      await lease.release().catch(() => undefined);
-    },
-  };
+export function startTrimming(deps: TrimDeps): Loop {
+  return startLoop({
+    work: (stopping) => trimOnce(deps, stopping),
+    everyMs: deps.everyMs ?? 5 * SECOND,
+    failed: (error) => deps.log.warn({ error: oneLine(error) }, "timelines could not be trimmed; it is tried again"),
+    closeMs: SECOND,
+  });
 }
 
 async function trimOnce({ store, retentionStart, lease, log }: TrimDeps, stopping: AbortSignal): Promise<void> {
   const before = retentionStart();
-  if (before === 0 || (await store.trimmedTo()) >= before || !(await lease.hold())) return;
-  let removed = 0;
-  for await (const gone of store.trimAll(before)) {
-    removed += gone;
-    if (stopping.aborted || !(await lease.hold())) return;
-  }
-  await store.noteTrimmed(before);
-  await lease.release();
-  if (removed > 0) log.info({ removed, before }, "drops have gone for their age, and were removed from all timelines");
+  if (before === 0 || (await store.trimmedTo()) >= before) return;
+  await underLease(lease, async () => {
+    let removed = 0;
+    for await (const gone of store.trimAll(before)) {
+      removed += gone;
+      if (stopping.aborted) return;
+    }
+    await store.recordTrimmed(before);
+    if (removed > 0) log.info({ removed, before }, "drops older than the retention were removed from all timelines");
+  });
 }

@@ -13,7 +13,7 @@ import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis, until } from "../support/brokers.js";
 import { ask, cleanups, client, idle, listen, names, type Raw, send, start, token } from "../support/gateway.js";
 
-test("a NATS that was away heals: what was stored meanwhile arrives, in order", async () => {
+test("after an outage of NATS the notifications stored meanwhile arrive, in order", async () => {
   const own = await privateNats();
   let again: Broker | undefined;
   cleanups.push(
@@ -101,7 +101,7 @@ test("FLUSHALL: the stream gets a reset, and is registered again", async () => {
   expect(fine.resets()).toEqual([]);
 });
 
-test("one who was away for longer than the window gets a reset, although no stream shows what is missing", async () => {
+test("a client away for longer than the window gets a reset, although the stream shows no gap", async () => {
   const running = await start();
   const raw = await listen(running, "alice");
   await raw.goes();
@@ -112,7 +112,7 @@ test("one who was away for longer than the window gets a reset, although no stre
   expect(again.resets()).toEqual(["registration_lost"]);
 });
 
-test("what a dead pod left is swept, and what lives stays", async () => {
+test("registrations of dead pods are swept, those of live ones stay", async () => {
   const running = await start();
   const raw = await listen(running, "a.b");
   const key = connectionsOfUserKey("a.b");
@@ -166,7 +166,7 @@ test("a stream ends with its token, and at the end of its life", async () => {
   await idle(running);
 });
 
-test("draining ends every stream in order and takes the registrations back", async () => {
+test("draining ends every stream in order and removes the registrations", async () => {
   const running = await start();
   const open = await Promise.all(names("user", 20).map((user) => listen(running, user)));
   await running.gateway.close(1_000);
@@ -180,7 +180,7 @@ test("draining ends every stream in order and takes the registrations back", asy
   expect(running.gateway.healthy()).toBe(false);
 });
 
-test("who is refused is told so, as a problem", async () => {
+test("refusals are sent as problem+json", async () => {
   const running = await start({
     allowedOrigins: ["https://app.example"],
     limits: { connectionsPerUser: 1, connections: 2 },
@@ -214,7 +214,7 @@ test("who is refused is told so, as a problem", async () => {
   expect(third.response.statusCode).toBe(503);
 });
 
-test("while Redis is away nobody is let in, and who is in stays", async () => {
+test("while Redis is away new streams are refused, and open ones stay", async () => {
   const own = await privateRedis();
   const away = connectRedis([own.url], silent);
   cleanups.push(

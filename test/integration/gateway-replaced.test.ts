@@ -92,7 +92,7 @@ test("while the stream is gone nothing is sent under its old ids", async () => {
   expect(raw.resets()).toEqual(["stream_replaced"]);
 });
 
-test("a loss of registrations noted in the old stream says nothing about positions in the new one", async () => {
+test("a loss of registrations recorded in the old stream does not count in the new one", async () => {
   const running = await start();
   const raw = await listenAt(running, 60);
   await client.flushall();

@@ -79,7 +79,7 @@ test("a resume over a gap of 100 replays it once, in order", async () => {
   expect(second.resets()).toEqual([]);
 });
 
-test("more than the stream keeps is answered by a reset, and then goes live", async () => {
+test("a gap larger than the stream keeps is answered by a reset, and the stream goes live", async () => {
   const running = await start();
   const first = await listen(running, "alice");
   await first.goes();
@@ -106,7 +106,7 @@ test.each(["garbage", "0", "999999999", "-1", "1e9", "9".repeat(400)])(
   },
 );
 
-test("what aged out is answered by a reset, and an empty stream is not", async () => {
+test("a gap that aged out is answered by a reset, an empty stream is not", async () => {
   const running = await start();
   const first = await listen(running, "alice");
   await send("alice", "d1");
@@ -138,7 +138,7 @@ test("the heartbeat of a quiet client moves on with the stream, and resumes late
   expect(again.resets()).toEqual([]);
 });
 
-test("what is published twice arrives once, also across a reconnect", async () => {
+test("a notification published twice arrives once, also across a reconnect", async () => {
   const running = await start();
   const first = await listen(running, "alice");
   await send("alice", "d1");
@@ -181,7 +181,7 @@ test("cutover under fire: nothing is missed and nothing comes twice", async () =
   expect(rounds).toBeGreaterThan(5);
 });
 
-test("a stream whose live messages come while it still reads cuts over without a hole", async () => {
+test("a stream whose live messages come while it still reads cuts over without a gap", async () => {
   const running = await start();
   const raw = await listen(running, "alice");
   await raw.goes();

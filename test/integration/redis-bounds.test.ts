@@ -56,7 +56,7 @@ test("whatever is handled, each key it leaves has a time to live, but for the th
     await rebuild(key, async () => ({ entries: [{ drop: "d1", score: 1 }], floor: 0 }));
     await store.read({ key, direction: "older", from: undefined, count: 1 });
   }
-  await store.lease("timeline:home:other", "somebody", 30_000);
+  await store.rebuildLease("timeline:home:other").hold();
   await fenceStore.lease.hold();
   const attempts = createAttempts(redis.scripts);
   await attempts.begin(deliveryOf(), "one");

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { compareEntries, type TimelineEntry } from "../../src/contracts/timelines.js";
-import type { TimelineStore } from "../../src/timeline/ports.js";
+import type { TimelineStore } from "../../src/timeline/store.redis.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
 
 const KEY = "timeline:home:ada";

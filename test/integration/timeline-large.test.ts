@@ -69,7 +69,7 @@ test("while a large snapshot is written no read takes a part of it for the whole
   expect(await redis.raw.zcard(KEY)).toBe(MAX + 1);
 });
 
-test("a large snapshot that was overtaken leaves the timeline as it is, and nothing without a time to live", async () => {
+test("a large snapshot that was superseded leaves the timeline as it is, and nothing without a time to live", async () => {
   const { store } = scene();
   await store.beginRebuild(KEY, -7);
   await redis.raw.zadd(KEY, 1, "new");
@@ -92,7 +92,7 @@ test("what fan-out writes while a large snapshot is read stays, and the cap hold
   expect([now[0], now[1], floor]).toEqual([["new", 2 * MAX], [`true${MAX}`, MAX], 1]);
 });
 
-test("100,000 dead drops are taken out of a home, by a graph event and by a rebuild", async () => {
+test("100,000 deleted drops are removed from a home, by a graph event and by a rebuild", async () => {
   const { rebuild, fenceStore, fences } = scene();
   const entries = drops("dead");
   await fences.tombstonedAmong(["any"]);

@@ -6,7 +6,7 @@ import { AppError } from "../../src/kernel/errors.js";
 import { createInTurn } from "../../src/kernel/in-turn.js";
 import { silent } from "../../src/kernel/logger.js";
 import { getHomeTimeline, getSharedTimeline, type ReadDeps } from "../../src/timeline/get-timeline.js";
-import { toToken } from "../../src/timeline/position.js";
+import { toToken } from "../../src/timeline/page-request.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, openFanout } from "../support/core-fanout.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
@@ -213,7 +213,7 @@ test("a drop id is a cursor while it is held, after it was deleted, and where it
   );
 });
 
-test("what is tombstoned is not shown, also where its removal has missed the timeline", async () => {
+test("a tombstoned drop is not shown, also where its removal missed the timeline", async () => {
   const scene = new Scene();
   const drops = [await scene.post(10), await scene.post(11), await scene.post(12)];
   await scene.home();
@@ -238,7 +238,7 @@ test("a long row of tombstones does not end a timeline", async () => {
 });
 
 test.each(["down", "up"] as const)(
-  "%s past the cap: what dies between the upstream's answer and ours ends no timeline",
+  "%s past the cap: a drop deleted between the upstream's answer and ours does not end the timeline",
   async (way) => {
     const scene = new Scene();
     for (let index = 0; index < 40; index++) await scene.post(10 + index);
@@ -349,7 +349,7 @@ test("while Redis is away a page is degraded and shows what the upstreams say", 
   expect(page).toMatchObject({ drop_ids: ["theirs"], degraded: true });
 });
 
-test("who cannot wait for a rebuild gets a degraded page in time; the rebuild goes on", async () => {
+test("a caller that cannot wait for a rebuild gets a degraded page in time; the rebuild goes on", async () => {
   const scene = new Scene();
   scene.world.post({ drop_id: "theirs", user_id: "ada", created_at: 6 });
   let go: () => void = () => undefined;

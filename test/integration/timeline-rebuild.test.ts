@@ -46,7 +46,7 @@ function snapshots(first: () => Promise<unknown>, ...results: readonly (readonly
   };
 }
 
-test("what was held and is not in the snapshot goes; what fan-out writes meanwhile stays", async () => {
+test("entries that are not in the snapshot go; entries that fan-out writes meanwhile stay", async () => {
   const { rebuild, writer, observed } = scene();
   await writer.addHome(ADA, [entry("stale", 1), entry("true", 2)]);
   const { take, taken } = snapshots(
@@ -106,7 +106,7 @@ test("a complete timeline is not rebuilt", async () => {
   expect(taken()).toBe(0);
 });
 
-test("afresh, a complete timeline is rebuilt too, and neither its entries nor their times are believed", async () => {
+test("afresh, a complete timeline is rebuilt too, and keeps neither its entries nor their times", async () => {
   const { rebuild } = scene();
   await redis.raw.zadd(KEY, 0, "~floor", 1, "early", 900, "late", 7, "never");
   const { take } = snapshots(async () => undefined, [entry("early", 10), entry("late", 20), entry("lacking", 30)]);
@@ -121,7 +121,7 @@ test("afresh, a complete timeline is rebuilt too, and neither its entries nor th
   });
 });
 
-test("afresh, a rebuild by another process is waited for and not taken for one's own", async () => {
+test("afresh, a rebuild waits for another process's, and then runs itself", async () => {
   const [one, other] = [scene(), scene()];
   let go: () => void = () => undefined;
   const waiting = new Promise<void>((resolve) => {
@@ -161,7 +161,7 @@ test.each<[string, (at: ReturnType<typeof scene>) => Promise<unknown>]>([
   expect([taken(), at.observed]).toEqual([2, ["overtaken", "done"]]);
 });
 
-test("a drop that dies while the snapshot is taken does not come back", async () => {
+test("a drop deleted while the snapshot is taken does not come back", async () => {
   const { rebuild, writer, fences } = scene();
   const dies = async (): Promise<void> => {
     await fences.recordTombstone("dead", Date.now());
@@ -198,7 +198,7 @@ test("callers of one process share a rebuild", async () => {
   expect(taken()).toBe(1);
 });
 
-test("who fails gives the lease back, and the next one takes over", async () => {
+test("a rebuild that fails gives the lease back, and the next one takes over", async () => {
   const [one, other] = [scene(), scene()];
   const failing = one.rebuild(KEY, () => Promise.reject(new Error("no upstream")));
   const { take } = snapshots(async () => undefined, [entry("true", 1)]);
@@ -208,20 +208,21 @@ test("who fails gives the lease back, and the next one takes over", async () => 
   expect(await held(redis.raw, KEY)).toEqual({ floor: 0, entries: [["true", 1]] });
 });
 
-test("who waits for a process that gave up goes on by itself", async () => {
+test("a process that waits for another one rebuilds itself once that one gives up", async () => {
   const at = scene();
-  await at.store.lease(KEY, "somebody", 60_000);
+  const other = at.store.rebuildLease(KEY);
+  await other.hold();
   const { take, taken } = snapshots(async () => undefined, [entry("true", 1)]);
   const waiting = at.rebuild(KEY, take);
-  await at.store.release(KEY, "not the owner");
+  await at.store.rebuildLease(KEY).release();
   expect(taken()).toBe(0);
-  await at.store.release(KEY, "somebody");
+  await other.release();
   await waiting;
   expect(taken()).toBe(1);
 });
 
 test.each([true, false])(
-  "who waits for another process's lease asks a few times, and not all the time (afresh: %s)",
+  "a process that waits for another one's lease polls it a few times, not all the time (afresh: %s)",
   async (afresh) => {
     const at = scene();
     if (afresh) await redis.raw.zadd(KEY, 0, "~floor");
@@ -266,11 +267,11 @@ test("a rebuild keeps its lease for as long as it runs", async () => {
   await until(() => first.taken() === 1, "it has begun");
   // As if the time of the lease were nearly over.
   await redis.raw.pexpire(`timeline:x:rebuilding:${KEY}`, 4_000);
-  await until(async () => (await other.store.leaseLeft(KEY)) > 5_000, "the lease is renewed");
-  expect(await other.store.lease(KEY, "somebody else", 1_000)).toBe(false);
+  await until(async () => (await other.store.rebuildLeaseLeft(KEY)) > 5_000, "the lease is renewed");
+  expect(await other.store.rebuildLease(KEY).hold()).toBe(false);
   go();
   await rebuilding;
-  expect(await other.store.leaseLeft(KEY)).toBe(0);
+  expect(await other.store.rebuildLeaseLeft(KEY)).toBe(0);
 });
 
 test("a timeline that changes faster than it is rebuilt is an outage, in bounded rounds", async () => {

@@ -3,10 +3,10 @@ import { createFences } from "../../src/consistency/fences/fences.js";
 import { createRetention } from "../../src/consistency/fences/retention.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
-import { readRun } from "../../src/timeline/pages.js";
+import { createTrimStore } from "../../src/timeline/homes.redis.js";
+import { readEntries } from "../../src/timeline/pages.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { startTrimming } from "../../src/timeline/trim.js";
-import { createTrimStore } from "../../src/timeline/trim.redis.js";
 import { handle, openFanout } from "../support/core-fanout.js";
 import { adaptersOn, fencedOn, openRedis, type RedisBench } from "../support/core-redis.js";
 import { historyOf, inTurn } from "../support/core-world.js";
@@ -38,7 +38,7 @@ function scene(retentionStart = (): number => SINCE) {
   return { store, fences, trimStore: createTrimStore(redis.scripts, fencedOn(redis.scripts)) };
 }
 
-test("pages leave out what has gone for its age, and take it out of the timeline", async () => {
+test("pages leave out drops older than the retention, and remove them from the timeline", async () => {
   const { store, fences } = scene();
   const key = homeKey("ada");
   await fill(key, 0, [1_000, SINCE - 1, SINCE, SINCE + 1]);
@@ -46,13 +46,13 @@ test("pages leave out what has gone for its age, and take it out of the timeline
     { direction: "older", above: undefined, below: undefined, count: 10 },
     { direction: "newer", above: { score: 1, drop: "" }, below: undefined, count: 10 },
   ] as const) {
-    const run = await readRun({ store, fences }, key, query);
-    expect(new Set(run.map(({ score }) => score))).toEqual(new Set([SINCE, SINCE + 1]));
+    const read = await readEntries({ store, fences }, key, query);
+    expect(new Set(read.map(({ score }) => score))).toEqual(new Set([SINCE, SINCE + 1]));
   }
   await becomes(async () => expect(await idsOf(key)).toEqual([`d${SINCE + 1}`, `d${SINCE}`]));
 });
 
-test("a rebuild does not bring back what has gone for its age, whoever tells of it", async () => {
+test("a rebuild does not bring back drops older than the retention", async () => {
   const { store, fences } = scene();
   const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
   const entries = [SINCE + 1, SINCE, SINCE - 1].map((score) => ({ score, drop: `d${score}` }));
@@ -60,7 +60,7 @@ test("a rebuild does not bring back what has gone for its age, whoever tells of 
   expect(await idsOf("timeline:global")).toEqual([`d${SINCE + 1}`, `d${SINCE}`]);
 });
 
-test("fan-out writes nothing that has gone for its age, and tells nobody of it", async () => {
+test("fan-out writes no drop older than the retention, and notifies nobody of it", async () => {
   const world = new World();
   world.follow("bob", "ada");
   const bench = openFanout(redis, world, {
@@ -79,7 +79,7 @@ test("fan-out writes nothing that has gone for its age, and tells nobody of it",
   expect(bench.completed).toHaveLength(4);
 });
 
-test("trimming takes old drops out of all timelines, and leaves floors, marks of rebuilds and times to live as they are", async () => {
+test("trimming removes old drops from all timelines, and leaves floors, rebuild marks and times to live as they are", async () => {
   const { trimStore } = scene();
   const floors: [string, number | undefined][] = [
     ["timeline:local", 0],
@@ -109,7 +109,7 @@ test("trimming takes old drops out of all timelines, and leaves floors, marks of
   }
 });
 
-test("each time more has gone all timelines are trimmed once, by one process", async () => {
+test("each time the retention moves on all timelines are trimmed once, by one process", async () => {
   let since = 0;
   const walks: number[] = [];
   const { trimStore } = scene();
@@ -149,7 +149,7 @@ test("each time more has gone all timelines are trimmed once, by one process", a
   expect(walks).toEqual([2_000, SINCE]);
 });
 
-test("what was told once is remembered: an outage, a smaller time and one ahead of now change nothing", async () => {
+test("the retention is remembered: an outage, a smaller time and one ahead of now change nothing", async () => {
   let answer = async (): Promise<number | undefined> => SINCE;
   const retention = createRetention(
     () => answer(),

@@ -34,7 +34,7 @@ async function fill(): Promise<void> {
   await put("drops.deleted", { drop_id: "a" });
 }
 
-test("the whole log tells a timeline from the start: public drops, the smaller of two times, what is broken passed over", async () => {
+test("the whole log yields a timeline from the start: public drops, the smaller of two times, broken messages skipped", async () => {
   await fill();
   const read = createReadSharedLog(nats.connection, 10);
   const local = [
@@ -47,7 +47,7 @@ test("the whole log tells a timeline from the start: public drops, the smaller o
   expect(await read("global")).toEqual({ entries: global, floor: 0 });
 });
 
-test("what does not fit raises the floor to the first that is left out", async () => {
+test("entries that do not fit raise the floor to the first one left out", async () => {
   await fill();
   const { entries, floor } = await createReadSharedLog(nats.connection, 2)("local");
   expect([entries.map(({ drop: id }) => id), floor]).toEqual([["twice", "é"], 10]);
@@ -57,7 +57,7 @@ test("an empty log is an empty timeline, complete from the start", async () => {
   expect(await createReadSharedLog(nats.connection, 5)("local")).toEqual({ entries: [], floor: 0 });
 });
 
-test("a log that has lost its beginning vouches only for what it still holds", async () => {
+test("a log that has lost its beginning is complete only as far as it still reaches", async () => {
   await fill();
   await nats.manager.streams.purge("DROPS", { seq: 2 });
   const since = Date.now();

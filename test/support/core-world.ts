@@ -4,7 +4,7 @@ import type { ReadFollowers } from "../../src/fanout/audience.js";
 import type { ReadAuthorDrops, ReadFollowing } from "../../src/fanout/ports.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
 import { createInTurn } from "../../src/kernel/in-turn.js";
-import type { Sources } from "../../src/timeline/ports.js";
+import type { Sources } from "../../src/timeline/sources.grpc.js";
 import { newestFirst, type World } from "./world.js";
 
 /** An author's drops older than a position, as PostService hands them out. */

@@ -58,7 +58,7 @@ test("issuer and audience are checked where they are configured", async () => {
   }
 });
 
-test("it takes a secret or a URL, not both and not none", () => {
+test("exactly one of a secret and a URL is accepted", () => {
   expect(() => createAuthenticate({})).toThrow("either a secret or a JWKS URL");
   expect(() => createAuthenticate({ secret: "" })).toThrow();
   expect(() => createAuthenticate({ secret: SECRET, jwksUrl: "http://localhost/" })).toThrow();
@@ -95,7 +95,7 @@ test("public keys are fetched, and only their algorithms count", async () => {
   await expect(byUrl(await sign(valid(), await exportSPKI(keys.publicKey)))).rejects.toMatchObject(refused);
 });
 
-test("keys that cannot be had are not the token's fault", async () => {
+test("keys that cannot be fetched are an outage, not an invalid token", async () => {
   const byUrl = createAuthenticate({ jwksUrl: "http://127.0.0.1:9/jwks" });
   await expect(byUrl(await signed("k1", keys.privateKey))).rejects.toMatchObject({ code: "unavailable" });
   await expect(byUrl(await sign(valid()))).rejects.toMatchObject(refused);

@@ -22,7 +22,7 @@ test("a deleted drop says its id", () => {
   expect(read({ event: "drop_deleted", drop_id: "d", created_at: 3 })?.data).toBe('{"drop_id":"d"}');
 });
 
-test("other events pass through whole, told apart by their message", () => {
+test("other events pass through whole, deduplicated by their message id", () => {
   const content = read({ event: "xp_earned", points: 3 }, "m1");
   expect(content).toMatchObject({ event: "xp_earned", data: '{"points":3}', key: "xp_earned\nm1" });
   expect(read({ event: "xp_earned", points: 3 })?.key).toBeUndefined();

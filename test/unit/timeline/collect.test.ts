@@ -4,8 +4,7 @@ import { belongsHome, compareEntries, type TimelineEntry } from "../../../src/co
 import { createOldestFirst } from "../../../src/kernel/oldest-first.js";
 import { connectUpstreams } from "../../../src/platform/grpc/upstreams.js";
 import { collect, collectUpward } from "../../../src/timeline/collect.js";
-import type { Sources } from "../../../src/timeline/ports.js";
-import { createSources } from "../../../src/timeline/sources.grpc.js";
+import { createSources, type Sources } from "../../../src/timeline/sources.grpc.js";
 import { sourcesOf } from "../../support/core-world.js";
 import { startUpstreams } from "../../support/upstreams.js";
 import { World, type WorldDrop } from "../../support/world.js";
@@ -149,7 +148,7 @@ test("drops from more than five minutes ahead are left out, and hide none of tho
   }
 });
 
-test("what is kept while many authors are read is bounded by what is asked for", async () => {
+test("memory while many authors are read is bounded by the count asked for", async () => {
   const authors = Array.from({ length: 2_000 }, (_, index) => `author${index}`);
   let [most, underWay] = [0, 0];
   const sources: Sources = {

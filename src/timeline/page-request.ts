@@ -1,25 +1,25 @@
+import type { TimelineEntry } from "../contracts/timelines.js";
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
 import { invalid } from "../kernel/errors.js";
 import { FLOOR_MEMBER, idFault } from "../kernel/ids.js";
 
-/** A page that was asked for: at most one of the cursors is set. */
 export interface PageRequest {
   readonly limit: number;
   readonly cursor: Cursor | undefined;
 }
 
-/** A drop id or token, and which side of it is wanted. */
 export interface Cursor {
   readonly kind: "since_id" | "max_id" | "min_id";
+  /** A drop id or a token. */
   readonly text: string;
 }
 
 const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 100;
-/** A token is longer than the id in it: its base64url, and the time. */
+/** A token holds an id of up to 128 bytes as base64url, and its time. */
 const MAX_CURSOR_CHARS = 256;
 
-/** Narrows a request to what is allowed; throws `invalid`, naming the field. */
+/** @throws AppError `invalid`, naming the field */
 export function parsePageRequest(request: GetTimelineRequest): PageRequest {
   const { limit } = request;
   if (limit < 0 || limit > MAX_LIMIT)
@@ -33,9 +33,27 @@ export function parsePageRequest(request: GetTimelineRequest): PageRequest {
   return { limit: limit || DEFAULT_LIMIT, cursor: { kind, text } };
 }
 
-/** Checks the user whose home timeline is asked for. */
+/** @throws AppError `invalid` */
 export function parseUser(user: string): string {
   const fault = idFault(user);
   if (fault) throw invalid("user_id", fault);
   return user;
+}
+
+const TOKEN = /^~(\d+)\.([A-Za-z0-9_-]*)$/;
+
+/** Holds the whole position, so that it stays valid after the drop is gone. */
+export function toToken({ score, drop }: TimelineEntry): string {
+  return `~${score}.${Buffer.from(drop, "utf8").toString("base64url")}`;
+}
+
+/** Reverses {@link toToken}; undefined for any other text. */
+export function fromToken(text: string): TimelineEntry | undefined {
+  const match = TOKEN.exec(text);
+  if (!match) return undefined;
+  const score = Number(match[1]);
+  if (!Number.isSafeInteger(score)) return undefined;
+  const drop = Buffer.from(match[2] as string, "base64url").toString("utf8");
+  if (drop === FLOOR_MEMBER || (drop !== "" && idFault(drop) !== undefined)) return undefined;
+  return toToken({ score, drop }) === text ? { score, drop } : undefined;
 }

@@ -3,8 +3,9 @@ import fc from "fast-check";
 import { compareEntries } from "../../../src/contracts/timelines.js";
 import type { GetTimelineRequest } from "../../../src/gen/avion/timeline.js";
 import { AppError } from "../../../src/kernel/errors.js";
-import { fromToken, startOf, toToken } from "../../../src/timeline/position.js";
-import { parsePageRequest, parseUser } from "../../../src/timeline/request.js";
+import { FLOOR_MEMBER } from "../../../src/kernel/ids.js";
+import { fromToken, parsePageRequest, parseUser, toToken } from "../../../src/timeline/page-request.js";
+import { startOf } from "../../../src/timeline/pages.js";
 
 const request = (stated: Partial<GetTimelineRequest>): GetTimelineRequest => ({
   user_id: "ada",
@@ -19,7 +20,7 @@ const position = fc.record({
   drop: fc.string({ unit: "binary", maxLength: 40 }),
 });
 
-test("a token says its position in full, in characters safe anywhere", () => {
+test("a token holds its whole position, in URL-safe characters", () => {
   fc.assert(
     fc.property(position, (place) => {
       const token = toToken(place);
@@ -49,7 +50,7 @@ test.each([
   expect(fromToken(text)).toBeUndefined();
 });
 
-test("the longest id makes a token that is taken back", () => {
+test("the token of the longest id is accepted", () => {
   const token = toToken({ score: Number.MAX_SAFE_INTEGER, drop: "é".repeat(64) });
   expect(parsePageRequest(request({ max_id: token })).cursor).toEqual({ kind: "max_id", text: token });
 });
@@ -95,4 +96,26 @@ test.each<[Partial<GetTimelineRequest>, string]>([
 test.each(["", "x".repeat(129), "\ud800"])("the user %j is refused", (user) => {
   expect(() => parseUser(user)).toThrow(AppError);
   expect(() => parseUser(user)).toThrow(/^user_id: /);
+});
+
+test("a token yields the position it was made of, and no other text is a token", () => {
+  for (const drop of ["a", "0190a000-0000-7000-8000-000000000000", "https://far.example/é", "x".repeat(128)]) {
+    for (const score of [0, 1, Date.now(), Number.MAX_SAFE_INTEGER]) {
+      const token = toToken({ score, drop });
+      expect(fromToken(token)).toEqual({ score, drop });
+      for (const other of [
+        `${token}=`,
+        `${token} `,
+        ` ${token}`,
+        token.slice(1),
+        token.replace("~", "~0"),
+        `${token}\n`,
+      ])
+        expect(fromToken(other)).toBeUndefined();
+    }
+  }
+  for (const score of ["", "-1", "1.5", "1e3", "9007199254740992", "9".repeat(200), "NaN"])
+    expect(fromToken(`~${score}.YQ`)).toBeUndefined();
+  for (const drop of [FLOOR_MEMBER, "x".repeat(129)]) expect(fromToken(toToken({ score: 1, drop }))).toBeUndefined();
+  expect(fromToken("~1._w")).toBeUndefined();
 });

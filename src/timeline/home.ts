@@ -1,0 +1,78 @@
+import type { TimelineEntry } from "../contracts/timelines.js";
+import { annotate } from "../delivery/traced.js";
+import type { InTurn } from "../kernel/in-turn.js";
+import { collect, collectUpward } from "./collect.js";
+import { type BelowFloor, startOf } from "./pages.js";
+import { snapshotOf, type TakeSnapshot } from "./rebuild.js";
+import type { OpenSources, Sources } from "./sources.grpc.js";
+
+/** Home timelines as the upstreams have them. Deadlines are in ms since the epoch. */
+export interface HomeDeps {
+  readonly openSources: OpenSources;
+  /** Bounds the reads that ask every author. */
+  readonly inTurn: InTurn;
+  readonly maxEntries: number;
+}
+
+/** The user too: a home holds their own drops. */
+async function authorsFor(sources: Sources, user: string, deadline: number): Promise<string[]> {
+  return [...new Set([user, ...(await sources.following(user, deadline))])];
+}
+
+export function homeSnapshot({ openSources, maxEntries }: HomeDeps, reader: string): TakeSnapshot {
+  return async (deadline) => {
+    const opened = openSources();
+    let reads = 0;
+    const drops: Sources["drops"] = (...of) => {
+      reads++;
+      return opened.drops(...of);
+    };
+    const sources = { ...opened, drops };
+    const authors = await authorsFor(sources, reader, deadline);
+    const { entries } = await collect(sources, { reader, authors, deadline, count: maxEntries + 1 });
+    annotate({ "timeline.authors": authors.length, "timeline.author_reads": reads });
+    return snapshotOf(entries, maxEntries, 0);
+  };
+}
+
+interface Expected {
+  /** Only drops created after this, in ms since the epoch. */
+  readonly floor: number;
+  readonly count: number;
+  readonly deadline: number;
+}
+
+/** The newest drops that a home should hold, newest first. */
+export function readExpectedHome({ openSources, inTurn }: HomeDeps, reader: string, of: Expected) {
+  return inTurn(async (): Promise<readonly TimelineEntry[]> => {
+    const { floor, count, deadline } = of;
+    const sources = openSources();
+    const authors = await authorsFor(sources, reader, deadline);
+    const above = floor > 0 ? startOf(floor + 1) : undefined;
+    return (await collect(sources, { reader, authors, above, count, deadline })).entries;
+  });
+}
+
+/** @param tolerant leaves out authors whose drops cannot be read */
+export function homeBelowFloor(
+  { openSources, inTurn }: HomeDeps,
+  reader: string,
+  { deadline, tolerant = false }: { readonly deadline: number; readonly tolerant?: boolean },
+): BelowFloor {
+  const ask = <T>(work: (sources: Sources, authors: readonly string[]) => Promise<T>): Promise<T> =>
+    inTurn(async () => {
+      const opened = openSources();
+      const drops: Sources["drops"] = (...of) => opened.drops(...of).catch(() => []);
+      const sources = tolerant ? { ...opened, drops } : opened;
+      return work(sources, await authorsFor(sources, reader, deadline));
+    });
+  return {
+    older: (below, { above, count }) =>
+      ask(
+        async (sources, authors) =>
+          (await collect(sources, { reader, authors, below, above, count, deadline })).entries,
+      ),
+    newer: ({ above, count }, top) =>
+      ask((sources, authors) => collectUpward(sources, { reader, authors, above, top, count, deadline })),
+  };
+}

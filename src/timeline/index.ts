@@ -1,0 +1,110 @@
+import type { NatsConnection } from "nats";
+import type { StoredTimelinesConfig } from "../contracts/config.js";
+import type { Fences } from "../contracts/fences.js";
+import { GLOBAL_KEY, homeKey, LOCAL_KEY, TRIM_LEASE_KEY } from "../contracts/keys.js";
+import type { TimelineEntry } from "../contracts/timelines.js";
+import { TimelineServiceService } from "../gen/avion/timeline.js";
+import type { InTurn } from "../kernel/in-turn.js";
+import type { Logger } from "../kernel/logger.js";
+import type { Loop } from "../kernel/loop.js";
+import type { OldestFirst } from "../kernel/oldest-first.js";
+import type { Service } from "../platform/grpc/serve.js";
+import { unary } from "../platform/grpc/unary.js";
+import type { Upstreams } from "../platform/grpc/upstreams.js";
+import type { Fenced } from "../platform/redis/fenced.js";
+import { createLease } from "../platform/redis/lease.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import type { TimelineConfig } from "./config.js";
+import { getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
+import { homeSnapshot, readExpectedHome } from "./home.js";
+import { createTrimStore, type Homes, listHomes } from "./homes.redis.js";
+import { observeTimeline } from "./observe.js";
+import { createRebuild } from "./rebuild.js";
+import { AUDIT_REACHES_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
+import { createSources } from "./sources.grpc.js";
+import { createTimelineStore, type Snapshot } from "./store.redis.js";
+import { startTrimming } from "./trim.js";
+
+export type { Homes };
+
+interface TimelinesDeps {
+  readonly scripts: Scripts;
+  readonly fenced: Fenced;
+  readonly nats: NatsConnection;
+  readonly upstreams: Upstreams;
+  readonly fences: Fences;
+  readonly limits: ReadLimits;
+  readonly config: StoredTimelinesConfig & TimelineConfig;
+  readonly log: Logger;
+}
+
+/** One of each for the whole process. */
+interface ReadLimits {
+  /** Bounds rebuilds, and reads below the floor. */
+  readonly inTurn: InTurn;
+  /** Bounds their calls of the upstreams. */
+  readonly calls: OldestFirst;
+}
+
+/** Times are in ms since the epoch. */
+export interface Timelines {
+  /** Serves the three reads over gRPC; `maybeLost` is true while Redis may lack writes that it had confirmed. */
+  service(maybeLost: () => boolean): Service;
+  /** Rebuilds a home timeline, whatever its state; its entries stay readable meanwhile. */
+  rebuildHome(user: string): Promise<void>;
+  /** Rebuilds local or global from the log; drops older than the log go, except those of `older`. */
+  rebuildShared(name: SharedName, older?: Snapshot): Promise<void>;
+  /** Reads the newest `count` drops of a home created after `floor` from the upstreams, newest first. */
+  readExpectedHome(
+    user: string,
+    of: { readonly floor: number; readonly count: number; readonly deadline: number },
+  ): Promise<readonly TimelineEntry[]>;
+  /** Reads local or global from the log, as far back as an audit looks. */
+  readExpectedShared(name: SharedName): Promise<Snapshot>;
+  /** Lists all home timelines; see {@link listHomes}. */
+  listHomes(after?: string): AsyncIterable<Homes>;
+  /** Starts removing drops older than the retention, in one process at a time. */
+  startTrimming(): Loop;
+}
+
+/** Composes the reads, rebuilds and trimming of timelines. */
+export function createTimelines(deps: TimelinesDeps): Timelines {
+  const { scripts, fenced, nats, fences, config, log } = deps;
+  const { maxEntries, ttlMs } = config;
+  const { inTurn, calls } = deps.limits;
+  const store = createTimelineStore(scripts, fenced, { maxEntries, ttlMs });
+  const home = { openSources: createSources(deps.upstreams, calls), inTurn, maxEntries };
+  const readSharedLog = createReadSharedLog(nats, maxEntries);
+  const rebuild = createRebuild({ store, fences, inTurn, log, observe: observeTimeline.rebuilt });
+  return {
+    service: (maybeLost) => {
+      const deadlineMaxMs = config.readDeadlineMaxMs;
+      const observe = observeTimeline.read;
+      const reads = { ...home, store, fences, readSharedLog, rebuild, deadlineMaxMs, maybeLost, log, observe };
+      const implementation = {
+        getHomeTimeline: unary("GetHomeTimeline", log, getHomeTimeline(reads)),
+        getLocalTimeline: unary("GetLocalTimeline", log, getSharedTimeline(reads, "local")),
+        getGlobalTimeline: unary("GetGlobalTimeline", log, getSharedTimeline(reads, "global")),
+      };
+      return { name: "avion.TimelineService", definition: TimelineServiceService, implementation };
+    },
+    rebuildHome: (user) => rebuild(homeKey(user), homeSnapshot(home, user), { afresh: true }),
+    rebuildShared: (name, older) => {
+      const takeSnapshot = async (): Promise<Snapshot> => {
+        const logged = await readSharedLog(name);
+        return older ? withOlder(logged, older, maxEntries) : logged;
+      };
+      return rebuild(name === "local" ? LOCAL_KEY : GLOBAL_KEY, takeSnapshot, { afresh: true });
+    },
+    readExpectedHome: (user, of) => readExpectedHome(home, user, of),
+    readExpectedShared: createReadSharedLog(nats, maxEntries, AUDIT_REACHES_MS),
+    listHomes: (after) => listHomes(scripts, after),
+    startTrimming: () =>
+      startTrimming({
+        store: createTrimStore(scripts, fenced),
+        retentionStart: () => fences.retentionStart(),
+        lease: createLease(scripts, TRIM_LEASE_KEY),
+        log,
+      }),
+  };
+}
