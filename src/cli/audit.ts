@@ -1,51 +1,63 @@
+import { type Command, Option } from "commander";
 import type { Reports } from "../consistency/audit/audit.js";
-import type { TimelineKind } from "../consistency/audit/ports.js";
+import { TIMELINES, type TimelineKind } from "../consistency/audit/ports.js";
 import { reportsAsJson, reportsAsText } from "../consistency/audit/present.js";
+import { silent } from "../kernel/logger.js";
 import { type Auditing, createAuditing } from "../roles/auditing.js";
-import { atWorkbench, INTERRUPTED } from "./bootstrap.js";
-import { createPacedProgress } from "./terminal.js";
+import { INTERRUPTED, interruption, openTimelines, withConnections } from "./bootstrap.js";
+import { exitWith, JSON_OPTION, wholeNumber } from "./options.js";
+import { withProgress } from "./terminal.js";
 
-/** What `audit` is told. */
-export interface AuditCommand {
-  /** How many users are picked at random, where none is named. */
+const DEFAULT_USERS = 100;
+const MAX_USERS = 1_000_000;
+
+interface AuditOptions {
   readonly users: number;
   readonly user?: readonly string[];
-  /** Unset: all, or the homes of the users named. */
   readonly timeline?: readonly TimelineKind[];
   readonly fix?: boolean;
   readonly json?: boolean;
 }
 
-/**
- * `audit`; resolves to the exit code: 1 where something differs and was not
- * repaired, or could not be looked at, 130 where it was interrupted.
- */
-export function auditByHand(command: AuditCommand): Promise<number> {
-  return atWorkbench("audit", async ({ config, connections, log, interrupted }) => {
-    const reports = await run(command, createAuditing(config, connections, log), interrupted);
-    console.log(command.json ? JSON.stringify(reportsAsJson(reports)) : reportsAsText(reports));
+export function define(command: Command): void {
+  command
+    .option("--users <count>", "homes picked at random", wholeNumber({ min: 1, max: MAX_USERS }), DEFAULT_USERS)
+    .option("--user <id...>", "the homes of these users, and none at random")
+    .addOption(new Option("--timeline <name...>", "only these (default: all, or with --user homes)").choices(TIMELINES))
+    .option("--fix", "rebuild those that differ, and compare again")
+    .addOption(JSON_OPTION)
+    .action(exitWith(audit));
+}
+
+/** Exit code 1: a timeline differs and was not repaired, or could not be audited. */
+function audit(options: AuditOptions): Promise<number> {
+  return withConnections({ name: "audit", open: openTimelines }, async (connections, config) => {
+    const interrupted = interruption();
+    const reports = await run(options, createAuditing(config, connections, silent), interrupted);
+    console.log(options.json ? JSON.stringify(reportsAsJson(reports)) : reportsAsText(reports));
     if (interrupted.aborted) return INTERRUPTED;
     const wrong = Object.values(reports).some(
       ({ differing, remaining, failed, unrepaired }) =>
-        (command.fix ? remaining : differing).length + failed.length + unrepaired.length > 0,
+        (options.fix ? remaining : differing).length + failed.length + unrepaired.length > 0,
     );
     return wrong ? 1 : 0;
   });
 }
 
-async function run(command: AuditCommand, auditing: Auditing, stopping: AbortSignal): Promise<Reports> {
-  const { user, fix } = command;
-  const chosen = new Set<TimelineKind>(command.timeline ?? (user ? ["home"] : ["home", "local", "global"]));
-  if (user) chosen.add("home");
-  const progress = createPacedProgress();
-  const homes = async (): Promise<Reports> => {
-    const users = user ?? (await auditing.sample(command.users));
-    const said = (looked: number): void => progress.say(() => `${looked} of ${users.length} users looked at`);
-    return { home: await auditing.homes(users, { fix, stopping, progress: said }) };
-  };
-  const audits = [...chosen].map(
-    async (kind): Promise<Reports> =>
-      kind === "home" ? homes() : { [kind]: await auditing.shared(kind, { fix, stopping }) },
-  );
-  return Object.assign({}, ...(await Promise.all(audits).finally(() => progress.end())));
+async function run(options: AuditOptions, auditing: Auditing, stopping: AbortSignal): Promise<Reports> {
+  const { user, fix } = options;
+  const kinds = new Set<TimelineKind>(options.timeline ?? (user ? ["home"] : ["home", "local", "global"]));
+  if (user) kinds.add("home");
+  return withProgress(async (say) => {
+    const homes = async (): Promise<Reports> => {
+      const users = user ?? (await auditing.sample(options.users));
+      const progress = (done: number): void => say(() => `${done} of ${users.length} users audited`);
+      return { home: await auditing.homes(users, { fix, stopping, progress }) };
+    };
+    const audits = [...kinds].map(
+      async (kind): Promise<Reports> =>
+        kind === "home" ? homes() : { [kind]: await auditing.shared(kind, { fix, stopping }) },
+    );
+    return Object.assign({}, ...(await Promise.all(audits)));
+  });
 }

@@ -4,7 +4,8 @@ import { createReadRetentionStart } from "../consistency/fences/retention.grpc.j
 import { createRetention } from "../consistency/fences/retention.js";
 import { createFenceStore } from "../consistency/fences/store.redis.js";
 import { oneLine } from "../kernel/errors.js";
-import { type Logger, silent } from "../kernel/logger.js";
+import { armFailpoints } from "../kernel/failpoints.js";
+import { silent } from "../kernel/logger.js";
 import { printableAddresses } from "../kernel/server-url.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { connectNats } from "../platform/nats/connect.js";
@@ -26,45 +27,82 @@ import {
 } from "../roles/connections.js";
 import { toTerminal } from "./terminal.js";
 
-/** What a command that works on timelines is given. */
-export interface Workbench {
-  readonly config: Config;
-  readonly connections: Omit<Connections, "podName" | "topology" | "eviction">;
-  readonly log: Logger;
-  /** Aborts on SIGINT and SIGTERM: finish what is in hand. A second one ends the process at once. */
-  readonly interrupted: AbortSignal;
-}
-
-/** Exit code after Ctrl-C, as a shell says it: 128 and the signal's number. */
+/** Exit code after Ctrl-C, as shells have it: 128 and the number of the signal. */
 export const INTERRUPTED = 130;
 
 const PATIENCE_MS = 10 * SECOND;
 
+/** NATS, and the upstreams once they are called. */
+export type LogConnections = Pick<Connections, "nats" | "publish" | "upstreams">;
+/** All that timelines are read from and written with. */
+export type TimelineConnections = LogConnections &
+  Pick<Connections, "scripts" | "fenced" | "retention" | "fences" | "readLimits">;
+
+interface Opening {
+  readonly config: Config;
+  /** Of the command. */
+  readonly name: string;
+  readonly closers: Closers;
+}
+
+interface Needs<Opened> {
+  readonly name: string;
+  readonly open: (opening: Opening) => Promise<Opened>;
+}
+
 /**
- * Runs a command on Redis, NATS and both upstreams; resolves to its exit code.
+ * Runs a command on the connections it needs and closes them, the last opened first; resolves to its exit code.
  *
- * @throws where one of them is not configured, or is not there within ten seconds: somebody watches
+ * @throws ConfigError; and an error if a server does not answer within ten seconds
  */
-export async function atWorkbench(name: string, work: (bench: Workbench) => Promise<number>): Promise<number> {
+export async function withConnections<Opened>(
+  { name, open }: Needs<Opened>,
+  run: (connections: Opened, config: Config) => Promise<number>,
+): Promise<number> {
   const config = readCommandConfig(process.env);
   checkFiles(config);
-  const missing = missingUpstreams(config.upstreams);
-  if (missing.length > 0) throw new Error(`${missing.join(" and ")}: needed to ask the upstreams`);
+  if (config.process.failpoints) armFailpoints(config.process.failpoints);
+  // The reader of a pipe may end before the output does (`| head`).
+  process.stdout.on("error", () => process.exit(0));
   const closers = new Closers();
   try {
-    const connections = await open(config, name, closers);
-    return await work({ config, connections, log: silent, interrupted: untilInterrupted() });
+    return await run(await open({ config, name, closers }), config);
   } finally {
     await closers.closeAll(toTerminal);
   }
 }
 
-async function open(
-  config: Config,
-  name: string,
-  closers: Closers,
-): Promise<Omit<Connections, "podName" | "topology" | "eviction">> {
+/** Aborts on SIGINT and SIGTERM. A second signal ends the process. */
+export function interruption(): AbortSignal {
+  const interrupted = new AbortController();
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => interrupted.abort());
+  return interrupted.signal;
+}
+
+export async function openLog({ config, name, closers }: Opening): Promise<LogConnections> {
   const upstreams = upstreamsOnDemand(config.upstreams, closers);
+  const nats = await connectNats({ ...natsOptions(config.nats, name), impatient: true }, silent).catch(
+    (error: unknown) => {
+      throw new Error(
+        `NATS at ${printableAddresses(config.nats.servers)}: ${oneLine(error)}; start it there, or set NATS_URL`,
+        { cause: error },
+      );
+    },
+  );
+  closers.add("NATS", () => nats.drain().catch(() => undefined));
+  return { nats, publish: createPublish(nats.jetstream()), upstreams };
+}
+
+/** @throws an error naming the addresses of upstreams that are not configured */
+export async function openLogAndUpstreams(opening: Opening): Promise<LogConnections> {
+  const missing = missingUpstreams(opening.config.upstreams);
+  if (missing.length > 0) throw new Error(`${missing.join(" and ")}: needed to ask the upstreams`);
+  return openLog(opening);
+}
+
+export async function openTimelines(opening: Opening): Promise<TimelineConnections> {
+  const { config, closers } = opening;
+  const log = await openLogAndUpstreams(opening);
   const redis = connectRedis(config.redis.urls, silent);
   closers.add("Redis", () => redis.disconnect());
   const scripts = createScripts(redis);
@@ -72,32 +110,16 @@ async function open(
   closers.add("Redis clock", () => clock.close());
   const fenced = createFenced(scripts, clock);
   await answered(clock, config.redis.urls);
-  const nats = await connectNats({ ...natsOptions(config.nats, name), impatient: true }, silent).catch(
-    (error: unknown) => {
-      throw new Error(
-        `NATS at ${printableAddresses(config.nats.servers)}: ${oneLine(error)}; start it there, or set NATS_URL`,
-      );
-    },
-  );
-  closers.add("NATS", () => nats.drain().catch(() => undefined));
-  const retention = createRetention(createReadRetentionStart(() => upstreams("operator")));
-  // Not every command needs the posts service, and pages hide what one writes that has gone.
+  const retention = createRetention(createReadRetentionStart(() => log.upstreams("operator")));
+  // Not every command calls the posts service, and reads hide a drop that is older than its retention.
   await retention.refresh().catch(() => false);
-  return {
-    scripts,
-    fenced,
-    nats,
-    publish: createPublish(nats.jetstream()),
-    retention,
-    fences: createFences({
-      store: createFenceStore(scripts, fenced),
-      readHistory: createReadHistory(nats),
-      retentionStart: retention.retentionStart,
-      log: silent,
-    }),
-    upstreams,
-    readLimits: createReadLimits(config.timeline),
-  };
+  const fences = createFences({
+    store: createFenceStore(scripts, fenced),
+    readHistory: createReadHistory(log.nats),
+    retentionStart: retention.retentionStart,
+    log: silent,
+  });
+  return { ...log, scripts, fenced, retention, fences, readLimits: createReadLimits(config.timeline) };
 }
 
 async function answered(clock: RedisClock, urls: readonly string[]): Promise<void> {
@@ -110,14 +132,8 @@ async function answered(clock: RedisClock, urls: readonly string[]): Promise<voi
         throw new Error(`Redis at ${printableAddresses(urls)}: ${oneLine(error)}; start it there, or set REDIS_URL`, {
           cause: error,
         });
-      // A connection is there a moment after it was asked for.
+      // The connection is made a moment after it was asked for.
       await pause(SECOND / 20);
     }
   }
-}
-
-function untilInterrupted(): AbortSignal {
-  const interrupted = new AbortController();
-  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => interrupted.abort());
-  return interrupted.signal;
 }

@@ -2,43 +2,50 @@ import { Command } from "commander";
 import { oneLine } from "../kernel/errors.js";
 import { ConfigError } from "../kernel/variables.js";
 import { VERSION } from "../roles/version.js";
-import { dlqCommand, when } from "./dlq-options.js";
-import { auditCommand, replayCommand, timelineCommand } from "./timeline-options.js";
 
-/** Runs the command line, with the `sandbox` commands where there are any. A command loads its code when it is called. */
+/** Exit code of a command line or a configuration that is refused. */
+const USAGE = 2;
+
+interface CommandFile {
+  /** Adds options, arguments and the action. */
+  define(command: Command): void;
+}
+
+/** A file is loaded when its command is called, so that `--help` and `serve` start fast. */
+const COMMANDS: Readonly<Record<string, readonly [about: string, load: () => Promise<CommandFile>]>> = {
+  serve: [
+    "run the roles in TIMELINE_ROLES until SIGTERM",
+    async () => ({ define: (command) => void command.action(async () => (await import("./serve.js")).serve()) }),
+  ],
+  config: ["print every variable, its default and its meaning, as Markdown", () => import("./config.js")],
+  doctor: ["check versions and connections; say what is wrong and what to do", () => import("./doctor.js")],
+  reconcile: ["admit the changes of the upstreams whose events never reached the log", () => import("./reconcile.js")],
+  dlq: ["list and show dead letters, redrive or delete them", () => import("./dlq.js")],
+  replay: ["apply a range of the log again, without notifications", () => import("./replay.js")],
+  timeline: ["work on stored timelines", () => import("./rebuild.js")],
+  audit: ["compare timelines with the upstreams and the log; exits 1 if one differs", () => import("./audit.js")],
+};
+
+/** Runs the command line; `sandbox` are further commands. */
 export async function runCli(argv: readonly string[], sandbox: readonly Command[]): Promise<void> {
   const program = new Command("avion-timeline")
     .description("A timeline service: fan-out on write, gRPC reads, Server-Sent Events")
     .version(VERSION)
-    .showHelpAfterError();
-  program
-    .command("serve")
-    .description("run the roles in TIMELINE_ROLES until SIGTERM")
-    .action(async () => (await import("./serve.js")).serve());
-  program
-    .command("config")
-    .description("print every variable, its default and its meaning, as Markdown")
-    .action(async () => console.log((await import("./variables-table.js")).variablesAsMarkdown()));
-  program
-    .command("doctor")
-    .description("check versions and connections, and say what is wrong and what to do")
-    .option("--json", "print the findings as JSON", false)
-    .action(async (options) => process.exit(await (await import("./doctor.js")).doctor(options)));
-  program
-    .command("reconcile")
-    .description("admit what the upstreams changed and Redis Pub/Sub has lost")
-    .requiredOption("--since <when>", "from then on: 15m, 2h, 7d (ago), or a date", when)
-    .option("--until <when>", "up to then (default: now)", when)
-    .option("--json", "print JSON", false)
-    .action(async (options) => process.exit(await (await import("./reconcile.js")).reconcileByHand(options)));
-  for (const command of [dlqCommand(), replayCommand(), timelineCommand(), auditCommand(), ...sandbox])
-    program.addCommand(command);
+    .showHelpAfterError()
+    // Commander has printed the error.
+    .exitOverride(({ exitCode }) => process.exit(exitCode === 0 ? 0 : USAGE));
+  const called = argv.slice(2).find((word) => word in COMMANDS);
+  for (const [name, [about, load]] of Object.entries(COMMANDS)) {
+    const command = program.command(name).description(about);
+    if (name === called) (await load()).define(command);
+  }
+  for (const command of sandbox) program.addCommand(command.copyInheritedSettings(program));
   try {
     await program.parseAsync(argv);
   } catch (error) {
     if (error instanceof ConfigError) {
       console.error(error.message);
-      process.exit(2);
+      process.exit(USAGE);
     }
     console.error(`avion-timeline: ${oneLine(error)}`);
     process.exit(1);

@@ -1,54 +1,83 @@
+import type { Command } from "commander";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
+import { silent } from "../kernel/logger.js";
 import { createTurns, paced } from "../kernel/paced.js";
-import { openTimelines } from "../roles/api.js";
+import { composeTimelines } from "../roles/api.js";
 import type { Homes, Timelines } from "../timeline/index.js";
-import { atWorkbench, INTERRUPTED } from "./bootstrap.js";
-import { createPacedProgress } from "./terminal.js";
+import { INTERRUPTED, interruption, openTimelines, withConnections } from "./bootstrap.js";
+import { rateOf } from "./option-values.js";
+import { exitWith, JSON_OPTION } from "./options.js";
+import { withProgress } from "./terminal.js";
 
-/** What `timeline rebuild` is told. */
-export interface RebuildCommand {
-  readonly users: readonly string[];
+/** A rebuild reads the drops of everybody a user follows from the upstreams. */
+const DEFAULT_RATE = 50;
+const AT_ONCE = 8;
+/** Ends a rebuild after so many timelines in a row that met an unavailable server. */
+const GIVE_UP_AFTER = 3;
+const MAX_NAMED = 100;
+
+interface RebuildOptions {
   readonly all?: boolean;
   readonly shared?: boolean;
-  /** Where an earlier run over all homes was. */
+  /** The place where an earlier run over all homes stopped. */
   readonly after?: string;
   /** Homes a second at most. */
   readonly rate: number;
   readonly json?: boolean;
 }
 
-/** What became of it. */
+type Chosen = RebuildOptions & { readonly users: readonly string[] };
+
 interface Outcome {
   rebuilt: number;
   failures: number;
-  /** The first of them. */
+  /** The first {@link MAX_NAMED}. */
   readonly failed: { readonly timeline: string; readonly error: string }[];
-  /** Of a run over all homes: where it is. */
+  /** The place in a run over all homes. */
   at: string | undefined;
 }
 
-const AT_ONCE = 8;
-/** With a server away every rebuild fails: after so many in a row it is left at that. */
-const GIVE_UP_AFTER = 3;
-/** So many failures are named. */
-const MOST_NAMED = 100;
+/** `timeline`, with `rebuild` below it. */
+export function define(timeline: Command): void {
+  timeline
+    .command("rebuild")
+    .description("rebuild home timelines from the upstreams, whatever they hold now; nobody is notified")
+    .argument("[users...]", "whose home timelines")
+    .option("--all", "all home timelines")
+    .option("--shared", "local and global, from the log: entries older than the log are lost")
+    .option("--after <place>", "with --all: continue where an earlier run stopped")
+    .option("--rate <per second>", "timelines a second at most", rateOf, DEFAULT_RATE)
+    .addOption(JSON_OPTION)
+    .action((users: string[], options: RebuildOptions, command: Command) => {
+      const chosen = { ...options, users };
+      const fault = faultOf(chosen);
+      if (fault) command.error(`error: ${fault}`);
+      return exitWith(rebuild)(chosen);
+    });
+}
 
-/** `timeline rebuild`; resolves to the exit code: 1 where one could not be rebuilt, 130 where it was interrupted. */
-export function rebuildByHand(command: RebuildCommand): Promise<number> {
-  for (const user of command.users) {
+function faultOf({ users, all, shared, after }: Chosen): string | undefined {
+  if (all && users.length > 0) return "name users, or --all, not both";
+  if (after !== undefined && !all) return "--after goes with --all";
+  return all || shared || users.length > 0 ? undefined : "say which timelines: users, --all, or --shared";
+}
+
+/** Exit code 1: a timeline could not be rebuilt. */
+async function rebuild(chosen: Chosen): Promise<number> {
+  for (const user of chosen.users) {
     const fault = idFault(user);
     if (fault) throw new Error(`user ${JSON.stringify(user)}: ${fault}`);
   }
-  return atWorkbench("rebuild", async ({ config, connections, log, interrupted }) => {
-    const timelines = openTimelines({ config, connections, log });
-    const outcome: Outcome = { rebuilt: 0, failures: 0, failed: [], at: command.after };
-    const stopping = new AbortController();
-    interrupted.addEventListener("abort", () => stopping.abort(), { once: true });
-    const steps = command.all ? timelines.listHomes(command.after) : [{ users: command.users, at: "" }];
-    await run(command, { timelines, outcome, steps, stopping });
-    const left = stopping.signal.aborted;
-    console.log(command.json ? asJson(outcome, !left) : asText(outcome, { left, all: command.all }));
+  return withConnections({ name: "rebuild", open: openTimelines }, async (connections, config) => {
+    const timelines = composeTimelines({ config, connections, log: silent });
+    const outcome: Outcome = { rebuilt: 0, failures: 0, failed: [], at: chosen.after };
+    const interrupted = interruption();
+    const givenUp = new AbortController();
+    const stopping = AbortSignal.any([interrupted, givenUp.signal]);
+    const steps = chosen.all ? timelines.listHomes(chosen.after) : [{ users: chosen.users, at: "" }];
+    await run(chosen, { timelines, outcome, steps, stopping, giveUp: () => givenUp.abort() });
+    console.log(chosen.json ? asJson(outcome, !stopping.aborted) : asText(outcome, !stopping.aborted, chosen.all));
     if (interrupted.aborted) return INTERRUPTED;
     return outcome.failures === 0 ? 0 : 1;
   });
@@ -58,50 +87,45 @@ interface Run {
   readonly timelines: Timelines;
   readonly outcome: Outcome;
   readonly steps: AsyncIterable<Homes> | Iterable<Homes>;
-  readonly stopping: AbortController;
+  readonly stopping: AbortSignal;
+  readonly giveUp: () => void;
 }
 
-async function run(command: RebuildCommand, { timelines, outcome, steps, stopping }: Run): Promise<void> {
-  const progress = createPacedProgress();
+function run(chosen: Chosen, { timelines, outcome, steps, stopping, giveUp }: Run): Promise<void> {
   let away = 0;
-  const one = async (timeline: string, rebuild: () => Promise<void>): Promise<void> => {
-    try {
-      await rebuild();
-      outcome.rebuilt++;
-      away = 0;
-    } catch (error) {
-      outcome.failures++;
-      if (outcome.failed.length < MOST_NAMED) outcome.failed.push({ timeline, error: oneLine(error) });
-      away = codeOf(error) === "unavailable" ? away + 1 : 0;
-      if (away >= GIVE_UP_AFTER) stopping.abort();
-    }
-    const place = outcome.at ? `; to go on from here: --after ${outcome.at}` : "";
-    progress.say(() => `${outcome.rebuilt} rebuilt, ${outcome.failures} failed${place}`);
-  };
-  const pace = { turn: createTurns(command.rate), atOnce: AT_ONCE, stopping: stopping.signal };
-  try {
-    if (command.shared)
+  const pace = { turn: createTurns(chosen.rate), atOnce: AT_ONCE, stopping };
+  return withProgress(async (say) => {
+    const one = async (timeline: string, work: () => Promise<void>): Promise<void> => {
+      try {
+        await work();
+        outcome.rebuilt++;
+        away = 0;
+      } catch (error) {
+        outcome.failures++;
+        if (outcome.failed.length < MAX_NAMED) outcome.failed.push({ timeline, error: oneLine(error) });
+        away = codeOf(error) === "unavailable" ? away + 1 : 0;
+        if (away >= GIVE_UP_AFTER) giveUp();
+      }
+      const place = outcome.at ? `; to continue from here: --after ${outcome.at}` : "";
+      say(() => `${outcome.rebuilt} rebuilt, ${outcome.failures} failed${place}`);
+    };
+    if (chosen.shared)
       for (const name of ["local", "global"] as const) await one(name, () => timelines.rebuildShared(name));
     for await (const { users, at } of steps) {
-      if (stopping.signal.aborted) break;
+      if (stopping.aborted) break;
       if (at !== "") outcome.at = at;
       await paced(users, pace, (user) => one(user, () => timelines.rebuildHome(user)));
     }
-  } finally {
-    progress.end();
-  }
+  });
 }
 
 function asJson({ rebuilt, failures, failed, at }: Outcome, complete: boolean): string {
   return JSON.stringify({ rebuilt, failures, failed, complete, after: complete ? null : (at ?? null) });
 }
 
-function asText(
-  { rebuilt, failures, failed, at }: Outcome,
-  { left, all }: { left: boolean; all: boolean | undefined },
-): string {
+function asText({ rebuilt, failures, failed, at }: Outcome, complete: boolean, all = false): string {
   const lines = [`${rebuilt} timelines rebuilt, ${failures} failed`];
   for (const { timeline, error } of failed) lines.push(`  ${JSON.stringify(timeline)}: ${error}`);
-  if (left) lines.push(all && at ? `stopped before the end; to go on: --after ${at}` : "stopped before the end");
+  if (!complete) lines.push(`stopped before the end${all && at ? `; to continue: --after ${at}` : ""}`);
   return lines.join("\n");
 }

@@ -1,45 +1,42 @@
+import type { Command } from "commander";
 import { silent } from "../kernel/logger.js";
-import { connectNats } from "../platform/nats/connect.js";
-import { createPublish } from "../platform/nats/publish.js";
-import { Closers } from "../roles/closers.js";
-import { readCommandConfig } from "../roles/config/config.js";
-import { checkFiles } from "../roles/config/files.js";
-import { missingUpstreams, natsOptions, upstreamsOnDemand } from "../roles/connections.js";
 import { createReconciling } from "../roles/reconciling.js";
-import { createProgress, toTerminal } from "./terminal.js";
+import { INTERRUPTED, interruption, openLogAndUpstreams, withConnections } from "./bootstrap.js";
+import { timeOf } from "./option-values.js";
+import { exitWith, JSON_OPTION } from "./options.js";
+import { withProgress } from "./terminal.js";
 
-/** What `reconcile` is told; times in ms since the epoch. */
-export interface ReconcileOptions {
+/** Times in ms since the epoch. */
+interface ReconcileOptions {
   readonly since: number;
   readonly until?: number;
   readonly json?: boolean;
 }
 
-/** Admits what the upstreams changed in a window and the log was never given; resolves to the exit code. */
-export async function reconcileByHand(options: ReconcileOptions): Promise<number> {
-  const config = readCommandConfig(process.env);
-  checkFiles(config);
-  const missing = missingUpstreams(config.upstreams);
-  if (missing.length > 0) throw new Error(`${missing.join(" and ")}: needed to ask the upstreams what changed`);
-  const closers = new Closers();
-  const progress = createProgress();
-  try {
-    const nats = await connectNats({ ...natsOptions(config.nats, "reconcile"), impatient: true }, silent);
-    closers.add("NATS", () => nats.close());
-    const upstreams = upstreamsOnDemand(config.upstreams, closers);
-    const reconcile = createReconciling({ nats, upstreams, publish: createPublish(nats.jetstream()) }, silent);
-    const found = await reconcile({ since: options.since, until: options.until ?? Date.now() }, (done, upTo) =>
-      progress.say(`up to ${new Date(upTo).toISOString()}: ${done.changes} changes, ${done.admitted} admitted`),
+export function define(command: Command): void {
+  command
+    .requiredOption("--since <when>", "the begin of the window: 15m, 2h, 7d (ago), or a date", timeOf)
+    .option("--until <when>", "its end (default: now)", timeOf)
+    .addOption(JSON_OPTION)
+    .action(exitWith(reconcile));
+}
+
+function reconcile({ since, until = Date.now(), json }: ReconcileOptions): Promise<number> {
+  return withConnections({ name: "reconcile", open: openLogAndUpstreams }, async (connections) => {
+    const interrupted = interruption();
+    const found = await withProgress((say) =>
+      createReconciling(connections, silent)(
+        { since, until },
+        (done, upTo) =>
+          say(() => `up to ${new Date(upTo).toISOString()}: ${done.changes} changes, ${done.admitted} admitted`),
+        interrupted,
+      ),
     );
-    progress.end();
     console.log(
-      options.json
+      json
         ? JSON.stringify(found)
         : `${found.changes} changes, ${found.admitted} of them had been lost and are admitted now`,
     );
-    return 0;
-  } finally {
-    progress.end();
-    await closers.closeAll(toTerminal);
-  }
+    return interrupted.aborted ? INTERRUPTED : 0;
+  });
 }

@@ -1,99 +1,122 @@
+import type { Command } from "commander";
 import { persistent } from "../consistency/redis-loss/persistent.js";
 import { forgetResumable, openResumable, type Resumable } from "../consistency/redis-loss/resumable.nats.js";
 import { oneLine } from "../kernel/errors.js";
+import type { Config } from "../roles/config/config.js";
 import { openFanout } from "../roles/fanout.js";
 import { createReplaying } from "../roles/replaying.js";
-import { atWorkbench, INTERRUPTED, type Workbench } from "./bootstrap.js";
-import { createPacedProgress } from "./terminal.js";
+import { INTERRUPTED, interruption, openTimelines, type TimelineConnections, withConnections } from "./bootstrap.js";
+import { rateOf, timeOf } from "./option-values.js";
+import { exitWith, JSON_OPTION } from "./options.js";
+import { withProgress } from "./terminal.js";
 
-/** A time as it was said, and in ms since the epoch. */
-export interface Said {
+/** A small server's log of a day takes minutes, and its upstreams bear it easily. */
+const DEFAULT_RATE = 1_000;
+
+interface Time {
+  /** As given on the command line. */
   readonly text: string;
+  /** In ms since the epoch. */
   readonly at: number;
 }
 
-/** What `replay` is told. */
-export interface ReplayCommand {
-  readonly from: Said;
-  readonly to?: Said;
+interface ReplayOptions {
+  readonly from: Time;
+  readonly to?: Time;
   /** Events a second at most. */
   readonly rate: number;
   readonly restart?: boolean;
   readonly json?: boolean;
 }
 
-/** What became of a replay. */
 interface Outcome {
   /** Events applied by this run. */
   applied: number;
-  /** When the newest of them was admitted, in ms since the epoch. */
+  /** The admission of the newest of them, in ms since the epoch. */
   upTo: number | undefined;
   /** Events that could not be applied, by their sequence in the log. */
   readonly left_out: { readonly seq: number; readonly error: string }[];
 }
 
-/** `replay`; resolves to the exit code: 1 where an event could not be applied, 130 where it was interrupted. */
-export function replayByHand(command: ReplayCommand): Promise<number> {
-  return atWorkbench("replay", async (bench) => {
-    const name = nameOf(command);
-    if (command.restart) await forgetResumable(bench.connections.nats, name);
-    const stretch = { from: command.from.at, to: command.to?.at };
-    const resumable = await openResumable(bench.connections.nats, name, { ...stretch, stopping: bench.interrupted });
+const textAndTime = (text: string): Time => ({ text, at: timeOf(text) });
+
+export function define(command: Command): void {
+  command
+    .requiredOption("--from <when>", "the begin of the range: 15m, 2h, 7d (ago), or a date", textAndTime)
+    .option("--to <when>", "its end, exclusive (default: the end of the log)", textAndTime)
+    .option("--rate <per second>", "events a second at most", rateOf, DEFAULT_RATE)
+    .option("--restart", "start over where the same command was stopped before its end")
+    .addOption(JSON_OPTION)
+    .action(exitWith(replay));
+}
+
+/** Exit code 1: an event could not be applied. */
+function replay(options: ReplayOptions): Promise<number> {
+  return withConnections({ name: "replay", open: openTimelines }, async (connections, config) => {
+    const { nats } = connections;
+    const name = nameOf(options);
+    const stopping = interruption();
+    if (options.restart) await forgetResumable(nats, name);
+    const range = { from: options.from.at, to: options.to?.at };
+    const resumable = await openResumable(nats, name, { ...range, stopping });
     if (resumable.resumed)
-      console.error(`going on with what was begun before: ${resumable.left} events are left (--restart: all of it)`);
+      console.error(`continuing an earlier run: ${resumable.left} events are left (--restart: all of them)`);
     const outcome: Outcome = { applied: 0, upTo: undefined, left_out: [] };
-    const complete = await run(bench, command, { resumable, outcome });
+    const complete = await run({ config, connections, options, resumable, outcome, stopping });
     if (complete) await resumable.forget();
-    console.log(command.json ? asJson(outcome, complete) : asText(outcome, complete));
+    console.log(options.json ? asJson(outcome, complete) : asText(outcome, complete));
     if (!complete) return INTERRUPTED;
     return outcome.left_out.length === 0 ? 0 : 1;
   });
 }
 
-/** False where it was interrupted. */
-async function run(
-  { config, connections, interrupted }: Workbench,
-  { from, to, rate }: ReplayCommand,
-  on: { readonly resumable: Resumable; readonly outcome: Outcome },
-): Promise<boolean> {
-  const { resumable, outcome } = on;
-  const progress = createPacedProgress();
+interface Run {
+  readonly config: Config;
+  readonly connections: TimelineConnections;
+  readonly options: ReplayOptions;
+  readonly resumable: Resumable;
+  readonly outcome: Outcome;
+  readonly stopping: AbortSignal;
+}
+
+/** Resolves to false if it was interrupted. */
+async function run({ config, connections, options, resumable, outcome, stopping }: Run): Promise<boolean> {
+  const { from, to, rate } = options;
   const replaying = createReplaying(connections, openFanout({ config, connections }).apply);
-  try {
-    await replaying(
+  const replayed = (say: (text: () => string) => void): Promise<number> =>
+    replaying(
       { from: from.at, to: to?.at },
       {
         rate,
-        stopping: interrupted,
+        stopping,
         readStretch: resumable.read,
         around: (apply) =>
           persistent(apply, {
-            stopping: interrupted,
-            waiting: (error) => progress.say(() => `${outcome.applied} of ${resumable.left} events; waiting: ${error}`),
+            stopping,
+            waiting: (error) => say(() => `${outcome.applied} of ${resumable.left} events; waiting: ${error}`),
             leftOut: ({ seq }, error) => void outcome.left_out.push({ seq, error: oneLine(error) }),
           }),
         progress: (done, event) => {
           outcome.applied = done - outcome.left_out.length;
           outcome.upTo = Math.max(outcome.upTo ?? 0, event.time);
-          progress.say(() => `${done} of ${resumable.left} events, up to ${dateOf(event.time)}`);
+          say(() => `${done} of ${resumable.left} events, up to ${dateOf(event.time)}`);
         },
       },
     );
+  try {
+    await withProgress(replayed);
   } catch (error) {
-    if (!interrupted.aborted)
-      throw new Error(`${oneLine(error)}; the same command goes on from here`, { cause: error });
-  } finally {
-    progress.end();
+    if (!stopping.aborted) throw new Error(`${oneLine(error)}; the same command continues from here`, { cause: error });
   }
-  return !interrupted.aborted;
+  return !stopping.aborted;
 }
 
 /**
- * The same command has the same name, and goes on with the same work. A date is
- * the same however it is written; `2h` is `2h`, whenever it is said.
+ * Names the consumer that keeps the place. The same command has the same name, however a date is written; `2h` is
+ * `2h`, whenever it is called.
  */
-function nameOf({ from, to }: ReplayCommand): string {
-  const part = ({ text, at }: Said): string => (/^\w+$/.test(text) ? text : String(at));
+function nameOf({ from, to }: ReplayOptions): string {
+  const part = ({ text, at }: Time): string => (/^\w+$/.test(text) ? text : String(at));
   return `replay-${part(from)}-${to ? part(to) : "end"}`;
 }
 
@@ -106,6 +129,6 @@ function asJson({ applied, upTo, left_out }: Outcome, complete: boolean): string
 function asText({ applied, upTo, left_out }: Outcome, complete: boolean): string {
   const lines = left_out.map(({ seq, error }) => `  left out ${seq} of DROPS: ${error}`);
   const reached = upTo === undefined ? "" : `, up to ${dateOf(upTo)}`;
-  const end = complete ? "" : "\nstopped before the end; the same command, within a day, goes on from here";
+  const end = complete ? "" : "\nstopped before the end; the same command, within a day, continues from here";
   return [`${applied} events applied${reached}`, ...lines].join("\n") + end;
 }

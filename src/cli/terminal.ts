@@ -2,17 +2,16 @@ import { createInterface } from "node:readline";
 import { type Logger, silent } from "../kernel/logger.js";
 import { type Clock, SECOND } from "../kernel/time.js";
 
-/** Tells a person at a terminal what failed, and nothing else. */
+/** Prints errors for a person, and nothing else. */
 export const toTerminal: Logger = {
   ...silent,
   error: (fields, message) =>
     console.error(`avion-timeline: ${message}: ${Object.values(fields).map(String).join(": ")}`),
 };
 
-/** Where progress is shown. */
 type Screen = Pick<NodeJS.WriteStream, "write"> & { readonly isTTY?: boolean };
 
-/** Shows what is going on: one line that changes on a terminal, a line each elsewhere. */
+/** On a terminal one line that changes, elsewhere a line each. */
 export function createProgress(stream: Screen = process.stderr): { say(text: string): void; end(): void } {
   let shown = false;
   return {
@@ -27,31 +26,37 @@ export function createProgress(stream: Screen = process.stderr): { say(text: str
   };
 }
 
-/** A line every few seconds is enough for a log; a terminal shows how it moves. */
-const SAID_EVERY_MS = { terminal: SECOND / 5, elsewhere: 5 * SECOND } as const;
+const TERMINAL_EVERY_MS = SECOND / 5;
+const LOG_EVERY_MS = 5 * SECOND;
 
-/** Shows how far long work is: nothing in the first second, and then now and again. */
-export function createPacedProgress(
-  stream: Screen = process.stderr,
-  now: Clock = Date.now,
-): {
-  say(text: () => string): void;
-  end(): void;
-} {
+/** Prints the progress of long work: nothing in the first second, then now and again. */
+export function createPacedProgress(stream: Screen = process.stderr, now: Clock = Date.now) {
   const progress = createProgress(stream);
-  const every = stream.isTTY ? SAID_EVERY_MS.terminal : SAID_EVERY_MS.elsewhere;
+  const everyMs = stream.isTTY ? TERMINAL_EVERY_MS : LOG_EVERY_MS;
   let next = now() + SECOND;
   return {
-    say(text) {
+    say(text: () => string): void {
       if (now() < next) return;
-      next = now() + every;
+      next = now() + everyMs;
       progress.say(text());
     },
-    end: () => progress.end(),
+    end: progress.end,
   };
 }
 
-/** Asks on a terminal, where only yes is yes. Where nobody can be asked, as in a script, it is taken for granted. */
+/** Runs work that says how far it is, and removes the line once it has ended. */
+export async function withProgress<Result>(
+  work: (say: (text: () => string) => void) => Promise<Result>,
+): Promise<Result> {
+  const progress = createPacedProgress();
+  try {
+    return await work(progress.say);
+  } finally {
+    progress.end();
+  }
+}
+
+/** Asks on a terminal, where only yes is yes. Without a terminal, as in a script, resolves to true. */
 export async function confirm(
   question: string,
   input: NodeJS.ReadableStream & { readonly isTTY?: boolean } = process.stdin,
@@ -60,7 +65,7 @@ export async function confirm(
   if (!input.isTTY) return true;
   const lines = createInterface({ input, output });
   const answer = await new Promise<string>((resolve) => {
-    // Who ends the input or interrupts has not said yes.
+    // The end of the input and Ctrl-C are no.
     lines.once("close", () => resolve(""));
     lines.question(`${question} [y/N] `, resolve);
   });

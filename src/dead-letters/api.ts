@@ -1,49 +1,34 @@
 import { z } from "zod";
 import { boundedList, faultsOf } from "../contracts/untrusted.js";
-import { oneLine } from "../kernel/errors.js";
+import { AppError, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { type Letters, type ListedLetter, MissingLetters } from "./dead-letter.js";
-import { letterAsJson } from "./present.js";
-import { type RedriveDeps, type RedriveOptions, type Report, redrive } from "./redrive.js";
-import { type Removal, remove } from "./remove.js";
-import { FIELDS, matches, type Selection, selectionFault, selectSeqs } from "./selection.js";
+import { type DeadLetterSummary, deadLetterAsJson } from "./dead-letter.js";
+import type { DeadLetterOperations, Removal } from "./operations.js";
+import type { Report } from "./redrive.js";
+import { FIELDS, SEQ_FAULT } from "./selection.js";
 
-/** A request that cannot be answered as asked: it makes no sense, there is no such letter, or not now. */
-export class RequestError extends Error {
-  constructor(
-    readonly code: 400 | 404 | 409,
-    message: string,
-  ) {
-    super(message);
-  }
-}
-
-/** What requests are answered with. */
-export interface LettersApiDeps {
-  readonly letters: Letters;
-  readonly redriveDeps: RedriveDeps;
-  /** Bytes an answer may have. */
+export interface DeadLetterApiDeps {
+  readonly operations: DeadLetterOperations;
   readonly maxAnswerBytes: () => number;
-  /** Waits, so that work that takes long is answered before it is done. */
   readonly pause: (ms: number) => Promise<void>;
   readonly stopping: AbortSignal;
   readonly log: Logger;
 }
 
-/** Answers requests by the name of their endpoint: takes their bytes, returns what is to be sent as JSON. */
-export type LettersApi = Readonly<
+/** Each endpoint takes the bytes of a request and resolves to a value to answer as JSON. */
+export type DeadLetterApi = Readonly<
   Record<"list" | "show" | "redrive" | "rm", (request: Uint8Array) => Promise<unknown>>
 >;
 
-/** Work that takes longer is answered with how far it is. */
+/** A request that takes longer is answered with the progress so far. */
 export const ANSWER_AFTER_MS = 3_000;
-const LISTED = 100;
+const DEFAULT_LIMIT = 100;
 const MAX_SEQS = 10_000;
-/** So many of a list are told where an answer has no room for all. */
-const TOLD = 100;
+/** Each list of an answer that is too large is cut to so many. */
+const CUT_TO = 100;
 
 const seqFault = (element: unknown): string | undefined =>
-  Number.isSafeInteger(element) && (element as number) > 0 ? undefined : "must be a letter's sequence";
+  Number.isSafeInteger(element) && (element as number) > 0 ? undefined : SEQ_FAULT;
 
 const limit = z.number().int().positive().max(1_000_000);
 const filters = {
@@ -52,7 +37,7 @@ const filters = {
   error: FIELDS.error.optional(),
   since: FIELDS.since.optional(),
 };
-const chosen = {
+const selection = {
   ...filters,
   seqs: boundedList<number>(MAX_SEQS, seqFault).optional(),
   all: z.boolean().optional(),
@@ -61,126 +46,110 @@ const chosen = {
 };
 const LIST = z.strictObject({
   ...filters,
-  limit: limit.default(LISTED),
+  limit: limit.default(DEFAULT_LIMIT),
   after: z.number().int().nonnegative().default(0),
 });
-const SHOW = z.strictObject({ seqs: z.tuple([FIELDS.seq], { message: "must name one letter" }) });
-const REMOVE = z.strictObject(chosen);
-const REDRIVE = z.strictObject({ ...chosen, rate: FIELDS.rate.optional() });
+const SHOW = z.strictObject({ seqs: z.tuple([FIELDS.seq], { message: "must name one dead letter" }) });
+const REMOVE = z.strictObject(selection);
+const REDRIVE = z.strictObject({ ...selection, rate: FIELDS.rate.optional() });
 
-/** The dead-letter operations as requests and answers; every method throws RequestError, or what went wrong. */
-export function createLettersApi(deps: LettersApiDeps): LettersApi {
+/** Errors that are about a request: AppError `invalid`, `notfound`, `conflict`. */
+export function createDeadLetterApi(deps: DeadLetterApiDeps): DeadLetterApi {
+  const { operations } = deps;
   let redriving = false;
   return {
-    list: async (request) => list(deps, parsed(LIST, request)),
-    show: async (request) => show(deps, parsed(SHOW, request).seqs[0]),
+    list: async (request) => list(deps, parse(LIST, request)),
+    show: async (request) => show(deps, parse(SHOW, request).seqs[0]),
     rm: async (request) => {
-      const asked = parsed(REMOVE, request);
-      const seqs = await chosenSeqs(deps, asked);
-      return soon(deps, (watch: (removal: Removal) => void) =>
-        remove(deps.letters, seqs, { dryRun: asked.dry_run, watch }),
+      const asked = parse(REMOVE, request);
+      const seqs = await operations.select(asked);
+      return answerInTime(deps, (watch: (removal: Removal) => void) =>
+        operations.remove(seqs, { dryRun: asked.dry_run, watch }),
       );
     },
     redrive: async (request) => {
-      const asked = parsed(REDRIVE, request);
-      if (redriving)
-        throw new RequestError(409, "this process is redriving letters already: ask again when it is done");
+      const asked = parse(REDRIVE, request);
+      if (redriving) throw new AppError("conflict", "this process is redriving already: ask again when it is done");
       redriving = true;
+      const done = (): void => {
+        redriving = false;
+      };
       try {
-        const seqs = await chosenSeqs(deps, asked);
-        const options: RedriveOptions = { rate: asked.rate, dryRun: asked.dry_run, stopping: deps.stopping };
-        return await soon(
-          deps,
-          (watch: (report: Report) => void) => redriveAll(deps, seqs, { ...options, watch }),
-          () => {
-            redriving = false;
-          },
+        const seqs = await operations.select(asked);
+        return await answerInTime(deps, (watch: (report: Report) => void) =>
+          redriveAll(deps, seqs, { asked, watch }).finally(done),
         );
       } catch (error) {
-        redriving = false;
+        done();
         throw error;
       }
     },
   };
 }
 
-function parsed<Schema extends z.ZodType>(schema: Schema, request: Uint8Array): z.output<Schema> {
+function parse<Schema extends z.ZodType>(schema: Schema, request: Uint8Array): z.output<Schema> {
   let value: unknown;
   try {
     value = request.byteLength === 0 ? {} : JSON.parse(Buffer.from(request).toString());
   } catch (error) {
-    throw new RequestError(400, `the request is not JSON (${oneLine(error)})`);
+    throw new AppError("invalid", `the request is not JSON (${oneLine(error)})`);
   }
   const result = schema.safeParse(value);
   if (result.success) return result.data;
-  throw new RequestError(400, faultsOf(result.error, "request"));
-}
-
-async function chosenSeqs({ letters }: LettersApiDeps, selection: Selection): Promise<number[]> {
-  const fault = selectionFault(selection);
-  if (fault) throw new RequestError(400, `seqs: ${fault}`);
-  try {
-    return await selectSeqs(letters, selection);
-  } catch (error) {
-    throw error instanceof MissingLetters ? new RequestError(404, error.message) : error;
-  }
+  throw new AppError("invalid", faultsOf(result.error, "request"));
 }
 
 async function list(
-  { letters, maxAnswerBytes }: LettersApiDeps,
+  { operations, maxAnswerBytes }: DeadLetterApiDeps,
   asked: z.output<typeof LIST>,
-): Promise<readonly ListedLetter[]> {
-  const answer: ListedLetter[] = [];
+): Promise<readonly DeadLetterSummary[]> {
+  const answer: DeadLetterSummary[] = [];
   let bytes = 2;
-  for await (const letter of letters.read({ after: asked.after })) {
-    if (!matches(letter, asked)) continue;
-    bytes += Buffer.byteLength(JSON.stringify(letter.listed)) + 1;
+  for await (const { summary } of operations.list(asked, { after: asked.after })) {
+    bytes += Buffer.byteLength(JSON.stringify(summary)) + 1;
     if (bytes > maxAnswerBytes() || answer.length >= asked.limit) break;
-    answer.push(letter.listed);
+    answer.push(summary);
   }
   return answer;
 }
 
-async function show({ letters, maxAnswerBytes }: LettersApiDeps, seq: number): Promise<unknown> {
-  const letter = await letters.find(seq);
-  if (!letter) throw new RequestError(404, new MissingLetters([seq]).message);
-  const whole = letterAsJson(letter);
+async function show({ operations, maxAnswerBytes }: DeadLetterApiDeps, seq: number): Promise<unknown> {
+  const whole = deadLetterAsJson(await operations.show(seq));
   if (Buffer.byteLength(JSON.stringify(whole)) <= maxAnswerBytes()) return whole;
   return { ...whole, body_encoding: "omitted", body: null };
 }
 
 async function redriveAll(
-  { redriveDeps, log }: LettersApiDeps,
+  { operations, stopping, log }: DeadLetterApiDeps,
   seqs: readonly number[],
-  options: RedriveOptions,
+  { asked, watch }: { readonly asked: z.output<typeof REDRIVE>; readonly watch: (report: Report) => void },
 ): Promise<Report> {
-  const report = await redrive(redriveDeps, seqs, options);
+  const report = await operations.redrive(seqs, { rate: asked.rate, dryRun: asked.dry_run, stopping, watch });
   const { redriven, refused, failed, overtaken } = report;
   const counts = { redriven: redriven.length, refused: refused.length, failed: failed.length };
-  if (!options.dryRun) log.info({ ...counts, overtaken: overtaken.length }, "dead letters were redriven");
+  if (!asked.dry_run) log.info({ ...counts, overtaken: overtaken.length }, "dead letters were redriven");
   return report;
 }
 
-/** Answers with the outcome, or after a while with how far it is; then it goes on by itself. */
-async function soon<Outcome extends Report | Removal>(
-  { pause, log, maxAnswerBytes }: LettersApiDeps,
+/** Work that takes too long is answered with its progress, and goes on. */
+async function answerInTime<Outcome extends Report | Removal>(
+  { pause, log, maxAnswerBytes }: DeadLetterApiDeps,
   start: (watch: (outcome: Outcome) => void) => Promise<Outcome>,
-  done: () => void = () => undefined,
 ): Promise<unknown> {
-  let sofar: Outcome | undefined;
+  let progress: Outcome | undefined;
   const work = start((outcome) => {
-    sofar = outcome;
-  }).finally(done);
+    progress = outcome;
+  });
   const outcome = await Promise.race([work, pause(ANSWER_AFTER_MS)]);
-  if (outcome) return fitting(outcome, maxAnswerBytes());
+  if (outcome) return cut(outcome, maxAnswerBytes());
   work.catch((error: unknown) => log.error({ error: oneLine(error) }, "work on dead letters broke off"));
-  return { running: true, ...fitting(sofar ?? {}, maxAnswerBytes()) };
+  return { running: true, ...cut(progress ?? {}, maxAnswerBytes()) };
 }
 
-/** An answer that has no room for everything tells the first of each list, and how many there are. */
-function fitting(outcome: object, maxBytes: number): object {
+/** Cuts the lists of an answer that is too large, and adds their lengths. */
+function cut(outcome: object, maxBytes: number): object {
   if (Buffer.byteLength(JSON.stringify(outcome)) <= maxBytes) return outcome;
   const lists = Object.entries(outcome) as [string, readonly unknown[]][];
   const counts = Object.fromEntries(lists.map(([name, { length }]) => [name, length]));
-  return { ...Object.fromEntries(lists.map(([name, items]) => [name, items.slice(0, TOLD)])), counts };
+  return { ...Object.fromEntries(lists.map(([name, items]) => [name, items.slice(0, CUT_TO)])), counts };
 }

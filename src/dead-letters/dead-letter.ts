@@ -2,17 +2,17 @@ import { DLQ_HEADER } from "../contracts/dead-letters.js";
 import type { Headers } from "../delivery/handler.js";
 
 /** A message of the stream DLQ. */
-export interface StoredLetter {
+interface DlqMessage {
   readonly seq: number;
   readonly subject: string;
-  /** When the stream stored it, in ms since the epoch. */
+  /** In ms since the epoch. */
   readonly time: number;
   readonly headers: Headers;
   readonly body: Uint8Array;
 }
 
-/** A letter in a list: what its headers say. Dates are RFC 3339; null stands where a letter has none. */
-export interface ListedLetter {
+/** The JSON of a list. Dates are RFC 3339; null stands for a missing header. */
+export interface DeadLetterSummary {
   readonly seq: number;
   readonly reason: string;
   readonly event: string;
@@ -27,14 +27,13 @@ export interface ListedLetter {
   readonly redrive_count: number;
 }
 
-/** A dead letter, understood. */
-export interface Letter {
-  readonly listed: ListedLetter;
-  /** The subject of the DLQ it lies under. */
+/** A dead letter as the stream DLQ holds it. Times are in ms since the epoch. */
+export interface StoredDeadLetter {
+  readonly summary: DeadLetterSummary;
+  /** Its subject in the DLQ. */
   readonly subject: string;
-  /** Where it came from: a subject, or the channel of a letter of the bridge. */
+  /** The subject of the failed message, or the Redis channel of a payload that a bridge refused. */
   readonly origin: string;
-  /** All in ms since the epoch. */
   readonly firstSeenAt: number;
   readonly failedAt: number;
   readonly storedAt: number;
@@ -42,29 +41,17 @@ export interface Letter {
   readonly body: Uint8Array;
 }
 
-/** Where letters are kept. What fails there rejects with AppError `unavailable`. */
-export interface Letters {
-  /** Those there are at the time of the call, oldest first; without bodies unless they are asked for. */
-  read(range?: { readonly after?: number | undefined; readonly bodies?: boolean }): AsyncIterable<Letter>;
-  /** Undefined where there is no such letter. */
-  find(seq: number): Promise<Letter | undefined>;
-  /** Does nothing where it is gone already. */
+/** The stream DLQ; its errors are AppError `unavailable`. */
+export interface DeadLetterStore {
+  /** Reads what the stream holds at the time of the call, oldest first; bodies are empty unless asked for. */
+  read(range?: { readonly after?: number | undefined; readonly bodies?: boolean }): AsyncIterable<StoredDeadLetter>;
+  find(seq: number): Promise<StoredDeadLetter | undefined>;
+  /** Does nothing if the message is gone. */
   remove(seq: number): Promise<void>;
 }
 
-/** So many of them an error names. */
-const NAMED = 20;
-
-/** Letters were named that are not there. */
-export class MissingLetters extends Error {
-  constructor(seqs: readonly number[]) {
-    const more = seqs.length > NAMED ? ` and ${seqs.length - NAMED} more` : "";
-    super(`there is no letter ${seqs.slice(0, NAMED).join(", ")}${more} in the DLQ`);
-  }
-}
-
-/** Understands a letter; one that is not ours gets what its subject and the stream say of it. */
-export function letterOfStored({ seq, subject, time, headers, body }: StoredLetter): Letter {
+/** Headers that another writer left out are replaced by the subject and the time in the stream. */
+export function parseDeadLetter({ seq, subject, time, headers, body }: DlqMessage): StoredDeadLetter {
   const [, reason = "", ...event] = subject.split(".");
   const dateOf = (name: string): number => {
     const at = Date.parse(headers.get(name) ?? "");
@@ -72,23 +59,59 @@ export function letterOfStored({ seq, subject, time, headers, body }: StoredLett
   };
   const firstSeenAt = dateOf(DLQ_HEADER.firstSeen);
   const failedAt = dateOf(DLQ_HEADER.failedAt);
-  const listed = {
+  const summary = {
     seq,
     reason: headers.get(DLQ_HEADER.reason) ?? reason,
     event: event.join("."),
     error: headers.get(DLQ_HEADER.error) ?? "",
     error_code: headers.get(DLQ_HEADER.errorCode) ?? "",
     stream: headers.get(DLQ_HEADER.stream) ?? null,
-    stream_seq: wholeOf(headers.get(DLQ_HEADER.streamSeq)),
+    stream_seq: wholeNumber(headers.get(DLQ_HEADER.streamSeq)),
     consumer: headers.get(DLQ_HEADER.consumer) ?? null,
-    deliveries: wholeOf(headers.get(DLQ_HEADER.deliveries)),
+    deliveries: wholeNumber(headers.get(DLQ_HEADER.deliveries)),
     first_seen: new Date(firstSeenAt).toISOString(),
     failed_at: new Date(failedAt).toISOString(),
-    redrive_count: wholeOf(headers.get(DLQ_HEADER.redriveCount)) ?? 0,
+    redrive_count: wholeNumber(headers.get(DLQ_HEADER.redriveCount)) ?? 0,
   };
   const origin = headers.get(DLQ_HEADER.subject) ?? "";
-  return { listed, subject, origin, firstSeenAt, failedAt, storedAt: time, headers, body };
+  return { summary, subject, origin, firstSeenAt, failedAt, storedAt: time, headers, body };
 }
 
-const wholeOf = (text: string | undefined): number | null =>
+const wholeNumber = (text: string | undefined): number | null =>
   text !== undefined && /^\d{1,15}$/.test(text) ? Number(text) : null;
+
+/** The JSON of one dead letter; `body_encoding` is `json`, `utf8` or `base64`. */
+export function deadLetterAsJson(deadLetter: StoredDeadLetter): Record<string, unknown> {
+  const { value, text } = decodeBody(deadLetter.body);
+  const body =
+    value !== undefined
+      ? { body_encoding: "json", body: value }
+      : text !== undefined
+        ? { body_encoding: "utf8", body: text }
+        : { body_encoding: "base64", body: Buffer.from(deadLetter.body).toString("base64") };
+  return {
+    ...deadLetter.summary,
+    subject: deadLetter.subject,
+    stored_at: new Date(deadLetter.storedAt).toISOString(),
+    headers: Object.fromEntries(deadLetter.headers.entries()),
+    size: deadLetter.body.byteLength,
+    ...body,
+  };
+}
+
+const utf8 = new TextDecoder("utf-8", { fatal: true });
+
+/** `text` is unset if the body is not UTF-8, `value` if it is not JSON. */
+export function decodeBody(body: Uint8Array): { value?: unknown; text?: string } {
+  let text: string;
+  try {
+    text = utf8.decode(body);
+  } catch {
+    return {};
+  }
+  try {
+    return { text, value: JSON.parse(text) as unknown };
+  } catch {
+    return { text };
+  }
+}

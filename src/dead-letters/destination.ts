@@ -13,10 +13,10 @@ import { SILENT_HEADER } from "../contracts/silence.js";
 import { isPlainSubject, STREAM } from "../contracts/subjects.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { AppError } from "../kernel/errors.js";
-import type { Letter } from "./dead-letter.js";
+import type { StoredDeadLetter } from "./dead-letter.js";
 
-/** A message as it goes back to work. */
-export interface Redriven {
+/** A message to publish again. */
+export interface RedrivenMessage {
   readonly subject: string;
   /** The only stream that may store it. */
   readonly stream: string;
@@ -27,42 +27,42 @@ export interface Redriven {
 }
 
 /**
- * Where a letter goes back to, and as what.
+ * Makes the message that a redrive publishes.
  *
- * @param now in ms since the epoch: what was invalid is validated as if it arrived now.
- * @throws AppError `invalid`, saying why it cannot go anywhere.
+ * @param now in ms since the epoch: an `invalid` payload is validated as if it arrived now.
+ * @throws AppError `invalid` if the dead letter cannot be redriven.
  */
-export function destinationOf(letter: Letter, now: number): Redriven {
-  const { reason, stream } = letter.listed;
+export function destinationOf(deadLetter: StoredDeadLetter, now: number): RedrivenMessage {
+  const { reason, stream } = deadLetter.summary;
   if (reason === "toolarge")
     throw new AppError("invalid", "only its beginning was kept: publish the event again, in a message that fits");
-  if (stream === null) return admission(letter, now);
-  if (!isPlainSubject(letter.origin))
-    throw new AppError("invalid", `"${letter.origin}" is no subject to publish it to again`);
-  if (reason === "invalid") validateAgain(letter, now);
-  const { seq, redrive_count, first_seen } = letter.listed;
+  if (stream === null) return admission(deadLetter, now);
+  if (!isPlainSubject(deadLetter.origin))
+    throw new AppError("invalid", `"${deadLetter.origin}" is no subject to publish it to again`);
+  if (reason === "invalid") validateAgain(deadLetter, now);
+  const { seq, redrive_count, first_seen } = deadLetter.summary;
   return {
-    subject: letter.origin,
+    subject: deadLetter.origin,
     stream,
-    // Another id than before, or the stream would take it for what it already has; the same one for the
-    // same redrive, so that one that was interrupted after the publishing is published once only.
+    // The id differs from the original's, which the stream would take for a duplicate. It is the same for a
+    // redrive that is repeated after an interruption, so that the message is stored once.
     id: `redrive:${seq}:${first_seen}:${redrive_count + 1}`,
-    headers: headersOf(letter, now),
-    body: letter.body,
+    headers: headersOf(deadLetter, now),
+    body: deadLetter.body,
   };
 }
 
-/** A payload of the bridge never was a message: it is admitted as if it arrived now. */
-function admission(letter: Letter, now: number): Redriven {
-  const channel = channelOf(letter.origin);
-  if (letter.listed.reason !== "invalid" || channel === undefined)
+/** A payload that a bridge refused never was in a stream: it is admitted as if it arrived now. */
+function admission(deadLetter: StoredDeadLetter, now: number): RedrivenMessage {
+  const channel = channelOf(deadLetter.origin);
+  if (deadLetter.summary.reason !== "invalid" || channel === undefined)
     throw new AppError("invalid", "it names no stream to go back to");
-  const event = parseEvent(channel, letter.body, now);
+  const event = parseEvent(channel, deadLetter.body, now);
   return {
     subject: SUBJECT_OF[channel],
     stream: STREAM.drops,
     id: messageId(event),
-    headers: { ...traceOf(event), ...headersOf(letter, now) },
+    headers: { ...traceOf(event), ...headersOf(deadLetter, now) },
     body: Buffer.from(JSON.stringify(event.payload)),
   };
 }
@@ -75,19 +75,18 @@ function traceOf({ payload }: TimelineEvent): Record<string, string> {
     : {};
 }
 
-function validateAgain({ listed, origin, body }: Letter, now: number): void {
-  if (listed.stream === STREAM.drops) parseEvent(eventOfSubject(origin), body, now);
-  if (listed.stream === STREAM.fanout) parseJob(body);
+function validateAgain({ summary, origin, body }: StoredDeadLetter, now: number): void {
+  if (summary.stream === STREAM.drops) parseEvent(eventOfSubject(origin), body, now);
+  if (summary.stream === STREAM.fanout) parseJob(body);
 }
 
-/** What the letter carried for others goes along, and what it must remember. */
-function headersOf({ headers, listed, firstSeenAt }: Letter, now: number): Record<string, string> {
+function headersOf({ headers, summary, firstSeenAt }: StoredDeadLetter, now: number): Record<string, string> {
   const kept: Record<string, string> = {};
   for (const [name, value] of headers.entries()) if (!/^(nats|dlq)-/i.test(name)) kept[name] = value;
   return {
     ...kept,
-    [DLQ_HEADER.firstSeen]: listed.first_seen,
-    [DLQ_HEADER.redriveCount]: String(listed.redrive_count + 1),
+    [DLQ_HEADER.firstSeen]: summary.first_seen,
+    [DLQ_HEADER.redriveCount]: String(summary.redrive_count + 1),
     ...(now - firstSeenAt > NOTIFY_WINDOW_MS ? { [SILENT_HEADER]: "1" } : {}),
   };
 }

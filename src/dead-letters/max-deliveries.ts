@@ -5,7 +5,7 @@ import { type DeadLetters, letterOf } from "../delivery/dead-letter.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
 import { AppError } from "../kernel/errors.js";
 
-/** What the server says of a message it gave up (nats-server, JSConsumerDeliveryExceededAdvisory). */
+/** nats-server, JSConsumerDeliveryExceededAdvisory. */
 const advisory = z.object({
   stream: z.string(),
   consumer: z.string(),
@@ -13,10 +13,9 @@ const advisory = z.object({
   deliveries: z.number().int(),
 });
 
-interface BackstopDeps {
-  /** The message as it is stored; undefined where it is gone. */
+export interface MaxDeliveriesDeps {
+  /** Resolves to undefined if the message is gone. */
   readonly readMessage: (stream: string, seq: number) => Promise<Omit<Delivery, "consumer" | "deliveries"> | undefined>;
-  /** Removes from a work queue what nobody will be handed again. */
   readonly removeMessage: (stream: string, seq: number) => Promise<void>;
   readonly deadLetters: DeadLetters;
   /** Names the event a message carries. */
@@ -26,25 +25,24 @@ interface BackstopDeps {
 }
 
 /**
- * Handles the advisories of a consumer's max_deliver: the letter that the
- * worker never came to write is written here, under the same id, so that there
- * is at most one.
+ * Handles the advisory that a message exceeded the max_deliver of its consumer: dead-letters the message under the
+ * id that the consumer would have used, so that there is at most one dead letter, and takes it off a work queue.
  */
-export function createBackstop(deps: BackstopDeps): Handler {
+export function createMaxDeliveriesHandler(deps: MaxDeliveriesDeps): Handler {
   return async (delivery, { log }) => {
     const { stream, consumer, stream_seq: seq, deliveries } = understood(advisory, parseJson(delivery.body));
     const stored = await deps.readMessage(stream, seq);
     if (!stored) return;
     const error = new AppError("failed", `the server gave it up after handing it out ${deliveries} times`);
-    const letter = letterOf({ ...stored, consumer, deliveries }, deliveries, {
+    const deadLetter = letterOf({ ...stored, consumer, deliveries }, deliveries, {
       reason: "exhausted",
       error,
       event: deps.eventOf(stored),
       version: deps.version,
       now: Date.now(),
     });
-    await deps.deadLetters(letter);
+    await deps.deadLetters(deadLetter);
     if (deps.isWorkQueue(stream)) await deps.removeMessage(stream, seq);
-    log.error({ stream, consumer, seq, deliveries }, "a message the server gave up was dead-lettered");
+    log.error({ stream, consumer, seq, deliveries }, "a message that NATS gave up was dead-lettered");
   };
 }

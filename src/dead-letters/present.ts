@@ -1,11 +1,11 @@
-import type { Letter } from "./dead-letter.js";
-import type { Group } from "./groups.js";
-import type { Report, Verdicts } from "./redrive.js";
-import type { Removal } from "./remove.js";
+import { decodeBody, type StoredDeadLetter } from "./dead-letter.js";
+import type { Removal } from "./operations.js";
+import type { Causes, Report } from "./redrive.js";
 
 const number = new Intl.NumberFormat("en-US");
+const dateOf = (ms: number): string => new Date(ms).toISOString();
 
-/** A text that came from outside, safe to print: what would steer a terminal is spelled out. */
+/** Escapes what would control a terminal. */
 function printable(text: string): string {
   return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (one) => {
     const code = (one.codePointAt(0) as number).toString(16);
@@ -13,114 +13,123 @@ function printable(text: string): string {
   });
 }
 
-/** Groups as lines for a person, in the order given. */
+/** Dead letters of one cause. Times are in ms since the epoch. */
+interface Group {
+  /** Of the oldest one. */
+  readonly error: string;
+  readonly reason: string;
+  readonly event: string;
+  count: number;
+  firstAt: number;
+  lastAt: number;
+  /** The oldest few. */
+  readonly seqs: number[];
+  readonly countOfAuthor: Map<string, number>;
+}
+
+const SEQS_SHOWN = 5;
+
+/** Groups dead letters (with bodies) by reason, event and error, the biggest group first. */
+export async function grouped(deadLetters: AsyncIterable<StoredDeadLetter>): Promise<Group[]> {
+  const groups = new Map<string, Group>();
+  for await (const deadLetter of deadLetters) {
+    const { reason, event, error } = deadLetter.summary;
+    const key = JSON.stringify([reason, event, shapeOf(error)]);
+    const group = groups.get(key) ?? newGroup(deadLetter);
+    groups.set(key, group);
+    add(group, deadLetter);
+  }
+  return [...groups.values()].sort((a, b) => b.count - a.count || a.firstAt - b.firstAt);
+}
+
+function newGroup({ summary, failedAt }: StoredDeadLetter): Group {
+  const { error, reason, event } = summary;
+  return { error, reason, event, count: 0, firstAt: failedAt, lastAt: failedAt, seqs: [], countOfAuthor: new Map() };
+}
+
+function add(group: Group, { summary, failedAt, body }: StoredDeadLetter): void {
+  group.count++;
+  group.firstAt = Math.min(group.firstAt, failedAt);
+  group.lastAt = Math.max(group.lastAt, failedAt);
+  if (group.seqs.length < SEQS_SHOWN) group.seqs.push(summary.seq);
+  const author = authorOf(body);
+  if (author !== undefined) group.countOfAuthor.set(author, (group.countOfAuthor.get(author) ?? 0) + 1);
+}
+
+/** Equal for errors that differ only in what they quote or count. */
+function shapeOf(error: string): string {
+  return error.replaceAll(/"[^"]*"|'[^']*'/g, '""').replaceAll(/\d+/g, "0");
+}
+
+function authorOf(body: Uint8Array): string | undefined {
+  const { user_id, following_id } = Object(decodeBody(body).value) as Record<string, unknown>;
+  return [user_id, following_id].find((id): id is string => typeof id === "string");
+}
+
 export function groupsAsText(groups: readonly Group[]): string {
-  if (groups.length === 0) return "no letters";
+  if (groups.length === 0) return "no dead letters";
   return groups.map(groupAsText).join("\n");
 }
 
-function groupAsText(group: Group): string {
-  const { error, reason, event, count, firstAt, lastAt, seqs } = group;
-  const about = aboutWhom(group.authors);
+function groupAsText({ error, reason, event, count, firstAt, lastAt, seqs, countOfAuthor }: Group): string {
+  const authors = authorsAsText(countOfAuthor);
   const more = count > seqs.length ? ", …" : "";
   return [
-    `${number.format(count)} x ${printable(error)}${about === "" ? "" : ` for ${about}`}`,
-    `    ${printable(`${reason} ${event}`)}, from ${dateOf(firstAt)} to ${dateOf(lastAt)}, letters ${seqs.join(", ")}${more}`,
+    `${number.format(count)} x ${printable(error)}${authors === "" ? "" : ` for ${authors}`}`,
+    `    ${printable(`${reason} ${event}`)}, from ${dateOf(firstAt)} to ${dateOf(lastAt)}, dead letters ${seqs.join(", ")}${more}`,
   ].join("\n");
 }
 
-function aboutWhom(authors: ReadonlyMap<string, number>): string {
-  const [first] = [...authors].sort(([, a], [, b]) => b - a);
+function authorsAsText(countOfAuthor: ReadonlyMap<string, number>): string {
+  const [first] = [...countOfAuthor].sort(([, a], [, b]) => b - a);
   if (!first) return "";
   const [author, count] = first;
-  if (authors.size === 1) return `author ${printable(author)}`;
-  return `${number.format(authors.size)} authors, most often ${printable(author)} (${number.format(count)})`;
+  if (countOfAuthor.size === 1) return `author ${printable(author)}`;
+  return `${number.format(countOfAuthor.size)} authors, most often ${printable(author)} (${number.format(count)})`;
 }
 
-const dateOf = (ms: number): string => new Date(ms).toISOString();
-
-/** One letter on a line. */
-export function letterAsLine({ listed }: Letter): string {
-  const { seq, reason, event, error, failed_at, redrive_count } = listed;
+export function deadLetterAsLine({ summary }: StoredDeadLetter): string {
+  const { seq, reason, event, error, failed_at, redrive_count } = summary;
   const redriven = redrive_count === 0 ? "" : `  redriven ${redrive_count} times`;
   return printable(`${seq}  ${failed_at}  ${reason}  ${event}${redriven}  ${error}`);
 }
 
-/** One letter whole, for a person: every header, then the body. */
-export function letterAsText(letter: Letter): string {
-  const headers = [...letter.headers.entries()].map(([name, value]) => `${name}: ${value}`);
-  const head = [`Letter ${letter.listed.seq} of ${letter.subject}, stored ${dateOf(letter.storedAt)}`, ...headers];
-  return [...head.map(printable), "", bodyAsText(letter.body)].join("\n");
+/** Every header, then the body. */
+export function deadLetterAsText({ summary, subject, storedAt, headers, body }: StoredDeadLetter): string {
+  const lines = [...headers.entries()].map(([name, value]) => `${name}: ${value}`);
+  const head = [`Dead letter ${summary.seq} of ${subject}, stored ${dateOf(storedAt)}`, ...lines];
+  return [...head.map(printable), "", bodyAsText(body)].join("\n");
 }
 
 function bodyAsText(body: Uint8Array): string {
-  const { value, text } = understood(body);
+  const { value, text } = decodeBody(body);
   const lines = value === undefined ? (text ?? Buffer.from(body).toString("latin1")) : JSON.stringify(value, null, 2);
   return lines.split("\n").map(printable).join("\n");
 }
 
-/** A letter whole, as JSON: the body as `json`, `utf8` or `base64`, as `body_encoding` says. */
-export function letterAsJson(letter: Letter): Record<string, unknown> {
-  const { value, text } = understood(letter.body);
-  const body =
-    value !== undefined
-      ? { body_encoding: "json", body: value }
-      : text !== undefined
-        ? { body_encoding: "utf8", body: text }
-        : { body_encoding: "base64", body: Buffer.from(letter.body).toString("base64") };
-  return {
-    ...letter.listed,
-    subject: letter.subject,
-    stored_at: dateOf(letter.storedAt),
-    headers: Object.fromEntries(letter.headers.entries()),
-    size: letter.body.byteLength,
-    ...body,
-  };
+export function reportAsText({ redriven, overtaken, refused, failed }: Report, dryRun: boolean): string {
+  const lists = Object.entries({ overtaken, refused, failed }).filter(([, list]) => list.length > 0);
+  if (redriven.length + lists.length === 0) return "no dead letter matches";
+  const counts = [
+    `${number.format(redriven.length)} ${dryRun ? "would be redriven" : "redriven"}`,
+    ...lists.map(([name, list]) => `${number.format(list.length)} ${name}`),
+  ];
+  return [counts.join(", "), ...lists.flatMap(([name, list]) => causesAsText(name, list))].join("\n");
 }
 
-const utf8 = new TextDecoder("utf-8", { fatal: true });
-
-function understood(body: Uint8Array): { value?: unknown; text?: string } {
-  let text: string;
-  try {
-    text = utf8.decode(body);
-  } catch {
-    return {};
-  }
-  try {
-    return { text, value: JSON.parse(text) as unknown };
-  } catch {
-    return { text };
-  }
-}
-
-/** What became of letters, for a person. */
-export function reportAsText(report: Report, dryRun: boolean): string {
-  const { redriven, overtaken, refused, failed } = report;
-  const total = redriven.length + overtaken.length + refused.length + failed.length;
-  if (total === 0) return "no letter matches";
-  const counts = [`${number.format(redriven.length)} ${dryRun ? "would be redriven" : "redriven"}`];
-  for (const [name, list] of Object.entries({ overtaken, refused, failed })) {
-    if (list.length > 0) counts.push(`${number.format(list.length)} ${name}`);
-  }
-  const lines = Object.entries({ overtaken, refused, failed }).flatMap(([name, list]) => whys(name, list));
-  return [counts.join(", "), ...lines].join("\n");
-}
-
-/** What became of letters that were to be deleted, for a person. */
 export function removalAsText({ removed, failed }: Removal, dryRun: boolean): string {
-  if (removed.length + failed.length === 0) return "no letter matches";
+  if (removed.length + failed.length === 0) return "no dead letter matches";
   const counted = `${number.format(removed.length)} ${dryRun ? "would be deleted" : "deleted"}`;
-  return [counted, ...whys("failed", failed)].join("\n");
+  return [counted, ...causesAsText("failed", failed)].join("\n");
 }
 
-/** Every letter is named; those with the same cause share a line. */
-function whys(name: string, list: Verdicts): string[] {
-  const causes = new Map<string, number[]>();
+/** A line for each cause, with all its sequences. */
+function causesAsText(name: string, list: Causes): string[] {
+  const seqsOf = new Map<string, number[]>();
   for (const { seq, why } of list) {
-    const seqs = causes.get(why);
+    const seqs = seqsOf.get(why);
     if (seqs) seqs.push(seq);
-    else causes.set(why, [seq]);
+    else seqsOf.set(why, [seq]);
   }
-  return [...causes].map(([why, seqs]) => `  ${name} ${seqs.join(", ")}: ${printable(why)}`);
+  return [...seqsOf].map(([why, seqs]) => `  ${name} ${seqs.join(", ")}: ${printable(why)}`);
 }

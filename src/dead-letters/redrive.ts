@@ -1,61 +1,56 @@
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { type Clock, SECOND } from "../kernel/time.js";
-import type { Letter, Letters } from "./dead-letter.js";
-import { destinationOf, type Redriven } from "./destination.js";
-import { overtakenBy, type Upstreams } from "./superseded.js";
+import type { DeadLetterStore, StoredDeadLetter } from "./dead-letter.js";
+import { destinationOf, type RedrivenMessage } from "./destination.js";
+import { supersededBy, type Upstreams } from "./superseded.js";
 
-/** Letters that were not dealt with as asked, each with its cause. */
-export type Verdicts = { readonly seq: number; readonly why: string }[];
+export type Causes = { readonly seq: number; readonly why: string }[];
 
-/** What became of letters, as far as it went; every letter asked for ends in one of the lists. */
+/** The JSON of a redrive: each sequence ends in one of the lists. */
 export interface Report {
   readonly redriven: number[];
-  /** They can never be redriven as they are; they are kept. */
-  readonly refused: Verdicts;
-  /** It did not work this time; they are kept. */
-  readonly failed: Verdicts;
-  /** The world has gone on since; they are removed. */
-  readonly overtaken: Verdicts;
+  /** Kept: they can never be redriven as they are. */
+  readonly refused: Causes;
+  /** Kept: another attempt may succeed. */
+  readonly failed: Causes;
+  /** Deleted: a later change at the upstreams has superseded them. */
+  readonly overtaken: Causes;
 }
 
-/** What redriving works with. */
 export interface RedriveDeps {
-  readonly letters: Pick<Letters, "find" | "remove">;
-  /** Resolves after the PubAck; that it had been stored before under its id is as good. */
-  readonly publish: (message: Redriven) => Promise<unknown>;
-  /** How long the log remembers, in ms; Infinity: for ever. */
+  readonly store: DeadLetterStore;
+  /** Resolves after the PubAck, also for a duplicate. */
+  readonly publish: (message: RedrivenMessage) => Promise<unknown>;
+  /** The max_age of the log in ms, or Infinity. */
   readonly logAgeMs: () => Promise<number>;
-  /** Undefined where their addresses are not configured. */
+  /** Undefined if their addresses are not configured. */
   readonly upstreams: Upstreams | undefined;
   readonly now: Clock;
   readonly pause: (ms: number, signal?: AbortSignal) => Promise<void>;
 }
 
-/** How letters are redriven. */
 export interface RedriveOptions {
-  /** Letters a second at most; undefined: {@link DEFAULT_RATE}. */
+  /** Messages a second at most; unset: {@link DEFAULT_RATE}. */
   readonly rate?: number | undefined;
-  /** Decides everything and changes nothing. */
   readonly dryRun?: boolean | undefined;
-  /** Stops after the letter in hand; the rest is reported as failed. */
+  /** Once it aborts, the message in flight is finished and the others are reported as failed. */
   readonly stopping?: AbortSignal | undefined;
-  /** Is shown the report as it grows, first when it is empty. */
+  /** Is called with the growing report, first while it is empty. */
   readonly watch?: ((report: Report) => void) | undefined;
 }
 
-/** Slow enough for the upstreams of a service that has just been mended. */
+/** Low enough for upstreams that have just recovered. */
 export const DEFAULT_RATE = 100;
 
-/** A server that was away for so many letters in a row is not asked for the others. */
+/** Ends a redrive after so many dead letters in a row that met an unavailable server. */
 const GIVE_UP_AFTER = 3;
 
-type Fate = "redriven" | { readonly list: "refused" | "failed" | "overtaken"; readonly why: string; away?: boolean };
+type Outcome = "redriven" | { readonly list: "refused" | "failed" | "overtaken"; readonly why: string; away?: boolean };
 
 /**
- * Sends letters back to work, in the order given, one after the other: a
- * letter is published again, and only after the PubAck it is deleted.
- * Interrupted between the two and run again, it is published once only.
+ * Redrives dead letters one after the other, in the order given: each is published, and deleted only after the PubAck.
+ * A redrive that is interrupted in between and repeated publishes the same id, so that the message is stored once.
  */
 export async function redrive(
   deps: RedriveDeps,
@@ -71,17 +66,17 @@ export async function redrive(
   for (const seq of seqs) {
     if (next > deps.now()) await deps.pause(next - deps.now(), options.stopping);
     next = Math.max(next, deps.now()) + gapMs;
-    const fate = given(options, away) ?? (await redriveOne(deps, seq, { logAgeMs, dryRun: options.dryRun === true }));
-    away = typeof fate === "object" && fate.away ? away + 1 : 0;
-    if (fate === "redriven") report.redriven.push(seq);
-    else report[fate.list].push({ seq, why: fate.why });
+    const outcome =
+      notTried(options, away) ?? (await redriveOne(deps, seq, { logAgeMs, dryRun: options.dryRun === true }));
+    away = typeof outcome === "object" && outcome.away ? away + 1 : 0;
+    if (outcome === "redriven") report.redriven.push(seq);
+    else report[outcome.list].push({ seq, why: outcome.why });
     options.watch?.(report);
   }
   return report;
 }
 
-/** What is in store for a letter without looking at it. */
-function given({ stopping }: RedriveOptions, away: number): Fate | undefined {
+function notTried({ stopping }: RedriveOptions, away: number): Outcome | undefined {
   if (stopping?.aborted) return { list: "failed", why: "not tried: the process stops" };
   if (away >= GIVE_UP_AFTER)
     return { list: "failed", why: "not tried: a server was away for those before it", away: true };
@@ -93,11 +88,11 @@ interface Terms {
   readonly dryRun: boolean;
 }
 
-async function redriveOne(deps: RedriveDeps, seq: number, terms: Terms): Promise<Fate> {
+async function redriveOne(deps: RedriveDeps, seq: number, terms: Terms): Promise<Outcome> {
   try {
-    const letter = await deps.letters.find(seq);
-    if (!letter) return { list: "failed", why: "it is not there any more" };
-    return await decide(deps, letter, terms);
+    const deadLetter = await deps.store.find(seq);
+    if (!deadLetter) return { list: "failed", why: "it is not there any more" };
+    return await redriveFound(deps, deadLetter, terms);
   } catch (error) {
     const code = codeOf(error);
     const list = code === "invalid" || code === "poison" ? "refused" : "failed";
@@ -105,25 +100,29 @@ async function redriveOne(deps: RedriveDeps, seq: number, terms: Terms): Promise
   }
 }
 
-async function decide(deps: RedriveDeps, letter: Letter, { logAgeMs, dryRun }: Terms): Promise<Fate> {
+async function redriveFound(
+  deps: RedriveDeps,
+  deadLetter: StoredDeadLetter,
+  { logAgeMs, dryRun }: Terms,
+): Promise<Outcome> {
   const now = deps.now();
-  const { seq } = letter.listed;
-  const message = destinationOf(letter, now);
-  const forgotten = now - letter.firstSeenAt > logAgeMs;
-  const why = forgotten ? await overtakenBy(message, deps.upstreams, now) : undefined;
-  if (why === undefined && !dryRun) await publishAgain(deps, message, seq);
-  if (!dryRun) await removed(deps, seq, why === undefined);
+  const { seq } = deadLetter.summary;
+  const message = destinationOf(deadLetter, now);
+  const olderThanLog = now - deadLetter.firstSeenAt > logAgeMs;
+  const why = olderThanLog ? await supersededBy(message, deps.upstreams, now) : undefined;
+  if (!dryRun) {
+    if (why === undefined) {
+      await deps.publish(message);
+      await failpoint("redriven", String(seq));
+    }
+    await removeFound(deps, seq, why === undefined);
+  }
   return why === undefined ? "redriven" : { list: "overtaken", why };
 }
 
-async function publishAgain({ publish }: RedriveDeps, message: Redriven, seq: number): Promise<void> {
-  await publish(message);
-  await failpoint("redriven", String(seq));
-}
-
-async function removed({ letters }: RedriveDeps, seq: number, published: boolean): Promise<void> {
+async function removeFound({ store }: RedriveDeps, seq: number, published: boolean): Promise<void> {
   try {
-    await letters.remove(seq);
+    await store.remove(seq);
   } catch (error) {
     const what = published ? "it was published again, but not deleted: redrive it once more" : "it was not deleted";
     throw new AppError(codeOf(error), `${what} (${oneLine(error)})`, { cause: error });

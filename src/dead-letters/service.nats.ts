@@ -1,43 +1,38 @@
 import type { NatsConnection, Service, ServiceMsg } from "nats";
-import { oneLine } from "../kernel/errors.js";
+import { codeOf, type ErrorCode, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
-import type { Publish } from "../platform/nats/publish.js";
-import { createLettersApi, RequestError } from "./api.js";
-import { createLetters, createLogAge } from "./store.nats.js";
-import type { Upstreams } from "./superseded.js";
+import { createDeadLetterApi } from "./api.js";
+import type { DeadLetterOperations } from "./operations.js";
 
-/** What the service is started with. */
-export interface LettersServiceOptions {
-  readonly connection: NatsConnection;
-  readonly publish: Publish;
-  readonly upstreams: Upstreams;
+export interface DeadLetterServiceOptions {
+  readonly nats: NatsConnection;
+  readonly operations: DeadLetterOperations;
   readonly version: string;
   readonly log: Logger;
 }
 
-/** A running service. */
-export interface LettersService {
-  /** Takes no more requests, and ends a redrive under way after the letter it has in hand. */
+export interface DeadLetterService {
+  /** Takes no more requests, and ends a redrive after the dead letter it is working on. */
   close(): Promise<void>;
 }
 
 const ENDPOINTS = {
-  list: "Letters, oldest first: {reason, event, error, since, limit, after}",
-  show: "One letter whole: {seqs: [17]}",
-  redrive: "Sends letters back to work: {seqs} or {reason, event, error, since} or {all: true}; dry_run, rate, limit",
-  rm: "Deletes letters: {seqs} or {reason, event, error, since} or {all: true}; dry_run, limit",
+  list: "Dead letters, oldest first: {reason, event, error, since, limit, after}",
+  show: "One dead letter with its body: {seqs: [17]}",
+  redrive: "Publishes again: {seqs} or {reason, event, error, since} or {all: true}; dry_run, rate, limit",
+  rm: "Deletes: {seqs} or {reason, event, error, since} or {all: true}; dry_run, limit",
 } as const;
 
-/** Bytes of an answer that are not its text. */
+/** Errors about a request; others answer 500. */
+const STATUS: Partial<Record<ErrorCode, number>> = { invalid: 400, notfound: 404, conflict: 409 };
+
+/** Bytes of an answer that are not its body. */
 const HEADER_ROOM = 16 * 1024;
 
-/**
- * Offers the dead-letter operations as the NATS service `avion-dlq`. Where the
- * server does not allow that, it is logged: timelines go on without it.
- */
-export async function startLettersService(options: LettersServiceOptions): Promise<LettersService> {
-  const { connection, log } = options;
+/** Offers the operations as the NATS service `avion-dlq`. A server that does not allow it leaves a line in the log. */
+export async function startDeadLetterService(options: DeadLetterServiceOptions): Promise<DeadLetterService> {
+  const { nats, log } = options;
   const stopping = new AbortController();
   let service: Service | undefined;
   try {
@@ -52,32 +47,25 @@ export async function startLettersService(options: LettersServiceOptions): Promi
   return {
     close: async () => {
       stopping.abort();
-      // While NATS is away a stop never ends by itself.
-      if (!connection.isClosed()) await Promise.race([service?.stop().catch(() => undefined), pause(SECOND)]);
+      // Without a connection a stop never ends.
+      if (!nats.isClosed()) await Promise.race([service?.stop().catch(() => undefined), pause(SECOND)]);
     },
   };
 }
 
-async function addService(options: LettersServiceOptions, stopping: AbortSignal): Promise<Service> {
-  const { connection, publish, upstreams, version, log } = options;
-  const letters = createLetters(connection);
-  const api = createLettersApi({
-    letters,
-    redriveDeps: { letters, publish, upstreams, logAgeMs: createLogAge(connection), now: Date.now, pause },
-    maxAnswerBytes: () => (connection.info?.max_payload ?? 1024 * 1024) - HEADER_ROOM,
-    pause,
-    stopping,
-    log,
-  });
-  const service = await connection.services.add({ name: "avion-dlq", version, description: "Dead letters" });
+async function addService(options: DeadLetterServiceOptions, stopping: AbortSignal): Promise<Service> {
+  const { nats, operations, version, log } = options;
+  const maxAnswerBytes = (): number => (nats.info?.max_payload ?? 1024 * 1024) - HEADER_ROOM;
+  const api = createDeadLetterApi({ operations, maxAnswerBytes, pause, stopping, log });
+  const service = await nats.services.add({ name: "avion-dlq", version, description: "Dead letters" });
   const group = service.addGroup("avion.ops.dlq");
   for (const name of Object.keys(ENDPOINTS) as (keyof typeof ENDPOINTS)[]) {
     group.addEndpoint(name, {
       metadata: { request: ENDPOINTS[name] },
       handler: (error, message) => {
         if (error) return;
-        answer(message, api[name], log).catch((broken: unknown) =>
-          log.error({ subject: message.subject, error: oneLine(broken) }, "a request was left unanswered"),
+        answer(message, api[name], log).catch((failure: unknown) =>
+          log.error({ subject: message.subject, error: oneLine(failure) }, "a request was left unanswered"),
         );
       },
     });
@@ -85,7 +73,6 @@ async function addService(options: LettersServiceOptions, stopping: AbortSignal)
   return service;
 }
 
-/** The client takes no promise: whatever goes wrong is answered here. */
 async function answer(
   message: ServiceMsg,
   work: (request: Uint8Array) => Promise<unknown>,
@@ -94,9 +81,10 @@ async function answer(
   try {
     message.respond(JSON.stringify(await work(message.data)));
   } catch (error) {
-    const code = error instanceof RequestError ? error.code : 500;
-    if (code === 500) log.warn({ subject: message.subject, error: oneLine(error) }, "a request could not be answered");
-    message.respondError(code, headerSafe(oneLine(error)));
+    const status = STATUS[codeOf(error)] ?? 500;
+    if (status === 500)
+      log.warn({ subject: message.subject, error: oneLine(error) }, "a request could not be answered");
+    message.respondError(status, headerSafe(oneLine(error)));
   }
 }
 

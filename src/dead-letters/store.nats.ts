@@ -4,24 +4,23 @@ import { AppError, oneLine } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
 import { headersOf } from "../platform/nats/message.js";
 import { logEntries } from "../platform/nats/read-log.js";
-import { type Letter, type Letters, letterOfStored } from "./dead-letter.js";
+import { type DeadLetterStore, parseDeadLetter, type StoredDeadLetter } from "./dead-letter.js";
 
 const TIMEOUT_MS = 5 * SECOND;
-/** A letter may be as large as a message; so many are in memory at once. */
+/** Bounds memory: each body may be as large as a message. */
 const BODIES_AT_ONCE = 50;
 
 /** JetStream's codes (nats-server, server/errors.json). */
 const NO_MESSAGE = 10037;
 const NO_STREAM = 10059;
 
-/** The letters in the stream DLQ. */
-export function createLetters(connection: NatsConnection): Letters {
+export function createDeadLetterStore(connection: NatsConnection): DeadLetterStore {
   const managed = managerOf(connection);
-  const find: Letters["find"] = (seq) =>
+  const find: DeadLetterStore["find"] = (seq) =>
     answered(STREAM.dlq, async () => {
       try {
         const { subject, header, data, time } = await (await managed()).streams.getMessage(STREAM.dlq, { seq });
-        return letterOfStored({ seq, subject, time: time.getTime(), headers: headersOf(header), body: data });
+        return parseDeadLetter({ seq, subject, time: time.getTime(), headers: headersOf(header), body: data });
       } catch (error) {
         if (apiCode(error) === NO_MESSAGE) return undefined;
         throw error;
@@ -34,14 +33,14 @@ export function createLetters(connection: NatsConnection): Letters {
       try {
         await answered(STREAM.dlq, async () => (await managed()).streams.deleteMessage(STREAM.dlq, seq, false));
       } catch (error) {
-        // Servers answer in several ways where it is gone already.
+        // Servers report a message that is gone by different codes.
         if (await find(seq)) throw error;
       }
     },
   };
 }
 
-/** How long the log remembers, in ms. */
+/** Reads the max_age of the log in ms; Infinity if it is unlimited. */
 export function createLogAge(connection: NatsConnection): () => Promise<number> {
   const managed = managerOf(connection);
   return () =>
@@ -54,11 +53,11 @@ export function createLogAge(connection: NatsConnection): () => Promise<number> 
 async function* read(
   connection: NatsConnection,
   { after, bodies = false }: { after?: number | undefined; bodies?: boolean } = {},
-): AsyncGenerator<Letter> {
+): AsyncGenerator<StoredDeadLetter> {
   try {
     const range = { stream: STREAM.dlq, subject: "dlq.>", after, headersOnly: !bodies };
     for await (const entry of logEntries(connection, { ...range, ...(bodies ? { batch: BODIES_AT_ONCE } : {}) }))
-      yield letterOfStored(entry);
+      yield parseDeadLetter(entry);
   } catch (error) {
     throw unavailable(STREAM.dlq, error);
   }

@@ -2,23 +2,23 @@ import { eventOfSubject, parseEvent } from "../contracts/events.js";
 import { parseJob } from "../contracts/jobs.js";
 import { STREAM } from "../contracts/subjects.js";
 import { AppError } from "../kernel/errors.js";
-import type { Redriven } from "./destination.js";
+import type { RedrivenMessage } from "./destination.js";
 
-/** What an old letter is checked against. Rejects with AppError where the services do not answer. */
+/** Reads the present state of the upstreams. Errors are AppError. */
 export interface Upstreams {
   /** A page of an author's drops, newest first, older than the pair (before, drop). */
   readonly drops: (
     author: string,
     below: { readonly before: number; readonly drop: string },
   ) => Promise<readonly { readonly drop_id: string; readonly created_at: number }[]>;
-  /** A page of whom a user follows; an empty token ends the list. */
+  /** A page of the users whom a user follows; an empty token ends the list. */
   readonly following: (
     user: string,
     token: string,
   ) => Promise<{ readonly ids: readonly string[]; readonly next: string }>;
 }
 
-/** What must hold for a message to be applied late. */
+/** The state of the upstreams under which a message may still be applied. */
 type Claim =
   | { readonly kind: "none" }
   | {
@@ -30,7 +30,6 @@ type Claim =
     }
   | { readonly kind: "edge"; readonly follower: string; readonly following: string; readonly follows: boolean };
 
-/** A list longer than this is not a person's. */
 const MAX_PAGES = 1_000;
 
 const NOT_CONFIGURED =
@@ -38,14 +37,13 @@ const NOT_CONFIGURED =
   "set TIMELINE_USER_SERVICE_ADDR and TIMELINE_POST_SERVICE_ADDR";
 
 /**
- * Says how the world has gone on since, where the message must not be applied
- * any more; undefined where it may. Only for messages older than the log: until
- * then tombstones and edge versions win over it by themselves.
+ * Says why the upstreams no longer allow a message to be applied; undefined if they do. Only a message older than the
+ * log needs the question: tombstones and edge versions, which live as long as the log, decide about younger ones.
  *
- * @throws AppError `invalid` where that cannot be found out.
+ * @throws AppError `invalid` if the upstreams cannot tell.
  */
-export async function overtakenBy(
-  message: Redriven,
+export async function supersededBy(
+  message: RedrivenMessage,
   upstreams: Upstreams | undefined,
   now: number,
 ): Promise<string | undefined> {
@@ -53,22 +51,22 @@ export async function overtakenBy(
   if (claim.kind === "none") return undefined;
   if (!upstreams) throw new AppError("invalid", NOT_CONFIGURED);
   if (claim.kind === "drop")
-    return (await isShown(claim, upstreams)) ? undefined : "overtaken: its drop is not there any more";
+    return (await isListed(claim, upstreams)) ? undefined : "overtaken: its drop has been deleted";
   if ((await follows(claim, upstreams)) === claim.follows) return undefined;
-  return `overtaken: the follow was ${claim.follows ? "taken back" : "made again"} since`;
+  return `overtaken: the user has ${claim.follows ? "unfollowed" : "followed again"} since`;
 }
 
-function claimOf({ stream, subject, body }: Redriven, now: number): Claim {
+function claimOf({ stream, subject, body }: RedrivenMessage, now: number): Claim {
   if (stream === STREAM.fanout) {
     if (parseJob(body).action === "remove") return { kind: "none" };
     throw new AppError(
       "invalid",
-      "it names the followers of a time whose unfollows are forgotten: rebuild their timelines instead",
+      "it names followers of that time, and the unfollows since are no longer stored: rebuild their timelines instead",
     );
   }
   if (stream !== STREAM.drops) return { kind: "none" };
   const { name, payload } = parseEvent(eventOfSubject(subject), body, now);
-  // A deletion is right for ever: drop ids are not used again.
+  // A deletion stays true: drop ids are not used again.
   if (name === "drop_deleted") return { kind: "none" };
   if (name === "user_followed" || name === "user_unfollowed") {
     const { follower_id: follower, following_id: following } = payload;
@@ -76,13 +74,13 @@ function claimOf({ stream, subject, body }: Redriven, now: number): Claim {
   }
   const { user_id: author, drop_id: drop, created_at } = payload;
   if (author === undefined)
-    throw new AppError("invalid", "it is older than the log, and names no author whose drops would show it");
-  // A remote drop may have claimed to be younger than it was admitted as.
+    throw new AppError("invalid", "it is older than the log, and names no author whose drops could be read");
+  // The time of a remote drop is capped when it is admitted.
   const before = name === "ap_drop_received" ? Number.MAX_SAFE_INTEGER : created_at + 1;
   return { kind: "drop", author, drop, created_at, before };
 }
 
-async function isShown(claim: Extract<Claim, { kind: "drop" }>, { drops }: Upstreams): Promise<boolean> {
+async function isListed(claim: Extract<Claim, { kind: "drop" }>, { drops }: Upstreams): Promise<boolean> {
   let below = { before: claim.before, drop: "" };
   for (let pages = 0; pages < MAX_PAGES; pages++) {
     const page = await drops(claim.author, below);

@@ -1,35 +1,32 @@
 import { connectUpstreams, type UpstreamOptions } from "../platform/grpc/upstreams.js";
-import { type Check, checked } from "./doctor.js";
+import { type Check, checked, ok } from "./doctor.js";
 
 const TIMEOUT_MS = 3_000;
-/** Asked for as a user; an answer of any kind shows that the service is there. */
+/** The id of a user; the answer does not matter. */
 const PROBE = "avion-doctor";
 
-/** Checks that both upstreams answer the calls the timelines need. */
+/** Checks that both upstreams answer the calls that reads and fan-out make. */
 export function upstreamChecks(options: UpstreamOptions): Check[] {
-  const users = `UserService ${options.userServiceAddr}`;
-  const posts = `PostService ${options.postServiceAddr}`;
-  const advice = (variable: string): string => `start it there, or set ${variable} to where it is`;
-  return [
-    checked(users, advice("TIMELINE_USER_SERVICE_ADDR"), async () => {
+  type Call = (upstreams: ReturnType<typeof connectUpstreams>, deadline: number) => Promise<unknown>;
+  const answers = (what: string, variable: string, calls: readonly Call[]): Check =>
+    checked(what, `start it there, or set ${variable} to where it is`, async () => {
       const upstreams = connectUpstreams(options);
       const deadline = Date.now() + TIMEOUT_MS;
       try {
-        await upstreams.followers({ user: PROBE, size: 1, token: "", deadline });
-        await upstreams.following({ user: PROBE, size: 1, token: "", deadline });
+        for (const call of calls) await call(upstreams, deadline);
       } finally {
         upstreams.close();
       }
-      return [{ what: users, state: "ok", says: "answers" }];
-    }),
-    checked(posts, advice("TIMELINE_POST_SERVICE_ADDR"), async () => {
-      const upstreams = connectUpstreams(options);
-      try {
-        await upstreams.dropsByUser({ user_id: PROBE, limit: 1, max_id: "", before: 0 }, Date.now() + TIMEOUT_MS);
-      } finally {
-        upstreams.close();
-      }
-      return [{ what: posts, state: "ok", says: "answers" }];
-    }),
+      return [ok(what, "answers")];
+    });
+  const page = { user: PROBE, size: 1, token: "" };
+  return [
+    answers(`UserService ${options.userServiceAddr}`, "TIMELINE_USER_SERVICE_ADDR", [
+      (upstreams, deadline) => upstreams.followers({ ...page, deadline }),
+      (upstreams, deadline) => upstreams.following({ ...page, deadline }),
+    ]),
+    answers(`PostService ${options.postServiceAddr}`, "TIMELINE_POST_SERVICE_ADDR", [
+      (upstreams, deadline) => upstreams.dropsByUser({ user_id: PROBE, limit: 1, max_id: "", before: 0 }, deadline),
+    ]),
   ];
 }

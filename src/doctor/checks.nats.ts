@@ -1,18 +1,19 @@
-import type { JetStreamManager, NatsConnection } from "nats";
+import type { JetStreamManager } from "nats";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { silent } from "../kernel/logger.js";
 import { printableAddresses } from "../kernel/server-url.js";
 import { connectNats, type NatsOptions } from "../platform/nats/connect.js";
 import { readTopology } from "../platform/nats/declared.js";
 import { differences } from "../platform/nats/topology.js";
-import { type Check, checked, compareVersions, type Finding } from "./doctor.js";
+import { type Check, checked, type Finding, fault, isOlder, ok, warning } from "./doctor.js";
 
 const OLDEST = "2.9.10";
 /** Older ones get no security fixes (NATS advisories, 2026). */
 const MAINTAINED = "2.12.0";
 const ADVICE = "start nats-server there with JetStream (-js), or set NATS_URL to where it is";
+const MISSING = ["is not there", "the service creates it when it starts"] as const;
 
-/** Checks NATS: reachable, new enough, with JetStream, and our streams and consumers as declared. */
+/** Checks NATS: reachable, new enough, with JetStream, streams and consumers as declared. */
 export function natsChecks(options: NatsOptions): Check[] {
   return [checked(`NATS ${printableAddresses(options.servers)}`, ADVICE, () => look(options))];
 }
@@ -21,37 +22,20 @@ async function look(options: NatsOptions): Promise<readonly Finding[]> {
   const connection = await connectNats({ ...options, impatient: true }, silent);
   try {
     const what = `NATS ${connection.getServer()}`;
-    const findings = [versionFinding(what, connection.info?.version ?? "0")];
-    const manager = await jetstream(connection);
-    if (!manager)
-      return [
-        ...findings,
-        { what, state: "fault", says: "JetStream is off", advice: "start nats-server with -js or a jetstream block" },
-      ];
-    return [
-      ...findings,
-      { what, state: "ok", says: "JetStream is on" },
-      ...(await streamFindings(manager)),
-      ...(await backlog(manager)),
-    ];
+    const version = versionFinding(what, connection.info?.version ?? "0");
+    const manager = await connection.jetstreamManager().catch(() => undefined);
+    if (!manager) return [version, fault(what, "JetStream is off", "start nats-server with -js or a jetstream block")];
+    return [version, ok(what, "JetStream is on"), ...(await streamFindings(manager)), ...(await backlogs(manager))];
   } finally {
     await connection.close();
   }
 }
 
-const jetstream = (connection: NatsConnection): Promise<JetStreamManager | undefined> =>
-  connection.jetstreamManager().catch(() => undefined);
-
 function versionFinding(what: string, version: string): Finding {
-  if (compareVersions(version, OLDEST) < 0)
-    return { what, state: "fault", says: `version ${version}`, advice: `use ${OLDEST} or newer` };
-  if (compareVersions(version, MAINTAINED) >= 0) return { what, state: "ok", says: `version ${version}` };
-  return {
-    what,
-    state: "warning",
-    says: `version ${version}`,
-    advice: `works, but gets no security fixes: use ${MAINTAINED} or newer`,
-  };
+  const says = `version ${version}`;
+  if (isOlder(version, OLDEST)) return fault(what, says, `use ${OLDEST} or newer`);
+  if (!isOlder(version, MAINTAINED)) return ok(what, says);
+  return warning(what, says, `works, but gets no security fixes: use ${MAINTAINED} or newer`);
 }
 
 async function streamFindings(manager: JetStreamManager): Promise<Finding[]> {
@@ -60,22 +44,17 @@ async function streamFindings(manager: JetStreamManager): Promise<Finding[]> {
     streams.map(async (wanted): Promise<Finding> => {
       const what = `stream ${wanted.name}`;
       const held = await manager.streams.info(wanted.name).catch(() => undefined);
-      if (!held)
-        return { what, state: "warning", says: "is not there", advice: "the service creates it when it starts" };
+      if (!held) return warning(what, ...MISSING);
       const { num_replicas, max_bytes } = held.config;
       const changed = differences({ ...wanted, num_replicas, max_bytes }, held.config);
-      if (changed.length === 0) return { what, state: "ok", says: `${held.state.messages} messages` };
-      return {
-        what,
-        state: "warning",
-        says: `differs in ${changed.join(", ")}`,
-        advice: `compare with nats/streams/${wanted.name}.json; a start of the service updates what can be`,
-      };
+      if (changed.length === 0) return ok(what, `${held.state.messages} messages`);
+      const advice = `compare with nats/streams/${wanted.name}.json; a start of the service updates what can be`;
+      return warning(what, `differs in ${changed.join(", ")}`, advice);
     }),
   );
 }
 
-async function backlog(manager: JetStreamManager): Promise<Finding[]> {
+async function backlogs(manager: JetStreamManager): Promise<Finding[]> {
   const consumers = [
     [STREAM.drops, CONSUMER.planner],
     [STREAM.drops, CONSUMER.graph],
@@ -85,9 +64,8 @@ async function backlog(manager: JetStreamManager): Promise<Finding[]> {
     consumers.map(async ([stream, consumer]): Promise<Finding> => {
       const what = `consumer ${consumer}`;
       const info = await manager.consumers.info(stream, consumer).catch(() => undefined);
-      if (!info)
-        return { what, state: "warning", says: "is not there", advice: "the service creates it when it starts" };
-      return { what, state: "ok", says: `${info.num_pending} waiting, ${info.num_ack_pending} in hand` };
+      if (!info) return warning(what, ...MISSING);
+      return ok(what, `${info.num_pending} waiting, ${info.num_ack_pending} in flight`);
     }),
   );
 }

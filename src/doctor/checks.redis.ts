@@ -2,11 +2,11 @@ import { Redis } from "ioredis";
 import { printableAddress } from "../kernel/server-url.js";
 import { serverOf } from "../platform/redis/connect.js";
 import { redisError } from "../platform/redis/errors.js";
-import { type Check, checked, compareVersions, type Finding } from "./doctor.js";
+import { type Check, checked, type Finding, fault, isOlder, ok, warning } from "./doctor.js";
 
 const OLDEST = "6.2.0";
 
-/** Checks each Redis named: reachable, new enough, and keeping what it is given. */
+/** Checks each Redis: reachable, new enough, without eviction, with persistence. */
 export function redisChecks(urls: readonly string[], allowEviction: boolean): Check[] {
   return urls.map((url) => {
     const what = `Redis ${printableAddress(url)}`;
@@ -27,7 +27,7 @@ async function look(what: string, url: string, allowEviction: boolean): Promise<
     reason = error;
   });
   try {
-    // A connection that ends does not say itself why.
+    // The error of connect() does not name the reason; the event before it does.
     await redis.connect().catch((error: Error) => Promise.reject(redisError(reason ?? error)));
     const info = await redis.info();
     const field = (name: string): string => new RegExp(`^${name}:(.*)$`, "m").exec(info)?.[1]?.trim() ?? "";
@@ -43,31 +43,25 @@ async function look(what: string, url: string, allowEviction: boolean): Promise<
 }
 
 function versionFinding(what: string, version: string): Finding {
-  if (compareVersions(version, OLDEST) >= 0) return { what, state: "ok", says: `version ${version}` };
-  return {
-    what,
-    state: "fault",
-    says: `version ${version}`,
-    advice: `use ${OLDEST} or newer: ZADD LT and ZMSCORE are needed`,
-  };
+  const says = `version ${version}`;
+  if (!isOlder(version, OLDEST)) return ok(what, says);
+  return fault(what, says, `use ${OLDEST} or newer: ZADD LT and ZMSCORE are needed`);
 }
 
 function policyFinding(what: string, policy: string, allowEviction: boolean): Finding {
-  if (policy === "noeviction") return { what, state: "ok", says: `maxmemory-policy ${policy}` };
-  if (policy === "") {
-    const advice = "let INFO memory be asked, and make sure that maxmemory-policy is noeviction";
-    return { what, state: "warning", says: "does not say its maxmemory-policy", advice };
-  }
   const says = `maxmemory-policy ${policy}`;
-  if (allowEviction)
-    return { what, state: "warning", says: `${says}, as TIMELINE_REDIS_ALLOW_EVICTION allows`, advice: NOEVICTION };
-  return { what, state: "fault", says, advice: NOEVICTION };
+  if (policy === "noeviction") return ok(what, says);
+  if (policy === "") {
+    const advice = "allow INFO memory, and make sure that maxmemory-policy is noeviction";
+    return warning(what, "does not say its maxmemory-policy", advice);
+  }
+  const advice = "set maxmemory-policy noeviction: timelines, tombstones and follow versions must not be evicted";
+  if (allowEviction) return warning(what, `${says}, as TIMELINE_REDIS_ALLOW_EVICTION allows`, advice);
+  return fault(what, says, advice);
 }
 
-const NOEVICTION = "set maxmemory-policy noeviction: timelines, tombstones and follow versions must not be evicted";
-
 function persistenceFinding(what: string, aof: string): Finding {
-  if (aof === "1") return { what, state: "ok", says: "appendonly yes" };
+  if (aof === "1") return ok(what, "appendonly yes");
   const advice = "set appendonly yes: without it a restart loses the timelines, and each is rebuilt when it is read";
-  return { what, state: "warning", says: "appendonly no", advice };
+  return warning(what, "appendonly no", advice);
 }

@@ -9,28 +9,27 @@ import { SECOND } from "../kernel/time.js";
 import { databaseError } from "../platform/db/errors.js";
 import { type MigrationSource, pendingMigrations } from "../platform/db/migrate.js";
 import { settingsOf } from "../platform/db/postgres.js";
-import { type Check, checked, type Finding } from "./doctor.js";
+import { type Check, checked, type Finding, fault, ok, warning } from "./doctor.js";
 
 const OLDEST = 15;
-/** Processes that keep data in a small production: users and posts, two of each; a rolling update starts one more. */
+/** A small production: users and posts, two of each; a rolling update starts one more. */
 const PROCESSES = 5;
 const NOTIFICATION_MS = 2 * SECOND;
 const CHANNEL = "avion_doctor";
 
-/** Which database is checked, and against what. */
 export interface DatabaseCheckOptions {
   readonly url: string;
   readonly poolSize: number;
   readonly migrations: readonly MigrationSource[];
 }
 
-/** Checks PostgreSQL: reachable, new enough, with our schema, room for our connections, and sessions of one's own. */
+/** Checks PostgreSQL: reachable, new enough, with our schema, enough connections, and a session for each of them. */
 export function databaseChecks(options: DatabaseCheckOptions): Check[] {
   const what = `PostgreSQL ${hostOf(options.url)}`;
   return [checked(what, "start PostgreSQL there, or set DATABASE_URL to where it is", () => look(what, options))];
 }
 
-/** A socket's folder stands in a parameter. */
+/** The folder of a Unix socket is a parameter of the URL. */
 function hostOf(url: string): string {
   return new URL(url).searchParams.get("host") ?? printableAddress(url);
 }
@@ -38,7 +37,7 @@ function hostOf(url: string): string {
 async function look(what: string, options: DatabaseCheckOptions): Promise<readonly Finding[]> {
   const clients = [0, 1].map(() => new pg.Client(settingsOf(options.url, "avion-timeline doctor")));
   const [one, other] = clients as [pg.Client, pg.Client];
-  // A connection that breaks rejects what is asked of it.
+  // A connection that breaks rejects its queries, which is enough.
   for (const client of clients) client.on("error", () => undefined);
   try {
     await Promise.all(clients.map((client) => client.connect()));
@@ -63,8 +62,8 @@ async function setting(client: pg.Client, name: string): Promise<string> {
 
 async function version(what: string, client: pg.Client): Promise<Finding> {
   const says = `version ${await setting(client, "server_version")}`;
-  if (Number(await setting(client, "server_version_num")) >= OLDEST * 10_000) return { what, state: "ok", says };
-  return { what, state: "fault", says, advice: `use PostgreSQL ${OLDEST} or newer` };
+  if (Number(await setting(client, "server_version_num")) >= OLDEST * 10_000) return ok(what, says);
+  return fault(what, says, `use PostgreSQL ${OLDEST} or newer`);
 }
 
 async function schema(what: string, client: pg.Client, migrations: readonly MigrationSource[]): Promise<Finding> {
@@ -74,12 +73,12 @@ async function schema(what: string, client: pg.Client, migrations: readonly Migr
   };
   try {
     const pending = await pendingMigrations(queries, migrations);
-    if (pending.length === 0) return { what, state: "ok", says: "schema of this version" };
+    if (pending.length === 0) return ok(what, "schema of this version");
     const advice = "the service applies them when it starts";
-    return { what, state: "warning", says: `${pending.length} migrations are not applied`, advice };
+    return warning(what, `${pending.length} migrations are not applied`, advice);
   } catch (error) {
     const advice = "start the version of the service that made this schema, or a newer one";
-    return { what, state: "fault", says: oneLine(error), advice };
+    return fault(what, oneLine(error), advice);
   }
 }
 
@@ -88,13 +87,13 @@ async function room(what: string, client: pg.Client, poolSize: number): Promise<
   const reserved = Number(await setting(client, "superuser_reserved_connections"));
   const processes = Math.floor((most - reserved) / (poolSize + 1));
   const says = `max_connections ${most} is enough for ${processes} processes of ${poolSize} + 1 connections`;
-  if (processes >= PROCESSES) return { what, state: "ok", says };
-  return { what, state: "warning", says, advice: "raise max_connections, or lower TIMELINE_DATABASE_POOL_SIZE" };
+  if (processes >= PROCESSES) return ok(what, says);
+  return warning(what, says, "raise max_connections, or lower TIMELINE_DATABASE_POOL_SIZE");
 }
 
 const SESSIONS = "connect to PostgreSQL itself, or let the pooler keep a session for each connection";
 
-/** While another connection is in a transaction, a pooler of transactions hands out another server's session. */
+/** While another connection is in a transaction, a pooler in transaction mode gives this one another session. */
 async function prepared(what: string, one: pg.Client, other: pg.Client): Promise<Finding> {
   const ask = (value: number) => one.query({ name: "avion_doctor", text: "SELECT $1::int AS value", values: [value] });
   try {
@@ -104,9 +103,9 @@ async function prepared(what: string, one: pg.Client, other: pg.Client): Promise
     await ask(2);
     await other.query("COMMIT");
     await ask(3);
-    return { what, state: "ok", says: "keeps prepared statements" };
+    return ok(what, "keeps prepared statements");
   } catch (error) {
-    return { what, state: "fault", says: `loses prepared statements (${oneLine(error)})`, advice: SESSIONS };
+    return fault(what, `loses prepared statements (${oneLine(error)})`, SESSIONS);
   }
 }
 
@@ -118,10 +117,10 @@ async function notified(what: string, one: pg.Client, other: pg.Client): Promise
     });
     await one.query(`LISTEN ${CHANNEL}`);
     await other.query(`NOTIFY ${CHANNEL}`);
-    if (await heard) return { what, state: "ok", says: "delivers notifications" };
-    return { what, state: "fault", says: "does not deliver a NOTIFY to another connection", advice: SESSIONS };
+    if (await heard) return ok(what, "delivers notifications");
+    return fault(what, "does not deliver a NOTIFY to another connection", SESSIONS);
   } catch (error) {
-    return { what, state: "fault", says: `LISTEN or NOTIFY failed (${oneLine(error)})`, advice: SESSIONS };
+    return fault(what, `LISTEN or NOTIFY failed (${oneLine(error)})`, SESSIONS);
   }
 }
 
@@ -132,15 +131,14 @@ export function folderChecks(folder: string): Check[] {
   return [
     checked(what, advice, async () => {
       await access(await nearestFolder(resolve(folder)), constants.W_OK | constants.X_OK);
-      if (!(await stat(folder).catch(() => undefined)))
-        return [{ what, state: "ok", says: "is made when the service starts" }];
+      if (!(await stat(folder).catch(() => undefined))) return [ok(what, "is made when the service starts")];
       const lock = await tryLockFile(`${folder}.lock`);
       if (lock.taken) {
         await lock.release();
-        return [{ what, state: "ok", says: "is writable" }];
+        return [ok(what, "is writable")];
       }
       const says = `is open in process ${lock.holder.pid}`;
-      return [{ what, state: "warning", says, advice: "it is for one process at a time: set DATABASE_URL for more" }];
+      return [warning(what, says, "it is for one process at a time: set DATABASE_URL for more")];
     }),
   ];
 }

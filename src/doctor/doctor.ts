@@ -1,47 +1,59 @@
-/** What one check found. */
 export interface Finding {
+  /** The thing that was checked. */
   readonly what: string;
   readonly state: "ok" | "warning" | "fault";
-  /** What is there, or what is wrong. */
   readonly says: string;
-  /** What to do about it. */
+  /** A remedy. */
   readonly advice?: string | undefined;
 }
 
-/** Looks at one thing; must not throw, and must end in bounded time. */
+/** Never rejects, and ends in bounded time. */
 export type Check = () => Promise<readonly Finding[]>;
 
-/** Compares dotted versions; negative where `a` is older. */
-export function compareVersions(a: string, b: string): number {
-  const [left, right] = [a, b].map((text) => text.split(/[.-]/).map((part) => Number.parseInt(part, 10) || 0));
-  for (let at = 0; at < 3; at++) {
-    const difference = (left?.[at] ?? 0) - (right?.[at] ?? 0);
-    if (difference !== 0) return difference;
-  }
-  return 0;
-}
+export const ok = (what: string, says: string): Finding => ({ what, state: "ok", says });
+export const warning = (what: string, says: string, advice: string): Finding => ({
+  what,
+  state: "warning",
+  says,
+  advice,
+});
+export const fault = (what: string, says: string, advice: string): Finding => ({ what, state: "fault", says, advice });
 
-/** Makes a check of one that may throw. */
+/** Compares dotted numbers; what stands behind the third, as in a release candidate, does not make a version older. */
+export const isOlder = (version: string, than: string): boolean =>
+  version.localeCompare(than, "en", { numeric: true }) < 0;
+
+/** Turns an error of `look` into a fault with `advice`. */
 export function checked(what: string, advice: string, look: () => Promise<readonly Finding[]>): Check {
   return async () => {
     try {
       return await look();
     } catch (error) {
-      const says = error instanceof Error ? error.message : String(error);
-      return [{ what, state: "fault", says, advice }];
+      return [fault(what, error instanceof Error ? error.message : String(error), advice)];
     }
   };
 }
 
-/** Runs all checks at once; findings keep the order of the checks. */
+const OLDEST_NODE = "20";
+
+/** @param release the version of this program */
+export function nodeCheck(release: string): Check {
+  const { node } = process.versions;
+  const what = `avion-timeline ${release}`;
+  const says = `on Node ${node}`;
+  return async () => [
+    isOlder(node, OLDEST_NODE) ? fault(what, says, `use Node ${OLDEST_NODE} or newer`) : ok(what, says),
+  ];
+}
+
+/** Runs all checks at once; the findings keep the order of the checks. */
 export async function examine(checks: readonly Check[]): Promise<Finding[]> {
   return (await Promise.all(checks.map((check) => check()))).flat();
 }
 
 const SIGNS = { ok: "✓", warning: "!", fault: "✗" } as const;
 
-/** The findings as lines for a person. */
-export function report(findings: readonly Finding[]): string {
+export function findingsAsText(findings: readonly Finding[]): string {
   const width = Math.max(...findings.map(({ what }) => what.length));
   return findings
     .map(({ what, state, says, advice }) => {

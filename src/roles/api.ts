@@ -15,7 +15,7 @@ export async function startApiRole({ config, connections, log }: RoleDeps): Prom
   });
   scripts.client.on("close", guard.doubt);
   topology.onDoubt(guard.doubt);
-  const service = openTimelines({ config, connections, log }).service(guard.broken);
+  const service = composeTimelines({ config, connections, log }).service(guard.broken);
   return { services: [service], notReady: () => undefined, close: () => guard.close() };
 }
 
@@ -25,7 +25,7 @@ export type TimelinesConnections = Pick<
 >;
 
 /** Timelines over the connections of a process. */
-export function openTimelines({
+export function composeTimelines({
   config,
   connections,
   log,

@@ -5,7 +5,7 @@ import { createReadStored, sampleUsers } from "../consistency/audit/timelines.re
 import { createReadBacklogStart } from "../consistency/redis-loss/log.nats.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { openTimelines, type TimelinesConnections } from "./api.js";
+import { composeTimelines, type TimelinesConnections } from "./api.js";
 import type { Config } from "./config/config.js";
 
 /** Audits over this process's connections. */
@@ -23,7 +23,7 @@ type SharedName = Exclude<TimelineKind, "home">;
 /** Wires audits: the component knows neither how timelines are rebuilt nor how far the log is applied. */
 export function createAuditing(config: Config, connections: TimelinesConnections, log: Logger): Auditing {
   const { nats, scripts, fences } = connections;
-  const timelines = openTimelines({ config, connections, log });
+  const timelines = composeTimelines({ config, connections, log });
   const readStored = createReadStored(scripts, config.storedTimelines.ttlMs);
   const common = {
     retentionStart: fences.retentionStart,

@@ -1,6 +1,6 @@
 import { eventOfSubject } from "../contracts/events.js";
 import { CONSUMER, STREAM, workEventOf } from "../contracts/subjects.js";
-import { createBackstop } from "../dead-letters/max-deliveries.js";
+import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
 import type { DeadLetters } from "../delivery/dead-letter.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
 import { countOutcome, expectOutcomes, measured } from "../delivery/measured.js";
@@ -9,7 +9,6 @@ import { inTraceOf, traced } from "../delivery/traced.js";
 import { leftOut } from "../kernel/failpoints.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import type { Publish } from "../platform/nats/publish.js";
-import { createStoredMessages } from "../platform/nats/stored.js";
 import { createAttempts } from "../platform/redis/attempts.js";
 import type { Connections } from "./connections.js";
 import type { RoleDeps } from "./role.js";
@@ -26,7 +25,7 @@ export function deadLettersTo(publish: Publish): DeadLetters {
   };
 }
 
-/** Starts the consumers of fan-out on their handlers, and the backstop behind all consumers. */
+/** Starts the consumers of fan-out on their handlers, and the max-deliveries handler behind all consumers. */
 export function startFanoutConsumers(
   deps: ConsumerDeps,
   handlers: { drops: Handler; graph: Handler; jobs: Handler },
@@ -38,23 +37,14 @@ export function startFanoutConsumers(
     startConsumer(deps, {
       stream: STREAM.advisories,
       consumer: CONSUMER.backstop,
-      handler: createBackstopHandler(deps.connections),
+      handler: maxDeliveriesHandler(deps.connections),
     }),
   ];
 }
 
-/** Dead-letters what the server gave up, on any of our streams. */
-export function createBackstopHandler({ nats, publish }: Pick<Connections, "nats" | "publish">): Handler {
-  const messages = createStoredMessages(nats);
-  return createBackstop({
-    readMessage: messages.read,
-    removeMessage: messages.remove,
-    deadLetters: deadLettersTo(publish),
-    eventOf,
-    isWorkQueue: (stream) => workEventOf(stream) !== undefined,
-    version: VERSION,
-  });
-}
+/** Dead-letters messages that exceeded max_deliver, of any of our streams. */
+export const maxDeliveriesHandler = ({ nats, publish }: Pick<Connections, "nats" | "publish">): Handler =>
+  createMaxDeliveriesHandler({ nats, deadLetters: deadLettersTo(publish), eventOf, version: VERSION });
 
 /** What a dead letter calls a message. */
 function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): string {

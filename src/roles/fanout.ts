@@ -2,10 +2,9 @@ import { observeAudit } from "../consistency/audit/observe.js";
 import { createContinuity } from "../consistency/redis-loss/continuity.redis.js";
 import { startGuard } from "../consistency/redis-loss/guard.js";
 import { createReadLogMark } from "../consistency/redis-loss/log.nats.js";
-import { startLettersService } from "../dead-letters/service.nats.js";
-import { createUpstreams } from "../dead-letters/upstreams.grpc.js";
+import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
 import { createFanout, type Fanout, type UntilCovered } from "../fanout/index.js";
-import { openTimelines } from "./api.js";
+import { composeTimelines } from "./api.js";
 import type { Connections } from "./connections.js";
 import { startFanoutConsumers } from "./consumers.js";
 import { createMending } from "./mending.js";
@@ -27,11 +26,11 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     mending: createMending(deps, createReplaying(connections, apply)),
   });
   observeAudit.started();
-  const trimming = openTimelines(deps).startTrimming();
+  const trimming = composeTimelines(deps).startTrimming();
   const patrol = startPatrolling(deps, guard.broken);
   const consuming = [...startFanoutConsumers(deps, handlers), startPublicationChecks(deps, guard.broken)];
-  const upstreams = createUpstreams(() => connections.upstreams("operator"));
-  const letters = await startLettersService({ connection: nats, publish, upstreams, version: VERSION, log });
+  const operations = createDeadLetters({ nats, publish, upstreams: () => connections.upstreams("operator") });
+  const deadLetters = await startDeadLetterService({ nats, operations, version: VERSION, log });
   return {
     notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "fanout: not every consumer is pulling"),
     close: async (graceMs) => {
@@ -39,7 +38,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
         guard.close(),
         patrol.close(),
         trimming.close(),
-        letters.close(),
+        deadLetters.close(),
         ...consuming.map((one) => one.close(graceMs)),
       ]);
     },

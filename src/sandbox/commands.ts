@@ -1,13 +1,13 @@
 import { Command } from "commander";
-import { wholeNumber } from "../cli/whole-number.js";
+import { wholeNumber } from "../cli/options.js";
 
 /** The commands that start servers and a seeded world of their own. Each loads its code when it is called. */
 export function sandboxCommands(): Command[] {
   const up = new Command("up")
     .description("start embedded Redis and NATS, a seeded world and every role, and stay up")
-    .option("--http-port <port>", "preferred HTTP port", wholeNumber(65_535), 8080)
-    .option("--grpc-port <port>", "preferred gRPC port", wholeNumber(65_535), 50051)
-    .option("--followers <count>", "followers of the author with the most", wholeNumber(1_000_000), 2_000)
+    .option("--http-port <port>", "preferred HTTP port", wholeNumber({ max: 65_535 }), 8080)
+    .option("--grpc-port <port>", "preferred gRPC port", wholeNumber({ max: 65_535 }), 50051)
+    .option("--followers <count>", "followers of the author with the most", wholeNumber({ max: 1_000_000 }), 2_000)
     .action(async (options) => (await import("./up.js")).up(options));
   const demo = new Command("demo")
     .description("start all of it, walk through the main job with real events, check it, and end")

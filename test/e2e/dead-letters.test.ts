@@ -30,7 +30,7 @@ function ofAnna(event: TimelineEvent): boolean {
   return "user_id" in event.payload && event.payload.user_id === "anna";
 }
 
-/** Lets anna's drops fail until they are given up; yields how many letters that made. */
+/** Lets anna's drops fail until they are given up; yields how many dead letters that made. */
 async function giveUpOnAnna(stack: Stack): Promise<number> {
   const history = load(stack, 40);
   const heal = stack.upstreams.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
@@ -74,7 +74,7 @@ async function finished(run: ServiceProcess): Promise<Finished> {
   return { ...(await run.exited), output: run.output(), errors: run.errors() };
 }
 
-/** A letter as it lies there days later; yields its sequence. */
+/** A dead letter as it lies there days later; yields its sequence. */
 async function letterFrom(
   { streams }: Stack,
   daysAgo: number,
@@ -95,14 +95,14 @@ async function letterFrom(
 testWithStack("a failure of one author alone is given up, and holds up nobody else", OPTIONS, async (stack) => {
   const { streams, world } = stack;
   const count = await giveUpOnAnna(stack);
-  const letters = await streams.all("DLQ");
+  const deadLetters = await streams.all("DLQ");
   const log = await streams.all("DROPS");
-  expect(letters).toHaveLength(count);
-  for (const letter of letters) {
-    const original = log.find(({ seq }) => String(seq) === letter.headers["Dlq-Stream-Seq"]);
-    expect(letter.subject).toBe("dlq.exhausted.drop_created");
-    expect(letter.body).toEqual(original?.body);
-    expect(letter.headers).toMatchObject({
+  expect(deadLetters).toHaveLength(count);
+  for (const deadLetter of deadLetters) {
+    const original = log.find(({ seq }) => String(seq) === deadLetter.headers["Dlq-Stream-Seq"]);
+    expect(deadLetter.subject).toBe("dlq.exhausted.drop_created");
+    expect(deadLetter.body).toEqual(original?.body);
+    expect(deadLetter.headers).toMatchObject({
       "Dlq-Reason": "exhausted",
       "Dlq-Stream": "DROPS",
       "Dlq-Consumer": "planner",
@@ -115,20 +115,20 @@ testWithStack("a failure of one author alone is given up, and holds up nobody el
       "Dlq-Deliveries": expect.stringMatching(/^[1-9]\d*$/),
     });
     for (const name of ["Dlq-First-Seen", "Dlq-Failed-At"]) {
-      expect(Date.parse(letter.headers[name] ?? "")).toBeGreaterThan(START);
+      expect(Date.parse(deadLetter.headers[name] ?? "")).toBeGreaterThan(START);
     }
   }
   const others = world.homeOf("bob").filter(({ user_id }) => user_id !== "anna");
   expect(await shown(stack)).toEqual(expect.arrayContaining(others.map(({ drop_id }) => drop_id)));
 });
 
-testWithStack("letters are listed and redriven by the command line", OPTIONS, async (stack) => {
+testWithStack("dead letters are listed and redriven by the command line", OPTIONS, async (stack) => {
   const count = await giveUpOnAnna(stack);
   await stack.redis.publish("drop_created", "nonsense");
   await eventually(async () => (await stack.streams.count("DLQ")) === count + 1, "all letters");
   const all = (await json(stack, "dlq", "ls")) as Array<Record<string, unknown>>;
   expect(all).toHaveLength(count + 1);
-  for (const letter of all) expect(Object.keys(letter)).toEqual(expect.arrayContaining(FIELDS.split(" ")));
+  for (const deadLetter of all) expect(Object.keys(deadLetter)).toEqual(expect.arrayContaining(FIELDS.split(" ")));
   const exhausted = (await json(stack, "dlq", "ls", "--reason", "exhausted")) as Array<{ seq: number }>;
   expect(exhausted).toHaveLength(count);
 
@@ -153,7 +153,7 @@ testWithStack("letters are listed and redriven by the command line", OPTIONS, as
   expect(await stack.streams.count("DLQ")).toBe(1);
 });
 
-testWithStack("letters are listed and redriven as a NATS service", OPTIONS, async (stack) => {
+testWithStack("dead letters are listed and redriven as a NATS service", OPTIONS, async (stack) => {
   const { connection } = stack.streams;
   const count = await giveUpOnAnna(stack);
   const list = await connection.request("avion.ops.dlq.list", "{}", { timeout: 5_000 });
@@ -169,33 +169,37 @@ testWithStack("letters are listed and redriven as a NATS service", OPTIONS, asyn
   expect(count).toBeGreaterThan(0);
 });
 
-testWithStack("a letter that fails again comes back with its count raised", OPTIONS, async (stack) => {
+testWithStack("a dead letter that fails again comes back with its count raised", OPTIONS, async (stack) => {
   const { upstreams, streams } = stack;
   await giveUpOnAnna(stack);
   const heal = upstreams.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
-  const [letter] = await streams.all("DLQ");
-  await json(stack, "dlq", "redrive", String(letter?.seq));
+  const [deadLetter] = await streams.all("DLQ");
+  await json(stack, "dlq", "redrive", String(deadLetter?.seq));
   await becomes(async () => {
     const again = (await streams.all("DLQ")).filter(({ headers }) => headers["Dlq-Redrive-Count"] === "1");
-    expect(again.map(({ body }) => body)).toEqual([letter?.body]);
+    expect(again.map(({ body }) => body)).toEqual([deadLetter?.body]);
   });
   heal();
 });
 
-testWithStack("a redrive killed between publishing and deleting publishes each letter once", OPTIONS, async (stack) => {
-  const { streams } = stack;
-  const count = await giveUpOnAnna(stack);
-  const before = await streams.count("DROPS");
-  const killed = commandWith(stack, { TIMELINE_FAILPOINTS: "redriven=kill" }, "dlq", "redrive", "--all");
-  expect((await killed.exited).signal).toBe("SIGKILL");
-  expect([await streams.count("DROPS"), await streams.count("DLQ")]).toEqual([before + 1, count]);
-  expect(await json(stack, "dlq", "redrive", "--all")).toMatchObject({ refused: [], failed: [], overtaken: [] });
-  expect([await streams.count("DROPS"), await streams.count("DLQ")]).toEqual([before + count, 0]);
-  const expected = stack.world.homeOf("bob").map(({ drop_id }) => drop_id);
-  await becomes(async () => {
-    expect(await shown(stack)).toEqual(expected);
-  });
-});
+testWithStack(
+  "a redrive killed between publishing and deleting publishes each dead letter once",
+  OPTIONS,
+  async (stack) => {
+    const { streams } = stack;
+    const count = await giveUpOnAnna(stack);
+    const before = await streams.count("DROPS");
+    const killed = commandWith(stack, { TIMELINE_FAILPOINTS: "redriven=kill" }, "dlq", "redrive", "--all");
+    expect((await killed.exited).signal).toBe("SIGKILL");
+    expect([await streams.count("DROPS"), await streams.count("DLQ")]).toEqual([before + 1, count]);
+    expect(await json(stack, "dlq", "redrive", "--all")).toMatchObject({ refused: [], failed: [], overtaken: [] });
+    expect([await streams.count("DROPS"), await streams.count("DLQ")]).toEqual([before + count, 0]);
+    const expected = stack.world.homeOf("bob").map(({ drop_id }) => drop_id);
+    await becomes(async () => {
+      expect(await shown(stack)).toEqual(expected);
+    });
+  },
+);
 
 testWithStack("redriving validates what was invalid again and refuses what was cut", OPTIONS, async (stack) => {
   const { streams, redis } = stack;
@@ -209,8 +213,8 @@ testWithStack("redriving validates what was invalid again and refuses what was c
     const because = expect.stringContaining(why[of["Dlq-Reason"] as keyof typeof why]);
     expect(JSON.parse(output)).toEqual({ redriven: [], refused: [{ seq, why: because }], failed: [], overtaken: [] });
   }
-  const letters = await streams.all("DLQ");
-  expect(new Set(letters.map(({ headers: of }) => of["Dlq-Reason"]))).toEqual(new Set(["invalid", "toolarge"]));
+  const deadLetters = await streams.all("DLQ");
+  expect(new Set(deadLetters.map(({ headers: of }) => of["Dlq-Reason"]))).toEqual(new Set(["invalid", "toolarge"]));
   expect(await streams.count("DROPS")).toBe(0);
 });
 
@@ -222,17 +226,17 @@ testWithStack("a payload that has become valid is admitted by its redrive, and s
   world.post(drop);
   await redis.publish("drop_created", JSON.stringify(drop));
   await eventually(async () => (await streams.count("DLQ")) === 1, "a letter");
-  const [letter] = await streams.all("DLQ");
+  const [deadLetter] = await streams.all("DLQ");
   expect((await command(stack, "dlq", "redrive", "--reason", "invalid").exited).code).toBe(1);
   await eventually(() => Date.now() > created_at - 5 * 60_000, "it is not too far ahead any more");
-  expect(await json(stack, "dlq", "redrive", "--reason", "invalid")).toMatchObject({ redriven: [letter?.seq] });
+  expect(await json(stack, "dlq", "redrive", "--reason", "invalid")).toMatchObject({ redriven: [deadLetter?.seq] });
   await becomes(async () => {
     expect(await shown(stack)).toEqual(["ahead"]);
   });
   expect(await streams.count("DLQ")).toBe(0);
 });
 
-testWithStack("a letter older than its drop's deletion does not bring the drop back", OPTIONS, async (stack) => {
+testWithStack("a dead letter older than its drop's deletion does not bring the drop back", OPTIONS, async (stack) => {
   const { world, streams, reads } = stack;
   const count = await giveUpOnAnna(stack);
   world.remove("load-1");
@@ -249,35 +253,39 @@ testWithStack("a letter older than its drop's deletion does not bring the drop b
   expect(count).toBeGreaterThan(1);
 });
 
-testWithStack("a letter older than the log is redriven only if its drop is still there", OPTIONS, async (stack) => {
-  const { world, streams } = stack;
-  world.follow("bob", "alice");
-  const drops = ["kept", "gone"].map((drop_id, at) => ({
-    ...{ drop_id, user_id: "alice", visibility: "public" as const, created_at: START + at },
-  }));
-  world.post(...drops);
-  world.remove("gone");
-  const [kept, gone] = [await letterFrom(stack, 8, drops[0] ?? {}), await letterFrom(stack, 8, drops[1] ?? {})];
-  const [natsOnly] = [{ NATS_URL: stack.serviceOptions.natsUrl }];
-  const blind = await finished(runMain(["dlq", "redrive", "--all", "--json"], natsOnly));
-  expect(blind.code).toBe(1);
-  expect(JSON.parse(blind.output).refused).toHaveLength(2);
-  expect(blind.output).toContain("TIMELINE_POST_SERVICE_ADDR");
-  const dry = await json(stack, "dlq", "redrive", "--all", "--dry-run");
-  const report = { redriven: [kept], refused: [], failed: [], overtaken: [{ seq: gone, why: expect.any(String) }] };
-  expect(dry).toEqual({ ...report, dry_run: true });
-  expect([await streams.count("DLQ"), await streams.count("DROPS")]).toEqual([2, 0]);
-  expect(await json(stack, "dlq", "redrive", "--all")).toEqual(report);
-  await becomes(async () => {
-    expect(await shown(stack)).toEqual(["kept"]);
-  });
-  const log = await streams.all("DROPS");
-  expect(log.map(({ headers: of }) => of["Timeline-Silent"])).toEqual(["1"]);
-  expect(await streams.count("DLQ")).toBe(0);
-});
+testWithStack(
+  "a dead letter older than the log is redriven only if its drop is still there",
+  OPTIONS,
+  async (stack) => {
+    const { world, streams } = stack;
+    world.follow("bob", "alice");
+    const drops = ["kept", "gone"].map((drop_id, at) => ({
+      ...{ drop_id, user_id: "alice", visibility: "public" as const, created_at: START + at },
+    }));
+    world.post(...drops);
+    world.remove("gone");
+    const [kept, gone] = [await letterFrom(stack, 8, drops[0] ?? {}), await letterFrom(stack, 8, drops[1] ?? {})];
+    const [natsOnly] = [{ NATS_URL: stack.serviceOptions.natsUrl }];
+    const blind = await finished(runMain(["dlq", "redrive", "--all", "--json"], natsOnly));
+    expect(blind.code).toBe(1);
+    expect(JSON.parse(blind.output).refused).toHaveLength(2);
+    expect(blind.output).toContain("TIMELINE_POST_SERVICE_ADDR");
+    const dry = await json(stack, "dlq", "redrive", "--all", "--dry-run");
+    const report = { redriven: [kept], refused: [], failed: [], overtaken: [{ seq: gone, why: expect.any(String) }] };
+    expect(dry).toEqual({ ...report, dry_run: true });
+    expect([await streams.count("DLQ"), await streams.count("DROPS")]).toEqual([2, 0]);
+    expect(await json(stack, "dlq", "redrive", "--all")).toEqual(report);
+    await becomes(async () => {
+      expect(await shown(stack)).toEqual(["kept"]);
+    });
+    const log = await streams.all("DROPS");
+    expect(log.map(({ headers: of }) => of["Timeline-Silent"])).toEqual(["1"]);
+    expect(await streams.count("DLQ")).toBe(0);
+  },
+);
 
 testWithStack(
-  "letters are grouped for people, filtered, shown and removed",
+  "dead letters are grouped for people, filtered, shown and removed",
   { ...OPTIONS, service: false },
   async (stack) => {
     const { streams } = stack;

@@ -6,7 +6,7 @@ import { created } from "../support/timeline-events.js";
 
 const DROP = { drop_id: "given-up", user_id: "anna", visibility: "followers", created_at: Date.now() } as const;
 
-/** How often the DLQ refused a letter, by the metrics. */
+/** How often the DLQ refused a dead letter, by the metrics. */
 async function refusals({ service }: Stack): Promise<number> {
   const text = await (await fetch(`${service.httpUrl}/metrics`)).text();
   return Number(/timeline_deliveries_total\{[^}]*outcome="letter-refused"[^}]*\} (\d+)/.exec(text)?.[1] ?? 0);
@@ -24,15 +24,15 @@ async function publishFailing({ streams, upstreams, world, publish }: Stack): Pr
 }
 
 async function expectOneLetter({ streams }: Stack): Promise<void> {
-  const letters = async () =>
+  const deadLetters = async () =>
     (await streams.all("DLQ")).filter(({ subject }) => subject === "dlq.exhausted.drop_created");
-  await eventually(async () => (await letters().catch(() => [])).length === 1, "the letter is written");
+  await eventually(async () => (await deadLetters().catch(() => [])).length === 1, "the dead letter is written");
   await streams.settled(1);
-  expect(await letters()).toHaveLength(1);
+  expect(await deadLetters()).toHaveLength(1);
 }
 
 testWithStack(
-  "the DLQ full: the original stays, an alarm rises, and the letter is written once it can be",
+  "the DLQ full: the original stays, an alarm rises, and the dead letter is written once it can be",
   OPTIONS,
   async (stack) => {
     const { streams } = stack;
@@ -46,7 +46,7 @@ testWithStack(
   },
 );
 
-testWithStack("the DLQ missing: it is declared again, and the letter is written once", OPTIONS, async (stack) => {
+testWithStack("the DLQ missing: it is declared again, and the dead letter is written once", OPTIONS, async (stack) => {
   await stack.streams.manager.streams.delete("DLQ");
   await publishFailing(stack);
   await expectOneLetter(stack);
@@ -92,7 +92,7 @@ for (const invalid of [500, 9_000]) {
       await eventually(async () => (await readiness(stack)).startsWith("200"), "the bridge is ready again");
       expect(await streams.count("DLQ")).toBe(1 + held);
       expect(await redis.publish("drop_created", '{"drop_id":"afterwards"}')).toBe(1);
-      await eventually(async () => (await streams.count("DLQ")) === 2 + held, "the next letter is stored at once");
+      await eventually(async () => (await streams.count("DLQ")) === 2 + held, "the next dead letter is stored at once");
     },
   );
 }

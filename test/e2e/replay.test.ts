@@ -131,7 +131,7 @@ testWithStack("Ctrl-C finishes what is in hand and says so; --restart begins ane
   await eventually(async () => (await redis.zcard(homeKey("reader-5"))) >= 20, "a part of it is applied");
   second.signal("SIGINT");
   await second.exited;
-  expect(second.output()).toMatch(/stopped before the end; the same command, within a day, goes on from here/);
+  expect(second.output()).toMatch(/stopped before the end; the same command, within a day, continues from here/);
   await lose(stack);
   expect((await jsonOf<Replayed>(stack, [...args, "--restart"])).applied).toBe(events.length);
   await expectWhole(stack, events);

@@ -1,10 +1,11 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { nanos } from "nats";
 import { messageId, parseEvent } from "../../src/contracts/events.js";
-import type { Letter, Letters } from "../../src/dead-letters/dead-letter.js";
+import type { DeadLetterStore, StoredDeadLetter } from "../../src/dead-letters/dead-letter.js";
+import { createOperations } from "../../src/dead-letters/operations.js";
 import { type RedriveDeps, redrive } from "../../src/dead-letters/redrive.js";
-import { type LettersService, startLettersService } from "../../src/dead-letters/service.nats.js";
-import { createLetters, createLogAge } from "../../src/dead-letters/store.nats.js";
+import { type DeadLetterService, startDeadLetterService } from "../../src/dead-letters/service.nats.js";
+import { createDeadLetterStore, createLogAge } from "../../src/dead-letters/store.nats.js";
 import { type DeadLetter, letterOf, letterOfUnstored } from "../../src/delivery/dead-letter.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -13,12 +14,12 @@ import { deliveryOf, headersWith } from "../support/core-delivery.js";
 import { type NatsBench, openNats } from "../support/core-nats.js";
 
 let bench: NatsBench;
-let letters: Letters;
-const services: LettersService[] = [];
+let deadLetters: DeadLetterStore;
+const services: DeadLetterService[] = [];
 
 beforeAll(async () => {
   bench = await openNats();
-  letters = createLetters(bench.connection);
+  deadLetters = createDeadLetterStore(bench.connection);
 });
 afterAll(() => bench.close());
 beforeEach(async () => {
@@ -36,7 +37,7 @@ const failure = {
 } as const;
 let drops = 0;
 
-/** An event in the log and the letter about it, as they are minutes after it failed; yields the letter's sequence. */
+/** An event in the log and the dead letter about it, as they are minutes after it failed; yields the dead letter's sequence. */
 async function giveUp(stated: Partial<DeadLetter> = {}): Promise<number> {
   const drop_id = `d${drops++}`;
   const body = Buffer.from(JSON.stringify({ drop_id, user_id: "a", visibility: "public", created_at: 1 }));
@@ -52,7 +53,7 @@ async function giveUp(stated: Partial<DeadLetter> = {}): Promise<number> {
 
 function depsWith(stated: Partial<RedriveDeps> = {}): RedriveDeps {
   return {
-    letters,
+    store: deadLetters,
     publish: bench.publish,
     logAgeMs: createLogAge(bench.connection),
     upstreams: undefined,
@@ -64,30 +65,30 @@ function depsWith(stated: Partial<RedriveDeps> = {}): RedriveDeps {
 
 const held = async (stream: string): Promise<number> => (await bench.manager.streams.info(stream)).state.messages;
 const last = (subject: string) => bench.manager.streams.getMessage("DROPS", { last_by_subj: subject });
-async function read(range?: Parameters<Letters["read"]>[0]): Promise<Letter[]> {
-  const found: Letter[] = [];
-  for await (const letter of letters.read(range)) found.push(letter);
+async function read(range?: Parameters<DeadLetterStore["read"]>[0]): Promise<StoredDeadLetter[]> {
+  const found: StoredDeadLetter[] = [];
+  for await (const deadLetter of deadLetters.read(range)) found.push(deadLetter);
   return found;
 }
 
-test("letters are read oldest first, with bodies where they are wanted, from where they are wanted", async () => {
+test("dead letters are read oldest first, with bodies where they are wanted, from where they are wanted", async () => {
   const seqs = [await giveUp(), await giveUp(), await giveUp()];
   const whole = await read({ bodies: true });
-  expect(whole.map(({ listed }) => listed.seq)).toEqual(seqs);
+  expect(whole.map(({ summary }) => summary.seq)).toEqual(seqs);
   expect(whole.map(({ body }) => JSON.parse(Buffer.from(body).toString()).user_id)).toEqual(["a", "a", "a"]);
   const listed = await read({ after: seqs[0] });
-  expect(listed.map(({ listed: { seq } }) => seq)).toEqual(seqs.slice(1));
+  expect(listed.map(({ summary: { seq } }) => seq)).toEqual(seqs.slice(1));
   expect(listed.map(({ body }) => body.length)).toEqual([0, 0]);
-  expect(listed[0]?.listed).toEqual(whole[1]?.listed);
-  expect(await letters.find(seqs[0] as number)).toEqual(
-    expect.objectContaining({ listed: whole[0]?.listed, body: whole[0]?.body, storedAt: whole[0]?.storedAt }),
+  expect(listed[0]?.summary).toEqual(whole[1]?.summary);
+  expect(await deadLetters.find(seqs[0] as number)).toEqual(
+    expect.objectContaining({ summary: whole[0]?.summary, body: whole[0]?.body, storedAt: whole[0]?.storedAt }),
   );
 });
 
-test("who has seen enough letters stops the reading, and leaves no consumer behind", async () => {
+test("who has seen enough dead letters stops the reading, and leaves no consumer behind", async () => {
   for (let count = 0; count < 3; count++) await giveUp();
-  for await (const letter of letters.read()) {
-    expect(letter.listed.reason).toBe("exhausted");
+  for await (const deadLetter of deadLetters.read()) {
+    expect(deadLetter.summary.reason).toBe("exhausted");
     break;
   }
   const names: string[] = [];
@@ -95,12 +96,12 @@ test("who has seen enough letters stops the reading, and leaves no consumer behi
   expect(names).toEqual([]);
 });
 
-test("a letter is removed once; one that is gone is no error, and is not found", async () => {
+test("a dead letter is removed once; one that is gone is no error, and is not found", async () => {
   const seq = await giveUp();
-  await letters.remove(seq);
-  await letters.remove(seq);
-  await letters.remove(seq + 1_000);
-  expect([await letters.find(seq), await letters.find(seq + 1_000), await held("DLQ")]).toEqual([
+  await deadLetters.remove(seq);
+  await deadLetters.remove(seq);
+  await deadLetters.remove(seq + 1_000);
+  expect([await deadLetters.find(seq), await deadLetters.find(seq + 1_000), await held("DLQ")]).toEqual([
     undefined,
     undefined,
     0,
@@ -132,28 +133,28 @@ test("a redrive inside the log's dedup window is stored again, with body and car
 
 test("a redrive that ends between publishing and deleting, run again, has published once only", async () => {
   const seq = await giveUp();
-  const killed = depsWith({ letters: { ...letters, remove: () => Promise.reject(new Error("killed")) } });
+  const killed = depsWith({ store: { ...deadLetters, remove: () => Promise.reject(new Error("killed")) } });
   expect((await redrive(killed, [seq])).failed).toHaveLength(1);
   expect([await held("DROPS"), await held("DLQ")]).toEqual([2, 1]);
   expect(await redrive(depsWith(), [seq])).toMatchObject({ redriven: [seq] });
   expect([await held("DROPS"), await held("DLQ")]).toEqual([2, 0]);
 });
 
-test("two that redrive the same letters at the same time publish each once", async () => {
+test("two that redrive the same dead letters at the same time publish each once", async () => {
   const seqs = [await giveUp(), await giveUp(), await giveUp()];
   const reports = await Promise.all([redrive(depsWith(), seqs), redrive(depsWith(), seqs)]);
   expect(new Set(reports.flatMap(({ redriven }) => redriven))).toEqual(new Set(seqs));
   expect([await held("DROPS"), await held("DLQ")]).toEqual([6, 0]);
 });
 
-test("a letter that fails again and is redriven again is stored again", async () => {
+test("a dead letter that fails again and is redriven again is stored again", async () => {
   const first = await giveUp();
   await redrive(depsWith(), [first]);
   const { seq, header, data, time } = await last("drops.created");
   const headers = headersWith(Object.fromEntries(header.keys().map((name) => [name, header.get(name)])));
   const delivery = deliveryOf({ seq, time: time.getTime(), body: data, headers });
   const second = await bench.publish(letterOf(delivery, 5, { ...failure, now: Date.now() }));
-  expect((await letters.find(second.seq))?.listed.redrive_count).toBe(1);
+  expect((await deadLetters.find(second.seq))?.summary.redrive_count).toBe(1);
   expect(await redrive(depsWith(), [second.seq])).toMatchObject({ redriven: [second.seq] });
   expect(await held("DROPS")).toBe(3);
   expect((await last("drops.created")).header.get("Dlq-Redrive-Count")).toBe("2");
@@ -163,24 +164,24 @@ test("a payload of the bridge that is valid by now is admitted once, also where 
   const payload = { drop_id: "late", user_id: "a", visibility: "public", created_at: Date.now() - 1_000 };
   const body = Buffer.from(JSON.stringify(payload));
   const about = { ...failure, reason: "invalid", now: Date.now() } as const;
-  const letter = letterOfUnstored(
+  const deadLetter = letterOfUnstored(
     { origin: "drop_created", id: "dlq:drop_created:x", body, deliveries: 1, firstSeen: about.now },
     about,
   );
-  const { seq } = await bench.publish(letter);
+  const { seq } = await bench.publish(deadLetter);
   const admitted = { subject: "drops.created", body, id: messageId(parseEvent("drop_created", body, Date.now())) };
   await bench.publish(admitted);
   expect(await redrive(depsWith(), [seq])).toMatchObject({ redriven: [seq] });
   expect([await held("DROPS"), await held("DLQ")]).toEqual([1, 0]);
 });
 
-test("a letter of a stream that does not take its subject is kept, and says so", async () => {
-  const letter = await letterFor({ "Dlq-Stream": "FANOUT" });
+test("a dead letter of a stream that does not take its subject is kept, and says so", async () => {
+  const deadLetter = await letterFor({ "Dlq-Stream": "FANOUT" });
   const nowhere = await letterFor({ "Dlq-Subject": "nobody.listens" });
-  expect(await redrive(depsWith(), [letter, nowhere])).toMatchObject({
+  expect(await redrive(depsWith(), [deadLetter, nowhere])).toMatchObject({
     redriven: [],
     failed: [
-      { seq: letter, why: expect.stringContaining("another stream") },
+      { seq: deadLetter, why: expect.stringContaining("another stream") },
       { seq: nowhere, why: expect.stringContaining("did not store") },
     ],
   });
@@ -188,8 +189,8 @@ test("a letter of a stream that does not take its subject is kept, and says so",
 });
 
 async function letterFor(headers: Readonly<Record<string, string>>): Promise<number> {
-  const found = await letters.find(await giveUp());
-  await letters.remove(found?.listed.seq as number);
+  const found = await deadLetters.find(await giveUp());
+  await deadLetters.remove(found?.summary.seq as number);
   const all = { ...Object.fromEntries(found?.headers.entries() ?? []), ...headers };
   const { "Nats-Msg-Id": id, ...rest } = all as Record<string, string>;
   const { seq } = await bench.publish({
@@ -203,8 +204,8 @@ async function letterFor(headers: Readonly<Record<string, string>>): Promise<num
 
 async function startService(publish: RedriveDeps["publish"] = bench.publish): Promise<void> {
   const upstreams = { drops: async () => [], following: async () => ({ ids: [], next: "" }) };
-  const options = { connection: bench.connection, upstreams, version: "1.2.3", log: silent };
-  services.push(await startLettersService({ ...options, publish: publish as typeof bench.publish }));
+  const operations = createOperations(depsWith({ publish, upstreams }));
+  services.push(await startDeadLetterService({ nats: bench.connection, operations, version: "1.2.3", log: silent }));
 }
 
 interface Answer {
@@ -254,7 +255,7 @@ test("the service says in headers what was wrong with a request", async () => {
   expect(await ask("show", { seqs: [99] })).toMatchObject({ code: "404", error: expect.stringContaining("99") });
 });
 
-test("the service answers 500 with the cause where the letters are away", async () => {
+test("the service answers 500 with the cause where the dead letters are away", async () => {
   await startService();
   const { config } = await bench.manager.streams.info("DLQ");
   await bench.manager.streams.delete("DLQ");
@@ -280,12 +281,12 @@ test("a redrive that takes longer than three seconds is answered, goes on, and e
   expect(await held("DROPS")).toBe(4);
 });
 
-test("letters of half a megabyte are listed, grouped and shown whole", async () => {
+test("dead letters of half a megabyte are listed, grouped and shown whole", async () => {
   const body = Buffer.alloc(500_000, "x");
   const seqs: number[] = [];
   for (let count = 0; count < 5; count++) seqs.push(await giveUp({ body }));
   expect((await read({ bodies: true })).map(({ body: { length } }) => length)).toEqual(seqs.map(() => 500_000));
-  expect((await letters.find(seqs[0] as number))?.body.length).toBe(500_000);
+  expect((await deadLetters.find(seqs[0] as number))?.body.length).toBe(500_000);
 });
 
 test("an age of a stream is told in ms", async () => {

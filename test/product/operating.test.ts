@@ -64,7 +64,7 @@ async function installed(): Promise<string> {
   return folder;
 }
 
-/** Four drops of author 42 that are given up; yields how UserService is mended, and the first letter. */
+/** Four drops of author 42 that are given up; yields how UserService is mended, and the first dead letter. */
 async function incident({ world, upstreams, streams, publish }: Stack): Promise<{ mend: () => void; first: number }> {
   world.follow("bob", "42");
   for (const reader of ["carol", "dave"]) world.follow(reader, "7");
@@ -76,8 +76,8 @@ async function incident({ world, upstreams, streams, publish }: Stack): Promise<
   world.post(...drops);
   await publish(...drops.map(created));
   await eventually(async () => (await streams.count("DLQ")) === 4, "the author's drops are given up");
-  const [letter] = await streams.all("DLQ");
-  return { mend, first: letter?.seq ?? 0 };
+  const [deadLetter] = await streams.all("DLQ");
+  return { mend, first: deadLetter?.seq ?? 0 };
 }
 
 testWithStack("the incident of docs/operating.md goes as it is written there", OPTIONS, async (stack) => {
@@ -87,7 +87,7 @@ testWithStack("the incident of docs/operating.md goes as it is written there", O
   stack.defer(() => rm(folder, { recursive: true, force: true }));
   const run = operatorOf(stack, folder);
   const { mend, first } = await incident(stack);
-  // The letter that the document calls 17 has another number here.
+  // The dead letter that the document calls 17 has another number here.
   const commands = (part: string): string[] =>
     commandsOf(part).map((command) => command.replaceAll(/\b17\b/g, String(first)));
   const gauge = async (): Promise<string> => (await fetch(`${stack.service.httpUrl}/metrics`)).text();
@@ -110,7 +110,7 @@ testWithStack("the incident of docs/operating.md goes as it is written there", O
 
   mend();
   const sent = await run(commands(after));
-  expect(outputOf(sent, "avion-timeline dlq ls")).toBe("no letters\n");
+  expect(outputOf(sent, "avion-timeline dlq ls")).toBe("no dead letters\n");
   expect(outputOf(sent, "avion-timeline audit --user")).toMatch(/^0 of \d+ users differ/);
   expect(outputOf(sent, "avion-timeline timeline rebuild")).toBe("2 timelines rebuilt, 0 failed\n");
   expect(outputOf(sent, "avion-timeline replay")).toMatch(/^\d+ events applied, up to /);

@@ -48,7 +48,7 @@ test("elsewhere it is a line every five seconds", () => {
 async function asked(answer: string | undefined): Promise<{ yes: boolean; shown: string }> {
   const input = Object.assign(new PassThrough(), { isTTY: true });
   const output = new PassThrough();
-  const answered = confirm("Delete 3 letters for good?", input, output);
+  const answered = confirm("Delete 3 dead letters for good?", input, output);
   if (answer === undefined) input.end();
   else input.write(`${answer}\n`);
   return { yes: await answered, shown: String(output.read()) };
@@ -64,7 +64,7 @@ test.each<[string | undefined, boolean]>([
 ])("who is asked and says %j: %j", async (answer, yes) => {
   const said = await asked(answer);
   expect(said.yes).toBe(yes);
-  expect(said.shown).toContain("Delete 3 letters for good? [y/N] ");
+  expect(said.shown).toContain("Delete 3 dead letters for good? [y/N] ");
 });
 
 test("where nobody can be asked it is taken for granted", async () => {

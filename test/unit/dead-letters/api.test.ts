@@ -1,23 +1,24 @@
 import { expect, test } from "@jest/globals";
-import { ANSWER_AFTER_MS, createLettersApi, type LettersApi, RequestError } from "../../../src/dead-letters/api.js";
-import type { Letter, ListedLetter } from "../../../src/dead-letters/dead-letter.js";
+import { ANSWER_AFTER_MS, createDeadLetterApi, type DeadLetterApi } from "../../../src/dead-letters/api.js";
+import type { DeadLetterSummary, StoredDeadLetter } from "../../../src/dead-letters/dead-letter.js";
+import { createOperations } from "../../../src/dead-letters/operations.js";
 import type { RedriveDeps } from "../../../src/dead-letters/redrive.js";
+import { AppError } from "../../../src/kernel/errors.js";
 import { silent } from "../../../src/kernel/logger.js";
+import { deadLetterWith, redriveBench } from "../../support/dead-letters.js";
 import { becomes } from "../../support/facts.js";
-import { letterWith, redriveBench } from "../../support/letters.js";
 
 /** Answers as the service does, once its patience is at an end; a request may be text that is no JSON. */
 function setup(
-  letters: readonly Letter[],
+  deadLetters: readonly StoredDeadLetter[],
   stated: Partial<RedriveDeps> = {},
   { maxAnswerBytes = 1_000_000, patience = new Promise<void>(() => undefined) } = {},
 ) {
-  const bench = redriveBench(letters, stated);
+  const bench = redriveBench(deadLetters, stated);
   const waited: number[] = [];
   const stop = new AbortController();
-  const api = createLettersApi({
-    letters: bench.deps.letters as Parameters<typeof createLettersApi>[0]["letters"],
-    redriveDeps: bench.deps,
+  const api = createDeadLetterApi({
+    operations: createOperations(bench.deps),
     maxAnswerBytes: () => maxAnswerBytes,
     pause: async (ms) => {
       waited.push(ms);
@@ -26,7 +27,7 @@ function setup(
     stopping: stop.signal,
     log: silent,
   });
-  const ask = (endpoint: keyof LettersApi, request: unknown): Promise<unknown> =>
+  const ask = (endpoint: keyof DeadLetterApi, request: unknown): Promise<unknown> =>
     api[endpoint](Buffer.from(typeof request === "string" ? request : JSON.stringify(request)));
   return { ...bench, ask, waited, stop };
 }
@@ -40,31 +41,31 @@ function latch(): [Promise<void>, () => void] {
   return [opened, () => open()];
 }
 
-const three = [1, 2, 3].map((seq) => letterWith({ seq }));
-const seqsOf = (answer: unknown) => (answer as ListedLetter[]).map(({ seq }) => seq);
-const many = Array.from({ length: 150 }, (_, at) => letterWith({ seq: at + 1 }));
+const three = [1, 2, 3].map((seq) => deadLetterWith({ seq }));
+const seqsOf = (answer: unknown) => (answer as DeadLetterSummary[]).map(({ seq }) => seq);
+const many = Array.from({ length: 150 }, (_, at) => deadLetterWith({ seq: at + 1 }));
 
-test("list answers the oldest letters, a hundred unless told otherwise, from where it is told", async () => {
+test("list answers the oldest dead letters, a hundred unless told otherwise, from where it is told", async () => {
   const { ask } = setup(many);
   expect(seqsOf(await ask("list", "{}"))).toEqual(Array.from({ length: 100 }, (_, at) => at + 1));
   expect(seqsOf(await ask("list", ""))).toHaveLength(100);
   expect(seqsOf(await ask("list", { after: 100 }))).toHaveLength(50);
   expect(seqsOf(await ask("list", { after: 3, limit: 2 }))).toEqual([4, 5]);
   expect(seqsOf(await ask("list", { reason: "poison" }))).toEqual([]);
-  expect((await ask("list", { limit: 1 })) as unknown).toEqual([three[0]?.listed]);
+  expect((await ask("list", { limit: 1 })) as unknown).toEqual([three[0]?.summary]);
 });
 
-test("a request that names too many letters is refused in few words", async () => {
+test("a request that names too many dead letters is refused in few words", async () => {
   const { ask } = setup(three);
   for (const seqs of [Array(330_000).fill(""), Array(10_000).fill(""), Array(10_001).fill(1)]) {
     const error = await ask("redrive", { seqs }).catch((refused: unknown) => refused);
-    expect(error).toMatchObject({ code: 400, message: expect.stringMatching(/^seqs/) });
+    expect(error).toMatchObject({ code: "invalid", message: expect.stringMatching(/^seqs/) });
     expect((error as Error).message.length).toBeLessThanOrEqual(1_024);
   }
   const missing = await ask("rm", { seqs: Array.from({ length: 10_000 }, (_, at) => at + 10) }).catch(
     (refused: unknown) => refused,
   );
-  expect(missing).toMatchObject({ code: 404, message: expect.stringContaining("and 9980 more") });
+  expect(missing).toMatchObject({ code: "notfound", message: expect.stringContaining("and 9980 more") });
 });
 
 test("list answers no more than fits a message, and goes on from there", async () => {
@@ -76,9 +77,9 @@ test("list answers no more than fits a message, and goes on from there", async (
   expect(seqsOf(await ask("list", { after: seqs.length }))[0]).toBe(seqs.length + 1);
 });
 
-test("show answers one letter whole, without its body where that does not fit", async () => {
+test("show answers one dead letter whole, without its body where that does not fit", async () => {
   expect(await setup(three).ask("show", { seqs: [2] })).toMatchObject({ seq: 2, body_encoding: "json" });
-  const large = letterWith({ json: { text: "x".repeat(3_000) } });
+  const large = deadLetterWith({ json: { text: "x".repeat(3_000) } });
   expect(await setup([large], {}, { maxAnswerBytes: 2_000 }).ask("show", { seqs: [17] })).toMatchObject({
     body_encoding: "omitted",
     body: null,
@@ -86,7 +87,7 @@ test("show answers one letter whole, without its body where that does not fit", 
   });
 });
 
-test.each<[keyof LettersApi, unknown, RegExp]>([
+test.each<[keyof DeadLetterApi, unknown, RegExp]>([
   ["list", "nonsense", /not JSON/],
   ["list", "[]", /^request: /],
   ["list", { limit: 0 }, /^limit: /],
@@ -95,10 +96,10 @@ test.each<[keyof LettersApi, unknown, RegExp]>([
   ["list", { since: "yesterday" }, /^since: must be a time ago/],
   ["list", { seqs: [1] }, /seqs/],
   ["show", {}, /^seqs: /],
-  ["show", { seqs: [1, 2] }, /^seqs: must name one letter/],
-  ["show", { seqs: ["1"] }, /^seqs.0: must be a letter's sequence/],
-  ["redrive", {}, /^seqs: say which letters/],
-  ["redrive", { seqs: [1], all: true }, /^seqs: name letters/],
+  ["show", { seqs: [1, 2] }, /^seqs: must name one dead letter/],
+  ["show", { seqs: ["1"] }, /^seqs.0: must be the sequence of a dead letter/],
+  ["redrive", {}, /^seqs: say which dead letters/],
+  ["redrive", { seqs: [1], all: true }, /^seqs: name sequences/],
   ["redrive", { all: true, rate: 0 }, /^rate: /],
   ["redrive", { all: "yes" }, /^all: /],
   ["redrive", { all: true, force: true }, /force/],
@@ -107,23 +108,26 @@ test.each<[keyof LettersApi, unknown, RegExp]>([
 ])("%s refuses %j and names the field", async (endpoint, request, why) => {
   const { ask, held } = setup(three);
   const error = await ask(endpoint, request).catch((thrown: unknown) => thrown);
-  expect(error).toBeInstanceOf(RequestError);
-  expect(error).toMatchObject({ code: 400, message: expect.stringMatching(why) });
+  expect(error).toBeInstanceOf(AppError);
+  expect(error).toMatchObject({ code: "invalid", message: expect.stringMatching(why) });
   expect(held.size).toBe(3);
 });
 
 test.each(["show", "redrive", "rm"] as const)(
-  "%s of a letter that is not there is 404, and changes nothing",
+  "%s of a dead letter that is not there is not found, and changes nothing",
   async (endpoint) => {
     const { ask, held } = setup(three);
     const seqs = endpoint === "show" ? [9] : [1, 9];
-    await expect(ask(endpoint, { seqs })).rejects.toMatchObject({ code: 404, message: expect.stringContaining("9") });
+    await expect(ask(endpoint, { seqs })).rejects.toMatchObject({
+      code: "notfound",
+      message: expect.stringContaining("9"),
+    });
     expect(held.size).toBe(3);
   },
 );
 
-test("redrive answers what became of each letter; a dry run changes nothing, a limit takes the oldest", async () => {
-  const { ask, published, held } = setup([...three, letterWith({ seq: 4, subject: "dlq.toolarge.drop_created" })]);
+test("redrive answers what became of each dead letter; a dry run changes nothing, a limit takes the oldest", async () => {
+  const { ask, published, held } = setup([...three, deadLetterWith({ seq: 4, subject: "dlq.toolarge.drop_created" })]);
   const all = { redriven: [1, 2, 3], refused: [{ seq: 4, why: expect.any(String) }], failed: [], overtaken: [] };
   expect(await ask("redrive", { all: true, dry_run: true })).toEqual(all);
   expect([published.length, held.size]).toEqual([0, 4]);
@@ -153,7 +157,7 @@ test("a redrive that takes long is answered with how far it is, goes on, and is 
   });
   expect(bench.waited).toEqual([ANSWER_AFTER_MS]);
   await expect(bench.ask("redrive", { all: true })).rejects.toMatchObject({
-    ...{ code: 409, message: expect.stringContaining("already") },
+    ...{ code: "conflict", message: expect.stringContaining("already") },
   });
   release();
   // Refused as long as the first one is under way.
@@ -165,7 +169,7 @@ test("a redrive that takes long is answered with how far it is, goes on, and is 
 
 test("a refused request does not keep the next from redriving", async () => {
   const { ask } = setup(three);
-  await expect(ask("redrive", { seqs: [9] })).rejects.toMatchObject({ code: 404 });
+  await expect(ask("redrive", { seqs: [9] })).rejects.toMatchObject({ code: "notfound" });
   expect(await ask("redrive", { seqs: [1] })).toMatchObject({ redriven: [1] });
 });
 

@@ -1,24 +1,24 @@
 import { expect, test } from "@jest/globals";
-import { type Letter, letterOfStored } from "../../../src/dead-letters/dead-letter.js";
-import { grouped } from "../../../src/dead-letters/groups.js";
+import { deadLetterAsJson, parseDeadLetter, type StoredDeadLetter } from "../../../src/dead-letters/dead-letter.js";
 import {
+  deadLetterAsLine,
+  deadLetterAsText,
+  grouped,
   groupsAsText,
-  letterAsJson,
-  letterAsLine,
-  letterAsText,
   removalAsText,
   reportAsText,
 } from "../../../src/dead-letters/present.js";
 import { headersWith } from "../../support/core-delivery.js";
-import { FAILED_AT, letterOfBridge, letterWith } from "../../support/letters.js";
+import { bridgeDeadLetter, deadLetterWith, FAILED_AT } from "../../support/dead-letters.js";
 
-async function* each(letters: readonly Letter[]): AsyncGenerator<Letter> {
-  yield* letters;
+async function* each(deadLetters: readonly StoredDeadLetter[]): AsyncGenerator<StoredDeadLetter> {
+  yield* deadLetters;
 }
-const textOf = async (letters: readonly Letter[]): Promise<string> => groupsAsText(await grouped(each(letters)));
+const textOf = async (deadLetters: readonly StoredDeadLetter[]): Promise<string> =>
+  groupsAsText(await grouped(each(deadLetters)));
 
-test("a letter is listed with numbers as numbers and dates as dates", () => {
-  expect(letterWith({ headers: { "Dlq-Redrive-Count": "2" } }).listed).toEqual({
+test("a dead letter is listed with numbers as numbers and dates as dates", () => {
+  expect(deadLetterWith({ headers: { "Dlq-Redrive-Count": "2" } }).summary).toEqual({
     seq: 17,
     reason: "exhausted",
     event: "drop_created",
@@ -34,14 +34,14 @@ test("a letter is listed with numbers as numbers and dates as dates", () => {
   });
 });
 
-test("a letter of the bridge has no stream, no consumer and no sequence there", () => {
-  const { listed, origin } = letterOfBridge("drop_created", Buffer.from("nonsense"));
-  expect(listed).toMatchObject({ reason: "invalid", event: "drop_created" });
-  expect(listed).toMatchObject({ stream: null, stream_seq: null, consumer: null });
+test("a dead letter of the bridge has no stream, no consumer and no sequence there", () => {
+  const { summary, origin } = bridgeDeadLetter("drop_created", Buffer.from("nonsense"));
+  expect(summary).toMatchObject({ reason: "invalid", event: "drop_created" });
+  expect(summary).toMatchObject({ stream: null, stream_seq: null, consumer: null });
   expect(origin).toBe("drop_created");
 });
 
-test("a letter that somebody else wrote is listed by what its subject and the stream say", () => {
+test("a dead letter that somebody else wrote is listed by what its subject and the stream say", () => {
   const stored = {
     seq: 3,
     subject: "dlq.poison.saga.step",
@@ -49,7 +49,7 @@ test("a letter that somebody else wrote is listed by what its subject and the st
     headers: headersWith({}),
     body: Buffer.of(),
   };
-  expect(letterOfStored(stored).listed).toEqual({
+  expect(parseDeadLetter(stored).summary).toEqual({
     seq: 3,
     reason: "poison",
     event: "saga.step",
@@ -64,40 +64,40 @@ test("a letter that somebody else wrote is listed by what its subject and the st
     redrive_count: 0,
   });
   const wrong = { "Dlq-Deliveries": "many", "Dlq-Failed-At": "yesterday", "Dlq-Redrive-Count": "-1" };
-  expect(letterOfStored({ ...stored, headers: headersWith(wrong) }).listed).toMatchObject({
+  expect(parseDeadLetter({ ...stored, headers: headersWith(wrong) }).summary).toMatchObject({
     deliveries: null,
     failed_at: new Date(FAILED_AT).toISOString(),
     redrive_count: 0,
   });
 });
 
-test("letters of one error and one author are one group that names the author", async () => {
-  const letters = Array.from({ length: 4_812 }, (_, at) => letterWith({ seq: at + 1 }));
-  const text = await textOf([letterOfBridge("drop_created", Buffer.from("x"), { seq: 9_000 }), ...letters]);
+test("dead letters of one error and one author are one group that names the author", async () => {
+  const deadLetters = Array.from({ length: 4_812 }, (_, at) => deadLetterWith({ seq: at + 1 }));
+  const text = await textOf([bridgeDeadLetter("drop_created", Buffer.from("x"), { seq: 9_000 }), ...deadLetters]);
   expect(text.split("\n")).toEqual([
     "4,812 x GetFollowersList: INTERNAL: no for author 42",
-    "    exhausted drop_created, from 2026-01-02T03:04:05.678Z to 2026-01-02T03:04:05.678Z, letters 1, 2, 3, 4, 5, …",
+    "    exhausted drop_created, from 2026-01-02T03:04:05.678Z to 2026-01-02T03:04:05.678Z, dead letters 1, 2, 3, 4, 5, …",
     "1 x GetFollowersList: INTERNAL: no",
-    "    invalid drop_created, from 2026-01-02T03:04:05.678Z to 2026-01-02T03:04:05.678Z, letters 9000",
+    "    invalid drop_created, from 2026-01-02T03:04:05.678Z to 2026-01-02T03:04:05.678Z, dead letters 9000",
   ]);
 });
 
 test("a group of several authors says how many, and who is the most frequent; a follow is about the followed", async () => {
   const authors = ["a", "b", "b", "c"];
-  const letters = authors.map((user_id, at) => letterWith({ seq: at + 1, json: { user_id } }));
-  expect(await textOf(letters)).toMatch(/^4 x .* for 3 authors, most often b \(2\)\n/);
-  const follow = letterWith({ json: { follower_id: "f", following_id: "g", version: 1 } });
+  const deadLetters = authors.map((user_id, at) => deadLetterWith({ seq: at + 1, json: { user_id } }));
+  expect(await textOf(deadLetters)).toMatch(/^4 x .* for 3 authors, most often b \(2\)\n/);
+  const follow = deadLetterWith({ json: { follower_id: "f", following_id: "g", version: 1 } });
   expect(await textOf([follow])).toMatch(/^1 x .* for author g\n/);
 });
 
 test("a group tells the first and the last failure, whatever their order", async () => {
-  const at = (minute: number) => letterWith({ headers: { "Dlq-Failed-At": `2026-01-02T03:0${minute}:00Z` } });
+  const at = (minute: number) => deadLetterWith({ headers: { "Dlq-Failed-At": `2026-01-02T03:0${minute}:00Z` } });
   expect(await textOf([at(5), at(1), at(3)])).toContain("from 2026-01-02T03:01:00.000Z to 2026-01-02T03:05:00.000Z");
 });
 
 test("errors that differ only in what they quote or count are one group; other reasons and events are others", async () => {
   const error = (text: string, subject?: string) =>
-    letterWith({ headers: { "Dlq-Error": text }, ...(subject === undefined ? {} : { subject }) });
+    deadLetterWith({ headers: { "Dlq-Error": text }, ...(subject === undefined ? {} : { subject }) });
   const groups = await grouped(
     each([
       error("payload: has 2000 bytes"),
@@ -111,23 +111,26 @@ test("errors that differ only in what they quote or count are one group; other r
   expect(groups.map(({ count }) => count)).toEqual([2, 2, 1, 1]);
 });
 
-test("no letters are said to be none", async () => {
-  expect(await textOf([])).toBe("no letters");
+test("no dead letters are said to be none", async () => {
+  expect(await textOf([])).toBe("no dead letters");
 });
 
-test("a shown letter has every header, and its body as pretty JSON", () => {
-  const lines = letterAsText(letterWith({ json: { a: [1] }, headers: { traceparent: "00-1" } })).split("\n");
-  expect(lines[0]).toBe("Letter 17 of dlq.exhausted.drop_created, stored 2026-01-02T03:04:05.679Z");
+test("a shown dead letter has every header, and its body as pretty JSON", () => {
+  const lines = deadLetterAsText(deadLetterWith({ json: { a: [1] }, headers: { traceparent: "00-1" } })).split("\n");
+  expect(lines[0]).toBe("Dead letter 17 of dlq.exhausted.drop_created, stored 2026-01-02T03:04:05.679Z");
   expect(lines).toEqual(expect.arrayContaining(["Dlq-Stream: DROPS", "traceparent: 00-1", '  "a": [']));
 });
 
 test("what would steer a terminal is spelled out, wherever it stands", () => {
-  const letter = letterWith({ body: Buffer.from("a\x1b[2Jb\nc\x07"), headers: { "Dlq-Error": "x\x9b2J\u202e" } });
-  const text = letterAsText(letter);
+  const deadLetter = deadLetterWith({
+    body: Buffer.from("a\x1b[2Jb\nc\x07"),
+    headers: { "Dlq-Error": "x\x9b2J\u202e" },
+  });
+  const text = deadLetterAsText(deadLetter);
   expect(text.split("\n").slice(-2)).toEqual(["a\\u{1b}[2Jb", "c\\u{7}"]);
   expect(text).toContain("Dlq-Error: x\\u{9b}2J\\u{202e}");
-  expect(letterAsLine(letter)).toContain("x\\u{9b}2J\\u{202e}");
-  expect(letterAsText(letterWith({ body: Buffer.of(0xff, 0x1b) }))).toMatch(/\nÿ\\u\{1b\}$/);
+  expect(deadLetterAsLine(deadLetter)).toContain("x\\u{9b}2J\\u{202e}");
+  expect(deadLetterAsText(deadLetterWith({ body: Buffer.of(0xff, 0x1b) }))).toMatch(/\nÿ\\u\{1b\}$/);
 });
 
 test.each([
@@ -136,13 +139,13 @@ test.each([
   ["utf8", Buffer.from("nöt json"), "nöt json"],
   ["base64", Buffer.of(0xff, 0), "/wA="],
 ])("a body is told as %s in JSON where it is that", (encoding, body, told) => {
-  const shown = letterAsJson(letterWith({ body }));
+  const shown = deadLetterAsJson(deadLetterWith({ body }));
   expect(shown).toMatchObject({ seq: 17, reason: "exhausted", body_encoding: encoding, size: body.length });
   expect(shown["body"]).toEqual(told);
   expect(shown["headers"]).toMatchObject({ "Dlq-Subject": "drops.created" });
 });
 
-test("a report counts what there is to count, and names each letter that stays with its cause", () => {
+test("a report counts what there is to count, and names each dead letter that stays with its cause", () => {
   const report = {
     redriven: [1, 2],
     overtaken: [{ seq: 3, why: "gone" }],
@@ -162,8 +165,8 @@ test("a report counts what there is to count, and names each letter that stays w
   ]);
   const none = { redriven: [], overtaken: [], refused: [], failed: [] };
   expect(reportAsText({ ...none, redriven: [1] }, true)).toBe("1 would be redriven");
-  expect(reportAsText(none, false)).toBe("no letter matches");
+  expect(reportAsText(none, false)).toBe("no dead letter matches");
   expect(removalAsText({ removed: [1], failed: [{ seq: 2, why: "away" }] }, false)).toBe("1 deleted\n  failed 2: away");
   expect(removalAsText({ removed: [1], failed: [] }, true)).toBe("1 would be deleted");
-  expect(removalAsText({ removed: [], failed: [] }, true)).toBe("no letter matches");
+  expect(removalAsText({ removed: [], failed: [] }, true)).toBe("no dead letter matches");
 });

@@ -1,28 +1,28 @@
 import { expect, test } from "@jest/globals";
-import type { Letter } from "../../../src/dead-letters/dead-letter.js";
+import type { StoredDeadLetter } from "../../../src/dead-letters/dead-letter.js";
+import { createOperations } from "../../../src/dead-letters/operations.js";
 import { type RedriveDeps, type Report, redrive } from "../../../src/dead-letters/redrive.js";
-import { remove } from "../../../src/dead-letters/remove.js";
 import type { Upstreams } from "../../../src/dead-letters/superseded.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { armFailpoints, parseFailpoints } from "../../../src/kernel/failpoints.js";
-import { FAILED_AT, letterOfBridge, lettersIn, letterWith, redriveBench, type Stated } from "../../support/letters.js";
+import { bridgeDeadLetter, deadLetterWith, FAILED_AT, redriveBench, type Stated } from "../../support/dead-letters.js";
 
 const DAY = 86_400_000;
 const NONE: Report = { redriven: [], refused: [], failed: [], overtaken: [] };
 const old = { "Dlq-First-Seen": new Date(FAILED_AT - 7 * DAY).toISOString() };
 const json = (value: unknown): Buffer => Buffer.from(JSON.stringify(value));
 
-async function redriveOne(letter: Letter, stated: Partial<RedriveDeps> = {}) {
-  const bench = redriveBench([letter], stated);
-  const report = await redrive(bench.deps, [letter.listed.seq]);
+async function redriveOne(deadLetter: StoredDeadLetter, stated: Partial<RedriveDeps> = {}) {
+  const bench = redriveBench([deadLetter], stated);
+  const report = await redrive(bench.deps, [deadLetter.summary.seq]);
   return { ...bench, report };
 }
 
-test("a letter of a consumer goes back where it was, body and carried headers untouched, under an id of its own", async () => {
+test("a dead letter of a consumer goes back where it was, body and carried headers untouched, under an id of its own", async () => {
   const body = Buffer.of(0, 255, 10);
   const carried = { traceparent: "00-aa-bb-01", Producer: "posts" };
   const headers = { ...carried, "Nats-Expected-Stream": "X", "Nats-Msg-Id": "dlq:DROPS:4:1", "Dlq-Redrive-Count": "2" };
-  const { published, held, report } = await redriveOne(letterWith({ body, headers }));
+  const { published, held, report } = await redriveOne(deadLetterWith({ body, headers }));
   expect(published).toEqual([
     {
       subject: "drops.created",
@@ -38,15 +38,15 @@ test("a letter of a consumer goes back where it was, body and carried headers un
 
 test("what is older than notifications live is published silently, and nothing younger is", async () => {
   const age = (ms: number) => ({ "Dlq-First-Seen": new Date(FAILED_AT + 60_000 - ms).toISOString() });
-  const young = await redriveOne(letterWith({ headers: age(600_000) }));
+  const young = await redriveOne(deadLetterWith({ headers: age(600_000) }));
   expect(young.published[0]?.headers).not.toHaveProperty("Timeline-Silent");
-  const aged = await redriveOne(letterWith({ headers: age(600_001) }));
+  const aged = await redriveOne(deadLetterWith({ headers: age(600_001) }));
   expect(aged.published[0]?.headers).toMatchObject({ "Timeline-Silent": "1" });
 });
 
-test("letters are redriven in the order given, each deleted only after its publishing was acknowledged", async () => {
+test("dead letters are redriven in the order given, each deleted only after its publishing was acknowledged", async () => {
   const trace: string[] = [];
-  const bench = redriveBench([letterWith({ seq: 1 }), letterWith({ seq: 2 })]);
+  const bench = redriveBench([deadLetterWith({ seq: 1 }), deadLetterWith({ seq: 2 })]);
   const deps = {
     ...bench.deps,
     publish: async ({ id }: { id: string }) => {
@@ -54,21 +54,21 @@ test("letters are redriven in the order given, each deleted only after its publi
       await new Promise(setImmediate);
       trace.push("acknowledged");
     },
-    letters: { ...bench.deps.letters, remove: async (seq: number) => void trace.push(`delete ${seq}`) },
+    store: { ...bench.deps.store, remove: async (seq: number) => void trace.push(`delete ${seq}`) },
   };
   await redrive(deps, [1, 2]);
   expect(trace).toEqual(["publish 1", "acknowledged", "delete 1", "publish 2", "acknowledged", "delete 2"]);
 });
 
-test("a letter whose publishing or deleting fails is kept and reported, and those after it go on", async () => {
-  const bench = redriveBench([1, 2, 3].map((seq) => letterWith({ seq })));
+test("a dead letter whose publishing or deleting fails is kept and reported, and those after it go on", async () => {
+  const bench = redriveBench([1, 2, 3].map((seq) => deadLetterWith({ seq })));
   const deps: RedriveDeps = {
     ...bench.deps,
     publish: async ({ id }) => {
       if (id.startsWith("redrive:1:")) throw new AppError("failed", "full");
     },
-    letters: {
-      ...bench.deps.letters,
+    store: {
+      ...bench.deps.store,
       remove: async (seq) => {
         if (seq === 2) throw new AppError("unavailable", "away");
         bench.held.delete(seq);
@@ -88,7 +88,7 @@ test("a letter whose publishing or deleting fails is kept and reported, and thos
 });
 
 test("one that was interrupted after the publishing is published again under the same id", async () => {
-  const { deps, published, held } = redriveBench([letterWith()]);
+  const { deps, published, held } = redriveBench([deadLetterWith()]);
   armFailpoints(parseFailpoints("redriven=throw@17"));
   expect((await redrive(deps, [17])).failed).toHaveLength(1);
   armFailpoints(new Map());
@@ -97,11 +97,11 @@ test("one that was interrupted after the publishing is published again under the
   expect(new Set(published.map(({ id }) => id)).size).toBe(1);
 });
 
-test("a server that stays away is not asked for every letter there is", async () => {
+test("a server that stays away is not asked for every dead letter there is", async () => {
   const seqs = Array.from({ length: 50 }, (_, at) => at + 1);
   let asked = 0;
   const { deps } = redriveBench(
-    seqs.map((seq) => letterWith({ seq })),
+    seqs.map((seq) => deadLetterWith({ seq })),
     {
       publish: async () => {
         asked++;
@@ -114,26 +114,26 @@ test("a server that stays away is not asked for every letter there is", async ()
   expect(failed.at(-1)?.why).toMatch(/^not tried/);
 });
 
-test("no more letters a second are redriven than asked for", async () => {
+test("no more dead letters a second are redriven than asked for", async () => {
   const seqs = Array.from({ length: 21 }, (_, at) => at + 1);
-  const { deps, clock } = redriveBench(seqs.map((seq) => letterWith({ seq })));
+  const { deps, clock } = redriveBench(seqs.map((seq) => deadLetterWith({ seq })));
   const started = clock();
   await redrive(deps, seqs, { rate: 10 });
   expect(clock() - started).toBe(2_000);
 });
 
 test("a dry run decides everything, waits for nothing and changes nothing", async () => {
-  const letters = [letterWith({ seq: 1 }), letterWith({ seq: 2, subject: "dlq.toolarge.drop_created" })];
-  const { deps, published, held, clock } = redriveBench(letters);
+  const deadLetters = [deadLetterWith({ seq: 1 }), deadLetterWith({ seq: 2, subject: "dlq.toolarge.drop_created" })];
+  const { deps, published, held, clock } = redriveBench(deadLetters);
   const started = clock();
   const report = await redrive(deps, [1, 2], { dryRun: true, rate: 1 });
   expect(report).toMatchObject({ redriven: [1], refused: [{ seq: 2 }] });
   expect([published.length, held.size, clock() - started]).toEqual([0, 2, 0]);
 });
 
-test("who stops it gets the letter in hand done, and the rest reported", async () => {
+test("who stops it gets the dead letter in hand done, and the rest reported", async () => {
   const stop = new AbortController();
-  const { deps, held } = redriveBench([1, 2, 3].map((seq) => letterWith({ seq })));
+  const { deps, held } = redriveBench([1, 2, 3].map((seq) => deadLetterWith({ seq })));
   const watch = ({ redriven }: Report): void => {
     if (redriven.length === 1) stop.abort();
   };
@@ -143,46 +143,50 @@ test("who stops it gets the letter in hand done, and the rest reported", async (
   expect(held.size).toBe(2);
 });
 
-test.each<[string, Letter, RegExp]>([
-  ["cut", letterWith({ subject: "dlq.toolarge.drop_created" }), /only its beginning was kept/],
-  ["still not JSON", letterOfBridge("drop_created", Buffer.from("nonsense")), /is not JSON/],
-  ["of a channel nobody knows", letterOfBridge("gossip", json({})), /names no stream/],
+test.each<[string, StoredDeadLetter, RegExp]>([
+  ["cut", deadLetterWith({ subject: "dlq.toolarge.drop_created" }), /only its beginning was kept/],
+  ["still not JSON", bridgeDeadLetter("drop_created", Buffer.from("nonsense")), /is not JSON/],
+  ["of a channel nobody knows", bridgeDeadLetter("gossip", json({})), /names no stream/],
   [
     "poison, and of no stream",
-    letterOfBridge("drop_created", json({}), { subject: "dlq.poison.drop_created" }),
+    bridgeDeadLetter("drop_created", json({}), { subject: "dlq.poison.drop_created" }),
     /names no stream/,
   ],
-  ["back to a subject of many", letterWith({ headers: { "Dlq-Subject": "drops.*" } }), /is no subject/],
+  ["back to a subject of many", deadLetterWith({ headers: { "Dlq-Subject": "drops.*" } }), /is no subject/],
   [
     "back to a subject that is two lines",
-    letterWith({ headers: { "Dlq-Subject": "drops.created\r\nPUB x" } }),
+    deadLetterWith({ headers: { "Dlq-Subject": "drops.created\r\nPUB x" } }),
     /is no subject/,
   ],
-  ["back to no subject", letterWith({ headers: { "Dlq-Subject": "" } }), /is no subject/],
-  ["logged and still invalid", letterWith({ subject: "dlq.invalid.drop_created", json: { drop_id: "" } }), /drop_id/],
+  ["back to no subject", deadLetterWith({ headers: { "Dlq-Subject": "" } }), /is no subject/],
+  [
+    "logged and still invalid",
+    deadLetterWith({ subject: "dlq.invalid.drop_created", json: { drop_id: "" } }),
+    /drop_id/,
+  ],
   [
     "a job and still invalid",
-    letterWith({
+    deadLetterWith({
       subject: "dlq.invalid.fanout_job",
       json: {},
       headers: { "Dlq-Stream": "FANOUT", "Dlq-Subject": "fanout.job.add" },
     }),
     /action/,
   ],
-])("a letter that is %s is refused and kept", async (_, letter, why) => {
-  const { report, published, held } = await redriveOne(letter);
+])("a dead letter that is %s is refused and kept", async (_, deadLetter, why) => {
+  const { report, published, held } = await redriveOne(deadLetter);
   expect(report).toEqual({ ...NONE, refused: [{ seq: 17, why: expect.stringMatching(why) }] });
   expect([published.length, held.size]).toEqual([0, 1]);
 });
 
 test("a payload of the bridge that is valid by now is admitted under the id that any bridge gives it", async () => {
   const payload = { drop_id: "d1", user_id: "a", visibility: "public", created_at: "2026-01-02T03:05:00Z", extra: 1 };
-  const letter = letterOfBridge("drop_created", json({ ...payload, traceparent: "00-aa-bb-01" }));
-  const { published, report, held } = await redriveOne(letter);
+  const deadLetter = bridgeDeadLetter("drop_created", json({ ...payload, traceparent: "00-aa-bb-01" }));
+  const { published, report, held } = await redriveOne(deadLetter);
   expect(published).toMatchObject([{ subject: "drops.created", stream: "DROPS", id: "drop_created:d1" }]);
   expect(published[0]?.headers).toEqual({
     traceparent: "00-aa-bb-01",
-    "Dlq-First-Seen": letter.listed.first_seen,
+    "Dlq-First-Seen": deadLetter.summary.first_seen,
     "Dlq-Redrive-Count": "1",
   });
   expect(JSON.parse(Buffer.from(published[0]?.body ?? []).toString())).toEqual({
@@ -247,7 +251,7 @@ test.each<[string, Stated, Known]>([
   ["a follow that stands", { headers: on("graph.followed"), json: edge }, { following: ["a", "b", "c", "g"] }],
   ["an unfollow that stands", { headers: on("graph.unfollowed"), json: edge }, { following: ["a", "b", "c"] }],
 ])("older than the log, %s is redriven", async (_, stated, known) => {
-  const { report, published } = await redriveOne(letterWith(stated), { upstreams: upstreamsWith(known) });
+  const { report, published } = await redriveOne(deadLetterWith(stated), { upstreams: upstreamsWith(known) });
   expect(report).toEqual({ ...NONE, redriven: [17] });
   expect(published).toHaveLength(1);
 });
@@ -267,13 +271,13 @@ test.each<[string, Stated, Known]>([
     { following: ["a", "b", "g"] },
   ],
 ])("older than the log, %s is overtaken: removed, and not published", async (_, stated, known) => {
-  const { report, published, held } = await redriveOne(letterWith(stated), { upstreams: upstreamsWith(known) });
+  const { report, published, held } = await redriveOne(deadLetterWith(stated), { upstreams: upstreamsWith(known) });
   expect(report).toEqual({ ...NONE, overtaken: [{ seq: 17, why: expect.stringMatching(/^overtaken: /) }] });
   expect([published.length, held.size]).toEqual([0, 0]);
 });
 
-test("an overtaken letter survives a dry run", async () => {
-  const { deps, held } = redriveBench([letterWith({ headers: old })], { upstreams: upstreamsWith({}) });
+test("an overtaken dead letter survives a dry run", async () => {
+  const { deps, held } = redriveBench([deadLetterWith({ headers: old })], { upstreams: upstreamsWith({}) });
   expect((await redrive(deps, [17], { dryRun: true })).overtaken).toHaveLength(1);
   expect(held.size).toBe(1);
 });
@@ -282,49 +286,47 @@ test("the log's own age decides what is old: as long as it remembers, nobody is 
   const asked: string[] = [];
   const age = FAILED_AT + 60_000 - (FAILED_AT - 7 * DAY);
   const upstreams = upstreamsWith({ drops: [["d1", AT]] }, asked);
-  const letter = letterWith({ headers: old });
-  expect((await redriveOne(letter, { upstreams, logAgeMs: async () => age })).report.redriven).toEqual([17]);
+  const deadLetter = deadLetterWith({ headers: old });
+  expect((await redriveOne(deadLetter, { upstreams, logAgeMs: async () => age })).report.redriven).toEqual([17]);
   expect(
-    (await redriveOne(letter, { upstreams, logAgeMs: async () => Number.POSITIVE_INFINITY })).report.redriven,
+    (await redriveOne(deadLetter, { upstreams, logAgeMs: async () => Number.POSITIVE_INFINITY })).report.redriven,
   ).toEqual([17]);
   expect(asked).toEqual([]);
-  expect((await redriveOne(letter, { upstreams, logAgeMs: async () => age - 1 })).report.redriven).toEqual([17]);
+  expect((await redriveOne(deadLetter, { upstreams, logAgeMs: async () => age - 1 })).report.redriven).toEqual([17]);
   expect(asked).toEqual(["42"]);
 });
 
-test("an old letter that cannot be checked is refused: no upstreams, no author, or followers of a forgotten time", async () => {
-  const stale = letterWith({ headers: { ...old, ...onFanout }, json: job("add") });
+test("an old dead letter that cannot be checked is refused: no upstreams, no author, or followers of a forgotten time", async () => {
+  const stale = deadLetterWith({ headers: { ...old, ...onFanout }, json: job("add") });
   const job17 = await redriveOne(stale, { upstreams: upstreamsWith({ drops: [["d1", AT]] }) });
   expect([job17.report.refused[0]?.why, job17.held.size]).toEqual([expect.stringMatching(/rebuild/), 1]);
-  const unknown = await redriveOne(letterWith({ headers: old }));
+  const unknown = await redriveOne(deadLetterWith({ headers: old }));
   expect(unknown.report.refused[0]?.why).toMatch(/TIMELINE_USER_SERVICE_ADDR and TIMELINE_POST_SERVICE_ADDR/);
-  const remote = letterWith({ headers: on("drops.ap_received"), json: { drop_id: "d1", created_at: AT } });
+  const remote = deadLetterWith({ headers: on("drops.ap_received"), json: { drop_id: "d1", created_at: AT } });
   const nameless = await redriveOne(remote, { upstreams: upstreamsWith({}) });
   expect(nameless.report.refused[0]?.why).toMatch(/names no author/);
   expect([unknown.held.size, nameless.held.size]).toEqual([1, 1]);
 });
 
-test("an old letter whose upstream does not answer is kept as failed", async () => {
+test("an old dead letter whose upstream does not answer is kept as failed", async () => {
   const upstreams: Upstreams = {
     ...upstreamsWith({}),
     drops: () => Promise.reject(new AppError("unavailable", "GetDropsByUserID: UNAVAILABLE")),
   };
-  const { report, held } = await redriveOne(letterWith({ headers: old }), { upstreams });
+  const { report, held } = await redriveOne(deadLetterWith({ headers: old }), { upstreams });
   expect(report).toEqual({ ...NONE, failed: [{ seq: 17, why: "GetDropsByUserID: UNAVAILABLE" }] });
   expect(held.size).toBe(1);
 });
 
 test("removing deletes what it is told, reports what could not be, and does nothing in a dry run", async () => {
-  const held = new Map([1, 2, 3].map((seq) => [seq, letterWith({ seq })]));
-  const letters = lettersIn(held);
-  expect(await remove(letters, [1, 2], { dryRun: true })).toEqual({ removed: [1, 2], failed: [] });
+  const { held, deps } = redriveBench([1, 2, 3].map((seq) => deadLetterWith({ seq })));
+  expect(await createOperations(deps).remove([1, 2], { dryRun: true })).toEqual({ removed: [1, 2], failed: [] });
   expect(held.size).toBe(3);
-  const failing = {
-    remove: async (seq: number) => {
-      if (seq === 2) throw new Error("away");
-      await letters.remove(seq);
-    },
+  const remove = async (seq: number) => {
+    if (seq === 2) throw new Error("away");
+    await deps.store.remove(seq);
   };
-  expect(await remove(failing, [1, 2, 3])).toEqual({ removed: [1, 3], failed: [{ seq: 2, why: "away" }] });
+  const failing = createOperations({ ...deps, store: { ...deps.store, remove } });
+  expect(await failing.remove([1, 2, 3])).toEqual({ removed: [1, 3], failed: [{ seq: 2, why: "away" }] });
   expect([...held.keys()]).toEqual([2]);
 });

@@ -1,16 +1,14 @@
 import { expect, test } from "@jest/globals";
-import { MissingLetters } from "../../../src/dead-letters/dead-letter.js";
-import { FIELDS, matches, type Selection, selectionFault, selectSeqs } from "../../../src/dead-letters/selection.js";
-import { FAILED_AT, lettersIn, letterWith } from "../../support/letters.js";
+import { createOperations } from "../../../src/dead-letters/operations.js";
+import { FIELDS, matches, type Selection, selectionFault } from "../../../src/dead-letters/selection.js";
+import { deadLetterWith, FAILED_AT, redriveBench } from "../../support/dead-letters.js";
 
-const held = new Map(
-  [
-    letterWith({ seq: 2 }),
-    letterWith({ seq: 5, subject: "dlq.poison.drop_created", headers: { "Dlq-Error": "loops" } }),
-    letterWith({ seq: 9, subject: "dlq.exhausted.fanout_job", headers: { "Dlq-Failed-At": "2026-01-03T00:00:00Z" } }),
-  ].map((letter) => [letter.listed.seq, letter]),
-);
-const select = (selection: Selection) => selectSeqs(lettersIn(held), selection);
+const { deps } = redriveBench([
+  deadLetterWith({ seq: 2 }),
+  deadLetterWith({ seq: 5, subject: "dlq.poison.drop_created", headers: { "Dlq-Error": "loops" } }),
+  deadLetterWith({ seq: 9, subject: "dlq.exhausted.fanout_job", headers: { "Dlq-Failed-At": "2026-01-03T00:00:00Z" } }),
+]);
+const { select } = createOperations(deps);
 
 test.each<[Selection, number[]]>([
   [{ all: true }, [2, 5, 9]],
@@ -23,12 +21,14 @@ test.each<[Selection, number[]]>([
   [{ reason: "invalid" }, []],
   [{ all: true, limit: 2 }, [2, 5]],
   [{ seqs: [9, 2, 9] }, [2, 9]],
-])("%j selects the letters %j", async (selection, seqs) => {
+])("%j selects the dead letters %j", async (selection, seqs) => {
   expect(await select(selection)).toEqual(seqs);
 });
 
-test("letters that are not there are named, and nothing is selected", async () => {
-  await expect(select({ seqs: [2, 3, 4] })).rejects.toEqual(new MissingLetters([3, 4]));
+test("dead letters that are not there are named, and nothing is selected", async () => {
+  await expect(select({ seqs: [2, 3, 4] })).rejects.toMatchObject({
+    ...{ code: "notfound", message: expect.stringContaining("3, 4") },
+  });
 });
 
 test.each<[Selection, boolean]>([
@@ -41,7 +41,7 @@ test.each<[Selection, boolean]>([
   [{ all: true, reason: "invalid" }, true],
   [{ seqs: [1], all: true }, false],
   [{ seqs: [1], error: "x" }, false],
-])("to change letters by %j is allowed: %j", (selection, allowed) => {
+])("to change dead letters by %j is allowed: %j", (selection, allowed) => {
   expect(selectionFault(selection) === undefined).toBe(allowed);
 });
 
@@ -81,6 +81,6 @@ test.each([0, -1, Number.NaN, 1e9])("%p is no rate", (value) => {
 });
 
 test("a filter looks at the whole text of an error, case and all", () => {
-  expect(matches(letterWith(), { error: "internal" })).toBe(false);
-  expect(matches(letterWith(), {})).toBe(true);
+  expect(matches(deadLetterWith(), { error: "internal" })).toBe(false);
+  expect(matches(deadLetterWith(), {})).toBe(true);
 });

@@ -2,11 +2,11 @@ import { readdirSync } from "node:fs";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { type ConsumerInfo, headers as newHeaders, RetentionPolicy } from "nats";
 import { eventOfSubject } from "../../src/contracts/events.js";
-import { createBackstop } from "../../src/dead-letters/max-deliveries.js";
+import { createMaxDeliveriesHandler } from "../../src/dead-letters/max-deliveries.js";
 import type { Delivery } from "../../src/delivery/handler.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
 import { createStoredMessages } from "../../src/platform/nats/stored.js";
-import { createBackstopHandler } from "../../src/roles/consumers.js";
+import { maxDeliveriesHandler } from "../../src/roles/consumers.js";
 import { contextWith, deliveryOf } from "../support/core-delivery.js";
 import { type NatsBench, openNats } from "../support/core-nats.js";
 import { eventually } from "../support/facts.js";
@@ -20,12 +20,12 @@ beforeEach(async () => {
   for (const stream of ["DROPS", "FANOUT", "DLQ", "ADVISORIES"]) await bench.manager.streams.purge(stream);
 });
 
-const handlerOn = (store: (letter: Parameters<typeof bench.publish>[0]) => Promise<unknown> = bench.publish) => {
+const handlerOn = (store: (deadLetter: Parameters<typeof bench.publish>[0]) => Promise<unknown> = bench.publish) => {
   const messages = createStoredMessages(bench.connection);
-  return createBackstop({
+  return createMaxDeliveriesHandler({
     readMessage: messages.read,
     removeMessage: messages.remove,
-    deadLetters: async (letter) => void (await store(letter)),
+    deadLetters: async (deadLetter) => void (await store(deadLetter)),
     eventOf: ({ stream, subject }) => (stream === "FANOUT" ? "fanout_job" : eventOfSubject(subject)),
     isWorkQueue: (stream) => stream === "FANOUT",
     version: "1.2.3",
@@ -59,9 +59,9 @@ test("what the server gives up is captured, dead-lettered once, and taken off th
   await handler(delivery, contextWith());
   await handler(delivery, contextWith());
   expect([await count("DLQ"), await count("FANOUT")]).toEqual([1, 0]);
-  const letter = await bench.manager.streams.getMessage("DLQ", { last_by_subj: "dlq.>" });
-  expect([letter.subject, letter.string()]).toEqual(["dlq.exhausted.fanout_job", '{"drop_id":"d1"}']);
-  const header = (name: string) => letter.header.get(name);
+  const deadLetter = await bench.manager.streams.getMessage("DLQ", { last_by_subj: "dlq.>" });
+  expect([deadLetter.subject, deadLetter.string()]).toEqual(["dlq.exhausted.fanout_job", '{"drop_id":"d1"}']);
+  const header = (name: string) => deadLetter.header.get(name);
   expect(["Dlq-Stream", "Dlq-Stream-Seq", "Dlq-Consumer", "Dlq-Msg-Id", "traceparent"].map(header)).toEqual([
     "FANOUT",
     String(seq),
@@ -95,27 +95,30 @@ test.each(DECLARED)(
     const last_by_subj = `$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.${stream}.${consumer}`;
     const captured = () => bench.manager.streams.getMessage("ADVISORIES", { last_by_subj }).catch(() => undefined);
     await eventually(async () => (await captured()) !== undefined, "the advisory is captured");
-    const handler = createBackstopHandler({ nats: bench.connection, publish: bench.publish });
+    const handler = maxDeliveriesHandler({ nats: bench.connection, publish: bench.publish });
     const delivery = deliveryOf({ stream: "ADVISORIES", body: (await captured())?.data as Uint8Array });
     await handler(delivery, contextWith());
     await handler(delivery, contextWith());
     expect(await count("DLQ")).toBe(1);
-    const letter = await bench.manager.streams.getMessage("DLQ", { last_by_subj: "dlq.>" });
-    expect(letter.subject).toBe(`dlq.exhausted.${event}`);
-    expect([letter.header.get("Dlq-Stream"), letter.header.get("Dlq-Stream-Seq")]).toEqual([stream, String(seq)]);
+    const deadLetter = await bench.manager.streams.getMessage("DLQ", { last_by_subj: "dlq.>" });
+    expect(deadLetter.subject).toBe(`dlq.exhausted.${event}`);
+    expect([deadLetter.header.get("Dlq-Stream"), deadLetter.header.get("Dlq-Stream-Seq")]).toEqual([
+      stream,
+      String(seq),
+    ]);
     const { retention } = (await bench.manager.streams.info(stream)).config;
     if (retention === RetentionPolicy.Workqueue) expect(await count(stream)).toBe(0);
   },
   30_000,
 );
 
-test("of the log only the letter is written: whoever replays it finds the event", async () => {
+test("of the log only the dead letter is written: whoever replays it finds the event", async () => {
   const seq = await exhaust("DROPS", "planner", "drops.created");
   await handlerOn()(advisory({ stream: "DROPS", consumer: "planner", stream_seq: seq, deliveries: 2 }), contextWith());
   expect([await count("DLQ"), await count("DROPS")]).toEqual([1, 1]);
 });
 
-test("a message that is gone makes no letter; an advisory that is none is invalid", async () => {
+test("a message that is gone makes no dead letter; an advisory that is none is invalid", async () => {
   const handler = handlerOn();
   const gone = { stream: "FANOUT", consumer: "worker", stream_seq: 4_000_000, deliveries: 2 };
   await handler(advisory(gone), contextWith());
@@ -123,7 +126,7 @@ test("a message that is gone makes no letter; an advisory that is none is invali
   await expect(handler(advisory({ stream: "FANOUT" }), contextWith())).rejects.toMatchObject({ code: "invalid" });
 });
 
-test("while the DLQ takes no letter the message stays on the work queue", async () => {
+test("while the DLQ takes no dead letter the message stays on the work queue", async () => {
   const { seq } = await bench.connection.jetstream().publish("fanout.job.add", "{}");
   const handler = handlerOn(() => Promise.reject(new AppError("unavailable", "full")));
   const given = { stream: "FANOUT", consumer: "worker", stream_seq: seq, deliveries: 2 };

@@ -1,13 +1,13 @@
 import { DLQ_HEADER } from "../../src/contracts/dead-letters.js";
-import { type Letter, type Letters, letterOfStored } from "../../src/dead-letters/dead-letter.js";
-import type { Redriven } from "../../src/dead-letters/destination.js";
+import { type DeadLetterStore, parseDeadLetter, type StoredDeadLetter } from "../../src/dead-letters/dead-letter.js";
+import type { RedrivenMessage } from "../../src/dead-letters/destination.js";
 import type { RedriveDeps } from "../../src/dead-letters/redrive.js";
 import { headersWith } from "./core-delivery.js";
 
-/** When the letters of these tests failed, in ms since the epoch. */
+/** When the dead letters of these tests failed, in ms since the epoch. */
 export const FAILED_AT = Date.parse("2026-01-02T03:04:05.678Z");
 
-/** What a test states of a letter; the rest is that of a drop the planner gave up. */
+/** What a test states of a dead letter; the rest is that of a drop the planner gave up. */
 export interface Stated {
   readonly seq?: number;
   readonly subject?: string;
@@ -18,15 +18,15 @@ export interface Stated {
 
 const DROP = { drop_id: "d1", user_id: "42", visibility: "public", created_at: 1_700_000_000_000 };
 
-/** A letter of a consumer. */
-export function letterWith({
+/** A dead letter of a consumer. */
+export function deadLetterWith({
   seq = 17,
   subject = "dlq.exhausted.drop_created",
   headers,
   json = DROP,
   body,
-}: Stated = {}): Letter {
-  return letterOfStored({
+}: Stated = {}): StoredDeadLetter {
+  return parseDeadLetter({
     seq,
     subject,
     time: FAILED_AT + 1,
@@ -48,32 +48,38 @@ export function letterWith({
   });
 }
 
-/** A letter of the bridge: it has a channel, and no stream. */
-export function letterOfBridge(channel: string, body: Uint8Array, stated: Stated = {}): Letter {
-  const letter = letterWith({ subject: `dlq.invalid.${channel}`, body, ...stated });
-  const kept = [...letter.headers.entries()].filter(([name]) => !/^Dlq-(Stream|Stream-Seq|Consumer)$/.test(name));
+/** A dead letter of the bridge: it has a channel, and no stream. */
+export function bridgeDeadLetter(channel: string, body: Uint8Array, stated: Stated = {}): StoredDeadLetter {
+  const deadLetter = deadLetterWith({ subject: `dlq.invalid.${channel}`, body, ...stated });
+  const kept = [...deadLetter.headers.entries()].filter(([name]) => !/^Dlq-(Stream|Stream-Seq|Consumer)$/.test(name));
   const headers = headersWith({ ...Object.fromEntries(kept), [DLQ_HEADER.subject]: channel });
-  return letterOfStored({ seq: letter.listed.seq, subject: letter.subject, time: letter.storedAt, headers, body });
+  return parseDeadLetter({
+    seq: deadLetter.summary.seq,
+    subject: deadLetter.subject,
+    time: deadLetter.storedAt,
+    headers,
+    body,
+  });
 }
 
-/** Letters in memory. */
-export function lettersIn(held: Map<number, Letter>): Letters {
+/** A DLQ in memory. */
+function storeOf(held: Map<number, StoredDeadLetter>): DeadLetterStore {
   return {
     async *read({ after = 0 } = {}) {
-      for (const letter of [...held.values()]) if (letter.listed.seq > after) yield letter;
+      for (const deadLetter of [...held.values()]) if (deadLetter.summary.seq > after) yield deadLetter;
     },
     find: async (seq) => held.get(seq),
     remove: async (seq) => void held.delete(seq),
   };
 }
 
-/** Ports that redrive those letters: what was published, and how long was waited. */
-export function redriveBench(letters: readonly Letter[], stated: Partial<RedriveDeps> = {}) {
-  const held = new Map(letters.map((letter) => [letter.listed.seq, letter]));
-  const published: Redriven[] = [];
+/** Ports that redrive those dead letters: what was published, and how long was waited. */
+export function redriveBench(deadLetters: readonly StoredDeadLetter[], stated: Partial<RedriveDeps> = {}) {
+  const held = new Map(deadLetters.map((deadLetter) => [deadLetter.summary.seq, deadLetter]));
+  const published: RedrivenMessage[] = [];
   let now = FAILED_AT + 60_000;
   const deps: RedriveDeps = {
-    letters: lettersIn(held),
+    store: storeOf(held),
     publish: async (message) => void published.push(message),
     logAgeMs: async () => 7 * 86_400_000,
     upstreams: undefined,

@@ -1,0 +1,58 @@
+import type { NatsConnection } from "nats";
+import { workEventOf } from "../contracts/subjects.js";
+import type { Handler } from "../delivery/handler.js";
+import { pause } from "../kernel/time.js";
+import type { Upstreams } from "../platform/grpc/upstreams.js";
+import type { Publish } from "../platform/nats/publish.js";
+import { createStoredMessages } from "../platform/nats/stored.js";
+import * as maxDeliveries from "./max-deliveries.js";
+import { createOperations, type DeadLetterOperations } from "./operations.js";
+import { createDeadLetterStore, createLogAge } from "./store.nats.js";
+
+export { deadLetterAsJson, type StoredDeadLetter } from "./dead-letter.js";
+export type { DeadLetterOperations, Removal } from "./operations.js";
+export * from "./present.js";
+export { DEFAULT_RATE, type Report } from "./redrive.js";
+export { FIELDS, type Filters, type Selection, selectionFault } from "./selection.js";
+export { startDeadLetterService } from "./service.nats.js";
+
+const DROPS_A_PAGE = 200;
+const FOLLOWING_A_PAGE = 1_000;
+
+/** `upstreams` decide about dead letters older than the log; undefined if their addresses are not configured. */
+export function createDeadLetters(deps: {
+  readonly nats: NatsConnection;
+  readonly publish: Publish;
+  readonly upstreams: (() => Upstreams) | undefined;
+}): DeadLetterOperations {
+  const { nats, publish, upstreams } = deps;
+  return createOperations({
+    store: createDeadLetterStore(nats),
+    publish,
+    logAgeMs: createLogAge(nats),
+    upstreams: upstreams && {
+      drops: (user_id, { before, drop: max_id }) =>
+        upstreams().dropsByUser({ user_id, limit: DROPS_A_PAGE, max_id, before }),
+      following: (user, token) => upstreams().following({ user, token, size: FOLLOWING_A_PAGE }),
+    },
+    now: Date.now,
+    pause,
+  });
+}
+
+/** Handles the advisories of messages that exceeded max_deliver, of any of our streams. */
+export function createMaxDeliveriesHandler({
+  nats,
+  ...deps
+}: { readonly nats: NatsConnection } & Pick<
+  maxDeliveries.MaxDeliveriesDeps,
+  "deadLetters" | "eventOf" | "version"
+>): Handler {
+  const messages = createStoredMessages(nats);
+  return maxDeliveries.createMaxDeliveriesHandler({
+    ...deps,
+    readMessage: messages.read,
+    removeMessage: messages.remove,
+    isWorkQueue: (stream) => workEventOf(stream) !== undefined,
+  });
+}

@@ -1,0 +1,5 @@
+export { upstreamChecks } from "./checks.grpc.js";
+export { natsChecks } from "./checks.nats.js";
+export { redisChecks } from "./checks.redis.js";
+export { databaseChecks, folderChecks } from "./checks.sql.js";
+export { type Check, examine, findingsAsText, nodeCheck } from "./doctor.js";
