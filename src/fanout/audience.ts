@@ -1,6 +1,7 @@
 import { LRUCache } from "lru-cache";
 import { type PackedKeys, packKeys } from "../contracts/keys.js";
 import { encodeId } from "../kernel/ids.js";
+import type { IdPage } from "../kernel/paging.js";
 
 /** Users whose home timelines one write concerns, and their keys, packed once. */
 export interface Audience {
@@ -8,13 +9,7 @@ export interface Audience {
   readonly keys: PackedKeys;
 }
 
-/** One page of an author's followers. */
-export interface FollowerPage {
-  readonly ids: readonly string[];
-  readonly next: string;
-}
-
-export type ReadFollowers = (author: string, token: string) => Promise<FollowerPage>;
+export type ReadFollowers = (author: string, token: string) => Promise<IdPage>;
 
 /** Prepares a list of users for writing; each of them once. */
 export function audienceOf(users: Iterable<string>): Audience {

@@ -1,6 +1,7 @@
 import type { DropCreated, DropDeleted, DropEvent, RemoteDropReceived } from "../contracts/events.js";
 import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import { mapLimited } from "../kernel/mapped.js";
+import { readPages } from "../kernel/paging.js";
 import type { Apply, Change } from "./apply.js";
 import { audienceOf } from "./audience.js";
 import { completedOf } from "./completed.js";
@@ -107,11 +108,6 @@ async function direct(deps: DropDeps, plan: Plan, recipients: readonly string[])
 }
 
 async function follows(read: ReadFollowing, user: string, author: string): Promise<boolean> {
-  let token = "";
-  do {
-    const page = await read(user, token);
-    if (page.ids.includes(author)) return true;
-    token = page.next;
-  } while (token !== "");
+  for await (const { ids } of readPages((token) => read(user, token))) if (ids.includes(author)) return true;
   return false;
 }

@@ -2,6 +2,7 @@ import type { EventName } from "../contracts/events.js";
 import type { FanoutJob } from "../contracts/jobs.js";
 import type { FanoutCompleted, Notification } from "../contracts/notifications.js";
 import type { Drop } from "../gen/avion/posts.js";
+import type { IdPage } from "../kernel/paging.js";
 import type { Audience } from "./audience.js";
 
 /** A drop as a timeline holds it. */
@@ -67,7 +68,7 @@ export type ReadAuthorDrops = (
 ) => Promise<readonly Drop[]>;
 
 /** Whom a user follows, one page. */
-export type ReadFollowing = (user: string, token: string) => Promise<{ ids: readonly string[]; next: string }>;
+export type ReadFollowing = (user: string, token: string) => Promise<IdPage>;
 
 /** Resolves once an event of that time (ms since the epoch) would be applied again after a loss of Redis. */
 export type UntilCovered = (admittedAt: number, stopping: AbortSignal) => Promise<void>;

@@ -1,5 +1,5 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
-import { invalid } from "./errors.js";
+import { AppError, invalid } from "./errors.js";
 
 /** One page of a list and the token of the next; an empty token: the end. */
 export interface Page<Item> {
@@ -76,4 +76,33 @@ export function createPageTokens(secret: string): PageTokens {
       return { items: items.slice(0, size), nextPageToken: write(list, keyOf(last)) };
     },
   };
+}
+
+/** A page of somebody else's list of ids; an empty `next` ends the list. */
+export interface IdPage {
+  readonly ids: readonly string[];
+  readonly next: string;
+}
+
+/** Pages of 1,000 users: a hundred million. */
+const MAX_PAGES = 100_000;
+
+/**
+ * Reads somebody else's list page by page, from its beginning until a page names no next one.
+ *
+ * @throws AppError `failed` where a page leads to itself, or the list does not end within `maxPages`
+ */
+export async function* readPages<OnePage extends { readonly next: string }>(
+  read: (token: string) => Promise<OnePage>,
+  maxPages: number = MAX_PAGES,
+): AsyncGenerator<OnePage> {
+  let token = "";
+  for (let count = 0; count < maxPages; count++) {
+    const page = await read(token);
+    yield page;
+    if (page.next === "") return;
+    if (page.next === token) throw new AppError("failed", "the page of a list leads to itself");
+    token = page.next;
+  }
+  throw new AppError("failed", `a list does not end within ${maxPages} pages`);
 }

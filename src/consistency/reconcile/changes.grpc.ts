@@ -4,6 +4,7 @@ import { type Drop, Visibility } from "../../gen/avion/posts.js";
 import type { FollowChange } from "../../gen/avion/users.js";
 import { codeOf, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
+import { readPages } from "../../kernel/paging.js";
 import { isUnimplemented, type Upstreams } from "../../platform/grpc/upstreams.js";
 import type { ReadChanges, Window } from "./ports.js";
 
@@ -35,21 +36,15 @@ export function createReadChanges(upstreams: Upstreams, log: Logger, lacking: (m
 }
 
 async function* drops(upstreams: Upstreams, window: Window, log: Logger): AsyncGenerator<TimelineEvent> {
-  for (let token = ""; ; ) {
-    const page = await upstreams.changedDrops({ ...window, page_size: A_PAGE, page_token: token });
+  const read = (page_token: string) => upstreams.changedDrops({ ...window, page_size: A_PAGE, page_token });
+  for await (const page of readPages(read))
     for (const drop of page.drops) yield* understood(() => eventOfDrop(drop, window.until), log);
-    token = page.next_page_token;
-    if (token === "") return;
-  }
 }
 
 async function* edges(upstreams: Upstreams, window: Window, log: Logger): AsyncGenerator<TimelineEvent> {
-  for (let token = ""; ; ) {
-    const page = await upstreams.changedEdges({ ...window, page_size: A_PAGE, page_token: token });
+  const read = (page_token: string) => upstreams.changedEdges({ ...window, page_size: A_PAGE, page_token });
+  for await (const page of readPages(read))
     for (const edge of page.changes) yield* understood(() => eventOfEdge(edge, window.until), log);
-    token = page.next_page_token;
-    if (token === "") return;
-  }
 }
 
 /** What an upstream says is held to the same rules as what a channel says. */

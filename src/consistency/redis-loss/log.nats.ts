@@ -1,9 +1,9 @@
 import type { JetStreamManager, NatsConnection, StreamInfo } from "nats";
 import { admittedSince, CONSUMER, JOB_SUBJECTS, STREAM } from "../../contracts/subjects.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
+import { unlessAbsent } from "../../platform/nats/ask.js";
 import { readLog } from "../../platform/nats/read-log.js";
 import { createStoredMessages } from "../../platform/nats/stored.js";
-import { unlessAbsent } from "../../platform/nats/topology.js";
 import type { ReadBacklog, ReadLogMark, ReadStretch } from "./ports.js";
 
 /** Reads a stretch of `DROPS`. */
@@ -18,7 +18,7 @@ export function createReadStretch(nats: NatsConnection): ReadStretch {
 export function createReadLogMark(nats: NatsConnection): ReadLogMark {
   const infoOf = async (stream: string): Promise<StreamInfo | undefined> => {
     const manager = await nats.jetstreamManager({ checkAPI: false });
-    return unlessAbsent(manager.streams.info(stream));
+    return unlessAbsent(manager.streams.info(stream), "stream");
   };
   return () =>
     asking(async () => {

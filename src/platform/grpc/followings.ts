@@ -1,4 +1,5 @@
 import { UserServiceClient } from "../../gen/avion/users.js";
+import type { IdPage } from "../../kernel/paging.js";
 import { validUsers } from "./answers.js";
 import { CHANNEL_OPTIONS, callUpstream, clientCredentials, type TlsFiles } from "./call.js";
 import { createMajority } from "./majority.js";
@@ -9,7 +10,7 @@ export interface Followings {
   /** Which of some users a user follows, in the order asked for; see UserService.IsFollowing. */
   isFollowing(user: string, others: readonly string[]): Promise<readonly boolean[]>;
   /** One page of whom a user follows; an empty token ends the list. */
-  following(user: string, token: string): Promise<{ readonly ids: readonly string[]; readonly next: string }>;
+  following(user: string, token: string): Promise<IdPage>;
   close(): void;
 }
 

@@ -4,26 +4,20 @@ import {
   type GetDropsByUserIDRequest,
   type GetRetentionResponse,
   type ListDropsRequest,
-  type ListDropsResponse,
   PostServiceClient,
 } from "../../gen/avion/posts.js";
 import {
+  type FollowChange,
   type GetFollowersListResponse,
   type ListFollowChangesRequest,
-  type ListFollowChangesResponse,
   type GetFollowersListRequest as ListRequest,
   UserServiceClient,
 } from "../../gen/avion/users.js";
+import type { IdPage } from "../../kernel/paging.js";
 import { checkPage, validDrops, validUsers } from "./answers.js";
 import { CHANNEL_OPTIONS, callUpstream, clientCredentials, type TlsFiles, type UpstreamCall } from "./call.js";
 import { createMajority, type Majority } from "./majority.js";
 import { createProbe, type Probe } from "./probe.js";
-
-/** One page of user ids; an empty token ends the list. */
-export interface UserPage {
-  readonly ids: readonly string[];
-  readonly next: string;
-}
 
 /** A place in a list of users. */
 export interface PageRequest {
@@ -36,16 +30,18 @@ export interface PageRequest {
 
 /** The two services the timelines are built from, as far as they are called. */
 export interface Upstreams {
-  followers(page: PageRequest): Promise<UserPage>;
-  following(page: PageRequest): Promise<UserPage>;
+  followers(page: PageRequest): Promise<IdPage>;
+  following(page: PageRequest): Promise<IdPage>;
   /** An author's drops, newest first; see PostService.GetDropsByUserID. */
   dropsByUser(request: GetDropsByUserIDRequest, deadline?: number): Promise<readonly Drop[]>;
   /** One page of the drops changed in a window; see PostService.ListDrops. */
-  changedDrops(request: ListDropsRequest): Promise<ListDropsResponse>;
+  changedDrops(request: ListDropsRequest): Promise<{ readonly drops: readonly Drop[]; readonly next: string }>;
   /** Down to when drops are kept; see PostService.GetRetention. */
   retention(): Promise<GetRetentionResponse>;
   /** One page of the edges changed in a window; see UserService.ListFollowChanges. */
-  changedEdges(request: ListFollowChangesRequest): Promise<ListFollowChangesResponse>;
+  changedEdges(
+    request: ListFollowChangesRequest,
+  ): Promise<{ readonly changes: readonly FollowChange[]; readonly next: string }>;
 }
 
 /** Connections to both services. */
@@ -100,7 +96,7 @@ function upstreamsOver(users: UserServiceClient, posts: PostServiceClient): Upst
     name: string,
     call: UpstreamCall<ListRequest, GetFollowersListResponse>["call"],
     page: PageRequest,
-  ): Promise<UserPage> => {
+  ): Promise<IdPage> => {
     const answer = await callUpstream({
       client: users,
       name,
@@ -130,7 +126,7 @@ function upstreamsOver(users: UserServiceClient, posts: PostServiceClient): Upst
         length: answer.changes.length,
         next: answer.next_page_token,
       });
-      return answer;
+      return { changes: answer.changes, next: answer.next_page_token };
     },
   };
 }
@@ -161,7 +157,7 @@ function onPosts(posts: PostServiceClient): Pick<Upstreams, "dropsByUser" | "cha
         ...ofPosts,
       });
       checkPage("ListDrops", request.page_token, { length: answer.drops.length, next: answer.next_page_token });
-      return answer;
+      return { drops: answer.drops, next: answer.next_page_token };
     },
     retention: () =>
       callUpstream({

@@ -1,17 +1,9 @@
-import {
-  checkJsError,
-  Events,
-  type JetStreamManager,
-  type Msg,
-  type MsgHdrs,
-  type NatsConnection,
-  NatsError,
-} from "nats";
+import { checkJsError, ErrorCode, Events, type Msg, type MsgHdrs, type NatsConnection } from "nats";
 import pLimit from "p-limit";
 import type { Headers } from "../../delivery/handler.js";
-import { AppError, oneLine } from "../../kernel/errors.js";
 import { coalesce } from "../../kernel/single-flight.js";
 import { pause, SECOND } from "../../kernel/time.js";
+import { askNats, managerOf, unlessAbsent } from "./ask.js";
 import { Creation } from "./creation.js";
 import { headersOf } from "./message.js";
 
@@ -60,90 +52,81 @@ export interface SubjectFeed {
 /** Histories read at the same time, so that a storm of resumes does not swamp the server. */
 const READS_AT_ONCE = 128;
 const TIMEOUT_MS = 5 * SECOND;
-/** JetStream's code for "no message found" (nats-server, server/errors.json). */
-const NO_MESSAGE = 10037;
 
 /**
  * Opens the feed of a stream; `onDoubt` is called when live messages may have been missed, or be of another stream of
  * that name: after each reconnect, and when the stream was found replaced. By then it is known which stream it is.
  */
 export function createSubjectFeed(connection: NatsConnection, stream: string, onDoubt: () => void): SubjectFeed {
-  let manager: Promise<JetStreamManager> | undefined;
-  const managed = (): Promise<JetStreamManager> =>
-    (manager ??= connection.jetstreamManager({ checkAPI: false, timeout: TIMEOUT_MS }));
   const limit = pLimit(READS_AT_ONCE);
   const creation = new Creation(() => state(), onDoubt);
   const link = watchLink(connection, stream, creation);
 
   const state = coalesce(async (): Promise<StreamState> => {
     const settle = creation.asked();
-    const { state: held, config, created } = await (await managed()).streams.info(stream);
+    const { state: held, config, created } = await (await managerOf(connection)).streams.info(stream);
     const createdAt = Date.parse(created);
     settle(createdAt);
     const perSubject = config.max_msgs_per_subject > 0 ? config.max_msgs_per_subject : Number.POSITIVE_INFINITY;
     return { createdAt, firstSeq: held.first_seq, lastSeq: held.last_seq, perSubject };
   });
 
-  const lastOf = async (subject: string): Promise<number> =>
-    (await unlessAbsent(async () => (await managed()).streams.getMessage(stream, { last_by_subj: subject })))?.seq ?? 0;
-
-  const fromLeader = (subject: string, seq: number): Promise<SubjectMessage | undefined> =>
-    unlessAbsent(async () => {
-      // The server knows this query since long; the client's types do not.
-      const query = { seq, next_by_subj: subject };
-      const message = await (await managed()).streams.getMessage(stream, query);
-      const { time, header, data: body } = message;
-      return { seq: message.seq, storedAt: time.getTime(), headers: headersOf(header), body };
-    });
+  const fromLeader = async (query: {
+    readonly last_by_subj?: string;
+    readonly seq?: number;
+    readonly next_by_subj?: string;
+  }): Promise<SubjectMessage | undefined> => {
+    // Servers know `next_by_subj` since 2.9; the client's types do not.
+    const { streams } = await managerOf(connection);
+    const found = await unlessAbsent(streams.getMessage(stream, query as { seq: number }), "message", "stream");
+    if (!found) return undefined;
+    const { seq, time, header, data: body } = found;
+    return { seq, storedAt: time.getTime(), headers: headersOf(header), body };
+  };
+  const lastOf = async (subject: string): Promise<number> => (await fromLeader({ last_by_subj: subject }))?.seq ?? 0;
 
   // Any replica answers a direct get, also one that lags: only the leader can say that there is no more.
   const read: SubjectFeed["read"] = async (subject, after, take) => {
     let at = after;
     for (;;) {
-      const message = await unlessAbsent(() => directGet(connection, stream, { seq: at + 1, next_by_subj: subject }));
+      const message = await directGet(connection, stream, { seq: at + 1, next_by_subj: subject });
       if (!message) break;
       at = message.seq;
       if (!take(message)) return;
     }
     const last = await lastOf(subject);
     while (at < last) {
-      const message = await fromLeader(subject, at + 1);
+      const message = await fromLeader({ seq: at + 1, next_by_subj: subject });
       if (!message || !take(message)) return;
       at = message.seq;
     }
   };
 
+  const ask = <T>(question: () => Promise<T>): Promise<T> => askNats(`messages of ${stream}`, () => limit(question));
+
   return {
     follow: (subject, take) => followSubject(connection, subject, take),
-    flushed: coalesce(() => answered("flush", withTimeout(connection))),
-    state: () => answered("stream info", state()),
+    flushed: coalesce(() => askNats("a flush", () => flushed(connection))),
+    state: () => askNats(`the state of ${stream}`, state),
     current: () => creation.current,
-    oldestOf: (subject) =>
-      answered(
-        "oldest message",
-        limit(async () => (await fromLeader(subject, 1))?.seq),
-      ),
-    lastOf: (subject) =>
-      answered(
-        "last message",
-        limit(() => lastOf(subject)),
-      ),
-    read: (subject, after, take) =>
-      answered(
-        "history",
-        limit(() => read(subject, after, take)),
-      ),
+    oldestOf: (subject) => ask(async () => (await fromLeader({ seq: 1, next_by_subj: subject }))?.seq),
+    lastOf: (subject) => ask(() => lastOf(subject)),
+    read: (subject, after, take) => ask(() => read(subject, after, take)),
     connected: () => link.connected && !connection.isClosed(),
     close: () => link.close(),
   };
 }
 
 /** The direct get API (ADR-31), which the client library does not offer in its types. */
-async function directGet(connection: NatsConnection, stream: string, query: object): Promise<SubjectMessage> {
-  const answer = await connection.request(`$JS.API.DIRECT.GET.${stream}`, JSON.stringify(query), {
-    timeout: TIMEOUT_MS,
-  });
+async function directGet(
+  connection: NatsConnection,
+  stream: string,
+  query: object,
+): Promise<SubjectMessage | undefined> {
+  const options = { timeout: TIMEOUT_MS };
+  const answer = await connection.request(`$JS.API.DIRECT.GET.${stream}`, JSON.stringify(query), options);
   const error = checkJsError(answer);
+  if (error?.code === ErrorCode.JetStream404NoMessages) return undefined;
   if (error) throw error;
   const message = messageOf(answer);
   if (!message) throw new Error("an answer without a sequence");
@@ -187,33 +170,15 @@ function numberOf(headers: MsgHdrs | undefined, name: string): number | undefine
   return text && /^\d+$/.test(text) ? Number(text) : undefined;
 }
 
-async function withTimeout(connection: NatsConnection): Promise<void> {
-  const late = new AbortController();
-  const tooLate = pause(TIMEOUT_MS, late.signal).then(() => {
-    if (!late.signal.aborted) throw new Error("no answer to a flush");
+async function flushed(connection: NatsConnection): Promise<void> {
+  const answered = new AbortController();
+  const late = pause(TIMEOUT_MS, answered.signal).then(() => {
+    if (!answered.signal.aborted) throw new Error("no answer");
   });
   try {
-    await Promise.race([connection.flush(), tooLate]);
+    await Promise.race([connection.flush(), late]);
   } finally {
-    late.abort();
-  }
-}
-
-async function unlessAbsent<T>(ask: () => Promise<T>): Promise<T | undefined> {
-  try {
-    return await ask();
-  } catch (error) {
-    if (error instanceof NatsError && (error.code === "404" || error.api_error?.err_code === NO_MESSAGE))
-      return undefined;
-    throw error;
-  }
-}
-
-async function answered<T>(what: string, asked: Promise<T>): Promise<T> {
-  try {
-    return await asked;
-  } catch (error) {
-    throw new AppError("unavailable", `NATS did not answer (${what}): ${oneLine(error)}`, { cause: error });
+    answered.abort();
   }
 }
 

@@ -1,7 +1,8 @@
 import { AckPolicy, DeliverPolicy, millis, type NatsConnection, nanos } from "nats";
 import type { Headers } from "../../delivery/handler.js";
-import { AppError, oneLine } from "../../kernel/errors.js";
+import { AppError } from "../../kernel/errors.js";
 import { MINUTE } from "../../kernel/time.js";
+import { askNats } from "./ask.js";
 import { headersOf } from "./message.js";
 
 /** What to read of a stream. */
@@ -44,14 +45,10 @@ export async function readLog(
   range: LogRange,
   take: (entry: LogEntry) => unknown,
 ): Promise<void> {
-  try {
-    for await (const entry of logEntries(connection, range)) {
+  await askNats(`reading ${range.stream}`, async () => {
+    for await (const entry of logEntries(connection, range))
       if ((range.until !== undefined && entry.time >= range.until) || (await take(entry)) === false) return;
-    }
-  } catch (error) {
-    if (error instanceof AppError) throw error;
-    throw new AppError("unavailable", `the log ${range.stream} could not be read: ${oneLine(error)}`, { cause: error });
-  }
+  });
 }
 
 /** The same for who may stop in between; errors are the client's own, or AppError `unavailable`. */

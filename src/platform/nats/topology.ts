@@ -9,6 +9,7 @@ import {
   type StreamInfo,
 } from "nats";
 import type { Logger } from "../../kernel/logger.js";
+import { unlessAbsent } from "./ask.js";
 import { readTopology, type Topology } from "./declared.js";
 
 /** Settings that differ between a laptop and a cluster; everything else stands in the files. */
@@ -97,10 +98,13 @@ export async function readCreated(
   { streams, consumers }: Topology,
 ): Promise<ReadonlyMap<string, string>> {
   const asked = [
-    ...streams.map(async ({ name }) => [name, await unlessAbsent(manager.streams.info(name))] as const),
+    ...streams.map(async ({ name }) => [name, await unlessAbsent(manager.streams.info(name), "stream")] as const),
     ...consumers.map(async ({ stream, config }) => {
       const name = config.durable_name as string;
-      return [`${stream}.${name}`, await unlessAbsent(manager.consumers.info(stream, name))] as const;
+      return [
+        `${stream}.${name}`,
+        await unlessAbsent(manager.consumers.info(stream, name), "stream", "consumer"),
+      ] as const;
     }),
   ];
   const found = await Promise.all(asked);
@@ -130,21 +134,8 @@ function canonical(value: unknown): unknown {
 /** A server holds a stream or consumer in a way that cannot be changed in place. */
 export class TopologyRefusal extends Error {}
 
-/** JetStream's codes for "stream not found" and "consumer not found" (nats-server, server/errors.json). */
-const ABSENT = new Set([10059, 10014]);
-
-/** Undefined where the stream or consumer that was asked about does not exist. */
-export async function unlessAbsent<T>(asked: Promise<T>): Promise<T | undefined> {
-  try {
-    return await asked;
-  } catch (error) {
-    if (error instanceof NatsError && ABSENT.has(error.api_error?.err_code ?? 0)) return undefined;
-    throw error;
-  }
-}
-
 async function applyStream(manager: JetStreamManager, wanted: StreamConfig, log: Logger): Promise<void> {
-  const held = await unlessAbsent(manager.streams.info(wanted.name));
+  const held = await unlessAbsent(manager.streams.info(wanted.name), "stream");
   if (!held) {
     await manager.streams.add(wanted);
     log.info({ stream: wanted.name }, "stream created");
@@ -189,7 +180,7 @@ interface DeclaredConsumer {
 async function applyConsumer(manager: JetStreamManager, wanted: DeclaredConsumer, log: Logger): Promise<void> {
   const { stream, config: declared } = wanted;
   const name = declared.durable_name as string;
-  const held = await unlessAbsent(manager.consumers.info(stream, name));
+  const held = await unlessAbsent(manager.consumers.info(stream, name), "stream", "consumer");
   if (!held) {
     const config = await startOf(manager, wanted);
     await manager.consumers.add(stream, config);

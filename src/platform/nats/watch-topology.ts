@@ -2,6 +2,7 @@ import { Events, type JetStreamManager, type NatsConnection, type Subscription }
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
+import { managerOf } from "./ask.js";
 import { readTopology, type Topology } from "./declared.js";
 import { readCreated, TopologyRefusal } from "./topology.js";
 
@@ -67,7 +68,7 @@ class Watch {
 
   async start(): Promise<void> {
     this.#declared = await readTopology();
-    this.#known = await readCreated(await this.#manager(), this.#declared);
+    this.#known = await readCreated(await managerOf(this.connection), this.#declared);
     const { streams, consumers } = this.#declared;
     for (const { name } of streams) this.#announced(`STREAM.DELETED.${name}`, `stream ${name}`);
     for (const { stream, config } of consumers)
@@ -121,7 +122,7 @@ class Watch {
   }
 
   async #lookOnce(): Promise<void> {
-    const manager = await this.#manager();
+    const manager = await managerOf(this.connection);
     const doubted = this.#woken;
     const held = await readCreated(manager, this.#declared);
     const lost = this.#lostOf(held);
@@ -162,9 +163,5 @@ class Watch {
   #tell(fault: string, message: string): void {
     if (!this.#told.has(fault)) this.log.error({ fault }, message);
     this.#told.add(fault);
-  }
-
-  #manager(): Promise<JetStreamManager> {
-    return this.connection.jetstreamManager({ checkAPI: false });
   }
 }

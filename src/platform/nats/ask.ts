@@ -1,0 +1,41 @@
+import { type JetStreamManager, type NatsConnection, NatsError } from "nats";
+import { AppError, oneLine } from "../../kernel/errors.js";
+import { SECOND } from "../../kernel/time.js";
+
+const TIMEOUT_MS = 5 * SECOND;
+
+/** The JetStream API of a connection; asks nothing itself, so that it can be had while NATS is away. */
+export const managerOf = (connection: NatsConnection): Promise<JetStreamManager> =>
+  connection.jetstreamManager({ checkAPI: false, timeout: TIMEOUT_MS });
+
+/** JetStream's error codes (nats-server, server/errors.json). A message that is removed a second time answers 10043. */
+const ABSENT = { stream: [10059], consumer: [10014], message: [10037, 10043] } as const;
+type Absent = keyof typeof ABSENT;
+
+/** Undefined where NATS answers that one of the named things does not exist. */
+export async function unlessAbsent<T>(asked: Promise<T>, ...things: readonly Absent[]): Promise<T | undefined> {
+  try {
+    return await asked;
+  } catch (error) {
+    if (things.some((thing) => isAbsent(error, thing))) return undefined;
+    throw error;
+  }
+}
+
+/**
+ * Asks NATS; `what` names the question in the error.
+ *
+ * @throws AppError `unavailable` where it does not answer, or answers with an error
+ */
+export async function askNats<T>(what: string, ask: () => Promise<T>): Promise<T> {
+  try {
+    return await ask();
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    const missing = isAbsent(error, "stream") ? "the stream is missing, the service creates it when it starts: " : "";
+    throw new AppError("unavailable", `NATS: ${what}: ${missing}${oneLine(error)}`, { cause: error });
+  }
+}
+
+const isAbsent = (error: unknown, thing: Absent): boolean =>
+  error instanceof NatsError && (ABSENT[thing] as readonly number[]).includes(error.api_error?.err_code ?? 0);

@@ -1,0 +1,22 @@
+import { expect, test } from "@jest/globals";
+import { readPages } from "../../../src/kernel/paging.js";
+
+async function idsOf(pages: Readonly<Record<string, { ids: string[]; next: string }>>, maxPages?: number) {
+  const found: string[] = [];
+  const read = async (token: string) => pages[token] ?? { ids: [], next: "" };
+  for await (const { ids } of readPages(read, maxPages)) found.push(...ids);
+  return found;
+}
+
+const TWO = { "": { ids: ["ada"], next: "b" }, b: { ids: ["bob"], next: "" } };
+const CIRCLE = { "": { ids: ["ada"], next: "b" }, b: { ids: ["bob"], next: "c" }, c: { ids: ["cyd"], next: "b" } };
+
+test("a list is read to the page that names no next one", async () => {
+  expect(await idsOf(TWO)).toEqual(["ada", "bob"]);
+  expect(await idsOf({})).toEqual([]);
+});
+
+test("a page that leads to itself, and a list that does not end, fail", async () => {
+  await expect(idsOf({ "": { ids: ["ada"], next: "b" }, b: { ids: ["bob"], next: "b" } })).rejects.toThrow("itself");
+  await expect(idsOf(CIRCLE, 9)).rejects.toThrow("does not end within 9 pages");
+});
