@@ -1,9 +1,9 @@
 import type { Command } from "commander";
 import { persistent } from "../consistency/redis-loss/persistent.js";
 import { forgetResumable, openResumable, type Resumable } from "../consistency/redis-loss/resumable.nats.js";
+import { createFanout } from "../fanout/index.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Config } from "../roles/config/config.js";
-import { openFanout } from "../roles/fanout.js";
 import { createReplaying } from "../roles/replaying.js";
 import { INTERRUPTED, interruption, openTimelines, type TimelineConnections, withConnections } from "./bootstrap.js";
 import { rateOf, timeOf } from "./option-values.js";
@@ -82,7 +82,10 @@ interface Run {
 /** Resolves to false if it was interrupted. */
 async function run({ config, connections, options, resumable, outcome, stopping }: Run): Promise<boolean> {
   const { from, to, rate } = options;
-  const replaying = createReplaying(connections, openFanout({ config, connections }).apply);
+  const replaying = createReplaying(
+    connections,
+    createFanout({ ...connections, config, upstreams: connections.upstreams("fanout") }).apply,
+  );
   const replayed = (say: (text: () => string) => void): Promise<number> =>
     replaying(
       { from: from.at, to: to?.at },

@@ -3,26 +3,14 @@ import type { Fences } from "../contracts/fences.js";
 import { SILENT_HEADER } from "../contracts/silence.js";
 import type { Handler } from "../delivery/handler.js";
 import { createApply } from "./apply.js";
-import { audienceOf, Followers, type ReadFollowers } from "./audience.js";
 import { type Admission, createApplyDrop } from "./drops.js";
-import { createApplyEdge } from "./graph.js";
-import { createJobHandler } from "./jobs.js";
-import { createForLeavers } from "./leavers.js";
-import { createPlan } from "./plan.js";
-import type {
-  Complete,
-  EdgeApplied,
-  Notify,
-  Progress,
-  QueueJobs,
-  ReadAuthorDrops,
-  ReadFollowing,
-  TimelineWriter,
-  UntilCovered,
-} from "./ports.js";
+import { createApplyEdge, type EdgeApplied } from "./graph.js";
+import { createJobHandler, createPlan, Followers, type UntilCovered } from "./plan.js";
+import type { Complete, Notify, QueueJobs } from "./publish.nats.js";
+import type { Sources } from "./sources.grpc.js";
+import { audienceOf, type Progress, type TimelineWriter } from "./store.redis.js";
 
-/** Everything fan-out works with. */
-export interface FanoutDeps {
+export interface FanoutDeps extends Sources {
   readonly writer: TimelineWriter;
   readonly fences: Fences;
   readonly notify: Notify;
@@ -30,11 +18,7 @@ export interface FanoutDeps {
   readonly progress: Progress;
   readonly complete: Complete;
   readonly applied: EdgeApplied;
-  readonly readFollowers: ReadFollowers;
-  readonly readFollowing: ReadFollowing;
-  readonly readAuthorDrops: ReadAuthorDrops;
   readonly maxEntries: number;
-  /** Unset: nothing waits for it. */
   readonly untilCovered?: UntilCovered | undefined;
 }
 
@@ -62,9 +46,8 @@ export function composeFanout(deps: FanoutDeps): Fanout {
 type ApplyEvent = (event: TimelineEvent, admission: Admission) => Promise<void>;
 
 function createApplyEvent(deps: FanoutDeps, followers: Followers): ApplyEvent {
-  const apply = createApply(deps);
-  const plan = createPlan({ ...deps, apply, forLeavers: createForLeavers({ ...deps, apply }), followers });
-  const applyDrop = createApplyDrop({ ...deps, apply, plan });
+  const plan = createPlan({ ...deps, apply: createApply(deps), followers });
+  const applyDrop = createApplyDrop({ ...deps, plan });
   const applyEdge = createApplyEdge(deps);
   return async (event, admission) =>
     event.name === "user_followed" || event.name === "user_unfollowed"
@@ -75,17 +58,13 @@ function createApplyEvent(deps: FanoutDeps, followers: Followers): ApplyEvent {
 const nothing = async (): Promise<undefined> => undefined;
 
 function noOutput(deps: FanoutDeps): Pick<FanoutDeps, "notify" | "queue" | "progress" | "complete" | "applied"> {
-  const outputs = {
-    notify: nothing,
-    progress: { planned: nothing, done: nothing },
-    complete: nothing,
-    applied: nothing,
-  };
-  const apply = createApply({ ...deps, ...outputs });
+  const progress = { planned: nothing, done: nothing };
+  const outputs = { notify: nothing, progress, complete: nothing, applied: nothing };
+  const { chunk } = createApply({ ...deps, ...outputs });
   return {
     ...outputs,
     queue: async (jobs) => {
-      for (const { user_ids, ...change } of jobs) await apply.to(change, audienceOf(user_ids));
+      for (const { user_ids, ...change } of jobs) await chunk(change, audienceOf(user_ids));
     },
   };
 }

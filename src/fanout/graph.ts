@@ -1,19 +1,21 @@
-import type { EdgeEvent } from "../contracts/events.js";
+import type { EdgeEvent, EventName } from "../contracts/events.js";
 import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import { belongsHome } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import { chunked } from "../kernel/mapped.js";
-import { audienceOf } from "./audience.js";
-import type { EdgeApplied, ReadAuthorDrops, TimelineWriter } from "./ports.js";
+import type { ReadAuthorDrops } from "./sources.grpc.js";
+import { audienceOf, type TimelineWriter } from "./store.redis.js";
+
+/** `admittedAt` in ms since the epoch. */
+export type EdgeApplied = (event: EventName, admittedAt: number) => void;
 
 interface GraphDeps {
   readonly fences: Fences;
   readonly writer: TimelineWriter;
   readonly readAuthorDrops: ReadAuthorDrops;
   readonly maxEntries: number;
-  /** Told when an edge is applied. */
   readonly applied: EdgeApplied;
 }
 
@@ -21,18 +23,17 @@ const DROPS_A_CALL = 200;
 const MAX_ROUNDS = 10;
 
 /**
- * Makes the function that applies a changed edge: it brings an author's drops into a follower's home timeline,
- * or takes them out. The newest version of the edge wins, however the events
- * arrive: after each step the edge is read again, and the step done anew if
- * it changed meanwhile. So whoever comes last sets the timeline right.
+ * Makes the function that applies a changed edge: it adds an author's drops to a follower's home timeline, or removes
+ * them. The newest version of the edge wins in any order of events: after each step the edge is read again, and the
+ * step repeated if it has changed.
  *
- * Either ends with a look at all that the home holds: a deletion that read the
- * followers while this edge was changing may have missed it (see `leavers.ts`).
+ * Both end by removing tombstoned drops from the home: a deletion that read the followers while this edge was changing
+ * may have missed it (see `apply.ts`).
  */
 export function createApplyEdge(deps: GraphDeps): (event: EdgeEvent, admittedAt: number) => Promise<void> {
   return async (event, admittedAt) => {
     const { follower_id: follower, following_id: following, version } = event.payload;
-    // Everybody's own drops are in their home timeline; an edge to oneself changes nothing.
+    // A user's own drops are in their home anyway.
     if (follower === following) return;
     const change = { follower, following, version, follows: event.name === "user_followed" };
     let edge = await deps.fences.changeEdge(change);
@@ -40,8 +41,8 @@ export function createApplyEdge(deps: GraphDeps): (event: EdgeEvent, admittedAt:
       await deps.fences.renewGeneration(following);
       const floor = await deps.writer.interruptRebuild(follower);
       if (edge.follows) await backfill(deps, { follower, following, floor: floor ?? 0 });
-      else await clear(deps, { follower, following });
-      await clearDead(deps, follower);
+      else await removeAll(deps, { follower, following });
+      await removeTombstoned(deps, follower);
       const now = await deps.fences.changeEdge(change);
       if (now.version === edge.version && now.follows === edge.follows) return deps.applied(event.name, admittedAt);
       edge = now;
@@ -50,10 +51,7 @@ export function createApplyEdge(deps: GraphDeps): (event: EdgeEvent, admittedAt:
   };
 }
 
-/**
- * Adds the author's drops above the floor: one more than a timeline holds at
- * most, so that where they are cut off the floor rises and stays true.
- */
+/** Adds one drop more than a timeline holds, so that trimming raises the floor where the list is cut off. */
 async function backfill(deps: GraphDeps, to: { follower: string; following: string; floor: number }): Promise<void> {
   const { writer, fences, maxEntries } = deps;
   const audience = audienceOf([to.follower]);
@@ -76,8 +74,7 @@ async function backfill(deps: GraphDeps, to: { follower: string; following: stri
   }
 }
 
-/** Removes the author's drops. */
-async function clear(deps: GraphDeps, from: { follower: string; following: string }): Promise<void> {
+async function removeAll(deps: GraphDeps, from: { follower: string; following: string }): Promise<void> {
   const { writer } = deps;
   const held = await writer.membersOf(from.follower);
   if (held.drops.length === 0) return;
@@ -89,13 +86,11 @@ async function clear(deps: GraphDeps, from: { follower: string; following: strin
   }
 }
 
-/** Removes every drop whose deletion may have missed this timeline. */
-async function clearDead({ writer, fences }: GraphDeps, follower: string): Promise<void> {
-  const dead = await fences.tombstonedAmong((await writer.membersOf(follower)).drops);
-  for (const part of chunked([...dead], DROPS_A_CALL)) await writer.removeHome(audienceOf([follower]), part);
+async function removeTombstoned({ writer, fences }: GraphDeps, follower: string): Promise<void> {
+  const deleted = await fences.tombstonedAmong((await writer.membersOf(follower)).drops);
+  for (const part of chunked([...deleted], DROPS_A_CALL)) await writer.removeHome(audienceOf([follower]), part);
 }
 
-/** Pages through an author's drops created after `floor`, newest first. */
 async function* dropsDownTo(read: ReadAuthorDrops, author: string, floor: number): AsyncGenerator<readonly Drop[]> {
   let below: { before: number; drop: string } | undefined;
   for (;;) {

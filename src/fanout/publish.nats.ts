@@ -1,18 +1,30 @@
-import { jobMessageId } from "../contracts/jobs.js";
+import { type FanoutJob, jobMessageId } from "../contracts/jobs.js";
+import type { FanoutCompleted, Notification } from "../contracts/notifications.js";
 import { COMPLETED_FANOUT, jobSubject, notifySubject } from "../contracts/subjects.js";
 import { traceHeaders } from "../delivery/traced.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Publish } from "../platform/nats/publish.js";
-import type { Listening } from "./listeners.redis.js";
 import { observeFanout } from "./observe.js";
-import type { Complete, Notify, QueueJobs } from "./ports.js";
+import type { ListenersAmong } from "./store.redis.js";
+
+/** Notifies those of the users who have a stream, and whom `among` leaves of them; resolves after every PubAck. */
+export type Notify = (
+  users: readonly string[],
+  notification: Notification,
+  among?: (listening: readonly string[]) => Promise<readonly string[]>,
+) => Promise<void>;
+
+/** Resolves after every PubAck. */
+export type QueueJobs = (jobs: readonly FanoutJob[]) => Promise<void>;
+
+/** Resolves after the PubAck. */
+export type Complete = (completed: FanoutCompleted) => Promise<void>;
 
 const bytes = (value: unknown): Buffer => Buffer.from(JSON.stringify(value));
 
-/** Publishes to NOTIFY for those who listen. */
-export function createNotify(publish: Publish, listening: Listening): Notify {
+export function createNotify(publish: Publish, listenersAmong: ListenersAmong): Notify {
   return async (users, notification, among = async (all) => all) => {
-    const listeners = await among(await listening(users));
+    const listeners = await among(await listenersAmong(users));
     if (listeners.length === 0) return;
     const body = bytes(notification);
     const headers = traceHeaders();
@@ -24,7 +36,6 @@ export function createNotify(publish: Publish, listening: Listening): Notify {
   };
 }
 
-/** Publishes chunk jobs to FANOUT. */
 export function createQueueJobs(publish: Publish): QueueJobs {
   return async (jobs) => {
     const headers = traceHeaders();
@@ -36,7 +47,6 @@ export function createQueueJobs(publish: Publish): QueueJobs {
   };
 }
 
-/** Publishes to COMPLETIONS, and measures what is said there. */
 export function createComplete(publish: Publish): Complete {
   return async (completed) => {
     const id = `${completed.event}:${encodeId(completed.drop_id)}`;

@@ -1,21 +1,28 @@
+import type { Drop } from "../gen/avion/posts.js";
+import type { IdPage } from "../kernel/paging.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
-import type { ReadFollowers } from "./audience.js";
-import type { ReadAuthorDrops, ReadFollowing } from "./ports.js";
+
+export type ReadFollowers = (author: string, token: string) => Promise<IdPage>;
+export type ReadFollowing = (user: string, token: string) => Promise<IdPage>;
+
+/** An author's drops, newest first, older than the given position. */
+export type ReadAuthorDrops = (
+  author: string,
+  below: { before: number; drop: string } | undefined,
+) => Promise<readonly Drop[]>;
 
 const DROPS_A_PAGE = 200;
 const FOLLOWING_A_PAGE = 1_000;
 
-/** The upstreams as fan-out reads them. */
-export function createSources(
-  upstreams: Upstreams,
-  options: { readonly followersAPage: number },
-): {
-  readFollowers: ReadFollowers;
-  readFollowing: ReadFollowing;
-  readAuthorDrops: ReadAuthorDrops;
-} {
+export interface Sources {
+  readonly readFollowers: ReadFollowers;
+  readonly readFollowing: ReadFollowing;
+  readonly readAuthorDrops: ReadAuthorDrops;
+}
+
+export function createSources(upstreams: Upstreams, followersAPage: number): Sources {
   return {
-    readFollowers: (user, token) => upstreams.followers({ user, token, size: options.followersAPage }),
+    readFollowers: (user, token) => upstreams.followers({ user, token, size: followersAPage }),
     readFollowing: (user, token) => upstreams.following({ user, token, size: FOLLOWING_A_PAGE }),
     readAuthorDrops: (author, below) =>
       upstreams.dropsByUser({

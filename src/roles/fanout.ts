@@ -3,9 +3,8 @@ import { createContinuity } from "../consistency/redis-loss/continuity.redis.js"
 import { startGuard } from "../consistency/redis-loss/guard.js";
 import { createReadLogMark } from "../consistency/redis-loss/log.nats.js";
 import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
-import { createFanout, type Fanout, type UntilCovered } from "../fanout/index.js";
+import { createFanout } from "../fanout/index.js";
 import { composeTimelines } from "./api.js";
-import type { Connections } from "./connections.js";
 import { startFanoutConsumers } from "./consumers.js";
 import { createMending } from "./mending.js";
 import { startPatrolling } from "./patrolling.js";
@@ -16,9 +15,14 @@ import { VERSION } from "./version.js";
 
 /** Events into timelines. */
 export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
-  const { connections, log } = deps;
+  const { config, connections, log } = deps;
   const { nats, publish, scripts } = connections;
-  const { handlers, apply } = openFanout(deps, (admittedAt, stopping) => guard.untilCovered(admittedAt, stopping));
+  const { handlers, apply } = createFanout({
+    ...connections,
+    config,
+    upstreams: connections.upstreams("fanout"),
+    untilCovered: (admittedAt, stopping) => guard.untilCovered(admittedAt, stopping),
+  });
   const guard = startGuard({
     continuity: createContinuity(scripts, connections.fenced),
     readLogMark: createReadLogMark(nats),
@@ -43,25 +47,4 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
       ]);
     },
   };
-}
-
-/** Fan-out over the connections of a process. */
-export function openFanout(
-  {
-    config,
-    connections,
-  }: Pick<RoleDeps, "config"> & {
-    connections: Pick<Connections, "scripts" | "fenced" | "publish" | "fences" | "upstreams">;
-  },
-  untilCovered?: UntilCovered,
-): Fanout {
-  return createFanout(
-    {
-      maxEntries: config.storedTimelines.maxEntries,
-      keyTtlMs: config.storedTimelines.ttlMs,
-      activeOnly: config.fanout.audience === "active",
-      chunkSize: config.fanout.chunkSize,
-    },
-    { ...connections, upstreams: connections.upstreams("fanout"), untilCovered },
-  );
 }

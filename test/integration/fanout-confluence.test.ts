@@ -65,7 +65,7 @@ async function run(
 }
 
 test.each(Array.from({ length: 25 }, (_, seed) => seed + 1))(
-  "history %i: shuffled, doubled, handled at once by two processes, it ends where the model does",
+  "history %i: shuffled, duplicated and handled by two processes at once, it ends in the state of the model",
   async (seed) => {
     const random = seeded(seed);
     const world = new World();
@@ -100,7 +100,7 @@ test.each(Array.from({ length: 12 }, (_, seed) => seed + 101))(
 );
 
 test.each(Array.from({ length: 8 }, (_, seed) => seed + 201))(
-  "history %i: Redis forgets everything half way; replayed from the log it ends where the model does",
+  "history %i: Redis loses everything half way; replayed from the log it ends in the state of the model",
   async (seed) => {
     const random = seeded(seed);
     const world = new World();

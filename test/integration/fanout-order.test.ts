@@ -23,7 +23,7 @@ const followers = (count: number): World => {
 const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);
 const away = () => new AppError("unavailable", "away");
 
-test("the order is: every write, the look for what wins, the notifications, the completion", async () => {
+test("the order is: every write, the look for tombstones and unfollows, the notifications, the completion", async () => {
   const order: string[] = [];
   const bench = openFanout(redis, followers(2), {
     change: (deps) => ({
@@ -57,7 +57,7 @@ test("the order is: every write, the look for what wins, the notifications, the 
   expect(order).toEqual(["written", "looked", "notified", "completed", "handled"]);
 });
 
-test("a notification that is not stored fails the handling: nothing is completed, and the next time tells everybody", async () => {
+test("a notification that is not stored fails the handling: nothing is completed, and the next handling notifies everybody", async () => {
   const refused: string[] = [];
   const bench = openFanout(redis, followers(2), {
     change: (deps) => ({
@@ -83,7 +83,7 @@ const toldOf = (bench: ReturnType<typeof openFanout>) =>
   bench.notified.filter(({ notification }) => notification.event === "drop_deleted").flatMap(({ users }) => users);
 
 test.each([1, 100])(
-  "a deletion tells those from whose timeline something was removed, and nobody else (%i followers a page)",
+  "a deletion notifies the users from whose timeline something was removed, and nobody else (%i followers a page)",
   async (pageSize) => {
     const world = followers(5);
     const bench = openFanout(redis, world, { pageSize });
@@ -99,7 +99,7 @@ test.each([1, 100])(
   },
 );
 
-test("a deletion that breaks off before the removal tells the same people again, and nobody else", async () => {
+test("a deletion that breaks off before the removal notifies the same users again, and nobody else", async () => {
   let broken = true;
   const bench = openFanout(redis, followers(3), {
     change: (deps) => ({
@@ -122,7 +122,7 @@ test("a deletion that breaks off before the removal tells the same people again,
   expect(await idsOf(homeKey("f1"))).toEqual([]);
 });
 
-test("a deletion whose notifications are not stored removes nothing yet: the next time tells everybody", async () => {
+test("a deletion whose notifications are not stored removes nothing yet: the next handling notifies everybody", async () => {
   let broken = true;
   const bench = openFanout(redis, followers(2), {
     change: (deps) => ({
@@ -142,7 +142,7 @@ test("a deletion whose notifications are not stored removes nothing yet: the nex
   expect(await idsOf(homeKey("f1"))).toEqual([]);
 });
 
-test("a job that is not stored fails the planning, and so does a completion that is not", async () => {
+test("a job or a completion that is not stored fails the planning", async () => {
   for (const port of ["queue", "complete"] as const) {
     const bench = openFanout(redis, followers(port === "queue" ? 5 : 1), {
       pageSize: 2,
@@ -155,7 +155,7 @@ test("a job that is not stored fails the planning, and so does a completion that
   }
 });
 
-test("one reply of many that is no success fails the handling, though the other calls were written", async () => {
+test("one failed reply of many fails the handling, though the other calls were written", async () => {
   const bench = openFanout(redis, followers(1_200), { pageSize: 2_000 });
   await redis.raw.set(homeKey("f700"), "no sorted set");
   const delivery = logged(created(DROP), Date.now());
@@ -180,7 +180,7 @@ test("a chunk whose write fails is not counted as done; handled again it complet
   expect(again.completed).toEqual([expect.objectContaining({ drop_id: "d1", recipients: 5, chunks: 2 })]);
 });
 
-test("a deletion sets the tombstone before it takes anything out", async () => {
+test("a deletion sets the tombstone before it removes anything", async () => {
   const world = followers(2);
   await handle(openFanout(redis, world), created(DROP));
   const seen: [string, string | null][] = [];
@@ -228,7 +228,7 @@ test("a drop deleted while a follow is being backfilled does not come back", asy
   expect([died, await idsOf(homeKey("rik"))]).toEqual([true, ["d2"]]);
 });
 
-test("a drop deleted between the write to the shared timelines and the look does not stay there", async () => {
+test("a drop deleted between the write to the shared timelines and the look for its tombstone does not stay there", async () => {
   for (const event of [created(DROP), received({ drop_id: "d1", user_id: "ada", created_at: 1_000 })]) {
     await redis.raw.flushall();
     let died = false;

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createListening } from "../../src/fanout/listeners.redis.js";
 import { createComplete, createNotify, createQueueJobs } from "../../src/fanout/publish.nats.js";
+import { createListenersAmong } from "../../src/fanout/store.redis.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
 import type { Message, Publish } from "../../src/platform/nats/publish.js";
 import { contextWith, deliveryOf } from "../support/core-delivery.js";
@@ -25,7 +25,7 @@ const followers = (count: number): World => {
 };
 const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);
 
-test("one page of followers is written at once; more become jobs, and the last one done completes the fan-out once", async () => {
+test("one page of followers is written at once; more pages become jobs, and the last one done completes the fan-out once", async () => {
   const small = openFanout(redis, followers(3), { pageSize: 3 });
   await handle(small, created(DROP), 2_000);
   expect([small.jobs.length, small.completed]).toEqual([
@@ -41,7 +41,7 @@ test("one page of followers is written at once; more become jobs, and the last o
   for (let index = 0; index < 7; index++) expect(await idsOf(homeKey(`f${index}`))).toContain("d2");
 });
 
-test("followers are asked for once a generation; a follow makes them be asked for anew", async () => {
+test("followers are read once a generation; a follow makes the next fan-out read them again", async () => {
   const world = followers(2);
   let asked = 0;
   const bench = openFanout(redis, world, {
@@ -61,7 +61,7 @@ test("followers are asked for once a generation; a follow makes them be asked fo
   expect([asked, await idsOf(homeKey("late"))]).toEqual([2, ["d4"]]);
 });
 
-test("a follower list read before an unfollow does not bring the drop back, nor is who left told of it", async () => {
+test("a follower list read before an unfollow neither brings the drop back nor notifies the unfollower", async () => {
   const world = followers(2);
   const bench = openFanout(redis, world, {
     change: (deps) => ({
@@ -79,7 +79,7 @@ test("a follower list read before an unfollow does not bring the drop back, nor 
   expect(bench.notified.flatMap(({ users }) => users).sort()).toEqual(["ada", "f1"]);
 });
 
-test("a follow that comes between the look and the taking out wins", async () => {
+test("a follow between the look-up of unfollowers and the removal wins", async () => {
   const world = followers(2);
   world.post(DROP);
   const elsewhere = openFanout(redis, world);
@@ -111,7 +111,7 @@ test("a follow that comes between the look and the taking out wins", async () =>
   expect([back, await idsOf(homeKey("f0")), await idsOf(homeKey("f1"))]).toEqual([true, ["d1"], ["d1"]]);
 });
 
-test("a deletion that comes between write and look wins", async () => {
+test("a deletion between the write and the look for tombstones wins", async () => {
   const world = followers(1);
   const bench = openFanout(redis, world, {
     change: (deps) => ({
@@ -142,7 +142,7 @@ test("`active` writes to those whose timeline was read, and to the shared ones a
   ]);
 });
 
-test("a follow backfills everything above the floor and nothing below; an unfollow takes it and all dead drops out", async () => {
+test("a follow backfills everything above the floor and nothing below; an unfollow removes it and all deleted drops", async () => {
   const world = new World();
   for (let time = 1; time <= 50; time++) world.post({ drop_id: `a${time}`, user_id: "ada", created_at: time });
   world.post({ drop_id: "b1", user_id: "bob", created_at: 45 });
@@ -163,7 +163,7 @@ test("a follow backfills everything above the floor and nothing below; an unfoll
   ]);
 });
 
-test("a follow of more than a timeline holds leaves the newest, with a floor that is true", async () => {
+test("a follow of more drops than a timeline holds keeps the newest and raises the floor", async () => {
   const world = new World();
   for (let time = 1; time <= 50; time++) world.post({ drop_id: `a${time}`, user_id: "ada", created_at: time });
   const bench = openFanout(redis, world, { maxEntries: 20 });
@@ -207,7 +207,7 @@ test("an edge to oneself changes nothing", async () => {
   expect(await idsOf(homeKey("ada"))).toEqual(["own"]);
 });
 
-test("a remote drop goes to global and the actor's followers, not to local; a deletion without an author takes it out everywhere", async () => {
+test("a remote drop goes to global and the actor's followers, not to local; a deletion without an author removes it everywhere", async () => {
   const bench = openFanout(redis, followers(1));
   await handle(bench, received({ drop_id: "r1", created_at: 5, user_id: "ada" }));
   await handle(bench, received({ drop_id: "r2", created_at: 6 }));
@@ -228,7 +228,7 @@ test("the author of a remote drop is remembered as long as the drop may stand in
   expect(ofActor).toBeGreaterThan(ofHome - 1_000);
 });
 
-test("a home nobody has read for longer than tombstones live is rebuilt before it is read again", async () => {
+test("a home that was not read for longer than tombstones are kept is rebuilt before it is read again", async () => {
   const world = followers(1);
   const { store } = adaptersOn(redis.scripts, { maxEntries: 10 });
   const read = () => store.read({ key: homeKey("f0"), direction: "older", from: undefined, count: 10 });
@@ -244,7 +244,7 @@ test("a home nobody has read for longer than tombstones live is rebuilt before i
   expect((await read()).floor).toBeUndefined();
 });
 
-test("news older than the window are no news", async () => {
+test("an event older than the window of NOTIFY notifies nobody", async () => {
   const bench = openFanout(redis, followers(1));
   await handle(bench, created(DROP), Date.now() - 11 * 60_000);
   await handle(bench, created({ ...DROP, drop_id: "d2" }), Date.now() - 9 * 60_000);
@@ -253,7 +253,7 @@ test("news older than the window are no news", async () => {
   ]);
 });
 
-test("a write that fails fails the handling: nobody is told, nothing is completed", async () => {
+test("a failed write fails the handling: nobody is notified, nothing is completed", async () => {
   const bench = openFanout(redis, followers(1), {
     change: (deps) => ({ ...deps, writer: { ...deps.writer, addHome: () => Promise.reject(new Error("no")) } }),
   });
@@ -261,7 +261,7 @@ test("a write that fails fails the handling: nobody is told, nothing is complete
   expect([bench.notified, bench.completed]).toEqual([[], []]);
 });
 
-test("a broken body is invalid, by the field", async () => {
+test("a malformed body is invalid, and the error names the field", async () => {
   const bench = openFanout(redis, new World());
   await expect(bench.handlers.drops(deliveryOf({ json: {} }), contextWith())).rejects.toMatchObject({
     code: "invalid",
@@ -274,14 +274,14 @@ test("a broken body is invalid, by the field", async () => {
   ).rejects.toMatchObject({ code: "invalid" });
 });
 
-test("only who listens, or did until just now, is told; every message has an id of its own", async () => {
+test("only users with a stream, or with one until recently, are notified, each under a message id of its own", async () => {
   const messages: Message[] = [];
   const publish: Publish = async (message) => {
     messages.push(message);
     return { stream: "NOTIFY", seq: messages.length, duplicate: false };
   };
   await redis.raw.zadd("sse_recent:users", Date.now(), "bob", Date.now(), "=w6k", Date.now() - 700_000, "gone");
-  const notify = createNotify(publish, createListening(redis.scripts, 600_000));
+  const notify = createNotify(publish, createListenersAmong(redis.scripts));
   await notify(["bob", "gone", "never", "é", ...Array.from({ length: 2_500 }, (_, index) => `u${index}`)], {
     event: "drop_deleted",
     drop_id: "d.1",
@@ -319,7 +319,7 @@ test("a remote drop that is not public is in no shared timeline, and reaches hom
   for (const user of ["ada", "stranger"]) expect(await idsOf(homeKey(user))).toEqual([]);
 });
 
-test("a direct remote drop that is handled again leaves the home of who has unfollowed its author", async () => {
+test("a direct remote drop that is handled again is removed from the home of a user who unfollowed its author", async () => {
   const world = followers(1);
   const direct = received({
     drop_id: "d1",

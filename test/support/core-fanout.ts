@@ -3,7 +3,7 @@ import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contra
 import type { FanoutJob } from "../../src/contracts/jobs.js";
 import type { FanoutCompleted, Notification } from "../../src/contracts/notifications.js";
 import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
-import { createProgress } from "../../src/fanout/progress.redis.js";
+import { createProgress } from "../../src/fanout/store.redis.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { contextWith, deliveryOf } from "./core-delivery.js";

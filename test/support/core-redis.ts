@@ -1,7 +1,7 @@
 import { Redis } from "ioredis";
 import { createFenceStore } from "../../src/consistency/fences/store.redis.js";
 import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
-import { createTimelineWriter } from "../../src/fanout/timelines.redis.js";
+import { createTimelineWriter } from "../../src/fanout/store.redis.js";
 import { silent } from "../../src/kernel/logger.js";
 import { followClock } from "../../src/platform/redis/clock.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";

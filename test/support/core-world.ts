@@ -1,7 +1,6 @@
 import type { ReadHistory } from "../../src/consistency/fences/ports.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
-import type { ReadFollowers } from "../../src/fanout/audience.js";
-import type { ReadAuthorDrops, ReadFollowing } from "../../src/fanout/ports.js";
+import type { Sources as FanoutSources } from "../../src/fanout/sources.grpc.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
 import { createInTurn } from "../../src/kernel/in-turn.js";
 import type { Sources } from "../../src/timeline/sources.grpc.js";
@@ -33,10 +32,7 @@ export function sourcesOf(world: World): Sources {
 export const inTurn = createInTurn({ atOnce: 64, waiting: 1_000 });
 
 /** The upstreams as fan-out sees them; small pages, so that lists have several. */
-export function fanoutSourcesOf(
-  world: World,
-  pageSize: number,
-): { readFollowers: ReadFollowers; readFollowing: ReadFollowing; readAuthorDrops: ReadAuthorDrops } {
+export function fanoutSourcesOf(world: World, pageSize: number): FanoutSources {
   const page = (ids: readonly string[], token: string) => {
     const from = token === "" ? 0 : Number(token);
     const next = from + pageSize < ids.length ? String(from + pageSize) : "";

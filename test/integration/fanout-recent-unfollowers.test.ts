@@ -115,7 +115,7 @@ async function handledIn(name: SettingName, { outer, inner, others }: Order, at:
 }
 
 test.each(Object.keys(SETTINGS) as SettingName[])(
-  "a deletion beside %s leaves nothing, at whatever step of one another is handled",
+  "a deletion beside %s leaves nothing, whichever step of one the other interrupts",
   async (name) => {
     const left: unknown[] = [];
     let count = 0;
@@ -130,7 +130,7 @@ test.each(Object.keys(SETTINGS) as SettingName[])(
   },
 );
 
-test("a deletion finds who left a large author, with jobs for the others", async () => {
+test("a deletion reaches recent unfollowers of a large author, and the followers by jobs", async () => {
   const world = new World();
   const bench = openFanout(redis, world, { pageSize: 2 });
   const readers = Array.from({ length: 5 }, (_, number) => `reader-${number}`);
@@ -151,7 +151,7 @@ test("a deletion finds who left a large author, with jobs for the others", async
 });
 
 test.each(["followers", "direct"] as const)(
-  "a publication (%s) that broke off between write and look is taken out of the home of who left meanwhile",
+  "a publication (%s) that broke off after the write is removed from the home of a user who unfollowed meanwhile",
   async (visibility) => {
     const world = new World();
     const drop = { ...DROP, visibility, recipients: visibility === "direct" ? ["bob", "eve"] : [] };
@@ -179,7 +179,7 @@ test.each(["followers", "direct"] as const)(
   },
 );
 
-test("a publication admitted after the last change of its author's followers asks for no recent unfollowers; a deletion does", async () => {
+test("a publication admitted after the last change of its author's followers reads no recent unfollowers; a deletion does", async () => {
   const world = new World();
   const asked: string[] = [];
   const bench = openFanout(redis, world, {
@@ -203,7 +203,7 @@ test("a publication admitted after the last change of its author's followers ask
   expect(asked).toEqual([`since ${later - 4 * MINUTE}`, "since 0"]);
 });
 
-test("who has left and is back keeps what is handled again", async () => {
+test("a user who unfollowed and follows again keeps a drop that is handled again", async () => {
   const world = new World();
   const bench = openFanout(redis, world);
   await handle(bench, unfollowed("bob", "ada", world.unfollow("bob", "ada")));
@@ -213,7 +213,7 @@ test("who has left and is back keeps what is handled again", async () => {
   expect(await idsOf(homeKey("bob"))).toEqual(["d1"]);
 });
 
-test("recent unfollowers are handed out page by page, from a time on, and nobody is passed by who is noted again meanwhile", async () => {
+test("recent unfollowers are read page by page from a time on; one recorded again meanwhile is not skipped", async () => {
   const store = adaptersOn(redis.scripts, { maxEntries: 10 }).fenceStore;
   const fences = createFences({ store, readHistory: historyOf([]), log: silent });
   const leave = (follower: string) => store.changeEdge({ follower, following: "ada", version: 1, follows: false });
@@ -236,7 +236,7 @@ test("recent unfollowers are handed out page by page, from a time on, and nobody
   for await (const page of fences.recentUnfollowers("nobody has left", 0)) expect(page).toEqual("no page");
 });
 
-test("fences that were lost know the recent unfollowers again, and nobody is said to have left themselves", async () => {
+test("fences that were lost know the recent unfollowers again, and nobody counts as an unfollower of themselves", async () => {
   const log = [
     { event: { name: "user_unfollowed", payload: { follower_id: "bob", following_id: "ada", version: 5 } }, time: 1 },
     { event: { name: "user_unfollowed", payload: { follower_id: "ada", following_id: "ada", version: 5 } }, time: 2 },

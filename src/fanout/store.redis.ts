@@ -1,35 +1,72 @@
+import type { FanoutJob } from "../contracts/jobs.js";
 import {
   actorKey,
   buriedKey,
+  fanoutProgressKey,
   GLOBAL_KEY,
   HOME_PREFIX,
   homeKey,
   LOCAL_KEY,
+  type PackedKeys,
+  packKeys,
+  RECENT_KEY,
   SHARED_PREFIX,
   SHARED_TOKENS,
 } from "../contracts/keys.js";
-import { FLOOR_MEMBER } from "../kernel/ids.js";
+import type { TimelineEntry } from "../contracts/timelines.js";
+import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
+import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import { chunked } from "../kernel/mapped.js";
 import { DAY } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { Entry, TimelineWriter } from "./ports.js";
+
+/** Users whose home timelines one write concerns, and their keys, packed once. */
+export interface Audience {
+  readonly ids: readonly string[];
+  readonly keys: PackedKeys;
+}
+
+/** Each of the users once. */
+export function audienceOf(users: Iterable<string>): Audience {
+  const ids = [...new Set(users)];
+  return { ids, keys: packKeys(ids.map(encodeId)) };
+}
+
+/** Every method resolves only after each reply was a success. */
+export interface TimelineWriter {
+  addHome(audience: Audience, entries: readonly TimelineEntry[]): Promise<void>;
+  removeHome(audience: Audience, drops: readonly string[]): Promise<void>;
+  /** The users whose home timelines have the drop. */
+  holdersAmong(users: readonly string[], drop: string): Promise<string[]>;
+  addShared(timelines: readonly ("local" | "global")[], entry: TimelineEntry): Promise<void>;
+  removeShared(drop: string): Promise<void>;
+  /** Makes a rebuild under way start over; returns the floor that stands, if any. */
+  interruptRebuild(user: string): Promise<number | undefined>;
+  /** All drops of a home timeline, and the time of the oldest, in ms since the epoch. */
+  membersOf(user: string): Promise<{ drops: string[]; oldest: number }>;
+  /** Keeps the creation time of a drop that is about to be removed, so that its id still works as a cursor. */
+  rememberCreation(drop: string, author: string | undefined): Promise<void>;
+  rememberActor(drop: string, actor: string): Promise<void>;
+  actorOf(drop: string): Promise<string | undefined>;
+}
 
 interface WriterOptions {
   readonly maxEntries: number;
-  /** Time to live of a home timeline nobody reads, in ms. */
+  /** Time to live of a home timeline that is not read. */
   readonly ttlMs: number;
-  /** Write only to home timelines somebody has read since they were last lost. */
+  /** Write only to home timelines that were read since they were last lost. */
   readonly activeOnly: boolean;
 }
 
 const BURIED_TTL_MS = DAY;
 const LOOKS_AT_ONCE = 500;
+const USERS_A_CALL = 1_000;
+const PROGRESS_TTL_MS = DAY;
 
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
 
-/** Writes timelines into Redis, a packed list of keys a call. */
 export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: WriterOptions): TimelineWriter {
   const limits = (ttl: number, activeOnly: boolean): (string | number)[] => [
     options.maxEntries,
@@ -39,7 +76,8 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
   ];
   const homeLimits = limits(options.ttlMs, options.activeOnly);
   const sharedLimits = limits(0, false);
-  const flat = (entries: readonly Entry[]): (string | number)[] => entries.flatMap(({ drop, score }) => [score, drop]);
+  const flat = (entries: readonly TimelineEntry[]): (string | number)[] =>
+    entries.flatMap(({ drop, score }) => [score, drop]);
   return {
     async addHome({ keys }, entries) {
       if (entries.length === 0) return;
@@ -107,5 +145,49 @@ function memories(
     async actorOf(drop) {
       return (await command("get", (client) => client.get(actorKey(drop)))) ?? undefined;
     },
+  };
+}
+
+export type ListenersAmong = (users: readonly string[]) => Promise<string[]>;
+
+/** Finds the users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index. */
+export function createListenersAmong({ command }: Scripts): ListenersAmong {
+  return async (users) => {
+    const since = Date.now() - NOTIFY_WINDOW_MS;
+    const parts = chunked(users, USERS_A_CALL);
+    const seen = await Promise.all(
+      parts.map((part) => command("zmscore", (client) => client.zmscore(RECENT_KEY, ...part.map(encodeId)))),
+    );
+    const scores = seen.flat();
+    return users.filter((_, index) => scores[index] != null && Number(scores[index]) > since);
+  };
+}
+
+export interface FanoutSize {
+  readonly recipients: number;
+  readonly chunks: number;
+}
+
+/** Progress of a fan-out of many chunks. Both return its size once all of it is done. */
+export interface Progress {
+  planned(of: FanoutName, chunks: readonly string[], recipients: number): Promise<FanoutSize | undefined>;
+  done(of: FanoutName, chunk: string): Promise<FanoutSize | undefined>;
+}
+
+type FanoutName = Pick<FanoutJob, "event" | "drop_id">;
+
+export function createProgress({ run }: Scripts): Progress {
+  const mark = async (
+    { event, drop_id }: FanoutName,
+    recipients: string,
+    chunks: readonly string[],
+  ): Promise<FanoutSize | undefined> => {
+    const key = fanoutProgressKey(event, drop_id);
+    const [done, users] = (await run("mark-chunk", [key], [PROGRESS_TTL_MS, recipients, ...chunks])) as number[];
+    return done === undefined || users === undefined ? undefined : { chunks: done, recipients: users };
+  };
+  return {
+    planned: (of, chunks, recipients) => mark(of, String(recipients), chunks),
+    done: (of, chunk) => mark(of, "", [chunk]),
   };
 }
