@@ -1,9 +1,15 @@
 import { type Command, Option } from "commander";
-import type { Reports } from "../consistency/audit/audit.js";
-import { TIMELINES, type TimelineKind } from "../consistency/audit/ports.js";
-import { reportsAsJson, reportsAsText } from "../consistency/audit/present.js";
+import {
+  type Auditor,
+  openAuditor,
+  type Reports,
+  reportsAsJson,
+  reportsAsText,
+  TIMELINES,
+  type TimelineKind,
+} from "../consistency/index.js";
 import { silent } from "../kernel/logger.js";
-import { type Auditing, createAuditing } from "../roles/auditing.js";
+import { composeTimelines } from "../roles/api.js";
 import { INTERRUPTED, interruption, openTimelines, withConnections } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, wholeNumber } from "./options.js";
 import { withProgress } from "./terminal.js";
@@ -33,7 +39,8 @@ export function define(command: Command): void {
 function audit(options: AuditOptions): Promise<number> {
   return withConnections({ name: "audit", open: openTimelines }, async (connections, config) => {
     const interrupted = interruption();
-    const reports = await run(options, createAuditing(config, connections, silent), interrupted);
+    const timelines = composeTimelines({ config, connections, log: silent });
+    const reports = await run(options, openAuditor(config, { ...connections, log: silent }, timelines), interrupted);
     console.log(options.json ? JSON.stringify(reportsAsJson(reports)) : reportsAsText(reports));
     if (interrupted.aborted) return INTERRUPTED;
     const wrong = Object.values(reports).some(
@@ -44,19 +51,19 @@ function audit(options: AuditOptions): Promise<number> {
   });
 }
 
-async function run(options: AuditOptions, auditing: Auditing, stopping: AbortSignal): Promise<Reports> {
+async function run(options: AuditOptions, auditor: Auditor, stopping: AbortSignal): Promise<Reports> {
   const { user, fix } = options;
   const kinds = new Set<TimelineKind>(options.timeline ?? (user ? ["home"] : ["home", "local", "global"]));
   if (user) kinds.add("home");
   return withProgress(async (say) => {
     const homes = async (): Promise<Reports> => {
-      const users = user ?? (await auditing.sample(options.users));
+      const users = user ?? (await auditor.sample(options.users));
       const progress = (done: number): void => say(() => `${done} of ${users.length} users audited`);
-      return { home: await auditing.homes(users, { fix, stopping, progress }) };
+      return { home: await auditor.homes(users, { fix, stopping, progress }) };
     };
     const audits = [...kinds].map(
       async (kind): Promise<Reports> =>
-        kind === "home" ? homes() : { [kind]: await auditing.shared(kind, { fix, stopping }) },
+        kind === "home" ? homes() : { [kind]: await auditor.shared(kind, { fix, stopping }) },
     );
     return Object.assign({}, ...(await Promise.all(audits)));
   });

@@ -1,8 +1,4 @@
-import { createFences } from "../consistency/fences/fences.js";
-import { createReadHistory } from "../consistency/fences/log.nats.js";
-import { createReadRetentionStart } from "../consistency/fences/retention.grpc.js";
-import { createRetention } from "../consistency/fences/retention.js";
-import { createFenceStore } from "../consistency/fences/store.redis.js";
+import { openFences } from "../consistency/index.js";
 import { oneLine } from "../kernel/errors.js";
 import { armFailpoints } from "../kernel/failpoints.js";
 import { silent } from "../kernel/logger.js";
@@ -110,15 +106,9 @@ export async function openTimelines(opening: Opening): Promise<TimelineConnectio
   closers.add("Redis clock", () => clock.close());
   const fenced = createFenced(scripts, clock);
   await answered(clock, config.redis.urls);
-  const retention = createRetention(createReadRetentionStart(() => log.upstreams("operator")));
+  const { fences, retention } = openFences({ ...log, scripts, fenced, log: silent });
   // Not every command calls the posts service, and reads hide a drop that is older than its retention.
   await retention.refresh().catch(() => false);
-  const fences = createFences({
-    store: createFenceStore(scripts, fenced),
-    readHistory: createReadHistory(log.nats),
-    retentionStart: retention.retentionStart,
-    log: silent,
-  });
   return { ...log, scripts, fenced, retention, fences, readLimits: createReadLimits(config.timeline) };
 }
 

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
+import { createReconcile } from "../consistency/index.js";
 import { silent } from "../kernel/logger.js";
-import { createReconciling } from "../roles/reconciling.js";
 import { INTERRUPTED, interruption, openLogAndUpstreams, withConnections } from "./bootstrap.js";
 import { timeOf } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
@@ -25,11 +25,13 @@ function reconcile({ since, until = Date.now(), json }: ReconcileOptions): Promi
   return withConnections({ name: "reconcile", open: openLogAndUpstreams }, async (connections) => {
     const interrupted = interruption();
     const found = await withProgress((say) =>
-      createReconciling(connections, silent)(
+      createReconcile({ ...connections, log: silent })(
         { since, until },
-        (done, upTo) =>
-          say(() => `up to ${new Date(upTo).toISOString()}: ${done.changes} changes, ${done.admitted} admitted`),
-        interrupted,
+        {
+          progress: (done, upTo) =>
+            say(() => `up to ${new Date(upTo).toISOString()}: ${done.changes} changes, ${done.admitted} admitted`),
+          stopping: interrupted,
+        },
       ),
     );
     console.log(

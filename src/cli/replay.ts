@@ -1,10 +1,15 @@
 import type { Command } from "commander";
-import { persistent } from "../consistency/redis-loss/persistent.js";
-import { forgetResumable, openResumable, type Resumable } from "../consistency/redis-loss/resumable.nats.js";
+import {
+  forgetResumableRange,
+  openResumableRange,
+  parsed,
+  type ResumableRange,
+  replayRange,
+  retrying,
+} from "../consistency/index.js";
 import { createFanout } from "../fanout/index.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Config } from "../roles/config/config.js";
-import { createReplaying } from "../roles/replaying.js";
 import { INTERRUPTED, interruption, openTimelines, type TimelineConnections, withConnections } from "./bootstrap.js";
 import { rateOf, timeOf } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
@@ -56,13 +61,13 @@ function replay(options: ReplayOptions): Promise<number> {
     const { nats } = connections;
     const name = nameOf(options);
     const stopping = interruption();
-    if (options.restart) await forgetResumable(nats, name);
-    const range = { from: options.from.at, to: options.to?.at };
-    const resumable = await openResumable(nats, name, { ...range, stopping });
+    if (options.restart) await forgetResumableRange(nats, name);
+    const range = { since: options.from.at, until: options.to?.at ?? Number.POSITIVE_INFINITY };
+    const resumable = await openResumableRange(nats, name, range);
     if (resumable.resumed)
       console.error(`continuing an earlier run: ${resumable.left} events are left (--restart: all of them)`);
     const outcome: Outcome = { applied: 0, upTo: undefined, left_out: [] };
-    const complete = await run({ config, connections, options, resumable, outcome, stopping });
+    const complete = await run({ config, connections, range, rate: options.rate, resumable, outcome, stopping });
     if (complete) await resumable.forget();
     console.log(options.json ? asJson(outcome, complete) : asText(outcome, complete));
     if (!complete) return INTERRUPTED;
@@ -73,39 +78,29 @@ function replay(options: ReplayOptions): Promise<number> {
 interface Run {
   readonly config: Config;
   readonly connections: TimelineConnections;
-  readonly options: ReplayOptions;
-  readonly resumable: Resumable;
+  readonly range: { readonly since: number; readonly until: number };
+  readonly rate: number;
+  readonly resumable: ResumableRange;
   readonly outcome: Outcome;
   readonly stopping: AbortSignal;
 }
 
 /** Resolves to false if it was interrupted. */
-async function run({ config, connections, options, resumable, outcome, stopping }: Run): Promise<boolean> {
-  const { from, to, rate } = options;
-  const replaying = createReplaying(
-    connections,
-    createFanout({ ...connections, config, upstreams: connections.upstreams("fanout") }).apply,
-  );
-  const replayed = (say: (text: () => string) => void): Promise<number> =>
-    replaying(
-      { from: from.at, to: to?.at },
-      {
-        rate,
-        stopping,
-        readStretch: resumable.read,
-        around: (apply) =>
-          persistent(apply, {
-            stopping,
-            waiting: (error) => say(() => `${outcome.applied} of ${resumable.left} events; waiting: ${error}`),
-            leftOut: ({ seq }, error) => void outcome.left_out.push({ seq, error: oneLine(error) }),
-          }),
-        progress: (done, event) => {
-          outcome.applied = done - outcome.left_out.length;
-          outcome.upTo = Math.max(outcome.upTo ?? 0, event.time);
-          say(() => `${done} of ${resumable.left} events, up to ${dateOf(event.time)}`);
-        },
-      },
-    );
+async function run({ config, connections, range, rate, resumable, outcome, stopping }: Run): Promise<boolean> {
+  const replayed = (say: (text: () => string) => void): Promise<number> => {
+    const fanout = createFanout({ ...connections, config, upstreams: connections.upstreams("fanout") });
+    const apply = retrying(parsed(fanout.apply), {
+      stopping,
+      waiting: (error) => say(() => `${outcome.applied} of ${resumable.left} events; waiting: ${error}`),
+      leftOut: ({ seq }, error) => void outcome.left_out.push({ seq, error: oneLine(error) }),
+    });
+    const progress = (done: number, event: { readonly time: number }): void => {
+      outcome.applied = done - outcome.left_out.length;
+      outcome.upTo = Math.max(outcome.upTo ?? 0, event.time);
+      say(() => `${done} of ${resumable.left} events, up to ${dateOf(event.time)}`);
+    };
+    return replayRange({ readRange: () => resumable.read(stopping), apply }, range, { rate, stopping, progress });
+  };
   try {
     await withProgress(replayed);
   } catch (error) {

@@ -29,13 +29,13 @@ export interface Pace {
  * begun is done. The first failure ends it, after what is under way.
  */
 export async function paced<T>(
-  items: Iterable<T>,
+  items: Iterable<T> | AsyncIterable<T>,
   { turn, atOnce, stopping }: Pace,
   work: (item: T) => Promise<void>,
 ): Promise<void> {
   const underWay = new Set<Promise<void>>();
   let failure: { readonly error: unknown } | undefined;
-  for (const item of items) {
+  for await (const item of items) {
     await turn?.(stopping);
     if (failure || stopping?.aborted) break;
     const working = work(item)

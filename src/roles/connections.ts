@@ -1,12 +1,6 @@
 import { hostname } from "node:os";
 import type { JetStreamManager, NatsConnection } from "nats";
-import { createFences } from "../consistency/fences/fences.js";
-import { createReadHistory } from "../consistency/fences/log.nats.js";
-import { createReadRetentionStart } from "../consistency/fences/retention.grpc.js";
-import { createRetention, type Retention } from "../consistency/fences/retention.js";
-import { createFenceStore } from "../consistency/fences/store.redis.js";
-import { createContinuity } from "../consistency/redis-loss/continuity.redis.js";
-import type { Continuity } from "../consistency/redis-loss/ports.js";
+import { createReadAcked, openFences } from "../consistency/index.js";
 import type { Fences } from "../contracts/fences.js";
 import { oneLine } from "../kernel/errors.js";
 import { createInTurn, type InTurn } from "../kernel/in-turn.js";
@@ -39,7 +33,7 @@ export interface Connections {
   readonly topology: TopologyWatch;
   readonly eviction: EvictionWatch;
   /** Nobody asks the posts service yet: it may be this process, which does not serve before its connections are open. */
-  readonly retention: Retention;
+  readonly retention: ReturnType<typeof openFences>["retention"];
   readonly fences: Fences;
   readonly upstreams: OpenUpstreams;
   readonly readLimits: ReadLimits;
@@ -86,20 +80,13 @@ export async function openConnections(
   closers.add("NATS", () => nats.drain().catch((error) => log.warn({ error: oneLine(error) }, "NATS was not drained")));
   waiting("JetStream");
   const fenced = createFenced(scripts, clock);
-  const apply = createApplyTopology(config.nats, createContinuity(scripts, fenced), log);
+  const apply = createApplyTopology(config.nats, createReadAcked({ scripts, fenced }), log);
   await applyWhenPossible(nats, apply, log);
   const topology = await watchTopology({ connection: nats, apply, log });
   closers.add("topology", () => topology.close());
   waiting(undefined);
   const upstreams = upstreamsOnDemand(config.upstreams, closers);
-  const retention = createRetention(createReadRetentionStart(() => upstreams("operator")));
-  const store = createFenceStore(scripts, fenced);
-  const fences = createFences({
-    store,
-    readHistory: createReadHistory(nats),
-    retentionStart: retention.retentionStart,
-    log,
-  });
+  const { fences, retention } = openFences({ scripts, fenced, nats, upstreams, log });
   return {
     scripts,
     fenced,
@@ -154,15 +141,16 @@ function openChannels(config: UpstreamsConfig): UpstreamChannels {
 
 type ApplyTopology = (manager: JetStreamManager) => Promise<void>;
 
-function createApplyTopology(config: NatsConfig, continuity: Continuity, log: Logger): ApplyTopology {
+function createApplyTopology(
+  config: NatsConfig,
+  resumeAfter: ReturnType<typeof createReadAcked>,
+  log: Logger,
+): ApplyTopology {
   const options = {
     replicas: config.replicas,
     storageScale: config.storageScale,
     ackWaitMs: config.ackWaitMs,
-    resumeAfter: async (logCreated: string) => {
-      const { log: known, acked } = await continuity.read();
-      return known?.drops === logCreated ? acked : undefined;
-    },
+    resumeAfter,
   };
   return (manager) => applyTopology(manager, options, log);
 }

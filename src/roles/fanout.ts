@@ -1,49 +1,44 @@
-import { observeAudit } from "../consistency/audit/observe.js";
-import { createContinuity } from "../consistency/redis-loss/continuity.redis.js";
-import { startGuard } from "../consistency/redis-loss/guard.js";
-import { createReadLogMark } from "../consistency/redis-loss/log.nats.js";
+import { openAuditor, openRecovery, startAudits, watchForLosses } from "../consistency/index.js";
 import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
 import { createFanout } from "../fanout/index.js";
 import { composeTimelines } from "./api.js";
-import { startFanoutConsumers } from "./consumers.js";
-import { createMending } from "./mending.js";
-import { startPatrolling } from "./patrolling.js";
-import { startPublicationChecks } from "./publication-checks.js";
-import { createReplaying } from "./replaying.js";
+import { deadLettersTo, startFanoutConsumers } from "./consumers.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 import { VERSION } from "./version.js";
 
 /** Events into timelines. */
 export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const { config, connections, log } = deps;
-  const { nats, publish, scripts } = connections;
+  const { nats, publish } = connections;
   const { handlers, apply } = createFanout({
     ...connections,
     config,
     upstreams: connections.upstreams("fanout"),
-    untilCovered: (admittedAt, stopping) => guard.untilCovered(admittedAt, stopping),
+    untilCovered: (admittedAt, stopping) => losses.untilCovered(admittedAt, stopping),
   });
-  const guard = startGuard({
-    continuity: createContinuity(scripts, connections.fenced),
-    readLogMark: createReadLogMark(nats),
-    log,
-    mending: createMending(deps, createReplaying(connections, apply)),
+  const handles = { ...connections, log };
+  const recovery = openRecovery(config, handles, { apply, deadLetters: deadLettersTo(publish), version: VERSION });
+  const losses = watchForLosses(handles, recovery);
+  const timelines = composeTimelines(deps);
+  const trimming = timelines.startTrimming();
+  const audits = startAudits(config, handles, {
+    auditor: openAuditor(config, handles, timelines),
+    maybeLost: losses.maybeLost,
+    stopped: connections.topology.look,
   });
-  observeAudit.started();
-  const trimming = composeTimelines(deps).startTrimming();
-  const patrol = startPatrolling(deps, guard.broken);
-  const consuming = [...startFanoutConsumers(deps, handlers), startPublicationChecks(deps, guard.broken)];
+  const consumers = startFanoutConsumers(deps, handlers);
   const operations = createDeadLetters({ nats, publish, upstreams: () => connections.upstreams("operator") });
   const deadLetters = await startDeadLetterService({ nats, operations, version: VERSION, log });
   return {
-    notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "fanout: not every consumer is pulling"),
+    notReady: () =>
+      [...consumers, audits.checks].every((one) => one.healthy()) ? undefined : "fanout: not every consumer is pulling",
     close: async (graceMs) => {
       await Promise.all([
-        guard.close(),
-        patrol.close(),
+        losses.close(),
+        audits.close(graceMs),
         trimming.close(),
         deadLetters.close(),
-        ...consuming.map((one) => one.close(graceMs)),
+        ...consumers.map((one) => one.close(graceMs)),
       ]);
     },
   };

@@ -1,4 +1,3 @@
-import { followRetention } from "../consistency/fences/retention.js";
 import { Gate } from "../delivery/gate.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
@@ -118,7 +117,7 @@ export async function startService(
   const grpc = await serveRoles(config.grpcServer, services, log);
   closers.add("gRPC", () => grpc?.close(config.process.shutdownGraceMs));
   if (config.process.roles.some((role) => role === "fanout" || role === "api")) {
-    const following = followRetention(connections.retention, log);
+    const following = connections.retention.follow();
     closers.add("retention", () => following.close());
   }
   await start(WORKING);

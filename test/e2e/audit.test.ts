@@ -60,7 +60,7 @@ async function spoil({ redis }: Stack): Promise<void> {
 }
 
 testWithStack(
-  "an audit finds what is missing, unexpected or of another time, and --fix mends it",
+  "an audit finds missing, unexpected and misdated entries, and --fix repairs them",
   OPTIONS,
   async (stack) => {
     await complete(stack);
@@ -142,7 +142,7 @@ testWithStack(
 );
 
 testWithStack(
-  "the service audits by itself: it repairs homes, and admits what was lost unnoticed",
+  "the audit loop repairs homes, and admits events that were lost unnoticed",
   { timeoutMs: 90_000, env: { ...OPTIONS.env, TIMELINE_AUDIT_INTERVAL_MS: "500" } },
   async (stack) => {
     await complete(stack);
@@ -156,7 +156,7 @@ testWithStack(
       async () =>
         (await redis.zscore("timeline:local", "never")) === null &&
         (await redis.zscore("timeline:global", "anna-7")) !== null,
-      "local and global are mended",
+      "local and global are repaired",
       30_000,
     );
     for (const reader of READERS)
@@ -165,7 +165,7 @@ testWithStack(
           const { entries, floor } = await held(redis, homeKey(reader));
           return floor === 0 && JSON.stringify(entries) === JSON.stringify(right(stack, reader));
         },
-        `${reader} is mended`,
+        `${reader} is repaired`,
         30_000,
       );
     const [lost] = drops("alice", 500, 1);
@@ -208,7 +208,7 @@ async function spoilShared({ redis }: Stack): Promise<void> {
   await redis.zrem("timeline:global", "anna-7");
 }
 
-testWithStack("an audit compares local and global with the log, and --fix mends them", OPTIONS, async (stack) => {
+testWithStack("an audit compares local and global with the log, and --fix repairs them", OPTIONS, async (stack) => {
   await complete(stack);
   const { redis, reads, world } = stack;
   for (const name of ["local", "global"] as const) expect((await reads[name]({ limit: 100 })).degraded).toBe(false);
@@ -230,8 +230,8 @@ testWithStack("an audit compares local and global with the log, and --fix mends 
   const text = startCommand(stack, ["audit", "--timeline", "global"]);
   expect((await text.exited).code).toBe(1);
   expect(text.output()).toBe('global\n  1 missing: "anna-7"\nglobal: differs\n');
-  const mended = await jsonOf<Audited>(stack, ["audit", "--timeline", "local", "global", "--fix"]);
-  expect(mended).toMatchObject({ users: 0, shared: { local: { repaired: true }, global: { repaired: true } } });
+  const fixed = await jsonOf<Audited>(stack, ["audit", "--timeline", "local", "global", "--fix"]);
+  expect(fixed).toMatchObject({ users: 0, shared: { local: { repaired: true }, global: { repaired: true } } });
   expect((await jsonOf<Audited>(stack, ["audit"])).shared).toEqual({ local: same, global: same });
   expect(await redis.zscore("timeline:local", "never")).toBeNull();
 });

@@ -175,7 +175,7 @@ testWithStack(
 );
 
 testWithStack(
-  "a log that was lost is filled again from the upstreams: local is rebuilt from it as a whole later",
+  "a lost log is backfilled from the upstreams: later, local is rebuilt from it as a whole",
   { ...OPTIONS, timeoutMs: 120_000 },
   async (stack) => {
     const { streams, world, reads, service, redis } = stack;
@@ -191,7 +191,7 @@ testWithStack(
     const again = await loseNats(stack);
     try {
       await ready(service);
-      await eventually(() => /the log reaches back again/.test(service.output()), "the log is filled again", 90_000);
+      await eventually(() => /the log is backfilled/.test(service.output()), "the log is backfilled", 90_000);
       await streams.settledWith(history.length, 30_000);
       await redis.flushall();
       const page = await reads.local({ limit: 100 });
@@ -218,9 +218,7 @@ testWithStack(
       const after = drops(world, READERS, 5, 5);
       await stack.publish(...after);
       await readUntilWhole(reads, "reader-0", 10);
-      expect(service.output()).toMatch(
-        /"level":"error"[^\n]*the log was lost, and the upstream cannot tell what changed/,
-      );
+      expect(service.output()).toMatch(/"level":"error"[^\n]*the log was lost, and the upstream cannot list changes/);
     } finally {
       await service.stop();
       await again.stop();

@@ -48,7 +48,7 @@ testWithStack(
     for (const key of lossy)
       await eventually(async () => (await redis.zscore(key, "lost")) !== null, `${key} is repaired`, SECONDS_MS);
     await eventually(async () => (await results(stack))["lost"] === 1, "it is counted", SECONDS_MS);
-    const said = (): boolean => /timelines are not as a publication left them/.test(stack.service.output());
+    const said = (): boolean => /timelines differ from a publication/.test(stack.service.output());
     await eventually(said, "it is logged");
     const repaired = async (): Promise<boolean> => {
       const metrics = await (await fetch(`${stack.service.httpUrl}/metrics`)).text();
@@ -90,7 +90,7 @@ testWithStack("a process that dies leaves its checks to another", { env: ENV, se
 });
 
 testWithStack(
-  "deletions, unfollows, follows and trims are no losses",
+  "deletions, unfollows, follows and trims do not count as losses",
   {
     timeoutMs: 120_000,
     env: {

@@ -34,7 +34,7 @@ async function replays(stack: Stack): Promise<number> {
   return Number(/timeline_redis_losses_total(?:\{[^}]*\})? (\d+)/.exec(text)?.[1] ?? 0);
 }
 
-testWithStack("what Redis had confirmed and lost is applied again from the log", OPTIONS, async (stack) => {
+testWithStack("writes that Redis confirmed and lost are applied again from the log", OPTIONS, async (stack) => {
   const { streams, world, reads } = stack;
   const before = drops(stack.world, READERS, 0, 20);
   await stack.publish(...before);
@@ -49,7 +49,7 @@ testWithStack("what Redis had confirmed and lost is applied again from the log",
     await streams.settled(before.length + lost.length + gone.length);
   });
   try {
-    await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and mended", 30_000);
+    await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and recovered from", 30_000);
     await streams.settledWith(before.length + lost.length + gone.length);
     // What is in the sets themselves, before any read could have healed them.
     await expectLoaded(stack.redis, READERS, [...before, ...lost, ...gone]);
@@ -61,7 +61,7 @@ testWithStack("what Redis had confirmed and lost is applied again from the log",
   }
 });
 
-testWithStack("while what was lost is being applied again pages say so", OPTIONS, async (stack) => {
+testWithStack("pages are degraded while lost events are applied again", OPTIONS, async (stack) => {
   const { streams, upstreams, reads } = stack;
   const before = drops(stack.world, READERS, 0, 5);
   await stack.publish(...before);
@@ -95,7 +95,7 @@ testWithStack("while what was lost is being applied again pages say so", OPTIONS
   }
 });
 
-testWithStack("an event that can never be applied does not hold up the mending", OPTIONS, async (stack) => {
+testWithStack("an event that can never be applied does not hold up the recovery", OPTIONS, async (stack) => {
   const { streams, reads } = stack;
   const before = drops(stack.world, READERS, 0, 5);
   await stack.publish(...before);
@@ -108,7 +108,7 @@ testWithStack("an event that can never be applied does not hold up the mending",
     await streams.settled(before.length + 1 + lost.length);
   });
   try {
-    await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and mended", 30_000);
+    await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and recovered from", 30_000);
     await expectLoaded(stack.redis, READERS, [...before, ...lost]);
     await eventually(async () => !(await reads.home("reader-0")).degraded, "pages are whole again");
   } finally {
@@ -117,40 +117,44 @@ testWithStack("an event that can never be applied does not hold up the mending",
   }
 });
 
-testWithStack("who fails alone is put aside and holds up nobody else's pages", OPTIONS, async (stack) => {
-  const { streams, reads, upstreams, world } = stack;
-  const before = drops(world, READERS, 0, 5);
-  await stack.publish(...before);
-  await streams.settled(before.length);
-  await reads.home("reader-0");
-  await noted(stack);
-  const lost = drops(world, READERS, 5, 5);
-  world.follow("reader-0", "anna");
-  const ill = { drop_id: "ill", user_id: "anna", visibility: "public" as const, created_at: Date.now() };
-  world.post(ill);
-  const again = await loseSince(stack, async () => {
-    await stack.publish(...lost, created(ill));
-    await streams.settled(before.length + lost.length + 1);
-    // From now on nothing can be had of anna's followers.
-    upstreams.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
-  });
-  try {
-    await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and mended", 30_000);
-    await eventually(async () => !(await reads.home("reader-1")).degraded, "pages are whole again");
-    const letters = await streams.all("DLQ");
-    expect(letters.map(({ subject, headers }) => [subject, headers["Dlq-Consumer"]])).toEqual([
-      ["dlq.exhausted.drop_created", "replay"],
-    ]);
-    expect(JSON.parse(String(letters[0]?.body))).toMatchObject({ drop_id: "ill" });
-    await expectLoaded(stack.redis, ["reader-1"], [...before, ...lost, created(ill)]);
-  } finally {
-    await stack.service.stop();
-    await again.stop();
-  }
-});
+testWithStack(
+  "an event that fails alone becomes a dead letter and degrades nobody else's pages",
+  OPTIONS,
+  async (stack) => {
+    const { streams, reads, upstreams, world } = stack;
+    const before = drops(world, READERS, 0, 5);
+    await stack.publish(...before);
+    await streams.settled(before.length);
+    await reads.home("reader-0");
+    await noted(stack);
+    const lost = drops(world, READERS, 5, 5);
+    world.follow("reader-0", "anna");
+    const ill = { drop_id: "ill", user_id: "anna", visibility: "public" as const, created_at: Date.now() };
+    world.post(ill);
+    const again = await loseSince(stack, async () => {
+      await stack.publish(...lost, created(ill));
+      await streams.settled(before.length + lost.length + 1);
+      // From now on nothing can be had of anna's followers.
+      upstreams.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
+    });
+    try {
+      await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and recovered from", 30_000);
+      await eventually(async () => !(await reads.home("reader-1")).degraded, "pages are whole again");
+      const letters = await streams.all("DLQ");
+      expect(letters.map(({ subject, headers }) => [subject, headers["Dlq-Consumer"]])).toEqual([
+        ["dlq.exhausted.drop_created", "replay"],
+      ]);
+      expect(JSON.parse(String(letters[0]?.body))).toMatchObject({ drop_id: "ill" });
+      await expectLoaded(stack.redis, ["reader-1"], [...before, ...lost, created(ill)]);
+    } finally {
+      await stack.service.stop();
+      await again.stop();
+    }
+  },
+);
 
 testWithStack(
-  "an upstream that is away holds the mending up, and nothing is put aside for it",
+  "the recovery waits for an upstream that is away, and no event becomes a dead letter for it",
   OPTIONS,
   async (stack) => {
     const { streams, upstreams, world } = stack;
@@ -175,7 +179,7 @@ testWithStack(
       );
       expect([await replays(stack), await streams.count("DLQ")]).toEqual([0, 0]);
       heal();
-      await eventually(async () => (await replays(stack)) === 1, "the loss is mended", 30_000);
+      await eventually(async () => (await replays(stack)) === 1, "the loss is recovered from", 30_000);
       await expectLoaded(stack.redis, READERS, [...before, ...lost]);
       expect(await streams.count("DLQ")).toBe(0);
     } finally {
@@ -186,7 +190,7 @@ testWithStack(
 );
 
 testWithStack(
-  "a redriven job is written only once the note would have it applied again after a loss",
+  "a redriven job is written only once the record in Redis would have it applied again after a loss",
   OPTIONS,
   async (stack) => {
     const { streams, redis, world } = stack;

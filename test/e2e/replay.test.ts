@@ -49,35 +49,39 @@ async function replaysKept({ streams }: Stack): Promise<string[]> {
   return names.filter((name) => name.startsWith("replay-"));
 }
 
-testWithStack("a replay heals what was lost, twice the same, and tells nobody", OPTIONS, async (stack) => {
-  const { redis, service, streams } = stack;
-  const events = await history(stack, 30);
-  await expectWhole(stack, events);
-  const stream = await openEvents(service.httpUrl, "reader-0");
-  await redis.zrem("timeline:local", "d-5", "d-6");
-  await redis.zrem(homeKey("reader-0"), "d-1", "d-29");
-  await redis.del(...READERS.slice(2).map(homeKey));
-  const told = await streams.count("NOTIFY");
-  for (let round = 0; round < 2; round += 1) {
-    expect(await jsonOf<Replayed>(stack, ["replay", "--from", "15m"])).toMatchObject({
-      applied: events.length,
-      left_out: [],
-      complete: true,
-    });
+testWithStack(
+  "a replay restores lost entries, twice with the same result, and notifies nobody",
+  OPTIONS,
+  async (stack) => {
+    const { redis, service, streams } = stack;
+    const events = await history(stack, 30);
     await expectWhole(stack, events);
-  }
-  expect(await replaysKept(stack)).toEqual([]);
-  expect(await streams.count("NOTIFY")).toBe(told);
-  // Whatever had been sent before this one would have arrived before it.
-  const last = { drop_id: "last", user_id: "alice", visibility: "public", created_at: Date.now() } as const;
-  stack.world.post(last);
-  await stack.publish(created(last));
-  await stream.waitFor("new_drop");
-  expect(stream.events.map(({ data }) => data.drop_id)).toEqual(["last"]);
-  stream.close();
-});
+    const stream = await openEvents(service.httpUrl, "reader-0");
+    await redis.zrem("timeline:local", "d-5", "d-6");
+    await redis.zrem(homeKey("reader-0"), "d-1", "d-29");
+    await redis.del(...READERS.slice(2).map(homeKey));
+    const told = await streams.count("NOTIFY");
+    for (let round = 0; round < 2; round += 1) {
+      expect(await jsonOf<Replayed>(stack, ["replay", "--from", "15m"])).toMatchObject({
+        applied: events.length,
+        left_out: [],
+        complete: true,
+      });
+      await expectWhole(stack, events);
+    }
+    expect(await replaysKept(stack)).toEqual([]);
+    expect(await streams.count("NOTIFY")).toBe(told);
+    // Whatever had been sent before this one would have arrived before it.
+    const last = { drop_id: "last", user_id: "alice", visibility: "public", created_at: Date.now() } as const;
+    stack.world.post(last);
+    await stack.publish(created(last));
+    await stream.waitFor("new_drop");
+    expect(stream.events.map(({ data }) => data.drop_id)).toEqual(["last"]);
+    stream.close();
+  },
+);
 
-testWithStack("of a stretch only that is applied which was admitted in it", OPTIONS, async (stack) => {
+testWithStack("only events admitted in the range are applied", OPTIONS, async (stack) => {
   const events = await history(stack, 10);
   const { manager } = stack.streams;
   const at = async (seq: number): Promise<string> =>
@@ -92,7 +96,7 @@ testWithStack("of a stretch only that is applied which was admitted in it", OPTI
   await expectWhole(stack, events);
 });
 
-testWithStack("killed half-way, the same command applies the rest", OPTIONS, async (stack) => {
+testWithStack("a replay that was killed applies the rest when it is run again", OPTIONS, async (stack) => {
   const { redis } = stack;
   const events = await history(stack, 120);
   await lose(stack);
@@ -137,12 +141,16 @@ testWithStack("Ctrl-C finishes what is in hand and says so; --restart begins ane
   await expectWhole(stack, events);
 });
 
-testWithStack("what cannot be applied is named and left out, and the rest is applied", OPTIONS, async (stack) => {
-  const events = await history(stack, 10);
-  const { connection } = stack.streams;
-  const { seq } = await connection.jetstream().publish("drops.created", "{}");
-  await lose(stack);
-  const report = await jsonOf<Replayed>(stack, ["replay", "--from", "15m"], { code: 1 });
-  expect(report).toMatchObject({ applied: events.length, complete: true, left_out: [{ seq }] });
-  await expectWhole(stack, events);
-});
+testWithStack(
+  "events that cannot be applied are named and left out; the others are applied",
+  OPTIONS,
+  async (stack) => {
+    const events = await history(stack, 10);
+    const { connection } = stack.streams;
+    const { seq } = await connection.jetstream().publish("drops.created", "{}");
+    await lose(stack);
+    const report = await jsonOf<Replayed>(stack, ["replay", "--from", "15m"], { code: 1 });
+    expect(report).toMatchObject({ applied: events.length, complete: true, left_out: [{ seq }] });
+    await expectWhole(stack, events);
+  },
+);

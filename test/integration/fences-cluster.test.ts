@@ -25,16 +25,18 @@ afterAll(async () => {
 
 const AUTHORS = Array.from({ length: 40 }, (_, number) => `author-${number}`);
 
-/** A fences on the cluster whose log says that bob has left everybody. */
+/** Fences on the cluster whose log says that bob has left everybody. */
 function scene() {
   let reads = 0;
   const fences = createFences({
     store: adaptersOn(scripts, { maxEntries: 10 }).fenceStore,
     log: silent,
-    readHistory: async (take) => {
+    readHistory: async function* () {
       reads++;
-      for (const following_id of AUTHORS)
-        await take({ name: "user_unfollowed", payload: { follower_id: "bob", following_id, version: 5 } }, Date.now());
+      for (const following_id of AUTHORS) {
+        const payload = { follower_id: "bob", following_id, version: 5 };
+        yield { event: { name: "user_unfollowed", payload }, time: Date.now() };
+      }
     },
   });
   const oldFollow = (following: string) => fences.changeEdge({ follower: "bob", following, version: 4, follows: true });

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createFences } from "../../src/consistency/fences/fences.js";
-import { createReadHistory } from "../../src/consistency/fences/log.nats.js";
-import type { FenceStore, ReadHistory } from "../../src/consistency/fences/ports.js";
+import { createFences, type FenceStore, type ReadHistory } from "../../src/consistency/fences/fences.js";
+import { createReadHistory } from "../../src/consistency/log.nats.js";
+import type { TimelineEvent } from "../../src/contracts/events.js";
 import type { Fences } from "../../src/contracts/fences.js";
 import { edgesKey, unfollowersKey } from "../../src/contracts/keys.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
@@ -26,10 +26,10 @@ const deletion = { name: "drop_deleted", payload: { drop_id: "dead" } } as const
 
 function history() {
   let reads = 0;
-  const read: ReadHistory = async (take) => {
+  const read: ReadHistory = async function* () {
     reads++;
-    await take(deletion, NOW);
-    await take(unfollow, NOW);
+    yield { event: deletion, time: NOW };
+    yield { event: unfollow, time: NOW };
   };
   return { read, reads: () => reads };
 }
@@ -42,7 +42,7 @@ test.each<[string, (fences: Fences) => Promise<unknown>, unknown]>([
     { version: 5, follows: false },
   ],
   [
-    "what a burial vouches for",
+    "the tombstones around a new one",
     async (fences) => fences.recordTombstone("other", NOW).then(() => redis.raw.zscore("timeline:tombstones", "dead")),
     String(NOW),
   ],
@@ -76,10 +76,10 @@ test("one process refills; the others see an outage until it is done, never half
   const waiting = new Promise<void>((resolve) => {
     go = resolve;
   });
-  const one = open(async (take) => {
+  const one = open(async function* () {
     begun();
     await waiting;
-    await take(deletion, NOW);
+    yield { event: deletion, time: NOW };
   });
   const first = one.tombstonedAmong(["dead"]);
   await reading;
@@ -94,8 +94,11 @@ test("one process refills; the others see an outage until it is done, never half
   expect(reads()).toBe(0);
 });
 
-test("a refill that fails vouches for nothing, and the next one starts anew", async () => {
-  const failing = open(() => Promise.reject(new Error("the log is away")));
+test("after a refill that failed nothing is decided, and the next one starts anew", async () => {
+  const failing = open(async function* () {
+    yield { event: deletion, time: NOW };
+    throw new Error("the log is away");
+  });
   await expect(failing.tombstonedAmong(["dead"])).rejects.toThrow("the log is away");
   const { read, reads } = history();
   expect([...(await open(read).tombstonedAmong(["dead"]))]).toEqual(["dead"]);
@@ -104,8 +107,8 @@ test("a refill that fails vouches for nothing, and the next one starts anew", as
 
 test("fences that are lost once more while they are refilled are not vouched for", async () => {
   const { read } = history();
-  const twice: ReadHistory = async (take) => {
-    await read(take);
+  const twice: ReadHistory = async function* () {
+    yield* read();
     if ((await redis.raw.incr("times")) === 1) {
       await redis.raw.flushall();
       await redis.raw.incr("times");
@@ -131,7 +134,7 @@ test("generations: one name for everybody until it is renewed or lost", async ()
   expect(await one.generation("bob")).not.toBe(await one.generation("ada"));
 });
 
-test("who has left an author is known by the newest version, and of nobody else", async () => {
+test("an unfollow is known by its newest version, and for its author only", async () => {
   const fences = open(history().read);
   await fences.changeEdge({ follower: "eve", following: "ada", version: 2, follows: false });
   await fences.changeEdge({ follower: "zoë", following: "ada", version: 2, follows: false });
@@ -163,7 +166,7 @@ test("whichever key of follow edges is lost, an old follow does not win", async 
   expect(reads()).toBeGreaterThanOrEqual(2);
 });
 
-test("what is lost is seen by whoever asks first, also who has left", async () => {
+test("a loss is noticed by the first question, also of recent unfollowers", async () => {
   const { read, reads } = history();
   const fences = open(read);
   await fences.changeEdge(edge("bob", "ada", 5, false));
@@ -176,7 +179,7 @@ test("what is lost is seen by whoever asks first, also who has left", async () =
 });
 
 test("a long log is refilled whole, in batches, while no more than a few of them are written at once", async () => {
-  const events: Parameters<Parameters<ReadHistory>[0]>[0][] = [];
+  const events: TimelineEvent[] = [];
   for (let number = 0; number < 9_000; number++) {
     const payload = { follower_id: `f${number % 4_000}`, following_id: `a${number % 7}`, version: number };
     events.push({ name: number % 3 === 0 ? "user_unfollowed" : "user_followed", payload });
@@ -187,15 +190,15 @@ test("a long log is refilled whole, in batches, while no more than a few of them
   let most = 0;
   const store: FenceStore = {
     ...fenceStore,
-    async remember(some) {
-      writing.add(some);
+    async refill(batch) {
+      writing.add(batch);
       most = Math.max(most, writing.size);
-      await fenceStore.remember(some);
-      writing.delete(some);
+      await fenceStore.refill(batch);
+      writing.delete(batch);
     },
   };
-  const readHistory: ReadHistory = async (take) => {
-    for (const event of events) await take(event, NOW);
+  const readHistory: ReadHistory = async function* () {
+    for (const event of events) yield { event, time: NOW };
   };
   const fences = createFences({ store, readHistory, log: silent });
   expect((await fences.tombstonedAmong(["d0", "d8995", "d8996"])).size).toBe(2);
@@ -219,9 +222,9 @@ test("a batch that cannot be written fails the refill; the next one starts anew"
   let failing = true;
   const store: FenceStore = {
     ...fenceStore,
-    remember: async (some) => {
+    refill: async (batch) => {
       if (failing) throw new AppError("unavailable", "Redis is away");
-      await fenceStore.remember(some);
+      await fenceStore.refill(batch);
     },
   };
   const fences = createFences({ store, readHistory: history().read, log: silent });
@@ -241,7 +244,7 @@ test("every key of the fences has a time to live or a floor that forgets", async
     expect(await redis.raw.pttl(key)).toBeGreaterThan(7 * 86_400_000);
 });
 
-test("the history is read from the real log: deletions and edges, what is not understood is passed over", async () => {
+test("the history holds the deletions and edges of the log, without events that break the contract", async () => {
   const nats = await openNats();
   try {
     const put = (subject: string, body: object | string) =>
@@ -256,10 +259,10 @@ test("the history is read from the real log: deletions and edges, what is not un
     await put("graph.followed", "no JSON");
     await put("graph.followed", { follower_id: "eve", following_id: "ada", version: 1 });
     const seen: string[] = [];
-    await createReadHistory(nats.connection)(async ({ name }, time) => {
+    for await (const { event, time } of createReadHistory(nats.connection)()) {
       expect(Math.abs(time - Date.now())).toBeLessThan(60_000);
-      seen.push(name);
-    });
+      seen.push(event.name);
+    }
     expect(seen.sort()).toEqual(["drop_deleted", "user_followed", "user_unfollowed"]);
     const fences = open(createReadHistory(nats.connection));
     expect([...(await fences.tombstonedAmong(["dead", "alive"]))]).toEqual(["dead"]);
@@ -269,12 +272,15 @@ test("the history is read from the real log: deletions and edges, what is not un
   }
 });
 
-test("who refills holds a short lease and prolongs it, so that nobody waits long for a process that died", async () => {
+test("a refill holds a short lease and renews it, so that nobody waits long for a process that died", async () => {
   let end: () => void = () => undefined;
   const ended = new Promise<void>((resolve) => {
     end = resolve;
   });
-  const fences = open(() => ended);
+  const fences = open(async function* () {
+    await ended;
+    yield* [];
+  });
   const asked = fences.tombstonedAmong(["dead"]);
   const left = () => redis.raw.pttl("timeline:x:refilling");
   await eventually(async () => (await left()) > 0, "the lease is taken");
@@ -286,7 +292,7 @@ test("who refills holds a short lease and prolongs it, so that nobody waits long
     before = now;
     return prolonged;
   }, "the lease is prolonged");
-  await expect(open(async () => undefined).tombstonedAmong(["dead"])).rejects.toMatchObject({ code: "unavailable" });
+  await expect(open(history().read).tombstonedAmong(["dead"])).rejects.toMatchObject({ code: "unavailable" });
   end();
   expect(await asked).toEqual(new Set());
   expect(await redis.raw.exists("timeline:x:refilling")).toBe(0);

@@ -92,7 +92,7 @@ test("no timeline holds more than the cap, whoever writes to it", async () => {
   expect(timelines.get("timeline:local")?.entries.length).toBeGreaterThanOrEqual(18);
 });
 
-test("what wins over late events is remembered for longer than the log holds them, and then forgotten", async () => {
+test("fences live longer than the log holds events, and are then forgotten", async () => {
   const { fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
   await fenceStore.beginRefill(-1);
   await fenceStore.finishRefill(-1);
@@ -117,8 +117,8 @@ test("what wins over late events is remembered for longer than the log holds the
   const olderByDays = { drop: "older by days", time: Date.now() - DROPS_AGE_MS - 3 * 86_400_000 };
   await fenceStore.recordTombstones([olderByDays, asOldAsTheLog]);
   await fenceStore.recordTombstones([]);
-  const { dead } = await fenceStore.tombstonedAmong(["as old as the log", "older by days"]);
-  expect([...dead]).toEqual(["as old as the log"]);
+  const { tombstoned } = await fenceStore.tombstonedAmong(["as old as the log", "older by days"]);
+  expect([...tombstoned]).toEqual(["as old as the log"]);
 });
 
 test("the jobs of a large fan-out fit into a message, however long the names are", async () => {

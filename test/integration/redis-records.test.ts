@@ -98,18 +98,18 @@ test("change edges: what is too old goes as others change, and nothing else does
   expect(await bench.raw.hget(PART, "~floor")).toBe("1");
 });
 
-const parts = (script: "begin-edges" | "finish-edges", mark: number, ...names: string[]) =>
-  bench.scripts.run(script, [], [Date.now() + 60_000, mark, "k:", names.join(",")]);
+const parts = (step: "begin" | "finish", mark: number, ...names: string[]) =>
+  bench.scripts.run("mark-edges", [], [Date.now() + 60_000, step, mark, "k:", names.join(",")]);
 
-test("begin and finish edges: what stands stays, what was lost is marked, and only what bears the mark is finished", async () => {
+test("mark-edges: complete parts stay, lost parts get the mark, and only parts with the mark are finished", async () => {
   await bench.raw.hset("k:{1}", "~floor", "1");
-  expect(await parts("begin-edges", -7, "{1}", "{2}", "{3}")).toBe(2);
+  expect(await parts("begin", -7, "{1}", "{2}", "{3}")).toBe(2);
   await bench.raw.del("k:{3}");
-  expect(await parts("finish-edges", -7, "{1}", "{2}", "{3}")).toBe(1);
+  expect(await parts("finish", -7, "{1}", "{2}", "{3}")).toBe(1);
   expect(await bench.raw.hget("k:{2}", "~floor")).toBe("1");
   expect(await bench.raw.exists("k:{3}")).toBe(0);
-  expect(await parts("begin-edges", -8, "{1}", "{2}", "{3}")).toBe(1);
-  expect(await parts("finish-edges", -7, "{3}")).toBe(0);
+  expect(await parts("begin", -8, "{1}", "{2}", "{3}")).toBe(1);
+  expect(await parts("finish", -7, "{3}")).toBe(0);
 });
 
 const mark = (recipients: string, ...chunks: string[]) =>

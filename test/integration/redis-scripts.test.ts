@@ -272,7 +272,7 @@ test("finish rebuild: after the deadline by the server's clock nothing is writte
   expect(await held(bench.raw, KEY)).toEqual({ floor: -7, entries: [] });
 });
 
-test.each(["finish-refill", "note-server"] as const)(
+test.each(["finish-refill", "record-server"] as const)(
   "%s: what vouches is refused after its deadline",
   async (script) => {
     const late = bench.scripts.run(script, [KEY], [Date.now() - 1, "1", "1"]);

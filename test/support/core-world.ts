@@ -1,4 +1,4 @@
-import type { ReadHistory } from "../../src/consistency/fences/ports.js";
+import type { ReadHistory } from "../../src/consistency/fences/fences.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
 import type { Sources as FanoutSources } from "../../src/fanout/sources.grpc.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
@@ -48,10 +48,10 @@ export function fanoutSourcesOf(world: World, pageSize: number): FanoutSources {
 
 /** A log in memory: what the fences are refilled from. */
 export function historyOf(log: readonly { readonly event: TimelineEvent; readonly time: number }[]): ReadHistory {
-  return async (take) => {
+  return async function* () {
     for (const { event, time } of [...log]) {
       if (event.name === "drop_deleted" || event.name === "user_followed" || event.name === "user_unfollowed")
-        await take(event, time);
+        yield { event, time };
     }
   };
 }

@@ -1,11 +1,29 @@
 import { oneLine } from "../../kernel/errors.js";
 import { paced } from "../../kernel/paced.js";
-import { MINUTE, SECOND } from "../../kernel/time.js";
-import { compare, confirmed, type Difference } from "./compare.js";
-import type { AuditDeps, TimelineKind } from "./ports.js";
-import { settled } from "./settled.js";
+import { MINUTE, pause, SECOND } from "../../kernel/time.js";
+import { type Contents, compare, confirmed, type Difference } from "./compare.js";
 
-/** A timeline that is not as it should be. A home is named by its user, the others by themselves. */
+export const TIMELINES = ["home", "local", "global"] as const;
+export type TimelineKind = (typeof TIMELINES)[number];
+
+/** Timelines of one kind. A home is named by its user, the others by themselves. */
+export interface AuditDeps {
+  /** Undefined for a timeline that is not complete: its next read rebuilds it. */
+  readonly readStored: (name: string) => Promise<Contents | undefined>;
+  /** The newest `count` drops created after `floor`, as the upstreams or the log say. Times in ms since the epoch. */
+  readonly readExpected: (name: string, of: { floor: number; count: number; deadline: number }) => Promise<Contents>;
+  /** Reads hide older drops, in ms since the epoch. */
+  readonly retentionStart: () => number;
+  readonly tombstonedAmong: (drops: readonly string[]) => Promise<ReadonlySet<string>>;
+  /** Events admitted from then on may not have been applied yet, in ms since the epoch. */
+  readonly readBacklogStart: () => Promise<number>;
+  readonly rebuild: (name: string) => Promise<void>;
+  /** Drops a stored timeline holds at most. */
+  readonly maxEntries: number;
+  /** Drops younger than this, in ms, are not compared. */
+  readonly settleMs: number;
+}
+
 export interface Differing {
   readonly name: string;
   readonly differences: readonly Difference[];
@@ -17,51 +35,48 @@ export interface Failed {
   readonly error: string;
 }
 
-/** What an audit found. */
 export interface Report {
   /** Complete timelines that were compared. */
   readonly judged: number;
-  /** Timelines that do not say that they are complete: their next read rebuilds them. */
+  /** Timelines that are not complete: their next read rebuilds them. */
   readonly incomplete: number;
-  /** Timelines with a difference, where events waited for so long that it may be those. */
+  /** Timelines with differences that may be events which waited too long. */
   readonly undecided: readonly string[];
   readonly failed: readonly Failed[];
   readonly differing: readonly Differing[];
-  /** How long the oldest event that is not applied had been waiting at the beginning, in ms. */
+  /** Age of the oldest event that was not applied at the beginning, in ms. */
   readonly lagMs: number;
-  /** Rebuilt timelines, where that was asked for; those of them that differ still. */
+  /** Timelines that were rebuilt, if that was asked for; those of them that differ still. */
   readonly repaired: readonly string[];
   readonly remaining: readonly Differing[];
   /** Timelines whose rebuild failed. */
   readonly unrepaired: readonly Failed[];
 }
 
-/** What was audited together. */
 export type Reports = Readonly<Partial<Record<TimelineKind, Report>>>;
 
-/** How an audit is done. */
 export interface AuditOptions {
-  /** Rebuilds what differs, and looks again. */
+  /** Rebuilds timelines that differ, and compares them again. */
   readonly fix?: boolean | undefined;
   readonly stopping?: AbortSignal | undefined;
-  /** Told how many timelines were looked at. */
-  readonly progress?: (looked: number) => void;
+  /** Called with the number of timelines compared so far. */
+  readonly progress?: (compared: number) => void;
 }
 
 const AT_ONCE = 4;
-/** One look at one timeline may take this long, in ms. */
+/** Bound of one comparison, in ms. */
 const LOOK_MS = 25 * SECOND;
-/** Between two looks at least this long, in ms; less where things settle sooner. */
+/** Between the two comparisons of a timeline, in ms, unless events settle sooner. */
 const SECOND_LOOK_MS = 5 * SECOND;
-/** What was on its way at the first look is waited for this long, in ms. */
+/** How long events under way at the first comparison are waited for, in ms. */
 const PATIENCE_MS = MINUTE;
-/** The upstreams are asked for more than a timeline holds, since it may lack some and have too many of others. */
+const POLL_MS = SECOND / 4;
+/** Read beyond the size of a timeline: it may lack some drops and hold others too many. */
 const SPARE = 100;
 
 /**
- * Compares timelines of one kind with what they should hold. A difference counts
- * only where a second look finds it too, taken once everything that had been
- * admitted by the first was applied.
+ * Compares timelines with what they should hold. A difference counts only if a second comparison finds it too, made
+ * when every event admitted before the first is applied.
  */
 export async function audit(deps: AuditDeps, names: readonly string[], options: AuditOptions = {}): Promise<Report> {
   const { fix = false, stopping } = options;
@@ -101,21 +116,21 @@ interface Found {
 async function twice(deps: AuditDeps, names: readonly string[], options: AuditOptions): Promise<Found> {
   const first = await once(deps, names, options);
   if (first.differing.length === 0) return first;
-  const suspects = first.differing;
+  const differing = first.differing;
   first.differing = [];
   const since = Date.now() + Math.min(deps.settleMs, SECOND_LOOK_MS);
-  // By then what the upstreams showed at the first look is published, admitted and applied.
-  if (!(await settled(deps.readBacklogStart, { since, patienceMs: PATIENCE_MS, stopping: options.stopping }))) {
-    first.undecided.push(...suspects.map(({ name }) => name));
+  // By then the changes that the first comparison saw are published, admitted and applied.
+  if (!(await untilApplied(deps.readBacklogStart, since, options.stopping))) {
+    first.undecided.push(...differing.map(({ name }) => name));
     return first;
   }
   const { stopping } = options;
   const second = await once(
     deps,
-    suspects.map(({ name }) => name),
+    differing.map(({ name }) => name),
     { stopping },
   );
-  const before = new Map(suspects.map(({ name, differences }) => [name, differences]));
+  const before = new Map(differing.map(({ name, differences }) => [name, differences]));
   first.failed.push(...second.failed);
   first.differing = second.differing
     .map(({ name, differences }) => ({ name, differences: confirmed(before.get(name) ?? [], differences) }))
@@ -125,7 +140,7 @@ async function twice(deps: AuditDeps, names: readonly string[], options: AuditOp
 
 async function once(deps: AuditDeps, names: readonly string[], options: AuditOptions): Promise<Found> {
   const found: Found = { judged: 0, incomplete: 0, undecided: [], failed: [], differing: [] };
-  let looked = 0;
+  let compared = 0;
   await paced(names, { atOnce: AT_ONCE, stopping: options.stopping }, async (name) => {
     try {
       const differences = await look(deps, name);
@@ -135,12 +150,12 @@ async function once(deps: AuditDeps, names: readonly string[], options: AuditOpt
     } catch (error) {
       found.failed.push({ name, error: oneLine(error) });
     }
-    options.progress?.(++looked);
+    options.progress?.(++compared);
   });
   return found;
 }
 
-/** Undefined where the timeline does not say that it is complete. */
+/** Undefined for a timeline that is not complete. */
 async function look(deps: AuditDeps, name: string): Promise<readonly Difference[] | undefined> {
   const { maxEntries, settleMs } = deps;
   const stored = await deps.readStored(name);
@@ -149,8 +164,22 @@ async function look(deps: AuditDeps, name: string): Promise<readonly Difference[
   const asked = { floor: stored.floor, count: maxEntries + SPARE, deadline: now + LOOK_MS };
   const differences = compare(stored, await deps.readExpected(name, asked), { now, settleMs });
   if (differences.length === 0) return differences;
-  // Whatever a deletion has missed, or is gone for its age, reads filter.
-  const dead = await deps.tombstonedAmong(differences.map(({ drop }) => drop));
+  // Reads hide deleted drops and those older than the retention.
+  const tombstoned = await deps.tombstonedAmong(differences.map(({ drop }) => drop));
   const since = deps.retentionStart();
-  return differences.filter(({ drop, score, expected }) => !dead.has(drop) && (score ?? expected ?? 0) >= since);
+  return differences.filter(({ drop, score, expected }) => !tombstoned.has(drop) && (score ?? expected ?? 0) >= since);
+}
+
+/** Waits until every event admitted before `since` is applied; false after a minute, or once `stopping` aborts. */
+export async function untilApplied(
+  readBacklogStart: () => Promise<number>,
+  since: number,
+  stopping: AbortSignal | undefined,
+): Promise<boolean> {
+  const until = Date.now() + PATIENCE_MS;
+  for (;;) {
+    if ((await readBacklogStart()) >= since) return true;
+    if (stopping?.aborted || Date.now() > until) return false;
+    await pause(POLL_MS, stopping);
+  }
 }

@@ -1,24 +1,26 @@
+import type { TimelineEntry } from "../../contracts/timelines.js";
 import { isTooFarAhead } from "../../contracts/times.js";
-import type { Contents } from "./ports.js";
 
-/** How an entry can be wrong. */
+/** A timeline, as it is stored or as it should be. */
+export interface Contents {
+  /** The time down to which it is complete, in ms since the epoch; 0: from the start. */
+  readonly floor: number;
+  readonly entries: readonly TimelineEntry[];
+}
+
 export const KINDS = ["missing", "unexpected", "wrong_score"] as const;
 export type Kind = (typeof KINDS)[number];
 
-/** One entry that is not as the upstreams say. */
 export interface Difference {
   readonly kind: Kind;
   readonly drop: string;
-  /** What is stored; undefined where it is missing. */
+  /** As stored; undefined if it is missing. */
   readonly score: number | undefined;
-  /** What the upstreams say; undefined where they know of none. */
+  /** As the upstreams say; undefined if they do not list it. */
   readonly expected: number | undefined;
 }
 
-/**
- * Compares a stored timeline with what it should hold, above both floors. What
- * is younger than the settling time may be under way, and is left out.
- */
+/** Compares above both floors. Drops younger than the settling time may be under way, and are left out. */
 export function compare(
   stored: Contents,
   expected: Contents,
@@ -41,7 +43,7 @@ export function compare(
   return found;
 }
 
-/** Those that were there before, too. */
+/** The differences of both comparisons. */
 export function confirmed(before: readonly Difference[], now: readonly Difference[]): Difference[] {
   const nameOf = ({ kind, drop }: Difference): string => `${kind} ${drop}`;
   const known = new Set(before.map(nameOf));

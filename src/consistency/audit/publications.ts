@@ -3,25 +3,42 @@ import { belongsHome } from "../../contracts/timelines.js";
 import { type Drop, Visibility } from "../../gen/avion/posts.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
-import { MINUTE, pause } from "../../kernel/time.js";
-import type { PublicationDeps, StoredEntry, TimelinePlace } from "./ports.js";
-import { settled } from "./settled.js";
+import { pause } from "../../kernel/time.js";
+import { type AuditDeps, untilApplied } from "./audit.js";
+import type { Auditor, TimelineName } from "./auditor.js";
 
-/** `kept`: a deleted drop is still there. `skipped`: nothing can be said of it, or there is no turn for it. */
+/** `kept`: a deleted drop is still there. `skipped`: nothing can be said of it, or it was not its turn. */
 export type PublicationResult = "same" | "lost" | "kept" | "undecided" | "skipped" | "failed";
 
-/** Events may wait this long before nothing is said of a publication. */
-const PATIENCE_MS = MINUTE;
+/** One drop in one timeline, read at one instant. */
+export interface StoredEntry {
+  readonly floor: number | undefined;
+  readonly score: number | undefined;
+}
 
-const SHARED: readonly TimelinePlace[] = [
+export interface PublicationDeps
+  extends Pick<AuditDeps, "tombstonedAmong" | "readBacklogStart">,
+    Pick<Auditor, "repair"> {
+  readonly readEntry: (timeline: TimelineName, drop: string) => Promise<StoredEntry>;
+  /** Followers at random, out of a list of about so many pages. */
+  readonly sampleFollowers: (author: string, pages: number) => Promise<readonly string[]>;
+  /** Undefined if the drop is deleted or unknown to the upstreams. */
+  readonly findDrop: (author: string, drop: string, createdAt: number) => Promise<Drop | undefined>;
+  readonly unfollowedAmong: (author: string, users: readonly string[]) => Promise<readonly string[]>;
+  /** True while Redis may lack confirmed data. */
+  readonly maybeLost: () => boolean;
+  /** Between the first look and the second, in ms. */
+  readonly recheckMs: number;
+}
+
+const SHARED: readonly TimelineName[] = [
   { kind: "local", name: "local" },
   { kind: "global", name: "global" },
 ];
 
 /**
- * Looks into some timelines that must hold a drop, or must not hold it any
- * more, and repairs those that are wrong. What is wrong counts only where a
- * second look finds it too, taken once everything admitted meanwhile is applied.
+ * Looks a drop up in some timelines that must hold it, or must not hold it any more, and repairs those that are wrong.
+ * A timeline is wrong only if a second look finds so too, made when every event admitted meanwhile is applied.
  */
 export async function checkPublication(
   deps: PublicationDeps,
@@ -32,57 +49,56 @@ export async function checkPublication(
   if (first === undefined) return "skipped";
   if (first.length === 0) return "same";
   await pause(deps.recheckMs, stopping);
-  if (!(await settled(deps.readBacklogStart, { since: Date.now(), patienceMs: PATIENCE_MS, stopping })))
-    return "undecided";
+  if (!(await untilApplied(deps.readBacklogStart, Date.now(), stopping))) return "undecided";
   const wrong = await look(deps, completed, first);
   if (wrong === undefined) return "skipped";
   if (wrong.length === 0) return "same";
   const result = completed.event === "drop_deleted" ? "kept" : "lost";
   log.warn(
     { drop: encodeId(completed.drop_id), timelines: wrong.map(({ name }) => encodeId(name)), result },
-    "timelines are not as a publication left them; they are rebuilt",
+    "timelines differ from a publication; they are rebuilt",
   );
-  for (const place of wrong) await deps.repair(place);
+  for (const timeline of wrong) await deps.repair(timeline);
   return result;
 }
 
-/** The timelines that are wrong, of a sample or of those given; undefined where nothing can be said. */
+/** The wrong timelines among those given, or among a sample; undefined if nothing can be said. */
 async function look(
   deps: PublicationDeps,
   completed: FanoutCompleted,
-  places?: readonly TimelinePlace[],
-): Promise<readonly TimelinePlace[] | undefined> {
-  // What Redis lost is applied again from the log.
+  timelines?: readonly TimelineName[],
+): Promise<readonly TimelineName[] | undefined> {
+  // A recovery applies it again.
   if (deps.maybeLost()) return undefined;
   return completed.event === "drop_deleted"
-    ? lookForDeleted(deps, completed, places)
-    : lookForPublished(deps, completed, places);
+    ? lookForDeleted(deps, completed, timelines)
+    : lookForPublished(deps, completed, timelines);
 }
 
 async function lookForDeleted(
   deps: PublicationDeps,
   { drop_id, user_id, chunks }: FanoutCompleted,
-  places?: readonly TimelinePlace[],
-): Promise<readonly TimelinePlace[]> {
-  const homes = async (): Promise<TimelinePlace[]> =>
+  timelines?: readonly TimelineName[],
+): Promise<readonly TimelineName[]> {
+  const homes = async (): Promise<TimelineName[]> =>
     user_id === "" ? [] : [user_id, ...(await deps.sampleFollowers(user_id, chunks))].map(homeOf);
-  const sample = places ?? [...SHARED, ...(await homes())];
+  const sample = timelines ?? [...SHARED, ...(await homes())];
   return filtered(deps, sample, drop_id, ({ score }) => score !== undefined);
 }
 
 async function lookForPublished(
   deps: PublicationDeps,
   completed: FanoutCompleted,
-  places?: readonly TimelinePlace[],
-): Promise<readonly TimelinePlace[] | undefined> {
+  timelines?: readonly TimelineName[],
+): Promise<readonly TimelineName[] | undefined> {
   const { drop_id, user_id, chunks } = completed;
-  // Without an author the upstreams cannot be asked who may see it.
+  // Without an author, the upstreams cannot be asked who may see it.
   if (user_id === "" || (await deps.tombstonedAmong([drop_id])).has(drop_id)) return undefined;
   const drop = await deps.findDrop(user_id, drop_id, completed.created_at);
   if (!drop) return undefined;
-  const sample = places ?? [...sharedOf(drop, completed), ...(await homesOf(deps, drop, { completed, chunks }))];
+  const sample = timelines ?? [...sharedOf(drop, completed), ...(await homesOf(deps, drop, { completed, chunks }))];
   const createdAt = Math.min(drop.created_at, completed.created_at);
-  // A timeline without a floor is rebuilt by its next read; below it nothing is held.
+  // A timeline without a floor is rebuilt by its next read; below the floor it holds nothing.
   const absent = await filtered(
     deps,
     sample,
@@ -91,15 +107,15 @@ async function lookForPublished(
       score === undefined && floor !== undefined && floor >= 0 && (floor === 0 || createdAt > floor),
   );
   const users = absent.filter(({ kind }) => kind === "home").map(({ name }) => name);
-  const left = new Set(users.length === 0 ? [] : await deps.unfollowedAmong(user_id, users));
-  return absent.filter(({ kind, name }) => kind !== "home" || !left.has(name));
+  const unfollowers = new Set(users.length === 0 ? [] : await deps.unfollowedAmong(user_id, users));
+  return absent.filter(({ kind, name }) => kind !== "home" || !unfollowers.has(name));
 }
 
 async function homesOf(
   deps: PublicationDeps,
   drop: Drop,
   { completed, chunks }: { readonly completed: FanoutCompleted; readonly chunks: number },
-): Promise<readonly TimelinePlace[]> {
+): Promise<readonly TimelineName[]> {
   const author = completed.user_id;
   const followers = await deps.sampleFollowers(author, chunks);
   // The author of a remote drop has no home here.
@@ -107,19 +123,19 @@ async function homesOf(
   return [...own, ...followers.filter((user) => user !== author && belongsHome(drop, user))].map(homeOf);
 }
 
-function sharedOf({ visibility }: Drop, { event }: FanoutCompleted): readonly TimelinePlace[] {
+function sharedOf({ visibility }: Drop, { event }: FanoutCompleted): readonly TimelineName[] {
   if (visibility !== Visibility.PUBLIC) return [];
   return event === "drop_created" ? SHARED : SHARED.filter(({ kind }) => kind === "global");
 }
 
-const homeOf = (user: string): TimelinePlace => ({ kind: "home", name: user });
+const homeOf = (user: string): TimelineName => ({ kind: "home", name: user });
 
 async function filtered(
   { readEntry }: PublicationDeps,
-  places: readonly TimelinePlace[],
+  timelines: readonly TimelineName[],
   drop: string,
   wrong: (entry: StoredEntry) => boolean,
-): Promise<readonly TimelinePlace[]> {
-  const entries = await Promise.all(places.map((place) => readEntry(place, drop)));
-  return places.filter((_, index) => wrong(entries[index] as StoredEntry));
+): Promise<readonly TimelineName[]> {
+  const entries = await Promise.all(timelines.map((timeline) => readEntry(timeline, drop)));
+  return timelines.filter((_, index) => wrong(entries[index] as StoredEntry));
 }

@@ -1,30 +1,33 @@
 import { randomInt } from "node:crypto";
 import { GLOBAL_KEY, HOME_PREFIX, homeKey, LOCAL_KEY, userOfHomeKey } from "../../contracts/keys.js";
+import type { TimelineEntry } from "../../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../../contracts/times.js";
 import { FLOOR_MEMBER } from "../../kernel/ids.js";
 import { type DataNode, dataNodes } from "../../platform/redis/nodes.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import type { Contents, Entry, PublicationDeps, TimelineKind } from "./ports.js";
+import type { TimelineName } from "./auditor.js";
+import type { Contents } from "./compare.js";
+import type { PublicationDeps } from "./publications.js";
 
 const KEYS_A_STEP = 500;
-/** Steps through one server at most, where few of its keys are home timelines. */
+/** Bounds the scan of a server that holds few home timelines. */
 const MAX_STEPS = 1_000;
 const RANDOM_CURSOR_BELOW = 2 ** 47;
 
-const keyOf = (kind: TimelineKind, name: string): string =>
+const keyOf = ({ kind, name }: TimelineName): string =>
   kind === "home" ? homeKey(name) : kind === "local" ? LOCAL_KEY : GLOBAL_KEY;
 
-/** Reads a timeline as it is stored: that is no read of a user's, and its time to live goes on. */
-export type ReadStored = (kind: TimelineKind, name: string) => Promise<Contents | undefined>;
-
-/** Makes it; `ttlMs` is the time to live a read gives a home. */
-export function createReadStored({ command }: Scripts, ttlMs: number): ReadStored {
-  return async (kind, name) => {
-    const key = keyOf(kind, name);
+/** Unlike the read of a user, this one does not extend the time to live, which is `ttlMs` after a read. */
+export function createReadStored(
+  { command }: Scripts,
+  ttlMs: number,
+): (timeline: TimelineName) => Promise<Contents | undefined> {
+  return async (timeline) => {
+    const key = keyOf(timeline);
     const left = await command("pttl", (client) => client.pttl(key));
     if (left >= 0 && ttlMs - left > MAX_IDLE_MS) return undefined;
     const flat = await command("zrange", (client) => client.zrange(key, "0", "-1", "WITHSCORES"));
-    const entries: Entry[] = [];
+    const entries: TimelineEntry[] = [];
     let floor = -1;
     for (let at = 0; at < flat.length; at += 2) {
       const [drop, score] = [flat[at] as string, Number(flat[at + 1])];
@@ -35,17 +38,16 @@ export function createReadStored({ command }: Scripts, ttlMs: number): ReadStore
   };
 }
 
-/** Makes the function that looks one drop up in a timeline. */
 export function createReadEntry({ command }: Scripts): PublicationDeps["readEntry"] {
   const numberOf = (text: string | null | undefined): number | undefined => (text == null ? undefined : Number(text));
-  return async ({ kind, name }, drop) => {
-    const key = keyOf(kind, name);
+  return async (timeline, drop) => {
+    const key = keyOf(timeline);
     const [score, floor] = await command("zmscore", (client) => client.zmscore(key, drop, FLOOR_MEMBER));
     return { score: numberOf(score), floor: numberOf(floor) };
   };
 }
 
-/** Picks users who have a home timeline, at random: each server's keys from a place of chance on. */
+/** Users with a home timeline: each server's keys are scanned from a random cursor on. */
 export async function sampleUsers(scripts: Scripts, count: number): Promise<string[]> {
   const nodes = await dataNodes(scripts);
   const share = Math.ceil(count / nodes.length);
@@ -56,7 +58,7 @@ export async function sampleUsers(scripts: Scripts, count: number): Promise<stri
 async function sampleOf(node: DataNode, count: number): Promise<string[]> {
   const users = new Set<string>();
   let cursor = String(randomInt(1, RANDOM_CURSOR_BELOW));
-  // Twice at the end of the keys: everything was seen.
+  // The second time at the end of the keys, all of them were scanned.
   for (let step = 0, ends = 0; step < MAX_STEPS && ends < 2 && users.size < count; step++) {
     const { next, keys } = await node.scan(cursor, HOME_PREFIX, KEYS_A_STEP);
     for (const user of keys.map(userOfHomeKey)) if (user !== undefined) users.add(user);

@@ -1,24 +1,73 @@
-import { type Fences, nameGeneration } from "../../contracts/fences.js";
+import { randomInt } from "node:crypto";
+import type { TimelineEvent } from "../../contracts/events.js";
+import { type EdgeChange, type EdgeState, type Fences, nameGeneration } from "../../contracts/fences.js";
 import { AppError } from "../../kernel/errors.js";
+import { type Lease, underLease } from "../../kernel/lease.js";
+import type { Logger } from "../../kernel/logger.js";
+import { paced } from "../../kernel/paced.js";
 import { SingleFlight } from "../../kernel/single-flight.js";
-import type { FenceStore } from "./ports.js";
-import { type RefillDeps, refill } from "./refill.js";
+import { SECOND } from "../../kernel/time.js";
 
-interface FencesDeps extends RefillDeps {
-  /** See `retention.ts`; unset: no drop goes for its age. */
-  readonly retentionStart?: () => number;
+export interface Deletion {
+  readonly drop: string;
+  /** When it was admitted, in ms since the epoch. */
+  readonly time: number;
 }
 
-/** Makes the fences. Whatever was lost is refilled before anything is decided by it. */
+export interface RefillBatch {
+  readonly deletions: readonly Deletion[];
+  readonly edges: readonly EdgeChange[];
+}
+
+/**
+ * The tombstones, and the follow edges in parts by author. Each key holds a floor that is lost together with it:
+ * `complete` is false, and an answer undefined, where the key that was asked has lost its floor.
+ */
+export interface FenceStore {
+  recordTombstones(deletions: readonly Deletion[]): Promise<{ complete: boolean }>;
+  tombstonedAmong(drops: readonly string[]): Promise<{ tombstoned: ReadonlySet<string>; complete: boolean }>;
+  /** Records nothing where the part was lost. */
+  changeEdge(change: EdgeChange): Promise<EdgeState | undefined>;
+  unfollowedAmong(author: string, users: readonly string[]): Promise<string[] | undefined>;
+  /** One page of those recorded at `from` or later; `next` is where the rest begins, undefined after the last page. */
+  recentUnfollowers(author: string, from: number): Promise<{ users: string[]; next: number | undefined } | undefined>;
+  generation(author: string, otherwise: string): Promise<string>;
+  setGeneration(author: string, name: string): Promise<void>;
+  /** Sets a negative floor in each lost key; returns how many there are. */
+  beginRefill(mark: number): Promise<number>;
+  refill(batch: RefillBatch): Promise<void>;
+  /** Declares the keys complete that still have the mark; returns how many: fewer if some were lost again. */
+  finishRefill(mark: number): Promise<number>;
+  /** Held by the process that refills. */
+  readonly lease: Lease;
+}
+
+/** The deletions and edge changes of the log, oldest first, with the time they were admitted. */
+export type ReadHistory = () => AsyncIterable<{ readonly event: TimelineEvent; readonly time: number }>;
+
+interface FencesDeps {
+  readonly store: FenceStore;
+  readonly readHistory: ReadHistory;
+  /** Unset: drops are kept for ever. */
+  readonly retentionStart?: () => number;
+  readonly log: Logger;
+}
+
+const PROGRESS_EVERY_MS = 3 * SECOND;
+const EVENTS_A_BATCH = 1_000;
+/** Batches written while the log is read on; this bounds the memory. */
+const BATCHES_AT_ONCE = 4;
+
+/** Fences that are refilled from the log, if they were lost, before they decide anything. */
 export function createFences(deps: FencesDeps): Fences {
   const { store, retentionStart = () => 0 } = deps;
   const flight = new SingleFlight<void>();
-  const ensure = (): Promise<void> => flight.run("refill", () => refill(deps));
-  const certain = async <T>(ask: (store: FenceStore) => Promise<T | undefined>): Promise<T> => {
-    const answer = await ask(store);
+  const ensure = (): Promise<void> => flight.run("refill", () => refillFences(deps));
+  const certain = async <T>(ask: () => Promise<T | undefined>): Promise<T> => {
+    const answer = await ask();
     if (answer !== undefined) return answer;
     await ensure();
-    const again = await ask(store);
+    const again = await ask();
     if (again !== undefined) return again;
     throw new AppError("unavailable", "the fences were lost again after they were refilled");
   };
@@ -31,8 +80,8 @@ export function createFences(deps: FencesDeps): Fences {
     async tombstonedAmong(drops) {
       if (drops.length === 0) return new Set();
       return certain(async () => {
-        const { dead, complete } = await store.tombstonedAmong(drops);
-        return complete ? dead : undefined;
+        const { tombstoned, complete } = await store.tombstonedAmong(drops);
+        return complete ? tombstoned : undefined;
       });
     },
     changeEdge: (change) => certain(() => store.changeEdge(change)),
@@ -49,4 +98,62 @@ export function createFences(deps: FencesDeps): Fences {
     generation: (author) => store.generation(author, nameGeneration()),
     renewGeneration: (author) => store.setGeneration(author, nameGeneration()),
   };
+}
+
+/**
+ * One process refills; for the others this is an outage, and they retry. The mark is set first: a key that is lost
+ * again meanwhile loses its mark too, and is not declared complete.
+ *
+ * @throws AppError `unavailable` where another process refills, or a key was lost meanwhile
+ */
+async function refillFences(deps: FencesDeps): Promise<void> {
+  if (!(await underLease(deps.store.lease, () => refillLost(deps))))
+    throw new AppError("unavailable", "the fences are being refilled from the log");
+}
+
+async function refillLost({ store, readHistory, log }: FencesDeps): Promise<void> {
+  const mark = -randomInt(1, 2 ** 47);
+  const lost = await store.beginRefill(mark);
+  if (lost === 0) return;
+  log.warn({ keys: lost }, "fences (tombstones, follow edges) were lost; they are refilled from the log");
+  const started = performance.now();
+  const done = { events: 0, upTo: 0 };
+  const fields = () => ({
+    events: done.events,
+    upTo: new Date(done.upTo).toISOString(),
+    seconds: Math.round(performance.now() - started) / SECOND,
+  });
+  const reporting = setInterval(() => log.info(fields(), "fences are being refilled from the log"), PROGRESS_EVERY_MS);
+  try {
+    await paced(batchesOf(readHistory(), done), { atOnce: BATCHES_AT_ONCE }, (batch) => store.refill(batch));
+  } finally {
+    clearInterval(reporting);
+  }
+  if ((await store.finishRefill(mark)) < lost)
+    throw new AppError("unavailable", "the fences were lost while they were refilled");
+  log.info(fields(), "fences are refilled from the log");
+}
+
+/** Batches may be written in any order: of two versions of an edge, and of two deletions, one wins. */
+async function* batchesOf(
+  history: ReturnType<ReadHistory>,
+  done: { events: number; upTo: number },
+): AsyncGenerator<RefillBatch> {
+  let deletions: Deletion[] = [];
+  let edges: EdgeChange[] = [];
+  for await (const { event, time } of history) {
+    done.events++;
+    done.upTo = time;
+    if (event.name === "drop_deleted") deletions.push({ drop: event.payload.drop_id, time });
+    if (event.name === "user_followed" || event.name === "user_unfollowed") {
+      const { follower_id: follower, following_id: following, version } = event.payload;
+      // A user cannot unfollow themselves: their own drops stay in their home.
+      if (follower !== following) edges.push({ follower, following, version, follows: event.name === "user_followed" });
+    }
+    if (deletions.length + edges.length < EVENTS_A_BATCH) continue;
+    yield { deletions, edges };
+    deletions = [];
+    edges = [];
+  }
+  yield { deletions, edges };
 }

@@ -1,59 +1,44 @@
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
-import { backoff, type Clock, MINUTE, pause, SECOND } from "../../kernel/time.js";
+import { type Loop, startLoop } from "../../kernel/loop.js";
+import { type Clock, MINUTE, SECOND } from "../../kernel/time.js";
 
-/** Down to when the posts service keeps drops. */
+/** The time down to which the posts service keeps drops. */
 export interface Retention {
-  /** In ms since the epoch; 0: from the start, or not known yet. */
+  /** In ms since the epoch; 0: everything is kept, or nothing is known yet. */
   retentionStart(): number;
-  /** Asks the posts service; false where it has no such thing to tell. */
+  /** Asks the posts service; false if it does not know the question. */
   refresh(): Promise<boolean>;
 }
 
-/** Says down to when drops are kept, in ms since the epoch; undefined where the service cannot tell. */
+/** In ms since the epoch; undefined if the service does not know the question. */
 export type ReadRetentionStart = () => Promise<number | undefined>;
 
 const EVERY_MS = 10 * SECOND;
-/** A service that cannot tell may be replaced by one that can. */
-const UNTOLD_EVERY_MS = 10 * MINUTE;
+/** A posts service that does not know the question may be updated. */
+const UNKNOWN_EVERY_MS = 10 * MINUTE;
 
-/** Makes it; what was told once stays true, so that it is remembered while the posts service is away. */
+/** The time never falls, so the last answer is right while the posts service is away. */
 export function createRetention(read: ReadRetentionStart, now: Clock = Date.now): Retention {
   let retentionStart = 0;
   return {
     retentionStart: () => retentionStart,
     refresh: async () => {
-      const told = await read();
-      // A time ahead of now would hide everything.
-      if (told !== undefined && Number.isSafeInteger(told) && told <= now())
-        retentionStart = Math.max(retentionStart, told);
-      return told !== undefined;
+      const answer = await read();
+      // A time in the future would hide everything.
+      if (answer !== undefined && Number.isSafeInteger(answer) && answer <= now())
+        retentionStart = Math.max(retentionStart, answer);
+      return answer !== undefined;
     },
   };
 }
 
-/** Asks again and again, from now on until it is closed. */
-export function followRetention({ refresh }: Retention, log: Logger): { close(): Promise<void> } {
-  const stopping = new AbortController();
-  const run = async (): Promise<void> => {
-    for (let failures = 0; !stopping.signal.aborted; ) {
-      let waitMs = EVERY_MS;
-      try {
-        if (!(await refresh())) waitMs = UNTOLD_EVERY_MS;
-        failures = 0;
-      } catch (error) {
-        failures += 1;
-        waitMs = backoff(failures, SECOND, EVERY_MS);
-        log.debug({ error: oneLine(error) }, "the posts service cannot say down to when drops are kept");
-      }
-      await pause(waitMs, stopping.signal);
-    }
-  };
-  const running = run();
-  return {
-    close: async () => {
-      stopping.abort();
-      await Promise.race([running, pause(SECOND)]);
-    },
-  };
+export function followRetention({ refresh }: Retention, log: Logger): Loop {
+  return startLoop({
+    work: async () => ((await refresh()) ? undefined : UNKNOWN_EVERY_MS),
+    everyMs: EVERY_MS,
+    backoffCapMs: EVERY_MS,
+    failed: (error) => log.debug({ error: oneLine(error) }, "the posts service did not answer how long drops are kept"),
+    closeMs: SECOND,
+  });
 }

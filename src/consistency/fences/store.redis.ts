@@ -18,18 +18,17 @@ import { DAY, HOUR } from "../../kernel/time.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
 import { createLease } from "../../platform/redis/lease.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import type { FenceStore } from "./ports.js";
+import type { FenceStore } from "./fences.js";
 
-/** The log holds events for seven days; what wins over them must live longer. */
+/** Longer than the log holds events, which is seven days. */
 const REMEMBER_MS = 7 * DAY + 12 * HOUR;
 const UNFOLLOWERS_A_PAGE = 1_000;
-/** A call takes about 2 ms of the server. */
+/** A call then takes the server about 2 ms. */
 const EDGES_A_CALL = 200;
 const PARTS = packKeys(ALL_EDGE_PARTS);
-/** Drops that one command names at most. */
 const DROPS_A_CALL = 5_000;
 
-/** Keeps the fences in Redis. */
+/** The fences in Redis. */
 export function createFenceStore(scripts: Scripts, fenced: Fenced): FenceStore {
   const { run, command } = scripts;
   const recordTombstones: FenceStore["recordTombstones"] = async (entries) => {
@@ -40,19 +39,21 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced): FenceStore {
     );
     return { complete: complete === 1 };
   };
+  const markEdges = (step: "begin" | "finish", mark: number): Promise<number> =>
+    fenced.many({ script: "mark-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [step, mark], after: [] });
   return {
     recordTombstones,
     async tombstonedAmong(drops) {
-      const dead = new Set<string>();
+      const tombstoned = new Set<string>();
       let complete = true;
       for (const part of chunked(drops, DROPS_A_CALL)) {
         const [floor, ...scores] = await command("zmscore", (client) =>
           client.zmscore(TOMBSTONES_KEY, FLOOR_MEMBER, ...part),
         );
-        for (const [index, drop] of part.entries()) if (scores[index] != null) dead.add(drop);
+        for (const [index, drop] of part.entries()) if (scores[index] != null) tombstoned.add(drop);
         complete &&= stands(floor);
       }
-      return { dead, complete };
+      return { tombstoned, complete };
     },
     ...edgesIn(scripts),
     async generation(author, otherwise) {
@@ -66,18 +67,16 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced): FenceStore {
       await command("set", (client) => client.set(generationKey(author), name, "PX", REMEMBER_MS));
     },
     async beginRefill(mark) {
-      const parts = { script: "begin-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [mark], after: [] } as const;
-      return Number(await run("begin-refill", [TOMBSTONES_KEY], [mark])) + (await fenced.many(parts));
+      return Number(await run("begin-refill", [TOMBSTONES_KEY], [mark])) + (await markEdges("begin", mark));
     },
-    async remember({ deletions, edges }) {
+    async refill({ deletions, edges }) {
       await Promise.all([
         deletions.length > 0 ? recordTombstones(deletions) : undefined,
         ...callsFor(edges, scripts.isCluster).map((some) => changeEdges(scripts, some, true)),
       ]);
     },
     async finishRefill(mark) {
-      const parts = { script: "finish-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [mark], after: [] } as const;
-      const edges = await fenced.many(parts);
+      const edges = await markEdges("finish", mark);
       return edges + Number(await fenced.one("finish-refill", [TOMBSTONES_KEY], [mark, Date.now() - REMEMBER_MS]));
     },
     lease: createLease(scripts, REFILL_LEASE_KEY),
@@ -102,7 +101,7 @@ function edgesIn(scripts: Scripts): Pick<FenceStore, "changeEdge" | "unfollowedA
       return stands(floor) ? users.filter((_, index) => held[index]?.split(":")[1] === "0") : undefined;
     },
     async recentUnfollowers(author, from) {
-      // No two have one score, and who is noted again moves towards what is still to be read: nobody is passed by.
+      // Scores are unique, and a user who is recorded again moves towards the pages still to be read: none is missed.
       const [complete, ...held] = (await scripts.run(
         "read-recent-unfollowers",
         [edgesKey(author), unfollowersKey(author)],
@@ -118,7 +117,7 @@ function edgesIn(scripts: Scripts): Pick<FenceStore, "changeEdge" | "unfollowedA
   };
 }
 
-/** A call changes many edges; in a cluster those of one part, since a part has a slot. */
+/** In a cluster a call changes the edges of one part: keys of one call must be in one slot. */
 function callsFor(edges: readonly EdgeChange[], isCluster: boolean): (readonly EdgeChange[])[] {
   if (!isCluster) return chunked(edges, EDGES_A_CALL);
   const parts = new Map<string, EdgeChange[]>();

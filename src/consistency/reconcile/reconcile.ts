@@ -2,52 +2,67 @@ import { messageId, type TimelineEvent } from "../../contracts/events.js";
 import { CLOCK_SKEW_MS, NOTIFY_WINDOW_MS } from "../../contracts/times.js";
 import { mapLimited } from "../../kernel/mapped.js";
 import { MINUTE } from "../../kernel/time.js";
-import type { Admit, ReadAdmitted, ReadChanges, Window } from "./ports.js";
+
+/** [since, until), in ms since the epoch. */
+export interface TimeRange {
+  readonly since: number;
+  readonly until: number;
+}
+
+/** What the upstreams say has changed, in any order; nothing if an upstream cannot tell. */
+export type ReadChanges = (range: TimeRange) => AsyncIterable<TimelineEvent>;
+
+/** The message ids of the events that the log was given. */
+export type ReadAdmittedIds = (range: TimeRange) => AsyncIterable<string>;
+
+/** Resolves after the PubAck. A silent event notifies nobody. */
+export type Admit = (event: TimelineEvent, silent: boolean) => Promise<void>;
 
 interface ReconcileDeps {
   readonly readChanges: ReadChanges;
-  readonly readAdmitted: ReadAdmitted;
+  readonly readAdmittedIds: ReadAdmittedIds;
   readonly admit: Admit;
 }
 
-/** What a reconciliation found. */
 export interface Reconciled {
-  /** Changes the upstreams told of. */
+  /** Changes that the upstreams listed. */
   readonly changes: number;
-  /** Those of them the log had never been given, and has now. */
+  /** Those of them that the log lacked and has now. */
   readonly admitted: number;
 }
 
-/** So much of a window is held in memory at a time. */
+interface ReconcileOptions {
+  /** Called after each slice, with the totals so far. */
+  readonly progress?: (done: Reconciled, upTo: number) => void;
+  readonly stopping?: AbortSignal | undefined;
+}
+
+/** Admits the changes of a time range that the log lacks; ends early once `stopping` aborts. */
+export type Reconcile = (range: TimeRange, options?: ReconcileOptions) => Promise<Reconciled>;
+
+/** The part of a range that is held in memory at a time. */
 const SLICE_MS = 10 * MINUTE;
 /** An event is published a little after its change, and may wait for an outage on its way into the log. */
 const ADMISSION_LAG_MS = 30 * MINUTE;
 const ADMITTED_AT_ONCE = 32;
 
-/**
- * Admits what the upstreams changed in a window and the log was never given.
- * What the log already holds is left alone, so that nothing is told twice;
- * admitting it again would change no timeline. Ends early once `stopping` aborts.
- */
-export async function reconcile(
-  deps: ReconcileDeps,
-  window: Window,
-  progress: (done: Reconciled, upTo: number) => void = () => undefined,
-  stopping?: AbortSignal,
-): Promise<Reconciled> {
-  let total: Reconciled = { changes: 0, admitted: 0 };
-  for (let since = window.since; since < window.until && !stopping?.aborted; since += SLICE_MS) {
-    const until = Math.min(since + SLICE_MS, window.until);
-    const found = await reconcileSlice(deps, { since, until }, stopping);
-    total = { changes: total.changes + found.changes, admitted: total.admitted + found.admitted };
-    progress(total, until);
-  }
-  return total;
+/** Events the log already holds are not admitted again, so that nobody is notified twice. */
+export function createReconciliation(deps: ReconcileDeps): Reconcile {
+  return async (range, { progress, stopping } = {}) => {
+    let total: Reconciled = { changes: 0, admitted: 0 };
+    for (let since = range.since; since < range.until && !stopping?.aborted; since += SLICE_MS) {
+      const until = Math.min(since + SLICE_MS, range.until);
+      const found = await reconcileSlice(deps, { since, until }, stopping);
+      total = { changes: total.changes + found.changes, admitted: total.admitted + found.admitted };
+      progress?.(total, until);
+    }
+    return total;
+  };
 }
 
 async function reconcileSlice(
-  { readChanges, readAdmitted, admit }: ReconcileDeps,
-  slice: Window,
+  { readChanges, readAdmittedIds, admit }: ReconcileDeps,
+  slice: TimeRange,
   stopping: AbortSignal | undefined,
 ): Promise<Reconciled> {
   const missing = new Map<string, TimelineEvent>();
@@ -57,14 +72,14 @@ async function reconcileSlice(
   }
   const changes = missing.size;
   if (changes === 0) return { changes, admitted: 0 };
-  const admitted = { since: slice.since - CLOCK_SKEW_MS, until: slice.until + ADMISSION_LAG_MS };
-  await readAdmitted(admitted, (id) => {
+  const admittedIn = { since: slice.since - CLOCK_SKEW_MS, until: slice.until + ADMISSION_LAG_MS };
+  for await (const id of readAdmittedIds(admittedIn)) {
     missing.delete(id);
-    // A drop from elsewhere that an upstream lists too is not one of this server's own.
+    // A remote drop that an upstream lists too is not one of this server's own.
     if (id.startsWith("ap_drop_received:")) missing.delete(id.replace("ap_drop_received:", "drop_created:"));
-    return missing.size > 0 && !stopping?.aborted;
-  });
-  // What the log holds is not known to the end.
+    if (missing.size === 0 || stopping?.aborted) break;
+  }
+  // The ids were not read to the end.
   if (stopping?.aborted) return { changes, admitted: 0 };
   const now = Date.now();
   await mapLimited([...missing.values()], ADMITTED_AT_ONCE, (event) =>

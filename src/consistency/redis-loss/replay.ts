@@ -1,18 +1,36 @@
+import { parseStored, type TimelineEvent } from "../../contracts/events.js";
 import type { Delivery } from "../../delivery/handler.js";
-import { pause, SECOND } from "../../kernel/time.js";
-import type { ReadStretch, Stretch } from "./ports.js";
+import { codeOf, oneLine } from "../../kernel/errors.js";
+import { createTurns, paced } from "../../kernel/paced.js";
+import { backoff, pause, SECOND } from "../../kernel/time.js";
+import type { TimeRange } from "../reconcile/reconcile.js";
+
+/** An event of the log, and how to say that it is applied. */
+export interface Logged {
+  readonly event: Delivery;
+  readonly applied: () => void;
+}
+
+/** Hands out the events admitted in a range, oldest first. The one it is left at counts as not begun. */
+export type ReadRange = (range: TimeRange) => AsyncIterable<Logged>;
+
+/** Applies an event that was admitted at `time` (ms since the epoch) again, without notifying anybody. */
+export type ApplyEvent = (event: TimelineEvent, of: { readonly time: number }) => Promise<void>;
+
+export const parsed =
+  (apply: ApplyEvent) =>
+  async (event: Delivery): Promise<void> =>
+    apply(parseStored(event.subject, event.body, event.time), event);
 
 interface ReplayDeps {
-  readonly readStretch: ReadStretch;
-  /** Applies one event once more, telling nobody. */
+  readonly readRange: ReadRange;
   readonly apply: (event: Delivery) => Promise<void>;
 }
 
-/** How a replay is done. */
 export interface ReplayOptions {
-  /** Events a second at most; unset: as fast as it goes. */
+  /** Events a second at most; unset: no limit. */
   readonly rate?: number | undefined;
-  /** Told after each event, with how many are done. */
+  /** Called after each event with the number done. */
   readonly progress?: (done: number, event: Delivery) => void;
   readonly stopping?: AbortSignal | undefined;
 }
@@ -20,38 +38,64 @@ export interface ReplayOptions {
 const AT_ONCE = 32;
 
 /**
- * Applies a stretch of the log again. The order does not matter, and what
- * stands already stays as it is: any duplication and reordering of events ends
- * in the same state.
- *
- * @returns how many events were applied
+ * Applies a range of the log again; returns the number of events. Their order does not matter, and what is applied
+ * already does not change: handlers are idempotent.
  */
-export async function replay(deps: ReplayDeps, stretch: Stretch, options: ReplayOptions = {}): Promise<number> {
+export async function replayRange(deps: ReplayDeps, range: TimeRange, options: ReplayOptions = {}): Promise<number> {
   const { rate, progress, stopping } = options;
-  const underWay = new Set<Promise<void>>();
-  const started = performance.now();
-  let begun = 0;
   let done = 0;
-  let failure: { readonly error: unknown } | undefined;
-  await deps.readStretch(stretch, async (event, applied) => {
-    if (failure || stopping?.aborted) return false;
-    if (rate !== undefined) await pause(started + (begun * SECOND) / rate - performance.now(), stopping);
-    begun++;
-    const applying = deps
-      .apply(event)
-      .then(() => {
-        applied?.();
-        progress?.(++done, event);
-      })
-      .catch((error: unknown) => {
-        failure ??= { error };
-      })
-      .finally(() => underWay.delete(applying));
-    underWay.add(applying);
-    if (underWay.size >= AT_ONCE) await Promise.race(underWay);
-    return true;
+  const turn = rate === undefined ? undefined : createTurns(rate);
+  await paced(deps.readRange(range), { turn, atOnce: AT_ONCE, stopping }, async ({ event, applied }) => {
+    await deps.apply(event);
+    applied();
+    progress?.(++done, event);
   });
-  await Promise.all(underWay);
-  if (failure) throw failure.error;
-  return begun;
+  return done;
+}
+
+interface RetryOptions {
+  /** Called for an event that cannot be applied, with its attempts. Its application rejects if this does. */
+  readonly leftOut: (event: Delivery, error: unknown, attempts: number) => Promise<void> | void;
+  /** Called each time an outage is waited for; unset: an outage is thrown. */
+  readonly waiting?: (error: string) => void;
+  readonly stopping: AbortSignal;
+  /** First delay between attempts, in ms; a second unless set. */
+  readonly delayMs?: number;
+}
+
+/** Fails in every process: the event became a dead letter when it was planned. */
+export const isPermanent = (error: unknown): boolean => ["invalid", "poison"].includes(codeOf(error));
+
+const MAX_ATTEMPTS = 3;
+const DELAY_CAP_MS = 15 * SECOND;
+
+/**
+ * Waits for a server that is away, however long that takes. An event that fails for another reason is tried three
+ * times, one that fails permanently once; then it is left out.
+ *
+ * @throws the last error, where the process stops meanwhile or nobody waits: the event is not applied
+ */
+export function retrying(
+  apply: (event: Delivery) => Promise<void>,
+  { leftOut, waiting, stopping, delayMs = SECOND }: RetryOptions,
+): (event: Delivery) => Promise<void> {
+  return async (event) => {
+    let failures = 0;
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await apply(event);
+      } catch (error) {
+        if (stopping.aborted) throw error;
+        if (codeOf(error) === "unavailable") {
+          if (waiting === undefined) throw error;
+          waiting(oneLine(error));
+        } else if (++failures >= MAX_ATTEMPTS || isPermanent(error)) {
+          await leftOut(event, error, failures);
+          return;
+        }
+        await pause(backoff(attempt, delayMs, DELAY_CAP_MS), stopping);
+        if (stopping.aborted) throw error;
+      }
+    }
+  };
 }

@@ -31,10 +31,15 @@ export async function askNats<T>(what: string, ask: () => Promise<T>): Promise<T
   try {
     return await ask();
   } catch (error) {
-    if (error instanceof AppError) throw error;
-    const missing = isAbsent(error, "stream") ? "the stream is missing, the service creates it when it starts: " : "";
-    throw new AppError("unavailable", `NATS: ${what}: ${missing}${oneLine(error)}`, { cause: error });
+    throw natsError(what, error);
   }
+}
+
+/** An error of the client as ours, for generators, which cannot be awaited. */
+export function natsError(what: string, error: unknown): AppError {
+  if (error instanceof AppError) return error;
+  const missing = isAbsent(error, "stream") ? "the stream is missing, the service creates it when it starts: " : "";
+  return new AppError("unavailable", `NATS: ${what}: ${missing}${oneLine(error)}`, { cause: error });
 }
 
 const isAbsent = (error: unknown, thing: Absent): boolean =>

@@ -2,7 +2,7 @@ import { AckPolicy, DeliverPolicy, millis, type NatsConnection, nanos } from "na
 import type { Headers } from "../../delivery/handler.js";
 import { AppError } from "../../kernel/errors.js";
 import { MINUTE } from "../../kernel/time.js";
-import { askNats } from "./ask.js";
+import { natsError } from "./ask.js";
 import { headersOf } from "./message.js";
 
 /** What to read of a stream. */
@@ -45,14 +45,23 @@ export async function readLog(
   range: LogRange,
   take: (entry: LogEntry) => unknown,
 ): Promise<void> {
-  await askNats(`reading ${range.stream}`, async () => {
-    for await (const entry of logEntries(connection, range))
-      if ((range.until !== undefined && entry.time >= range.until) || (await take(entry)) === false) return;
-  });
+  for await (const entry of logEntries(connection, range)) if ((await take(entry)) === false) return;
 }
 
-/** The same for who may stop in between; errors are the client's own, or AppError `unavailable`. */
+/** The same as a generator. */
 export async function* logEntries(connection: NatsConnection, range: LogRange): AsyncGenerator<LogEntry> {
+  const { until = Number.POSITIVE_INFINITY } = range;
+  try {
+    for await (const entry of storedEntries(connection, range)) {
+      if (entry.time >= until) return;
+      yield entry;
+    }
+  } catch (error) {
+    throw natsError(`reading ${range.stream}`, error);
+  }
+}
+
+async function* storedEntries(connection: NatsConnection, range: LogRange): AsyncGenerator<LogEntry> {
   const manager = await connection.jetstreamManager();
   const created = await manager.consumers.add(range.stream, {
     ack_policy: AckPolicy.None,

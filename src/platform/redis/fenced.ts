@@ -7,7 +7,7 @@ import type { Scripts } from "./scripts.js";
 
 /** What a script that writes to many keys is given. */
 export interface FencedCall {
-  readonly script: "add-entries" | "remove-entries" | "trim-older" | "begin-edges" | "finish-edges";
+  readonly script: "add-entries" | "remove-entries" | "trim-older" | "mark-edges";
   readonly prefix: string;
   readonly keys: PackedKeys;
   /** Arguments between the deadline and the keys. */
@@ -17,7 +17,7 @@ export interface FencedCall {
 }
 
 /** Scripts that write to keys of one slot and take a deadline as their first argument. */
-export type FencedScript = "stage-rebuild" | "finish-rebuild" | "finish-refill" | "note-server";
+export type FencedScript = "stage-rebuild" | "finish-rebuild" | "finish-refill" | "record-server";
 
 /** Runs scripts under a deadline: as long as a command may take to be answered, by the clock of the server written to. */
 export interface Fenced {

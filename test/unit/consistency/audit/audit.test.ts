@@ -1,13 +1,13 @@
 import { expect, test } from "@jest/globals";
-import { audit } from "../../../../src/consistency/audit/audit.js";
-import type { AuditDeps, Entry } from "../../../../src/consistency/audit/ports.js";
-import { reportsAsJson, reportsAsText } from "../../../../src/consistency/audit/present.js";
+import { type AuditDeps, audit } from "../../../../src/consistency/audit/audit.js";
+import { reportsAsJson, reportsAsText } from "../../../../src/consistency/audit/report.js";
+import type { TimelineEntry } from "../../../../src/contracts/timelines.js";
 
 const OLD = 1_000;
 
 /** Homes in memory, by user; `said` is what the upstreams answer. */
 function scene(stored: Record<string, readonly string[]>, said: Record<string, readonly string[]>, retentionStart = 0) {
-  const entriesOf = (drops: readonly string[] = []): Entry[] => drops.map((drop) => ({ drop, score: OLD }));
+  const entriesOf = (drops: readonly string[] = []): TimelineEntry[] => drops.map((drop) => ({ drop, score: OLD }));
   const homes = new Map(Object.entries(stored));
   const rebuilt: string[] = [];
   const dead = new Set<string>();

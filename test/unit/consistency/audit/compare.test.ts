@@ -1,11 +1,11 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { compare, confirmed, type Difference } from "../../../../src/consistency/audit/compare.js";
-import type { Entry } from "../../../../src/consistency/audit/ports.js";
+import type { TimelineEntry } from "../../../../src/contracts/timelines.js";
 
 const NOW = 1_000_000_000;
 const TIME = { now: NOW, settleMs: 30_000 };
-const entries = (of: Readonly<Record<string, number>>): Entry[] =>
+const entries = (of: Readonly<Record<string, number>>): TimelineEntry[] =>
   Object.entries(of)
     .map(([drop, score]) => ({ drop, score }))
     .sort((a, b) => b.score - a.score);

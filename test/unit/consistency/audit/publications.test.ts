@@ -1,6 +1,9 @@
 import { expect, test } from "@jest/globals";
-import type { PublicationDeps, StoredEntry } from "../../../../src/consistency/audit/ports.js";
-import { checkPublication } from "../../../../src/consistency/audit/publications.js";
+import {
+  checkPublication,
+  type PublicationDeps,
+  type StoredEntry,
+} from "../../../../src/consistency/audit/publications.js";
 import type { FanoutCompleted } from "../../../../src/contracts/notifications.js";
 import { Visibility } from "../../../../src/gen/avion/posts.js";
 import { silent } from "../../../../src/kernel/logger.js";

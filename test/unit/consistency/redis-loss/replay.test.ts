@@ -1,16 +1,18 @@
 import { expect, test } from "@jest/globals";
-import type { ReadStretch } from "../../../../src/consistency/redis-loss/ports.js";
-import { replay } from "../../../../src/consistency/redis-loss/replay.js";
+import { type ReadRange, replayRange, retrying } from "../../../../src/consistency/redis-loss/replay.js";
 import type { Delivery } from "../../../../src/delivery/handler.js";
+import { AppError } from "../../../../src/kernel/errors.js";
 import { deliveryOf } from "../../../support/core-delivery.js";
 
+const ALL = { since: 0, until: Number.POSITIVE_INFINITY };
+
 /** A log in memory, of so many events; says how many were handed out. */
-function logOf(count: number): { read: ReadStretch; handed: () => number } {
+function logOf(count: number): { read: ReadRange; handed: () => number } {
   let handed = 0;
-  const read: ReadStretch = async (_, take) => {
+  const read: ReadRange = async function* () {
     for (let seq = 1; seq <= count; seq++) {
       handed++;
-      if (!(await take(deliveryOf({ seq })))) return;
+      yield { event: deliveryOf({ seq }), applied: () => undefined };
     }
   };
   return { read, handed: () => handed };
@@ -27,16 +29,14 @@ test("every event is applied once, many at a time, and all are done when it reso
     applied.push(seq);
   };
   const done: number[] = [];
-  const events = await replay(
-    { readStretch: logOf(200).read, apply },
-    { from: 0 },
-    { progress: (count) => done.push(count) },
-  );
+  const events = await replayRange({ readRange: logOf(200).read, apply }, ALL, {
+    progress: (count) => done.push(count),
+  });
   expect([events, applied.length, new Set(applied).size, underWay]).toEqual([200, 200, 200, 0]);
   expect([most > 1, most <= 32, done.at(-1)]).toEqual([true, true, 200]);
 });
 
-test("the first failure ends it, after what is under way, and is told", async () => {
+test("the first failure ends a replay after the applications under way, and is thrown", async () => {
   const { read, handed } = logOf(10_000);
   let underWay = 0;
   const apply = async ({ seq }: Delivery): Promise<void> => {
@@ -45,17 +45,93 @@ test("the first failure ends it, after what is under way, and is told", async ()
     underWay--;
     if (seq === 7) throw new Error("seven");
   };
-  await expect(replay({ readStretch: read, apply }, { from: 0 })).rejects.toThrow("seven");
+  await expect(replayRange({ readRange: read, apply }, ALL)).rejects.toThrow("seven");
   expect([underWay, handed() < 200]).toEqual([0, true]);
 });
 
-test("it stops when the process does", async () => {
+test("a replay stops when the process does", async () => {
   const { read, handed } = logOf(10_000);
   const stopping = new AbortController();
-  await replay(
-    { readStretch: read, apply: async ({ seq }) => void (seq === 5 && stopping.abort()) },
-    { from: 0 },
-    { stopping: stopping.signal },
-  );
+  await replayRange({ readRange: read, apply: async ({ seq }) => void (seq === 5 && stopping.abort()) }, ALL, {
+    stopping: stopping.signal,
+  });
   expect(handed()).toBeLessThan(100);
+});
+
+/** Applies with one outcome a call, the last for ever; says what was told. */
+function retries(outcomes: readonly (Error | undefined)[]) {
+  const told: string[] = [];
+  const stopping = new AbortController();
+  let calls = 0;
+  const apply = retrying(
+    async () => {
+      const outcome = outcomes[Math.min(calls++, outcomes.length - 1)];
+      if (outcome) throw outcome;
+    },
+    {
+      delayMs: 1,
+      stopping: stopping.signal,
+      leftOut: ({ seq }, error) => void told.push(`left out ${seq}: ${(error as Error).message}`),
+      waiting: (error) => told.push(`waiting: ${error}`),
+    },
+  );
+  return { apply: () => apply(deliveryOf({ seq: 7 })), told, stopping, calls: () => calls };
+}
+
+const away = new AppError("unavailable", "away");
+
+test("a server that is away is waited for, however often it fails", async () => {
+  const { apply, told, calls } = retries([...Array.from({ length: 6 }, () => away), undefined]);
+  await apply();
+  expect([calls(), new Set(told)]).toEqual([7, new Set(["waiting: away"])]);
+});
+
+test("an event that fails is tried three times, and then left out; outages between do not count", async () => {
+  const failed = new Error("shard 7");
+  const { apply, told, calls } = retries([failed, away, failed, away, failed]);
+  await apply();
+  expect([calls(), told.at(-1)]).toEqual([5, "left out 7: shard 7"]);
+});
+
+test.each(["invalid", "poison"] as const)("an event that is %s is left out at once", async (code) => {
+  const { apply, told, calls } = retries([new AppError(code, "no")]);
+  await apply();
+  expect([calls(), told]).toEqual([1, ["left out 7: no"]]);
+});
+
+test("a stop while waiting rejects: the event is not applied", async () => {
+  const { apply, stopping } = retries([away]);
+  const applying = apply();
+  stopping.abort();
+  await expect(applying).rejects.toThrow("away");
+});
+
+test("without a wait, an outage is thrown at once; an event that fails for another reason is still left out", async () => {
+  const leftOut: string[] = [];
+  const failing = (error: Error) =>
+    retrying(
+      async () => {
+        throw error;
+      },
+      {
+        delayMs: 1,
+        stopping: new AbortController().signal,
+        leftOut: async ({ seq }, _, attempts) => void leftOut.push(`${seq} after ${attempts}`),
+      },
+    )(deliveryOf({ seq: 7 }));
+  await expect(failing(away)).rejects.toThrow("away");
+  expect(leftOut).toEqual([]);
+  await failing(new Error("shard 7"));
+  await failing(new AppError("invalid", "no"));
+  expect(leftOut).toEqual(["7 after 3", "7 after 1"]);
+});
+
+test("an event that cannot be left out either rejects", async () => {
+  const applying = retrying(
+    async () => {
+      throw new AppError("poison", "no");
+    },
+    { stopping: new AbortController().signal, leftOut: () => Promise.reject(new Error("no DLQ")) },
+  );
+  await expect(applying(deliveryOf())).rejects.toThrow("no DLQ");
 });

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createReadBacklog, createReadLogMark } from "../../src/consistency/redis-loss/log.nats.js";
+import { createReadBacklog, createReadLogState } from "../../src/consistency/log.nats.js";
 import type { FanoutJob } from "../../src/contracts/jobs.js";
 import { createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { type NatsBench, openNats } from "../support/core-nats.js";
@@ -47,8 +47,8 @@ test("what no consumer has acknowledged is not counted as done", async () => {
   expect(await createReadBacklog(bench.connection)()).toEqual({ start: time.getTime(), acked: seq - 1 });
 });
 
-test("a stream that is made anew has another mark; one that goes on has the same", async () => {
-  const read = createReadLogMark(bench.connection);
+test("a stream that was deleted and declared again has another creation time", async () => {
+  const read = createReadLogState(bench.connection);
   const before = await read();
   await bench.publish({ subject: "drops.created", id: "two", body: Buffer.from("{}") });
   expect(await read()).toEqual({ ...before, last: before.last + 1 });

@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import type { Report } from "../../../../src/consistency/audit/audit.js";
-import { startPatrol } from "../../../../src/consistency/audit/patrol.js";
+import { startAuditLoop } from "../../../../src/consistency/audit/audit-loop.js";
 import { silent } from "../../../../src/kernel/logger.js";
 import { eventually } from "../../../support/facts.js";
 
@@ -9,13 +9,13 @@ const REPORT: Report = {
   ...{ undecided: [], failed: [], differing: [], repaired: [], remaining: [], unrepaired: [] },
 };
 
-/** A patrol every few ms that notes what it does. */
+/** An audit loop with a round every few ms; the trace says what it does. */
 function scene(
-  how: { inCharge?: boolean; busy?: boolean; failing?: boolean; roundMs?: number; hanging?: boolean } = {},
+  how: { inCharge?: boolean; recovering?: boolean; failing?: boolean; roundMs?: number; hanging?: boolean } = {},
 ) {
   const trace: string[] = [];
   let looks = 0;
-  const patrol = startPatrol({
+  const loop = startAuditLoop({
     lease: {
       hold: async () => {
         looks++;
@@ -24,49 +24,59 @@ function scene(
       release: async () => void trace.push("released"),
     },
     intervalMs: 5,
-    busy: () => how.busy ?? false,
-    reconcile: async (stopping) => {
+    settleMs: 0,
+    users: 3,
+    recovering: () => how.recovering ?? false,
+    reconcile: async (_, { stopping } = {}) => {
       trace.push("reconcile");
       if (how.failing) throw new Error("UNAVAILABLE");
-      if (how.hanging) await new Promise<void>((resolve) => stopping.addEventListener("abort", () => resolve()));
+      if (how.hanging) await new Promise<void>((resolve) => stopping?.addEventListener("abort", () => resolve()));
+      return { changes: 0, admitted: 0 };
     },
-    audit: async (stopping) => {
-      trace.push(stopping.aborted ? "audit stopped" : "audit");
-      return { home: REPORT };
+    auditor: {
+      sample: async () => ["ada"],
+      homes: async (_, { stopping } = {}) => {
+        trace.push(stopping?.aborted ? "audit stopped" : "audit");
+        return REPORT;
+      },
+      shared: async () => REPORT,
     },
     log: silent,
-    observe: ({ home }) => trace.push(`observed ${home?.judged}`),
+    observe: {
+      reconciled: () => undefined,
+      audited: ({ home }) => trace.push(`observed ${home?.judged}`),
+    },
     ...(how.roundMs === undefined ? {} : { roundMs: how.roundMs }),
   });
-  return { patrol, trace, looks: () => looks };
+  return { loop, trace, looks: () => looks };
 }
 
 test("a round reconciles and audits, and another one follows", async () => {
-  const { patrol, trace } = scene();
+  const { loop, trace } = scene();
   await eventually(() => trace.length >= 6, "two rounds");
   expect(trace.slice(0, 6)).toEqual(["reconcile", "audit", "observed 3", "reconcile", "audit", "observed 3"]);
-  await patrol.close();
+  await loop.close();
   expect(trace.at(-1)).toBe("released");
 });
 
-test("where the first half fails the second is done all the same", async () => {
-  const { patrol, trace } = scene({ failing: true });
+test("the audit takes place even if the reconciliation fails", async () => {
+  const { loop, trace } = scene({ failing: true });
   await eventually(() => trace.includes("observed 3"), "the audit");
-  await patrol.close();
+  await loop.close();
 });
 
 test("a round is bounded in time", async () => {
-  const { patrol, trace } = scene({ hanging: true, roundMs: 20 });
+  const { loop, trace } = scene({ hanging: true, roundMs: 20 });
   await eventually(() => trace.includes("audit stopped"), "the round goes on without it");
-  await patrol.close();
+  await loop.close();
 });
 
 test.each([
   ["another process is in charge", { inCharge: false }],
-  ["data is being mended", { busy: true }],
+  ["lost data is recovered", { recovering: true }],
 ])("while %s nothing is done", async (_, how) => {
-  const { patrol, trace, looks } = scene(how);
+  const { loop, trace, looks } = scene(how);
   await eventually(() => looks() >= 5, "it has looked whether it is its turn");
   expect(trace).toEqual([]);
-  await patrol.close();
+  await loop.close();
 });

@@ -6,32 +6,30 @@ import { codeOf, oneLine } from "../../kernel/errors.js";
 import { MINUTE, pause, SECOND } from "../../kernel/time.js";
 import type { PublicationResult } from "./publications.js";
 
-interface SamplingDeps {
+interface SampledChecksDeps {
   readonly check: (completed: FanoutCompleted, context: Context) => Promise<PublicationResult>;
   readonly observe: (result: PublicationResult) => void;
-  /** Of 100 publications so many are checked. */
+  /** Share of publications that are checked. */
   readonly percent: number;
-  /** Checks a second at most; what is beyond that is skipped. */
+  /** Checks a second at most; other publications are skipped. */
   readonly rate: number;
   /** From the last write to the check, in ms. */
   readonly delayMs: number;
 }
 
-/**
- * What landed longer ago, or was dated back by more when it was published, is left to the audits of whole timelines:
- * an import takes no turn from what is new.
- */
+/** Older or backdated publications are left to the audit loop: an import takes no checks from new drops. */
 const OLDEST_MS = 10 * MINUTE;
-/** A check that meets an outage is tried so often. */
+/** Attempts of a check that meets an outage. */
 const MOST_TRIES = 3;
 const RETRY_MS = 5 * SECOND;
 
 /**
- * Has some of the completed publications checked, each by one process, a while
- * after its last write. A message is acked after its check, so that another
- * process takes over what a dead one had in hand.
+ * Checks a sample of the completed publications, some time after their last write. A message is acked after its check,
+ * so that another process takes over the checks of one that died.
  */
-export function createSampling(deps: SamplingDeps): (delivery: Delivery, context: Context) => Promise<Outcome> {
+export function createSampledChecks(
+  deps: SampledChecksDeps,
+): (delivery: Delivery, context: Context) => Promise<Outcome> {
   const mayBegin = createBudget(deps.rate);
   return async (delivery, context) => {
     const completed = parseJson(delivery.body) as FanoutCompleted;
@@ -47,13 +45,13 @@ export function createSampling(deps: SamplingDeps): (delivery: Delivery, context
   };
 }
 
-function skipped({ observe }: SamplingDeps): Outcome {
+function skipped({ observe }: SampledChecksDeps): Outcome {
   observe("skipped");
   return { kind: "ack" };
 }
 
 async function checked(
-  { check, observe }: SamplingDeps,
+  { check, observe }: SampledChecksDeps,
   of: { readonly completed: FanoutCompleted; readonly delivery: Delivery; readonly context: Context },
 ): Promise<Outcome> {
   const { stopping, log } = of.context;
@@ -70,7 +68,7 @@ async function checked(
   return { kind: "ack" };
 }
 
-/** Allows `rate` a second, and a second's worth at once. */
+/** A token bucket: `rate` a second, and as many at once. */
 function createBudget(rate: number): () => boolean {
   let left = rate;
   let at = performance.now();

@@ -1,7 +1,6 @@
 import type { Differing, Report, Reports } from "./audit.js";
 import { type Difference, KINDS, type Kind } from "./compare.js";
 
-/** So many entries of a kind are named for a person. */
 const MOST_NAMED = 10;
 
 const quoted = (id: string): string => JSON.stringify(id);
@@ -9,13 +8,12 @@ const quoted = (id: string): string => JSON.stringify(id);
 /** The share of timelines compared that differ, 0 to 1. */
 const rateOf = ({ judged, differing }: Report): number => (judged === 0 ? 0 : differing.length / judged);
 
-/** Where homes were not audited. */
 const NONE: Report = {
   ...{ judged: 0, incomplete: 0, lagMs: 0 },
   ...{ undecided: [], failed: [], differing: [], repaired: [], remaining: [], unrepaired: [] },
 };
 
-/** Reports for scripts: homes by their users, and what became of local and global where they were audited. */
+/** Reports for scripts; local and global are there only if they were audited. */
 export function reportsAsJson({ home = NONE, local, global }: Reports): Record<string, unknown> {
   return {
     ...homesAsJson(home),
@@ -70,7 +68,7 @@ function dropsByKind(differences: readonly Difference[]): Record<Kind, unknown> 
   };
 }
 
-/** Reports for a person; ids are quoted, so that none steers a terminal. */
+/** Reports for a person. Ids are quoted, so that none controls the terminal. */
 export function reportsAsText({ home, local, global }: Reports): string {
   return [
     ...(home ? homesAsLines(home) : []),
@@ -90,17 +88,17 @@ function homesAsLines(report: Report): string[] {
 
 function sharedAsLines(name: string, report: Report): string[] {
   const { result } = sharedAsJson(report);
-  const said = { differing: "differs", same: "as it should be", incomplete: "not complete" };
+  const said = { differing: "differs", same: "correct", incomplete: "not complete" };
   return [...foundAsLines(report, (id) => id), `${name}: ${said[result as keyof typeof said] ?? result}`];
 }
 
 function foundAsLines(report: Report, nameOf: (name: string) => string): string[] {
   const { undecided, failed, unrepaired, differing, repaired, remaining } = report;
   const lines = differing.flatMap(({ name, differences }) => differingAsLines(nameOf(name), differences));
-  for (const { name, error } of failed) lines.push(`${nameOf(name)} could not be looked at: ${error}`);
+  for (const { name, error } of failed) lines.push(`${nameOf(name)} could not be audited: ${error}`);
   for (const { name, error } of unrepaired) lines.push(`${nameOf(name)} could not be rebuilt: ${error}`);
   if (undecided.length > 0)
-    lines.push(`${undecided.length} undecided: events waited for too long to tell what is under way from what is lost`);
+    lines.push(`${undecided.length} undecided: events waited too long to tell late ones from lost ones`);
   if (repaired.length > 0) lines.push(`${repaired.length} rebuilt`);
   lines.push(...remaining.map(({ name }) => `${nameOf(name)} differs still`));
   return lines;

@@ -1,8 +1,10 @@
 import { metrics } from "@opentelemetry/api";
-import type { Report, Reports } from "./audit.js";
-import { KINDS } from "./compare.js";
-import { TIMELINES, type TimelineKind } from "./ports.js";
-import type { PublicationResult } from "./publications.js";
+import { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
+import { KINDS } from "./audit/compare.js";
+import type { PublicationResult } from "./audit/publications.js";
+import type { Reconciled } from "./reconcile/reconcile.js";
+import type { Cause } from "./reconcile/requests.js";
+import type { Loss } from "./redis-loss/loss-detector.js";
 
 const meter = metrics.getMeter("avion-timeline");
 const audited = meter.createCounter("timeline_audited", {
@@ -25,9 +27,23 @@ const publications = meter.createCounter("timeline_audit_publications", {
   description: "Completed publications and deletions looked up in some timelines, by result",
 });
 
-/** What operators see of audits. */
+const windows = meter.createCounter("timeline_suspect_windows", {
+  description: "Time ranges in which events may have been lost on Redis Pub/Sub, by cause",
+});
+const events = meter.createCounter("timeline_reconciled_events", {
+  description: "Changes the upstreams listed, by whether the log had them",
+});
+const losses = meter.createCounter("timeline_redis_losses", {
+  description: "Times a Redis was found to have lost what it had confirmed, and the log was applied again",
+});
+const logLosses = meter.createCounter("timeline_log_losses", {
+  description:
+    "Times DROPS or FANOUT was found to have lost messages or to have been made anew, and that was reconciled",
+});
+const replayed = meter.createCounter("timeline_replayed_events", { description: "Events applied again from the log" });
+
 export const observeAudit = {
-  /** Counts what rules watch from 0, so that the first finding is seen as a rise. */
+  /** A series that is there at 0 lets an alert see its first rise. */
   started(): void {
     for (const kind of KINDS) differences.add(0, { kind });
     for (const result of ["lost", "kept"] as const) publications.add(0, { result });
@@ -52,7 +68,6 @@ function auditedOne(timeline: TimelineKind, report: Report): void {
   const { judged, incomplete, undecided, failed, differing, remaining, unrepaired } = report;
   const same = Math.max(0, judged - differing.length - undecided.length);
   const results = { same, differing: differing.length, incomplete, undecided: undecided.length, failed: failed.length };
-  // A series that is there at 0 lets a rule see its first rise.
   for (const [result, count] of Object.entries(results)) timelines.add(count, { timeline, result });
   repaired.add(report.repaired.length);
   observeAudit.repaired("repaired", report.repaired.length - remaining.length);
@@ -60,3 +75,26 @@ function auditedOne(timeline: TimelineKind, report: Report): void {
   const all = differing.flatMap((one) => one.differences);
   for (const kind of KINDS) differences.add(all.filter((one) => one.kind === kind).length, { kind });
 }
+
+export const observeReconcile = {
+  requested(cause: Cause): void {
+    windows.add(1, { cause });
+  },
+  reconciled({ changes, admitted }: Reconciled): void {
+    events.add(admitted, { outcome: "admitted" });
+    events.add(changes - admitted, { outcome: "known" });
+  },
+};
+
+export const observeRecovery = {
+  started(): void {
+    losses.add(0);
+    logLosses.add(0);
+    replayed.add(0);
+  },
+  recovered({ redis, log }: Loss, count: number): void {
+    if (redis) losses.add(1);
+    if (log || !redis) logLosses.add(1);
+    replayed.add(count);
+  },
+};

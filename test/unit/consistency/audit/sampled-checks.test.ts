@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import type { PublicationResult } from "../../../../src/consistency/audit/publications.js";
-import { createSampling } from "../../../../src/consistency/audit/sampling.js";
+import { createSampledChecks } from "../../../../src/consistency/audit/sampled-checks.js";
 import type { Delivery } from "../../../../src/delivery/handler.js";
 import { AppError } from "../../../../src/kernel/errors.js";
 import { silent } from "../../../../src/kernel/logger.js";
@@ -36,7 +36,7 @@ function scene(how: { percent?: number; rate?: number; check?: () => Promise<Pub
   const seen: string[] = [];
   let checks = 0;
   const stopping = new AbortController();
-  const process = createSampling({
+  const process = createSampledChecks({
     check: async () => {
       checks++;
       return how.check?.() ?? "same";

@@ -1,0 +1,248 @@
+import type { NatsConnection } from "nats";
+import type { StoredTimelinesConfig } from "../contracts/config.js";
+import type { Fences } from "../contracts/fences.js";
+import { AUDIT_LEASE_KEY, REPLAY_LEASE_KEY } from "../contracts/keys.js";
+import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import type { DeadLetters } from "../delivery/dead-letter.js";
+import type { Logger } from "../kernel/logger.js";
+import type { Upstreams } from "../platform/grpc/upstreams.js";
+import { type Consuming, consume } from "../platform/nats/consume.js";
+import type { Publish } from "../platform/nats/publish.js";
+import type { Fenced } from "../platform/redis/fenced.js";
+import { createLease } from "../platform/redis/lease.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import { startAuditLoop } from "./audit/audit-loop.js";
+import { type Auditor, createAuditor, type Rebuilding } from "./audit/auditor.js";
+import { checkPublication } from "./audit/publications.js";
+import { createSampledChecks } from "./audit/sampled-checks.js";
+import { createReadEntry, createReadStored, sampleUsers } from "./audit/timelines.redis.js";
+import type { AuditConfig } from "./config.js";
+import { createFences } from "./fences/fences.js";
+import { createRetention, followRetention } from "./fences/retention.js";
+import { createFenceStore } from "./fences/store.redis.js";
+import {
+  createAdmit,
+  createReadAdmittedIds,
+  createReadBacklog,
+  createReadHistory,
+  createReadLastAdmission,
+  createReadLogState,
+  createReadRange,
+} from "./log.nats.js";
+import { observeAudit, observeReconcile, observeRecovery } from "./observe.js";
+import { createReconciliation, type Reconcile } from "./reconcile/reconcile.js";
+import { createReconcileRequests, type ReconcileRequests } from "./reconcile/requests.js";
+import { type LossDetector, type Recovery, startLossDetector } from "./redis-loss/loss-detector.js";
+import { createRecovery } from "./redis-loss/recovery.js";
+import { type ApplyEvent, parsed } from "./redis-loss/replay.js";
+import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
+import { createPublicationSources, createReadChanges, createReadRetentionStart } from "./upstreams.grpc.js";
+
+export { type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
+export type { Auditor } from "./audit/auditor.js";
+export { reportsAsJson, reportsAsText } from "./audit/report.js";
+export type { ReconcileRequests } from "./reconcile/requests.js";
+export { parsed, replayRange, retrying } from "./redis-loss/replay.js";
+export {
+  forgetResumableRange,
+  openResumableRange,
+  type ResumableRange,
+} from "./redis-loss/resumable-range.nats.js";
+
+interface Handles {
+  readonly scripts: Scripts;
+  readonly fenced: Fenced;
+  readonly nats: NatsConnection;
+  readonly publish: Publish;
+  /** Opened when they are first called. */
+  readonly upstreams: (caller: "reads" | "reconcile" | "operator") => Upstreams;
+  readonly fences: Fences;
+  readonly log: Logger;
+}
+
+/** The fences, and the retention time they use once it is refreshed or followed. */
+export function openFences(handles: Omit<Handles, "publish" | "fences">) {
+  const { scripts, fenced, nats, upstreams, log } = handles;
+  const retention = createRetention(createReadRetentionStart(() => upstreams("operator")));
+  const fences = createFences({
+    store: createFenceStore(scripts, fenced),
+    readHistory: createReadHistory(nats),
+    retentionStart: retention.retentionStart,
+    log,
+  });
+  return { fences, retention: { refresh: retention.refresh, follow: () => followRetention(retention, log) } };
+}
+
+/** The sequence up to which the log created at that time was applied; undefined if Redis knows of another log. */
+export function createReadAcked({ scripts, fenced }: Pick<Handles, "scripts" | "fenced">) {
+  const identity = createServerIdentity(scripts, fenced);
+  return async (logCreated: string): Promise<number | undefined> => {
+    const { log, acked } = await identity.read();
+    return log?.drops === logCreated ? acked : undefined;
+  };
+}
+
+/** `lacking` is called once for each method that an upstream does not have. */
+export function createReconcile({
+  nats,
+  publish,
+  upstreams,
+  log,
+  lacking = (method) => log.warn({ method }, "the upstream cannot list changes; it is not reconciled"),
+}: Pick<Handles, "nats" | "publish" | "upstreams" | "log"> & { lacking?: (method: string) => void }): Reconcile {
+  return createReconciliation({
+    readChanges: createReadChanges(() => upstreams("reconcile"), log, lacking),
+    readAdmittedIds: createReadAdmittedIds(nats),
+    admit: createAdmit(publish),
+  });
+}
+
+/** Takes requests to reconcile. Without upstreams to ask it only counts them. */
+export function startReconcileRequests(
+  handles: Pick<Handles, "nats" | "publish" | "upstreams" | "log">,
+  { canReconcile }: { readonly canReconcile: boolean },
+): ReconcileRequests {
+  return createReconcileRequests({
+    reconcile: canReconcile ? createReconcile(handles) : undefined,
+    readLastAdmission: createReadLastAdmission(handles.nats),
+    log: handles.log,
+    observe: observeReconcile,
+  });
+}
+
+type LossHandles = Pick<Handles, "scripts" | "fenced" | "nats" | "log">;
+
+/** Watches Redis and the log for losses; without `recovery` it only detects them. */
+export function watchForLosses({ scripts, fenced, nats, log }: LossHandles, recovery?: Recovery): LossDetector {
+  if (recovery) observeRecovery.started();
+  return startLossDetector({
+    identity: createServerIdentity(scripts, fenced),
+    readLogState: createReadLogState(nats),
+    log,
+    recovery,
+  });
+}
+
+interface Config {
+  readonly audit: AuditConfig;
+  readonly storedTimelines: StoredTimelinesConfig;
+  readonly delivery: { readonly retryBaseMs: number };
+  readonly fanout: { readonly chunkSize: number };
+  readonly nats: { readonly ackWaitMs: number };
+}
+
+/** Recovers from losses with the function that applies an event. Dead letters name the version of this program. */
+export function openRecovery(
+  config: Pick<Config, "delivery">,
+  handles: Omit<Handles, "fenced" | "fences">,
+  { apply, ...deadLettering }: { apply: ApplyEvent; deadLetters: DeadLetters; version: string },
+): Recovery {
+  const { scripts, nats, log } = handles;
+  const lacking = (method: string): void =>
+    log.error({ method }, "the log was lost, and the upstream cannot list changes: unapplied events stay lost");
+  const readBacklog = createReadBacklog(nats);
+  return {
+    lease: createLease(scripts, REPLAY_LEASE_KEY),
+    readBacklog,
+    recover: createRecovery({
+      readBacklog,
+      readRange: createReadRange(nats),
+      apply: parsed(apply),
+      reconcile: createReconcile({ ...handles, lacking }),
+      reconciled: observeReconcile.reconciled,
+      retryBaseMs: config.delivery.retryBaseMs,
+      log,
+      ...deadLettering,
+    }),
+    observe: observeRecovery.recovered,
+  };
+}
+
+/** Audits timelines, and rebuilds those that differ. */
+export function openAuditor(
+  { audit, storedTimelines: { maxEntries, ttlMs } }: Pick<Config, "audit" | "storedTimelines">,
+  { scripts, nats, fences, log }: Pick<Handles, "scripts" | "nats" | "fences" | "log">,
+  rebuilding: Rebuilding,
+): Auditor {
+  return createAuditor({
+    retentionStart: fences.retentionStart,
+    tombstonedAmong: fences.tombstonedAmong,
+    readBacklogStart: createReadBacklogStart(nats),
+    readStored: createReadStored(scripts, ttlMs),
+    sample: (count) => sampleUsers(scripts, count),
+    maxEntries,
+    settleMs: audit.settleMs,
+    rebuilding,
+    log,
+    repaired: observeAudit.repaired,
+  });
+}
+
+interface Audited {
+  readonly auditor: Auditor;
+  readonly maybeLost: () => boolean;
+  /** Called when publications are pulled no more. */
+  readonly stopped: () => void;
+}
+
+/** Starts the audit loop and the checks of publications; each can be switched off. */
+export function startAudits(
+  config: Config,
+  handles: Omit<Handles, "fenced">,
+  audited: Audited,
+): { readonly checks: Consuming; close(graceMs: number): Promise<void> } {
+  observeAudit.started();
+  const { intervalMs, settleMs, users } = config.audit;
+  const loop =
+    intervalMs === 0
+      ? undefined
+      : startAuditLoop({
+          lease: createLease(handles.scripts, AUDIT_LEASE_KEY),
+          ...{ intervalMs, settleMs, users },
+          recovering: audited.maybeLost,
+          reconcile: createReconcile(handles),
+          auditor: audited.auditor,
+          log: handles.log,
+          observe: { reconciled: observeReconcile.reconciled, audited: observeAudit.audited },
+        });
+  const checks = startPublicationChecks(config, handles, audited);
+  return { checks, close: async (graceMs) => void (await Promise.all([loop?.close(), checks.close(graceMs)])) };
+}
+
+/** Publications that wait for their check, or are being checked. */
+const MOST_HELD = 1_024;
+
+/** Switched off, the checks still ack publications, so that they do not pile up before the consumer. */
+function startPublicationChecks(
+  { audit, fanout, nats: { ackWaitMs } }: Config,
+  { scripts, nats, upstreams, fences, log }: Omit<Handles, "fenced" | "publish">,
+  { auditor, maybeLost, stopped }: Audited,
+): Consuming {
+  const { publicationsPercent: percent, publicationsRate: rate, publicationsDelayMs: delayMs } = audit;
+  const deps = {
+    ...createPublicationSources(() => upstreams("reads"), fanout.chunkSize),
+    readEntry: createReadEntry(scripts),
+    tombstonedAmong: fences.tombstonedAmong,
+    unfollowedAmong: fences.unfollowedAmong,
+    readBacklogStart: createReadBacklogStart(nats),
+    repair: auditor.repair,
+    maybeLost,
+    recheckMs: delayMs,
+  };
+  const process = createSampledChecks({
+    check: (completed, context) => checkPublication(deps, completed, context),
+    observe: observeAudit.published,
+    ...{ percent, rate, delayMs },
+  });
+  return consume(nats, {
+    stream: STREAM.completions,
+    consumer: CONSUMER.publications,
+    concurrency: MOST_HELD,
+    ...{ ackWaitMs, process, stopped, log },
+  });
+}
+
+function createReadBacklogStart(nats: NatsConnection): () => Promise<number> {
+  const readBacklog = createReadBacklog(nats);
+  return async () => (await readBacklog()).start;
+}

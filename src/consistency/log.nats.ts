@@ -1,0 +1,118 @@
+import type { JetStreamManager, NatsConnection, StreamInfo } from "nats";
+import { messageId, parseStored, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
+import { SILENT_HEADER } from "../contracts/silence.js";
+import { admittedSince, CONSUMER, JOB_SUBJECTS, STREAM } from "../contracts/subjects.js";
+import { inSpan, SpanKind, traceHeaders } from "../delivery/traced.js";
+import { codeOf } from "../kernel/errors.js";
+import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
+import type { Publish } from "../platform/nats/publish.js";
+import { type LogEntry, type LogRange, logEntries } from "../platform/nats/read-log.js";
+import { createStoredMessages } from "../platform/nats/stored.js";
+import type { ReadHistory } from "./fences/fences.js";
+import type { Admit, ReadAdmittedIds } from "./reconcile/reconcile.js";
+import type { Backlog, LogState } from "./redis-loss/loss-detector.js";
+import type { ReadRange } from "./redis-loss/replay.js";
+
+/** Hands out the log's part in a time range, oldest first. */
+export function createReadRange(nats: NatsConnection): ReadRange {
+  return async function* ({ since, until }) {
+    for await (const entry of entriesOf(nats, { subject: ">", from: since, until })) {
+      yield { event: { stream: STREAM.drops, consumer: "replay", deliveries: 1, ...entry }, applied: () => undefined };
+    }
+  };
+}
+
+export function createReadHistory(nats: NatsConnection): ReadHistory {
+  return async function* () {
+    for (const subject of [SUBJECT_OF.drop_deleted, "graph.*"]) {
+      for await (const entry of entriesOf(nats, { subject })) {
+        const event = eventOf(entry);
+        if (event) yield { event, time: entry.time };
+      }
+    }
+  };
+}
+
+/** Derives message ids from the bodies: redriven events were stored under other ids. */
+export function createReadAdmittedIds(nats: NatsConnection): ReadAdmittedIds {
+  return async function* ({ since, until }) {
+    for await (const entry of entriesOf(nats, { subject: ">", from: since, until })) {
+      const event = eventOf(entry);
+      if (event) yield messageId(event);
+    }
+  };
+}
+
+/** Admits as a bridge does, under the same message id. */
+export function createAdmit(publish: Publish): Admit {
+  return (event, silent) =>
+    inSpan(`reconcile ${event.name}`, { kind: SpanKind.PRODUCER }, async () => {
+      await publish({
+        subject: SUBJECT_OF[event.name],
+        id: messageId(event),
+        body: Buffer.from(JSON.stringify(event.payload)),
+        headers: { ...traceHeaders(), ...(silent ? { [SILENT_HEADER]: "1" } : {}) },
+      });
+    });
+}
+
+/** The admission of the newest event, in ms since the epoch; undefined for an empty log. */
+export function createReadLastAdmission(nats: NatsConnection): () => Promise<number | undefined> {
+  return async () => {
+    const { state } = await (await nats.jetstreamManager()).streams.info(STREAM.drops);
+    return state.last_seq > 0 ? Date.parse(state.last_ts) : undefined;
+  };
+}
+
+export function createReadLogState(nats: NatsConnection): () => Promise<LogState> {
+  const infoOf = async (stream: string): Promise<StreamInfo | undefined> =>
+    unlessAbsent((await managerOf(nats)).streams.info(stream), "stream");
+  return () =>
+    askNats("looking at the log", async () => {
+      const [drops, fanout] = await Promise.all([infoOf(STREAM.drops), infoOf(STREAM.fanout)]);
+      return { drops: drops?.created ?? "", fanout: fanout?.created ?? "", last: drops?.state.last_seq ?? 0 };
+    });
+}
+
+/** The oldest event that a consumer of the log, or a job, still has to apply. */
+export function createReadBacklog(nats: NatsConnection): () => Promise<Backlog> {
+  return () =>
+    askNats("reading the backlog", async () => {
+      const now = Date.now();
+      const manager = await managerOf(nats);
+      const { state } = await manager.streams.info(STREAM.drops);
+      const consumers = [CONSUMER.planner, CONSUMER.graph].map(async (consumer) => {
+        const { num_pending, num_ack_pending, ack_floor } = await manager.consumers.info(STREAM.drops, consumer);
+        if (num_pending + num_ack_pending === 0) return { start: now, acked: state.last_seq };
+        const next = await createStoredMessages(nats).read(STREAM.drops, ack_floor.stream_seq + 1);
+        // A message that is gone has aged out; all that are left are younger.
+        return { start: next?.time ?? Date.parse(state.first_ts), acked: ack_floor.stream_seq };
+      });
+      const found = await Promise.all(consumers);
+      // Read after the planner, which acks an event only once its jobs are stored: none is missed in between.
+      const queued = await oldestJob(manager);
+      return {
+        start: Math.min(now, queued, ...found.map(({ start }) => start)),
+        acked: Math.min(...found.map(({ acked }) => acked)),
+      };
+    });
+}
+
+/** Jobs are in no order, and redriven ones stand behind younger ones; but subjects hold the time of admission. */
+async function oldestJob(manager: JetStreamManager): Promise<number> {
+  const { state } = await manager.streams.info(STREAM.fanout, { subjects_filter: JOB_SUBJECTS });
+  return Math.min(...Object.keys(state.subjects ?? {}).map(admittedSince));
+}
+
+/** Undefined for an event that breaks the contract: its consumer dead-letters it. */
+function eventOf({ subject, body, time }: LogEntry): TimelineEvent | undefined {
+  try {
+    return parseStored(subject, body, time);
+  } catch (error) {
+    if (codeOf(error) === "invalid") return undefined;
+    throw error;
+  }
+}
+
+const entriesOf = (nats: NatsConnection, range: Omit<LogRange, "stream">): AsyncIterable<LogEntry> =>
+  logEntries(nats, { stream: STREAM.drops, ...range });

@@ -1,0 +1,196 @@
+import { AppError, oneLine } from "../../kernel/errors.js";
+import { type Lease, renewing } from "../../kernel/lease.js";
+import type { Logger } from "../../kernel/logger.js";
+import { startLoop } from "../../kernel/loop.js";
+import { pause, SECOND } from "../../kernel/time.js";
+
+/** The streams of events and jobs, and how far they go. */
+export interface LogState {
+  /** When `DROPS` and `FANOUT` were created; "" for a stream that is missing. */
+  readonly drops: string;
+  readonly fanout: string;
+  /** The last sequence of `DROPS`. It never falls, unless the stream was restored from an older copy. */
+  readonly last: number;
+}
+
+/** How far the log is applied. */
+export interface Backlog {
+  /** Events admitted from then on may not have been applied yet, in ms since the epoch. */
+  readonly start: number;
+  /** All consumers of `DROPS` have acknowledged everything up to this sequence. */
+  readonly acked: number;
+}
+
+/** The server identity record in Redis. */
+export interface IdentityRecord {
+  /** `other`: another server wrote the record, or this one before it restarted; `none`: there is no record. */
+  readonly redis: "same" | "other" | "none";
+  /** Events admitted from then on may not have been applied, in ms since the epoch. */
+  readonly from: number;
+  /** Undefined without a record, and in one of an older version. */
+  readonly log: LogState | undefined;
+  /** As in {@link Backlog}; 0 if it is not known. */
+  readonly acked: number;
+}
+
+export interface ServerIdentity {
+  read(): Promise<IdentityRecord>;
+  /** Changes nothing in a Redis that may have lost data, until everything lost is applied again (`recovered`). */
+  record(of: { readonly backlog: Backlog; readonly log: LogState; readonly recovered: boolean }): Promise<void>;
+}
+
+export interface Loss {
+  /** Events admitted before then (ms since the epoch) are applied. */
+  readonly since: number;
+  /** Redis may have lost writes it had confirmed. */
+  readonly redis: boolean;
+  /** `DROPS` lacks events it was given: the upstreams must be asked what changed. */
+  readonly log: boolean;
+  /** The record is gone too: how far the log was applied is not known. */
+  readonly record: boolean;
+}
+
+/** Recovery from a loss, by the process that holds the lease. */
+export interface Recovery {
+  readonly lease: Lease;
+  readonly readBacklog: () => Promise<Backlog>;
+  /** Applies what was lost again; returns the number of events. A recovery that rejects is begun anew. */
+  readonly recover: (loss: Loss, stopping: AbortSignal) => Promise<number>;
+  readonly observe: (loss: Loss, events: number) => void;
+}
+
+interface DetectorDeps {
+  readonly identity: ServerIdentity;
+  readonly readLogState: () => Promise<LogState>;
+  readonly log: Logger;
+  /** Unset: this process only detects. */
+  readonly recovery?: Recovery | undefined;
+}
+
+export interface LossDetector {
+  /** True from when data may be missing until it is applied again. */
+  maybeLost(): boolean;
+  /** A connection was lost: nothing is known until the next look. */
+  doubt(): void;
+  /**
+   * Resolves once every record that Redis may fall back to would have an event of that time (ms since the epoch)
+   * applied again.
+   *
+   * @throws AppError `unavailable` after 30 s, or where the signal aborts
+   */
+  untilCovered(admittedAt: number, stopping: AbortSignal): Promise<void>;
+  close(): Promise<void>;
+}
+
+const LOOK_MS = SECOND;
+/** Longer than what a Redis may lose at its end: a second between two syncs, or the lag of a replica. */
+const FALLBACK_MS = 5 * SECOND;
+const COVER_PATIENCE_MS = 30 * SECOND;
+
+/**
+ * Checks every second that Redis and the log are still the ones that were written to. The process with the lease also
+ * records how far the log is applied, and recovers from a loss.
+ */
+export function startLossDetector(deps: DetectorDeps): LossDetector {
+  const detector = new Detector(deps);
+  const loop = startLoop({
+    work: (stopping) => detector.look(stopping),
+    everyMs: LOOK_MS,
+    failed: (error) => deps.log.debug({ error: oneLine(error) }, "the check for losses, or a recovery, failed"),
+    closeMs: SECOND,
+  });
+  return {
+    maybeLost: () => detector.maybeLost,
+    doubt: () => {
+      detector.maybeLost = true;
+    },
+    async untilCovered(admittedAt, signal) {
+      const until = Date.now() + COVER_PATIENCE_MS;
+      while (!detector.covers(admittedAt)) {
+        if (signal.aborted || Date.now() > until)
+          throw new AppError("unavailable", "the record in Redis does not reach back to this event yet");
+        await pause(LOOK_MS / 4, signal);
+      }
+    },
+    async close() {
+      await loop.close();
+      await deps.recovery?.lease.release();
+    },
+  };
+}
+
+class Detector {
+  maybeLost = false;
+  /** The log when nothing was lost: it outlives a record that is lost together with the log. */
+  #known: LogState | undefined;
+  /** The `from` of recent records, by when they were read. */
+  #seen: { readonly at: number; readonly from: number }[] = [];
+
+  constructor(private readonly deps: DetectorDeps) {}
+
+  async look(stopping: AbortSignal): Promise<void> {
+    const { identity, readLogState, recovery, log } = this.deps;
+    const inCharge = recovery !== undefined && (await recovery.lease.hold());
+    const record = await identity.read();
+    // Read after the record: the log may be ahead of it, but never behind.
+    const state = await readLogState();
+    const loss = lossOf(record, state, this.#known);
+    if (loss && !this.maybeLost) log.warn({ ...loss }, "Redis or the log may have lost confirmed data");
+    this.maybeLost = loss !== undefined;
+    if (!loss && state.drops !== "") this.#known = state;
+    this.#remember(record.from);
+    if (!inCharge) return;
+    if (loss) await this.#recover(recovery, { loss, state, stopping });
+    else await this.#record(recovery, state);
+  }
+
+  /** True once the record has reached back to a time for as long as Redis may fall back. */
+  covers(admittedAt: number): boolean {
+    const [oldest] = this.#seen;
+    const longEnough = oldest !== undefined && oldest.at <= Date.now() - FALLBACK_MS;
+    return longEnough && !this.maybeLost && this.#seen.every(({ from }) => from <= admittedAt);
+  }
+
+  #remember(from: number): void {
+    const now = Date.now();
+    // One look from before the window stands for its beginning.
+    const within = this.#seen.findIndex(({ at }) => at > now - FALLBACK_MS);
+    this.#seen = [...this.#seen.slice(within < 0 ? -1 : Math.max(0, within - 1)), { at: now, from }];
+  }
+
+  async #record({ readBacklog }: Recovery, state: LogState): Promise<void> {
+    const { identity, readLogState } = this.deps;
+    const backlog = await readBacklog();
+    // A backlog of other streams than these would say nothing about them.
+    if (isSameLog(state, await readLogState())) await identity.record({ backlog, log: state, recovered: false });
+  }
+
+  async #recover(
+    recovery: Recovery,
+    { loss, state, stopping }: { loss: Loss; state: LogState; stopping: AbortSignal },
+  ): Promise<void> {
+    const backlog = await recovery.readBacklog();
+    const events = await renewing(recovery.lease, () => recovery.recover(loss, stopping));
+    if (stopping.aborted) return;
+    await this.deps.identity.record({ backlog, log: state, recovered: true });
+    this.#known = state;
+    this.maybeLost = false;
+    recovery.observe(loss, events);
+    this.deps.log.warn({ ...loss, events }, "everything that may have been lost is applied again");
+  }
+}
+
+const isSameLog = (one: LogState, other: LogState): boolean =>
+  one.drops === other.drops && one.fanout === other.fanout && one.last <= other.last;
+
+function lossOf(record: IdentityRecord, state: LogState, known: LogState | undefined): Loss | undefined {
+  const before = record.log ?? known;
+  const redis = record.redis === "other";
+  const none = record.redis === "none";
+  const log = before !== undefined && (before.drops !== state.drops || before.last > state.last);
+  // The planner is done with the events of lost jobs: they are planned again from the log.
+  const jobs = before !== undefined && before.fanout !== state.fanout;
+  // A Redis without a record is empty: its timelines are rebuilt as they are read.
+  if (!redis && !log && !(jobs && !none)) return undefined;
+  return { since: none ? 0 : record.from, redis, log, record: none };
+}

@@ -1,0 +1,106 @@
+import { eventOfSubject } from "../../contracts/events.js";
+import { CLOCK_SKEW_MS } from "../../contracts/times.js";
+import { type DeadLetters, letterOf } from "../../delivery/dead-letter.js";
+import type { Delivery } from "../../delivery/handler.js";
+import { countOutcome } from "../../delivery/measured.js";
+import { oneLine } from "../../kernel/errors.js";
+import type { Logger } from "../../kernel/logger.js";
+import { backoff, DAY, HOUR, MINUTE, pause, SECOND } from "../../kernel/time.js";
+import type { Reconcile, Reconciled, TimeRange } from "../reconcile/reconcile.js";
+import type { Backlog, Recovery } from "./loss-detector.js";
+import { isPermanent, type ReadRange, replayRange, retrying } from "./replay.js";
+
+interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
+  readonly readRange: ReadRange;
+  readonly apply: (event: Delivery) => Promise<void>;
+  readonly reconcile: Reconcile;
+  readonly deadLetters: DeadLetters;
+  /** Of this program; dead letters name it. */
+  readonly version: string;
+  readonly retryBaseMs: number;
+  readonly log: Logger;
+  readonly reconciled: (found: Reconciled) => void;
+}
+
+/** `max_age` of `DROPS`. */
+const LOG_AGE_MS = 7 * DAY;
+/** An event may have waited that long for an outage between its change and its admission. */
+const ADMISSION_LAG_MS = HOUR;
+
+/**
+ * Recovers from a Redis that lost confirmed writes, or from a lost log: admits what the upstreams changed and the log
+ * lacks, then applies the log again.
+ *
+ * An outage ends the replay, and it is begun anew: Redis may lose yet more. An event that fails for another reason
+ * becomes a dead letter, so that it does not keep all pages degraded; the consumers of the log are done with it.
+ */
+export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
+  const { log, reconcile, retryBaseMs: delayMs } = deps;
+  const leftOut = (event: Delivery, error: unknown, attempts: number) => leaveOut(deps, event, { error, attempts });
+  return async ({ since, log: logLost, record }, stopping) => {
+    const from = record ? Date.now() - LOG_AGE_MS : since - CLOCK_SKEW_MS;
+    const changedSince = from - ADMISSION_LAG_MS;
+    if (logLost) {
+      const found = await reconcile({ since: changedSince, until: Date.now() }, { stopping });
+      deps.reconciled(found);
+      log.warn({ ...found, since: changedSince }, "the log was lost; changes since then are admitted again");
+    }
+    const apply = retrying(deps.apply, { leftOut, stopping, delayMs });
+    const range = { since: from, until: Number.POSITIVE_INFINITY };
+    const events = await replayRange({ readRange: deps.readRange, apply }, range, { stopping });
+    if (logLost && !record) void backfillLog(deps, { since: Date.now() - LOG_AGE_MS, until: changedSince }, stopping);
+    return events;
+  };
+}
+
+async function leaveOut(
+  { deadLetters, version, log }: RecoveryDeps,
+  event: Delivery,
+  { error, attempts }: { readonly error: unknown; readonly attempts: number },
+): Promise<void> {
+  const fields = { seq: event.seq, error: oneLine(error) };
+  if (isPermanent(error)) return log.warn(fields, "an event of the log can never be applied; the replay skips it");
+  const about = { reason: "exhausted", error, version, now: Date.now() } as const;
+  await deadLetters(letterOf(event, attempts, { ...about, event: eventOfSubject(event.subject) }));
+  countOutcome("dead-lettered", event);
+  log.warn(fields, "an event of the log could not be applied again; it is a dead letter now");
+}
+
+interface BackfillDeps {
+  readonly reconcile: Reconcile;
+  readonly readBacklog: () => Promise<Backlog>;
+  readonly log: Logger;
+}
+
+const SLICE_MS = 10 * MINUTE;
+/** New events wait behind no more than this. */
+const MOST_BEHIND_MS = 5 * SECOND;
+const RETRY_CAP_MS = 30 * SECOND;
+
+/**
+ * Gives a new log the events it would hold from before, newest first and silently: local and global, the fences and
+ * replays are built from it. New events come first: each slice waits until those before it are applied.
+ */
+async function backfillLog(
+  { reconcile, readBacklog, log }: BackfillDeps,
+  { since, until }: TimeRange,
+  stopping: AbortSignal,
+): Promise<void> {
+  let admitted = 0;
+  let failures = 0;
+  for (let end = until; end > since && !stopping.aborted; ) {
+    try {
+      const begin = Math.max(end - SLICE_MS, since);
+      admitted += (await reconcile({ since: begin, until: end }, { stopping })).admitted;
+      while (!stopping.aborted && (await readBacklog()).start < Date.now() - MOST_BEHIND_MS)
+        await pause(SECOND, stopping);
+      end = begin;
+      failures = 0;
+    } catch (error) {
+      if (failures++ === 0) log.warn({ error: oneLine(error) }, "the backfill of the log failed; it is retried");
+      await pause(backoff(failures, SECOND, RETRY_CAP_MS), stopping);
+    }
+  }
+  if (!stopping.aborted)
+    log.warn({ admitted, since }, "the log is backfilled with everything the upstreams can still list");
+}

@@ -1,0 +1,40 @@
+import { continuityKey } from "../../contracts/keys.js";
+import type { Fenced } from "../../platform/redis/fenced.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import type { IdentityRecord, LogState, ServerIdentity } from "./loss-detector.js";
+
+/** So many records, spread over a cluster by hash tags, that each node holds some. */
+const PARTS_OF_A_CLUSTER = 64;
+
+export function createServerIdentity(scripts: Scripts, fenced: Fenced): ServerIdentity {
+  const parts = Array.from({ length: scripts.isCluster ? PARTS_OF_A_CLUSTER : 1 }, (_, part) => continuityKey(part));
+  const run = (from: number | "", state: string, recovered: boolean): Promise<Reply[]> =>
+    Promise.all(
+      parts.map((key) => fenced.one("record-server", [key], [from, recovered ? "1" : "0", state]) as Promise<Reply>),
+    );
+  return {
+    async read() {
+      return combined(await run("", "", false));
+    },
+    async record({ backlog: { start, acked }, log, recovered }) {
+      await run(start, JSON.stringify({ ...log, acked }), recovered);
+    },
+  };
+}
+
+type Reply = readonly [redis: IdentityRecord["redis"], from: string, state: string];
+
+/** One part of another server stands for the whole, and so does the oldest part. */
+function combined(replies: readonly Reply[]): IdentityRecord {
+  const held = replies.filter(([redis]) => redis !== "none");
+  const other = held.some(([redis]) => redis === "other");
+  const states = held.flatMap(([, , text]) => (text === "" ? [] : [JSON.parse(text) as LogState & { acked: number }]));
+  states.sort((one, two) => one.last - two.last);
+  return {
+    redis: held.length === 0 ? "none" : other ? "other" : "same",
+    from: Math.min(...held.map(([, from]) => Number(from))),
+    log: states[0],
+    // A part that was lost cannot tell how far its own writes went.
+    acked: states.length < replies.length ? 0 : Math.min(...states.map(({ acked }) => acked)),
+  };
+}

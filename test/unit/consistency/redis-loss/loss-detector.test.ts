@@ -1,0 +1,143 @@
+import { expect, test } from "@jest/globals";
+import {
+  type IdentityRecord,
+  type LogState,
+  startLossDetector,
+} from "../../../../src/consistency/redis-loss/loss-detector.js";
+import { silent } from "../../../../src/kernel/logger.js";
+import { eventually } from "../../../support/facts.js";
+
+const STREAMS: LogState = { drops: "monday", fanout: "monday", last: 7 };
+const WHOLE: IdentityRecord = { redis: "same", from: 5_000_000, log: STREAMS, acked: 7 };
+
+/** One Redis with its record, the streams, and the only process that recovers from a loss. */
+function scene(how: { readonly held: IdentityRecord; readonly streams?: LogState; readonly inCharge?: boolean }) {
+  const trace: string[] = [];
+  const world = { held: how.held, streams: how.streams ?? STREAMS };
+  let open = (): void => undefined;
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  const detector = startLossDetector({
+    identity: {
+      read: async () => {
+        trace.push("look");
+        return world.held;
+      },
+      record: async ({ backlog, log, recovered }) => {
+        trace.push(`${recovered ? "recovered" : "recorded"} ${backlog.start} ${log.drops}`);
+        world.held = { redis: "same", from: backlog.start, log, acked: backlog.acked };
+      },
+    },
+    readLogState: async () => world.streams,
+    log: silent,
+    recovery: {
+      lease: { hold: async () => how.inCharge ?? true, release: async () => void trace.push("released") },
+      readBacklog: async () => ({ start: 9_000_000, acked: 7 }),
+      recover: async ({ since, redis, log, record }) => {
+        trace.push(`recover since ${since}${redis ? " redis" : ""}${log ? " log" : ""}${record ? " record" : ""}`);
+        await opened;
+        return 3;
+      },
+      observe: ({ redis, log }, events) =>
+        trace.push(["observed", redis ? "redis" : "", log ? "log" : "", events].filter(String).join(" ")),
+    },
+  });
+  return { detector, trace, open, world };
+}
+
+test("without a loss, the record says how far the log is applied", async () => {
+  const { detector, trace } = scene({ held: WHOLE });
+  await eventually(() => trace.length >= 2, "it looks and records");
+  expect([trace.slice(0, 2), detector.maybeLost()]).toEqual([["look", "recorded 9000000 monday"], false]);
+  await detector.close();
+  expect(trace.at(-1)).toBe("released");
+});
+
+test.each<[string, IdentityRecord, LogState, string]>([
+  ["Redis lost what it had confirmed", { ...WHOLE, redis: "other" }, STREAMS, "recover since 5000000 redis"],
+  ["the log was made anew", WHOLE, { ...STREAMS, drops: "tuesday", last: 20 }, "recover since 5000000 log"],
+  ["the log went back", WHOLE, { ...STREAMS, last: 6 }, "recover since 5000000 log"],
+  ["the log is missing", WHOLE, { ...STREAMS, drops: "", last: 0 }, "recover since 5000000 log"],
+  ["the jobs are gone", WHOLE, { ...STREAMS, fanout: "tuesday" }, "recover since 5000000"],
+  [
+    "Redis and the log",
+    { ...WHOLE, redis: "other" },
+    { ...STREAMS, drops: "tuesday" },
+    "recover since 5000000 redis log",
+  ],
+])("%s: data may be missing until it is recovered, which is then recorded", async (_name, held, streams, recovered) => {
+  const { detector, trace, open } = scene({ held, streams });
+  await eventually(() => trace.length === 2, "it begins");
+  expect([trace, detector.maybeLost()]).toEqual([["look", recovered], true]);
+  open();
+  await eventually(() => !detector.maybeLost(), "it is recovered");
+  expect(trace.slice(2, 4)).toEqual([
+    `recovered 9000000 ${streams.drops}`,
+    recovered.replace("recover since 5000000", "observed").concat(" 3"),
+  ]);
+  await detector.close();
+});
+
+test("a log that is lost together with the record is noticed by a process that knew it", async () => {
+  const { detector, trace, open, world } = scene({ held: WHOLE });
+  await eventually(() => trace.length >= 2, "it knows");
+  world.streams = { drops: "tuesday", fanout: "tuesday", last: 1 };
+  world.held = { redis: "none", from: Number.POSITIVE_INFINITY, log: undefined, acked: 0 };
+  await eventually(() => trace.includes("recover since 0 log record"), "it begins");
+  expect(detector.maybeLost()).toBe(true);
+  open();
+  await eventually(() => !detector.maybeLost(), "it is recovered");
+  await detector.close();
+});
+
+test.each<[string, IdentityRecord]>([
+  ["an empty Redis", { redis: "none", from: Number.POSITIVE_INFINITY, log: undefined, acked: 0 }],
+  ["a record of an older version", { ...WHOLE, log: undefined }],
+])("%s is no loss of the log", async (_name, held) => {
+  const { detector, trace } = scene({ held });
+  await eventually(() => trace.length >= 2, "it looks");
+  expect([trace.slice(0, 2), detector.maybeLost()]).toEqual([["look", "recorded 9000000 monday"], false]);
+  await detector.close();
+});
+
+test("a backlog that was read while the log was replaced is not recorded", async () => {
+  const { detector, trace, world } = scene({ held: WHOLE, inCharge: false });
+  await detector.close();
+  const marks = [STREAMS, { ...STREAMS, drops: "tuesday" }];
+  const records: string[] = [];
+  const second = startLossDetector({
+    identity: { read: async () => world.held, record: async ({ log }) => void records.push(log.drops) },
+    readLogState: async () => marks.shift() ?? { ...STREAMS, drops: "tuesday" },
+    log: silent,
+    recovery: {
+      lease: { hold: async () => true, release: async () => undefined },
+      readBacklog: async () => ({ start: 9_000_000, acked: 7 }),
+      recover: async () => {
+        records.push("recover");
+        return 0;
+      },
+      observe: () => undefined,
+    },
+  });
+  await eventually(() => records.length >= 2, "the next look finds it");
+  expect(records.slice(0, 2)).toEqual(["recover", "tuesday"]);
+  expect(trace).not.toContain("recorded");
+  await second.close();
+});
+
+test("a process without the lease only looks, and knows that data may be missing", async () => {
+  const { detector, trace } = scene({ held: { ...WHOLE, redis: "other" }, inCharge: false });
+  await eventually(() => detector.maybeLost(), "it knows");
+  expect(trace).toEqual(["look"]);
+  await detector.close();
+});
+
+test("after a lost connection data may be missing until the next look", async () => {
+  const { detector, trace } = scene({ held: WHOLE });
+  await eventually(() => trace.length > 0, "it looks");
+  detector.doubt();
+  expect(detector.maybeLost()).toBe(true);
+  await eventually(() => !detector.maybeLost(), "the next look");
+  await detector.close();
+});
