@@ -1,4 +1,3 @@
-import { openFences } from "../consistency/index.js";
 import { oneLine } from "../kernel/errors.js";
 import { armFailpoints } from "../kernel/failpoints.js";
 import { silent } from "../kernel/logger.js";
@@ -6,20 +5,18 @@ import { printableAddresses } from "../kernel/server-url.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublish } from "../platform/nats/publish.js";
-import { followClock, type RedisClock } from "../platform/redis/clock.js";
-import { connectRedis } from "../platform/redis/connect.js";
-import { createFenced } from "../platform/redis/fenced.js";
-import { createScripts } from "../platform/redis/scripts.js";
+import type { RedisClock } from "../platform/redis/clock.js";
 import { Refusal } from "../platform/refusals.js";
 import { Closers } from "../roles/closers.js";
 import { type Config, readCommandConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
 import {
   type Connections,
-  createReadLimits,
   missingUpstreams,
   natsOptions,
+  openRedis,
   upstreamsOnDemand,
+  withFences,
 } from "../roles/connections.js";
 import { toTerminal } from "./terminal.js";
 
@@ -30,9 +27,6 @@ const PATIENCE_MS = 10 * SECOND;
 
 /** NATS, and the upstreams once they are called. */
 export type LogConnections = Pick<Connections, "nats" | "publish" | "upstreams">;
-/** All that timelines are read from and written with. */
-export type TimelineConnections = LogConnections &
-  Pick<Connections, "scripts" | "fenced" | "retention" | "fences" | "readLimits">;
 
 interface Opening {
   readonly config: Config;
@@ -96,20 +90,15 @@ export async function openLogAndUpstreams(opening: Opening): Promise<LogConnecti
   return openLog(opening);
 }
 
-export async function openTimelines(opening: Opening): Promise<TimelineConnections> {
+export async function openTimelines(opening: Opening): Promise<Connections> {
   const { config, closers } = opening;
   const log = await openLogAndUpstreams(opening);
-  const redis = connectRedis(config.redis.urls, silent);
-  closers.add("Redis", () => redis.disconnect());
-  const scripts = createScripts(redis);
-  const clock = followClock(scripts);
-  closers.add("Redis clock", () => clock.close());
-  const fenced = createFenced(scripts, clock);
+  const { clock, ...redis } = openRedis(config.redis, silent, closers);
   await answered(clock, config.redis.urls);
-  const { fences, retention } = openFences({ ...log, scripts, fenced, log: silent });
+  const connections = withFences(config.timeline, { ...redis, ...log }, silent);
   // Not every command calls the posts service, and reads hide a drop that is older than its retention.
-  await retention.refresh().catch(() => false);
-  return { ...log, scripts, fenced, retention, fences, readLimits: createReadLimits(config.timeline) };
+  await connections.retention.refresh().catch(() => false);
+  return connections;
 }
 
 async function answered(clock: RedisClock, urls: readonly string[]): Promise<void> {

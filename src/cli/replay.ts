@@ -10,7 +10,8 @@ import {
 import { createFanout } from "../fanout/index.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Config } from "../roles/config/config.js";
-import { INTERRUPTED, interruption, openTimelines, type TimelineConnections, withConnections } from "./bootstrap.js";
+import type { Connections } from "../roles/connections.js";
+import { INTERRUPTED, interruption, openTimelines, withConnections } from "./bootstrap.js";
 import { rateOf, timeOf } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 import { withProgress } from "./terminal.js";
@@ -77,7 +78,7 @@ function replay(options: ReplayOptions): Promise<number> {
 
 interface Run {
   readonly config: Config;
-  readonly connections: TimelineConnections;
+  readonly connections: Connections;
   readonly range: { readonly since: number; readonly until: number };
   readonly rate: number;
   readonly resumable: ResumableRange;

@@ -6,8 +6,7 @@ import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "../roles/closers.js";
 import { readConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
-import { createServiceLogger } from "../roles/service-logger.js";
-import { VERSION } from "../roles/version.js";
+import { createServiceLogger, VERSION } from "../roles/version.js";
 
 /** Beyond the grace period everything is given this long to close. */
 const CLOSE_MARGIN_MS = 10 * SECOND;

@@ -6,6 +6,7 @@ import { oneLine } from "../kernel/errors.js";
 import { createInTurn, type InTurn } from "../kernel/in-turn.js";
 import type { Logger } from "../kernel/logger.js";
 import { createOldestFirst, type OldestFirst } from "../kernel/oldest-first.js";
+import { pause, SECOND } from "../kernel/time.js";
 import { openUpstreamChannels, type UpstreamChannels, type Upstreams } from "../platform/grpc/upstreams.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublish, type Publish } from "../platform/nats/publish.js";
@@ -13,99 +14,106 @@ import { applyTopology, TopologyRefusal } from "../platform/nats/topology.js";
 import { type TopologyWatch, watchTopology } from "../platform/nats/watch-topology.js";
 import { followClock } from "../platform/redis/clock.js";
 import { connectRedis } from "../platform/redis/connect.js";
+import { type EvictionWatch, watchEviction } from "../platform/redis/eviction.js";
 import { createFenced, type Fenced } from "../platform/redis/fenced.js";
+import { startRedisHealth } from "../platform/redis/health.js";
 import { createScripts, type Scripts } from "../platform/redis/scripts.js";
+import { Refusal } from "../platform/refusals.js";
 import type { TimelineConfig } from "../timeline/config.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
-import { type NatsConfig, UPSTREAM_VARIABLES, type UpstreamsConfig } from "./config/connections.js";
-import { type EvictionWatch, watchEviction } from "./eviction.js";
-import { persist } from "./persist.js";
-import { startRedisHealth } from "./redis-health.js";
+import { type NatsConfig, type RedisConfig, UPSTREAM_VARIABLES, type UpstreamsConfig } from "./config/connections.js";
 import { VERSION } from "./version.js";
 
-/** What every role works with, opened once a process. */
+/** Connections of a process, a service or a command. */
 export interface Connections {
   readonly scripts: Scripts;
   readonly fenced: Fenced;
   readonly nats: NatsConnection;
   readonly publish: Publish;
-  readonly topology: TopologyWatch;
-  readonly eviction: EvictionWatch;
-  /** Nobody asks the posts service yet: it may be this process, which does not serve before its connections are open. */
   readonly retention: ReturnType<typeof openFences>["retention"];
   readonly fences: Fences;
   readonly upstreams: OpenUpstreams;
   readonly readLimits: ReadLimits;
+}
+
+/** Connections of a process that runs roles. */
+export interface ServiceConnections extends Connections {
+  readonly topology: TopologyWatch;
+  readonly eviction: EvictionWatch;
   readonly podName: string;
 }
 
-/** Who calls the upstreams. What is known of their state from one's calls says nothing to another. */
+/** Callers of the upstreams. Each has circuit breakers of its own. */
 type Caller = "reads" | "fanout" | "reconcile" | "operator";
 
-/** The upstreams over channels that are opened when first asked for, and shared. */
+/** The upstreams over channels that are opened at the first call and shared. */
 export type OpenUpstreams = (caller: Caller) => Upstreams;
 
-/** Bounds on rebuilds and on the calls of reads to the upstreams, one each for the whole process. */
+/** Bounds on the rebuilds, and on the upstream calls of reads, of the whole process. */
 export interface ReadLimits {
   readonly inTurn: InTurn;
   readonly calls: OldestFirst;
 }
 
-/** How a step of the start is reported while it waits. */
-type Waiting = (what: string | undefined) => void;
-
-/** Opens the connections, waiting for servers that are not there yet. */
+/**
+ * Opens the connections of a service, waiting for servers that are not there yet.
+ *
+ * @param waiting is told the server that is waited for; undefined at the end
+ */
 export async function openConnections(
-  config: Config,
+  config: Pick<Config, "process" | "redis" | "nats" | "upstreams" | "timeline">,
   log: Logger,
-  how: { closers: Closers; waiting: Waiting },
-): Promise<Connections> {
-  const { closers, waiting } = how;
+  { closers, waiting }: { closers: Closers; waiting: (server: string | undefined) => void },
+): Promise<ServiceConnections> {
   const podName = config.process.podName ?? `${hostname()}-${process.pid}`;
-  const redis = connectRedis(config.redis.urls, log);
-  closers.add("Redis", () => redis.disconnect());
-  const scripts = createScripts(redis);
-  const clock = followClock(scripts);
-  closers.add("Redis clock", () => clock.close());
-  const health = startRedisHealth(redis, { log });
+  const redis = openRedis(config.redis, log, closers);
+  const { client } = redis.scripts;
+  const health = startRedisHealth(client, { log });
   closers.add("Redis health", () => health.close());
   waiting("Redis");
-  await persist(() => clock.sample(), log, "Redis is not there yet");
-  const allowed = config.redis.allowEviction;
-  const eviction = await watchEviction(redis, { allowed, log });
+  await retryUntilDone(() => redis.clock.sample(), log, "Redis is not there yet");
+  const eviction = await watchEviction(client, { allowed: config.redis.allowEviction, log });
   closers.add("Redis eviction", () => eviction.close());
   waiting("NATS");
   const nats = await connectNats(natsOptions(config.nats, podName), log);
   closers.add("NATS", () => nats.drain().catch((error) => log.warn({ error: oneLine(error) }, "NATS was not drained")));
   waiting("JetStream");
-  const fenced = createFenced(scripts, clock);
-  const apply = createApplyTopology(config.nats, createReadAcked({ scripts, fenced }), log);
+  const apply = createApplyTopology(config.nats, createReadAcked(redis), log);
   await applyWhenPossible(nats, apply, log);
   const topology = await watchTopology({ connection: nats, apply, log });
   closers.add("topology", () => topology.close());
   waiting(undefined);
   const upstreams = upstreamsOnDemand(config.upstreams, closers);
-  const { fences, retention } = openFences({ scripts, fenced, nats, upstreams, log });
-  return {
-    scripts,
-    fenced,
-    nats,
-    publish: createPublish(nats.jetstream(), topology.look),
-    topology,
-    eviction,
-    retention,
-    fences,
-    upstreams,
-    readLimits: createReadLimits(config.timeline),
-    podName,
-  };
+  const opened = { ...redis, nats, publish: createPublish(nats.jetstream(), topology.look), upstreams };
+  return { ...withFences(config.timeline, opened, log), topology, eviction, podName };
 }
 
-/** How NATS is reached, as configured. */
-export const natsOptions = (config: NatsConfig, podName: string) => ({
+/** Redis and its clock, which is read before the first write. It returns at once: commands fail until Redis answers. */
+export function openRedis({ urls }: Pick<RedisConfig, "urls">, log: Logger, closers: Closers) {
+  const client = connectRedis(urls, log);
+  closers.add("Redis", () => client.disconnect());
+  const scripts = createScripts(client);
+  const clock = followClock(scripts);
+  closers.add("Redis clock", () => clock.close());
+  return { scripts, clock, fenced: createFenced(scripts, clock) };
+}
+
+/** Adds what is composed of connections. The retention is not read yet: this process may be the posts service itself. */
+export function withFences(
+  config: TimelineConfig,
+  opened: Pick<Connections, "scripts" | "fenced" | "nats" | "publish" | "upstreams">,
+  log: Logger,
+): Connections {
+  const { scripts, fenced, nats, publish, upstreams } = opened;
+  const { fences, retention } = openFences({ scripts, fenced, nats, upstreams, log });
+  return { scripts, fenced, nats, publish, upstreams, retention, fences, readLimits: createReadLimits(config) };
+}
+
+/** The options of a connection to NATS that is listed under `name`. */
+export const natsOptions = (config: NatsConfig, name: string) => ({
   ...config,
-  name: `avion-timeline/${VERSION} ${podName}`,
+  name: `avion-timeline/${VERSION} ${name}`,
 });
 
 /** The variables that name the upstreams and are not set. */
@@ -117,11 +125,10 @@ export function missingUpstreams(config: UpstreamsConfig): string[] {
   ];
 }
 
-/** The upstreams as configured, opened when they are first asked for. */
 export function upstreamsOnDemand(config: UpstreamsConfig, closers: Closers): OpenUpstreams {
   let channels: UpstreamChannels | undefined;
   const callers = new Map<Caller, Upstreams>();
-  // Registered before any role is, so that they outlive what the roles have in flight.
+  // Registered before the roles, and so closed after them.
   closers.add("upstreams", () => channels?.close());
   return (caller) => {
     channels ??= openChannels(config);
@@ -155,8 +162,7 @@ function createApplyTopology(
   return (manager) => applyTopology(manager, options, log);
 }
 
-/** The bounds as configured. */
-export function createReadLimits(config: TimelineConfig): ReadLimits {
+function createReadLimits(config: TimelineConfig): ReadLimits {
   return {
     inTurn: createInTurn({ atOnce: config.rebuildConcurrency, waiting: config.rebuildQueue }),
     calls: createOldestFirst(config.upstreamConcurrency),
@@ -166,7 +172,7 @@ export function createReadLimits(config: TimelineConfig): ReadLimits {
 /** A server without JetStream, or without a leader yet, is waited for; a refusal of our declarations is not. */
 async function applyWhenPossible(nats: NatsConnection, apply: ApplyTopology, log: Logger): Promise<void> {
   let refusal: Error | undefined;
-  await persist(
+  await retryUntilDone(
     async () => {
       const manager = await nats.jetstreamManager();
       try {
@@ -180,4 +186,26 @@ async function applyWhenPossible(nats: NatsConnection, apply: ApplyTopology, log
     "JetStream is not there yet",
   );
   if (refusal) throw refusal;
+}
+
+/**
+ * Tries until it succeeds; logs the first failure only.
+ *
+ * @throws the error of a server that turns us away, which only an operator can mend, and one that is not `worthwhile`
+ */
+export async function retryUntilDone(
+  work: () => Promise<void>,
+  log: Logger,
+  complaint: string,
+  worthwhile: (error: unknown) => boolean = () => true,
+): Promise<void> {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof Refusal || !worthwhile(error)) throw error;
+      if (tries === 0) log.warn({ error: oneLine(error) }, complaint);
+      await pause(SECOND / 4);
+    }
+  }
 }

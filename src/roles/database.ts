@@ -11,7 +11,7 @@ import { USERS_MIGRATIONS } from "../users/index.js";
 import type { Closers } from "./closers.js";
 import type { DatabaseConfig } from "./config/connections.js";
 import type { Role } from "./config/process.js";
-import { persist } from "./persist.js";
+import { retryUntilDone } from "./connections.js";
 import { VERSION } from "./version.js";
 
 /** Everything the database of this version holds. */
@@ -26,7 +26,7 @@ export async function openDatabase(config: DatabaseConfig, log: Logger, closers:
   const db = await connect(config, log);
   closers.add("database", () => db.close());
   const bring = async (): Promise<void> => void (await migrate(db, MIGRATIONS, log));
-  await persist(bring, log, "the database is not there yet", (error) => codeOf(error) === "unavailable");
+  await retryUntilDone(bring, log, "the database is not there yet", (error) => codeOf(error) === "unavailable");
   return db;
 }
 

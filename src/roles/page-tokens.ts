@@ -3,7 +3,7 @@ import type { Logger } from "../kernel/logger.js";
 import { createPageTokens, type PageTokens } from "../kernel/paging.js";
 import type { Db } from "../platform/db/db.js";
 import { readPageSecret } from "../platform/db/page-secret.js";
-import { persist } from "./persist.js";
+import { retryUntilDone } from "./connections.js";
 
 /** Makes the page tokens of a service, once its database can be read. */
 export async function openPageTokens(db: Db, schema: "users" | "posts", log: Logger): Promise<PageTokens> {
@@ -11,6 +11,11 @@ export async function openPageTokens(db: Db, schema: "users" | "posts", log: Log
   const read = async (): Promise<void> => {
     secret = await readPageSecret(db, schema);
   };
-  await persist(read, log, "the secret of page tokens cannot be read yet", (error) => codeOf(error) === "unavailable");
+  await retryUntilDone(
+    read,
+    log,
+    "the secret of page tokens cannot be read yet",
+    (error) => codeOf(error) === "unavailable",
+  );
   return createPageTokens(secret);
 }

@@ -3,27 +3,26 @@ import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/serve.js";
 import type { Config } from "./config/config.js";
-import type { Connections } from "./connections.js";
+import type { ServiceConnections } from "./connections.js";
 
-/** A role that runs. */
 export interface RunningRole {
-  /** What it serves over gRPC. */
+  /** Services to serve over gRPC. */
   readonly services?: readonly Service[];
-  /** What it waits for, in words; undefined where it is ready. */
+  /** The reason for which the role is not ready; undefined where it is. */
   notReady(): string | undefined;
   close(graceMs: number): Promise<void>;
 }
 
-/** What roles are started with. */
-export interface RoleDeps {
-  readonly config: Config;
-  readonly connections: Connections;
-  /** Of the whole process: a crash takes all its consumers along. */
+/** A role names the slices of the configuration it reads. */
+export interface RoleDeps<Slices extends keyof Config = keyof Config> {
+  readonly config: Pick<Config, Slices>;
+  readonly connections: ServiceConnections;
+  /** One a process: a crash ends all its consumers. */
   readonly gate: Gate;
   readonly log: Logger;
 }
 
-/** What the roles that keep data of their own are started with. */
-export interface StoringRoleDeps extends RoleDeps {
+/** Of roles that keep data of their own. */
+export interface StoringRoleDeps<Slices extends keyof Config = keyof Config> extends RoleDeps<Slices> {
   readonly db: Db;
 }

@@ -1,9 +1,11 @@
+import { metrics } from "@opentelemetry/api";
 import { Gate } from "../delivery/gate.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
+import { type GrpcServer, type Service, serveGrpc } from "../platform/grpc/serve.js";
 import { type HttpServer, serveHttp } from "../platform/http/serve.js";
-import type { TopologyWatch } from "../platform/nats/watch-topology.js";
+import { startDepths } from "../platform/nats/depths.js";
 import { refusalOf } from "../platform/refusals.js";
 import type { Telemetry } from "../platform/telemetry.js";
 import { startApiRole } from "./api.js";
@@ -11,127 +13,140 @@ import { startBridgeRole } from "./bridge.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
 import type { Role } from "./config/process.js";
-import { openConnections } from "./connections.js";
+import { openConnections, type ServiceConnections } from "./connections.js";
 import { keepsData, openDatabase } from "./database.js";
-import { startDepths } from "./depths.js";
-import type { EvictionWatch } from "./eviction.js";
 import { startFanoutRole } from "./fanout.js";
 import { startGatewayRole } from "./gateway.js";
-import { serveRoles, type WrapService } from "./grpc-server.js";
-import { observeReady } from "./observe.js";
 import { startPostsRole } from "./posts.js";
-import type { RunningRole, StoringRoleDeps } from "./role.js";
+import type { RoleDeps, RunningRole } from "./role.js";
 import { startUsersRole } from "./users.js";
 
 /** A running process of the service. */
 export interface RunningService {
-  readonly log: Logger;
   readonly http: HttpServer;
-  /** Undefined without a role that serves gRPC. */
-  readonly grpcPort: number | undefined;
-  readonly ready: () => boolean;
-  close(): Promise<boolean>;
 }
 
-type Start = (deps: StoringRoleDeps, http: HttpServer) => Promise<RunningRole>;
+/** Made before the roles are loaded; closing `closers` ends a start that still waits. */
+export interface StartOptions {
+  readonly telemetry: Telemetry;
+  readonly closers: Closers;
+  readonly log: Logger;
+  /** Wraps each service before it is served over gRPC. */
+  readonly wrapService?: (service: Service) => Service;
+}
 
-const STARTS: Readonly<Record<Role, Start>> = {
-  bridge: startBridgeRole,
-  fanout: startFanoutRole,
-  api: startApiRole,
-  gateway: startGatewayRole,
-  users: startUsersRole,
-  posts: startPostsRole,
-};
-
-/** Whoever serves is there before whoever consumes what is served. */
+/** A role that serves starts before a role that may call it, and closes after it. */
 const SERVING: readonly Role[] = ["users", "posts", "api"];
 const WORKING: readonly Role[] = ["gateway", "fanout", "bridge"];
 
-/** What a process has before its roles. */
-export interface StartOptions {
-  readonly telemetry: Telemetry;
-  /** Closing these gives up a start that still waits. */
-  readonly closers: Closers;
-  readonly log: Logger;
-  /** Changes what is served over gRPC; unset: nothing. */
-  readonly wrapService?: WrapService;
-}
-
-/**
- * Starts the roles of a process. HTTP is served first, so that `/readyz` says
- * what is waited for; consumers start last.
- */
-export async function startService(
-  config: Config,
-  { closers, telemetry, log, wrapService = (service) => service }: StartOptions,
-): Promise<RunningService> {
-  if (config.process.failpoints)
-    log.warn({ points: [...config.process.failpoints.keys()] }, "failpoints are armed: this process is being tested");
-  const roles: RunningRole[] = [];
-  let waiting: string | undefined = "start";
-  let topology: TopologyWatch | undefined;
-  let eviction: EvictionWatch | undefined;
-  // The role api answers from Redis, and those that store from their database, while NATS is away.
-  const needsNats = config.process.roles.some((role) => WORKING.includes(role));
-  const inUse: object[] = [];
-  const notReady = (): string[] => [
-    ...inUse.flatMap((connection) => refusalOf(connection)?.message ?? []),
-    ...(waiting === undefined ? [] : [waiting]),
-    ...(topology && !topology.connected() && needsNats ? ["NATS is away"] : []),
-    ...[topology?.fault() ?? []].flat(),
-    ...[eviction?.fault() ?? []].flat(),
-    ...roles.flatMap((role) => role.notReady() ?? []),
-  ];
-  observeReady(() => notReady().length === 0);
-  const http = await serveHttp({ address: config.process.httpAddress, notReady, metrics: telemetry.scrape, log });
+/** Starts the roles of a process. HTTP is served first, so that `/readyz` can say what is waited for. */
+export async function startService(config: Config, options: StartOptions): Promise<RunningService> {
+  const { closers, telemetry, log, wrapService = (service) => service } = options;
+  const { roles, shutdownGraceMs, failpoints, httpAddress: address } = config.process;
+  if (failpoints) log.warn({ points: [...failpoints.keys()] }, "failpoints are armed: this process is being tested");
+  const readiness = new Readiness(roles);
+  const http = await serveHttp({ address, notReady: () => readiness.reasons(), metrics: telemetry.scrape, log });
   closers.add("HTTP", () => http.close(SECOND));
-  log.info({ port: http.port, roles: config.process.roles }, "serving HTTP");
+  log.info({ port: http.port, roles }, "serving HTTP");
   const connections = await openConnections(config, log, {
     closers,
-    waiting: (what) => {
-      waiting = what ?? "roles";
+    waiting: (server) => {
+      readiness.waiting = server ?? "roles";
     },
   });
-  topology = connections.topology;
-  eviction = connections.eviction;
-  const depths = await startDepths(connections.nats, { ages: config.process.roles.includes("fanout"), log });
+  readiness.connections = connections;
+  readiness.inUse.push(connections.scripts.client, connections.nats);
+  const depths = await startDepths(connections.nats, { ages: roles.includes("fanout"), log });
   closers.add("depths", () => depths.close());
-  const db = await databaseOf(config, log, closers);
-  inUse.push(connections.scripts.client, connections.nats, ...(db ? [db] : []));
-  const gate = new Gate();
+  const db = keepsData(roles) ? await openDatabase(config.database, log, closers) : undefined;
+  if (db) readiness.inUse.push(db);
+  const starts = startsOf({ config, connections, gate: new Gate(), log }, { http, db });
   const start = async (some: readonly Role[]): Promise<RunningRole[]> => {
     const started: RunningRole[] = [];
     closers.add(some.join(", "), async () => {
-      await Promise.all(started.map((role) => role.close(config.process.shutdownGraceMs)));
+      await Promise.all(started.map((role) => role.close(shutdownGraceMs)));
     });
-    for (const role of some.filter((one) => config.process.roles.includes(one))) {
-      const running = await STARTS[role]({ config, connections, gate, log, db }, http);
+    for (const role of some.filter((one) => roles.includes(one))) {
+      const running = await starts[role]?.();
+      if (!running) continue;
       started.push(running);
-      roles.push(running);
+      readiness.roles.push(running);
     }
     return started;
   };
   const serving = await start(SERVING);
   const services = serving.flatMap((role) => role.services ?? []).map(wrapService);
   const grpc = await serveRoles(config.grpcServer, services, log);
-  closers.add("gRPC", () => grpc?.close(config.process.shutdownGraceMs));
-  if (config.process.roles.some((role) => role === "fanout" || role === "api")) {
+  closers.add("gRPC", () => grpc?.close(shutdownGraceMs));
+  if (roles.includes("fanout") || roles.includes("api")) {
     const following = connections.retention.follow();
     closers.add("retention", () => following.close());
   }
   await start(WORKING);
-  waiting = undefined;
-  // Closed first: whoever balances load sends nothing more here.
+  readiness.waiting = undefined;
+  // Closed first: load balancers send no more requests here.
   closers.add("readiness", () => {
-    waiting = "stopping";
+    readiness.waiting = "stopping";
     grpc?.setServing(false);
   });
-  log.info({ roles: config.process.roles }, "ready");
-  return { log, http, grpcPort: grpc?.port, ready: () => notReady().length === 0, close: () => closers.closeAll(log) };
+  log.info({ roles }, "ready");
+  return { http };
 }
 
-/** Opened only where a role keeps data in it. */
-async function databaseOf(config: Config, log: Logger, closers: Closers): Promise<Db> {
-  return keepsData(config.process.roles) ? openDatabase(config.database, log, closers) : (undefined as never);
+type Starts = Partial<Record<Role, () => Promise<RunningRole>>>;
+
+function startsOf(deps: RoleDeps, { http, db }: { http: HttpServer; db: Db | undefined }): Starts {
+  const storing: Starts = db
+    ? { users: () => startUsersRole({ ...deps, db }), posts: () => startPostsRole({ ...deps, db }) }
+    : {};
+  return {
+    ...storing,
+    api: () => startApiRole(deps),
+    gateway: () => startGatewayRole(deps, http),
+    fanout: () => startFanoutRole(deps),
+    bridge: () => startBridgeRole(deps),
+  };
+}
+
+/** Undefined where no role serves gRPC. */
+async function serveRoles(
+  config: Config["grpcServer"],
+  services: readonly Service[],
+  log: Logger,
+): Promise<GrpcServer | undefined> {
+  if (services.length === 0) return undefined;
+  const server = await serveGrpc(config.address, services, config);
+  server.setServing(true);
+  log.info({ port: server.port, services: services.map(({ name }) => name) }, "serving gRPC");
+  return server;
+}
+
+/** Reasons for which `/readyz` answers 503. */
+export class Readiness {
+  waiting: string | undefined = "start";
+  readonly roles: RunningRole[] = [];
+  connections: Pick<ServiceConnections, "topology" | "eviction"> | undefined;
+  /** Clients of servers, which may turn us away. */
+  readonly inUse: object[] = [];
+
+  constructor(private readonly configured: readonly Role[]) {
+    metrics
+      .getMeter("avion-timeline")
+      .createObservableGauge("timeline_ready", { description: "Whether /readyz says 200 (1) or 503 (0)" })
+      .addCallback((result) => result.observe(this.reasons().length === 0 ? 1 : 0));
+  }
+
+  reasons(): string[] {
+    const { topology, eviction } = this.connections ?? {};
+    // The role api answers from Redis, and users and posts from their database, while NATS is away.
+    const needsNats = this.configured.some((role) => WORKING.includes(role));
+    return [
+      ...this.inUse.flatMap((connection) => refusalOf(connection)?.message ?? []),
+      ...[this.waiting ?? []].flat(),
+      ...(topology && !topology.connected() && needsNats ? ["NATS is away"] : []),
+      ...[topology?.fault() ?? []].flat(),
+      ...[eviction?.fault() ?? []].flat(),
+      ...this.roles.flatMap((role) => role.notReady() ?? []),
+    ];
+  }
 }

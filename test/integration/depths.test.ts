@@ -14,7 +14,7 @@ let depths: { close(): Promise<void> | void };
 beforeAll(async () => {
   metrics = await startScraping();
   bench = await openNats();
-  const { startDepths } = await import("../../src/roles/depths.js");
+  const { startDepths } = await import("../../src/platform/nats/depths.js");
   depths = await startDepths(bench.connection, { ages: true, log: silent, everyMs: EVERY_MS });
 });
 afterAll(async () => {

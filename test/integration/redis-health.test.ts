@@ -10,14 +10,14 @@ import { becomes } from "../support/facts.js";
 import { type Scraped, startScraping } from "../support/scraping.js";
 
 const EVERY_MS = 100;
-type StartRedisHealth = typeof import("../../src/roles/redis-health.js").startRedisHealth;
+type StartRedisHealth = typeof import("../../src/platform/redis/health.js").startRedisHealth;
 
 let metrics: Scraped;
 let startRedisHealth: StartRedisHealth;
 
 beforeAll(async () => {
   metrics = await startScraping();
-  ({ startRedisHealth } = await import("../../src/roles/redis-health.js"));
+  ({ startRedisHealth } = await import("../../src/platform/redis/health.js"));
 });
 afterAll(() => metrics.close());
 

@@ -6,8 +6,8 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import {
   type Broker,
-  type NatsOptions,
   type RedisOptions,
+  type StartOptions,
   startNats,
   startRedis,
 } from "../../src/sandbox/brokers/index.js";
@@ -19,7 +19,7 @@ export async function privateRedis(options: Omit<RedisOptions, "dir"> = {}): Pro
 }
 
 /** A private nats-server in a folder of its own; TIMELINE_NATS_SERVER names another binary to test against. */
-export async function privateNats(options: Omit<NatsOptions, "dir"> = {}): Promise<Broker> {
+export async function privateNats(options: Omit<StartOptions, "dir"> = {}): Promise<Broker> {
   const dir = await temporaryFolder("nats");
   return disposable(dir, () => startNats({ ...options, dir }));
 }

@@ -33,8 +33,8 @@ export async function readInstruments(): Promise<Instrument[]> {
   metrics.disable();
   metrics.setGlobalMeterProvider({ getMeter: () => meter as never });
   for (const file of makers()) await import(file);
-  const { observeReady } = await import("../../src/roles/observe.js");
-  observeReady(() => true);
+  const { Readiness } = await import("../../src/roles/service.js");
+  new Readiness([]);
   metrics.disable();
   return made;
 }

@@ -4,7 +4,7 @@ import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from "node:
 import { createConnection } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { freePort } from "../../src/sandbox/brokers/free-port.js";
+import { freePort } from "../../src/sandbox/brokers/index.js";
 import { eventually } from "./facts.js";
 
 const PROGRAM = "/usr/sbin/pgbouncer";

@@ -4,7 +4,7 @@ import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import pg from "pg";
-import { freePort, isFree } from "../../src/sandbox/brokers/free-port.js";
+import { freePort, isFree } from "../../src/sandbox/brokers/index.js";
 import { eventually } from "./facts.js";
 
 /** A PostgreSQL of this test's own. */

@@ -1,17 +1,18 @@
-import { mkdir, readdir, rm } from "node:fs/promises";
+import { copyFile, mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type CommandResult, runCommand } from "../../kernel/run-command.js";
-import { type AptSettings, privateApt } from "./apt-settings.js";
-import { withProgress } from "./progress.js";
-import type { BrokerName, OnProgress } from "./types.js";
 
-/** What to fetch for one server. */
-type Packages = {
+export type BrokerName = "redis" | "nats";
+
+/** Told of the current step while it takes longer than a moment. */
+export type OnProgress = (text: string) => void;
+
+interface Packages {
   /** Always fetched, installed on the machine or not. */
   readonly wanted: readonly string[];
-  /** Fetched one by one where apt cannot work out by itself what this machine lacks. */
+  /** Fetched one by one where apt cannot resolve the dependencies this machine lacks. */
   readonly libraries: readonly string[];
-};
+}
 
 // redis-server is a link to a program inside redis-tools, so both are needed.
 const PACKAGES: Record<BrokerName, Packages> = {
@@ -27,7 +28,9 @@ const NEVER_UNPACKED = /^(libc6|libc-bin)_/;
 
 /**
  * Fetches a server from the Debian packages that the machine's own apt sources offer, and unpacks it into `target`.
- * Needs no rights on the machine: `work` holds private apt folders. Throws with a one-line reason.
+ * Needs no rights on the machine: `work` holds private apt folders.
+ *
+ * @throws with a one-line reason
  */
 export async function fetchFromDebian(
   name: BrokerName,
@@ -39,13 +42,14 @@ export async function fetchFromDebian(
   const debs = join(folders.work, "debs");
   await mkdir(debs, { recursive: true });
   await mkdir(folders.target, { recursive: true });
-  const update = await withProgress(onProgress, `${name}: reading the package lists`, () =>
+  const step = <T>(text: string, work: () => Promise<T>) => withProgress(onProgress, `${name}: ${text}`, work);
+  const update = await step("reading the package lists", () =>
     aptGet(apt, ["update"], folders.work, UPDATE_TIMEOUT_MS),
   );
-  const archives = await withProgress(onProgress, `${name}: downloading the packages`, () =>
+  const archives = await step("downloading the packages", () =>
     download(apt, PACKAGES[name], { debs, archives: join(folders.work, "apt", "cache", "archives") }, update),
   );
-  await withProgress(onProgress, `${name}: unpacking`, async () => {
+  await step("unpacking", async () => {
     for (const archive of archives) await unpack(archive, folders.target, env);
   });
   await rm(folders.work, { recursive: true, force: true });
@@ -59,7 +63,7 @@ async function download(
 ): Promise<string[]> {
   const result = await aptGet(apt, ["download", ...packages.wanted], folders.debs, DOWNLOAD_TIMEOUT_MS);
   if (result.code !== 0) {
-    // One broken third-party source fails the update although ours were read, so it is only told when it mattered.
+    // One broken third-party source fails the update although ours were read: it is named only if it mattered.
     const reason = [firstErrors(update), firstErrors(result)].filter((text) => text !== "").join("; ");
     throw new Error(`apt-get could not download ${packages.wanted.join(", ")}: ${reason}`);
   }
@@ -87,9 +91,97 @@ function aptGet(apt: AptSettings, args: readonly string[], cwd: string, timeoutM
   return runCommand("apt-get", [...apt.args, ...args], { cwd, env: apt.env, timeoutMs });
 }
 
-// An update that reached no server at all still ends with code 0 and only warns.
+/** An update that reached no server at all still ends with code 0 and only warns. */
 function firstErrors(result: CommandResult): string {
   const lines = result.output.split("\n").filter((line) => /^(E: |W: Failed to fetch)/.test(line));
   const shown = lines.length === 0 && result.code !== 0 ? result.output.trim().split("\n") : lines;
   return shown.slice(0, 3).join(" ").trim();
 }
+
+const TICK_MS = 1_000;
+
+/** Names the current step, and repeats it each second with the time it has taken. */
+async function withProgress<T>(onProgress: OnProgress | undefined, text: string, work: () => Promise<T>): Promise<T> {
+  if (onProgress === undefined) return work();
+  onProgress(text);
+  let seconds = 0;
+  const timer = setInterval(() => {
+    seconds += TICK_MS / 1_000;
+    onProgress(`${text} (${seconds} s)`);
+  }, TICK_MS);
+  try {
+    return await work();
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+const ETC = "/etc/apt";
+const FILES = ["apt.conf", "sources.list", "preferences"];
+const FOLDERS = ["apt.conf.d", "sources.list.d", "preferences.d"];
+// Hooks of the machine clean or index its own folders.
+const HOOKS = [
+  "APT::Update::Pre-Invoke",
+  "APT::Update::Post-Invoke",
+  "APT::Update::Post-Invoke-Success",
+  "DPkg::Pre-Invoke",
+  "DPkg::Post-Invoke",
+  "DPkg::Pre-Install-Pkgs",
+  "AptCli::Hooks",
+];
+
+interface AptSettings {
+  readonly args: readonly string[];
+  readonly env: NodeJS.ProcessEnv;
+}
+
+/**
+ * Sets up private apt folders under `root`, so that no step needs rights on the machine's own. Sources, pins and
+ * proxies are copies of the machine's; files that this user may not read are left out: they would fail apt.
+ */
+async function privateApt(root: string, env: NodeJS.ProcessEnv): Promise<AptSettings> {
+  const etc = join(root, "etc");
+  await copySettings(etc);
+  await mkdir(join(root, "state", "lists", "partial"), { recursive: true });
+  await mkdir(join(root, "cache", "archives", "partial"), { recursive: true });
+  const early = join(root, "early.conf");
+  // apt reads its configuration before the command line: only APT_CONFIG can still point it elsewhere.
+  await writeFile(early, `Dir::Etc "${etc}";\n`);
+  const late = join(root, "late.conf");
+  await writeFile(late, HOOKS.map((hook) => `#clear ${hook};\n`).join(""));
+  const settings = {
+    "Dir::Etc": etc,
+    "Dir::Etc::Trusted": join(ETC, "trusted.gpg"),
+    "Dir::Etc::TrustedParts": join(ETC, "trusted.gpg.d"),
+    "Dir::Etc::netrc": join(ETC, "auth.conf"),
+    "Dir::Etc::netrcparts": join(ETC, "auth.conf.d"),
+    "Dir::State": join(root, "state"),
+    "Dir::State::status": "/var/lib/dpkg/status",
+    "Dir::Cache": join(root, "cache"),
+    "Dir::Log": join(root, "log"),
+    "APT::Sandbox::User": "root",
+    "Acquire::Languages": "none",
+    "Acquire::Retries": "2",
+    "Acquire::http::Timeout": "20",
+    "Acquire::https::Timeout": "20",
+    "APT::Get::List-Cleanup": "false",
+    "Debug::NoLocking": "1",
+  };
+  const options = Object.entries(settings).flatMap(([name, value]) => ["-o", `${name}=${value}`]);
+  return {
+    args: ["-c", late, ...options, "-qq"],
+    env: { ...env, APT_CONFIG: early, LC_ALL: "C", DEBIAN_FRONTEND: "noninteractive" },
+  };
+}
+
+async function copySettings(etc: string): Promise<void> {
+  await mkdir(etc, { recursive: true });
+  for (const name of FILES) await copyIfReadable(join(ETC, name), join(etc, name));
+  for (const folder of FOLDERS) {
+    await mkdir(join(etc, folder), { recursive: true });
+    const names = await readdir(join(ETC, folder)).catch(() => []);
+    for (const name of names) await copyIfReadable(join(ETC, folder, name), join(etc, folder, name));
+  }
+}
+
+const copyIfReadable = (from: string, to: string): Promise<void> => copyFile(from, to).catch(() => undefined);

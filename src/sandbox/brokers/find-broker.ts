@@ -1,35 +1,40 @@
 import { access, constants, mkdtemp, readdir, rename, rm, stat } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { runCommand } from "../../kernel/run-command.js";
-import { cacheFolder } from "./cache-folder.js";
-import { fetchFromDebian } from "./debian.js";
-import { underLock } from "./fetch-lock.js";
-import { missingBroker } from "./missing.js";
-import type { BrokerBinary, BrokerName, OnProgress } from "./types.js";
+import { cacheFolder, underLock } from "./cache.js";
+import { type BrokerName, fetchFromDebian, type OnProgress } from "./debian.js";
 
-/** Options of {@link findBroker}. */
-export type FindOptions = {
+export interface BrokerBinary {
+  readonly command: string;
+  /** Added to the server's environment: LD_LIBRARY_PATH for a server with libraries of its own. */
+  readonly env: Record<string, string>;
+  readonly version: string;
+  readonly origin: "path" | "cache" | "debian";
+}
+
+interface FindOptions {
   readonly onProgress?: OnProgress | undefined;
-  /** A binary to use and nothing else; wins over TIMELINE_REDIS_SERVER and TIMELINE_NATS_SERVER. */
+  /** Wins over TIMELINE_REDIS_SERVER and TIMELINE_NATS_SERVER. */
   readonly binary?: string | undefined;
   /** False: never fetch packages. */
   readonly fetch?: boolean;
-  /** Where PATH, HOME, XDG_CACHE_HOME and the two overrides are read from; the process's own by default. */
+  /** Holds PATH, HOME, XDG_CACHE_HOME and the two overrides; the process's own by default. */
   readonly env?: NodeJS.ProcessEnv;
-};
+}
 
 const PROGRAMS: Record<BrokerName, readonly string[]> = {
   redis: ["redis-server", "valkey-server"],
   nats: ["nats-server"],
 };
 const OVERRIDES: Record<BrokerName, string> = { redis: "TIMELINE_REDIS_SERVER", nats: "TIMELINE_NATS_SERVER" };
-// Servers are often installed here, and the PATH of ordinary users leaves these folders out.
+// Servers are often installed in these folders, which the PATH of ordinary users leaves out.
 const SYSTEM_FOLDERS = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 const BINARY_FOLDERS = ["usr/bin", "usr/sbin", "bin", "sbin"];
 
 /**
  * Finds a server to run: the named binary, then PATH, then our cache, then the machine's Debian packages.
- * Throws an Error that says what to install where none of these gives one.
+ *
+ * @throws an error that says what to install where none of these has one
  */
 export async function findBroker(name: BrokerName, options: FindOptions = {}): Promise<BrokerBinary> {
   const env = options.env ?? process.env;
@@ -64,7 +69,7 @@ async function fetchOnce(
   }
   const onWait = (): void => options.onProgress?.(`${name}: another process is fetching it, waiting`);
   return underLock(join(cache, `${name}.lock`), onWait, async () => {
-    // Whoever held the lock before us may have fetched it.
+    // Another process may have fetched it before this one got the lock.
     const cached = await unpackedIn(name, join(cache, name));
     if (cached !== undefined) return { ...cached, origin: "cache" };
     return { ...(await fetchInto(name, cache, options, env)), origin: "debian" };
@@ -87,7 +92,7 @@ async function fetchInto(
     });
     if ((await unpackedIn(name, target)) === undefined)
       throw missingBroker(name, "the fetched server does not run here");
-    // What is there by now is unusable, otherwise it would have been taken from the cache.
+    // A usable one there would have been taken from the cache.
     await rm(final, { recursive: true, force: true });
     await rename(target, final);
   } finally {
@@ -98,7 +103,7 @@ async function fetchInto(
   return found;
 }
 
-// Left by a fetch that was killed; we hold the lock, so nobody is using them.
+/** Left by a fetch that was killed: under the lock nobody is using them. */
 async function removeLeftovers(name: BrokerName, cache: string): Promise<void> {
   for (const entry of await readdir(cache)) {
     if (entry.startsWith(`.${name}-`)) await rm(join(cache, entry), { recursive: true, force: true });
@@ -117,7 +122,7 @@ async function unpackedIn(name: BrokerName, root: string): Promise<Omit<BrokerBi
   return version === undefined ? undefined : { command, env, version };
 }
 
-// Debian keeps libraries in one folder per machine type, such as x86_64-linux-gnu.
+/** Debian keeps libraries in one folder per machine type, such as x86_64-linux-gnu. */
 async function libraryFolders(root: string): Promise<string[]> {
   const found: string[] = [];
   for (const base of ["usr/lib", "lib"]) {
@@ -155,4 +160,27 @@ async function isExecutable(path: string): Promise<boolean> {
 async function versionOf(command: string, env: Record<string, string>): Promise<string | undefined> {
   const { code, output } = await runCommand(command, ["--version"], { env: { ...process.env, ...env } });
   return code === 0 ? /\bv?=?(\d+\.\d+\.\d+)/.exec(output)?.[1] : undefined;
+}
+
+const INSTALLATION: Record<BrokerName, readonly string[]> = {
+  redis: [
+    "On Debian or Ubuntu, run: sudo apt-get install redis-server",
+    "On Fedora or RHEL, run: sudo dnf install valkey (redis on older releases)",
+    "On Arch, run: sudo pacman -S valkey",
+    "On Alpine, run: sudo apk add redis",
+    "On macOS with Homebrew, run: brew install redis",
+  ],
+  nats: [
+    "On Debian or Ubuntu, run: sudo apt-get install nats-server",
+    "On Fedora or RHEL, run: sudo dnf install golang && go install github.com/nats-io/nats-server/v2@latest",
+    "On Arch, run: sudo pacman -S nats-server",
+    "On Alpine, run: sudo apk add nats-server",
+    "On macOS with Homebrew, run: brew install nats-server",
+  ],
+};
+
+function missingBroker(name: BrokerName, reason: string): Error {
+  const lines = INSTALLATION[name].map((sentence) => `  ${sentence}`).join("\n");
+  const head = `${name}-server was not found and could not be fetched: ${reason}`;
+  return new Error(`${head}\nInstall it, or name a binary in ${OVERRIDES[name]}.\n${lines}`);
 }

@@ -1,5 +1,5 @@
-export { clearStale } from "./broker-file.js";
-export { type FindOptions, findBroker } from "./find-broker.js";
-export { type NatsOptions, startNats } from "./nats.js";
-export { type RedisOptions, startRedis } from "./redis.js";
-export type { Broker, BrokerBinary, BrokerExit, BrokerName, OnProgress, StartOptions } from "./types.js";
+export { clearStale } from "./data-folder.js";
+export { findBroker } from "./find-broker.js";
+export { freePort, isFree } from "./free-port.js";
+export type { Broker, StartOptions } from "./launch.js";
+export { type RedisOptions, startNats, startRedis } from "./servers.js";

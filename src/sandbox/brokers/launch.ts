@@ -2,39 +2,66 @@ import { mkdir, open, readFile, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { signalProcess } from "../../kernel/process-identity.js";
-import { claimFolder, recordServer, releaseFolder } from "./broker-file.js";
+import { claimFolder, recordServer, releaseFolder } from "./data-folder.js";
+import type { BrokerName, OnProgress } from "./debian.js";
+import type { BrokerBinary } from "./find-broker.js";
 import { isFree } from "./free-port.js";
-import { type GuardedServer, spawnGuarded } from "./guard.js";
-import type { Readiness } from "./probe.js";
-import type { Broker, BrokerBinary, BrokerExit, BrokerName } from "./types.js";
+import { type BrokerExit, endServer, type GuardedServer, spawnGuarded } from "./guarded.js";
 
-/** One try: the ports it uses and how to tell that the server is up. */
-export type Attempt = {
+export interface Broker {
+  readonly kind: BrokerName;
+  readonly url: string;
+  readonly port: number;
+  /** Of the server, not of the guard around it. */
+  readonly pid: number;
+  readonly dir: string;
+  readonly version: string;
+  /** Redis only: how a shell calls the client that came with the server. */
+  readonly cli?: string;
+  /** NATS only: the HTTP monitoring endpoint. */
+  readonly monitorUrl?: string;
+  /** Settles when the server has ended, whatever the reason. */
+  readonly exited: Promise<BrokerExit>;
+  /** SIGTERM, then SIGKILL after 5 seconds; safe to call twice. */
+  stop(): Promise<void>;
+  /** Does nothing once the server has ended. */
+  kill(signal: NodeJS.Signals): void;
+}
+
+export interface StartOptions {
+  /** Made when missing. A restart on the same folder keeps the data. */
+  readonly dir: string;
+  /** A free port is chosen when absent. */
+  readonly port?: number;
+  readonly extraArgs?: readonly string[];
+  /** A server binary to use instead of searching for one. */
+  readonly binary?: string;
+  readonly onProgress?: OnProgress;
+}
+
+/** One try to start: its ports, and how to tell that our server is the one that answers on them. */
+export interface Attempt {
   readonly port: number;
   readonly monitorUrl?: string;
   readonly args: readonly string[];
-  readonly probe: (pid: number) => Promise<Readiness>;
-};
+  readonly isReady: (pid: number) => Promise<boolean>;
+}
 
-/** What differs between the servers. */
-export type LaunchPlan = {
+/** The differences between the servers. */
+export interface LaunchPlan {
   readonly kind: BrokerName;
   readonly dir: string;
   readonly binary: BrokerBinary;
   /** Called again after a clash of ports; must choose new ones where it may. */
   readonly nextAttempt: () => Promise<Attempt>;
-  /** True when the caller fixed the port, so another try may clash again. */
+  /** The caller fixed the port, so another try may clash again. */
   readonly portFixed: boolean;
-};
-
-type Running = { readonly server: GuardedServer; readonly exited: Promise<BrokerExit> };
+}
 
 const START_TIMEOUT_MS = 30_000;
-const STOP_GRACE_MS = 5_000;
 const CLASH_TRIES = 8;
 const LOG_LINES_SHOWN = 12;
 
-/** Makes `dir` absolute and present. */
 export async function prepareFolder(dir: string): Promise<string> {
   const absolute = resolve(dir);
   await mkdir(absolute, { recursive: true });
@@ -49,7 +76,7 @@ export async function launch(plan: LaunchPlan): Promise<Broker> {
       const attempt = await plan.nextAttempt();
       const outcome = await tryOnce(plan, attempt);
       if (!("failed" in outcome)) return toBroker(plan, attempt, outcome);
-      // With a fixed port another try only helps when the clash was about something else, such as the monitoring port.
+      // With a fixed port another try helps only if another port clashed, such as that for monitoring.
       const mayRetry = outcome.clash && tries < CLASH_TRIES && (!plan.portFixed || (await isFree(attempt.port)));
       if (!mayRetry) throw startError(plan, attempt, outcome);
       await claimFolder(plan.dir);
@@ -60,9 +87,13 @@ export async function launch(plan: LaunchPlan): Promise<Broker> {
   }
 }
 
-type Failure = { readonly failed: string; readonly clash: boolean; readonly log: string };
+interface Failure {
+  readonly failed: string;
+  readonly clash: boolean;
+  readonly log: string;
+}
 
-async function tryOnce(plan: LaunchPlan, attempt: Attempt): Promise<Running | Failure> {
+async function tryOnce(plan: LaunchPlan, attempt: Attempt): Promise<GuardedServer | Failure> {
   const logPath = join(plan.dir, `${plan.kind}.log`);
   const log = await open(logPath, "a");
   const logStart = (await stat(logPath)).size;
@@ -73,14 +104,15 @@ async function tryOnce(plan: LaunchPlan, attempt: Attempt): Promise<Running | Fa
   } finally {
     await log.close();
   }
-  await recordServer(plan.dir, server.identity);
+  const { identity } = server;
+  await recordServer(plan.dir, identity);
   const exited = server.exited.then(async (exit) => {
-    await releaseFolder(plan.dir, server.identity.pid).catch(() => undefined);
+    await releaseFolder(plan.dir, identity.pid).catch(() => undefined);
     return exit;
   });
-  const failed = await waitUntilReady(attempt, server.identity.pid, exited);
-  if (failed === undefined) return { server, exited };
-  await endServer(server.identity.pid, exited);
+  const failed = await waitUntilReady(attempt, identity.pid, exited);
+  if (failed === undefined) return { identity, exited };
+  await stop({ identity, exited });
   const text = (await readFile(logPath)).subarray(logStart).toString("utf8");
   return { failed, log: text, clash: /address already in use|eaddrinuse/i.test(text) };
 }
@@ -92,9 +124,9 @@ async function waitUntilReady(attempt: Attempt, pid: number, exited: Promise<Bro
   });
   const deadline = Date.now() + START_TIMEOUT_MS;
   while (Date.now() < deadline) {
-    const readiness = await attempt.probe(pid);
+    const ready = await attempt.isReady(pid);
     if (exit !== undefined) return `ended with ${exit.signal ?? `code ${exit.code}`} while starting`;
-    if (readiness === "ready") return undefined;
+    if (ready) return undefined;
     await Promise.race([delay(20), exited]);
   }
   return `did not answer within ${START_TIMEOUT_MS / 1_000} seconds`;
@@ -107,7 +139,7 @@ function startError(plan: LaunchPlan, attempt: Attempt, failure: Failure): Error
   return new Error(`${plan.binary.command} ${failure.failed}${clash}; the last lines of ${log}:\n${lines.join("\n")}`);
 }
 
-/** Carried packages bring the client along, with libraries of its own. */
+/** Fetched packages bring the client along, with libraries of its own. */
 function clientOf({ kind, binary: { command, env, origin } }: LaunchPlan): { cli?: string } {
   if (kind !== "redis") return {};
   if (origin === "path") return { cli: "redis-cli" };
@@ -115,10 +147,10 @@ function clientOf({ kind, binary: { command, env, origin } }: LaunchPlan): { cli
   return { cli: `${variables.join("")}${join(dirname(command), "redis-cli")}` };
 }
 
-function toBroker(plan: LaunchPlan, attempt: Attempt, { server, exited }: Running): Broker {
+function toBroker(plan: LaunchPlan, attempt: Attempt, server: GuardedServer): Broker {
   const { pid } = server.identity;
   let ended = false;
-  void exited.then(() => {
+  void server.exited.then(() => {
     ended = true;
   });
   return {
@@ -130,20 +162,18 @@ function toBroker(plan: LaunchPlan, attempt: Attempt, { server, exited }: Runnin
     version: plan.binary.version,
     ...clientOf(plan),
     ...(attempt.monitorUrl === undefined ? {} : { monitorUrl: attempt.monitorUrl }),
-    exited,
-    stop: () => endServer(pid, exited, () => ended),
+    exited: server.exited,
+    stop: async () => {
+      if (!ended) await stop(server);
+    },
     kill: (signal) => {
       if (!ended) signalProcess(pid, signal);
     },
   };
 }
 
-async function endServer(pid: number, exited: Promise<BrokerExit>, ended = (): boolean => false): Promise<void> {
-  if (ended()) return;
-  signalProcess(pid, "SIGTERM");
-  // A server stopped by SIGSTOP would never see the SIGTERM.
-  signalProcess(pid, "SIGCONT");
-  const timer = setTimeout(() => signalProcess(pid, "SIGKILL"), STOP_GRACE_MS);
+/** The exit is seen sooner than by looking for the process. */
+async function stop({ identity, exited }: GuardedServer): Promise<void> {
+  await Promise.race([exited, endServer(identity)]);
   await exited;
-  clearTimeout(timer);
 }

@@ -55,7 +55,10 @@ test("every rule finds what is planted against it", async () => {
       'export { createPlan } from "../fanout/plan.js";',
     ],
     "roles-know-no-command": ["src/roles/planted.ts", 'export { runCli } from "../cli/program.js";'],
-    "production-knows-no-sandbox": ["src/cli/planted.ts", 'export { startRedis } from "../sandbox/brokers/redis.js";'],
+    "production-knows-no-sandbox": [
+      "src/cli/planted.ts",
+      'export { startRedis } from "../sandbox/brokers/servers.js";',
+    ],
     "embedded-servers-and-the-world-know-no-role": [
       "src/sandbox/world/planted.ts",
       'export { runCli } from "../../cli/program.js";',

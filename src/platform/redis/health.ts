@@ -1,9 +1,9 @@
 import { metrics } from "@opentelemetry/api";
-import { type Figure, startSampling } from "../delivery/sampling.js";
-import type { Logger } from "../kernel/logger.js";
-import { SECOND } from "../kernel/time.js";
-import type { RedisClient } from "../platform/redis/connect.js";
-import { type MasterInfo, readMasters, type ServerInfo } from "../platform/redis/info.js";
+import { type Figure, startSampling } from "../../delivery/sampling.js";
+import type { Logger } from "../../kernel/logger.js";
+import { SECOND } from "../../kernel/time.js";
+import type { RedisClient } from "./connect.js";
+import { type MasterInfo, readMasters, type ServerInfo } from "./info.js";
 
 const SAMPLE_MS = 10 * SECOND;
 
@@ -13,7 +13,6 @@ const persistence = meter.createGauge("timeline_redis_persistence_ok", {
   description: "Whether the last snapshot (rdb), or the last write and rewrite of the append-only file (aof), worked",
 });
 
-/** Gauges that are one field of INFO each. */
 const FIELDS = [
   field("timeline_redis_used_memory_bytes", "used_memory", "Memory that Redis uses, in bytes"),
   field("timeline_redis_maxmemory_bytes", "maxmemory", "Memory that Redis may use, in bytes; 0: no limit of its own"),
@@ -29,7 +28,7 @@ function field(name: string, of: string, description: string) {
   return { of, gauge: meter.createGauge(name, { description }) };
 }
 
-/** Fields of INFO that say `ok`, by what they are about. */
+/** Fields of INFO whose value is `ok` while that kind of persistence works. */
 const STATUSES = {
   rdb: ["rdb_last_bgsave_status"],
   aof: ["aof_last_write_status", "aof_last_bgrewrite_status"],

@@ -1,6 +1,8 @@
 import { access, constants, lstat, mkdir, mkdtemp } from "node:fs/promises";
 import { homedir, tmpdir, userInfo } from "node:os";
 import { isAbsolute, join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { tryLockFile } from "../../kernel/lock-file.js";
 
 /**
  * The folder that keeps fetched servers: under the user's cache folder, or under the temporary folder where that
@@ -13,7 +15,7 @@ export async function cacheFolder(env: NodeJS.ProcessEnv): Promise<string> {
 
 function userCache(env: NodeJS.ProcessEnv): string {
   const named = env["XDG_CACHE_HOME"];
-  // The XDG specification says that relative paths are to be ignored.
+  // The XDG specification has relative paths ignored.
   if (named !== undefined && isAbsolute(named)) return named;
   return join(env["HOME"] || homedir(), ".cache");
 }
@@ -28,7 +30,7 @@ async function isWritable(folder: string): Promise<boolean> {
   }
 }
 
-// Anybody can make a folder of this name first, and we run what lies in it: so it must be ours alone.
+/** Another user could make a folder of this name first, and programs are run from it: it must be ours alone. */
 async function temporaryFolder(): Promise<string> {
   const { uid } = userInfo();
   const folder = join(tmpdir(), `avion-timeline-brokers-${uid}`);
@@ -36,4 +38,19 @@ async function temporaryFolder(): Promise<string> {
   const found = await lstat(folder).catch(() => undefined);
   const ours = found?.isDirectory() === true && found.uid === uid && (found.mode & 0o022) === 0;
   return ours ? folder : mkdtemp(`${folder}-`);
+}
+
+const POLL_MS = 100;
+const WAIT_LIMIT_MS = 10 * 60_000;
+
+/** Runs `work` under a lock file. The lock only saves double work: the work must be atomic by itself. */
+export async function underLock<T>(path: string, onWait: () => void, work: () => Promise<T>): Promise<T> {
+  const deadline = Date.now() + WAIT_LIMIT_MS;
+  for (let tries = 1; ; tries++) {
+    const lock = await tryLockFile(path);
+    if (lock.taken) return work().finally(lock.release);
+    if (Date.now() > deadline) throw new Error(`${path} is held by another process for too long`);
+    if (tries === 1) onWait();
+    await delay(POLL_MS);
+  }
 }

@@ -1,21 +1,20 @@
-import type { Logger } from "../kernel/logger.js";
-import { SECOND } from "../kernel/time.js";
-import { ConfigError } from "../kernel/variables.js";
-import type { RedisClient } from "../platform/redis/connect.js";
-import { readMasters } from "../platform/redis/info.js";
+import type { Logger } from "../../kernel/logger.js";
+import { SECOND } from "../../kernel/time.js";
+import { ConfigError } from "../../kernel/variables.js";
+import type { RedisClient } from "./connect.js";
+import { readMasters } from "./info.js";
 
 const LOOK_MS = 5 * SECOND;
 
-/** Follows whether Redis may evict keys: tombstones and follow versions that are evicted must not go unseen. */
+/** Watches for a Redis that may evict keys: an evicted tombstone or follow version would bring deleted data back. */
 export interface EvictionWatch {
-  /** What is wrong now, in words; undefined where nothing is, or where it is allowed. */
+  /** The fault now, for people; undefined where there is none, or where eviction is allowed. */
   fault(): string | undefined;
   close(): void;
 }
 
 /**
- * Looks at `maxmemory-policy` of every master now, and again every five seconds. A server that does not answer, or does
- * not say, is looked at the next time.
+ * Reads `maxmemory-policy` of every master now, and again every five seconds.
  *
  * @throws ConfigError where a master evicts keys now and that is not allowed
  */

@@ -1,14 +1,14 @@
 import { metrics } from "@opentelemetry/api";
 import type { ConsumerInfo, JetStreamManager, NatsConnection } from "nats";
-import { STREAM } from "../contracts/subjects.js";
-import { type Figure, type Sample, startSampling } from "../delivery/sampling.js";
-import type { Logger } from "../kernel/logger.js";
-import { SECOND } from "../kernel/time.js";
-import { readTopology } from "../platform/nats/declared.js";
-import { createStoredMessages, type StoredMessages } from "../platform/nats/stored.js";
+import { STREAM } from "../../contracts/subjects.js";
+import { type Figure, type Sample, startSampling } from "../../delivery/sampling.js";
+import type { Logger } from "../../kernel/logger.js";
+import { SECOND } from "../../kernel/time.js";
+import { readTopology } from "./declared.js";
+import { createStoredMessages, type StoredMessages } from "./stored.js";
 
 const SAMPLE_MS = 5 * SECOND;
-/** A server that does not answer shows within two samples. */
+/** Below the interval: a server that does not answer shows within two samples. */
 const TIMEOUT_MS = 3 * SECOND;
 
 const meter = metrics.getMeter("avion-timeline");
@@ -37,13 +37,13 @@ const GAUGES = {
 } as const;
 
 interface DepthsOptions {
-  /** Whether messages are read to tell how old they are: of the roles only fanout has the right to read all streams. */
+  /** Also measures how old messages are. It reads them, for which only the role fanout needs the right on all streams. */
   readonly ages: boolean;
   readonly log: Logger;
   readonly everyMs?: number;
 }
 
-/** Samples every declared stream and consumer for `/metrics`: how much waits, how old it is, and how full a stream is. */
+/** Samples the depth of every declared stream and consumer for `/metrics`. */
 export async function startDepths(
   nats: NatsConnection,
   { ages, log, everyMs = SAMPLE_MS }: DepthsOptions,
@@ -55,7 +55,8 @@ export async function startDepths(
     ...streams.map(({ name }) => ({ name: `stream ${name}`, take: () => streamFigures(manager, name) })),
     ...consumers.map(({ stream, config }) => {
       const consumer = config.durable_name as string;
-      return { name: `consumer ${consumer}`, take: () => consumerFigures({ manager, stored }, stream, consumer) };
+      const take = async () => consumerFigures(await manager.consumers.info(stream, consumer), stored);
+      return { name: `consumer ${consumer}`, take };
     }),
   ];
   return startSampling(samples, { everyMs, log });
@@ -74,14 +75,8 @@ async function streamFigures(manager: JetStreamManager, stream: string): Promise
   ];
 }
 
-interface Asked {
-  readonly manager: JetStreamManager;
-  readonly stored: StoredMessages | undefined;
-}
-
-async function consumerFigures({ manager, stored }: Asked, stream: string, consumer: string): Promise<Figure[]> {
-  const info = await manager.consumers.info(stream, consumer);
-  const labels = { consumer };
+async function consumerFigures(info: ConsumerInfo, stored: StoredMessages | undefined): Promise<Figure[]> {
+  const labels = { consumer: info.name };
   return [
     { gauge: GAUGES.pending, labels, value: info.num_pending },
     { gauge: GAUGES.unacked, labels, value: info.num_ack_pending },
@@ -89,7 +84,7 @@ async function consumerFigures({ manager, stored }: Asked, stream: string, consu
   ];
 }
 
-/** Age of the oldest message of a consumer. Other consumers' messages may lie in between. */
+/** Age of the oldest message of a consumer; messages for other consumers may lie in between. */
 async function unfinishedSeconds(stored: StoredMessages, info: ConsumerInfo): Promise<number> {
   const { stream_name: stream, config, num_pending, num_ack_pending, ack_floor, delivered } = info;
   if (num_pending + num_ack_pending === 0) return 0;
