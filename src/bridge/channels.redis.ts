@@ -4,7 +4,7 @@ import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
 import type { RedisClient } from "../platform/redis/connect.js";
-import type { Channels } from "./bridge.js";
+import type { Channels } from "./intake.js";
 
 const PING_MS = 5 * SECOND;
 
@@ -17,10 +17,10 @@ export function createChannels(subscriber: RedisClient, log: Logger): Channels {
       ? (subscriber as unknown as { stream?: { pause(): void; resume(): void } }).stream
       : undefined;
   // A link that is not read on cannot answer.
-  const look = async (): Promise<void> => {
+  const checkAlive = async (): Promise<void> => {
     if (!held && (await checkLink(subscriber, log))) alive = Date.now();
   };
-  const ping = setInterval(() => void look(), PING_MS);
+  const ping = setInterval(() => void checkAlive(), PING_MS);
   return {
     async subscribe(names, take, interrupted) {
       const known = new Set<string>(names);

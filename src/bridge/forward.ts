@@ -1,3 +1,4 @@
+import { LRUCache } from "lru-cache";
 import { type EventName, messageId, parseEvent, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
 import type { DlqReason } from "../contracts/subjects.js";
 import { letterOfUnstored } from "../delivery/dead-letter.js";
@@ -7,53 +8,31 @@ import { failpoint } from "../kernel/failpoints.js";
 import { fingerprint } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { backoff, pause, SECOND } from "../kernel/time.js";
-import type { HeldLetters } from "./held-letters.js";
+import type { HeldDeadLetters } from "./held-dead-letters.js";
 
-/** Admits an event to the log; resolves after its PubAck, to whether it had been admitted before. */
-export type Admit = (event: {
+/** Admits an event to the log; resolves after its PubAck. `duplicate`: it had been admitted before. */
+type Admit = (event: {
   readonly subject: string;
   readonly id: string;
   readonly body: Uint8Array;
   readonly headers: Readonly<Record<string, string>>;
 }) => Promise<{ readonly duplicate: boolean }>;
 
-/** What the bridge works with. */
+/** Asks for events since `since` (ms since the epoch) to be looked up in the upstreams: some may have been lost. */
+export type RequestReconcile = (since: number, cause: "start" | "reconnect" | "gap" | "overflow") => void;
+
 export interface ForwardDeps {
   readonly admit: Admit;
-  readonly letters: Pick<HeldLetters, "take">;
-  /** Bytes of a payload a message can carry. */
-  readonly maxPayloadBytes: () => number;
-  /** Told of each event that is numbered by its producer. */
-  readonly numbered: (producer: string, seq: number) => void;
+  readonly deadLetters: Pick<HeldDeadLetters, "take">;
+  /** What the server says of itself; unset before it has. */
+  readonly server: { readonly info?: { readonly max_payload: number } | undefined };
+  readonly requestReconcile: RequestReconcile;
   readonly version: string;
   readonly log: Logger;
-  readonly observe: (what: "admitted" | "duplicate" | "invalid" | "toolarge" | "refused", channel: EventName) => void;
+  readonly observe: (outcome: Outcome, channel: EventName) => void;
 }
 
-/**
- * Takes one payload from a channel into the log, or into the DLQ where it
- * cannot be understood. It is tried until one of them has acknowledged it: an
- * outage of NATS loses nothing that has arrived here. A DLQ that takes no
- * letters is no outage: see {@link HeldLetters}.
- */
-export function createForward(deps: ForwardDeps): (channel: EventName, payload: Uint8Array) => Promise<void> {
-  return async (channel, payload) => {
-    const arrival = Date.now();
-    for (let attempt = 1; ; attempt++) {
-      try {
-        await forwardOnce(deps, { channel, payload, arrival });
-        return;
-      } catch (error) {
-        if (attempt === 1)
-          deps.log.warn(
-            { channel, error: oneLine(error) },
-            "an event could not be admitted yet; it is kept and tried again",
-          );
-        await pause(backoff(attempt, 100, 2 * SECOND));
-      }
-    }
-  };
-}
+type Outcome = "admitted" | "duplicate" | "invalid" | "toolarge" | "refused";
 
 interface Arrived {
   readonly channel: EventName;
@@ -62,69 +41,102 @@ interface Arrived {
   readonly arrival: number;
 }
 
-async function forwardOnce(deps: ForwardDeps, arrived: Arrived): Promise<void> {
+const DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024;
+/** Bytes of a message that are not its payload: headers, above all those of a dead letter. */
+const HEADER_ROOM = 16 * 1024;
+const MAX_PRODUCERS = 10_000;
+
+/**
+ * Stores a payload of a channel in the log, or in the DLQ where it cannot be understood; tries until one of them has
+ * acknowledged it, so that an outage of NATS loses nothing that has arrived here.
+ */
+export function createForward(deps: ForwardDeps): (channel: EventName, payload: Uint8Array) => Promise<void> {
+  const withGaps = { ...deps, gaps: new Gaps() };
+  return async (channel, payload) => {
+    const arrived = { channel, payload, arrival: Date.now() };
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await forwardOnce(withGaps, arrived);
+      } catch (error) {
+        if (attempt === 1)
+          deps.log.warn(
+            { channel, error: oneLine(error) },
+            "an event could not be admitted yet; it is kept and tried again",
+          );
+        await pause(backoff(attempt, SECOND / 10, 2 * SECOND));
+      }
+    }
+  };
+}
+
+async function forwardOnce(deps: ForwardDeps & { readonly gaps: Gaps }, arrived: Arrived): Promise<void> {
   const { channel, payload, arrival } = arrived;
-  if (payload.byteLength > deps.maxPayloadBytes()) return bury(deps, arrived, tooLarge(payload));
+  const most = (deps.server.info?.max_payload ?? DEFAULT_MAX_MESSAGE_BYTES) - HEADER_ROOM;
+  if (payload.byteLength > most) {
+    const error = new AppError("invalid", `payload: has ${payload.byteLength} bytes, more than a message can carry`);
+    return deadLetter(deps, arrived, { reason: "toolarge", error });
+  }
   await failpoint("bridge-received", payload);
   let event: TimelineEvent;
   try {
     event = parseEvent(channel, payload, arrival);
   } catch (error) {
     if (codeOf(error) !== "invalid") throw error;
-    return bury(deps, arrived, { reason: "invalid", error });
+    return deadLetter(deps, arrived, { reason: "invalid", error });
   }
   const { producer, seq } = event.payload;
-  if (producer !== undefined && seq !== undefined) deps.numbered(producer, seq);
-  await inSpan(`receive ${channel}`, { kind: SpanKind.CONSUMER, ...parentOf(event) }, () =>
-    admit(deps, channel, event),
-  );
+  if (producer !== undefined && seq !== undefined) {
+    const since = deps.gaps.note(producer, seq, arrival);
+    if (since !== undefined) deps.requestReconcile(since, "gap");
+  }
+  await inSpan(`receive ${channel}`, { kind: SpanKind.CONSUMER, ...parentOf(event) }, () => admit(deps, event));
 }
 
-async function admit({ admit: store, observe }: ForwardDeps, channel: EventName, event: TimelineEvent): Promise<void> {
-  const stored = await store({
-    subject: SUBJECT_OF[channel],
+async function admit(deps: ForwardDeps, event: TimelineEvent): Promise<void> {
+  const stored = await deps.admit({
+    subject: SUBJECT_OF[event.name],
     id: messageId(event),
     body: Buffer.from(JSON.stringify(event.payload)),
     headers: traceHeaders(),
   });
   await failpoint("bridge-admitted", messageId(event));
-  observe(stored.duplicate ? "duplicate" : "admitted", channel);
+  deps.observe(stored.duplicate ? "duplicate" : "admitted", event.name);
 }
 
-/** Continues the producer's trace where the payload names it. */
-function parentOf({ payload }: TimelineEvent): { parent?: ReturnType<typeof contextOf> } {
-  const { traceparent } = payload;
+/** The producer's trace, where the payload names it. */
+function parentOf({ payload: { traceparent } }: TimelineEvent): { parent?: ReturnType<typeof contextOf> } {
   if (traceparent === undefined) return {};
-  return {
-    parent: contextOf({
-      get: (name) => (name === "traceparent" ? traceparent : undefined),
-      entries: () => [["traceparent", traceparent]],
-    }),
-  };
+  const get = (name: string): string | undefined => (name === "traceparent" ? traceparent : undefined);
+  return { parent: contextOf({ get, entries: () => [["traceparent", traceparent]] }) };
 }
 
-function tooLarge(payload: Uint8Array): { reason: DlqReason; error: AppError } {
-  return {
-    reason: "toolarge",
-    error: new AppError("invalid", `payload: has ${payload.byteLength} bytes, more than a message can carry`),
-  };
-}
-
-async function bury(
+async function deadLetter(
   deps: ForwardDeps,
-  arrived: Arrived,
-  failure: { reason: DlqReason; error: unknown },
+  { channel, payload, arrival }: Arrived,
+  failure: { reason: DlqReason & Outcome; error: unknown },
 ): Promise<void> {
-  const { channel, payload, arrival } = arrived;
-  // Several bridges receive the same bytes and write one letter.
+  // Several bridges receive the same bytes and write one dead letter.
   const id = `dlq:${channel}:${fingerprint(payload)}`;
   const letter = letterOfUnstored(
     { id, origin: channel, body: payload, deliveries: 1, firstSeen: arrival },
     { ...failure, event: channel, version: deps.version, now: arrival },
   );
-  const fate = await deps.letters.take(letter);
-  if (fate === "refused") return deps.observe("refused", channel);
-  deps.observe(failure.reason === "toolarge" ? "toolarge" : "invalid", channel);
-  if (fate === "stored")
+  const taken = await deps.deadLetters.take(letter);
+  deps.observe(taken === "refused" ? "refused" : failure.reason, channel);
+  if (taken === "stored")
     deps.log.warn({ channel, reason: failure.reason, error: oneLine(failure.error) }, "a payload was dead-lettered");
+}
+
+/** Finds gaps in the numbers that producers give their payloads (`producer` and `seq`). */
+export class Gaps {
+  readonly #latest = new LRUCache<string, { readonly seq: number; readonly at: number }>({ max: MAX_PRODUCERS });
+
+  /** @returns the time of the last number before a gap, in ms since the epoch; undefined where nothing is missing */
+  note(producer: string, seq: number, now: number): number | undefined {
+    const last = this.#latest.get(producer);
+    // A producer that starts anew counts from the beginning; any other lower number came late or twice.
+    if (last && seq <= last.seq && seq > 1) return undefined;
+    this.#latest.set(producer, { seq, at: now });
+    return last && seq > last.seq + 1 ? last.at : undefined;
+  }
 }

@@ -9,7 +9,6 @@ const inFlight = meter.createUpDownCounter("timeline_bridge_in_flight", {
   description: "Payloads on their way into the log",
 });
 
-/** What operators see of the bridge. */
 export const observeBridge = {
   /** Counts from 0, so that the first refusal is seen as a rise. */
   started(): void {

@@ -1,30 +1,32 @@
 import { expect, test } from "@jest/globals";
-import { type Channels, startBridge } from "../../../src/bridge/bridge.js";
 import { createForward, type ForwardDeps } from "../../../src/bridge/forward.js";
+import { type Channels, startIntake } from "../../../src/bridge/intake.js";
 import type { EventName } from "../../../src/contracts/events.js";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { silent } from "../../../src/kernel/logger.js";
 
+const HEADER_ROOM = 16 * 1024;
+
 type Admitted = Parameters<ForwardDeps["admit"]>[0];
 
 function setup(change: Partial<ForwardDeps> = {}) {
   const admitted: Admitted[] = [];
-  const letters: DeadLetter[] = [];
+  const deadLetters: DeadLetter[] = [];
   const observed: string[] = [];
   const forward = createForward({
     admit: async (event) => {
       admitted.push(event);
       return { duplicate: admitted.filter(({ id }) => id === event.id).length > 1 };
     },
-    letters: {
-      take: async (letter) => {
-        letters.push(letter);
+    deadLetters: {
+      take: async (deadLetter) => {
+        deadLetters.push(deadLetter);
         return "stored";
       },
     },
-    maxPayloadBytes: () => 1_000,
-    numbered: () => undefined,
+    server: { info: { max_payload: 1_000 + HEADER_ROOM } },
+    requestReconcile: () => undefined,
     version: "1.2.3",
     log: silent,
     observe: (what, channel) => observed.push(`${what} ${channel}`),
@@ -33,7 +35,7 @@ function setup(change: Partial<ForwardDeps> = {}) {
   return {
     forward: (channel: EventName, payload: Uint8Array | string) => forward(channel, Buffer.from(payload)),
     admitted,
-    letters,
+    deadLetters,
     observed,
   };
 }
@@ -41,47 +43,47 @@ function setup(change: Partial<ForwardDeps> = {}) {
 const DELETED = '{"drop_id":"d1","user_id":"ada","text":"nobody needs this"}';
 
 test("an understood payload is admitted under its subject and id, cleaned, once", async () => {
-  const { forward, admitted, letters, observed } = setup();
+  const { forward, admitted, deadLetters, observed } = setup();
   await forward("drop_deleted", DELETED);
   await forward("drop_deleted", DELETED);
   expect(admitted[0]).toMatchObject({ subject: "drops.deleted", id: "drop_deleted:d1" });
   expect(JSON.parse(String(admitted[0]?.body))).toEqual({ drop_id: "d1", user_id: "ada" });
-  expect([letters, observed]).toEqual([[], ["admitted drop_deleted", "duplicate drop_deleted"]]);
+  expect([deadLetters, observed]).toEqual([[], ["admitted drop_deleted", "duplicate drop_deleted"]]);
 });
 
-test("what cannot be understood becomes one letter, byte for byte, whoever writes it", async () => {
+test("a payload that cannot be understood becomes one dead letter, byte for byte, from any number of bridges", async () => {
   const payload = Buffer.from([0x7b, 0xff, 0x00, 0x0a]);
   const [one, other] = [setup(), setup()];
   await one.forward("drop_created", payload);
   await other.forward("drop_created", payload);
-  expect(one.letters[0]?.body).toEqual(payload);
-  expect(one.letters[0]).toMatchObject({
+  expect(one.deadLetters[0]?.body).toEqual(payload);
+  expect(one.deadLetters[0]).toMatchObject({
     subject: "dlq.invalid.drop_created",
     headers: { "Dlq-Subject": "drop_created", "Dlq-Reason": "invalid" },
   });
-  expect(one.letters[0]?.headers["Dlq-Stream"]).toBeUndefined();
-  expect(other.letters[0]?.id).toBe(one.letters[0]?.id);
+  expect(one.deadLetters[0]?.headers["Dlq-Stream"]).toBeUndefined();
+  expect(other.deadLetters[0]?.id).toBe(one.deadLetters[0]?.id);
   await other.forward("drop_deleted", payload);
-  expect(other.letters[1]?.id).not.toBe(other.letters[0]?.id);
+  expect(other.deadLetters[1]?.id).not.toBe(other.deadLetters[0]?.id);
   expect([one.admitted, one.observed]).toEqual([[], ["invalid drop_created"]]);
 });
 
-test("what is too large becomes a letter with its beginning and its size; what just fits does not", async () => {
-  const { forward, letters, admitted } = setup({ maxPayloadBytes: () => 100_000 });
+test("a payload that is too large becomes a dead letter with its beginning and its size; one that just fits does not", async () => {
+  const { forward, deadLetters, admitted } = setup({ server: { info: { max_payload: 100_000 + HEADER_ROOM } } });
   const huge = Buffer.alloc(100_001, "x");
   await forward("drop_created", huge);
-  expect(letters[0]).toMatchObject({
+  expect(deadLetters[0]).toMatchObject({
     subject: "dlq.toolarge.drop_created",
     headers: { "Dlq-Size": "100001", "Dlq-Reason": "toolarge" },
   });
-  expect(letters[0]?.body).toEqual(huge.subarray(0, 64 * 1024));
+  expect(deadLetters[0]?.body).toEqual(huge.subarray(0, 64 * 1024));
   const padded = DELETED.replace("nobody", "n".repeat(100_000 - DELETED.length + 6));
   expect(Buffer.byteLength(padded)).toBe(100_000);
   await forward("drop_deleted", padded);
-  expect([letters.length, admitted.length]).toEqual([1, 1]);
+  expect([deadLetters.length, admitted.length]).toEqual([1, 1]);
 });
 
-test("an event that cannot be admitted yet is tried until it is, with the arrival it had", async () => {
+test("an event that cannot be admitted yet is tried until it is, under the time of its arrival", async () => {
   let outages = 2;
   const times: string[] = [];
   const { forward, observed } = setup({
@@ -96,24 +98,24 @@ test("an event that cannot be admitted yet is tried until it is, with the arriva
   expect([times.length, observed]).toEqual([3, ["admitted ap_drop_received"]]);
 });
 
-test("a letter that cannot be stored is tried until it is", async () => {
+test("a dead letter that cannot be stored is tried until it is", async () => {
   let outages = 1;
-  const letters: DeadLetter[] = [];
+  const stored: DeadLetter[] = [];
   const { forward } = setup({
-    letters: {
-      take: async (letter) => {
+    deadLetters: {
+      take: async (deadLetter) => {
         if (outages-- > 0) throw new AppError("unavailable", "away");
-        letters.push(letter);
+        stored.push(deadLetter);
         return "stored";
       },
     },
   });
   await forward("drop_created", "no JSON");
-  expect(letters).toHaveLength(1);
+  expect(stored).toHaveLength(1);
 });
 
-test("a letter there is no room for is counted as refused, and not as kept", async () => {
-  const { forward, observed } = setup({ letters: { take: async () => "refused" } });
+test("a dead letter there is no room for is counted as refused", async () => {
+  const { forward, observed } = setup({ deadLetters: { take: async () => "refused" } });
   await forward("drop_created", "no JSON");
   expect(observed).toEqual(["refused drop_created"]);
 });
@@ -136,44 +138,44 @@ function memoryChannels(canHold: boolean) {
   return { channels, holds, publish: (payload: Uint8Array) => take("drop_created", payload) };
 }
 
-async function bridgeOn(channels: Channels) {
+async function intakeOn(channels: Channels) {
   const ends: (() => void)[] = [];
-  const seen = { inFlight: 0, refused: 0, suspected: [] as string[] };
-  const bridge = await startBridge({
+  const seen = { inFlight: 0, refused: 0, requested: [] as string[] };
+  const intake = await startIntake({
     channels,
     forward: () => new Promise((resolve) => ends.push(resolve)),
-    suspect: (_, cause) => void seen.suspected.push(cause),
+    requestReconcile: (_, cause) => void seen.requested.push(cause),
     log: silent,
     observe: { inFlight: (change) => (seen.inFlight += change), refused: () => seen.refused++ },
   });
-  return { bridge, ends, seen };
+  return { intake, ends, seen };
 }
 
-test("at the bound the source is held, below it read on", async () => {
+test("at the bound the source is held back; below it, it is read on", async () => {
   const { channels, holds, publish } = memoryChannels(true);
-  const { ends, seen } = await bridgeOn(channels);
+  const { ends, seen } = await intakeOn(channels);
   const megabyte = new Uint8Array(1024 * 1024);
   for (let count = 0; count < 65; count++) publish(megabyte);
-  expect([holds, seen]).toEqual([[true], { inFlight: 65, refused: 0, suspected: [] }]);
+  expect([holds, seen]).toEqual([[true], { inFlight: 65, refused: 0, requested: [] }]);
   for (const end of ends) end();
   await new Promise(setImmediate);
   expect([holds, seen.inFlight]).toEqual([[true, false], 0]);
 });
 
-test("a source that cannot be held is refused past twice the bound, and counted", async () => {
+test("payloads of a source that cannot be held back are refused past twice the bound, and counted", async () => {
   const { channels, publish } = memoryChannels(false);
-  const { seen } = await bridgeOn(channels);
+  const { seen } = await intakeOn(channels);
   for (let count = 0; count < 16_390; count++) publish(new Uint8Array(1));
-  expect(seen).toEqual({ inFlight: 16_384, refused: 6, suspected: Array(6).fill("overflow") });
+  expect(seen).toEqual({ inFlight: 16_384, refused: 6, requested: Array(6).fill("overflow") });
 });
 
-test("close waits for what is on its way, but not longer than the grace", async () => {
+test("close waits for payloads in flight, but not longer than the grace", async () => {
   const { channels, publish } = memoryChannels(true);
-  const { bridge, ends } = await bridgeOn(channels);
+  const { intake, ends } = await intakeOn(channels);
   publish(new Uint8Array(1));
-  await bridge.close(20);
+  await intake.close(20);
   let closed = false;
-  const closing = bridge.close(900).then(() => {
+  const closing = intake.close(900).then(() => {
     closed = true;
   });
   await new Promise(setImmediate);

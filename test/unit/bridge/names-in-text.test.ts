@@ -27,14 +27,14 @@ async function textsOf(name: EventName, payload: unknown, refusals = 0) {
       ids.push(event.id, ...Object.values(event.headers), event.subject);
       return { duplicate: false };
     },
-    letters: {
-      take: async (letter: DeadLetter) => {
-        headers.push(letter.subject, letter.id, ...Object.values(letter.headers));
+    deadLetters: {
+      take: async (deadLetter: DeadLetter) => {
+        headers.push(deadLetter.subject, deadLetter.id, ...Object.values(deadLetter.headers));
         return "stored";
       },
     },
-    maxPayloadBytes: () => 100_000,
-    numbered: () => undefined,
+    server: {},
+    requestReconcile: () => undefined,
     version: "1.2.3",
     log,
     observe: () => undefined,
@@ -65,7 +65,7 @@ const WRONG: Readonly<Record<EventName, (id: string) => object[]>> = {
   user_unfollowed: (id) => [{ version: -1 }, { following_id: id.repeat(99) }],
 };
 
-test.each(EVENT_NAMES)("%s: a letter for a field that is wrong names the field, and no id", async (name) => {
+test.each(EVENT_NAMES)("%s: a dead letter for a field that is wrong names the field, and no id", async (name) => {
   for (const id of IDS) {
     for (const wrong of WRONG[name](id)) {
       const { lines, headers, ids } = await textsOf(name, { ...payloadOf(name, id), ...wrong });

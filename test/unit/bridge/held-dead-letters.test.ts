@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { createHeldLetters } from "../../../src/bridge/held-letters.js";
+import { createHeldDeadLetters } from "../../../src/bridge/held-dead-letters.js";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { eventually } from "../../support/facts.js";
@@ -12,7 +12,7 @@ function setup() {
   const alarms: object[] = [];
   const line = (): void => undefined;
   const state: { failure: AppError | undefined } = { failure: undefined };
-  const letters = createHeldLetters({
+  const deadLetters = createHeldDeadLetters({
     store: async ({ id }) => {
       if (state.failure) throw state.failure;
       stored.push(id);
@@ -21,56 +21,56 @@ function setup() {
     log: { debug: line, info: line, warn: line, error: (fields) => void alarms.push(fields) },
   });
   const take = (id: number, bytes = 1) => {
-    const letter: DeadLetter = {
+    const deadLetter: DeadLetter = {
       subject: "dlq.invalid.drop_created",
       id: `${id}`,
       headers: {},
       body: Buffer.alloc(bytes),
     };
-    return letters.take(letter);
+    return deadLetters.take(deadLetter);
   };
-  return { state, stored, alarms, letters, take };
+  return { state, stored, alarms, deadLetters, take };
 }
 
-test("a letter the DLQ takes is stored at once; while NATS is away nothing is held", async () => {
-  const { state, stored, letters, take } = setup();
-  expect([await take(1), stored, letters.notReady()]).toEqual(["stored", ["1"], undefined]);
+test("a dead letter the DLQ takes is stored at once; while NATS is away nothing is held", async () => {
+  const { state, stored, deadLetters, take } = setup();
+  expect([await take(1), stored, deadLetters.notReady()]).toEqual(["stored", ["1"], undefined]);
   state.failure = AWAY;
   await expect(take(2)).rejects.toBe(AWAY);
 });
 
-test("256 letters are held while the DLQ is full; the others are refused, with one alarm, and readiness is lost", async () => {
-  const { state, stored, alarms, letters, take } = setup();
+test("256 dead letters are held while the DLQ is full; the others are refused, with one alarm, and readiness is lost", async () => {
+  const { state, stored, alarms, deadLetters, take } = setup();
   state.failure = FULL;
-  const fates: string[] = [];
-  for (let n = 0; n < 300; n++) fates.push(await take(n));
-  expect(fates).toEqual([...Array(256).fill("held"), ...Array(44).fill("refused")]);
+  const outcomes: string[] = [];
+  for (let n = 0; n < 300; n++) outcomes.push(await take(n));
+  expect(outcomes).toEqual([...Array(256).fill("held"), ...Array(44).fill("refused")]);
   expect(alarms).toHaveLength(1);
-  expect(letters.notReady()).toContain("DLQ");
+  expect(deadLetters.notReady()).toContain("DLQ");
   state.failure = undefined;
-  await eventually(() => letters.notReady() === undefined, "it is ready again");
+  await eventually(() => deadLetters.notReady() === undefined, "it is ready again");
   expect(stored.map(Number).sort((a, b) => a - b)).toEqual(Array.from({ length: 256 }, (_, n) => n));
   expect(await take(1_000)).toBe("stored");
 });
 
-test("held letters are bounded in bytes too", async () => {
+test("held dead letters are bounded in bytes too", async () => {
   const { state, take } = setup();
   state.failure = FULL;
-  const fates: string[] = [];
-  for (let n = 0; n < 6; n++) fates.push(await take(n, 1024 * 1024));
-  expect(fates).toEqual(["held", "held", "held", "held", "refused", "refused"]);
+  const outcomes: string[] = [];
+  for (let n = 0; n < 6; n++) outcomes.push(await take(n, 1024 * 1024));
+  expect(outcomes).toEqual(["held", "held", "held", "held", "refused", "refused"]);
 });
 
 test("closing waits for what is held, but not longer than the grace", async () => {
-  const { state, stored, alarms, letters, take } = setup();
+  const { state, stored, alarms, deadLetters, take } = setup();
   state.failure = FULL;
   await take(1);
   state.failure = undefined;
-  await letters.close(5_000);
+  await deadLetters.close(5_000);
   expect(stored).toEqual(["1"]);
   const other = setup();
   other.state.failure = FULL;
   await other.take(1);
-  await other.letters.close(20);
+  await other.deadLetters.close(20);
   expect([alarms, other.alarms]).toEqual([[], [{ count: 1 }]]);
 });

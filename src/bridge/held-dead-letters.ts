@@ -3,20 +3,16 @@ import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { backoff, MINUTE, pause, SECOND } from "../kernel/time.js";
 
-/** A letter is in the DLQ, or held here until the DLQ takes it, or lost because there was no room for it. */
-export type LetterFate = "stored" | "held" | "refused";
-
-interface HeldLettersDeps {
+interface HeldDeadLettersDeps {
   readonly store: DeadLetters;
-  /** True where the DLQ answered that it does not take a letter; every other error is an outage. */
+  /** True where the DLQ answered that it does not take a dead letter; every other error is an outage. */
   readonly isRefusal: (error: unknown) => boolean;
   readonly log: Logger;
 }
 
-/** Stores the letters of a bridge. */
-export interface HeldLetters {
-  /** Rejects while NATS is away. */
-  take(letter: DeadLetter): Promise<LetterFate>;
+export interface HeldDeadLetters {
+  /** Resolves to "held" until the DLQ takes it, to "refused" where there was no room to hold it. Rejects while NATS is away. */
+  take(deadLetter: DeadLetter): Promise<"stored" | "held" | "refused">;
   notReady(): string | undefined;
   /** Stores what is held, for `graceMs` at most. */
   close(graceMs: number): Promise<void>;
@@ -29,11 +25,11 @@ const RETRY_BASE_MS = SECOND / 10;
 const RETRY_CAP_MS = 2 * SECOND;
 
 /**
- * Keeps a DLQ that takes no letters from holding up events. Refused letters are held up to a bound of their own and
- * stored once the DLQ takes them; while any is held, new ones queue behind it. Beyond the bound letters are lost, which
+ * Keeps a DLQ that takes no dead letters from holding up events. Refused dead letters are held up to a bound, and
+ * stored once the DLQ takes them; while any is held, new ones queue behind it. Beyond the bound they are lost, which
  * raises an alarm and makes the bridge not ready until everything held is stored.
  */
-export function createHeldLetters({ store, isRefusal, log }: HeldLettersDeps): HeldLetters {
+export function createHeldDeadLetters({ store, isRefusal, log }: HeldDeadLettersDeps): HeldDeadLetters {
   const stopping = new AbortController();
   const held: DeadLetter[] = [];
   let bytes = 0;
@@ -43,11 +39,11 @@ export function createHeldLetters({ store, isRefusal, log }: HeldLettersDeps): H
 
   const storeHeld = async (): Promise<void> => {
     for (let failures = 0; held.length > 0 && !stopping.signal.aborted; ) {
-      const letter = held[0] as DeadLetter;
+      const deadLetter = held[0] as DeadLetter;
       try {
-        await store(letter);
+        await store(deadLetter);
         held.shift();
-        bytes -= letter.body.byteLength;
+        bytes -= deadLetter.body.byteLength;
         failures = 0;
       } catch {
         // A smaller one may still fit.
@@ -62,31 +58,31 @@ export function createHeldLetters({ store, isRefusal, log }: HeldLettersDeps): H
     alarmedAt = Number.NEGATIVE_INFINITY;
   };
 
-  const hold = (letter: DeadLetter): LetterFate => {
-    if (held.length >= MAX_HELD || bytes + letter.body.byteLength > MAX_HELD_BYTES) {
+  const hold = (deadLetter: DeadLetter): "held" | "refused" => {
+    if (held.length >= MAX_HELD || bytes + deadLetter.body.byteLength > MAX_HELD_BYTES) {
       refused += 1;
       if (performance.now() - alarmedAt >= ALARM_EVERY_MS) {
         alarmedAt = performance.now();
-        log.error({ held: held.length, refused }, "the DLQ takes no letters: dead letters are refused");
+        log.error({ held: held.length, refused }, "the DLQ takes no dead letters: they are refused");
       }
       return "refused";
     }
-    bytes += letter.body.byteLength;
-    if (held.push(letter) === 1) storing = storing.then(storeHeld);
+    bytes += deadLetter.body.byteLength;
+    if (held.push(deadLetter) === 1) storing = storing.then(storeHeld);
     return "held";
   };
 
   return {
-    take: async (letter) => {
-      if (held.length > 0) return hold(letter);
+    take: async (deadLetter) => {
+      if (held.length > 0) return hold(deadLetter);
       try {
-        await store(letter);
+        await store(deadLetter);
         return "stored";
       } catch (error) {
         if (!isRefusal(error)) throw error;
         if (held.length === 0)
-          log.warn({ error: oneLine(error) }, "the DLQ takes no letters; they are held for a while");
-        return hold(letter);
+          log.warn({ error: oneLine(error) }, "the DLQ takes no dead letters; they are held for a while");
+        return hold(deadLetter);
       }
     },
     notReady: () => (refused > 0 ? "bridge: the DLQ takes no dead letters" : undefined),

@@ -1,8 +1,8 @@
 import { EVENT_NAMES, type EventName } from "../contracts/events.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause } from "../kernel/time.js";
+import type { RequestReconcile } from "./forward.js";
 
-/** Where payloads come from. */
 export interface Channels {
   /**
    * Resolves once every channel is subscribed.
@@ -20,42 +20,36 @@ export interface Channels {
   unsubscribe(): Promise<void>;
 }
 
-/** Says that from `since` (ms since the epoch) until now events may have been lost. */
-export type Suspect = (since: number, cause: "reconnect" | "gap" | "overflow") => void;
-
-interface BridgeDeps {
+interface IntakeDeps {
   readonly channels: Channels;
   readonly forward: (channel: EventName, payload: Uint8Array) => Promise<void>;
-  readonly suspect: Suspect;
+  readonly requestReconcile: RequestReconcile;
   readonly log: Logger;
   readonly observe: { inFlight(change: number): void; refused(channel: EventName): void };
 }
 
-/** What may be on its way into the log at one time. */
 const MAX_IN_FLIGHT = 8_192;
 const MAX_IN_FLIGHT_BYTES = 64 * 1024 * 1024;
 
-/** A running bridge. */
-export interface Bridge {
+export interface Intake {
   healthy(): boolean;
   close(graceMs: number): Promise<void>;
 }
 
 /**
- * Forwards every payload of the channels. What is in flight is bounded: at the
- * bound the connection is not read on, so that Redis holds what follows in its
- * own buffer for us, and cuts us off when that is full.
+ * Forwards every payload of the channels. At a bound of payloads in flight the connection is not read on: Redis holds
+ * what follows in its own buffer, and closes the connection when that is full.
  */
-export async function startBridge({ channels, forward, suspect, log, observe }: BridgeDeps): Promise<Bridge> {
+export async function startIntake({ channels, forward, requestReconcile, log, observe }: IntakeDeps): Promise<Intake> {
   const inFlight = new Set<Promise<void>>();
   let bytes = 0;
   let held = false;
   const full = (): boolean => inFlight.size >= MAX_IN_FLIGHT || bytes >= MAX_IN_FLIGHT_BYTES;
   const take = (channel: EventName, payload: Uint8Array): void => {
     if (full() && !held) held = channels.hold(true);
-    // A source that cannot be held back hands on what is already read; past twice the bound it is lost, and counted.
+    // A source that cannot be held back hands on what it has read; past twice the bound that is lost, and counted.
     if (inFlight.size >= 2 * MAX_IN_FLIGHT || bytes >= 2 * MAX_IN_FLIGHT_BYTES) {
-      suspect(Date.now(), "overflow");
+      requestReconcile(Date.now(), "overflow");
       return observe.refused(channel);
     }
     bytes += payload.byteLength;
@@ -68,18 +62,14 @@ export async function startBridge({ channels, forward, suspect, log, observe }: 
     });
     inFlight.add(forwarding);
   };
-  await channels.subscribe(EVENT_NAMES, take, (since) => suspect(since, "reconnect"));
+  await channels.subscribe(EVENT_NAMES, take, (since) => requestReconcile(since, "reconnect"));
   log.info({ channels: EVENT_NAMES }, "bridging Redis Pub/Sub into JetStream");
   return {
     healthy: () => channels.healthy(),
     close: async (graceMs) => {
       await channels.unsubscribe();
       await Promise.race([Promise.all(inFlight), pause(graceMs)]);
-      if (inFlight.size > 0)
-        log.error(
-          { count: inFlight.size },
-          "events were still on their way into the log at the end of the grace period",
-        );
+      if (inFlight.size > 0) log.error({ count: inFlight.size }, "events were not admitted before the end");
     },
   };
 }

@@ -1,0 +1,48 @@
+import type { NatsConnection } from "nats";
+import type { DeadLetters } from "../delivery/dead-letter.js";
+import type { Logger } from "../kernel/logger.js";
+import { type Publish, refusalOf } from "../platform/nats/publish.js";
+import type { RedisClient } from "../platform/redis/connect.js";
+import { createChannels } from "./channels.redis.js";
+import { createForward, type RequestReconcile } from "./forward.js";
+import { createHeldDeadLetters } from "./held-dead-letters.js";
+import { startIntake } from "./intake.js";
+import { observeBridge } from "./observe.js";
+
+interface BridgeHandles {
+  /** A connection of its own: a subscribed one takes no other commands. */
+  readonly subscriber: RedisClient;
+  readonly nats: Pick<NatsConnection, "info">;
+  readonly publish: Publish;
+  readonly storeDeadLetter: DeadLetters;
+  readonly requestReconcile: RequestReconcile;
+  readonly version: string;
+  readonly log: Logger;
+}
+
+export interface Bridge {
+  notReady(): string | undefined;
+  close(graceMs: number): Promise<void>;
+}
+
+/** Starts forwarding events from Redis Pub/Sub into the log; resolves once every channel is subscribed. */
+export async function startBridge(handles: BridgeHandles): Promise<Bridge> {
+  const { subscriber, nats, publish, storeDeadLetter, requestReconcile, version, log } = handles;
+  const isRefusal = (error: unknown): boolean => refusalOf(error) !== undefined;
+  const deadLetters = createHeldDeadLetters({ store: storeDeadLetter, isRefusal, log });
+  const observe = observeBridge;
+  const admit = { admit: publish, server: nats, deadLetters, requestReconcile, version, log };
+  observe.started();
+  const intake = await startIntake({
+    channels: createChannels(subscriber, log),
+    forward: createForward({ ...admit, observe: observe.forwarded }),
+    ...{ requestReconcile, log, observe },
+  });
+  return {
+    notReady: () => (intake.healthy() ? deadLetters.notReady() : "bridge: Redis Pub/Sub is not subscribed"),
+    close: async (graceMs) => {
+      await intake.close(graceMs);
+      await deadLetters.close(graceMs);
+    },
+  };
+}
