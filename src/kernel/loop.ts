@@ -10,7 +10,9 @@ export interface LoopOptions {
   readonly firstAfterMs?: number;
   /** Draws delays evenly between half and one and a half times `everyMs`, so that processes do not work in step. */
   readonly jitter?: boolean;
-  /** Waits 1 s after a failure, doubled with each further one in a row up to this, in ms; unset: the usual delay. */
+  /** Waits this long after a failure, doubled with each further one in a row up to the cap, in ms; unset: 1 s. */
+  readonly backoffBaseMs?: number;
+  /** Unset: the usual delay after a failure. */
   readonly backoffCapMs?: number;
   /** Called with each failure, and how many there were in a row. */
   readonly failed?: (error: unknown, failures: number) => void;
@@ -27,7 +29,7 @@ export interface Loop {
 
 /** Starts a loop. Its delays do not keep the process alive. */
 export function startLoop(options: LoopOptions): Loop {
-  const { work, everyMs, firstAfterMs = 0, jitter = false, backoffCapMs, failed } = options;
+  const { work, everyMs, firstAfterMs = 0, jitter = false, backoffBaseMs = SECOND, backoffCapMs, failed } = options;
   const stopping = new AbortController();
   let woken = new AbortController();
   const usual = (): number => (jitter ? everyMs * (0.5 + Math.random()) : everyMs);
@@ -47,7 +49,7 @@ export function startLoop(options: LoopOptions): Loop {
       } catch (error) {
         failed?.(error, ++failures);
         if (backoffCapMs === undefined) await rest(usual());
-        else await pause(backoff(failures, SECOND, backoffCapMs), stopping.signal);
+        else await pause(backoff(failures, backoffBaseMs, backoffCapMs), stopping.signal);
       }
     }
   };

@@ -2,7 +2,8 @@ import type { OutboxEvent } from "../contracts/outbox.js";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
-import { backoff, pause, SECOND } from "../kernel/time.js";
+import { startLoop } from "../kernel/loop.js";
+import { SECOND } from "../kernel/time.js";
 import type { DeadLetterEvent } from "./dead-letters.js";
 import type { OutboxStore } from "./store.sql.js";
 
@@ -68,40 +69,35 @@ const PUBLISH_WITHIN_MS = 3 * SECOND;
 const MAX_REFUSALS = 5;
 const REFUSED_AGAIN_MS = SECOND;
 
-const LOOK_EVERY_MS = SECOND;
-
 /**
  * Starts a relay: it claims events, publishes them, and marks those that were acknowledged. Several relays of a service,
  * in any processes, publish an event once, and the events of a key in their order. The claim of a relay that dies runs
  * out; an event it had published already is recognised by its message id.
  */
 export function startRelay(deps: RelayDeps): Relay {
-  const stopping = new AbortController();
-  const bell = createBell();
   let failures = 0;
-  const run = async (): Promise<void> => {
-    while (!stopping.signal.aborted) {
-      try {
-        const found = await relayOnce(deps);
-        failures = 0;
-        if (found === 0) await bell.rung(deps.lookEveryMs ?? LOOK_EVERY_MS, stopping.signal);
-      } catch (error) {
-        failures += 1;
-        deps.observe.failed();
-        if (failures === 1) deps.log.warn({ error: oneLine(error) }, "the outbox cannot be published; it is kept");
-        await pause(backoff(failures, SECOND / 10, 5 * SECOND), stopping.signal);
-      }
-    }
-    // Events written meanwhile need not wait for the relay of another process.
-    await relayOnce(deps).catch(() => undefined);
-  };
-  const running = run();
+  const loop = startLoop({
+    work: async () => {
+      const published = await relayOnce(deps);
+      failures = 0;
+      return published === 0 ? undefined : 0;
+    },
+    everyMs: deps.lookEveryMs ?? SECOND,
+    backoffBaseMs: SECOND / 10,
+    backoffCapMs: 5 * SECOND,
+    failed: (error, inARow) => {
+      failures = inARow;
+      deps.observe.failed();
+      if (inARow === 1) deps.log.warn({ error: oneLine(error) }, "the outbox cannot be published; it is kept");
+    },
+  });
   return {
-    wake: bell.ring,
+    wake: loop.wake,
     healthy: () => failures < 3,
     close: async () => {
-      stopping.abort();
-      await running;
+      await loop.close();
+      // Events written meanwhile need not wait for the relay of another process.
+      await relayOnce(deps).catch(() => undefined);
     },
   };
 }
@@ -179,24 +175,4 @@ async function publishAll(
     outage = error;
   }
   return { published, refused, ...(outage === undefined ? {} : { outage }) };
-}
-
-/** A ring while nobody waits ends the next wait at once. */
-function createBell(): { ring(): void; rung(timeoutMs: number, stopping: AbortSignal): Promise<void> } {
-  let rung = false;
-  let waiting: AbortController | undefined;
-  return {
-    ring: () => {
-      rung = true;
-      waiting?.abort();
-    },
-    rung: async (timeoutMs, stopping) => {
-      if (!rung) {
-        waiting = new AbortController();
-        await pause(timeoutMs, AbortSignal.any([waiting.signal, stopping]));
-        waiting = undefined;
-      }
-      rung = false;
-    },
-  };
 }

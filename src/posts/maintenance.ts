@@ -2,7 +2,8 @@ import { randomUUID } from "node:crypto";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { backoff, type Clock, DAY, MINUTE, pause, SECOND } from "../kernel/time.js";
+import { startLoop } from "../kernel/loop.js";
+import { type Clock, DAY, MINUTE } from "../kernel/time.js";
 import { CALIBRATION_STEPS, createCalibration } from "./calibration.js";
 import { monthOf, monthsFrom } from "./months.js";
 import type { ObservePosts } from "./observe.js";
@@ -29,7 +30,6 @@ const MONTHS_AHEAD = 3;
 const REMOTE_KEPT_MS = 90 * DAY;
 const ROWS_AT_ONCE = 2_000;
 const STEPS_A_ROUND = 50;
-const EVERY_MS = MINUTE;
 /** The lease is renewed at each step; another process takes over after this many rounds without. */
 const LEASE_ROUNDS = 3;
 
@@ -38,29 +38,21 @@ const LEASE_ROUNDS = 3;
  * are no longer needed, and calibrates the counts. A failure is logged once, and tried again.
  */
 export function startMaintenance(deps: MaintenanceDeps): { close(): Promise<void> } {
-  const stopping = new AbortController();
-  const { log, store, everyMs = EVERY_MS } = deps;
+  const { log, store, everyMs = MINUTE } = deps;
   const holder = randomUUID();
-  const round = createMaintenanceRound(deps, holder);
-  const run = async (): Promise<void> => {
-    for (let failures = 0; !stopping.signal.aborted; ) {
-      try {
-        await round(stopping.signal);
-        failures = 0;
-      } catch (error) {
-        failures += 1;
-        if (failures === 1) log.warn({ error: oneLine(error) }, "the maintenance of posts waits for the database");
-      }
-      const waitMs = failures === 0 ? everyMs * (0.5 + Math.random()) : backoff(failures, SECOND, EVERY_MS);
-      await pause(waitMs, stopping.signal);
-    }
-    await store.lease.release(holder).catch(() => undefined);
-  };
-  const running = run();
+  const loop = startLoop({
+    work: createMaintenanceRound(deps, holder),
+    everyMs,
+    jitter: true,
+    backoffCapMs: MINUTE,
+    failed: (error, failures) => {
+      if (failures === 1) log.warn({ error: oneLine(error) }, "the maintenance of posts waits for the database");
+    },
+  });
   return {
     close: async () => {
-      stopping.abort();
-      await running;
+      await loop.close();
+      await store.lease.release(holder).catch(() => undefined);
     },
   };
 }
@@ -73,7 +65,7 @@ export function createMaintenanceRound(
   deps: MaintenanceDeps,
   holder: string,
 ): (stopping?: AbortSignal) => Promise<void> {
-  const { store, log, observe, everyMs = EVERY_MS } = deps;
+  const { store, log, observe, everyMs = MINUTE } = deps;
   const tasks = tasksOf(deps);
   const failing = new Set<string>();
   return async (stopping) => {

@@ -1,7 +1,8 @@
 import { oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
-import { DAY, MINUTE, pause } from "../kernel/time.js";
+import { type Loop, startLoop } from "../kernel/loop.js";
+import { DAY, MINUTE } from "../kernel/time.js";
 import type { ListName } from "./lists.sql.js";
 import type { Drift, MaintenanceStore } from "./maintenance.sql.js";
 import type { ObserveUsers } from "./observe.js";
@@ -15,9 +16,8 @@ export const KEPT_MS: Readonly<Record<ListName, number>> = { following: 30 * DAY
 const PRUNED_AT_ONCE = 1_000;
 const MAX_PRUNES = 20;
 const SAMPLE = 50;
-const EVERY_MS = MINUTE;
 
-export interface MaintenanceDeps {
+interface MaintenanceDeps {
   readonly store: MaintenanceStore;
   readonly log: Logger;
   readonly observe: Pick<ObserveUsers, "pruned" | "drifted">;
@@ -47,22 +47,14 @@ export async function maintain(
 }
 
 /** Any number of processes may run it. */
-export function startMaintenance(deps: MaintenanceDeps, everyMs: number = EVERY_MS): { close(): Promise<void> } {
-  const stopping = new AbortController();
-  const run = async (): Promise<void> => {
-    while (!stopping.signal.aborted) {
-      await pause(everyMs * (0.5 + Math.random()), stopping.signal);
-      if (stopping.signal.aborted) return;
-      await maintain(deps, stopping.signal).catch((error: unknown) => {
-        deps.log.debug({ error: oneLine(error) }, "the maintenance of the follow graph failed");
-      });
-    }
-  };
-  const running = run();
-  return {
-    close: async () => {
-      stopping.abort();
-      await running;
+export function startMaintenance(deps: MaintenanceDeps, everyMs = MINUTE): Loop {
+  return startLoop({
+    work: async (stopping) => {
+      await maintain(deps, stopping);
     },
-  };
+    everyMs,
+    firstAfterMs: everyMs,
+    jitter: true,
+    failed: (error) => deps.log.debug({ error: oneLine(error) }, "the maintenance of the follow graph failed"),
+  });
 }

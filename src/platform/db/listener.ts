@@ -1,16 +1,11 @@
 import type pg from "pg";
 import type { Logger } from "../../kernel/logger.js";
 import { backoff, pause, SECOND } from "../../kernel/time.js";
+import type { Db } from "./db.js";
 import { databaseError } from "./errors.js";
 
-/** Listens on channels over a connection of its own, for as long as it takes. */
-export interface Listener {
-  listen(channel: string, heard: () => void): Promise<void>;
-  close(): Promise<void>;
-}
-
-/** Makes a listener; it connects at the first {@link Listener.listen}, and again whenever the connection ends. */
-export function createListener(newClient: () => pg.Client, log: Logger): Listener {
+/** Connects at the first `listen`, and again whenever the connection ends. */
+export function createListener(newClient: () => pg.Client, log: Logger): Pick<Db, "listen" | "close"> {
   const channels = new Map<string, () => void>();
   let client: pg.Client | undefined;
   let connecting: Promise<pg.Client> | undefined;
@@ -40,7 +35,7 @@ export function createListener(newClient: () => pg.Client, log: Logger): Listene
       await pause(backoff(tries, SECOND / 5, 5 * SECOND));
       try {
         await connectOnce();
-        // What was notified meanwhile is lost, so everybody looks.
+        // Notifications sent meanwhile are lost.
         for (const heard of channels.values()) heard();
         return;
       } catch (error) {

@@ -3,7 +3,7 @@ import { readdir, readFile } from "node:fs/promises";
 import type { Logger } from "../../kernel/logger.js";
 import type { Db, Queries } from "./db.js";
 
-/** A component's migrations: a folder of `NNNN_title.sql`, applied in their order. */
+/** A folder of `NNNN_title.sql`, applied in their order. */
 export interface MigrationSource {
   readonly component: string;
   readonly folder: URL;
@@ -21,21 +21,21 @@ export class MigrationRefusal extends Error {}
 
 const FILE = /^\d{4}_[a-z0-9_]+\.sql$/;
 
-/** Any number that nobody else takes as an advisory lock: the bytes of "avion". */
+/** Key of an advisory lock: the bytes of "avion". */
 const LOCK = 0x61_76_69_6f_6e;
 
 /**
- * Brings a database to this version's schema: what is not applied yet is, all in one transaction, by one process at a time.
+ * Applies the missing migrations in one transaction, by one process at a time.
  *
  * @returns the migrations applied now, as `component/file`
- * @throws MigrationRefusal where the database holds a migration this version does not have, or has otherwise
+ * @throws MigrationRefusal where this version does not have a migration of the database, or has another text of it
  */
 export async function migrate(db: Db, sources: readonly MigrationSource[], log: Logger): Promise<string[]> {
   const wanted = (await Promise.all(sources.map(readSource))).flat();
   return db.transaction(async (queries) => {
     await queries.query("SELECT pg_advisory_xact_lock($1)", [LOCK]);
-    await queries.run(BOOK);
-    const applied = await readBook(queries);
+    await queries.run(MIGRATIONS_TABLE);
+    const applied = await readApplied(queries);
     refuseForeign(wanted, applied, sources);
     const missing = wanted.filter((migration) => !applied.has(keyOf(migration)));
     for (const migration of missing) await apply(queries, migration);
@@ -46,22 +46,20 @@ export async function migrate(db: Db, sources: readonly MigrationSource[], log: 
 }
 
 /**
- * Compares a database with this version's schema and changes nothing.
- *
  * @returns the migrations not applied yet, as `component/file`
  * @throws MigrationRefusal as {@link migrate} does
  */
 export async function pendingMigrations(queries: Queries, sources: readonly MigrationSource[]): Promise<string[]> {
   const wanted = (await Promise.all(sources.map(readSource))).flat();
-  const [book] = await queries.query<{ there: boolean }>(
+  const [table] = await queries.query<{ there: boolean }>(
     "SELECT to_regclass('public.avion_migrations') IS NOT NULL AS there",
   );
-  const applied = book?.there ? await readBook(queries) : new Map<string, string>();
+  const applied = table?.there ? await readApplied(queries) : new Map<string, string>();
   refuseForeign(wanted, applied, sources);
   return wanted.map(keyOf).filter((key) => !applied.has(key));
 }
 
-const BOOK = `CREATE TABLE IF NOT EXISTS public.avion_migrations (
+const MIGRATIONS_TABLE = `CREATE TABLE IF NOT EXISTS public.avion_migrations (
   component text NOT NULL,
   name text NOT NULL,
   checksum text NOT NULL,
@@ -69,7 +67,7 @@ const BOOK = `CREATE TABLE IF NOT EXISTS public.avion_migrations (
   PRIMARY KEY (component, name)
 )`;
 
-async function readBook(queries: Queries): Promise<Map<string, string>> {
+async function readApplied(queries: Queries): Promise<Map<string, string>> {
   const rows = await queries.query<{ component: string; name: string; checksum: string }>(
     "SELECT component, name, checksum FROM public.avion_migrations",
   );

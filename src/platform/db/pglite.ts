@@ -1,32 +1,30 @@
+import { mkdir } from "node:fs/promises";
+import { dirname } from "node:path";
 import { PGlite, types } from "@electric-sql/pglite";
 import pLimit from "p-limit";
 import { AppError } from "../../kernel/errors.js";
+import { tryLockFile } from "../../kernel/lock-file.js";
 import { MINUTE } from "../../kernel/time.js";
-import { attempted } from "./attempts.js";
-import { lockFolder } from "./data-folder.js";
 import type { Db, Queries } from "./db.js";
+import { retryConflicts } from "./errors.js";
 import { createPrepared } from "./prepared.js";
 
-/** Where embedded PGlite keeps its data. */
 export interface PgliteOptions {
   /** Unset: in memory, gone at the end. */
   readonly folder?: string;
-  /** A dump of a data folder to begin with; only in memory. */
+  /** A dump of a data folder to start from; only in memory. */
   readonly dump?: Blob;
 }
 
-/**
- * Nothing analyzes tables here, and plans are kept: one that was made for a few rows would scan very many later. Every
- * statement of ours has its index.
- */
+/** Nothing analyzes tables here: a plan made for a few rows would scan very many later. Every statement has an index. */
 const SETTINGS = "SET enable_seqscan = off";
 
-/** No autovacuum runs here either; what changes all the time, as an outbox does, would grow without end. */
+/** No autovacuum runs here: a table that changes all the time, as the outbox, would grow without end. */
 const VACUUM_EVERY_MS = MINUTE;
 
 /**
- * Opens PostgreSQL in this process. One connection: statements and transactions run one after another. It writes
- * without fsync, so that what was committed survives the process, and not the machine.
+ * Opens PostgreSQL in this process, with one connection: statements and transactions run one after another. Without
+ * fsync, commits survive the end of the process, but not of the machine.
  *
  * @throws AppError `conflict` where another process has the folder open
  */
@@ -48,15 +46,14 @@ export async function openPglite({ folder, dump }: PgliteOptions): Promise<Db> {
 
 function dbOn(lite: PGlite, unlock: (() => Promise<void>) | undefined): Db {
   const onSession = sessionOf(lite);
-  // Whoever is in a transaction has the session to itself.
   const alone = pLimit(1);
   const vacuum = (): Promise<void> => alone(() => onSession.run("VACUUM")).catch(() => undefined);
   const vacuuming = setInterval(() => void vacuum(), VACUUM_EVERY_MS);
   vacuuming.unref();
   return {
-    query: (sql, params) => attempted(() => alone(() => onSession.query(sql, params))),
-    run: (script) => attempted(() => alone(() => onSession.run(script))),
-    transaction: (work) => attempted(() => alone(() => transact(onSession, work))),
+    query: (sql, params) => retryConflicts(() => alone(() => onSession.query(sql, params))),
+    run: (script) => retryConflicts(() => alone(() => onSession.run(script))),
+    transaction: (work) => retryConflicts(() => alone(() => transact(onSession, work))),
     listen: async (channel, heard) => {
       await alone(() => lite.listen(channel, () => heard()));
     },
@@ -70,10 +67,7 @@ function dbOn(lite: PGlite, unlock: (() => Promise<void>) | undefined): Db {
   };
 }
 
-/**
- * A statement is computed in this thread, without ever waiting: one after the other would never let anybody else have
- * a turn, sockets and timers included.
- */
+/** Statements run in this thread and never wait: without this, sockets and timers would get no turn. */
 const turnOfTheLoop = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 function sessionOf(lite: PGlite): Queries {
@@ -95,7 +89,7 @@ function sessionOf(lite: PGlite): Queries {
 }
 
 async function transact<Result>(session: Queries, work: (queries: Queries) => Promise<Result>): Promise<Result> {
-  // The work may ask several things at once; the session answers one after another.
+  // The work may run several statements at once; the session takes one after another.
   const inTurn = pLimit(1);
   await session.run("BEGIN");
   try {
@@ -109,4 +103,20 @@ async function transact<Result>(session: Queries, work: (queries: Queries) => Pr
     await session.run("ROLLBACK");
     throw error;
   }
+}
+
+/**
+ * Locks a data folder by a file beside it: PGlite has no lock of its own, and two processes in one folder destroy it.
+ *
+ * @returns the function that unlocks it
+ * @throws AppError `conflict` naming the process that holds it
+ */
+export async function lockFolder(folder: string): Promise<() => Promise<void>> {
+  await mkdir(dirname(folder), { recursive: true });
+  const lock = await tryLockFile(`${folder}.lock`);
+  if (lock.taken) return lock.release;
+  throw new AppError(
+    "conflict",
+    `the data folder ${folder} is open in process ${lock.holder.pid}; name another one by TIMELINE_DATA_DIR, or set DATABASE_URL so that several processes can share a database`,
+  );
 }

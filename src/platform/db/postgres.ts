@@ -2,11 +2,10 @@ import pg from "pg";
 import type { Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
 import { noteRefusal, Refusal } from "../refusals.js";
-import { attempted } from "./attempts.js";
-import type { Db, HowPlanned, Queries } from "./db.js";
+import type { Db, Queries } from "./db.js";
+import { retryConflicts } from "./errors.js";
 import { createListener } from "./listener.js";
 
-/** How PostgreSQL is reached. */
 export interface PostgresOptions {
   readonly url: string;
   /** Connections of this process at most, beside the one that listens. */
@@ -16,7 +15,6 @@ export interface PostgresOptions {
 }
 
 const CONNECT_TIMEOUT_MS = 5 * SECOND;
-/** A statement of ours that takes longer has lost its way. */
 const STATEMENT_TIMEOUT_MS = 30 * SECOND;
 const INT8 = 20;
 
@@ -25,7 +23,6 @@ const types: pg.CustomTypesConfig = {
     oid === INT8 ? Number : pg.types.getTypeParser(oid, format)) as typeof pg.types.getTypeParser,
 };
 
-/** How a connection is asked for. */
 export const settingsOf = (url: string, name: string) => ({
   connectionString: url,
   application_name: name,
@@ -34,16 +31,16 @@ export const settingsOf = (url: string, name: string) => ({
   keepAlive: true,
 });
 
-/** Connects to PostgreSQL when first asked; a connection that breaks is replaced. */
+/** Connects at the first statement; a connection that breaks is replaced. */
 export function openPostgres({ url, poolSize, name }: PostgresOptions, log: Logger): Db {
   const settings = { ...settingsOf(url, name), types };
   const pool = new pg.Pool({ ...settings, max: poolSize });
-  // An idle connection that ends is taken out of the pool; without a listener it would end the process.
+  // Without a listener, the end of an idle connection would end the process.
   pool.on("error", (error) => log.debug({ error: error.message }, "an idle database connection ended"));
   const listener = createListener(() => new pg.Client(settings), log);
   const db: Db = {
-    query: (sql, params, how) => asked(() => queryOn(pool, { sql, params, how })),
-    run: (script) => asked(() => runOn(pool, script)),
+    query: (...query) => asked(() => queryOn(pool, ...query)),
+    run: (script) => asked(async () => void (await pool.query(script))),
     transaction: (work) => asked(() => transact(pool, work)),
     listen: listener.listen,
     close: async () => {
@@ -52,7 +49,7 @@ export function openPostgres({ url, poolSize, name }: PostgresOptions, log: Logg
   };
   const asked = async <Result>(work: () => Promise<Result>): Promise<Result> => {
     try {
-      const result = await attempted(work);
+      const result = await retryConflicts(work);
       noteRefusal(db, undefined, log);
       return result;
     } catch (error) {
@@ -65,25 +62,18 @@ export function openPostgres({ url, poolSize, name }: PostgresOptions, log: Logg
 
 type Connection = Pick<pg.ClientBase, "query">;
 
-/** Statements are prepared under a name once a connection: planning over partitions costs more than running. */
+/** Each connection prepares a statement once: planning over partitions costs more than running. */
 const names = new Map<string, string>();
 
-interface Asked {
-  readonly sql: string;
-  readonly params?: readonly unknown[] | undefined;
-  readonly how?: HowPlanned | undefined;
-}
-
-async function queryOn<Row>(connection: Connection | pg.Pool, { sql, params = [], how }: Asked) {
-  if (how?.eachTime) return (await connection.query({ text: sql, values: [...params] })).rows as Row[];
+async function queryOn<Row>(
+  connection: Connection | pg.Pool,
+  ...[sql, params = [], planned]: Parameters<Queries["query"]>
+): Promise<Row[]> {
+  if (planned?.eachTime) return (await connection.query({ text: sql, values: [...params] })).rows as Row[];
   const name = names.get(sql) ?? `s${names.size}`;
   names.set(sql, name);
   const { rows } = await connection.query({ name, text: sql, values: [...params] });
   return rows as Row[];
-}
-
-async function runOn(connection: Connection | pg.Pool, script: string): Promise<void> {
-  await connection.query(script);
 }
 
 async function transact<Result>(pool: pg.Pool, work: (queries: Queries) => Promise<Result>): Promise<Result> {
@@ -96,8 +86,8 @@ async function transact<Result>(pool: pg.Pool, work: (queries: Queries) => Promi
   try {
     await client.query("BEGIN");
     const result = await work({
-      query: (sql, params, how) => queryOn(client, { sql, params, how }),
-      run: (script) => runOn(client, script),
+      query: (...query) => queryOn(client, ...query),
+      run: async (script) => void (await client.query(script)),
     });
     await client.query("COMMIT");
     return result;

@@ -1,20 +1,19 @@
 import { type PGlite, parse, protocol } from "@electric-sql/pglite";
 
-/** Runs a statement with its parameters on the session, and returns its rows. */
 export type Execute = <Row>(sql: string, params: readonly unknown[]) => Promise<Row[]>;
 
 interface Statement {
   readonly name: string;
-  /** Types of its parameters, as OIDs. */
+  /** OIDs of the parameters' types. */
   readonly types: readonly number[];
 }
 
 const { serialize } = protocol;
 
 /**
- * Makes what executes statements that are prepared once: PGlite's own query() parses and plans each time, which in
- * WebAssembly takes longer than most of our statements. The messages are those of PostgreSQL's extended query protocol
- * (PostgreSQL, "Message Flow"). The caller sees to it that one statement runs at a time.
+ * Executes statements that are prepared once: PGlite's own query() parses and plans each time, which in WebAssembly takes
+ * longer than most statements. The messages are those of PostgreSQL's extended query protocol (PostgreSQL, "Message
+ * Flow"). The caller must run one statement at a time.
  */
 export function createPrepared(lite: PGlite): Execute {
   const statements = new Map<string, Statement>();

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
-import { lockFolder } from "../../../src/platform/db/data-folder.js";
+import { lockFolder } from "../../../src/platform/db/pglite.js";
 
 let root: string;
 let folder: string;
