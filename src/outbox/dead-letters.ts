@@ -5,7 +5,6 @@ import { type DlqReason, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
 import { type DeadLetters, letterOfUnstored } from "../delivery/dead-letter.js";
 import { fingerprint } from "../kernel/ids.js";
 
-/** Stores the dead letter of an event; resolves after its PubAck. */
 export type DeadLetterEvent = (
   event: OutboxEvent,
   failure: { readonly reason: DlqReason; readonly error: unknown; readonly refusals: number },
@@ -20,7 +19,7 @@ function destinationOf(subject: string): { readonly event: string; readonly stre
   return { event: "outbox_event", stream: undefined };
 }
 
-/** One event has one dead letter, however often it is stored. */
+/** One event has one dead letter, however often it is stored. Resolves after the PubAck. */
 export function createDeadLetterEvent(options: {
   readonly source: string;
   readonly deadLetters: DeadLetters;

@@ -16,7 +16,6 @@ import { createNotifyRelays, createOutboxStore, wakeChannel } from "./store.sql.
 export const OUTBOX_MIGRATIONS = { component: "outbox", folder: new URL("./migrations/", import.meta.url) };
 
 export interface OutboxOptions {
-  /** The service that writes the events. */
   readonly source: "posts" | "users";
   readonly db: Db;
   readonly publish: Publish;
@@ -31,9 +30,7 @@ export interface OutboxOptions {
 export interface Outbox {
   /** Tells the relays that an event was written. Never throws. */
   wake(): void;
-  /** The reason why events are not published; undefined while they are. */
   notReady(): string | undefined;
-  /** Publishes what waits now, and ends. */
   close(): Promise<void>;
 }
 
@@ -75,10 +72,7 @@ export async function startOutbox(options: OutboxOptions): Promise<Outbox> {
 /** The relay of this process is woken already; others are needed only where it cannot keep up. */
 const NOTIFY_EVERY_MS = 100;
 
-/**
- * PostgreSQL lets one transaction at a time commit with a NOTIFY: one in each writer's transaction would make all of
- * them wait for each other.
- */
+/** Transactions with a NOTIFY commit one at a time: one in each writer's transaction would make all of them wait. */
 function sparingly(notify: () => Promise<void>, log: Logger): () => void {
   let next = 0;
   return () => {

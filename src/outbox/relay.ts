@@ -9,12 +9,9 @@ import type { OutboxStore } from "./store.sql.js";
 
 /** NATS rejects an event itself, while no server is away or full. */
 export class EventRefused extends Error {
-  /**
-   * @param reason for the dead letter
-   * @param permanent NATS can never take it
-   */
   constructor(
     readonly reason: "toolarge" | "poison",
+    /** NATS can never take the event. */
     readonly permanent: boolean,
     options: { readonly cause: unknown },
   ) {
@@ -22,13 +19,9 @@ export class EventRefused extends Error {
   }
 }
 
-/**
- * Publishes one event; resolves after its PubAck. Rejects with EventRefused, or with AppError `unavailable` while a
- * server is away or a stream is full.
- */
+/** Rejects with EventRefused, or with AppError `unavailable` while a server is away or a stream is full. */
 export type PublishEvent = (event: OutboxEvent) => Promise<void>;
 
-/** Runs before events are published, and may change their subjects. */
 export type PrepareEvents = (events: readonly OutboxEvent[]) => Promise<readonly OutboxEvent[]>;
 
 export interface RelayDeps {
@@ -36,7 +29,6 @@ export interface RelayDeps {
   readonly prepare?: PrepareEvents | undefined;
   readonly publish: PublishEvent;
   readonly deadLetter: DeadLetterEvent;
-  /** Unset: a second. */
   readonly lookEveryMs?: number;
   readonly log: Logger;
   readonly observe: {
@@ -48,7 +40,6 @@ export interface RelayDeps {
 
 export interface Relay {
   wake(): void;
-  /** False while publishing fails. */
   healthy(): boolean;
   /** Publishes what waits now, and ends. */
   close(): Promise<void>;
@@ -59,10 +50,7 @@ const BATCH = 500;
 /** The events a dead relay had claimed are published after this time. */
 const LEASE_MS = 10 * SECOND;
 
-/**
- * A relay that was stopped or slow begins to publish nothing more after this time: another relay may have claimed the
- * event before the publishing is acknowledged or times out.
- */
+/** After this time another relay may claim the event before the publishing is acknowledged or times out. */
 const PUBLISH_WITHIN_MS = 3 * SECOND;
 
 /** Refusals before an event is dead-lettered. The first attempts are one second apart, the last eight. */
@@ -70,9 +58,9 @@ const MAX_REFUSALS = 5;
 const REFUSED_AGAIN_MS = SECOND;
 
 /**
- * Starts a relay: it claims events, publishes them, and marks those that were acknowledged. Several relays of a service,
- * in any processes, publish an event once, and the events of a key in their order. The claim of a relay that dies runs
- * out; an event it had published already is recognised by its message id.
+ * Starts a relay: it claims events, publishes them, and marks those that were acknowledged. Any number of relays publish
+ * an event once, and the events of a key in their order. The claim of a relay that dies runs out; an event it had
+ * published already is recognised by its message id.
  */
 export function startRelay(deps: RelayDeps): Relay {
   let failures = 0;
@@ -125,10 +113,7 @@ interface Refused {
   readonly error: unknown;
 }
 
-/**
- * Dead-letters an event that NATS does not take, so that the later events of its key are published. The dead letter is
- * stored before the row is marked; where it cannot be stored the event is tried again.
- */
+/** The dead letter is stored before the row is marked; where it cannot be stored the event is tried again. */
 async function deadLetterOrRetry(deps: RelayDeps, { event, error }: Refused): Promise<void> {
   const { store, deadLetter, log, observe } = deps;
   const fields = { id: event.id, error: oneLine(error) };

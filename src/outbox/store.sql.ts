@@ -75,7 +75,6 @@ const PLANNED = { eachTime: true };
 
 export type OutboxStore = ReturnType<typeof createOutboxStore>;
 
-/** The events one service has written. */
 export function createOutboxStore(db: Db, source: string) {
   let from = "";
   return {
@@ -90,16 +89,12 @@ export function createOutboxStore(db: Db, source: string) {
       from = upTo == null ? "" : after(upTo);
       return rows.map(({ upTo: _, ...event }) => event);
     },
-    /**
-     * Counts a refusal by NATS and returns the count. The event is not claimed for `againMs`, doubled with each refusal
-     * up to 64 times.
-     */
+    /** Returns the number of refusals. The event is not claimed for `againMs`, doubled with each refusal. */
     refuse: async (id: number, againMs: number): Promise<number> =>
       (await db.query<{ refusals: number }>(REFUSE, [id, againMs]))[0]?.refusals ?? 0,
     markPublished: async (ids: readonly number[]): Promise<void> => {
       await db.query(`UPDATE public.outbox SET published_at = ${NOW} WHERE id = ANY($1::bigint[])`, [ids]);
     },
-    /** Ends the claims on events that could not be published. */
     release: async (ids: readonly number[]): Promise<void> => {
       await db.query(
         "UPDATE public.outbox SET claimed_until = 0 WHERE id = ANY($1::bigint[]) AND published_at IS NULL",
@@ -114,10 +109,8 @@ export function createOutboxStore(db: Db, source: string) {
   };
 }
 
-/** The channel of PostgreSQL notifications. */
 export const wakeChannel = (source: string): string => `outbox_${source}`;
 
-/** Wakes the relays of a service in every process. */
 export const createNotifyRelays =
   (db: Db, source: string): (() => Promise<void>) =>
   async () => {

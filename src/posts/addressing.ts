@@ -1,26 +1,19 @@
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import { Visibility } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
-import { idFault } from "../kernel/ids.js";
+import { storedIdFault } from "../kernel/fields.js";
 
 export interface Addressing {
   readonly visibility: Visibility;
-  /** Empty unless direct. */
   readonly recipients: readonly string[];
 }
 
-/** ActivityStreams has three names for the public collection. */
 const PUBLIC = new Set(["https://www.w3.org/ns/activitystreams#Public", "as:Public", "Public"]);
 
 /** Only the first two can make an object public. */
 const FIELDS = ["to", "cc", "bto", "bcc", "audience"] as const;
 
-/**
- * Reads the audience of an ActivityStreams object from its own fields.
- *
- * @param followers the collection of its actor's followers; undefined without an actor
- * @throws AppError `invalid` naming the field of the document
- */
+/** Reads the audience of an ActivityStreams object. @throws AppError `invalid` naming the field of the document */
 export function readAddressing(document: unknown, followers: string | undefined): Addressing {
   const [to = [], cc = [], ...others] = FIELDS.map((field) => addressesOf(document, field));
   if (to.some((id) => PUBLIC.has(id))) return { visibility: Visibility.PUBLIC, recipients: [] };
@@ -34,7 +27,7 @@ export function readAddressing(document: unknown, followers: string | undefined)
 }
 
 /** Addresses that are no users of this server may be longer than its ids. */
-const isId = (id: string): boolean => idFault(id) === undefined && !id.includes("\0");
+const isId = (id: string): boolean => storedIdFault(id) === undefined;
 
 function addressesOf(document: unknown, field: string): string[] {
   const value: unknown = isObject(document) ? document[field] : undefined;

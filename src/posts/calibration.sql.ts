@@ -5,12 +5,10 @@ import type { ReactionKey } from "./events.js";
 import type { CountReactions, DropCounts } from "./reactions.sql.js";
 import { NOW } from "./statement.js";
 
-/** An event that has not arrived after this time is lost. */
 const OVERDUE_MS = HOUR;
 const MAX_OVERDUE = 1_000;
 
 export interface Calibration {
-  /** Drops whose counts were wrong. */
   readonly corrected: number;
   /** Reactions whose event had not arrived after an hour, counted now. */
   readonly overdue: number;
@@ -19,7 +17,6 @@ export interface Calibration {
 /** A drop's counted reactions, and the counts that are stored, both of one moment. */
 interface Checked extends DropCounts {
   readonly overdue: number;
-  /** Null where there is no row. */
   readonly storedLikes: number | null;
   readonly storedShares: number | null;
   readonly storedReplies: number | null;
@@ -27,10 +24,7 @@ interface Checked extends DropCounts {
 
 export type CalibrationStore = ReturnType<typeof createCalibrationStore>;
 
-/**
- * Compares counts with the counted reactions, not with the active ones: a row and its drop's counts change in one
- * statement, so that a difference between them is always an error.
- */
+/** Compares counts with the counted reactions, which change in the same statement: a difference is always an error. */
 export function createCalibrationStore(db: Db, count: CountReactions) {
   return {
     /** The next drops after an id that have counts or reactions, with about how many reactions each. */

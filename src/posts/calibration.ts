@@ -7,7 +7,6 @@ import { FIRST_ID } from "./drop-ids.js";
 const DROPS_A_STEP = 200;
 /** Reactions read by one statement at most, unless a single drop has more. */
 const REACTIONS_AT_ONCE = 100_000;
-/** Steps in one round of the maintenance. */
 export const CALIBRATION_STEPS = 20;
 
 export interface CalibrationDeps {
@@ -21,10 +20,7 @@ interface Calibrated extends Calibration {
   readonly checked: number;
 }
 
-/**
- * Compares counts with the counted reactions, in at most `steps` steps of 200 drops. It continues where the last call
- * stopped, and starts again after the last drop.
- */
+/** Each call continues where the last one stopped; after the last drop it starts again. */
 export function createCalibration(deps: CalibrationDeps) {
   const { drops, lease, log, observe } = deps;
   return async (steps: number, mayGoOn: () => Promise<boolean> = async () => true): Promise<Calibrated> => {
@@ -59,7 +55,6 @@ async function calibrateSome({ drops, log }: CalibrationDeps, ids: readonly stri
   }
 }
 
-/** One statement reads a bounded number of reactions. */
 function portionsOf(span: Awaited<ReturnType<CalibrationStore["next"]>>): string[][] {
   const portions: string[][] = [];
   let room = -1;

@@ -3,7 +3,6 @@ import { FIRST_ID } from "./drop-ids.js";
 import { KEY_LIFETIME_MS } from "./drops.sql.js";
 import { NOW } from "./statement.js";
 
-/** Deleted drops purged in one step. */
 const TOMBSTONES = 500;
 
 /** Each step removes at most `limit` rows and resolves to their number. */
@@ -12,12 +11,10 @@ export function createCleanupStore(db: Db) {
     (await db.query(sql, params)).length;
   return {
     pruneKeys: (limit: number): Promise<number> => removed(PRUNE_KEYS, KEY_LIFETIME_MS, limit),
-    /** Foreign actors and servers. */
     pruneRemoteObjects: (expiredForMs: number, limit: number): Promise<number> =>
       removed(PRUNE_REMOTE_OBJECTS, expiredForMs, limit),
     /** Foreign drops created, and tombstones of those deleted, before a time. */
     pruneRemoteDrops: (before: number, limit: number): Promise<number> => removed(PRUNE_REMOTE_DROPS, before, limit),
-    /** Of deleted drops: reactions and versions, then counts. */
     purgeTombstones: async (limit: number): Promise<number> => {
       const rows = await db.query<{ dropId: string }>(UNPURGED, [TOMBSTONES]);
       const ids = rows.map(({ dropId }) => dropId);
@@ -30,10 +27,7 @@ export function createCleanupStore(db: Db) {
   };
 }
 
-/**
- * Deletes by ctid, so that the plan does not depend on estimates. The clock is read in a subquery: a volatile function
- * in the comparison would keep the index from being used.
- */
+/** By ctid the plan does not depend on estimates; the clock in a subquery does not keep the index from being used. */
 const pruning = (table: string, old: string, before = `(SELECT ${NOW} - $1::bigint)`): string => `
 DELETE FROM posts.${table} WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM posts.${table} WHERE ${old} < ${before} LIMIT $2 FOR UPDATE SKIP LOCKED
@@ -75,7 +69,6 @@ export function createRetentionStore(db: Db) {
   };
   return {
     start,
-    /** Never lowers it; resolves to the time in force. */
     raise: async (time: number): Promise<number> => {
       await db.query("UPDATE posts.retention SET kept_since = $1 WHERE kept_since < $1", [time]);
       return start();
@@ -103,7 +96,6 @@ export function createMaintenanceLease(db: Db) {
     release: async (holder: string): Promise<void> => {
       await db.query(`UPDATE posts.upkeep SET held_until = 0 WHERE task = '${TASK}' AND holder = $1`, [holder]);
     },
-    /** The drop the calibration has reached. */
     walkedTo: async (): Promise<string> => {
       const rows = await db.query<{ walkedTo: string }>(
         `SELECT walked_to AS "walkedTo" FROM posts.upkeep WHERE task = '${TASK}'`,

@@ -3,19 +3,16 @@ import { parseJson } from "../contracts/events.js";
 import { understood } from "../contracts/untrusted.js";
 import type { Handler } from "../delivery/handler.js";
 import { createBatch } from "../kernel/batch.js";
+import { readId } from "../kernel/fields.js";
 import { REACTION_KINDS, type ReactionKey } from "./events.js";
 import type { CountReactions } from "./reactions.sql.js";
-import { readDropId, readId } from "./request.js";
+import { readDropId } from "./request.js";
 
-/** Messages in one statement at most. */
 const BATCH = 500;
 
 const message = z.object({ drop_id: z.string(), kind: z.enum(REACTION_KINDS), actor_id: z.string() });
 
-/**
- * Handles `engagement.changed`: counts reactions by their rows, many in one statement. A message only names the
- * reaction, so that it may arrive twice, late, or in any order.
- */
+/** Handles `engagement.changed`. A message only names a reaction, so that it may arrive twice and in any order. */
 export function createCountEngagement({
   count,
   observe,

@@ -1,12 +1,13 @@
 import { type CreateDropRequest, type CreateDropResponse, Visibility } from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
+import { readId } from "../kernel/fields.js";
 import { DAY } from "../kernel/time.js";
 import { isForEverybody, type PostsDeps, requireKept } from "./deps.js";
 import { createDropIds, createdAtOf, importedId } from "./drop-ids.js";
 import type { NewDrop } from "./drops.sql.js";
 import { dropCreated, engagementChanged } from "./events.js";
 import { presentDetails } from "./present.js";
-import { isUri, readAnyDropId, readId, readRecipients, readTexts, readVisibility, readWhole } from "./request.js";
+import { isUri, readAnyDropId, readRecipients, readTexts, readVisibility, readWhole } from "./request.js";
 
 /** Creates a drop, or answers the drop that the same key has made before. */
 export function createDrop(deps: PostsDeps) {

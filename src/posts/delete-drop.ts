@@ -1,10 +1,11 @@
 import type { DeleteDropRequest, DeleteDropResponse } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
+import { readId } from "../kernel/fields.js";
 import { findDrop, type PostsDeps } from "./deps.js";
 import type { StoredDrop } from "./drops.sql.js";
 import { dropDeleted, engagementChanged } from "./events.js";
 import { presentTombstone } from "./present.js";
-import { isUri, readDropId, readId } from "./request.js";
+import { isUri, readDropId } from "./request.js";
 
 /** Answers the tombstone, also of a drop that was deleted before. */
 export const deleteDrop =
@@ -19,7 +20,6 @@ export const deleteDrop =
     return { tombstone: presentTombstone(removed ?? (await findDrop(deps, dropId))) };
   };
 
-/** Undefined: it was deleted meanwhile. */
 async function remove(deps: PostsDeps, { dropId, userId, replyTo }: StoredDrop): Promise<StoredDrop | undefined> {
   const toLocal = replyTo !== "" && !isUri(replyTo);
   const event = toLocal ? engagementChanged({ dropId: replyTo, kind: "reply", actorId: dropId }) : undefined;

@@ -6,17 +6,12 @@ import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import type { PostsLimits } from "./request.js";
 import type { PostsStore } from "./store.sql.js";
 
-/** The label of a metric. */
 export type PostsChange =
   | "created"
   | "edited"
-  | "deleted"
-  | "liked"
-  | "unliked"
-  | "shared"
-  | "unshared"
+  | `${"" | "remote-"}deleted`
   | "remote-stored"
-  | "remote-deleted";
+  | `${"" | "un"}${"like" | "share"}d`;
 
 /** Resolves to those of `people` that a person follows. @throws AppError `unavailable` while that is not known */
 export type FollowedAmong = (follower: string, people: readonly string[]) => Promise<ReadonlySet<string>>;
@@ -56,7 +51,6 @@ export async function findDrop(
 export const isForEverybody = ({ visibility }: Pick<NewDrop, "visibility">): boolean =>
   visibility === Visibility.PUBLIC || visibility === Visibility.UNLISTED;
 
-/** Keeps the drops that a viewer may see; all of them where no viewer is named. */
 export async function visibleTo<Drop extends Pick<NewDrop, "userId" | "visibility" | "recipients">>(
   { followedAmong }: Pick<PostsDeps, "followedAmong">,
   viewer: string | undefined,

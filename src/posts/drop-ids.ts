@@ -24,7 +24,6 @@ export function createDropIds(): (nowMs: number) => string {
 
 export const importedId = (createdAt: number): string => v7({ msecs: createdAt });
 
-/** In ms since the epoch; of a drop of this server. */
 export const createdAtOf = (dropId: string): number => dateOfId(dropId) ?? 0;
 
 /** The lowest id of a millisecond, at most LAST_ID. */
@@ -39,7 +38,6 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 /** In lower case, the form in which ids are compared. */
 export const isUuid = (text: string): boolean => UUID.test(text);
 
-/** The ids must be in lower case. */
 export function spanOf(ids: readonly string[]): [lowest: string, highest: string] {
   let [lowest, highest] = [LAST_ID, FIRST_ID];
   for (const id of ids) {

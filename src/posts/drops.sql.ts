@@ -14,7 +14,6 @@ export interface NewDrop {
   readonly userId: string;
   readonly visibility: Visibility;
   readonly recipients: readonly string[];
-  /** Empty: none. */
   readonly replyTo: string;
   readonly summary: string;
   readonly body: string;
@@ -23,31 +22,22 @@ export interface NewDrop {
 /** The texts and recipients of a deleted drop are empty. Times are ms since the epoch. */
 export interface StoredDrop extends NewDrop {
   readonly revision: number;
-  /** Of this revision. */
   readonly updatedAt: number;
   readonly deletedAt: number | null;
 }
 
 interface CreateOptions {
-  /** Empty: none. */
   readonly idempotencyKey: string;
   readonly created: EventDraft;
-  /** Of a reply to a drop of this server. */
   readonly replied: EventDraft | undefined;
 }
 
-interface Edit {
-  readonly dropId: string;
-  readonly userId: string;
-  readonly summary: string;
-  readonly body: string;
+interface Edit extends Pick<NewDrop, "dropId" | "userId" | "summary" | "body"> {
   /** 0: any. */
   readonly expectedRevision: number;
 }
 
-interface Removal {
-  readonly dropId: string;
-  readonly userId: string;
+interface Removal extends Pick<NewDrop, "dropId" | "userId"> {
   readonly deleted: EventDraft;
   /** Of a reply to a drop of this server, whose count of replies falls by one. */
   readonly withdrawn: { readonly parentId: string; readonly event: EventDraft } | undefined;
@@ -90,8 +80,8 @@ export function createDropWrites(db: Db, partitions: Pick<PartitionStore, "make"
 }
 
 /**
- * The gates come first and let one row through, or none: the drop that is replied to exists, and is not deleted before
- * this commits (FOR SHARE); the key is not taken. All other parts select from that row.
+ * The gates let one row through, or none: the drop that is replied to exists, and is not deleted before this commits (FOR
+ * SHARE); the key is not taken. All other parts select from that row.
  */
 function createStatement(drop: NewDrop, { idempotencyKey, created, replied }: CreateOptions): Statement {
   const parameters = new Parameters();

@@ -1,8 +1,9 @@
 import type { EditDropRequest, EditDropResponse } from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
+import { readId } from "../kernel/fields.js";
 import { findDrop, type PostsDeps } from "./deps.js";
 import { presentDetails } from "./present.js";
-import { readDropId, readId, readTexts, readWhole } from "./request.js";
+import { readDropId, readTexts, readWhole } from "./request.js";
 
 export const editDrop =
   (deps: PostsDeps) =>

@@ -46,11 +46,10 @@ export function remoteDropReceived({ uri, createdAt, actorUri, ...seen }: NewRem
 }
 
 export const REACTION_KINDS = ["like", "share", "reply"] as const;
-export type ReactionKind = (typeof REACTION_KINDS)[number];
 
 export interface ReactionKey {
   readonly dropId: string;
-  readonly kind: ReactionKind;
+  readonly kind: (typeof REACTION_KINDS)[number];
   /** A user; of a reply the replying drop. */
   readonly actorId: string;
 }

@@ -4,7 +4,6 @@ import type { Followings } from "../platform/grpc/followings.js";
 import { isUnimplemented } from "../platform/grpc/upstreams.js";
 import type { FollowedAmong } from "./deps.js";
 
-/** UserService takes this many ids in a request. */
 const MOST_ASKED = 1_000;
 const MAX_PAGES = 100;
 

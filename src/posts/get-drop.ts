@@ -39,7 +39,6 @@ export const getDrops =
 
 const ABOVE_EVERY_REVISION = 2 ** 31;
 
-/** Newest first; a deleted drop has no versions. */
 export const listRevisions =
   (deps: PostsDeps) =>
   async (request: ListRevisionsRequest): Promise<ListRevisionsResponse> => {

@@ -1,11 +1,12 @@
 import { type GetDropsByUserIDRequest, type GetDropsByUserIDResponse, RemoteKind } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
+import { readId } from "../kernel/fields.js";
 import { compareBytes, dateOfId } from "../kernel/ids.js";
 import { readSize, readTime } from "../kernel/paging.js";
 import type { PostsDeps } from "./deps.js";
 import { presentListed } from "./present.js";
 import type { ListedDrop, Position } from "./reads.sql.js";
-import { AUTHOR_PAGES, isUri, readId } from "./request.js";
+import { AUTHOR_PAGES, isUri } from "./request.js";
 
 /** Newest first; of a foreign actor the drops stored here. */
 export const getDropsByUser =

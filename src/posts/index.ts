@@ -1,9 +1,7 @@
-import type { Handler } from "../delivery/handler.js";
 import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import type { Db } from "../platform/db/db.js";
 import type { Followings } from "../platform/grpc/followings.js";
-import type { Service } from "../platform/grpc/serve.js";
 import type { PostsConfig } from "./config.js";
 import { createCountEngagement } from "./count-engagement.js";
 import { createFollowedAmong } from "./followings.grpc.js";
@@ -26,15 +24,8 @@ export interface PostsOptions {
   readonly log: Logger;
 }
 
-export interface Posts {
-  readonly service: Service;
-  /** The handler of the stream ENGAGEMENT. */
-  readonly countEngagement: Handler;
-  close(): Promise<void>;
-}
-
 /** Starts the posts service and its maintenance, on a migrated database. */
-export function startPosts({ db, users, tokens, config, wakeRelay, log }: PostsOptions): Posts {
+export function startPosts({ db, users, tokens, config, wakeRelay, log }: PostsOptions) {
   const store = createPostsStore(db);
   const [now, observe] = [Date.now, observePosts];
   const { retentionDays, maxBodyCharacters, maxImportAgeDays } = config;

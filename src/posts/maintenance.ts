@@ -12,7 +12,6 @@ import type { PostsStore } from "./store.sql.js";
 export interface MaintenanceDeps {
   readonly store: Pick<PostsStore, "partitions" | "retention" | "cleanup" | "lease" | "calibration">;
   readonly now: Clock;
-  /** Months that ended longer ago are dropped; 0: kept. */
   readonly retentionDays: number;
   readonly everyMs?: number;
   readonly log: Logger;
@@ -21,7 +20,6 @@ export interface MaintenanceDeps {
 
 interface Task {
   readonly name: string;
-  /** Asks `mayGoOn` before each step. */
   run(mayGoOn: () => Promise<boolean>): Promise<void>;
 }
 
@@ -76,7 +74,6 @@ export function createMaintenanceRound(
     };
     let away: unknown;
     for (const { name, run } of tasks) {
-      // Rejects while the database is away, which ends the round.
       if (!(await mayGoOn())) return;
       try {
         await run(mayGoOn);

@@ -1,15 +1,12 @@
 import { lowestId } from "./drop-ids.js";
 
-/** A month in UTC; each table has a partition for it. */
+/** A month in UTC, with its first id and the first id after it; each table has a partition for it. */
 export interface Month {
-  /** `2026_01` */
   readonly name: string;
   /** ms since the epoch. */
   readonly start: number;
-  /** The start of the next. */
   readonly end: number;
   readonly firstId: string;
-  /** The lowest id after it. */
   readonly endId: string;
 }
 

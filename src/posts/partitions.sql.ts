@@ -21,14 +21,12 @@ type State = "attached" | "detaching" | "detached";
 
 export type PartitionStore = ReturnType<typeof createPartitionStore>;
 
-/** The monthly partitions of the four tables. */
 export function createPartitionStore(db: Db) {
   return {
     /** Makes the missing partitions of a month; resolves to false where none is missing. */
     make: (month: Month): Promise<boolean> =>
       db.transaction(async (queries) => {
         await queries.run(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
-        // Two processes may want the same month.
         await queries.query("SELECT pg_advisory_xact_lock($1)", [LOCK]);
         const states = await readStates(queries, month.name);
         let made = false;
@@ -55,10 +53,7 @@ export function createPartitionStore(db: Db) {
   };
 }
 
-/**
- * An empty table is made and then attached. That blocks neither reads nor writes of the parent, as PARTITION OF would
- * (ACCESS EXCLUSIVE).
- */
+/** ATTACH blocks neither reads nor writes of the parent, as PARTITION OF would (ACCESS EXCLUSIVE). */
 function makeScript(table: (typeof TABLES)[number], month: Month, missing: boolean): string {
   const partition = `posts.${table}_${month.name}`;
   const create = `CREATE TABLE ${partition} (LIKE posts.${table} INCLUDING ALL) ${SETTINGS[table] ?? ""};`;

@@ -15,7 +15,6 @@ import { presentRemote } from "./present.js";
 import type { NewRemoteObject, StoredRemoteObject } from "./remote.sql.js";
 import { MAX_URI_BYTES, readRecipients, readUri, readVisibility, readWebfinger, readWhole } from "./request.js";
 
-/** Ids of drops and users have at most this many bytes. */
 const MAX_ID_BYTES = 128;
 const MAX_DOCUMENT_BYTES = 256 * 1_024;
 const MAX_KEY_BYTES = 16 * 1_024;
@@ -55,7 +54,6 @@ async function readObject(request: PutRemoteObjectRequest, deps: PostsDeps): Pro
   return { ...object, ...(isDrop ? await readAudience(request, object.actorUri, deps) : refuseAudience(request)) };
 }
 
-/** The document says what the request leaves out. */
 async function readAudience(request: PutRemoteObjectRequest, actorUri: string, deps: PostsDeps): Promise<Addressing> {
   const isUnset = request.visibility === Visibility.UNSPECIFIED;
   const visibility = isUnset ? undefined : readVisibility(request.visibility);

@@ -1,24 +1,12 @@
 import type { GetCountsRequest, GetCountsResponse } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
-import { findDrop, type PostsChange, type PostsDeps } from "./deps.js";
-import { engagementChanged, type ReactionKind } from "./events.js";
-import { isUri, MOST_COUNTS, readDropId, readDropIds, readId } from "./request.js";
-
-interface Reaction {
-  readonly kind: Exclude<ReactionKind, "reply">;
-  readonly active: boolean;
-  readonly change: PostsChange;
-}
-
-export const REACTIONS = {
-  like: { kind: "like", active: true, change: "liked" },
-  unlike: { kind: "like", active: false, change: "unliked" },
-  share: { kind: "share", active: true, change: "shared" },
-  unshare: { kind: "share", active: false, change: "unshared" },
-} as const satisfies Record<string, Reaction>;
+import { readId } from "../kernel/fields.js";
+import { findDrop, type PostsDeps } from "./deps.js";
+import { engagementChanged } from "./events.js";
+import { isUri, MOST_COUNTS, readDropId, readDropIds } from "./request.js";
 
 export const react =
-  (deps: PostsDeps, { kind, active, change }: Reaction) =>
+  (deps: PostsDeps, kind: "like" | "share", active: boolean) =>
   async (request: { readonly drop_id: string; readonly user_id: string }): Promise<{ changed: boolean }> => {
     const dropId = readDropId("drop_id", request.drop_id);
     const reaction = { dropId, kind, actorId: readId("user_id", request.user_id) };
@@ -26,7 +14,7 @@ export const react =
     if (!found) return refused(deps, dropId, active);
     if (changed) {
       deps.wakeRelay();
-      deps.observe.changed(change);
+      deps.observe.changed(`${active ? "" : "un"}${kind}d`);
     }
     return { changed };
   };

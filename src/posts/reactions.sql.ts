@@ -13,7 +13,6 @@ export interface DropCounts {
 
 export function createReactionStore(db: Db) {
   return {
-    /** Sets or takes back a reaction; its event is written only where that changes anything. */
     react: async (
       { dropId, kind, actorId }: ReactionKey,
       active: boolean,
@@ -31,7 +30,6 @@ export function createReactionStore(db: Db) {
       const rows = await db.query<{ found: boolean; changed: boolean }>(text, parameters.values);
       return rows[0] ?? { found: false, changed: false };
     },
-    /** The counts of those drops that live and have any, in any order. */
     counts: (ids: readonly string[]): Promise<DropCounts[]> => db.query<DropCounts>(COUNTS, [ids, ...spanOf(ids)]),
   };
 }
@@ -59,14 +57,10 @@ WHERE c.drop_id = ANY($1::uuid[]) AND c.drop_id BETWEEN $2::uuid AND $3::uuid
 
 export type CountReactions = (reactions: readonly ReactionKey[]) => Promise<void>;
 
-/**
- * Counts reactions. It adds the difference between the state of a row and what was counted of it, found and recorded
- * under the row's lock: any number of processes may do so, in any order, and again.
- */
+/** Adds the difference between a row's state and its counted state, under the row's lock: it may run twice. */
 export function createCountReactions(db: Db): CountReactions {
   return async (reactions) => {
     const byKey = new Map(reactions.map((reaction) => [keyOf(reaction), reaction]));
-    // All callers lock rows in the same order.
     const sorted = [...byKey.keys()].sort().map((key) => byKey.get(key) as ReactionKey);
     const ids = sorted.map(({ dropId }) => dropId);
     const kinds = sorted.map(({ kind }) => kind);

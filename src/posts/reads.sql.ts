@@ -5,7 +5,6 @@ import { createdAtOf, isUuid, LAST_ID, lowestId, spanOf } from "./drop-ids.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { dropColumns } from "./statement.js";
 
-/** A drop as a timeline needs it. */
 export type ListedDrop = Pick<NewDrop, "dropId" | "userId" | "visibility" | "recipients"> & {
   readonly createdAt: number;
 };
@@ -18,7 +17,6 @@ export interface Position {
   readonly id: string;
 }
 
-/** [since, until) in ms since the epoch, after the key. */
 interface ChangeWindow {
   readonly since: number;
   readonly until: number;
@@ -27,20 +25,14 @@ interface ChangeWindow {
 
 export function createDropReads(db: Db) {
   return {
-    /** Deleted drops too, in any order. */
     byIds: (ids: readonly string[]): Promise<StoredDrop[]> => db.query<StoredDrop>(BY_IDS, [ids, ...spanOf(ids)]),
-    /** The versions below a revision, newest first; none of a deleted drop. */
     revisions: (dropId: string, below: number, limit: number): Promise<StoredDrop[]> =>
       db.query<StoredDrop>(REVISIONS, [dropId, below, limit]),
-    /**
-     * Live replies after a drop id, oldest first: public and unlisted ones, and for a viewer also all those for
-     * followers, their own, and direct ones to them.
-     */
+    /** Oldest first; for a viewer also all those for followers, their own, and direct ones to them. */
     replies: (
       { replyTo, after, viewer }: { replyTo: string; after: string; viewer: string },
       limit: number,
     ): Promise<StoredDrop[]> => db.query<StoredDrop>(REPLIES, [replyTo, after, limit, viewer]),
-    /** Live drops below a position, newest first. */
     byAuthor: async (userId: string, below: Position | undefined, limit: number): Promise<ListedDrop[]> => {
       const { bound, exact, id } = boundOf(below);
       const rows = await db.query<Omit<ListedDrop, "userId" | "createdAt">>(BY_AUTHOR, [
@@ -52,7 +44,6 @@ export function createDropReads(db: Db) {
       ]);
       return rows.map((row) => ({ ...row, userId, createdAt: createdAtOf(row.dropId) }));
     },
-    /** Oldest change first; of foreign drops only deletions. */
     changes: async ({ since, until, after: [at, id] }: ChangeWindow, limit: number): Promise<ChangedDrop[]> => {
       const start = at < since ? { at: since, id: "" } : { at, id };
       // Every URI is beyond every UUID.
@@ -69,7 +60,7 @@ export function createDropReads(db: Db) {
   };
 }
 
-/** `bound` is above all drops below the position; from `exact` on, in the position's own millisecond, ids are compared as text. */
+/** Below `bound`; from `exact` on, in the position's own millisecond, ids are compared as text. */
 function boundOf(below: Position | undefined): { bound: string; exact: string; id: string } {
   if (below === undefined) return { bound: LAST_ID, exact: LAST_ID, id: "" };
   const [lowest, beyond] = [lowestId(below.createdAt), lowestId(below.createdAt + 1)];
@@ -78,7 +69,6 @@ function boundOf(below: Position | undefined): { bound: string; exact: string; i
   return { bound: within ? below.id : beyond, exact: lowest, id: below.id };
 }
 
-/** BETWEEN excludes the partitions that contain none of these ids. */
 const BY_IDS = `
 SELECT ${dropColumns()} FROM posts.drops d
 WHERE d.drop_id = ANY($1::uuid[]) AND d.drop_id BETWEEN $2::uuid AND $3::uuid`;

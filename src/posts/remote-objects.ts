@@ -48,7 +48,6 @@ export const deleteRemoteObject =
     return { tombstone: presentRemoteTombstone(object) };
   };
 
-/** Expired actors are answered, too. */
 export const resolveWebfinger =
   ({ store }: PostsDeps) =>
   async (request: ResolveWebfingerRequest): Promise<ResolveWebfingerResponse> => {

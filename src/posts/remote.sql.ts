@@ -31,13 +31,8 @@ export function createRemoteStore(db: Db) {
     one(`SELECT ${COLUMNS} FROM posts.remote_objects o WHERE uri = $1`, uri);
   return {
     get,
-    /** The actor last fetched of this address. */
     byWebfinger: (webfinger: string): Promise<StoredRemoteObject | undefined> => one(BY_WEBFINGER, webfinger),
-    /**
-     * Writes `received` where the object is new.
-     *
-     * @returns undefined where the stored object does not allow it: deleted, of another kind, of another actor
-     */
+    /** Undefined where the stored object does not allow it: deleted, of another kind, of another actor. */
     put: async (
       object: NewRemoteObject,
       lifetimeMs: number,
@@ -72,7 +67,6 @@ export function createRemoteStore(db: Db) {
       const [removed] = await db.query<StoredRemoteObject>(text, parameters.values);
       return removed ?? ((await get(uri)) as StoredRemoteObject);
     },
-    /** An actor's live drops below a position, newest first. */
     byActor: async (actorUri: string, below: Position | undefined, limit: number): Promise<ListedDrop[]> => {
       const { createdAt, id } = below ?? NEWEST;
       const rows = await db.query<Omit<ListedDrop, "userId">>(BY_ACTOR, [actorUri, createdAt, id, limit]);

@@ -1,6 +1,6 @@
 import { Visibility } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
-import { idFault } from "../kernel/ids.js";
+import { readId, readText } from "../kernel/fields.js";
 import type { PageLimits } from "../kernel/paging.js";
 import { isUuid } from "./drop-ids.js";
 
@@ -8,7 +8,6 @@ export interface PostsLimits {
   /** In Unicode code points, as the next. */
   readonly maxBodyCharacters: number;
   readonly maxSummaryCharacters: number;
-  /** Of a direct drop. */
   readonly maxRecipients: number;
   /** Maximum age of an imported drop: each month has partitions of its own. */
   readonly maxImportAgeDays: number;
@@ -36,13 +35,6 @@ export const MOST_COUNTS = 200;
 
 // Each reader throws an AppError `invalid` that names the field.
 
-export function readId(field: string, id: string): string {
-  const fault = idFault(id) ?? (id.includes("\0") ? "must not contain NUL" : undefined);
-  if (fault !== undefined) throw invalid(field, fault);
-  return id;
-}
-
-/** The id of a drop of this server, in lower case. */
 export function readDropId(field: string, id: string): string {
   const lower = id.toLowerCase();
   if (!isUuid(lower)) throw invalid(field, "is not a UUID");
@@ -51,7 +43,6 @@ export function readDropId(field: string, id: string): string {
 
 const WEB = /^https?:\/\/[^\s/?#]/i;
 
-/** True for the form of a foreign object's URI. */
 export function isUri(text: string): boolean {
   return WEB.test(text) && URL.canParse(text) && !/[\p{Cc}\s]/u.test(text) && text.isWellFormed();
 }
@@ -62,7 +53,6 @@ export function readUri(field: string, uri: string, maxBytes: number): string {
   return uri;
 }
 
-/** The id of a drop of this server, or the URI of a foreign one. */
 export function readAnyDropId(field: string, id: string): string {
   return isUri(id) ? readId(field, id) : readDropId(field, id);
 }
@@ -78,32 +68,15 @@ export function readVisibility(visibility: Visibility): Visibility {
   throw invalid("visibility", "must be public, unlisted, followers or direct");
 }
 
-/** Each recipient once. */
 export function readRecipients(recipients: readonly string[], most: number): string[] {
   if (recipients.length > most) throw invalid("recipients", `must be at most ${most}`);
   return [...new Set(recipients.map((recipient) => readId("recipients", recipient)))];
 }
 
-/** Undefined where no viewer is named. */
 export function readViewer(viewerId: string): string | undefined {
   return viewerId === "" ? undefined : readId("viewer_id", viewerId);
 }
 
-export function readText(field: string, text: string, maxCharacters: number): string {
-  if (exceeds(text, maxCharacters)) throw invalid(field, `must have at most ${maxCharacters} characters`);
-  if (text.includes("\0")) throw invalid(field, "must not contain NUL");
-  if (!text.isWellFormed()) throw invalid(field, "is not well-formed Unicode");
-  return text;
-}
-
-function exceeds(text: string, maxCharacters: number): boolean {
-  if (text.length <= maxCharacters) return false;
-  let characters = 0;
-  for (const _ of text) if (++characters > maxCharacters) return true;
-  return false;
-}
-
-/** One of the two may be empty. */
 export function readTexts(
   { summary, body }: { readonly summary: string; readonly body: string },
   limits: { readonly maxSummaryCharacters: number; readonly maxBodyCharacters: number },
@@ -122,7 +95,6 @@ export function readWhole(field: string, value: number): number {
 const ADDRESS = /^[^\s@\p{Cc}]+@[^\s@\p{Cc}/]+$/u;
 const MAX_ADDRESS_BYTES = 320;
 
-/** An address, user@host, in lower case. */
 export function readWebfinger(address: string): string {
   if (!ADDRESS.test(address) || Buffer.byteLength(address) > MAX_ADDRESS_BYTES || !address.isWellFormed())
     throw invalid("webfinger", "is not user@host");

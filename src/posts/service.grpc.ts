@@ -11,7 +11,7 @@ import { getDropsByUser } from "./get-drops-by-user.js";
 import { getRetention, listDrops } from "./list-drops.js";
 import { listReplies } from "./list-replies.js";
 import { putRemoteObject } from "./put-remote-object.js";
-import { getCounts, REACTIONS, react } from "./react.js";
+import { getCounts, react } from "./react.js";
 import { deleteRemoteObject, getRemoteObject, resolveWebfinger } from "./remote-objects.js";
 
 export function createPostsService(deps: PostsDeps, log: Logger): Service {
@@ -26,10 +26,10 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
     getDrops: unary("GetDrops", log, getDrops(deps)),
     listRevisions: unary("ListRevisions", log, listRevisions(deps)),
     listReplies: unary("ListReplies", log, listReplies(deps)),
-    likeDrop: unary("LikeDrop", log, react(deps, REACTIONS.like)),
-    unlikeDrop: unary("UnlikeDrop", log, react(deps, REACTIONS.unlike)),
-    shareDrop: unary("ShareDrop", log, react(deps, REACTIONS.share)),
-    unshareDrop: unary("UnshareDrop", log, react(deps, REACTIONS.unshare)),
+    likeDrop: unary("LikeDrop", log, react(deps, "like", true)),
+    unlikeDrop: unary("UnlikeDrop", log, react(deps, "like", false)),
+    shareDrop: unary("ShareDrop", log, react(deps, "share", true)),
+    unshareDrop: unary("UnshareDrop", log, react(deps, "share", false)),
     getCounts: unary("GetCounts", log, getCounts(deps)),
     putRemoteObject: unary("PutRemoteObject", log, putRemoteObject(deps)),
     getRemoteObject: unary("GetRemoteObject", log, getRemoteObject(deps)),

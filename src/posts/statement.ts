@@ -3,7 +3,6 @@ import { type EventDraft, insertEvents } from "../contracts/outbox.js";
 /** ms since the epoch, by the database's clock. */
 export const NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
-/** The columns of a `StoredDrop`; `from` is the table of its text. */
 export const dropColumns = (from = "d"): string =>
   `d.drop_id AS "dropId", d.user_id AS "userId", d.visibility, d.recipients, coalesce(d.reply_to, '') AS "replyTo",
    ${from}.summary, ${from}.body, ${from}.revision, ${from}.updated_at AS "updatedAt", d.deleted_at AS "deletedAt"`;
@@ -20,7 +19,6 @@ export interface Statement {
 export class Parameters {
   readonly values: unknown[] = [];
 
-  /** Returns the placeholder of the value. */
   add(value: unknown, type: string): string {
     this.values.push(value);
     return `$${this.values.length}::${type}`;

@@ -9,7 +9,6 @@ import { createRemoteStore } from "./remote.sql.js";
 
 export type PostsStore = ReturnType<typeof createPostsStore>;
 
-/** Needs a migrated database. */
 export function createPostsStore(db: Db) {
   const partitions = createPartitionStore(db);
   const count = createCountReactions(db);

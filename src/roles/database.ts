@@ -14,14 +14,9 @@ import type { Role } from "./config/process.js";
 import { retryUntilDone } from "./connections.js";
 import { VERSION } from "./version.js";
 
-/** Everything the database of this version holds. */
 export const MIGRATIONS = [OUTBOX_MIGRATIONS, USERS_MIGRATIONS, POSTS_MIGRATIONS];
 
-/**
- * Opens the database and brings its schema up to date, waiting for a server that is not there yet.
- *
- * @throws where the schema is another version's, or the folder is open in another process
- */
+/** Applies the migrations, and waits for a server that is away. Throws where another version made the schema. */
 export async function openDatabase(config: DatabaseConfig, log: Logger, closers: Closers): Promise<Db> {
   const db = await connect(config, log);
   closers.add("database", () => db.close());
@@ -30,10 +25,8 @@ export async function openDatabase(config: DatabaseConfig, log: Logger, closers:
   return db;
 }
 
-/** True where a role of this process keeps data of its own. */
 export const keepsData = (roles: readonly Role[]): boolean => roles.includes("users") || roles.includes("posts");
 
-/** Where the embedded database keeps its files. */
 export const dataFolder = ({ dataDir }: DatabaseConfig): string => join(dataDir, "pglite");
 
 async function connect(config: DatabaseConfig, log: Logger): Promise<Db> {

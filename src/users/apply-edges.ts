@@ -1,6 +1,7 @@
 import type { Handler } from "../delivery/handler.js";
 import { traceHeaders } from "../delivery/traced.js";
 import { createBatch } from "../kernel/batch.js";
+import { spread } from "../kernel/ids.js";
 import { parseEdge } from "./edges.js";
 import type { ApplyEdges, TracedEdge } from "./followers.sql.js";
 import type { ObserveUsers } from "./observe.js";
@@ -12,9 +13,7 @@ interface ApplyDeps {
 }
 
 export interface Lane {
-  /** The value of the metrics' label `lane`. */
   readonly name: string;
-  /** Edges in one statement. */
   readonly batch: number;
   /** Batches at once; all edges of one followed user go into the same. */
   readonly atOnce: number;
@@ -26,10 +25,7 @@ export const NORMAL_LANE: Lane = { name: "calm", batch: 250, atOnce: 4 };
 /** One large batch after the other: very many followers of one user are one update of the count. */
 export const HOT_LANE: Lane = { name: "hot", batch: 2_000, atOnce: 1 };
 
-/**
- * Handles the stream EDGES: applies edges to the follower lists. The newest version of a pair wins, in any order. It
- * rejects with an AppError: `invalid` for a malformed message, `unavailable` while the database is away.
- */
+/** Handles the stream EDGES: applies edges to the follower lists. The newest version of a pair wins, in any order. */
 export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane: Lane): Handler {
   const run = async (edges: readonly TracedEdge[]): Promise<void> => {
     const changed = await apply(edges);
@@ -39,15 +35,8 @@ export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane:
   const batches = Array.from({ length: lane.atOnce }, () => createBatch(lane.batch, run));
   return async ({ body }) => {
     const { acceptedAt, ...edge } = parseEdge(body);
-    const batch = batches[hashOf(edge.following) % batches.length] as (typeof batches)[number];
+    const batch = batches[spread(edge.following) % batches.length] as (typeof batches)[number];
     await batch({ ...edge, traceparent: traceHeaders()["traceparent"] });
     if (acceptedAt !== undefined) observe.listed(lane.name, acceptedAt);
   };
-}
-
-/** FNV-1a over UTF-16 units: spreads users over batches. */
-function hashOf(text: string): number {
-  let hash = 0x811c9dc5;
-  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
-  return hash >>> 0;
 }

@@ -1,23 +1,10 @@
 import pLimit from "p-limit";
 import { AppError } from "../kernel/errors.js";
 
-/** How much reads may ask of the database. */
-export interface ReadBounds {
-  /** Queries at once. */
-  readonly atOnce: number;
-  /** Queries that wait for their turn. */
-  readonly waiting: number;
-}
-
-/** Runs work with so much of it at once. */
 export type Bounded = <Result>(work: () => Promise<Result>) => Promise<Result>;
 
-/**
- * Bounds what reads ask of the database, so that writes get their connections while the cache is away.
- *
- * @throws AppError `unavailable` where too much waits already
- */
-export function createBounded({ atOnce, waiting }: ReadBounds): Bounded {
+/** Limits the queries of reads, so that writes get connections while the cache is away. */
+export function createBounded({ atOnce, waiting }: { readonly atOnce: number; readonly waiting: number }): Bounded {
   const limit = pLimit(atOnce);
   return (work) => {
     if (limit.pendingCount >= waiting)

@@ -14,7 +14,6 @@ const GENERATION_TTL_MS = 10 * MINUTE;
 /** Profiles have no events: this bounds how long a process that died before it dropped one leaves it outdated. */
 const PROFILE_TTL_MS = MINUTE;
 
-/** Unique in this process and all others. */
 function createNames(): () => string {
   const mine = randomBytes(9).toString("base64url");
   let made = 0;
@@ -29,25 +28,19 @@ const keysOf = (list: ListName, user: string): [string, string, string] => [
   usersKey(`${list}-generation`, user),
 ];
 
+/** Undefined: not cached. */
 export interface CachedList {
-  /** Changes with every change of the list. */
   readonly generation: string;
-  /** Undefined where the ids are not cached. */
   readonly ids: readonly string[] | undefined;
-  /** The size of the whole list; undefined where it is not cached. */
   readonly total: number | undefined;
 }
 
 export type ListCache = ReturnType<typeof createListCache>;
 
-/**
- * Caches lists in Redis, of lists longer than `maxCachedIds` only the length. A change raises the generation, which
- * keeps results read before it from being stored. All methods reject with an AppError while Redis is away.
- */
+/** A change raises the generation of a list, which keeps results read before it from being stored. */
 export function createListCache({ run }: Scripts, maxCachedIds = MAX_CACHED_IDS) {
   const newName = createNames();
   return {
-    /** `limit` 0 asks for the total only. */
     read: async (list: ListName, user: string, after: string, limit: number): Promise<CachedList> => {
       const args = [`(${after}`, limit, newName(), GENERATION_TTL_MS];
       const reply = (await run("users-read-list", keysOf(list, user), args)) as ListReply;

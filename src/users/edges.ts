@@ -1,8 +1,7 @@
 import { z } from "zod";
 import { messageId, parseJson, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
-import { understood } from "../contracts/untrusted.js";
+import { understood, userId } from "../contracts/untrusted.js";
 import { encodeId } from "../kernel/ids.js";
-import { userIdFault } from "./input.js";
 
 export interface Pair {
   readonly follower: string;
@@ -10,7 +9,6 @@ export interface Pair {
 }
 
 export interface Edge extends Pair {
-  /** Monotonic per pair. */
   readonly version: number;
   readonly active: boolean;
 }
@@ -18,27 +16,18 @@ export interface Edge extends Pair {
 /** The key of a pair's events, which are published in their order. */
 export const pairKey = ({ follower, following }: Pair): string => `${encodeId(follower)}:${encodeId(following)}`;
 
-const userId = z.string().superRefine((value, context) => {
-  const message = userIdFault(value);
-  if (message !== undefined) context.addIssue({ code: "custom", message });
-});
+const storedUserId = userId.refine((id) => !id.includes("\0"), { message: "must not contain NUL" });
 
-const pair = { follower_id: userId, following_id: userId, version: z.number().int().nonnegative() };
+const pair = { follower_id: storedUserId, following_id: storedUserId, version: z.number().int().nonnegative() };
 const edge = z.object({ ...pair, following: z.boolean(), changed_at: z.number().optional() });
 const graph = z.object(pair);
 
-/**
- * Parses a message of the stream EDGES; `acceptedAt` is when the follower was answered, ms since the epoch by the
- * database's clock.
- *
- * @throws AppError `invalid`
- */
+/** The follower was answered at `acceptedAt`, ms since the epoch. @throws AppError `invalid` */
 export function parseEdge(body: Uint8Array): Edge & { readonly acceptedAt: number | undefined } {
   const { follower_id, following_id, version, following, changed_at } = understood(edge, parseJson(body));
   return { follower: follower_id, following: following_id, version, active: following, acceptedAt: changed_at };
 }
 
-/** @throws AppError `invalid` */
 export function parseGraphEvent(body: Uint8Array): Pair {
   const { follower_id, following_id } = understood(graph, parseJson(body));
   return { follower: follower_id, following: following_id };

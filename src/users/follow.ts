@@ -1,33 +1,30 @@
 import { traceHeaders } from "../delivery/traced.js";
 import type { FollowManyRequest, FollowManyResponse, FollowRequest, FollowResponse } from "../gen/avion/users.js";
 import { AppError, invalid } from "../kernel/errors.js";
+import { readId } from "../kernel/fields.js";
 import type { ListCache } from "./cache.redis.js";
 import type { Pair } from "./edges.js";
 import type { FollowStore } from "./follows.sql.js";
-import { readUserId } from "./input.js";
 import type { ObserveUsers } from "./observe.js";
 
 export interface FollowDeps {
   readonly follows: FollowStore;
   readonly cache: Pick<ListCache, "drop">;
-  /** Users that one user may follow. */
   readonly maxFollowing: number;
   readonly wakeRelay: () => void;
   readonly observe: Pick<ObserveUsers, "followed" | "cacheFailed">;
 }
 
+// Each method throws an AppError: `invalid` naming the field, `exhausted` where a user would follow too many.
+
 const MAX_PAIRS = 1_000;
 
-/**
- * Follow, or with `wanted` false Unfollow. The follower's list is up to date before this resolves, unless Redis is away.
- *
- * @throws AppError `invalid` naming the field; `exhausted` beyond the number of users one may follow
- */
+/** Follow and Unfollow. The follower's list is up to date before this resolves, unless Redis is away. */
 export function setFollowing(deps: FollowDeps, wanted: boolean): (request: FollowRequest) => Promise<FollowResponse> {
   return async (request) => {
     const pair = { follower: request.follower_id, following: request.following_id };
-    readUserId("follower_id", pair.follower);
-    readUserId("following_id", pair.following);
+    readId("follower_id", pair.follower);
+    readId("following_id", pair.following);
     if (wanted) refuseSelf("following_id", pair);
     const { changed, version } = await deps.follows.setFollowing({
       ...pair,
@@ -43,11 +40,7 @@ export function setFollowing(deps: FollowDeps, wanted: boolean): (request: Follo
   };
 }
 
-/**
- * FollowMany: all pairs, or none.
- *
- * @throws AppError `invalid` naming the pair and the field; `exhausted` where a user would follow too many
- */
+/** All pairs, or none. */
 export function followMany(deps: FollowDeps): (request: FollowManyRequest) => Promise<FollowManyResponse> {
   return async ({ follows }) => {
     if (follows.length > MAX_PAIRS) throw invalid("follows", `must be at most ${MAX_PAIRS}`);
@@ -69,8 +62,8 @@ export function followMany(deps: FollowDeps): (request: FollowManyRequest) => Pr
 
 function readPair(field: string, { follower_id, following_id }: FollowManyRequest["follows"][number]): Pair {
   const pair = {
-    follower: readUserId(`${field}.follower_id`, follower_id),
-    following: readUserId(`${field}.following_id`, following_id),
+    follower: readId(`${field}.follower_id`, follower_id),
+    following: readId(`${field}.following_id`, following_id),
   };
   refuseSelf(`${field}.following_id`, pair);
   return pair;

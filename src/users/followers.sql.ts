@@ -12,10 +12,7 @@ const EVENT = {
   traceparent: "i.traceparent",
 };
 
-/**
- * Rows before counts, each in the order of their keys, so that two batches do not block each other. Only changed rows
- * are counted and get an event.
- */
+/** Rows before counts, each in the order of their keys, so that two batches do not block each other. */
 const APPLY = `
 WITH incoming AS (
   SELECT DISTINCT ON (following_id, follower_id) *
@@ -85,14 +82,11 @@ interface CurrentRow {
   readonly revision: number;
 }
 
-/** The current state of a follower list, for updating caches of it. */
 export interface CurrentFollowers {
   readonly count: Count;
-  /** True for those of the followers asked for that follow. */
   readonly follows: ReadonlyMap<string, boolean>;
 }
 
-/** Resolves to the lists by their followed user. */
 export type ReadCurrentFollowers = (pairs: readonly Pair[]) => Promise<ReadonlyMap<string, CurrentFollowers>>;
 
 export function createReadCurrentFollowers(db: Pick<Db, "query">): ReadCurrentFollowers {

@@ -4,48 +4,24 @@ import { AppError } from "../kernel/errors.js";
 import { type Db, SQLSTATE, sqlState } from "../platform/db/db.js";
 import { type Pair, pairKey } from "./edges.js";
 
-/** The event of a changed edge; takes SQL expressions. */
-const edgeEvent = (edge: {
-  readonly follower: string;
-  readonly following: string;
-  readonly wanted: string;
-  readonly pair: string;
-  readonly subject: string;
-  readonly traceparent: string;
-}) => ({
-  owner: `split_part(${edge.pair}, ':', 2)`,
-  key: edge.pair,
-  subject: edge.subject,
-  messageId: `'edge:' || ${edge.pair} || ':' || e.version`,
-  body: `json_build_object('follower_id', ${edge.follower}, 'following_id', ${edge.following}, 'version', e.version,
-      'following', ${edge.wanted}, 'changed_at', e.changed_at)`,
-  traceparent: edge.traceparent,
-});
-
-const ONE = edgeEvent({
-  follower: "$1::text",
-  following: "$2::text",
-  wanted: "$3::boolean",
-  pair: "$5::text",
-  subject: "$6::text",
-  traceparent: "$7::text",
-});
+/** Over rows named `e`. */
+const EVENT = {
+  owner: "split_part(e.pair, ':', 2)",
+  key: "e.pair",
+  subject: "e.subject",
+  messageId: "'edge:' || e.pair || ':' || e.version",
+  body: `json_build_object('follower_id', e.follower_id, 'following_id', e.following_id, 'version', e.version,
+    'following', e.active, 'changed_at', e.changed_at)`,
+  traceparent: "e.traceparent",
+};
 
 const SET_FOLLOWING = `
 WITH e AS (
-  SELECT o_changed AS changed, o_version AS version, o_changed_at AS changed_at
+  SELECT o_changed AS changed, o_version AS version, o_changed_at AS changed_at, $1::text AS follower_id,
+    $2::text AS following_id, $3::boolean AS active, $5::text AS pair, $6::text AS subject, $7::text AS traceparent
   FROM users.change_following($1::text, $2::text, $3::boolean, $4::integer)
-), event AS (${insertEvents("users", ONE, "e WHERE changed")})
+), event AS (${insertEvents("users", EVENT, "e WHERE changed")})
 SELECT changed, version FROM e`;
-
-const EACH = edgeEvent({
-  follower: "e.follower_id",
-  following: "e.following_id",
-  wanted: "true",
-  pair: "w.pair",
-  subject: "w.subject",
-  traceparent: "$6",
-});
 
 /** Edges before counts, each in the order of their keys, so that two of these statements do not block each other. */
 const FOLLOW_MANY = `
@@ -65,23 +41,20 @@ WITH wanted AS (
   SELECT follower_id, count(*) FROM edge GROUP BY follower_id ORDER BY follower_id
   ON CONFLICT (user_id) DO UPDATE SET following = c.following + excluded.following
   RETURNING c.user_id, c.following
-), event AS (${insertEvents(
-  "users",
-  EACH,
-  "edge e JOIN wanted w ON (w.follower_id, w.following_id) = (e.follower_id, e.following_id)",
-)})
+), e AS (
+  SELECT edge.*, true AS active, w.pair, w.subject, $6::text AS traceparent
+  FROM edge JOIN wanted w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id)
+), event AS (${insertEvents("users", EVENT, "e")})
 SELECT (SELECT count(*) FROM edge) AS changed, (SELECT min(user_id) FROM counted WHERE following > $5::int) AS over`;
 
 export interface WantedEdge extends Pair {
   readonly wanted: boolean;
-  /** Users that the follower may follow. */
   readonly most: number;
   readonly traceparent?: string | undefined;
 }
 
 export type FollowStore = ReturnType<typeof createFollowStore>;
 
-/** Writes each change together with its event. */
 export function createFollowStore(db: Db) {
   return {
     /** @throws AppError `exhausted` where more than `most` would be followed */
@@ -97,11 +70,7 @@ export function createFollowStore(db: Db) {
         throw new AppError("exhausted", `following_id: nobody can follow more than ${most}`, { cause: error });
       }
     },
-    /**
-     * Connects all pairs, or none.
-     *
-     * @returns how many were not connected before, or the user who would follow more than `most`
-     */
+    /** Connects all pairs, or none where a user would follow more than `most`. */
     followMany: async (
       pairs: readonly Pair[],
       { most, traceparent }: Pick<WantedEdge, "most" | "traceparent">,
@@ -128,7 +97,6 @@ export function createFollowStore(db: Db) {
   };
 }
 
-/** Rolls back the transaction. */
 class TooMany extends Error {
   constructor(readonly user: string) {
     super("too many would be followed");

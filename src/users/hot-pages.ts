@@ -1,13 +1,11 @@
 import { LRUCache } from "lru-cache";
 import { type Clock, SECOND } from "../kernel/time.js";
 
-/** One page of a list, with the size of the whole. */
 export interface IdPage {
   readonly ids: readonly string[];
   readonly total: number;
 }
 
-/** A page is valid while the generation under which it was read is current. */
 interface KeptPage {
   readonly generation: string;
   readonly page: IdPage;
@@ -27,18 +25,12 @@ export function createHotPages(now: Clock = Date.now) {
     maxSize: MAX_IDS,
     sizeCalculation: ({ page }) => page.ids.length + 1,
   });
-  const counted = new LRUCache<string, { readonly since: number; offers: number }>({ max: PAGES_COUNTED });
-
+  const offers = new LRUCache<string, number>({ max: PAGES_COUNTED, ttl: SECOND, noUpdateTTL: true, perf: { now } });
   const isHot = (key: string): boolean => {
-    const count = counted.get(key);
-    if (count === undefined || now() - count.since >= SECOND) {
-      counted.set(key, { since: now(), offers: 1 });
-      return false;
-    }
-    count.offers += 1;
-    return count.offers >= OFFERS;
+    const count = (offers.get(key) ?? 0) + 1;
+    offers.set(key, count);
+    return count >= OFFERS;
   };
-
   return {
     get: (key: string): KeptPage | undefined => pages.get(key),
     offer: (key: string, kept: KeptPage): void => {

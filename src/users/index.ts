@@ -1,8 +1,6 @@
-import type { Handler } from "../delivery/handler.js";
 import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import type { Db } from "../platform/db/db.js";
-import type { Service } from "../platform/grpc/serve.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { createApplyEdges, HOT_LANE, NORMAL_LANE } from "./apply-edges.js";
 import { createBounded } from "./bounded.js";
@@ -24,7 +22,6 @@ import { createUsersService } from "./service.grpc.js";
 /** They need the migrations of the outbox. */
 export const USERS_MIGRATIONS = { component: "users", folder: new URL("./migrations/", import.meta.url) };
 
-/** Reads that wait for the database before others are refused. */
 const MAX_WAITING_READS = 10_000;
 
 export interface UsersStores {
@@ -51,15 +48,8 @@ export interface UsersOptions extends UsersStores {
   readonly wakeRelay: () => void;
 }
 
-export interface Users {
-  readonly service: Service;
-  /** The handlers of the stream EDGES. */
-  readonly applyEdges: Readonly<Record<"normal" | "hot", Handler>>;
-  close(): Promise<void>;
-}
-
 /** Starts the users service and its maintenance, on a migrated database. */
-export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay, log }: UsersOptions): Users {
+export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay, log }: UsersOptions) {
   const observe = observeUsers;
   const cache = createListCache(scripts);
   const bounded = createBounded({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS });

@@ -53,10 +53,8 @@ export type EdgeStore = ReturnType<typeof createEdgeStore>;
 
 export function createEdgeStore(db: Pick<Db, "query">) {
   return {
-    /** Those of `others` that a user follows. */
     followed: async (user: string, others: readonly string[]): Promise<ReadonlySet<string>> =>
       new Set((await db.query<{ id: string }>(FOLLOWED, [user, others])).map(({ id }) => id)),
-    /** Edges changed in [since, until), after a position. */
     changes: (
       { since, until = Number.MAX_SAFE_INTEGER }: { readonly since: number; readonly until: number | undefined },
       after: readonly [changedAt: number, following: string, follower: string] | undefined,

@@ -12,7 +12,6 @@ interface ListsDeps {
   readonly cache: ListCache;
   readonly pages: HotPages;
   readonly bounded: Bounded;
-  /** Of longer lists only the length is cached. */
   readonly maxCachedIds: number;
   readonly observe: Pick<ObserveUsers, "read" | "superseded" | "cacheFailed">;
 }
@@ -20,13 +19,11 @@ interface ListsDeps {
 interface ListRequest {
   readonly list: ListName;
   readonly user: string;
-  /** "": from the start. */
   readonly after: string;
   /** 0 asks for the total only. */
   readonly limit: number;
 }
 
-/** Queries in flight. */
 interface Flights {
   readonly page: SingleFlight<IdPage>;
   readonly whole: SingleFlight<Whole>;
@@ -80,13 +77,11 @@ function keep(deps: ListsDeps, request: ListRequest, generation: string, page: I
   return page;
 }
 
-/** Without ids where the list is too long to be read at once. */
 interface Whole {
   readonly ids?: readonly string[];
   readonly total: number;
 }
 
-/** Reads with the same generation share the query. */
 async function query(
   deps: ListsDeps,
   flights: Flights,

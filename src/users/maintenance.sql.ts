@@ -1,7 +1,6 @@
 import type { Db, Queries } from "../platform/db/db.js";
 import type { ListName } from "./lists.sql.js";
 
-/** A count that differed from the rows it counts. */
 export interface Drift {
   readonly list: ListName;
   readonly user: string;
@@ -15,23 +14,14 @@ const LOCK = 0x75_73_65_72_73;
 /** Counting longer lists takes too long. */
 const MAX_RECOUNTED = 20_000;
 
-interface Table {
-  readonly edges: string;
-  readonly counts: string;
-  readonly count: string;
-  readonly owner: string;
-  readonly other: string;
-  /** A further assignment of the UPDATE that corrects a count. */
-  readonly also: string;
-}
-
-const TABLES: Readonly<Record<ListName, Table>> = {
+const TABLES = {
   following: {
     edges: "users.followings",
     counts: "users.following_counts",
     count: "following",
     owner: "follower_id",
     other: "following_id",
+    /** A further assignment of the UPDATE that corrects a count. */
     also: "",
   },
   followers: {
@@ -42,7 +32,8 @@ const TABLES: Readonly<Record<ListName, Table>> = {
     other: "follower_id",
     also: ", revision = revision + 1",
   },
-};
+} as const;
+type Table = (typeof TABLES)[ListName];
 
 /** SKIP LOCKED: an edge that is being changed is not old. */
 const prune = ({ edges, owner, other }: Table): string => `
@@ -79,12 +70,10 @@ export type MaintenanceStore = ReturnType<typeof createMaintenanceStore>;
 /** Each step does nothing while another process runs it. */
 export function createMaintenanceStore(db: Db) {
   return {
-    /** Removes inactive edges that changed longer ago than `keptMs`; resolves to how many. */
     prune: async (list: ListName, keptMs: number, limit: number): Promise<number> => {
       const gone = await alone(db, ({ query }) => query<{ gone: number }>(prune(TABLES[list]), [keptMs, limit]));
       return gone?.[0]?.gone ?? 0;
     },
-    /** Compares the counts of a sample of users with their rows, and corrects those that differ. */
     calibrate: async (list: ListName, sample: number): Promise<Drift[]> => {
       const table = TABLES[list];
       const users = await alone(db, async ({ query }) => {
@@ -109,10 +98,7 @@ function alone<Result>(db: Db, work: (queries: Queries) => Promise<Result>): Pro
   });
 }
 
-/**
- * Counts again under the count's lock. A transaction that has changed rows has changed the count as well, and is
- * visible; one that is about to change them waits for the lock, and changes the corrected count.
- */
+/** A transaction that is about to change rows waits for the count's lock, and then changes the corrected count. */
 async function correct({ query }: Queries, list: ListName, user: string): Promise<Drift | undefined> {
   const table = TABLES[list];
   const [held] = await query<{ counted: number }>(lockCount(table), [user]);

@@ -7,10 +7,7 @@ import type { ListName } from "./lists.sql.js";
 import type { Drift, MaintenanceStore } from "./maintenance.sql.js";
 import type { ObserveUsers } from "./observe.js";
 
-/**
- * Inactive edges are kept this long. In the follower lists they keep older versions of their pair from being applied:
- * twice as long as a dead letter can be redriven.
- */
+/** Inactive followers keep older versions from being applied: twice as long as a dead letter can be redriven. */
 export const KEPT_MS: Readonly<Record<ListName, number>> = { following: 30 * DAY, followers: 60 * DAY };
 
 const PRUNED_AT_ONCE = 1_000;

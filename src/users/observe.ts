@@ -40,7 +40,6 @@ export const observeUsers = {
     applied.add(edges - changed, { lane, outcome: "older" });
     batches.record(edges, { lane });
   },
-  /** The follower list contains an edge. */
   listed(lane: string, acceptedAt: number): void {
     listed.record(Math.max(0, Date.now() - acceptedAt) / 1_000, { lane });
   },

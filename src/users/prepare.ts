@@ -17,9 +17,9 @@ interface PrepareDeps {
 }
 
 /**
- * Prepares events of this service for the relay. It updates the cached lists first, so that no event is published of a
- * change that a list does not show, and moves the edges of users with very many new followers to the hot lane. It may
- * run again. It rejects with AppError `unavailable` while Redis or the database is away: nothing may be published then.
+ * Updates the cached lists before the relay publishes events, so that no event is published of a change that a list does
+ * not show, and moves the edges of users with very many new followers to the hot lane. It may run again. It rejects with
+ * AppError `unavailable` while Redis or the database is away: nothing may be published then.
  */
 export function createPrepareUserEvents(
   deps: PrepareDeps,
@@ -61,10 +61,7 @@ function pairsOf(
   return pairs;
 }
 
-/**
- * Cached lists are updated to the current state in the database, which may be newer than the event. The generation is
- * read first: where it changes in between, the list is dropped from the cache.
- */
+/** The generation is read first: where a list changes in between, it is dropped from the cache. */
 async function updateFollowers({ cache, readCurrentFollowers }: PrepareDeps, pairs: readonly Pair[]): Promise<void> {
   if (pairs.length === 0) return;
   const users = [...new Set(pairs.map(({ following }) => following))];

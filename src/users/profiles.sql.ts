@@ -5,7 +5,6 @@ export interface Profile {
   readonly displayName: string;
   readonly bio: string;
   readonly avatarUrl: string;
-  /** ms since the epoch, by the database's clock. */
   readonly updatedAt: number;
 }
 

@@ -1,15 +1,17 @@
 import type * as wire from "../gen/avion/users.js";
 import { AppError, invalid } from "../kernel/errors.js";
+import { readId, readText, storedIdFault } from "../kernel/fields.js";
 import { encodeId } from "../kernel/ids.js";
-import { type PageTokens, readSize } from "../kernel/paging.js";
+import { type PageLimits, type PageTokens, readSize } from "../kernel/paging.js";
 import { SingleFlight } from "../kernel/single-flight.js";
 import type { Bounded } from "./bounded.js";
 import type { ProfileCache } from "./cache.redis.js";
-import { PROFILE_PAGES, readIdToken, readText, readUserId, userIdFault } from "./input.js";
 import { orUncached } from "./lists.js";
 import type { ObserveUsers } from "./observe.js";
 import type { Profile, ProfileDraft, ProfileStore } from "./profiles.sql.js";
 
+/** A page of profiles must fit into gRPC's 4 MiB. */
+const PROFILE_PAGES: PageLimits = { usual: 100, most: 500 };
 const MAX_NAME = 100;
 const MAX_BIO = 1_000;
 const MAX_URL = 500;
@@ -23,10 +25,10 @@ export interface ProfileDeps {
 }
 
 /** GetProfile. @throws AppError `invalid` naming the field; `notfound` where nobody set one */
-export function getProfile(deps: ProfileDeps): (request: wire.GetProfileRequest) => Promise<wire.GetProfileResponse> {
+export function getProfile(deps: ProfileDeps) {
   const flights = new SingleFlight<Profile | "missing">();
-  return async ({ user_id }) => {
-    const profile = await readProfile(deps, flights, readUserId("user_id", user_id));
+  return async ({ user_id }: wire.GetProfileRequest): Promise<wire.GetProfileResponse> => {
+    const profile = await readProfile(deps, flights, readId("user_id", user_id));
     if (profile === "missing") throw new AppError("notfound", "user_id: nobody set a profile");
     return { profile: present(profile) };
   };
@@ -53,8 +55,8 @@ async function readProfile(
 }
 
 /** SetProfile empties the fields that are left out. @throws AppError `invalid` naming the field */
-export function setProfile(deps: ProfileDeps): (request: wire.SetProfileRequest) => Promise<wire.SetProfileResponse> {
-  return async (request) => {
+export function setProfile(deps: ProfileDeps) {
+  return async (request: wire.SetProfileRequest): Promise<wire.SetProfileResponse> => {
     const profile = await deps.profiles.set(readDraft(request));
     await orUncached(deps.observe, "profile", () => deps.profileCache.drop(profile.userId));
     return { profile: present(profile) };
@@ -62,15 +64,14 @@ export function setProfile(deps: ProfileDeps): (request: wire.SetProfileRequest)
 }
 
 /** ListProfiles, by the bytes of the user ids. @throws AppError `invalid` naming the field */
-export function listProfiles(
-  deps: ProfileDeps,
-): (request: wire.ListProfilesRequest) => Promise<wire.ListProfilesResponse> {
-  return async ({ prefix, page_size, page_token }) => {
-    const fault = prefix === "" ? undefined : userIdFault(prefix);
+export function listProfiles(deps: ProfileDeps) {
+  return async (request: wire.ListProfilesRequest): Promise<wire.ListProfilesResponse> => {
+    const { prefix, page_size, page_token } = request;
+    const fault = prefix === "" ? undefined : storedIdFault(prefix);
     if (fault !== undefined) throw invalid("prefix", fault);
     const size = readSize("page_size", page_size, PROFILE_PAGES);
     const list = ["profiles", prefix] as const;
-    const after = readIdToken(deps.tokens, list, page_token);
+    const [after] = deps.tokens.read<[string]>(list, page_token) ?? [""];
     const found = await deps.bounded(() => deps.profiles.list(prefix, after, size + 1));
     const { items, nextPageToken } = deps.tokens.page(list, found, size, ({ userId }) => [userId]);
     return { profiles: items.map(present), next_page_token: nextPageToken };
@@ -79,7 +80,7 @@ export function listProfiles(
 
 function readDraft({ user_id, display_name, bio, avatar_url }: wire.SetProfileRequest): ProfileDraft {
   return {
-    userId: readUserId("user_id", user_id),
+    userId: readId("user_id", user_id),
     displayName: readText("display_name", display_name, MAX_NAME),
     bio: readText("bio", bio, MAX_BIO),
     avatarUrl: readUrl("avatar_url", avatar_url),

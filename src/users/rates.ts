@@ -14,10 +14,7 @@ interface Counted {
   previous: number;
 }
 
-/**
- * Finds users who are followed or unfollowed very often. Each call counts one change of a user, and returns true where
- * about one of the last ten seconds had more than `threshold` changes (a sliding window of one second).
- */
+/** Each call counts one change; true where one of the last ten seconds had more than `threshold` (sliding window). */
 export function createIsHot(threshold: number, now: Clock = Date.now): (user: string) => boolean {
   const users = new LRUCache<string, Counted>({ max: MOST_USERS });
   return (user) => {

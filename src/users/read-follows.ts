@@ -1,8 +1,8 @@
 import type * as wire from "../gen/avion/users.js";
 import { invalid } from "../kernel/errors.js";
-import { type PageTokens, readSize, readTime } from "../kernel/paging.js";
+import { readId } from "../kernel/fields.js";
+import { type PageLimits, type PageTokens, readSize, readTime } from "../kernel/paging.js";
 import type { Bounded } from "./bounded.js";
-import { ID_PAGES, readIdToken, readUserId } from "./input.js";
 import type { ReadList } from "./lists.js";
 import type { DatedEdge, EdgeStore, ListName } from "./lists.sql.js";
 
@@ -13,24 +13,19 @@ export interface ReadFollowsDeps {
   readonly tokens: PageTokens;
 }
 
+const ID_PAGES: PageLimits = { usual: 1_000, most: 5_000 };
 const MAX_IDS = 1_000;
 
 // Each method throws an AppError `invalid` that names the field.
 
-/**
- * GetFollowingList and GetFollowersList, by the bytes of the ids, so that paging is exact while users follow. An unknown
- * user has empty lists.
- */
+/** By the bytes of the ids, so that paging is exact while users follow. An unknown user has empty lists. */
 export function getList({ readList, tokens }: ReadFollowsDeps, list: ListName) {
-  return async ({
-    user_id,
-    page_size,
-    page_token,
-  }: wire.GetFollowingListRequest): Promise<wire.GetFollowingListResponse> => {
-    const user = readUserId("user_id", user_id);
+  return async (request: wire.GetFollowingListRequest): Promise<wire.GetFollowingListResponse> => {
+    const { user_id, page_size, page_token } = request;
+    const user = readId("user_id", user_id);
     const size = readSize("page_size", page_size, ID_PAGES);
     const name = [list, user] as const;
-    const after = readIdToken(tokens, name, page_token);
+    const [after] = tokens.read<[string]>(name, page_token) ?? [""];
     const { ids, total } = await readList({ list, user, after, limit: size + 1 });
     const { items, nextPageToken } = tokens.page(name, ids, size, (id) => [id]);
     return { user_ids: [...items], next_page_token: nextPageToken, total_count: total };
@@ -39,7 +34,7 @@ export function getList({ readList, tokens }: ReadFollowsDeps, list: ListName) {
 
 export function getFollowCounts({ readList }: ReadFollowsDeps) {
   return async ({ user_id }: wire.GetFollowCountsRequest): Promise<wire.GetFollowCountsResponse> => {
-    const user = readUserId("user_id", user_id);
+    const user = readId("user_id", user_id);
     const [following, followers] = await Promise.all([
       readList({ list: "following", user, after: "", limit: 0 }),
       readList({ list: "followers", user, after: "", limit: 0 }),
@@ -50,10 +45,10 @@ export function getFollowCounts({ readList }: ReadFollowsDeps) {
 
 export function isFollowing({ edges, bounded }: ReadFollowsDeps) {
   return async ({ follower_id, following_ids }: wire.IsFollowingRequest): Promise<wire.IsFollowingResponse> => {
-    const user = readUserId("follower_id", follower_id);
+    const user = readId("follower_id", follower_id);
     if (following_ids.length > MAX_IDS) throw invalid("following_ids", `must be at most ${MAX_IDS}`);
     following_ids.forEach((id, index) => {
-      readUserId(`following_ids.${index}`, id);
+      readId(`following_ids.${index}`, id);
     });
     if (following_ids.length === 0) return { following: [] };
     const followed = await bounded(() => edges.followed(user, following_ids));

@@ -5,11 +5,7 @@ export interface HowPlanned {
 
 /** On a database or in a transaction. int8 arrives as a number: no count exceeds 2^53. */
 export interface Queries {
-  /**
-   * Runs one statement.
-   *
-   * @throws AppError `unavailable` while the database is away or gives no connection; otherwise the database's own error
-   */
+  /** @throws AppError `unavailable` while the database is away; otherwise the database's own error */
   query<Row>(sql: string, params?: readonly unknown[], how?: HowPlanned): Promise<Row[]>;
   /** Runs a script of several statements, without parameters. */
   run(script: string): Promise<void>;
@@ -39,7 +35,6 @@ export const SQLSTATE = {
   raised: "P0001",
 } as const;
 
-/** Undefined for an error that is not the database's. */
 export function sqlState(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | undefined)?.code;
   return typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) ? code : undefined;

@@ -3,10 +3,7 @@ import { backoff, pause } from "../../kernel/time.js";
 import { isTlsFault, Refusal } from "../refusals.js";
 import { sqlState } from "./db.js";
 
-/**
- * The database is away, starting, stopping or full (PostgreSQL, Appendix A): connection exceptions, insufficient
- * resources, shutdown, a read-only standby.
- */
+/** Connection exceptions, insufficient resources, shutdown, a read-only standby, a lock timeout. */
 const AWAY = /^(08...|53...|57P0.|25006|55P03)$/;
 
 const SOCKET_ERRORS = new Set(["ECONNREFUSED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "ENOTFOUND", "EAI_AGAIN", "ENOENT"]);
@@ -15,7 +12,6 @@ const SOCKET_ERRORS = new Set(["ECONNREFUSED", "ECONNRESET", "EPIPE", "ETIMEDOUT
 const AWAY_MESSAGES =
   /Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error/;
 
-/** A refused user or password, a missing database. */
 const REFUSED = /^(28...|3D000)$/;
 /** Errors of the driver, or of a pooler under a code that it uses for outages, too. */
 const REFUSED_MESSAGES = /server does not support SSL connections|unsupported startup parameter/;
@@ -39,7 +35,6 @@ const MAX_TRIES = 5;
 const BASE_MS = 5;
 const CAP_MS = 100;
 
-/** Repeats work that lost against another transaction. */
 export async function retryConflicts<Result>(work: () => Promise<Result>): Promise<Result> {
   for (let tries = 1; ; tries++) {
     try {

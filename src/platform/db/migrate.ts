@@ -16,7 +16,6 @@ interface Migration {
   readonly checksum: string;
 }
 
-/** The database was made by another version of this service. */
 export class MigrationRefusal extends Error {}
 
 const FILE = /^\d{4}_[a-z0-9_]+\.sql$/;

@@ -12,7 +12,6 @@ import { createPrepared } from "./prepared.js";
 export interface PgliteOptions {
   /** Unset: in memory, gone at the end. */
   readonly folder?: string;
-  /** A dump of a data folder to start from; only in memory. */
   readonly dump?: Blob;
 }
 
@@ -106,10 +105,8 @@ async function transact<Result>(session: Queries, work: (queries: Queries) => Pr
 }
 
 /**
- * Locks a data folder by a file beside it: PGlite has no lock of its own, and two processes in one folder destroy it.
- *
- * @returns the function that unlocks it
- * @throws AppError `conflict` naming the process that holds it
+ * Locks a data folder by a file beside it and returns the function that unlocks it: PGlite has no lock of its own, and
+ * two processes in one folder destroy it.
  */
 export async function lockFolder(folder: string): Promise<() => Promise<void>> {
   await mkdir(dirname(folder), { recursive: true });

@@ -10,7 +10,6 @@ export interface PostgresOptions {
   readonly url: string;
   /** Connections of this process at most, beside the one that listens. */
   readonly poolSize: number;
-  /** Shown in pg_stat_activity. */
   readonly name: string;
 }
 

@@ -4,16 +4,14 @@ export type Execute = <Row>(sql: string, params: readonly unknown[]) => Promise<
 
 interface Statement {
   readonly name: string;
-  /** OIDs of the parameters' types. */
   readonly types: readonly number[];
 }
 
 const { serialize } = protocol;
 
 /**
- * Executes statements that are prepared once: PGlite's own query() parses and plans each time, which in WebAssembly takes
- * longer than most statements. The messages are those of PostgreSQL's extended query protocol (PostgreSQL, "Message
- * Flow"). The caller must run one statement at a time.
+ * Prepares each statement once (PostgreSQL, "Message Flow"): PGlite's own query() parses and plans each time, which takes
+ * longer than most statements. The caller must run one statement at a time.
  */
 export function createPrepared(lite: PGlite): Execute {
   const statements = new Map<string, Statement>();

@@ -1,6 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { v7 } from "uuid";
-import { isUri, readAnyDropId, readDropId, readText, readTexts } from "../../../src/posts/request.js";
+import { readText } from "../../../src/kernel/fields.js";
+import { isUri, readAnyDropId, readDropId, readTexts } from "../../../src/posts/request.js";
 
 test("an id of a drop is a UUID in any case, and lower case from then on", () => {
   const id = v7();
