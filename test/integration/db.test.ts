@@ -55,7 +55,7 @@ describe.each(DATABASES)("$name as a database", ({ start }) => {
 const installed = postgresPrograms() === undefined ? describe.skip : describe;
 
 installed("PostgreSQL that goes away", () => {
-  test("is unavailable while it is away, and listens again once it is back", async () => {
+  test("the database is unavailable while it is away, and listens again once it is back", async () => {
     const server = await startPostgres();
     const db = openPostgres({ url: server.url, poolSize: 2, name: "test" }, silent);
     try {
@@ -77,7 +77,7 @@ installed("PostgreSQL that goes away", () => {
     }
   });
 
-  test("two transactions that block each other both end well", async () => {
+  test("two transactions that block each other both succeed", async () => {
     const server = await startPostgres();
     const db = openPostgres({ url: server.url, poolSize: 4, name: "test" }, silent);
     try {

@@ -129,7 +129,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     }
   });
 
-  test("a relay that hangs with events in hand holds up no other key, and keeps the order of its own", async () => {
+  test("a relay that hangs with claimed events delays no other key, and keeps the order of its own", async () => {
     await write("a", "1");
     let hanging = 0;
     relay({
@@ -195,7 +195,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     expect((await log()).map(({ body }) => body)).toEqual(["1", "2", "3", "4"]);
   });
 
-  test("an event that can never be published holds up no other", async () => {
+  test("an event that can never be published delays no other", async () => {
     const publish = createPublishEvent(createPublish(connection.jetstream()));
     const refusing = async (event: OutboxEvent): Promise<void> => {
       if (event.key === "bad") throw new Error("never");
@@ -252,7 +252,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     expect([deadLetter?.subject, deadLetter?.header.get("Dlq-Deliveries")]).toEqual(["dlq.poison.outbox_event", "5"]);
   });
 
-  test("a stream that is full or not there is no fault of an event: it waits", async () => {
+  test("while a stream is full or missing an event waits", async () => {
     const manager = await connection.jetstreamManager();
     await manager.streams.add({ name: "FULL", subjects: ["full.>"], max_msgs: 1, discard: DiscardPolicy.New });
     await connection.jetstream().publish("full.it", "{}");
@@ -299,7 +299,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     expect(await log()).toHaveLength(2);
   });
 
-  test("owners take turns: very many events of one are in nobody's way, and none is left out", async () => {
+  test("owners take turns: very many events of one owner delay no other, and none is left out", async () => {
     const claimedBy = async (store: OutboxStore): Promise<Map<string, number>> => {
       const rows = await store.claim(100, 10_000);
       await store.markPublished(rows.map(({ id }) => id));
@@ -364,7 +364,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     expect((await log()).map(({ body }) => body)).toEqual(["1", "2"]);
   });
 
-  test("what was published long ago is removed, what waits is not", async () => {
+  test("events published long ago are removed, waiting ones are not", async () => {
     await write("a", "1");
     await write("b", "1");
     const store = createOutboxStore(db, "posts");

@@ -59,7 +59,7 @@ describe.each(DATABASES)("changing drops on $name", ({ name, start }) => {
     expect(third.next_page_token).toBe("");
   });
 
-  test("edits at once each become a revision, and of those that expect the same one only one does", async () => {
+  test("edits at once each become a revision; of those that expect the same revision one does", async () => {
     const id = await post(posts, { body: "0" });
     const bodies = Array.from({ length: 12 }, (_, n) => `edit ${n}`);
     await Promise.all(bodies.map((body) => edit(id, body)));
@@ -73,7 +73,7 @@ describe.each(DATABASES)("changing drops on $name", ({ name, start }) => {
     );
   });
 
-  test("only the author edits and deletes, and only what is there", async () => {
+  test("only the author edits and deletes a drop, and only one that exists", async () => {
     const id = await post(posts);
     expect(await refusal(edit(id, "mine", 0, "eve"))).toBe("INVALID_ARGUMENT user_id: is not the author");
     expect(await refusal(posts.call.deleteDrop({ drop_id: id, user_id: "eve" }))).toBe(
@@ -86,7 +86,7 @@ describe.each(DATABASES)("changing drops on $name", ({ name, start }) => {
     expect((await posts.call.getDrop({ drop_id: id })).drop?.body).toBe("hello");
   });
 
-  test("a deleted drop is a tombstone, and nothing of what it said is left", async () => {
+  test("a deleted drop is a tombstone without its texts", async () => {
     const id = await post(posts, {
       visibility: Visibility.DIRECT,
       recipients: ["bob"],
@@ -132,7 +132,7 @@ describe.each(DATABASES)("changing drops on $name", ({ name, start }) => {
     expect(await posts.written()).toHaveLength(1);
   });
 
-  test("likes, shares and edits that race with a deletion leave nothing after it", async () => {
+  test("likes, shares and edits that race with a deletion leave nothing behind", async () => {
     for (let round = 0; round < 8; round++) {
       const id = await post(posts);
       const users = Array.from({ length: 12 }, (_, n) => `u${n}`);

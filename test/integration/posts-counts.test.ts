@@ -116,7 +116,7 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
     },
   );
 
-  test("people and two processes at once on one drop lose and double nothing", async () => {
+  test("many users and two processes at once on one drop lose and double no reaction", async () => {
     await engagements();
     const id = await post(posts);
     const random = seeded(7);
@@ -152,7 +152,7 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
     expect(checks.filter((corrected) => corrected > 0)).toEqual([]);
   });
 
-  test("a message that cannot be understood is invalid", async () => {
+  test("a malformed message is invalid", async () => {
     const [handler] = handlers as [Handler];
     const good = { drop_id: v7(), kind: "like", actor_id: "ada" };
     for (const [body, field] of [
@@ -171,7 +171,7 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
     await expect(handler(delivery(good), CONTEXT)).resolves.toBeUndefined();
   });
 
-  test("calibration finds what was wrong, corrects it, and finds nothing then", async () => {
+  test("the calibration corrects wrong counts, and finds none afterwards", async () => {
     await posts.countAll();
     const ids: string[] = [];
     for (let n = 0; n < 5; n++) {
@@ -208,7 +208,7 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
     expect((await counts([id]))[0]?.likes).toBe(1);
   });
 
-  test("what waits for its event is no drift; what waits for more than an hour is counted", async () => {
+  test("a reaction that waits for its event is no difference; after an hour it is counted", async () => {
     const id = await post(posts);
     await posts.call.likeDrop({ drop_id: id, user_id: "ada" });
     expect(await calibrated()).toMatchObject({ corrected: 0, overdue: 0 });
@@ -218,7 +218,7 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
     expect((await counts([id]))[0]?.likes).toBe(1);
   });
 
-  test("calibration goes on where it stopped, and begins anew after the last drop", async () => {
+  test("the calibration continues where it stopped, and starts again after the last drop", async () => {
     await calibrated();
     await posts.db.query("DELETE FROM posts.counts");
     await posts.db.query("DELETE FROM posts.reactions");

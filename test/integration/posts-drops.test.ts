@@ -166,7 +166,7 @@ describe.each(DATABASES)("drops on $name", ({ start }) => {
     expect((await posts.call.listReplies({ drop_id: parent })).replies).toEqual([]);
   });
 
-  test("what is replied to must be there", async () => {
+  test("a reply needs an existing drop", async () => {
     const gone = await post(posts);
     await posts.call.deleteDrop({ drop_id: gone, user_id: "ada" });
     await posts.written();

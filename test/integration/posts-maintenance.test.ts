@@ -37,7 +37,7 @@ describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {
   const rows = async (table: string): Promise<number> =>
     (await posts.db.query<{ n: number }>(`SELECT count(*) AS n FROM posts.${table}`))[0]?.n as number;
 
-  test("one round does all of it: months, keys, tombstones, counts", async () => {
+  test("one round maintains months, keys, tombstones and counts", async () => {
     const kept = await post(posts, { idempotency_key: "young" });
     await post(posts, { idempotency_key: "old" });
     await posts.db.query("UPDATE posts.idempotency SET created_at = created_at - $1 WHERE key = 'old'", [25 * HOUR]);
@@ -55,7 +55,7 @@ describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {
     expect((await posts.call.getDrop({ drop_id: gone })).tombstone?.id).toBe(gone);
   });
 
-  test("a purge goes in steps, and ends where a crash cut it off", async () => {
+  test("a purge runs in steps, and finishes after a crash", async () => {
     const ids = [await post(posts), await post(posts)];
     for (const id of ids)
       await posts.db.query(
@@ -75,7 +75,7 @@ describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {
     expect(await posts.db.query("SELECT FROM posts.drops WHERE purged")).toHaveLength(2);
   });
 
-  test("one process does it; another takes over once that has let go, or has run out", async () => {
+  test("one process runs the maintenance; another takes over once the lease is released or has run out", async () => {
     const { lease } = posts.store;
     expect(await lease.hold("one", HOUR)).toBe(true);
     await round({}, "two");
@@ -91,7 +91,7 @@ describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {
     expect(await lease.hold("two", HOUR)).toBe(false);
   });
 
-  test("what fails is told once, holds up nothing else, and is told again after it has worked", async () => {
+  test("a failing task is logged once, delays no other, and is logged again after it has worked", async () => {
     const told: object[] = [];
     const log = { ...silent, error: (fields: object) => void told.push(fields) };
     let broken = true;

@@ -199,7 +199,7 @@ describe.each(DATABASES)("changes of drops on $name", ({ start }) => {
     (await posts.db.query<{ at: number }>("SELECT changed_at AS at FROM posts.drops WHERE drop_id = $1", [id]))[0]
       ?.at as number;
 
-  test("what was published or deleted is listed by the time of that, an import too, an edit not", async () => {
+  test("drops are listed by the time of publication or deletion, imports too, edits not", async () => {
     const started = Date.now();
     const old = await post(posts, {
       created_at: Date.UTC(2022, 0, 1),
@@ -259,7 +259,7 @@ describe.each(DATABASES)("changes of drops on $name", ({ start }) => {
     });
   });
 
-  test("what is published while pages are read comes at the end, and nothing is lost or doubled", async () => {
+  test("drops published while pages are read come last, and none is lost or doubled", async () => {
     const before: string[] = [];
     for (let n = 0; n < 10; n++) before.push(await post(posts));
     const later: string[] = [];

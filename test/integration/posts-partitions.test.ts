@@ -113,7 +113,7 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
     }
   });
 
-  test("what is older than drops are kept is refused, and goes with its month", async () => {
+  test("drops older than the retention are refused, and removed with their month", async () => {
     const edge = now - 100 * DAY;
     const old = await post(posts, draftAt(edge));
     await posts.call.likeDrop({ drop_id: old, user_id: "bob" });
@@ -136,7 +136,7 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
     expect(await posts.db.query("SELECT FROM pg_class WHERE relname LIKE '%2026\\_02'")).toEqual([]);
   });
 
-  test("what has gone stays gone when drops are kept longer afterwards, or for ever", async () => {
+  test("removed drops stay removed when the retention becomes longer", async () => {
     now = Date.UTC(2026, 4, 17);
     await round({ retentionDays: 30 });
     for (const retentionDays of [100, 0]) await round({ retentionDays });
@@ -151,7 +151,7 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
     await posts.call.createDrop(draftAt(Date.UTC(2026, 3, 1)));
   });
 
-  test("foreign drops go by the same month as the drops of this server, and those that are kept stay", async () => {
+  test("foreign drops are removed with the same month as local ones, and others stay", async () => {
     await posts.stop();
     posts = await startPosts(posts.db, { now: clock });
     const put = (uri: string, created_at: number) =>
@@ -170,7 +170,7 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
     for (const uri of [edge, young]) await posts.call.getRemoteObject({ uri: uri as string });
   });
 
-  test("a drop of months that died halfway is gone on with", async () => {
+  test("an interrupted removal of a month is finished", async () => {
     const [first, second] = monthsFrom(now, 2);
     await round();
     await posts.db.run("ALTER TABLE posts.drops DETACH PARTITION posts.drops_2026_05 CONCURRENTLY");
@@ -182,7 +182,7 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
     expect(await posts.db.query("SELECT FROM pg_class WHERE relname LIKE '%2026\\_05'")).toEqual([]);
   });
 
-  test("a month that is half there is made whole", async () => {
+  test("a month with missing partitions is completed", async () => {
     const month = monthOf(now);
     await posts.store.partitions.make(month);
     await posts.db.run("DROP TABLE posts.counts_2026_05");

@@ -177,7 +177,7 @@ describe.each(DATABASES)("what posts just so take on $name", ({ start }) => {
     await server.stop();
   });
 
-  test("the longest of everything comes back as it went in", async () => {
+  test("the longest values of all fields are stored unchanged", async () => {
     const longest = {
       user_id: "é".repeat(64),
       visibility: Visibility.DIRECT,

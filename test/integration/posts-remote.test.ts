@@ -23,7 +23,7 @@ describe.each(DATABASES)("foreign objects on $name", ({ start }) => {
     await server.stop();
   });
 
-  test("a drop is stored as it came, and told of once", async () => {
+  test("a foreign drop is stored unchanged, with one event", async () => {
     const uri = newUri();
     const created_at = Date.now() - DAY;
     await posts.written();
@@ -64,7 +64,7 @@ describe.each(DATABASES)("foreign objects on $name", ({ start }) => {
     expect(await posts.written()).toEqual([]);
   });
 
-  test("put by many at once, a drop is new once", async () => {
+  test("of many puts at once one finds the drop new", async () => {
     const uri = newUri();
     await posts.written();
     const answers = await Promise.all(
@@ -105,7 +105,7 @@ describe.each(DATABASES)("foreign objects on $name", ({ start }) => {
     expect(await refusal(posts.call.putRemoteObject({ ...put, kind: ACTOR }))).toMatch(/^FAILED_PRECONDITION kind/);
   });
 
-  test("a deleted drop is told of once, stays dead, and says nothing any more", async () => {
+  test("a deleted foreign drop has one event, stays deleted, and has no texts", async () => {
     const uri = newUri();
     const put = { uri, kind: DROP, document: document("secret") };
     await posts.call.putRemoteObject(put);
@@ -128,7 +128,7 @@ describe.each(DATABASES)("foreign objects on $name", ({ start }) => {
     expect(JSON.stringify(rows)).not.toContain("secret");
   });
 
-  test("a deletion that comes before what it deletes is kept for it", async () => {
+  test("a deletion that arrives before its object keeps the object from being stored", async () => {
     const uri = newUri();
     await posts.written();
     const { tombstone } = await posts.call.deleteRemoteObject({ uri });
@@ -160,7 +160,7 @@ describe.each(DATABASES)("foreign objects on $name", ({ start }) => {
     expect(await posts.written()).toEqual([]);
   });
 
-  test("what expired is answered, and says so", async () => {
+  test("an expired object is answered as expired", async () => {
     const uri = "https://far.example/nodeinfo/2.0";
     await posts.call.putRemoteObject({ uri, kind: SERVER, document: '"a server"', max_age: 1 });
     await posts.db.query("UPDATE posts.remote_objects SET expires_at = expires_at - 1001 WHERE uri = $1", [uri]);
@@ -172,7 +172,7 @@ describe.each(DATABASES)("foreign objects on $name", ({ start }) => {
     expect(await refusal(posts.call.getRemoteObject({ uri: newUri() }))).toMatch(/^NOT_FOUND uri/);
   });
 
-  test("what expired long ago is removed, drops are not; those go when drops go", async () => {
+  test("objects that expired long ago are removed; drops are removed by the retention only", async () => {
     const [drop, dead] = [newUri(), newUri()];
     const actor = `${ACTOR_URI}/3`;
     const unknown = newUri();

@@ -118,7 +118,7 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
     }
   });
 
-  test("a token of one viewer's replies is none of another's", async () => {
+  test("a page token of one viewer's replies is refused for another viewer", async () => {
     const parent = await post(posts);
     for (let n = 0; n < 2; n++) await post(posts, { reply_to: parent });
     const first = await posts.call.listReplies({ drop_id: parent, viewer_id: "bob", page_size: 1 });
@@ -128,7 +128,7 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
       ).toMatch(/^INVALID_ARGUMENT page_token/);
   });
 
-  test("the replies to a drop that a viewer may not see are not there for that viewer", async () => {
+  test("replies to a drop that the viewer may not see are answered with NOT_FOUND", async () => {
     const parent = await post(posts, { visibility: DIRECT, recipients: ["bob"] });
     const reply = await post(posts, { user_id: "bob", reply_to: parent });
     const replies = (viewer_id: string) => posts.call.listReplies({ drop_id: parent, viewer_id });
@@ -144,7 +144,7 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
     for (const viewer of ["bob", "sam"]) expect(await shown(ids, viewer)).toEqual(ids.slice(0, 2));
   });
 
-  test("while nobody can say who follows, that is said, and only where it matters", async () => {
+  test("while UserService is away, only answers that depend on it are UNAVAILABLE", async () => {
     away = true;
     const parent = await post(posts, { user_id: "sam" });
     const ids = await postAll({ reply_to: parent });
@@ -157,7 +157,7 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
     expect(idsOf((await posts.call.listReplies({ drop_id: parent })).replies)).toEqual(ids.slice(0, 2));
   });
 
-  test("who follows is asked once a page, whoever wrote what is on it", async () => {
+  test("UserService is asked once a page, for all authors on it", async () => {
     const ids: string[] = [];
     for (const user_id of ["ada", "bob", "ada", "cid"]) ids.push(await post(posts, { user_id, visibility: FOLLOWERS }));
     expect(await shown(ids, "fay")).toEqual([ids[0], ids[2]]);
@@ -185,7 +185,7 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
     expect(await replies()).toBe(0);
   });
 
-  test("a foreign drop is as visible as it was first said to be, and shown by the same rule", async () => {
+  test("a foreign drop keeps its first visibility, under the same rule", async () => {
     const uris = ALL.map((visibility) => `https://far.example/notes/${visibility}`);
     for (const [index, visibility] of ALL.entries()) {
       const recipients = visibility === DIRECT ? ["bob"] : [];
@@ -220,7 +220,7 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
     }
   });
 
-  test("what a request leaves open its document says, and its actor's document how the followers are called", async () => {
+  test("the document says what a request leaves out, and the actor's document names the followers", async () => {
     let made = 0;
     const put = async (document: object, fields: object = {}) => {
       const uri = `https://far.example/said/${++made}`;
@@ -256,7 +256,7 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
     expect(await refusal(put({}, { visibility: 9 }))).toMatch(/^INVALID_ARGUMENT visibility: /);
   });
 
-  test("what was stored before is as visible as its document says, and counts what everybody may see", async () => {
+  test("migrated foreign drops get their document's visibility, and hidden replies are not counted", async () => {
     const db = await server.newDatabase();
     const earlier = await earlierMigrations();
     await migrate(db, [OUTBOX_MIGRATIONS, earlier], silent);

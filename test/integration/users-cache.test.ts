@@ -57,7 +57,7 @@ describe.each(DATABASES)("what the users service remembers, on $name", ({ start 
   const read = async (users: UsersProcess, list: ListName, user: string, limit = 100) =>
     (await users.readList({ list, user, after: "", limit })).ids;
 
-  test("an empty list, and that there is no profile, is asked for once", async () => {
+  test("an empty list and a missing profile are cached", async () => {
     const { gate, users } = gated();
     const profiles = createGate();
     const client = await serveUsers(
@@ -76,7 +76,7 @@ describe.each(DATABASES)("what the users service remembers, on $name", ({ start 
     await client.close();
   });
 
-  test("misses at the same time make one query, of whatever page", async () => {
+  test("cache misses at the same time share one query, of any page", async () => {
     const { gate, users } = gated();
     for (const user of ["b", "c", "d"]) await follow(users, "a", user);
     gate.close();
@@ -89,7 +89,7 @@ describe.each(DATABASES)("what the users service remembers, on $name", ({ start 
     expect(gate.queries).toBe(1);
   });
 
-  test("what was read before a change is not stored after it, and nobody who comes after it gets it", async () => {
+  test("a result read before a change is neither cached after it nor shared with later reads", async () => {
     const { gate, users } = gated();
     await follow(users, "a", "b");
     gate.close();
@@ -104,7 +104,7 @@ describe.each(DATABASES)("what the users service remembers, on $name", ({ start 
     expect(await read(process(), "following", "a")).toEqual(["b", "c"]);
   });
 
-  test("the same for followers: once the event is out, every process shows it", async () => {
+  test("once the event of a follow is published, every process lists the follower", async () => {
     const { gate, users } = gated();
     gate.close();
     const early = read(users, "followers", "star");
@@ -117,7 +117,7 @@ describe.each(DATABASES)("what the users service remembers, on $name", ({ start 
     for (const one of [users, process()]) expect(await read(one, "followers", "star")).toEqual(["a"]);
   });
 
-  test("what was read while the generation was lost is not stored", async () => {
+  test("a result read while the generation was lost is not cached", async () => {
     const { gate, users } = gated();
     gate.close();
     const early = read(users, "followers", "star");
@@ -154,7 +154,7 @@ describe.each(DATABASES)("what the users service remembers, on $name", ({ start 
     expect((await users.readList({ list: "followers", user: "star", after: "", limit: 0 })).total).toBe(more);
   });
 
-  test("pages read often are kept in the process, and only while they stand", async () => {
+  test("pages read often are kept in the process while their generation is current", async () => {
     const { gate, users } = gated();
     for (let n = 0; n < MOST + 4; n++) await follow(users, `u${10 + n}`, "star");
     await settle(db, users);
@@ -170,7 +170,7 @@ describe.each(DATABASES)("what the users service remembers, on $name", ({ start 
     expect((await users.readList({ list: "followers", user: "star", after: "", limit: 0 })).total).toBe(MOST + 5);
   });
 
-  test("after random changes all processes show what the database holds, below and above the bound", async () => {
+  test("after random changes all processes list what the database holds, below and above the size that is cached", async () => {
     const random = seeded(99);
     const processes = [process(), process()];
     const [first, second] = processes as [UsersProcess, UsersProcess];
@@ -206,7 +206,7 @@ describe.each(DATABASES)("what the users service remembers, on $name", ({ start 
     }
   });
 
-  test("a Redis that comes back with older data shows nothing of it", async () => {
+  test("older data of a Redis that comes back is not read", async () => {
     const own = await openRedis();
     const count = async (users: UsersProcess, user: string) =>
       (await users.readList({ list: "followers", user, after: "", limit: 0 })).total;
@@ -246,7 +246,7 @@ describe.each(DATABASES)("what the users service remembers, on $name", ({ start 
     await own.close();
   });
 
-  test("without Redis reads and follows go on, and nothing is published until it is back", async () => {
+  test("while Redis is away reads and follows work, and no event is published", async () => {
     const own = await openRedis();
     const users = process({ scripts: own.scripts });
     const client = await serveUsers(users);

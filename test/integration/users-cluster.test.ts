@@ -25,7 +25,7 @@ afterAll(async () => {
   await Promise.all([server.stop(), cluster.stop()]);
 });
 
-test("in a Redis Cluster lists and profiles are remembered and kept up to date, whatever slots users are in", async () => {
+test("in a Redis Cluster lists and profiles are cached and updated, in any slots", async () => {
   const gate = createGate();
   const users = usersProcess({
     db,

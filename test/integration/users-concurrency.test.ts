@@ -50,7 +50,7 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ start }) => {
     return last;
   };
 
-  test("1,000 follows and unfollows by 50 clients, applied in any order and twice, end as the model says", async () => {
+  test("1,000 follows and unfollows by 50 clients, applied in any order and twice, end in the state of the model", async () => {
     const random = seeded(20_231);
     const client = await serveUsers(users);
     const changes: Change[] = [];
@@ -110,7 +110,7 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ start }) => {
     await client.close();
   });
 
-  test("batches and imports that meet in all orders end well, and nothing is counted twice", async () => {
+  test("batches and imports at the same time, in any order, count nothing twice", async () => {
     const random = seeded(7);
     const client = await serveUsers(users);
     const pairs = Array.from({ length: 40 }, (_, follower) =>
@@ -128,7 +128,7 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ start }) => {
     await client.close();
   });
 
-  test("of many who do the same at once one changes something", async () => {
+  test("of many equal requests at once one changes the edge", async () => {
     const pair = { follower_id: "a", following_id: "b" };
     for (let round = 0; round < 10; round++) {
       for (const set of [users.follow, users.unfollow]) {
@@ -140,7 +140,7 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ start }) => {
     expect(await takeEdges()).toHaveLength(20);
   });
 
-  test("the cap holds against follows at the same time", async () => {
+  test("the limit of followed users holds for follows at the same time", async () => {
     const capped = usersProcess({ db, scripts: redis.scripts, maxFollowing: 10 });
     const client = await serveUsers(capped);
     const outcomes = await Promise.allSettled(
@@ -158,7 +158,7 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ start }) => {
     await client.close();
   });
 
-  test("an unfollow that arrives first stays; what is older than it is done", async () => {
+  test("an unfollow that arrives first stays; older edges are dropped", async () => {
     const event = (version: number, following: boolean, follower = "early"): OutboxEvent => ({
       id: version,
       key: `${follower}:late`,
@@ -190,7 +190,7 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ start }) => {
     ]);
   });
 
-  test("a message that cannot be understood is invalid", async () => {
+  test("a malformed message is invalid", async () => {
     const event = { id: 1, key: "a:b", subject: "edges.calm.b", messageId: "1", body: "nothing", createdAt: 1 };
     await expect(deliver([users.normal], [event])).rejects.toMatchObject({ code: "invalid" });
   });

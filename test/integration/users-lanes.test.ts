@@ -47,7 +47,7 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ st
     return info.num_pending + info.num_ack_pending;
   };
 
-  test("keeps nobody waiting in the outbox: the others' follows are shown while most of theirs are not published", async () => {
+  test("does not delay the outbox: follows of other users are listed while most of theirs are not published", async () => {
     const db = await newUsersDatabase(server);
     const relay: { wake?: () => void } = {};
     const users = usersProcess({ db, scripts: redis.scripts, wakeRelay: () => relay.wake?.() });
@@ -83,7 +83,7 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ st
     for (const stream of [STREAM.edges, STREAM.drops]) await nats.manager.streams.purge(stream);
   }, 180_000);
 
-  test("keeps nobody waiting: the others' edges are applied while theirs still wait", async () => {
+  test("does not delay others: edges of other users are applied while theirs wait", async () => {
     const db = await newUsersDatabase(server);
     const hot = createGate();
     const relay: { wake?: () => void } = {};

@@ -39,7 +39,7 @@ describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name
       ({ follower }) => follower,
     );
 
-  test("inactive edges go after their time, active ones and younger ones stay; versions go on rising", async () => {
+  test("inactive edges are removed after their time, others stay, and versions keep rising", async () => {
     const [before] = await graph();
     const age = (table: string, ms: number) =>
       db.query(`UPDATE users.${table} SET changed_at = changed_at - $1::bigint WHERE follower_id <> 'c'`, [ms]);

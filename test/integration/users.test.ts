@@ -60,7 +60,7 @@ describe.each(DATABASES)("the users service on $name", ({ start }) => {
     expect(await followers("t1")).toEqual({ user_ids: ["f1"], next_page_token: "", total_count: 1 });
   });
 
-  test("following again, and unfollowing somebody not followed, changes nothing and tells nobody", async () => {
+  test("following again, or unfollowing a user who is not followed, changes nothing and writes no event", async () => {
     const first = await client.follow({ follower_id: "f2", following_id: "t2" });
     await settle(db, users);
     expect(await client.follow({ follower_id: "f2", following_id: "t2" })).toEqual({ ...first, changed: false });
@@ -89,7 +89,7 @@ describe.each(DATABASES)("the users service on $name", ({ start }) => {
     expect(await wholeList(client.getFollowersList, "odd", 2)).toEqual(sorted);
   });
 
-  test("beyond the cap a follow is refused and nothing stays of it, also of many at once", async () => {
+  test("beyond the limit a follow is refused and leaves nothing, also of many at once", async () => {
     const many = (from: number, count: number) =>
       Array.from({ length: count }, (_, n) => ({ follower_id: "full", following_id: `t${from + n}` }));
     expect(await client.followMany({ follows: many(0, 49) })).toEqual({ changed: 49 });
@@ -118,7 +118,7 @@ describe.each(DATABASES)("the users service on $name", ({ start }) => {
     expect(await client.getFollowCounts({ user_id: "full" })).toEqual({ following: 50, followers: 0 });
   });
 
-  test("many follows at once: what was so already, or is said twice, is not counted", async () => {
+  test("many follows at once: existing and repeated pairs are not counted", async () => {
     const pair = (follower_id: string, following_id: string) => ({ follower_id, following_id });
     await client.follow(pair("m1", "m2"));
     const follows = [pair("m1", "m2"), pair("m1", "m3"), pair("m1", "m3"), pair("m4", "m3")];
@@ -149,7 +149,7 @@ describe.each(DATABASES)("the users service on $name", ({ start }) => {
     expect((await client.listFollowChanges({ since: Number.MAX_SAFE_INTEGER })).changes).toEqual([]);
   });
 
-  test("profiles: what is set is read, by its prefix too; nobody has one by themselves", async () => {
+  test("a profile that was set is read, by its prefix, too; no user has one from the start", async () => {
     const before = await refusal(client.getProfile({ user_id: "p/ann" }));
     expect(before.code).toBe(status.NOT_FOUND);
     const profile = { display_name: "Ann \u{1F600}".repeat(20), bio: "é".repeat(1_000), avatar_url: "https://x.org/a" };

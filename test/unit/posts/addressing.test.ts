@@ -39,7 +39,7 @@ test.each<[string, object, object]>([
   expect(readAddressing(document, FOLLOWERS)).toEqual(seen);
 });
 
-test("without an actor nobody's followers are addressed", () => {
+test("without an actor no followers are addressed", () => {
   expect(readAddressing({ to: FOLLOWERS }, undefined)).toEqual(direct(FOLLOWERS));
 });
 
@@ -55,7 +55,7 @@ test.each<[string, object, string]>([
   expect(() => readAddressing(document, FOLLOWERS)).toThrow(fault);
 });
 
-test("an actor's followers are called as its document says, or as most servers call them", () => {
+test("the URI of an actor's followers is in its document, or formed as most servers do", () => {
   expect(followersOf(EVE, undefined)).toBe(FOLLOWERS);
   expect(followersOf(`${EVE}/`, "{}")).toBe(FOLLOWERS);
   expect(followersOf(EVE, '{"followers":"https://far.example/f/7"}')).toBe("https://far.example/f/7");

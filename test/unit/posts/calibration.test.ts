@@ -33,13 +33,13 @@ function drops(reactions: Readonly<Record<string, number>>, fails: (ids: readonl
   return { calibrate: createCalibration(deps), asked, walked: () => walked };
 }
 
-test("one statement reads a bounded number of reactions, a drop with more is looked at alone", async () => {
+test("one statement reads a bounded number of reactions; a drop with more is compared alone", async () => {
   const { calibrate, asked } = drops({ a: 0, b: 99_000, c: 1_000, d: 1, e: 5_000_000, f: 0, g: 2 }, () => undefined);
   expect(await calibrate(10)).toEqual({ checked: 7, corrected: 7, overdue: 0 });
   expect(asked).toEqual([["a", "b", "c"], ["d"], ["e"], ["f", "g"]]);
 });
 
-test("what cannot be compared is stepped over; where the database is away nothing is", async () => {
+test("drops that cannot be compared are skipped, but not while the database is away", async () => {
   const stuck = drops({ a: 1, b: 5_000_000, c: 1 }, (ids) => (ids.includes("b") ? new Error("too slow") : undefined));
   expect(await stuck.calibrate(10)).toEqual({ checked: 3, corrected: 2, overdue: 0 });
   expect(stuck.asked).toHaveLength(3);

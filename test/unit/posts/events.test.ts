@@ -70,7 +70,7 @@ test.each<[string, EventDraft, object]>([
   expect(event.key).toBe((payload as { drop_id: string }).drop_id);
 });
 
-test("no id of a user reaches a message id as it is", () => {
+test("user ids are encoded in message ids", () => {
   const { messageId: id, key, body } = engagementChanged({ dropId: drop.dropId, kind: "like", actorId: "a:b c" });
   expect(id).toMatch(/^engagement:[0-9a-f-]{36}:like:=[A-Za-z0-9_-]+$/);
   expect(id).toBe(`engagement:${key}`);

@@ -28,7 +28,7 @@ test("months follow each other without a gap, over the end of a year and from th
   }
 });
 
-test("other names are none of a month", () => {
+test("other names are no month", () => {
   for (const name of ["", "2027-11", "2027_1", "x2027_11", "drops", "abcd_ef"])
     expect(monthNamed(name)).toBeUndefined();
 });

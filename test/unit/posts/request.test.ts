@@ -12,7 +12,7 @@ test("an id of a drop is a UUID in any case, and lower case from then on", () =>
     expect(() => readDropId("drop_id", bad)).toThrow(/^drop_id: is not a UUID$/);
 });
 
-test("what is a URI of a foreign object", () => {
+test("a URI of a foreign object is http or https, without spaces or control characters", () => {
   const good = [
     "https://far.example/1",
     "http://127.0.0.1:8080/@eve?x=1#y",
@@ -33,7 +33,7 @@ test("texts are counted in code points", () => {
   expect(() => readText("body", "\ud800", 10)).toThrow("body: is not well-formed Unicode");
 });
 
-test("a drop says something in its summary or its body", () => {
+test("a drop needs a summary or a body", () => {
   const limits = { maxSummaryCharacters: 5, maxBodyCharacters: 10 };
   expect(readTexts({ summary: "s", body: "" }, limits)).toEqual({ summary: "s", body: "" });
   expect(readTexts({ summary: "", body: "b" }, limits)).toEqual({ summary: "", body: "b" });

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { createBounded } from "../../../src/users/bounded.js";
 
-test("so many at once, so many wait, and the rest is told that there is no room", async () => {
+test("a limited number of reads run, a limited number wait, and the others are refused", async () => {
   const bounded = createBounded({ atOnce: 2, waiting: 3 });
   let running = 0;
   let most = 0;

@@ -5,7 +5,7 @@ import { graphEvent, pairKey, parseEdge, parseGraphEvent } from "../../../src/us
 const bytes = (value: unknown): Uint8Array => Buffer.from(JSON.stringify(value));
 const EDGE = { follower_id: "a", following_id: "b", version: 7, following: true, changed_at: 9 };
 
-test("an edge is understood, and what is said beyond it is of no matter", () => {
+test("an edge is parsed, and unknown fields are ignored", () => {
   const edge = { follower: "a", following: "b", version: 7, active: true };
   expect(parseEdge(bytes({ ...EDGE, more: 1 }))).toEqual({ ...edge, acceptedAt: 9 });
   expect(parseEdge(bytes({ ...EDGE, changed_at: undefined }))).toEqual({ ...edge, acceptedAt: undefined });
@@ -31,11 +31,11 @@ test.each([
   expect([codeOf(error), (error as Error).message]).toEqual(["invalid", expect.stringContaining(message)]);
 });
 
-test("what is no JSON is invalid", () => {
+test("a message that is not JSON is invalid", () => {
   expect(() => parseEdge(Buffer.from("{"))).toThrow("payload: is not JSON in UTF-8");
 });
 
-test("the timeline roles hear of an edge under the name and id that bridges would give it", () => {
+test("the event of an edge has the name and id that a bridge would give it", () => {
   expect(graphEvent({ follower: "ann/a", following: "b", version: 7, active: true })).toEqual({
     subject: "graph.followed",
     messageId: "user_followed:=YW5uL2E:b:7",

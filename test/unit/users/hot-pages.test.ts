@@ -19,7 +19,7 @@ test("a page is kept once it was read three times within a second", () => {
   expect(pages.get("fast")).toEqual(kept("g"));
 });
 
-test("one that is kept is replaced by what was read last", () => {
+test("a kept page is replaced by the last one read", () => {
   const pages = createHotPages(() => 0);
   for (let n = 0; n < 3; n++) pages.offer("page", kept("old"));
   pages.offer("page", kept("new"));

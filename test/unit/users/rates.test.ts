@@ -13,14 +13,14 @@ const bench = (threshold: number) => {
   };
 };
 
-test("up to the threshold nobody is hot, beyond it each change is", () => {
+test("a user is hot from the first change above the threshold", () => {
   const { change } = bench(200);
   expect(change("star", 200)).toBe(0);
   expect(change("star", 50)).toBe(50);
   expect(change("other", 1)).toBe(0);
 });
 
-test("the last second counts for what is left of it", () => {
+test("the previous second counts in proportion", () => {
   const { change, pass } = bench(100);
   change("star", 60);
   pass(1_000);
@@ -31,7 +31,7 @@ test("the last second counts for what is left of it", () => {
   expect(change("star", 40)).toBe(11);
 });
 
-test("who was hot stays so between two rounds of changes, and is forgotten after ten quiet seconds", () => {
+test("a hot user stays hot between two rounds of changes, and is not after ten quiet seconds", () => {
   const { change, pass } = bench(10);
   expect(change("star", 100)).toBe(90);
   pass(2_000);
