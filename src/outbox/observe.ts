@@ -4,13 +4,13 @@ import type { Figure } from "../delivery/sampling.js";
 import type { OutboxStore } from "./store.sql.js";
 
 const meter = metrics.getMeter("avion-timeline");
-const published = meter.createCounter("timeline_outbox_published", { description: "Events published from an outbox" });
-const deadLetters = meter.createCounter("timeline_outbox_dead_lettered", {
-  description: "Events of an outbox that NATS does not take, and that were dead-lettered",
-});
-const failures = meter.createCounter("timeline_outbox_failures", {
-  description: "Rounds of a relay in which something could not be published",
-});
+const counter = (name: string, description: string) => meter.createCounter(name, { description });
+const published = counter("timeline_outbox_published", "Events published from an outbox");
+const deadLetters = counter(
+  "timeline_outbox_dead_lettered",
+  "Events of an outbox that NATS does not take, dead-lettered",
+);
+const failures = counter("timeline_outbox_failures", "Rounds of a relay in which an event could not be published");
 const lag = meter.createHistogram("timeline_outbox_lag_seconds", {
   description: "Time from the writing of an event to its PubAck, in seconds",
   advice: { explicitBucketBoundaries: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30] },

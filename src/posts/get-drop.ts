@@ -1,11 +1,4 @@
-import type {
-  GetDropRequest,
-  GetDropResponse,
-  GetDropsRequest,
-  GetDropsResponse,
-  ListRevisionsRequest,
-  ListRevisionsResponse,
-} from "../gen/avion/posts.js";
+import type * as wire from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import { readSize } from "../kernel/paging.js";
 import { findDrop, type PostsDeps, visibleTo } from "./deps.js";
@@ -14,7 +7,7 @@ import { isUri, MOST_DROPS, readDropId, readDropIds, readViewer, readWhole, TEXT
 
 export const getDrop =
   (deps: PostsDeps) =>
-  async (request: GetDropRequest): Promise<GetDropResponse> => {
+  async (request: wire.GetDropRequest): Promise<wire.GetDropResponse> => {
     const dropId = readDropId("drop_id", request.drop_id);
     const revision = readWhole("revision", request.revision);
     const drop = await findDrop(deps, dropId, readViewer(request.viewer_id));
@@ -27,7 +20,7 @@ export const getDrop =
 /** In the order asked for, without unknown drops. */
 export const getDrops =
   (deps: PostsDeps) =>
-  async (request: GetDropsRequest): Promise<GetDropsResponse> => {
+  async (request: wire.GetDropsRequest): Promise<wire.GetDropsResponse> => {
     const ids = readDropIds("drop_ids", request.drop_ids, MOST_DROPS);
     const own = ids.filter((id) => !isUri(id));
     const viewer = readViewer(request.viewer_id);
@@ -41,7 +34,7 @@ const ABOVE_EVERY_REVISION = 2 ** 31;
 
 export const listRevisions =
   (deps: PostsDeps) =>
-  async (request: ListRevisionsRequest): Promise<ListRevisionsResponse> => {
+  async (request: wire.ListRevisionsRequest): Promise<wire.ListRevisionsResponse> => {
     const dropId = readDropId("drop_id", request.drop_id);
     const list = ["revisions", dropId] as const;
     const size = readSize("page_size", request.page_size, TEXT_PAGES);

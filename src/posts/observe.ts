@@ -2,23 +2,17 @@ import { metrics } from "@opentelemetry/api";
 import type { PostsChange } from "./deps.js";
 
 const meter = metrics.getMeter("avion-timeline");
-const changes = meter.createCounter("timeline_posts_changes", {
-  description: "What was done to drops and foreign objects",
-});
-const counted = meter.createCounter("timeline_posts_reactions_counted", {
-  description: "Reactions brought into the counts, those that were there already included",
-});
-const drift = meter.createCounter("timeline_posts_counts_corrected", {
-  description: "Drops whose counts differed from their counted reactions",
-});
-const overdue = meter.createCounter("timeline_posts_reactions_overdue", {
-  description: "Reactions whose event never arrived, found and counted by the calibration",
-});
-const partitions = meter.createCounter("timeline_posts_partitions", { description: "Months made and dropped" });
-const removed = meter.createCounter("timeline_posts_rows_removed", { description: "Rows that were no longer needed" });
-const failures = meter.createCounter("timeline_posts_upkeep_failures", {
-  description: "Maintenance tasks that failed",
-});
+const counter = (name: string, description: string) => meter.createCounter(name, { description });
+const changes = counter("timeline_posts_changes", "Changes of drops and foreign objects");
+const counted = counter("timeline_posts_reactions_counted", "Reactions counted, repeated ones included");
+const drift = counter("timeline_posts_counts_corrected", "Drops whose counts differed from their counted reactions");
+const overdue = counter(
+  "timeline_posts_reactions_overdue",
+  "Reactions whose event never arrived, counted by the calibration",
+);
+const partitions = counter("timeline_posts_partitions", "Months made and dropped");
+const removed = counter("timeline_posts_rows_removed", "Rows removed by the maintenance");
+const failures = counter("timeline_posts_upkeep_failures", "Maintenance tasks that failed");
 
 export const observePosts = {
   changed(change: PostsChange): void {

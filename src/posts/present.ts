@@ -1,17 +1,11 @@
-import {
-  type Drop,
-  type DropDetails,
-  type GetDropResponse,
-  RemoteKind,
-  type RemoteObject,
-  type Tombstone,
-} from "../gen/avion/posts.js";
+import type * as wire from "../gen/avion/posts.js";
+import { RemoteKind } from "../gen/avion/posts.js";
 import { createdAtOf } from "./drop-ids.js";
 import type { StoredDrop } from "./drops.sql.js";
 import type { ListedDrop } from "./reads.sql.js";
 import type { StoredRemoteObject } from "./remote.sql.js";
 
-export function presentDetails(drop: StoredDrop): DropDetails {
+export function presentDetails(drop: StoredDrop): wire.DropDetails {
   return {
     drop_id: drop.dropId,
     user_id: drop.userId,
@@ -26,15 +20,15 @@ export function presentDetails(drop: StoredDrop): DropDetails {
   };
 }
 
-export function presentTombstone({ dropId, replyTo, deletedAt }: StoredDrop): Tombstone {
+export function presentTombstone({ dropId, replyTo, deletedAt }: StoredDrop): wire.Tombstone {
   return { id: dropId, former_type: replyTo === "" ? "drop" : "reply", deleted_at: deletedAt ?? 0 };
 }
 
-export function presentEither(drop: StoredDrop): GetDropResponse {
+export function presentEither(drop: StoredDrop): wire.GetDropResponse {
   return drop.deletedAt === null ? { drop: presentDetails(drop) } : { tombstone: presentTombstone(drop) };
 }
 
-export function presentListed(drop: ListedDrop & { readonly deleted?: boolean }): Drop {
+export function presentListed(drop: ListedDrop & { readonly deleted?: boolean }): wire.Drop {
   return {
     drop_id: drop.dropId,
     user_id: drop.userId,
@@ -45,7 +39,7 @@ export function presentListed(drop: ListedDrop & { readonly deleted?: boolean })
   };
 }
 
-export function presentRemote(object: StoredRemoteObject): RemoteObject {
+export function presentRemote(object: StoredRemoteObject): wire.RemoteObject {
   return {
     uri: object.uri,
     kind: object.kind,
@@ -69,6 +63,6 @@ const KIND_NAMES: Readonly<Partial<Record<RemoteKind, string>>> = {
 };
 
 /** An object that was never stored has no former type. */
-export function presentRemoteTombstone({ uri, kind, deletedAt }: StoredRemoteObject): Tombstone {
+export function presentRemoteTombstone({ uri, kind, deletedAt }: StoredRemoteObject): wire.Tombstone {
   return { id: uri, former_type: KIND_NAMES[kind] ?? "", deleted_at: deletedAt ?? 0 };
 }

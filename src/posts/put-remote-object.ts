@@ -1,11 +1,7 @@
 import type { EventDraft } from "../contracts/outbox.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
-import {
-  type PutRemoteObjectRequest,
-  type PutRemoteObjectResponse,
-  RemoteKind,
-  Visibility,
-} from "../gen/avion/posts.js";
+import type * as wire from "../gen/avion/posts.js";
+import { RemoteKind, Visibility } from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
 import { type Addressing, followersOf, readAddressing } from "./addressing.js";
@@ -26,7 +22,7 @@ const MAX_AGE_S = 365 * DAY_S;
 /** Stores a foreign object each time it is fetched; a deleted one stays deleted. */
 export const putRemoteObject =
   (deps: PostsDeps) =>
-  async (request: PutRemoteObjectRequest): Promise<PutRemoteObjectResponse> => {
+  async (request: wire.PutRemoteObjectRequest): Promise<wire.PutRemoteObjectResponse> => {
     const object = await readObject(request, deps);
     const maxAge = Math.min(readWhole("max_age", request.max_age) || DAY_S, MAX_AGE_S);
     const stored = await deps.store.remote.put(object, maxAge * SECOND, eventOf(object));
@@ -36,7 +32,7 @@ export const putRemoteObject =
     return { object: presentRemote(stored), created: stored.created };
   };
 
-async function readObject(request: PutRemoteObjectRequest, deps: PostsDeps): Promise<NewRemoteObject> {
+async function readObject(request: wire.PutRemoteObjectRequest, deps: PostsDeps): Promise<NewRemoteObject> {
   const { kind } = request;
   if (kind < RemoteKind.DROP || kind > RemoteKind.SERVER) throw invalid("kind", "must be drop, actor or server");
   const isDrop = kind === RemoteKind.DROP;
@@ -54,7 +50,11 @@ async function readObject(request: PutRemoteObjectRequest, deps: PostsDeps): Pro
   return { ...object, ...(isDrop ? await readAudience(request, object.actorUri, deps) : refuseAudience(request)) };
 }
 
-async function readAudience(request: PutRemoteObjectRequest, actorUri: string, deps: PostsDeps): Promise<Addressing> {
+async function readAudience(
+  request: wire.PutRemoteObjectRequest,
+  actorUri: string,
+  deps: PostsDeps,
+): Promise<Addressing> {
   const isUnset = request.visibility === Visibility.UNSPECIFIED;
   const visibility = isUnset ? undefined : readVisibility(request.visibility);
   const recipients = readRecipients(request.recipients, MAX_RECIPIENTS);
@@ -73,7 +73,7 @@ async function readDocumentAudience(document: string, actorUri: string, { store 
   return readAddressing(JSON.parse(document), followersOf(actorUri, isActor ? actor.document : undefined));
 }
 
-function refuseAudience({ visibility, recipients }: PutRemoteObjectRequest): Addressing {
+function refuseAudience({ visibility, recipients }: wire.PutRemoteObjectRequest): Addressing {
   if (visibility !== Visibility.UNSPECIFIED) throw invalid("visibility", "is of a drop");
   if (recipients.length > 0) throw invalid("recipients", "are of a drop");
   return { visibility, recipients: [] };

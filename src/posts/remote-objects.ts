@@ -1,12 +1,5 @@
-import {
-  type DeleteRemoteObjectRequest,
-  type DeleteRemoteObjectResponse,
-  type GetRemoteObjectRequest,
-  type GetRemoteObjectResponse,
-  RemoteKind,
-  type ResolveWebfingerRequest,
-  type ResolveWebfingerResponse,
-} from "../gen/avion/posts.js";
+import type * as wire from "../gen/avion/posts.js";
+import { RemoteKind } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import { type PostsDeps, visibleTo } from "./deps.js";
 import { dropDeleted } from "./events.js";
@@ -16,7 +9,7 @@ import { MAX_URI_BYTES, readUri, readViewer, readWebfinger } from "./request.js"
 
 export const getRemoteObject =
   (deps: PostsDeps) =>
-  async (request: GetRemoteObjectRequest): Promise<GetRemoteObjectResponse> => {
+  async (request: wire.GetRemoteObjectRequest): Promise<wire.GetRemoteObjectResponse> => {
     const uri = readUri("uri", request.uri, MAX_URI_BYTES);
     const viewer = readViewer(request.viewer_id);
     const object = await deps.store.remote.get(uri);
@@ -40,7 +33,7 @@ export async function isShown(
 /** An object that was never stored gets a tombstone, too: its deletion may arrive first. */
 export const deleteRemoteObject =
   (deps: PostsDeps) =>
-  async (request: DeleteRemoteObjectRequest): Promise<DeleteRemoteObjectResponse> => {
+  async (request: wire.DeleteRemoteObjectRequest): Promise<wire.DeleteRemoteObjectResponse> => {
     const uri = readUri("uri", request.uri, MAX_URI_BYTES);
     const object = await deps.store.remote.remove(uri, dropDeleted(uri));
     deps.wakeRelay();
@@ -50,7 +43,7 @@ export const deleteRemoteObject =
 
 export const resolveWebfinger =
   ({ store }: PostsDeps) =>
-  async (request: ResolveWebfingerRequest): Promise<ResolveWebfingerResponse> => {
+  async (request: wire.ResolveWebfingerRequest): Promise<wire.ResolveWebfingerResponse> => {
     const actor = await store.remote.byWebfinger(readWebfinger(request.webfinger));
     if (actor === undefined) throw new AppError("notfound", "webfinger: there is no such actor");
     return { actor: presentRemote(actor) };

@@ -25,11 +25,15 @@ export function createHotPages(now: Clock = Date.now) {
     maxSize: MAX_IDS,
     sizeCalculation: ({ page }) => page.ids.length + 1,
   });
-  const offers = new LRUCache<string, number>({ max: PAGES_COUNTED, ttl: SECOND, noUpdateTTL: true, perf: { now } });
+  const counted = new LRUCache<string, { readonly since: number; offers: number }>({ max: PAGES_COUNTED });
   const isHot = (key: string): boolean => {
-    const count = (offers.get(key) ?? 0) + 1;
-    offers.set(key, count);
-    return count >= OFFERS;
+    const count = counted.get(key);
+    if (count === undefined || now() - count.since >= SECOND) {
+      counted.set(key, { since: now(), offers: 1 });
+      return false;
+    }
+    count.offers += 1;
+    return count.offers >= OFFERS;
   };
   return {
     get: (key: string): KeptPage | undefined => pages.get(key),

@@ -1,33 +1,26 @@
 import { metrics } from "@opentelemetry/api";
 
 const meter = metrics.getMeter("avion-timeline");
-const follows = meter.createCounter("timeline_users_follows", { description: "Follows and unfollows that were new" });
-const applied = meter.createCounter("timeline_users_edges", {
-  description: "Edges taken to the follower lists, by lane, and by whether they changed something",
-});
+const counter = (name: string, description: string) => meter.createCounter(name, { description });
+const follows = counter("timeline_users_follows", "Follows and unfollows that changed an edge");
+const applied = counter("timeline_users_edges", "Edges applied to the follower lists, by lane and outcome");
 const batches = meter.createHistogram("timeline_users_edge_batch", {
   description: "Edges applied in one statement",
   advice: { explicitBucketBoundaries: [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_000] },
 });
 const listed = meter.createHistogram("timeline_users_edge_lag_seconds", {
-  description: "From the answer to a follow or unfollow until the list of followers shows it, in seconds",
+  description: "From the answer to a follow or unfollow until the follower list contains it, in seconds",
   advice: { explicitBucketBoundaries: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 15, 60, 300] },
 });
-const reads = meter.createCounter("timeline_users_reads", {
-  description:
-    "Reads of lists and profiles, by what answered: process, cache, database, or uncached while Redis is away",
-});
-const superseded = meter.createCounter("timeline_users_overtaken_fills", {
-  description: "What was read for the cache and had changed before it could be stored",
-});
-const failures = meter.createCounter("timeline_users_cache_failures", { description: "What the cache failed at" });
-const redirected = meter.createCounter("timeline_users_hot_edges", {
-  description: "Edges sent aside, since very many follow their user at once",
-});
-const pruned = meter.createCounter("timeline_users_pruned", { description: "Inactive edges removed, by table" });
-const drift = meter.createCounter("timeline_users_count_drift", {
-  description: "By how much counts were wrong that were found to be, and put right",
-});
+const reads = counter(
+  "timeline_users_reads",
+  "Reads of lists and profiles by source: process, cache, database, or uncached while Redis is away",
+);
+const superseded = counter("timeline_users_overtaken_fills", "Results not cached because they had changed meanwhile");
+const failures = counter("timeline_users_cache_failures", "Failures of the cache");
+const redirected = counter("timeline_users_hot_edges", "Edges moved to the hot lane");
+const pruned = counter("timeline_users_pruned", "Inactive edges removed, by table");
+const drift = counter("timeline_users_count_drift", "Differences between counts and their rows that were corrected");
 
 export type ObserveUsers = typeof observeUsers;
 
