@@ -1,11 +1,11 @@
 import { AppError, oneLine } from "../kernel/errors.js";
 import { chunked } from "../kernel/mapped.js";
+import { readPages } from "../kernel/paging.js";
 import type { Followings } from "../platform/grpc/followings.js";
 import { isUnimplemented } from "../platform/grpc/upstreams.js";
 import type { FollowedAmong } from "./deps.js";
 
 const MOST_ASKED = 1_000;
-const MAX_PAGES = 100;
 
 /** Asks UserService who follows whom; without one nobody follows anybody. */
 export function createFollowedAmong(users: Followings | undefined): FollowedAmong {
@@ -39,12 +39,9 @@ export function createFollowedAmong(users: Followings | undefined): FollowedAmon
 async function listed(users: Followings, follower: string, people: readonly string[]): Promise<ReadonlySet<string>> {
   const wanted = new Set(people);
   const found = new Set<string>();
-  let token = "";
-  for (let page = 0; page < MAX_PAGES; page++) {
-    const { ids, next } = await users.following(follower, token);
+  for await (const { ids } of readPages((token) => users.following(follower, token))) {
     for (const id of ids) if (wanted.has(id)) found.add(id);
-    if (next === "" || found.size === wanted.size) break;
-    token = next;
+    if (found.size === wanted.size) break;
   }
   return found;
 }
