@@ -9,14 +9,10 @@ import {
 import { AppError } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import { SECOND } from "../kernel/time.js";
+import type { GatewayConfig } from "./config.js";
 
-/** Exactly one of `secret` (HS256) and `jwksUrl` (public keys) is given. */
-export interface AuthConfig {
-  readonly secret?: string | undefined;
-  readonly jwksUrl?: string | undefined;
-  readonly issuer?: string | undefined;
-  readonly audience?: string | undefined;
-}
+/** Exactly one of `jwtSecret` (HS256) and `jwksUrl` (public keys) is given. */
+type AuthConfig = Partial<Pick<GatewayConfig, "jwtSecret" | "jwksUrl" | "jwtIssuer" | "jwtAudience">>;
 
 export interface Principal {
   readonly user: string;
@@ -30,29 +26,16 @@ export type Authenticate = (token: string) => Promise<Principal>;
 const MAX_TOKEN_CHARS = 8 * 1024;
 const TOLERANCE_SECONDS = 5;
 /** Only algorithms with a public key: a shared-secret one would take that key for the secret. */
-const ASYMMETRIC = [
-  "RS256",
-  "RS384",
-  "RS512",
-  "PS256",
-  "PS384",
-  "PS512",
-  "ES256",
-  "ES384",
-  "ES512",
-  "EdDSA",
-  "Ed25519",
-];
+const ASYMMETRIC = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519".split(" ");
 
-/** Makes the function that checks tokens. */
 export function createAuthenticate(config: AuthConfig): Authenticate {
   const { key, algorithms } = keyOf(config);
   const options: JWTVerifyOptions = {
     algorithms,
     clockTolerance: TOLERANCE_SECONDS,
     requiredClaims: ["exp", "sub"],
-    ...(config.issuer === undefined ? {} : { issuer: config.issuer }),
-    ...(config.audience === undefined ? {} : { audience: config.audience }),
+    ...(config.jwtIssuer === undefined ? {} : { issuer: config.jwtIssuer }),
+    ...(config.jwtAudience === undefined ? {} : { audience: config.jwtAudience }),
   };
   return async (token) => {
     if (token.length > MAX_TOKEN_CHARS) throw refusal("too long");
@@ -78,7 +61,7 @@ function principalOf({ sub, exp }: JWTPayload): Principal {
   return { user: sub, expiresAt };
 }
 
-function keyOf({ secret, jwksUrl }: AuthConfig): { key: JWTVerifyGetKey; algorithms: string[] } {
+function keyOf({ jwtSecret: secret, jwksUrl }: AuthConfig): { key: JWTVerifyGetKey; algorithms: string[] } {
   if (jwksUrl !== undefined && secret === undefined) return { key: fetchedKeys(jwksUrl), algorithms: ASYMMETRIC };
   if (secret === undefined || secret === "" || jwksUrl !== undefined) {
     throw new Error("either a secret or a JWKS URL is needed to check tokens");

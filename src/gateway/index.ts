@@ -1,10 +1,11 @@
-import type { Router } from "express";
 import type { NatsConnection } from "nats";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import type { Logger } from "../kernel/logger.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
+import type { SseLimits } from "../platform/http/sse.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { type AuthConfig, createAuthenticate } from "./auth.js";
+import { createAuthenticate } from "./auth.js";
+import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
 import { observeGateway } from "./observe.js";
 import { Registry } from "./registry.js";
@@ -12,23 +13,15 @@ import { createRegistryStore } from "./registry.redis.js";
 import { createRoutes } from "./routes.http.js";
 import { type StreamLimits, Streams } from "./streams.js";
 
-/** The connections are open, and their owner closes them. */
-export interface GatewayDeps {
+interface GatewayDeps {
   readonly scripts: Scripts;
   readonly nats: NatsConnection;
-  readonly log: Logger;
+  readonly config: GatewayConfig;
   readonly podName: string;
-  readonly auth: AuthConfig;
-  /** Origins whose pages may use the cookie, besides the gateway's own. */
-  readonly allowedOrigins?: readonly string[];
-  readonly limits: Pick<GatewayLimits, "connections" | "connectionsPerUser"> & Partial<GatewayLimits>;
+  readonly log: Logger;
 }
 
-interface GatewayLimits extends StreamLimits {
-  /** Bytes that may wait for a client before it is cut off. */
-  readonly maxBufferedBytes: number;
-  /** A client that leaves anything waiting for so long is cut off. */
-  readonly stallMs: number;
+export interface GatewayLimits extends StreamLimits, SseLimits {
   readonly renewMs: number;
   readonly registrationTtlMs: number;
   readonly sweepMs: number;
@@ -36,7 +29,7 @@ interface GatewayLimits extends StreamLimits {
   readonly windowMs: number;
 }
 
-export const DEFAULT_LIMITS = {
+export const LIMITS: GatewayLimits = {
   maxBufferedBytes: 1024 * 1024,
   stallMs: 30 * SECOND,
   heartbeatMs: [10 * SECOND, 13 * SECOND],
@@ -47,51 +40,39 @@ export const DEFAULT_LIMITS = {
   sweepMs: MINUTE,
   windowMs: NOTIFY_WINDOW_MS,
   drainMs: 5 * SECOND,
-} as const;
+};
 
-export interface Gateway {
-  /** Serves `GET /events/timeline/home`. */
-  readonly router: Router;
-  /** True while streams can be opened. */
-  healthy(): boolean;
-  /** All 0 after the last stream is gone. */
-  counts(): { readonly streams: number; readonly users: number; readonly registrations: number };
-  /** Refuses new streams, ends the open ones spread over up to `graceMs`, and removes their registrations. */
-  close(graceMs: number): Promise<void>;
-}
+export type Gateway = ReturnType<typeof createGateway>;
 
-/** Opens the gateway: timelines over Server-Sent Events. */
-export function createGateway(deps: GatewayDeps): Gateway {
-  const { scripts, log } = deps;
-  const limits = { ...DEFAULT_LIMITS, ...deps.limits };
-  observeGateway.started(limits.connections);
-  const feed = createFeed(deps.nats, () => void streams.recheckAll());
+/** Opens the gateway: timelines over Server-Sent Events. The connections stay open when it closes. */
+export function createGateway({ scripts, nats, config, podName, log }: GatewayDeps, limits: GatewayLimits = LIMITS) {
+  observeGateway.started(config.maxConnections);
+  const feed = createFeed(nats, () => void streams.recheckAll());
   const registry = new Registry({
     ...limits,
-    store: createRegistryStore(scripts, {
-      podName: deps.podName,
-      ttlMs: limits.registrationTtlMs,
-      windowMs: limits.windowMs,
-    }),
+    store: createRegistryStore(scripts, { podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),
     lastPosition: async () => {
       const { lastSeq, incarnation } = await feed.state();
       return { seq: lastSeq, incarnation };
     },
     log,
   });
-  const streams = new Streams({ feed, registry, limits, log });
-  const router = createRoutes({
-    authenticate: createAuthenticate(deps.auth),
-    allowedOrigins: new Set(deps.allowedOrigins ?? []),
-    limits,
-    log,
-    serve: (request) => streams.serve(request),
-  });
+  const streams = new Streams({ feed, registry, config, limits, log });
   return {
-    router,
-    healthy: () => !streams.closing && feed.connected() && scripts.client.status === "ready",
+    /** Serves `GET /events/timeline/home`. */
+    router: createRoutes({
+      authenticate: createAuthenticate(config),
+      allowedOrigins: new Set(config.allowedOrigins),
+      limits,
+      log,
+      serve: (request) => streams.serve(request),
+    }),
+    /** True while streams can be opened. */
+    healthy: (): boolean => !streams.closing && feed.connected() && scripts.client.status === "ready",
+    /** All 0 after the last stream is gone. */
     counts: () => ({ streams: streams.size, users: feed.users(), registrations: registry.size }),
-    close: async (graceMs) => {
+    /** Refuses new streams, ends the open ones spread over up to `graceMs`, and removes their registrations. */
+    close: async (graceMs: number): Promise<void> => {
       await streams.close(graceMs);
       await registry.close();
       feed.close();

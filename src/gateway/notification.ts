@@ -20,10 +20,9 @@ export interface Notification {
   readonly seq: number;
   /** Sequence of the user's notification before it; known of live ones only. */
   readonly previous?: number | undefined;
-  /** In ms since the epoch. */
   readonly storedAt?: number | undefined;
   readonly headers: Headers;
-  /** Undefined where the message cannot be understood. */
+  /** Undefined for a message that is no notification. */
   readonly content?: Content | undefined;
 }
 
@@ -76,7 +75,6 @@ export function notificationBlock(position: StreamPosition, { event, data }: Con
   return `id: ${idOf(position)}\nevent: ${event}\ndata: ${data}\n\n`;
 }
 
-/** Tells the client to read its timeline again over gRPC. */
 export function resetBlock(position: StreamPosition, reason: string): string {
   return notificationBlock(position, { event: "reset", data: JSON.stringify({ reason }) });
 }

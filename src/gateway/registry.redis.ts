@@ -13,36 +13,17 @@ export interface Connection {
   readonly createdAt: number;
 }
 
-interface Listing {
-  /** When a gateway last had a stream of the user, in ms since the epoch. */
-  readonly lastSeen?: number | undefined;
-  /** The lowest position from which the user was listed without a break. */
-  readonly resumableFrom?: StreamPosition | undefined;
-}
-
 /** Everything rejects with AppError. */
-export interface RegistryStore {
-  listing(user: string): Promise<Listing>;
-  setResumableFrom(user: string, position: StreamPosition): Promise<void>;
-  add(connection: Connection): Promise<void>;
-  /** Resolves to the ids of registrations found gone. */
-  renew(connections: readonly Connection[]): Promise<ReadonlySet<string>>;
-  remove(connection: Connection): Promise<void>;
-  /** Removes the registrations of dead pods; resolves to their number. */
-  sweep(): Promise<number>;
-}
+export type RegistryStore = ReturnType<typeof createRegistryStore>;
 
 interface StoreOptions {
   readonly podName: string;
-  /** A registration expires after this, in ms, where it is not renewed. */
   readonly ttlMs: number;
-  /** How long after their last stream users get notifications stored, in ms. */
   readonly windowMs: number;
 }
 
 type Command = readonly [name: string, ...args: (string | number)[]];
 
-/** The next sweep takes the rest. */
 const SWEPT_AT_ONCE = 500;
 /** Outlives every position that it could be compared with. */
 const RESUMABLE_FROM_TTL_MS = HOUR;
@@ -54,8 +35,7 @@ export const connectionId = (unique: string, user: string): string => `${unique}
 
 const userOf = (id: string): string => decodeId(id.slice(id.indexOf(".") + 1));
 
-/** Keeps registrations in Redis. */
-export function createRegistryStore(scripts: Scripts, options: StoreOptions): RegistryStore {
+export function createRegistryStore(scripts: Scripts, options: StoreOptions) {
   const send = createSend(scripts, true);
   const seconds = (ms: number): number => Math.ceil(ms / SECOND);
   const ttl = seconds(options.ttlMs);
@@ -65,7 +45,8 @@ export function createRegistryStore(scripts: Scripts, options: StoreOptions): Re
   ];
 
   return {
-    async listing(user) {
+    /** `lastSeen`: when a gateway last had a stream of the user, in ms since the epoch. */
+    async listing(user: string) {
       const [seen, from] = await send([
         ["ZSCORE", RECENT_KEY, encodeId(user)],
         ["GET", resumableFromKey(user)],
@@ -73,11 +54,11 @@ export function createRegistryStore(scripts: Scripts, options: StoreOptions): Re
       return { lastSeen: numberOf(seen), resumableFrom: typeof from === "string" ? readId(from) : undefined };
     },
 
-    async setResumableFrom(user, position) {
+    async setResumableFrom(user: string, position: StreamPosition): Promise<void> {
       await send([["SET", resumableFromKey(user), idOf(position), "PX", RESUMABLE_FROM_TTL_MS]]);
     },
 
-    async add({ id, user, createdAt }) {
+    async add({ id, user, createdAt }: Connection): Promise<void> {
       const now = Date.now();
       const hash = connectionKey(id);
       await send([
@@ -91,9 +72,10 @@ export function createRegistryStore(scripts: Scripts, options: StoreOptions): Re
       ]);
     },
 
-    renew: (connections) => renew(createSend(scripts, false), connections, { ttl, keepIndexes }),
+    /** Resolves to the ids of registrations found gone. */
+    renew: (connections: readonly Connection[]) => renew(createSend(scripts, false), connections, { ttl, keepIndexes }),
 
-    async remove({ id, user }) {
+    async remove({ id, user }: Connection): Promise<void> {
       await send([
         ["SREM", connectionsOfUserKey(user), id],
         ["DEL", connectionKey(id)],
@@ -103,6 +85,7 @@ export function createRegistryStore(scripts: Scripts, options: StoreOptions): Re
       ]);
     },
 
+    /** Removes the registrations of dead pods; resolves to their number. */
     sweep: () => sweep(send, { staleMs: 1.5 * options.ttlMs, forgetMs: options.windowMs + MINUTE }),
   };
 }
@@ -169,7 +152,7 @@ async function sweep(send: Send, { staleMs, forgetMs }: { staleMs: number; forge
 
 const numberOf = (reply: unknown): number | undefined => (reply == null ? undefined : Number(reply));
 
-/** Takes commands of one key each; resolves once all succeeded. */
+/** Takes commands of one key each. */
 type Send = (commands: readonly Command[]) => Promise<unknown[]>;
 
 /** One round trip; in a cluster one per command, since their keys are on several nodes. `ordered`: one after the other. */

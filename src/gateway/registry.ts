@@ -1,14 +1,14 @@
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
+import { type Loop, startLoop } from "../kernel/loop.js";
 import { chunked } from "../kernel/mapped.js";
-import { pause, SECOND } from "../kernel/time.js";
+import { SECOND } from "../kernel/time.js";
 import type { StreamPosition } from "./notification.js";
 import { observeGateway } from "./observe.js";
 import type { Connection, RegistryStore } from "./registry.redis.js";
 
 interface RegistryDeps {
   readonly store: RegistryStore;
-  /** The last position of NOTIFY, at some time after the call. */
   readonly lastPosition: () => Promise<StreamPosition>;
   readonly renewMs: number;
   readonly sweepMs: number;
@@ -36,21 +36,16 @@ const RENEWED_AT_ONCE = 250;
  */
 export class Registry {
   readonly #registered = new Map<string, Registered>();
-  readonly #stop = new AbortController();
-  readonly #running: Promise<unknown>;
+  readonly #loops: readonly Loop[];
 
   constructor(private readonly deps: RegistryDeps) {
-    const jittered = (ms: number): number => ms * (0.8 + 0.4 * Math.random());
-    this.#running = Promise.all([
-      this.#every(
-        () => deps.renewMs,
-        () => this.#renewAll(),
-      ),
-      this.#every(
-        () => jittered(deps.sweepMs),
-        () => this.#sweep(),
-      ),
-    ]);
+    const { renewMs, sweepMs, log } = deps;
+    const failed = (error: unknown): void =>
+      log.warn({ error: oneLine(error) }, "registrations were not renewed; they are tried again");
+    this.#loops = [
+      startLoop({ work: () => this.#renewAll(), everyMs: renewMs, firstAfterMs: renewMs, failed }),
+      startLoop({ work: () => this.#sweep(), everyMs: sweepMs, firstAfterMs: sweepMs, jitter: true, failed }),
+    ];
   }
 
   get size(): number {
@@ -77,7 +72,6 @@ export class Registry {
     return from;
   }
 
-  /** The user stays listed for the window. */
   async remove(connection: Connection): Promise<void> {
     this.#registered.delete(connection.id);
     await this.deps.store.remove(connection).catch((error) => {
@@ -86,17 +80,7 @@ export class Registry {
   }
 
   async close(): Promise<void> {
-    this.#stop.abort();
-    await this.#running;
-  }
-
-  async #every(wait: () => number, work: () => Promise<void>): Promise<void> {
-    const { signal } = this.#stop;
-    for (await pause(wait(), signal); !signal.aborted; await pause(wait(), signal)) {
-      await work().catch((error) =>
-        this.deps.log.warn({ error: oneLine(error) }, "registrations were not renewed; they are tried again"),
-      );
-    }
+    await Promise.all(this.#loops.map((loop) => loop.close()));
   }
 
   async #renewAll(): Promise<void> {

@@ -1,7 +1,6 @@
 import type { Feed, FeedState } from "./feed.nats.js";
 import { type Notification, readId, type StreamPosition } from "./notification.js";
 
-/** Why a stream cannot be continued at its position. */
 export const RESET_REASONS = ["unknown_position", "too_old", "registration_lost", "stream_replaced"] as const;
 export type ResetReason = (typeof RESET_REASONS)[number];
 
@@ -20,14 +19,10 @@ export function readLastEventId(header: string | undefined): Wanted {
 const MAX_BUFFERED = 256;
 const MAX_BUFFERED_CHARS = 256 * 1024;
 
-/**
- * Live notifications that arrive while a session catches up: the first ones, without a gap between them. Those that
- * find no room are only counted, and read from the stream later.
- */
+/** The first live notifications that arrive while a session catches up; the others are read from the stream later. */
 export class LiveBuffer {
-  /** Arrived since the last {@link clear}, those without room too. */
+  /** Of all that arrived, those without room too. */
   count = 0;
-  /** The highest sequence that arrived. */
   highest = 0;
   #notifications: Notification[] = [];
   #chars = 0;
@@ -60,7 +55,7 @@ export class LiveBuffer {
   }
 }
 
-/** Remembers the newest keys. No LRU package: one takes 1.4 to 13 KB a stream, an empty set 0.2 KB. */
+/** The newest keys. No LRU package: one takes 1.4 to 13 KB a stream, an empty set 0.2 KB. */
 export class RecentKeys {
   readonly #keys = new Set<string>();
 
@@ -70,7 +65,6 @@ export class RecentKeys {
     return this.#keys.size;
   }
 
-  /** Remembers the key too. */
   isRepeated(key: string): boolean {
     const known = this.#keys.delete(key);
     this.#keys.add(key);
@@ -79,7 +73,6 @@ export class RecentKeys {
   }
 }
 
-/** The bound of a replay, whatever the stream keeps. */
 export const MAX_REPLAYED = 1_024;
 
 export interface History {
@@ -126,7 +119,6 @@ export async function readHistory(options: HistoryOptions): Promise<History> {
 
 interface Found {
   readonly position: number;
-  /** The user's notifications after the position, as far as known. */
   readonly count: number;
   readonly state: FeedState;
   /** The user's oldest notification still held after the read; undefined: not read. */

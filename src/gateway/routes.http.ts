@@ -12,7 +12,6 @@ export interface StreamRequest {
   readonly lastEventId: string | undefined;
   /** Aborts when the client goes away before its stream is open. */
   readonly gone: AbortSignal;
-  /** Sends the head and a first block. */
   open(first: string): SseStream;
 }
 
@@ -30,7 +29,6 @@ const TRACE_HEADERS = ["traceparent", "tracestate", "baggage"];
 
 const SSE_PATH = "/events/timeline/home";
 
-/** Of a cookie that a page on another origin sent. */
 class ForeignOrigin extends Error {}
 
 export function createRoutes(deps: RouteDeps): Router {

@@ -20,10 +20,8 @@ import {
   type Wanted,
 } from "./resume.js";
 
-/** The open response. */
 interface Outlet {
   write(block: string): void;
-  /** Resolves when nothing waits to be sent. */
   drained(): Promise<void>;
 }
 
@@ -39,26 +37,22 @@ interface Start {
   readonly replay: readonly Notification[];
 }
 
-/** Two full replays: one from before a cut and one from after it. */
+/** Two full replays, from before a cut and after it. */
 const MAX_SENT_KEYS = 512;
 /** A heartbeat waits no longer than this for NATS. */
 const CHECK_MS = SECOND;
 
 /**
- * One stream of one user.
- *
- * The position is the sequence up to which every notification of the user is sent, together with the incarnation of the
- * stream it counts in; the client gets it as `id:`. Live notifications do not name their incarnation: they are buffered
- * while the feed does not know that it is the session's.
+ * One stream of one user. The position is the sequence up to which every notification of the user is sent, with the
+ * incarnation of NOTIFY it counts in; the client gets it as `id:`. Live notifications do not name their incarnation:
+ * they are buffered while the feed does not know that it is the session's.
  *
  * A session is *live* or *catching up*, at first catching up. Live, a notification whose predecessor is not beyond the
  * position is sent at once. Any other shows a gap, and the session catches up: it reads the stream after the position,
  * up to the leader's last or to the first buffered live notification. Notifications that find no room in the buffer are
  * read in another round. So a cutover is bounded, loses nothing and repeats nothing. Heartbeats and reconnects compare
- * the position with the leader's last sequence, whatever the reason that a live notification was missed.
- *
- * Where the stream lacks something after the position, or was replaced, the client gets a `reset`, and the session goes
- * on at the stream's end.
+ * the position with the leader's last sequence. Where the stream lacks something after the position, or was replaced,
+ * the client gets a `reset`, and the session goes on at the stream's end.
  */
 export class Session {
   sent = 0;
@@ -93,7 +87,6 @@ export class Session {
     await this.#goLive(false);
   }
 
-  /** Takes a live notification. */
   take(notification: Notification): void {
     const known = this.deps.feed.current() === this.#incarnation;
     if (this.#ended || (known && notification.seq <= this.#position)) return;
@@ -137,7 +130,6 @@ export class Session {
     if (!this.#ended) this.#outlet?.write(positionBlock(this.#place, "heartbeat"));
   }
 
-  /** Sends nothing more. */
   end(): void {
     this.#ended = true;
   }
@@ -192,7 +184,6 @@ export class Session {
     this.#catchingUp = false;
   }
 
-  /** Reads the stream after the position once, and sends it. */
   async #readRound(): Promise<void> {
     const aim = Math.max(this.#position, this.#live.highest);
     const { lastSeq, incarnation } = await this.deps.feed.state();

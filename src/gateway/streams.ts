@@ -4,6 +4,7 @@ import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { mapLimited } from "../kernel/mapped.js";
 import { pause, SECOND } from "../kernel/time.js";
+import type { GatewayConfig } from "./config.js";
 import type { Feed } from "./feed.nats.js";
 import { type CloseReason, observeGateway } from "./observe.js";
 import type { Registry } from "./registry.js";
@@ -11,14 +12,9 @@ import { connectionId } from "./registry.redis.js";
 import type { StreamRequest } from "./routes.http.js";
 import { Session } from "./session.js";
 
-/** A random time between two, in ms. */
 type Span = readonly [from: number, to: number];
 
 export interface StreamLimits {
-  /** Streams of one user in this process. */
-  readonly connectionsPerUser: number;
-  /** Streams in this process. */
-  readonly connections: number;
   readonly heartbeatMs: Span;
   readonly retryMs: Span;
   /** A stream ends after this, plus or minus a fifth. */
@@ -34,11 +30,11 @@ const RECHECKS_AT_ONCE = 64;
 interface StreamsDeps {
   readonly feed: Feed;
   readonly registry: Registry;
+  readonly config: Pick<GatewayConfig, "maxConnections" | "maxConnectionsPerUser">;
   readonly limits: StreamLimits;
   readonly log: Logger;
 }
 
-/** The open streams of this process. */
 export class Streams {
   closing = false;
   /** From admission until the registration is removed; aborting the key ends the stream. */
@@ -52,11 +48,7 @@ export class Streams {
     return this.#open.size;
   }
 
-  /**
-   * Resolves once the stream is open, and rejects where nothing was sent.
-   *
-   * @throws AppError `exhausted` where the user has too many streams, `unavailable` where the process has
-   */
+  /** Resolves once the stream is open. @throws AppError `exhausted` or `unavailable`, where nothing was sent */
   async serve(request: StreamRequest): Promise<void> {
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");
     if (!this.deps.feed.connected()) throw new AppError("unavailable", "NATS is away");
@@ -75,7 +67,6 @@ export class Streams {
     });
   }
 
-  /** Makes every session look for missed notifications. */
   async recheckAll(): Promise<void> {
     const { feed, log } = this.deps;
     try {
@@ -96,16 +87,15 @@ export class Streams {
       ending.abort("drain" satisfies CloseReason);
       await running;
     });
-    // Redis may be away: registrations then expire.
     await Promise.race([Promise.all(ended), pause(graceMs + SECOND, over.signal)]);
     over.abort();
   }
 
   #admit(user: string): void {
-    const { connections, connectionsPerUser } = this.deps.limits;
+    const { maxConnections, maxConnectionsPerUser } = this.deps.config;
     const held = this.#perUser.get(user) ?? 0;
-    if (held >= connectionsPerUser) throw new AppError("exhausted", "too many event streams of this user");
-    if (this.size >= connections) throw new AppError("unavailable", "too many event streams here");
+    if (held >= maxConnectionsPerUser) throw new AppError("exhausted", "too many event streams of this user");
+    if (this.size >= maxConnections) throw new AppError("unavailable", "too many event streams here");
     this.#perUser.set(user, held + 1);
   }
 
@@ -147,7 +137,6 @@ export class Streams {
     }
   }
 
-  /** Runs an open stream; resolves to the reason why it ended. */
   async #live({ session, stream, expiresAt, ending }: LiveStream): Promise<CloseReason> {
     const { limits } = this.deps;
     const end = (reason: CloseReason): void => ending.abort(reason);

@@ -4,21 +4,18 @@ import { AppError } from "../kernel/errors.js";
 import { mapLimited } from "../kernel/mapped.js";
 import type { Sources } from "./sources.grpc.js";
 
-/** Asks for the newest `count` drops between two positions (both exclusive). */
+/** Both positions are exclusive; the deadline is in ms since the epoch. */
 interface Wanted {
   readonly reader: string;
   readonly authors: readonly string[];
   readonly below?: TimelineEntry | undefined;
   readonly above?: TimelineEntry | undefined;
   readonly count: number;
-  /** In ms since the epoch. */
   readonly deadline: number;
 }
 
 interface Collected {
-  /** Newest first. */
   readonly entries: readonly TimelineEntry[];
-  /** True where there are more between the positions. */
   readonly more: boolean;
 }
 
@@ -32,7 +29,6 @@ const NEXT_PAGE = 200;
 
 interface AuthorRead {
   readonly author: string;
-  /** The author's drops are read down to here. */
   position: TimelineEntry | undefined;
   exhausted: boolean;
   /** Of the last page, before any drop was left out. */
@@ -59,7 +55,7 @@ export async function collect(sources: Sources, wanted: Wanted): Promise<Collect
     newest.cut();
     open = open.filter(isOpen);
     if (open.length === 0) break;
-    // Each page may raise the worst entry, and so end the reads of other authors.
+    // A page of one author may end the reads of others.
     await mapLimited(open, AUTHORS_AT_ONCE, async (read) => {
       if (isOpen(read)) await readPage(sources, read, { wanted, newest, size: NEXT_PAGE });
     });
@@ -89,7 +85,6 @@ async function readPage(
   const now = Date.now();
   read.pageLength = drops.length;
   const last = drops.at(-1);
-  // The upstream's order includes the drops that are left out below.
   if (last) read.position = { score: last.created_at, drop: last.drop_id };
   read.exhausted = !last || (above !== undefined && compareEntries(read.position as TimelineEntry, above) <= 0);
   for (const drop of drops) {
@@ -99,7 +94,6 @@ async function readPage(
   }
 }
 
-/** Keeps the newest `size` entries of all that are added. */
 class Newest {
   /** The oldest entry kept at the last {@link cut}; undefined while there are fewer than `size`. */
   worst: TimelineEntry | undefined;
@@ -129,7 +123,6 @@ class Newest {
   }
 }
 
-/** A window with more entries is narrowed. */
 const MAX_WINDOW_ENTRIES = 2_000;
 const FIRST_WINDOW_MS = 3_600_000;
 const WIDEN = 4;

@@ -17,9 +17,7 @@ export interface ReadDeps extends HomeDeps {
   readonly fences: PageFences;
   readonly readSharedLog: ReadSharedLog;
   readonly rebuild: Rebuild;
-  /** The longest time that a caller is kept waiting, in ms. */
   readonly deadlineMaxMs: number;
-  /** True while Redis may lack writes that it had confirmed. */
   readonly maybeLost: () => boolean;
   readonly log: Logger;
   readonly observe: (timeline: string, outcome: Outcome) => void;
@@ -29,7 +27,7 @@ export interface ReadDeps extends HomeDeps {
 type Outcome = "hit" | "beyond" | "rebuilt" | "degraded";
 
 export interface ReadContext {
-  /** When the caller stops waiting, in ms since the epoch. */
+  /** In ms since the epoch. */
   readonly deadline: number;
 }
 
@@ -43,7 +41,6 @@ interface Timeline {
   readonly belowFloor?: (how: { readonly deadline: number; readonly tolerant?: boolean }) => BelowFloor;
 }
 
-/** Reads a page of the home timeline of the user in the request. */
 export function getHomeTimeline(deps: ReadDeps): GetTimeline {
   return (request, context) => {
     const user = parseUser(request.user_id);
@@ -56,7 +53,6 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
   };
 }
 
-/** Reads a page of the local or the global timeline. */
 export function getSharedTimeline(deps: ReadDeps, name: "local" | "global"): GetTimeline {
   const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
   return (request, context) =>
@@ -84,7 +80,6 @@ async function getPage(
   return present(read.entries, { page, newestFirst: query.direction === "older", degraded: outcome === "degraded" });
 }
 
-/** The position is in a token; a drop id has one where the drop is stored, or the id carries a date. */
 async function positionOf(deps: ReadDeps, timeline: Timeline, cursor: Cursor): Promise<TimelineEntry> {
   const position = fromToken(cursor.text);
   if (position) return position;
@@ -101,7 +96,6 @@ async function positionOf(deps: ReadDeps, timeline: Timeline, cursor: Cursor): P
 
 interface Reading {
   readonly query: Query;
-  /** When to answer, in ms since the epoch. */
   readonly deadline: number;
 }
 
@@ -115,7 +109,6 @@ const MARGIN_MIN_MS = 50;
 const MARGIN_MAX_MS = SECOND;
 const MARGIN_SHARE = 0.1;
 
-/** A degraded page waits no longer than this for the upstreams. */
 const DEGRADED_WAIT_MS = SECOND;
 
 function answerBy({ deadlineMaxMs }: ReadDeps, callerDeadline: number): number {
@@ -142,7 +135,6 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, reading: Reading
   }
 }
 
-/** Remembers the drops that are read below the floor. */
 function recorded({ older, newer }: BelowFloor): { belowFloor: BelowFloor; isSourceOf(page: Entries): boolean } {
   let used = false;
   const drops = new Set<string>();
@@ -195,7 +187,6 @@ async function degrade(deps: ReadDeps, timeline: Timeline, reading: Reading & { 
   return { entries, outcome: "degraded" };
 }
 
-/** Takes the stored timeline as complete. */
 async function readStored({ store, fences }: ReadDeps, key: string, query: Query): Promise<Entries> {
   const read: TimelineStore["read"] = async (range) => ({ ...(await store.read(range)), floor: 0 });
   return readEntries({ store: { ...store, read }, fences }, key, query).catch(() => []);

@@ -6,15 +6,13 @@ import { type BelowFloor, startOf } from "./pages.js";
 import { snapshotOf, type TakeSnapshot } from "./rebuild.js";
 import type { OpenSources, Sources } from "./sources.grpc.js";
 
-/** Home timelines as the upstreams have them. Deadlines are in ms since the epoch. */
+/** Home timelines as the upstreams have them. Times are in ms since the epoch. */
 export interface HomeDeps {
   readonly openSources: OpenSources;
-  /** Bounds the reads that ask every author. */
   readonly inTurn: InTurn;
   readonly maxEntries: number;
 }
 
-/** The user too: a home holds their own drops. */
 async function authorsFor(sources: Sources, user: string, deadline: number): Promise<string[]> {
   return [...new Set([user, ...(await sources.following(user, deadline))])];
 }
@@ -35,14 +33,13 @@ export function homeSnapshot({ openSources, maxEntries }: HomeDeps, reader: stri
   };
 }
 
-interface Expected {
-  /** Only drops created after this, in ms since the epoch. */
+export interface Expected {
   readonly floor: number;
   readonly count: number;
   readonly deadline: number;
 }
 
-/** The newest drops that a home should hold, newest first. */
+/** Newest first. */
 export function readExpectedHome({ openSources, inTurn }: HomeDeps, reader: string, of: Expected) {
   return inTurn(async (): Promise<readonly TimelineEntry[]> => {
     const { floor, count, deadline } = of;

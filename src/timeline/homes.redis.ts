@@ -5,12 +5,10 @@ import { DAY } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { dataNodes } from "../platform/redis/nodes.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { TrimStore } from "./trim.js";
 
-/** Users who have a home timeline. */
 export interface Homes {
   readonly users: readonly string[];
-  /** The place where these begin: a run from here on leaves nobody out. */
+  /** A run from this place on leaves none of the users out. */
   readonly at: string;
 }
 
@@ -40,15 +38,21 @@ export async function* listHomes(scripts: Scripts, after?: string): AsyncGenerat
   }
 }
 
-export function createTrimStore(scripts: Scripts, fenced: Fenced): TrimStore {
+export type TrimStore = ReturnType<typeof createTrimStore>;
+
+/** Times are in ms since the epoch. */
+export function createTrimStore(scripts: Scripts, fenced: Fenced) {
   const trim = (prefix: string, tokens: readonly string[], before: number): Promise<number> =>
     fenced.many({ script: "trim-older", prefix, keys: packKeys(tokens), before: [before], after: [] });
   return {
-    trimmedTo: async () => Number((await scripts.command("get", (client) => client.get(TRIMMED_KEY))) ?? 0),
-    recordTrimmed: async (before) => {
+    /** Up to when all timelines were trimmed last; 0 where that was more than a day ago. */
+    trimmedTo: async (): Promise<number> =>
+      Number((await scripts.command("get", (client) => client.get(TRIMMED_KEY))) ?? 0),
+    recordTrimmed: async (before: number): Promise<void> => {
       await scripts.command("set", (client) => client.set(TRIMMED_KEY, before, "PX", DAY));
     },
-    async *trimAll(before) {
+    /** Yields the number of drops removed, some timelines a step. */
+    async *trimAll(before: number): AsyncGenerator<number> {
       yield await trim(SHARED_PREFIX, Object.values(SHARED_TOKENS), before);
       for await (const { users } of listHomes(scripts)) yield await trim(HOME_PREFIX, users.map(encodeId), before);
     },

@@ -2,7 +2,6 @@ import type { NatsConnection } from "nats";
 import type { StoredTimelinesConfig } from "../contracts/config.js";
 import type { Fences } from "../contracts/fences.js";
 import { GLOBAL_KEY, homeKey, LOCAL_KEY, TRIM_LEASE_KEY } from "../contracts/keys.js";
-import type { TimelineEntry } from "../contracts/timelines.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
 import type { InTurn } from "../kernel/in-turn.js";
 import type { Logger } from "../kernel/logger.js";
@@ -16,7 +15,7 @@ import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { TimelineConfig } from "./config.js";
 import { getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
-import { homeSnapshot, readExpectedHome } from "./home.js";
+import { type Expected, homeSnapshot, readExpectedHome } from "./home.js";
 import { createTrimStore, type Homes, listHomes } from "./homes.redis.js";
 import { observeTimeline } from "./observe.js";
 import { createRebuild } from "./rebuild.js";
@@ -38,7 +37,7 @@ interface TimelinesDeps {
   readonly log: Logger;
 }
 
-/** One of each for the whole process. */
+/** Of the whole process. */
 interface ReadLimits {
   /** Bounds rebuilds, and reads below the floor. */
   readonly inTurn: InTurn;
@@ -46,29 +45,10 @@ interface ReadLimits {
   readonly calls: OldestFirst;
 }
 
-/** Times are in ms since the epoch. */
-export interface Timelines {
-  /** Serves the three reads over gRPC; `maybeLost` is true while Redis may lack writes that it had confirmed. */
-  service(maybeLost: () => boolean): Service;
-  /** Rebuilds a home timeline, whatever its state; its entries stay readable meanwhile. */
-  rebuildHome(user: string): Promise<void>;
-  /** Rebuilds local or global from the log; drops older than the log go, except those of `older`. */
-  rebuildShared(name: SharedName, older?: Snapshot): Promise<void>;
-  /** Reads the newest `count` drops of a home created after `floor` from the upstreams, newest first. */
-  readExpectedHome(
-    user: string,
-    of: { readonly floor: number; readonly count: number; readonly deadline: number },
-  ): Promise<readonly TimelineEntry[]>;
-  /** Reads local or global from the log, as far back as an audit looks. */
-  readExpectedShared(name: SharedName): Promise<Snapshot>;
-  /** Lists all home timelines; see {@link listHomes}. */
-  listHomes(after?: string): AsyncIterable<Homes>;
-  /** Starts removing drops older than the retention, in one process at a time. */
-  startTrimming(): Loop;
-}
+export type Timelines = ReturnType<typeof createTimelines>;
 
 /** Composes the reads, rebuilds and trimming of timelines. */
-export function createTimelines(deps: TimelinesDeps): Timelines {
+export function createTimelines(deps: TimelinesDeps) {
   const { scripts, fenced, nats, fences, config, log } = deps;
   const { maxEntries, ttlMs } = config;
   const { inTurn, calls } = deps.limits;
@@ -77,7 +57,8 @@ export function createTimelines(deps: TimelinesDeps): Timelines {
   const readSharedLog = createReadSharedLog(nats, maxEntries);
   const rebuild = createRebuild({ store, fences, inTurn, log, observe: observeTimeline.rebuilt });
   return {
-    service: (maybeLost) => {
+    /** Serves the three reads over gRPC; `maybeLost` is true while Redis may lack writes that it had confirmed. */
+    service: (maybeLost: () => boolean): Service => {
       const deadlineMaxMs = config.readDeadlineMaxMs;
       const observe = observeTimeline.read;
       const reads = { ...home, store, fences, readSharedLog, rebuild, deadlineMaxMs, maybeLost, log, observe };
@@ -88,18 +69,23 @@ export function createTimelines(deps: TimelinesDeps): Timelines {
       };
       return { name: "avion.TimelineService", definition: TimelineServiceService, implementation };
     },
-    rebuildHome: (user) => rebuild(homeKey(user), homeSnapshot(home, user), { afresh: true }),
-    rebuildShared: (name, older) => {
+    /** Rebuilds a home timeline, whatever its state; its entries stay readable meanwhile. */
+    rebuildHome: (user: string): Promise<void> => rebuild(homeKey(user), homeSnapshot(home, user), { afresh: true }),
+    /** Rebuilds local or global from the log; drops older than the log go, except those of `older`. */
+    rebuildShared: (name: SharedName, older?: Snapshot): Promise<void> => {
       const takeSnapshot = async (): Promise<Snapshot> => {
         const logged = await readSharedLog(name);
         return older ? withOlder(logged, older, maxEntries) : logged;
       };
       return rebuild(name === "local" ? LOCAL_KEY : GLOBAL_KEY, takeSnapshot, { afresh: true });
     },
-    readExpectedHome: (user, of) => readExpectedHome(home, user, of),
+    /** Reads the newest `count` drops of a home created after `floor` (ms) from the upstreams, newest first. */
+    readExpectedHome: (user: string, of: Expected) => readExpectedHome(home, user, of),
+    /** Reads local or global from the log, as far back as an audit looks. */
     readExpectedShared: createReadSharedLog(nats, maxEntries, AUDIT_REACHES_MS),
-    listHomes: (after) => listHomes(scripts, after),
-    startTrimming: () =>
+    listHomes: (after?: string) => listHomes(scripts, after),
+    /** Starts removing drops older than the retention, in one process at a time. */
+    startTrimming: (): Loop =>
       startTrimming({
         store: createTrimStore(scripts, fenced),
         retentionStart: () => fences.retentionStart(),

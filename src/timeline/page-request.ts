@@ -10,7 +10,6 @@ export interface PageRequest {
 
 export interface Cursor {
   readonly kind: "since_id" | "max_id" | "min_id";
-  /** A drop id or a token. */
   readonly text: string;
 }
 
@@ -33,7 +32,6 @@ export function parsePageRequest(request: GetTimelineRequest): PageRequest {
   return { limit: limit || DEFAULT_LIMIT, cursor: { kind, text } };
 }
 
-/** @throws AppError `invalid` */
 export function parseUser(user: string): string {
   const fault = idFault(user);
   if (fault) throw invalid("user_id", fault);

@@ -2,7 +2,7 @@ import type { Fences } from "../contracts/fences.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { TimelineStore } from "./store.redis.js";
 
-/** Entries nearest to where a query starts first. */
+/** Nearest to the start of the query first. */
 export type Entries = readonly TimelineEntry[];
 
 /** Both bounds are exclusive. */
@@ -15,14 +15,13 @@ export interface Query {
   readonly belowFloor?: BelowFloor;
 }
 
-/** Reads below a timeline's floor. */
 export interface BelowFloor {
   older(from: TimelineEntry, query: Query): Promise<Entries>;
   /** Entries above `query.above` and created before `top` ms, oldest first. */
   newer(query: Query & { readonly above: TimelineEntry }, top: number): Promise<Entries>;
 }
 
-/** Thrown where a stored timeline must be rebuilt first. */
+/** A stored timeline must be rebuilt first. */
 export class Incomplete extends Error {}
 
 interface PageDeps {

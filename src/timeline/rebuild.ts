@@ -13,9 +13,8 @@ import { type Entries, type PageFences, retainedOf } from "./pages.js";
 import type { Snapshot, TimelineStore } from "./store.redis.js";
 
 interface RebuildDeps {
-  readonly store: Omit<TimelineStore, "createdAt">;
+  readonly store: TimelineStore;
   readonly fences: PageFences;
-  /** Bounds the rebuilds of homes. */
   readonly inTurn: InTurn;
   readonly log: Logger;
   readonly observe: (outcome: "done" | "overtaken" | "failed", seconds: number) => void;
@@ -30,10 +29,8 @@ export function snapshotOf(entries: Entries, maxEntries: number, floor: number):
   return { entries: entries.slice(0, maxEntries), floor: rest ? Math.max(floor, rest.score, 1) : floor };
 }
 
-/** Of one rebuild, from when its turn has come. */
 const REBUILD_MS = 5 * MINUTE;
 const MAX_ROUNDS = 8;
-/** The state of a rebuild by another process is polled after this, then ever less often. */
 const POLL_MIN_MS = 25;
 const POLL_MAX_MS = SECOND / 2;
 
@@ -42,7 +39,7 @@ interface RebuildOptions {
   readonly afresh?: boolean;
 }
 
-/** Makes a stored timeline complete; resolves once it is. */
+/** Resolves once the stored timeline is complete. */
 export type Rebuild = (key: string, takeSnapshot: TakeSnapshot, options?: RebuildOptions) => Promise<void>;
 
 /**
@@ -83,7 +80,6 @@ async function rebuild(deps: RebuildDeps, key: string, task: Task): Promise<void
   const lease: Lease = deps.store.rebuildLease(key);
   // Local and global come from the log, and are only two: they do not wait for homes.
   const inTurn: InTurn = kindOf(key) === "home" ? deps.inTurn : (work) => work();
-  // Waiting for another process takes no turn.
   while (!(await inTurn(() => underLease(lease, () => rebuildInRounds(deps, key, task))))) {
     if (await completedElsewhere(deps.store, key, task.afresh)) return;
   }
@@ -98,7 +94,7 @@ async function rebuildInRounds(deps: RebuildDeps, key: string, task: Task): Prom
   throw new AppError("unavailable", "the timeline changes faster than it can be rebuilt");
 }
 
-/** Resolves to false where the snapshot was superseded. */
+/** Returns false where the snapshot was superseded. */
 async function rebuildOnce(
   { store, fences }: RebuildDeps,
   key: string,
@@ -128,7 +124,7 @@ async function rebuildOnce(
  * Waits while another process holds the lease. Resolves to true once the timeline is complete, to false once nobody
  * rebuilds it any more. A rebuild afresh is not satisfied by another process's.
  */
-async function completedElsewhere(store: RebuildDeps["store"], key: string, afresh: boolean): Promise<boolean> {
+async function completedElsewhere(store: TimelineStore, key: string, afresh: boolean): Promise<boolean> {
   const deadline = Date.now() + REBUILD_MS;
   for (let wait = POLL_MIN_MS; Date.now() < deadline; wait = Math.min(2 * wait, POLL_MAX_MS)) {
     await pause(wait);

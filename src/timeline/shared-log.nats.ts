@@ -10,7 +10,6 @@ import type { Snapshot } from "./store.redis.js";
 
 export type SharedName = "local" | "global";
 
-/** Reads the local or global timeline out of the log. */
 export type ReadSharedLog = (name: SharedName) => Promise<Snapshot>;
 
 /** The log is read this far back, then further until there are enough drops. */

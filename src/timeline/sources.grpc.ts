@@ -6,7 +6,6 @@ import type { Upstreams } from "../platform/grpc/upstreams.js";
 
 /** The upstreams. Deadlines are in ms since the epoch. */
 export interface Sources {
-  /** Everybody the user follows. */
   following(user: string, deadline: number): Promise<readonly string[]>;
   /** An author's drops older than a position, newest first. */
   drops(
@@ -20,7 +19,6 @@ export interface Sources {
 export type OpenSources = () => Sources;
 
 const FOLLOWING_A_PAGE = 1_000;
-/** A longer list could not be read in time. */
 const MAX_FOLLOWING = 100_000;
 
 /** @param calls bounds the calls of the whole process */

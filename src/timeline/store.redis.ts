@@ -1,7 +1,6 @@
 import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey, stagedKey } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
-import type { Lease } from "../kernel/lease.js";
 import { chunked } from "../kernel/mapped.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
@@ -16,13 +15,6 @@ interface Range {
   readonly count: number;
 }
 
-interface StoredRange {
-  /** The timeline is complete down to this, in ms; undefined: it must be rebuilt. */
-  readonly floor: number | undefined;
-  /** Nearest to `from` first. */
-  readonly entries: readonly TimelineEntry[];
-}
-
 /** A timeline as the upstreams or the log have it. */
 export interface Snapshot {
   readonly entries: readonly TimelineEntry[];
@@ -30,19 +22,7 @@ export interface Snapshot {
   readonly floor: number;
 }
 
-export interface TimelineStore {
-  read(range: Range): Promise<StoredRange>;
-  /** When a drop was created, where this timeline or a recent deletion tells. */
-  createdAt(key: string, drop: string): Promise<number | undefined>;
-  /** Marks a timeline as being rebuilt, a complete one only if `afresh`; returns its drops, undefined where it is not marked. */
-  beginRebuild(key: string, mark: number, afresh?: boolean): Promise<readonly string[] | undefined>;
-  /** Returns false where the mark is gone: the snapshot is outdated. */
-  finishRebuild(key: string, rebuilt: Rebuilt): Promise<boolean>;
-  remove(key: string, drops: readonly string[]): Promise<void>;
-  rebuildLease(key: string): Lease;
-  /** How long the lease is still held by any process, in ms. */
-  rebuildLeaseLeft(key: string): Promise<number>;
-}
+export type TimelineStore = ReturnType<typeof createTimelineStore>;
 
 interface Rebuilt {
   readonly mark: number;
@@ -56,26 +36,28 @@ interface StoreOptions {
   readonly ttlMs: number;
 }
 
-/** Drops in one command. */
 const DROPS_A_CALL = 5_000;
 
-/** Of the staged entries of a rebuild that died. */
 const STAGED_TTL_MS = MINUTE;
 
-/** The stored timelines, as reads and rebuilds use them. */
-export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: StoreOptions): TimelineStore {
+export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: StoreOptions) {
   const { run, command } = scripts;
-  // Local and global never expire.
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : options.ttlMs);
   return {
-    async read({ key, direction, from, count }) {
+    /**
+     * Returns the entries nearest to `from` first. They are complete down to `floor`, in ms; undefined: the timeline must
+     * be rebuilt.
+     */
+    async read({ key, direction, from, count }: Range) {
       const args = [direction, count, ttl(key), MAX_IDLE_MS, from ? from.score : "", from ? from.drop : ""];
       const [floor, ...held] = (await run("read-page", [key], args)) as string[];
       const ascending = entriesOf(held);
       const nearest = direction === "older" ? ascending.toReversed() : ascending;
-      return { floor: floor === "" || Number(floor) < 0 ? undefined : Number(floor), entries: nearest.slice(0, count) };
+      const isComplete = floor !== "" && Number(floor) >= 0;
+      return { floor: isComplete ? Number(floor) : undefined, entries: nearest.slice(0, count) };
     },
-    async createdAt(key, drop) {
+    /** When a drop was created, where this timeline or a recent deletion tells. */
+    async createdAt(key: string, drop: string): Promise<number | undefined> {
       const [stored, deleted] = await Promise.all([
         command("zscore", (client) => client.zscore(key, drop)),
         command("get", (client) => client.get(buriedKey(drop))),
@@ -83,11 +65,13 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: S
       const score = stored ?? deleted;
       return score == null ? undefined : Number(score);
     },
-    async beginRebuild(key, mark, afresh = false) {
+    /** Marks an incomplete timeline, or any if `afresh`. Returns its drops; undefined where it is not marked. */
+    async beginRebuild(key: string, mark: number, afresh = false): Promise<readonly string[] | undefined> {
       const held = (await run("begin-rebuild", [key], [mark, ttl(key), afresh ? "1" : ""])) as string[] | null;
       return held ?? undefined;
     },
-    async finishRebuild(key, { mark, gone, snapshot }) {
+    /** Returns false where the mark is gone: the snapshot is outdated. */
+    async finishRebuild(key: string, { mark, gone, snapshot }: Rebuilt): Promise<boolean> {
       const keys = [key, stagedKey(key, mark, "add"), stagedKey(key, mark, "remove")] as const;
       const parts = partsOf(gone, snapshot.entries);
       const last = parts.pop() ?? [0];
@@ -99,17 +83,18 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: S
       const rest = [mark, snapshot.floor, options.maxEntries, staged, ...last];
       return (await fenced.one("finish-rebuild", keys, rest)) === 1;
     },
-    async remove(key, drops) {
+    async remove(key: string, drops: readonly string[]): Promise<void> {
       for (const part of chunked(drops, DROPS_A_CALL)) await command("zrem", (client) => client.zrem(key, ...part));
     },
-    rebuildLease: (key) => createLease(scripts, rebuildLeaseKey(key)),
-    async rebuildLeaseLeft(key) {
+    rebuildLease: (key: string) => createLease(scripts, rebuildLeaseKey(key)),
+    /** How long any process still holds the lease, in ms. */
+    async rebuildLeaseLeft(key: string): Promise<number> {
       return Math.max(0, await command("pttl", (client) => client.pttl(rebuildLeaseKey(key))));
     },
   };
 }
 
-/** The arguments of the rebuild scripts, in parts: the number of ids to remove, those ids, and entries to add. */
+/** Arguments of the scripts, in parts: the number of ids to remove, those ids, and entries to add. */
 function partsOf(gone: readonly string[], entries: readonly TimelineEntry[]): (string | number)[][] {
   const removals = chunked(gone, DROPS_A_CALL).map((drops) => [drops.length, ...drops]);
   const additions = chunked(entries, DROPS_A_CALL).map((part) => part.flatMap(({ score, drop }) => [score, drop]));

@@ -3,15 +3,7 @@ import { type Lease, underLease } from "../kernel/lease.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { SECOND } from "../kernel/time.js";
-
-/** Times are in ms since the epoch. */
-export interface TrimStore {
-  /** Up to when all timelines were trimmed last; 0 where that was more than a day ago. */
-  trimmedTo(): Promise<number>;
-  recordTrimmed(before: number): Promise<void>;
-  /** Removes older drops from every timeline, some timelines a step; yields the number of drops removed. */
-  trimAll(before: number): AsyncIterable<number>;
-}
+import type { TrimStore } from "./homes.redis.js";
 
 interface TrimDeps {
   readonly store: TrimStore;

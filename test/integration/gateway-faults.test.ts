@@ -182,8 +182,7 @@ test("draining ends every stream in order and removes the registrations", async 
 
 test("refusals are sent as problem+json", async () => {
   const running = await start({
-    allowedOrigins: ["https://app.example"],
-    limits: { connectionsPerUser: 1, connections: 2 },
+    config: { allowedOrigins: ["https://app.example"], maxConnectionsPerUser: 1, maxConnections: 2 },
   });
   const jwt = await token("alice");
   const cookie = { cookie: `access_token=${jwt}` };

@@ -8,7 +8,8 @@ import express from "express";
 import { SignJWT } from "jose";
 import type { NatsConnection } from "nats";
 import { notifySubject, STREAM } from "../../src/contracts/subjects.js";
-import { createGateway, type Gateway, type GatewayDeps } from "../../src/gateway/index.js";
+import type { GatewayConfig } from "../../src/gateway/config.js";
+import { createGateway, type Gateway, type GatewayLimits, LIMITS } from "../../src/gateway/index.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
@@ -18,7 +19,16 @@ import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis, until } from "./brokers.js";
 
 const SECRET = "a secret of thirty-two bytes, or a few more";
-const CONNECTIONS = { connections: 1_000, connectionsPerUser: 20 };
+const CONFIG: GatewayConfig = {
+  jwtSecret: SECRET,
+  jwksUrl: undefined,
+  jwtIssuer: undefined,
+  jwtAudience: undefined,
+  allowUnsafeTokens: false,
+  allowedOrigins: [],
+  maxConnections: 1_000,
+  maxConnectionsPerUser: 20,
+};
 const FAST = { heartbeatMs: [80, 120], retryMs: [20, 40], renewMs: 50, sweepMs: 50, drainMs: 100 } as const;
 
 let redis: Broker;
@@ -59,18 +69,18 @@ export interface Running {
   readonly server: Server;
 }
 
-type Overrides = Partial<Omit<GatewayDeps, "limits"> & { readonly limits: Partial<GatewayDeps["limits"]> }>;
+interface Overrides {
+  readonly scripts?: Scripts;
+  readonly nats?: NatsConnection;
+  readonly config?: Partial<GatewayConfig>;
+  readonly limits?: Partial<GatewayLimits>;
+}
 
-export async function start(deps: Overrides = {}): Promise<Running> {
-  const gateway = createGateway({
-    scripts,
-    nats: connection,
-    log: silent,
-    podName: "pod-1",
-    auth: { secret: SECRET },
-    ...deps,
-    limits: { ...CONNECTIONS, ...FAST, ...deps.limits },
-  });
+export async function start({ config, limits, ...handles }: Overrides = {}): Promise<Running> {
+  const gateway = createGateway(
+    { scripts, nats: connection, log: silent, podName: "pod-1", ...handles, config: { ...CONFIG, ...config } },
+    { ...LIMITS, ...FAST, ...limits },
+  );
   const server = createServer(express().use(gateway.router)).listen(0, "127.0.0.1");
   await once(server, "listening");
   cleanups.push(async () => {

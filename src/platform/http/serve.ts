@@ -4,22 +4,18 @@ import express, { type ErrorRequestHandler, type Router } from "express";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 
-/** What the HTTP side of a process serves. */
-export interface HttpOptions {
+interface HttpOptions {
   /** host:port; port 0: a free one. */
   readonly address: string;
-  /** What is not ready, in words; empty when everything is. */
   readonly notReady: () => readonly string[];
   readonly metrics: (request: IncomingMessage, response: ServerResponse) => void;
   readonly log: Logger;
 }
 
-/** A running HTTP server. */
 export interface HttpServer {
   readonly port: number;
-  /** Adds a role's routes. */
   use(router: Router): void;
-  /** Refuses new connections, and ends when those under way have, or after `graceMs`. */
+  /** Refuses new connections, and waits up to `graceMs` for the open ones. */
   close(graceMs: number): Promise<void>;
 }
 
@@ -59,13 +55,13 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   };
 }
 
-/** Splits host:port; an IPv6 host stands in brackets. */
+/** An IPv6 host is in brackets. */
 function parseAddress(address: string): { host: string; port: number } {
   const at = address.lastIndexOf(":");
   return { host: address.slice(0, at).replace(/^\[|\]$/g, ""), port: Number(address.slice(at + 1)) };
 }
 
-/** Answers an error as RFC 9457 says. */
+/** RFC 9457. */
 function problem(response: ServerResponse, status: number, detail: string): void {
   response.writeHead(status, { "Content-Type": "application/problem+json" });
   response.end(JSON.stringify({ type: "about:blank", status, detail }));
@@ -75,7 +71,7 @@ function errorHandler(log: Logger): ErrorRequestHandler {
   return (error: unknown, request, response, next) => {
     if (response.headersSent) return next(error);
     if (error instanceof AppError) return problem(response, PRESENTATION[error.code].httpStatus, error.message);
-    log.error({ path: request.path, error: oneLine(error), stack: (error as Error).stack }, "a request broke");
+    log.error({ path: request.path, error: oneLine(error), stack: (error as Error).stack }, "a request failed");
     problem(response, 500, "internal error");
   };
 }

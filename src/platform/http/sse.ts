@@ -3,20 +3,8 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 export interface SseLimits {
   /** Bytes that may wait for a client before it is cut off. */
   readonly maxBufferedBytes: number;
-  /** A client that leaves anything waiting for so long is cut off. */
+  /** How long a client may leave anything waiting. */
   readonly stallMs: number;
-}
-
-/** One open response of Server-Sent Events. */
-export interface SseStream {
-  /** Sends a block as it is, or cuts off a client that is too slow. */
-  write(block: string): void;
-  /** Resolves when nothing waits to be sent, or the stream is closed. */
-  drained(): Promise<void>;
-  /** Ends the stream; what waits may still be sent within {@link LINGER_MS}. */
-  end(): void;
-  /** Resolves when the connection is gone; `slow` where it was cut off. */
-  readonly closed: Promise<{ readonly slow: boolean }>;
 }
 
 const LINGER_MS = 2_000;
@@ -28,7 +16,7 @@ export function openSse(
   limits: SseLimits,
   first: string,
 ): SseStream {
-  const stream = new Stream(response, limits);
+  const stream = new SseStream(response, limits);
   request.socket.setNoDelay(true);
   response.writeHead(200, {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -41,7 +29,9 @@ export function openSse(
   return stream;
 }
 
-class Stream implements SseStream {
+/** One open response. */
+export class SseStream {
+  /** Resolves when the connection is gone; `slow` where it was cut off. */
   readonly closed: Promise<{ readonly slow: boolean }>;
   #slow = false;
   #over = false;
@@ -66,6 +56,7 @@ class Stream implements SseStream {
     });
   }
 
+  /** Sends a block as it is, or cuts off a client that is too slow. */
   write(block: string): void {
     if (this.#over) return;
     const waiting = this.response.writableLength;
@@ -74,11 +65,13 @@ class Stream implements SseStream {
     this.#stalled ??= setTimeout(() => this.#cut(), this.limits.stallMs);
   }
 
+  /** Resolves when nothing waits to be sent, or the stream is closed. */
   async drained(): Promise<void> {
     if (this.#over || !this.response.writableNeedDrain) return;
     await new Promise<void>((resolve) => this.#waiting.push(resolve));
   }
 
+  /** What waits may still be sent within {@link LINGER_MS}. */
   end(): void {
     if (this.#over) return;
     this.#over = true;

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
 import { NOTIFY_WINDOW_MS } from "../../../src/contracts/times.js";
 import { DELIVERY_VARIABLES } from "../../../src/delivery/config.js";
-import { DEFAULT_LIMITS } from "../../../src/gateway/index.js";
+import { LIMITS } from "../../../src/gateway/index.js";
 import { MAX_REPLAYED } from "../../../src/gateway/resume.js";
 
 type Declared = Readonly<Record<string, unknown>>;
@@ -46,6 +46,6 @@ test("what must not get lost is refused where it finds no room, not dropped at t
 
 test("the window of a resume is the age of NOTIFY, for who writes it and for who reads it", () => {
   const ageMs = limit(stream("NOTIFY"), "max_age") / 1_000_000;
-  expect([NOTIFY_WINDOW_MS, DEFAULT_LIMITS.windowMs]).toEqual([ageMs, ageMs]);
+  expect([NOTIFY_WINDOW_MS, LIMITS.windowMs]).toEqual([ageMs, ageMs]);
   expect(MAX_REPLAYED).toBeGreaterThanOrEqual(limit(stream("NOTIFY"), "max_msgs_per_subject"));
 });

@@ -13,7 +13,7 @@ function sign(claims: JWTPayload, secret = SECRET, alg = "HS256"): Promise<strin
 }
 
 const valid = (more: JWTPayload = {}): JWTPayload => ({ sub: "alice", exp: now() + 60, ...more });
-const bySecret = createAuthenticate({ secret: SECRET });
+const bySecret = createAuthenticate({ jwtSecret: SECRET });
 const refused = { code: "unauthenticated" };
 
 test("a valid token names its user and its end", async () => {
@@ -50,7 +50,7 @@ test("a clock a few seconds off does not matter", async () => {
 });
 
 test("issuer and audience are checked where they are configured", async () => {
-  const strict = createAuthenticate({ secret: SECRET, issuer: "us", audience: "timeline" });
+  const strict = createAuthenticate({ jwtSecret: SECRET, jwtIssuer: "us", jwtAudience: "timeline" });
   const good = { iss: "us", aud: ["other", "timeline"] };
   expect((await strict(await sign(valid(good)))).user).toBe("alice");
   for (const wrong of [{}, { iss: "us" }, { aud: "timeline" }, { ...good, iss: "them" }, { ...good, aud: "other" }]) {
@@ -60,8 +60,8 @@ test("issuer and audience are checked where they are configured", async () => {
 
 test("exactly one of a secret and a URL is accepted", () => {
   expect(() => createAuthenticate({})).toThrow("either a secret or a JWKS URL");
-  expect(() => createAuthenticate({ secret: "" })).toThrow();
-  expect(() => createAuthenticate({ secret: SECRET, jwksUrl: "http://localhost/" })).toThrow();
+  expect(() => createAuthenticate({ jwtSecret: "" })).toThrow();
+  expect(() => createAuthenticate({ jwtSecret: SECRET, jwksUrl: "http://localhost/" })).toThrow();
 });
 
 let server: Server;
