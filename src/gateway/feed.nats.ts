@@ -36,7 +36,7 @@ export function createFeed(connection: NatsConnection, onDoubt: () => void) {
       const { createdAt, ...state } = await feed.state();
       return { ...state, incarnation: incarnationOf(createdAt) };
     },
-    /** The incarnation that live notifications belong to; undefined while the stream may have been replaced. */
+    /** Undefined while the stream may have been replaced. */
     current: (): string | undefined => {
       const createdAt = feed.current();
       return createdAt === undefined ? undefined : incarnationOf(createdAt);

@@ -22,13 +22,11 @@ export interface Notification {
   readonly previous?: number | undefined;
   readonly storedAt?: number | undefined;
   readonly headers: Headers;
-  /** Undefined for a message that is no notification. */
   readonly content?: Content | undefined;
 }
 
 export interface Content {
   readonly event: string;
-  /** JSON on a single line. */
   readonly data: string;
   /** Notifications with the same key are duplicates; undefined: never a duplicate. */
   readonly key?: string | undefined;

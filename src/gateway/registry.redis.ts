@@ -9,7 +9,6 @@ import { idOf, readId, type StreamPosition } from "./notification.js";
 export interface Connection {
   readonly id: string;
   readonly user: string;
-  /** In ms since the epoch. */
   readonly createdAt: number;
 }
 
@@ -124,11 +123,9 @@ async function renew(
 }
 
 /**
- * Removes stale connections from their users' sets, then from the index.
- *
- * A pod that was only slow may register them again meanwhile. It writes the index before the set: the second read of
- * the index, after the removal from the set, shows it, and the removal is undone. An index entry removed too late is
- * written again by the pod's next renewal, which does not count a missing one as a loss.
+ * Removes stale connections from their users' sets, then from the index. A pod that was only slow may register them
+ * again meanwhile, in the index before the set: the second read of the index shows it, and the removal is undone. An
+ * index entry removed too late is written again by the pod's next renewal, which does not count its loss.
  */
 async function sweep(send: Send, { staleMs, forgetMs }: { staleMs: number; forgetMs: number }): Promise<number> {
   const before = Date.now() - staleMs;
@@ -152,10 +149,9 @@ async function sweep(send: Send, { staleMs, forgetMs }: { staleMs: number; forge
 
 const numberOf = (reply: unknown): number | undefined => (reply == null ? undefined : Number(reply));
 
-/** Takes commands of one key each. */
 type Send = (commands: readonly Command[]) => Promise<unknown[]>;
 
-/** One round trip; in a cluster one per command, since their keys are on several nodes. `ordered`: one after the other. */
+/** One round trip; in a cluster one per command, as the keys are on several nodes, one after the other if `ordered`. */
 function createSend(scripts: Scripts, ordered: boolean): Send {
   return async (commands) => {
     if (commands.length === 0) return [];

@@ -52,11 +52,7 @@ export class Registry {
     return this.#registered.size;
   }
 
-  /**
-   * Resolves to the lowest position the stream may be resumed from; undefined: any.
-   *
-   * @param resumes true where the client had a stream before
-   */
+  /** Resolves to the lowest position the stream may be resumed from; undefined: any. */
   async register(connection: Connection, resumes: boolean, onLost: () => void): Promise<StreamPosition | undefined> {
     const { store, windowMs, lastPosition } = this.deps;
     const { lastSeen, resumableFrom } = await store.listing(connection.user);

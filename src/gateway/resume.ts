@@ -7,7 +7,6 @@ export type ResetReason = (typeof RESET_REASONS)[number];
 export type Wanted =
   | { readonly kind: "new" }
   | { readonly kind: "after"; readonly position: StreamPosition }
-  /** No position that we ever hand out. */
   | { readonly kind: "nonsense" };
 
 export function readLastEventId(header: string | undefined): Wanted {
@@ -21,7 +20,6 @@ const MAX_BUFFERED_CHARS = 256 * 1024;
 
 /** The first live notifications that arrive while a session catches up; the others are read from the stream later. */
 export class LiveBuffer {
-  /** Of all that arrived, those without room too. */
   count = 0;
   highest = 0;
   #notifications: Notification[] = [];
@@ -121,7 +119,7 @@ interface Found {
   readonly position: number;
   readonly count: number;
   readonly state: FeedState;
-  /** The user's oldest notification still held after the read; undefined: not read. */
+  /** The user's oldest notification after the read. */
   readonly oldest?: number | undefined;
 }
 

@@ -20,11 +20,9 @@ interface RouteDeps {
   readonly allowedOrigins: ReadonlySet<string>;
   readonly limits: SseLimits;
   readonly log: Logger;
-  /** Resolves once the stream is open, and rejects where nothing was sent. */
   serve(request: StreamRequest): Promise<void>;
 }
 
-/** W3C Trace Context and Baggage. */
 const TRACE_HEADERS = ["traceparent", "tracestate", "baggage"];
 
 const SSE_PATH = "/events/timeline/home";

@@ -39,7 +39,6 @@ interface Start {
 
 /** Two full replays, from before a cut and after it. */
 const MAX_SENT_KEYS = 512;
-/** A heartbeat waits no longer than this for NATS. */
 const CHECK_MS = SECOND;
 
 /**
@@ -96,7 +95,6 @@ export class Session {
     void this.#catchUp();
   }
 
-  /** Tells the client to read everything again; the stream goes on. */
   reset(reason: ResetReason): void {
     if (!this.#ended) this.#sendReset(reason);
   }
@@ -169,7 +167,7 @@ export class Session {
     await this.#goLive(true);
   }
 
-  /** Sends the buffered notifications that follow; reads the stream for the others, and first where some are missing. */
+  /** Sends the buffered notifications that follow; reads the stream for the others, and first if some are missing. */
   async #goLive(missing: boolean): Promise<void> {
     try {
       for (let read = missing; !this.#ended; read = true) {

@@ -19,11 +19,9 @@ export interface StreamLimits {
   readonly retryMs: Span;
   /** A stream ends after this, plus or minus a fifth. */
   readonly maxLifeMs: number;
-  /** When the process stops, its streams end spread over at most this. */
   readonly drainMs: number;
 }
 
-/** Node's timers overflow beyond this. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 const RECHECKS_AT_ONCE = 64;
 
@@ -48,7 +46,7 @@ export class Streams {
     return this.#open.size;
   }
 
-  /** Resolves once the stream is open. @throws AppError `exhausted` or `unavailable`, where nothing was sent */
+  /** Resolves once the stream is open, and rejects where nothing was sent. */
   async serve(request: StreamRequest): Promise<void> {
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");
     if (!this.deps.feed.connected()) throw new AppError("unavailable", "NATS is away");

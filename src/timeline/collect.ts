@@ -31,7 +31,6 @@ interface AuthorRead {
   readonly author: string;
   position: TimelineEntry | undefined;
   exhausted: boolean;
-  /** Of the last page, before any drop was left out. */
   pageLength: number;
 }
 
@@ -55,7 +54,6 @@ export async function collect(sources: Sources, wanted: Wanted): Promise<Collect
     newest.cut();
     open = open.filter(isOpen);
     if (open.length === 0) break;
-    // A page of one author may end the reads of others.
     await mapLimited(open, AUTHORS_AT_ONCE, async (read) => {
       if (isOpen(read)) await readPage(sources, read, { wanted, newest, size: NEXT_PAGE });
     });
@@ -64,10 +62,7 @@ export async function collect(sources: Sources, wanted: Wanted): Promise<Collect
   return { entries: entries.slice(0, wanted.count), more: entries.length > wanted.count };
 }
 
-/**
- * A first page shorter than asked for is the author's last, unless it is as long as the longest of all: that may be the
- * most that this upstream returns.
- */
+/** A short first page is the author's last, unless it is as long as the longest: the upstream may return no more. */
 function endShortReads(reads: readonly AuthorRead[], size: number): void {
   let longest = 0;
   for (const { pageLength } of reads) longest = Math.max(longest, Math.min(pageLength, size));

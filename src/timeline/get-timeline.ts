@@ -27,7 +27,6 @@ export interface ReadDeps extends HomeDeps {
 type Outcome = "hit" | "beyond" | "rebuilt" | "degraded";
 
 export interface ReadContext {
-  /** In ms since the epoch. */
   readonly deadline: number;
 }
 
@@ -153,7 +152,7 @@ function recorded({ older, newer }: BelowFloor): { belowFloor: BelowFloor; isSou
   };
 }
 
-/** Waits for work until the deadline; the work itself goes on. */
+/** The work itself goes on after the deadline. */
 async function within<T>(work: Promise<T>, deadline: number): Promise<T> {
   const over = new AbortController();
   const late = pause(Math.max(0, deadline - Date.now()), over.signal).then(() => {
@@ -179,8 +178,7 @@ async function degrade(deps: ReadDeps, timeline: Timeline, reading: Reading & { 
   const isFull = stored.length >= query.count;
   if (!belowFloor || query.direction === "newer" || isFull || soon <= Date.now())
     return { entries: stored, outcome: "degraded" };
-  const top = query.below ?? { score: Number.MAX_SAFE_INTEGER - 1, drop: "" };
-  const asking = belowFloor({ deadline: soon, tolerant: true }).older(top, query);
+  const asking = belowFloor({ deadline: soon, tolerant: true }).older(query.below, query);
   const read = await within(asking, soon).catch(() => []);
   const merged = new Map([...stored, ...read].map((entry) => [entry.drop, entry]));
   const entries = [...merged.values()].sort((a, b) => compareEntries(b, a)).slice(0, query.count);

@@ -1,4 +1,3 @@
-import type { TimelineEntry } from "../contracts/timelines.js";
 import { annotate } from "../delivery/traced.js";
 import type { InTurn } from "../kernel/in-turn.js";
 import { collect, collectUpward } from "./collect.js";
@@ -39,15 +38,9 @@ export interface Expected {
   readonly deadline: number;
 }
 
-/** Newest first. */
-export function readExpectedHome({ openSources, inTurn }: HomeDeps, reader: string, of: Expected) {
-  return inTurn(async (): Promise<readonly TimelineEntry[]> => {
-    const { floor, count, deadline } = of;
-    const sources = openSources();
-    const authors = await authorsFor(sources, reader, deadline);
-    const above = floor > 0 ? startOf(floor + 1) : undefined;
-    return (await collect(sources, { reader, authors, above, count, deadline })).entries;
-  });
+export function readExpectedHome(deps: HomeDeps, reader: string, { floor, count, deadline }: Expected) {
+  const above = floor > 0 ? startOf(floor + 1) : undefined;
+  return homeBelowFloor(deps, reader, { deadline }).older(undefined, { above, count });
 }
 
 /** @param tolerant leaves out authors whose drops cannot be read */

@@ -16,10 +16,9 @@ const A_STEP = 500;
 const PLACE = /^(\w+)-(\d+)$/;
 
 /**
- * Lists all home timelines, each at least once; timelines that come or go meanwhile may be missing. A place stays valid
- * until a server restarts or a slot moves to another.
+ * Lists each home timeline at least once; timelines that come or go meanwhile may be missing. The place `after`, of an
+ * earlier run, stays valid until a server restarts or a slot moves to another.
  *
- * @param after a place of an earlier run; undefined: from the beginning
  * @throws AppError `invalid` for a place that is not valid any more, `unavailable` where Redis is away
  */
 export async function* listHomes(scripts: Scripts, after?: string): AsyncGenerator<Homes> {
@@ -40,18 +39,17 @@ export async function* listHomes(scripts: Scripts, after?: string): AsyncGenerat
 
 export type TrimStore = ReturnType<typeof createTrimStore>;
 
-/** Times are in ms since the epoch. */
 export function createTrimStore(scripts: Scripts, fenced: Fenced) {
   const trim = (prefix: string, tokens: readonly string[], before: number): Promise<number> =>
     fenced.many({ script: "trim-older", prefix, keys: packKeys(tokens), before: [before], after: [] });
   return {
-    /** Up to when all timelines were trimmed last; 0 where that was more than a day ago. */
+    /** In ms since the epoch; 0 where all timelines were trimmed more than a day ago. */
     trimmedTo: async (): Promise<number> =>
       Number((await scripts.command("get", (client) => client.get(TRIMMED_KEY))) ?? 0),
     recordTrimmed: async (before: number): Promise<void> => {
       await scripts.command("set", (client) => client.set(TRIMMED_KEY, before, "PX", DAY));
     },
-    /** Yields the number of drops removed, some timelines a step. */
+    /** Yields the number of drops removed. */
     async *trimAll(before: number): AsyncGenerator<number> {
       yield await trim(SHARED_PREFIX, Object.values(SHARED_TOKENS), before);
       for await (const { users } of listHomes(scripts)) yield await trim(HOME_PREFIX, users.map(encodeId), before);

@@ -37,11 +37,9 @@ interface TimelinesDeps {
   readonly log: Logger;
 }
 
-/** Of the whole process. */
+/** Bounds of the whole process: rebuilds and reads below the floor, and their calls of the upstreams. */
 interface ReadLimits {
-  /** Bounds rebuilds, and reads below the floor. */
   readonly inTurn: InTurn;
-  /** Bounds their calls of the upstreams. */
   readonly calls: OldestFirst;
 }
 

@@ -45,7 +45,6 @@ export function toToken({ score, drop }: TimelineEntry): string {
   return `~${score}.${Buffer.from(drop, "utf8").toString("base64url")}`;
 }
 
-/** Reverses {@link toToken}; undefined for any other text. */
 export function fromToken(text: string): TimelineEntry | undefined {
   const match = TOKEN.exec(text);
   if (!match) return undefined;

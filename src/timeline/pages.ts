@@ -2,7 +2,6 @@ import type { Fences } from "../contracts/fences.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { TimelineStore } from "./store.redis.js";
 
-/** Nearest to the start of the query first. */
 export type Entries = readonly TimelineEntry[];
 
 /** Both bounds are exclusive. */
@@ -16,12 +15,12 @@ export interface Query {
 }
 
 export interface BelowFloor {
-  older(from: TimelineEntry, query: Query): Promise<Entries>;
+  /** From the newest where `from` is undefined. */
+  older(from: TimelineEntry | undefined, query: Pick<Query, "above" | "count">): Promise<Entries>;
   /** Entries above `query.above` and created before `top` ms, oldest first. */
   newer(query: Query & { readonly above: TimelineEntry }, top: number): Promise<Entries>;
 }
 
-/** A stored timeline must be rebuilt first. */
 export class Incomplete extends Error {}
 
 interface PageDeps {
@@ -31,7 +30,7 @@ interface PageDeps {
 
 export type PageFences = Pick<Fences, "retentionStart" | "tombstonedAmong">;
 
-/** Read at once beyond what is asked for, since some of it may be deleted. */
+/** Some of what is read may be deleted. */
 const SPARE = 16;
 
 /** A position before every drop of this ms: no drop id is empty. */
@@ -118,7 +117,7 @@ export function retainedOf(fences: PageFences, entries: Entries): Entries {
   return start === 0 ? entries : entries.filter(({ score }) => score >= start);
 }
 
-/** Also removes the others: a deletion may have missed this timeline, since a remote drop's followers may be unknown. */
+/** Also removes the others: a deletion may have missed them, since a remote drop's followers may be unknown. */
 async function visibleStored({ store, fences }: PageDeps, key: string, entries: Entries): Promise<Entries> {
   const shown = await visible(fences, entries);
   if (shown.length < entries.length) {

@@ -39,7 +39,6 @@ interface RebuildOptions {
   readonly afresh?: boolean;
 }
 
-/** Resolves once the stored timeline is complete. */
 export type Rebuild = (key: string, takeSnapshot: TakeSnapshot, options?: RebuildOptions) => Promise<void>;
 
 /**
@@ -94,7 +93,6 @@ async function rebuildInRounds(deps: RebuildDeps, key: string, task: Task): Prom
   throw new AppError("unavailable", "the timeline changes faster than it can be rebuilt");
 }
 
-/** Returns false where the snapshot was superseded. */
 async function rebuildOnce(
   { store, fences }: RebuildDeps,
   key: string,
@@ -120,10 +118,7 @@ async function rebuildOnce(
   return written !== undefined;
 }
 
-/**
- * Waits while another process holds the lease. Resolves to true once the timeline is complete, to false once nobody
- * rebuilds it any more. A rebuild afresh is not satisfied by another process's.
- */
+/** Resolves to true once the timeline is complete (never afresh), to false once nobody holds the lease any more. */
 async function completedElsewhere(store: TimelineStore, key: string, afresh: boolean): Promise<boolean> {
   const deadline = Date.now() + REBUILD_MS;
   for (let wait = POLL_MIN_MS; Date.now() < deadline; wait = Math.min(2 * wait, POLL_MAX_MS)) {

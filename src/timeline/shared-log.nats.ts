@@ -4,6 +4,7 @@ import { STREAM } from "../contracts/subjects.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE } from "../kernel/time.js";
+import { askNats, managerOf } from "../platform/nats/ask.js";
 import { readLog } from "../platform/nats/read-log.js";
 import { snapshotOf } from "./rebuild.js";
 import type { Snapshot } from "./store.redis.js";
@@ -17,10 +18,7 @@ const REACHES_MS = [HOUR, 6 * HOUR, DAY, 8 * DAY];
 /** An audit reads less of a busy log: it judges only what it has read. */
 export const AUDIT_REACHES_MS = [10 * MINUTE, ...REACHES_MS];
 
-/**
- * What was admitted since some time holds every drop created more than {@link MAX_AHEAD_MS} after it, since no drop may
- * be dated further ahead than that.
- */
+/** The log since some time holds every drop created more than {@link MAX_AHEAD_MS} after it: none is dated later. */
 export function createReadSharedLog(
   connection: NatsConnection,
   maxEntries: number,
@@ -40,7 +38,8 @@ async function readSince(
   name: SharedName,
   { from, maxEntries }: { readonly from: number; readonly maxEntries: number },
 ): Promise<Snapshot> {
-  const { state } = await (await connection.jetstreamManager()).streams.info(STREAM.drops);
+  const info = async () => (await managerOf(connection)).streams.info(STREAM.drops);
+  const { state } = await askNats("the state of the log", info);
   const firstAt = state.messages === 0 ? undefined : Date.parse(String(state.first_ts));
   const isWholeLog = state.first_seq <= 1 && (firstAt === undefined || firstAt >= from);
   const found = new Map<string, number>();

@@ -2,6 +2,7 @@ import type { TimelineEntry } from "../contracts/timelines.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import type { OldestFirst } from "../kernel/oldest-first.js";
+import { type IdPage, readPages } from "../kernel/paging.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 
 /** The upstreams. Deadlines are in ms since the epoch. */
@@ -21,22 +22,19 @@ export type OpenSources = () => Sources;
 const FOLLOWING_A_PAGE = 1_000;
 const MAX_FOLLOWING = 100_000;
 
-/** @param calls bounds the calls of the whole process */
 export function createSources(upstreams: Upstreams, calls: OldestFirst): OpenSources {
   return () => {
     const place = calls.place();
     return {
       async following(user, deadline) {
-        const ids: string[] = [];
-        let token = "";
-        do {
-          const request = { user, token, size: FOLLOWING_A_PAGE, deadline };
-          const page = await calls.run(place, () => upstreams.following(request));
-          for (const id of page.ids) ids.push(id);
-          if (ids.length > MAX_FOLLOWING) throw new AppError("exhausted", "the user follows more than can be merged");
-          token = page.next;
-        } while (token !== "");
-        return ids;
+        const all: string[] = [];
+        const read = (token: string): Promise<IdPage> =>
+          calls.run(place, () => upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }));
+        for await (const { ids } of readPages(read)) {
+          for (const id of ids) all.push(id);
+          if (all.length > MAX_FOLLOWING) throw new AppError("exhausted", "the user follows more than can be merged");
+        }
+        return all;
       },
       drops: (author, below, { count, deadline }) =>
         calls.run(place, () =>

@@ -44,10 +44,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: S
   const { run, command } = scripts;
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : options.ttlMs);
   return {
-    /**
-     * Returns the entries nearest to `from` first. They are complete down to `floor`, in ms; undefined: the timeline must
-     * be rebuilt.
-     */
+    /** Entries nearest to `from` first, complete down to `floor`, in ms; undefined: the timeline must be rebuilt. */
     async read({ key, direction, from, count }: Range) {
       const args = [direction, count, ttl(key), MAX_IDLE_MS, from ? from.score : "", from ? from.drop : ""];
       const [floor, ...held] = (await run("read-page", [key], args)) as string[];

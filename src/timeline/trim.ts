@@ -13,10 +13,7 @@ interface TrimDeps {
   readonly everyMs?: number;
 }
 
-/**
- * Removes drops that are older than the retention from all timelines. A process that does not know the new limit yet may
- * write such a drop afterwards: pages hide it, and the next run, a day later, removes it.
- */
+/** A process that does not know the new limit yet may write an older drop: pages hide it, and it goes a day later. */
 export function startTrimming(deps: TrimDeps): Loop {
   return startLoop({
     work: (stopping) => trimOnce(deps, stopping),

@@ -61,7 +61,6 @@ function parseAddress(address: string): { host: string; port: number } {
   return { host: address.slice(0, at).replace(/^\[|\]$/g, ""), port: Number(address.slice(at + 1)) };
 }
 
-/** RFC 9457. */
 function problem(response: ServerResponse, status: number, detail: string): void {
   response.writeHead(status, { "Content-Type": "application/problem+json" });
   response.end(JSON.stringify({ type: "about:blank", status, detail }));

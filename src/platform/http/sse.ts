@@ -3,7 +3,6 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 export interface SseLimits {
   /** Bytes that may wait for a client before it is cut off. */
   readonly maxBufferedBytes: number;
-  /** How long a client may leave anything waiting. */
   readonly stallMs: number;
 }
 
@@ -29,7 +28,6 @@ export function openSse(
   return stream;
 }
 
-/** One open response. */
 export class SseStream {
   /** Resolves when the connection is gone; `slow` where it was cut off. */
   readonly closed: Promise<{ readonly slow: boolean }>;
@@ -65,7 +63,6 @@ export class SseStream {
     this.#stalled ??= setTimeout(() => this.#cut(), this.limits.stallMs);
   }
 
-  /** Resolves when nothing waits to be sent, or the stream is closed. */
   async drained(): Promise<void> {
     if (this.#over || !this.response.writableNeedDrain) return;
     await new Promise<void>((resolve) => this.#waiting.push(resolve));
