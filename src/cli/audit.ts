@@ -9,7 +9,7 @@ import {
   type TimelineKind,
 } from "../consistency/index.js";
 import { silent } from "../kernel/logger.js";
-import { composeTimelines } from "../roles/api.js";
+import { createTimelines } from "../timeline/index.js";
 import { INTERRUPTED, interruption, openTimelines, withConnections } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, wholeNumber } from "./options.js";
 import { withProgress } from "./terminal.js";
@@ -39,7 +39,12 @@ export function define(command: Command): void {
 function audit(options: AuditOptions): Promise<number> {
   return withConnections({ name: "audit", open: openTimelines }, async (connections, config) => {
     const interrupted = interruption();
-    const timelines = composeTimelines({ config, connections, log: silent });
+    const timelines = createTimelines({
+      ...connections,
+      upstreams: connections.upstreams("reads"),
+      config,
+      log: silent,
+    });
     const reports = await run(options, openAuditor(config, { ...connections, log: silent }, timelines), interrupted);
     console.log(options.json ? JSON.stringify(reportsAsJson(reports)) : reportsAsText(reports));
     if (interrupted.aborted) return INTERRUPTED;

@@ -3,8 +3,7 @@ import { codeOf, oneLine } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import { silent } from "../kernel/logger.js";
 import { createTurns, paced } from "../kernel/paced.js";
-import { composeTimelines } from "../roles/api.js";
-import type { Homes, Timelines } from "../timeline/index.js";
+import { createTimelines, type Homes, type Timelines } from "../timeline/index.js";
 import { INTERRUPTED, interruption, openTimelines, withConnections } from "./bootstrap.js";
 import { rateOf } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
@@ -70,7 +69,12 @@ async function rebuild(chosen: Chosen): Promise<number> {
     if (fault) throw new Error(`user ${JSON.stringify(user)}: ${fault}`);
   }
   return withConnections({ name: "rebuild", open: openTimelines }, async (connections, config) => {
-    const timelines = composeTimelines({ config, connections, log: silent });
+    const timelines = createTimelines({
+      ...connections,
+      upstreams: connections.upstreams("reads"),
+      config,
+      log: silent,
+    });
     const outcome: Outcome = { rebuilt: 0, failures: 0, failed: [], at: chosen.after };
     const interrupted = interruption();
     const givenUp = new AbortController();

@@ -1,7 +1,7 @@
 import { openAuditor, openRecovery, startAudits, watchForLosses } from "../consistency/index.js";
 import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
 import { createFanout } from "../fanout/index.js";
-import { composeTimelines } from "./api.js";
+import { createTimelines } from "../timeline/index.js";
 import { deadLettersTo, startFanoutConsumers } from "./consumers.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 import { VERSION } from "./version.js";
@@ -19,7 +19,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const handles = { ...connections, log };
   const recovery = openRecovery(config, handles, { apply, deadLetters: deadLettersTo(publish), version: VERSION });
   const losses = watchForLosses(handles, recovery);
-  const timelines = composeTimelines(deps);
+  const timelines = createTimelines({ ...handles, upstreams: connections.upstreams("reads"), config });
   const trimming = timelines.startTrimming();
   const audits = startAudits(config, handles, {
     auditor: openAuditor(config, handles, timelines),

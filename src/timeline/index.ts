@@ -32,8 +32,8 @@ interface TimelinesDeps {
   readonly nats: NatsConnection;
   readonly upstreams: Upstreams;
   readonly fences: Fences;
-  readonly limits: ReadLimits;
-  readonly config: StoredTimelinesConfig & TimelineConfig;
+  readonly readLimits: ReadLimits;
+  readonly config: { readonly storedTimelines: StoredTimelinesConfig; readonly timeline: TimelineConfig };
   readonly log: Logger;
 }
 
@@ -48,16 +48,16 @@ export type Timelines = ReturnType<typeof createTimelines>;
 /** Composes the reads, rebuilds and trimming of timelines. */
 export function createTimelines(deps: TimelinesDeps) {
   const { scripts, fenced, nats, fences, config, log } = deps;
-  const { maxEntries, ttlMs } = config;
-  const { inTurn, calls } = deps.limits;
-  const store = createTimelineStore(scripts, fenced, { maxEntries, ttlMs });
+  const { maxEntries } = config.storedTimelines;
+  const { inTurn, calls } = deps.readLimits;
+  const store = createTimelineStore(scripts, fenced, config.storedTimelines);
   const home = { openSources: createSources(deps.upstreams, calls), inTurn, maxEntries };
   const readSharedLog = createReadSharedLog(nats, maxEntries);
   const rebuild = createRebuild({ store, fences, inTurn, log, observe: observeTimeline.rebuilt });
   return {
     /** Serves the three reads over gRPC; `maybeLost` is true while Redis may lack writes that it had confirmed. */
     service: (maybeLost: () => boolean): Service => {
-      const deadlineMaxMs = config.readDeadlineMaxMs;
+      const deadlineMaxMs = config.timeline.readDeadlineMaxMs;
       const observe = observeTimeline.read;
       const reads = { ...home, store, fences, readSharedLog, rebuild, deadlineMaxMs, maybeLost, log, observe };
       const implementation = {

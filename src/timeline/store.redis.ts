@@ -1,3 +1,4 @@
+import type { StoredTimelinesConfig } from "../contracts/config.js";
 import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey, stagedKey } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
@@ -30,19 +31,13 @@ interface Rebuilt {
   readonly snapshot: Snapshot;
 }
 
-interface StoreOptions {
-  readonly maxEntries: number;
-  /** A read gives a home timeline this time to live, in ms. */
-  readonly ttlMs: number;
-}
-
 const DROPS_A_CALL = 5_000;
 
 const STAGED_TTL_MS = MINUTE;
 
-export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: StoreOptions) {
+export function createTimelineStore(scripts: Scripts, fenced: Fenced, config: StoredTimelinesConfig) {
   const { run, command } = scripts;
-  const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : options.ttlMs);
+  const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
   return {
     /** Entries nearest to `from` first, complete down to `floor`, in ms; undefined: the timeline must be rebuilt. */
     async read({ key, direction, from, count }: Range) {
@@ -77,7 +72,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, options: S
         staged = Number(await fenced.one("stage-rebuild", keys, [mark, STAGED_TTL_MS, ...part]));
         if (staged === 0) return false;
       }
-      const rest = [mark, snapshot.floor, options.maxEntries, staged, ...last];
+      const rest = [mark, snapshot.floor, config.maxEntries, staged, ...last];
       return (await fenced.one("finish-rebuild", keys, rest)) === 1;
     },
     async remove(key: string, drops: readonly string[]): Promise<void> {
