@@ -48,7 +48,6 @@ export function createAuthenticate(config: AuthConfig): Authenticate {
   };
 }
 
-/** Says nothing that would help to forge a token. */
 export function refusal(why: string, cause?: unknown): AppError {
   return new AppError("unauthenticated", `the access token is ${why}`, { cause });
 }

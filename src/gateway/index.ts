@@ -59,7 +59,6 @@ export function createGateway({ scripts, nats, config, podName, log }: GatewayDe
   });
   const streams = new Streams({ feed, registry, config, limits, log });
   return {
-    /** Serves `GET /events/timeline/home`. */
     router: createRoutes({
       authenticate: createAuthenticate(config),
       allowedOrigins: new Set(config.allowedOrigins),
@@ -67,7 +66,6 @@ export function createGateway({ scripts, nats, config, podName, log }: GatewayDe
       log,
       serve: (request) => streams.serve(request),
     }),
-    /** True while streams can be opened. */
     healthy: (): boolean => !streams.closing && feed.connected() && scripts.client.status === "ready",
     /** All 0 after the last stream is gone. */
     counts: () => ({ streams: streams.size, users: feed.users(), registrations: registry.size }),

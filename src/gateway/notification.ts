@@ -3,7 +3,6 @@ import type { Headers } from "../delivery/handler.js";
 /** A place in NOTIFY. Sequences of two incarnations do not compare: a stream that is made anew counts from 1. */
 export interface StreamPosition {
   readonly seq: number;
-  /** Matches `[0-9a-z]{1,16}`. */
   readonly incarnation: string;
 }
 

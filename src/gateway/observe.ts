@@ -63,7 +63,6 @@ export const observeGateway = {
   refused(status: number): void {
     refused.add(1, { status });
   },
-  /** Continues the notification's trace. */
   writing({ headers }: Notification, write: () => void): void {
     const work = async (): Promise<void> => write();
     void inSpan("sse write", { kind: SpanKind.PRODUCER, parent: contextOf(headers) }, work);

@@ -12,7 +12,6 @@ export interface Connection {
   readonly createdAt: number;
 }
 
-/** Everything rejects with AppError. */
 export type RegistryStore = ReturnType<typeof createRegistryStore>;
 
 interface StoreOptions {
@@ -71,7 +70,6 @@ export function createRegistryStore(scripts: Scripts, options: StoreOptions) {
       ]);
     },
 
-    /** Resolves to the ids of registrations found gone. */
     renew: (connections: readonly Connection[]) => renew(createSend(scripts, false), connections, { ttl, keepIndexes }),
 
     async remove({ id, user }: Connection): Promise<void> {
@@ -84,7 +82,6 @@ export function createRegistryStore(scripts: Scripts, options: StoreOptions) {
       ]);
     },
 
-    /** Removes the registrations of dead pods; resolves to their number. */
     sweep: () => sweep(send, { staleMs: 1.5 * options.ttlMs, forgetMs: options.windowMs + MINUTE }),
   };
 }
@@ -109,7 +106,6 @@ async function renew(
   ]);
   const [listed, , , ...replies] = await send([
     ["ZMSCORE", RECENT_KEY, ...users],
-    // Only those still listed: adding one here would hide that its listing was lost.
     ["ZADD", RECENT_KEY, "XX", ...users.flatMap((user) => [now, user])],
     ["ZADD", CONNECTIONS_SEEN_KEY, ...connections.flatMap(({ id }) => [now, id])],
     ...perConnection,

@@ -100,7 +100,6 @@ export class Registry {
     let restored = 0;
     for (const entry of lost) {
       const { connection, onLost } = entry;
-      // A stream that was closed meanwhile has removed its registration itself.
       if (!this.#registered.has(connection.id)) continue;
       await store.setResumableFrom(connection.user, from);
       await store.add(connection);

@@ -124,12 +124,11 @@ interface Found {
 }
 
 /**
- * Returns the reason why the history after a position may be incomplete; undefined: it is proved complete.
- *
- * Two things remove notifications: age, from the front of the whole stream, and the limit per user. Age removed none
- * after the position as long as the stream's first sequence is at most the next one. The limit removes the oldest while
- * as many newer ones are held: it removed none after the position where fewer are known than the limit, or where one at
- * or below the position is still held. `state` and `oldest` must be newer than the read.
+ * Returns undefined where the history after a position is proved complete. Two things remove notifications: age, from
+ * the front of the whole stream, and the limit per user. Age removed none after the position as long as the stream's
+ * first sequence is at most the next one. The limit removes the oldest while as many newer ones are held: it removed
+ * none after the position where fewer are known than the limit, or where one at or below the position is still held.
+ * `state` and `oldest` must be newer than the read.
  */
 export function incompleteness({ position, count, state, oldest }: Found): ResetReason | undefined {
   if (position > state.lastSeq) return "unknown_position";

@@ -37,7 +37,6 @@ interface Start {
   readonly replay: readonly Notification[];
 }
 
-/** Two full replays, from before a cut and after it. */
 const MAX_SENT_KEYS = 512;
 const CHECK_MS = SECOND;
 
@@ -167,7 +166,6 @@ export class Session {
     await this.#goLive(true);
   }
 
-  /** Sends the buffered notifications that follow; reads the stream for the others, and first if some are missing. */
   async #goLive(missing: boolean): Promise<void> {
     try {
       for (let read = missing; !this.#ended; read = true) {
@@ -188,7 +186,6 @@ export class Session {
     const replaced = incarnation !== this.#incarnation || lastSeq < aim;
     if (replaced) return this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
     const { notifications, reachedEnd, fault } = await this.#readHistory(this.#position);
-    // The next round reads where the new stream ends.
     if (fault === "stream_replaced") return;
     if (fault) return this.#startOver(fault, { seq: Math.max(lastSeq, this.#position), incarnation });
     await this.#sendAll(notifications);

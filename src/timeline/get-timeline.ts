@@ -36,7 +36,6 @@ interface Timeline {
   readonly name: "home" | "local" | "global";
   readonly key: string;
   readonly snapshot: TakeSnapshot;
-  /** Undefined for timelines that end at their cap. */
   readonly belowFloor?: (how: { readonly deadline: number; readonly tolerant?: boolean }) => BelowFloor;
 }
 
@@ -167,7 +166,6 @@ async function within<T>(work: Promise<T>, deadline: number): Promise<T> {
   }
 }
 
-/** Reads what is stored, complete or not, and fills the page from the upstreams that answer. */
 async function degrade(deps: ReadDeps, timeline: Timeline, reading: Reading & { error: unknown }): Promise<Read> {
   const { query, deadline, error } = reading;
   if (codeOf(error) === "invalid") throw error;

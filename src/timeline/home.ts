@@ -5,7 +5,7 @@ import { type BelowFloor, startOf } from "./pages.js";
 import { snapshotOf, type TakeSnapshot } from "./rebuild.js";
 import type { OpenSources, Sources } from "./sources.grpc.js";
 
-/** Home timelines as the upstreams have them. Times are in ms since the epoch. */
+/** Deadlines are in ms since the epoch. */
 export interface HomeDeps {
   readonly openSources: OpenSources;
   readonly inTurn: InTurn;
@@ -43,7 +43,6 @@ export function readExpectedHome(deps: HomeDeps, reader: string, { floor, count,
   return homeBelowFloor(deps, reader, { deadline }).older(undefined, { above, count });
 }
 
-/** @param tolerant leaves out authors whose drops cannot be read */
 export function homeBelowFloor(
   { openSources, inTurn }: HomeDeps,
   reader: string,

@@ -8,7 +8,6 @@ import type { Scripts } from "../platform/redis/scripts.js";
 
 export interface Homes {
   readonly users: readonly string[];
-  /** A run from this place on leaves none of the users out. */
   readonly at: string;
 }
 

@@ -30,7 +30,6 @@ interface PageDeps {
 
 export type PageFences = Pick<Fences, "retentionStart" | "tombstonedAmong">;
 
-/** Some of what is read may be deleted. */
 const SPARE = 16;
 
 /** A position before every drop of this ms: no drop id is empty. */

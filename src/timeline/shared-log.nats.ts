@@ -67,7 +67,6 @@ function publicDrop(subject: string, body: Uint8Array, time: number): TimelineEn
   }
 }
 
-/** Continues a snapshot below its floor with the entries of another. */
 export function withOlder(snapshot: Snapshot, older: Snapshot, maxEntries: number): Snapshot {
   if (older.floor >= snapshot.floor) return snapshot;
   const known = new Set(snapshot.entries.map(({ drop }) => drop));

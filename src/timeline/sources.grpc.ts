@@ -5,7 +5,7 @@ import type { OldestFirst } from "../kernel/oldest-first.js";
 import { type IdPage, readPages } from "../kernel/paging.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 
-/** The upstreams. Deadlines are in ms since the epoch. */
+/** Deadlines are in ms since the epoch. */
 export interface Sources {
   following(user: string, deadline: number): Promise<readonly string[]>;
   /** An author's drops older than a position, newest first. */

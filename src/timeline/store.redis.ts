@@ -79,7 +79,6 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, config: St
       for (const part of chunked(drops, DROPS_A_CALL)) await command("zrem", (client) => client.zrem(key, ...part));
     },
     rebuildLease: (key: string) => createLease(scripts, rebuildLeaseKey(key)),
-    /** How long any process still holds the lease, in ms. */
     async rebuildLeaseLeft(key: string): Promise<number> {
       return Math.max(0, await command("pttl", (client) => client.pttl(rebuildLeaseKey(key))));
     },

@@ -5,7 +5,6 @@ import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 
 interface HttpOptions {
-  /** host:port; port 0: a free one. */
   readonly address: string;
   readonly notReady: () => readonly string[];
   readonly metrics: (request: IncomingMessage, response: ServerResponse) => void;
@@ -19,7 +18,6 @@ export interface HttpServer {
   close(graceMs: number): Promise<void>;
 }
 
-/** Serves `/healthz`, `/readyz`, `/metrics` and what roles add. */
 export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   const app = express().disable("x-powered-by").disable("etag");
   app.get("/healthz", (_request, response) => void response.json({ status: "ok" }));
@@ -55,7 +53,6 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   };
 }
 
-/** An IPv6 host is in brackets. */
 function parseAddress(address: string): { host: string; port: number } {
   const at = address.lastIndexOf(":");
   return { host: address.slice(0, at).replace(/^\[|\]$/g, ""), port: Number(address.slice(at + 1)) };

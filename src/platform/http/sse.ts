@@ -8,7 +8,6 @@ export interface SseLimits {
 
 const LINGER_MS = 2_000;
 
-/** Sends the head of an event stream and its first block. */
 export function openSse(
   request: IncomingMessage,
   response: ServerResponse,
