@@ -4,7 +4,7 @@ import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
 import type { RedisClient } from "../platform/redis/connect.js";
-import type { Channels } from "./intake.js";
+import type { Channels } from "./bridge.js";
 
 const PING_MS = 5 * SECOND;
 
@@ -24,11 +24,12 @@ export function createChannels(subscriber: RedisClient, log: Logger): Channels {
   return {
     async subscribe(names, take, interrupted) {
       const known = new Set<string>(names);
-      subscriber.on("messageBuffer", (channel: Buffer, payload: Buffer) => {
+      const receive = (channel: Buffer, payload: Buffer): void => {
         alive = Date.now();
         const name = channel.toString();
         if (known.has(name)) take(name as EventName, payload);
-      });
+      };
+      subscriber.on("messageBuffer", receive);
       await subscriber.subscribe(...names);
       alive = Date.now();
       subscriber.on("ready", () => held && stream()?.pause());

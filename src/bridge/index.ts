@@ -3,10 +3,9 @@ import type { DeadLetters } from "../delivery/dead-letter.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Publish, refusalOf } from "../platform/nats/publish.js";
 import type { RedisClient } from "../platform/redis/connect.js";
+import { createForward, type RequestReconcile, startIntake } from "./bridge.js";
 import { createChannels } from "./channels.redis.js";
-import { createForward, type RequestReconcile } from "./forward.js";
 import { createHeldDeadLetters } from "./held-dead-letters.js";
-import { startIntake } from "./intake.js";
 import { observeBridge } from "./observe.js";
 
 interface BridgeHandles {

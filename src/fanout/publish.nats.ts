@@ -23,7 +23,7 @@ export type Complete = (completed: FanoutCompleted) => Promise<void>;
 const bytes = (value: unknown): Buffer => Buffer.from(JSON.stringify(value));
 
 export function createNotify(publish: Publish, listenersAmong: ListenersAmong): Notify {
-  return async (users, notification, among = async (all) => all) => {
+  const notify: Notify = async (users, notification, among = async (all) => all) => {
     const listeners = await among(await listenersAmong(users));
     if (listeners.length === 0) return;
     const body = bytes(notification);
@@ -34,6 +34,7 @@ export function createNotify(publish: Publish, listenersAmong: ListenersAmong): 
     );
     observeFanout.notified(listeners.length);
   };
+  return notify;
 }
 
 export function createQueueJobs(publish: Publish): QueueJobs {

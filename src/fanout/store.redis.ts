@@ -152,7 +152,7 @@ export type ListenersAmong = (users: readonly string[]) => Promise<string[]>;
 
 /** Finds the users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index. */
 export function createListenersAmong({ command }: Scripts): ListenersAmong {
-  return async (users) => {
+  const listenersAmong: ListenersAmong = async (users) => {
     const since = Date.now() - NOTIFY_WINDOW_MS;
     const parts = chunked(users, USERS_A_CALL);
     const seen = await Promise.all(
@@ -161,6 +161,7 @@ export function createListenersAmong({ command }: Scripts): ListenersAmong {
     const scores = seen.flat();
     return users.filter((_, index) => scores[index] != null && Number(scores[index]) > since);
   };
+  return listenersAmong;
 }
 
 export interface FanoutSize {

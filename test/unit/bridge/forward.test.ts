@@ -1,6 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { createForward, type ForwardDeps } from "../../../src/bridge/forward.js";
-import { type Channels, startIntake } from "../../../src/bridge/intake.js";
+import { type Channels, createForward, type ForwardDeps, startIntake } from "../../../src/bridge/bridge.js";
 import type { EventName } from "../../../src/contracts/events.js";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import { AppError } from "../../../src/kernel/errors.js";

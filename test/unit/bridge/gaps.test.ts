@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { Gaps } from "../../../src/bridge/forward.js";
+import { Gaps } from "../../../src/bridge/bridge.js";
 
 /** Notes numbers of one producer, each a second after the one before; yields what was found. */
 function noted(...numbers: readonly number[]): (number | undefined)[] {

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { createForward } from "../../../src/bridge/forward.js";
+import { createForward } from "../../../src/bridge/bridge.js";
 import { EVENT_NAMES, type EventName } from "../../../src/contracts/events.js";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import { AppError } from "../../../src/kernel/errors.js";
