@@ -31,7 +31,12 @@ export function createStoredMessages(connection: NatsConnection): StoredMessages
     remove: (stream, seq) =>
       askNats(`removing a message of ${stream}`, async () => {
         const { streams } = await managerOf(connection);
-        await unlessAbsent(streams.deleteMessage(stream, seq, false), "message");
+        try {
+          await unlessAbsent(streams.deleteMessage(stream, seq, false), "message");
+        } catch (error) {
+          // Some servers answer with the code of any failed deletion (10057).
+          if (await get(stream, { seq })) throw error;
+        }
       }),
   };
 }
