@@ -30,7 +30,6 @@ export type LogConnections = Pick<Connections, "nats" | "publish" | "upstreams">
 
 interface Opening {
   readonly config: Config;
-  /** Of the command. */
   readonly name: string;
   readonly closers: Closers;
 }

@@ -33,7 +33,6 @@ interface ChangeOptions extends Filters {
   readonly json?: boolean;
   readonly all?: boolean;
   readonly dryRun?: boolean;
-  /** Of `rm`. */
   readonly force?: boolean;
   /** Of `redrive`: dead letters a second. */
   readonly rate?: number;
@@ -41,7 +40,6 @@ interface ChangeOptions extends Filters {
 
 type Chosen = ChangeOptions & Selection;
 
-/** `dlq` with its commands. */
 export function define(dlq: Command): void {
   withFilters(dlq.command("ls"))
     .description("list dead letters, grouped by error, the biggest group first")

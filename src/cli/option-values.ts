@@ -2,7 +2,6 @@ import { InvalidArgumentError } from "commander";
 import type { z } from "zod";
 import { FIELDS } from "../dead-letters/index.js";
 
-/** Makes the parser of an option from its schema. */
 export function parsedBy<Output>(schema: z.ZodType<Output>): (value: unknown) => Output {
   return (value) => {
     const result = schema.safeParse(value);
@@ -13,9 +12,7 @@ export function parsedBy<Output>(schema: z.ZodType<Output>): (value: unknown) =>
 
 const numberIn = (text: string): number => (/^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN);
 
-/** A number a second. */
 export const rateOf = (text: string): number => parsedBy(FIELDS.rate)(numberIn(text));
-/** The sequence of a dead letter. */
 export const seqOf = (text: string): number => parsedBy(FIELDS.seq)(numberIn(text));
 /** In ms since the epoch: 15m, 2h, 7d (ago), or a date. */
 export const timeOf = (text: string): number => parsedBy(FIELDS.since)(text);

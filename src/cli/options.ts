@@ -1,6 +1,5 @@
 import { InvalidArgumentError, Option } from "commander";
 
-/** Every command that prints a result has it. */
 export const JSON_OPTION = new Option("--json", "print JSON");
 
 /** Sets the exit code that the work resolves to. The process is not ended, so that its whole output is written. */

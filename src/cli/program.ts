@@ -7,7 +7,6 @@ import { VERSION } from "../roles/version.js";
 const USAGE = 2;
 
 interface CommandFile {
-  /** Adds options, arguments and the action. */
   define(command: Command): void;
 }
 

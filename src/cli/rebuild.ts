@@ -21,7 +21,6 @@ interface RebuildOptions {
   readonly shared?: boolean;
   /** The place where an earlier run over all homes stopped. */
   readonly after?: string;
-  /** Homes a second at most. */
   readonly rate: number;
   readonly json?: boolean;
 }
@@ -31,13 +30,10 @@ type Chosen = RebuildOptions & { readonly users: readonly string[] };
 interface Outcome {
   rebuilt: number;
   failures: number;
-  /** The first {@link MAX_NAMED}. */
   readonly failed: { readonly timeline: string; readonly error: string }[];
-  /** The place in a run over all homes. */
   at: string | undefined;
 }
 
-/** `timeline`, with `rebuild` below it. */
 export function define(timeline: Command): void {
   timeline
     .command("rebuild")

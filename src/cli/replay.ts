@@ -20,7 +20,6 @@ import { withProgress } from "./terminal.js";
 const DEFAULT_RATE = 1_000;
 
 interface Time {
-  /** As given on the command line. */
   readonly text: string;
   /** In ms since the epoch. */
   readonly at: number;
@@ -29,14 +28,12 @@ interface Time {
 interface ReplayOptions {
   readonly from: Time;
   readonly to?: Time;
-  /** Events a second at most. */
   readonly rate: number;
   readonly restart?: boolean;
   readonly json?: boolean;
 }
 
 interface Outcome {
-  /** Events applied by this run. */
   applied: number;
   /** The admission of the newest of them, in ms since the epoch. */
   upTo: number | undefined;
@@ -86,7 +83,6 @@ interface Run {
   readonly stopping: AbortSignal;
 }
 
-/** Resolves to false if it was interrupted. */
 async function run({ config, connections, range, rate, resumable, outcome, stopping }: Run): Promise<boolean> {
   const replayed = (say: (text: () => string) => void): Promise<number> => {
     const fanout = createFanout({ ...connections, config, upstreams: connections.upstreams("fanout") });

@@ -24,7 +24,6 @@ export type DeadLetterApi = Readonly<
 export const ANSWER_AFTER_MS = 3_000;
 const DEFAULT_LIMIT = 100;
 const MAX_SEQS = 10_000;
-/** Each list of an answer that is too large is cut to so many. */
 const CUT_TO = 100;
 
 const seqFault = (element: unknown): string | undefined =>

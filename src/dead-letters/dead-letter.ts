@@ -1,7 +1,6 @@
 import { DLQ_HEADER } from "../contracts/dead-letters.js";
 import type { Headers } from "../delivery/handler.js";
 
-/** A message of the stream DLQ. */
 interface DlqMessage {
   readonly seq: number;
   readonly subject: string;
@@ -30,7 +29,6 @@ export interface DeadLetterSummary {
 /** A dead letter as the stream DLQ holds it. Times are in ms since the epoch. */
 export interface StoredDeadLetter {
   readonly summary: DeadLetterSummary;
-  /** Its subject in the DLQ. */
   readonly subject: string;
   /** The subject of the failed message, or the Redis channel of a payload that a bridge refused. */
   readonly origin: string;

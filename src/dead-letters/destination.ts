@@ -15,23 +15,16 @@ import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { AppError } from "../kernel/errors.js";
 import type { StoredDeadLetter } from "./dead-letter.js";
 
-/** A message to publish again. */
 export interface RedrivenMessage {
   readonly subject: string;
   /** The only stream that may store it. */
   readonly stream: string;
-  /** `Nats-Msg-Id`. */
   readonly id: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Uint8Array;
 }
 
-/**
- * Makes the message that a redrive publishes.
- *
- * @param now in ms since the epoch: an `invalid` payload is validated as if it arrived now.
- * @throws AppError `invalid` if the dead letter cannot be redriven.
- */
+/** An `invalid` payload is validated as if it arrived `now`. @throws AppError `invalid` if it cannot be redriven */
 export function destinationOf(deadLetter: StoredDeadLetter, now: number): RedrivenMessage {
   const { reason, stream } = deadLetter.summary;
   if (reason === "toolarge")

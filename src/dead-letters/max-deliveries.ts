@@ -14,11 +14,9 @@ const advisory = z.object({
 });
 
 export interface MaxDeliveriesDeps {
-  /** Resolves to undefined if the message is gone. */
   readonly readMessage: (stream: string, seq: number) => Promise<Omit<Delivery, "consumer" | "deliveries"> | undefined>;
   readonly removeMessage: (stream: string, seq: number) => Promise<void>;
   readonly deadLetters: DeadLetters;
-  /** Names the event a message carries. */
   readonly eventOf: (message: Pick<Delivery, "stream" | "subject">) => string;
   readonly isWorkQueue: (stream: string) => boolean;
   readonly version: string;

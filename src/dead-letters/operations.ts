@@ -3,7 +3,6 @@ import type { DeadLetterStore, StoredDeadLetter } from "./dead-letter.js";
 import { type Causes, type RedriveDeps, type RedriveOptions, type Report, redrive } from "./redrive.js";
 import { type Filters, matches, type Selection, selectionFault } from "./selection.js";
 
-/** The JSON of a removal. */
 export interface Removal {
   readonly removed: number[];
   readonly failed: Causes;
@@ -11,7 +10,6 @@ export interface Removal {
 
 export interface RemoveOptions {
   readonly dryRun?: boolean | undefined;
-  /** Is called with the growing removal, first while it is empty. */
   readonly watch?: ((removal: Removal) => void) | undefined;
 }
 
@@ -19,16 +17,10 @@ export interface RemoveOptions {
 export interface DeadLetterOperations {
   /** Oldest first, as of the time of the call; bodies are empty unless asked for. */
   list(filters: Filters, range?: Parameters<DeadLetterStore["read"]>[0]): AsyncIterable<StoredDeadLetter>;
-  /** @throws AppError `notfound` */
   show(seq: number): Promise<StoredDeadLetter>;
-  /**
-   * Resolves to sequences, oldest first.
-   *
-   * @throws AppError `notfound` if a sequence named is missing, `invalid` if nothing is selected, or in two ways
-   */
+  /** Sequences, oldest first. @throws AppError `notfound` for a missing one, `invalid`: see selectionFault */
   select(selection: Selection): Promise<number[]>;
   redrive(seqs: readonly number[], options?: RedriveOptions): Promise<Report>;
-  /** Deletes for good. */
   remove(seqs: readonly number[], options?: RemoveOptions): Promise<Removal>;
 }
 

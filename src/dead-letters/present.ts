@@ -22,7 +22,6 @@ interface Group {
   count: number;
   firstAt: number;
   lastAt: number;
-  /** The oldest few. */
   readonly seqs: number[];
   readonly countOfAuthor: Map<string, number>;
 }
@@ -94,7 +93,6 @@ export function deadLetterAsLine({ summary }: StoredDeadLetter): string {
   return printable(`${seq}  ${failed_at}  ${reason}  ${event}${redriven}  ${error}`);
 }
 
-/** Every header, then the body. */
 export function deadLetterAsText({ summary, subject, storedAt, headers, body }: StoredDeadLetter): string {
   const lines = [...headers.entries()].map(([name, value]) => `${name}: ${value}`);
   const head = [`Dead letter ${summary.seq} of ${subject}, stored ${dateOf(storedAt)}`, ...lines];
@@ -123,7 +121,6 @@ export function removalAsText({ removed, failed }: Removal, dryRun: boolean): st
   return [counted, ...causesAsText("failed", failed)].join("\n");
 }
 
-/** A line for each cause, with all its sequences. */
 function causesAsText(name: string, list: Causes): string[] {
   const seqsOf = new Map<string, number[]>();
   for (const { seq, why } of list) {

@@ -1,7 +1,7 @@
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { type Clock, SECOND } from "../kernel/time.js";
-import type { DeadLetterStore, StoredDeadLetter } from "./dead-letter.js";
+import type { DeadLetterStore } from "./dead-letter.js";
 import { destinationOf, type RedrivenMessage } from "./destination.js";
 import { supersededBy, type Upstreams } from "./superseded.js";
 
@@ -24,19 +24,16 @@ export interface RedriveDeps {
   readonly publish: (message: RedrivenMessage) => Promise<unknown>;
   /** The max_age of the log in ms, or Infinity. */
   readonly logAgeMs: () => Promise<number>;
-  /** Undefined if their addresses are not configured. */
   readonly upstreams: Upstreams | undefined;
   readonly now: Clock;
   readonly pause: (ms: number, signal?: AbortSignal) => Promise<void>;
 }
 
 export interface RedriveOptions {
-  /** Messages a second at most; unset: {@link DEFAULT_RATE}. */
   readonly rate?: number | undefined;
   readonly dryRun?: boolean | undefined;
   /** Once it aborts, the message in flight is finished and the others are reported as failed. */
   readonly stopping?: AbortSignal | undefined;
-  /** Is called with the growing report, first while it is empty. */
   readonly watch?: ((report: Report) => void) | undefined;
 }
 
@@ -78,9 +75,8 @@ export async function redrive(
 
 function notTried({ stopping }: RedriveOptions, away: number): Outcome | undefined {
   if (stopping?.aborted) return { list: "failed", why: "not tried: the process stops" };
-  if (away >= GIVE_UP_AFTER)
-    return { list: "failed", why: "not tried: a server was away for those before it", away: true };
-  return undefined;
+  if (away < GIVE_UP_AFTER) return undefined;
+  return { list: "failed", why: "not tried: a server was away for those before it", away: true };
 }
 
 interface Terms {
@@ -88,36 +84,27 @@ interface Terms {
   readonly dryRun: boolean;
 }
 
-async function redriveOne(deps: RedriveDeps, seq: number, terms: Terms): Promise<Outcome> {
+async function redriveOne(deps: RedriveDeps, seq: number, { logAgeMs, dryRun }: Terms): Promise<Outcome> {
   try {
     const deadLetter = await deps.store.find(seq);
     if (!deadLetter) return { list: "failed", why: "it is not there any more" };
-    return await redriveFound(deps, deadLetter, terms);
+    const now = deps.now();
+    const message = destinationOf(deadLetter, now);
+    const olderThanLog = now - deadLetter.firstSeenAt > logAgeMs;
+    const why = olderThanLog ? await supersededBy(message, deps.upstreams, now) : undefined;
+    if (!dryRun) {
+      if (why === undefined) {
+        await deps.publish(message);
+        await failpoint("redriven", String(seq));
+      }
+      await removeFound(deps, seq, why === undefined);
+    }
+    return why === undefined ? "redriven" : { list: "overtaken", why };
   } catch (error) {
     const code = codeOf(error);
     const list = code === "invalid" || code === "poison" ? "refused" : "failed";
     return { list, why: oneLine(error), away: code === "unavailable" };
   }
-}
-
-async function redriveFound(
-  deps: RedriveDeps,
-  deadLetter: StoredDeadLetter,
-  { logAgeMs, dryRun }: Terms,
-): Promise<Outcome> {
-  const now = deps.now();
-  const { seq } = deadLetter.summary;
-  const message = destinationOf(deadLetter, now);
-  const olderThanLog = now - deadLetter.firstSeenAt > logAgeMs;
-  const why = olderThanLog ? await supersededBy(message, deps.upstreams, now) : undefined;
-  if (!dryRun) {
-    if (why === undefined) {
-      await deps.publish(message);
-      await failpoint("redriven", String(seq));
-    }
-    await removeFound(deps, seq, why === undefined);
-  }
-  return why === undefined ? "redriven" : { list: "overtaken", why };
 }
 
 async function removeFound({ store }: RedriveDeps, seq: number, published: boolean): Promise<void> {

@@ -8,17 +8,14 @@ import type { StoredDeadLetter } from "./dead-letter.js";
 export interface Filters {
   readonly reason?: string | undefined;
   readonly event?: string | undefined;
-  /** A part of the error. */
   readonly error?: string | undefined;
   /** The earliest failure, in ms since the epoch. */
   readonly since?: number | undefined;
 }
 
-/** Dead letters by sequence, or by filters, or all of them. */
 export interface Selection extends Filters {
   readonly seqs?: readonly number[] | undefined;
   readonly all?: boolean | undefined;
-  /** Takes the oldest. */
   readonly limit?: number | undefined;
 }
 

@@ -27,8 +27,7 @@ const ENDPOINTS = {
 /** Errors about a request; others answer 500. */
 const STATUS: Partial<Record<ErrorCode, number>> = { invalid: 400, notfound: 404, conflict: 409 };
 
-/** Bytes of an answer that are not its body. */
-const HEADER_ROOM = 16 * 1024;
+const HEADER_BYTES = 16 * 1024;
 
 /** Offers the operations as the NATS service `avion-dlq`. A server that does not allow it leaves a line in the log. */
 export async function startDeadLetterService(options: DeadLetterServiceOptions): Promise<DeadLetterService> {
@@ -55,7 +54,7 @@ export async function startDeadLetterService(options: DeadLetterServiceOptions):
 
 async function addService(options: DeadLetterServiceOptions, stopping: AbortSignal): Promise<Service> {
   const { nats, operations, version, log } = options;
-  const maxAnswerBytes = (): number => (nats.info?.max_payload ?? 1024 * 1024) - HEADER_ROOM;
+  const maxAnswerBytes = (): number => (nats.info?.max_payload ?? 1024 * 1024) - HEADER_BYTES;
   const api = createDeadLetterApi({ operations, maxAnswerBytes, pause, stopping, log });
   const service = await nats.services.add({ name: "avion-dlq", version, description: "Dead letters" });
   const group = service.addGroup("avion.ops.dlq");

@@ -12,7 +12,6 @@ export interface Upstreams {
     author: string,
     below: { readonly before: number; readonly drop: string },
   ) => Promise<readonly { readonly drop_id: string; readonly created_at: number }[]>;
-  /** A page of the users whom a user follows. */
   readonly following: (user: string, token: string) => Promise<IdPage>;
 }
 
@@ -25,7 +24,6 @@ const NOT_CONFIGURED =
 /**
  * Says why the upstreams no longer allow a message to be applied; undefined if they do. Only a message older than the
  * log needs the question: tombstones and edge versions, which live as long as the log, decide about younger ones.
- *
  * @throws AppError `invalid` if the upstreams cannot tell.
  */
 export async function supersededBy(
@@ -75,7 +73,6 @@ interface Drop {
   readonly author: string;
   readonly drop: string;
   readonly created_at: number;
-  /** Newer drops are not read. */
   readonly before: number;
 }
 

@@ -13,7 +13,6 @@ const MAINTAINED = "2.12.0";
 const ADVICE = "start nats-server there with JetStream (-js), or set NATS_URL to where it is";
 const MISSING = ["is not there", "the service creates it when it starts"] as const;
 
-/** Checks NATS: reachable, new enough, with JetStream, streams and consumers as declared. */
 export function natsChecks(options: NatsOptions): Check[] {
   return [checked(`NATS ${printableAddresses(options.servers)}`, ADVICE, () => look(options))];
 }

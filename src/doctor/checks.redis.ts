@@ -6,7 +6,6 @@ import { type Check, checked, type Finding, fault, isOlder, ok, warning } from "
 
 const OLDEST = "6.2.0";
 
-/** Checks each Redis: reachable, new enough, without eviction, with persistence. */
 export function redisChecks(urls: readonly string[], allowEviction: boolean): Check[] {
   return urls.map((url) => {
     const what = `Redis ${printableAddress(url)}`;

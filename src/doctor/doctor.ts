@@ -1,9 +1,7 @@
 export interface Finding {
-  /** The thing that was checked. */
   readonly what: string;
   readonly state: "ok" | "warning" | "fault";
   readonly says: string;
-  /** A remedy. */
   readonly advice?: string | undefined;
 }
 
@@ -36,10 +34,9 @@ export function checked(what: string, advice: string, look: () => Promise<readon
 
 const OLDEST_NODE = "20";
 
-/** @param release the version of this program */
-export function nodeCheck(release: string): Check {
+export function nodeCheck(serviceVersion: string): Check {
   const { node } = process.versions;
-  const what = `avion-timeline ${release}`;
+  const what = `avion-timeline ${serviceVersion}`;
   const says = `on Node ${node}`;
   return async () => [
     isOlder(node, OLDEST_NODE) ? fault(what, says, `use Node ${OLDEST_NODE} or newer`) : ok(what, says),
