@@ -1,9 +1,15 @@
+// These take minutes: npm run test:all. Named by itself each of their files runs.
+const slow =
+  process.env.TIMELINE_TEST_SUITE === "quick"
+    ? ["slow", "cluster", "faults"].map((name) => `<rootDir>/test/${name}/`)
+    : [];
+
 /** @type {import("jest").Config} */
 export default {
   testEnvironment: "node",
   roots: ["<rootDir>/test"],
-  // Faults take minutes: npm run test:faults.
-  testPathIgnorePatterns: ["/node_modules/", "<rootDir>/test/faults/"],
+  testPathIgnorePatterns: ["/node_modules/", ...slow],
+  globalSetup: "<rootDir>/test/support/bundle.mjs",
   maxWorkers: 2,
   testTimeout: 60_000,
   extensionsToTreatAsEsm: [".ts"],

@@ -13,7 +13,7 @@ import { createPublish, type Publish } from "../platform/nats/publish.js";
 import { applyTopology, TopologyRefusal } from "../platform/nats/topology.js";
 import { type TopologyWatch, watchTopology } from "../platform/nats/watch-topology.js";
 import { followClock } from "../platform/redis/clock.js";
-import { connectRedis } from "../platform/redis/connect.js";
+import { connected, connectRedis } from "../platform/redis/connect.js";
 import { type EvictionWatch, watchEviction } from "../platform/redis/eviction.js";
 import { createFenced, type Fenced } from "../platform/redis/fenced.js";
 import { startRedisHealth } from "../platform/redis/health.js";
@@ -72,6 +72,7 @@ export async function openConnections(
   const health = startRedisHealth(client, { log });
   closers.add("Redis health", () => health.close());
   waiting("Redis");
+  await connected(client);
   await retryUntilDone(() => redis.clock.sample(), log, "Redis is not there yet");
   const eviction = await watchEviction(client, { allowed: config.redis.allowEviction, log });
   closers.add("Redis eviction", () => eviction.close());

@@ -90,7 +90,7 @@ testWithStack(
   },
 );
 
-testWithStack("in a healthy system under load an audit finds nothing", OPTIONS, async (stack) => {
+testWithStack("in a healthy system under load an audit finds nothing", { ...OPTIONS, slow: true }, async (stack) => {
   await complete(stack);
   const { world, publish } = stack;
   let over = false;
@@ -126,7 +126,7 @@ testWithStack("in a healthy system under load an audit finds nothing", OPTIONS, 
 
 testWithStack(
   "with a floor that has risen an audit looks no further down than that",
-  { ...OPTIONS, env: { ...OPTIONS.env, TIMELINE_MAX_ENTRIES: "20" } },
+  { ...OPTIONS, slow: true, env: { ...OPTIONS.env, TIMELINE_MAX_ENTRIES: "20" } },
   async (stack) => {
     await complete(stack);
     const { redis } = stack;

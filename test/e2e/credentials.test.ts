@@ -1,11 +1,12 @@
 import { writeFileSync } from "node:fs";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
 import { type Broker, freePort, startNats } from "../../src/sandbox/brokers/index.js";
-import { privateNats, privateRedis, temporaryFolder, until } from "../support/brokers.js";
+import { privateNats, privateRedis, temporaryFolder } from "../support/brokers.js";
 import { type Certificates, makeCertificates } from "../support/certificates.js";
-import { becomes } from "../support/facts.js";
+import { becomes, eventually } from "../support/facts.js";
 import { addGuardedRole, postgresPrograms, startPostgres } from "../support/postgres.js";
 import { launchService, type Service, startService } from "../support/service.js";
 
@@ -44,6 +45,7 @@ afterAll(async () => {
   await nats?.stop();
   await redis?.stop();
   certificates?.remove();
+  if (folder) await rm(folder, { recursive: true });
 });
 
 const redisUrl = (password = escaped): string => `redis://:${password}@127.0.0.1:${redis.port}`;
@@ -171,7 +173,7 @@ test("a password of NATS that is changed while running makes it not ready, said 
     await restart("another");
     await becomes(async () => expect(await readiness(service)).toContain("NATS turns us away"));
     const first = await tries();
-    await until(async () => (await tries()) > first + 3, "it tried several times");
+    await eventually(async () => (await tries()) > first + 3, "it tried several times");
     expect(complaints(service)).toBe(1);
     expect(service.output().split("NATS is away").length - 1).toBe(1);
     await restart(PASSWORD);
@@ -181,6 +183,7 @@ test("a password of NATS that is changed while running makes it not ready, said 
     await changed;
   } finally {
     await own.stop();
+    await rm(dir, { recursive: true });
   }
 });
 
@@ -189,13 +192,13 @@ test("a password of Redis that is changed while running makes it not ready, said
   await withService({}, async (service) => {
     await admin.config("SET", "requirepass", "another");
     await admin.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
-    await until(async () => (await readiness(service)).includes("WRONGPASS"), "Redis is named by /readyz");
+    await eventually(async () => (await readiness(service)).includes("WRONGPASS"), "Redis is named by /readyz");
     const refused = async (): Promise<number> =>
       Number(/errorstat_WRONGPASS:count=(\d+)/.exec(await admin.info("errorstats"))?.[1]);
     const first = await refused();
-    await until(async () => (await refused()) > first + 3, "it tried several times");
+    await eventually(async () => (await refused()) > first + 3, "it tried several times");
     expect(complaints(service)).toBe(1);
     await admin.config("SET", "requirepass", PASSWORD);
-    await until(async () => (await readiness(service)).startsWith("200"), "it is ready again");
+    await eventually(async () => (await readiness(service)).startsWith("200"), "it is ready again");
   }).finally(() => admin.disconnect());
 });

@@ -65,19 +65,24 @@ testWithStack(
   },
 );
 
-testWithStack("three processes share the work of the same fan-out", { timeoutMs: 120_000 }, async (stack) => {
-  await stack.start();
-  await stack.start({ roles: "fanout" });
-  const history = popular(stack);
-  await stack.publish(...history);
-  await stack.streams.settled(history.length, 60_000);
-  await expectLanded(stack, history);
-  await expectReported(stack, history);
-});
+testWithStack(
+  "three processes share the work of the same fan-out",
+  { slow: true, timeoutMs: 120_000 },
+  async (stack) => {
+    await stack.start();
+    await stack.start({ roles: "fanout" });
+    const history = popular(stack);
+    await stack.publish(...history);
+    await stack.streams.settled(history.length, 60_000);
+    await expectLanded(stack, history);
+    await expectReported(stack, history);
+  },
+);
 
 testWithStack(
   "a process killed in the middle loses nothing: what it had is delivered again",
-  { timeoutMs: 150_000 },
+  // What it had is handed out again after this time.
+  { env: { TIMELINE_ACK_WAIT_MS: "3500" }, timeoutMs: 150_000 },
   async (stack) => {
     const history = popular(stack);
     await stack.publish(...history);

@@ -6,7 +6,15 @@ import { startCommand } from "../support/command.js";
 import { eventually } from "../support/facts.js";
 import { expectTimelines } from "../support/oracle.js";
 import { openReader } from "../support/reader.js";
-import { freePorts, httpStatus, launchService, type ServiceProcess, untilReady } from "../support/service.js";
+import {
+  type Ending,
+  freePorts,
+  httpStatus,
+  launchService,
+  type Service,
+  type ServiceProcess,
+  untilReady,
+} from "../support/service.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, startStack, testWithStack } from "../support/stack.js";
 import { created, followed, type TimelineEvent } from "../support/timeline-events.js";
@@ -30,15 +38,31 @@ async function expectLanded({ redis }: Stack, history: readonly TimelineEvent[])
   await expectTimelines(redis, ["alice", ...READERS], [...edges, ...history]);
 }
 
+/** Ends a service by SIGTERM while there is work: nobody can finish it between the look and the signal. */
+async function stopAtWork({ streams }: Stack, service: Service, ...others: readonly Service[]): Promise<Ending> {
+  for (const one of [service, ...others]) one.signal("SIGSTOP");
+  const unfinished = await streams.unfinished();
+  for (const other of others) other.signal("SIGCONT");
+  // It goes on with the signal pending.
+  const ending = await service.stop();
+  expect(unfinished).toBeGreaterThan(0);
+  return ending;
+}
+
+/** Holds every event up a little, so that work waits. */
+const slowly = ({ upstreams }: Stack): (() => void) => upstreams.inject({ method: "GetFollowersList", delayMs: 100 });
+
 testWithStack("SIGTERM under load: code 0, streams ended, nothing lost", { timeoutMs: 90_000 }, async (stack) => {
   const { redis, service, streams } = stack;
-  await stack.start();
+  const other = await stack.start();
   const history = load(stack, 600);
   const stream = await openEvents(service.httpUrl, "reader-1");
+  const heal = slowly(stack);
   await stack.publish(...history.slice(0, 400));
   await eventually(async () => (await redis.zcard("timeline:home:reader-0")) > 20, "the load is under way");
-  const ending = service.stop();
+  const ending = stopAtWork(stack, service, other);
   await stack.publish(...history.slice(400));
+  heal();
   expect(await ending).toEqual({ code: 0, signal: null });
   await stream.ended;
   expect(service.errors()).not.toMatch(/^\s+at /m);
@@ -50,12 +74,15 @@ testWithStack("SIGTERM under load: code 0, streams ended, nothing lost", { timeo
 testWithStack("deploys under load cost no event an attempt", impatient(), async (stack) => {
   const history = load(stack, 400);
   let service = stack.service;
-  await stack.publish(...history);
-  await eventually(async () => (await stack.streams.count("DROPS")) === history.length, "all are admitted");
-  for (let deploy = 0; deploy < 3; deploy += 1) {
-    expect((await service.stop()).code).toBe(0);
+  const heal = slowly(stack);
+  for (let deploy = 0; deploy < 2; deploy += 1) {
+    await stack.publish(...history.slice(deploy * 200, deploy * 200 + 200));
+    const admitted = async () => (await stack.streams.count("DROPS")) === deploy * 200 + 200;
+    await eventually(admitted, "all are admitted");
+    expect((await stopAtWork(stack, service)).code).toBe(0);
     service = await stack.start();
   }
+  heal();
   await stack.streams.settledWith(history.length, 60_000);
   expect(await stack.streams.count("DLQ")).toBe(0);
   await expectLanded(stack, history);
@@ -66,24 +93,28 @@ function impatient(): { env: Record<string, string>; timeoutMs: number } {
   return { env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "1", TIMELINE_RETRY_BASE_MS: "50" }, timeoutMs: 90_000 };
 }
 
-testWithStack("what a process hands back on SIGTERM is taken up at once", { timeoutMs: 90_000 }, async (stack) => {
-  const history = load(stack, 300);
-  await stack.publish(...history);
-  await eventually(async () => (await stack.streams.count("DROPS")) === history.length, "all are admitted");
-  expect((await stack.service.stop()).code).toBe(0);
-  await stack.start();
-  // Far below the time after which the server itself gives a message to somebody else.
-  await stack.streams.settledWith(history.length, 8_000);
-  await expectLanded(stack, history);
-});
+testWithStack(
+  "what a process hands back on SIGTERM is taken up at once",
+  // The server itself would give a message to somebody else after this time only, long after the test.
+  { env: { TIMELINE_ACK_WAIT_MS: "600000" }, timeoutMs: 90_000 },
+  async (stack) => {
+    const history = load(stack, 300);
+    const heal = slowly(stack);
+    await stack.publish(...history);
+    await eventually(async () => (await stack.streams.count("DROPS")) === history.length, "all are admitted");
+    expect((await stopAtWork(stack, stack.service)).code).toBe(0);
+    heal();
+    await stack.start();
+    await stack.streams.settledWith(history.length, 60_000);
+    await expectLanded(stack, history);
+  },
+);
 
-testWithStack("SIGTERM when idle, and SIGINT, end with 0 and soon", {}, async (stack) => {
+testWithStack("SIGTERM when idle, and SIGINT, end with 0", {}, async (stack) => {
   const second = await stack.start();
-  const begin = Date.now();
   expect(await stack.service.stop()).toEqual({ code: 0, signal: null });
   second.signal("SIGINT");
   expect((await second.exited).code).toBe(0);
-  expect(Date.now() - begin).toBeLessThan(10_000);
 });
 
 /** Lines of a process's log with this text. */
@@ -118,7 +149,7 @@ testWithStack(
 
 testWithStack(
   "a close that never ends is named in the log, and ends with 1",
-  { env: { TIMELINE_FAILPOINTS: "close=hang@NATS", TIMELINE_SHUTDOWN_GRACE_MS: "0" } },
+  { slow: true, env: { TIMELINE_FAILPOINTS: "close=hang@NATS", TIMELINE_SHUTDOWN_GRACE_MS: "0" } },
   async (stack) => {
     expect(await stack.service.stop()).toEqual({ code: 1, signal: null });
     expect(logged(stack.service, "closing takes too long; the process ends without it")).toMatchObject([
@@ -145,14 +176,12 @@ test("a start that fails is an error in the log", async () => {
 });
 
 for (const away of [["redisServer"], ["natsServer"], ["redisServer", "natsServer"]] as const) {
-  testWithStack(`SIGTERM while ${away.join(" and ")} is away ends with 0 and soon`, {}, async (stack) => {
+  testWithStack(`SIGTERM while ${away.join(" and ")} is away ends with 0`, {}, async (stack) => {
     for (const server of away) {
       stack[server].kill("SIGKILL");
       await stack[server].exited;
     }
-    const begin = Date.now();
     expect(await stack.service.stop()).toEqual({ code: 0, signal: null });
-    expect(Date.now() - begin).toBeLessThan(10_000);
   });
 }
 

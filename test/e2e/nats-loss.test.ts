@@ -141,7 +141,7 @@ const streamIsThere =
 
 testWithStack(
   "NATS and Redis come back without their data at once: all pages are whole in the end",
-  OPTIONS,
+  { ...OPTIONS, slow: true },
   async (stack) => {
     const { streams, world, reads, redisServer, service } = stack;
     const history = drops(world, READERS, 0, 40);
@@ -176,7 +176,7 @@ testWithStack(
 
 testWithStack(
   "a lost log is backfilled from the upstreams: later, local is rebuilt from it as a whole",
-  { ...OPTIONS, timeoutMs: 120_000 },
+  { ...OPTIONS, slow: true, timeoutMs: 120_000 },
   async (stack) => {
     const { streams, world, reads, service, redis } = stack;
     const created_at = Date.now() - 20_000_000;
@@ -205,7 +205,7 @@ testWithStack(
 
 testWithStack(
   "without upstreams that can tell, a lost log is told loudly, and work goes on",
-  { ...OPTIONS, reconciliation: false },
+  { ...OPTIONS, slow: true, reconciliation: false },
   async (stack) => {
     const { streams, world, service, reads } = stack;
     const before = drops(world, READERS, 0, 5);
@@ -229,7 +229,7 @@ testWithStack(
 for (const stream of ["DROPS", "FANOUT", "NOTIFY", "DLQ"]) {
   testWithStack(
     `${stream} is deleted under load: it is made again, not ready meanwhile, and nothing is lost`,
-    OPTIONS,
+    { ...OPTIONS, slow: stream !== "DROPS" },
     async (stack) => {
       const { streams, world, service, upstreams, reads } = stack;
       const before = drops(world, READERS, 0, 10);
@@ -242,6 +242,7 @@ for (const stream of ["DROPS", "FANOUT", "NOTIFY", "DLQ"]) {
       const during = drops(world, READERS, 10, 20);
       await stack.publish(...during);
       await eventually(async () => (await streams.count("DROPS")) >= 25, "most are admitted");
+      expect(await streams.unfinished()).toBeGreaterThan(0);
       const readiness = followReadiness(service);
       const gone = await streams.manager.streams.info(stream);
       await streams.manager.streams.delete(stream);
@@ -274,7 +275,7 @@ for (const [stream, consumer] of [
 ] as const) {
   testWithStack(
     `the consumer ${consumer} is deleted under load: it is made again and goes on where it was`,
-    OPTIONS,
+    { ...OPTIONS, slow: consumer !== "planner" },
     async (stack) => {
       const { streams, world, service, upstreams } = stack;
       const before = drops(world, READERS, 0, 10);
@@ -286,6 +287,7 @@ for (const [stream, consumer] of [
       const edges = [unfollowed("reader-2", "alice", world.unfollow("reader-2", "alice"))];
       await stack.publish(...during, ...edges);
       await eventually(async () => (await streams.count("DROPS")) >= 25, "most are admitted");
+      expect(await streams.unfinished()).toBeGreaterThan(0);
       const readiness = followReadiness(service);
       const gone = await streams.manager.consumers.info(stream, consumer);
       await streams.manager.consumers.delete(stream, consumer);
@@ -340,7 +342,7 @@ testWithStack(
 
 testWithStack(
   "every drop is created once in a log that is lost again and again",
-  { ...OPTIONS, timeoutMs: 120_000 },
+  { ...OPTIONS, slow: true, timeoutMs: 120_000 },
   async (stack) => {
     const { streams, world, service, reads } = stack;
     const history: TimelineEvent[] = [];

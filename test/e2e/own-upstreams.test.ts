@@ -9,6 +9,7 @@ import { type Postgres, postgresPrograms, startPostgres } from "../support/postg
 import { openReader } from "../support/reader.js";
 import { launchService, type Service } from "../support/service.js";
 import { type Stack, startStack } from "../support/stack.js";
+import { quickTest, slowTest } from "../support/suite.js";
 
 type Kind = "PGlite" | "PostgreSQL";
 const KINDS: readonly Kind[] = postgresPrograms() === undefined ? ["PGlite"] : ["PGlite", "PostgreSQL"];
@@ -73,140 +74,154 @@ const gone = (stack: Stack, key: string, drop: string) => async (): Promise<bool
   (await stack.redis.zscore(key, drop)) == null;
 
 describe.each(KINDS)("the service on its own users and posts, on %s", (kind) => {
-  test("what people do shows in the timelines, and is announced on the channels without doing anything twice", async () => {
-    await withDatabase(kind, async ({ stack, start, api: open }) => {
-      const heard: string[] = [];
-      const listener = stack.redis.duplicate();
-      stack.defer(() => listener.disconnect());
-      await listener.subscribe("drop_created");
-      listener.on("message", (_channel, payload) => heard.push(JSON.parse(payload).drop_id));
-      const service = await start(ALL_ROLES, { TIMELINE_RELAY_CHANNELS: "true" });
-      const api = open(service);
-      const reads = openReader(service.grpcAddress);
-      stack.defer(() => reads.close());
-
-      expect(await api.follow({ follower_id: "ada", following_id: "bob" })).toMatchObject({ changed: true });
-      expect(await api.follow({ follower_id: "ada", following_id: "bob" })).toMatchObject({ changed: false });
-      const followers = () => api.followers({ user_id: "bob", page_size: 0, page_token: "" });
-      await becomes(async () => expect(await followers()).toMatchObject({ user_ids: ["ada"], total_count: 1 }));
-
-      const drop = await api.post("bob");
-      const kept = await api.post("bob");
-      await eventually(held(stack, "timeline:home:ada", kept.drop_id), "the drop in the follower's home");
-      await eventually(held(stack, "timeline:local", kept.drop_id), "the drop in the local timeline");
-      expect((await reads.home("ada")).drop_ids).toEqual([kept.drop_id, drop.drop_id]);
-      await eventually(() => heard.length === 2, "both drops are announced");
-
-      await api.edit({
-        drop_id: kept.drop_id,
-        user_id: "bob",
-        summary: "",
-        body: "Better",
-        expected_revision: 1,
-      });
-      expect((await api.getDrop({ drop_id: kept.drop_id, revision: 1, viewer_id: "" })).drop?.body).toBe("Hello");
-      expect((await api.getDrop({ drop_id: kept.drop_id, revision: 0, viewer_id: "" })).drop?.body).toBe("Better");
-
-      await api.like({ drop_id: kept.drop_id, user_id: "ada" });
-      const counts = () => api.counts({ drop_ids: [kept.drop_id] });
-      await becomes(async () => expect((await counts()).counts).toMatchObject([{ likes: 1 }]));
-
-      await api.deleteDrop({ drop_id: drop.drop_id, user_id: "bob" });
-      await eventually(gone(stack, "timeline:home:ada", drop.drop_id), "the deleted drop gone from the home");
-      expect((await api.getDrop({ drop_id: drop.drop_id, revision: 0, viewer_id: "" })).tombstone?.former_type).toBe(
-        "drop",
-      );
-
-      const [far, note] = ["https://far.example/u/eve", "https://far.example/notes/1"];
-      await api.follow({ follower_id: "ada", following_id: far });
-      await becomes(async () => {
-        const { user_ids } = await api.followers({ user_id: far, page_size: 0, page_token: "" });
-        expect(user_ids).toEqual(["ada"]);
-      });
-      await api.putRemote({ uri: note, actor_uri: far });
-      await eventually(held(stack, "timeline:global", note), "the foreign drop in the global timeline");
-      await eventually(held(stack, "timeline:home:ada", note), "the foreign drop in the follower's home");
-      expect(await held(stack, "timeline:local", note)()).toBe(false);
-
-      await api.unfollow({ follower_id: "ada", following_id: "bob" });
-      await eventually(gone(stack, "timeline:home:ada", kept.drop_id), "the unfollowed author's drop gone");
-      expect((await reads.home("ada")).drop_ids).toEqual([note]);
-      // Two follows, an unfollow, two drops, a deletion, a foreign drop: each once, although it came on two ways.
-      expect(await stack.streams.count("DROPS")).toBe(7);
-      expect(await stack.streams.count("DLQ")).toBe(0);
-      expect((await service.stop()).code).toBe(0);
-    });
-  }, 120_000);
-
-  test.each(["outbox-claimed", "outbox-published", "outbox-marked"])(
-    "a relay killed at %s: the event is in the log, once",
-    async (point) => {
+  quickTest(
+    "what people do shows in the timelines, and is announced on the channels without doing anything twice",
+    async () => {
       await withDatabase(kind, async ({ stack, start, api: open }) => {
-        const doomed = await start("users,posts", { TIMELINE_FAILPOINTS: `${point}=kill` });
-        const api = open(doomed);
-        // The process may die before it has answered.
-        await Promise.all([api.post("bob", { idempotency_key: "first" }).catch(() => undefined), doomed.exited]);
-        const again = open(await start("users,posts"));
-        await eventually(async () => (await logged(stack, "drops.created")).length === 1, "the drop is in the log");
-        const drop = await again.post("bob", { idempotency_key: "first" });
-        const second = await again.post("bob");
-        await eventually(async () => (await logged(stack, "drops.created")).length > 1, "the next one is, too");
-        expect(await logged(stack, "drops.created")).toEqual([drop.drop_id, second.drop_id]);
+        const heard: string[] = [];
+        const listener = stack.redis.duplicate();
+        stack.defer(() => listener.disconnect());
+        await listener.subscribe("drop_created");
+        listener.on("message", (_channel, payload) => heard.push(JSON.parse(payload).drop_id));
+        const service = await start(ALL_ROLES, { TIMELINE_RELAY_CHANNELS: "true" });
+        const api = open(service);
+        const reads = openReader(service.grpcAddress);
+        stack.defer(() => reads.close());
+
+        expect(await api.follow({ follower_id: "ada", following_id: "bob" })).toMatchObject({ changed: true });
+        expect(await api.follow({ follower_id: "ada", following_id: "bob" })).toMatchObject({ changed: false });
+        const followers = () => api.followers({ user_id: "bob", page_size: 0, page_token: "" });
+        await becomes(async () => expect(await followers()).toMatchObject({ user_ids: ["ada"], total_count: 1 }));
+
+        const drop = await api.post("bob");
+        const kept = await api.post("bob");
+        await eventually(held(stack, "timeline:home:ada", kept.drop_id), "the drop in the follower's home");
+        await eventually(held(stack, "timeline:local", kept.drop_id), "the drop in the local timeline");
+        expect((await reads.home("ada")).drop_ids).toEqual([kept.drop_id, drop.drop_id]);
+        await eventually(() => heard.length === 2, "both drops are announced");
+
+        await api.edit({
+          drop_id: kept.drop_id,
+          user_id: "bob",
+          summary: "",
+          body: "Better",
+          expected_revision: 1,
+        });
+        expect((await api.getDrop({ drop_id: kept.drop_id, revision: 1, viewer_id: "" })).drop?.body).toBe("Hello");
+        expect((await api.getDrop({ drop_id: kept.drop_id, revision: 0, viewer_id: "" })).drop?.body).toBe("Better");
+
+        await api.like({ drop_id: kept.drop_id, user_id: "ada" });
+        const counts = () => api.counts({ drop_ids: [kept.drop_id] });
+        await becomes(async () => expect((await counts()).counts).toMatchObject([{ likes: 1 }]));
+
+        await api.deleteDrop({ drop_id: drop.drop_id, user_id: "bob" });
+        await eventually(gone(stack, "timeline:home:ada", drop.drop_id), "the deleted drop gone from the home");
+        expect((await api.getDrop({ drop_id: drop.drop_id, revision: 0, viewer_id: "" })).tombstone?.former_type).toBe(
+          "drop",
+        );
+
+        const [far, note] = ["https://far.example/u/eve", "https://far.example/notes/1"];
+        await api.follow({ follower_id: "ada", following_id: far });
+        await becomes(async () => {
+          const { user_ids } = await api.followers({ user_id: far, page_size: 0, page_token: "" });
+          expect(user_ids).toEqual(["ada"]);
+        });
+        await api.putRemote({ uri: note, actor_uri: far });
+        await eventually(held(stack, "timeline:global", note), "the foreign drop in the global timeline");
+        await eventually(held(stack, "timeline:home:ada", note), "the foreign drop in the follower's home");
+        expect(await held(stack, "timeline:local", note)()).toBe(false);
+
+        await api.unfollow({ follower_id: "ada", following_id: "bob" });
+        await eventually(gone(stack, "timeline:home:ada", kept.drop_id), "the unfollowed author's drop gone");
+        expect((await reads.home("ada")).drop_ids).toEqual([note]);
+        // Two follows, an unfollow, two drops, a deletion, a foreign drop: each once, although it came on two ways.
+        expect(await stack.streams.count("DROPS")).toBe(7);
+        expect(await stack.streams.count("DLQ")).toBe(0);
+        expect((await service.stop()).code).toBe(0);
       });
     },
-    60_000,
+    120_000,
   );
 
-  test("killed with -9 in the midst of a burst: what was answered is there, and every drop is in the log once", async () => {
-    await withDatabase(kind, async ({ stack, start, api: open }) => {
-      const keys = Array.from({ length: 120 }, (_, n) => n);
-      const made = new Map<number, string>();
-      let service = await start("users,posts");
-      for (let life = 0; made.size < keys.length; life += 1) {
-        const api = open(service);
-        const left = keys.filter((key) => !made.has(key));
-        const writing = left.map((key) =>
-          api.post(`user${key % 5}`, { idempotency_key: `key-${key}`, body: "Hello" }).then(
-            ({ drop_id }) => {
-              made.set(key, drop_id);
-              // Two lives end early, each with some of its writes answered and others under way.
-              if (life < 2 && made.size === (life + 1) * 30) service.signal("SIGKILL");
-            },
-            () => undefined,
-          ),
-        );
-        await Promise.all(writing);
-        if (life < 2) {
-          await service.exited;
-          service = await start("users,posts");
+  for (const point of ["outbox-claimed", "outbox-published", "outbox-marked"]) {
+    slowTest(
+      `a relay killed at ${point}: the event is in the log, once`,
+      async () => {
+        await withDatabase(kind, async ({ stack, start, api: open }) => {
+          const doomed = await start("users,posts", { TIMELINE_FAILPOINTS: `${point}=kill` });
+          const api = open(doomed);
+          // The process may die before it has answered.
+          await Promise.all([api.post("bob", { idempotency_key: "first" }).catch(() => undefined), doomed.exited]);
+          const again = open(await start("users,posts"));
+          await eventually(async () => (await logged(stack, "drops.created")).length === 1, "the drop is in the log");
+          const drop = await again.post("bob", { idempotency_key: "first" });
+          const second = await again.post("bob");
+          await eventually(async () => (await logged(stack, "drops.created")).length > 1, "the next one is, too");
+          expect(await logged(stack, "drops.created")).toEqual([drop.drop_id, second.drop_id]);
+        });
+      },
+      60_000,
+    );
+  }
+
+  slowTest(
+    "killed with -9 in the midst of a burst: what was answered is there, and every drop is in the log once",
+    async () => {
+      await withDatabase(kind, async ({ stack, start, api: open }) => {
+        const keys = Array.from({ length: 120 }, (_, n) => n);
+        const made = new Map<number, string>();
+        let service = await start("users,posts");
+        for (let life = 0; made.size < keys.length; life += 1) {
+          const api = open(service);
+          const left = keys.filter((key) => !made.has(key));
+          const writing = left.map((key) =>
+            api.post(`user${key % 5}`, { idempotency_key: `key-${key}`, body: "Hello" }).then(
+              ({ drop_id }) => {
+                made.set(key, drop_id);
+                // Two lives end early, each with some of its writes answered and others under way.
+                if (life < 2 && made.size === (life + 1) * 30) service.signal("SIGKILL");
+              },
+              () => undefined,
+            ),
+          );
+          await Promise.all(writing);
+          if (life < 2) {
+            await service.exited;
+            service = await start("users,posts");
+          }
         }
-      }
-      expect(new Set(made.values()).size).toBe(keys.length);
-      await eventually(
-        async () => new Set(await logged(stack, "drops.created")).size >= keys.length,
-        "every drop is in the log",
-      );
-      const log = await logged(stack, "drops.created");
-      expect([...log].sort()).toEqual([...made.values()].sort());
-    });
-  }, 120_000);
+        expect(new Set(made.values()).size).toBe(keys.length);
+        await eventually(
+          async () => new Set(await logged(stack, "drops.created")).size >= keys.length,
+          "every drop is in the log",
+        );
+        const log = await logged(stack, "drops.created");
+        expect([...log].sort()).toEqual([...made.values()].sort());
+      });
+    },
+    120_000,
+  );
 });
 
-test("a second process on the folder of an embedded database says who has it, and ends with 1", async () => {
-  await withDatabase("PGlite", async ({ stack, start }) => {
-    const folder = await temporaryFolder("data");
-    stack.defer(() => rm(folder, { recursive: true, force: true }));
-    await makeDataFolder(join(folder, "pglite"));
-    const env = { TIMELINE_DATA_DIR: folder, TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
-    const first = await start("users,posts", env);
-    const second = await launchService({ ...stack.serviceOptions, roles: "posts", env });
-    expect((await second.exited).code).toBe(1);
-    expect(second.errors()).toContain(`is open in process ${first.pid}`);
-    await first.crash();
-    const third = await start("posts", env);
-    expect((await third.stop()).code).toBe(0);
-  });
-}, 60_000);
+quickTest(
+  "a second process on the folder of an embedded database says who has it, and ends with 1",
+  async () => {
+    await withDatabase("PGlite", async ({ stack, start }) => {
+      const folder = await temporaryFolder("data");
+      stack.defer(() => rm(folder, { recursive: true, force: true }));
+      await makeDataFolder(join(folder, "pglite"));
+      const env = { TIMELINE_DATA_DIR: folder, TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
+      const first = await start("users,posts", env);
+      const second = await launchService({ ...stack.serviceOptions, roles: "posts", env });
+      expect((await second.exited).code).toBe(1);
+      expect(second.errors()).toContain(`is open in process ${first.pid}`);
+      await first.crash();
+      const third = await start("posts", env);
+      expect((await third.stop()).code).toBe(0);
+    });
+  },
+  60_000,
+);
 
 const onServer = KINDS.includes("PostgreSQL") ? test : test.skip;
 

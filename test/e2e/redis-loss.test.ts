@@ -95,31 +95,35 @@ testWithStack("pages are degraded while lost events are applied again", OPTIONS,
   }
 });
 
-testWithStack("an event that can never be applied does not hold up the recovery", OPTIONS, async (stack) => {
-  const { streams, reads } = stack;
-  const before = drops(stack.world, READERS, 0, 5);
-  await stack.publish(...before);
-  await streams.settled(before.length);
-  await noted(stack);
-  const lost = drops(stack.world, READERS, 5, 5);
-  const again = await loseSince(stack, async () => {
-    await streams.connection.jetstream().publish("drops.created", "{}");
-    await stack.publish(...lost);
-    await streams.settled(before.length + 1 + lost.length);
-  });
-  try {
-    await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and recovered from", 30_000);
-    await expectLoaded(stack.redis, READERS, [...before, ...lost]);
-    await eventually(async () => !(await reads.home("reader-0")).degraded, "pages are whole again");
-  } finally {
-    await stack.service.stop();
-    await again.stop();
-  }
-});
+testWithStack(
+  "an event that can never be applied does not hold up the recovery",
+  { ...OPTIONS, slow: true },
+  async (stack) => {
+    const { streams, reads } = stack;
+    const before = drops(stack.world, READERS, 0, 5);
+    await stack.publish(...before);
+    await streams.settled(before.length);
+    await noted(stack);
+    const lost = drops(stack.world, READERS, 5, 5);
+    const again = await loseSince(stack, async () => {
+      await streams.connection.jetstream().publish("drops.created", "{}");
+      await stack.publish(...lost);
+      await streams.settled(before.length + 1 + lost.length);
+    });
+    try {
+      await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and recovered from", 30_000);
+      await expectLoaded(stack.redis, READERS, [...before, ...lost]);
+      await eventually(async () => !(await reads.home("reader-0")).degraded, "pages are whole again");
+    } finally {
+      await stack.service.stop();
+      await again.stop();
+    }
+  },
+);
 
 testWithStack(
   "an event that fails alone becomes a dead letter and degrades nobody else's pages",
-  OPTIONS,
+  { ...OPTIONS, slow: true },
   async (stack) => {
     const { streams, reads, upstreams, world } = stack;
     const before = drops(world, READERS, 0, 5);
@@ -155,7 +159,7 @@ testWithStack(
 
 testWithStack(
   "the recovery waits for an upstream that is away, and no event becomes a dead letter for it",
-  OPTIONS,
+  { ...OPTIONS, slow: true },
   async (stack) => {
     const { streams, upstreams, world } = stack;
     const before = drops(world, READERS, 0, 5);
@@ -191,7 +195,7 @@ testWithStack(
 
 testWithStack(
   "a redriven job is written only once the record in Redis would have it applied again after a loss",
-  OPTIONS,
+  { ...OPTIONS, slow: true },
   async (stack) => {
     const { streams, redis, world } = stack;
     world.follow("bob", "alice");

@@ -4,9 +4,9 @@ import { type Bridge, startBridge } from "../../src/bridge/index.js";
 import { EVENT_NAMES } from "../../src/contracts/events.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectSubscriber } from "../../src/platform/redis/connect.js";
-import { until } from "../support/brokers.js";
 import { type NatsBench, openNats } from "../support/core-nats.js";
 import { openRedis, type RedisBench } from "../support/core-redis.js";
+import { eventually } from "../support/facts.js";
 import { openStreams, type Streams } from "../support/jetstream.js";
 
 let redis: RedisBench;
@@ -58,7 +58,7 @@ test("two bridges admit every event of every channel once, and write one dead le
   for (const name of EVENT_NAMES) expect(await redis.raw.publish(name, JSON.stringify(payloads[name]))).toBe(2);
   await redis.raw.publish("drop_created", "{}");
   await redis.raw.publish("unrelated", "{}");
-  await until(
+  await eventually(
     async () => (await streams.count("DROPS")) === 5 && (await streams.count("DLQ")) === 1,
     "all are admitted",
   );
@@ -77,11 +77,11 @@ test("a link that is cut is opened and subscribed again", async () => {
   const started = await bridge();
   const before = await streams.count("DROPS");
   await redis.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
-  await until(
+  await eventually(
     async () => (await redis.raw.publish("drop_deleted", '{"drop_id":"after the cut"}')) > 0,
     "it is subscribed again",
   );
-  await until(async () => (await streams.count("DROPS")) === before + 1, "the event is admitted");
+  await eventually(async () => (await streams.count("DROPS")) === before + 1, "the event is admitted");
   expect(started.notReady()).toBeUndefined();
 });
 
@@ -113,13 +113,13 @@ test("while it is held the source keeps what is published, however long that tak
   for (let count = 0; count < 10; count++) await publish(`${count}`);
   let looks = 0;
   const look = interval(() => looks++, 60);
-  await until(() => looks >= 6, "the link was looked after more than once");
+  await eventually(() => looks >= 6, "the link was looked after more than once");
   clearInterval(look);
   for (let count = 10; count < 20; count++) await publish(`${count}`);
   channels.hold(false);
-  await until(() => subscriber.status === "ready" && seen.length >= 10, "it reads on");
+  await eventually(() => subscriber.status === "ready" && seen.length >= 10, "it reads on");
   await publish("last");
-  await until(() => seen.includes("last"), "it reads to the end");
+  await eventually(() => seen.includes("last"), "it reads to the end");
   expect(listeners).toEqual(Array(21).fill(1));
   expect(seen).toEqual([...Array.from({ length: 20 }, (_, count) => `${count}`), "last"]);
 });

@@ -10,7 +10,8 @@ import { afterEach, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
 import { AckPolicy, connect, StringCodec } from "nats";
 import { type Broker, clearStale, findBroker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
-import { alive, privateNats, privateRedis, temporaryFolder, until, withBrokers } from "../support/brokers.js";
+import { alive, privateNats, privateRedis, temporaryFolder, withBrokers } from "../support/brokers.js";
+import { eventually } from "../support/facts.js";
 
 const API = pathToFileURL(join(process.cwd(), "src/sandbox/brokers/index.ts")).href;
 const cleanups: Array<() => unknown> = [];
@@ -136,7 +137,7 @@ test("servers run beside each other", async () => {
 test("signals reach the real server, and a stopped server can still be ended", async () => {
   const redis = kept(await privateRedis());
   redis.kill("SIGSTOP");
-  await until(
+  await eventually(
     async () => /\) T /.test(await readFile(`/proc/${redis.pid}/stat`, "utf8").catch(() => ") T ")),
     "stopped",
   );
@@ -174,7 +175,7 @@ test("kill -9 of the parent leaves no server behind, even a stopped one", async 
   for (const pid of pids) expect(await alive(pid)).toBe(true);
   process.kill(pids[1] as number, "SIGSTOP");
   parent.child.kill("SIGKILL");
-  for (const pid of pids) await until(async () => !(await alive(pid)), `end of server ${pid}`);
+  for (const pid of pids) await eventually(async () => !(await alive(pid)), `end of server ${pid}`);
 });
 
 test("a folder is refused while its parent lives, and taken over once that is dead", async () => {

@@ -42,7 +42,7 @@ afterAll(async () => {
 });
 
 beforeEach(async () => {
-  db = await databases.newDatabase();
+  db = await databases.emptyDatabase();
   await migrate(db, MIGRATIONS, silent);
   await redis.client.flushall();
   faults = createFaults();

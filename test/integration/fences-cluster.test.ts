@@ -5,9 +5,9 @@ import { edgesKey } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
-import { until } from "../support/brokers.js";
 import { moveSlot, type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { adaptersOn } from "../support/core-redis.js";
+import { eventually } from "../support/facts.js";
 
 let cluster: RedisCluster;
 let client: RedisClient;
@@ -15,7 +15,7 @@ let scripts: Scripts;
 beforeAll(async () => {
   cluster = await startRedisCluster({ replicas: false });
   client = connectRedis(cluster.urls.split(","), silent);
-  await until(() => client.status === "ready", "Redis is connected");
+  await eventually(() => client.status === "ready", "Redis is connected");
   scripts = createScripts(client);
 });
 afterAll(async () => {

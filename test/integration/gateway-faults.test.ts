@@ -10,7 +10,8 @@ import { applyTopology } from "../../src/platform/nats/topology.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
-import { privateNats, privateRedis, until } from "../support/brokers.js";
+import { privateNats, privateRedis } from "../support/brokers.js";
+import { eventually } from "../support/facts.js";
 import { ask, cleanups, client, idle, listen, names, type Raw, send, start, token } from "../support/gateway.js";
 
 test("after an outage of NATS the notifications stored meanwhile arrive, in order", async () => {
@@ -31,7 +32,7 @@ test("after an outage of NATS the notifications stored meanwhile arrive, in orde
   await raw.sees(["d1"]);
   own.kill("SIGKILL");
   await own.exited;
-  await until(() => !running.gateway.healthy(), "the gateway notices");
+  await eventually(() => !running.gateway.healthy(), "the gateway notices");
   expect((await ask(running.url, { authorization: `Bearer ${await token("bob")}` })).response.statusCode).toBe(503);
   again = await startNats({
     dir: own.dir,
@@ -55,13 +56,13 @@ test("a slow reader is cut off at the bound, and nobody else notices", async () 
   slow.on("error", () => undefined);
   slow.write(`GET /events/timeline/home HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${await token("alice")}\r\n\r\n`);
   await once(slow, "readable");
-  await until(() => running.gateway.counts().streams === 2, "two streams");
+  await eventually(() => running.gateway.counts().streams === 2, "two streams");
   // Never read again: the buffers of both kernels fill up first, and then ours.
   const padding = "x".repeat(100_000);
   let count = 0;
   while (running.gateway.counts().streams === 2 && count < 400) {
     await send("alice", `d${count++}${padding}`);
-    await until(() => other.drops().length === count, "the other one keeps up");
+    await eventually(() => other.drops().length === count, "the other one keeps up");
   }
   expect(running.gateway.counts().streams).toBe(1);
   expect(other.ended).toBe(false);
@@ -74,7 +75,7 @@ test("a reader that takes nothing is cut off after a while", async () => {
   slow.on("error", () => undefined);
   slow.write(`GET /events/timeline/home HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${await token("alice")}\r\n\r\n`);
   await once(slow, "readable");
-  await until(() => running.gateway.counts().streams === 1, "a stream");
+  await eventually(() => running.gateway.counts().streams === 1, "a stream");
   const padding = "x".repeat(500_000);
   for (let i = 0; i < 60 && running.gateway.counts().streams === 1; i++) await send("alice", `d${i}${padding}`);
   await idle(running);
@@ -85,7 +86,7 @@ test("FLUSHALL: the stream gets a reset, and is registered again", async () => {
   const raw = await listen(running, "alice");
   const id = raw.lastId;
   await client.flushall();
-  await until(() => raw.resets().length > 0, "a reset");
+  await eventually(() => raw.resets().length > 0, "a reset");
   expect(raw.resets()).toEqual(["registration_lost"]);
   expect(await client.scard(connectionsOfUserKey("alice"))).toBe(1);
   expect(await client.zcard(RECENT_KEY)).toBe(1);
@@ -93,11 +94,11 @@ test("FLUSHALL: the stream gets a reset, and is registered again", async () => {
   await raw.sees(["after"]);
   // A tab that was away meanwhile has missed what fan-out did not even store.
   const tab = await listen(running, "alice", id);
-  await until(() => tab.resets().length > 0, "a reset of the other tab");
+  await eventually(() => tab.resets().length > 0, "a reset of the other tab");
   expect(tab.resets()).toEqual(["registration_lost"]);
   expect(raw.resets()).toHaveLength(1);
   const fine = await listen(running, "alice", raw.lastId);
-  await until(() => fine.blocks().length > 1, "a heartbeat");
+  await eventually(() => fine.blocks().length > 1, "a heartbeat");
   expect(fine.resets()).toEqual([]);
 });
 
@@ -108,7 +109,7 @@ test("a client away for longer than the window gets a reset, although the stream
   await idle(running);
   await client.zadd(RECENT_KEY, Date.now() - 11 * 60_000, "alice");
   const again = await listen(running, "alice", raw.lastId);
-  await until(() => again.resets().length > 0, "a reset");
+  await eventually(() => again.resets().length > 0, "a reset");
   expect(again.resets()).toEqual(["registration_lost"]);
 });
 
@@ -119,8 +120,8 @@ test("registrations of dead pods are swept, those of live ones stay", async () =
   const token64 = key.slice("sse_connections:user:".length);
   await client.sadd(key, `dead.${token64}`);
   await client.zadd(CONNECTIONS_SEEN_KEY, Date.now() - 120_000, `dead.${token64}`);
-  await until(async () => (await client.zcard(CONNECTIONS_SEEN_KEY)) === 1, "the dead one is swept");
-  await until(async () => (await client.scard(key)) === 1, "and gone from its user");
+  await eventually(async () => (await client.zcard(CONNECTIONS_SEEN_KEY)) === 1, "the dead one is swept");
+  await eventually(async () => (await client.scard(key)) === 1, "and gone from its user");
   await send("a.b", "d1");
   await raw.sees(["d1"]);
   expect(raw.resets()).toEqual([]);
@@ -159,10 +160,10 @@ test("ids that look like wildcards or like alice's token read nothing of hers", 
 test("a stream ends with its token, and at the end of its life", async () => {
   const running = await start();
   const raw = await ask(running.url, { authorization: `Bearer ${await token("alice", 2)}` });
-  await until(() => raw.ended, "the token ends");
+  await eventually(() => raw.ended, "the token ends");
   expect(raw.response.complete).toBe(true);
   const short = await listen(await start({ limits: { maxLifeMs: 100 } }), "alice");
-  await until(() => short.ended, "the life ends");
+  await eventually(() => short.ended, "the life ends");
   await idle(running);
 });
 
@@ -170,7 +171,7 @@ test("draining ends every stream in order and removes the registrations", async 
   const running = await start();
   const open = await Promise.all(names("user", 20).map((user) => listen(running, user)));
   await running.gateway.close(1_000);
-  await until(() => open.every((raw) => raw.ended), "all have ended");
+  await eventually(() => open.every((raw) => raw.ended), "all have ended");
   expect(open.every((raw) => raw.response.complete)).toBe(true);
   expect(await client.keys("sse_connection*")).toEqual([]);
   expect(running.gateway.counts()).toEqual({ streams: 0, users: 0, registrations: 0 });
@@ -221,11 +222,11 @@ test("while Redis is away new streams are refused, and open ones stay", async ()
     () => away.disconnect(),
   );
   const running = await start({ scripts: createScripts(away) });
-  await until(() => running.gateway.healthy(), "ready");
+  await eventually(() => running.gateway.healthy(), "ready");
   const raw = await listen(running, "alice");
   own.kill("SIGKILL");
   await own.exited;
-  await until(() => !running.gateway.healthy(), "the gateway notices");
+  await eventually(() => !running.gateway.healthy(), "the gateway notices");
   const refused = await ask(running.url, { authorization: `Bearer ${await token("bob")}` });
   expect(refused.response.statusCode).toBe(503);
   expect(refused.response.headers["retry-after"]).toBeDefined();

@@ -1,7 +1,8 @@
 import { expect, test } from "@jest/globals";
 import type { StreamConfig } from "nats";
 import { STREAM } from "../../src/contracts/subjects.js";
-import { until } from "../support/brokers.js";
+import { eventually } from "../support/facts.js";
+
 import {
   client,
   connection,
@@ -47,12 +48,12 @@ test("a resume into a stream that was made anew is answered by a reset, and not 
   // The new stream has passed the old position: by the number alone nothing looks wrong.
   await sendMany("alice", names("d", 13));
   const second = await listen(running, "alice", first.lastId);
-  await until(() => second.resets().length > 0, "a reset");
+  await eventually(() => second.resets().length > 0, "a reset");
   expect(second.resets()).toEqual(["stream_replaced"]);
   await send("alice", "after");
   await second.sees(["after"]);
   const third = await listen(running, "alice", second.lastId);
-  await until(() => third.blocks().length > 1, "a heartbeat");
+  await eventually(() => third.blocks().length > 1, "a heartbeat");
   expect([third.resets(), third.drops()]).toEqual([[], []]);
 });
 
@@ -63,11 +64,11 @@ test("an open stream gets a reset when its stream is made anew, also where the n
   await replaceNotify();
   const sent = names("d", 40);
   await sendMany("alice", sent);
-  await until(() => raw.resets().length > 0, "a reset");
+  await eventually(() => raw.resets().length > 0, "a reset");
   expect(raw.resets()[0]).toBe("stream_replaced");
-  await until(() => raw.lastId.split("-")[1] !== before.split("-")[1], "ids of the new stream");
+  await eventually(() => raw.lastId.split("-")[1] !== before.split("-")[1], "ids of the new stream");
   await send("alice", "after");
-  await until(() => raw.drops().includes("after"), "it goes on live");
+  await eventually(() => raw.drops().includes("after"), "it goes on live");
   expect(isHonest(raw, sent)).toBe(true);
   // What came before the reset carries the old incarnation, what came after it the new one.
   const resetAt = raw.events.findIndex(({ event }) => event === "reset");
@@ -83,12 +84,12 @@ test("while the stream is gone nothing is sent under its old ids", async () => {
   await replaceNotify(async () => {
     // Heartbeats go on, and stand still.
     const blocks = raw.blocks().length;
-    await until(() => raw.blocks().length > blocks + 2, "heartbeats");
+    await eventually(() => raw.blocks().length > blocks + 2, "heartbeats");
     expect(raw.lastId).toBe(before);
   });
-  await until(() => raw.resets().length > 0, "a reset");
+  await eventually(() => raw.resets().length > 0, "a reset");
   await send("alice", "after");
-  await until(() => raw.drops().includes("after"), "it goes on live");
+  await eventually(() => raw.drops().includes("after"), "it goes on live");
   expect(raw.resets()).toEqual(["stream_replaced"]);
 });
 
@@ -96,9 +97,9 @@ test("a loss of registrations recorded in the old stream does not count in the n
   const running = await start();
   const raw = await listenAt(running, 60);
   await client.flushall();
-  await until(() => raw.resets().includes("registration_lost"), "the registration is lost");
+  await eventually(() => raw.resets().includes("registration_lost"), "the registration is lost");
   await replaceNotify();
-  await until(() => raw.resets().includes("stream_replaced"), "a reset");
+  await eventually(() => raw.resets().includes("stream_replaced"), "a reset");
   await raw.goes();
   await send("alice", "missed");
   const again = await listen(running, "alice", raw.lastId);

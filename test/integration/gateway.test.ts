@@ -3,7 +3,8 @@ import { expect, test } from "@jest/globals";
 import { EventSource } from "eventsource";
 import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { STREAM } from "../../src/contracts/subjects.js";
-import { until } from "../support/brokers.js";
+import { eventually } from "../support/facts.js";
+
 import {
   cleanups,
   client,
@@ -36,7 +37,7 @@ test("the head, the first block and a live event are as the contract says", asyn
   const subscribed = await fetch(`${nats.monitorUrl}/connz?subs=1`, { headers: { connection: "close" } });
   expect(await subscribed.text()).toContain('"live.user.alice"');
   await send("alice", "d1", "drop_deleted");
-  await until(() => raw.text.includes('event: drop_deleted\ndata: {"drop_id":"d1"}\n\n'), "the deletion");
+  await eventually(() => raw.text.includes('event: drop_deleted\ndata: {"drop_id":"d1"}\n\n'), "the deletion");
   await raw.goes();
   await idle(running);
   const held = await fetch(`${nats.monitorUrl}/connz?subs=1`, { headers: { connection: "close" } });
@@ -85,7 +86,7 @@ test("a gap larger than the stream keeps is answered by a reset, and the stream 
   await first.goes();
   await sendMany("alice", names("d", 129));
   const second = await listen(running, "alice", first.lastId);
-  await until(() => second.resets().length > 0, "a reset");
+  await eventually(() => second.resets().length > 0, "a reset");
   await send("alice", "after");
   await second.sees(["after"]);
   expect(second.resets()).toEqual(["too_old"]);
@@ -97,7 +98,7 @@ test.each(["garbage", "0", "999999999", "-1", "1e9", "9".repeat(400)])(
     const running = await start();
     (await listen(running, "alice")).close();
     const raw = await listen(running, "alice", id);
-    await until(() => raw.resets().length > 0, "a reset");
+    await eventually(() => raw.resets().length > 0, "a reset");
     expect(raw.resets()).toEqual(["unknown_position"]);
     const { state } = await (await connection.jetstreamManager()).streams.info(STREAM.notify);
     expect(raw.lastSeq).toBe(state.last_seq);
@@ -115,11 +116,11 @@ test("a gap that aged out is answered by a reset, an empty stream is not", async
   await send("bob", "other");
   await (await connection.jetstreamManager()).streams.purge(STREAM.notify);
   const second = await listen(running, "alice", first.events.at(-1)?.id);
-  await until(() => second.resets().length > 0, "a reset");
+  await eventually(() => second.resets().length > 0, "a reset");
   expect(second.resets()).toEqual(["too_old"]);
   await second.goes();
   const third = await listen(running, "alice", second.lastId);
-  await until(() => third.blocks().some((block) => block.startsWith(": heartbeat")), "a heartbeat");
+  await eventually(() => third.blocks().some((block) => block.startsWith(": heartbeat")), "a heartbeat");
   expect(third.resets()).toEqual([]);
 });
 
@@ -128,7 +129,7 @@ test("the heartbeat of a quiet client moves on with the stream, and resumes late
   const raw = await listen(running, "alice");
   const at = raw.lastId;
   const last = await send("bob", "for somebody else");
-  await until(() => raw.lastSeq === last, "a heartbeat with the new position");
+  await eventually(() => raw.lastSeq === last, "a heartbeat with the new position");
   expect(raw.lastId).not.toBe(at);
   expect(raw.blocks()).toContain(`: heartbeat\nid: ${raw.lastId}`);
   await raw.goes();
@@ -152,7 +153,7 @@ test("a notification published twice arrives once, also across a reconnect", asy
   await second.sees(["d3"]);
   expect(first.lastSeq).toBeLessThan(repeated);
   const last = await send("alice", "d3");
-  await until(() => second.lastSeq >= last, "the position passes a repeated one");
+  await eventually(() => second.lastSeq >= last, "the position passes a repeated one");
   expect(second.drops()).toEqual(["d3"]);
 });
 
@@ -165,12 +166,15 @@ test("cutover under fire: nothing is missed and nothing comes twice", async () =
     for (const [i, drop] of all.entries()) {
       await send("alice", drop);
       // More than a stream keeps would be a reset, which is another test.
-      await until(() => i - Number((raw.drops().at(-1) ?? seen.at(-1) ?? "d0").slice(1)) < 60, "the reader keeps up");
+      await eventually(
+        () => i - Number((raw.drops().at(-1) ?? seen.at(-1) ?? "d0").slice(1)) < 60,
+        "the reader keeps up",
+      );
     }
   })();
   let rounds = 0;
   for (; seen.length < all.length; rounds++) {
-    await until(() => raw.drops().length > 0, "a drop");
+    await eventually(() => raw.drops().length > 0, "a drop");
     await raw.goes();
     expect(raw.resets()).toEqual([]);
     seen.push(...raw.drops());
@@ -190,7 +194,7 @@ test("a stream whose live messages come while it still reads cuts over without a
   const many = await Promise.all([...Array(10)].map(() => listen(running, "alice", raw.lastId)));
   for (const drop of all) await send("alice", drop);
   for (const one of many) {
-    await until(() => one.drops().at(-1) === all.at(-1), "the last one");
+    await eventually(() => one.drops().at(-1) === all.at(-1), "the last one");
     expect(one.drops()).toEqual([...names("old", 100), ...all]);
     expect(one.resets()).toEqual([]);
   }
@@ -207,9 +211,9 @@ test("EventSource comes back by itself and gets what it missed", async () => {
   source.addEventListener("new_drop", (event) => got.push(JSON.parse(event.data as string).drop_id));
   await once(source as never, "open");
   await send("alice", "d1");
-  await until(() => got.length === 1, "the first drop");
+  await eventually(() => got.length === 1, "the first drop");
   running.server.closeAllConnections();
   await sendMany("alice", ["d2", "d3"]);
-  await until(() => got.length === 3, "what was missed");
+  await eventually(() => got.length === 3, "what was missed");
   expect(got).toEqual(["d1", "d2", "d3"]);
 });

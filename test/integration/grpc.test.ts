@@ -17,6 +17,7 @@ import { silent } from "../../src/kernel/logger.js";
 import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
 import { type CallContext, unary } from "../../src/platform/grpc/unary.js";
 import { connectUpstreams } from "../../src/platform/grpc/upstreams.js";
+import { eventually } from "../support/facts.js";
 import { type Upstreams as Served, startUpstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
 
@@ -209,9 +210,9 @@ test.each<[status, string]>([
 
 test("an upstream that is slow is given up at the caller's deadline; one that nobody serves is away", async () => {
   const heal = served.inject({ method: "GetFollowingList", delayMs: 10_000 });
-  const asked = Date.now();
-  expect(await codeOf(upstreams.following({ user: "bob", size: 1, token: "", deadline: asked + 200 }))).toBe("failed");
-  expect(Date.now() - asked).toBeLessThan(2_000);
+  const deadline = Date.now() + 200;
+  expect(await codeOf(upstreams.following({ user: "bob", size: 1, token: "", deadline }))).toBe("failed");
+  await eventually(() => served.abandoned() === 1, "the call was given up while it was held back");
   heal();
   const nowhere = connectUpstreams({ userServiceAddr: "127.0.0.1:1", postServiceAddr: "127.0.0.1:1", tls: {} });
   expect(await codeOf(nowhere.followers({ user: "ada", size: 1, token: "" }))).toBe("unavailable");

@@ -17,7 +17,7 @@ describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {
   });
   beforeEach(async () => {
     await posts?.stop();
-    posts = await startPosts(await server.newDatabase());
+    posts = await startPosts(await server.emptyDatabase());
   });
   afterAll(async () => {
     await posts.stop();

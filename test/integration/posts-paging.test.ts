@@ -31,7 +31,7 @@ describe.each(DATABASES)("pages of drops on $name", ({ start }) => {
   });
 
   const byUser = async (fields: { before?: number; max_id?: string; limit?: number; user_id?: string } = {}) =>
-    (await posts.call.getDropsByUser({ user_id: ada, ...fields })).drops;
+    (await posts.call.getDropsByUserId({ user_id: ada, ...fields })).drops;
   const remote = async (uri: string, created_at: number, actor_uri: string): Promise<void> => {
     await posts.call.putRemoteObject({
       uri,
@@ -116,7 +116,7 @@ describe.each(DATABASES)("pages of drops on $name", ({ start }) => {
       );
     }
     for (const max_id of ["nonsense", "https://far.example/unknown", "6f1c4f1e-0000-4000-8000-000000000000"])
-      expect(await refusal(posts.call.getDropsByUser({ user_id: ada, max_id }))).toMatch(/^INVALID_ARGUMENT max_id/);
+      expect(await refusal(posts.call.getDropsByUserId({ user_id: ada, max_id }))).toMatch(/^INVALID_ARGUMENT max_id/);
   });
 
   test("paging sees every drop once while drops come and go", async () => {
@@ -177,7 +177,7 @@ describe.each(DATABASES)("changes of drops on $name", ({ start }) => {
   });
   beforeEach(async () => {
     await posts?.stop();
-    posts = await startPosts(await server.newDatabase());
+    posts = await startPosts(await server.emptyDatabase());
   });
   afterAll(async () => {
     await posts.stop();

@@ -80,13 +80,13 @@ const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
   ),
   ["getCounts", "drop_ids", { drop_ids: ["x"] }],
   ["getCounts", "drop_ids", { drop_ids: Array(201).fill(ID) }],
-  ["getDropsByUser", "user_id", { user_id: "" }],
-  ["getDropsByUser", "user_id", { user_id: LONG_ID }],
-  ["getDropsByUser", "user_id", { user_id: NUL }],
-  ["getDropsByUser", "limit", { user_id: "ada", limit: -1 }],
-  ["getDropsByUser", "before", { user_id: "ada", before: -1 }],
-  ["getDropsByUser", "max_id", { user_id: "ada", max_id: "x" }],
-  ["getDropsByUser", "max_id", { user_id: "ada", before: 5, max_id: NUL }],
+  ["getDropsByUserId", "user_id", { user_id: "" }],
+  ["getDropsByUserId", "user_id", { user_id: LONG_ID }],
+  ["getDropsByUserId", "user_id", { user_id: NUL }],
+  ["getDropsByUserId", "limit", { user_id: "ada", limit: -1 }],
+  ["getDropsByUserId", "before", { user_id: "ada", before: -1 }],
+  ["getDropsByUserId", "max_id", { user_id: "ada", max_id: "x" }],
+  ["getDropsByUserId", "max_id", { user_id: "ada", before: 5, max_id: NUL }],
   ["listDrops", "since", { since: -1 }],
   ["listDrops", "until", { until: -1 }],
   ["listDrops", "page_size", { page_size: -1 }],
@@ -196,7 +196,7 @@ describe.each(DATABASES)("what posts just so take on $name", ({ start }) => {
     const id = await post(posts, { user_id: odd, summary: odd, body: "" });
     expect((await posts.call.getDrop({ drop_id: id })).drop).toMatchObject({ user_id: odd, summary: odd, body: "" });
     expect((await posts.call.likeDrop({ drop_id: id, user_id: odd })).changed).toBe(true);
-    expect((await posts.call.getDropsByUser({ user_id: odd })).drops).toHaveLength(1);
+    expect((await posts.call.getDropsByUserId({ user_id: odd })).drops).toHaveLength(1);
     const direct = { user_id: odd, visibility: Visibility.DIRECT, recipients: [odd, "{a,b}", "NULL", '"'] };
     const { drop: stored } = await posts.call.createDrop({ ...direct, body: odd });
     expect((await posts.call.getDrop({ drop_id: stored?.drop_id as string })).drop).toMatchObject(direct);
@@ -206,8 +206,8 @@ describe.each(DATABASES)("what posts just so take on $name", ({ start }) => {
     const created_at = Date.now() - 3_650 * DAY + MINUTE;
     const id = await post(posts, { created_at });
     expect((await posts.call.getDrop({ drop_id: id })).drop?.created_at).toBe(created_at);
-    expect((await posts.call.getDropsByUser({ user_id: "ada", before: created_at + 1 })).drops).toHaveLength(1);
-    expect((await posts.call.getDropsByUser({ user_id: "ada", before: Number.MAX_SAFE_INTEGER })).drops).toHaveLength(
+    expect((await posts.call.getDropsByUserId({ user_id: "ada", before: created_at + 1 })).drops).toHaveLength(1);
+    expect((await posts.call.getDropsByUserId({ user_id: "ada", before: Number.MAX_SAFE_INTEGER })).drops).toHaveLength(
       1,
     );
   });

@@ -201,7 +201,7 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
       ["followers", undefined],
       ["direct", ["bob"]],
     ]);
-    const listed = (await posts.call.getDropsByUser({ user_id: EVE })).drops;
+    const listed = (await posts.call.getDropsByUserId({ user_id: EVE })).drops;
     expect(new Map(listed.map((drop) => [drop.drop_id, [drop.visibility, drop.recipients]]))).toEqual(
       new Map(ALL.map((visibility, index) => [uris[index], [visibility, visibility === DIRECT ? ["bob"] : []]])),
     );
@@ -296,7 +296,7 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
     expect((await other.call.getCounts({ drop_ids: [parent as string] })).counts).toMatchObject([
       { likes: 3, replies: 2 },
     ]);
-    const listed = (await other.call.getDropsByUser({ user_id: EVE })).drops;
+    const listed = (await other.call.getDropsByUserId({ user_id: EVE })).drops;
     expect(
       Object.fromEntries(listed.map((drop) => [drop.drop_id.slice(20), [drop.visibility, drop.recipients.toSorted()]])),
     ).toEqual(Object.fromEntries(Object.entries(documents).map(([name, [, ...seen]]) => [name, seen])));

@@ -5,7 +5,7 @@ import { followClock, type RedisClock } from "../../src/platform/redis/clock.js"
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createFenced, type Fenced } from "../../src/platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
-import { until } from "../support/brokers.js";
+
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { openRedis } from "../support/core-redis.js";
 import { eventually } from "../support/facts.js";
@@ -26,7 +26,7 @@ interface Scene {
 async function sceneOn(urls: readonly string[], ask?: Parameters<typeof followClock>[1]): Promise<Scene> {
   const client = connectRedis(urls, silent);
   closes.push(() => client.disconnect());
-  await until(() => client.status === "ready", "Redis is connected");
+  await eventually(() => client.status === "ready", "Redis is connected");
   const scripts = createScripts(client);
   const clock = followClock(scripts, ask);
   closes.push(() => clock.close());

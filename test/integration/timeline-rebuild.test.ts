@@ -7,9 +7,9 @@ import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
-import { until } from "../support/brokers.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
 import { historyOf, inTurn } from "../support/core-world.js";
+import { eventually } from "../support/facts.js";
 import { TcpProxy } from "../support/proxy.js";
 import { held } from "../support/timeline-keys.js";
 
@@ -70,7 +70,7 @@ test("a rebuild held back on its way to Redis brings back nothing that was delet
   const proxy = await TcpProxy.open(redis.broker.port);
   const slow = connectRedis([proxy.url("redis")], silent);
   try {
-    await until(() => slow.status === "ready", "Redis is connected through the proxy");
+    await eventually(() => slow.status === "ready", "Redis is connected through the proxy");
     const { store } = adaptersOn(createScripts(slow), { maxEntries: 10 });
     const { writer, fences } = scene();
     const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
@@ -89,7 +89,7 @@ test("a rebuild held back on its way to Redis brings back nothing that was delet
         () => true,
         () => false,
       );
-    await until(answers, "what was sent before has arrived");
+    await eventually(answers, "what was sent before has arrived");
     const { floor, entries } = await held(redis.raw, KEY);
     expect([floor === undefined || floor < 0, entries]).toEqual([true, []]);
   } finally {
@@ -130,7 +130,7 @@ test("afresh, a rebuild waits for another process's, and then runs itself", asyn
   const first = snapshots(() => waiting, [entry("first", 1)]);
   const second = snapshots(async () => undefined, [entry("second", 2)]);
   const theirs = one.rebuild(KEY, first.take);
-  await until(() => first.taken() === 1, "the other has begun");
+  await eventually(() => first.taken() === 1, "the other has begun");
   const ours = other.rebuild(KEY, second.take, { afresh: true });
   go();
   await Promise.all([theirs, ours]);
@@ -179,9 +179,9 @@ test("two processes that find a timeline lost take one snapshot between them", a
   });
   const { take, taken } = snapshots(() => waiting, [entry("true", 1)]);
   const first = one.rebuild(KEY, take);
-  await until(() => taken() === 1, "the first has begun");
+  await eventually(() => taken() === 1, "the first has begun");
   const second = other.rebuild(KEY, take);
-  await until(
+  await eventually(
     () => redis.raw.exists("timeline:x:rebuilding:timeline:home:ada").then((count) => count === 1),
     "it holds the lease",
   );
@@ -264,10 +264,10 @@ test("a rebuild keeps its lease for as long as it runs", async () => {
   });
   const first = snapshots(() => waiting, [entry("true", 1)]);
   const rebuilding = one.rebuild(KEY, first.take);
-  await until(() => first.taken() === 1, "it has begun");
+  await eventually(() => first.taken() === 1, "it has begun");
   // As if the time of the lease were nearly over.
   await redis.raw.pexpire(`timeline:x:rebuilding:${KEY}`, 4_000);
-  await until(async () => (await other.store.rebuildLeaseLeft(KEY)) > 5_000, "the lease is renewed");
+  await eventually(async () => (await other.store.rebuildLeaseLeft(KEY)) > 5_000, "the lease is renewed");
   expect(await other.store.rebuildLease(KEY).hold()).toBe(false);
   go();
   await rebuilding;

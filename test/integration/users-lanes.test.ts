@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { afterAll, beforeAll, describe, expect } from "@jest/globals";
 import { CONSUMER, STREAM } from "../../src/contracts/subjects.js";
 import type { Handler } from "../../src/delivery/handler.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -9,7 +9,7 @@ import { type Consuming, consume } from "../../src/platform/nats/consume.js";
 import { createFollowStore } from "../../src/users/follows.sql.js";
 import { type NatsBench, openNats } from "../support/core-nats.js";
 import { openRedis, type RedisBench } from "../support/core-redis.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
 import { eventually } from "../support/facts.js";
 import { createGate, newUsersDatabase, usersProcess } from "../support/users.js";
 
@@ -17,7 +17,8 @@ const FLOOD = 5_000;
 const OTHERS = 60;
 const CROWD = 20_000;
 
-describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ start }) => {
+describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ name, start }) => {
+  const test = longTest(name);
   let server: DatabaseServer;
   let redis: RedisBench;
   let nats: NatsBench;

@@ -3,50 +3,47 @@ import {
   type CreateDropRequest,
   type DropDetails,
   PostServiceClient,
+  PostServiceService,
   type PutRemoteObjectRequest,
   RemoteKind,
   Visibility,
 } from "../../src/gen/avion/posts.js";
-import { UserServiceClient } from "../../src/gen/avion/users.js";
-import { calling } from "../../src/sandbox/world/people.grpc.js";
+import { UserServiceClient, UserServiceService } from "../../src/gen/avion/users.js";
+import { callsOf } from "./grpc.js";
 
 /** The users and posts services as their clients call them. */
 export type Api = ReturnType<typeof openApi>;
 
 /** Connects to both services at one address. */
 export function openApi(address: string) {
-  const posts = new PostServiceClient(address, credentials.createInsecure());
-  const users = new UserServiceClient(address, credentials.createInsecure());
-  const create = calling(posts, posts.createDrop);
+  const toPosts = new PostServiceClient(address, credentials.createInsecure());
+  const toUsers = new UserServiceClient(address, credentials.createInsecure());
+  const posts = callsOf(toPosts, PostServiceService);
+  const users = callsOf(toUsers, UserServiceService);
   return {
     async post(user_id: string, more: Partial<CreateDropRequest> = {}): Promise<DropDetails> {
-      const { drop } = await create({
-        ...{ user_id, visibility: Visibility.PUBLIC, recipients: [], reply_to: "", summary: "", body: "Hello" },
-        ...{ created_at: 0, idempotency_key: "", ...more },
+      const { drop } = await posts.createDrop({
+        ...{ user_id, visibility: Visibility.PUBLIC, body: "Hello", ...more },
       });
       return drop as DropDetails;
     },
-    edit: calling(posts, posts.editDrop),
-    deleteDrop: calling(posts, posts.deleteDrop),
-    getDrop: calling(posts, posts.getDrop),
-    dropsOf: calling(posts, posts.getDropsByUserId),
-    like: calling(posts, posts.likeDrop),
-    counts: calling(posts, posts.getCounts),
+    edit: posts.editDrop,
+    deleteDrop: posts.deleteDrop,
+    getDrop: posts.getDrop,
+    dropsOf: posts.getDropsByUserId,
+    like: posts.likeDrop,
+    counts: posts.getCounts,
     putRemote: async (more: Pick<PutRemoteObjectRequest, "uri"> & Partial<PutRemoteObjectRequest>) =>
-      calling(
-        posts,
-        posts.putRemoteObject,
-      )({
-        ...{ kind: RemoteKind.DROP, actor_uri: "", created_at: Date.now(), document: "{}", public_key: "" },
-        ...{ webfinger: "", max_age: 0, visibility: Visibility.PUBLIC, recipients: [], ...more },
+      posts.putRemoteObject({
+        ...{ kind: RemoteKind.DROP, created_at: Date.now(), document: "{}", visibility: Visibility.PUBLIC, ...more },
       }),
-    follow: calling(users, users.follow),
-    unfollow: calling(users, users.unfollow),
-    followers: calling(users, users.getFollowersList),
-    following: calling(users, users.getFollowingList),
+    follow: users.follow,
+    unfollow: users.unfollow,
+    followers: users.getFollowersList,
+    following: users.getFollowingList,
     close: () => {
-      posts.close();
-      users.close();
+      toPosts.close();
+      toUsers.close();
     },
   };
 }

@@ -3,7 +3,6 @@ import { existsSync } from "node:fs";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import {
   type Broker,
   type RedisOptions,
@@ -42,15 +41,6 @@ export async function withBrokers<T>(work: (brokers: { redis: Broker; nats: Brok
 /** A new folder below the system's temporary one. */
 export function temporaryFolder(purpose: string): Promise<string> {
   return mkdtemp(join(tmpdir(), `timeline-test-${purpose}-`));
-}
-
-/** Waits for a fact; fails when it does not come true within 15 seconds. */
-export async function until(fact: () => Promise<boolean> | boolean, what: string): Promise<void> {
-  const deadline = Date.now() + 15_000;
-  while (!(await fact())) {
-    if (Date.now() > deadline) throw new Error(`never happened: ${what}`);
-    await delay(20);
-  }
 }
 
 /** True while a process of this pid runs; one that ended but was not collected by its parent counts as gone. */

@@ -9,7 +9,8 @@ import { createFenced, type Fenced } from "../../src/platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { createTimelineStore } from "../../src/timeline/store.redis.js";
-import { privateRedis, until } from "./brokers.js";
+import { privateRedis } from "./brokers.js";
+import { eventually } from "./facts.js";
 
 /** A private Redis, our scripts on it as the service has them, and a connection of the test's own. */
 export interface RedisBench {
@@ -27,7 +28,7 @@ export async function openRedis(options: Parameters<typeof privateRedis>[0] = {}
   // Tests end connections from the server's side on purpose.
   raw.on("error", () => undefined);
   const client = connectRedis([broker.url], silent);
-  await until(() => client.status === "ready", "Redis is connected");
+  await eventually(() => client.status === "ready", "Redis is connected");
   return {
     broker,
     raw,

@@ -10,11 +10,14 @@ import type { Db } from "../../src/platform/db/db.js";
 import { openPglite } from "../../src/platform/db/pglite.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { postgresPrograms, startPostgres } from "./postgres.js";
+import { type Declare, quickTest, slowTest } from "./suite.js";
 
 /** A database server of a test file's own. */
 export type DatabaseServer = {
   /** Makes an empty database and connects to it. */
   newDatabase(): Promise<Db>;
+  /** An empty database for a test that takes the place of the last one: nobody uses that one any more. */
+  emptyDatabase(): Promise<Db>;
   stop(): Promise<void>;
 };
 
@@ -24,13 +27,34 @@ export const DATABASES: readonly { readonly name: string; start(): Promise<Datab
   ...(postgresPrograms() === undefined ? [] : [{ name: "PostgreSQL", start: startServer }]),
 ];
 
+/** Starting an embedded database takes ten times as long as emptying one. */
+const DROP_ALL = `DO $$ DECLARE name text; BEGIN
+  FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' LOOP
+    EXECUTE format('DROP SCHEMA %I CASCADE', name);
+  END LOOP;
+  CREATE SCHEMA public;
+END $$`;
+
+/** Declares the long tests of a store: `npm test` runs them on one database, `npm run test:all` on the others. */
+export const longTest = (database: string): Declare => (database === DATABASES.at(-1)?.name ? quickTest : slowTest);
+
 async function startEmbedded(): Promise<DatabaseServer> {
   const dump = await emptyDump();
   const opened: Db[] = [];
+  let reused: Promise<Db> | undefined;
+  const newDatabase = async (): Promise<Db> => {
+    const db = await openPglite({ dump });
+    opened.push(db);
+    return db;
+  };
   return {
-    newDatabase: async () => {
-      const db = await openPglite({ dump });
-      opened.push(db);
+    newDatabase,
+    emptyDatabase: async () => {
+      const first = reused === undefined;
+      reused ??= newDatabase();
+      const db = await reused;
+      if (!first) await db.run(DROP_ALL);
+      if (!first) await db.run("DISCARD TEMP");
       return db;
     },
     stop: async () => {
@@ -44,17 +68,19 @@ async function startServer(): Promise<DatabaseServer> {
   const admin = openPostgres({ url: server.url, poolSize: 1, name: "test" }, silent);
   const opened: Db[] = [admin];
   let made = 0;
+  const newDatabase = async (): Promise<Db> => {
+    made += 1;
+    await admin.run(`CREATE DATABASE t${made}`);
+    const db = openPostgres(
+      { url: server.url.replace(/\/postgres$/, `/t${made}`), poolSize: 10, name: "test" },
+      silent,
+    );
+    opened.push(db);
+    return db;
+  };
   return {
-    newDatabase: async () => {
-      made += 1;
-      await admin.run(`CREATE DATABASE t${made}`);
-      const db = openPostgres(
-        { url: server.url.replace(/\/postgres$/, `/t${made}`), poolSize: 10, name: "test" },
-        silent,
-      );
-      opened.push(db);
-      return db;
-    },
+    newDatabase,
+    emptyDatabase: newDatabase,
     stop: async () => {
       await Promise.all(opened.map((db) => db.close()));
       await server.stop();
@@ -65,21 +91,21 @@ async function startServer(): Promise<DatabaseServer> {
 /** Makes a data folder of an embedded database, as its first start does in many seconds. */
 export async function makeDataFolder(folder: string): Promise<void> {
   mkdirSync(folder, { recursive: true });
-  execFileSync("tar", ["-xzPf", await emptyDumpFile(), "-C", folder, "--transform", "s,^/,,"]);
+  execFileSync("tar", ["-xPf", await emptyDumpFile(), "-C", folder, "--transform", "s,^/,,"]);
 }
 
 async function emptyDump(): Promise<Blob> {
   return new Blob([readFileSync(await emptyDumpFile())]);
 }
 
-/** Making an empty database takes PGlite seconds, loading one a second: it is made once a version and machine. */
+/** Making an empty database takes PGlite seconds, loading one less than a second: it is made once a version and machine. */
 async function emptyDumpFile(): Promise<string> {
   const manifest = createRequire(import.meta.url).resolve("@electric-sql/pglite");
   const version = createHash("sha256").update(readFileSync(manifest)).digest("hex").slice(0, 16);
-  const file = join(tmpdir(), `timeline-test-pglite-${version}.tar.gz`);
+  const file = join(tmpdir(), `timeline-test-pglite-${version}.tar`);
   if (!existsSync(file)) {
     const lite = await PGlite.create();
-    const dump = await lite.dumpDataDir("gzip");
+    const dump = await lite.dumpDataDir("none");
     await lite.close();
     const draft = `${file}.${randomBytes(6).toString("hex")}`;
     writeFileSync(draft, Buffer.from(await dump.arrayBuffer()));

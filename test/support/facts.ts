@@ -24,13 +24,16 @@ export async function eventually(
 
 /** Repeats an assertion until it passes; after the patience its own error is thrown. */
 export async function becomes(assertion: () => Promise<void>, patienceMs: number = PATIENCE_MS): Promise<void> {
-  const deadline = Date.now() + patienceMs;
-  for (;;) {
-    try {
-      return await assertion();
-    } catch (error) {
-      if (Date.now() > deadline) throw error;
-    }
-    await delay(POLL_MS);
-  }
+  let failed: unknown;
+  const passes = (): Promise<boolean> =>
+    assertion().then(
+      () => true,
+      (error: unknown) => {
+        failed = error;
+        return false;
+      },
+    );
+  await eventually(passes, "an assertion", patienceMs).catch((error: unknown) => {
+    throw failed ?? error;
+  });
 }

@@ -3,7 +3,6 @@ import { once } from "node:events";
 import { createServer, request as httpRequest, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, afterEach, beforeAll, beforeEach, expect } from "@jest/globals";
-import { createParser, type EventSourceMessage } from "eventsource-parser";
 import express from "express";
 import { SignJWT } from "jose";
 import type { NatsConnection } from "nats";
@@ -16,7 +15,9 @@ import { applyTopology } from "../../src/platform/nats/topology.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
-import { privateNats, privateRedis, until } from "./brokers.js";
+import { privateNats, privateRedis } from "./brokers.js";
+import { eventually } from "./facts.js";
+import { type EventStream, follow } from "./sse.js";
 
 const SECRET = "a secret of thirty-two bytes, or a few more";
 const CONFIG: GatewayConfig = {
@@ -53,7 +54,7 @@ afterAll(async () => {
 });
 
 beforeEach(async () => {
-  await until(async () => (await client.ping().catch(() => "")) === "PONG", "Redis answers");
+  await eventually(async () => (await client.ping().catch(() => "")) === "PONG", "Redis answers");
   await client.flushall();
   await (await connection.jetstreamManager()).streams.purge(STREAM.notify);
 });
@@ -110,31 +111,28 @@ export async function sendMany(user: string, drops: readonly string[]): Promise<
 export const names = (prefix: string, count: number): string[] =>
   Array.from({ length: count }, (_, i) => `${prefix}${i}`);
 
-/** A client that sees every byte: blocks as they came, the events in them, and the last id by the specification. */
+/** A client of the gateway: the stream, its answer, and what tests of the gateway ask of them. */
 export class Raw {
-  text = "";
-  lastId = "";
-  ended = false;
-  readonly events: EventSourceMessage[] = [];
-  readonly #parser = createParser({ onEvent: (event) => this.events.push(event) });
-
   constructor(
     readonly response: IncomingMessage,
+    readonly stream: EventStream,
     readonly close: () => void,
-  ) {
-    response.setEncoding("utf8");
-    let rest = "";
-    response.on("data", (chunk: string) => {
-      this.text += chunk;
-      this.#parser.feed(chunk);
-      const blocks = (rest + chunk).split("\n\n");
-      rest = blocks.pop() as string;
-      for (const block of blocks) this.lastId = /^id: (\d+-[0-9a-z]+)$/m.exec(block)?.[1] ?? this.lastId;
-    });
-    response.once("close", () => {
-      this.ended = true;
-    });
-    response.on("error", () => undefined);
+  ) {}
+
+  get text(): string {
+    return this.stream.raw();
+  }
+
+  get lastId(): string {
+    return this.stream.lastId();
+  }
+
+  get ended(): boolean {
+    return this.stream.isOver();
+  }
+
+  get events(): EventStream["events"] {
+    return this.stream.events;
   }
 
   /** The sequence in the last id. */
@@ -143,15 +141,11 @@ export class Raw {
   }
 
   drops(): string[] {
-    return this.events
-      .filter(({ event }) => event === "new_drop")
-      .map(({ data }) => (JSON.parse(data) as { drop_id: string }).drop_id);
+    return this.stream.drops();
   }
 
   resets(): string[] {
-    return this.events
-      .filter(({ event }) => event === "reset")
-      .map(({ data }) => (JSON.parse(data) as { reason: string }).reason);
+    return this.events.filter(({ event }) => event === "reset").map(({ data }) => String(data.reason));
   }
 
   blocks(): string[] {
@@ -159,13 +153,13 @@ export class Raw {
   }
 
   async sees(drops: readonly string[]): Promise<void> {
-    await until(() => this.drops().length >= drops.length, `${drops.length} drops, not ${this.drops().length}`);
+    await eventually(() => this.drops().length >= drops.length, `${drops.length} drops, not ${this.drops().length}`);
     expect(this.drops()).toEqual(drops);
   }
 
   async goes(): Promise<void> {
     this.close();
-    await until(() => this.ended, "the client is gone");
+    await eventually(() => this.ended, "the client is gone");
   }
 }
 
@@ -174,7 +168,7 @@ export async function ask(url: string, headers: Record<string, string>, method =
   request.on("error", () => undefined);
   request.end();
   const [response] = (await once(request, "response")) as [IncomingMessage];
-  const raw = new Raw(response, () => request.destroy());
+  const raw = new Raw(response, follow(response), () => request.destroy());
   cleanups.push(raw.close);
   return raw;
 }
@@ -183,10 +177,10 @@ export async function listen({ url }: Running, user: string, lastEventId?: strin
   const headers = { authorization: `Bearer ${await token(user)}` };
   const raw = await ask(url, lastEventId === undefined ? headers : { ...headers, "last-event-id": lastEventId });
   expect(raw.response.statusCode).toBe(200);
-  await until(() => raw.lastId !== "", "the first block");
+  await eventually(() => raw.lastId !== "", "the first block");
   return raw;
 }
 
 export async function idle({ gateway }: Running): Promise<void> {
-  await until(() => Object.values(gateway.counts()).every((count) => count === 0), "nothing is held any more");
+  await eventually(() => Object.values(gateway.counts()).every((count) => count === 0), "nothing is held any more");
 }

@@ -24,6 +24,8 @@ export type Streams = {
   count(stream: string): Promise<number>;
   /** Everything a stream holds, oldest first. */
   all(stream: string): Promise<Stored[]>;
+  /** Messages of the log and of the jobs that no consumer has acknowledged yet. */
+  unfinished(): Promise<number>;
   /** Waits until the server answers here: after it was killed that is later than it runs again. */
   answering(): Promise<void>;
   /** Waits until the log holds `events` messages and no consumer has anything left to do. */
@@ -49,6 +51,7 @@ export async function openStreams(url: string): Promise<Streams> {
     manager,
     count: (stream) => count(manager, stream),
     all: (stream) => all(manager, stream),
+    unfinished: () => unfinished(manager),
     answering: () =>
       eventually(
         () =>
@@ -119,6 +122,11 @@ async function backlog(manager: JetStreamManager, enough: (admitted: number) => 
       return `${stream}.${busy.name}: ${busy.num_pending} waiting, ${busy.num_ack_pending} in work`;
   }
   return true;
+}
+
+async function unfinished(manager: JetStreamManager): Promise<number> {
+  const consumers = await Promise.all(["DROPS", "FANOUT"].map((stream) => consumersOf(manager, stream)));
+  return consumers.flatMap((some) => some ?? []).reduce((sum, one) => sum + one.num_pending + one.num_ack_pending, 0);
 }
 
 /** Undefined where there are none yet. A server lists a consumer it is setting up as null. */

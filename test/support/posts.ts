@@ -14,6 +14,7 @@ import { POSTS_MIGRATIONS } from "../../src/posts/index.js";
 import { DEFAULT_POSTS_LIMITS } from "../../src/posts/request.js";
 import { createPostsService } from "../../src/posts/service.grpc.js";
 import { createPostsStore, type PostsStore } from "../../src/posts/store.sql.js";
+import { type Calls, callsOf } from "./grpc.js";
 
 /** What an event in the outbox says. */
 export type Written = {
@@ -24,17 +25,12 @@ export type Written = {
 };
 
 type Fields<Message> = { [Name in keyof Message]?: Message[Name] };
-type Unary<Request, Response> = (
-  request: Request,
-  callback: (error: ServiceError | null, response: Response) => void,
-) => unknown;
-
 /** The posts service over gRPC, on a database of its own. */
 export type PostsHarness = {
   readonly db: Db;
   readonly store: PostsStore;
   readonly client: PostServiceClient;
-  readonly call: Calls;
+  readonly call: Calls<typeof Posts.PostServiceService>;
   /** How often the relay was woken. */
   woken(): number;
   /** Events written since the last look, oldest first. */
@@ -43,65 +39,6 @@ export type PostsHarness = {
   countAll(): Promise<void>;
   stop(): Promise<void>;
 };
-
-type Calls = ReturnType<typeof callsOf>;
-
-function callsOf(client: PostServiceClient) {
-  const method =
-    <Request extends object, Response>(
-      message: { fromPartial(fields: Fields<Request>): Request },
-      name: keyof PostServiceClient,
-    ) =>
-    (fields: Fields<Request> = {}): Promise<Response> =>
-      new Promise((resolve, reject) => {
-        const unary = client[name] as Unary<Request, Response>;
-        unary.call(client, message.fromPartial(fields), (error, response) =>
-          error ? reject(error) : resolve(response),
-        );
-      });
-  return {
-    createDrop: method<Posts.CreateDropRequest, Posts.CreateDropResponse>(Posts.CreateDropRequest, "createDrop"),
-    editDrop: method<Posts.EditDropRequest, Posts.EditDropResponse>(Posts.EditDropRequest, "editDrop"),
-    deleteDrop: method<Posts.DeleteDropRequest, Posts.DeleteDropResponse>(Posts.DeleteDropRequest, "deleteDrop"),
-    getDrop: method<Posts.GetDropRequest, Posts.GetDropResponse>(Posts.GetDropRequest, "getDrop"),
-    getDrops: method<Posts.GetDropsRequest, Posts.GetDropsResponse>(Posts.GetDropsRequest, "getDrops"),
-    listRevisions: method<Posts.ListRevisionsRequest, Posts.ListRevisionsResponse>(
-      Posts.ListRevisionsRequest,
-      "listRevisions",
-    ),
-    listReplies: method<Posts.ListRepliesRequest, Posts.ListRepliesResponse>(Posts.ListRepliesRequest, "listReplies"),
-    likeDrop: method<Posts.LikeDropRequest, Posts.LikeDropResponse>(Posts.LikeDropRequest, "likeDrop"),
-    unlikeDrop: method<Posts.UnlikeDropRequest, Posts.UnlikeDropResponse>(Posts.UnlikeDropRequest, "unlikeDrop"),
-    shareDrop: method<Posts.ShareDropRequest, Posts.ShareDropResponse>(Posts.ShareDropRequest, "shareDrop"),
-    unshareDrop: method<Posts.UnshareDropRequest, Posts.UnshareDropResponse>(Posts.UnshareDropRequest, "unshareDrop"),
-    getCounts: method<Posts.GetCountsRequest, Posts.GetCountsResponse>(Posts.GetCountsRequest, "getCounts"),
-    getDropsByUser: method<Posts.GetDropsByUserIDRequest, Posts.GetDropsByUserIDResponse>(
-      Posts.GetDropsByUserIDRequest,
-      "getDropsByUserId",
-    ),
-    getRetention: method<Posts.GetRetentionRequest, Posts.GetRetentionResponse>(
-      Posts.GetRetentionRequest,
-      "getRetention",
-    ),
-    listDrops: method<Posts.ListDropsRequest, Posts.ListDropsResponse>(Posts.ListDropsRequest, "listDrops"),
-    putRemoteObject: method<Posts.PutRemoteObjectRequest, Posts.PutRemoteObjectResponse>(
-      Posts.PutRemoteObjectRequest,
-      "putRemoteObject",
-    ),
-    getRemoteObject: method<Posts.GetRemoteObjectRequest, Posts.GetRemoteObjectResponse>(
-      Posts.GetRemoteObjectRequest,
-      "getRemoteObject",
-    ),
-    deleteRemoteObject: method<Posts.DeleteRemoteObjectRequest, Posts.DeleteRemoteObjectResponse>(
-      Posts.DeleteRemoteObjectRequest,
-      "deleteRemoteObject",
-    ),
-    resolveWebfinger: method<Posts.ResolveWebfingerRequest, Posts.ResolveWebfingerResponse>(
-      Posts.ResolveWebfingerRequest,
-      "resolveWebfinger",
-    ),
-  };
-}
 
 /** Brings a database to the schema, and serves posts from it. */
 export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Promise<PostsHarness> {
@@ -128,7 +65,7 @@ export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Prom
     db,
     store,
     client,
-    call: callsOf(client),
+    call: callsOf(client, Posts.PostServiceService),
     woken: () => woken,
     written: async () => {
       const rows = await db.query<Omit<Written, "body"> & { id: number; body: string }>(

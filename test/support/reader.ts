@@ -1,9 +1,11 @@
-import { credentials, Metadata, type ServiceError } from "@grpc/grpc-js";
+import { credentials } from "@grpc/grpc-js";
 import {
   type GetTimelineRequest,
   type GetTimelineResponse,
   TimelineServiceClient,
+  TimelineServiceService,
 } from "../../src/gen/avion/timeline.js";
+import { callsOf } from "./grpc.js";
 
 /** What a read may ask for; what is left out is empty. */
 export type Query = Partial<GetTimelineRequest>;
@@ -21,21 +23,11 @@ export type Reader = {
 /** Connects to the service's gRPC address. */
 export function openReader(address: string): Reader {
   const client = new TimelineServiceClient(address, credentials.createInsecure());
-  const call = (method: "getHomeTimeline" | "getLocalTimeline" | "getGlobalTimeline"): Read => {
-    return (query = {}, deadlineMs = 10_000) =>
-      new Promise((resolve, reject) => {
-        const request = { user_id: "", limit: 0, since_id: "", max_id: "", min_id: "", ...query };
-        const done = (error: ServiceError | null, response: GetTimelineResponse): void => {
-          if (error) reject(error);
-          else resolve(response);
-        };
-        client[method](request, new Metadata(), { deadline: Date.now() + deadlineMs }, done);
-      });
-  };
+  const { getHomeTimeline, getLocalTimeline, getGlobalTimeline } = callsOf(client, TimelineServiceService);
   return {
-    home: (user_id, query, deadlineMs) => call("getHomeTimeline")({ ...query, user_id }, deadlineMs),
-    local: call("getLocalTimeline"),
-    global: call("getGlobalTimeline"),
+    home: (user_id, query, deadlineMs) => getHomeTimeline({ ...query, user_id }, deadlineMs),
+    local: getLocalTimeline,
+    global: getGlobalTimeline,
     close: () => client.close(),
   };
 }

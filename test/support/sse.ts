@@ -66,7 +66,8 @@ export async function requestEvents(httpUrl: string, request: StreamRequest): Pr
   return follow(response);
 }
 
-function follow(response: IncomingMessage): EventStream {
+/** Reads what an answer streams, and parses it where it is a stream of events. */
+export function follow(response: IncomingMessage): EventStream {
   const events: WireEvent[] = [];
   const comments: string[] = [];
   let text = "";

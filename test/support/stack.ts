@@ -5,6 +5,7 @@ import { privateNats, privateRedis } from "./brokers.js";
 import { openStreams, type Streams } from "./jetstream.js";
 import { openReader, type Reader } from "./reader.js";
 import { type Service, type ServiceOptions, startService } from "./service.js";
+import { quickTest, slowTest } from "./suite.js";
 import { publish, type TimelineEvent } from "./timeline-events.js";
 import { startUpstreams, type UpstreamOptions, type Upstreams } from "./upstreams.js";
 import { World } from "./world.js";
@@ -13,6 +14,8 @@ import { World } from "./world.js";
 export type StackOptions = UpstreamOptions & {
   readonly env?: Readonly<Record<string, string>>;
   readonly roles?: string;
+  /** True: left to `npm run test:all`. */
+  readonly slow?: boolean;
   /** How long the whole test may take. */
   readonly timeoutMs?: number;
   /** False: brokers and upstreams only; the test starts services itself. */
@@ -116,7 +119,8 @@ export function testWithStack(name: string, options: StackOptions, work: (stack:
       await stack.stop();
     }
   };
-  test(name, body, options.timeoutMs);
+  const declare = options.slow ? slowTest : quickTest;
+  declare(name, body, options.timeoutMs);
 }
 
 /** One stack for all tests that are declared with the function returned; they must use ids of their own. */

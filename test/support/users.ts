@@ -1,4 +1,4 @@
-import { credentials, type ServiceError } from "@grpc/grpc-js";
+import { credentials } from "@grpc/grpc-js";
 import type { OutboxEvent } from "../../src/contracts/outbox.js";
 import type { Delivery } from "../../src/delivery/handler.js";
 import * as wire from "../../src/gen/avion/users.js";
@@ -32,10 +32,11 @@ import { createIsHot } from "../../src/users/rates.js";
 import { createUsersService, type UsersServiceDeps } from "../../src/users/service.grpc.js";
 import { contextWith, deliveryOf } from "./core-delivery.js";
 import type { DatabaseServer } from "./databases.js";
+import { callsOf } from "./grpc.js";
 
 /** A database with the schema of the users service. */
 export async function newUsersDatabase(server: DatabaseServer): Promise<Db> {
-  const db = await server.newDatabase();
+  const db = await server.emptyDatabase();
   await migrate(db, [OUTBOX_MIGRATIONS, USERS_MIGRATIONS], silent);
   return db;
 }
@@ -164,46 +165,12 @@ export function createGate() {
   return gate;
 }
 
-type Methods = typeof wire.UserServiceService;
-type RequestOf<Name extends keyof Methods> = ReturnType<Methods[Name]["requestDeserialize"]>;
-type ResponseOf<Name extends keyof Methods> = ReturnType<Methods[Name]["responseDeserialize"]>;
-type Unary<Name extends keyof Methods> = (
-  request: RequestOf<Name>,
-  callback: (error: ServiceError | null, response: ResponseOf<Name>) => void,
-) => unknown;
-
-/** A method with a promise; what a request leaves out is empty. */
-const calling =
-  <Name extends keyof Methods>(client: wire.UserServiceClient, name: Name, empty: RequestOf<Name>) =>
-  (request: Partial<RequestOf<Name>>): Promise<ResponseOf<Name>> =>
-    new Promise((resolve, reject) => {
-      const method = client[name] as unknown as Unary<Name>;
-      const answered = (error: ServiceError | null, response: ResponseOf<Name>) =>
-        error ? reject(error) : resolve(response);
-      method.call(client, { ...empty, ...request }, answered);
-    });
-
 /** Serves a process over gRPC, with a client. */
 export async function serveUsers({ service }: Pick<UsersProcess, "service">) {
   const server = await serveGrpc("127.0.0.1:0", [service], {});
   const client = new wire.UserServiceClient(`127.0.0.1:${server.port}`, credentials.createInsecure());
-  const page = { user_id: "", page_size: 0, page_token: "" };
-  const pair = { follower_id: "", following_id: "" };
   return {
-    getFollowingList: calling(client, "getFollowingList", page),
-    getFollowersList: calling(client, "getFollowersList", page),
-    listFollowChanges: calling(client, "listFollowChanges", { since: 0, until: 0, page_size: 0, page_token: "" }),
-    follow: calling(client, "follow", pair),
-    unfollow: calling(client, "unfollow", pair),
-    followMany: calling(client, "followMany", { follows: [] }),
-    isFollowing: calling(client, "isFollowing", {
-      follower_id: "",
-      following_ids: [],
-    }),
-    getFollowCounts: calling(client, "getFollowCounts", { user_id: "" }),
-    getProfile: calling(client, "getProfile", { user_id: "" }),
-    setProfile: calling(client, "setProfile", { user_id: "", display_name: "", bio: "", avatar_url: "" }),
-    listProfiles: calling(client, "listProfiles", { prefix: "", page_size: 0, page_token: "" }),
+    ...callsOf(client, wire.UserServiceService),
     close: async () => {
       client.close();
       await server.close(1_000);

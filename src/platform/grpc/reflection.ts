@@ -24,9 +24,12 @@ interface Index {
  * answers cannot be used: grpc-node issues 3018 and 3034.)
  */
 export function addReflection(server: Server, services: readonly string[]): void {
-  const index = readIndex();
+  let index: Index | undefined;
   const talk = (call: ServerDuplexStream<ServerReflectionRequest, ServerReflectionResponse>): void => {
-    call.on("data", (request: ServerReflectionRequest) => call.write(answer(index, services, request)));
+    call.on("data", (request: ServerReflectionRequest) => {
+      index ??= readIndex();
+      call.write(answer(index, services, request));
+    });
     call.on("end", () => call.end());
     call.on("error", () => undefined);
   };

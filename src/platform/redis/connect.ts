@@ -1,7 +1,7 @@
 import { Cluster, Redis, type RedisOptions } from "ioredis";
 import type { Logger } from "../../kernel/logger.js";
 import { parseServerUrl } from "../../kernel/server-url.js";
-import { SECOND } from "../../kernel/time.js";
+import { pause, SECOND } from "../../kernel/time.js";
 import { noteRefusal, Refusal } from "../refusals.js";
 import { redisError } from "./errors.js";
 
@@ -30,6 +30,14 @@ export function connectRedis(urls: readonly string[], log: Logger): RedisClient 
   const client = urls.length > 1 ? clusterOf(urls, STRICT) : new Redis({ ...STRICT, ...serverOf(urls) });
   watch(client, log);
   return client;
+}
+
+/** Waits a moment for the first connection, so that a Redis that is there needs no second try. */
+export async function connected(client: RedisClient): Promise<void> {
+  if (client.status === "ready") return;
+  const settled = new AbortController();
+  client.once("ready", () => settled.abort());
+  await pause(SECOND / 4, settled.signal);
 }
 
 /** Opens the connection that listens to channels; it waits for Redis, and subscribes again by itself. */

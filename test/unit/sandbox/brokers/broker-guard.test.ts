@@ -3,7 +3,8 @@ import { once } from "node:events";
 import type { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { expect, test } from "@jest/globals";
-import { alive, until } from "../../../support/brokers.js";
+import { alive } from "../../../support/brokers.js";
+import { eventually } from "../../../support/facts.js";
 
 const GUARD = "src/sandbox/brokers/broker-guard.sh";
 
@@ -34,7 +35,7 @@ test("a signal to the guard reaches its server", async () => {
   const { guard, pid } = await guarded("sleep", "600");
   guard.kill("SIGTERM");
   await once(guard, "exit");
-  await until(async () => !(await alive(pid)), "the end of the server");
+  await eventually(async () => !(await alive(pid)), "the end of the server");
 });
 
 test("the server does not hold the pipe: its input is empty", async () => {

@@ -1,0 +1,28 @@
+import { mkdtempSync, readdirSync, readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import quick from "../../jest.config.mjs";
+
+// The fault tests leave their rows here; the reporter prints them as a table.
+process.env.FAULTS_ROWS ??= join(mkdtempSync(join(tmpdir(), "timeline-faults-")), "rows.jsonl");
+
+/** Folders of which every test is slow. */
+const SLOW = /^(slow|cluster|faults)\//;
+
+/** Other files with single tests that are marked as slow. */
+const MARKED = /\bslow: (true|\w+ !==)|\b(slowTest|longTest)\(/;
+
+const files = readdirSync("test", { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".test.ts"));
+const slow = files.filter((file) => SLOW.test(file) || MARKED.test(readFileSync(join("test", file), "utf8")));
+
+/** @type {import("jest").Config} */
+export default {
+  ...quick,
+  rootDir: "../..",
+  testPathIgnorePatterns: ["/node_modules/"],
+  testMatch: slow.map((file) => `<rootDir>/test/${file}`),
+  testTimeout: 180_000,
+  // They measure how long recovery takes, and crowd a machine as they are.
+  maxWorkers: 1,
+  reporters: ["default", "<rootDir>/test/faults/table.mjs"],
+};
