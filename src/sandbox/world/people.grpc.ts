@@ -21,7 +21,7 @@ type Method<Request, Response> = (
 const TIMEOUT_MS = 10 * SECOND;
 
 /** Makes a method with a callback one with a promise and a deadline. */
-export function calling<Request, Response>(
+function calling<Request, Response>(
   client: Client,
   method: Method<Request, Response>,
 ): (request: Request) => Promise<Response> {
