@@ -85,14 +85,14 @@ export class Session {
     await this.#goLive(false);
   }
 
-  take(notification: Notification): void {
+  readonly take = (notification: Notification): void => {
     const known = this.deps.feed.current() === this.#incarnation;
     if (this.#ended || (known && notification.seq <= this.#position)) return;
     if (this.#catchingUp || !known) return this.#live.add(notification);
     if (this.#follows(notification)) return this.#send(notification);
     this.#live.add(notification);
     void this.#catchUp();
-  }
+  };
 
   reset(reason: ResetReason): void {
     if (!this.#ended) this.#sendReset(reason);

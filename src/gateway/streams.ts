@@ -112,7 +112,7 @@ export class Streams {
     try {
       const resumes = (request.lastEventId ?? "") !== "";
       const resumableFrom = await registry.register(connection, resumes, () => session.reset("registration_lost"));
-      unfollow = feed.follow(user, (notification) => session.take(notification));
+      unfollow = feed.follow(user, session.take);
       this.#sessions.add(session);
       await feed.flushed();
       const start = await session.prepare(request.lastEventId, resumableFrom);

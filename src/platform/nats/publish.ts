@@ -43,7 +43,7 @@ const MALFORMED: ReadonlySet<string> = new Set([ErrorCode.BadSubject, ErrorCode.
  * @param noStream called where no stream takes a subject: the stream is gone, or JetStream is.
  */
 export function createPublish(jetstream: JetStreamClient, noStream: () => void = () => undefined): Publish {
-  return async ({ subject, body, id, headers, stream }) => {
+  const publish: Publish = async ({ subject, body, id, headers, stream }) => {
     try {
       if (!isPlainSubject(subject)) throw NatsError.errorForCode(ErrorCode.BadSubject);
       const ack = await jetstream.publish(subject, body, {
@@ -60,6 +60,7 @@ export function createPublish(jetstream: JetStreamClient, noStream: () => void =
       throw publishError(error, subject);
     }
   };
+  return publish;
 }
 
 function messageHeaders(fields: Readonly<Record<string, string>>): MsgHdrs {

@@ -1,10 +1,11 @@
 import { readFileSync } from "node:fs";
 import { metrics } from "@opentelemetry/api";
 import { inSpan, SpanKind } from "../../delivery/traced.js";
+import { AppError } from "../../kernel/errors.js";
+import { pause } from "../../kernel/time.js";
 import { refusalOf } from "../refusals.js";
 import type { RedisClient } from "./connect.js";
 import { redisError } from "./errors.js";
-import { followPulse } from "./pulse.js";
 
 /** Our scripts, by the name of their file; each file says what it takes and returns. */
 const NAMES = [
@@ -40,6 +41,8 @@ export type ScriptName = (typeof NAMES)[number];
 const SOURCES = new Map(
   NAMES.map((name) => [name, readFileSync(new URL(`./lua/${name}.lua`, import.meta.url), "utf8")] as const),
 );
+
+const PING_MS = 250;
 
 type Argument = string | number | Buffer;
 type Reply = unknown;
@@ -94,5 +97,39 @@ export function createScripts(client: RedisClient): Scripts {
     isCluster: client.isCluster,
     run: (name, keys, args) => command(name, () => run[name](keys.length, ...keys, ...args)),
     command,
+  };
+}
+
+interface Pulse {
+  /** @throws AppError `unavailable` as long as it does not. */
+  check(): void;
+  note(error: unknown): void;
+}
+
+/**
+ * Follows a connection's pulse: after a command that timed out nobody waits
+ * for the next one to, until a ping is answered. A cluster's nodes fail one by
+ * one, so that none stands for the others there.
+ */
+function followPulse(client: RedisClient): Pulse {
+  let silent = false;
+  const untilAnswered = async (): Promise<void> => {
+    while (silent && client.status !== "end") {
+      silent = await client.ping().then(
+        () => false,
+        () => true,
+      );
+      if (silent) await pause(PING_MS);
+    }
+  };
+  return {
+    check() {
+      if (silent) throw new AppError("unavailable", "Redis: does not answer");
+    },
+    note(error) {
+      if (silent || client.isCluster || (error as Error).message !== "Command timed out") return;
+      silent = true;
+      void untilAnswered();
+    },
   };
 }
