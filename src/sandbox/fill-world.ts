@@ -1,17 +1,16 @@
 import type { NatsConnection } from "nats";
 import { STREAM } from "../contracts/subjects.js";
 import { pause, SECOND } from "../kernel/time.js";
-import type { People } from "./world/people.js";
+import type { People } from "./world/people.grpc.js";
 import { planWorld, seedWorld } from "./world/seed.js";
 
-/** What was made. */
 export interface SeedSummary {
   readonly users: number;
   readonly follows: number;
   readonly drops: number;
 }
 
-/** Fills the services with people, drops and follows by their public API, and waits until all of it has arrived. */
+/** Fills the services with people, drops and follows by their public API, and waits until fan-out is done. */
 export async function fillWorld(
   people: People,
   nats: NatsConnection,
@@ -22,7 +21,7 @@ export async function fillWorld(
   await seedWorld(people, plan, (what, done, total) => say(`seeding a world: ${done} of ${total} ${what}`));
   const events = plan.drops.length + plan.follows.length;
   for (;;) {
-    // With all of this on one machine a server may be slow to say.
+    // With all of this on one machine a server may answer late.
     const { admitted, underWay } = await progressOf(nats).catch(() => UNKNOWN);
     if (admitted >= events && underWay === 0) break;
     say(`bringing it into the timelines: ${Math.max(0, events - admitted) + underWay} events to go`);
@@ -33,7 +32,7 @@ export async function fillWorld(
 
 const UNKNOWN = { admitted: 0, underWay: 1 };
 
-/** How many events the log has, and how many pieces of work are waiting or in hand. */
+/** Counts the events in the log, and the work that waits or is in flight. */
 async function progressOf(nats: NatsConnection): Promise<{ admitted: number; underWay: number }> {
   const manager = await nats.jetstreamManager();
   const { state } = await manager.streams.info(STREAM.drops);

@@ -1,9 +1,11 @@
 import { randomBytes } from "node:crypto";
-import { rm } from "node:fs/promises";
+import { mkdtemp, readdir, rm, stat } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { TimelineServiceClient } from "../gen/avion/timeline.js";
+import { SignJWT } from "jose";
+import { type GetTimelineRequest, type GetTimelineResponse, TimelineServiceClient } from "../gen/avion/timeline.js";
 import { silent } from "../kernel/logger.js";
-import { DAY } from "../kernel/time.js";
+import { DAY, MINUTE } from "../kernel/time.js";
 import { CHANNEL_OPTIONS, clientCredentials } from "../platform/grpc/call.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { startTelemetry } from "../platform/telemetry.js";
@@ -11,20 +13,13 @@ import type { Closers } from "../roles/closers.js";
 import { type Config, readConfig } from "../roles/config/config.js";
 import type { StartOptions } from "../roles/service.js";
 import { createServiceLogger, VERSION } from "../roles/version.js";
-import { type Broker, startNats, startRedis } from "./brokers/index.js";
+import { type Broker, clearStale, freePort, isFree, startNats, startRedis } from "./brokers/index.js";
 import { fillWorld, type SeedSummary } from "./fill-world.js";
-import { newDataFolder } from "./folders.js";
-import { portOr } from "./loopback-port.js";
-import { createReadHome, type ReadPage } from "./read-home.js";
-import { createIssueToken } from "./token.js";
 import { superviseWorker, type Worker } from "./worker.js";
 import { createConsoleRouter } from "./world/console.http.js";
-import { breakable } from "./world/faults.grpc.js";
-import { createFaults } from "./world/faults.js";
-import { connectPeople } from "./world/people.grpc.js";
-import type { People } from "./world/people.js";
+import { breakable, createFaults } from "./world/faults.grpc.js";
+import { connectPeople, type People } from "./world/people.grpc.js";
 
-/** How a sandbox is made. */
 export interface SandboxOptions {
   readonly closers: Closers;
   readonly bigAuthorFollowers: number;
@@ -32,6 +27,8 @@ export interface SandboxOptions {
   readonly grpcPort: number;
   readonly onProgress: (text: string) => void;
 }
+
+type ReadPage = (user: string, page?: Partial<GetTimelineRequest>) => Promise<GetTimelineResponse>;
 
 /** A whole system on one machine: servers, upstreams, every role. */
 export interface Sandbox {
@@ -45,11 +42,10 @@ export interface Sandbox {
   readonly grpcAddress: string;
   readonly httpUrl: string;
   readonly issueToken: (user: string) => Promise<string>;
-  readonly client: TimelineServiceClient;
   readonly readHome: ReadPage;
 }
 
-/** Starts everything; what was opened is closed through `closers`. */
+/** Starts everything, to be closed by `closers`. */
 export async function openSandbox(options: SandboxOptions): Promise<Sandbox> {
   const { closers, onProgress } = options;
   const folder = await newDataFolder();
@@ -80,7 +76,7 @@ export async function openSandbox(options: SandboxOptions): Promise<Sandbox> {
   const issueToken = createIssueToken(secret, DAY);
   service.http.use(createConsoleRouter({ people, faults, issueToken, readHome }));
   const httpUrl = `http://${config.process.httpAddress}`;
-  return { folder, logFile, redis, nats, people, seeded, worker, grpcAddress, httpUrl, issueToken, client, readHome };
+  return { folder, logFile, redis, nats, people, seeded, worker, grpcAddress, httpUrl, issueToken, readHome };
 }
 
 async function environment(
@@ -115,4 +111,52 @@ async function startRoles(config: Config, options: Omit<StartOptions, "telemetry
   options.closers.add("telemetry", () => telemetry.close());
   const { startService } = await import("../roles/service.js");
   return startService(config, { ...options, telemetry });
+}
+
+const PREFIX = "avion-timeline-";
+
+/** Each sandbox has a folder of its own, so that several can run side by side. */
+async function newDataFolder(): Promise<string> {
+  await clearLeftovers();
+  return mkdtemp(join(tmpdir(), PREFIX));
+}
+
+/** Ends servers of sandboxes that were killed, and removes their folders, except those still in use. */
+async function clearLeftovers(): Promise<void> {
+  for (const name of (await readdir(tmpdir())).filter((entry) => entry.startsWith(PREFIX))) {
+    const folder = join(tmpdir(), name);
+    try {
+      // A folder just made may belong to a sandbox whose servers have not started yet.
+      if (Date.now() - (await stat(folder)).mtimeMs < MINUTE) continue;
+      await clearStale(join(folder, "redis"));
+      await clearStale(join(folder, "nats"));
+      await rm(folder, { recursive: true, force: true });
+    } catch {
+      // In use, or another user's.
+    }
+  }
+}
+
+async function portOr(preferred: number): Promise<number> {
+  return preferred > 0 && (await isFree(preferred)) ? preferred : freePort();
+}
+
+/** Issues HS256 access tokens, as an identity provider would. */
+function createIssueToken(secret: string, lifetimeMs: number): (user: string) => Promise<string> {
+  const key = new TextEncoder().encode(secret);
+  return (user) =>
+    new SignJWT({})
+      .setProtectedHeader({ alg: "HS256", typ: "JWT" })
+      .setSubject(user)
+      .setIssuedAt()
+      .setExpirationTime(new Date(Date.now() + lifetimeMs))
+      .sign(key);
+}
+
+function createReadHome(client: TimelineServiceClient): ReadPage {
+  return (user, page = {}) =>
+    new Promise((resolve, reject) => {
+      const request = { limit: 0, since_id: "", max_id: "", min_id: "", ...page, user_id: user };
+      client.getHomeTimeline(request, (error, response) => (error ? reject(error) : resolve(response)));
+    });
 }

@@ -3,14 +3,13 @@ import { Closers } from "../roles/closers.js";
 import { VERSION } from "../roles/version.js";
 import { openSandbox, type Sandbox } from "./sandbox.js";
 
-/** What `up` can be told. */
 export interface UpOptions {
   readonly httpPort: number;
   readonly grpcPort: number;
   readonly followers: number;
 }
 
-/** Starts a whole system with a seeded world, says where everything is, and stays up until a signal comes. */
+/** Starts a whole system with a seeded world, prints its addresses, and stays up until a signal. */
 export async function up(options: UpOptions): Promise<void> {
   const closers = new Closers();
   const stop = (): void => {

@@ -3,11 +3,12 @@ import { oneLine } from "../../kernel/errors.js";
 import { Closers } from "../../roles/closers.js";
 import { VERSION } from "../../roles/version.js";
 import { openSandbox } from "../sandbox.js";
-import { STEPS, setStage } from "./steps.js";
+import { setStage } from "./stage.js";
+import { STEPS } from "./steps.js";
 
 const FOLLOWERS = 2_000;
 
-/** Walks through the main job on a system of its own, checking what it shows; resolves to the exit code. */
+/** Shows the main job on a system of its own and checks each step; resolves to the exit code. */
 export async function demo(): Promise<number> {
   const closers = new Closers();
   const progress = createProgress();

@@ -1,62 +1,14 @@
-import { Redis } from "ioredis";
-import { GLOBAL_KEY, HOME_PREFIX, homeKey, LOCAL_KEY } from "../../contracts/keys.js";
+import { GLOBAL_KEY, homeKey, LOCAL_KEY } from "../../contracts/keys.js";
 import { STREAM } from "../../contracts/subjects.js";
-import { silent } from "../../kernel/logger.js";
-import { connectNats } from "../../platform/nats/connect.js";
-import type { Closers } from "../../roles/closers.js";
-import type { Sandbox } from "../sandbox.js";
-import { visibilityNamed } from "../world/people.grpc.js";
-import type { SeenDrop } from "../world/people.js";
+import type { SeenDrop } from "../world/people.grpc.js";
 import { BIG_AUTHOR } from "../world/seed.js";
-import { eventually, expect } from "./checks.js";
-import { openStream, type Stream } from "./stream.js";
+import { countHolding, eventually, expect, gone, held, openStream, post, type Stage } from "./stage.js";
 
-/** What the steps share. */
-export interface Stage {
-  readonly sandbox: Sandbox;
-  readonly redis: Redis;
-  readonly nats: Awaited<ReturnType<typeof connectNats>>;
-  readonly reader: string;
-  readonly author: string;
-  stream: Stream;
-}
-
-/** One thing that is shown; returns what was seen. */
-export interface Step {
+/** Resolves to a line about what was seen. */
+interface Step {
   readonly title: string;
   readonly run: (stage: Stage) => Promise<string>;
 }
-
-/** Picks a reader and an author they follow, and opens the reader's stream. */
-export async function setStage(sandbox: Sandbox, closers: Closers): Promise<Stage> {
-  const reader = "ada";
-  const author = (await sandbox.people.followingOf(reader)).find((id) => id !== BIG_AUTHOR);
-  expect(author !== undefined, "ada follows nobody");
-  const redis = new Redis(sandbox.redis.url);
-  closers.add("demo's Redis", () => redis.disconnect());
-  const nats = await connectNats({ servers: [sandbox.nats.url], name: "demo" }, silent);
-  closers.add("demo's NATS", () => nats.close());
-  await eventually("the service's readiness", 20_000, async () =>
-    (await fetch(`${sandbox.httpUrl}/readyz`)).ok && (await workerPulls(nats)) ? true : undefined,
-  );
-  const stream = await openStream(`${sandbox.httpUrl}/events/timeline/home`, await sandbox.issueToken(reader));
-  closers.add("demo's stream", () => stream.close());
-  return { sandbox, redis, nats, reader, author, stream };
-}
-
-async function workerPulls(nats: Stage["nats"]): Promise<boolean> {
-  const manager = await nats.jetstreamManager();
-  return (await manager.consumers.info(STREAM.drops, "planner")).num_waiting > 0;
-}
-
-const held = async ({ redis }: Stage, key: string, drop: string): Promise<true | undefined> =>
-  (await redis.zscore(key, drop)) == null ? undefined : true;
-
-const gone = async ({ redis }: Stage, key: string, drop: string): Promise<true | undefined> =>
-  (await redis.zscore(key, drop)) == null ? true : undefined;
-
-const post = ({ sandbox }: Stage, user_id: string, visibility = "public"): Promise<SeenDrop> =>
-  sandbox.people.post({ user_id, visibility: visibilityNamed(visibility), body: "Hello" });
 
 const BURST = 50;
 const GAP = 5;
@@ -130,7 +82,7 @@ export const STEPS: readonly Step[] = [
         if (n === BURST / 2) process.kill(worker.pid() as number, "SIGKILL");
       }
       const key = homeKey(stage.reader);
-      // What the dead worker had in hand is handed out again after its ack_wait of 15 s.
+      // Messages in flight in the dead worker are redelivered after an ack_wait of 15 s.
       await eventually("every drop of the burst", 60_000, async () => {
         const scores = await stage.redis.zmscore(key, ...drops.map(({ drop_id }) => drop_id));
         return scores.every((score) => score != null) ? true : undefined;
@@ -156,7 +108,7 @@ export const STEPS: readonly Step[] = [
     },
   },
   {
-    title: "What is heard on Redis Pub/Sub is bridged into the log, once however often it is published",
+    title: "An event on Redis Pub/Sub is bridged into the log once, however often it is published",
     async run(stage) {
       const manager = await stage.nats.jetstreamManager();
       const admitted = async (): Promise<number> => (await manager.streams.info(STREAM.drops)).state.last_seq;
@@ -171,16 +123,16 @@ export const STEPS: readonly Step[] = [
     },
   },
   {
-    title: "What cannot be understood goes to the dead letters, byte for byte",
+    title: "A message that cannot be parsed becomes a dead letter, byte for byte",
     async run(stage) {
       await stage.redis.publish("drop_created", "not json");
       const manager = await stage.nats.jetstreamManager();
       const subject = "dlq.invalid.drop_created";
-      const letter = await eventually("the dead letter", 5_000, () =>
+      const deadLetter = await eventually("the dead letter", 5_000, () =>
         manager.streams.getMessage(STREAM.dlq, { last_by_subj: subject }).catch(() => undefined),
       );
-      expect(letter.string() === "not json", "the letter's body is not what was published");
-      return `${subject}: ${letter.header.get("Dlq-Error")}`;
+      expect(deadLetter.string() === "not json", "the dead letter's body is not what was published");
+      return `${subject}: ${deadLetter.header.get("Dlq-Error")}`;
     },
   },
   {
@@ -197,16 +149,3 @@ export const STEPS: readonly Step[] = [
     },
   },
 ];
-
-/** How many home timelines hold a drop. */
-async function countHolding({ redis }: Stage, drop: string): Promise<number> {
-  let cursor = "0";
-  let count = 0;
-  do {
-    const [next, keys] = await redis.scan(cursor, "MATCH", `${HOME_PREFIX}*`, "COUNT", 1_000);
-    const scores = await Promise.all(keys.map((key) => redis.zscore(key, drop)));
-    count += scores.filter((score) => score != null).length;
-    cursor = next;
-  } while (cursor !== "0");
-  return count;
-}

@@ -1,29 +1,19 @@
 import { fileURLToPath } from "node:url";
+import { status } from "@grpc/grpc-js";
 import express, { type Request, type Response, Router } from "express";
+import { z } from "zod";
 import type { GetTimelineResponse } from "../../gen/avion/timeline.js";
-import {
-  dropsRequest,
-  faultRequest,
-  followRequest,
-  parse,
-  sessionRequest,
-  timelineRequest,
-  usersRequest,
-} from "./console-requests.js";
-import { FAULT_CODES, type Faults } from "./faults.js";
-import { visibilityNamed } from "./people.grpc.js";
-import type { People, SeenDrop } from "./people.js";
-import { createProblemHandler, sendProblem } from "./problem.http.js";
-import { invalid, WorldError } from "./world-error.js";
+import { idFault } from "../../kernel/ids.js";
+import { FAULT_SERVICES, type Faults } from "./faults.grpc.js";
+import { type People, type SeenDrop, visibilityNamed } from "./people.grpc.js";
+import { createProblemHandler, invalid, sendProblem, WorldError } from "./problem.http.js";
 
 export interface ConsoleDeps {
   readonly people: People;
   readonly faults: Faults;
-  /** Makes the access token of a user. */
   readonly issueToken: (user: string) => string | Promise<string>;
-  /** Reads a page of a home timeline over gRPC. */
   readonly readHome: (user: string, cursor: { readonly max_id: string }) => Promise<GetTimelineResponse>;
-  /** Hears of every failure that is not the caller's fault. */
+  /** Called with every failure that is not the caller's fault. */
   readonly onError?: (error: unknown) => void;
 }
 
@@ -31,13 +21,45 @@ const ASSETS = fileURLToPath(new URL("./console/", import.meta.url));
 
 const POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'";
 
-/** gRPC's INVALID_ARGUMENT: the cursor is the only argument that can be wrong here. */
-const INVALID_ARGUMENT = 3;
+const VISIBILITIES = ["public", "unlisted", "followers", "direct"] as const;
 
-/**
- * The page to play with the world, at the router's root, and its JSON routes
- * below /world. Whoever reaches it may act as anybody: for local use only.
- */
+const id = z.string().superRefine((value, context) => {
+  const fault = idFault(value);
+  if (fault !== undefined) context.addIssue({ code: "custom", message: fault });
+});
+
+type CodeName = keyof typeof status;
+/** An enum of TypeScript holds its numbers as keys, too. */
+const codeName = z.enum(Object.keys(status).filter((key) => Number.isNaN(Number(key))) as [CodeName]);
+
+const sessionRequest = z.strictObject({ user: id });
+
+const timelineRequest = z.object({ user: id, max_id: z.string().max(1_024).default("") });
+
+const usersRequest = z.object({
+  prefix: z.string().max(128).default(""),
+  limit: z.coerce.number().int().min(1).max(1_000).default(400),
+});
+
+const dropsRequest = z.strictObject({
+  user: id,
+  visibility: z.enum(VISIBILITIES).default("public"),
+  recipients: z.array(id).max(20).default([]),
+  body: z.string().max(5_000).default(""),
+  count: z.number().int().min(1).max(100).default(1),
+});
+
+const followRequest = z.strictObject({ follower_id: id, following_id: id });
+
+const faultRequest = z.strictObject({
+  service: z.enum(FAULT_SERVICES),
+  method: z.string().min(1).max(64).optional(),
+  user_id: id.optional(),
+  code: codeName.default("UNAVAILABLE"),
+  delay_ms: z.number().int().min(0).max(60_000).optional(),
+});
+
+/** The page at the router's root and its JSON routes below /world. For local use only: a caller may act as any user. */
 export function createConsoleRouter(deps: ConsoleDeps): Router {
   const router = Router();
   const onError = deps.onError ?? (() => undefined);
@@ -86,7 +108,8 @@ function addReads(router: Router, { people, issueToken, readHome, onError }: Con
       const { drop_ids, ...rest } = await readHome(user, { max_id });
       response.json({ drops: await people.drops(drop_ids), ...rest });
     } catch (error) {
-      if ((error as { code?: unknown } | undefined)?.code === INVALID_ARGUMENT)
+      // The cursor is the only argument that can be wrong here.
+      if ((error as { code?: unknown } | undefined)?.code === status.INVALID_ARGUMENT)
         throw invalid("max_id", "is not understood");
       onError?.(error);
       sendProblem(response, {
@@ -138,7 +161,7 @@ function addFaults(router: Router, faults: Faults): void {
   });
   router.post("/faults", (request, response) => {
     const { service, method, user_id, code, delay_ms } = parse(faultRequest, request.body);
-    faults.set({ service, method, userId: user_id, code: FAULT_CODES[code], delayMs: delay_ms });
+    faults.set({ service, method, userId: user_id, code: status[code], delayMs: delay_ms });
     response.json({ faults: faults.list() });
   });
   router.delete("/faults", (_request, response) => {
@@ -158,4 +181,17 @@ function noStore(_request: Request, response: Response, next: () => void): void 
 
 function unknownRoute(): void {
   throw new WorldError("unknown", "path", "is no route of the console");
+}
+
+/** @throws WorldError naming the first field at fault */
+function parse<T extends z.ZodType>(schema: T, value: unknown): z.output<T> {
+  const result = schema.safeParse(value ?? {});
+  if (result.success) return result.data;
+  const issue = result.error.issues[0];
+  const unknownKey = issue?.code === "unrecognized_keys" ? issue.keys[0] : undefined;
+  const field = [...(issue?.path ?? []), ...(unknownKey === undefined ? [] : [unknownKey])].join(".");
+  throw invalid(
+    field === "" ? "body" : field,
+    unknownKey === undefined ? (issue?.message ?? "is invalid") : "is not a field",
+  );
 }

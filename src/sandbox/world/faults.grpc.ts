@@ -1,9 +1,60 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type handleUnaryCall, type ServerUnaryCall, status } from "@grpc/grpc-js";
 import type { Service } from "../../platform/grpc/serve.js";
-import type { FaultService, Faults } from "./faults.js";
+import { invalid } from "./problem.http.js";
 
-/** What the timeline service calls. Other methods are people's own, and stay whole. */
+export const FAULT_SERVICES = ["users", "posts"] as const;
+type FaultService = (typeof FAULT_SERVICES)[number];
+
+/** Calls that fail. */
+interface Fault {
+  readonly service: FaultService;
+  /** A method's name, as in the proto; unset: every method. */
+  readonly method?: string | undefined;
+  /** Only calls about this user. */
+  readonly userId?: string | undefined;
+  /** The gRPC status; 0 lets the call through after the delay. */
+  readonly code: number;
+  readonly delayMs?: number | undefined;
+}
+
+export interface Faults {
+  /** Breaks calls; a fault for the same calls is replaced. */
+  set(fault: Fault): void;
+  clear(): void;
+  list(): readonly Fault[];
+  /** The most specific fault for a call: by user, then by method. */
+  find(call: Pick<Fault, "service" | "userId"> & { readonly method: string }): Fault | undefined;
+}
+
+const MAX_FAULTS = 1_000;
+
+export function createFaults(): Faults {
+  const faults = new Map<string, Fault>();
+  return {
+    set(fault) {
+      const key = keyOf(fault.service, fault.method, fault.userId);
+      if (faults.size >= MAX_FAULTS && !faults.has(key)) throw invalid("faults", `are at most ${MAX_FAULTS}`);
+      faults.set(key, fault);
+    },
+    clear: () => faults.clear(),
+    list: () => [...faults.values()],
+    find({ service, method, userId }) {
+      if (faults.size === 0) return undefined;
+      const forUser =
+        userId === undefined
+          ? undefined
+          : (faults.get(keyOf(service, method, userId)) ?? faults.get(keyOf(service, undefined, userId)));
+      return forUser ?? faults.get(keyOf(service, method)) ?? faults.get(keyOf(service));
+    },
+  };
+}
+
+function keyOf(service: FaultService, method?: string, userId?: string): string {
+  return JSON.stringify([service, method?.toLowerCase() ?? null, userId ?? null]);
+}
+
+/** Methods that the timeline service calls; those that people call stay whole. */
 const BREAKABLE: Readonly<Record<string, FaultService>> = {
   GetFollowingList: "users",
   GetFollowersList: "users",
@@ -14,7 +65,7 @@ const BREAKABLE: Readonly<Record<string, FaultService>> = {
 
 type Handler = handleUnaryCall<{ readonly user_id?: string }, unknown>;
 
-/** Makes a service fail where the faults say so. */
+/** Makes the calls of a service fail that a fault names. */
 export function breakable(service: Service, faults: Faults): Service {
   const implementation = { ...service.implementation };
   for (const [name, { path }] of Object.entries(service.definition)) {
@@ -39,7 +90,7 @@ function failing(answer: Handler, faultOf: (user: string | undefined) => ReturnT
   };
 }
 
-/** Ends early with the call, so that long delays do not pile up behind clients that gave up. */
+/** Ends early with the call, so that long delays do not pile up behind clients that have given up. */
 async function pause(delayMs: number, call: Pick<ServerUnaryCall<unknown, unknown>, "once">): Promise<void> {
   if (delayMs <= 0) return;
   const gone = new AbortController();

@@ -9,7 +9,60 @@ import {
 import { UserServiceClient } from "../../gen/avion/users.js";
 import { SECOND } from "../../kernel/time.js";
 import { CHANNEL_OPTIONS, clientCredentials } from "../../platform/grpc/call.js";
-import type { People, SeenDrop } from "./people.js";
+
+interface UserSummary {
+  readonly user_id: string;
+  readonly followers: number;
+  readonly following: number;
+}
+
+/** A drop as the page and the demo show it. */
+export interface SeenDrop {
+  readonly drop_id: string;
+  readonly author: string;
+  /** ms since the epoch; null of a deleted drop. */
+  readonly created_at: number | null;
+  readonly visibility: string | null;
+  readonly body: string;
+  readonly deleted: boolean;
+}
+
+export interface DropDraft {
+  readonly user_id: string;
+  readonly visibility: Visibility;
+  readonly recipients?: readonly string[];
+  readonly body: string;
+  /** ms since the epoch; unset: now. */
+  readonly created_at?: number;
+}
+
+export interface Pair {
+  readonly follower_id: string;
+  readonly following_id: string;
+}
+
+/** The actions of people, by the public API of the users and posts services. */
+export interface People {
+  /** Adds a user, or changes their name. */
+  introduce(user: string, name: string): Promise<void>;
+  isKnown(user: string): Promise<boolean>;
+  /** User ids that begin with a prefix, by their bytes. */
+  list(prefix: string, limit: number): Promise<string[]>;
+  summary(user: string): Promise<UserSummary>;
+  /** The first page. */
+  followingOf(user: string): Promise<string[]>;
+  /** Resolves to whether anything changed. */
+  follow(pair: Pair): Promise<boolean>;
+  unfollow(pair: Pair): Promise<boolean>;
+  /** At most 1,000 at once; resolves to how many were new. */
+  followMany(pairs: readonly Pair[]): Promise<number>;
+  post(draft: DropDraft): Promise<SeenDrop>;
+  /** Undefined of an unknown or deleted drop. */
+  remove(dropId: string): Promise<SeenDrop | undefined>;
+  drop(dropId: string): Promise<SeenDrop | undefined>;
+  /** In the order asked for; an unknown drop has only its id. */
+  drops(dropIds: readonly string[]): Promise<SeenDrop[]>;
+}
 
 type Method<Request, Response> = (
   request: Request,
@@ -20,7 +73,7 @@ type Method<Request, Response> = (
 
 const TIMEOUT_MS = 10 * SECOND;
 
-/** Makes a method with a callback one with a promise and a deadline. */
+/** Turns a method with a callback into one with a promise and a deadline of 10 s. */
 function calling<Request, Response>(
   client: Client,
   method: Method<Request, Response>,
@@ -128,7 +181,6 @@ const unseen = (drop_id: string): SeenDrop => ({
 
 const nameOf = (visibility: Visibility): string => (Visibility[visibility] ?? "unknown").toLowerCase();
 
-/** The wire's value of a visibility by the name the page uses. */
 export const visibilityNamed = (name: string): Visibility =>
   Visibility[name.toUpperCase() as keyof typeof Visibility] ?? Visibility.UNSPECIFIED;
 

@@ -1,5 +1,21 @@
 import type { ErrorRequestHandler, Response } from "express";
-import { WorldError, type WorldErrorCode } from "./world-error.js";
+
+type WorldErrorCode = "invalid" | "unknown" | "conflict";
+
+/** A refused request; it names the field at fault, as the wire calls it. */
+export class WorldError extends Error {
+  override readonly name = "WorldError";
+
+  constructor(
+    readonly code: WorldErrorCode,
+    readonly field: string,
+    fault: string,
+  ) {
+    super(`${field}: ${fault}`);
+  }
+}
+
+export const invalid = (field: string, fault: string): WorldError => new WorldError("invalid", field, fault);
 
 interface Problem {
   readonly status: number;
@@ -22,7 +38,7 @@ export function sendProblem(response: Response, problem: Problem): void {
     .send(JSON.stringify({ type: "about:blank", ...problem }));
 }
 
-/** Turns what a route threw into a problem; only refusals show their own words. */
+/** Answers the error of a route as a problem; only refusals show their own text. */
 export function createProblemHandler(onError: (error: unknown) => void): ErrorRequestHandler {
   return (error: unknown, _request, response, next) => {
     const problem = toProblem(error);
@@ -36,7 +52,7 @@ function toProblem(error: unknown): Problem {
   const refusal = refusalOf(error);
   if (refusal !== undefined) return refusal;
   if (error instanceof WorldError) return { ...STATUS[error.code], detail: error.message, field: error.field };
-  // What express.json throws for a body that is no JSON, or too large.
+  // express.json throws these for a body that is no JSON, or too large.
   const status = (error as { status?: unknown } | undefined)?.status;
   if (status === 413) return { status, title: "Invalid request", detail: "body is too large", field: "body" };
   if (typeof status === "number" && status >= 400 && status < 500) {
@@ -45,7 +61,7 @@ function toProblem(error: unknown): Problem {
   return { status: 500, title: "Internal error", detail: "the request failed; the log says why" };
 }
 
-/** INVALID_ARGUMENT, RESOURCE_EXHAUSTED, FAILED_PRECONDITION: what a service refuses is the caller's to know. */
+/** INVALID_ARGUMENT, RESOURCE_EXHAUSTED, FAILED_PRECONDITION: the caller may read why a service refused. */
 const REFUSALS: ReadonlySet<unknown> = new Set([3, 8, 9]);
 
 function refusalOf(error: unknown): Problem | undefined {

@@ -1,24 +1,20 @@
 import { Visibility } from "../../gen/avion/posts.js";
 import { chunked, mapLimited } from "../../kernel/mapped.js";
 import { DAY } from "../../kernel/time.js";
-import type { DropDraft, Pair, People } from "./people.js";
-import { integer, mulberry32, type Random, zipf } from "./random.js";
+import type { DropDraft, Pair, People } from "./people.grpc.js";
 
-/** The author with so many followers that fan-out shows. */
+/** The author with so many followers that their drops are written in chunks. */
 export const BIG_AUTHOR = "nova";
 
-/** How a world is to be. */
 export interface SeedOptions {
   readonly seed?: number;
   readonly users?: number;
-  /** How many of the followers of {@link BIG_AUTHOR} there are. */
   readonly bigAuthorFollowers: number;
   /** The end of the history, ms since the epoch. */
   readonly now: number;
 }
 
-/** Whom to introduce, what they post and whom they follow. */
-export interface SeedPlan {
+interface SeedPlan {
   readonly people: readonly string[];
   readonly drops: readonly Required<DropDraft>[];
   readonly follows: readonly Pair[];
@@ -32,9 +28,8 @@ const NAMES =
 const DROP_DAYS = 30;
 
 /**
- * Plans a world: named users and numbered ones, who are followed the more the
- * earlier they stand (Zipf), one author with very many followers, and a month
- * of drops. The same options make the same plan.
+ * Plans a world: users whose followers follow Zipf's law, one author with very many, and a month of drops. The same
+ * options make the same plan.
  */
 export function planWorld({ seed = 1, users = 200, bigAuthorFollowers, now }: SeedOptions): SeedPlan {
   const random = mulberry32(seed);
@@ -46,14 +41,13 @@ export function planWorld({ seed = 1, users = 200, bigAuthorFollowers, now }: Se
   };
 }
 
-/** Calls of the public API under way at once. */
 const AT_ONCE = 16;
 const FOLLOWS_A_CALL = 1_000;
 
 /**
- * Makes a plan true, through the public API. Drops come before follows: nobody has to be told of them.
+ * Carries out a plan by the public API. Drops come before follows, so that they notify no user.
  *
- * @param onProgress hears what is done, of what
+ * @param onProgress is told of the things, how many are done and of how many
  */
 export async function seedWorld(
   people: Pick<People, "introduce" | "post" | "followMany">,
@@ -108,11 +102,11 @@ function followersOfBigAuthor(people: readonly string[], count: number): Pair[] 
 function drafts(people: readonly string[], random: Random, now: number): Required<DropDraft>[] {
   const loud = zipf(random, people.length);
   return Array.from({ length: people.length * 4 }, (_, drop) => {
-    // Some are the big author's; few, since all their followers get them.
+    // Few are the big author's, since all their followers get them.
     const user_id = drop % 40 === 0 ? BIG_AUTHOR : (people[loud()] as string);
     const created_at = now - 1 - Math.floor(random() ** 2 * DROP_DAYS * DAY);
     const visibility = pickVisibility(random());
-    const recipients = visibility === Visibility.DIRECT ? [people[integer(random, people.length)] as string] : [];
+    const recipients = visibility === Visibility.DIRECT ? [people[Math.floor(random() * people.length)] as string] : [];
     return { user_id, visibility, recipients, created_at, body: `Note ${drop + 1}` };
   });
 }
@@ -121,4 +115,43 @@ function pickVisibility(share: number): Visibility {
   if (share < 0.8) return Visibility.PUBLIC;
   if (share < 0.88) return Visibility.UNLISTED;
   return share < 0.97 ? Visibility.FOLLOWERS : Visibility.DIRECT;
+}
+
+/** Numbers in [0, 1), the same for the same seed. */
+type Random = () => number;
+
+/**
+ * Mulberry32 by Tommy Ettinger (2017, public domain), in the JavaScript form published by bryc: 32 bits of state,
+ * enough for a world to play with and for nothing secret.
+ */
+export function mulberry32(seed: number): Random {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = state;
+    mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
+  };
+}
+
+/** Draws ranks 0..size-1 with probability proportional to 1 / (rank + 1) (Zipf). */
+function zipf(random: Random, size: number): () => number {
+  const cumulative: number[] = [];
+  let sum = 0;
+  for (let rank = 1; rank <= size; rank++) {
+    sum += 1 / rank;
+    cumulative.push(sum);
+  }
+  return () => {
+    const target = random() * sum;
+    let low = 0;
+    let high = size - 1;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((cumulative[middle] as number) <= target) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  };
 }

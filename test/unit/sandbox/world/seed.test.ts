@@ -1,8 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { Visibility } from "../../../../src/gen/avion/posts.js";
-import type { DropDraft, Pair } from "../../../../src/sandbox/world/people.js";
-import { mulberry32 } from "../../../../src/sandbox/world/random.js";
-import { BIG_AUTHOR, planWorld, type SeedOptions, seedWorld } from "../../../../src/sandbox/world/seed.js";
+import type { DropDraft, Pair } from "../../../../src/sandbox/world/people.grpc.js";
+import { BIG_AUTHOR, mulberry32, planWorld, type SeedOptions, seedWorld } from "../../../../src/sandbox/world/seed.js";
 
 const NOW = 1_750_000_000_000;
 const plan = (options: Partial<SeedOptions> = {}) => planWorld({ bigAuthorFollowers: 500, now: NOW, ...options });

@@ -1,0 +1,120 @@
+import { createParser, type EventSourceMessage } from "eventsource-parser";
+import { Redis } from "ioredis";
+import { HOME_PREFIX } from "../../contracts/keys.js";
+import { STREAM } from "../../contracts/subjects.js";
+import { silent } from "../../kernel/logger.js";
+import { pause } from "../../kernel/time.js";
+import { connectNats } from "../../platform/nats/connect.js";
+import type { Closers } from "../../roles/closers.js";
+import type { Sandbox } from "../sandbox.js";
+import { type SeenDrop, visibilityNamed } from "../world/people.grpc.js";
+import { BIG_AUTHOR } from "../world/seed.js";
+
+/** Shared by the steps. */
+export interface Stage {
+  readonly sandbox: Sandbox;
+  readonly redis: Redis;
+  readonly nats: Awaited<ReturnType<typeof connectNats>>;
+  readonly reader: string;
+  readonly author: string;
+  stream: Stream;
+}
+
+/** Picks a reader and an author they follow, and opens the reader's stream. */
+export async function setStage(sandbox: Sandbox, closers: Closers): Promise<Stage> {
+  const reader = "ada";
+  const author = (await sandbox.people.followingOf(reader)).find((id) => id !== BIG_AUTHOR);
+  expect(author !== undefined, "ada follows nobody");
+  const redis = new Redis(sandbox.redis.url);
+  closers.add("demo's Redis", () => redis.disconnect());
+  const nats = await connectNats({ servers: [sandbox.nats.url], name: "demo" }, silent);
+  closers.add("demo's NATS", () => nats.close());
+  await eventually("the service's readiness", 20_000, async () =>
+    (await fetch(`${sandbox.httpUrl}/readyz`)).ok && (await workerPulls(nats)) ? true : undefined,
+  );
+  const stream = await openStream(`${sandbox.httpUrl}/events/timeline/home`, await sandbox.issueToken(reader));
+  closers.add("demo's stream", () => stream.close());
+  return { sandbox, redis, nats, reader, author, stream };
+}
+
+async function workerPulls(nats: Stage["nats"]): Promise<boolean> {
+  const manager = await nats.jetstreamManager();
+  return (await manager.consumers.info(STREAM.drops, "planner")).num_waiting > 0;
+}
+
+export const held = async ({ redis }: Stage, key: string, drop: string): Promise<true | undefined> =>
+  (await redis.zscore(key, drop)) == null ? undefined : true;
+
+export const gone = async ({ redis }: Stage, key: string, drop: string): Promise<true | undefined> =>
+  (await redis.zscore(key, drop)) == null ? true : undefined;
+
+export const post = ({ sandbox }: Stage, user_id: string, visibility = "public"): Promise<SeenDrop> =>
+  sandbox.people.post({ user_id, visibility: visibilityNamed(visibility), body: "Hello" });
+
+/** Counts the home timelines that hold a drop. */
+export async function countHolding({ redis }: Stage, drop: string): Promise<number> {
+  let cursor = "0";
+  let count = 0;
+  do {
+    const [next, keys] = await redis.scan(cursor, "MATCH", `${HOME_PREFIX}*`, "COUNT", 1_000);
+    const scores = await Promise.all(keys.map((key) => redis.zscore(key, drop)));
+    count += scores.filter((score) => score != null).length;
+    cursor = next;
+  } while (cursor !== "0");
+  return count;
+}
+
+export function expect(fact: boolean, otherwise: string): asserts fact {
+  if (!fact) throw new Error(otherwise);
+}
+
+/** Asks until there is an answer; fails with `what` after `withinMs`. */
+export async function eventually<T>(what: string, withinMs: number, ask: () => Promise<T | undefined>): Promise<T> {
+  const deadline = Date.now() + withinMs;
+  for (;;) {
+    const answer = await ask();
+    if (answer !== undefined) return answer;
+    if (Date.now() > deadline) throw new Error(`${what}: not within ${withinMs} ms`);
+    await pause(10);
+  }
+}
+
+interface Stream {
+  readonly events: readonly EventSourceMessage[];
+  /** The id to resume from. */
+  lastId(): string;
+  waitFor(event: string, drop: string): Promise<EventSourceMessage>;
+  close(): void;
+}
+
+/** Opens the stream of the token's user; `lastId` resumes an earlier one. */
+export async function openStream(url: string, token: string, lastId?: string): Promise<Stream> {
+  const abort = new AbortController();
+  const response = await fetch(url, {
+    signal: abort.signal,
+    headers: { authorization: `Bearer ${token}`, ...(lastId === undefined ? {} : { "last-event-id": lastId }) },
+  });
+  if (!response.ok || !response.body) throw new Error(`the stream answers ${response.status}`);
+  const events: EventSourceMessage[] = [];
+  let position = lastId ?? "";
+  const parser = createParser({ onEvent: (event) => events.push(event) });
+  const read = async (body: AsyncIterable<Uint8Array>): Promise<void> => {
+    const decoder = new TextDecoder();
+    for await (const bytes of body) {
+      const text = decoder.decode(bytes, { stream: true });
+      parser.feed(text);
+      // Heartbeats carry an id and no event, which the parser passes over.
+      position = [...text.matchAll(/^id: ?(\S+)$/gm)].at(-1)?.[1] ?? position;
+    }
+  };
+  void read(response.body).catch(() => undefined);
+  return {
+    events,
+    lastId: () => position,
+    waitFor: (event, drop) =>
+      eventually(`${event} of ${drop} on the stream`, 5_000, async () =>
+        events.find((one) => one.event === event && one.data.includes(JSON.stringify(drop))),
+      ),
+    close: () => abort.abort(),
+  };
+}
