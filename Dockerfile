@@ -1,4 +1,4 @@
-# The build needs the development dependencies; nothing of this stage but dist reaches the image.
+# The build needs the development dependencies; only dist of this stage reaches the image.
 FROM node:20-bookworm-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json ./
@@ -9,7 +9,7 @@ COPY src ./src
 # The sandbox, with its embedded servers and its demo, stays out of the image.
 RUN npm run build && rm -r dist/sandbox
 
-# Optional dependencies stay in: some packages bring what is native for a platform that way.
+# Optional dependencies stay in: some packages bring their native parts that way.
 FROM node:20-bookworm-slim AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json ./

@@ -54,6 +54,10 @@ test("every rule finds what is planted against it", async () => {
       "src/timeline/planted.ts",
       'export { createPlan } from "../fanout/plan.js";',
     ],
+    "components-are-entered-by-their-door": [
+      "src/roles/planted-inside.ts",
+      'export { createRebuild } from "../timeline/rebuild.js";',
+    ],
     "roles-know-no-command": ["src/roles/planted.ts", 'export { runCli } from "../cli/program.js";'],
     "production-knows-no-sandbox": [
       "src/cli/planted.ts",

@@ -85,7 +85,7 @@ export const containerOf = (deployment: Rendered): Container => deployment.spec.
 export const role = ({ metadata }: Rendered): string => metadata.labels["app.kubernetes.io/component"] as string;
 export const servesGrpc = (one: Rendered): boolean => ["api", "users", "posts"].includes(role(one));
 
-/** Stands for what a Secret of the operator's holds. */
+/** The content of a Secret of the operator. */
 const OUTSIDE: Environment = {
   REDIS_URL: "rediss://redis:6379",
   NATS_URL: "tls://nats:4222",
@@ -93,7 +93,7 @@ const OUTSIDE: Environment = {
   TIMELINE_JWT_SECRET: SECRET,
 };
 
-/** The environment the container would have. */
+/** The environment of the container. */
 export function environmentOf(deployment: Rendered, objects: Rendered[]): Environment {
   const { env, envFrom } = containerOf(deployment);
   const result: Environment = {};

@@ -43,12 +43,12 @@ test("roles are those of the service", () => {
   expect(Object.keys(values.roles).sort()).toEqual([...ROLES].sort());
 });
 
-test("roles that most have upstreams for are off, all others are on", () => {
+test("users and posts are disabled by default, all other roles are enabled", () => {
   const on = Object.entries(values.roles).filter(([, { enabled }]) => enabled);
   expect(on.map(([role]) => role)).toEqual(["bridge", "fanout", "api", "gateway"]);
 });
 
-test("every value stands under a sentence that explains it", () => {
+test("every value has a comment that explains it", () => {
   const lines = readText(`${CHART}/values.yaml`).split("\n");
   const sentences = lines.filter((line) => /^\s*# .*\.$/.test(line));
   expect(sentences.length).toBeGreaterThan(40);

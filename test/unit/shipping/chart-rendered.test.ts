@@ -73,7 +73,7 @@ for (const [name, values, roles] of CASES) {
     }
   });
 
-  rendering(`${name}: what selects finds what it should`, () => {
+  rendering(`${name}: selectors match the pods they are meant for`, () => {
     const objects = render();
     const deployments = ofKind(objects, "Deployment");
     const podsOf = (selector: Environment): Rendered[] =>
@@ -115,7 +115,7 @@ for (const [name, values, roles] of CASES) {
     }
   });
 
-  rendering(`${name}: pods may do as little as they can`, () => {
+  rendering(`${name}: pods run without privileges`, () => {
     const objects = render();
     for (const deployment of ofKind(objects, "Deployment")) {
       const pod = deployment.spec.template.spec;
@@ -137,7 +137,7 @@ for (const [name, values, roles] of CASES) {
     expect(ofKind(objects, "ServiceAccount").map((account) => account.automountServiceAccountToken)).toEqual([false]);
   });
 
-  rendering(`${name}: objects have names of their own that Kubernetes takes`, () => {
+  rendering(`${name}: objects have distinct names that Kubernetes accepts`, () => {
     const names = render().map(({ kind, metadata }) => `${kind}/${metadata.name}`);
     expect(new Set(names).size).toBe(names.length);
     for (const full of names) expect(full.split("/")[1]).toMatch(/^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$/);
@@ -148,7 +148,7 @@ function secretGiven(values: Values): unknown {
   return values["jwt.secret"] || values["jwt.existingSecret"];
 }
 
-rendering("everything that is optional is there when it is switched on, and only then", () => {
+rendering("optional objects are rendered only where they are switched on", () => {
   const kinds = (values: Values): string[] => [...new Set(renderChart(values).map(({ kind }) => kind))].sort();
   const plain = [
     ...["ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Secret", "Service"],
@@ -162,7 +162,7 @@ rendering("everything that is optional is there when it is switched on, and only
   expect(kinds(OWN_UPSTREAMS)).toEqual(plain);
 });
 
-rendering("what is scaled has no fixed number, and its scaler finds it", () => {
+rendering("a deployment with an autoscaler has no fixed replicas, and the autoscaler names it", () => {
   const objects = renderChart(EVERYTHING);
   const deployments = ofKind(objects, "Deployment").map(({ metadata }) => metadata.name);
   const targets = ofKind(objects, "HorizontalPodAutoscaler").map(({ spec }) => spec.scaleTargetRef.name);
@@ -171,7 +171,7 @@ rendering("what is scaled has no fixed number, and its scaler finds it", () => {
   expect(ofKind(renderChart(REQUIRED), "Deployment").map(({ spec }) => spec.replicas)).toEqual([2, 2, 2, 2]);
 });
 
-rendering("from outside only the events are reached, and nothing holds them back", () => {
+rendering("the ingress routes only the events, without buffering", () => {
   const objects = renderChart(EVERYTHING);
   const [ingress] = ofKind(objects, "Ingress") as [Rendered];
   expect(ingress.metadata.annotations).toMatchObject({ "nginx.ingress.kubernetes.io/proxy-buffering": "off" });
@@ -182,14 +182,14 @@ rendering("from outside only the events are reached, and nothing holds them back
   expect(service?.spec.ports.map((port) => port.name)).toContain(path?.backend.service.port.name);
 });
 
-rendering("clients that balance by themselves find a headless Service", () => {
+rendering("a headless Service exists for clients that balance by themselves", () => {
   const headless = ofKind(renderChart(EVERYTHING), "Service").filter(({ metadata }) =>
     metadata.name.endsWith("-api-headless"),
   );
   expect(headless.map(({ spec }) => [spec.clusterIP, spec.ports[0]?.port])).toEqual([["None", PORTS.grpc]]);
 });
 
-rendering("the monitor finds one Service, and its port", () => {
+rendering("the monitor selects one Service and its port", () => {
   const objects = renderChart(EVERYTHING);
   const [monitor] = ofKind(objects, "ServiceMonitor") as [Rendered];
   const found = ofKind(objects, "Service").filter(({ metadata }) =>
@@ -200,7 +200,7 @@ rendering("the monitor finds one Service, and its port", () => {
   expect(monitor.metadata.labels["release"]).toBe("prometheus");
 });
 
-rendering("network policies close every role, and open the ports that are there", () => {
+rendering("network policies close every role except its own ports", () => {
   const objects = renderChart(EVERYTHING);
   const policies = ofKind(objects, "NetworkPolicy");
   expect(policies.map(role).sort()).toEqual(ALL);
@@ -222,7 +222,7 @@ rendering("a change of the configuration starts new pods", () => {
   expect(sums({ ...REQUIRED, "nats.url": "nats://other:4222" })).not.toEqual(sums(REQUIRED));
 });
 
-rendering("a role's own priority goes before that of all", () => {
+rendering("a role's own priority class overrides that of all roles", () => {
   const classes = ofKind(renderChart(EVERYTHING), "Deployment").map((one) => [
     role(one),
     one.spec.template.spec.priorityClassName,
@@ -237,7 +237,7 @@ rendering("a role's own priority goes before that of all", () => {
   });
 });
 
-rendering("variables the chart sets cannot be set beside it, all others can", () => {
+rendering("variables that the chart sets are refused in config, all others are accepted", () => {
   const schema = JSON.parse(readText("charts/avion-timeline/values.schema.json")) as {
     definitions: { config: { propertyNames: { not: { enum: string[] } } } };
   };

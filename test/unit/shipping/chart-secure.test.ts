@@ -5,7 +5,7 @@ import { type Rendered, renderChart, renderNotes, type Values } from "./helm.js"
 const policies = (values: Values): Map<string, Rendered> =>
   new Map(ofKind(renderChart(values), "NetworkPolicy").map((policy) => [role(policy), policy]));
 
-rendering("by default gRPC is open to the roles that call it, and to nobody else", () => {
+rendering("by default gRPC is open only to the roles that call it", () => {
   const own = policies(OWN_UPSTREAMS);
   expect(own.get("api")?.spec.ingress).toEqual([]);
   for (const name of ["users", "posts"]) {
@@ -18,7 +18,7 @@ rendering("by default gRPC is open to the roles that call it, and to nobody else
   expect(own.get("gateway")?.spec.ingress.map(({ ports }) => ports)).toEqual([[{ port: "http", protocol: "TCP" }]]);
 });
 
-rendering("callers of the role api are those that are named", () => {
+rendering("the role api is open to the peers that are named", () => {
   const front = { podSelector: { matchLabels: { app: "front" } } };
   const api = policies({ ...REQUIRED, "networkPolicy.apiFrom": [front] }).get("api");
   expect(api?.spec.ingress).toEqual([{ ports: [{ port: "grpc", protocol: "TCP" }], from: [front] }]);
@@ -26,7 +26,6 @@ rendering("callers of the role api are those that are named", () => {
 
 const MUTUAL = { ca: "ca.crt", cert: "tls.crt", key: "tls.key" };
 
-/** The files of a channel that a role is given. */
 function filesOf(objects: Rendered[], name: string, channel: "GRPC" | "UPSTREAM") {
   const deployment = ofKind(objects, "Deployment").find((one) => role(one) === name) as Rendered;
   const env = environmentOf(deployment, objects);
@@ -85,14 +84,14 @@ rendering.each<[string, Values, RegExp]>([
   expect(() => renderChart({ ...REQUIRED, ...values })).toThrow(why);
 });
 
-rendering("what is unsafe can be allowed aloud", () => {
+rendering("unsafe tokens can be allowed explicitly", () => {
   const values = { ...REQUIRED, ...KEYS, "config.TIMELINE_JWT_ALLOW_UNSAFE": "true" };
   expect(() => renderChart(values)).not.toThrow();
 });
 
 const openBy = (values: Values): string => renderNotes(values).split("What is open")[1] ?? "";
 
-rendering("the notes say what is open", () => {
+rendering("the notes name the ports that are open", () => {
   const plain = openBy(REQUIRED);
   for (const said of [/gRPC has no TLS/, /apiFrom is empty/, /egress is empty/, /nats\.url is without TLS/])
     expect(plain).toMatch(said);

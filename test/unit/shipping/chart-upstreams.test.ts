@@ -32,7 +32,7 @@ rendering.each<[string, Values, string[]]>([
   }
 });
 
-rendering("upstreams of one's own go before those of the release, and a bridge without any does without", () => {
+rendering("named upstreams override those of the release, and a bridge runs without upstreams", () => {
   const addressesOf = (values: Values): unknown[] => {
     const objects = renderChart(values);
     const bridge = ofKind(objects, "Deployment").find((one) => role(one) === "bridge") as Rendered;
@@ -47,7 +47,7 @@ rendering("upstreams of one's own go before those of the release, and a bridge w
   expect(addressesOf({ ...REQUIRED, ...alone })).toEqual([undefined, undefined]);
 });
 
-rendering("network policies let the release call its own upstreams, and whoever else is named", () => {
+rendering("network policies admit the release's own callers and the peers that are named", () => {
   const objects = renderChart(EVERYTHING);
   const policyOf = (name: string): Rendered =>
     ofKind(objects, "NetworkPolicy").find((one) => role(one) === name) as Rendered;

@@ -35,14 +35,14 @@ const compose = readYaml(FILE) as { services: Record<string, Service>; networks:
 const services = Object.entries(compose.services);
 const roles = services.filter(([, service]) => service.environment?.["TIMELINE_ROLES"] !== undefined);
 
-/** All that must be given. */
+/** The required variables. */
 const GIVEN: Environment = { TIMELINE_JWT_SECRET: "a secret that is long enough for HS256" };
 const UPSTREAMS: Environment = {
   TIMELINE_USER_SERVICE_ADDR: "host.docker.internal:9001",
   TIMELINE_POST_SERVICE_ADDR: "host.docker.internal:9002",
 };
 
-/** Fills in `${…}` as compose does; what is required and not given is an error. */
+/** Fills in `${…}` as compose does; a required variable that is missing is an error. */
 function interpolate(text: string, given: Environment): string {
   return text.replace(/\$\{([A-Z0-9_]+)(?::([-?])([^}]*))?\}/g, (_all, name: string, kind?: string, rest?: string) => {
     const value = given[name];
@@ -77,7 +77,7 @@ test("each role is a service of its own, with the replicas it should have", () =
   }
 });
 
-test.each(roles)("%s starts with its environment, once the variables are filled in", (name, service) => {
+test.each(roles)("%s starts with its environment, once required variables are set", (name, service) => {
   const config = readConfig(environmentOf(service, GIVEN));
   expect(config.process.roles).toEqual([name]);
   const urls = [...config.redis.urls, ...config.nats.servers, ...(config.database.url ? [config.database.url] : [])];
@@ -86,7 +86,7 @@ test.each(roles)("%s starts with its environment, once the variables are filled 
   expect(Object.keys(service.depends_on ?? {}).sort()).toEqual([...new Set(hosts)].sort());
 });
 
-test.each(roles)("%s either needs nothing more, or the start says what", (_name, service) => {
+test.each(roles)("%s needs no further variable, or the start names it", (_name, service) => {
   let failure: unknown;
   try {
     readConfig(environmentOf(service, {}));
@@ -97,7 +97,7 @@ test.each(roles)("%s either needs nothing more, or the start says what", (_name,
   if (failure) expect((failure as Error).message).toMatch(/^required variable TIMELINE_/);
 });
 
-test("who calls upstreams calls those of the file, or others that are given", () => {
+test("roles call the upstreams of the file, unless others are given", () => {
   const addresses = (given: Environment): Record<string, unknown[]> =>
     Object.fromEntries(
       roles.flatMap(([name, service]) => {
@@ -131,7 +131,7 @@ test.each(["avion", "x7Kq"])(
   },
 );
 
-test("secrets are given from outside, and only to the role that needs them", () => {
+test("secrets come from the environment, and only the role that needs them has them", () => {
   for (const [name, service] of roles) {
     const secret = service.environment?.["TIMELINE_JWT_SECRET"];
     if (name === "gateway") expect(secret).toMatch(/^\$\{TIMELINE_JWT_SECRET:\?/);
@@ -149,13 +149,13 @@ test("ports are the service's defaults, published on loopback only", () => {
   });
 });
 
-test.each(roles)("%s is not killed before its grace is over", (_name, service) => {
+test.each(roles)("%s is not killed before its shutdown grace ends", (_name, service) => {
   const graceMs = readConfig(environmentOf(service, GIVEN)).process.shutdownGraceMs;
   const [, seconds] = /^(\d+)s$/.exec(service.stop_grace_period ?? "") ?? [];
   expect(Number(seconds) * 1000).toBeGreaterThan(graceMs + CLOSE_MARGIN_MS);
 });
 
-test.each(services)("%s runs with as little as it can", (name, service) => {
+test.each(services)("%s runs without privileges", (name, service) => {
   expect(service.read_only).toBe(true);
   expect(service.security_opt).toContain("no-new-privileges:true");
   expect(service.cap_drop).toEqual(["ALL"]);
@@ -165,7 +165,7 @@ test.each(services)("%s runs with as little as it can", (name, service) => {
   expect(service.image).toMatch(name === "postgres" ? /:\d+-/ : /:\d+\.\d+/);
 });
 
-test("what others wait for has a health check", () => {
+test("a service that others wait for has a health check", () => {
   for (const [, service] of roles) {
     for (const [name, { condition }] of Object.entries(service.depends_on ?? {})) {
       expect(condition).toBe("service_healthy");

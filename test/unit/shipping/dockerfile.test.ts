@@ -39,7 +39,7 @@ const manifest = JSON.parse(readText("package.json")) as {
   dependencies: Record<string, string>;
 };
 
-/** What .dockerignore leaves out; the last pattern that fits decides. */
+/** The last pattern of .dockerignore that fits decides. */
 function ignored(path: string): boolean {
   const patterns = readText(".dockerignore")
     .split("\n")
@@ -51,7 +51,7 @@ function ignored(path: string): boolean {
   }, false);
 }
 
-test("every file that is copied is in the repository and not ignored, or comes of an earlier stage", () => {
+test("every copied file is in the repository and not ignored, or comes from an earlier stage", () => {
   const stages: string[] = [];
   let copied = 0;
   for (const { name, rest } of instructions) {
@@ -73,14 +73,14 @@ test("every file that is copied is in the repository and not ignored, or comes o
   expect(copied).toBeGreaterThan(8);
 });
 
-test("what is made here stays out of the build", () => {
+test("generated files stay out of the build", () => {
   for (const path of ["dist/main.js", "node_modules/nats", "src/gen/image.binpb", ".git/HEAD", ".env", "test"]) {
     expect({ path, ignored: ignored(path) }).toEqual({ path, ignored: true });
   }
   expect(ignored("src/platform/redis/lua")).toBe(false);
 });
 
-test("every stage is Node of the major version that is asked for", () => {
+test("every stage has the major version of Node that package.json requires", () => {
   const bases = instructions.filter(({ name }) => name === "FROM").map(({ rest }) => rest.split(" ")[0]);
   expect(bases.length).toBeGreaterThan(1);
   const [, major] = /(\d+)/.exec(manifest.engines.node) ?? [];
@@ -97,7 +97,7 @@ test("optional dependencies are installed, development dependencies are not in t
   expect(runtime).toContainEqual({ name: "ENV", rest: "NODE_ENV=production" });
 });
 
-test("the image holds both databases' clients, and the migrations", async () => {
+test("the image has the clients of both databases and the migrations", async () => {
   const { packages } = JSON.parse(readText("package-lock.json")) as { packages: Record<string, { dev?: boolean }> };
   for (const name of ["pg", "@electric-sql/pglite"]) {
     expect(manifest.dependencies).toHaveProperty([name]);
@@ -119,7 +119,7 @@ test("the image holds both databases' clients, and the migrations", async () => 
   }
 });
 
-test("the sandbox is removed before the image takes what was built, and the program does without it", async () => {
+test("the sandbox is removed before dist is copied into the image, and the program runs without it", async () => {
   const built = instructions.filter(({ name, rest }) => name === "RUN" && rest.startsWith("npm run build"));
   expect(built).toEqual([{ name: "RUN", rest: "npm run build && rm -r dist/sandbox" }]);
   const folder = mkdtempSync(join(tmpdir(), "avion-timeline-image-"));
@@ -137,7 +137,7 @@ test("the sandbox is removed before the image takes what was built, and the prog
   }
 });
 
-test("the embedded database has a folder of the user's, whatever the working folder is", () => {
+test("the embedded database has a folder that belongs to the user, in any working folder", () => {
   const [, folder = ""] =
     /^TIMELINE_DATA_DIR=(\/\S+)$/.exec(runtime.at(positionOf("ENV", "TIMELINE_"))?.rest ?? "") ?? [];
   const [user, group] = last("USER").split(":");
@@ -147,11 +147,11 @@ test("the embedded database has a folder of the user's, whatever the working fol
     rest: `install --directory --owner=${user} --group=${group} ${folder}`,
   });
   expect(positionOf("RUN", "install")).toBeLessThan(positionOf("USER", ""));
-  // One volume for every container of every role would be made otherwise, and forgotten.
+  // Otherwise Docker would make a volume for every container of every role, and keep it.
   expect(last("VOLUME")).toBe("");
 });
 
-test("the process is not root, by number, and gets SIGTERM itself", () => {
+test("the process has a numeric user other than root, and receives SIGTERM itself", () => {
   expect(last("USER")).toMatch(/^[1-9]\d*:[1-9]\d*$/);
   expect(last("STOPSIGNAL")).toBe("SIGTERM");
   expect(JSON.parse(last("ENTRYPOINT"))).toEqual(["node", manifest.bin["avion-timeline"]]);
@@ -163,7 +163,7 @@ test("ports are the service's defaults, variables its own", () => {
   expect(unknownVariables(text)).toEqual([]);
 });
 
-test("the health check says whether /healthz answers, wherever HTTP is served", async () => {
+test("the health check asks /healthz at the configured address", async () => {
   const command = JSON.parse(last("HEALTHCHECK").replace(/^.*?CMD /, "")) as [string, ...string[]];
   expect(command[0]).toBe("node");
   expect(command.at(-1)).toContain(`:${PORTS.http}`);

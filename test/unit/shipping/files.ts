@@ -8,7 +8,6 @@ const ROOT = new URL("../../../", import.meta.url);
 
 export type Environment = Record<string, string>;
 
-/** The path of a file of the repository. */
 export const inRepository = (path: string): string => fileURLToPath(new URL(path, ROOT));
 
 export const readText = (path: string): string => readFileSync(inRepository(path), "utf8");
@@ -23,7 +22,7 @@ export function unknownVariables(text: string): string[] {
   return [...new Set(named)].filter((name) => !NAMES.has(name));
 }
 
-/** The ports the service listens on where nothing else is said. */
+/** Default ports of the service. */
 export const PORTS = {
   grpc: Number(GRPC_SERVER_VARIABLES.address.default.split(":").at(-1)),
   http: Number(PROCESS_VARIABLES.httpAddress.default.split(":").at(-1)),

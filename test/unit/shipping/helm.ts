@@ -48,7 +48,6 @@ interface Peer {
   podSelector?: { matchLabels?: Labels };
 }
 
-/** A rendered object, as far as the tests look into it. */
 export interface Rendered {
   apiVersion: string;
   kind: string;

@@ -8,7 +8,7 @@ interface Locked {
   readonly optionalDependencies?: Readonly<Record<string, string>>;
 }
 
-/** Where node would look for a dependency of the package at `path`, nearest first. */
+/** Folders in which node looks for a dependency of the package at `path`, nearest first. */
 const placesOf = (path: string, name: string): string[] => {
   const parents = path
     .split("/node_modules/")

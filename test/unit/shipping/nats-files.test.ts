@@ -9,7 +9,6 @@ const STREAM_FIELDS = new Set(
   sealed deny_delete deny_purge allow_rollup_hdrs allow_direct mirror_direct republish`.split(/\s+/),
 );
 const REPUBLISH_FIELDS = new Set(["src", "dest", "headers_only"]);
-/** The same of a consumer's. */
 const CONSUMER_FIELDS = new Set(
   `name durable_name description deliver_policy opt_start_seq opt_start_time ack_policy ack_wait max_deliver backoff
   filter_subject replay_policy rate_limit_bps sample_freq max_waiting max_ack_pending flow_control idle_heartbeat
@@ -17,7 +16,7 @@ const CONSUMER_FIELDS = new Set(
   mem_storage`.split(/\s+/),
 );
 const DURATIONS = ["max_age", "duplicate_window", "ack_wait", "max_expires", "inactive_threshold", "idle_heartbeat"];
-/** The shortest duration that is meant: what is smaller was written in ms or s. */
+/** A shorter duration was written in ms or s by mistake. */
 const MS_IN_NS = 1_000_000;
 
 type Declared = Record<string, unknown>;
@@ -34,7 +33,7 @@ const streamNames = streams.map(([, { name }]) => name);
 const unknownIn = (declared: object, known: Set<string>): string[] =>
   Object.keys(declared).filter((field) => !known.has(field));
 
-/** Whether some subject fits both patterns. */
+/** True if some subject fits both patterns. */
 function collide(one: string, other: string): boolean {
   const [a, b] = [one.split("."), other.split(".")];
   for (let at = 0; ; at++) {
@@ -45,17 +44,20 @@ function collide(one: string, other: string): boolean {
   }
 }
 
-test("patterns collide where a subject fits both", () => {
+test("patterns collide if a subject fits both", () => {
   expect(collide("drops.>", "drops.created")).toBe(true);
   expect(collide("drops.*", "graph.followed")).toBe(false);
   expect(collide("drops", "drops.>")).toBe(false);
 });
 
-test.each(streams)("nats/streams/%s holds what nats-server 2.9 knows, under its name", (file, stream) => {
-  expect(file).toBe(`${String(stream["name"])}.json`);
-  expect(unknownIn(stream, STREAM_FIELDS)).toEqual([]);
-  expect(unknownIn((stream["republish"] as object | undefined) ?? {}, REPUBLISH_FIELDS)).toEqual([]);
-});
+test.each(streams)(
+  "nats/streams/%s has only fields that nats-server 2.9 knows, and the name of its file",
+  (file, stream) => {
+    expect(file).toBe(`${String(stream["name"])}.json`);
+    expect(unknownIn(stream, STREAM_FIELDS)).toEqual([]);
+    expect(unknownIn((stream["republish"] as object | undefined) ?? {}, REPUBLISH_FIELDS)).toEqual([]);
+  },
+);
 
 test.each(consumers)("nats/consumers/%s is <STREAM>.<durable>.json of a declared stream", (file, consumer) => {
   const [stream, durable, ...rest] = file.split(".");
@@ -76,7 +78,7 @@ test.each([...streams, ...consumers])("durations in %s are whole nanoseconds", (
   }
 });
 
-test("no two streams take the same subject", () => {
+test("no two streams store the same subject", () => {
   const all = streams.flatMap(([file, { subjects }]) => (subjects as string[]).map((subject) => ({ file, subject })));
   const clashes = all.filter(({ file, subject }) =>
     all.some((other) => other.file !== file && collide(other.subject, subject)),

@@ -21,7 +21,7 @@ const promtool = (...args: string[]): { status: number | null; said: string } =>
   return { status, said: stdout + stderr };
 };
 
-test("every alert has a severity, says the value in plain words, and has a name of its own", () => {
+test("every alert has a severity, a description with its value, and a distinct name", () => {
   expect(ALERTS.length).toBeGreaterThan(20);
   expect(new Set(ALERTS.map(({ alert }) => alert)).size).toBe(ALERTS.length);
   for (const { alert, labels, annotations } of ALERTS) {
@@ -38,7 +38,7 @@ test("every alert has a severity, says the value in plain words, and has a name 
   }
 });
 
-test("docs/operating.md has a runbook for each alert, and for no other: what it means, where to look, what to do", () => {
+test("docs/operating.md has a runbook of meaning, checks and actions for each alert, and no other", () => {
   const entries = readText("docs/operating.md").split(/^### /m).slice(1);
   const alerts = entries.filter((entry) => /^Timeline\w+\n/.test(entry));
   expect(alerts.map((entry) => entry.split("\n", 1)[0]).sort()).toEqual(ALERTS.map(({ alert }) => alert).sort());
@@ -58,7 +58,7 @@ test("every metric an alert looks at is listed in docs/metrics.md, as Prometheus
   }
 });
 
-test("every alert has a case in which it fires, and one in which it does not", () => {
+test("every alert has a case in which it fires and one in which it does not", () => {
   const cases = readdirSync(inRepository(CASES)).flatMap((file) => {
     const { tests } = readYaml(`${CASES}/${file}`) as { tests: RuleCase[] };
     return tests.flatMap(({ alert_rule_test }) => alert_rule_test);
@@ -84,7 +84,7 @@ const rulesOf = (objects: Rendered[]): RuleGroup[] =>
     .filter(({ kind }) => kind === "PrometheusRule")
     .flatMap(({ spec }) => (spec as unknown as { groups: RuleGroup[] }).groups);
 
-rendering("the chart ships the rule files as they are, where that is asked for", () => {
+rendering("the chart contains the rule files unchanged if rules are enabled", () => {
   expect(rulesOf(renderChart(REQUIRED))).toEqual([]);
   const asked = { ...REQUIRED, "metrics.prometheusRule.enabled": true };
   expect(rulesOf(renderChart(asked))).toEqual(RULE_GROUPS);
@@ -95,7 +95,7 @@ rendering("the chart ships the rule files as they are, where that is asked for",
   expect(object?.metadata.labels).toMatchObject(labels);
 });
 
-rendering("runbooks are linked where they are published", () => {
+rendering("alerts link to the published runbooks", () => {
   const base = "https://docs.example/operating.html";
   const groups = rulesOf(
     renderChart({ ...REQUIRED, "metrics.prometheusRule.enabled": true, "metrics.prometheusRule.runbookUrl": base }),

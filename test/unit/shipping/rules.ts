@@ -2,7 +2,6 @@ import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { inRepository, readYaml } from "./files.js";
 
-/** An alert as Prometheus reads it. */
 export interface Alert {
   readonly alert: string;
   readonly expr: string;
@@ -18,7 +17,6 @@ export interface RuleGroup {
 
 const FOLDER = "charts/avion-timeline/rules";
 
-/** Paths of the rule files in the repository. */
 export const RULE_FILES = readdirSync(inRepository(FOLDER))
   .sort()
   .map((file) => `${FOLDER}/${file}`);
