@@ -1,16 +1,13 @@
 import { parseServerUrl, type ServerUrl } from "./server-url.js";
 import { nonEmptyList } from "./variables.js";
 
-/** One entry of a list of URLs; `url` for its parts that are no part of a server's address. */
 interface Entry extends ServerUrl {
   readonly url: URL;
 }
 
 type Rule = (entries: readonly Entry[]) => readonly string[];
 
-/**
- * URLs between commas. A fault says the position and never the value: what cannot be parsed may be all password.
- */
+/** URLs between commas. A fault names the position, never the value: a text that cannot be parsed may be a password. */
 function urls(protocols: readonly string[], rule: Rule) {
   return nonEmptyList.superRefine((parts, context) => {
     const fault = (message: string): void => context.addIssue({ code: "custom", message });
@@ -73,13 +70,12 @@ const redisUser = eachOf(({ user, password }) =>
   user !== "" && password === "" ? "has a user and no password" : undefined,
 );
 
-/** Redis, or the nodes of a cluster. */
 export const redisUrls = urls(["redis:", "rediss:"], all(hasHost, noExtras, redisDatabase, redisUser, oneWayIn));
 
 /** NATS servers. A user without a password is a token, as in other NATS clients. */
 export const natsUrls = urls(["nats:", "tls:"], all(hasHost, noExtras, noPath, oneWayIn));
 
-/** What the driver obeys; a parameter that it ignores, like target_session_attrs, would only seem to hold. */
+/** Parameters that the driver obeys; one that it ignores, like target_session_attrs, would only seem to hold. */
 const PG_PARAMETERS = new Set([
   ...["host", "port", "options", "application_name", "sslmode", "sslcert", "sslkey", "sslrootcert"],
   ...["sslnegotiation", "uselibpqcompat"],
@@ -100,14 +96,12 @@ const postgresParameters: Rule = ([entry]) => {
 
 const single: Rule = (entries) => (entries.length > 1 ? ["must be one URL"] : []);
 
-/** One PostgreSQL. */
 export const databaseUrl = urls(["postgres:", "postgresql:"], all(single, postgresParameters)).transform(first);
 
 const noCredentials = eachOf(({ user, password }) =>
   user || password ? "has a user or a password, with which no key set is fetched" : undefined,
 );
 
-/** One page of the web. */
 export const webUrl = urls(["https:", "http:"], all(single, noCredentials)).transform(first);
 
 function first(parts: readonly string[]): string {

@@ -17,14 +17,12 @@ export type ConfigOf<V extends Variables> = {
   readonly [Name in keyof V]: z.output<V[Name]["schema"]> | (V[Name] extends { default: string } ? never : undefined);
 };
 
-/** Bad configuration. */
 export class ConfigError extends Error {
   constructor(readonly faults: readonly string[]) {
     super(`bad configuration:\n${faults.map((fault) => `  - ${fault}`).join("\n")}`);
   }
 }
 
-/** Parts between commas. */
 export const list = z.string().transform((value) =>
   value
     .split(",")

@@ -3,7 +3,11 @@ import { createTimelines } from "../timeline/index.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
 /** Timelines over gRPC. */
-export async function startApiRole({ config, connections, log }: RoleDeps): Promise<RunningRole> {
+export async function startApiRole({
+  config,
+  connections,
+  log,
+}: RoleDeps<"storedTimelines" | "timeline">): Promise<RunningRole> {
   const losses = watchForLosses({ ...connections, log });
   connections.scripts.client.on("close", losses.doubt);
   connections.topology.onDoubt(losses.doubt);

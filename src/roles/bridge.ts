@@ -7,7 +7,11 @@ import type { RoleDeps, RunningRole } from "./role.js";
 import { VERSION } from "./version.js";
 
 /** Redis Pub/Sub into JetStream. */
-export async function startBridgeRole({ config, connections, log }: RoleDeps): Promise<RunningRole> {
+export async function startBridgeRole({
+  config,
+  connections,
+  log,
+}: RoleDeps<"redis" | "upstreams">): Promise<RunningRole> {
   const subscriber = connectSubscriber(config.redis.urls, log);
   const upstreamsMissing = missingUpstreams(config.upstreams).length > 0;
   if (upstreamsMissing)

@@ -2,9 +2,8 @@ import { oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 
-/** Whoever opens something registers its close here. */
+/** The closes of everything that was opened. */
 export class Closers {
-  /** Names what is being closed. */
   current: string | undefined;
   readonly #closers: { readonly name: string; readonly close: () => Promise<void> | void }[] = [];
   #closing: Promise<boolean> | undefined;
@@ -13,7 +12,7 @@ export class Closers {
     this.#closers.push({ name, close });
   }
 
-  /** Closes everything once, the last opened first; a close that fails does not stop the others. False where one failed. */
+  /** Closes everything once, the last opened first. A close that fails does not stop the others; false if one failed. */
   closeAll(log: Logger): Promise<boolean> {
     this.#closing ??= this.#closeAll(log);
     return this.#closing;

@@ -25,7 +25,6 @@ import type { Config } from "./config/config.js";
 import { type NatsConfig, type RedisConfig, UPSTREAM_VARIABLES, type UpstreamsConfig } from "./config/connections.js";
 import { VERSION } from "./version.js";
 
-/** Connections of a process, a service or a command. */
 export interface Connections {
   readonly scripts: Scripts;
   readonly fenced: Fenced;
@@ -37,14 +36,13 @@ export interface Connections {
   readonly readLimits: ReadLimits;
 }
 
-/** Connections of a process that runs roles. */
 export interface ServiceConnections extends Connections {
   readonly topology: TopologyWatch;
   readonly eviction: EvictionWatch;
   readonly podName: string;
 }
 
-/** Callers of the upstreams. Each has circuit breakers of its own. */
+/** Callers of the upstreams. The state of an upstream that the calls of one show is not used for another. */
 type Caller = "reads" | "fanout" | "reconcile" | "operator";
 
 /** The upstreams over channels that are opened at the first call and shared. */
@@ -111,13 +109,11 @@ export function withFences(
   return { scripts, fenced, nats, publish, upstreams, retention, fences, readLimits: createReadLimits(config) };
 }
 
-/** The options of a connection to NATS that is listed under `name`. */
 export const natsOptions = (config: NatsConfig, name: string) => ({
   ...config,
   name: `avion-timeline/${VERSION} ${name}`,
 });
 
-/** The variables that name the upstreams and are not set. */
 export function missingUpstreams(config: UpstreamsConfig): string[] {
   const { userServiceAddr, postServiceAddr } = UPSTREAM_VARIABLES;
   return [
@@ -189,11 +185,7 @@ async function applyWhenPossible(nats: NatsConnection, apply: ApplyTopology, log
   if (refusal) throw refusal;
 }
 
-/**
- * Tries until it succeeds; logs the first failure only.
- *
- * @throws the error of a server that turns us away, which only an operator can mend, and one that is not `worthwhile`
- */
+/** @throws only the error of a server that turns us away, which an operator must mend, and one that is not `worthwhile` */
 export async function retryUntilDone(
   work: () => Promise<void>,
   log: Logger,

@@ -14,7 +14,10 @@ import type { Connections } from "./connections.js";
 import type { RoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
-type ConsumerDeps = Pick<RoleDeps, "config" | "connections" | "gate" | "log">;
+/** Read by every consumer. */
+export type ConsumerSlices = "delivery" | "nats";
+
+type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "gate" | "log">;
 
 /** Stores dead letters in the DLQ stream. */
 export function deadLettersTo(publish: Publish): DeadLetters {

@@ -2,12 +2,14 @@ import { openAuditor, openRecovery, startAudits, watchForLosses } from "../consi
 import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
 import { createFanout } from "../fanout/index.js";
 import { createTimelines } from "../timeline/index.js";
-import { deadLettersTo, startFanoutConsumers } from "./consumers.js";
+import { type ConsumerSlices, deadLettersTo, startFanoutConsumers } from "./consumers.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 import { VERSION } from "./version.js";
 
 /** Events into timelines. */
-export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
+export async function startFanoutRole(
+  deps: RoleDeps<"fanout" | "storedTimelines" | "timeline" | "audit" | ConsumerSlices>,
+): Promise<RunningRole> {
   const { config, connections, log } = deps;
   const { nats, publish } = connections;
   const { handlers, apply } = createFanout({

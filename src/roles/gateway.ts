@@ -2,7 +2,10 @@ import { createGateway } from "../gateway/index.js";
 import type { HttpServer } from "../platform/http/serve.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
-export async function startGatewayRole({ config, connections, log }: RoleDeps, http: HttpServer): Promise<RunningRole> {
+export async function startGatewayRole(
+  { config, connections, log }: RoleDeps<"gateway">,
+  http: HttpServer,
+): Promise<RunningRole> {
   if (config.gateway.allowUnsafeTokens)
     log.warn({}, "TIMELINE_JWT_ALLOW_UNSAFE is set: tokens that others made may be accepted");
   const gateway = createGateway({ ...connections, config: config.gateway, log });

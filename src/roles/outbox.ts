@@ -5,7 +5,7 @@ import { VERSION } from "./version.js";
 
 /** Starts the outbox of a service on the connections of this process. */
 export const startOutboxOf = (
-  { config, connections: { publish, scripts }, db, log }: StoringRoleDeps,
+  { config, connections: { publish, scripts }, db, log }: StoringRoleDeps<"outbox">,
   service: Pick<OutboxOptions, "source" | "prepare">,
 ): Promise<Outbox> =>
   startOutbox({

@@ -1,7 +1,7 @@
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { connectFollowings } from "../platform/grpc/followings.js";
 import { startPosts } from "../posts/index.js";
-import { startConsumer } from "./consumers.js";
+import { type ConsumerSlices, startConsumer } from "./consumers.js";
 import { startOutboxOf } from "./outbox.js";
 import { openPageTokens } from "./page-tokens.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
@@ -10,7 +10,9 @@ import type { RunningRole, StoringRoleDeps } from "./role.js";
 const COUNTED_AT_ONCE = 500;
 
 /** Drops: the service, its outbox, and the counting of reactions. */
-export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole> {
+export async function startPostsRole(
+  deps: StoringRoleDeps<"posts" | "upstreams" | "outbox" | ConsumerSlices>,
+): Promise<RunningRole> {
   const { config, db, log } = deps;
   const { userServiceAddr: usersAddr } = config.upstreams;
   if (usersAddr === undefined)

@@ -21,7 +21,6 @@ import { startPostsRole } from "./posts.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 import { startUsersRole } from "./users.js";
 
-/** A running process of the service. */
 export interface RunningService {
   readonly http: HttpServer;
 }
@@ -108,7 +107,6 @@ function startsOf(deps: RoleDeps, { http, db }: { http: HttpServer; db: Db | und
   };
 }
 
-/** Undefined where no role serves gRPC. */
 async function serveRoles(
   config: Config["grpcServer"],
   services: readonly Service[],

@@ -1,6 +1,6 @@
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { prepareUserEvents, startUsers } from "../users/index.js";
-import { startConsumer } from "./consumers.js";
+import { type ConsumerSlices, startConsumer } from "./consumers.js";
 import { startOutboxOf } from "./outbox.js";
 import { openPageTokens } from "./page-tokens.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
@@ -10,7 +10,9 @@ const NORMAL_AT_ONCE = 1_000;
 const HOT_AT_ONCE = 2_000;
 
 /** The follow graph: the service, its outbox, and the building of the follower lists. */
-export async function startUsersRole(deps: StoringRoleDeps): Promise<RunningRole> {
+export async function startUsersRole(
+  deps: StoringRoleDeps<"users" | "database" | "outbox" | ConsumerSlices>,
+): Promise<RunningRole> {
   const { config, connections, db, log } = deps;
   const stores = { db, scripts: connections.scripts, log };
   const prepare = prepareUserEvents(stores, config.users.hotUserRate);

@@ -141,7 +141,6 @@ async function portOr(preferred: number): Promise<number> {
   return preferred > 0 && (await isFree(preferred)) ? preferred : freePort();
 }
 
-/** Issues HS256 access tokens, as an identity provider would. */
 function createIssueToken(secret: string, lifetimeMs: number): (user: string) => Promise<string> {
   const key = new TextEncoder().encode(secret);
   return (user) =>

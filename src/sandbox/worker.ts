@@ -6,7 +6,6 @@ import { SECOND } from "../kernel/time.js";
 
 const MAIN = fileURLToPath(new URL("../main.js", import.meta.url));
 
-/** A fan-out worker in a process of its own, started again whenever it ends. */
 export interface Worker {
   pid(): number | undefined;
   stop(): Promise<void>;

@@ -8,7 +8,6 @@ export type BrokerName = "redis" | "nats";
 export type OnProgress = (text: string) => void;
 
 interface Packages {
-  /** Always fetched, installed on the machine or not. */
   readonly wanted: readonly string[];
   /** Fetched one by one where apt cannot resolve the dependencies this machine lacks. */
   readonly libraries: readonly string[];
@@ -119,7 +118,6 @@ async function withProgress<T>(onProgress: OnProgress | undefined, text: string,
 const ETC = "/etc/apt";
 const FILES = ["apt.conf", "sources.list", "preferences"];
 const FOLDERS = ["apt.conf.d", "sources.list.d", "preferences.d"];
-// Hooks of the machine clean or index its own folders.
 const HOOKS = [
   "APT::Update::Pre-Invoke",
   "APT::Update::Post-Invoke",

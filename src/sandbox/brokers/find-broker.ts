@@ -16,7 +16,6 @@ interface FindOptions {
   readonly onProgress?: OnProgress | undefined;
   /** Wins over TIMELINE_REDIS_SERVER and TIMELINE_NATS_SERVER. */
   readonly binary?: string | undefined;
-  /** False: never fetch packages. */
   readonly fetch?: boolean;
   /** Holds PATH, HOME, XDG_CACHE_HOME and the two overrides; the process's own by default. */
   readonly env?: NodeJS.ProcessEnv;

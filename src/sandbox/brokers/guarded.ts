@@ -14,7 +14,6 @@ import {
 const GUARD = fileURLToPath(new URL("broker-guard.sh", import.meta.url));
 const STOP_GRACE_MS = 5_000;
 
-/** How a server ended: a code or a signal, never both. */
 export interface BrokerExit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;

@@ -18,23 +18,18 @@ export interface Broker {
   readonly version: string;
   /** Redis only: how a shell calls the client that came with the server. */
   readonly cli?: string;
-  /** NATS only: the HTTP monitoring endpoint. */
   readonly monitorUrl?: string;
-  /** Settles when the server has ended, whatever the reason. */
   readonly exited: Promise<BrokerExit>;
   /** SIGTERM, then SIGKILL after 5 seconds; safe to call twice. */
   stop(): Promise<void>;
-  /** Does nothing once the server has ended. */
   kill(signal: NodeJS.Signals): void;
 }
 
 export interface StartOptions {
   /** Made when missing. A restart on the same folder keeps the data. */
   readonly dir: string;
-  /** A free port is chosen when absent. */
   readonly port?: number;
   readonly extraArgs?: readonly string[];
-  /** A server binary to use instead of searching for one. */
   readonly binary?: string;
   readonly onProgress?: OnProgress;
 }
@@ -47,7 +42,6 @@ export interface Attempt {
   readonly isReady: (pid: number) => Promise<boolean>;
 }
 
-/** The differences between the servers. */
 export interface LaunchPlan {
   readonly kind: BrokerName;
   readonly dir: string;
@@ -68,7 +62,6 @@ export async function prepareFolder(dir: string): Promise<string> {
   return absolute;
 }
 
-/** Starts a server in its folder and returns once it answers. */
 export async function launch(plan: LaunchPlan): Promise<Broker> {
   await claimFolder(plan.dir);
   try {

@@ -10,7 +10,6 @@ import type { Sandbox } from "../sandbox.js";
 import { type SeenDrop, visibilityNamed } from "../world/people.grpc.js";
 import { BIG_AUTHOR } from "../world/seed.js";
 
-/** Shared by the steps. */
 export interface Stage {
   readonly sandbox: Sandbox;
   readonly redis: Redis;
@@ -51,7 +50,6 @@ export const gone = async ({ redis }: Stage, key: string, drop: string): Promise
 export const post = ({ sandbox }: Stage, user_id: string, visibility = "public"): Promise<SeenDrop> =>
   sandbox.people.post({ user_id, visibility: visibilityNamed(visibility), body: "Hello" });
 
-/** Counts the home timelines that hold a drop. */
 export async function countHolding({ redis }: Stage, drop: string): Promise<number> {
   let cursor = "0";
   let count = 0;

@@ -13,7 +13,6 @@ interface Step {
 const BURST = 50;
 const GAP = 5;
 
-/** The main job, step by step. */
 export const STEPS: readonly Step[] = [
   {
     title: "A cold timeline is rebuilt from the upstreams when it is first read",

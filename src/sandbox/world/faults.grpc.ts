@@ -6,12 +6,10 @@ import { invalid } from "./problem.http.js";
 export const FAULT_SERVICES = ["users", "posts"] as const;
 type FaultService = (typeof FAULT_SERVICES)[number];
 
-/** Calls that fail. */
 interface Fault {
   readonly service: FaultService;
   /** A method's name, as in the proto; unset: every method. */
   readonly method?: string | undefined;
-  /** Only calls about this user. */
   readonly userId?: string | undefined;
   /** The gRPC status; 0 lets the call through after the delay. */
   readonly code: number;

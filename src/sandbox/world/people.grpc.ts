@@ -43,7 +43,6 @@ export interface Pair {
 
 /** The actions of people, by the public API of the users and posts services. */
 export interface People {
-  /** Adds a user, or changes their name. */
   introduce(user: string, name: string): Promise<void>;
   isKnown(user: string): Promise<boolean>;
   /** User ids that begin with a prefix, by their bytes. */
@@ -51,7 +50,6 @@ export interface People {
   summary(user: string): Promise<UserSummary>;
   /** The first page. */
   followingOf(user: string): Promise<string[]>;
-  /** Resolves to whether anything changed. */
   follow(pair: Pair): Promise<boolean>;
   unfollow(pair: Pair): Promise<boolean>;
   /** At most 1,000 at once; resolves to how many were new. */

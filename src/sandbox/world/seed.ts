@@ -83,7 +83,6 @@ function userIds(count: number): string[] {
 function graph(people: readonly string[], random: Random): Pair[] {
   const popular = zipf(random, people.length);
   return people.flatMap((follower_id) => {
-    // Most follow a few, some follow many.
     const wanted = 3 + Math.min(popular(), 20);
     const chosen = new Set<string>();
     for (let draw = 0; draw < wanted; draw++) chosen.add(people[popular()] as string);
@@ -117,7 +116,6 @@ function pickVisibility(share: number): Visibility {
   return share < 0.97 ? Visibility.FOLLOWERS : Visibility.DIRECT;
 }
 
-/** Numbers in [0, 1), the same for the same seed. */
 type Random = () => number;
 
 /**
