@@ -34,18 +34,13 @@ interface Opening {
   readonly closers: Closers;
 }
 
-interface Needs<Opened> {
-  readonly name: string;
-  readonly open: (opening: Opening) => Promise<Opened>;
-}
-
 /**
  * Runs a command on the connections it needs and closes them, the last opened first; resolves to its exit code.
  *
  * @throws ConfigError; and an error if a server does not answer within ten seconds
  */
 export async function withConnections<Opened>(
-  { name, open }: Needs<Opened>,
+  { name, open }: { readonly name: string; readonly open: (opening: Opening) => Promise<Opened> },
   run: (connections: Opened, config: Config) => Promise<number>,
 ): Promise<number> {
   const config = readCommandConfig(process.env);

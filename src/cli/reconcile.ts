@@ -15,7 +15,7 @@ interface ReconcileOptions {
 
 export function define(command: Command): void {
   command
-    .requiredOption("--since <when>", "the begin of the window: 15m, 2h, 7d (ago), or a date", timeOf)
+    .requiredOption("--since <when>", "the start of the window: 15m, 2h, 7d (ago), or a date", timeOf)
     .option("--until <when>", "its end (default: now)", timeOf)
     .addOption(JSON_OPTION)
     .action(exitWith(reconcile));

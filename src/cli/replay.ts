@@ -45,7 +45,7 @@ const textAndTime = (text: string): Time => ({ text, at: timeOf(text) });
 
 export function define(command: Command): void {
   command
-    .requiredOption("--from <when>", "the begin of the range: 15m, 2h, 7d (ago), or a date", textAndTime)
+    .requiredOption("--from <when>", "the start of the range: 15m, 2h, 7d (ago), or a date", textAndTime)
     .option("--to <when>", "its end, exclusive (default: the end of the log)", textAndTime)
     .option("--rate <per second>", "events a second at most", rateOf, DEFAULT_RATE)
     .option("--restart", "start over where the same command was stopped before its end")

@@ -75,7 +75,7 @@ async function finished(run: ServiceProcess): Promise<Finished> {
 }
 
 /** A dead letter as it lies there days later; yields its sequence. */
-async function letterFrom(
+async function deadLetterFrom(
   { streams }: Stack,
   daysAgo: number,
   payload: Readonly<Record<string, unknown>>,
@@ -264,7 +264,10 @@ testWithStack(
     }));
     world.post(...drops);
     world.remove("gone");
-    const [kept, gone] = [await letterFrom(stack, 8, drops[0] ?? {}), await letterFrom(stack, 8, drops[1] ?? {})];
+    const [kept, gone] = [
+      await deadLetterFrom(stack, 8, drops[0] ?? {}),
+      await deadLetterFrom(stack, 8, drops[1] ?? {}),
+    ];
     const [natsOnly] = [{ NATS_URL: stack.serviceOptions.natsUrl }];
     const blind = await finished(runMain(["dlq", "redrive", "--all", "--json"], natsOnly));
     expect(blind.code).toBe(1);
@@ -292,8 +295,9 @@ testWithStack(
     const service = await stack.start({ roles: "fanout" });
     await service.stop();
     const seqs: number[] = [];
-    for (const author of ["42", "42", "7"]) seqs.push(await letterFrom(stack, 1, { drop_id: author, user_id: author }));
-    const [old] = [await letterFrom(stack, 20, { drop_id: "d", user_id: "42" })];
+    for (const author of ["42", "42", "7"])
+      seqs.push(await deadLetterFrom(stack, 1, { drop_id: author, user_id: author }));
+    const [old] = [await deadLetterFrom(stack, 20, { drop_id: "d", user_id: "42" })];
     const list = await finished(command(stack, "dlq", "ls"));
     expect(list.output).toMatch(/^4 x GetFollowersList: INTERNAL for 2 authors, most often 42 \(3\)\n/);
     const single = await finished(command(stack, "dlq", "ls", "--letters", "--since", "2d"));
@@ -318,7 +322,7 @@ testWithStack(
   },
 );
 
-test("a command line that makes no sense ends with 2 and names what is wrong", async () => {
+test("a wrong command line exits with 2 and names what is wrong", async () => {
   const wrong: ReadonlyArray<readonly [args: string, names: string]> = [
     ["ls --reason luck", "--reason"],
     ["ls --since yesterday", "--since"],
@@ -340,7 +344,7 @@ test("a command line that makes no sense ends with 2 and names what is wrong", a
   }
 }, 60_000);
 
-test("without NATS a command says so at once, and what to do", async () => {
+test("without NATS a command fails at once and says what to do", async () => {
   const run = await finished(runMain(["dlq", "ls"], { NATS_URL: "nats://127.0.0.1:1" }));
   expect(run).toMatchObject({ code: 1, output: "", errors: expect.stringContaining("set NATS_URL") });
 });

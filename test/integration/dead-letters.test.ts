@@ -71,7 +71,7 @@ async function read(range?: Parameters<DeadLetterStore["read"]>[0]): Promise<Sto
   return found;
 }
 
-test("dead letters are read oldest first, with bodies where they are wanted, from where they are wanted", async () => {
+test("dead letters are read oldest first, from a given sequence, with bodies on request", async () => {
   const seqs = [await giveUp(), await giveUp(), await giveUp()];
   const whole = await read({ bodies: true });
   expect(whole.map(({ summary }) => summary.seq)).toEqual(seqs);
@@ -85,7 +85,7 @@ test("dead letters are read oldest first, with bodies where they are wanted, fro
   );
 });
 
-test("who has seen enough dead letters stops the reading, and leaves no consumer behind", async () => {
+test("a reader that stops early leaves no consumer behind", async () => {
   for (let count = 0; count < 3; count++) await giveUp();
   for await (const deadLetter of deadLetters.read()) {
     expect(deadLetter.summary.reason).toBe("exhausted");
@@ -96,7 +96,7 @@ test("who has seen enough dead letters stops the reading, and leaves no consumer
   expect(names).toEqual([]);
 });
 
-test("a dead letter is removed once; one that is gone is no error, and is not found", async () => {
+test("removing a dead letter twice is no error, and it is not found any more", async () => {
   const seq = await giveUp();
   await deadLetters.remove(seq);
   await deadLetters.remove(seq);
@@ -108,7 +108,7 @@ test("a dead letter is removed once; one that is gone is no error, and is not fo
   ]);
 });
 
-test("the log's age is that of the stream; none is for ever", async () => {
+test("the age of the log is the max_age of the stream; none means for ever", async () => {
   const { config } = await bench.manager.streams.info("DROPS");
   const age = createLogAge(bench.connection);
   expect(await age()).toBe(7 * 86_400_000);
@@ -140,7 +140,7 @@ test("a redrive that ends between publishing and deleting, run again, has publis
   expect([await held("DROPS"), await held("DLQ")]).toEqual([2, 0]);
 });
 
-test("two that redrive the same dead letters at the same time publish each once", async () => {
+test("two concurrent redrives publish each dead letter once", async () => {
   const seqs = [await giveUp(), await giveUp(), await giveUp()];
   const reports = await Promise.all([redrive(depsWith(), seqs), redrive(depsWith(), seqs)]);
   expect(new Set(reports.flatMap(({ redriven }) => redriven))).toEqual(new Set(seqs));
@@ -160,7 +160,7 @@ test("a dead letter that fails again and is redriven again is stored again", asy
   expect((await last("drops.created")).header.get("Dlq-Redrive-Count")).toBe("2");
 });
 
-test("a payload of the bridge that is valid by now is admitted once, also where another had admitted it", async () => {
+test("a payload of a bridge that has become valid is admitted once, also if another bridge had admitted it", async () => {
   const payload = { drop_id: "late", user_id: "a", visibility: "public", created_at: Date.now() - 1_000 };
   const body = Buffer.from(JSON.stringify(payload));
   const about = { ...failure, reason: "invalid", now: Date.now() } as const;
@@ -175,7 +175,7 @@ test("a payload of the bridge that is valid by now is admitted once, also where 
   expect([await held("DROPS"), await held("DLQ")]).toEqual([1, 0]);
 });
 
-test("a dead letter of a stream that does not take its subject is kept, and says so", async () => {
+test("a dead letter whose stream does not take its subject is kept and reported", async () => {
   const deadLetter = await letterFor({ "Dlq-Stream": "FANOUT" });
   const nowhere = await letterFor({ "Dlq-Subject": "nobody.listens" });
   expect(await redrive(depsWith(), [deadLetter, nowhere])).toMatchObject({
@@ -248,14 +248,14 @@ test("the service lists, shows, redrives and removes", async () => {
   expect([await held("DROPS"), await held("DLQ")]).toEqual([4, 1]);
 });
 
-test("the service says in headers what was wrong with a request", async () => {
+test("the service answers a bad request with an error in the headers", async () => {
   await startService();
   expect(await ask("list", "nonsense")).toMatchObject({ code: "400", error: expect.stringContaining("not JSON") });
   expect(await ask("redrive", { all: 1 })).toMatchObject({ code: "400", error: expect.stringContaining("all: ") });
   expect(await ask("show", { seqs: [99] })).toMatchObject({ code: "404", error: expect.stringContaining("99") });
 });
 
-test("the service answers 500 with the cause where the dead letters are away", async () => {
+test("the service answers 500 with the cause if the DLQ is missing", async () => {
   await startService();
   const { config } = await bench.manager.streams.info("DLQ");
   await bench.manager.streams.delete("DLQ");
@@ -264,7 +264,7 @@ test("the service answers 500 with the cause where the dead letters are away", a
   expect(answer).toMatchObject({ code: "500", error: expect.stringContaining("the service creates it") });
 });
 
-test("a redrive that takes longer than three seconds is answered, goes on, and excludes another", async () => {
+test("a redrive longer than three seconds is answered, goes on, and excludes another one", async () => {
   let release = (): void => undefined;
   const gate = new Promise<void>((resolve) => {
     release = resolve;
@@ -289,7 +289,7 @@ test("dead letters of half a megabyte are listed, grouped and shown whole", asyn
   expect((await deadLetters.find(seqs[0] as number))?.body.length).toBe(500_000);
 });
 
-test("an age of a stream is told in ms", async () => {
+test("the age of the log is in milliseconds", async () => {
   const { config } = await bench.manager.streams.info("DROPS");
   await bench.manager.streams.update("DROPS", { ...config, max_age: nanos(1_800_000) });
   expect(await createLogAge(bench.connection)()).toBe(1_800_000);

@@ -112,7 +112,7 @@ test.each(DECLARED)(
   30_000,
 );
 
-test("of the log only the dead letter is written: whoever replays it finds the event", async () => {
+test("a dead-lettered event stays in the log, so that a replay finds it", async () => {
   const seq = await exhaust("DROPS", "planner", "drops.created");
   await handlerOn()(advisory({ stream: "DROPS", consumer: "planner", stream_seq: seq, deliveries: 2 }), contextWith());
   expect([await count("DLQ"), await count("DROPS")]).toEqual([1, 1]);

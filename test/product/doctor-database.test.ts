@@ -21,7 +21,7 @@ async function findingsOf(env: Readonly<Record<string, string>>): Promise<Findin
 const saying = (findings: readonly Finding[], words: RegExp): string | undefined =>
   findings.find(({ says }) => words.test(says))?.state;
 
-test("without DATABASE_URL the folder of the embedded database is looked at", async () => {
+test("without DATABASE_URL the folder of the embedded database is checked", async () => {
   const folder = await temporaryFolder("doctor");
   expect(await findingsOf({ TIMELINE_DATA_DIR: folder })).toEqual([expect.objectContaining({ state: "ok" })]);
   writeFileSync(`${folder}/file`, "");

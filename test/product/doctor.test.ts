@@ -15,7 +15,7 @@ async function doctor(env: Readonly<Record<string, string>>): Promise<{ code: nu
   return { code, findings: JSON.parse(output.slice(output.indexOf("["))) as Finding[] };
 }
 
-test("finds nothing wrong where everything is there, and names what the service will create", async () => {
+test("reports no fault if every server is there, and names what the service will create", async () => {
   await withBrokers(async ({ redis, nats }) => {
     const upstreams = await startUpstreams(new World());
     const { code, findings } = await doctor({
@@ -31,7 +31,7 @@ test("finds nothing wrong where everything is there, and names what the service 
   });
 });
 
-test("says of each server that is away what is wrong and what to do", async () => {
+test("reports each server that is away, and what to do", async () => {
   const { code, findings } = await doctor({
     REDIS_URL: "redis://127.0.0.1:1",
     NATS_URL: "nats://127.0.0.1:1",

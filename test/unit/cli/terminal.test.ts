@@ -15,7 +15,7 @@ function scene(isTTY: boolean) {
   return { written, say, end: progress.end };
 }
 
-test("work that is done within a second says nothing", () => {
+test("no progress is shown in the first second", () => {
   for (const isTTY of [true, false]) {
     const { written, say, end } = scene(isTTY);
     say("1 of 9", 0);
@@ -25,7 +25,7 @@ test("work that is done within a second says nothing", () => {
   }
 });
 
-test("on a terminal one line moves five times a second, and is gone in the end", () => {
+test("on a terminal one line changes five times a second and is removed at the end", () => {
   const { written, say, end } = scene(true);
   say("1 of 9", 1_000);
   say("2 of 9", 199);
@@ -35,7 +35,7 @@ test("on a terminal one line moves five times a second, and is gone in the end",
   expect(written).toEqual(["\r\x1b[2K… 1 of 9", "\r\x1b[2K… 3 of 9", "\r\x1b[2K"]);
 });
 
-test("elsewhere it is a line every five seconds", () => {
+test("without a terminal progress is a line every five seconds", () => {
   const { written, say, end } = scene(false);
   say("1 of 9", 1_000);
   say("2 of 9", 4_999);
@@ -61,13 +61,13 @@ test.each<[string | undefined, boolean]>([
   ["n", false],
   ["yesterday", false],
   [undefined, false],
-])("who is asked and says %j: %j", async (answer, yes) => {
+])("the answer %j means %j", async (answer, yes) => {
   const said = await asked(answer);
   expect(said.yes).toBe(yes);
   expect(said.shown).toContain("Delete 3 dead letters for good? [y/N] ");
 });
 
-test("where nobody can be asked it is taken for granted", async () => {
+test("without a terminal the answer is yes", async () => {
   const output = new PassThrough();
   expect(await confirm("Delete it?", new PassThrough(), output)).toBe(true);
   expect(output.read()).toBeNull();

@@ -55,7 +55,7 @@ test("list answers the oldest dead letters, a hundred unless told otherwise, fro
   expect((await ask("list", { limit: 1 })) as unknown).toEqual([three[0]?.summary]);
 });
 
-test("a request that names too many dead letters is refused in few words", async () => {
+test("a request that names too many dead letters gets a short error", async () => {
   const { ask } = setup(three);
   for (const seqs of [Array(330_000).fill(""), Array(10_000).fill(""), Array(10_001).fill(1)]) {
     const error = await ask("redrive", { seqs }).catch((refused: unknown) => refused);
@@ -68,7 +68,7 @@ test("a request that names too many dead letters is refused in few words", async
   expect(missing).toMatchObject({ code: "notfound", message: expect.stringContaining("and 9980 more") });
 });
 
-test("list answers no more than fits a message, and goes on from there", async () => {
+test("a list fits one message, and the next request continues it", async () => {
   const { ask } = setup(many, {}, { maxAnswerBytes: 2_000 });
   const first = await ask("list", {});
   expect(Buffer.byteLength(JSON.stringify(first))).toBeLessThanOrEqual(2_000);
@@ -77,7 +77,7 @@ test("list answers no more than fits a message, and goes on from there", async (
   expect(seqsOf(await ask("list", { after: seqs.length }))[0]).toBe(seqs.length + 1);
 });
 
-test("show answers one dead letter whole, without its body where that does not fit", async () => {
+test("show answers one dead letter, without its body if that does not fit a message", async () => {
   expect(await setup(three).ask("show", { seqs: [2] })).toMatchObject({ seq: 2, body_encoding: "json" });
   const large = deadLetterWith({ json: { text: "x".repeat(3_000) } });
   expect(await setup([large], {}, { maxAnswerBytes: 2_000 }).ask("show", { seqs: [17] })).toMatchObject({
@@ -114,7 +114,7 @@ test.each<[keyof DeadLetterApi, unknown, RegExp]>([
 });
 
 test.each(["show", "redrive", "rm"] as const)(
-  "%s of a dead letter that is not there is not found, and changes nothing",
+  "%s of a missing dead letter answers notfound and changes nothing",
   async (endpoint) => {
     const { ask, held } = setup(three);
     const seqs = endpoint === "show" ? [9] : [1, 9];
@@ -126,7 +126,7 @@ test.each(["show", "redrive", "rm"] as const)(
   },
 );
 
-test("redrive answers what became of each dead letter; a dry run changes nothing, a limit takes the oldest", async () => {
+test("redrive reports on each dead letter; a dry run changes nothing, a limit takes the oldest", async () => {
   const { ask, published, held } = setup([...three, deadLetterWith({ seq: 4, subject: "dlq.toolarge.drop_created" })]);
   const all = { redriven: [1, 2, 3], refused: [{ seq: 4, why: expect.any(String) }], failed: [], overtaken: [] };
   expect(await ask("redrive", { all: true, dry_run: true })).toEqual(all);
@@ -136,14 +136,14 @@ test("redrive answers what became of each dead letter; a dry run changes nothing
   expect([...held.keys()]).toEqual([4]);
 });
 
-test("rm answers what was removed", async () => {
+test("rm answers with the removed sequences", async () => {
   const { ask, held, published } = setup(three);
   expect(await ask("rm", { seqs: [2] })).toEqual({ removed: [2], failed: [] });
   expect(await ask("rm", { all: true, dry_run: true })).toEqual({ removed: [1, 3], failed: [] });
   expect([[...held.keys()], published]).toEqual([[1, 3], []]);
 });
 
-test("a redrive that takes long is answered with how far it is, goes on, and is the only one meanwhile", async () => {
+test("a long redrive is answered with its progress, goes on, and excludes another one", async () => {
   const [held, release] = latch();
   const [patience, loseIt] = latch();
   const publish = async ({ id }: { readonly id: string }): Promise<void> => {
@@ -167,13 +167,13 @@ test("a redrive that takes long is answered with how far it is, goes on, and is 
   expect(bench.held.size).toBe(0);
 });
 
-test("a refused request does not keep the next from redriving", async () => {
+test("after a refused request the next one may redrive", async () => {
   const { ask } = setup(three);
   await expect(ask("redrive", { seqs: [9] })).rejects.toMatchObject({ code: "notfound" });
   expect(await ask("redrive", { seqs: [1] })).toMatchObject({ redriven: [1] });
 });
 
-test("an answer too large for a message tells the first of each list, and how many there are", async () => {
+test("an answer too large for a message has the first of each list, and the lengths", async () => {
   const { ask } = setup(many, {}, { maxAnswerBytes: 500 });
   expect(await ask("redrive", { all: true })).toMatchObject({
     redriven: Array.from({ length: 100 }, (_, at) => at + 1),
@@ -181,7 +181,7 @@ test("an answer too large for a message tells the first of each list, and how ma
   });
 });
 
-test("a process that stops redrives no further letter", async () => {
+test("a process that stops redrives no further dead letter", async () => {
   const { ask, stop, held } = setup(three);
   stop.abort();
   expect(await ask("redrive", { all: true })).toMatchObject({

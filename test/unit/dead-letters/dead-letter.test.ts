@@ -41,7 +41,7 @@ test("a dead letter of the bridge has no stream, no consumer and no sequence the
   expect(origin).toBe("drop_created");
 });
 
-test("a dead letter that somebody else wrote is listed by what its subject and the stream say", () => {
+test("a dead letter without our headers is listed by its subject and its time in the stream", () => {
   const stored = {
     seq: 3,
     subject: "dlq.poison.saga.step",
@@ -82,7 +82,7 @@ test("dead letters of one error and one author are one group that names the auth
   ]);
 });
 
-test("a group of several authors says how many, and who is the most frequent; a follow is about the followed", async () => {
+test("a group of several authors shows their number and the most frequent one; a follow counts for the followed user", async () => {
   const authors = ["a", "b", "b", "c"];
   const deadLetters = authors.map((user_id, at) => deadLetterWith({ seq: at + 1, json: { user_id } }));
   expect(await textOf(deadLetters)).toMatch(/^4 x .* for 3 authors, most often b \(2\)\n/);
@@ -90,7 +90,7 @@ test("a group of several authors says how many, and who is the most frequent; a 
   expect(await textOf([follow])).toMatch(/^1 x .* for author g\n/);
 });
 
-test("a group tells the first and the last failure, whatever their order", async () => {
+test("a group shows the first and the last failure, whatever their order", async () => {
   const at = (minute: number) => deadLetterWith({ headers: { "Dlq-Failed-At": `2026-01-02T03:0${minute}:00Z` } });
   expect(await textOf([at(5), at(1), at(3)])).toContain("from 2026-01-02T03:01:00.000Z to 2026-01-02T03:05:00.000Z");
 });
@@ -111,7 +111,7 @@ test("errors that differ only in what they quote or count are one group; other r
   expect(groups.map(({ count }) => count)).toEqual([2, 2, 1, 1]);
 });
 
-test("no dead letters are said to be none", async () => {
+test("an empty list says so", async () => {
   expect(await textOf([])).toBe("no dead letters");
 });
 
@@ -121,7 +121,7 @@ test("a shown dead letter has every header, and its body as pretty JSON", () => 
   expect(lines).toEqual(expect.arrayContaining(["Dlq-Stream: DROPS", "traceparent: 00-1", '  "a": [']));
 });
 
-test("what would steer a terminal is spelled out, wherever it stands", () => {
+test("control characters are escaped everywhere", () => {
   const deadLetter = deadLetterWith({
     body: Buffer.from("a\x1b[2Jb\nc\x07"),
     headers: { "Dlq-Error": "x\x9b2J\u202e" },
@@ -145,7 +145,7 @@ test.each([
   expect(shown["headers"]).toMatchObject({ "Dlq-Subject": "drops.created" });
 });
 
-test("a report counts what there is to count, and names each dead letter that stays with its cause", () => {
+test("a report shows the lists that are not empty, and the cause for each dead letter", () => {
   const report = {
     redriven: [1, 2],
     overtaken: [{ seq: 3, why: "gone" }],

@@ -25,7 +25,7 @@ test.each<[Selection, number[]]>([
   expect(await select(selection)).toEqual(seqs);
 });
 
-test("dead letters that are not there are named, and nothing is selected", async () => {
+test("missing dead letters are named, and nothing is selected", async () => {
   await expect(select({ seqs: [2, 3, 4] })).rejects.toMatchObject({
     ...{ code: "notfound", message: expect.stringContaining("3, 4") },
   });
@@ -80,7 +80,7 @@ test.each([0, -1, Number.NaN, 1e9])("%p is no rate", (value) => {
   expect(FIELDS.rate.safeParse(value).success).toBe(false);
 });
 
-test("a filter looks at the whole text of an error, case and all", () => {
+test("the filter on errors is case-sensitive", () => {
   expect(matches(deadLetterWith(), { error: "internal" })).toBe(false);
   expect(matches(deadLetterWith(), {})).toBe(true);
 });

@@ -13,7 +13,7 @@ test.each([
   expect(isOlder(version, than)).toBe(older);
 });
 
-test("a check that throws is a fault with advice, and no reason to stop the others", async () => {
+test("a check that throws is a fault with advice, and the other checks run", async () => {
   const good: Finding = { what: "Redis", state: "ok", says: "version 7" };
   const findings = await examine([
     checked("NATS", "start it", () => Promise.reject(new Error("refused"))),
