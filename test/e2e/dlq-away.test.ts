@@ -84,7 +84,10 @@ for (const invalid of [500, 9_000]) {
         "what finds no room is counted",
       );
       expect(await readiness(stack)).toMatch(/^503 .*bridge: the DLQ takes no dead letters/s);
-      await eventually(() => stack.service.output().includes("dead letters are refused"), "the alarm is logged");
+      await eventually(
+        () => stack.service.output().includes("the DLQ takes no dead letters: they are refused"),
+        "the alarm is logged",
+      );
 
       const held = invalid - (await refusedPayloads(stack));
       expect(held).toBeGreaterThan(0);
