@@ -1,5 +1,7 @@
 import { expect } from "@jest/globals";
 import { eventually } from "../support/facts.js";
+import { samplesOf } from "../support/scraping.js";
+import type { Service } from "../support/service.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { created, type TimelineEvent } from "../support/timeline-events.js";
 import { heldBy, homeKey } from "../support/timeline-keys.js";
@@ -65,17 +67,27 @@ testWithStack(
   },
 );
 
+/** How many jobs of fan-out a process has finished. */
+async function jobsDone({ httpUrl }: Service): Promise<number> {
+  const samples = samplesOf(await (await fetch(`${httpUrl}/metrics`)).text());
+  const own = samples.filter(
+    ({ name, labels }) => name === "timeline_deliveries_total" && labels["consumer"] === "worker",
+  );
+  return own.reduce((sum, { value }) => sum + value, 0);
+}
+
 testWithStack(
   "three processes share the work of the same fan-out",
   { slow: true, timeoutMs: 120_000 },
   async (stack) => {
-    await stack.start();
-    await stack.start({ roles: "fanout" });
+    const services = [stack.service, await stack.start(), await stack.start({ roles: "fanout" })];
     const history = popular(stack);
     await stack.publish(...history);
     await stack.streams.settled(history.length, 60_000);
     await expectLanded(stack, history);
     await expectReported(stack, history);
+    const shares = await Promise.all(services.map(jobsDone));
+    expect(shares.every((share) => share > 0)).toBe(true);
   },
 );
 

@@ -5,6 +5,7 @@ import { expect } from "@jest/globals";
 import { type Broker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { eventually } from "../support/facts.js";
 import { drops, expectLoaded } from "../support/load.js";
+import { progressRecorded } from "../support/progress-recorded.js";
 import { openReader, type Reader } from "../support/reader.js";
 import { httpStatus, type Service } from "../support/service.js";
 import { type Stack, type StackOptions, testWithStack } from "../support/stack.js";
@@ -24,12 +25,6 @@ async function loseNats({ natsServer }: Stack, while_: () => Promise<void> = asy
   await while_();
   await rm(join(natsServer.dir, "jetstream"), { recursive: true, force: true });
   return startNats({ dir: natsServer.dir, port: natsServer.port });
-}
-
-async function noted({ redis }: Stack): Promise<void> {
-  const before = Date.now();
-  const from = async () => Number(await redis.hget("timeline:x:continuity:{0}", "from"));
-  await eventually(async () => (await from()) > before, "the note is newer than what was applied", 20_000);
 }
 
 async function notReady(service: Service): Promise<string> {
@@ -89,7 +84,7 @@ testWithStack(
     await stack.publish(...before);
     await streams.settled(before.length);
     for (const reader of READERS) await reads.home(reader);
-    await noted(stack);
+    await progressRecorded(stack);
     // Admitted, and held up in fan-out when the log goes.
     const heal = upstreams.inject({ method: "GetFollowersList", code: status.UNAVAILABLE });
     const lost = drops(world, READERS, 20, 30);
@@ -147,7 +142,7 @@ testWithStack(
     const history = drops(world, READERS, 0, 40);
     await stack.publish(...history);
     await streams.settled(history.length);
-    await noted(stack);
+    await progressRecorded(stack);
     redisServer.kill("SIGKILL");
     await redisServer.exited;
     const nats = await loseNats(stack);
@@ -187,7 +182,7 @@ testWithStack(
     const history = [created(old), ...drops(world, READERS, 0, 5)];
     await stack.publish(...history);
     await streams.settled(history.length);
-    await noted(stack);
+    await progressRecorded(stack);
     const again = await loseNats(stack);
     try {
       await ready(service);
@@ -211,7 +206,7 @@ testWithStack(
     const before = drops(world, READERS, 0, 5);
     await stack.publish(...before);
     await streams.settled(before.length);
-    await noted(stack);
+    await progressRecorded(stack);
     const again = await loseNats(stack);
     try {
       await ready(service);
@@ -236,7 +231,7 @@ for (const stream of ["DROPS", "FANOUT", "NOTIFY", "DLQ"]) {
       await stack.publish(...before);
       await streams.settled(before.length);
       await reads.home("reader-0");
-      await noted(stack);
+      await progressRecorded(stack);
       // Some wait in the log, and the last of them as jobs, when the stream goes.
       const heal = upstreams.inject({ method: "GetFollowersList", delayMs: 300 });
       const during = drops(world, READERS, 10, 20);
@@ -281,7 +276,7 @@ for (const [stream, consumer] of [
       const before = drops(world, READERS, 0, 10);
       await stack.publish(...before);
       await streams.settled(before.length);
-      await noted(stack);
+      await progressRecorded(stack);
       const heal = upstreams.inject({ method: "GetFollowersList", delayMs: 300 });
       const during = drops(world, READERS, 10, 20);
       const edges = [unfollowed("reader-2", "alice", world.unfollow("reader-2", "alice"))];

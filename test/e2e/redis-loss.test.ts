@@ -4,19 +4,13 @@ import { headers as newHeaders } from "nats";
 import { type Broker, startRedis } from "../../src/sandbox/brokers/index.js";
 import { eventually } from "../support/facts.js";
 import { drops, expectLoaded } from "../support/load.js";
+import { progressRecorded } from "../support/progress-recorded.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { created, deleted, unfollowed } from "../support/timeline-events.js";
 
 const READERS = Array.from({ length: 12 }, (_, number) => `reader-${number}`);
 /** Pages of five followers: alice's audience is queued in chunks. */
 const OPTIONS = { env: { TIMELINE_FANOUT_CHUNK_SIZE: "5" }, timeoutMs: 60_000 };
-
-/** Waits until fan-out has noted how far it is; from then on a loss is noticed. */
-async function noted({ redis }: Stack): Promise<void> {
-  const from = async () => Number(await redis.hget("timeline:x:continuity:{0}", "from"));
-  const before = Date.now();
-  await eventually(async () => (await from()) > before, "the note is newer than what was applied", 20_000);
-}
 
 /** Kills Redis and starts it with what it had saved; what it wrote since is lost, as in a failover. */
 async function loseSince({ redis, redisServer }: Stack, during: () => Promise<void>): Promise<Broker> {
@@ -40,7 +34,7 @@ testWithStack("writes that Redis confirmed and lost are applied again from the l
   await stack.publish(...before);
   await streams.settled(before.length);
   for (const reader of READERS) await reads.home(reader);
-  await noted(stack);
+  await progressRecorded(stack);
   const lost = drops(stack.world, READERS, 20, 30);
   world.remove("load-3");
   const gone = [deleted("load-3", "alice"), unfollowed("reader-1", "alice", world.unfollow("reader-1", "alice"))];
@@ -67,7 +61,7 @@ testWithStack("pages are degraded while lost events are applied again", OPTIONS,
   await stack.publish(...before);
   await streams.settled(before.length);
   expect((await reads.home("reader-0", { limit: 100 })).degraded).toBe(false);
-  await noted(stack);
+  await progressRecorded(stack);
   const lost = drops(stack.world, READERS, 5, 5);
   const again = await loseSince(stack, async () => {
     await stack.publish(...lost);
@@ -103,7 +97,7 @@ testWithStack(
     const before = drops(stack.world, READERS, 0, 5);
     await stack.publish(...before);
     await streams.settled(before.length);
-    await noted(stack);
+    await progressRecorded(stack);
     const lost = drops(stack.world, READERS, 5, 5);
     const again = await loseSince(stack, async () => {
       await streams.connection.jetstream().publish("drops.created", "{}");
@@ -130,7 +124,7 @@ testWithStack(
     await stack.publish(...before);
     await streams.settled(before.length);
     await reads.home("reader-0");
-    await noted(stack);
+    await progressRecorded(stack);
     const lost = drops(world, READERS, 5, 5);
     world.follow("reader-0", "anna");
     const ill = { drop_id: "ill", user_id: "anna", visibility: "public" as const, created_at: Date.now() };
@@ -165,7 +159,7 @@ testWithStack(
     const before = drops(world, READERS, 0, 5);
     await stack.publish(...before);
     await streams.settled(before.length);
-    await noted(stack);
+    await progressRecorded(stack);
     const lost = drops(world, READERS, 5, 5);
     let heal = (): void => undefined;
     const again = await loseSince(stack, async () => {
@@ -202,7 +196,7 @@ testWithStack(
     const before = drops(world, READERS, 0, 5);
     await stack.publish(...before);
     await streams.settled(before.length);
-    await noted(stack);
+    await progressRecorded(stack);
     const admitted_at = Date.now() - 600_000;
     const job = { action: "add", event: "drop_created", drop_id: "late", user_id: "alice", created_at: admitted_at };
     const headers = newHeaders();
@@ -225,6 +219,6 @@ testWithStack(
     );
     // Whatever of its last seconds Redis loses now, the note that is left reaches back to the job.
     expect(Date.now() - (coveredSince ?? Date.now())).toBeGreaterThan(3_500);
-    await noted(stack);
+    await progressRecorded(stack);
   },
 );

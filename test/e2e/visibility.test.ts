@@ -1,7 +1,7 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { status } from "@grpc/grpc-js";
-import { expect, test } from "@jest/globals";
+import { expect } from "@jest/globals";
 import { Visibility } from "../../src/gen/avion/posts.js";
 import { type Api, openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
@@ -9,7 +9,7 @@ import { makeDataFolder } from "../support/databases.js";
 import { becomes, eventually } from "../support/facts.js";
 import { openReader } from "../support/reader.js";
 import type { Service } from "../support/service.js";
-import { type Stack, startStack } from "../support/stack.js";
+import { type Stack, testWithStack } from "../support/stack.js";
 
 /** Starts roles on an embedded database of their own. */
 async function startOnOwn(stack: Stack, roles: string, env: Record<string, string> = {}): Promise<[Service, Api]> {
@@ -22,25 +22,16 @@ async function startOnOwn(stack: Stack, roles: string, env: Record<string, strin
   return [service, api];
 }
 
-async function withStack(work: (stack: Stack) => Promise<void>): Promise<void> {
-  const stack = await startStack({ service: false });
-  try {
-    await work(stack);
-  } catch (error) {
-    throw stack.explain(error);
-  } finally {
-    await stack.stop();
-  }
-}
-
 const codeOf = (call: Promise<unknown>): Promise<string> =>
   call.then(
     () => "OK",
     (error: { code: status }) => status[error.code] as string,
   );
 
-test("who follows is asked of the users service, and while it is away that is said", async () => {
-  await withStack(async (stack) => {
+testWithStack(
+  "who follows is asked of the users service, and while it is away that is said",
+  { service: false, timeoutMs: 60_000 },
+  async (stack) => {
     const [users, people] = await startOnOwn(stack, "users");
     const [, api] = await startOnOwn(stack, "posts", { TIMELINE_USER_SERVICE_ADDR: users.grpcAddress });
     await people.follow({ follower_id: "fay", following_id: "ada" });
@@ -52,11 +43,13 @@ test("who follows is asked of the users service, and while it is away that is sa
     await users.crash();
     await becomes(async () => expect(await seen("fay")).toBe("UNAVAILABLE"));
     expect(await seen("ada")).toBe("OK");
-  });
-}, 60_000);
+  },
+);
 
-test("a users service that only lists is enough to say who follows; without one the author alone sees what is for followers", async () => {
-  await withStack(async (stack) => {
+testWithStack(
+  "a users service that only lists is enough to say who follows; without one the author alone sees what is for followers",
+  { service: false, timeoutMs: 60_000 },
+  async (stack) => {
     stack.world.follow("fay", "ada");
     const [, listing] = await startOnOwn(stack, "posts");
     const [, alone] = await startOnOwn(stack, "posts", { TIMELINE_USER_SERVICE_ADDR: "" });
@@ -69,11 +62,13 @@ test("a users service that only lists is enough to say who follows; without one 
       const seen = viewers.map((viewer_id) => codeOf(api.getDrop({ drop_id, revision: 0, viewer_id })));
       expect(await Promise.all(seen)).toEqual(answers);
     }
-  });
-}, 60_000);
+  },
+);
 
-test("a foreign drop that is not public reaches the homes of those who may see it, and no shared timeline, rebuilt or not", async () => {
-  await withStack(async (stack) => {
+testWithStack(
+  "a foreign drop that is not public reaches the homes of those who may see it, and no shared timeline, rebuilt or not",
+  { service: false, timeoutMs: 90_000 },
+  async (stack) => {
     const own = { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
     const [service, api] = await startOnOwn(stack, "users,posts,bridge,fanout,api", own);
     const reads = openReader(service.grpcAddress);
@@ -111,5 +106,5 @@ test("a foreign drop that is not public reaches the homes of those who may see i
     await stack.redis.flushall();
     await becomes(shown);
     await eventually(async () => (await stack.redis.zcard("timeline:global")) === 2, "global is rebuilt");
-  });
-}, 90_000);
+  },
+);
