@@ -23,7 +23,7 @@ function newestIn(folder) {
 }
 
 async function make() {
-  const { build } = await import("esbuild");
+  const { build, stop } = await import("esbuild");
   const draft = join(FOLDER, `draft-${process.pid}`);
   mkdirSync(draft, { recursive: true });
   await build({
@@ -45,6 +45,8 @@ async function make() {
     plugins: [{ name: "places", setup: keepPlaces }],
     logLevel: "warning",
   });
+  // Its own process would keep Jest from ending.
+  await stop();
   rmSync(join(FOLDER, "bundle"), { recursive: true, force: true });
   renameSync(draft, join(FOLDER, "bundle"));
 }

@@ -5,12 +5,13 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { PGlite } from "@electric-sql/pglite";
+import { test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { openPglite } from "../../src/platform/db/pglite.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { postgresPrograms, startPostgres } from "./postgres.js";
-import { type Declare, quickTest, slowTest } from "./suite.js";
+import { runs } from "./suite.js";
 
 /** A database server of a test file's own. */
 export type DatabaseServer = {
@@ -36,7 +37,8 @@ const DROP_ALL = `DO $$ DECLARE name text; BEGIN
 END $$`;
 
 /** Declares the long tests of a store: `npm test` runs them on one database, `npm run test:all` on the others. */
-export const longTest = (database: string): Declare => (database === DATABASES.at(-1)?.name ? quickTest : slowTest);
+export const longTest = (database: string): (typeof test)["skip"] =>
+  runs[database === DATABASES.at(-1)?.name ? "quick" : "slow"] ? test : test.skip;
 
 async function startEmbedded(): Promise<DatabaseServer> {
   const dump = await emptyDump();

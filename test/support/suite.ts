@@ -1,14 +1,20 @@
 import { test } from "@jest/globals";
 
-export type Declare = (name: string, work: () => Promise<void>, timeoutMs?: number) => void;
+type Declare = (name: string, work: () => Promise<void>, timeoutMs?: number) => void;
 
 /** `npm test` and `npm run test:all` name theirs; where a file is run by itself nothing is left out. */
 const suite = process.env["TIMELINE_TEST_SUITE"];
 
-const nothing: Declare = () => undefined;
+/** Which tests this run declares. */
+export const runs = { quick: suite !== "slow", slow: suite !== "quick" } as const;
+
+const declare =
+  (included: boolean): Declare =>
+  (name, work, timeoutMs) =>
+    included ? test(name, work, timeoutMs) : undefined;
 
 /** Declares a test that `npm test` runs, and `npm run test:all` does not. */
-export const quickTest: Declare = suite === "slow" ? nothing : (name, work, timeoutMs) => test(name, work, timeoutMs);
+export const quickTest: Declare = declare(runs.quick);
 
 /** Declares a test that only `npm run test:all` runs. */
-export const slowTest: Declare = suite === "quick" ? nothing : (name, work, timeoutMs) => test(name, work, timeoutMs);
+export const slowTest: Declare = declare(runs.slow);
