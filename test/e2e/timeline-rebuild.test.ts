@@ -95,7 +95,7 @@ testWithStack("all homes and the shared timelines, stopped in between and gone o
       stack.world.homeOf("alice").map(({ drop_id }) => drop_id),
     );
   const stale = startCommand(stack, ["timeline", "rebuild", "--all", "--after", "0000-5"]);
-  expect([(await stale.exited).code, stale.errors()]).toEqual([1, expect.stringMatching(/begin anew/)]);
+  expect([(await stale.exited).code, stale.errors()]).toEqual([1, expect.stringMatching(/start from the beginning/)]);
 });
 
 testWithStack("with an upstream away it ends, and says what failed", {}, async (stack) => {
