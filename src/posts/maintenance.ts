@@ -18,10 +18,7 @@ export interface MaintenanceDeps {
   readonly observe: Pick<ObservePosts, "months" | "removed" | "maintenanceFailed" | "calibrated">;
 }
 
-interface Task {
-  readonly name: string;
-  run(mayGoOn: () => Promise<boolean>): Promise<void>;
-}
+type Task = (mayGoOn: () => Promise<boolean>) => Promise<void>;
 
 const MONTHS_AHEAD = 3;
 /** After a foreign object has expired. */
@@ -73,7 +70,7 @@ export function createMaintenanceRound(
       return stopping?.aborted !== true && (await store.lease.hold(holder, LEASE_ROUNDS * Math.max(everyMs, MINUTE)));
     };
     let away: unknown;
-    for (const { name, run } of tasks) {
+    for (const [name, run] of Object.entries(tasks)) {
       if (!(await mayGoOn())) return;
       try {
         await run(mayGoOn);
@@ -92,22 +89,27 @@ export function createMaintenanceRound(
   };
 }
 
-function tasksOf(deps: MaintenanceDeps): Task[] {
+function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
   const { cleanup, calibration: drops, lease, retention } = deps.store;
   const calibration = createCalibration({ drops, lease, log: deps.log, observe: deps.observe });
-  const removing = (name: string, remove: (limit: number) => Promise<number>): Task => ({
-    name,
-    run: (mayGoOn) => removeAll(deps, name, remove, mayGoOn),
+  const removing = (name: string, remove: (limit: number) => Promise<number>): Record<string, Task> => ({
+    [name]: async (mayGoOn) => {
+      for (let step = 0; step < STEPS_A_ROUND && (await mayGoOn()); step++) {
+        const removed = await remove(ROWS_AT_ONCE);
+        deps.observe.removed(name, removed);
+        if (removed === 0) return;
+      }
+    },
   });
-  return [
-    { name: "months-ahead", run: () => makeMonths(deps) },
-    { name: "old-months", run: (mayGoOn) => dropMonths(deps, mayGoOn) },
-    removing("keys", cleanup.pruneKeys),
-    removing("tombstones", cleanup.purgeTombstones),
-    removing("remote-objects", (limit) => cleanup.pruneRemoteObjects(REMOTE_KEPT_MS, limit)),
-    removing("remote-drops", async (limit) => cleanup.pruneRemoteDrops(await retention.start(), limit)),
-    { name: "calibration", run: async (mayGoOn) => void (await calibration(CALIBRATION_STEPS, mayGoOn)) },
-  ];
+  return {
+    "months-ahead": () => makeMonths(deps),
+    "old-months": (mayGoOn) => dropMonths(deps, mayGoOn),
+    ...removing("keys", cleanup.pruneKeys),
+    ...removing("tombstones", cleanup.purgeTombstones),
+    ...removing("remote-objects", (limit) => cleanup.pruneRemoteObjects(REMOTE_KEPT_MS, limit)),
+    ...removing("remote-drops", async (limit) => cleanup.pruneRemoteDrops(await retention.start(), limit)),
+    calibration: async (mayGoOn) => void (await calibration(CALIBRATION_STEPS, mayGoOn)),
+  };
 }
 
 async function makeMonths({ store, now, observe }: MaintenanceDeps): Promise<void> {
@@ -115,10 +117,8 @@ async function makeMonths({ store, now, observe }: MaintenanceDeps): Promise<voi
     if (await store.partitions.make(month)) observe.months("made", 1);
 }
 
-async function dropMonths(
-  { store, now, retentionDays, log, observe }: MaintenanceDeps,
-  mayGoOn: () => Promise<boolean>,
-): Promise<void> {
+async function dropMonths(deps: MaintenanceDeps, mayGoOn: () => Promise<boolean>): Promise<void> {
+  const { store, now, retentionDays, log, observe } = deps;
   // Foreign drops and timelines use this time, too: it is the start of a month, and raised before the month is dropped.
   const wanted = retentionDays === 0 ? 0 : monthOf(now() - retentionDays * DAY).start;
   const retentionStart = await store.retention.raise(wanted);
@@ -128,18 +128,5 @@ async function dropMonths(
     await store.partitions.drop(month);
     observe.months("dropped", 1);
     log.info({ month: month.name }, "a month of drops reached the end of its retention, and was dropped");
-  }
-}
-
-async function removeAll(
-  { observe }: MaintenanceDeps,
-  name: string,
-  remove: (limit: number) => Promise<number>,
-  mayGoOn: () => Promise<boolean>,
-): Promise<void> {
-  for (let step = 0; step < STEPS_A_ROUND && (await mayGoOn()); step++) {
-    const removed = await remove(ROWS_AT_ONCE);
-    observe.removed(name, removed);
-    if (removed === 0) return;
   }
 }

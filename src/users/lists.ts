@@ -24,11 +24,6 @@ interface ListRequest {
   readonly limit: number;
 }
 
-interface Flights {
-  readonly page: SingleFlight<IdPage>;
-  readonly whole: SingleFlight<Whole>;
-}
-
 /** @throws AppError `unavailable` while the database is away */
 export type ReadList = (request: ListRequest) => Promise<IdPage>;
 
@@ -40,27 +35,24 @@ export type ReadList = (request: ListRequest) => Promise<IdPage>;
  * its event is published or its call answered, so that a read after either finds the new generation.
  */
 export function createReadList(deps: ListsDeps): ReadList {
-  const flights: Flights = { page: new SingleFlight(), whole: new SingleFlight() };
+  const flights = { page: new SingleFlight<IdPage>(), whole: new SingleFlight<Whole>() };
   return async (request) => {
-    const name = request.list;
+    const { list, user, after, limit } = request;
+    const answer = (from: Parameters<ObserveUsers["read"]>[1], page: IdPage): IdPage => {
+      deps.observe.read(list, from);
+      return page;
+    };
     const kept = await keptPage(deps, request);
-    if (kept) return counted(deps, name, "process", kept);
-    const cached = await orUncached(deps.observe, name, () =>
-      deps.cache.read(request.list, request.user, request.after, request.limit),
-    );
+    if (kept) return answer("process", kept);
+    const cached = await orUncached(deps.observe, list, () => deps.cache.read(list, user, after, limit));
     // Without the generation, a query in flight may be too old to be shared.
-    if (cached === undefined) return counted(deps, name, "uncached", await direct(deps, request));
+    if (cached === undefined) return answer("uncached", await direct(deps, request));
     const { ids, total, generation } = cached;
     if (ids !== undefined && total !== undefined)
-      return counted(deps, name, "cache", keep(deps, request, generation, { ids, total }));
+      return answer("cache", keep(deps, request, generation, { ids, total }));
     const page = await query(deps, flights, request, cached);
-    return counted(deps, name, "database", keep(deps, request, generation, page));
+    return answer("database", keep(deps, request, generation, page));
   };
-}
-
-function counted(deps: ListsDeps, list: ListName, from: Parameters<ObserveUsers["read"]>[1], page: IdPage): IdPage {
-  deps.observe.read(list, from);
-  return page;
 }
 
 const pageKey = ({ list, user, after, limit }: ListRequest): string => `${list}:${limit}:${encodeId(user)}:${after}`;
@@ -84,7 +76,7 @@ interface Whole {
 
 async function query(
   deps: ListsDeps,
-  flights: Flights,
+  flights: { readonly page: SingleFlight<IdPage>; readonly whole: SingleFlight<Whole> },
   request: ListRequest,
   { generation, total }: CachedList,
 ): Promise<IdPage> {

@@ -24,34 +24,28 @@ export interface ProfileDeps {
   readonly observe: Pick<ObserveUsers, "read" | "superseded" | "cacheFailed">;
 }
 
-/** GetProfile. @throws AppError `invalid` naming the field; `notfound` where nobody set one */
-export function getProfile(deps: ProfileDeps) {
+/** @throws AppError `invalid` naming the field; `notfound` where nobody set one */
+export function getProfile({ profiles, profileCache, bounded, observe }: ProfileDeps) {
   const flights = new SingleFlight<Profile | "missing">();
+  const fetch = async (user: string) => (await bounded(() => profiles.get(user))) ?? "missing";
+  const read = async (user: string): Promise<Profile | "missing"> => {
+    const cached = await orUncached(observe, "profile", () => profileCache.read(user));
+    observe.read("profile", cached?.profile ? "cache" : cached ? "database" : "uncached");
+    if (cached === undefined) return fetch(user);
+    const { generation, profile } = cached;
+    if (profile !== undefined) return profile;
+    return flights.run(`${encodeId(user)}:${generation}`, async () => {
+      const found = await fetch(user);
+      const stored = await orUncached(observe, "profile", () => profileCache.fill(user, generation, found));
+      if (stored === false) observe.superseded("profile");
+      return found;
+    });
+  };
   return async ({ user_id }: wire.GetProfileRequest): Promise<wire.GetProfileResponse> => {
-    const profile = await readProfile(deps, flights, readId("user_id", user_id));
+    const profile = await read(readId("user_id", user_id));
     if (profile === "missing") throw new AppError("notfound", "user_id: nobody set a profile");
     return { profile: present(profile) };
   };
-}
-
-async function readProfile(
-  deps: ProfileDeps,
-  flights: SingleFlight<Profile | "missing">,
-  user: string,
-): Promise<Profile | "missing"> {
-  const { profiles, profileCache, bounded, observe } = deps;
-  const fetch = async (): Promise<Profile | "missing"> => (await bounded(() => profiles.get(user))) ?? "missing";
-  const cached = await orUncached(deps.observe, "profile", () => profileCache.read(user));
-  observe.read("profile", cached?.profile ? "cache" : cached ? "database" : "uncached");
-  if (cached === undefined) return fetch();
-  const { generation, profile } = cached;
-  if (profile !== undefined) return profile;
-  return flights.run(`${encodeId(user)}:${generation}`, async () => {
-    const found = await fetch();
-    const stored = await orUncached(deps.observe, "profile", () => profileCache.fill(user, generation, found));
-    if (stored === false) observe.superseded("profile");
-    return found;
-  });
 }
 
 /** SetProfile empties the fields that are left out. @throws AppError `invalid` naming the field */
