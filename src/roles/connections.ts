@@ -186,12 +186,12 @@ async function applyWhenPossible(nats: NatsConnection, apply: ApplyTopology, log
 }
 
 /** @throws only the error of a server that turns us away, which an operator must mend, and one that is not `worthwhile` */
-export async function retryUntilDone(
-  work: () => Promise<void>,
+export async function retryUntilDone<Result>(
+  work: () => Promise<Result>,
   log: Logger,
   complaint: string,
   worthwhile: (error: unknown) => boolean = () => true,
-): Promise<void> {
+): Promise<Result> {
   for (let tries = 0; ; tries++) {
     try {
       return await work();

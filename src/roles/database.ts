@@ -20,7 +20,7 @@ export const MIGRATIONS = [OUTBOX_MIGRATIONS, USERS_MIGRATIONS, POSTS_MIGRATIONS
 export async function openDatabase(config: DatabaseConfig, log: Logger, closers: Closers): Promise<Db> {
   const db = await connect(config, log);
   closers.add("database", () => db.close());
-  const bring = async (): Promise<void> => void (await migrate(db, MIGRATIONS, log));
+  const bring = () => migrate(db, MIGRATIONS, log);
   await retryUntilDone(bring, log, "the database is not there yet", (error) => codeOf(error) === "unavailable");
   return db;
 }

@@ -5,17 +5,10 @@ import type { Db } from "../platform/db/db.js";
 import { readPageSecret } from "../platform/db/page-secret.js";
 import { retryUntilDone } from "./connections.js";
 
+const isAway = (error: unknown): boolean => codeOf(error) === "unavailable";
+
 /** Makes the page tokens of a service, once its database can be read. */
 export async function openPageTokens(db: Db, schema: "users" | "posts", log: Logger): Promise<PageTokens> {
-  let secret = "";
-  const read = async (): Promise<void> => {
-    secret = await readPageSecret(db, schema);
-  };
-  await retryUntilDone(
-    read,
-    log,
-    "the secret of page tokens cannot be read yet",
-    (error) => codeOf(error) === "unavailable",
-  );
-  return createPageTokens(secret);
+  const read = () => readPageSecret(db, schema);
+  return createPageTokens(await retryUntilDone(read, log, "the secret of page tokens cannot be read yet", isAway));
 }
