@@ -54,7 +54,6 @@ interface Handles {
   readonly fenced: Fenced;
   readonly nats: NatsConnection;
   readonly publish: Publish;
-  /** Opened when they are first called. */
   readonly upstreams: (caller: "reads" | "reconcile" | "operator") => Upstreams;
   readonly fences: Fences;
   readonly log: Logger;
@@ -209,7 +208,6 @@ export function startAudits(
   return { checks, close: async (graceMs) => void (await Promise.all([loop?.close(), checks.close(graceMs)])) };
 }
 
-/** Publications that wait for their check, or are being checked. */
 const MOST_HELD = 1_024;
 
 /** Switched off, the checks still ack publications, so that they do not pile up before the consumer. */

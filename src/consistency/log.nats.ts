@@ -13,7 +13,6 @@ import type { Admit, ReadAdmittedIds } from "./reconcile/reconcile.js";
 import type { Backlog, LogState } from "./redis-loss/loss-detector.js";
 import type { ReadRange } from "./redis-loss/replay.js";
 
-/** Hands out the log's part in a time range, oldest first. */
 export function createReadRange(nats: NatsConnection): ReadRange {
   return async function* ({ since, until }) {
     for await (const entry of entriesOf(nats, { subject: ">", from: since, until })) {
@@ -43,7 +42,6 @@ export function createReadAdmittedIds(nats: NatsConnection): ReadAdmittedIds {
   };
 }
 
-/** Admits as a bridge does, under the same message id. */
 export function createAdmit(publish: Publish): Admit {
   return (event, silent) =>
     inSpan(`reconcile ${event.name}`, { kind: SpanKind.PRODUCER }, async () => {
@@ -56,7 +54,6 @@ export function createAdmit(publish: Publish): Admit {
     });
 }
 
-/** The admission of the newest event, in ms since the epoch; undefined for an empty log. */
 export function createReadLastAdmission(nats: NatsConnection): () => Promise<number | undefined> {
   return async () => {
     const { state } = await (await nats.jetstreamManager()).streams.info(STREAM.drops);

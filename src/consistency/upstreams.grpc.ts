@@ -12,9 +12,7 @@ import type { ReadRetentionStart } from "./fences/retention.js";
 import type { ReadChanges, TimeRange } from "./reconcile/reconcile.js";
 
 const CHANGES_A_PAGE = 500;
-/** Homes that one publication is looked up in. */
 const FOLLOWERS = 10;
-/** Of a long follower list, one of its first pages is read. */
 const MOST_PAGES = 5;
 /** An author has few drops of one millisecond. */
 const DROPS = 20;
@@ -87,7 +85,6 @@ function eventOfDrop(drop: Drop, now: number): TimelineEvent {
   const { drop_id, user_id, created_at, recipients } = drop;
   if (drop.deleted) return parseEvent("drop_deleted", encoded({ drop_id, ...(user_id && { user_id }) }), now);
   const visibility = VISIBILITY[drop.visibility];
-  // One more than allowed is enough to be refused.
   const direct = drop.visibility === Visibility.DIRECT ? { recipients: recipients.slice(0, MAX_RECIPIENTS + 1) } : {};
   return parseEvent("drop_created", encoded({ drop_id, user_id, visibility, created_at, ...direct }), now);
 }

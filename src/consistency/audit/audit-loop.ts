@@ -10,13 +10,10 @@ import type { Auditor } from "./auditor.js";
 interface AuditLoopDeps {
   /** One process audits, and keeps the lease as long as it lives. */
   readonly lease: Lease;
-  /** From the end of a round to the next, in ms. */
   readonly intervalMs: number;
   /** Changes younger than this, in ms, are still under way. */
   readonly settleMs: number;
-  /** Home timelines a round. */
   readonly users: number;
-  /** No round begins during a recovery. */
   readonly recovering: () => boolean;
   readonly reconcile: Reconcile;
   readonly auditor: Pick<Auditor, "sample" | "homes" | "shared">;
@@ -55,7 +52,6 @@ export function startAuditLoop(deps: AuditLoopDeps): { close(): Promise<void> } 
   };
 }
 
-/** The audit takes place even if the reconciliation fails. */
 async function round(deps: AuditLoopDeps, stopping: AbortSignal): Promise<void> {
   const { log, roundMs = ROUND_MS } = deps;
   const over = AbortSignal.any([stopping, AbortSignal.timeout(roundMs)]);

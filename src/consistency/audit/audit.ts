@@ -6,7 +6,6 @@ import { type Contents, compare, confirmed, type Difference } from "./compare.js
 export const TIMELINES = ["home", "local", "global"] as const;
 export type TimelineKind = (typeof TIMELINES)[number];
 
-/** Timelines of one kind. A home is named by its user, the others by themselves. */
 export interface AuditDeps {
   /** Undefined for a timeline that is not complete: its next read rebuilds it. */
   readonly readStored: (name: string) => Promise<Contents | undefined>;
@@ -18,7 +17,6 @@ export interface AuditDeps {
   /** Events admitted from then on may not have been applied yet, in ms since the epoch. */
   readonly readBacklogStart: () => Promise<number>;
   readonly rebuild: (name: string) => Promise<void>;
-  /** Drops a stored timeline holds at most. */
   readonly maxEntries: number;
   /** Drops younger than this, in ms, are not compared. */
   readonly settleMs: number;
@@ -29,16 +27,13 @@ export interface Differing {
   readonly differences: readonly Difference[];
 }
 
-/** A timeline that could not be read or rebuilt. */
 export interface Failed {
   readonly name: string;
   readonly error: string;
 }
 
 export interface Report {
-  /** Complete timelines that were compared. */
   readonly judged: number;
-  /** Timelines that are not complete: their next read rebuilds them. */
   readonly incomplete: number;
   /** Timelines with differences that may be events which waited too long. */
   readonly undecided: readonly string[];
@@ -46,25 +41,20 @@ export interface Report {
   readonly differing: readonly Differing[];
   /** Age of the oldest event that was not applied at the beginning, in ms. */
   readonly lagMs: number;
-  /** Timelines that were rebuilt, if that was asked for; those of them that differ still. */
   readonly repaired: readonly string[];
   readonly remaining: readonly Differing[];
-  /** Timelines whose rebuild failed. */
   readonly unrepaired: readonly Failed[];
 }
 
 export type Reports = Readonly<Partial<Record<TimelineKind, Report>>>;
 
 export interface AuditOptions {
-  /** Rebuilds timelines that differ, and compares them again. */
   readonly fix?: boolean | undefined;
   readonly stopping?: AbortSignal | undefined;
-  /** Called with the number of timelines compared so far. */
   readonly progress?: (compared: number) => void;
 }
 
 const AT_ONCE = 4;
-/** Bound of one comparison, in ms. */
 const LOOK_MS = 25 * SECOND;
 /** Between the two comparisons of a timeline, in ms, unless events settle sooner. */
 const SECOND_LOOK_MS = 5 * SECOND;
@@ -74,10 +64,7 @@ const POLL_MS = SECOND / 4;
 /** Read beyond the size of a timeline: it may lack some drops and hold others too many. */
 const SPARE = 100;
 
-/**
- * Compares timelines with what they should hold. A difference counts only if a second comparison finds it too, made
- * when every event admitted before the first is applied.
- */
+/** A difference counts only if a second comparison finds it too, made when every event admitted before is applied. */
 export async function audit(deps: AuditDeps, names: readonly string[], options: AuditOptions = {}): Promise<Report> {
   const { fix = false, stopping } = options;
   const lagMs = Math.max(0, Date.now() - (await deps.readBacklogStart()));
@@ -155,7 +142,6 @@ async function once(deps: AuditDeps, names: readonly string[], options: AuditOpt
   return found;
 }
 
-/** Undefined for a timeline that is not complete. */
 async function look(deps: AuditDeps, name: string): Promise<readonly Difference[] | undefined> {
   const { maxEntries, settleMs } = deps;
   const stored = await deps.readStored(name);

@@ -34,7 +34,6 @@ interface AuditorDeps
 }
 
 export interface Auditor {
-  /** Users with a home timeline, at random. */
   sample(count: number): Promise<string[]>;
   homes(users: readonly string[], options?: AuditOptions): Promise<Report>;
   shared(name: SharedName, options?: AuditOptions): Promise<Report>;

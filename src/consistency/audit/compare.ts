@@ -1,7 +1,6 @@
 import type { TimelineEntry } from "../../contracts/timelines.js";
 import { isTooFarAhead } from "../../contracts/times.js";
 
-/** A timeline, as it is stored or as it should be. */
 export interface Contents {
   /** The time down to which it is complete, in ms since the epoch; 0: from the start. */
   readonly floor: number;
@@ -14,9 +13,7 @@ export type Kind = (typeof KINDS)[number];
 export interface Difference {
   readonly kind: Kind;
   readonly drop: string;
-  /** As stored; undefined if it is missing. */
   readonly score: number | undefined;
-  /** As the upstreams say; undefined if they do not list it. */
   readonly expected: number | undefined;
 }
 

@@ -10,7 +10,6 @@ import type { Auditor, TimelineName } from "./auditor.js";
 /** `kept`: a deleted drop is still there. `skipped`: nothing can be said of it, or it was not its turn. */
 export type PublicationResult = "same" | "lost" | "kept" | "undecided" | "skipped" | "failed";
 
-/** One drop in one timeline, read at one instant. */
 export interface StoredEntry {
   readonly floor: number | undefined;
   readonly score: number | undefined;
@@ -22,12 +21,9 @@ export interface PublicationDeps
   readonly readEntry: (timeline: TimelineName, drop: string) => Promise<StoredEntry>;
   /** Followers at random, out of a list of about so many pages. */
   readonly sampleFollowers: (author: string, pages: number) => Promise<readonly string[]>;
-  /** Undefined if the drop is deleted or unknown to the upstreams. */
   readonly findDrop: (author: string, drop: string, createdAt: number) => Promise<Drop | undefined>;
   readonly unfollowedAmong: (author: string, users: readonly string[]) => Promise<readonly string[]>;
-  /** True while Redis may lack confirmed data. */
   readonly maybeLost: () => boolean;
-  /** Between the first look and the second, in ms. */
   readonly recheckMs: number;
 }
 
@@ -36,10 +32,7 @@ const SHARED: readonly TimelineName[] = [
   { kind: "global", name: "global" },
 ];
 
-/**
- * Looks a drop up in some timelines that must hold it, or must not hold it any more, and repairs those that are wrong.
- * A timeline is wrong only if a second look finds so too, made when every event admitted meanwhile is applied.
- */
+/** A timeline is wrong only if a second look finds so too, made when every event admitted meanwhile is applied. */
 export async function checkPublication(
   deps: PublicationDeps,
   completed: FanoutCompleted,
@@ -68,7 +61,6 @@ async function look(
   completed: FanoutCompleted,
   timelines?: readonly TimelineName[],
 ): Promise<readonly TimelineName[] | undefined> {
-  // A recovery applies it again.
   if (deps.maybeLost()) return undefined;
   return completed.event === "drop_deleted"
     ? lookForDeleted(deps, completed, timelines)

@@ -5,7 +5,6 @@ const MOST_NAMED = 10;
 
 const quoted = (id: string): string => JSON.stringify(id);
 
-/** The share of timelines compared that differ, 0 to 1. */
 const rateOf = ({ judged, differing }: Report): number => (judged === 0 ? 0 : differing.length / judged);
 
 const NONE: Report = {
@@ -40,16 +39,8 @@ function homesAsJson(report: Report): Record<string, unknown> {
 
 function sharedAsJson(report: Report): Record<string, unknown> {
   const { failed, unrepaired, differing, repaired, remaining, incomplete, undecided } = report;
-  const result =
-    differing.length > 0
-      ? "differing"
-      : failed.length > 0
-        ? "failed"
-        : undecided.length > 0
-          ? "undecided"
-          : incomplete > 0
-            ? "incomplete"
-            : "same";
+  const counts = { differing: differing.length, failed: failed.length, undecided: undecided.length, incomplete };
+  const [result = "same"] = Object.entries(counts).find(([, count]) => count > 0) ?? [];
   const error = [...failed, ...unrepaired][0]?.error;
   return {
     result,
@@ -60,11 +51,10 @@ function sharedAsJson(report: Report): Record<string, unknown> {
 }
 
 function dropsByKind(differences: readonly Difference[]): Record<Kind, unknown> {
-  const { missing, unexpected, wrong_score } = byKind(differences);
   return {
-    missing: missing.map(({ drop }) => drop),
-    unexpected: unexpected.map(({ drop }) => drop),
-    wrong_score: wrong_score.map(({ drop, score, expected }) => ({ drop, score, expected })),
+    missing: ofKind("missing", differences).map(({ drop }) => drop),
+    unexpected: ofKind("unexpected", differences).map(({ drop }) => drop),
+    wrong_score: ofKind("wrong_score", differences).map(({ drop, score, expected }) => ({ drop, score, expected })),
   };
 }
 
@@ -94,7 +84,10 @@ function sharedAsLines(name: string, report: Report): string[] {
 
 function foundAsLines(report: Report, nameOf: (name: string) => string): string[] {
   const { undecided, failed, unrepaired, differing, repaired, remaining } = report;
-  const lines = differing.flatMap(({ name, differences }) => differingAsLines(nameOf(name), differences));
+  const lines = differing.flatMap(({ name, differences }) => [
+    nameOf(name),
+    ...KINDS.flatMap((kind) => kindAsLines(kind, ofKind(kind, differences))),
+  ]);
   for (const { name, error } of failed) lines.push(`${nameOf(name)} could not be audited: ${error}`);
   for (const { name, error } of unrepaired) lines.push(`${nameOf(name)} could not be rebuilt: ${error}`);
   if (undecided.length > 0)
@@ -104,20 +97,14 @@ function foundAsLines(report: Report, nameOf: (name: string) => string): string[
   return lines;
 }
 
-function differingAsLines(name: string, differences: readonly Difference[]): string[] {
-  const kinds = byKind(differences);
-  return [name, ...KINDS.filter((kind) => kinds[kind].length > 0).map((kind) => kindAsLine(kind, kinds[kind]))];
-}
-
-function kindAsLine(kind: Kind, of: readonly Difference[]): string {
+function kindAsLines(kind: Kind, of: readonly Difference[]): string[] {
+  if (of.length === 0) return [];
   const named = of.slice(0, MOST_NAMED).map(({ drop, score, expected }) => {
     const wrong = kind === "wrong_score" ? ` (${score}, not ${expected})` : "";
     return `${quoted(drop)}${wrong}`;
   });
-  return `  ${of.length} ${kind.replace("_", " ")}: ${named.join(", ")}${of.length > MOST_NAMED ? ", …" : ""}`;
+  return [`  ${of.length} ${kind.replace("_", " ")}: ${named.join(", ")}${of.length > MOST_NAMED ? ", …" : ""}`];
 }
 
-function byKind(differences: readonly Difference[]): Record<Kind, Difference[]> {
-  const of = (kind: Kind): Difference[] => differences.filter((one) => one.kind === kind);
-  return { missing: of("missing"), unexpected: of("unexpected"), wrong_score: of("wrong_score") };
-}
+const ofKind = (kind: Kind, differences: readonly Difference[]): Difference[] =>
+  differences.filter((one) => one.kind === kind);

@@ -9,9 +9,7 @@ import type { PublicationResult } from "./publications.js";
 interface SampledChecksDeps {
   readonly check: (completed: FanoutCompleted, context: Context) => Promise<PublicationResult>;
   readonly observe: (result: PublicationResult) => void;
-  /** Share of publications that are checked. */
   readonly percent: number;
-  /** Checks a second at most; other publications are skipped. */
   readonly rate: number;
   /** From the last write to the check, in ms. */
   readonly delayMs: number;
@@ -19,14 +17,10 @@ interface SampledChecksDeps {
 
 /** Older or backdated publications are left to the audit loop: an import takes no checks from new drops. */
 const OLDEST_MS = 10 * MINUTE;
-/** Attempts of a check that meets an outage. */
 const MOST_TRIES = 3;
 const RETRY_MS = 5 * SECOND;
 
-/**
- * Checks a sample of the completed publications, some time after their last write. A message is acked after its check,
- * so that another process takes over the checks of one that died.
- */
+/** A message is acked after its check, so that another process takes over the checks of one that died. */
 export function createSampledChecks(
   deps: SampledChecksDeps,
 ): (delivery: Delivery, context: Context) => Promise<Outcome> {

@@ -47,7 +47,6 @@ export function createReadEntry({ command }: Scripts): PublicationDeps["readEntr
   };
 }
 
-/** Users with a home timeline: each server's keys are scanned from a random cursor on. */
 export async function sampleUsers(scripts: Scripts, count: number): Promise<string[]> {
   const nodes = await dataNodes(scripts);
   const share = Math.ceil(count / nodes.length);

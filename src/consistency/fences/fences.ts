@@ -10,7 +10,6 @@ import { SECOND } from "../../kernel/time.js";
 
 export interface Deletion {
   readonly drop: string;
-  /** When it was admitted, in ms since the epoch. */
   readonly time: number;
 }
 
@@ -19,14 +18,10 @@ export interface RefillBatch {
   readonly edges: readonly EdgeChange[];
 }
 
-/**
- * The tombstones, and the follow edges in parts by author. Each key holds a floor that is lost together with it:
- * `complete` is false, and an answer undefined, where the key that was asked has lost its floor.
- */
+/** Each key holds a floor that is lost with it: then `complete` is false, and an answer undefined. */
 export interface FenceStore {
   recordTombstones(deletions: readonly Deletion[]): Promise<{ complete: boolean }>;
   tombstonedAmong(drops: readonly string[]): Promise<{ tombstoned: ReadonlySet<string>; complete: boolean }>;
-  /** Records nothing where the part was lost. */
   changeEdge(change: EdgeChange): Promise<EdgeState | undefined>;
   unfollowedAmong(author: string, users: readonly string[]): Promise<string[] | undefined>;
   /** One page of those recorded at `from` or later; `next` is where the rest begins, undefined after the last page. */
@@ -38,7 +33,6 @@ export interface FenceStore {
   refill(batch: RefillBatch): Promise<void>;
   /** Declares the keys complete that still have the mark; returns how many: fewer if some were lost again. */
   finishRefill(mark: number): Promise<number>;
-  /** Held by the process that refills. */
   readonly lease: Lease;
 }
 
@@ -48,7 +42,6 @@ export type ReadHistory = () => AsyncIterable<{ readonly event: TimelineEvent; r
 interface FencesDeps {
   readonly store: FenceStore;
   readonly readHistory: ReadHistory;
-  /** Unset: drops are kept for ever. */
   readonly retentionStart?: () => number;
   readonly log: Logger;
 }
@@ -100,12 +93,7 @@ export function createFences(deps: FencesDeps): Fences {
   };
 }
 
-/**
- * One process refills; for the others this is an outage, and they retry. The mark is set first: a key that is lost
- * again meanwhile loses its mark too, and is not declared complete.
- *
- * @throws AppError `unavailable` where another process refills, or a key was lost meanwhile
- */
+/** @throws AppError `unavailable` where another process refills, or a key, and its mark with it, was lost meanwhile */
 async function refillFences(deps: FencesDeps): Promise<void> {
   if (!(await underLease(deps.store.lease, () => refillLost(deps))))
     throw new AppError("unavailable", "the fences are being refilled from the log");

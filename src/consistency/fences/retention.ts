@@ -11,11 +11,9 @@ export interface Retention {
   refresh(): Promise<boolean>;
 }
 
-/** In ms since the epoch; undefined if the service does not know the question. */
 export type ReadRetentionStart = () => Promise<number | undefined>;
 
 const EVERY_MS = 10 * SECOND;
-/** A posts service that does not know the question may be updated. */
 const UNKNOWN_EVERY_MS = 10 * MINUTE;
 
 /** The time never falls, so the last answer is right while the posts service is away. */

@@ -28,7 +28,6 @@ const EDGES_A_CALL = 200;
 const PARTS = packKeys(ALL_EDGE_PARTS);
 const DROPS_A_CALL = 5_000;
 
-/** The fences in Redis. */
 export function createFenceStore(scripts: Scripts, fenced: Fenced): FenceStore {
   const { run, command } = scripts;
   const recordTombstones: FenceStore["recordTombstones"] = async (entries) => {
@@ -83,7 +82,6 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced): FenceStore {
   };
 }
 
-/** A negative floor marks a refill under way. */
 const stands = (floor: string | null | undefined): boolean => floor != null && Number(floor) >= 0;
 
 function edgesIn(scripts: Scripts): Pick<FenceStore, "changeEdge" | "unfollowedAmong" | "recentUnfollowers"> {

@@ -12,7 +12,6 @@ export interface TimeRange {
 /** What the upstreams say has changed, in any order; nothing if an upstream cannot tell. */
 export type ReadChanges = (range: TimeRange) => AsyncIterable<TimelineEvent>;
 
-/** The message ids of the events that the log was given. */
 export type ReadAdmittedIds = (range: TimeRange) => AsyncIterable<string>;
 
 /** Resolves after the PubAck. A silent event notifies nobody. */
@@ -25,14 +24,11 @@ interface ReconcileDeps {
 }
 
 export interface Reconciled {
-  /** Changes that the upstreams listed. */
   readonly changes: number;
-  /** Those of them that the log lacked and has now. */
   readonly admitted: number;
 }
 
 interface ReconcileOptions {
-  /** Called after each slice, with the totals so far. */
   readonly progress?: (done: Reconciled, upTo: number) => void;
   readonly stopping?: AbortSignal | undefined;
 }
@@ -40,7 +36,6 @@ interface ReconcileOptions {
 /** Admits the changes of a time range that the log lacks; ends early once `stopping` aborts. */
 export type Reconcile = (range: TimeRange, options?: ReconcileOptions) => Promise<Reconciled>;
 
-/** The part of a range that is held in memory at a time. */
 const SLICE_MS = 10 * MINUTE;
 /** An event is published a little after its change, and may wait for an outage on its way into the log. */
 const ADMISSION_LAG_MS = 30 * MINUTE;
@@ -79,7 +74,6 @@ async function reconcileSlice(
     if (id.startsWith("ap_drop_received:")) missing.delete(id.replace("ap_drop_received:", "drop_created:"));
     if (missing.size === 0 || stopping?.aborted) break;
   }
-  // The ids were not read to the end.
   if (stopping?.aborted) return { changes, admitted: 0 };
   const now = Date.now();
   await mapLimited([...missing.values()], ADMITTED_AT_ONCE, (event) =>

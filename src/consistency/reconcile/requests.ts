@@ -1,15 +1,14 @@
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
-import { backoff, MINUTE, pause, SECOND } from "../../kernel/time.js";
+import { startLoop } from "../../kernel/loop.js";
+import { DAY, MINUTE, pause, SECOND } from "../../kernel/time.js";
 import type { Reconcile, Reconciled } from "./reconcile.js";
 
-/** Why events may have been lost on Redis Pub/Sub. */
 export type Cause = "start" | "reconnect" | "gap" | "overflow";
 
 interface RequestsDeps {
   /** Unset: requests are only counted. */
   readonly reconcile: Reconcile | undefined;
-  /** In ms since the epoch; undefined for an empty log. */
   readonly readLastAdmission: () => Promise<number | undefined>;
   readonly log: Logger;
   readonly observe: { requested(cause: Cause): void; reconciled(found: Reconciled): void };
@@ -25,18 +24,17 @@ export interface ReconcileRequests {
 
 /** An event is published after its change, and clocks differ. */
 const OVERLAP_MS = MINUTE;
-/** Requests that come together are reconciled together. */
 const SETTLE_MS = SECOND / 2;
-const RETRY_BASE_MS = SECOND;
 const RETRY_CAP_MS = 30 * SECOND;
 
 /** Reconciles the requested time, one range at a time, and retries until the upstreams have answered. */
 export function createReconcileRequests(deps: RequestsDeps): ReconcileRequests {
   const { reconcile, readLastAdmission, log, observe } = deps;
-  const closing = new AbortController();
   let since = Number.POSITIVE_INFINITY;
-  let running: Promise<void> | undefined;
-  const once = async (reconcile: Reconcile): Promise<void> => {
+  const work = async (stopping: AbortSignal): Promise<void> => {
+    if (!reconcile || since === Number.POSITIVE_INFINITY) return;
+    await pause(SETTLE_MS, stopping);
+    if (stopping.aborted) return;
     const from = since;
     since = Number.POSITIVE_INFINITY;
     try {
@@ -49,23 +47,19 @@ export function createReconcileRequests(deps: RequestsDeps): ReconcileRequests {
       throw error;
     }
   };
-  const run = async (reconcile: Reconcile): Promise<void> => {
-    await pause(SETTLE_MS, closing.signal);
-    for (let failures = 0; since < Number.POSITIVE_INFINITY && !closing.signal.aborted; ) {
-      try {
-        await once(reconcile);
-        failures = 0;
-      } catch (error) {
-        if (failures++ === 0) log.warn({ error: oneLine(error) }, "reconciliation failed; it is retried");
-        await pause(backoff(failures, RETRY_BASE_MS, RETRY_CAP_MS), closing.signal);
-      }
-    }
-    running = undefined;
-  };
+  const loop = startLoop({
+    work,
+    everyMs: DAY,
+    backoffCapMs: RETRY_CAP_MS,
+    failed: (error, failures) => {
+      if (failures === 1) log.warn({ error: oneLine(error) }, "reconciliation failed; it is retried");
+    },
+    closeMs: SECOND,
+  });
   const request = (from: number, cause: Cause): void => {
     observe.requested(cause);
     since = Math.min(since, from);
-    if (reconcile) running ??= run(reconcile);
+    loop.wake();
   };
   return {
     request,
@@ -73,9 +67,6 @@ export function createReconcileRequests(deps: RequestsDeps): ReconcileRequests {
       const last = await readLastAdmission();
       if (last !== undefined) request(last, "start");
     },
-    async close() {
-      closing.abort();
-      await Promise.race([running, pause(SECOND)]);
-    },
+    close: () => loop.close(),
   };
 }

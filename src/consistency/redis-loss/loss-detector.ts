@@ -13,7 +13,6 @@ export interface LogState {
   readonly last: number;
 }
 
-/** How far the log is applied. */
 export interface Backlog {
   /** Events admitted from then on may not have been applied yet, in ms since the epoch. */
   readonly start: number;
@@ -21,15 +20,11 @@ export interface Backlog {
   readonly acked: number;
 }
 
-/** The server identity record in Redis. */
 export interface IdentityRecord {
   /** `other`: another server wrote the record, or this one before it restarted; `none`: there is no record. */
   readonly redis: "same" | "other" | "none";
-  /** Events admitted from then on may not have been applied, in ms since the epoch. */
   readonly from: number;
-  /** Undefined without a record, and in one of an older version. */
   readonly log: LogState | undefined;
-  /** As in {@link Backlog}; 0 if it is not known. */
   readonly acked: number;
 }
 
@@ -50,7 +45,6 @@ export interface Loss {
   readonly record: boolean;
 }
 
-/** Recovery from a loss, by the process that holds the lease. */
 export interface Recovery {
   readonly lease: Lease;
   readonly readBacklog: () => Promise<Backlog>;
@@ -63,7 +57,6 @@ interface DetectorDeps {
   readonly identity: ServerIdentity;
   readonly readLogState: () => Promise<LogState>;
   readonly log: Logger;
-  /** Unset: this process only detects. */
   readonly recovery?: Recovery | undefined;
 }
 
@@ -73,8 +66,7 @@ export interface LossDetector {
   /** A connection was lost: nothing is known until the next look. */
   doubt(): void;
   /**
-   * Resolves once every record that Redis may fall back to would have an event of that time (ms since the epoch)
-   * applied again.
+   * Resolves once every record that Redis may fall back to would have an event of that time applied again.
    *
    * @throws AppError `unavailable` after 30 s, or where the signal aborts
    */
@@ -87,10 +79,7 @@ const LOOK_MS = SECOND;
 const FALLBACK_MS = 5 * SECOND;
 const COVER_PATIENCE_MS = 30 * SECOND;
 
-/**
- * Checks every second that Redis and the log are still the ones that were written to. The process with the lease also
- * records how far the log is applied, and recovers from a loss.
- */
+/** The process with the lease also records how far the log is applied, and recovers from a loss. */
 export function startLossDetector(deps: DetectorDeps): LossDetector {
   const detector = new Detector(deps);
   const loop = startLoop({
@@ -123,7 +112,6 @@ class Detector {
   maybeLost = false;
   /** The log when nothing was lost: it outlives a record that is lost together with the log. */
   #known: LogState | undefined;
-  /** The `from` of recent records, by when they were read. */
   #seen: { readonly at: number; readonly from: number }[] = [];
 
   constructor(private readonly deps: DetectorDeps) {}

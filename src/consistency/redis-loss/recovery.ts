@@ -15,7 +15,6 @@ interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
   readonly apply: (event: Delivery) => Promise<void>;
   readonly reconcile: Reconcile;
   readonly deadLetters: DeadLetters;
-  /** Of this program; dead letters name it. */
   readonly version: string;
   readonly retryBaseMs: number;
   readonly log: Logger;
@@ -28,9 +27,6 @@ const LOG_AGE_MS = 7 * DAY;
 const ADMISSION_LAG_MS = HOUR;
 
 /**
- * Recovers from a Redis that lost confirmed writes, or from a lost log: admits what the upstreams changed and the log
- * lacks, then applies the log again.
- *
  * An outage ends the replay, and it is begun anew: Redis may lose yet more. An event that fails for another reason
  * becomes a dead letter, so that it does not keep all pages degraded; the consumers of the log are done with it.
  */
@@ -73,14 +69,10 @@ interface BackfillDeps {
 }
 
 const SLICE_MS = 10 * MINUTE;
-/** New events wait behind no more than this. */
 const MOST_BEHIND_MS = 5 * SECOND;
 const RETRY_CAP_MS = 30 * SECOND;
 
-/**
- * Gives a new log the events it would hold from before, newest first and silently: local and global, the fences and
- * replays are built from it. New events come first: each slice waits until those before it are applied.
- */
+/** Silently, newest first: local, global and the fences are built from the log. New events do not wait behind it. */
 async function backfillLog(
   { reconcile, readBacklog, log }: BackfillDeps,
   { since, until }: TimeRange,

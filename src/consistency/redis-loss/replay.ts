@@ -5,7 +5,6 @@ import { createTurns, paced } from "../../kernel/paced.js";
 import { backoff, pause, SECOND } from "../../kernel/time.js";
 import type { TimeRange } from "../reconcile/reconcile.js";
 
-/** An event of the log, and how to say that it is applied. */
 export interface Logged {
   readonly event: Delivery;
   readonly applied: () => void;
@@ -28,19 +27,14 @@ interface ReplayDeps {
 }
 
 export interface ReplayOptions {
-  /** Events a second at most; unset: no limit. */
   readonly rate?: number | undefined;
-  /** Called after each event with the number done. */
   readonly progress?: (done: number, event: Delivery) => void;
   readonly stopping?: AbortSignal | undefined;
 }
 
 const AT_ONCE = 32;
 
-/**
- * Applies a range of the log again; returns the number of events. Their order does not matter, and what is applied
- * already does not change: handlers are idempotent.
- */
+/** Events are applied in any order; one that is applied already changes nothing. Returns the number of events. */
 export async function replayRange(deps: ReplayDeps, range: TimeRange, options: ReplayOptions = {}): Promise<number> {
   const { rate, progress, stopping } = options;
   let done = 0;
@@ -59,7 +53,6 @@ interface RetryOptions {
   /** Called each time an outage is waited for; unset: an outage is thrown. */
   readonly waiting?: (error: string) => void;
   readonly stopping: AbortSignal;
-  /** First delay between attempts, in ms; a second unless set. */
   readonly delayMs?: number;
 }
 
@@ -69,12 +62,7 @@ export const isPermanent = (error: unknown): boolean => ["invalid", "poison"].in
 const MAX_ATTEMPTS = 3;
 const DELAY_CAP_MS = 15 * SECOND;
 
-/**
- * Waits for a server that is away, however long that takes. An event that fails for another reason is tried three
- * times, one that fails permanently once; then it is left out.
- *
- * @throws the last error, where the process stops meanwhile or nobody waits: the event is not applied
- */
+/** @throws the last error, where the process stops meanwhile or nobody waits: the event is not applied */
 export function retrying(
   apply: (event: Delivery) => Promise<void>,
   { leftOut, waiting, stopping, delayMs = SECOND }: RetryOptions,

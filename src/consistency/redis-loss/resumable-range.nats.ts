@@ -18,13 +18,9 @@ import type { Logged } from "./replay.js";
 
 /** A range of the log whose progress NATS keeps, so that a replay that was stopped or killed goes on. */
 export interface ResumableRange {
-  /** Hands out the events that are not applied yet. */
   read(stopping: AbortSignal): AsyncIterable<Logged>;
-  /** It was begun before. */
   readonly resumed: boolean;
-  /** Events that were not applied when it was opened. */
   readonly left: number;
-  /** Removes the progress. */
   forget(): Promise<void>;
 }
 
@@ -37,12 +33,7 @@ const FETCH_MS = SECOND;
 const MAX_EMPTY = 15;
 const READING = `reading ${STREAM.drops}`;
 
-/**
- * Opens a range of `DROPS` under a name of `[A-Za-z0-9_-]`. One that was begun at most a day ago and not finished goes
- * on from where it was, up to the end that is given now.
- *
- * @throws AppError `unavailable` where NATS cannot be asked, here and while it is read
- */
+/** A range of this name (`[A-Za-z0-9_-]`) that was left at most a day ago continues, up to the end given now. */
 export function openResumableRange(nats: NatsConnection, name: string, range: TimeRange): Promise<ResumableRange> {
   return askNats(READING, async () => {
     const manager = await managerOf(nats);
@@ -80,7 +71,6 @@ export function forgetResumableRange(nats: NatsConnection, name: string): Promis
 const infoOf = (manager: JetStreamManager, name: string): Promise<ConsumerInfo | undefined> =>
   unlessAbsent(manager.consumers.info(STREAM.drops, name), "consumer");
 
-/** The sequence of the last event stored before a time. */
 async function lastBefore(manager: JetStreamManager, until: number): Promise<number> {
   if (!Number.isFinite(until)) return (await manager.streams.info(STREAM.drops)).state.last_seq;
   // For a consumer that is to begin at a time, the server looks up the sequence before it.
@@ -94,14 +84,11 @@ async function lastBefore(manager: JetStreamManager, until: number): Promise<num
   return probe.delivered.stream_seq;
 }
 
-/** Events up to `end` that were never delivered. */
 const freshIn = ({ num_pending, delivered }: ConsumerInfo, end: number): number =>
   Math.max(0, Math.min(num_pending, end - delivered.stream_seq));
 
 class Reading {
-  /** Delivered to this process and not applied yet. */
   readonly #held = new Set<JsMsg>();
-  /** Delivered to this process from beyond the end. */
   readonly #beyond = new Set<number>();
   #ended = false;
   #working: NodeJS.Timeout | undefined;
