@@ -125,7 +125,7 @@ testWithStack("in a healthy system under load an audit finds nothing", { ...OPTI
 });
 
 testWithStack(
-  "with a floor that has risen an audit looks no further down than that",
+  "an audit does not look below a floor that has risen",
   { ...OPTIONS, slow: true, env: { ...OPTIONS.env, TIMELINE_MAX_ENTRIES: "20" } },
   async (stack) => {
     await complete(stack);

@@ -73,7 +73,7 @@ async function readUntilWhole(reads: Reader, reader: string, count: number): Pro
 }
 
 testWithStack(
-  "NATS comes back without its data: all is declared again, and what it lost is on the pages",
+  "NATS comes back without its data: everything is declared again, and lost events are on the pages",
   OPTIONS,
   async (stack) => {
     const { streams, world, upstreams, service } = stack;
@@ -199,7 +199,7 @@ testWithStack(
 );
 
 testWithStack(
-  "without upstreams that can tell, a lost log is told loudly, and work goes on",
+  "a lost log is logged as an error if the upstreams cannot list changes, and work goes on",
   { ...OPTIONS, slow: true, reconciliation: false },
   async (stack) => {
     const { streams, world, service, reads } = stack;
@@ -312,7 +312,7 @@ for (const [stream, consumer] of [
 }
 
 testWithStack(
-  "a stream that somebody made in another way is refused while running, until it is put right",
+  "a stream that is replaced by a wrong one is refused while running, until it is corrected",
   OPTIONS,
   async (stack) => {
     const { streams, service } = stack;

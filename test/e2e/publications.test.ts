@@ -58,20 +58,28 @@ testWithStack(
   },
 );
 
-testWithStack("a deleted drop that is still somewhere is found in seconds and removed", { env: ENV }, async (stack) => {
-  const { redis, world, publish, streams } = stack;
-  await complete(stack, ["alice"]);
-  const kept = drop("kept", "alice");
-  await publishNow(stack, kept);
-  world.remove("kept");
-  await publish(deleted("kept", "alice"));
-  await eventually(async () => (await streams.count("COMPLETIONS")) === 2, "the deletion is completed");
-  await redis.zadd(homeKey("reader-5"), kept.created_at, "kept");
-  await eventually(async () => (await redis.zscore(homeKey("reader-5"), "kept")) === null, "it is removed", SECONDS_MS);
-  await eventually(async () => (await results(stack))["kept"] === 1, "it is counted", SECONDS_MS);
-});
+testWithStack(
+  "a deleted drop that is still in a timeline is found in seconds and removed",
+  { env: ENV },
+  async (stack) => {
+    const { redis, world, publish, streams } = stack;
+    await complete(stack, ["alice"]);
+    const kept = drop("kept", "alice");
+    await publishNow(stack, kept);
+    world.remove("kept");
+    await publish(deleted("kept", "alice"));
+    await eventually(async () => (await streams.count("COMPLETIONS")) === 2, "the deletion is completed");
+    await redis.zadd(homeKey("reader-5"), kept.created_at, "kept");
+    await eventually(
+      async () => (await redis.zscore(homeKey("reader-5"), "kept")) === null,
+      "it is removed",
+      SECONDS_MS,
+    );
+    await eventually(async () => (await results(stack))["kept"] === 1, "it is counted", SECONDS_MS);
+  },
+);
 
-testWithStack("a process that dies leaves its checks to another", { env: ENV, service: false }, async (stack) => {
+testWithStack("the checks of a process that dies are done by another", { env: ENV, service: false }, async (stack) => {
   const env = { TIMELINE_ACK_WAIT_MS: "3500" };
   const api = await stack.start({ roles: "api,bridge", env });
   const dying = await stack.start({ roles: "fanout", env });

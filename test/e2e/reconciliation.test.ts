@@ -17,7 +17,7 @@ async function expectLanded({ redis, streams }: Stack, history: readonly Timelin
   expect(await streams.count("DLQ")).toBe(0);
 }
 
-testWithStack("what happened while no bridge ran is found in the upstreams at the start", {}, async (stack) => {
+testWithStack("a starting bridge finds in the upstreams what changed while no bridge ran", {}, async (stack) => {
   const { streams, world } = stack;
   const history = drops(stack.world, READERS, 0, 20);
   await stack.publish(...history);
@@ -31,17 +31,21 @@ testWithStack("what happened while no bridge ran is found in the upstreams at th
   await expectLanded(stack, all);
 });
 
-testWithStack("what was published while the link to Redis was down is found after it is back", {}, async (stack) => {
-  const history = drops(stack.world, READERS, 0, 20);
-  await stack.publish(...history);
-  await stack.streams.settled(history.length);
-  await stack.redis.call("CLIENT", "KILL", "TYPE", "pubsub");
-  // Nobody listens for a moment: these are in the upstreams only.
-  const lost = drops(stack.world, READERS, 20, 10);
-  await expectLanded(stack, [...history, ...lost]);
-});
+testWithStack(
+  "events published while the connection to Redis was down are found after it is back",
+  {},
+  async (stack) => {
+    const history = drops(stack.world, READERS, 0, 20);
+    await stack.publish(...history);
+    await stack.streams.settled(history.length);
+    await stack.redis.call("CLIENT", "KILL", "TYPE", "pubsub");
+    // Nobody listens for a moment: these are in the upstreams only.
+    const lost = drops(stack.world, READERS, 20, 10);
+    await expectLanded(stack, [...history, ...lost]);
+  },
+);
 
-testWithStack("what a Redis that was killed could not carry is found after it is back", {}, async (stack) => {
+testWithStack("events published while Redis was dead are found after it is back", {}, async (stack) => {
   const history = drops(stack.world, READERS, 0, 40);
   await stack.publish(...history);
   await stack.streams.settled(history.length);
@@ -58,7 +62,7 @@ testWithStack("what a Redis that was killed could not carry is found after it is
   }
 });
 
-testWithStack("a number a producer left out is looked up", {}, async (stack) => {
+testWithStack("a gap in a producer's numbers is reconciled", {}, async (stack) => {
   const history = drops(stack.world, READERS, 0, 10).map((event, index) => ({
     ...event,
     payload: { ...event.payload, producer: "posts-1", seq: index + 1 },
@@ -68,28 +72,24 @@ testWithStack("a number a producer left out is looked up", {}, async (stack) => 
   await expectLanded(stack, history);
 });
 
-testWithStack(
-  "while the upstreams cannot tell it is tried again; what they lack is done without",
-  {},
-  async (stack) => {
-    const { streams, upstreams } = stack;
-    const history = drops(stack.world, READERS, 0, 5);
-    await stack.publish(...history);
-    await streams.settled(history.length);
-    const heal = upstreams.inject({ method: "ListDrops", code: status.UNAVAILABLE });
-    const lacking = upstreams.inject({ method: "ListFollowChanges", code: status.UNIMPLEMENTED });
-    const before = upstreams.calls("ListDrops");
-    await stack.redis.call("CLIENT", "KILL", "TYPE", "pubsub");
-    const lost = drops(stack.world, READERS, 5, 5);
-    await eventually(() => upstreams.calls("ListDrops") - before >= 2, "it is tried again", 20_000);
-    heal();
-    await expectLanded(stack, [...history, ...lost]);
-    lacking();
-  },
-);
+testWithStack("a failed reconciliation is retried; an upstream without the method is skipped", {}, async (stack) => {
+  const { streams, upstreams } = stack;
+  const history = drops(stack.world, READERS, 0, 5);
+  await stack.publish(...history);
+  await streams.settled(history.length);
+  const heal = upstreams.inject({ method: "ListDrops", code: status.UNAVAILABLE });
+  const lacking = upstreams.inject({ method: "ListFollowChanges", code: status.UNIMPLEMENTED });
+  const before = upstreams.calls("ListDrops");
+  await stack.redis.call("CLIENT", "KILL", "TYPE", "pubsub");
+  const lost = drops(stack.world, READERS, 5, 5);
+  await eventually(() => upstreams.calls("ListDrops") - before >= 2, "it is tried again", 20_000);
+  heal();
+  await expectLanded(stack, [...history, ...lost]);
+  lacking();
+});
 
 testWithStack(
-  "reconcile --since does it by hand, and finds nothing the second time",
+  "reconcile --since admits lost events by hand, and finds nothing the second time",
   { roles: "fanout" },
   async (stack) => {
     // No bridge runs at all.

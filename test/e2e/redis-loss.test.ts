@@ -217,7 +217,7 @@ testWithStack(
       "the job is applied",
       30_000,
     );
-    // Whatever of its last seconds Redis loses now, the note that is left reaches back to the job.
+    // Whatever of its last seconds Redis loses now, the record that is left reaches back to the job.
     expect(Date.now() - (coveredSince ?? Date.now())).toBeGreaterThan(3_500);
     await progressRecorded(stack);
   },

@@ -115,7 +115,7 @@ testWithStack("a replay that was killed applies the rest when it is run again", 
   expect(await replaysKept(stack)).toEqual([]);
 });
 
-testWithStack("Ctrl-C finishes what is in hand and says so; --restart begins anew", OPTIONS, async (stack) => {
+testWithStack("Ctrl-C finishes the events in flight and says so; --restart begins anew", OPTIONS, async (stack) => {
   const { redis } = stack;
   const events = await history(stack, 120);
   await lose(stack);

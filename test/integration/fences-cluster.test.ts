@@ -43,7 +43,7 @@ function scene() {
   return { fences, oldFollow, reads: () => reads };
 }
 
-test("a shard that comes back empty is seen: no old follow wins on any of them", async () => {
+test("a shard that comes back empty is noticed: no old follow wins on any shard", async () => {
   const { fences, oldFollow, reads } = scene();
   await fences.recordTombstone("d1", Date.now());
   expect(reads()).toBe(1);
@@ -58,7 +58,7 @@ test("a shard that comes back empty is seen: no old follow wins on any of them",
   }
 });
 
-test("a slot that moves to another shard takes its floor along, and is no loss", async () => {
+test("a slot that moves to another shard takes its floor along, and does not count as a loss", async () => {
   const { fences, oldFollow, reads } = scene();
   await fences.unfollowedAmong("author-0", ["bob"]);
   const before = reads();

@@ -61,7 +61,7 @@ test.each<[string, (fences: Fences) => Promise<unknown>, unknown]>([
   expect(await redis.raw.exists("timeline:x:refilling")).toBe(0);
 });
 
-test("asking about no drop asks nobody", async () => {
+test("a question about no drops is answered without Redis", async () => {
   const { read, reads } = history();
   expect([...(await open(read).tombstonedAmong([]))]).toEqual([]);
   expect(reads()).toBe(0);
@@ -105,7 +105,7 @@ test("after a refill that failed nothing is decided, and the next one starts ane
   expect(reads()).toBe(1);
 });
 
-test("fences that are lost once more while they are refilled are not vouched for", async () => {
+test("fences that are lost again while they are refilled are not declared complete", async () => {
   const { read } = history();
   const twice: ReadHistory = async function* () {
     yield* read();

@@ -1,15 +1,15 @@
--- Remembers the newest versions of follow edges, and who has left whom.
+-- Records the newest versions of follow edges, and recent unfollowers.
 --
--- A part is a hash: "author:follower" -> "version:state:seconds", "author:" -> "0:0:seconds" when somebody was last
--- noted as having left the author, "~floor" -> "1" where the part is complete, "~sweep" -> where forgetting goes on.
+-- A part is a hash: "author:follower" -> "version:state:seconds", "author:" -> "0:0:seconds" of its last recorded
+-- unfollower, "~floor" -> "1" if the part is complete, "~sweep" -> cursor of the removal of old fields.
 --
 -- KEYS[1]  Redis Cluster: the part of every edge given; else none
 -- ARGV[1]  prefix of the parts
--- ARGV[2]  prefix of the recent unfollowers, sorted sets by when they were noted; no two at one time
--- ARGV[3]  how long an edge is remembered, ms
+-- ARGV[2]  prefix of the recent unfollowers, sorted sets by the time of recording; no two at one time
+-- ARGV[3]  how long an edge is kept, ms
 -- ARGV[4]  "1": the part is being refilled, and need not be complete
--- ARGV[5+] of each edge: part, author, follower, version, "1" where they follow or "0"
--- returns  of each edge: version and state in force ("" and "" where the part was lost and nothing is remembered);
+-- ARGV[5+] of each edge: part, author, follower, version, "1" for a follow or "0"
+-- returns  of each edge: version and state in force ("" and "" if the part was lost and nothing is recorded);
 --          of two changes that name one version, the unfollow is in force
 local call = redis.call
 local keep, refilling = tonumber(ARGV[3]), ARGV[4] == '1'
@@ -42,7 +42,7 @@ for i = 5, #ARGV, 5 do
   if not refilling and call('HGET', part, '~floor') ~= '1' then
     version, state = '', ''
   else
-    -- First, so that whoever finds the edge gone finds the note too.
+    -- First, so that a process that finds the edge gone finds the unfollower too.
     if state == '0' then record_unfollower(ARGV[2] .. ARGV[i] .. ':' .. author, part, author, follower) end
     local field = author .. ':' .. follower
     local v, s = string.match(call('HGET', part, field) or '', '^(%d+):(%d)')

@@ -1,16 +1,16 @@
--- Reads who has left an author, by when they were noted.
+-- Reads recent unfollowers of an author, in the order they were recorded.
 --
--- KEYS[1]  the part of the follow edges that vouches for them
+-- KEYS[1]  the part of the follow edges whose floor covers them
 -- KEYS[2]  the recent unfollowers
--- ARGV[1]  field of the part that says when somebody was last noted
--- ARGV[2]  how long notes are kept, ms
+-- ARGV[1]  field of the part with the time when one was last recorded
+-- ARGV[2]  how long they are kept, ms
 -- ARGV[3]  from when on, ms
 -- ARGV[4]  how many
--- returns  { "1" where they are complete, else "", who, when, who, when, ... }
+-- returns  { "1" if they are complete, else "", user, time, user, time, ... }
 local noted = string.match(redis.call('HGET', KEYS[1], ARGV[1]) or '', ':(%d+)$')
 if noted and redis.call('EXISTS', KEYS[2]) == 0 then
   local time = redis.call('TIME')
-  -- Lost, and not expired: the part vouches for nothing until it is refilled.
+  -- Lost, and not expired: the part is not complete until it is refilled.
   if time[1] - noted < tonumber(ARGV[2]) / 1000 - 60 then redis.call('HDEL', KEYS[1], '~floor') end
 end
 if redis.call('HGET', KEYS[1], '~floor') ~= '1' then return { '' } end

@@ -1,9 +1,9 @@
--- Remembers deleted drops, and forgets those older than the log.
+-- Records tombstones, and removes those older than the log.
 --
 -- KEYS[1]  the tombstones
--- ARGV[1]  time before which deletions are forgotten, ms
+-- ARGV[1]  tombstones from before this time are removed, ms
 -- ARGV[2+] time of deletion in ms, drop id, time, drop id, ...
--- returns  1 where the tombstones are complete, 0 where they were lost and must be refilled (a negative
+-- returns  1 if the tombstones are complete, 0 if they were lost and must be refilled (a negative
 --          floor marks a refill under way)
 local key = KEYS[1]
 for i = 2, #ARGV, 2 do redis.call('ZADD', key, 'LT', ARGV[i], ARGV[i + 1]) end

@@ -33,7 +33,7 @@ function scene(stored: Record<string, readonly string[]>, said: Record<string, r
   return { deps, homes, rebuilt, dead };
 }
 
-test("homes that differ are told from those that agree, from those not complete, and from those not readable", async () => {
+test("homes that differ, agree, are incomplete or cannot be read are told apart", async () => {
   const { deps, rebuilt } = scene({ ada: ["a"], bob: ["x"], broken: [] }, { ada: ["a"], bob: ["a", "b"] });
   const report = await audit(deps, ["ada", "bob", "cold", "broken"]);
   expect(reportsAsJson({ home: report })).toMatchObject({
@@ -44,7 +44,7 @@ test("homes that differ are told from those that agree, from those not complete,
   expect(rebuilt).toEqual([]);
 });
 
-test("what is gone at the second look was under way", async () => {
+test("a difference that is gone at the second look was under way", async () => {
   const { deps, homes } = scene({ ada: [] }, { ada: ["a"] });
   const applied: AuditDeps = {
     ...deps,
@@ -62,7 +62,7 @@ test("what is gone at the second look was under way", async () => {
   expect(looks).toBe(2);
 });
 
-test("the second look comes only when all that was admitted by the first is applied", async () => {
+test("the second look comes only when every event admitted before the first is applied", async () => {
   const { deps } = scene({ ada: [] }, { ada: ["a"] });
   const began = Date.now();
   let waited = 0;
@@ -72,7 +72,7 @@ test("the second look comes only when all that was admitted by the first is appl
   expect(report.lagMs).toBeGreaterThanOrEqual(5_000);
 });
 
-test("stopped while events are waited for, it leaves undecided what was at odds", async () => {
+test("an audit that stops while it waits for events leaves its differences undecided", async () => {
   const { deps } = scene({ ada: [] }, { ada: ["a"] });
   const stopping = new AbortController();
   const stuck = {
@@ -95,13 +95,13 @@ test("stopped while events are waited for, it leaves undecided what was at odds"
   expect((await audit(looking, ["ada"], { stopping: later.signal })).undecided).toEqual(["ada"]);
 });
 
-test("a deletion that missed a home is not held against it", async () => {
+test("a deleted drop that is still in a home is no difference", async () => {
   const { deps, dead } = scene({ ada: ["a", "gone"] }, { ada: ["a"] });
   dead.add("gone");
   expect((await audit(deps, ["ada"])).differing).toEqual([]);
 });
 
-test("fixing rebuilds those that differ, looks again, and says what is wrong still", async () => {
+test("a fix rebuilds timelines that differ, compares again, and reports those that differ still", async () => {
   const { deps, homes, rebuilt } = scene({ ada: ["a"], bob: [], eve: [] }, { ada: ["a"], bob: ["b"], eve: ["e"] });
   const stubborn = {
     ...deps,
@@ -119,7 +119,7 @@ test("fixing rebuilds those that differ, looks again, and says what is wrong sti
   );
 });
 
-test("what has gone for its age is neither expected nor found where reads hide it", async () => {
+test("drops older than the retention are neither missing nor unexpected", async () => {
   const homes = [{ ada: ["gone"], bob: [] }, { bob: ["going"] }] as const;
   const report = await audit(scene(...homes, OLD + 1).deps, ["ada", "bob"]);
   expect([report.judged, report.differing]).toEqual([2, []]);

@@ -22,7 +22,7 @@ function found(
   );
 }
 
-test("what is missing, unexpected or of another time is found, and what agrees is not", () => {
+test("missing, unexpected and misdated entries are found, and no others", () => {
   expect(found({ same: 5, odd: 6, moved: 7, never: 8 }, { same: 5, lacking: 4, moved: 9, odd: 6 })).toEqual([
     "wrong_score moved",
     "missing lacking",
@@ -30,29 +30,29 @@ test("what is missing, unexpected or of another time is found, and what agrees i
   ]);
 });
 
-test("what is younger than the settling time is not judged, but what no drop may claim is", () => {
+test("entries younger than the settling time are not compared, but impossible times are", () => {
   const young = NOW - 29_999;
   expect(found({ new: young, ahead: NOW + 1 }, { fresh: young })).toEqual([]);
   expect(found({ old: NOW - 30_000 }, { lost: NOW - 30_000 })).toEqual(["missing lost", "unexpected old"]);
   expect(found({ absurd: NOW + 86_400_000 }, {})).toEqual(["unexpected absurd"]);
 });
 
-test("a time is judged by what the upstreams say", () => {
+test("a misdated entry is compared by the time of the upstreams", () => {
   expect(found({ moved: NOW }, { moved: 5 })).toEqual(["wrong_score moved"]);
   expect(found({ moved: 5 }, { moved: NOW })).toEqual([]);
 });
 
-test("what is not above the floor is not vouched for, but a wrong time there is seen", () => {
+test("entries below the floor are not compared, but a wrong time that is above it is", () => {
   expect(found({ tie: 10, below: 3, a: 11 }, { a: 11 }, { floor: 10 })).toEqual([]);
   expect(found({ sunk: 3 }, { sunk: 20 }, { floor: 10 })).toEqual(["wrong_score sunk"]);
 });
 
-test("nothing is said of what lies at or below the floor of what is said", () => {
+test("entries at or below the floor of the expected contents are not compared", () => {
   expect(found({ a: 9, b: 8, c: 7, d: 6 }, { a: 9, b: 8 }, { bottom: 8 })).toEqual([]);
   expect(found({ a: 9, never: 8.5, b: 8 }, { a: 9, b: 8 }, { bottom: 8 })).toEqual(["unexpected never"]);
 });
 
-test("a timeline equal to what is said differs in nothing, whatever the floor", () => {
+test("a timeline with the expected contents has no difference, whatever the floor", () => {
   const timeline = fc.dictionary(fc.string({ minLength: 1, maxLength: 3 }), fc.integer({ min: 0, max: 20 }));
   fc.assert(
     fc.property(timeline, fc.integer({ min: 0, max: 20 }), (of, floor) => {
@@ -62,7 +62,7 @@ test("a timeline equal to what is said differs in nothing, whatever the floor", 
   );
 });
 
-test("a difference counts where it was seen before, in the same way", () => {
+test("a difference is confirmed only by the same difference", () => {
   const difference = (kind: Difference["kind"], drop: string): Difference => ({
     ...{ kind, drop, score: 1, expected: 1 },
   });

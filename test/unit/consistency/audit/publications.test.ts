@@ -78,7 +78,7 @@ test("a remote drop is looked for in global and the followers' homes, and not wh
   expect(await check({ event: "ap_drop_received", user_id: "" })).toBe("skipped");
 });
 
-test("what is there at the second look was under way, and nothing is said while events wait", async () => {
+test("a drop that is there at the second look was under way, and nothing is decided while events wait", async () => {
   const late = scene({ bob: ABSENT });
   const applied = async () => {
     late.timelines["bob"] = HELD;
@@ -90,7 +90,7 @@ test("what is there at the second look was under way, and nothing is said while 
   expect(await checkPublication(deps, COMPLETED, { log: silent, stopping })).toBe("undecided");
 });
 
-test("a deleted drop that is still there is kept, wherever it is", async () => {
+test("a deleted drop that is still in a timeline is reported as kept", async () => {
   const gone = { alice: ABSENT, bob: ABSENT, carol: ABSENT, local: ABSENT, global: ABSENT };
   const deletion = { event: "drop_deleted" };
   expect(await scene(gone).check(deletion)).toBe("same");

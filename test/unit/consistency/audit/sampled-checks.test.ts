@@ -62,7 +62,7 @@ test("at 0 percent nothing is checked, and everything acked", async () => {
   expect([seen, checks()]).toEqual([[], 0]);
 });
 
-test("what is beyond the rate, old or dated back is skipped and counted", async () => {
+test("publications beyond the rate, old or backdated ones are skipped and counted", async () => {
   const { run, seen, checks } = scene({ rate: 2 });
   for (let turn = 0; turn < 5; turn++) await run();
   expect([checks(), seen.filter((result) => result === "skipped").length]).toEqual([2, 3]);
@@ -74,7 +74,7 @@ test("what is beyond the rate, old or dated back is skipped and counted", async 
   expect([other.checks(), other.seen]).toEqual([0, ["skipped", "skipped"]]);
 });
 
-test("an outage is tried again, and given up as failed", async () => {
+test("a check that meets an outage is retried, and fails in the end", async () => {
   const away = async (): Promise<never> => {
     throw new AppError("unavailable", "UserService is away");
   };
@@ -84,7 +84,7 @@ test("an outage is tried again, and given up as failed", async () => {
   expect(seen).toEqual(["failed"]);
 });
 
-test("a process that stops hands its checks to others", async () => {
+test("a process that stops releases its checks", async () => {
   const { run, checks, stopping } = scene();
   stopping.abort();
   expect(await run()).toEqual({ kind: "release" });
