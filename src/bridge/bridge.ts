@@ -15,24 +15,8 @@ import { failpoint } from "../kernel/failpoints.js";
 import { fingerprint } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { backoff, pause, SECOND } from "../kernel/time.js";
+import type { Channels } from "./channels.redis.js";
 import type { HeldDeadLetters } from "./held-dead-letters.js";
-
-export interface Channels {
-  /**
-   * Resolves once every channel is subscribed.
-   *
-   * @param interrupted called after each interruption, with when the link was last known to work (ms since the epoch)
-   */
-  subscribe(
-    names: readonly EventName[],
-    take: (channel: EventName, payload: Uint8Array) => void,
-    interrupted: (since: number) => void,
-  ): Promise<void>;
-  /** Stops or goes on reading; false where this source cannot be held back. */
-  hold(on: boolean): boolean;
-  healthy(): boolean;
-  unsubscribe(): Promise<void>;
-}
 
 interface IntakeDeps {
   readonly channels: Channels;
@@ -88,7 +72,6 @@ export async function startIntake({ channels, forward, requestReconcile, log, ob
   };
 }
 
-/** Admits an event to the log; resolves after its PubAck. `duplicate`: it had been admitted before. */
 type Admit = (event: {
   readonly subject: string;
   readonly id: string;
@@ -102,7 +85,6 @@ export type RequestReconcile = (since: number, cause: "start" | "reconnect" | "g
 export interface ForwardDeps {
   readonly admit: Admit;
   readonly deadLetters: Pick<HeldDeadLetters, "take">;
-  /** What the server says of itself; unset before it has. */
   readonly server: { readonly info?: { readonly max_payload: number } | undefined };
   readonly requestReconcile: RequestReconcile;
   readonly version: string;
@@ -181,7 +163,6 @@ async function admit(deps: ForwardDeps, event: TimelineEvent): Promise<void> {
   deps.observe(stored.duplicate ? "duplicate" : "admitted", event.name);
 }
 
-/** The producer's trace, where the payload names it. */
 function parentOf({ payload: { traceparent } }: TimelineEvent): { parent?: ReturnType<typeof contextOf> } {
   if (traceparent === undefined) return {};
   const get = (name: string): string | undefined => (name === "traceparent" ? traceparent : undefined);
@@ -205,7 +186,6 @@ async function deadLetter(
     deps.log.warn({ channel, reason: failure.reason, error: oneLine(failure.error) }, "a payload was dead-lettered");
 }
 
-/** Finds gaps in the numbers that producers give their payloads (`producer` and `seq`). */
 export class Gaps {
   readonly #latest = new LRUCache<string, { readonly seq: number; readonly at: number }>({ max: MAX_PRODUCERS });
 

@@ -4,12 +4,13 @@ import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
 import type { RedisClient } from "../platform/redis/connect.js";
-import type { Channels } from "./bridge.js";
 
 const PING_MS = 5 * SECOND;
 
+export type Channels = ReturnType<typeof createChannels>;
+
 /** Reads Redis Pub/Sub channels; a link that no longer answers is cut, and opened and subscribed again. */
-export function createChannels(subscriber: RedisClient, log: Logger): Channels {
+export function createChannels(subscriber: RedisClient, log: Logger) {
   let held = false;
   let alive = Date.now();
   const stream = (): { pause(): void; resume(): void } | undefined =>
@@ -22,7 +23,12 @@ export function createChannels(subscriber: RedisClient, log: Logger): Channels {
   };
   const ping = setInterval(() => void checkAlive(), PING_MS);
   return {
-    async subscribe(names, take, interrupted) {
+    /** @param interrupted called after each interruption, with when the link last worked (ms since the epoch) */
+    async subscribe(
+      names: readonly EventName[],
+      take: (channel: EventName, payload: Uint8Array) => void,
+      interrupted: (since: number) => void,
+    ): Promise<void> {
       const known = new Set<string>(names);
       const receive = (channel: Buffer, payload: Buffer): void => {
         alive = Date.now();
@@ -39,15 +45,16 @@ export function createChannels(subscriber: RedisClient, log: Logger): Channels {
         alive = Date.now();
       });
     },
-    hold(on) {
+    /** Stops or goes on reading; false where this source cannot be held back. */
+    hold(on: boolean): boolean {
       const link = stream();
       held = on && link !== undefined;
       if (on) link?.pause();
       else link?.resume();
       return link !== undefined;
     },
-    healthy: () => subscriber.status === "ready",
-    async unsubscribe() {
+    healthy: (): boolean => subscriber.status === "ready",
+    async unsubscribe(): Promise<void> {
       clearInterval(ping);
       // While Redis is away the client would keep this until it is back.
       if (subscriber.status !== "ready") return;

@@ -14,7 +14,6 @@ export interface HeldDeadLetters {
   /** Resolves to "held" until the DLQ takes it, to "refused" where there was no room to hold it. Rejects while NATS is away. */
   take(deadLetter: DeadLetter): Promise<"stored" | "held" | "refused">;
   notReady(): string | undefined;
-  /** Stores what is held, for `graceMs` at most. */
   close(graceMs: number): Promise<void>;
 }
 

@@ -18,9 +18,7 @@ interface ApplyDeps {
 
 /** The steps of a fan-out. Doing one of them again changes nothing more. */
 export interface Apply {
-  /** Applies a change to some of its audience. */
   chunk(change: Change, audience: Audience): Promise<void>;
-  /** Corrects the homes of recent unfollowers; the last step but completion. */
   toRecentUnfollowers(change: Change): Promise<void>;
   /** Applies a change to its whole audience. `nonFollowers`: the only ones who may have unfollowed since it was admitted. */
   whole(change: Change, audience: Audience, nonFollowers?: readonly string[]): Promise<void>;

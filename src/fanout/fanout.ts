@@ -35,7 +35,6 @@ export interface Fanout {
   readonly apply: (event: TimelineEvent, of: { readonly time: number }) => Promise<void>;
 }
 
-/** Composes fan-out from functions. */
 export function composeFanout(deps: FanoutDeps): Fanout {
   const followers = new Followers(deps.readFollowers);
   const applyOnly = createApplyEvent({ ...deps, ...noOutput(deps) }, followers);
@@ -85,7 +84,6 @@ interface DropDeps {
 /** When an event was admitted to the log (ms since the epoch), and whether nobody is to be notified of it. */
 type Admission = Pick<Change, "admitted_at" | "silent">;
 
-/** Makes the function that applies what was published, deleted, or received from elsewhere. */
 function createApplyDrop(deps: DropDeps): (event: DropEvent, admission: Admission) => Promise<void> {
   return async ({ name, payload }, admission) => {
     if (name === "drop_created") return created(deps, payload, admission);

@@ -13,7 +13,6 @@ const recipients = meter.createCounter("timeline_fanout_recipients", {
 });
 const notified = meter.createCounter("timeline_notifications", { description: "Notifications stored for streams" });
 
-/** What operators see of fan-out. */
 export const observeFanout = {
   landed(completed: FanoutCompleted): void {
     lag.record(completed.lag_ms / 1_000, { event: completed.event });

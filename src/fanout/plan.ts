@@ -10,11 +10,9 @@ import type { QueueJobs } from "./publish.nats.js";
 import type { ReadFollowers, ReadFollowing } from "./sources.grpc.js";
 import { type Audience, audienceOf, type Progress } from "./store.redis.js";
 
-/** A change whose audience is still to be found. */
 export interface Plan extends Omit<Change, "generation" | "user_id"> {
   /** Unset: the drop is in nobody's home. */
   readonly user_id: string | undefined;
-  /** The change concerns the author's own home too. */
   readonly includeAuthor: boolean;
   /** The change concerns only those of them who follow the author; unset: all followers. */
   readonly recipients?: readonly string[] | undefined;
@@ -86,7 +84,6 @@ async function isFollowing(read: ReadFollowing, user: string, author: string): P
   return false;
 }
 
-/** One job a page, or more where the ids are long or many. */
 function jobsOf(change: Change, users: readonly string[]): FanoutJob[] {
   const jobs: FanoutJob[] = [];
   let part: string[] = [];
@@ -108,7 +105,6 @@ function jobsOf(change: Change, users: readonly string[]): FanoutJob[] {
 interface JobDeps {
   readonly apply: Apply;
   readonly progress: Progress;
-  /** Unset: redriven jobs do not wait. */
   readonly untilCovered?: UntilCovered | undefined;
 }
 

@@ -17,7 +17,6 @@ export type Notify = (
 /** Resolves after every PubAck. */
 export type QueueJobs = (jobs: readonly FanoutJob[]) => Promise<void>;
 
-/** Resolves after the PubAck. */
 export type Complete = (completed: FanoutCompleted) => Promise<void>;
 
 const bytes = (value: unknown): Buffer => Buffer.from(JSON.stringify(value));

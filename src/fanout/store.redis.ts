@@ -21,35 +21,17 @@ import { DAY } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 
-/** Users whose home timelines one write concerns, and their keys, packed once. */
 export interface Audience {
   readonly ids: readonly string[];
   readonly keys: PackedKeys;
 }
 
-/** Each of the users once. */
 export function audienceOf(users: Iterable<string>): Audience {
   const ids = [...new Set(users)];
   return { ids, keys: packKeys(ids.map(encodeId)) };
 }
 
-/** Every method resolves only after each reply was a success. */
-export interface TimelineWriter {
-  addHome(audience: Audience, entries: readonly TimelineEntry[]): Promise<void>;
-  removeHome(audience: Audience, drops: readonly string[]): Promise<void>;
-  /** The users whose home timelines have the drop. */
-  holdersAmong(users: readonly string[], drop: string): Promise<string[]>;
-  addShared(timelines: readonly ("local" | "global")[], entry: TimelineEntry): Promise<void>;
-  removeShared(drop: string): Promise<void>;
-  /** Makes a rebuild under way start over; returns the floor that stands, if any. */
-  interruptRebuild(user: string): Promise<number | undefined>;
-  /** All drops of a home timeline, and the time of the oldest, in ms since the epoch. */
-  membersOf(user: string): Promise<{ drops: string[]; oldest: number }>;
-  /** Keeps the creation time of a drop that is about to be removed, so that its id still works as a cursor. */
-  rememberCreation(drop: string, author: string | undefined): Promise<void>;
-  rememberActor(drop: string, actor: string): Promise<void>;
-  actorOf(drop: string): Promise<string | undefined>;
-}
+export type TimelineWriter = ReturnType<typeof createTimelineWriter>;
 
 interface WriterOptions {
   readonly maxEntries: number;
@@ -67,7 +49,8 @@ const PROGRESS_TTL_MS = DAY;
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
 
-export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: WriterOptions): TimelineWriter {
+/** Every method resolves only after each reply was a success. */
+export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: WriterOptions) {
   const limits = (ttl: number, activeOnly: boolean): (string | number)[] => [
     options.maxEntries,
     Math.ceil(options.maxEntries * TRIM_TO),
@@ -79,14 +62,14 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
   const flat = (entries: readonly TimelineEntry[]): (string | number)[] =>
     entries.flatMap(({ drop, score }) => [score, drop]);
   return {
-    async addHome({ keys }, entries) {
+    async addHome({ keys }: Audience, entries: readonly TimelineEntry[]): Promise<void> {
       if (entries.length === 0) return;
       await fenced.many({ script: "add-entries", prefix: HOME_PREFIX, keys, before: homeLimits, after: flat(entries) });
     },
-    async removeHome({ keys }, drops) {
+    async removeHome({ keys }: Audience, drops: readonly string[]): Promise<void> {
       await fenced.many({ script: "remove-entries", prefix: HOME_PREFIX, keys, before: [], after: drops });
     },
-    async holdersAmong(users, drop) {
+    async holdersAmong(users: readonly string[], drop: string): Promise<string[]> {
       const holders: string[] = [];
       for (const some of chunked(users, LOOKS_AT_ONCE)) {
         const look = (user: string) => scripts.command("zscore", (client) => client.zscore(homeKey(user), drop));
@@ -95,7 +78,7 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
       }
       return holders;
     },
-    async addShared(timelines, entry) {
+    async addShared(timelines: readonly ("local" | "global")[], entry: TimelineEntry): Promise<void> {
       const keys = [timelines.map((name) => SHARED_TOKENS[name]).join(",")];
       await fenced.many({
         script: "add-entries",
@@ -105,16 +88,18 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
         after: flat([entry]),
       });
     },
-    async removeShared(drop) {
+    async removeShared(drop: string): Promise<void> {
       const keys = [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`];
       await fenced.many({ script: "remove-entries", prefix: SHARED_PREFIX, keys, before: [], after: [drop] });
     },
-    async interruptRebuild(user) {
+    /** Makes a rebuild under way start over; returns the floor that stands, if any. */
+    async interruptRebuild(user: string): Promise<number | undefined> {
       const floor = await scripts.run("interrupt-rebuild", [homeKey(user)], []);
       return floor === "" ? undefined : Number(floor);
     },
     ...memories(scripts, options.ttlMs),
-    async membersOf(user) {
+    /** All drops of a home timeline, and the time of the oldest, in ms since the epoch. */
+    async membersOf(user: string): Promise<{ drops: string[]; oldest: number }> {
       const held = await scripts.command("zrange", (client) => client.zrange(homeKey(user), "0", "-1", "WITHSCORES"));
       const drops: string[] = [];
       let oldest = Number.POSITIVE_INFINITY;
@@ -128,21 +113,19 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
   };
 }
 
-function memories(
-  { command }: Scripts,
-  actorTtlMs: number,
-): Pick<TimelineWriter, "rememberCreation" | "rememberActor" | "actorOf"> {
+function memories({ command }: Scripts, actorTtlMs: number) {
   return {
-    async rememberCreation(drop, author) {
+    /** Keeps the creation time of a drop that is about to be removed, so that its id still works as a cursor. */
+    async rememberCreation(drop: string, author: string | undefined): Promise<void> {
       const keys = [...(author === undefined ? [] : [homeKey(author)]), LOCAL_KEY, GLOBAL_KEY];
       const scores = await Promise.all(keys.map((key) => command("zscore", (client) => client.zscore(key, drop))));
       const score = scores.find((found) => found != null);
       if (score != null) await command("set", (client) => client.set(buriedKey(drop), score, "PX", BURIED_TTL_MS));
     },
-    async rememberActor(drop, actor) {
+    async rememberActor(drop: string, actor: string): Promise<void> {
       await command("set", (client) => client.set(actorKey(drop), actor, "PX", actorTtlMs));
     },
-    async actorOf(drop) {
+    async actorOf(drop: string): Promise<string | undefined> {
       return (await command("get", (client) => client.get(actorKey(drop)))) ?? undefined;
     },
   };

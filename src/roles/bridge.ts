@@ -6,7 +6,6 @@ import { deadLettersTo } from "./consumers.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 import { VERSION } from "./version.js";
 
-/** Redis Pub/Sub into JetStream. */
 export async function startBridgeRole({
   config,
   connections,

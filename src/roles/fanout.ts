@@ -6,7 +6,6 @@ import { type ConsumerSlices, deadLettersTo, startFanoutConsumers } from "./cons
 import type { RoleDeps, RunningRole } from "./role.js";
 import { VERSION } from "./version.js";
 
-/** Events into timelines. */
 export async function startFanoutRole(
   deps: RoleDeps<"fanout" | "storedTimelines" | "timeline" | "audit" | ConsumerSlices>,
 ): Promise<RunningRole> {

@@ -1,5 +1,6 @@
 import { expect, test } from "@jest/globals";
-import { type Channels, createForward, type ForwardDeps, startIntake } from "../../../src/bridge/bridge.js";
+import { createForward, type ForwardDeps, startIntake } from "../../../src/bridge/bridge.js";
+import type { Channels } from "../../../src/bridge/channels.redis.js";
 import type { EventName } from "../../../src/contracts/events.js";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import { AppError } from "../../../src/kernel/errors.js";
