@@ -8,8 +8,8 @@ import {
   type TimelineEvent,
 } from "../contracts/events.js";
 import type { DlqReason } from "../contracts/subjects.js";
-import { letterOfUnstored } from "../delivery/dead-letter.js";
-import { contextOf, inSpan, SpanKind, traceHeaders } from "../delivery/traced.js";
+import { deadLetterOfUnstored } from "../delivery/dead-letter.js";
+import { contextOf, inSpan, SpanKind, traceHeaders } from "../delivery/telemetry.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { fingerprint } from "../kernel/ids.js";
@@ -176,7 +176,7 @@ async function deadLetter(
 ): Promise<void> {
   // Several bridges receive the same bytes and write one dead letter.
   const id = `dlq:${channel}:${fingerprint(payload)}`;
-  const letter = letterOfUnstored(
+  const letter = deadLetterOfUnstored(
     { id, origin: channel, body: payload, deliveries: 1, firstSeen: arrival },
     { ...failure, event: channel, version: deps.version, now: arrival },
   );

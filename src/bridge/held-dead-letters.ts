@@ -1,10 +1,10 @@
-import type { DeadLetter, DeadLetters } from "../delivery/dead-letter.js";
+import type { DeadLetter, StoreDeadLetter } from "../delivery/dead-letter.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { backoff, MINUTE, pause, SECOND } from "../kernel/time.js";
 
 interface HeldDeadLettersDeps {
-  readonly store: DeadLetters;
+  readonly store: StoreDeadLetter;
   /** True where the DLQ answered that it does not take a dead letter; every other error is an outage. */
   readonly isRefusal: (error: unknown) => boolean;
   readonly log: Logger;

@@ -1,5 +1,5 @@
 import type { NatsConnection } from "nats";
-import type { DeadLetters } from "../delivery/dead-letter.js";
+import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Publish, refusalOf } from "../platform/nats/publish.js";
 import type { RedisClient } from "../platform/redis/connect.js";
@@ -13,7 +13,7 @@ interface BridgeHandles {
   readonly subscriber: RedisClient;
   readonly nats: Pick<NatsConnection, "info">;
   readonly publish: Publish;
-  readonly storeDeadLetter: DeadLetters;
+  readonly storeDeadLetter: StoreDeadLetter;
   readonly requestReconcile: RequestReconcile;
   readonly version: string;
   readonly log: Logger;

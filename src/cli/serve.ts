@@ -6,6 +6,7 @@ import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "../roles/closers.js";
 import { readConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
+import type { Wraps } from "../roles/role.js";
 import { createServiceLogger, VERSION } from "../roles/version.js";
 
 /** Beyond the grace period everything is given this long to close. */
@@ -15,7 +16,7 @@ const CLOSE_MARGIN_MS = 10 * SECOND;
  * Runs the roles until a signal comes. Exits 0 after what was in flight is
  * finished and everything is closed, 1 where a close failed or took too long.
  */
-export async function serve(): Promise<void> {
+export async function serve(wraps: Wraps = {}): Promise<void> {
   const config = readConfig(process.env);
   checkFiles(config);
   if (config.process.failpoints) armFailpoints(config.process.failpoints);
@@ -46,7 +47,7 @@ export async function serve(): Promise<void> {
     const telemetry = startTelemetry(process.env, VERSION);
     closers.add("telemetry", () => telemetry.close());
     const { startService } = await import("../roles/service.js");
-    await startService(config, { closers, telemetry, log });
+    await startService(config, { closers, telemetry, log, wraps });
   } catch (error) {
     // A start that still waits fails when its connections are closed under it.
     if (stopping) return;

@@ -3,7 +3,7 @@ import type { StoredTimelinesConfig } from "../contracts/config.js";
 import type { Fences } from "../contracts/fences.js";
 import { AUDIT_LEASE_KEY, REPLAY_LEASE_KEY } from "../contracts/keys.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
-import type { DeadLetters } from "../delivery/dead-letter.js";
+import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
@@ -134,7 +134,7 @@ interface Config {
 export function openRecovery(
   config: Pick<Config, "delivery">,
   handles: Omit<Handles, "fenced" | "fences">,
-  { apply, ...deadLettering }: { apply: ApplyEvent; deadLetters: DeadLetters; version: string },
+  { apply, ...deadLettering }: { apply: ApplyEvent; deadLetters: StoreDeadLetter; version: string },
 ): Recovery {
   const { scripts, nats, log } = handles;
   const lacking = (method: string): void =>

@@ -1,13 +1,12 @@
 import type { JetStreamManager, NatsConnection, StreamInfo } from "nats";
 import { messageId, parseStored, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
-import { SILENT_HEADER } from "../contracts/silence.js";
-import { admittedSince, CONSUMER, JOB_SUBJECTS, STREAM } from "../contracts/subjects.js";
-import { inSpan, SpanKind, traceHeaders } from "../delivery/traced.js";
+import { admittedSince, CONSUMER, JOB_SUBJECTS, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
+import { inSpan, SpanKind, traceHeaders } from "../delivery/telemetry.js";
 import { codeOf } from "../kernel/errors.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
+import { createStoredMessages } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { type LogEntry, type LogRange, logEntries } from "../platform/nats/read-log.js";
-import { createStoredMessages } from "../platform/nats/stored.js";
 import type { ReadHistory } from "./fences/fences.js";
 import type { Admit, ReadAdmittedIds } from "./reconcile/reconcile.js";
 import type { Backlog, LogState } from "./redis-loss/loss-detector.js";

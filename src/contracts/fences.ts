@@ -1,5 +1,4 @@
 import { randomUUID } from "node:crypto";
-import { leftOut } from "../kernel/failpoints.js";
 
 export interface EdgeChange {
   readonly follower: string;
@@ -57,7 +56,7 @@ export async function writeUnlessDeleted(
   { write, tombstonedAmong, remove }: Write,
 ): Promise<ReadonlySet<string> | undefined> {
   if ((await write()) === false) return undefined;
-  const deleted = leftOut("tombstone-check") ? new Set<string>() : await tombstonedAmong(drops);
+  const deleted = await tombstonedAmong(drops);
   if (deleted.size > 0) await remove([...deleted]);
   return deleted;
 }

@@ -74,3 +74,25 @@ export const DLQ_REASONS = ["invalid", "poison", "exhausted", "crashed", "toolar
 export type DlqReason = (typeof DLQ_REASONS)[number];
 
 export const dlqSubject = (reason: DlqReason, event: string): string => `dlq.${reason}.${event}`;
+
+/** Headers of a dead letter. */
+export const DLQ_HEADER = {
+  reason: "Dlq-Reason",
+  error: "Dlq-Error",
+  errorCode: "Dlq-Error-Code",
+  stream: "Dlq-Stream",
+  streamSeq: "Dlq-Stream-Seq",
+  consumer: "Dlq-Consumer",
+  subject: "Dlq-Subject",
+  deliveries: "Dlq-Deliveries",
+  firstSeen: "Dlq-First-Seen",
+  failedAt: "Dlq-Failed-At",
+  msgId: "Dlq-Msg-Id",
+  redriveCount: "Dlq-Redrive-Count",
+  version: "Dlq-Version",
+  /** Size of the whole body in bytes, where the dead letter carries only its beginning. */
+  size: "Dlq-Size",
+} as const;
+
+/** Marks a message of `DROPS` or `FANOUT` that is history: it is applied, and notifies nobody. */
+export const SILENT_HEADER = "Timeline-Silent";

@@ -1,4 +1,4 @@
-import { DLQ_HEADER } from "../contracts/dead-letters.js";
+import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { Headers } from "../delivery/handler.js";
 
 interface DlqMessage {

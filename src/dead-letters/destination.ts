@@ -1,4 +1,3 @@
-import { DLQ_HEADER } from "../contracts/dead-letters.js";
 import {
   EVENT_NAMES,
   type EventName,
@@ -8,9 +7,8 @@ import {
   SUBJECT_OF,
   type TimelineEvent,
 } from "../contracts/events.js";
-import { parseJob } from "../contracts/jobs.js";
-import { SILENT_HEADER } from "../contracts/silence.js";
-import { isPlainSubject, STREAM } from "../contracts/subjects.js";
+import { parseJob } from "../contracts/fanout.js";
+import { DLQ_HEADER, isPlainSubject, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { AppError } from "../kernel/errors.js";
 import type { StoredDeadLetter } from "./dead-letter.js";

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { parseJson } from "../contracts/events.js";
 import { understood } from "../contracts/untrusted.js";
-import { type DeadLetters, letterOf } from "../delivery/dead-letter.js";
+import { deadLetterOf, type StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
 import { AppError } from "../kernel/errors.js";
 
@@ -16,7 +16,7 @@ const advisory = z.object({
 export interface MaxDeliveriesDeps {
   readonly readMessage: (stream: string, seq: number) => Promise<Omit<Delivery, "consumer" | "deliveries"> | undefined>;
   readonly removeMessage: (stream: string, seq: number) => Promise<void>;
-  readonly deadLetters: DeadLetters;
+  readonly deadLetters: StoreDeadLetter;
   readonly eventOf: (message: Pick<Delivery, "stream" | "subject">) => string;
   readonly isWorkQueue: (stream: string) => boolean;
   readonly version: string;
@@ -32,7 +32,7 @@ export function createMaxDeliveriesHandler(deps: MaxDeliveriesDeps): Handler {
     const stored = await deps.readMessage(stream, seq);
     if (!stored) return;
     const error = new AppError("failed", `the server gave it up after handing it out ${deliveries} times`);
-    const deadLetter = letterOf({ ...stored, consumer, deliveries }, deliveries, {
+    const deadLetter = deadLetterOf({ ...stored, consumer, deliveries }, deliveries, {
       reason: "exhausted",
       error,
       event: deps.eventOf(stored),

@@ -1,8 +1,8 @@
 import { millis, type NatsConnection } from "nats";
 import { STREAM } from "../contracts/subjects.js";
 import { askNats, managerOf, natsError } from "../platform/nats/ask.js";
+import { createStoredMessages } from "../platform/nats/message.js";
 import { logEntries } from "../platform/nats/read-log.js";
-import { createStoredMessages } from "../platform/nats/stored.js";
 import { type DeadLetterStore, parseDeadLetter, type StoredDeadLetter } from "./dead-letter.js";
 
 /** Bounds memory: each body may be as large as a message. */

@@ -1,5 +1,5 @@
 import { eventOfSubject, parseEvent } from "../contracts/events.js";
-import { parseJob } from "../contracts/jobs.js";
+import { parseJob } from "../contracts/fanout.js";
 import { STREAM } from "../contracts/subjects.js";
 import { AppError } from "../kernel/errors.js";
 import { type IdPage, readPages } from "../kernel/paging.js";

@@ -1,17 +1,15 @@
-/** Gives up the place; once. */
+/** Gives up the place; to be called once. */
 export type Leave = () => void;
 
 /**
- * Lets many in at once, or one alone: a message that may have ended a process
- * before is handled while nothing else is, so that it takes nobody along. Who
- * waits to be alone goes before those who come after.
+ * Admits many at once, or one alone: a message that may have ended a process before is handled while nothing else is,
+ * so that it takes no other work along. A place alone goes before the places asked for after it.
  */
 export class Gate {
   #inside = 0;
   #alone = false;
   readonly #waiting: { readonly alone: boolean; readonly enter: () => void }[] = [];
 
-  /** Resolves once inside. */
   enter(alone: boolean): Promise<Leave> | Leave {
     if (this.#waiting.length === 0 && this.#hasRoom(alone)) return this.#admit(alone);
     return new Promise((resolve) => {

@@ -6,7 +6,7 @@ export interface Headers {
   entries(): Iterable<readonly [string, string]>;
 }
 
-/** One message as a stream hands it out. */
+/** One message as a stream delivers it. */
 export interface Delivery {
   readonly stream: string;
   readonly consumer: string;
@@ -16,24 +16,25 @@ export interface Delivery {
   readonly subject: string;
   readonly headers: Headers;
   readonly body: Uint8Array;
-  /** How often the server handed it out, this time included. Outages and deploys raise it for the innocent. */
+  /** How often the server delivered it, this time included. Outages and deploys raise it: it counts no failures. */
   readonly deliveries: number;
 }
 
-/** What a handler works with beside the message. */
 export interface Context {
-  /** Aborts when the process begins to shut down: who only waits should stop waiting. */
+  /** Aborts when the process begins to shut down: waiting must end then. */
   readonly stopping: AbortSignal;
   readonly log: Logger;
 }
 
-/** Handles one message: returns when everything is applied, throws when not. Acks nothing itself. */
+/** Handles one message: returns when everything is applied, throws otherwise. Acks nothing itself. */
 export type Handler = (delivery: Delivery, context: Context) => Promise<void>;
 
-/** What becomes of a message. */
 export type Outcome =
   | { readonly kind: "ack" }
-  /** Hand it out again after this time. */
+  /** Deliver it again after this time. */
   | { readonly kind: "retry"; readonly delayMs: number }
-  /** Hand it out again at once, elsewhere: this process is shutting down. */
+  /** Deliver it again at once, elsewhere: this process is shutting down. */
   | { readonly kind: "release" };
+
+/** Takes one message to its outcome; see `process.ts`. */
+export type Process = (delivery: Delivery, context: Context) => Promise<Outcome>;

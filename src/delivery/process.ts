@@ -2,40 +2,38 @@ import { randomUUID } from "node:crypto";
 import type { DlqReason } from "../contracts/subjects.js";
 import { assertNever } from "../kernel/assert-never.js";
 import { oneLine } from "../kernel/errors.js";
-import { failpoint, leftOut } from "../kernel/failpoints.js";
+import { failpoint } from "../kernel/failpoints.js";
 import { pause, SECOND } from "../kernel/time.js";
-import { type DeadLetters, letterOf } from "./dead-letter.js";
+import { deadLetterOf, type StoreDeadLetter } from "./dead-letter.js";
 import type { Gate } from "./gate.js";
-import type { Context, Delivery, Handler, Outcome } from "./handler.js";
+import type { Context, Delivery, Handler, Outcome, Process } from "./handler.js";
 import { crashed, type RetryLimits, verdict } from "./verdict.js";
 
-/** What is known of a message's attempts. */
 export interface Begun {
-  /** How many there were, this one included. */
+  /** Attempts at the message, this one included. */
   readonly count: number;
-  /** How many of the others never reported back: the process ended under them, or still has them in hand. */
+  /** Other attempts that never reported back: their process ended, or is still at work. */
   readonly lost: number;
 }
 
-/** Counts how often the handling of a message was begun; counted before it runs, so that a crash counts. */
+/** Counts attempts before they run, so that a crash counts. */
 export interface Attempts {
   /** Counts an attempt; one that is counted again under the same name counts once. */
   begin(delivery: Delivery, name: string): Promise<Begun>;
-  /** Notes that an attempt failed: it reported back, and took no process along. */
+  /** Notes that an attempt failed: it reported back, and did not end its process. */
   fail(delivery: Delivery, name: string): Promise<void>;
-  /** Takes an attempt back: it was not the message's fault that it failed. */
+  /** Takes an attempt back: it failed through no fault of the message. */
   refund(delivery: Delivery, name: string): Promise<void>;
   /** Forgets the message. */
   forget(delivery: Delivery): void;
 }
 
-/** What one consumer works with. */
 export interface ProcessOptions {
   readonly handler: Handler;
   readonly attempts: Attempts;
-  readonly deadLetters: DeadLetters;
+  readonly storeDeadLetter: StoreDeadLetter;
   readonly limits: RetryLimits;
-  /** Shared by all that is handled in this process. */
+  /** One for all consumers of this process. */
   readonly gate: Gate;
   readonly version: string;
   /** Names the event a message carries, for its dead letter. */
@@ -45,109 +43,97 @@ export interface ProcessOptions {
 
 type Observed = "acked" | "retried" | "dead-lettered" | "letter-refused" | "waited";
 
-/** One message in hand. */
-interface InHand {
+/** One message while it is processed. */
+interface InFlight {
   readonly delivery: Delivery;
   readonly context: Context;
   /** Names this attempt, so that a reply that was lost does not count it twice. */
   readonly name: string;
   /** By the clock of `performance`, ms. */
   readonly taken: number;
-  /** How often its handling was begun, as far as is known. */
   attempt: number;
   /** How often it has waited for a server in a row. */
   waits: number;
-  /** Whether it is handled while nothing else is. */
   alone: boolean;
 }
 
 type Step = Outcome | { readonly kind: "wait"; readonly delayMs: number } | { readonly kind: "alone" };
 
 /**
- * Takes one message to its outcome. It is acked only after the handler
- * returned, or after the DLQ acknowledged the letter. While a server is away
- * it is held here, without being handed out again and without spending an
- * attempt; whoever pulls sees that its slot stays taken. What may have ended a
- * process before is handled alone, so that it takes no neighbour along.
+ * Takes one message to its outcome. It is acked only after the handler returned, or after the DLQ acknowledged its dead
+ * letter. While a server is away the message is held here, keeps its slot of the consumer, and spends no attempt. A
+ * message that may have ended a process before is handled while nothing else is.
  */
-export function createProcess(options: ProcessOptions): (delivery: Delivery, context: Context) => Promise<Outcome> {
+export function createProcess(options: ProcessOptions): Process {
   return async (delivery, context) => {
-    const inHand: InHand = {
-      delivery,
-      context,
-      name: randomUUID(),
-      taken: performance.now(),
-      attempt: 0,
-      waits: 0,
-      alone: false,
-    };
+    const taken = performance.now();
+    const message: InFlight = { delivery, context, name: randomUUID(), taken, attempt: 0, waits: 0, alone: false };
     for (;;) {
-      const step = await once(options, inHand);
+      const step = await once(options, message);
       if (step.kind === "alone") {
-        inHand.alone = true;
+        message.alone = true;
         continue;
       }
       if (step.kind !== "wait") return step;
-      inHand.waits++;
-      ended(options, inHand, "waited");
+      message.waits++;
+      ended(options, message, "waited");
       await pause(step.delayMs, context.stopping);
       if (context.stopping.aborted) return { kind: "release" };
     }
   };
 }
 
-async function once(options: ProcessOptions, inHand: InHand): Promise<Step> {
+async function once(options: ProcessOptions, message: InFlight): Promise<Step> {
   const { attempts, limits } = options;
-  const { delivery, context } = inHand;
-  const leave = await options.gate.enter(inHand.alone);
+  const { delivery, context } = message;
+  const leave = await options.gate.enter(message.alone);
   try {
-    if (inHand.alone && context.stopping.aborted) return { kind: "release" };
-    const begun = await attempts.begin(delivery, inHand.name);
-    inHand.attempt = begun.count;
-    if (begun.lost > 0 && !inHand.alone) {
-      await attempts.refund(delivery, inHand.name);
+    if (message.alone && context.stopping.aborted) return { kind: "release" };
+    const begun = await attempts.begin(delivery, message.name);
+    message.attempt = begun.count;
+    if (begun.lost > 0 && !message.alone) {
+      await attempts.refund(delivery, message.name);
       return { kind: "alone" };
     }
-    if (inHand.attempt > limits.maxAttempts) {
-      const spent = inHand.attempt - 1;
-      return await bury(options, inHand, { reason: "crashed", error: crashed(spent), attempt: spent });
+    if (message.attempt > limits.maxAttempts) {
+      const spent = message.attempt - 1;
+      return await deadLetter(options, message, { reason: "crashed", error: crashed(spent), attempt: spent });
     }
     await failpoint("handle", delivery.body);
     await options.handler(delivery, context);
     await failpoint("handled", delivery.body);
     attempts.forget(delivery);
-    ended(options, inHand, "acked");
+    ended(options, message, "acked");
     return { kind: "ack" };
   } catch (error) {
-    return await afterFailure(options, inHand, error);
+    return await afterFailure(options, message, error);
   } finally {
     leave();
   }
 }
 
-async function afterFailure(options: ProcessOptions, inHand: InHand, error: unknown): Promise<Step> {
-  const { delivery, context, attempt, waits } = inHand;
-  const judged = leftOut("refund") ? new Error(oneLine(error)) : error;
-  const decided = verdict(judged, attempt, waits, options.limits);
+async function afterFailure(options: ProcessOptions, message: InFlight, error: unknown): Promise<Step> {
+  const { delivery, context, attempt, waits } = message;
+  const decided = verdict(error, attempt, waits, options.limits);
   const fields = { stream: delivery.stream, seq: delivery.seq, attempt, error: oneLine(error) };
   switch (decided.kind) {
     case "wait":
       if (waits === 0) context.log.warn(fields, "a server is away; the message is held");
       // Where this fails too, the attempt is counted again under the same name, which changes nothing.
-      await options.attempts.refund(delivery, inHand.name).catch(() => undefined);
+      await options.attempts.refund(delivery, message.name).catch(() => undefined);
       return decided;
     case "retry":
-      await options.attempts.fail(delivery, inHand.name).catch(() => undefined);
+      await options.attempts.fail(delivery, message.name).catch(() => undefined);
       context.log.warn({ ...fields, delay_ms: decided.delayMs }, "handling failed; it will be tried again");
-      ended(options, inHand, "retried");
+      ended(options, message, "retried");
       return decided;
     case "dead-letter":
-      return bury(options, inHand, { reason: decided.reason, error, attempt }).catch((failed: unknown) => {
+      return deadLetter(options, message, { reason: decided.reason, error, attempt }).catch((failed: unknown) => {
         context.log.error(
           { ...fields, dlq_error: oneLine(failed) },
           "the dead letter could not be stored; the original is kept",
         );
-        ended(options, inHand, "letter-refused");
+        ended(options, message, "letter-refused");
         return { kind: "wait", delayMs: SECOND } as const;
       });
     default:
@@ -155,30 +141,30 @@ async function afterFailure(options: ProcessOptions, inHand: InHand, error: unkn
   }
 }
 
-async function bury(
+async function deadLetter(
   options: ProcessOptions,
-  inHand: InHand,
+  message: InFlight,
   failure: { readonly reason: DlqReason; readonly error: unknown; readonly attempt: number },
 ): Promise<Outcome> {
   const { reason, error, attempt } = failure;
-  const { delivery, context } = inHand;
+  const { delivery, context } = message;
   const about = { reason, error, event: options.eventOf(delivery), version: options.version, now: Date.now() };
   await failpoint("bury", delivery.body);
-  await options.deadLetters(letterOf(delivery, attempt, about));
+  await options.storeDeadLetter(deadLetterOf(delivery, attempt, about));
   await failpoint("buried", delivery.body);
   options.attempts.forget(delivery);
-  context.log.warn({ ...fieldsOf(inHand), reason, error: oneLine(error) }, "a message is dead-lettered");
-  ended(options, inHand, "dead-lettered");
+  context.log.warn({ ...fieldsOf(message), reason, error: oneLine(error) }, "a message is dead-lettered");
+  ended(options, message, "dead-lettered");
   return { kind: "ack" };
 }
 
-const fieldsOf = ({ delivery: { stream, consumer, seq, subject }, attempt }: InHand): object => {
+const fieldsOf = ({ delivery: { stream, consumer, seq, subject }, attempt }: InFlight): object => {
   return { stream, consumer, seq, subject, attempt };
 };
 
-/** Counts and logs what became of one handling. */
-function ended(options: ProcessOptions, inHand: InHand, outcome: Observed): void {
-  options.observe(outcome, inHand.delivery);
-  const duration_ms = Math.round(performance.now() - inHand.taken);
-  inHand.context.log.debug({ ...fieldsOf(inHand), outcome, duration_ms }, "an event is handled");
+/** Counts and logs how one handling ended. */
+function ended(options: ProcessOptions, message: InFlight, outcome: Observed): void {
+  options.observe(outcome, message.delivery);
+  const duration_ms = Math.round(performance.now() - message.taken);
+  message.context.log.debug({ ...fieldsOf(message), outcome, duration_ms }, "an event is handled");
 }

@@ -1,6 +1,5 @@
+import type { FanoutCompleted, FanoutJob } from "../contracts/fanout.js";
 import { type Fences, generationSince, writeUnlessDeleted } from "../contracts/fences.js";
-import type { FanoutJob } from "../contracts/jobs.js";
-import type { FanoutCompleted } from "../contracts/notifications.js";
 import { CLOCK_SKEW_MS, NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Complete, Notify } from "./publish.nats.js";

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { MAX_CHUNK_USERS } from "../contracts/jobs.js";
+import { MAX_CHUNK_USERS } from "../contracts/fanout.js";
 import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
 
 export const FANOUT_VARIABLES = {

@@ -7,7 +7,7 @@ import {
   type TimelineEvent,
 } from "../contracts/events.js";
 import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
-import { SILENT_HEADER } from "../contracts/silence.js";
+import { SILENT_HEADER } from "../contracts/subjects.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import type { Handler } from "../delivery/handler.js";
 import { type Change, createApply } from "./apply.js";

@@ -1,6 +1,6 @@
 import { metrics } from "@opentelemetry/api";
 import type { EventName } from "../contracts/events.js";
-import type { FanoutCompleted } from "../contracts/notifications.js";
+import type { FanoutCompleted } from "../contracts/fanout.js";
 
 const meter = metrics.getMeter("avion-timeline");
 

@@ -1,7 +1,7 @@
 import { LRUCache } from "lru-cache";
-import { DLQ_HEADER } from "../contracts/dead-letters.js";
+import { chunkId, type FanoutJob, MAX_CHUNK_USERS, parseJob } from "../contracts/fanout.js";
 import type { Fences } from "../contracts/fences.js";
-import { chunkId, type FanoutJob, MAX_CHUNK_USERS, parseJob } from "../contracts/jobs.js";
+import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { Handler } from "../delivery/handler.js";
 import { mapLimited } from "../kernel/mapped.js";
 import { readPages } from "../kernel/paging.js";

@@ -1,7 +1,6 @@
-import { type FanoutJob, jobMessageId } from "../contracts/jobs.js";
-import type { FanoutCompleted, Notification } from "../contracts/notifications.js";
+import { type FanoutCompleted, type FanoutJob, jobMessageId, type Notification } from "../contracts/fanout.js";
 import { COMPLETED_FANOUT, jobSubject, notifySubject } from "../contracts/subjects.js";
-import { traceHeaders } from "../delivery/traced.js";
+import { traceHeaders } from "../delivery/telemetry.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { observeFanout } from "./observe.js";

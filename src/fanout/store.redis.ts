@@ -1,4 +1,4 @@
-import type { FanoutJob } from "../contracts/jobs.js";
+import type { FanoutJob } from "../contracts/fanout.js";
 import {
   actorKey,
   buriedKey,

@@ -1,6 +1,6 @@
 import { metrics } from "@opentelemetry/api";
 import type { Headers } from "../delivery/handler.js";
-import { contextOf, inSpan, SpanKind } from "../delivery/traced.js";
+import { contextOf, inSpan, SpanKind } from "../delivery/telemetry.js";
 import type { Notification } from "./notification.js";
 import { RESET_REASONS, type ResetReason } from "./resume.js";
 

@@ -1,8 +1,4 @@
-/**
- * Places where a test makes a process die, throw, hang, or leave a step out
- * (TIMELINE_FAILPOINTS). Nothing is armed otherwise, and a passed point costs
- * the look at an empty map.
- */
+/** Places where a test makes a process die, throw or hang (TIMELINE_FAILPOINTS); unarmed, they do nothing. */
 const FAILPOINTS = [
   "bridge-received",
   "bridge-admitted",
@@ -26,11 +22,7 @@ const FAILPOINTS = [
 ] as const;
 export type Failpoint = (typeof FAILPOINTS)[number];
 
-/** What a step's point can leave out, to show that a test notices. */
-const STEPS = ["tombstone-check", "write-replies", "ack-last", "dlq-ack", "refund"] as const;
-export type Step = (typeof STEPS)[number];
-
-const ACTIONS = ["kill", "throw", "hang", "skip"] as const;
+const ACTIONS = ["kill", "throw", "hang"] as const;
 type Action = (typeof ACTIONS)[number];
 
 interface Armed {
@@ -48,7 +40,7 @@ let armed: Failpoints = new Map();
 
 /** `name=action[@part][%probability]`, by comma; throws where it says something else. */
 export function parseFailpoints(text: string): Failpoints {
-  const names: readonly string[] = [...FAILPOINTS, ...STEPS];
+  const names: readonly string[] = FAILPOINTS;
   const points = text.split(",").map((part) => {
     const match = /^([a-z-]+)=([a-z]+)(?:@([^%]*))?(?:%([\d.]+))?$/.exec(part.trim());
     const [, name = "", action = "", of = "", probability = "1"] = match ?? [];
@@ -72,9 +64,4 @@ export async function failpoint(name: Failpoint, about: string | Uint8Array = ""
   if (point.action === "kill") process.kill(process.pid, "SIGKILL");
   if (point.action === "throw") throw new Error(`failpoint ${name}`);
   if (point.action === "kill" || point.action === "hang") await new Promise(() => undefined);
-}
-
-/** True where a test leaves this step out. */
-export function leftOut(step: Step): boolean {
-  return armed.size > 0 && armed.get(step)?.action === "skip";
 }

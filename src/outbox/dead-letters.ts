@@ -1,8 +1,7 @@
-import { DLQ_HEADER } from "../contracts/dead-letters.js";
 import { EVENT_NAMES, SUBJECT_OF } from "../contracts/events.js";
 import type { OutboxEvent } from "../contracts/outbox.js";
-import { type DlqReason, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
-import { type DeadLetters, letterOfUnstored } from "../delivery/dead-letter.js";
+import { DLQ_HEADER, type DlqReason, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
+import { deadLetterOfUnstored, type StoreDeadLetter } from "../delivery/dead-letter.js";
 import { fingerprint } from "../kernel/ids.js";
 
 export type DeadLetterEvent = (
@@ -22,7 +21,7 @@ function destinationOf(subject: string): { readonly event: string; readonly stre
 /** One event has one dead letter, however often it is stored. Resolves after the PubAck. */
 export function createDeadLetterEvent(options: {
   readonly source: string;
-  readonly deadLetters: DeadLetters;
+  readonly deadLetters: StoreDeadLetter;
   readonly version: string;
 }): DeadLetterEvent {
   const { source, deadLetters, version } = options;
@@ -40,6 +39,6 @@ export function createDeadLetterEvent(options: {
         ...(traceparent == null ? {} : { traceparent }),
       },
     };
-    await deadLetters(letterOfUnstored(unstored, { reason, error, event, version, now: Date.now() }));
+    await deadLetters(deadLetterOfUnstored(unstored, { reason, error, event, version, now: Date.now() }));
   };
 }

@@ -1,5 +1,5 @@
 import type { Redis } from "ioredis";
-import type { DeadLetters } from "../delivery/dead-letter.js";
+import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import { startSampling } from "../delivery/sampling.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
@@ -19,7 +19,7 @@ export interface OutboxOptions {
   readonly source: "posts" | "users";
   readonly db: Db;
   readonly publish: Publish;
-  readonly deadLetters: DeadLetters;
+  readonly deadLetters: StoreDeadLetter;
   /** Unset: events are not published on Redis channels. */
   readonly channels: Pick<Redis, "publish"> | undefined;
   readonly prepare?: PrepareEvents;

@@ -1,7 +1,7 @@
 import { messageId, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
 import type { EventDraft } from "../contracts/outbox.js";
 import { ENGAGEMENT_CHANGED } from "../contracts/subjects.js";
-import { traceHeaders } from "../delivery/traced.js";
+import { traceHeaders } from "../delivery/telemetry.js";
 import { Visibility } from "../gen/avion/posts.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Addressing } from "./addressing.js";

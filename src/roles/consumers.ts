@@ -1,12 +1,10 @@
 import { eventOfSubject } from "../contracts/events.js";
 import { CONSUMER, STREAM, workEventOf } from "../contracts/subjects.js";
 import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
-import type { DeadLetters } from "../delivery/dead-letter.js";
+import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
-import { countOutcome, expectOutcomes, measured } from "../delivery/measured.js";
 import { createProcess } from "../delivery/process.js";
-import { inTraceOf, traced } from "../delivery/traced.js";
-import { leftOut } from "../kernel/failpoints.js";
+import { countOutcome, expectOutcomes, inTraceOf, observed } from "../delivery/telemetry.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createAttempts } from "../platform/redis/attempts.js";
@@ -17,14 +15,12 @@ import { VERSION } from "./version.js";
 /** Read by every consumer. */
 export type ConsumerSlices = "delivery" | "nats";
 
-type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "gate" | "log">;
+type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "gate" | "wraps" | "log">;
 
 /** Stores dead letters in the DLQ stream. */
-export function deadLettersTo(publish: Publish): DeadLetters {
+export function deadLettersTo(publish: Publish): StoreDeadLetter {
   return async (letter) => {
-    const stored = publish(letter);
-    if (leftOut("dlq-ack")) return void stored.catch(() => undefined);
-    await stored;
+    await publish(letter);
   };
 }
 
@@ -66,19 +62,21 @@ interface Consumption {
 }
 
 /** Starts a consumer under the failure policy: attempts, retries, dead letters. */
-export function startConsumer({ config, connections, gate, log }: ConsumerDeps, of: Consumption): Consuming {
+export function startConsumer(deps: ConsumerDeps, of: Consumption): Consuming {
+  const { config, connections, gate, wraps = {}, log } = deps;
   const { nats, scripts, publish, topology } = connections;
   expectOutcomes(of.consumer);
-  const toOutcome = createProcess({
-    handler: traced(measured(of.handler)),
+  const usual = createProcess({
+    handler: observed(wraps.handler?.(of.handler) ?? of.handler),
     attempts: createAttempts(scripts),
-    deadLetters: deadLettersTo(publish),
+    storeDeadLetter: deadLettersTo(publish),
     limits: { maxAttempts: config.delivery.maxAttempts, retryBaseMs: config.delivery.retryBaseMs },
     gate,
     version: VERSION,
     eventOf,
     observe: countOutcome,
   });
+  const toOutcome = wraps.process?.(usual) ?? usual;
   return consume(nats, {
     stream: of.stream,
     consumer: of.consumer,

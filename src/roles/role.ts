@@ -1,4 +1,5 @@
 import type { Gate } from "../delivery/gate.js";
+import type { Handler, Process } from "../delivery/handler.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/serve.js";
@@ -13,12 +14,21 @@ export interface RunningRole {
   close(graceMs: number): Promise<void>;
 }
 
+/** Wraps parts of a process, for the sandbox and for the mutants of the fault suite. Unset: a part is used as it is. */
+export interface Wraps {
+  readonly service?: (usual: Service) => Service;
+  readonly connections?: (usual: ServiceConnections) => ServiceConnections;
+  readonly handler?: (usual: Handler) => Handler;
+  readonly process?: (usual: Process) => Process;
+}
+
 /** A role names the slices of the configuration it reads. */
 export interface RoleDeps<Slices extends keyof Config = keyof Config> {
   readonly config: Pick<Config, Slices>;
   readonly connections: ServiceConnections;
   /** One a process: a crash ends all its consumers. */
   readonly gate: Gate;
+  readonly wraps?: Wraps;
   readonly log: Logger;
 }
 

@@ -18,7 +18,7 @@ import { keepsData, openDatabase } from "./database.js";
 import { startFanoutRole } from "./fanout.js";
 import { startGatewayRole } from "./gateway.js";
 import { startPostsRole } from "./posts.js";
-import type { RoleDeps, RunningRole } from "./role.js";
+import type { RoleDeps, RunningRole, Wraps } from "./role.js";
 import { startUsersRole } from "./users.js";
 
 export interface RunningService {
@@ -30,8 +30,7 @@ export interface StartOptions {
   readonly telemetry: Telemetry;
   readonly closers: Closers;
   readonly log: Logger;
-  /** Wraps each service before it is served over gRPC. */
-  readonly wrapService?: (service: Service) => Service;
+  readonly wraps?: Wraps;
 }
 
 /** A role that serves starts before a role that may call it, and closes after it. */
@@ -40,26 +39,27 @@ const WORKING: readonly Role[] = ["gateway", "fanout", "bridge"];
 
 /** Starts the roles of a process. HTTP is served first, so that `/readyz` can say what is waited for. */
 export async function startService(config: Config, options: StartOptions): Promise<RunningService> {
-  const { closers, telemetry, log, wrapService = (service) => service } = options;
+  const { closers, telemetry, log, wraps = {} } = options;
   const { roles, shutdownGraceMs, failpoints, httpAddress: address } = config.process;
   if (failpoints) log.warn({ points: [...failpoints.keys()] }, "failpoints are armed: this process is being tested");
   const readiness = new Readiness(roles);
   const http = await serveHttp({ address, notReady: () => readiness.reasons(), metrics: telemetry.scrape, log });
   closers.add("HTTP", () => http.close(SECOND));
   log.info({ port: http.port, roles }, "serving HTTP");
-  const connections = await openConnections(config, log, {
+  const usual = await openConnections(config, log, {
     closers,
     waiting: (server) => {
       readiness.waiting = server ?? "roles";
     },
   });
+  const connections = wraps.connections?.(usual) ?? usual;
   readiness.connections = connections;
   readiness.inUse.push(connections.scripts.client, connections.nats);
   const depths = await startDepths(connections.nats, { ages: roles.includes("fanout"), log });
   closers.add("depths", () => depths.close());
   const db = keepsData(roles) ? await openDatabase(config.database, log, closers) : undefined;
   if (db) readiness.inUse.push(db);
-  const starts = startsOf({ config, connections, gate: new Gate(), log }, { http, db });
+  const starts = startsOf({ config, connections, gate: new Gate(), wraps, log }, { http, db });
   const start = async (some: readonly Role[]): Promise<RunningRole[]> => {
     const started: RunningRole[] = [];
     closers.add(some.join(", "), async () => {
@@ -74,7 +74,7 @@ export async function startService(config: Config, options: StartOptions): Promi
     return started;
   };
   const serving = await start(SERVING);
-  const services = serving.flatMap((role) => role.services ?? []).map(wrapService);
+  const services = serving.flatMap((role) => role.services ?? []).map((service) => wraps.service?.(service) ?? service);
   const grpc = await serveRoles(config.grpcServer, services, log);
   closers.add("gRPC", () => grpc?.close(shutdownGraceMs));
   if (roles.includes("fanout") || roles.includes("api")) {

@@ -61,7 +61,7 @@ export async function openSandbox(options: SandboxOptions): Promise<Sandbox> {
   const config = readConfig({ ...env, TIMELINE_ROLES: "users,posts,bridge,api,gateway" });
   const faults = createFaults();
   const log = createServiceLogger(config.process.logLevel, logFile);
-  const service = await startRoles(config, { closers, log, wrapService: (one) => breakable(one, faults) });
+  const service = await startRoles(config, { closers, log, wraps: { service: (one) => breakable(one, faults) } });
   const worker = superviseWorker(workerEnvironment(env, config.grpcServer.address), logFile);
   closers.add("worker", () => worker.stop());
   const grpcAddress = config.grpcServer.address;

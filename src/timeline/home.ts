@@ -1,4 +1,4 @@
-import { annotate } from "../delivery/traced.js";
+import { annotate } from "../delivery/telemetry.js";
 import type { InTurn } from "../kernel/in-turn.js";
 import { collect, collectUpward } from "./collect.js";
 import { type BelowFloor, startOf } from "./pages.js";

@@ -1,7 +1,7 @@
 import { randomInt } from "node:crypto";
 import { writeUnlessDeleted } from "../contracts/fences.js";
 import { kindOf } from "../contracts/keys.js";
-import { annotate, inSpan } from "../delivery/traced.js";
+import { annotate, inSpan } from "../delivery/telemetry.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { InTurn } from "../kernel/in-turn.js";

@@ -1,5 +1,5 @@
 import type { Handler } from "../delivery/handler.js";
-import { traceHeaders } from "../delivery/traced.js";
+import { traceHeaders } from "../delivery/telemetry.js";
 import { createBatch } from "../kernel/batch.js";
 import { spread } from "../kernel/ids.js";
 import { parseEdge } from "./edges.js";

@@ -1,4 +1,4 @@
-import { traceHeaders } from "../delivery/traced.js";
+import { traceHeaders } from "../delivery/telemetry.js";
 import type { FollowManyRequest, FollowManyResponse, FollowRequest, FollowResponse } from "../gen/avion/users.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";

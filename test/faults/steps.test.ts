@@ -7,6 +7,7 @@ import { eventually } from "../support/facts.js";
 import { READERS, SMALL_AUTHOR } from "../support/story.js";
 import { deleted } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
+import type { Mutant } from "./mutants/mutants.js";
 
 const QUIET = { churn: false, deletions: false, remote: false };
 const READER = READERS[3] as string;
@@ -104,7 +105,7 @@ async function userServiceAway(arena: Arena): Promise<undefined> {
   return undefined;
 }
 
-const SCENARIOS: readonly (readonly [string, string, ArenaOptions, Scenario])[] = [
+const SCENARIOS: readonly (readonly [Mutant, string, ArenaOptions, Scenario])[] = [
   ["tombstone-check", "a drop deleted before it is written", { ...QUIET, seed: 71 }, deletedBeforeItIsWritten],
   ["write-replies", "one key of another type for a while", { ...QUIET, ...attempts(50, 72) }, oneReplyIsNoSuccess],
   [
@@ -117,9 +118,9 @@ const SCENARIOS: readonly (readonly [string, string, ArenaOptions, Scenario])[] 
   ["refund", "UserService away", attempts(2, 75), userServiceAway],
 ];
 
-for (const [step, name, options, scenario] of SCENARIOS) {
+for (const [mutant, name, options, scenario] of SCENARIOS) {
   faultTest(name, options, scenario);
-  mutantTest(step, options, scenario);
+  mutantTest(mutant, options, scenario);
 }
 
 function attempts(max: number, seed: number): ArenaOptions {

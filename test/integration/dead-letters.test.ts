@@ -6,7 +6,7 @@ import { createOperations } from "../../src/dead-letters/operations.js";
 import { type RedriveDeps, redrive } from "../../src/dead-letters/redrive.js";
 import { type DeadLetterService, startDeadLetterService } from "../../src/dead-letters/service.nats.js";
 import { createDeadLetterStore, createLogAge } from "../../src/dead-letters/store.nats.js";
-import { type DeadLetter, letterOf, letterOfUnstored } from "../../src/delivery/dead-letter.js";
+import { type DeadLetter, deadLetterOf, deadLetterOfUnstored } from "../../src/delivery/dead-letter.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { pause } from "../../src/kernel/time.js";
@@ -47,7 +47,7 @@ async function giveUp(stated: Partial<DeadLetter> = {}): Promise<number> {
     ...{ seq: logged.seq, time: Date.now(), body },
     headers: headersWith({ ...headers, "Nats-Msg-Id": `drop_created:${drop_id}` }),
   });
-  const { seq } = await bench.publish({ ...letterOf(delivery, 5, { ...failure, now: Date.now() }), ...stated });
+  const { seq } = await bench.publish({ ...deadLetterOf(delivery, 5, { ...failure, now: Date.now() }), ...stated });
   return seq;
 }
 
@@ -153,7 +153,7 @@ test("a dead letter that fails again and is redriven again is stored again", asy
   const { seq, header, data, time } = await last("drops.created");
   const headers = headersWith(Object.fromEntries(header.keys().map((name) => [name, header.get(name)])));
   const delivery = deliveryOf({ seq, time: time.getTime(), body: data, headers });
-  const second = await bench.publish(letterOf(delivery, 5, { ...failure, now: Date.now() }));
+  const second = await bench.publish(deadLetterOf(delivery, 5, { ...failure, now: Date.now() }));
   expect((await deadLetters.find(second.seq))?.summary.redrive_count).toBe(1);
   expect(await redrive(depsWith(), [second.seq])).toMatchObject({ redriven: [second.seq] });
   expect(await held("DROPS")).toBe(3);
@@ -164,7 +164,7 @@ test("a payload of a bridge that has become valid is admitted once, also if anot
   const payload = { drop_id: "late", user_id: "a", visibility: "public", created_at: Date.now() - 1_000 };
   const body = Buffer.from(JSON.stringify(payload));
   const about = { ...failure, reason: "invalid", now: Date.now() } as const;
-  const deadLetter = letterOfUnstored(
+  const deadLetter = deadLetterOfUnstored(
     { origin: "drop_created", id: "dlq:drop_created:x", body, deliveries: 1, firstSeen: about.now },
     about,
   );

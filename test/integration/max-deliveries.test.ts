@@ -5,7 +5,7 @@ import { eventOfSubject } from "../../src/contracts/events.js";
 import { createMaxDeliveriesHandler } from "../../src/dead-letters/max-deliveries.js";
 import type { Delivery } from "../../src/delivery/handler.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
-import { createStoredMessages } from "../../src/platform/nats/stored.js";
+import { createStoredMessages } from "../../src/platform/nats/message.js";
 import { maxDeliveriesHandler } from "../../src/roles/consumers.js";
 import { contextWith, deliveryOf } from "../support/core-delivery.js";
 import { type NatsBench, openNats } from "../support/core-nats.js";

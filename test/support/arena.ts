@@ -2,6 +2,7 @@ import { appendFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
+import type { Mutant } from "../faults/mutants/mutants.js";
 import { brokenLaws, dropOf, Witness } from "./conservation.js";
 import { Crew } from "./crew.js";
 import { eventually } from "./facts.js";
@@ -22,6 +23,8 @@ export type ArenaOptions = StoryOptions & {
   readonly env?: Readonly<Record<string, string>>;
   /** TIMELINE_FAILPOINTS of the workers. */
   readonly failpoints?: string;
+  /** The workers have a broken part. */
+  readonly mutant?: Mutant;
   /** After so many deaths the workers run unharmed. */
   readonly deathsMax?: number;
   readonly workers?: number;
@@ -112,8 +115,8 @@ export class Arena {
 
   /** Starts one more supervised writer. */
   man(failpoints: string | undefined = this.options.failpoints): Promise<Service> {
-    const { deathsMax } = this.options;
-    const post = { roles: "fanout", env: this.linked, failpoints };
+    const { deathsMax, mutant } = this.options;
+    const post = { roles: "fanout", env: this.linked, failpoints, command: mutant && mutantCommand(mutant) };
     return this.crew.man(deathsMax === undefined ? post : { ...post, deathsMax });
   }
 
@@ -327,17 +330,17 @@ export function faultTest(name: string, options: ArenaOptions, scenario: Scenari
   });
 }
 
-/** A test of the oracle: with this step left out the same scenario must not come out clean. */
-export function mutantTest(step: string, options: ArenaOptions, scenario: Scenario): void {
+const mutantCommand = (mutant: Mutant): readonly string[] => ["--import", "tsx", "test/faults/mutants/main.ts", mutant];
+
+/** A test of the oracle: where the workers have a broken part the same scenario must not come out clean. */
+export function mutantTest(mutant: Mutant, options: ArenaOptions, scenario: Scenario): void {
   const seed = Number(process.env["FAULTS_SEED"] ?? options.seed ?? 1);
-  test(`without the step ${step} the oracle complains (seed ${seed})`, async () => {
-    const { failpoints } = options;
-    const mutated = { ...options, failpoints: [`${step}=skip`, ...(failpoints ? [failpoints] : [])].join(",") };
-    await inArena(mutated, seed, async (arena) => {
+  test(`the oracle notices workers without the step ${mutant} (seed ${seed})`, async () => {
+    await inArena({ ...options, mutant }, seed, async (arena) => {
       // What never comes is not waited for.
       arena.listeningMs = 1_000;
       const found = await runScenario(arena, scenario);
-      note(`without \`${step}\` (must not be 0)`, arena, found);
+      note(`without \`${mutant}\` (must not be 0)`, arena, found);
       expect(found).not.toEqual(CLEAN);
     });
   });

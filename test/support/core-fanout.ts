@@ -1,7 +1,6 @@
 import { createFences } from "../../src/consistency/fences/fences.js";
 import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contracts/events.js";
-import type { FanoutJob } from "../../src/contracts/jobs.js";
-import type { FanoutCompleted, Notification } from "../../src/contracts/notifications.js";
+import type { FanoutCompleted, FanoutJob, Notification } from "../../src/contracts/fanout.js";
 import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
 import { createProgress } from "../../src/fanout/store.redis.js";
 import { codeOf } from "../../src/kernel/errors.js";

@@ -8,6 +8,8 @@ export type Post = {
   /** Armed (TIMELINE_FAILPOINTS) until the crew has died so often; then it runs unharmed. */
   readonly failpoints?: string | undefined;
   readonly deathsMax?: number;
+  /** As in `ServiceOptions`. */
+  readonly command?: readonly string[] | undefined;
 };
 
 /** More of them than this is no bad luck. */
@@ -60,12 +62,12 @@ export class Crew {
 
   /** One that dies before it is ready has died, and the next is started. */
   async #start(post: Post): Promise<Service> {
-    const { roles, env, failpoints, deathsMax = Number.POSITIVE_INFINITY } = post;
+    const { roles, env, failpoints, deathsMax = Number.POSITIVE_INFINITY, command } = post;
     for (;;) {
       const armed = failpoints !== undefined && this.deaths < deathsMax;
       const own = armed ? { ...env, TIMELINE_FAILPOINTS: failpoints } : env;
       try {
-        const service = await this.stack.start({ roles, env: own });
+        const service = await this.stack.start({ roles, env: own, ...(command && { command }) });
         this.#running.add(service);
         return service;
       } catch (error) {

@@ -1,4 +1,4 @@
-import { DLQ_HEADER } from "../../src/contracts/dead-letters.js";
+import { DLQ_HEADER } from "../../src/contracts/subjects.js";
 import { type DeadLetterStore, parseDeadLetter, type StoredDeadLetter } from "../../src/dead-letters/dead-letter.js";
 import type { RedrivenMessage } from "../../src/dead-letters/destination.js";
 import type { RedriveDeps } from "../../src/dead-letters/redrive.js";

@@ -11,6 +11,8 @@ export type ServiceOptions = {
   readonly postsAddress: string;
   readonly roles?: string;
   readonly env?: Readonly<Record<string, string>>;
+  /** Arguments of Node; unset: the built program's `serve`. */
+  readonly command?: readonly string[];
 };
 
 /** How a process ended. */
@@ -66,7 +68,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 export async function launchService(options: ServiceOptions): Promise<Service> {
   const [grpcPort, httpPort] = await freePorts();
   const addresses = { TIMELINE_GRPC_ADDR: `127.0.0.1:${grpcPort}`, TIMELINE_HTTP_ADDR: `127.0.0.1:${httpPort}` };
-  const child = runMain(["serve"], {
+  const child = runNode(options.command ?? [MAIN, "serve"], {
     REDIS_URL: options.redisUrl,
     NATS_URL: options.natsUrl,
     TIMELINE_USER_SERVICE_ADDR: options.usersAddress,
@@ -105,9 +107,12 @@ export async function httpStatus(url: string): Promise<number | undefined> {
 }
 
 /** Runs the built program with exactly these variables and those that any process needs. */
-export function runMain(args: readonly string[], env: Readonly<Record<string, string>>): ServiceProcess {
+export const runMain = (args: readonly string[], env: Readonly<Record<string, string>>): ServiceProcess =>
+  runNode([MAIN, ...args], env);
+
+function runNode(args: readonly string[], env: Readonly<Record<string, string>>): ServiceProcess {
   const { PATH = "", HOME = "", TMPDIR } = process.env;
-  const child = spawn(process.execPath, [MAIN, ...args], {
+  const child = spawn(process.execPath, args, {
     env: { PATH, HOME, ...(TMPDIR === undefined ? {} : { TMPDIR }), ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });

@@ -35,7 +35,7 @@ export type Stack = {
   /** Reads from the first service. */
   readonly reads: Reader;
   /** Starts one more service on the same brokers. */
-  start(options?: { readonly roles?: string; readonly env?: Readonly<Record<string, string>> }): Promise<Service>;
+  start(options?: Pick<ServiceOptions, "roles" | "env" | "command">): Promise<Service>;
   /** What a further service needs to know. */
   readonly serviceOptions: ServiceOptions;
   publish(...events: readonly TimelineEvent[]): Promise<void>;

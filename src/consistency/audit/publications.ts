@@ -1,4 +1,4 @@
-import type { FanoutCompleted } from "../../contracts/notifications.js";
+import type { FanoutCompleted } from "../../contracts/fanout.js";
 import { belongsHome } from "../../contracts/timelines.js";
 import { type Drop, Visibility } from "../../gen/avion/posts.js";
 import { encodeId } from "../../kernel/ids.js";

@@ -1,7 +1,7 @@
 import { parseJson } from "../../contracts/events.js";
-import type { FanoutCompleted } from "../../contracts/notifications.js";
+import type { FanoutCompleted } from "../../contracts/fanout.js";
 import type { Context, Delivery, Outcome } from "../../delivery/handler.js";
-import { contextOf, inSpan } from "../../delivery/traced.js";
+import { contextOf, inSpan } from "../../delivery/telemetry.js";
 import { codeOf, oneLine } from "../../kernel/errors.js";
 import { MINUTE, pause, SECOND } from "../../kernel/time.js";
 import type { PublicationResult } from "./publications.js";

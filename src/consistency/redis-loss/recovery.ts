@@ -1,8 +1,8 @@
 import { eventOfSubject } from "../../contracts/events.js";
 import { CLOCK_SKEW_MS } from "../../contracts/times.js";
-import { type DeadLetters, letterOf } from "../../delivery/dead-letter.js";
+import { deadLetterOf, type StoreDeadLetter } from "../../delivery/dead-letter.js";
 import type { Delivery } from "../../delivery/handler.js";
-import { countOutcome } from "../../delivery/measured.js";
+import { countOutcome } from "../../delivery/telemetry.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { backoff, DAY, HOUR, MINUTE, pause, SECOND } from "../../kernel/time.js";
@@ -14,7 +14,7 @@ interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
   readonly readRange: ReadRange;
   readonly apply: (event: Delivery) => Promise<void>;
   readonly reconcile: Reconcile;
-  readonly deadLetters: DeadLetters;
+  readonly deadLetters: StoreDeadLetter;
   readonly version: string;
   readonly retryBaseMs: number;
   readonly log: Logger;
@@ -57,7 +57,7 @@ async function leaveOut(
   const fields = { seq: event.seq, error: oneLine(error) };
   if (isPermanent(error)) return log.warn(fields, "an event of the log can never be applied; the replay skips it");
   const about = { reason: "exhausted", error, version, now: Date.now() } as const;
-  await deadLetters(letterOf(event, attempts, { ...about, event: eventOfSubject(event.subject) }));
+  await deadLetters(deadLetterOf(event, attempts, { ...about, event: eventOfSubject(event.subject) }));
   countOutcome("dead-lettered", event);
   log.warn(fields, "an event of the log could not be applied again; it is a dead letter now");
 }

@@ -9,7 +9,7 @@ import {
   status,
 } from "@grpc/grpc-js";
 import { metrics } from "@opentelemetry/api";
-import { inSpan, SpanKind, traceHeaders } from "../../delivery/traced.js";
+import { inSpan, SpanKind, traceHeaders } from "../../delivery/telemetry.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { SECOND } from "../../kernel/time.js";
 import type { Majority } from "./majority.js";

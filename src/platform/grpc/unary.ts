@@ -1,6 +1,6 @@
 import { type handleUnaryCall, type Metadata, type ServerUnaryCall, type ServiceError, status } from "@grpc/grpc-js";
 import { metrics } from "@opentelemetry/api";
-import { contextOf, inSpan, SpanKind } from "../../delivery/traced.js";
+import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";

@@ -16,7 +16,6 @@ import { parseServerUrl, printableAddress } from "../../kernel/server-url.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
 
-/** Where NATS is and how to get in. */
 export interface NatsOptions {
   /** URLs of one protocol, all with the same user and password. */
   readonly servers: readonly string[];
@@ -26,21 +25,20 @@ export interface NatsOptions {
   readonly caFile?: string | undefined;
   readonly certFile?: string | undefined;
   readonly keyFile?: string | undefined;
-  /** Fails where no server lets it in at once, instead of waiting for one: somebody watches. */
+  /** Fails where no server accepts it at once, in place of waiting for one: for commands. */
   readonly impatient?: boolean | undefined;
 }
 
 /**
- * Connects, and keeps trying for ever: also the first time, so that roles can
- * start before their servers do, unless the caller is impatient. Half-open
- * links are noticed within 20 s.
+ * Connects, and keeps trying for ever, so that roles can start before their servers do. Half-open links are noticed
+ * within 20 s.
  *
- * @throws Refusal where a server turns us away for our credentials or for TLS
+ * @throws Refusal where a server rejects our credentials, or TLS fails
  */
 export async function connectNats(options: NatsOptions, log: Logger): Promise<NatsConnection> {
   const settings = await settingsOf(options);
   // The client drops a server from its list that is away the first time, unless it waits; and while it waits, it
-  // does not say that it is turned away. So a connection that does not wait goes first.
+  // does not tell that it is rejected. So a connection that does not wait goes first.
   if (!options.impatient) await firstLetIn(settings, log);
   const connection = await dialed({ ...settings, waitOnFirstConnect: !options.impatient });
   void logStatus(connection, log);
@@ -55,7 +53,7 @@ async function settingsOf(options: NatsOptions): Promise<ConnectionOptions> {
     servers: options.servers.map(printableAddress),
     name: options.name,
     maxReconnectAttempts: -1,
-    // A link that breaks in the middle of the greeting is given up after this, and not after the client's own 20 s.
+    // For a link that breaks during the greeting; the client's own default is 20 s.
     timeout: 3_000,
     reconnectTimeWait: 500,
     reconnectJitter: 500,
@@ -116,7 +114,7 @@ function natsError(error: unknown): Error {
   return new AppError("unavailable", `NATS: ${oneLine(error)}`, { cause: error });
 }
 
-/** Every try to come back tells of its end in the same way: each state is said once. */
+/** Logs each state once: every attempt to reconnect reports its end in the same way. */
 async function logStatus(connection: NatsConnection, log: Logger): Promise<void> {
   let away = false;
   let reported = "";

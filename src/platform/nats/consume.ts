@@ -6,36 +6,32 @@ import {
   type JetStreamClient,
   type JsMsg,
   type NatsConnection,
+  type Subscription,
 } from "nats";
-import type { Context, Delivery, Outcome } from "../../delivery/handler.js";
+import type { Outcome, Process } from "../../delivery/handler.js";
 import { assertNever } from "../../kernel/assert-never.js";
 import { oneLine } from "../../kernel/errors.js";
-import { failpoint, leftOut } from "../../kernel/failpoints.js";
+import { failpoint } from "../../kernel/failpoints.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { drained } from "./drain.js";
-import { Incarnation, type Source } from "./incarnation.js";
+import { ConsumerCreation, type Source } from "./creation.js";
 import { deliveryOf } from "./message.js";
 
-/** Which consumer to pull from, and how much at a time. */
 export interface ConsumeOptions {
   readonly stream: string;
   readonly consumer: string;
   /** Messages handled at once; as many again wait in the process. */
   readonly concurrency: number;
-  /** The consumer's ack_wait, in ms. */
   readonly ackWaitMs: number;
-  readonly process: (delivery: Delivery, context: Context) => Promise<Outcome>;
+  readonly process: Process;
   /** Called whenever pulling has stopped: the consumer or its stream may be gone. */
   readonly stopped?: (() => void) | undefined;
   readonly log: Logger;
 }
 
-/** A running consumer. */
 export interface Consuming {
-  /** True while messages are being pulled. */
   healthy(): boolean;
-  /** Stops pulling, hands back what was not begun, and resolves when what was begun is done or `graceMs` is over. */
+  /** Stops pulling, hands back messages that were not begun, and waits at most `graceMs` for the others. */
   close(graceMs: number): Promise<void>;
 }
 
@@ -66,7 +62,7 @@ export function consume(connection: NatsConnection, options: ConsumeOptions): Co
 
 class ConsumeLoop {
   pulling = false;
-  readonly #incarnation = new Incarnation();
+  readonly #creation = new ConsumerCreation();
   #source: Source | undefined;
   readonly #jetstream: JetStreamClient;
   readonly #inFlight = new Map<JsMsg, Promise<void>>();
@@ -86,9 +82,9 @@ class ConsumeLoop {
   async run(): Promise<void> {
     void this.#followLink();
     const { stream, consumer, log } = this.options;
-    // Every message in hand may wait for it.
+    // Every message in flight may wait for it.
     setMaxListeners(0, this.#stop.signal);
-    // Three times in ack_wait: what is in hand is never handed out a second time.
+    // Three times in ack_wait: what is in flight is never delivered a second time.
     const working = setInterval(() => this.#working(), this.options.ackWaitMs / 3);
     while (!this.#closing) {
       try {
@@ -106,11 +102,11 @@ class ConsumeLoop {
   async close(graceMs: number): Promise<void> {
     this.#closing = true;
     this.#freed?.();
-    // Nothing is handed back before the pull has ended: the server would send it here once more.
+    // Nothing is handed back before the pull has ended: the server would deliver it here once more.
     if (this.#messages) await Promise.race([drained(this.#messages), pause(SECOND)]);
     this.#stop.abort();
     for (const message of this.#notBegun) message.nak();
-    // What is not done by then is left unacked: the server hands it out again.
+    // What is not done by then stays unacked: the server delivers it again.
     await Promise.race([Promise.all(this.#inFlight.values()), pause(graceMs)]);
     const { stream, consumer, log } = this.options;
     if (this.#inFlight.size > 0)
@@ -126,7 +122,7 @@ class ConsumeLoop {
     // Closed while the pull was being opened.
     if (this.#closing) return void (await messages.close());
     const from = this.#sourceOf(created);
-    this.#incarnation.set(created);
+    this.#creation.set(created);
     this.pulling = true;
     void this.#watch(messages);
     for await (const message of messages) {
@@ -171,7 +167,7 @@ class ConsumeLoop {
   #settle(messages: ConsumerMessages | undefined, same: boolean): void {
     if (messages !== this.#messages || this.#closing) return;
     if (same) {
-      this.#incarnation.set(this.#source?.created as string);
+      this.#creation.set(this.#source?.created as string);
       this.pulling = true;
     } else {
       this.#source?.gone.abort();
@@ -190,7 +186,7 @@ class ConsumeLoop {
 
   #doubt(): void {
     this.pulling = false;
-    this.#incarnation.doubt();
+    this.#creation.doubt();
     this.options.stopped?.();
   }
 
@@ -211,10 +207,9 @@ class ConsumeLoop {
     const { process, log } = this.options;
     const stopping = AbortSignal.any([this.#stop.signal, gone.signal]);
     try {
-      if (leftOut("ack-last")) message.ack();
       const outcome = await process(deliveryOf(message), { stopping, log });
       // A sequence of a consumer that is gone may name another message by now: its ack would take that one away.
-      if ((await this.#incarnation.known(stopping)) === created) this.#obey(message, outcome);
+      if ((await this.#creation.known(stopping)) === created) this.#obey(message, outcome);
       await failpoint("acked", message.data);
     } catch (error) {
       // Nothing below throws on purpose: this is our own broken state, and the message comes again.
@@ -242,4 +237,15 @@ class ConsumeLoop {
   #working(): void {
     for (const message of this.#inFlight.keys()) message.working();
   }
+}
+
+/**
+ * Ends a pull without losing what is on its way. The client's own close drops what arrives after it, and the server
+ * delivers that again only after ack_wait. Draining the subscription beneath, which the client follows but does not
+ * offer, takes in everything the server has sent.
+ */
+async function drained(messages: ConsumerMessages): Promise<void> {
+  const { sub } = messages as unknown as { readonly sub: Subscription };
+  await sub.drain().catch(() => undefined);
+  await messages.closed();
 }

@@ -1,21 +1,22 @@
-import { pause, SECOND } from "../../kernel/time.js";
+import { type Loop, startLoop } from "../../kernel/loop.js";
+import { SECOND } from "../../kernel/time.js";
 
 const ASK_AGAIN_MS = SECOND / 4;
 
-/** Follows which stream of a name is there: one that was deleted and made anew was created at another time. */
-export class Creation {
-  /** When it was created, in ms since the epoch; undefined while that is in doubt. */
+/** Follows which stream of a name exists: one that was deleted and made anew has another time of creation. */
+export class StreamCreation {
+  /** In ms since the epoch; undefined while in doubt. */
   current: number | undefined;
   #doubts = 0;
-  #asking = false;
-  readonly #closing = new AbortController();
+  #asking: Loop | undefined;
+  #closed = false;
 
   constructor(
     private readonly ask: () => Promise<unknown>,
     private readonly onDoubt: () => void,
   ) {}
 
-  /** Begins a look at the stream; what is returned takes its answer. One from before a doubt settles nothing. */
+  /** Begins a look at the stream; the returned function takes its answer. A look from before a doubt settles nothing. */
   asked(): (createdAt: number) => void {
     const doubts = this.#doubts;
     return (createdAt) => {
@@ -26,25 +27,61 @@ export class Creation {
     };
   }
 
-  /** It may have been replaced: asks until there is an answer, and says so then. */
+  /** The stream may have been replaced: asks until there is an answer, then calls `onDoubt`. */
   doubt(): void {
     this.#doubts++;
     this.current = undefined;
-    if (!this.#asking) void this.#untilKnown();
+    if (!this.#closed) this.#asking ??= startLoop({ everyMs: ASK_AGAIN_MS, work: () => this.#askOnce() });
   }
 
   close(): void {
-    this.#closing.abort();
+    this.#closed = true;
+    void this.#asking?.close();
   }
 
-  async #untilKnown(): Promise<void> {
-    const { signal } = this.#closing;
-    this.#asking = true;
-    while (this.current === undefined && !signal.aborted) {
-      await this.ask().catch(() => undefined);
-      if (this.current === undefined) await pause(ASK_AGAIN_MS, signal);
+  async #askOnce(): Promise<void> {
+    await this.ask();
+    if (this.current === undefined || this.#closed) return;
+    void this.#asking?.close();
+    this.#asking = undefined;
+    this.onDoubt();
+  }
+}
+
+/** The consumer that messages are pulled from. */
+export interface Source {
+  /** When it was created; another consumer of its name has another. */
+  readonly created: string;
+  /** Aborts once it is gone: its messages cannot be acked any more, and must not keep the slots. */
+  readonly gone: AbortController;
+}
+
+/** Which creation of a consumer is in use; unknown while it may have been replaced. */
+export class ConsumerCreation {
+  #name: string | undefined;
+  #waiting: (() => void)[] = [];
+
+  set(name: string): void {
+    this.#name = name;
+    for (const go of this.#waiting.splice(0)) go();
+  }
+
+  doubt(): void {
+    this.#name = undefined;
+  }
+
+  /** Waits while it is in doubt; undefined where the signal aborts before it is known. */
+  async known(signal: AbortSignal): Promise<string | undefined> {
+    while (this.#name === undefined && !signal.aborted) {
+      await new Promise<void>((resolve) => {
+        const go = (): void => {
+          signal.removeEventListener("abort", go);
+          resolve();
+        };
+        signal.addEventListener("abort", go, { once: true });
+        this.#waiting.push(go);
+      });
     }
-    this.#asking = false;
-    if (!signal.aborted) this.onDoubt();
+    return this.#name;
   }
 }

@@ -3,7 +3,7 @@ import { fileURLToPath } from "node:url";
 import type { ConsumerConfig, StreamConfig } from "nats";
 import { STREAM } from "../../contracts/subjects.js";
 
-/** The declared streams and consumers, as the files under nats/ say them. */
+/** The streams and consumers that the files under nats/ declare. */
 export interface Topology {
   readonly streams: readonly StreamConfig[];
   readonly consumers: readonly { readonly stream: string; readonly config: ConsumerConfig }[];
@@ -35,7 +35,7 @@ export async function readTopology(): Promise<Topology> {
 /** The server publishes an advisory there for each message of a stream that reached a consumer's max_deliver. */
 const MAX_DELIVERIES = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES";
 
-/** Derives what ADVISORIES captures from the consumers, so that a new one is never forgotten. */
+/** ADVISORIES captures the advisories of every stream that has a consumer: a new one is never forgotten. */
 function withAdvisories(stream: StreamConfig, consumers: Topology["consumers"]): StreamConfig {
   if (stream.name !== STREAM.advisories) return stream;
   const consumed = [...new Set(consumers.map((consumer) => consumer.stream))].sort();

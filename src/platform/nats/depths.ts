@@ -5,7 +5,7 @@ import { type Figure, type Sample, startSampling } from "../../delivery/sampling
 import type { Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
 import { readTopology } from "./declared.js";
-import { createStoredMessages, type StoredMessages } from "./stored.js";
+import { createStoredMessages, type StoredMessages } from "./message.js";
 
 const SAMPLE_MS = 5 * SECOND;
 /** Below the interval: a server that does not answer shows within two samples. */

@@ -4,7 +4,7 @@ import type { Headers } from "../../delivery/handler.js";
 import { coalesce } from "../../kernel/single-flight.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import { askNats, managerOf, unlessAbsent } from "./ask.js";
-import { Creation } from "./creation.js";
+import { StreamCreation } from "./creation.js";
 import { headersOf } from "./message.js";
 
 /** One message of a subject, live or out of the stream. */
@@ -59,7 +59,7 @@ const TIMEOUT_MS = 5 * SECOND;
  */
 export function createSubjectFeed(connection: NatsConnection, stream: string, onDoubt: () => void): SubjectFeed {
   const limit = pLimit(READS_AT_ONCE);
-  const creation = new Creation(() => state(), onDoubt);
+  const creation = new StreamCreation(() => state(), onDoubt);
   const link = watchLink(connection, stream, creation);
 
   const state = coalesce(async (): Promise<StreamState> => {
@@ -187,7 +187,7 @@ interface Link {
   close(): void;
 }
 
-function watchLink(connection: NatsConnection, stream: string, creation: Creation): Link {
+function watchLink(connection: NatsConnection, stream: string, creation: StreamCreation): Link {
   const statuses = connection.status() as AsyncIterable<{ type: string }> & { stop?: () => void };
   let connected = true;
   // Without the permission to hear it, the next look at the stream finds the same.

@@ -1,5 +1,6 @@
-import { type JsMsg, type MsgHdrs, millis } from "nats";
+import { type JsMsg, type MsgHdrs, millis, type NatsConnection, type StoredMsg } from "nats";
 import type { Delivery, Headers } from "../../delivery/handler.js";
+import { askNats, managerOf, unlessAbsent } from "./ask.js";
 
 /** A message as handlers see it. */
 export function deliveryOf(message: JsMsg): Delivery {
@@ -25,4 +26,40 @@ export function headersOf(held: MsgHdrs | undefined): Headers {
     get: (name) => (held.has(name) ? held.get(name) : undefined),
     entries: () => held.keys().map((name) => [name, held.get(name)] as const),
   };
+}
+
+/** A message as it lies in a stream. */
+export type StoredMessage = Omit<Delivery, "consumer" | "deliveries">;
+
+/** Single messages of any stream. Everything rejects with AppError `unavailable`. */
+export interface StoredMessages {
+  /** Undefined where it is gone. */
+  read(stream: string, seq: number): Promise<StoredMessage | undefined>;
+  /** The first message of a subject (wildcards allowed) from `seq` on; undefined where there is none. */
+  next(stream: string, subject: string, seq: number): Promise<StoredMessage | undefined>;
+  /** Does nothing where it is gone. */
+  remove(stream: string, seq: number): Promise<void>;
+}
+
+export function createStoredMessages(connection: NatsConnection): StoredMessages {
+  // Servers know `next_by_subj` since 2.9; the client's types do not.
+  const get = (stream: string, query: { seq: number; next_by_subj?: string }): Promise<StoredMessage | undefined> =>
+    askNats(`a message of ${stream}`, async () => {
+      const { streams } = await managerOf(connection);
+      const found = await unlessAbsent(streams.getMessage(stream, query), "message");
+      return found && storedOf(stream, found);
+    });
+  return {
+    read: (stream, seq) => get(stream, { seq }),
+    next: (stream, subject, seq) => get(stream, { seq, next_by_subj: subject }),
+    remove: (stream, seq) =>
+      askNats(`removing a message of ${stream}`, async () => {
+        const { streams } = await managerOf(connection);
+        await unlessAbsent(streams.deleteMessage(stream, seq, false), "message");
+      }),
+  };
+}
+
+function storedOf(stream: string, { seq, subject, header, data, time }: StoredMsg): StoredMessage {
+  return { stream, seq, subject, headers: headersOf(header), body: data, time: time.getTime() };
 }

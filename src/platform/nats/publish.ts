@@ -2,7 +2,6 @@ import { ErrorCode, type JetStreamClient, type MsgHdrs, NatsError, headers as ne
 import { isPlainSubject } from "../../contracts/subjects.js";
 import { AppError, codeOf, oneLine } from "../../kernel/errors.js";
 
-/** One message to store. */
 export interface Message {
   readonly subject: string;
   readonly body: Uint8Array;
@@ -13,11 +12,10 @@ export interface Message {
   readonly stream?: string | undefined;
 }
 
-/** What the stream said. */
 export interface Stored {
   readonly stream: string;
   readonly seq: number;
-  /** It had been stored before under the same id. */
+  /** It was stored before under the same id. */
   readonly duplicate: boolean;
 }
 
@@ -35,7 +33,7 @@ const FULL = new Set([10077, 10002, 10023, 10028, 10047]);
 const MALFORMED: ReadonlySet<string> = new Set([ErrorCode.BadSubject, ErrorCode.BadHeader]);
 
 /**
- * Makes the function that stores messages in JetStream.
+ * Stores messages in JetStream.
  *
  * @throws AppError `invalid` for a message larger than the server takes, or with a subject or header
  * that is none, `failed` where another stream than the one named takes its subject, `unavailable` for everything else: an ack that
@@ -88,8 +86,8 @@ function publishError(error: unknown, subject: string): AppError {
 }
 
 /**
- * Why the server does not store a message: it is too large, malformed, or not to the liking of its stream; or the stream
- * is full or not there. Undefined for every other error of {@link createPublish}: an outage.
+ * The reason why the server does not store a message: it is too large, malformed or refused by its stream, or the stream
+ * is full or missing. Undefined for every other error of {@link createPublish}: an outage.
  */
 export function refusalOf(error: unknown): "toolarge" | "malformed" | "refused" | "full" | "missing" | undefined {
   const cause = error instanceof AppError ? error.cause : undefined;

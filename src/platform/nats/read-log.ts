@@ -5,23 +5,21 @@ import { MINUTE } from "../../kernel/time.js";
 import { natsError } from "./ask.js";
 import { headersOf } from "./message.js";
 
-/** What to read of a stream. */
 export interface LogRange {
   readonly stream: string;
   readonly subject: string;
-  /** From when the stream stored it, in ms since the epoch; undefined: from the beginning. */
+  /** Only messages stored then or later, in ms since the epoch. */
   readonly from?: number | undefined;
-  /** Up to when, exclusive; undefined: to the end. */
+  /** Only messages stored before, in ms since the epoch. */
   readonly until?: number | undefined;
-  /** Only what comes after this sequence; excludes `from`. */
+  /** Only messages after this sequence; excludes `from`. */
   readonly after?: number | undefined;
-  /** Bodies are left where they are, and read as empty. */
+  /** Bodies are not fetched, and are empty. */
   readonly headersOnly?: boolean | undefined;
-  /** Messages asked for at once, 1,000 where nothing is said; fewer where each may be large. */
+  /** Messages fetched at once; unset: 1,000. */
   readonly batch?: number | undefined;
 }
 
-/** One stored message. */
 export interface LogEntry {
   readonly subject: string;
   readonly seq: number;
@@ -34,11 +32,10 @@ export interface LogEntry {
 const BATCH = 1_000;
 
 /**
- * Reads what a stream holds at the time of the call, oldest first, in batches;
- * what arrives meanwhile may or may not be among it. Ends early once `take`
- * says false.
+ * Reads the messages a stream holds, oldest first, until `take` returns false. Messages that arrive meanwhile may be
+ * left out.
  *
- * @throws AppError `unavailable` where the server stops answering in between.
+ * @throws AppError `unavailable` where the server stops answering
  */
 export async function readLog(
   connection: NatsConnection,

@@ -12,16 +12,15 @@ import type { Logger } from "../../kernel/logger.js";
 import { unlessAbsent } from "./ask.js";
 import { readTopology, type Topology } from "./declared.js";
 
-/** Settings that differ between a laptop and a cluster; everything else stands in the files. */
 export interface TopologyOptions {
   readonly replicas: number;
   /** Multiplies `max_bytes` of every stream; unset: 1. */
   readonly storageScale?: number | undefined;
-  /** After this long, in ms, what a consumer was handed and has not acknowledged is handed out again; unset: as declared. */
+  /** Replaces the declared ack_wait. */
   readonly ackWaitMs?: number;
   /**
-   * Up to which sequence of the log, created at that time, every message is acknowledged by all consumers; undefined:
-   * unknown. A consumer of the log that is missing begins after it, so that it is not handed seven days again.
+   * The sequence of the log, created at the given time, up to which all consumers have acknowledged; undefined: unknown.
+   * A consumer of the log that is missing begins after it, so that seven days are not delivered again.
    */
   readonly resumeAfter?: ResumeAfter | undefined;
 }
@@ -37,8 +36,8 @@ const SMALLEST_SCALE = 1 / 1024;
 const SMALLEST_BYTES = 1024 * 1024;
 
 /**
- * Applies what is declared. JetStream sets the `max_bytes` of all streams aside; where it has less room than that,
- * all of them are made smaller by the same factor.
+ * Creates and updates the declared streams and consumers. JetStream reserves the `max_bytes` of all streams; where it has
+ * less room, all are made smaller by the same factor.
  *
  * @throws as {@link applyOnce} does
  */
@@ -64,12 +63,10 @@ interface AppliedTopology extends TopologyOptions {
 }
 
 /**
- * Creates what is missing and updates what may be updated; running it again,
- * or from several processes at once, changes nothing more. One refusal does not
- * keep the other streams and consumers from being applied.
+ * Idempotent, also from several processes at once. One refusal does not keep the other streams and consumers from being
+ * applied.
  *
- * @throws TopologyRefusal naming the stream or consumer and the field, where a server
- * holds it in a way that cannot be changed in place.
+ * @throws TopologyRefusal naming the stream or consumer and the field that cannot be changed in place
  */
 async function applyOnce(manager: JetStreamManager, options: AppliedTopology, log: Logger): Promise<void> {
   const { streams, consumers } = options.topology;
@@ -92,7 +89,7 @@ async function applyOnce(manager: JetStreamManager, options: AppliedTopology, lo
   if (refusals[0]) throw refusals[0];
 }
 
-/** When each declared stream and consumer was created, by a name such as `DROPS` or `DROPS.planner`; those that are missing are left out. */
+/** The creation times of the declared streams and consumers that exist, by a name such as `DROPS` or `DROPS.planner`. */
 export async function readCreated(
   manager: JetStreamManager,
   { streams, consumers }: Topology,
@@ -111,7 +108,7 @@ export async function readCreated(
   return new Map(found.flatMap(([name, info]) => (info ? [[name, info.created] as const] : [])));
 }
 
-/** Fields of `wanted` that `actual` holds otherwise. Fields the server adds by itself do not count. */
+/** Fields of `wanted` that differ in `actual`. Fields the server adds by itself do not count. */
 export function differences(wanted: object, actual: object): string[] {
   const held = actual as Record<string, unknown>;
   return Object.entries(wanted)
@@ -119,7 +116,7 @@ export function differences(wanted: object, actual: object): string[] {
     .map(([field]) => field);
 }
 
-/** What a server leaves out of its answer is the same as false, 0 or "". */
+/** A field that a server leaves out equals false, 0 and "". */
 function canonical(value: unknown): unknown {
   if (value === undefined || value === false || value === 0 || value === "") return null;
   if (value === null || typeof value !== "object" || Array.isArray(value)) return value;
@@ -131,7 +128,7 @@ function canonical(value: unknown): unknown {
   );
 }
 
-/** A server holds a stream or consumer in a way that cannot be changed in place. */
+/** A stream or consumer exists with settings that cannot be changed in place. */
 export class TopologyRefusal extends Error {}
 
 async function applyStream(manager: JetStreamManager, wanted: StreamConfig, log: Logger): Promise<void> {
@@ -187,7 +184,7 @@ async function applyConsumer(manager: JetStreamManager, wanted: DeclaredConsumer
     log.info({ stream, consumer: name, from: config.opt_start_seq }, "consumer created");
     return;
   }
-  // Where a consumer once began says nothing about what it does now, and cannot be changed.
+  // The place where a consumer once began cannot be changed, and does not matter any more.
   const { deliver_policy, opt_start_seq } = held.config;
   const config =
     deliver_policy === DeliverPolicy.StartSequence ? { ...declared, deliver_policy, opt_start_seq } : declared;

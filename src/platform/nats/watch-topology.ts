@@ -1,20 +1,21 @@
 import { Events, type JetStreamManager, type NatsConnection, type Subscription } from "nats";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
-import { pause, SECOND } from "../../kernel/time.js";
+import { type Loop, startLoop } from "../../kernel/loop.js";
+import { SECOND } from "../../kernel/time.js";
 import { managerOf } from "./ask.js";
 import { readTopology, type Topology } from "./declared.js";
 import { readCreated, TopologyRefusal } from "./topology.js";
 
 /** Looks after the declared streams and consumers while the process runs. */
 export interface TopologyWatch {
-  /** What is missing or not known at the moment; undefined where everything declared is there. */
+  /** What is missing or in doubt now; undefined where everything declared exists. */
   fault(): string | undefined;
   /** False while there is no connection. */
   connected(): boolean;
   /** Looks at once: a caller has met something that is gone. */
   look(): void;
-  /** Calls back whenever what the streams hold may have been lost: one was found missing or replaced, or the link was. */
+  /** Calls back when streams may have lost messages: one was missing or replaced, or the link was down. */
   onDoubt(listener: () => void): void;
   close(): void;
 }
@@ -26,16 +27,15 @@ interface WatchDeps {
   readonly log: Logger;
 }
 
-/** Advisories tell of a deletion at once; this finds what they did not. */
+/** Advisories tell of a deletion at once; the looks find what they did not. */
 const LOOK_MS = 10 * SECOND;
 /** After a fault, until a look finds everything in place. */
 const LOOK_AGAIN_MS = SECOND;
 
 /**
- * Watches the declared streams and consumers: looks after each reconnect, when a
- * deletion is announced, and now and then. What is missing, or was created by
- * somebody else, is applied again; the fault stands until a later look finds
- * everything in place.
+ * Watches the declared streams and consumers: looks after each reconnect, when a deletion is announced, and every ten
+ * seconds. One that is missing, or was created by somebody else, is applied again; the fault stands until a later look
+ * finds everything in place.
  */
 export async function watchTopology({ connection, apply, log }: WatchDeps): Promise<TopologyWatch> {
   const watch = new Watch(connection, apply, log);
@@ -43,7 +43,7 @@ export async function watchTopology({ connection, apply, log }: WatchDeps): Prom
   return {
     fault: () => watch.fault,
     connected: () => watch.connected,
-    look: () => watch.wake(),
+    look: () => watch.look(),
     onDoubt: (listener) => void watch.listeners.push(listener),
     close: () => watch.close(),
   };
@@ -56,9 +56,10 @@ class Watch {
   #declared: Topology = { streams: [], consumers: [] };
   #known: ReadonlyMap<string, string> = new Map();
   readonly #told = new Set<string>();
-  #woken = new AbortController();
-  readonly #closing = new AbortController();
   readonly #subscriptions: Subscription[] = [];
+  #loop: Loop | undefined;
+  /** Counts the announcements, so that a look knows of one that came meanwhile. */
+  #announcements = 0;
 
   constructor(
     private readonly connection: NatsConnection,
@@ -74,22 +75,22 @@ class Watch {
     for (const { stream, config } of consumers)
       this.#announced(`CONSUMER.DELETED.${stream}.${config.durable_name}`, `consumer ${config.durable_name}`);
     void this.#followLink();
-    void this.#run();
+    this.#loop = startLoop({ everyMs: LOOK_MS, firstAfterMs: LOOK_MS, work: () => this.#round() });
   }
 
-  wake(): void {
-    this.#woken.abort();
+  look(): void {
+    this.#announcements++;
+    this.#loop?.wake();
   }
 
   close(): void {
-    this.#closing.abort();
-    this.wake();
+    void this.#loop?.close();
     for (const subscription of this.#subscriptions) if (!this.connection.isClosed()) subscription.unsubscribe();
   }
 
   #announced(event: string, what: string): void {
     const callback = (error: Error | null): void => {
-      // Without the permission to hear advisories, the looks every few seconds find the same.
+      // Without the permission to hear advisories, the looks find the same.
       if (!error) this.#doubt(`NATS: ${what} is gone`);
     };
     this.#subscriptions.push(this.connection.subscribe(`$JS.EVENT.ADVISORY.${event}`, { callback }));
@@ -98,7 +99,7 @@ class Watch {
   #doubt(fault: string): void {
     this.fault = fault;
     for (const listener of this.listeners) listener();
-    this.wake();
+    this.look();
   }
 
   async #followLink(): Promise<void> {
@@ -106,29 +107,25 @@ class Watch {
       if (type === Events.Disconnect) this.connected = false;
       if (type !== Events.Reconnect) continue;
       this.connected = true;
-      // A server that comes back without its data is first seen here.
+      // A server that comes back without its data is first noticed here.
       this.#doubt("NATS: its streams are being looked at after a reconnect");
     }
   }
 
-  async #run(): Promise<void> {
-    while (!this.#closing.signal.aborted) {
-      const wait = this.fault === undefined ? LOOK_MS * (0.8 + 0.4 * Math.random()) : LOOK_AGAIN_MS;
-      await pause(wait, this.#woken.signal);
-      this.#woken = new AbortController();
-      if (this.#closing.signal.aborted || !this.connected) continue;
-      await this.#lookOnce().catch((error: unknown) => this.#failed(error));
-    }
+  /** Resolves to the delay until the next look. */
+  async #round(): Promise<number> {
+    if (this.connected) await this.#lookOnce().catch((error: unknown) => this.#failed(error));
+    return this.fault === undefined ? LOOK_MS * (0.8 + 0.4 * Math.random()) : LOOK_AGAIN_MS;
   }
 
   async #lookOnce(): Promise<void> {
     const manager = await managerOf(this.connection);
-    const doubted = this.#woken;
+    const before = this.#announcements;
     const held = await readCreated(manager, this.#declared);
     const lost = this.#lostOf(held);
     if (lost.length === 0) {
-      // What was announced during the look is for the next one.
-      if (!doubted.signal.aborted) this.fault = undefined;
+      // An announcement during the look is for the next one.
+      if (before === this.#announcements) this.fault = undefined;
       this.#told.clear();
       return;
     }
@@ -159,7 +156,7 @@ class Watch {
     this.#tell(said, "a stream or consumer is not as declared; it is tried again");
   }
 
-  /** Once, and not again every second. */
+  /** Logs a fault once, and not again every second. */
   #tell(fault: string, message: string): void {
     if (!this.#told.has(fault)) this.log.error({ fault }, message);
     this.#told.add(fault);

@@ -1,6 +1,5 @@
 import type { PackedKeys } from "../../contracts/keys.js";
-import { inSpan, SpanKind } from "../../delivery/traced.js";
-import { leftOut } from "../../kernel/failpoints.js";
+import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import type { RedisClock } from "./clock.js";
 import { COMMAND_TIMEOUT_MS } from "./connect.js";
 import type { Scripts } from "./scripts.js";
@@ -38,11 +37,7 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   const deadline = async (key: string): Promise<number> => (await clock.now(key)) + COMMAND_TIMEOUT_MS;
   return {
     many: (call) =>
-      tolerating(
-        inSpan(`redis ${call.script}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, () =>
-          many(call),
-        ),
-      ),
+      inSpan(`redis ${call.script}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, () => many(call)),
     one: async (script, keys, args) => scripts.run(script, keys, [await deadline(keys[0]), ...args]),
   };
 
@@ -62,9 +57,5 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
     return total;
   }
 }
-
-/** A reply that says that nothing was written is an error of the call; a test leaves that out. */
-const tolerating = (replies: Promise<number>): Promise<number> =>
-  leftOut("write-replies") ? replies.catch(() => 0) : replies;
 
 const sum = (replies: readonly unknown[]): number => replies.reduce<number>((total, reply) => total + Number(reply), 0);

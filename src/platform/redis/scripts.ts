@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { metrics } from "@opentelemetry/api";
-import { inSpan, SpanKind } from "../../delivery/traced.js";
+import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError } from "../../kernel/errors.js";
 import { pause } from "../../kernel/time.js";
 import { refusalOf } from "../refusals.js";

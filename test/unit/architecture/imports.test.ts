@@ -43,7 +43,7 @@ test("every rule finds what is planted against it", async () => {
     "kernel-imports-nothing-of-ours": ["src/kernel/planted.ts", 'export { STREAM } from "../contracts/subjects.js";'],
     "contracts-know-the-kernel-and-the-protos": [
       "src/contracts/planted.ts",
-      'export { letterOf } from "../delivery/dead-letter.js";',
+      'export { deadLetterOf } from "../delivery/dead-letter.js";',
     ],
     "delivery-knows-contracts": ["src/delivery/planted.ts", 'export { consume } from "../platform/nats/consume.js";'],
     "platform-knows-no-component": [

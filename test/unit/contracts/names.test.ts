@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { chunkId, type FanoutJob, jobMessageId, parseJob } from "../../../src/contracts/jobs.js";
+import { chunkId, type FanoutJob, jobMessageId, parseJob } from "../../../src/contracts/fanout.js";
 import * as keys from "../../../src/contracts/keys.js";
 import {
   admittedSince,

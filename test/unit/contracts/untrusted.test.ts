@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { parseEvent } from "../../../src/contracts/events.js";
-import { type FanoutJob, parseJob } from "../../../src/contracts/jobs.js";
+import { type FanoutJob, parseJob } from "../../../src/contracts/fanout.js";
 import { boundedList } from "../../../src/contracts/untrusted.js";
 import { codeOf, oneLine } from "../../../src/kernel/errors.js";
 

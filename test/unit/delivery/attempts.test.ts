@@ -29,7 +29,7 @@ function setup(handler: (seq: number) => Promise<void>) {
   const process = createProcess({
     handler: ({ seq }) => handler(seq),
     attempts,
-    deadLetters: async (letter) => void letters.push(letter),
+    storeDeadLetter: async (letter) => void letters.push(letter),
     limits: { maxAttempts: 3, retryBaseMs: 100 },
     gate: new Gate(),
     version: "1.2.3",

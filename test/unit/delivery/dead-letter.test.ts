@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { type Failure, letterOf, letterOfUnstored } from "../../../src/delivery/dead-letter.js";
+import { deadLetterOf, deadLetterOfUnstored, type Failure } from "../../../src/delivery/dead-letter.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { deliveryOf, headersWith } from "../../support/core-delivery.js";
 
@@ -22,7 +22,7 @@ test("a letter says what failed, why, where and when, and carries the body byte 
     deliveries: 40,
     headers: headersWith({ "Nats-Msg-Id": "drop_created:d1", traceparent: "00-aa-bb-01", Producer: "posts" }),
   });
-  expect(letterOf(delivery, 5, failure(new AppError("failed", "no such\nluck")))).toEqual({
+  expect(deadLetterOf(delivery, 5, failure(new AppError("failed", "no such\nluck")))).toEqual({
     subject: "dlq.exhausted.drop_created",
     id: "dlq:DROPS:17:1700000000000",
     body,
@@ -54,7 +54,7 @@ test("a redriven message keeps when it was first seen and how often it was redri
     "Nats-Expected-Stream": "DROPS",
     "nats-ttl": "1s",
   });
-  const letter = letterOf(deliveryOf({ headers }), 1, failure(new Error("again")));
+  const letter = deadLetterOf(deliveryOf({ headers }), 1, failure(new Error("again")));
   expect(letter.headers["Dlq-First-Seen"]).toBe("2025-12-31T00:00:00.000Z");
   expect(letter.headers["Dlq-Redrive-Count"]).toBe("2");
   expect(letter.headers["Dlq-Reason"]).toBe("exhausted");
@@ -62,26 +62,26 @@ test("a redriven message keeps when it was first seen and how often it was redri
 });
 
 test("messages of equal number in a stream that was made anew get letters of their own", () => {
-  const at = (time: number) => letterOf(deliveryOf({ time }), 1, failure(new Error("x"))).id;
+  const at = (time: number) => deadLetterOf(deliveryOf({ time }), 1, failure(new Error("x"))).id;
   expect(at(1)).not.toBe(at(2));
 });
 
 test("no error text can break out of its header", () => {
   fc.assert(
     fc.property(fc.string({ unit: "binary", maxLength: 2_000 }), (text) => {
-      const said = letterOf(deliveryOf(), 1, failure(new Error(text))).headers["Dlq-Error"] ?? "missing";
+      const said = deadLetterOf(deliveryOf(), 1, failure(new Error(text))).headers["Dlq-Error"] ?? "missing";
       expect(said).toMatch(/^[\x20-\x7e]*$/);
       expect(said.length).toBeLessThanOrEqual(1_024);
     }),
   );
-  const said = letterOf(deliveryOf(), 1, failure(new Error("bad\r\nNats-Rollup: all 😀 end"))).headers["Dlq-Error"];
+  const said = deadLetterOf(deliveryOf(), 1, failure(new Error("bad\r\nNats-Rollup: all 😀 end"))).headers["Dlq-Error"];
   expect(said).toMatch(/^bad Nats-Rollup: all =\S+ end$/);
 });
 
 test("a letter of the bridge has the channel, no stream, and the size where it was cut", () => {
   const body = Buffer.alloc(2_000_000, "x");
   const firstSeen = Date.parse("2026-01-02T03:04:05.678Z");
-  const letter = letterOfUnstored(
+  const letter = deadLetterOfUnstored(
     { origin: "drop_created", id: "dlq:x", body, deliveries: 1, firstSeen },
     failure(new AppError("invalid", "payload: too long"), { reason: "toolarge" }),
   );

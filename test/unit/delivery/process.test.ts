@@ -51,7 +51,7 @@ function setup({ handler, ...given }: Setup) {
       await handler(delivery, context);
     },
     attempts: given.attempts ?? memoryAttempts(trace),
-    deadLetters: async (letter) => {
+    storeDeadLetter: async (letter) => {
       trace.push("letter");
       await given.store?.(letter);
       letters.push(letter);

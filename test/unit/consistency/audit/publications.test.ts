@@ -4,7 +4,7 @@ import {
   type PublicationDeps,
   type StoredEntry,
 } from "../../../../src/consistency/audit/publications.js";
-import type { FanoutCompleted } from "../../../../src/contracts/notifications.js";
+import type { FanoutCompleted } from "../../../../src/contracts/fanout.js";
 import { Visibility } from "../../../../src/gen/avion/posts.js";
 import { silent } from "../../../../src/kernel/logger.js";
 

@@ -1,0 +1,101 @@
+import {
+  type Attributes,
+  type Context,
+  context,
+  metrics,
+  propagation,
+  SpanKind,
+  SpanStatusCode,
+  trace,
+} from "@opentelemetry/api";
+import { SECOND } from "../kernel/time.js";
+import type { Handler, Headers } from "./handler.js";
+
+const tracer = trace.getTracer("avion-timeline");
+const meter = metrics.getMeter("avion-timeline");
+const duration = meter.createHistogram("timeline_handle_seconds", {
+  description: "Time one handling of a message took, in seconds",
+  advice: { explicitBucketBoundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10] },
+});
+const outcomes = meter.createCounter("timeline_deliveries", {
+  description: "Messages by what became of them",
+});
+
+const getter = {
+  keys: (headers: Headers) => [...headers.entries()].map(([name]) => name),
+  get: (headers: Headers, name: string) => headers.get(name),
+};
+
+/** The trace context a message carries. */
+export function contextOf(headers: Headers): Context {
+  return propagation.extract(context.active(), headers, getter);
+}
+
+/** The active trace context, as headers for a message or a call. */
+export function traceHeaders(): Record<string, string> {
+  const carrier: Record<string, string> = {};
+  propagation.inject(context.active(), carrier);
+  return carrier;
+}
+
+/** Runs `work` in a span of its own; an error marks the span and is thrown on. */
+export async function inSpan<T>(
+  name: string,
+  options: { readonly kind?: SpanKind; readonly attributes?: Attributes; readonly parent?: Context },
+  work: () => Promise<T>,
+): Promise<T> {
+  const { kind = SpanKind.INTERNAL, attributes = {}, parent = context.active() } = options;
+  const span = tracer.startSpan(name, { kind, attributes }, parent);
+  try {
+    return await context.with(trace.setSpan(parent, span), work);
+  } catch (error) {
+    span.setStatus({ code: SpanStatusCode.ERROR, message: error instanceof Error ? error.message : String(error) });
+    throw error;
+  } finally {
+    span.end();
+  }
+}
+
+/** Runs `work` in the trace that headers carry, so that its log lines show it. */
+export function inTraceOf<T>(headers: Headers, work: () => T): T {
+  return context.with(contextOf(headers), work);
+}
+
+/** Adds attributes to the active span. */
+export function annotate(attributes: Attributes): void {
+  trace.getActiveSpan()?.setAttributes(attributes);
+}
+
+/** Gives each handling a span in the active trace, and measures it. */
+export function observed(handler: Handler): Handler {
+  return (delivery, ctx) => {
+    const { stream, consumer, seq, subject } = delivery;
+    const attributes = {
+      "messaging.system": "nats",
+      "messaging.destination.name": stream,
+      "messaging.consumer.group.name": consumer,
+      "messaging.nats.stream_seq": seq,
+    };
+    return inSpan(`process ${subject}`, { kind: SpanKind.CONSUMER, attributes }, async () => {
+      const started = performance.now();
+      let result = "error";
+      try {
+        await handler(delivery, ctx);
+        result = "ok";
+      } finally {
+        duration.record((performance.now() - started) / SECOND, { consumer, result });
+      }
+    });
+  };
+}
+
+/** Counts the failures of a consumer from 0, so that the first one is seen as a rise. */
+export function expectOutcomes(consumer: string): void {
+  for (const outcome of ["dead-lettered", "letter-refused"]) outcomes.add(0, { consumer, outcome });
+}
+
+export function countOutcome(outcome: string, { consumer }: { readonly consumer: string }): void {
+  outcomes.add(1, { consumer, outcome });
+}
+
+export { SpanKind };

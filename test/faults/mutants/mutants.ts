@@ -1,0 +1,45 @@
+import { oneLine } from "../../../src/kernel/errors.js";
+import type { Wraps } from "../../../src/roles/role.js";
+
+/** Services with one broken part each; the oracle of the fault suite must notice every one of them. */
+export const MUTANTS = {
+  /** No drop is known to be deleted. */
+  "tombstone-check": {
+    connections: (usual) => ({ ...usual, fences: { ...usual.fences, tombstonedAmong: async () => new Set<string>() } }),
+  },
+  /** A write to many keys of which one failed counts as done. */
+  "write-replies": {
+    connections: (usual) => ({
+      ...usual,
+      fenced: { ...usual.fenced, many: (call) => usual.fenced.many(call).catch(() => 0) },
+    }),
+  },
+  /** A message is acknowledged when its handling begins. */
+  "ack-last": {
+    process: (usual) => async (delivery, context) => {
+      void usual(delivery, context);
+      return { kind: "ack" };
+    },
+  },
+  /** A message is acknowledged before the DLQ has stored its dead letter. */
+  "dlq-ack": {
+    connections: (usual) => ({
+      ...usual,
+      publish: async (message) => {
+        const stored = usual.publish(message);
+        if (!message.subject.startsWith("dlq.")) return stored;
+        stored.catch(() => undefined);
+        return { stream: "DLQ", seq: 0, duplicate: false };
+      },
+    }),
+  },
+  /** An attempt that failed because a server is away counts. */
+  refund: {
+    handler: (usual) => (delivery, context) =>
+      usual(delivery, context).catch((error: unknown) => {
+        throw new Error(oneLine(error));
+      }),
+  },
+} as const satisfies Readonly<Record<string, Wraps>>;
+
+export type Mutant = keyof typeof MUTANTS;
