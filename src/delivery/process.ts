@@ -7,6 +7,7 @@ import { pause, SECOND } from "../kernel/time.js";
 import { deadLetterOf, type StoreDeadLetter } from "./dead-letter.js";
 import type { Gate } from "./gate.js";
 import type { Context, Delivery, Handler, Outcome, Process } from "./handler.js";
+import { inTraceOf } from "./telemetry.js";
 import { crashed, type RetryLimits, verdict } from "./verdict.js";
 
 export interface Begun {
@@ -65,22 +66,24 @@ type Step = Outcome | { readonly kind: "wait"; readonly delayMs: number } | { re
  * message that may have ended a process before is handled while nothing else is.
  */
 export function createProcess(options: ProcessOptions): Process {
-  return async (delivery, context) => {
-    const taken = performance.now();
-    const message: InFlight = { delivery, context, name: randomUUID(), taken, attempt: 0, waits: 0, alone: false };
-    for (;;) {
-      const step = await once(options, message);
-      if (step.kind === "alone") {
-        message.alone = true;
-        continue;
-      }
-      if (step.kind !== "wait") return step;
-      message.waits++;
-      ended(options, message, "waited");
-      await pause(step.delayMs, context.stopping);
-      if (context.stopping.aborted) return { kind: "release" };
+  return (delivery, context) => inTraceOf(delivery.headers, () => untilOutcome(options, delivery, context));
+}
+
+async function untilOutcome(options: ProcessOptions, delivery: Delivery, context: Context): Promise<Outcome> {
+  const taken = performance.now();
+  const message: InFlight = { delivery, context, name: randomUUID(), taken, attempt: 0, waits: 0, alone: false };
+  for (;;) {
+    const step = await once(options, message);
+    if (step.kind === "alone") {
+      message.alone = true;
+      continue;
     }
-  };
+    if (step.kind !== "wait") return step;
+    message.waits++;
+    ended(options, message, "waited");
+    await pause(step.delayMs, context.stopping);
+    if (context.stopping.aborted) return { kind: "release" };
+  }
 }
 
 async function once(options: ProcessOptions, message: InFlight): Promise<Step> {

@@ -4,7 +4,7 @@ import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
 import { createProcess } from "../delivery/process.js";
-import { countOutcome, expectOutcomes, inTraceOf, observed } from "../delivery/telemetry.js";
+import { countOutcome, expectOutcomes, observed } from "../delivery/telemetry.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createAttempts } from "../platform/redis/attempts.js";
@@ -66,7 +66,7 @@ export function startConsumer(deps: ConsumerDeps, of: Consumption): Consuming {
   const { config, connections, gate, wraps = {}, log } = deps;
   const { nats, scripts, publish, topology } = connections;
   expectOutcomes(of.consumer);
-  const usual = createProcess({
+  const toOutcome = createProcess({
     handler: observed(wraps.handler?.(of.handler) ?? of.handler),
     attempts: createAttempts(scripts),
     storeDeadLetter: deadLettersTo(publish),
@@ -76,13 +76,12 @@ export function startConsumer(deps: ConsumerDeps, of: Consumption): Consuming {
     eventOf,
     observe: countOutcome,
   });
-  const toOutcome = wraps.process?.(usual) ?? usual;
   return consume(nats, {
     stream: of.stream,
     consumer: of.consumer,
     concurrency: of.concurrency ?? config.delivery.concurrency,
     ackWaitMs: config.nats.ackWaitMs,
-    process: (delivery, context) => inTraceOf(delivery.headers, () => toOutcome(delivery, context)),
+    process: wraps.process?.(toOutcome) ?? toOutcome,
     stopped: topology.look,
     log,
   });

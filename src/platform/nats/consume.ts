@@ -209,7 +209,7 @@ class ConsumeLoop {
     try {
       const outcome = await process(deliveryOf(message), { stopping, log });
       // A sequence of a consumer that is gone may name another message by now: its ack would take that one away.
-      if ((await this.#creation.known(stopping)) === created) this.#obey(message, outcome);
+      if ((this.#creation.current ?? (await this.#creation.known(stopping))) === created) this.#obey(message, outcome);
       await failpoint("acked", message.data);
     } catch (error) {
       // Nothing below throws on purpose: this is our own broken state, and the message comes again.

@@ -58,21 +58,21 @@ export interface Source {
 
 /** Which creation of a consumer is in use; unknown while it may have been replaced. */
 export class ConsumerCreation {
-  #name: string | undefined;
+  current: string | undefined;
   #waiting: (() => void)[] = [];
 
   set(name: string): void {
-    this.#name = name;
+    this.current = name;
     for (const go of this.#waiting.splice(0)) go();
   }
 
   doubt(): void {
-    this.#name = undefined;
+    this.current = undefined;
   }
 
   /** Waits while it is in doubt; undefined where the signal aborts before it is known. */
   async known(signal: AbortSignal): Promise<string | undefined> {
-    while (this.#name === undefined && !signal.aborted) {
+    while (this.current === undefined && !signal.aborted) {
       await new Promise<void>((resolve) => {
         const go = (): void => {
           signal.removeEventListener("abort", go);
@@ -82,6 +82,6 @@ export class ConsumerCreation {
         this.#waiting.push(go);
       });
     }
-    return this.#name;
+    return this.current;
   }
 }
