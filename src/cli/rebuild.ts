@@ -1,8 +1,8 @@
 import type { Command } from "commander";
+import { createTurns, paced } from "../kernel/concurrency.js";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import { silent } from "../kernel/logger.js";
-import { createTurns, paced } from "../kernel/paced.js";
 import { createTimelines, type Homes, type Timelines } from "../timeline/index.js";
 import { INTERRUPTED, interruption, openTimelines, withConnections } from "./bootstrap.js";
 import { rateOf } from "./option-values.js";

@@ -1,5 +1,5 @@
+import { chunked } from "../kernel/concurrency.js";
 import { decodeId, encodeId, idFault, spread } from "../kernel/ids.js";
-import { chunked } from "../kernel/mapped.js";
 
 /** Redis keys, as the design fixes them. User ids go in encoded. */
 export const LOCAL_KEY = "timeline:local";

@@ -1,7 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { DlqReason } from "../contracts/subjects.js";
-import { assertNever } from "../kernel/assert-never.js";
-import { oneLine } from "../kernel/errors.js";
+import { assertNever, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { deadLetterOf, type StoreDeadLetter } from "./dead-letter.js";

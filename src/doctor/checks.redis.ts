@@ -1,7 +1,6 @@
 import { Redis } from "ioredis";
 import { printableAddress } from "../kernel/server-url.js";
-import { serverOf } from "../platform/redis/connect.js";
-import { redisError } from "../platform/redis/errors.js";
+import { redisError, serverOf } from "../platform/redis/connect.js";
 import { type Check, checked, type Finding, fault, isOlder, ok, warning } from "./doctor.js";
 
 const OLDEST = "6.2.0";

@@ -3,8 +3,8 @@ import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import { belongsHome } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
+import { chunked } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
-import { chunked } from "../kernel/mapped.js";
 import type { ReadAuthorDrops } from "./sources.grpc.js";
 import { audienceOf, type TimelineWriter } from "./store.redis.js";
 

@@ -3,7 +3,7 @@ import { chunkId, type FanoutJob, MAX_CHUNK_USERS, parseJob } from "../contracts
 import type { Fences } from "../contracts/fences.js";
 import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { Handler } from "../delivery/handler.js";
-import { mapLimited } from "../kernel/mapped.js";
+import { mapLimited } from "../kernel/concurrency.js";
 import { readPages } from "../kernel/paging.js";
 import type { Apply, Change } from "./apply.js";
 import type { QueueJobs } from "./publish.nats.js";

@@ -15,8 +15,8 @@ import {
 } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
+import { chunked } from "../kernel/concurrency.js";
 import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
-import { chunked } from "../kernel/mapped.js";
 import { DAY } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";

@@ -2,7 +2,7 @@ import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY }
 import { AppError } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { HOUR, MINUTE, SECOND } from "../kernel/time.js";
-import { redisError } from "../platform/redis/errors.js";
+import { redisError } from "../platform/redis/connect.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { idOf, readId, type StreamPosition } from "./notification.js";
 

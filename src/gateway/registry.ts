@@ -1,7 +1,7 @@
+import { chunked } from "../kernel/concurrency.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
-import { chunked } from "../kernel/mapped.js";
 import { SECOND } from "../kernel/time.js";
 import type { StreamPosition } from "./notification.js";
 import { observeGateway } from "./observe.js";

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
+import { mapLimited } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
-import { mapLimited } from "../kernel/mapped.js";
 import { pause, SECOND } from "../kernel/time.js";
 import type { GatewayConfig } from "./config.js";
 import type { Feed } from "./feed.nats.js";

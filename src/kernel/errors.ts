@@ -76,3 +76,8 @@ export function oneLine(error: unknown): string {
     .trim()
     .slice(0, MAX_LINE);
 }
+
+/** Makes the compiler check that a union was handled whole. */
+export function assertNever(value: never): never {
+  throw new Error(`unhandled case: ${JSON.stringify(value)}`);
+}

@@ -1,5 +1,5 @@
+import { chunked } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
-import { chunked } from "../kernel/mapped.js";
 import { readPages } from "../kernel/paging.js";
 import type { Followings } from "../platform/grpc/followings.js";
 import { isUnimplemented } from "../platform/grpc/upstreams.js";

@@ -1,7 +1,7 @@
 import { belongsHome, compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
+import { mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
-import { mapLimited } from "../kernel/mapped.js";
 import type { Sources } from "./sources.grpc.js";
 
 /** Both positions are exclusive; the deadline is in ms since the epoch. */

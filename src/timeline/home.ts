@@ -1,5 +1,5 @@
 import { annotate } from "../delivery/telemetry.js";
-import type { InTurn } from "../kernel/in-turn.js";
+import type { InTurn } from "../kernel/concurrency.js";
 import { collect, collectUpward } from "./collect.js";
 import { type BelowFloor, startOf } from "./pages.js";
 import { snapshotOf, type TakeSnapshot } from "./rebuild.js";

@@ -3,8 +3,8 @@ import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
-import { dataNodes } from "../platform/redis/nodes.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import { dataNodes } from "../platform/redis/servers.js";
 
 export interface Homes {
   readonly users: readonly string[];

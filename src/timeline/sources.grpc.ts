@@ -1,7 +1,7 @@
 import type { TimelineEntry } from "../contracts/timelines.js";
 import type { Drop } from "../gen/avion/posts.js";
+import type { OldestFirst } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
-import type { OldestFirst } from "../kernel/oldest-first.js";
 import { type IdPage, readPages } from "../kernel/paging.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 

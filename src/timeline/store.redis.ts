@@ -2,7 +2,7 @@ import type { StoredTimelinesConfig } from "../contracts/config.js";
 import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey, stagedKey } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
-import { chunked } from "../kernel/mapped.js";
+import { chunked } from "../kernel/concurrency.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";

@@ -1,7 +1,7 @@
 import type { Handler } from "../delivery/handler.js";
 import { traceHeaders } from "../delivery/telemetry.js";
-import { createBatch } from "../kernel/batch.js";
 import { spread } from "../kernel/ids.js";
+import { createBatch } from "../kernel/sharing.js";
 import { parseEdge } from "./edges.js";
 import type { ApplyEdges, TracedEdge } from "./followers.sql.js";
 import type { ObserveUsers } from "./observe.js";

@@ -1,6 +1,6 @@
 import { codeOf } from "../kernel/errors.js";
 import { compareBytes, encodeId } from "../kernel/ids.js";
-import { SingleFlight } from "../kernel/single-flight.js";
+import { SingleFlight } from "../kernel/sharing.js";
 import type { Bounded } from "./bounded.js";
 import type { CachedList, ListCache } from "./cache.redis.js";
 import type { HotPages, IdPage } from "./hot-pages.js";

@@ -3,7 +3,7 @@ import { AppError, invalid } from "../kernel/errors.js";
 import { readId, readText, storedIdFault } from "../kernel/fields.js";
 import { encodeId } from "../kernel/ids.js";
 import { type PageLimits, type PageTokens, readSize } from "../kernel/paging.js";
-import { SingleFlight } from "../kernel/single-flight.js";
+import { SingleFlight } from "../kernel/sharing.js";
 import type { Bounded } from "./bounded.js";
 import type { ProfileCache } from "./cache.redis.js";
 import { orUncached } from "./lists.js";

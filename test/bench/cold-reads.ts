@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { cpus } from "node:os";
-import { mapLimited } from "../../src/kernel/mapped.js";
+import { mapLimited } from "../../src/kernel/concurrency.js";
 import { openUpstreamChannels } from "../../src/platform/grpc/upstreams.js";
 import { privateNats, privateRedis } from "../support/brokers.js";
 import { openReader, type Reader } from "../support/reader.js";

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, test } from "@jest/globals";
 import type { TimelineEvent as Admitted } from "../../src/contracts/events.js";
-import { mapLimited } from "../../src/kernel/mapped.js";
+import { mapLimited } from "../../src/kernel/concurrency.js";
 import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "../support/core-fanout.js";
 import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { expectTimelines } from "../support/oracle.js";

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { TimelineEntry } from "../../src/contracts/timelines.js";
+import { chunked } from "../../src/kernel/concurrency.js";
 import { silent } from "../../src/kernel/logger.js";
-import { chunked } from "../../src/kernel/mapped.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { handle, openFanout } from "../support/core-fanout.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { TimelineEntry } from "../../src/contracts/timelines.js";
 import { audienceOf } from "../../src/fanout/store.redis.js";
-import { createInTurn } from "../../src/kernel/in-turn.js";
+import { createInTurn } from "../../src/kernel/concurrency.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import type { OutboxEvent } from "../../src/contracts/outbox.js";
-import { chunked } from "../../src/kernel/mapped.js";
+import { chunked } from "../../src/kernel/concurrency.js";
 import { createOutboxStore } from "../../src/outbox/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { openRedis, type RedisBench } from "../support/core-redis.js";

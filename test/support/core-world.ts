@@ -2,7 +2,7 @@ import type { ReadHistory } from "../../src/consistency/fences/fences.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
 import type { Sources as FanoutSources } from "../../src/fanout/sources.grpc.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
-import { createInTurn } from "../../src/kernel/in-turn.js";
+import { createInTurn } from "../../src/kernel/concurrency.js";
 import type { Sources } from "../../src/timeline/sources.grpc.js";
 import { newestFirst, type World } from "./world.js";
 

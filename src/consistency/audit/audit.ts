@@ -1,5 +1,5 @@
+import { paced } from "../../kernel/concurrency.js";
 import { oneLine } from "../../kernel/errors.js";
-import { paced } from "../../kernel/paced.js";
 import { MINUTE, pause, SECOND } from "../../kernel/time.js";
 import { type Contents, compare, confirmed, type Difference } from "./compare.js";
 

@@ -3,8 +3,8 @@ import { GLOBAL_KEY, HOME_PREFIX, homeKey, LOCAL_KEY, userOfHomeKey } from "../.
 import type { TimelineEntry } from "../../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../../contracts/times.js";
 import { FLOOR_MEMBER } from "../../kernel/ids.js";
-import { type DataNode, dataNodes } from "../../platform/redis/nodes.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import { type DataNode, dataNodes } from "../../platform/redis/servers.js";
 import type { TimelineName } from "./auditor.js";
 import type { Contents } from "./compare.js";
 import type { PublicationDeps } from "./publications.js";

@@ -1,11 +1,11 @@
 import { randomInt } from "node:crypto";
 import type { TimelineEvent } from "../../contracts/events.js";
 import { type EdgeChange, type EdgeState, type Fences, nameGeneration } from "../../contracts/fences.js";
+import { paced } from "../../kernel/concurrency.js";
 import { AppError } from "../../kernel/errors.js";
 import { type Lease, underLease } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
-import { paced } from "../../kernel/paced.js";
-import { SingleFlight } from "../../kernel/single-flight.js";
+import { SingleFlight } from "../../kernel/sharing.js";
 import { SECOND } from "../../kernel/time.js";
 
 export interface Deletion {

@@ -12,8 +12,8 @@ import {
   UNFOLLOWERS_PREFIX,
   unfollowersKey,
 } from "../../contracts/keys.js";
+import { chunked } from "../../kernel/concurrency.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
-import { chunked } from "../../kernel/mapped.js";
 import { DAY, HOUR } from "../../kernel/time.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
 import { createLease } from "../../platform/redis/lease.js";

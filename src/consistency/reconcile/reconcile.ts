@@ -1,6 +1,6 @@
 import { messageId, type TimelineEvent } from "../../contracts/events.js";
 import { CLOCK_SKEW_MS, NOTIFY_WINDOW_MS } from "../../contracts/times.js";
-import { mapLimited } from "../../kernel/mapped.js";
+import { mapLimited } from "../../kernel/concurrency.js";
 import { MINUTE } from "../../kernel/time.js";
 
 /** [since, until), in ms since the epoch. */

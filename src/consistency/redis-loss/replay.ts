@@ -1,7 +1,7 @@
 import { parseStored, type TimelineEvent } from "../../contracts/events.js";
 import type { Delivery } from "../../delivery/handler.js";
+import { createTurns, paced } from "../../kernel/concurrency.js";
 import { codeOf, oneLine } from "../../kernel/errors.js";
-import { createTurns, paced } from "../../kernel/paced.js";
 import { backoff, pause, SECOND } from "../../kernel/time.js";
 import type { TimeRange } from "../reconcile/reconcile.js";
 

@@ -12,8 +12,7 @@ import { metrics } from "@opentelemetry/api";
 import { inSpan, SpanKind, traceHeaders } from "../../delivery/telemetry.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { SECOND } from "../../kernel/time.js";
-import type { Majority } from "./majority.js";
-import type { Probe } from "./probe.js";
+import type { Majority, Probe } from "./failing.js";
 
 /** How a channel to or from us is secured; all undefined: not at all. */
 export interface TlsFiles {

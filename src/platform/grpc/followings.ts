@@ -2,8 +2,7 @@ import { UserServiceClient } from "../../gen/avion/users.js";
 import type { IdPage } from "../../kernel/paging.js";
 import { validUsers } from "./answers.js";
 import { CHANNEL_OPTIONS, callUpstream, clientCredentials, type TlsFiles } from "./call.js";
-import { createMajority } from "./majority.js";
-import { createProbe } from "./probe.js";
+import { createMajority, createProbe } from "./failing.js";
 
 /** What a service that needs no more of UserService asks it. */
 export interface Followings {

@@ -16,8 +16,7 @@ import {
 import type { IdPage } from "../../kernel/paging.js";
 import { checkPage, validDrops, validUsers } from "./answers.js";
 import { CHANNEL_OPTIONS, callUpstream, clientCredentials, type TlsFiles, type UpstreamCall } from "./call.js";
-import { createMajority, type Majority } from "./majority.js";
-import { createProbe, type Probe } from "./probe.js";
+import { createMajority, createProbe, type Majority, type Probe } from "./failing.js";
 
 /** A place in a list of users. */
 export interface PageRequest {

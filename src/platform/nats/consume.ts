@@ -9,8 +9,7 @@ import {
   type Subscription,
 } from "nats";
 import type { Outcome, Process } from "../../delivery/handler.js";
-import { assertNever } from "../../kernel/assert-never.js";
-import { oneLine } from "../../kernel/errors.js";
+import { assertNever, oneLine } from "../../kernel/errors.js";
 import { failpoint } from "../../kernel/failpoints.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";

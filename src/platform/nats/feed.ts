@@ -1,7 +1,7 @@
 import { checkJsError, ErrorCode, Events, type Msg, type MsgHdrs, type NatsConnection } from "nats";
 import pLimit from "p-limit";
 import type { Headers } from "../../delivery/handler.js";
-import { coalesce } from "../../kernel/single-flight.js";
+import { coalesce } from "../../kernel/sharing.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import { askNats, managerOf, unlessAbsent } from "./ask.js";
 import { StreamCreation } from "./creation.js";

@@ -1,6 +1,7 @@
 import slotOf from "cluster-key-slot";
 import { Cluster, type Redis } from "ioredis";
 import { AppError } from "../../kernel/errors.js";
+import { startLoop } from "../../kernel/loop.js";
 import { SECOND } from "../../kernel/time.js";
 import type { RedisClient } from "./connect.js";
 import type { Scripts } from "./scripts.js";
@@ -43,15 +44,14 @@ export function followClock(scripts: Scripts, ask: AskTime = (server) => server.
   const refresh = async (server: Redis): Promise<unknown> =>
     offsets.has(server) ? offsets.set(server, Promise.resolve(await measure(server))) : learn(server);
   const sample = async (): Promise<void> => void (await Promise.all(mastersOf(client).map(refresh)));
-  const timer = setInterval(() => void sample().catch(() => undefined), SAMPLE_MS);
-  timer.unref();
+  const loop = startLoop({ everyMs: SAMPLE_MS, firstAfterMs: SAMPLE_MS, work: sample });
   return {
     async now(key) {
       const server = masterOf(client, key);
       return Math.floor(Date.now() + (await (offsets.get(server) ?? learn(server))));
     },
     sample,
-    close: () => clearInterval(timer),
+    close: () => void loop.close(),
   };
 }
 

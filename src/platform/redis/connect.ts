@@ -1,9 +1,9 @@
 import { Cluster, Redis, type RedisOptions } from "ioredis";
+import { AppError, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { parseServerUrl } from "../../kernel/server-url.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { noteRefusal, Refusal } from "../refusals.js";
-import { redisError } from "./errors.js";
+import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
 
 /** A connection to one Redis, or to a Redis Cluster. */
 export type RedisClient = Redis | Cluster;
@@ -95,4 +95,24 @@ function watch(client: RedisClient, log: Logger): void {
     away = false;
     noteRefusal(client, undefined, log);
   });
+}
+
+/**
+ * Replies about one command. Everything else (connection, time-out, LOADING, READONLY, OOM, CLUSTERDOWN, MOVED, BUSY,
+ * NOREPLICAS, MISCONF, LATE ...) is an outage.
+ */
+const ABOUT_THE_COMMAND = /^(WRONGTYPE|CROSSSLOT|ERR )/;
+/** No password, a wrong one, or a right that the user lacks. */
+const ABOUT_US = /^(NOAUTH|WRONGPASS|NOPERM|ERR (AUTH|invalid password|Client sent AUTH))/;
+/** Redis 6 wraps what a script ran into in an ERR of its own. */
+const WRAPPED_OUTAGE = /\b(OOM|READONLY|LOADING|CLUSTERDOWN|MASTERDOWN|MISCONF|NOREPLICAS|MOVED|TRYAGAIN)\b/;
+
+/** Turns an error of ioredis into one of ours. */
+export function redisError(error: unknown): AppError {
+  if (error instanceof AppError) return error;
+  const text = oneLine(error);
+  if (ABOUT_US.test(text)) return new Refusal(`Redis: ${text}`, { cause: error });
+  if (isTlsFault(error)) return new Refusal(`Redis: TLS failed: ${text}`, { cause: error });
+  const code = ABOUT_THE_COMMAND.test(text) && !WRAPPED_OUTAGE.test(text) ? "failed" : "unavailable";
+  return new AppError(code, `Redis: ${text}`, { cause: error });
 }

@@ -3,7 +3,7 @@ import { type Figure, startSampling } from "../../delivery/sampling.js";
 import type { Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
 import type { RedisClient } from "./connect.js";
-import { type MasterInfo, readMasters, type ServerInfo } from "./info.js";
+import { type MasterInfo, readMasters, type ServerInfo } from "./servers.js";
 
 const SAMPLE_MS = 10 * SECOND;
 

@@ -4,8 +4,7 @@ import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError } from "../../kernel/errors.js";
 import { pause } from "../../kernel/time.js";
 import { refusalOf } from "../refusals.js";
-import type { RedisClient } from "./connect.js";
-import { redisError } from "./errors.js";
+import { type RedisClient, redisError } from "./connect.js";
 
 /** Our scripts, by the name of their file; each file says what it takes and returns. */
 const NAMES = [

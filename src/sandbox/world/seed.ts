@@ -1,5 +1,5 @@
 import { Visibility } from "../../gen/avion/posts.js";
-import { chunked, mapLimited } from "../../kernel/mapped.js";
+import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { DAY } from "../../kernel/time.js";
 import type { DropDraft, Pair, People } from "./people.grpc.js";
 

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { chunked, mapLimited } from "../../../src/kernel/mapped.js";
-import { coalesce, SingleFlight } from "../../../src/kernel/single-flight.js";
+import { chunked, mapLimited } from "../../../src/kernel/concurrency.js";
+import { coalesce, SingleFlight } from "../../../src/kernel/sharing.js";
 import { backoff, pause } from "../../../src/kernel/time.js";
 
 /** Work that ends when it is told to. */

@@ -1,6 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { createInTurn } from "../../../src/kernel/in-turn.js";
-import { createOldestFirst } from "../../../src/kernel/oldest-first.js";
+import { createInTurn, createOldestFirst } from "../../../src/kernel/concurrency.js";
 
 /** Work that ends when it is told to. */
 function controlled() {

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { createTurns, paced } from "../../../src/kernel/paced.js";
+import { createTurns, paced } from "../../../src/kernel/concurrency.js";
 
 const items = (count: number): number[] => Array.from({ length: count }, (_, index) => index);
 

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { belongsHome, compareEntries, type TimelineEntry } from "../../../src/contracts/timelines.js";
-import { createOldestFirst } from "../../../src/kernel/oldest-first.js";
+import { createOldestFirst } from "../../../src/kernel/concurrency.js";
 import { connectUpstreams } from "../../../src/platform/grpc/upstreams.js";
 import { collect, collectUpward } from "../../../src/timeline/collect.js";
 import { createSources, type Sources } from "../../../src/timeline/sources.grpc.js";

@@ -1,11 +1,48 @@
 import { Cluster, type Redis } from "ioredis";
 import { oneLine } from "../../kernel/errors.js";
-import type { RedisClient } from "./connect.js";
+import { type RedisClient, redisError } from "./connect.js";
+import type { Scripts } from "./scripts.js";
 
-/** What a Redis server says of itself (`INFO`), by field. */
+/** A server that holds data: the only one, or a master of a cluster. */
+export interface DataNode {
+  /** Of the process: a restart has another. */
+  readonly runId: string;
+  /** One step through all keys that begin with `prefix`; the cursor "0" begins and ends. */
+  scan(cursor: string, prefix: string, count: number): Promise<{ next: string; keys: readonly string[] }>;
+}
+
+const RUN_ID = /run_id:(\w+)/;
+
+/** All servers that hold data, in the order of their run ids. Everything rejects as other commands do. */
+export async function dataNodes({ client }: Scripts): Promise<DataNode[]> {
+  const servers = client instanceof Cluster ? client.nodes("master") : [client];
+  const nodes = await Promise.all(servers.map(nodeOf));
+  return nodes.sort((a, b) => (a.runId < b.runId ? -1 : 1));
+}
+
+async function nodeOf(server: Redis): Promise<DataNode> {
+  const info = await answered(() => server.info("server"));
+  return {
+    runId: RUN_ID.exec(info)?.[1] ?? "",
+    scan: (cursor, prefix, count) =>
+      answered(async () => {
+        const [next, keys] = await server.scan(cursor, "MATCH", `${prefix}*`, "COUNT", count);
+        return { next, keys };
+      }),
+  };
+}
+
+async function answered<T>(ask: () => Promise<T>): Promise<T> {
+  try {
+    return await ask();
+  } catch (error) {
+    throw redisError(error);
+  }
+}
+
+/** `INFO` of a Redis server, by field. */
 export type ServerInfo = ReadonlyMap<string, string>;
 
-/** One server that should answer: the only one, or a master of a cluster. */
 export interface MasterInfo {
   /** host:port */
   readonly node: string;
@@ -17,7 +54,7 @@ export interface MasterInfo {
 /** Asks every master by itself; one that is away does not keep the others from answering. */
 export function readMasters(client: RedisClient): Promise<MasterInfo[]> {
   const masters = client instanceof Cluster ? mastersOf(client) : [[addressOf(client), client] as const];
-  return Promise.all(masters.map(([node, server]) => ask(node, server)));
+  return Promise.all(masters.map(([node, server]) => infoOf(node, server)));
 }
 
 /** By the slots, since the client forgets a node as soon as its connection ends. Before the slots are known: all it has. */
@@ -29,7 +66,7 @@ function mastersOf(cluster: Cluster): (readonly [string, Redis | undefined])[] {
 
 const addressOf = ({ options }: Redis): string => `${options.host}:${options.port}`;
 
-async function ask(node: string, server: Redis | undefined): Promise<MasterInfo> {
+async function infoOf(node: string, server: Redis | undefined): Promise<MasterInfo> {
   if (server === undefined) return { node, reachable: false, info: undefined };
   try {
     return { node, reachable: true, info: fieldsOf(await server.info()) };

@@ -1,0 +1,153 @@
+import pLimit from "p-limit";
+import { AppError } from "./errors.js";
+import { pause, SECOND } from "./time.js";
+
+/**
+ * Runs `work` on every item, at most `limit` at a time; results keep the items' order. Rejects with the first failure, and
+ * starts nothing after it.
+ */
+export async function mapLimited<T, R>(
+  items: readonly T[],
+  limit: number,
+  work: (item: T, index: number) => Promise<R>,
+): Promise<R[]> {
+  const results = new Array<R>(items.length);
+  let next = 0;
+  let failed = false;
+  const lane = async (): Promise<void> => {
+    while (next < items.length && !failed) {
+      const index = next++;
+      try {
+        results[index] = await work(items[index] as T, index);
+      } catch (error) {
+        failed = true;
+        throw error;
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, lane));
+  return results;
+}
+
+/** Cuts a list into pieces of at most `size`. */
+export function chunked<T>(items: readonly T[], size: number): T[][] {
+  const pieces: T[][] = [];
+  for (let at = 0; at < items.length; at += size) pieces.push(items.slice(at, at + size));
+  return pieces;
+}
+
+/** Runs work in its turn: first come, first served. */
+export type InTurn = <T>(work: () => Promise<T>) => Promise<T>;
+
+/**
+ * Bounds the work in flight and the work that waits.
+ *
+ * @throws AppError `exhausted`, at once, where `waiting` pieces of work wait already
+ */
+export function createInTurn(bounds: { readonly atOnce: number; readonly waiting: number }): InTurn {
+  const limit = pLimit(bounds.atOnce);
+  return async (work) => {
+    if (limit.activeCount + limit.pendingCount >= bounds.atOnce + bounds.waiting)
+      throw new AppError("exhausted", "too much work is waiting");
+    return limit(work);
+  };
+}
+
+/**
+ * Bounds calls that belong to larger pieces of work, and serves the oldest piece first, so that one after another
+ * finishes. Taking turns would let all of them finish late.
+ */
+export interface OldestFirst {
+  /** The place of a new piece of work: behind all others. */
+  place(): number;
+  run<T>(place: number, call: () => Promise<T>): Promise<T>;
+}
+
+export function createOldestFirst(atOnce: number): OldestFirst {
+  const waiting = new Map<number, (() => void)[]>();
+  let inFlight = 0;
+  let places = 0;
+
+  const turn = (place: number): Promise<void> | undefined => {
+    if (inFlight < atOnce) {
+      inFlight++;
+      return undefined;
+    }
+    return new Promise((resolve) => {
+      const line = waiting.get(place) ?? [];
+      line.push(resolve);
+      waiting.set(place, line);
+    });
+  };
+
+  const release = (): void => {
+    if (waiting.size === 0) {
+      inFlight--;
+      return;
+    }
+    // Pieces of work are few: the callers bound them.
+    const oldest = Math.min(...waiting.keys());
+    const line = waiting.get(oldest) as (() => void)[];
+    const next = line.shift() as () => void;
+    if (line.length === 0) waiting.delete(oldest);
+    next();
+  };
+
+  return {
+    place: () => places++,
+    async run(place, call) {
+      await turn(place);
+      try {
+        return await call();
+      } finally {
+        release();
+      }
+    },
+  };
+}
+
+/** Resolves when the next work may begin, or the signal aborts. */
+export type Turn = (stopping?: AbortSignal) => Promise<void>;
+
+/** Gives `rate` turns a second, evenly; a turn that was not taken is lost. */
+export function createTurns(rate: number): Turn {
+  let next = 0;
+  return async (stopping) => {
+    const now = performance.now();
+    const mine = Math.max(next, now);
+    next = mine + SECOND / rate;
+    if (mine > now) await pause(mine - now, stopping);
+  };
+}
+
+export interface Pace {
+  readonly turn?: Turn | undefined;
+  readonly atOnce: number;
+  readonly stopping?: AbortSignal | undefined;
+}
+
+/**
+ * Works on each item in order, `atOnce` at a time, one a `turn`, until the signal aborts. Rejects with the first failure,
+ * after the work in flight has ended.
+ */
+export async function paced<T>(
+  items: Iterable<T> | AsyncIterable<T>,
+  { turn, atOnce, stopping }: Pace,
+  work: (item: T) => Promise<void>,
+): Promise<void> {
+  const inFlight = new Set<Promise<void>>();
+  let failure: { readonly error: unknown } | undefined;
+  for await (const item of items) {
+    await turn?.(stopping);
+    if (failure || stopping?.aborted) break;
+    const working = work(item)
+      .catch((error: unknown) => {
+        failure ??= { error };
+      })
+      .finally(() => inFlight.delete(working));
+    inFlight.add(working);
+    if (inFlight.size >= atOnce) await Promise.race(inFlight);
+  }
+  await Promise.all(inFlight);
+  if (failure) throw failure.error;
+}
