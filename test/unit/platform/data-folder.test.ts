@@ -17,7 +17,7 @@ afterEach(() => rmSync(root, { recursive: true, force: true }));
 
 /** Another process that holds the folder until it is ended. */
 async function holder(): Promise<{ pid: number; kill(): Promise<void> }> {
-  const module = new URL("../../../src/platform/db/data-folder.ts", import.meta.url).href;
+  const module = new URL("../../../src/platform/db/pglite.ts", import.meta.url).href;
   const script = `await (await import(${JSON.stringify(module)})).lockFolder(${JSON.stringify(folder)}); console.log("held"); setInterval(() => 0, 1e6);`;
   const child = spawn(process.execPath, ["--import", "tsx", "--input-type=module", "-e", script], {
     stdio: ["ignore", "pipe", "inherit"],
