@@ -1,7 +1,6 @@
 import { DAY, SECOND } from "../kernel/time.js";
 import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
 
-/** Stored timelines: fan-out writes them, reads rebuild them, audits compare them. */
 export const STORED_TIMELINES_VARIABLES = {
   maxEntries: {
     name: "TIMELINE_MAX_ENTRIES",

@@ -4,7 +4,6 @@ import { encodeId } from "../kernel/ids.js";
 import { CLOCK_SKEW_MS, isTime, isTooFarAhead } from "./times.js";
 import { dropId, MAX_RECIPIENTS, understood, userId, userIds } from "./untrusted.js";
 
-/** Events as they arrive on Redis Pub/Sub; the names are the channels. */
 export const EVENT_NAMES = [
   "drop_created",
   "drop_deleted",
@@ -14,7 +13,6 @@ export const EVENT_NAMES = [
 ] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 
-/** Where an admitted event is kept in the log. */
 export const SUBJECT_OF: Readonly<Record<EventName, string>> = {
   drop_created: "drops.created",
   drop_deleted: "drops.deleted",
@@ -25,7 +23,6 @@ export const SUBJECT_OF: Readonly<Record<EventName, string>> = {
 
 const EVENT_OF = new Map(EVENT_NAMES.map((name) => [SUBJECT_OF[name], name]));
 
-/** The event a subject of the log carries. */
 export function eventOfSubject(subject: string): EventName {
   const name = EVENT_OF.get(subject);
   if (!name) throw new Error(`no event is logged under ${subject}`);
@@ -35,7 +32,6 @@ export function eventOfSubject(subject: string): EventName {
 // RFC 3339, section 5.6: a full date and time with an offset.
 const RFC3339 = /^(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|[+-]\d\d:\d\d)$/;
 
-/** Milliseconds since the epoch of an RFC 3339 date, or undefined where it names no real time. */
 function parseDate(text: string): number | undefined {
   const match = RFC3339.exec(text);
   if (!match) return undefined;
@@ -116,7 +112,6 @@ interface PayloadOf {
   user_unfollowed: EdgeChanged;
 }
 
-/** An understood event: its name and its payload, `created_at` in ms. */
 export type TimelineEvent = {
   [Name in EventName]: { readonly name: Name; readonly payload: PayloadOf[Name] };
 }[EventName];
@@ -125,29 +120,21 @@ export type DropEvent = Exclude<TimelineEvent, EdgeEvent>;
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
-/** Decodes one JSON value from UTF-8 bytes; throws `invalid` where it is none. */
 export function parseJson(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(utf8.decode(bytes));
   } catch (error) {
-    // What the parser says quotes the payload, ids and all.
+    // The parser's message quotes the payload, ids and all.
     throw new AppError("invalid", "payload: is not JSON in UTF-8", { cause: error });
   }
 }
 
-/**
- * Understands a payload of a channel.
- *
- * @param arrival when it arrived, in ms since the epoch: drops from further ahead than
- * five minutes are refused, remote ones are clamped to it.
- * @throws AppError `invalid`, naming the fields that are wrong.
- */
+/** `arrival` in ms since the epoch, for clamping remote drops. @throws AppError `invalid`, naming the fields */
 export function parseEvent(name: EventName, bytes: Uint8Array, arrival: number): TimelineEvent {
   const event = { name, payload: understood(SCHEMAS[name], parseJson(bytes)) } as TimelineEvent;
   return datedEvent(event, arrival);
 }
 
-/** Understands a message of the log, stored at `storedAt` (ms since the epoch); throws like {@link parseEvent}. */
 export const parseStored = (subject: string, bytes: Uint8Array, storedAt: number): TimelineEvent =>
   parseEvent(eventOfSubject(subject), bytes, storedAt + CLOCK_SKEW_MS);
 
@@ -161,7 +148,7 @@ function datedEvent(event: TimelineEvent, arrival: number): TimelineEvent {
   return event;
 }
 
-/** The `Nats-Msg-Id` under which an event is admitted once, whoever admits it. */
+/** The `Nats-Msg-Id`, under which an event is admitted once, whichever process admits it. */
 export function messageId(event: TimelineEvent): string {
   if (event.name === "user_followed" || event.name === "user_unfollowed") {
     const { follower_id, following_id, version } = event.payload;

@@ -29,7 +29,6 @@ export interface Fences {
   renewGeneration(author: string): Promise<void>;
 }
 
-/** A unique name that holds the time of its creation. */
 export const nameGeneration = (): string => `${Date.now()}:${randomUUID()}`;
 
 /** The creation of a generation, in ms since the epoch; infinite if its name does not hold it. */
@@ -39,17 +38,14 @@ export function generationSince(name: string): number {
 }
 
 interface Write {
-  /** Resolves to false where nothing was written. */
   readonly write: () => Promise<unknown>;
   readonly tombstonedAmong: Fences["tombstonedAmong"];
   readonly remove: (deleted: readonly string[]) => Promise<unknown>;
 }
 
 /**
- * Writes drops to timelines, then looks for their tombstones, then removes those that have one: a deletion sets the
- * tombstone before it removes, so that one of the two sees the other.
- *
- * @returns the deleted ones; undefined where nothing was written
+ * A deletion sets the tombstone before it removes the drop, so a check after the write misses no deletion. Returns
+ * the deleted drops; undefined where nothing was written.
  */
 export async function writeUnlessDeleted(
   drops: readonly string[],

@@ -1,18 +1,15 @@
 import { type Drop, Visibility } from "../gen/avion/posts.js";
 import { compareBytes } from "../kernel/ids.js";
 
-/** A drop in a timeline, and its place there: the order is (score, bytes of the drop id). */
+/** The order is (score, bytes of the drop id). */
 export interface TimelineEntry {
-  /** When the drop was created, in ms since the epoch. */
   readonly score: number;
   readonly drop: string;
 }
 
-/** Negative where `a` is older than `b`. */
 export const compareEntries = (a: TimelineEntry, b: TimelineEntry): number =>
   a.score - b.score || compareBytes(a.drop, b.drop);
 
-/** True for a drop, of somebody the reader follows or of the reader, that belongs in the reader's home timeline. */
 export function belongsHome(drop: Drop, reader: string): boolean {
   if (drop.deleted) return false;
   switch (drop.visibility) {

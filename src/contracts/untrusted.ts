@@ -2,11 +2,10 @@ import { z } from "zod";
 import { AppError } from "../kernel/errors.js";
 import { FLOOR_MEMBER, idFault } from "../kernel/ids.js";
 
-/** Judging stops after so many faults of a list, and no error names more: all of them may need far more memory than the input. */
+/** All the faults of a list may need far more memory than the input. */
 const MAX_FAULTS = 8;
 const MAX_FAULT_CHARACTERS = 120;
 
-/** A direct drop names at most so many users. */
 export const MAX_RECIPIENTS = 1_000;
 
 export const userId = z.string().superRefine((value, context) => {
@@ -16,7 +15,6 @@ export const userId = z.string().superRefine((value, context) => {
 
 export const dropId = userId.refine((value) => value !== FLOOR_MEMBER, { message: `must not be ${FLOOR_MEMBER}` });
 
-/** A list whose length is judged before any of its elements is; `faultOf` says what is wrong with an element. */
 export function boundedList<Element>(most: number, faultOf: (element: unknown) => string | undefined) {
   return z.unknown().transform((value, context): Element[] => {
     const refuse = (message: string, path: number[] = []): void => context.addIssue({ code: "custom", message, path });
@@ -36,11 +34,10 @@ export function boundedList<Element>(most: number, faultOf: (element: unknown) =
   });
 }
 
-/** A bounded list of ids of users. */
 export const userIds = (most: number) =>
   boundedList<string>(most, (element) => (typeof element === "string" ? idFault(element) : "must be a string"));
 
-/** Names the first faults; `whole` stands for a fault of the input as a whole. */
+/** `whole` stands for a fault of the input as a whole. */
 export function faultsOf({ issues }: z.ZodError, whole: string): string {
   return issues
     .slice(0, MAX_FAULTS)
@@ -48,7 +45,6 @@ export function faultsOf({ issues }: z.ZodError, whole: string): string {
     .join("; ");
 }
 
-/** Narrows a value to its schema. @throws AppError `invalid` naming the first faults */
 export function understood<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;

@@ -2,10 +2,7 @@ import pLimit from "p-limit";
 import { AppError } from "./errors.js";
 import { pause, SECOND } from "./time.js";
 
-/**
- * Runs `work` on every item, at most `limit` at a time; results keep the items' order. Rejects with the first failure, and
- * starts nothing after it.
- */
+/** Results keep the items' order. The first failure rejects; nothing starts after it. */
 export async function mapLimited<T, R>(
   items: readonly T[],
   limit: number,
@@ -29,21 +26,15 @@ export async function mapLimited<T, R>(
   return results;
 }
 
-/** Cuts a list into pieces of at most `size`. */
 export function chunked<T>(items: readonly T[], size: number): T[][] {
   const pieces: T[][] = [];
   for (let at = 0; at < items.length; at += size) pieces.push(items.slice(at, at + size));
   return pieces;
 }
 
-/** Runs work in its turn: first come, first served. */
 export type InTurn = <T>(work: () => Promise<T>) => Promise<T>;
 
-/**
- * Bounds the work in flight and the work that waits.
- *
- * @throws AppError `exhausted`, at once, where `waiting` pieces of work wait already
- */
+/** First come, first served. @throws AppError `exhausted`, at once, where `waiting` pieces of work wait already */
 export function createInTurn(bounds: { readonly atOnce: number; readonly waiting: number }): InTurn {
   const limit = pLimit(bounds.atOnce);
   return async (work) => {
@@ -53,12 +44,8 @@ export function createInTurn(bounds: { readonly atOnce: number; readonly waiting
   };
 }
 
-/**
- * Bounds calls that belong to larger pieces of work, and serves the oldest piece first, so that one after another
- * finishes. Taking turns would let all of them finish late.
- */
+/** Serves the oldest piece of work first: if all took turns, all would finish late. */
 export interface OldestFirst {
-  /** The place of a new piece of work: behind all others. */
   place(): number;
   run<T>(place: number, call: () => Promise<T>): Promise<T>;
 }
@@ -85,7 +72,6 @@ export function createOldestFirst(atOnce: number): OldestFirst {
       inFlight--;
       return;
     }
-    // Pieces of work are few: the callers bound them.
     const oldest = Math.min(...waiting.keys());
     const line = waiting.get(oldest) as (() => void)[];
     const next = line.shift() as () => void;
@@ -106,10 +92,9 @@ export function createOldestFirst(atOnce: number): OldestFirst {
   };
 }
 
-/** Resolves when the next work may begin, or the signal aborts. */
 export type Turn = (stopping?: AbortSignal) => Promise<void>;
 
-/** Gives `rate` turns a second, evenly; a turn that was not taken is lost. */
+/** A turn that was not taken is lost. */
 export function createTurns(rate: number): Turn {
   let next = 0;
   return async (stopping) => {
@@ -126,10 +111,7 @@ export interface Pace {
   readonly stopping?: AbortSignal | undefined;
 }
 
-/**
- * Works on each item in order, `atOnce` at a time, one a `turn`, until the signal aborts. Rejects with the first failure,
- * after the work in flight has ended.
- */
+/** One item a `turn`. Rejects with the first failure, after the work in flight has ended. */
 export async function paced<T>(
   items: Iterable<T> | AsyncIterable<T>,
   { turn, atOnce, stopping }: Pace,

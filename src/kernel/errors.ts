@@ -1,15 +1,10 @@
 /**
- * What went wrong, as far as anything in this service decides by it.
- *
  * - `invalid`: the input breaks the contract; trying again cannot help.
  * - `poison`: the input is well-formed, but can never be applied.
  * - `unavailable`: a server we depend on is away; the work waits, no attempt is spent.
  * - `failed`: this one piece of work failed; trying again may help, and spends an attempt.
- * - `unauthenticated`: no valid credentials.
  * - `exhausted`: a bound of ours was reached.
  * - `deadline`: the caller's time ran out.
- * - `notfound`: what was asked about is not there.
- * - `conflict`: what is there does not allow it.
  */
 export type ErrorCode =
   | "invalid"
@@ -22,13 +17,12 @@ export type ErrorCode =
   | "notfound"
   | "conflict";
 
-/** How an error looks outside: gRPC status number and HTTP status. */
 interface Presentation {
   readonly grpcStatus: number;
   readonly httpStatus: number;
 }
 
-/** The one table from error code to what a caller sees (gRPC codes by their numbers in the gRPC specification). */
+/** gRPC status codes by number. */
 export const PRESENTATION: Readonly<Record<ErrorCode, Presentation>> = {
   invalid: { grpcStatus: 3, httpStatus: 400 },
   poison: { grpcStatus: 9, httpStatus: 422 },
@@ -41,7 +35,7 @@ export const PRESENTATION: Readonly<Record<ErrorCode, Presentation>> = {
   conflict: { grpcStatus: 9, httpStatus: 409 },
 };
 
-/** An error that says what kind of failure it is; `message` may be shown to a caller, `cause` is for the log. */
+/** `message` may be shown to a caller, `cause` is for the log. */
 export class AppError extends Error {
   override readonly name = "AppError";
 
@@ -54,22 +48,19 @@ export class AppError extends Error {
   }
 }
 
-/** Builds the error for bad input, naming the field. */
 export function invalid(field: string, fault: string): AppError {
   return new AppError("invalid", `${field}: ${fault}`);
 }
 
-/** The code of any error; what is not ours counts as `failed`. */
 export function codeOf(error: unknown): ErrorCode {
   return error instanceof AppError ? error.code : "failed";
 }
 
 const MAX_LINE = 1_024;
 
-/** One line that says what an error is, fit for a header or a log line. */
 export function oneLine(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
-  // Cut before it is worked on too: others' errors may be as long as their input.
+  // Cut before it is worked on too: foreign errors may be as long as their input.
   return text
     .slice(0, 2 * MAX_LINE)
     .replaceAll(/[\p{Cc}\s]+/gu, " ")
@@ -77,7 +68,7 @@ export function oneLine(error: unknown): string {
     .slice(0, MAX_LINE);
 }
 
-/** Makes the compiler check that a union was handled whole. */
+/** The compiler checks that a union was handled whole. */
 export function assertNever(value: never): never {
   throw new Error(`unhandled case: ${JSON.stringify(value)}`);
 }

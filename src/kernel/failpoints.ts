@@ -27,18 +27,15 @@ type Action = (typeof ACTIONS)[number];
 
 interface Armed {
   readonly action: Action;
-  /** Only where what is handled contains this. */
   readonly match: string;
-  /** Only in so many of all cases, 0 to 1. */
   readonly probability: number;
 }
 
-/** Armed points by their names. */
 export type Failpoints = ReadonlyMap<string, Armed>;
 
 let armed: Failpoints = new Map();
 
-/** `name=action[@part][%probability]`, by comma; throws where it says something else. */
+/** Format: `name=action[@part][%probability]`, separated by commas. */
 export function parseFailpoints(text: string): Failpoints {
   const names: readonly string[] = FAILPOINTS;
   const points = text.split(",").map((part) => {
@@ -52,12 +49,11 @@ export function parseFailpoints(text: string): Failpoints {
   return new Map(points);
 }
 
-/** Arms the points of this process. */
 export function armFailpoints(points: Failpoints): void {
   armed = points;
 }
 
-/** Passes a point; `about` is what is handled, text or UTF-8. */
+/** `about` is the message handled, compared with the point's `match`. */
 export async function failpoint(name: Failpoint, about: string | Uint8Array = ""): Promise<void> {
   const point = armed.size === 0 ? undefined : armed.get(name);
   if (!point || !Buffer.from(about).includes(point.match) || Math.random() >= point.probability) return;

@@ -5,14 +5,13 @@ import { idFault } from "./ids.js";
 export const storedIdFault = (id: string): string | undefined =>
   idFault(id) ?? (id.includes("\0") ? "must not contain NUL" : undefined);
 
-/** @throws AppError `invalid` naming the field */
 export function readId(field: string, id: string): string {
   const fault = storedIdFault(id);
   if (fault !== undefined) throw invalid(field, fault);
   return id;
 }
 
-/** Counts Unicode code points. @throws AppError `invalid` naming the field */
+/** Counts Unicode code points. */
 export function readText(field: string, text: string, maxCharacters: number): string {
   if (exceeds(text, maxCharacters)) throw invalid(field, `must have at most ${maxCharacters} characters`);
   if (text.includes("\0")) throw invalid(field, "must not contain NUL");

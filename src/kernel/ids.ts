@@ -1,34 +1,22 @@
 import { createHash } from "node:crypto";
 
-/** Ids of users and drops have at most this many bytes of UTF-8. */
 const MAX_ID_BYTES = 128;
 
-/** The member of every timeline key that is not a drop. */
+/** A member of every timeline key that is no drop. */
 export const FLOOR_MEMBER = "~floor";
 
 const PLAIN = /^[A-Za-z0-9_-]{1,64}$/;
 
-/**
- * Encodes an id for use in a subject, key, header or log line.
- *
- * `[A-Za-z0-9_-]{1,64}` stays as it is; everything else becomes `=` and the
- * base64url of its UTF-8 bytes. No plain id starts with `=`, so no two ids
- * share a token.
- */
+// No plain id starts with `=`, so no two ids share a token.
 export function encodeId(id: string): string {
   return PLAIN.test(id) ? id : `=${Buffer.from(id, "utf8").toString("base64url")}`;
 }
 
-/** Reverses {@link encodeId}. */
 export function decodeId(token: string): string {
   return token.startsWith("=") ? Buffer.from(token.slice(1), "base64url").toString("utf8") : token;
 }
 
-/**
- * Compares two ids by their UTF-8 bytes, the order Redis keeps members of one
- * score in. UTF-16 order (JavaScript's `<`) differs above the surrogates, so
- * that only ASCII takes the short way.
- */
+/** The order Redis keeps members of one score in. UTF-16 order (`<`) differs above the surrogates. */
 export function compareBytes(a: string, b: string): number {
   if (a === b) return 0;
   return isAscii(a) && isAscii(b) ? (a < b ? -1 : 1) : Buffer.compare(Buffer.from(a), Buffer.from(b));
@@ -39,7 +27,6 @@ function isAscii(text: string): boolean {
   return true;
 }
 
-/** Says what is wrong with an id, or undefined where nothing is. */
 export function idFault(id: string): string | undefined {
   if (id.length === 0) return "must not be empty";
   if (!id.isWellFormed()) return "is not well-formed Unicode";
@@ -47,14 +34,14 @@ export function idFault(id: string): string | undefined {
   return undefined;
 }
 
-/** Spreads texts evenly over the numbers below 2^32, the same on every machine (FNV-1a). */
+/** FNV-1a: below 2^32, the same on every machine. */
 export function spread(text: string): number {
   let hash = 0x811c9dc5;
   for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);
   return hash >>> 0;
 }
 
-/** A short, stable fingerprint of some text (128 bits of SHA-256, base64url). */
+/** 128 bits of SHA-256, base64url. */
 export function fingerprint(text: string | Uint8Array): string {
   return createHash("sha256").update(text).digest().subarray(0, 16).toString("base64url");
 }
@@ -63,10 +50,7 @@ const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f
 const ULID = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/i;
 const CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
-/**
- * The time an id carries in itself, in ms since the epoch: UUIDv7 (RFC 9562,
- * 48 leading bits) and ULID (10 leading Crockford digits). Undefined for others.
- */
+/** The time in a UUIDv7 (RFC 9562, 48 leading bits) or ULID (10 leading Crockford digits), ms since the epoch. */
 export function dateOfId(id: string): number | undefined {
   if (UUID_V7.test(id)) return Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16);
   if (!ULID.test(id)) return undefined;

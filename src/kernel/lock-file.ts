@@ -5,22 +5,19 @@ import { hostname } from "node:os";
 import { identify, isAlive, type ProcessIdentity } from "./process-identity.js";
 import { SECOND } from "./time.js";
 
-/** A lock that was taken, or who holds it. */
 export type LockAttempt =
   | { readonly taken: true; release(): Promise<void> }
   | { readonly taken: false; readonly holder: ProcessIdentity };
 
-/** Who wrote a lock file. */
 type Holder = ProcessIdentity & { readonly place: string };
 
-/** How often a holder shows that it lives, for those who cannot see its process; and how long that counts. */
+// For processes that cannot see the holder's.
 const SHOWN_EVERY_MS = 5 * SECOND;
 const SHOWN_FOR_MS = 30 * SECOND;
 
 /**
- * Takes a lock file for this process, or tells who holds it. A lock left by a dead process is taken over: the file
- * names its holder by pid and start time, so that a pid used again is nobody's. Where the holder's processes cannot be
- * seen from here (another container, another machine) its lock counts until it was not touched for half a minute.
+ * A lock of a dead process is taken over: pid and start time name the holder. A holder in another container or on
+ * another machine loses its lock 30 s after it last touched the file.
  */
 export async function tryLockFile(file: string): Promise<LockAttempt> {
   const owner = JSON.stringify({ ...(await identify(process.pid)), place: placeOfProcesses(), nonce: nonce() });
@@ -48,7 +45,6 @@ async function isHeld(file: string, holder: Holder): Promise<boolean> {
   return shown !== undefined && Date.now() - shown.mtimeMs < SHOWN_FOR_MS;
 }
 
-/** Names the space pids are told apart in: the pid namespace on Linux, which each container has its own of. */
 function placeOfProcesses(): string {
   try {
     return `${hostname()} ${readlinkSync("/proc/self/ns/pid")}`;
@@ -62,7 +58,6 @@ async function touch(file: string): Promise<void> {
   await utimes(file, now, now).catch(() => undefined);
 }
 
-/** A link appears with its whole content or not at all, and fails where the name exists. */
 async function take(file: string, owner: string): Promise<boolean> {
   const draft = `${file}.${nonce()}`;
   await writeFile(draft, owner, { flag: "wx" });
@@ -77,7 +72,7 @@ async function take(file: string, owner: string): Promise<boolean> {
   }
 }
 
-/** Of two who find the same dead holder the slower must not remove what the quicker has taken meanwhile. */
+/** Of two processes that find the same dead holder, the slower must not remove the lock of the quicker. */
 async function setAside(file: string, deadHolder: string): Promise<void> {
   const aside = `${file}.${nonce()}`;
   try {

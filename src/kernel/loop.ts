@@ -1,33 +1,27 @@
 import { backoff, pause, SECOND } from "./time.js";
 
-/** Work repeated in the background until it is closed; rounds never overlap. */
 export interface LoopOptions {
-  /** One round. A number it resolves to is the delay until the next in ms, in place of `everyMs`. */
+  /** A number it resolves to is the delay until the next round in ms, in place of `everyMs`. */
   readonly work: (stopping: AbortSignal) => Promise<unknown>;
-  /** From the end of a round to the next, in ms. */
   readonly everyMs: number;
-  /** Before the first round, in ms; unset: none. */
   readonly firstAfterMs?: number;
   /** Draws delays evenly between half and one and a half times `everyMs`, so that processes do not work in step. */
   readonly jitter?: boolean;
-  /** Waits this long after a failure, doubled with each further one in a row up to the cap, in ms; unset: 1 s. */
+  /** Doubled with each further failure in a row, up to the cap; unset: 1 s. */
   readonly backoffBaseMs?: number;
-  /** Unset: the usual delay after a failure. */
   readonly backoffCapMs?: number;
-  /** Called with each failure, and how many there were in a row. */
   readonly failed?: (error: unknown, failures: number) => void;
-  /** How long `close` waits for the round under way, in ms; unset: until it ends. */
   readonly closeMs?: number;
 }
 
 export interface Loop {
-  /** Begins the next round now, or after the one under way. It does not shorten the wait after a failure. */
+  /** Begins the next round now, or after the running one. Does not shorten the wait after a failure. */
   wake(): void;
-  /** Aborts the signal of the round under way and waits for its end. */
+  /** Aborts the signal of the running round and waits for its end. */
   close(): Promise<void>;
 }
 
-/** Starts a loop. Its delays do not keep the process alive. */
+/** Rounds never overlap; the delays between them do not keep the process alive. */
 export function startLoop(options: LoopOptions): Loop {
   const { work, everyMs, firstAfterMs = 0, jitter = false, backoffBaseMs = SECOND, backoffCapMs, failed } = options;
   const stopping = new AbortController();

@@ -2,22 +2,20 @@ import { readFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { runCommand } from "./run-command.js";
 
-/** A process, told apart from a later one that got the same pid. */
+/** The start time tells a process from a later one with the same pid. */
 export type ProcessIdentity = { readonly pid: number; readonly startTime: string };
 
-/** The identity of a living process; undefined when there is none (a zombie counts as ended). */
+/** Undefined where no such process lives; a zombie has ended. */
 export async function identify(pid: number): Promise<ProcessIdentity | undefined> {
   const startTime = process.platform === "linux" ? await fromProc(pid) : await fromPs(pid);
   return startTime === undefined ? undefined : { pid, startTime };
 }
 
-/** True while exactly this process lives. */
 export async function isAlive(known: ProcessIdentity): Promise<boolean> {
   const now = await identify(known.pid);
   return now?.startTime === known.startTime;
 }
 
-/** Waits until this process has ended; false when it still lives after `timeoutMs`. */
 export async function waitUntilGone(known: ProcessIdentity, timeoutMs: number): Promise<boolean> {
   const deadline = Date.now() + timeoutMs;
   while (await isAlive(known)) {
@@ -27,7 +25,6 @@ export async function waitUntilGone(known: ProcessIdentity, timeoutMs: number): 
   return true;
 }
 
-/** Sends a signal; false when the process is gone already. */
 export function signalProcess(pid: number, signal: NodeJS.Signals): boolean {
   try {
     return process.kill(pid, signal);
@@ -44,7 +41,7 @@ async function fromProc(pid: number): Promise<string | undefined> {
   } catch {
     return undefined;
   }
-  // The command name may hold spaces and brackets, so fields are counted from the last bracket.
+  // The command name may hold spaces and brackets: fields are counted from the last bracket.
   const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
   const [state, startTicks] = [fields[0], fields[19]];
   return state === "Z" || state === "X" ? undefined : startTicks;

@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 
-/** What a finished command left behind; `code` is -1 when it could not be started or was cut off. */
+/** `code` is -1 for a command that could not be started or timed out. */
 export type CommandResult = { readonly code: number; readonly output: string };
 
 type CommandOptions = { readonly cwd?: string; readonly env?: NodeJS.ProcessEnv; readonly timeoutMs?: number };
@@ -8,7 +8,6 @@ type CommandOptions = { readonly cwd?: string; readonly env?: NodeJS.ProcessEnv;
 const DEFAULT_TIMEOUT_MS = 10_000;
 const OUTPUT_LIMIT_CHARS = 64 * 1024;
 
-/** Runs a command to its end and returns its last output; never throws. */
 export function runCommand(
   command: string,
   args: readonly string[],
@@ -26,7 +25,7 @@ export function runCommand(
     };
     child.stdout.setEncoding("utf8").on("data", collect);
     child.stderr.setEncoding("utf8").on("data", collect);
-    // The timeout option of spawn keeps its timer when the command does not exist, and so the whole process waiting.
+    // The timeout option of spawn keeps the process alive where the command does not exist.
     const timer = setTimeout(() => child.kill("SIGKILL"), options.timeoutMs ?? DEFAULT_TIMEOUT_MS);
     const finish = (result: CommandResult): void => {
       clearTimeout(timer);

@@ -1,4 +1,3 @@
-/** A server, and how to get in, as a URL names it. */
 export interface ServerUrl {
   readonly protocol: string;
   readonly host: string;
@@ -18,11 +17,6 @@ const DEFAULT_PORTS: Readonly<Record<string, number>> = {
   "https:": 443,
 };
 
-/**
- * Takes a URL of a server apart, with user and password decoded.
- *
- * @throws TypeError or URIError where it is no URL, or not percent-encoded as one
- */
 export function parseServerUrl(text: string): ServerUrl {
   const url = new URL(text);
   return {
@@ -34,11 +28,10 @@ export function parseServerUrl(text: string): ServerUrl {
   };
 }
 
-/** host:port. The one form in which the address of a server is printed: a whole URL may hold a password. */
+/** host:port; a whole URL may hold a password and must not be printed. */
 export function printableAddress(url: string): string {
   const { host, port } = parseServerUrl(url);
   return `${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
-/** Several of them, between commas. */
 export const printableAddresses = (urls: readonly string[]): string => urls.map(printableAddress).join(",");

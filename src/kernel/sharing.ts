@@ -1,6 +1,6 @@
 import { codeOf } from "./errors.js";
 
-/** Callers that ask for the same key at the same time share one run of `work`. */
+/** Concurrent callers for the same key share one run. */
 export class SingleFlight<T> {
   readonly #running = new Map<string, Promise<T>>();
 
@@ -13,7 +13,7 @@ export class SingleFlight<T> {
   }
 }
 
-/** Callers share runs of `work`, but none that began before they called: callers during a run share the next. */
+/** Callers never share a run that began before they called: callers during a run share the next. */
 export function coalesce<T>(work: () => Promise<T>): () => Promise<T> {
   let running: Promise<T> | undefined;
   let next: Promise<T> | undefined;
@@ -41,12 +41,7 @@ interface Waiting<Item> {
   readonly reject: (error: unknown) => void;
 }
 
-/**
- * Runs items in batches: items that arrive during a run go into the next, at most `max`. Where a batch fails its items are
- * run singly, so that one bad item does not fail the others; where a server is away all of them fail.
- *
- * @returns a function that resolves once its item's run has succeeded
- */
+/** One bad item does not fail its batch, which is run item by item then. Resolves after the item's run. */
 export function createBatch<Item>(
   max: number,
   run: (items: readonly Item[]) => Promise<void>,
@@ -69,7 +64,6 @@ export function createBatch<Item>(
 
   const drain = async (): Promise<void> => {
     running = true;
-    // One turn of the event loop, so that items of the same moment go together.
     await new Promise<void>((resolve) => setImmediate(resolve));
     while (queue.length > 0) await runSome(queue.splice(0, max));
     running = false;

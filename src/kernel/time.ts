@@ -1,4 +1,3 @@
-/** Now, in ms since the epoch. */
 export type Clock = () => number;
 
 export const SECOND = 1_000;
@@ -6,7 +5,7 @@ export const MINUTE = 60 * SECOND;
 export const HOUR = 60 * MINUTE;
 export const DAY = 24 * HOUR;
 
-/** Resolves after `ms`, or as soon as `signal` aborts; never rejects, and never keeps the process alive alone. */
+/** Resolves early where `signal` aborts; never rejects, and does not keep the process alive. */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve();
@@ -21,11 +20,7 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
-/**
- * Full-jitter exponential backoff in ms: uniform in [base/2, min(cap, base * 2^(attempt-1))].
- * Source: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015;
- * the lower bound keeps a retry from coming at once.
- */
+// M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015: full jitter, with a lower bound.
 export function backoff(attempt: number, baseMs: number, capMs: number): number {
   const ceiling = Math.min(capMs, baseMs * 2 ** Math.min(attempt - 1, 30));
   const floor = Math.min(baseMs / 2, ceiling);

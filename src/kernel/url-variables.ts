@@ -7,7 +7,7 @@ interface Entry extends ServerUrl {
 
 type Rule = (entries: readonly Entry[]) => readonly string[];
 
-/** URLs between commas. A fault names the position, never the value: a text that cannot be parsed may be a password. */
+/** A fault names the position, never the value: a text that cannot be parsed may be a password. */
 function urls(protocols: readonly string[], rule: Rule) {
   return nonEmptyList.superRefine((parts, context) => {
     const fault = (message: string): void => context.addIssue({ code: "custom", message });
@@ -72,10 +72,10 @@ const redisUser = eachOf(({ user, password }) =>
 
 export const redisUrls = urls(["redis:", "rediss:"], all(hasHost, noExtras, redisDatabase, redisUser, oneWayIn));
 
-/** NATS servers. A user without a password is a token, as in other NATS clients. */
+/** A user without a password is a token, as in other NATS clients. */
 export const natsUrls = urls(["nats:", "tls:"], all(hasHost, noExtras, noPath, oneWayIn));
 
-/** Parameters that the driver obeys; one that it ignores, like target_session_attrs, would only seem to hold. */
+/** Only parameters that the driver obeys: target_session_attrs, which it ignores, would seem to hold. */
 const PG_PARAMETERS = new Set([
   ...["host", "port", "options", "application_name", "sslmode", "sslcert", "sslkey", "sslrootcert"],
   ...["sslnegotiation", "uselibpqcompat"],

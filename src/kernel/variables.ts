@@ -1,18 +1,15 @@
 import { z } from "zod";
 
-/** An environment variable. Its default is written as its value would be. */
 export interface Variable {
   readonly name: string;
   readonly schema: z.ZodType;
   readonly default?: string;
-  /** Its row in docs/configuration.md. */
+  /** Text for docs/configuration.md. */
   readonly about: string;
 }
 
-/** The variables of a component, by the names its code uses. */
 export type Variables = Readonly<Record<string, Variable>>;
 
-/** The values of a component's variables; undefined: unset, without a default. */
 export type ConfigOf<V extends Variables> = {
   readonly [Name in keyof V]: z.output<V[Name]["schema"]> | (V[Name] extends { default: string } ? never : undefined);
 };
@@ -35,13 +32,11 @@ export const nonEmptyList = list.refine((parts) => parts.length > 0, { message: 
 const hasPort = (value: string): boolean => Number(value.slice(value.lastIndexOf(":") + 1)) <= 65_535;
 const portRule = { message: "must have a port up to 65535" };
 
-/** An address to listen on. */
 export const address = z
   .string()
   .regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, { message: "must be host:port" })
   .refine(hasPort, portRule);
 
-/** An address that gRPC connects to. */
 export const target = z
   .string()
   .regex(/^(dns:\/\/\/)?(\[[0-9a-fA-F:]+\]|[^:/\s@]+):\d{1,5}$/, { message: "must be host:port or dns:///host:port" })
