@@ -14,7 +14,7 @@ const DEFAULT_RATE = 50;
 const AT_ONCE = 8;
 /** Ends a rebuild after so many timelines in a row that met an unavailable server. */
 const GIVE_UP_AFTER = 3;
-const MAX_NAMED = 100;
+const MAX_LISTED_FAILURES = 100;
 
 interface RebuildOptions {
   readonly all?: boolean;
@@ -31,14 +31,14 @@ interface Outcome {
   rebuilt: number;
   failures: number;
   readonly failed: { readonly timeline: string; readonly error: string }[];
-  at: string | undefined;
+  place: string | undefined;
 }
 
 export function define(timeline: Command): void {
   timeline
     .command("rebuild")
-    .description("rebuild home timelines from the upstreams, whatever they hold now; nobody is notified")
-    .argument("[users...]", "whose home timelines")
+    .description("rebuild home timelines from the upstreams, whatever they hold now; no user is notified")
+    .argument("[users...]", "users whose home timelines to rebuild")
     .option("--all", "all home timelines")
     .option("--shared", "local and global, from the log: entries older than the log are lost")
     .option("--after <place>", "with --all: continue where an earlier run stopped")
@@ -71,11 +71,11 @@ async function rebuild(chosen: Chosen): Promise<number> {
       config,
       log: silent,
     });
-    const outcome: Outcome = { rebuilt: 0, failures: 0, failed: [], at: chosen.after };
+    const outcome: Outcome = { rebuilt: 0, failures: 0, failed: [], place: chosen.after };
     const interrupted = interruption();
     const givenUp = new AbortController();
     const stopping = AbortSignal.any([interrupted, givenUp.signal]);
-    const steps = chosen.all ? timelines.listHomes(chosen.after) : [{ users: chosen.users, at: "" }];
+    const steps = chosen.all ? timelines.listHomes(chosen.after) : [{ users: chosen.users, place: "" }];
     await run(chosen, { timelines, outcome, steps, stopping, giveUp: () => givenUp.abort() });
     console.log(chosen.json ? asJson(outcome, !stopping.aborted) : asText(outcome, !stopping.aborted, chosen.all));
     if (interrupted.aborted) return INTERRUPTED;
@@ -102,30 +102,30 @@ function run(chosen: Chosen, { timelines, outcome, steps, stopping, giveUp }: Ru
         away = 0;
       } catch (error) {
         outcome.failures++;
-        if (outcome.failed.length < MAX_NAMED) outcome.failed.push({ timeline, error: oneLine(error) });
+        if (outcome.failed.length < MAX_LISTED_FAILURES) outcome.failed.push({ timeline, error: oneLine(error) });
         away = codeOf(error) === "unavailable" ? away + 1 : 0;
         if (away >= GIVE_UP_AFTER) giveUp();
       }
-      const place = outcome.at ? `; to continue from here: --after ${outcome.at}` : "";
-      say(() => `${outcome.rebuilt} rebuilt, ${outcome.failures} failed${place}`);
+      const hint = outcome.place ? `; to continue from here: --after ${outcome.place}` : "";
+      say(() => `${outcome.rebuilt} rebuilt, ${outcome.failures} failed${hint}`);
     };
     if (chosen.shared)
       for (const name of ["local", "global"] as const) await one(name, () => timelines.rebuildShared(name));
-    for await (const { users, at } of steps) {
+    for await (const { users, place } of steps) {
       if (stopping.aborted) break;
-      if (at !== "") outcome.at = at;
+      if (place !== "") outcome.place = place;
       await paced(users, pace, (user) => one(user, () => timelines.rebuildHome(user)));
     }
   });
 }
 
-function asJson({ rebuilt, failures, failed, at }: Outcome, complete: boolean): string {
-  return JSON.stringify({ rebuilt, failures, failed, complete, after: complete ? null : (at ?? null) });
+function asJson({ rebuilt, failures, failed, place }: Outcome, complete: boolean): string {
+  return JSON.stringify({ rebuilt, failures, failed, complete, after: complete ? null : (place ?? null) });
 }
 
-function asText({ rebuilt, failures, failed, at }: Outcome, complete: boolean, all = false): string {
+function asText({ rebuilt, failures, failed, place }: Outcome, complete: boolean, all = false): string {
   const lines = [`${rebuilt} timelines rebuilt, ${failures} failed`];
   for (const { timeline, error } of failed) lines.push(`  ${JSON.stringify(timeline)}: ${error}`);
-  if (!complete) lines.push(`stopped before the end${all && at ? `; to continue: --after ${at}` : ""}`);
+  if (!complete) lines.push(`stopped before the end${all && place ? `; to continue: --after ${place}` : ""}`);
   return lines.join("\n");
 }

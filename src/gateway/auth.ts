@@ -24,44 +24,44 @@ export interface Principal {
 export type Authenticate = (token: string) => Promise<Principal>;
 
 const MAX_TOKEN_CHARS = 8 * 1024;
-const TOLERANCE_SECONDS = 5;
-/** Only algorithms with a public key: a shared-secret one would take that key for the secret. */
+const CLOCK_TOLERANCE_SECONDS = 5;
+/** Only algorithms with a public key: HS256 would accept that key as its secret. */
 const ASYMMETRIC = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519".split(" ");
 
 export function createAuthenticate(config: AuthConfig): Authenticate {
-  const { key, algorithms } = keyOf(config);
+  const { key, algorithms } = verificationKey(config);
   const options: JWTVerifyOptions = {
     algorithms,
-    clockTolerance: TOLERANCE_SECONDS,
+    clockTolerance: CLOCK_TOLERANCE_SECONDS,
     requiredClaims: ["exp", "sub"],
     ...(config.jwtIssuer === undefined ? {} : { issuer: config.jwtIssuer }),
     ...(config.jwtAudience === undefined ? {} : { audience: config.jwtAudience }),
   };
   return async (token) => {
-    if (token.length > MAX_TOKEN_CHARS) throw refusal("too long");
+    if (token.length > MAX_TOKEN_CHARS) throw unauthenticated("too long");
     try {
       return principalOf((await jwtVerify(token, key, options)).payload);
     } catch (error) {
       if (error instanceof AppError) throw error;
-      throw refusal("not valid", error);
+      throw unauthenticated("not valid", error);
     }
   };
 }
 
-export function refusal(why: string, cause?: unknown): AppError {
+export function unauthenticated(why: string, cause?: unknown): AppError {
   return new AppError("unauthenticated", `the access token is ${why}`, { cause });
 }
 
 function principalOf({ sub, exp }: JWTPayload): Principal {
-  if (typeof sub !== "string" || idFault(sub) !== undefined) throw refusal("without a usable subject");
+  if (typeof sub !== "string" || idFault(sub) !== undefined) throw unauthenticated("without a usable subject");
   const expiresAt = Number(exp) * SECOND;
-  // The tolerance is for clocks that lag behind the issuer's; the end of a token is the end.
-  if (!(expiresAt > Date.now())) throw refusal("expired");
+  // The tolerance is for the `nbf` of an issuer whose clock is ahead; an expired token is never accepted.
+  if (!(expiresAt > Date.now())) throw unauthenticated("expired");
   return { user: sub, expiresAt };
 }
 
-function keyOf({ jwtSecret: secret, jwksUrl }: AuthConfig): { key: JWTVerifyGetKey; algorithms: string[] } {
-  if (jwksUrl !== undefined && secret === undefined) return { key: fetchedKeys(jwksUrl), algorithms: ASYMMETRIC };
+function verificationKey({ jwtSecret: secret, jwksUrl }: AuthConfig): { key: JWTVerifyGetKey; algorithms: string[] } {
+  if (jwksUrl !== undefined && secret === undefined) return { key: remoteKeys(jwksUrl), algorithms: ASYMMETRIC };
   if (secret === undefined || secret === "" || jwksUrl !== undefined) {
     throw new Error("either a secret or a JWKS URL is needed to check tokens");
   }
@@ -69,17 +69,17 @@ function keyOf({ jwtSecret: secret, jwksUrl }: AuthConfig): { key: JWTVerifyGetK
   return { key: async () => bytes, algorithms: ["HS256"] };
 }
 
-function fetchedKeys(url: string): JWTVerifyGetKey {
+function remoteKeys(url: string): JWTVerifyGetKey {
   const remote = createRemoteJWKSet(new URL(url));
   return async (header, token) => {
     try {
       return await remote(header, token);
     } catch (error) {
-      // These errors are about the token; all others are about the key server.
+      // These errors are caused by the token, all others by the key server.
       if (error instanceof errors.JWKSNoMatchingKey) throw error;
       if (error instanceof errors.JWKSMultipleMatchingKeys) throw error;
       if (error instanceof errors.JOSENotSupported) throw error;
-      throw new AppError("unavailable", "the keys that tokens are checked with cannot be fetched", { cause: error });
+      throw new AppError("unavailable", "the keys that sign access tokens cannot be fetched", { cause: error });
     }
   };
 }
@@ -98,7 +98,7 @@ interface RequestHeaders {
   readonly host?: string | undefined;
 }
 
-/** Finds the token of a request. With an `Authorization` header, whatever it holds, the cookie does not count. */
+/** Finds the token of a request. An `Authorization` header, even a malformed one, excludes the cookie. */
 export function findCredentials({ authorization, cookie }: RequestHeaders): Credentials | undefined {
   if (authorization !== undefined) {
     const token = /^Bearer +([A-Za-z0-9\-._~+/]+=*) *$/i.exec(authorization)?.[1];
@@ -116,7 +116,7 @@ export function findCredentials({ authorization, cookie }: RequestHeaders): Cred
   return undefined;
 }
 
-/** Browsers send the cookie for pages of any origin: a foreign origin must be on the list. */
+/** Browsers send the cookie with requests from any page, so that another origin must be listed. */
 export function originAllowed({ origin, host }: RequestHeaders, allowed: ReadonlySet<string>): boolean {
   if (origin === undefined || allowed.has(origin)) return true;
   return host !== undefined && URL.canParse(origin) && new URL(origin).host === host.toLowerCase();

@@ -28,7 +28,7 @@ export const GATEWAY_VARIABLES = {
     schema: flag,
     default: "false",
     about:
-      "Allows a secret under 32 bytes, a key set over http:, and one without TIMELINE_JWT_ISSUER and TIMELINE_JWT_AUDIENCE; true or false",
+      "Allows a secret under 32 bytes, a key set over http:, and a key set without TIMELINE_JWT_ISSUER or TIMELINE_JWT_AUDIENCE; true or false",
   },
   allowedOrigins: {
     name: "TIMELINE_ALLOWED_ORIGINS",
@@ -40,13 +40,13 @@ export const GATEWAY_VARIABLES = {
     name: "TIMELINE_SSE_MAX_CONNECTIONS",
     schema: integer(1, 1_000_000),
     default: "50000",
-    about: "Streams of this process",
+    about: "Event streams that this process opens at most",
   },
   maxConnectionsPerUser: {
     name: "TIMELINE_SSE_MAX_CONNECTIONS_PER_USER",
     schema: integer(1, 1_000),
     default: "20",
-    about: "Streams of one user on this process",
+    about: "Event streams of one user that this process opens at most",
   },
 } as const satisfies Variables;
 
@@ -55,7 +55,7 @@ export type GatewayConfig = ConfigOf<typeof GATEWAY_VARIABLES>;
 /** A key shorter than the hash is weaker than it (RFC 7518, section 3.2). */
 const MIN_SECRET_BYTES = 32;
 
-/** Faults of settings by which foreign tokens would pass. */
+/** Reports settings that would accept tokens made by others. */
 export function tokenFaults({
   jwtSecret,
   jwksUrl,

@@ -25,7 +25,7 @@ export interface GatewayLimits extends StreamLimits, SseLimits {
   readonly renewMs: number;
   readonly registrationTtlMs: number;
   readonly sweepMs: number;
-  /** How long after their last stream users get notifications stored: fan-out's window, and NOTIFY's age. */
+  /** Fan-out stores notifications for users whose last stream ended within this time; NOTIFY keeps them as long. */
   readonly windowMs: number;
 }
 
@@ -44,7 +44,7 @@ export const LIMITS: GatewayLimits = {
 
 export type Gateway = ReturnType<typeof createGateway>;
 
-/** Opens the gateway: timelines over Server-Sent Events. The connections stay open when it closes. */
+/** Opens the gateway: timelines over Server-Sent Events. Closing it leaves Redis and NATS connected. */
 export function createGateway({ scripts, nats, config, podName, log }: GatewayDeps, limits: GatewayLimits = LIMITS) {
   observeGateway.started(config.maxConnections);
   const feed = createFeed(nats, () => void streams.recheckAll());

@@ -1,15 +1,15 @@
 import type { Headers } from "../delivery/handler.js";
 
-/** A place in NOTIFY. Sequences of two incarnations do not compare: a stream that is made anew counts from 1. */
+/** Sequences of two incarnations cannot be compared: a stream that is created again counts from 1. */
 export interface StreamPosition {
   readonly seq: number;
   readonly incarnation: string;
 }
 
 /** A position as clients (`id:`) and Redis hold it: `17-mi9c3k2v`. */
-export const idOf = ({ seq, incarnation }: StreamPosition): string => `${seq}-${incarnation}`;
+export const formatPosition = ({ seq, incarnation }: StreamPosition): string => `${seq}-${incarnation}`;
 
-export function readId(text: string): StreamPosition | undefined {
+export function parsePosition(text: string): StreamPosition | undefined {
   const [, digits, incarnation] = /^(\d{1,16})-([0-9a-z]{1,16})$/.exec(text) ?? [];
   const seq = Number(digits);
   return incarnation !== undefined && Number.isSafeInteger(seq) ? { seq, incarnation } : undefined;
@@ -17,7 +17,7 @@ export function readId(text: string): StreamPosition | undefined {
 
 export interface Notification {
   readonly seq: number;
-  /** Sequence of the user's notification before it; known of live ones only. */
+  /** Sequence of the user's notification before it; only live ones have it. */
   readonly previous?: number | undefined;
   readonly storedAt?: number | undefined;
   readonly headers: Headers;
@@ -40,7 +40,7 @@ export function readContent(body: Uint8Array, messageId: string | undefined): Co
   const value = parseObject(body);
   if (value === undefined) return undefined;
   const { event, ...rest } = value;
-  // The name gets a line of its own on the wire: anything but a plain word could inject fields.
+  // The name is a line of the event stream: other characters could inject fields.
   if (typeof event !== "string" || !EVENT.test(event)) return undefined;
   const { drop_id: drop, created_at: createdAt } = rest;
   const id = typeof drop === "string" ? drop : messageId;
@@ -69,7 +69,7 @@ function parseObject(body: Uint8Array): Record<string, unknown> | undefined {
 }
 
 export function notificationBlock(position: StreamPosition, { event, data }: Content): string {
-  return `id: ${idOf(position)}\nevent: ${event}\ndata: ${data}\n\n`;
+  return `id: ${formatPosition(position)}\nevent: ${event}\ndata: ${data}\n\n`;
 }
 
 export function resetBlock(position: StreamPosition, reason: string): string {
@@ -82,5 +82,5 @@ export function resetBlock(position: StreamPosition, reason: string): string {
  */
 export function positionBlock(position: StreamPosition, comment: string, retryMs?: number): string {
   const retry = retryMs === undefined ? "" : `retry: ${retryMs}\n`;
-  return `${retry}: ${comment}\nid: ${idOf(position)}\n\n`;
+  return `${retry}: ${comment}\nid: ${formatPosition(position)}\n\n`;
 }

@@ -11,7 +11,7 @@ const meter = metrics.getMeter("avion-timeline");
 const seconds = { explicitBucketBoundaries: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300] };
 
 const open = meter.createUpDownCounter("timeline_sse_connections", { description: "Event streams open now" });
-const most = meter.createGauge("timeline_sse_max_connections", {
+const limit = meter.createGauge("timeline_sse_max_connections", {
   description: "Event streams a process opens at most",
 });
 const opened = meter.createCounter("timeline_sse_opened", { description: "Event streams opened" });
@@ -19,7 +19,7 @@ const closed = meter.createCounter("timeline_sse_closed", { description: "Event 
 const refused = meter.createCounter("timeline_sse_refused", { description: "Event streams refused, by HTTP status" });
 const sent = meter.createCounter("timeline_sse_events", { description: "Events sent, by type" });
 const sinceCreated = meter.createHistogram("timeline_sse_created_to_written_seconds", {
-  description: "From the creation of a drop until a stream is told, in seconds",
+  description: "From the creation of a drop until its notification is sent, in seconds",
   advice: seconds,
 });
 const sinceStored = meter.createHistogram("timeline_sse_stored_to_written_seconds", {
@@ -32,7 +32,7 @@ const duplicates = meter.createCounter("timeline_sse_duplicates", {
   description: "Repeated notifications not sent again",
 });
 const renewed = meter.createCounter("timeline_sse_registrations", {
-  description: "Registrations by what became of them",
+  description: "Registrations by outcome",
 });
 
 const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "xp_earned"]);
@@ -41,7 +41,7 @@ const REFUSALS = [401, 403, 429, 500, 503];
 export const observeGateway = {
   /** Counters start at 0, so that the first failure shows as an increase. */
   started(maxConnections: number): void {
-    most.record(maxConnections);
+    limit.record(maxConnections);
     open.add(0);
     opened.add(0);
     for (const reason of CLOSE_REASONS) closed.add(0, { reason });

@@ -4,7 +4,7 @@ import { decodeId, encodeId } from "../kernel/ids.js";
 import { HOUR, MINUTE, SECOND } from "../kernel/time.js";
 import { redisError } from "../platform/redis/connect.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { idOf, readId, type StreamPosition } from "./notification.js";
+import { formatPosition, parsePosition, type StreamPosition } from "./notification.js";
 
 export interface Connection {
   readonly id: string;
@@ -28,7 +28,7 @@ const RESUMABLE_FROM_TTL_MS = HOUR;
 
 const resumableFromKey = (user: string): string => `sse_recent:from:${encodeId(user)}`;
 
-/** The id names the user, whose set a sweep cleans after a dead pod. */
+/** Contains the user, so that a sweep finds the set from which a dead pod's connection is to be removed. */
 export const connectionId = (unique: string, user: string): string => `${unique}.${encodeId(user)}`;
 
 const userOf = (id: string): string => decodeId(id.slice(id.indexOf(".") + 1));
@@ -49,11 +49,11 @@ export function createRegistryStore(scripts: Scripts, options: StoreOptions) {
         ["ZSCORE", RECENT_KEY, encodeId(user)],
         ["GET", resumableFromKey(user)],
       ]);
-      return { lastSeen: numberOf(seen), resumableFrom: typeof from === "string" ? readId(from) : undefined };
+      return { lastSeen: numberOf(seen), resumableFrom: typeof from === "string" ? parsePosition(from) : undefined };
     },
 
     async setResumableFrom(user: string, position: StreamPosition): Promise<void> {
-      await send([["SET", resumableFromKey(user), idOf(position), "PX", RESUMABLE_FROM_TTL_MS]]);
+      await send([["SET", resumableFromKey(user), formatPosition(position), "PX", RESUMABLE_FROM_TTL_MS]]);
     },
 
     async add({ id, user, createdAt }: Connection): Promise<void> {

@@ -22,17 +22,16 @@ interface Registered {
   renewedAt: number;
 }
 
-/** A listing this close to its end does not count: clocks of processes differ, and an event takes time to arrive. */
+/** A listing that ends within this time counts as ended: processes' clocks differ, and events take time to arrive. */
 const MARGIN_MS = 10 * SECOND;
 const RENEWED_AT_ONCE = 250;
 
 /**
  * Keeps this process's streams registered, so that fan-out stores notifications for their users.
  *
- * A user who was not listed for a while may have missed something that was never stored. So before a user is listed
- * again, the position from which on the listing holds is stored (`resumableFrom`), and a resume from below it gets a
- * reset. After a loss it is one more than the stream's last sequence: a position equal to that one may have been given
- * out before the loss as well as after it.
+ * No notifications are stored for a user who is not listed. So before a user is listed again, the position is stored
+ * from which notifications are complete (`resumableFrom`), and a resume from below it gets a reset. After a loss it is
+ * one more than the stream's last sequence: a client may have got that sequence before the loss or after it.
  */
 export class Registry {
   readonly #registered = new Map<string, Registered>();

@@ -1,5 +1,5 @@
 import type { Feed, FeedState } from "./feed.nats.js";
-import { type Notification, readId, type StreamPosition } from "./notification.js";
+import { type Notification, parsePosition, type StreamPosition } from "./notification.js";
 
 export const RESET_REASONS = ["unknown_position", "too_old", "registration_lost", "stream_replaced"] as const;
 export type ResetReason = (typeof RESET_REASONS)[number];
@@ -7,12 +7,12 @@ export type ResetReason = (typeof RESET_REASONS)[number];
 export type Wanted =
   | { readonly kind: "new" }
   | { readonly kind: "after"; readonly position: StreamPosition }
-  | { readonly kind: "nonsense" };
+  | { readonly kind: "unreadable" };
 
 export function readLastEventId(header: string | undefined): Wanted {
   if (header === undefined || header === "") return { kind: "new" };
-  const position = readId(header);
-  return position ? { kind: "after", position } : { kind: "nonsense" };
+  const position = parsePosition(header);
+  return position ? { kind: "after", position } : { kind: "unreadable" };
 }
 
 const MAX_BUFFERED = 256;
@@ -75,7 +75,7 @@ export const MAX_REPLAYED = 1_024;
 
 export interface History {
   readonly notifications: Notification[];
-  /** True where the read reached the leader's last, false where it stopped at the first live notification. */
+  /** False if the read stopped at the first buffered live notification. */
   readonly reachedEnd: boolean;
   readonly fault: ResetReason | undefined;
 }
@@ -84,7 +84,7 @@ interface HistoryOptions {
   readonly feed: Feed;
   readonly user: string;
   readonly position: StreamPosition;
-  /** Where the read begins. Notifications between here and the position were sent before: only their keys count. */
+  /** The read begins after this. Of notifications up to the position, which were sent before, only keys are kept. */
   readonly from: number;
   readonly live: LiveBuffer;
   readonly sentKeys: RecentKeys;
@@ -92,8 +92,8 @@ interface HistoryOptions {
 }
 
 /**
- * Reads the user's notifications after a position. The state of the stream is read afterwards: an incarnation never
- * comes back, so that one that is the same then was the same all the time.
+ * Reads the user's notifications after a position. The state of the stream is read last: an incarnation never
+ * returns, so that an unchanged one did not change during the read either.
  */
 export async function readHistory(options: HistoryOptions): Promise<History> {
   const { feed, user, position, from, live, sentKeys, stopped } = options;
@@ -103,7 +103,7 @@ export async function readHistory(options: HistoryOptions): Promise<History> {
   await feed.read(user, from, (notification) => {
     if (notification.seq > seq) notifications.push(notification);
     else if (notification.content?.key) sentKeys.isRepeated(notification.content.key);
-    // The live buffer holds the rest: reading on would never catch up with a busy publisher.
+    // The buffer has the notifications after these: reading on might never catch up with a busy publisher.
     const previous = live.first?.previous;
     reachedEnd = previous === undefined || notification.seq < previous || notification.seq <= seq;
     return reachedEnd && notifications.length < MAX_REPLAYED && !stopped();
@@ -112,7 +112,7 @@ export async function readHistory(options: HistoryOptions): Promise<History> {
   const state = await feed.state();
   if (state.incarnation !== incarnation) return { notifications: [], reachedEnd, fault: "stream_replaced" };
   const oldest = count >= state.perSubject ? await feed.oldestOf(user) : undefined;
-  return { notifications, reachedEnd, fault: incompleteness({ position: seq, count, state, oldest }) };
+  return { notifications, reachedEnd, fault: historyFault({ position: seq, count, state, oldest }) };
 }
 
 interface Found {
@@ -124,13 +124,13 @@ interface Found {
 }
 
 /**
- * Returns undefined where the history after a position is proved complete. Two things remove notifications: age, from
+ * Returns undefined if the history after a position is complete. Two limits remove notifications: age, from
  * the front of the whole stream, and the limit per user. Age removed none after the position as long as the stream's
  * first sequence is at most the next one. The limit removes the oldest while as many newer ones are held: it removed
  * none after the position where fewer are known than the limit, or where one at or below the position is still held.
  * `state` and `oldest` must be newer than the read.
  */
-export function incompleteness({ position, count, state, oldest }: Found): ResetReason | undefined {
+export function historyFault({ position, count, state, oldest }: Found): ResetReason | undefined {
   if (position > state.lastSeq) return "unknown_position";
   if (state.firstSeq > position + 1) return "too_old";
   if (count >= MAX_REPLAYED) return "too_old";

@@ -4,7 +4,7 @@ import type { Headers } from "../delivery/handler.js";
 import { AppError, codeOf, oneLine, PRESENTATION } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { openSse, type SseLimits, type SseStream } from "../platform/http/sse.js";
-import { type Authenticate, findCredentials, originAllowed, type Principal, refusal } from "./auth.js";
+import { type Authenticate, findCredentials, originAllowed, type Principal, unauthenticated } from "./auth.js";
 import { observeGateway } from "./observe.js";
 
 export interface StreamRequest {
@@ -47,7 +47,7 @@ export function createRoutes(deps: RouteDeps): Router {
 
 async function openStream(deps: RouteDeps, request: Request, response: Response): Promise<void> {
   const credentials = findCredentials(request.headers);
-  if (!credentials) throw refusal("missing");
+  if (!credentials) throw unauthenticated("missing");
   const principal = await deps.authenticate(credentials.token);
   if (credentials.method === "cookie" && !originAllowed(request.headers, deps.allowedOrigins))
     throw new ForeignOrigin();

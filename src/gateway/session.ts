@@ -38,12 +38,12 @@ interface Start {
 }
 
 const MAX_SENT_KEYS = 512;
-const CHECK_MS = SECOND;
+const RECHECK_TIMEOUT_MS = SECOND;
 
 /**
  * One stream of one user. The position is the sequence up to which every notification of the user is sent, with the
  * incarnation of NOTIFY it counts in; the client gets it as `id:`. Live notifications do not name their incarnation:
- * they are buffered while the feed does not know that it is the session's.
+ * they are buffered until the feed is sure that it is the session's.
  *
  * A session is *live* or *catching up*, at first catching up. Live, a notification whose predecessor is not beyond the
  * position is sent at once. Any other shows a gap, and the session catches up: it reads the stream after the position,
@@ -57,25 +57,25 @@ export class Session {
   readonly #live = new LiveBuffer();
   readonly #sentKeys = new RecentKeys(MAX_SENT_KEYS);
   #outlet: Outlet | undefined;
-  #position = 0;
+  #seq = 0;
   #incarnation = "";
   #catchingUp = true;
   #ended = false;
 
   constructor(private readonly deps: SessionDeps) {}
 
-  /** Finds where to begin, and sends nothing yet. Live notifications must reach {@link take} already. */
+  /** Finds the start, and sends nothing. Live notifications must reach {@link take} already. */
   async prepare(lastEventId: string | undefined, resumableFrom: StreamPosition | undefined): Promise<Start> {
     const { lastSeq, incarnation } = await this.deps.feed.state();
     this.#incarnation = incarnation;
     const start = await this.#startAt(readLastEventId(lastEventId), resumableFrom);
     const atEnd = start === undefined || start.reset !== undefined;
-    this.#position = atEnd ? lastSeq : start.seq;
+    this.#seq = atEnd ? lastSeq : start.seq;
     return atEnd ? { seq: lastSeq, reset: start?.reset, replay: [] } : start;
   }
 
   greeting(retryMs: number): string {
-    return positionBlock(this.#place, "connected", retryMs);
+    return positionBlock(this.#position, "connected", retryMs);
   }
 
   async start(outlet: Outlet, { reset, replay }: Start): Promise<void> {
@@ -87,7 +87,7 @@ export class Session {
 
   readonly take = (notification: Notification): void => {
     const known = this.deps.feed.current() === this.#incarnation;
-    if (this.#ended || (known && notification.seq <= this.#position)) return;
+    if (this.#ended || (known && notification.seq <= this.#seq)) return;
     if (this.#catchingUp || !known) return this.#live.add(notification);
     if (this.#follows(notification)) return this.#send(notification);
     this.#live.add(notification);
@@ -102,7 +102,7 @@ export class Session {
   async recheck(): Promise<void> {
     if (this.#ended || this.#catchingUp) return;
     const { feed, user, log } = this.deps;
-    const before = this.#position;
+    const before = this.#seq;
     try {
       const { lastSeq, incarnation } = await feed.state();
       if (this.#catchingUp || this.#ended) return;
@@ -110,11 +110,11 @@ export class Session {
         this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
         return await this.#catchUp();
       }
-      if (lastSeq <= this.#position) return;
-      // The leader now shows everything of the user up to `lastSeq`.
+      if (lastSeq <= this.#seq) return;
+      // The leader has all of the user's notifications up to `lastSeq`.
       const last = await feed.lastOf(user);
-      if (last > this.#position) await this.#catchUp();
-      else if (!this.#catchingUp) this.#position = Math.max(this.#position, lastSeq);
+      if (last > this.#seq) await this.#catchUp();
+      else if (!this.#catchingUp) this.#seq = Math.max(this.#seq, lastSeq);
     } catch (error) {
       log.debug({ error: oneLine(error) }, "a stream was not checked; the next heartbeat checks it");
     }
@@ -122,17 +122,17 @@ export class Session {
 
   async heartbeat(): Promise<void> {
     const late = new AbortController();
-    await Promise.race([this.recheck(), pause(CHECK_MS, late.signal)]);
+    await Promise.race([this.recheck(), pause(RECHECK_TIMEOUT_MS, late.signal)]);
     late.abort();
-    if (!this.#ended) this.#outlet?.write(positionBlock(this.#place, "heartbeat"));
+    if (!this.#ended) this.#outlet?.write(positionBlock(this.#position, "heartbeat"));
   }
 
   end(): void {
     this.#ended = true;
   }
 
-  get #place(): StreamPosition {
-    return { seq: this.#position, incarnation: this.#incarnation };
+  get #position(): StreamPosition {
+    return { seq: this.#seq, incarnation: this.#incarnation };
   }
 
   async #startAt(wanted: Wanted, resumableFrom: StreamPosition | undefined): Promise<Start | undefined> {
@@ -148,8 +148,8 @@ export class Session {
     const { lastSeq } = await this.deps.feed.state();
     if (seq > lastSeq) return resetWith("unknown_position");
     if (resumableFrom?.incarnation === incarnation && seq < resumableFrom.seq) return resetWith("registration_lost");
-    this.#position = seq;
-    // From the beginning: a notification sent before the cut may be stored a second time after it.
+    this.#seq = seq;
+    // All of the user's history: a notification the client has may be stored again after its position.
     const { notifications, fault } = await this.#readHistory(0);
     return { seq, reset: fault, replay: notifications };
   }
@@ -157,7 +157,7 @@ export class Session {
   #readHistory(from: number): Promise<History> {
     const stopped = (): boolean => this.#ended;
     const buffers = { live: this.#live, sentKeys: this.#sentKeys };
-    return readHistory({ ...this.deps, ...buffers, position: this.#place, from, stopped });
+    return readHistory({ ...this.deps, ...buffers, position: this.#position, from, stopped });
   }
 
   async #catchUp(): Promise<void> {
@@ -166,12 +166,12 @@ export class Session {
     await this.#goLive(true);
   }
 
-  async #goLive(missing: boolean): Promise<void> {
+  async #goLive(readFirst: boolean): Promise<void> {
     try {
-      for (let read = missing; !this.#ended; read = true) {
+      for (let read = readFirst; !this.#ended; read = true) {
         if (read) await this.#readRound();
         await this.#sendBuffered();
-        if (this.#live.highest <= this.#position && this.deps.feed.current() === this.#incarnation) break;
+        if (this.#live.highest <= this.#seq && this.deps.feed.current() === this.#incarnation) break;
       }
     } catch (error) {
       this.deps.log.debug({ error: oneLine(error) }, "a stream did not catch up; the next heartbeat tries again");
@@ -181,16 +181,16 @@ export class Session {
   }
 
   async #readRound(): Promise<void> {
-    const aim = Math.max(this.#position, this.#live.highest);
+    const aim = Math.max(this.#seq, this.#live.highest);
     const { lastSeq, incarnation } = await this.deps.feed.state();
     const replaced = incarnation !== this.#incarnation || lastSeq < aim;
     if (replaced) return this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
-    const { notifications, reachedEnd, fault } = await this.#readHistory(this.#position);
+    const { notifications, reachedEnd, fault } = await this.#readHistory(this.#seq);
     if (fault === "stream_replaced") return;
-    if (fault) return this.#startOver(fault, { seq: Math.max(lastSeq, this.#position), incarnation });
+    if (fault) return this.#startOver(fault, { seq: Math.max(lastSeq, this.#seq), incarnation });
     await this.#sendAll(notifications);
-    // Everything of the user up to there is sent, or gone from the stream.
-    if (reachedEnd) this.#position = Math.max(this.#position, lastSeq);
+    // All of the user's notifications up to there are sent, or removed from the stream.
+    if (reachedEnd) this.#seq = Math.max(this.#seq, lastSeq);
   }
 
   async #sendBuffered(): Promise<void> {
@@ -198,12 +198,12 @@ export class Session {
       await this.#outlet?.drained();
       if (this.deps.feed.current() !== this.#incarnation) return;
       this.#live.shift();
-      if (next.seq > this.#position) this.#send(next);
+      if (next.seq > this.#seq) this.#send(next);
     }
   }
 
   #follows({ seq, previous }: Notification): boolean {
-    return seq <= this.#position || (previous !== undefined && previous <= this.#position);
+    return seq <= this.#seq || (previous !== undefined && previous <= this.#seq);
   }
 
   async #sendAll(notifications: readonly Notification[], replayed = false): Promise<void> {
@@ -215,17 +215,17 @@ export class Session {
   }
 
   #send(notification: Notification, replayed = false): void {
-    this.#position = notification.seq;
+    this.#seq = notification.seq;
     const { content } = notification;
     if (!content) return;
     if (content.key !== undefined && this.#sentKeys.isRepeated(content.key)) return observeGateway.duplicate();
-    observeGateway.writing(notification, () => this.#outlet?.write(notificationBlock(this.#place, content)));
+    observeGateway.writing(notification, () => this.#outlet?.write(notificationBlock(this.#position, content)));
     this.sent++;
     observeGateway.sent(notification, replayed);
   }
 
   #startOver(reason: ResetReason, { seq, incarnation }: StreamPosition): void {
-    this.#position = seq;
+    this.#seq = seq;
     this.#incarnation = incarnation;
     // The old stream's sequences mean nothing in a new one.
     if (reason === "stream_replaced") this.#live.clear();
@@ -234,7 +234,7 @@ export class Session {
 
   #sendReset(reason: ResetReason): void {
     observeGateway.reset(reason);
-    this.#outlet?.write(resetBlock(this.#place, reason));
+    this.#outlet?.write(resetBlock(this.#position, reason));
   }
 }
 

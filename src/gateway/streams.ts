@@ -12,11 +12,11 @@ import { connectionId } from "./registry.redis.js";
 import type { StreamRequest } from "./routes.http.js";
 import { Session } from "./session.js";
 
-type Span = readonly [from: number, to: number];
+type Range = readonly [from: number, to: number];
 
 export interface StreamLimits {
-  readonly heartbeatMs: Span;
-  readonly retryMs: Span;
+  readonly heartbeatMs: Range;
+  readonly retryMs: Range;
   /** A stream ends after this, plus or minus a fifth. */
   readonly maxLifeMs: number;
   readonly drainMs: number;
@@ -46,7 +46,7 @@ export class Streams {
     return this.#open.size;
   }
 
-  /** Resolves once the stream is open, and rejects where nothing was sent. */
+  /** Resolves once the stream is open; rejects if it was not opened. */
   async serve(request: StreamRequest): Promise<void> {
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");
     if (!this.deps.feed.connected()) throw new AppError("unavailable", "NATS is away");
@@ -124,7 +124,7 @@ export class Streams {
       log.info({ ...fields, resumed: resumes, position: start.seq, reset: start.reset }, "an event stream is open");
       opened();
       void session.start(stream, start);
-      const reason = await this.#live({ session, stream, expiresAt, ending });
+      const reason = await this.#untilClosed({ session, stream, expiresAt, ending });
       const seconds = Math.round((Date.now() - connection.createdAt) / SECOND);
       log.info({ ...fields, reason, seconds, events: session.sent }, "an event stream is closed");
     } finally {
@@ -135,14 +135,14 @@ export class Streams {
     }
   }
 
-  async #live({ session, stream, expiresAt, ending }: LiveStream): Promise<CloseReason> {
+  async #untilClosed({ session, stream, expiresAt, ending }: OpenStream): Promise<CloseReason> {
     const { limits } = this.deps;
     const end = (reason: CloseReason): void => ending.abort(reason);
     const timers = [
       setTimeout(() => end("expired"), timerMs(expiresAt - Date.now())),
       setTimeout(() => end("lifetime"), timerMs(limits.maxLifeMs * (0.8 + 0.4 * Math.random()))),
     ];
-    // A new subscription takes a moment to reach all NATS servers of a cluster: the first heartbeat comes early.
+    // The first comes early: a new subscription takes a moment to reach all NATS servers of a cluster.
     const beating = this.#beat(session, randomMs(limits.heartbeatMs) / 8, ending.signal);
     ending.signal.addEventListener("abort", () => stream.end(), { once: true });
     if (ending.signal.aborted) stream.end();
@@ -164,13 +164,13 @@ export class Streams {
   }
 }
 
-interface LiveStream {
+interface OpenStream {
   readonly session: Session;
   readonly stream: ReturnType<StreamRequest["open"]>;
   readonly expiresAt: number;
   readonly ending: AbortController;
 }
 
-const randomMs = ([from, to]: Span): number => Math.round(from + Math.random() * (to - from));
+const randomMs = ([from, to]: Range): number => Math.round(from + Math.random() * (to - from));
 
 const timerMs = (ms: number): number => Math.max(0, Math.min(ms, MAX_TIMER_MS));

@@ -5,7 +5,7 @@ import { AppError } from "../kernel/errors.js";
 import type { Sources } from "./sources.grpc.js";
 
 /** Both positions are exclusive; the deadline is in ms since the epoch. */
-interface Wanted {
+interface CollectRequest {
   readonly reader: string;
   readonly authors: readonly string[];
   readonly below?: TimelineEntry | undefined;
@@ -19,12 +19,12 @@ interface Collected {
   readonly more: boolean;
 }
 
-/** Authors of one read; the calls of the whole process are bounded in sources.grpc.ts. */
+/** In one read; the calls of the whole process are bounded in sources.grpc.ts. */
 const AUTHORS_AT_ONCE = 128;
-/** Drops of a first page: fewer for many authors, most of whom have nothing that is new enough. */
+/** Drops of a first page: fewer for many authors, most of whom have no recent drop. */
 const FIRST_PAGE_MIN = 10;
 const FIRST_PAGE_MAX = 40;
-const FIRST_PAGES_DROPS = 20_000;
+const MAX_FIRST_DROPS = 20_000;
 const NEXT_PAGE = 200;
 
 interface AuthorRead {
@@ -35,21 +35,21 @@ interface AuthorRead {
 }
 
 /**
- * Merges the newest drops of many authors. Each author is read a page at a time, as long as something newer than the
- * worst entry found so far may follow. Memory is bounded by `count`, not by the number of authors.
+ * Merges the newest drops of many authors. Each author is read a page at a time, as long as entries newer than the
+ * oldest one kept may follow. Memory is bounded by `count`, not by the number of authors.
  *
- * @throws AppError `deadline` where not all authors can be asked in time
+ * @throws AppError `deadline` if not all authors can be read in time
  */
-export async function collect(sources: Sources, wanted: Wanted): Promise<Collected> {
+export async function collect(sources: Sources, wanted: CollectRequest): Promise<Collected> {
   const newest = new Newest(wanted.count + 1);
   const all = wanted.authors.map(
     (author): AuthorRead => ({ author, position: wanted.below, exhausted: false, pageLength: 0 }),
   );
-  const first = Math.max(FIRST_PAGE_MIN, Math.min(FIRST_PAGE_MAX, Math.floor(FIRST_PAGES_DROPS / all.length)));
+  const first = Math.max(FIRST_PAGE_MIN, Math.min(FIRST_PAGE_MAX, Math.floor(MAX_FIRST_DROPS / all.length)));
   await mapLimited(all, AUTHORS_AT_ONCE, (read) => readPage(sources, read, { wanted, newest, size: first }));
   endShortReads(all, first);
   const isOpen = ({ exhausted, position }: AuthorRead): boolean =>
-    !exhausted && (!newest.worst || !position || compareEntries(position, newest.worst) > 0);
+    !exhausted && (!newest.oldest || !position || compareEntries(position, newest.oldest) > 0);
   for (let open = all; ; ) {
     newest.cut();
     open = open.filter(isOpen);
@@ -72,10 +72,10 @@ function endShortReads(reads: readonly AuthorRead[], size: number): void {
 async function readPage(
   sources: Sources,
   read: AuthorRead,
-  { wanted, newest, size }: { readonly wanted: Wanted; readonly newest: Newest; readonly size: number },
+  { wanted, newest, size }: { readonly wanted: CollectRequest; readonly newest: Newest; readonly size: number },
 ): Promise<void> {
   const { reader, above, deadline } = wanted;
-  if (Date.now() >= deadline) throw new AppError("deadline", "not every author could be asked in time");
+  if (Date.now() >= deadline) throw new AppError("deadline", "not every author could be read in time");
   const drops = await sources.drops(read.author, read.position, { count: size, deadline });
   const now = Date.now();
   read.pageLength = drops.length;
@@ -91,7 +91,7 @@ async function readPage(
 
 class Newest {
   /** The oldest entry kept at the last {@link cut}; undefined while there are fewer than `size`. */
-  worst: TimelineEntry | undefined;
+  oldest: TimelineEntry | undefined;
   readonly #entries: TimelineEntry[] = [];
   readonly #cutAt: number;
 
@@ -100,7 +100,7 @@ class Newest {
   }
 
   add(entry: TimelineEntry): void {
-    if (this.worst && compareEntries(entry, this.worst) <= 0) return;
+    if (this.oldest && compareEntries(entry, this.oldest) <= 0) return;
     this.#entries.push(entry);
     if (this.#entries.length >= this.#cutAt) this.cut();
   }
@@ -109,7 +109,7 @@ class Newest {
     this.#entries.sort((a, b) => compareEntries(b, a));
     if (this.#entries.length < this.size) return;
     this.#entries.length = this.size;
-    this.worst = this.#entries.at(-1);
+    this.oldest = this.#entries.at(-1);
   }
 
   all(): readonly TimelineEntry[] {
@@ -128,7 +128,7 @@ const WIDEN = 4;
  */
 export async function collectUpward(
   sources: Sources,
-  wanted: Omit<Wanted, "below"> & { readonly above: TimelineEntry; readonly top: number },
+  wanted: Omit<CollectRequest, "below"> & { readonly above: TimelineEntry; readonly top: number },
 ): Promise<TimelineEntry[]> {
   const found: TimelineEntry[] = [];
   let above = wanted.above;

@@ -18,7 +18,7 @@ export const TIMELINE_VARIABLES = {
     name: "TIMELINE_REBUILD_QUEUE",
     schema: integer(0, 100_000),
     default: "1000",
-    about: "Further ones that wait for their turn; beyond that pages are degraded at once",
+    about: "Rebuilds and pages that wait for their turn; beyond that pages are degraded at once",
   },
   upstreamConcurrency: {
     name: "TIMELINE_UPSTREAM_CONCURRENCY",

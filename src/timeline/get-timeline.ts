@@ -23,7 +23,7 @@ export interface ReadDeps extends HomeDeps {
   readonly observe: (timeline: string, outcome: Outcome) => void;
 }
 
-/** `hit`: from the stored timeline; `beyond`: wholly from the upstreams, below the floor. */
+/** `hit`: read from the stored timeline, at least in part; `beyond`: wholly from the upstreams, below the floor. */
 type Outcome = "hit" | "beyond" | "rebuilt" | "degraded";
 
 export interface ReadContext {
@@ -36,7 +36,7 @@ interface Timeline {
   readonly name: "home" | "local" | "global";
   readonly key: string;
   readonly snapshot: TakeSnapshot;
-  readonly belowFloor?: (how: { readonly deadline: number; readonly tolerant?: boolean }) => BelowFloor;
+  readonly belowFloor?: (options: { readonly deadline: number; readonly tolerant?: boolean }) => BelowFloor;
 }
 
 export function getHomeTimeline(deps: ReadDeps): GetTimeline {
@@ -46,7 +46,7 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
       name: "home",
       key: homeKey(user),
       snapshot: homeSnapshot(deps, user),
-      belowFloor: (how) => homeBelowFloor(deps, user, how),
+      belowFloor: (options) => homeBelowFloor(deps, user, options),
     });
   };
 }
@@ -72,7 +72,7 @@ async function getPage(
     count: page.limit + 1,
   };
   const maybeLost = deps.maybeLost();
-  const read = await readComplete(deps, timeline, { query, deadline: answerBy(deps, context.deadline) });
+  const read = await readComplete(deps, timeline, { query, deadline: readDeadline(deps, context.deadline) });
   const outcome = maybeLost || deps.maybeLost() ? "degraded" : read.outcome;
   deps.observe(timeline.name, outcome);
   return present(read.entries, { page, newestFirst: query.direction === "older", degraded: outcome === "degraded" });
@@ -109,16 +109,16 @@ const MARGIN_SHARE = 0.1;
 
 const DEGRADED_WAIT_MS = SECOND;
 
-function answerBy({ deadlineMaxMs }: ReadDeps, callerDeadline: number): number {
+function readDeadline({ deadlineMaxMs }: ReadDeps, callerDeadline: number): number {
   const left = Math.min(callerDeadline - Date.now(), deadlineMaxMs);
   return Date.now() + left - Math.min(MARGIN_MAX_MS, Math.max(MARGIN_MIN_MS, left * MARGIN_SHARE));
 }
 
 async function readComplete(deps: ReadDeps, timeline: Timeline, reading: Reading): Promise<Read> {
   const { deadline } = reading;
-  const below = timeline.belowFloor && recorded(timeline.belowFloor({ deadline }));
+  const below = timeline.belowFloor && tracked(timeline.belowFloor({ deadline }));
   const query: Query = { ...reading.query, ...(below && { belowFloor: below.belowFloor }) };
-  const read = (): Promise<Entries> => within(readEntries(deps, timeline.key, query), deadline);
+  const read = (): Promise<Entries> => withDeadline(readEntries(deps, timeline.key, query), deadline);
   try {
     const entries = await read();
     return { entries, outcome: below?.isSourceOf(entries.slice(0, query.count - 1)) ? "beyond" : "hit" };
@@ -126,14 +126,14 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, reading: Reading
     if (!(error instanceof Incomplete)) return degrade(deps, timeline, { ...reading, error });
   }
   try {
-    await within(deps.rebuild(timeline.key, timeline.snapshot), deadline);
+    await withDeadline(deps.rebuild(timeline.key, timeline.snapshot), deadline);
     return { entries: await read(), outcome: "rebuilt" };
   } catch (error) {
     return degrade(deps, timeline, { ...reading, error });
   }
 }
 
-function recorded({ older, newer }: BelowFloor): { belowFloor: BelowFloor; isSourceOf(page: Entries): boolean } {
+function tracked({ older, newer }: BelowFloor): { belowFloor: BelowFloor; isSourceOf(page: Entries): boolean } {
   let used = false;
   const drops = new Set<string>();
   const record = async (reading: Promise<Entries>): Promise<Entries> => {
@@ -151,8 +151,8 @@ function recorded({ older, newer }: BelowFloor): { belowFloor: BelowFloor; isSou
   };
 }
 
-/** The work itself goes on after the deadline. */
-async function within<T>(work: Promise<T>, deadline: number): Promise<T> {
+/** The work goes on after the deadline. */
+async function withDeadline<T>(work: Promise<T>, deadline: number): Promise<T> {
   const over = new AbortController();
   const late = pause(Math.max(0, deadline - Date.now()), over.signal).then(() => {
     throw new AppError("deadline", "the timeline is still being rebuilt");
@@ -172,12 +172,12 @@ async function degrade(deps: ReadDeps, timeline: Timeline, reading: Reading & { 
   deps.log.warn({ timeline: timeline.name, error: oneLine(error) }, "a page is degraded");
   const stored = await readStored(deps, timeline.key, query);
   const { belowFloor } = timeline;
-  const soon = Math.min(deadline, Date.now() + DEGRADED_WAIT_MS);
+  const degradedDeadline = Math.min(deadline, Date.now() + DEGRADED_WAIT_MS);
   const isFull = stored.length >= query.count;
-  if (!belowFloor || query.direction === "newer" || isFull || soon <= Date.now())
+  if (!belowFloor || query.direction === "newer" || isFull || degradedDeadline <= Date.now())
     return { entries: stored, outcome: "degraded" };
-  const asking = belowFloor({ deadline: soon, tolerant: true }).older(query.below, query);
-  const read = await within(asking, soon).catch(() => []);
+  const upstream = belowFloor({ deadline: degradedDeadline, tolerant: true }).older(query.below, query);
+  const read = await withDeadline(upstream, degradedDeadline).catch(() => []);
   const merged = new Map([...stored, ...read].map((entry) => [entry.drop, entry]));
   const entries = [...merged.values()].sort((a, b) => compareEntries(b, a)).slice(0, query.count);
   return { entries, outcome: "degraded" };

@@ -5,7 +5,6 @@ import { type BelowFloor, startOf } from "./pages.js";
 import { snapshotOf, type TakeSnapshot } from "./rebuild.js";
 import type { OpenSources, Sources } from "./sources.grpc.js";
 
-/** Deadlines are in ms since the epoch. */
 export interface HomeDeps {
   readonly openSources: OpenSources;
   readonly inTurn: InTurn;
@@ -20,9 +19,9 @@ export function homeSnapshot({ openSources, maxEntries }: HomeDeps, reader: stri
   return async (deadline) => {
     const opened = openSources();
     let reads = 0;
-    const drops: Sources["drops"] = (...of) => {
+    const drops: Sources["drops"] = (...args) => {
       reads++;
-      return opened.drops(...of);
+      return opened.drops(...args);
     };
     const sources = { ...opened, drops };
     const authors = await authorsFor(sources, reader, deadline);
@@ -51,7 +50,7 @@ export function homeBelowFloor(
   const ask = <T>(work: (sources: Sources, authors: readonly string[]) => Promise<T>): Promise<T> =>
     inTurn(async () => {
       const opened = openSources();
-      const drops: Sources["drops"] = (...of) => opened.drops(...of).catch(() => []);
+      const drops: Sources["drops"] = (...args) => opened.drops(...args).catch(() => []);
       const sources = tolerant ? { ...opened, drops } : opened;
       return work(sources, await authorsFor(sources, reader, deadline));
     });

@@ -8,29 +8,30 @@ import { dataNodes } from "../platform/redis/servers.js";
 
 export interface Homes {
   readonly users: readonly string[];
-  readonly at: string;
+  /** `after` of a later call. */
+  readonly place: string;
 }
 
-const A_STEP = 500;
+const HOMES_A_STEP = 500;
 const PLACE = /^(\w+)-(\d+)$/;
 
 /**
- * Lists each home timeline at least once; timelines that come or go meanwhile may be missing. The place `after`, of an
- * earlier run, stays valid until a server restarts or a slot moves to another.
+ * Lists each home timeline at least once; timelines written or removed meanwhile may be missing. `after` is the place
+ * of an earlier run, valid until a server restarts or a slot moves to another.
  *
- * @throws AppError `invalid` for a place that is not valid any more, `unavailable` where Redis is away
+ * @throws AppError `invalid` for a place that is no longer valid, `unavailable` where Redis is away
  */
 export async function* listHomes(scripts: Scripts, after?: string): AsyncGenerator<Homes> {
   const nodes = await dataNodes(scripts);
   const [, runId, start = "0"] = after === undefined ? [] : (PLACE.exec(after) ?? []);
   const first = after === undefined ? 0 : nodes.findIndex((node) => node.runId === runId);
-  if (first < 0) throw new AppError("invalid", "after: the Redis it names is gone; start from the beginning");
+  if (first < 0) throw new AppError("invalid", "after: the Redis server it names is gone; start from the beginning");
   for (const [index, node] of nodes.slice(first).entries()) {
     let cursor = index === 0 ? start : "0";
     do {
-      const { next, keys } = await node.scan(cursor, HOME_PREFIX, A_STEP);
+      const { next, keys } = await node.scan(cursor, HOME_PREFIX, HOMES_A_STEP);
       const users = [...new Set(keys)].map(userOfHomeKey).filter((user) => user !== undefined);
-      yield { users, at: `${node.runId}-${cursor}` };
+      yield { users, place: `${node.runId}-${cursor}` };
       cursor = next;
     } while (cursor !== "0");
   }
@@ -42,7 +43,7 @@ export function createTrimStore(scripts: Scripts, fenced: Fenced) {
   const trim = (prefix: string, tokens: readonly string[], before: number): Promise<number> =>
     fenced.many({ script: "trim-older", prefix, keys: packKeys(tokens), before: [before], after: [] });
   return {
-    /** In ms since the epoch; 0 where all timelines were trimmed more than a day ago. */
+    /** In ms since the epoch; 0 if the last trimming was more than a day ago. */
     trimmedTo: async (): Promise<number> =>
       Number((await scripts.command("get", (client) => client.get(TRIMMED_KEY))) ?? 0),
     recordTrimmed: async (before: number): Promise<void> => {

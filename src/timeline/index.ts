@@ -18,7 +18,7 @@ import { type Expected, homeSnapshot, readExpectedHome } from "./home.js";
 import { createTrimStore, type Homes, listHomes } from "./homes.redis.js";
 import { observeTimeline } from "./observe.js";
 import { createRebuild } from "./rebuild.js";
-import { AUDIT_REACHES_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
+import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
 import { createSources } from "./sources.grpc.js";
 import { createTimelineStore, type Snapshot } from "./store.redis.js";
 import { startTrimming } from "./trim.js";
@@ -79,7 +79,7 @@ export function createTimelines(deps: TimelinesDeps) {
     /** Reads the newest `count` drops of a home created after `floor` (ms) from the upstreams, newest first. */
     readExpectedHome: (user: string, of: Expected) => readExpectedHome(home, user, of),
     /** Reads local or global from the log, as far back as an audit looks. */
-    readExpectedShared: createReadSharedLog(nats, maxEntries, AUDIT_REACHES_MS),
+    readExpectedShared: createReadSharedLog(nats, maxEntries, AUDIT_LOOKBACKS_MS),
     listHomes: (after?: string) => listHomes(scripts, after),
     /** Starts removing drops older than the retention, in one process at a time. */
     startTrimming: (): Loop =>

@@ -3,7 +3,7 @@ import { metrics } from "@opentelemetry/api";
 const meter = metrics.getMeter("avion-timeline");
 const reads = meter.createCounter("timeline_reads", {
   description:
-    "Pages by timeline, and by whether it was complete (hit), complete and read wholly below the stored part (beyond), rebuilt first, or degraded",
+    "Pages by timeline and outcome: complete (hit), complete and read wholly below the stored part (beyond), rebuilt first, or degraded",
 });
 const rebuilds = meter.createCounter("timeline_rebuilds", { description: "Rebuilds of a timeline by outcome" });
 const rebuildTime = meter.createHistogram("timeline_rebuild_seconds", {

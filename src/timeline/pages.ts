@@ -9,7 +9,7 @@ export interface Query {
   readonly direction: "older" | "newer";
   readonly above: TimelineEntry | undefined;
   readonly below: TimelineEntry | undefined;
-  /** One more than a page holds shows whether there is more. */
+  /** One more than a page's, to know if another page follows. */
   readonly count: number;
   readonly belowFloor?: BelowFloor;
 }
@@ -36,7 +36,7 @@ const SPARE = 16;
 export const startOf = (score: number): TimelineEntry => ({ score, drop: "" });
 
 /**
- * Reads entries of a stored timeline, and below its floor where the query says how. Deleted drops are left out. The
+ * Reads entries of a stored timeline, and below its floor through `belowFloor`. Deleted drops are left out. The
  * floor may rise between two reads: each read is judged by the floor that came with it.
  *
  * @throws Incomplete where the timeline must be rebuilt first
@@ -116,7 +116,7 @@ export function retainedOf(fences: PageFences, entries: Entries): Entries {
   return start === 0 ? entries : entries.filter(({ score }) => score >= start);
 }
 
-/** Also removes the others: a deletion may have missed them, since a remote drop's followers may be unknown. */
+/** Also removes hidden drops: a deletion may have missed them, as the followers of a remote author may be unknown. */
 async function visibleStored({ store, fences }: PageDeps, key: string, entries: Entries): Promise<Entries> {
   const shown = await visible(fences, entries);
   if (shown.length < entries.length) {

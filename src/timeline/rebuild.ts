@@ -20,7 +20,7 @@ interface RebuildDeps {
   readonly observe: (outcome: "done" | "overtaken" | "failed", seconds: number) => void;
 }
 
-/** Reads what the timeline should hold; `deadline` is in ms since the epoch. */
+/** Reads the entries the timeline should have; `deadline` is in ms since the epoch. */
 export type TakeSnapshot = (deadline: number) => Promise<Snapshot>;
 
 /** `entries` are complete down to `floor`; the first one that does not fit raises it. */
@@ -35,7 +35,7 @@ const POLL_MIN_MS = 25;
 const POLL_MAX_MS = SECOND / 2;
 
 interface RebuildOptions {
-  /** Rebuilds a complete timeline too, and keeps none of its entries and times. */
+  /** Rebuilds a complete timeline, too, and keeps none of its entries and times. */
   readonly afresh?: boolean;
 }
 
@@ -45,10 +45,10 @@ export type Rebuild = (key: string, takeSnapshot: TakeSnapshot, options?: Rebuil
  * Rebuilds timelines: each in one process at a time, and in each process a few at a time, in the order they were asked
  * for. A rebuild goes on when its callers have gone, so that the next read finds the timeline complete.
  *
- * A rebuild first plants a mark, then reads the upstreams, then writes what it read if the mark still stands. Fan-out
- * goes on meanwhile: what it writes after the mark stays; what was there before the mark and is not in the snapshot
- * goes. A follow, an unfollow or the loss of the key could make the snapshot wrong: they remove the mark, and the
- * rebuild starts over. Tombstones are read after the write.
+ * A rebuild writes a mark, reads a snapshot from the upstreams, and writes the snapshot if the mark is still there.
+ * Fan-out goes on meanwhile: entries written after the mark stay; entries that were there before it and are not in the
+ * snapshot are removed. A follow, an unfollow or the loss of the key could make the snapshot wrong: they remove the
+ * mark, and the rebuild starts over. Tombstones are read after the write.
  */
 export function createRebuild(deps: RebuildDeps): Rebuild {
   const flight = new SingleFlight<void>();
@@ -118,7 +118,7 @@ async function rebuildOnce(
   return written !== undefined;
 }
 
-/** Resolves to true once the timeline is complete (never afresh), to false once nobody holds the lease any more. */
+/** Resolves to true once the timeline is complete (never afresh), to false once the lease is free. */
 async function completedElsewhere(store: TimelineStore, key: string, afresh: boolean): Promise<boolean> {
   const deadline = Date.now() + REBUILD_MS;
   for (let wait = POLL_MIN_MS; Date.now() < deadline; wait = Math.min(2 * wait, POLL_MAX_MS)) {

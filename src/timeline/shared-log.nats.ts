@@ -14,22 +14,22 @@ export type SharedName = "local" | "global";
 export type ReadSharedLog = (name: SharedName) => Promise<Snapshot>;
 
 /** The log is read this far back, then further until there are enough drops. */
-const REACHES_MS = [HOUR, 6 * HOUR, DAY, 8 * DAY];
-/** An audit reads less of a busy log: it judges only what it has read. */
-export const AUDIT_REACHES_MS = [10 * MINUTE, ...REACHES_MS];
+const LOOKBACKS_MS = [HOUR, 6 * HOUR, DAY, 8 * DAY];
+/** An audit may read less of a busy log: it compares only the range it has read. */
+export const AUDIT_LOOKBACKS_MS = [10 * MINUTE, ...LOOKBACKS_MS];
 
-/** The log since some time holds every drop created more than {@link MAX_AHEAD_MS} after it: none is dated later. */
+/** A read from a time on finds all drops created more than {@link MAX_AHEAD_MS} later: none is dated further ahead. */
 export function createReadSharedLog(
   connection: NatsConnection,
   maxEntries: number,
-  reachesMs: readonly number[] = REACHES_MS,
+  lookbacksMs: readonly number[] = LOOKBACKS_MS,
 ): ReadSharedLog {
   return async (name) => {
-    for (const reach of reachesMs) {
-      const snapshot = await readSince(connection, name, { from: Date.now() - reach, maxEntries });
-      if (snapshot.entries.length >= maxEntries || reach === reachesMs.at(-1)) return snapshot;
+    for (const lookback of lookbacksMs) {
+      const snapshot = await readSince(connection, name, { from: Date.now() - lookback, maxEntries });
+      if (snapshot.entries.length >= maxEntries || lookback === lookbacksMs.at(-1)) return snapshot;
     }
-    throw new Error("unreachable: the last reach returns");
+    throw new Error("unreachable: the last round returns");
   };
 }
 

@@ -16,10 +16,9 @@ interface Range {
   readonly count: number;
 }
 
-/** A timeline as the upstreams or the log have it. */
 export interface Snapshot {
   readonly entries: readonly TimelineEntry[];
-  /** It is complete down to this, in ms; 0: from the start. */
+  /** Complete down to this, in ms; 0: from the start. */
   readonly floor: number;
 }
 
@@ -48,7 +47,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, config: St
       const isComplete = floor !== "" && Number(floor) >= 0;
       return { floor: isComplete ? Number(floor) : undefined, entries: nearest.slice(0, count) };
     },
-    /** When a drop was created, where this timeline or a recent deletion tells. */
+    /** From this timeline or from a recent deletion; undefined if neither knows the drop. */
     async createdAt(key: string, drop: string): Promise<number | undefined> {
       const [stored, deleted] = await Promise.all([
         command("zscore", (client) => client.zscore(key, drop)),
@@ -57,12 +56,12 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, config: St
       const score = stored ?? deleted;
       return score == null ? undefined : Number(score);
     },
-    /** Marks an incomplete timeline, or any if `afresh`. Returns its drops; undefined where it is not marked. */
+    /** Marks an incomplete timeline, or any if `afresh`. Returns its drops; undefined if it was not marked. */
     async beginRebuild(key: string, mark: number, afresh = false): Promise<readonly string[] | undefined> {
       const held = (await run("begin-rebuild", [key], [mark, ttl(key), afresh ? "1" : ""])) as string[] | null;
       return held ?? undefined;
     },
-    /** Returns false where the mark is gone: the snapshot is outdated. */
+    /** Returns false if the mark is gone: the snapshot is outdated. */
     async finishRebuild(key: string, { mark, gone, snapshot }: Rebuilt): Promise<boolean> {
       const keys = [key, stagedKey(key, mark, "add"), stagedKey(key, mark, "remove")] as const;
       const parts = partsOf(gone, snapshot.entries);

@@ -13,7 +13,7 @@ interface TrimDeps {
   readonly everyMs?: number;
 }
 
-/** A process that does not know the new limit yet may write an older drop: pages hide it, and it goes a day later. */
+/** A process that does not know the new limit yet may write an older drop: reads hide it until the next day's trim. */
 export function startTrimming(deps: TrimDeps): Loop {
   return startLoop({
     work: (stopping) => trimOnce(deps, stopping),

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { incompleteness, MAX_REPLAYED, readLastEventId } from "../../../src/gateway/resume.js";
+import { historyFault, MAX_REPLAYED, readLastEventId } from "../../../src/gateway/resume.js";
 
 test.each([
   [undefined, { kind: "new" }],
@@ -7,21 +7,21 @@ test.each([
   ["0-k2", { kind: "after", position: { seq: 0, incarnation: "k2" } }],
   ["17-mi9c3k2v", { kind: "after", position: { seq: 17, incarnation: "mi9c3k2v" } }],
   // Which stream it counts in is not said.
-  ["0", { kind: "nonsense" }],
-  ["17", { kind: "nonsense" }],
-  ["17-", { kind: "nonsense" }],
-  ["-k2", { kind: "nonsense" }],
-  ["17-K2", { kind: "nonsense" }],
-  ["17-k2-3", { kind: "nonsense" }],
-  ["9999999999999999-k2", { kind: "nonsense" }],
-  ["-1", { kind: "nonsense" }],
-  ["1.5", { kind: "nonsense" }],
-  ["1e3", { kind: "nonsense" }],
-  [" 1", { kind: "nonsense" }],
-  ["abc", { kind: "nonsense" }],
-  ["99999999999999999999", { kind: "nonsense" }],
-  ["9".repeat(5_000), { kind: "nonsense" }],
-  ["١٢", { kind: "nonsense" }],
+  ["0", { kind: "unreadable" }],
+  ["17", { kind: "unreadable" }],
+  ["17-", { kind: "unreadable" }],
+  ["-k2", { kind: "unreadable" }],
+  ["17-K2", { kind: "unreadable" }],
+  ["17-k2-3", { kind: "unreadable" }],
+  ["9999999999999999-k2", { kind: "unreadable" }],
+  ["-1", { kind: "unreadable" }],
+  ["1.5", { kind: "unreadable" }],
+  ["1e3", { kind: "unreadable" }],
+  [" 1", { kind: "unreadable" }],
+  ["abc", { kind: "unreadable" }],
+  ["99999999999999999999", { kind: "unreadable" }],
+  ["9".repeat(5_000), { kind: "unreadable" }],
+  ["١٢", { kind: "unreadable" }],
 ])("Last-Event-ID %p means %p", (header, wanted) => {
   expect(readLastEventId(header)).toEqual(wanted);
 });
@@ -59,5 +59,5 @@ test.each([
   ],
   ["beyond the end", { position: 21, count: 0, state: state(1, 20) }, "unknown_position"],
 ])("%s", (_name, found, reason) => {
-  expect(incompleteness(found)).toBe(reason);
+  expect(historyFault(found)).toBe(reason);
 });
