@@ -3,7 +3,7 @@ import { eventOfSubject } from "../contracts/events.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import type { PublishEvent } from "./relay.js";
 
-/** Publishes drop and graph events on Redis channels, too; a bridge does not admit a message id again. */
+/** A bridge does not admit the same message id again. */
 export function alsoOnChannels(publish: PublishEvent, redis: Pick<Redis, "publish">): PublishEvent {
   return async (event) => {
     await publish(event);

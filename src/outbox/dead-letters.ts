@@ -9,7 +9,6 @@ export type DeadLetterEvent = (
   failure: { readonly reason: DlqReason; readonly error: unknown; readonly refusals: number },
 ) => Promise<void>;
 
-/** The event's name in its dead letter, and the stream a redrive returns it to. */
 function destinationOf(subject: string): { readonly event: string; readonly stream: string | undefined } {
   const name = EVENT_NAMES.find((one) => SUBJECT_OF[one] === subject);
   if (name !== undefined) return { event: name, stream: STREAM.drops };
@@ -18,7 +17,7 @@ function destinationOf(subject: string): { readonly event: string; readonly stre
   return { event: "outbox_event", stream: undefined };
 }
 
-/** One event has one dead letter, however often it is stored. Resolves after the PubAck. */
+/** An event has one dead letter, however often it is stored. Resolves after the PubAck. */
 export function createDeadLetterEvent(options: {
   readonly source: string;
   readonly deadLetters: StoreDeadLetter;

@@ -7,10 +7,9 @@ import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { alsoOnChannels } from "./channels.redis.js";
 import { createDeadLetterEvent } from "./dead-letters.js";
-import { startOutboxMaintenance } from "./maintenance.js";
 import { backlogFigures, observeOutbox } from "./observe.js";
 import { createPublishEvent } from "./publish.nats.js";
-import { type PrepareEvents, startRelay } from "./relay.js";
+import { type PrepareEvents, startOutboxMaintenance, startRelay } from "./relay.js";
 import { createNotifyRelays, createOutboxStore, wakeChannel } from "./store.sql.js";
 
 export const OUTBOX_MIGRATIONS = { component: "outbox", folder: new URL("./migrations/", import.meta.url) };
@@ -28,16 +27,16 @@ export interface OutboxOptions {
 }
 
 export interface Outbox {
-  /** Tells the relays that an event was written. Never throws. */
+  /** Tells the relays of a new event. Never throws. */
   wake(): void;
   notReady(): string | undefined;
   close(): Promise<void>;
 }
 
-/** Counting the waiting events takes longer the more of them wait. */
+/** Counting takes longer the more events wait. */
 const BACKLOG_SAMPLE_MS = 10 * SECOND;
 
-/** Starts the relay of a service's outbox, its maintenance, and the sampling of its backlog. */
+/** Starts the relay, its maintenance, and the sampling of the backlog. */
 export async function startOutbox(options: OutboxOptions): Promise<Outbox> {
   const { source, db, channels, deadLetters, version, prepare, log } = options;
   const store = createOutboxStore(db, source);
@@ -69,7 +68,6 @@ export async function startOutbox(options: OutboxOptions): Promise<Outbox> {
   };
 }
 
-/** The relay of this process is woken already; others are needed only where it cannot keep up. */
 const NOTIFY_EVERY_MS = 100;
 
 /** Transactions with a NOTIFY commit one at a time: one in each writer's transaction would make all of them wait. */

@@ -2,12 +2,11 @@ import type { OutboxEvent } from "../contracts/outbox.js";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
-import { startLoop } from "../kernel/loop.js";
-import { SECOND } from "../kernel/time.js";
+import { type Loop, startLoop } from "../kernel/loop.js";
+import { HOUR, SECOND } from "../kernel/time.js";
 import type { DeadLetterEvent } from "./dead-letters.js";
 import type { OutboxStore } from "./store.sql.js";
 
-/** NATS rejects an event itself, while no server is away or full. */
 export class EventRefused extends Error {
   constructor(
     readonly reason: "toolarge" | "poison",
@@ -47,20 +46,18 @@ export interface Relay {
 
 const BATCH = 500;
 
-/** The events a dead relay had claimed are published after this time. */
 const LEASE_MS = 10 * SECOND;
 
-/** After this time another relay may claim the event before the publishing is acknowledged or times out. */
+/** Another relay may claim the event before a later publishing is acknowledged or times out. */
 const PUBLISH_WITHIN_MS = 3 * SECOND;
 
-/** Refusals before an event is dead-lettered. The first attempts are one second apart, the last eight. */
+/** The first attempts are one second apart, the last eight. */
 const MAX_REFUSALS = 5;
 const REFUSED_AGAIN_MS = SECOND;
 
 /**
- * Starts a relay: it claims events, publishes them, and marks those that were acknowledged. Any number of relays publish
- * an event once, and the events of a key in their order. The claim of a relay that dies runs out; an event it had
- * published already is recognised by its message id.
+ * Any number of relays publish an event once, the events of a key in order. The claim of a relay that dies expires; an
+ * event it had published is recognised by its message id.
  */
 export function startRelay(deps: RelayDeps): Relay {
   let failures = 0;
@@ -90,7 +87,7 @@ export function startRelay(deps: RelayDeps): Relay {
   };
 }
 
-/** Returns the number of events published. Rejects where a server is away, after releasing the other events. */
+/** Resolves to the number of events published. Rejects where a server is away, after releasing the other events. */
 async function relayOnce(deps: RelayDeps): Promise<number> {
   const { store, observe } = deps;
   const claimed = await store.claim(BATCH, LEASE_MS);
@@ -113,7 +110,7 @@ interface Refused {
   readonly error: unknown;
 }
 
-/** The dead letter is stored before the row is marked; where it cannot be stored the event is tried again. */
+/** The dead letter is stored before the row is marked; where it cannot be stored, the event is tried again. */
 async function deadLetterOrRetry(deps: RelayDeps, { event, error }: Refused): Promise<void> {
   const { store, deadLetter, log, observe } = deps;
   const fields = { id: event.id, error: oneLine(error) };
@@ -160,4 +157,16 @@ async function publishAll(
     outage = error;
   }
   return { published, refused, ...(outage === undefined ? {} : { outage }) };
+}
+
+const KEPT_MS = HOUR;
+const PRUNED_AT_ONCE = 5_000;
+
+export function startOutboxMaintenance(store: Pick<OutboxStore, "prune">, log: Logger): Loop {
+  return startLoop({
+    work: async () => ((await store.prune(KEPT_MS, PRUNED_AT_ONCE)) === PRUNED_AT_ONCE ? 0 : undefined),
+    everyMs: 15 * SECOND,
+    jitter: true,
+    failed: (error) => log.debug({ error: oneLine(error) }, "published events could not be removed from the outbox"),
+  });
 }

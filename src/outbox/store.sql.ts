@@ -54,7 +54,6 @@ WHERE id = ANY (ARRAY(SELECT id FROM claimed))
 RETURNING id, key, subject, message_id AS "messageId", body, traceparent, created_at AS "createdAt",
   (SELECT owner FROM turn WHERE place = $2::int) AS "upTo"`;
 
-/** The lowest text after an owner, by bytes. */
 const after = (owner: string): string => `${owner}\u0001`;
 
 const REFUSE = `
@@ -78,7 +77,6 @@ export type OutboxStore = ReturnType<typeof createOutboxStore>;
 export function createOutboxStore(db: Db, source: string) {
   let from = "";
   return {
-    /** Claims at most `limit` events for `leaseMs`, of each key the first only. */
     claim: async (limit: number, leaseMs: number): Promise<OutboxEvent[]> => {
       const rows = await db.query<OutboxEvent & { upTo: string | null }>(
         CLAIM,
