@@ -2,25 +2,23 @@ import { trace } from "@opentelemetry/api";
 import { destination, type LoggerOptions as PinoOptions, pino, stdTimeFunctions } from "pino";
 import type { Logger } from "../kernel/logger.js";
 
-/** Levels a log can be set to. */
 export const LOG_LEVELS = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
-/** How a process logs. */
 export interface LoggerOptions {
   readonly level: LogLevel;
   /** Fields of every line. */
   readonly fields: object;
-  /** A file to append to; undefined: standard output. */
+  /** Unset: standard output. */
   readonly file?: string | undefined;
 }
 
-/** Lines beyond this are dropped until the reader of the log goes on. */
+/** Lines beyond this are dropped until the reader of the log continues. */
 const MOST_WAITING_BYTES = 16 * 1024 * 1024;
 const BATCH_BYTES = 4_096;
 const FLUSH_MS = 100;
 
-/** Makes the process's logger: JSON lines, each with the trace it belongs to. */
+/** JSON lines, each with its trace. */
 export function createLogger({ level, fields, file }: LoggerOptions): Logger {
   const options: PinoOptions = {
     level,
@@ -32,7 +30,7 @@ export function createLogger({ level, fields, file }: LoggerOptions): Logger {
       return span ? { trace_id: span.traceId, span_id: span.spanId } : {};
     },
   };
-  // A reader of the log that stalls must not hold up the process. Lines are written many at once, and at its exit.
+  // A reader that stalls must not hold up the process.
   const bounds = { minLength: BATCH_BYTES, periodicFlush: FLUSH_MS, maxLength: MOST_WAITING_BYTES };
   return pino(options, destination({ dest: file ?? 1, sync: false, ...bounds }));
 }

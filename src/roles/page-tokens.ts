@@ -1,8 +1,7 @@
 import { codeOf } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { createPageTokens, type PageTokens } from "../kernel/paging.js";
-import type { Db } from "../platform/db/db.js";
-import { readPageSecret } from "../platform/db/page-secret.js";
+import { type Db, readPageSecret } from "../platform/db/db.js";
 import { retryUntilDone } from "./connections.js";
 
 const isAway = (error: unknown): boolean => codeOf(error) === "unavailable";

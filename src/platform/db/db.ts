@@ -3,24 +3,17 @@ export interface HowPlanned {
   readonly eachTime: boolean;
 }
 
-/** On a database or in a transaction. int8 arrives as a number: no count exceeds 2^53. */
+/** int8 arrives as a number: no count exceeds 2^53. */
 export interface Queries {
   /** @throws AppError `unavailable` while the database is away; otherwise the database's own error */
   query<Row>(sql: string, params?: readonly unknown[], how?: HowPlanned): Promise<Row[]>;
-  /** Runs a script of several statements, without parameters. */
   run(script: string): Promise<void>;
 }
 
 export interface Db extends Queries {
-  /**
-   * Commits `work`, or rolls it back where it rejects. Work that lost against another transaction (deadlock,
-   * serialization) runs again, so it must change nothing but the database.
-   */
+  /** Work that lost against another transaction (deadlock, serialization) runs again: it changes only the database. */
   transaction<Result>(work: (queries: Queries) => Promise<Result>): Promise<Result>;
-  /**
-   * Calls `heard` after each NOTIFY on a channel, and after each reconnection, since NOTIFYs may have been missed.
-   * Resolves once it listens.
-   */
+  /** Resolves once it listens. Calls `heard` after a reconnect, too, since NOTIFYs may have been missed. */
   listen(channel: string, heard: () => void): Promise<void>;
   close(): Promise<void>;
 }
@@ -28,14 +21,19 @@ export interface Db extends Queries {
 /** PostgreSQL, Appendix A */
 export const SQLSTATE = {
   uniqueViolation: "23505",
-  /** A CHECK, or a row without a partition. */
   checkViolation: "23514",
   lockNotAvailable: "55P03",
-  /** RAISE in a function of the migrations. */
   raised: "P0001",
 } as const;
 
 export function sqlState(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | undefined)?.code;
   return typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) ? code : undefined;
+}
+
+/** Sealing secret of page tokens, the same for all processes of a service. */
+export async function readPageSecret(db: Queries, schema: "users" | "posts"): Promise<string> {
+  const [row] = await db.query<{ secret: string }>(`SELECT secret FROM ${schema}.page_secret`);
+  if (row === undefined) throw new Error(`${schema}.page_secret has no row`);
+  return row.secret;
 }

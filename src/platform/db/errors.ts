@@ -8,12 +8,10 @@ const AWAY = /^(08...|53...|57P0.|25006|55P03)$/;
 
 const SOCKET_ERRORS = new Set(["ECONNREFUSED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "ENOTFOUND", "EAI_AGAIN", "ENOENT"]);
 
-/** Errors of `pg` without a code. */
 const AWAY_MESSAGES =
   /Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error/;
 
 const REFUSED = /^(28...|3D000)$/;
-/** Errors of the driver, or of a pooler under a code that it uses for outages, too. */
 const REFUSED_MESSAGES = /server does not support SSL connections|unsupported startup parameter/;
 
 function isConflict(error: unknown): boolean {
@@ -21,7 +19,7 @@ function isConflict(error: unknown): boolean {
   return state === "40001" || state === "40P01";
 }
 
-/** Turns outages into AppError `unavailable` and refusals into Refusal; returns any other error as it is. */
+/** Outages become AppError `unavailable`, refusals Refusal; other errors stay. */
 export function databaseError(error: unknown): unknown {
   const { code, message = "" } = error as { code?: string; message?: string };
   const state = sqlState(error);

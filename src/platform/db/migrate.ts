@@ -24,10 +24,8 @@ const FILE = /^\d{4}_[a-z0-9_]+\.sql$/;
 const LOCK = 0x61_76_69_6f_6e;
 
 /**
- * Applies the missing migrations in one transaction, by one process at a time.
- *
- * @returns the migrations applied now, as `component/file`
- * @throws MigrationRefusal where this version does not have a migration of the database, or has another text of it
+ * One transaction, by one process at a time. Returns the migrations applied now, as `component/file`.
+ * @throws MigrationRefusal for a migration of the database that this version lacks, or has with another text
  */
 export async function migrate(db: Db, sources: readonly MigrationSource[], log: Logger): Promise<string[]> {
   const wanted = (await Promise.all(sources.map(readSource))).flat();
@@ -44,10 +42,7 @@ export async function migrate(db: Db, sources: readonly MigrationSource[], log: 
   });
 }
 
-/**
- * @returns the migrations not applied yet, as `component/file`
- * @throws MigrationRefusal as {@link migrate} does
- */
+/** As `component/file`. @throws MigrationRefusal as {@link migrate} does */
 export async function pendingMigrations(queries: Queries, sources: readonly MigrationSource[]): Promise<string[]> {
   const wanted = (await Promise.all(sources.map(readSource))).flat();
   const [table] = await queries.query<{ there: boolean }>(

@@ -10,22 +10,20 @@ import { retryConflicts } from "./errors.js";
 import { createPrepared } from "./prepared.js";
 
 export interface PgliteOptions {
-  /** Unset: in memory, gone at the end. */
+  /** Unset: in memory. */
   readonly folder?: string;
   readonly dump?: Blob;
 }
 
-/** Nothing analyzes tables here: a plan made for a few rows would scan very many later. Every statement has an index. */
+/** Nothing analyzes tables here: a plan made for few rows would scan very many later. Every statement has an index. */
 const SETTINGS = "SET enable_seqscan = off";
 
-/** No autovacuum runs here: a table that changes all the time, as the outbox, would grow without end. */
+/** No autovacuum runs here: the outbox would grow without end. */
 const VACUUM_EVERY_MS = MINUTE;
 
 /**
- * Opens PostgreSQL in this process, with one connection: statements and transactions run one after another. Without
- * fsync, commits survive the end of the process, but not of the machine.
- *
- * @throws AppError `conflict` where another process has the folder open
+ * Statements and transactions run one after another. Without fsync, commits survive the end of the process, but not of
+ * the machine. @throws AppError `conflict` where another process has the folder open
  */
 export async function openPglite({ folder, dump }: PgliteOptions): Promise<Db> {
   const unlock = folder === undefined ? undefined : await lockFolder(folder);
@@ -66,7 +64,7 @@ function dbOn(lite: PGlite, unlock: (() => Promise<void>) | undefined): Db {
   };
 }
 
-/** Statements run in this thread and never wait: without this, sockets and timers would get no turn. */
+/** Statements block this thread; sockets and timers get their turn here. */
 const turnOfTheLoop = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 function sessionOf(lite: PGlite): Queries {
@@ -88,7 +86,7 @@ function sessionOf(lite: PGlite): Queries {
 }
 
 async function transact<Result>(session: Queries, work: (queries: Queries) => Promise<Result>): Promise<Result> {
-  // The work may run several statements at once; the session takes one after another.
+  // The work may run several statements at once.
   const inTurn = pLimit(1);
   await session.run("BEGIN");
   try {
@@ -104,10 +102,7 @@ async function transact<Result>(session: Queries, work: (queries: Queries) => Pr
   }
 }
 
-/**
- * Locks a data folder by a file beside it and returns the function that unlocks it: PGlite has no lock of its own, and
- * two processes in one folder destroy it.
- */
+/** PGlite has no lock of its own, and two processes in one folder destroy it. Returns the unlocking function. */
 export async function lockFolder(folder: string): Promise<() => Promise<void>> {
   await mkdir(dirname(folder), { recursive: true });
   const lock = await tryLockFile(`${folder}.lock`);

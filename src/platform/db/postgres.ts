@@ -8,7 +8,7 @@ import { createListener } from "./listener.js";
 
 export interface PostgresOptions {
   readonly url: string;
-  /** Connections of this process at most, beside the one that listens. */
+  /** Beside the connection that listens. */
   readonly poolSize: number;
   readonly name: string;
 }

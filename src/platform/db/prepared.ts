@@ -9,10 +9,7 @@ interface Statement {
 
 const { serialize } = protocol;
 
-/**
- * Prepares each statement once (PostgreSQL, "Message Flow"): PGlite's own query() parses and plans each time, which takes
- * longer than most statements. The caller must run one statement at a time.
- */
+/** PGlite's own query() plans each time, which takes longer than most statements. The caller runs one at a time. */
 export function createPrepared(lite: PGlite): Execute {
   const statements = new Map<string, Statement>();
   const prepare = async (text: string): Promise<Statement> => {

@@ -5,7 +5,7 @@ import type { Drop } from "../../gen/avion/posts.js";
 import { AppError } from "../../kernel/errors.js";
 import { FLOOR_MEMBER, idFault } from "../../kernel/ids.js";
 
-/** An upstream may answer with more than it was asked for; with more than this it breaks the contract. */
+/** An upstream may answer with more than it was asked for, but not with more than this. */
 const MAX_ITEMS = 10_000;
 const MAX_TOKEN_CHARACTERS = 4_096;
 
@@ -13,17 +13,13 @@ const leftOut = metrics.getMeter("avion-timeline").createCounter("timeline_upstr
   description: "Users and drops left out of an upstream's answer because they break the contract",
 });
 
-/**
- * Keeps what an upstream may say of an answer, and counts the rest.
- *
- * @throws AppError `failed` for an answer that is too long, or has nothing valid in it.
- */
+/** Counts the invalid items left out. @throws AppError `failed` for an answer that is too long or wholly invalid */
 function valid<Item>(method: string, items: readonly Item[], isValid: (item: Item) => boolean): readonly Item[] {
   refuseLong(method, items.length);
   if (items.every(isValid)) return items;
   const kept = items.filter(isValid);
   leftOut.add(items.length - kept.length, { method });
-  // An empty page would be taken for the end of a list.
+  // An empty page would end the list.
   if (kept.length === 0) throw broken(method, "nothing in it keeps the contract");
   return kept;
 }
@@ -31,14 +27,12 @@ function valid<Item>(method: string, items: readonly Item[], isValid: (item: Ite
 const broken = (method: string, fault: string): AppError =>
   new AppError("failed", `${method}: the answer breaks the contract: ${fault}`);
 
-/** The users of a page. @throws AppError `failed` */
+/** @throws AppError `failed` */
 export const validUsers = (method: string, ids: readonly string[]): readonly string[] =>
   valid(method, ids, (id) => idFault(id) === undefined);
 
 /**
- * Drops as an author's timeline may hold them. Those from too far ahead stay, since the next page may begin below one of
- * them: who reads on leaves them out. They are counted here, as left out.
- *
+ * Keeps drops from too far ahead, since the next page may begin below one of them: readers leave them out.
  * @throws AppError `failed`
  */
 export function validDrops(method: string, drops: readonly Drop[]): readonly Drop[] {
@@ -58,7 +52,7 @@ function isDrop({ drop_id, created_at, recipients }: Drop): boolean {
   );
 }
 
-/** Refuses a page that is too long, or after which the list would never end. @throws AppError `failed` */
+/** @throws AppError `failed` for a page that is too long, or after which the list would never end */
 export function checkPage(
   method: string,
   asked: string,

@@ -14,28 +14,26 @@ import { AppError, oneLine } from "../../kernel/errors.js";
 import { SECOND } from "../../kernel/time.js";
 import type { Majority, Probe } from "./failing.js";
 
-/** How a channel to or from us is secured; all undefined: not at all. */
+/** All undefined: no TLS. */
 export interface TlsFiles {
   readonly ca?: string | undefined;
   readonly cert?: string | undefined;
   readonly key?: string | undefined;
 }
 
-/** Credentials of the channels to the upstreams. */
 export function clientCredentials({ ca, cert, key }: TlsFiles): ChannelCredentials {
   if (!ca && !cert) return grpcCredentials.createInsecure();
   const read = (file: string | undefined): Buffer | null => (file ? readFileSync(file) : null);
   return grpcCredentials.createSsl(read(ca), read(key), read(cert));
 }
 
-/** Settings of every channel to an upstream. */
 export const CHANNEL_OPTIONS = {
   "grpc.keepalive_time_ms": 20_000,
   "grpc.keepalive_timeout_ms": 5_000,
   "grpc.initial_reconnect_backoff_ms": 100,
   "grpc.max_reconnect_backoff_ms": 2_000,
   "grpc.max_receive_message_length": 16 * 1024 * 1024,
-  // A name that stands for several servers (dns:///…) is used whole.
+  // Every server behind a dns:/// name is used.
   "grpc.service_config": JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }] }),
 } as const;
 
@@ -53,27 +51,23 @@ type Unary<Request, Response> = (
   callback: (error: ServiceError | null, response: Response) => void,
 ) => unknown;
 
-/** One call of an upstream. */
 export interface UpstreamCall<Request, Response> {
   readonly client: Client;
   readonly name: string;
   readonly call: Unary<Request, Response>;
   readonly request: Request;
-  /** Whom it is about. */
+  /** The user or author asked about. */
   readonly subject: string;
-  /** What is known of the upstream's state. */
   readonly majority: Majority;
   readonly probe: Probe;
-  /** When the caller stops waiting, in ms since the epoch. */
+  /** ms since the epoch. */
   readonly deadline?: number | undefined;
 }
 
 /**
- * Calls one method of an upstream: with a deadline of 5 s or of the caller's
- * if that is sooner, inside the caller's trace, measured.
+ * Calls an upstream within 5 s, or before the caller's deadline if that is sooner.
  *
- * @throws AppError `unavailable` where the upstream cannot be reached, lacks the method, or
- * fails for most; `failed` where only this fails, a time-out included.
+ * @throws AppError `unavailable` where the upstream is away, lacks the method, or fails for most; otherwise `failed`
  */
 export async function callUpstream<Request, Response>(of: UpstreamCall<Request, Response>): Promise<Response> {
   const started = performance.now();
@@ -95,20 +89,18 @@ export async function callUpstream<Request, Response>(of: UpstreamCall<Request, 
   }
 }
 
-/** Whether it is the upstream that fails, and not only what was asked of it. */
 async function isFailing<Request, Response>(
   of: UpstreamCall<Request, Response>,
   code: status,
   started: number,
 ): Promise<boolean> {
-  // A caller in a hurry says nothing of the upstream.
+  // A deadline shorter than ours says nothing about the upstream.
   if (code !== status.DEADLINE_EXCEEDED || !isHurried(of, started)) of.majority.note(of.subject, false);
-  // Who waits for a page is not kept waiting for this.
+  // A reader who waits for a page does not wait for the probe.
   const othersAnswered = of.deadline === undefined ? await of.probe.ask(of.subject) : undefined;
   return othersAnswered === false || of.majority.failing();
 }
 
-/** True where the caller's deadline was sooner than ours. */
 function isHurried({ deadline }: { readonly deadline?: number | undefined }, started: number): boolean {
   const waited = performance.now() - started;
   return deadline !== undefined && deadline - Date.now() + waited < UPSTREAM_TIMEOUT_MS;

@@ -1,24 +1,18 @@
 import { LRUCache } from "lru-cache";
 import { type Clock, SECOND } from "../../kernel/time.js";
 
-/** How long an outcome speaks for the state of an upstream. */
+/** Outcomes older than this do not count. */
 const WINDOW_MS = 30 * SECOND;
-/** So many of those asked for last are counted: an upstream that breaks is not outvoted by who was answered before. */
+/** Few: earlier answers must not outvote an upstream that breaks now. */
 const RECENT = 20;
 
-/** Tells an upstream that is broken from one that fails for somebody. */
+/** Tells an upstream that is broken from one that fails for one user. */
 export interface Majority {
-  /** Notes how a call about somebody ended. */
   note(subject: string, ok: boolean): void;
-  /** True while calls about most of those asked for fail, and not only about one. */
   failing(): boolean;
 }
 
-/**
- * Watches the latest outcome of a call about each of the subjects (users,
- * authors) asked for last. Counting subjects and not calls keeps one that is
- * retried again and again from looking like many.
- */
+/** Counts subjects (users, authors), not calls: retries for one subject do not look like many failures. */
 export function createMajority(now: Clock = Date.now): Majority {
   const latest = new LRUCache<string, { readonly ok: boolean; readonly at: number }>({ max: RECENT });
   return {
@@ -37,30 +31,23 @@ export function createMajority(now: Clock = Date.now): Majority {
   };
 }
 
-/** A call that was answered, and may be made again. */
 interface Good {
   readonly subject: string;
   readonly again: (deadline: number) => Promise<unknown>;
 }
 
-/** Asks an upstream that fails for somebody about somebody else, to learn whose fault it is. */
+/** Asks a failing upstream about another subject, to learn which of the two is at fault. */
 export interface Probe {
-  /** Remembers a call that was answered. */
   remember(subject: string, again: Good["again"]): void;
-  /**
-   * Makes a remembered call about somebody else again, not too often; never rejects.
-   *
-   * @returns whether that was answered; undefined where there is nobody else to ask about
-   */
+  /** Repeats a call about another subject; undefined where there is none. Within 250 ms the last result counts. */
   ask(failed: string): Promise<boolean | undefined>;
 }
 
 const PROBE_EVERY_MS = SECOND / 4;
 const PROBE_TIMEOUT_MS = SECOND;
 
-/** Makes the probe of one upstream. */
 export function createProbe(majority: Pick<Majority, "note">, now: Clock = Date.now): Probe {
-  // Two, so that one of them is somebody else.
+  // Two, so that one of them is another subject.
   let good: readonly Good[] = [];
   let asked = Number.NEGATIVE_INFINITY;
   let asking: Promise<boolean | undefined> = Promise.resolve(undefined);

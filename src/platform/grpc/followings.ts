@@ -4,18 +4,16 @@ import { validUsers } from "./answers.js";
 import { CHANNEL_OPTIONS, callUpstream, clientCredentials, type TlsFiles } from "./call.js";
 import { createMajority, createProbe } from "./failing.js";
 
-/** What a service that needs no more of UserService asks it. */
 export interface Followings {
-  /** Which of some users a user follows, in the order asked for; see UserService.IsFollowing. */
+  /** In the order asked for. */
   isFollowing(user: string, others: readonly string[]): Promise<readonly boolean[]>;
-  /** One page of whom a user follows; an empty token ends the list. */
   following(user: string, token: string): Promise<IdPage>;
   close(): void;
 }
 
 const A_PAGE = 1_000;
 
-/** Opens the channel; it connects when first used and reconnects by itself. */
+/** Connects at the first call, and reconnects by itself. */
 export function connectFollowings(address: string, tls: TlsFiles): Followings {
   const client = new UserServiceClient(address, clientCredentials(tls), CHANNEL_OPTIONS);
   const majority = createMajority();

@@ -9,20 +9,14 @@ import {
 } from "../../gen/grpc/reflection/v1/reflection.js";
 import { ServerReflectionService as ReflectionV1Alpha } from "../../gen/grpc/reflection/v1alpha/reflection.js";
 
-/** Our protos as buf compiled them. */
 const IMAGE = new URL("../../gen/image.binpb", import.meta.url);
 
 interface Index {
   readonly files: ReadonlyMap<string, FileDescriptorProto>;
-  /** Which file defines a service, method, message or enum. */
   readonly symbols: ReadonlyMap<string, string>;
 }
 
-/**
- * Answers what grpcurl and buf curl ask of `services`, in both versions of the
- * protocol. (@grpc/reflection leaves out every file's imports, so that its
- * answers cannot be used: grpc-node issues 3018 and 3034.)
- */
+/** Both versions of the protocol; @grpc/reflection leaves out imports (grpc-node issues 3018 and 3034). */
 export function addReflection(server: Server, services: readonly string[]): void {
   let index: Index | undefined;
   const talk = (call: ServerDuplexStream<ServerReflectionRequest, ServerReflectionResponse>): void => {

@@ -4,32 +4,29 @@ import { HealthImplementation } from "grpc-health-check";
 import type { TlsFiles } from "./call.js";
 import { addReflection } from "./reflection.js";
 
-/** One service to serve. */
 export interface Service {
-  /** Full name, package included. */
   readonly name: string;
   readonly definition: ServiceDefinition;
   readonly implementation: UntypedServiceImplementation;
 }
 
-/** A running gRPC server. */
 export interface GrpcServer {
   readonly port: number;
-  /** What the health service says of the server and each of its services. */
+  /** The answer of the health service. */
   setServing(serving: boolean): void;
-  /** Refuses new calls, and ends when those under way have, or after `graceMs`. */
+  /** Refuses new calls; ends once running calls have ended, or after `graceMs`. */
   close(graceMs: number): Promise<void>;
 }
 
 const OPTIONS = {
   "grpc.max_concurrent_streams": 1_000,
   "grpc.keepalive_time_ms": 60_000,
-  // Connections are renewed now and then, so that new servers behind a balancer get their share.
+  // New servers behind a balancer get their share of connections.
   "grpc.max_connection_age_ms": 30 * 60_000,
   "grpc.max_connection_age_grace_ms": 60_000,
 } as const;
 
-/** Serves `services`, health and reflection on `address` (host:port; port 0: a free one). */
+/** Also serves health and reflection. `address`: host:port; port 0: a free one. */
 export async function serveGrpc(address: string, services: readonly Service[], tls: TlsFiles): Promise<GrpcServer> {
   const server = new Server(OPTIONS);
   for (const { definition, implementation } of services) server.addService(definition, implementation);
@@ -56,7 +53,7 @@ export async function serveGrpc(address: string, services: readonly Service[], t
   };
 }
 
-/** With a CA the clients must show a certificate of it. */
+/** With a CA, clients must show a certificate it signed. */
 function serverCredentials({ ca, cert, key }: TlsFiles): ServerCredentials {
   if (!cert || !key) return ServerCredentials.createInsecure();
   const pair = { cert_chain: readFileSync(cert), private_key: readFileSync(key) };

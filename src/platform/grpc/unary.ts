@@ -5,13 +5,11 @@ import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
 
-/** What a call is limited by. */
 export interface CallContext {
-  /** When the caller stops waiting, in ms since the epoch. */
+  /** ms since the epoch. */
   readonly deadline: number;
 }
 
-/** Who sets no deadline gets this one. */
 const DEFAULT_DEADLINE_MS = 10 * SECOND;
 
 const meter = metrics.getMeter("avion-timeline");
@@ -21,14 +19,10 @@ const duration = meter.createHistogram("timeline_grpc_request_seconds", {
   advice: { explicitBucketBoundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 10] },
 });
 
-/** Counted from 0, so that the first failure is seen as a rise. */
+/** Counted from 0, so that the first failure shows as a rise. */
 const EXPECTED = [status.OK, status.INTERNAL, status.UNAVAILABLE, status.DEADLINE_EXCEEDED];
 
-/**
- * Makes a gRPC method of a plain function: continues the caller's trace, hands
- * on the deadline, measures, logs a line, and maps errors to statuses. What is
- * not an error of ours is logged whole and told as INTERNAL without detail.
- */
+/** Turns a function into a gRPC method. An error that is no AppError is logged whole, and answered INTERNAL. */
 export function unary<Request, Response>(
   name: string,
   log: Logger,

@@ -18,58 +18,51 @@ import { checkPage, validDrops, validUsers } from "./answers.js";
 import { CHANNEL_OPTIONS, callUpstream, clientCredentials, type TlsFiles, type UpstreamCall } from "./call.js";
 import { createMajority, createProbe, type Majority, type Probe } from "./failing.js";
 
-/** A place in a list of users. */
 export interface PageRequest {
   readonly user: string;
   readonly size: number;
   readonly token: string;
-  /** Until when an answer is wanted, in ms since the epoch. */
+  /** ms since the epoch. */
   readonly deadline?: number | undefined;
 }
 
-/** The two services the timelines are built from, as far as they are called. */
 export interface Upstreams {
   followers(page: PageRequest): Promise<IdPage>;
   following(page: PageRequest): Promise<IdPage>;
-  /** An author's drops, newest first; see PostService.GetDropsByUserID. */
+  /** Newest first. */
   dropsByUser(request: GetDropsByUserIDRequest, deadline?: number): Promise<readonly Drop[]>;
-  /** One page of the drops changed in a window; see PostService.ListDrops. */
+  /** One page of the drops changed in a window. */
   changedDrops(request: ListDropsRequest): Promise<{ readonly drops: readonly Drop[]; readonly next: string }>;
-  /** Down to when drops are kept; see PostService.GetRetention. */
   retention(): Promise<GetRetentionResponse>;
-  /** One page of the edges changed in a window; see UserService.ListFollowChanges. */
+  /** One page of the edges changed in a window. */
   changedEdges(
     request: ListFollowChangesRequest,
   ): Promise<{ readonly changes: readonly FollowChange[]; readonly next: string }>;
 }
 
-/** Connections to both services. */
 export interface UpstreamChannels {
-  /** The services to one kind of caller: how its calls end decides for it alone whether an upstream is away. */
+  /** Each caller judges by its own calls whether an upstream is away. */
   upstreams(): Upstreams;
   close(): void;
 }
 
-/** True for the error of a method an upstream lacks. */
 export function isUnimplemented(error: unknown): boolean {
   const cause = error instanceof Error ? (error.cause as ServiceError | undefined) : undefined;
   return cause?.code === status.UNIMPLEMENTED;
 }
 
-/** Where the upstreams are. */
 export interface UpstreamOptions {
   readonly userServiceAddr: string;
   readonly postServiceAddr: string;
   readonly tls: TlsFiles;
 }
 
-/** What is known of one upstream. */
 function stateOf(): { readonly majority: Majority; readonly probe: Probe } {
   const majority = createMajority();
   return { majority, probe: createProbe(majority) };
 }
 
-/** Opens the channels; they connect when first used and reconnect by themselves. */
+/** Connects at the first call, and reconnects by itself. */
 export function openUpstreamChannels(options: UpstreamOptions): UpstreamChannels {
   const credentials = clientCredentials(options.tls);
   const users = new UserServiceClient(options.userServiceAddr, credentials, CHANNEL_OPTIONS);
@@ -83,7 +76,6 @@ export function openUpstreamChannels(options: UpstreamOptions): UpstreamChannels
   };
 }
 
-/** Channels for one caller only. */
 export function connectUpstreams(options: UpstreamOptions): Upstreams & Pick<UpstreamChannels, "close"> {
   const channels = openUpstreamChannels(options);
   return { ...channels.upstreams(), close: () => channels.close() };
@@ -165,7 +157,7 @@ function onPosts(posts: PostServiceClient): Pick<Upstreams, "dropsByUser" | "cha
         call: posts.getRetention.bind(posts),
         request: {},
         subject: "GetRetention",
-        // That it is answered says nothing of the calls that are about somebody.
+        // An answer here says nothing about calls for a user.
         ...ofRetention,
       }),
   };

@@ -53,7 +53,6 @@ export class SseStream {
     });
   }
 
-  /** Sends a block as it is, or cuts off a client that is too slow. */
   write(block: string): void {
     if (this.#over) return;
     const waiting = this.response.writableLength;
@@ -67,7 +66,6 @@ export class SseStream {
     await new Promise<void>((resolve) => this.#waiting.push(resolve));
   }
 
-  /** What waits may still be sent within {@link LINGER_MS}. */
   end(): void {
     if (this.#over) return;
     this.#over = true;

@@ -6,7 +6,6 @@ import type { Scripts } from "./scripts.js";
 
 const KEEP_MS = DAY;
 
-/** Counts attempts in Redis, where every worker sees them. */
 export function createAttempts({ run, command }: Scripts): Attempts {
   const keyOf = ({ stream, seq, time }: Delivery): string => attemptsKey(stream, seq, time);
   const note = async (delivery: Delivery, name: string, state: "begun" | "failed"): Promise<number[]> =>
@@ -23,7 +22,7 @@ export function createAttempts({ run, command }: Scripts): Attempts {
       await command("hdel", (client) => client.hdel(keyOf(delivery), name));
     },
     forget: (delivery) => {
-      // A count that stays is gone within a day.
+      // The count expires within a day.
       void command("unlink", (client) => client.unlink(keyOf(delivery))).catch(() => undefined);
     },
   };

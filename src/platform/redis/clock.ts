@@ -8,23 +8,17 @@ import type { Scripts } from "./scripts.js";
 
 const SAMPLE_MS = 15 * SECOND;
 
-/** The clocks of the Redis servers, as seen from here. */
 export interface RedisClock {
-  /** Time now at the server that holds a key, in ms since the epoch. A server that is new is asked first. */
+  /** ms since the epoch, at the server that holds the key; a new server is asked first. */
   now(key: string): Promise<number>;
-  /** Asks every server again. */
   sample(): Promise<void>;
   close(): void;
 }
 
-/** Asks a server for its time: seconds, and microseconds on top. */
+/** Seconds, and microseconds on top. */
 type AskTime = (server: Redis) => Promise<readonly (string | number)[]>;
 
-/**
- * Follows the clock of each server: asked before it is first needed, again every 15 s, and again after its
- * connection closed, since another machine may answer there now. The answer counts for the middle of the round
- * trip (Cristian's algorithm).
- */
+/** Asks every 15 s, and after a connection closed: another machine may answer then. (Cristian's algorithm) */
 export function followClock(scripts: Scripts, ask: AskTime = (server) => server.time()): RedisClock {
   const { client } = scripts;
   const offsets = new WeakMap<Redis, Promise<number>>();

@@ -1,4 +1,3 @@
 declare module "cluster-key-slot" {
-  /** The slot of a Redis Cluster that holds a key. */
   export default function slotOf(key: string): number;
 }

@@ -5,14 +5,11 @@ import { parseServerUrl } from "../../kernel/server-url.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
 
-/** A connection to one Redis, or to a Redis Cluster. */
 export type RedisClient = Redis | Cluster;
 
-/** After this long without a reply a command counts as lost. */
 export const COMMAND_TIMEOUT_MS = 2 * SECOND;
 
-// A command that could not be sent or answered fails at once and is never sent again by the
-// client: a write that arrives after its work was handed to somebody else would be wrong.
+// A command without a reply fails and is never sent again: it could write after its work went to another process.
 const STRICT = {
   enableOfflineQueue: false,
   autoResendUnfulfilledCommands: false,
@@ -22,17 +19,14 @@ const STRICT = {
   retryStrategy: (times: number) => Math.min(100 * times, 2 * SECOND),
 } as const;
 
-/**
- * Opens a connection that never gives up; several URLs name the nodes of a
- * Redis Cluster. It is returned at once: commands fail as long as Redis is away.
- */
+/** Reconnects for ever; commands fail while Redis is away. Several URLs name the nodes of a Redis Cluster. */
 export function connectRedis(urls: readonly string[], log: Logger): RedisClient {
   const client = urls.length > 1 ? clusterOf(urls, STRICT) : new Redis({ ...STRICT, ...serverOf(urls) });
   watch(client, log);
   return client;
 }
 
-/** Waits a moment for the first connection, so that a Redis that is there needs no second try. */
+/** Waits a moment for the first connection. */
 export async function connected(client: RedisClient): Promise<void> {
   if (client.status === "ready") return;
   const settled = new AbortController();
@@ -40,7 +34,7 @@ export async function connected(client: RedisClient): Promise<void> {
   await pause(SECOND / 4, settled.signal);
 }
 
-/** Opens the connection that listens to channels; it waits for Redis, and subscribes again by itself. */
+/** Waits for Redis, and subscribes again by itself. */
 export function connectSubscriber(urls: readonly string[], log: Logger): RedisClient {
   const listening = {
     enableOfflineQueue: true,
@@ -54,7 +48,6 @@ export function connectSubscriber(urls: readonly string[], log: Logger): RedisCl
   return client;
 }
 
-/** Where one Redis is and how to get in; the certificate of one over TLS is verified. */
 export function serverOf([url = ""]: readonly string[]): RedisOptions {
   const { host, port } = parseServerUrl(url);
   return { host, port, db: Number(new URL(url).pathname.slice(1)), ...wayIn(url) };
@@ -81,7 +74,6 @@ function clusterOf(urls: readonly string[], { enableOfflineQueue }: { enableOffl
   });
 }
 
-/** Says once that Redis went away and once that it is back, and keeps why it turns us away. */
 function watch(client: RedisClient, log: Logger): void {
   let away = false;
   client.on("error", (error: Error & { lastNodeError?: Error }) => {
@@ -97,17 +89,12 @@ function watch(client: RedisClient, log: Logger): void {
   });
 }
 
-/**
- * Replies about one command. Everything else (connection, time-out, LOADING, READONLY, OOM, CLUSTERDOWN, MOVED, BUSY,
- * NOREPLICAS, MISCONF, LATE ...) is an outage.
- */
+// Any other reply (LOADING, READONLY, OOM, CLUSTERDOWN, MOVED, BUSY, NOREPLICAS, MISCONF, LATE ...) is an outage.
 const ABOUT_THE_COMMAND = /^(WRONGTYPE|CROSSSLOT|ERR )/;
-/** No password, a wrong one, or a right that the user lacks. */
 const ABOUT_US = /^(NOAUTH|WRONGPASS|NOPERM|ERR (AUTH|invalid password|Client sent AUTH))/;
-/** Redis 6 wraps what a script ran into in an ERR of its own. */
+/** Redis 6 wraps an error inside a script in an ERR of its own. */
 const WRAPPED_OUTAGE = /\b(OOM|READONLY|LOADING|CLUSTERDOWN|MASTERDOWN|MISCONF|NOREPLICAS|MOVED|TRYAGAIN)\b/;
 
-/** Turns an error of ioredis into one of ours. */
 export function redisError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   const text = oneLine(error);

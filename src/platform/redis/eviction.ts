@@ -6,18 +6,13 @@ import { readMasters } from "./servers.js";
 
 const LOOK_MS = 5 * SECOND;
 
-/** Watches for a Redis that may evict keys: an evicted tombstone or follow version would bring deleted data back. */
+/** An evicted tombstone or follow version would bring deleted data back. */
 export interface EvictionWatch {
-  /** The fault now, for people; undefined where there is none, or where eviction is allowed. */
   fault(): string | undefined;
   close(): void;
 }
 
-/**
- * Reads `maxmemory-policy` of every master now, and again every five seconds.
- *
- * @throws ConfigError where a master evicts keys now and that is not allowed
- */
+/** Reads `maxmemory-policy` of every master every 5 s. @throws ConfigError where one evicts now and must not */
 export async function watchEviction(
   client: RedisClient,
   { allowed, log, everyMs = LOOK_MS }: { readonly allowed: boolean; readonly log: Logger; readonly everyMs?: number },

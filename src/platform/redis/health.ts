@@ -28,13 +28,12 @@ function field(name: string, of: string, description: string) {
   return { of, gauge: meter.createGauge(name, { description }) };
 }
 
-/** Fields of INFO whose value is `ok` while that kind of persistence works. */
+/** Fields of INFO that are `ok` while that kind of persistence works. */
 const STATUSES = {
   rdb: ["rdb_last_bgsave_status"],
   aof: ["aof_last_write_status", "aof_last_bgrewrite_status"],
 } as const;
 
-/** Samples INFO of every Redis master for `/metrics`. */
 export function startRedisHealth(
   client: RedisClient,
   { log, everyMs = SAMPLE_MS }: { readonly log: Logger; readonly everyMs?: number },

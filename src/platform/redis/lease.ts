@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { LEASE_MS, type Lease } from "../../kernel/lease.js";
 import type { Scripts } from "./scripts.js";
 
-/** A lease in Redis under `key`; each call makes another holder. */
+/** Each call makes another holder. */
 export function createLease(scripts: Scripts, key: string): Lease {
   const holder = randomUUID();
   return {

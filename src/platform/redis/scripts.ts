@@ -6,7 +6,6 @@ import { pause } from "../../kernel/time.js";
 import { refusalOf } from "../refusals.js";
 import { type RedisClient, redisError } from "./connect.js";
 
-/** Our scripts, by the name of their file; each file says what it takes and returns. */
 const NAMES = [
   "add-entries",
   "remove-entries",
@@ -51,7 +50,7 @@ const commandTime = metrics.getMeter("avion-timeline").createHistogram("timeline
   advice: { explicitBucketBoundaries: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5] },
 });
 
-/** Round trips of reads and rebuilds that are spans; those of a write to many timelines share one (see fenced.ts). */
+/** Writes to many timelines share one span (see fenced.ts). */
 const SPANS: ReadonlySet<string> = new Set([
   "read-page",
   "begin-rebuild",
@@ -62,16 +61,14 @@ const SPANS: ReadonlySet<string> = new Set([
 ]);
 const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
 
-/** Runs scripts and commands, measured, with errors of ours. */
 export interface Scripts {
   readonly client: RedisClient;
   readonly isCluster: boolean;
   run(name: ScriptName, keys: readonly string[], args: readonly Argument[]): Promise<Reply>;
-  /** Measures a command that is no script, and turns its error into one of ours. */
   command<T>(name: string, call: (client: RedisClient) => Promise<T>): Promise<T>;
 }
 
-/** Registers our scripts on a connection. The client sends a script's hash, and its text where the server has lost it. */
+/** The client sends a script's hash, and its text where the server does not know it. */
 export function createScripts(client: RedisClient): Scripts {
   for (const [name, lua] of SOURCES) client.defineCommand(name, { lua });
   const run = client as unknown as Record<ScriptName, (...args: unknown[]) => Promise<Reply>>;
@@ -85,7 +82,7 @@ export function createScripts(client: RedisClient): Scripts {
       return await call(client);
     } catch (error) {
       pulse.note(error);
-      // Turned away, the client itself says only that it is not connected.
+      // The client itself says only that it is not connected.
       throw refusalOf(client) ?? redisError(error);
     } finally {
       commandTime.record((performance.now() - started) / 1_000, { command: name });
@@ -100,16 +97,12 @@ export function createScripts(client: RedisClient): Scripts {
 }
 
 interface Pulse {
-  /** @throws AppError `unavailable` as long as it does not. */
+  /** @throws AppError `unavailable` after a timeout, until a ping is answered */
   check(): void;
   note(error: unknown): void;
 }
 
-/**
- * Follows a connection's pulse: after a command that timed out nobody waits
- * for the next one to, until a ping is answered. A cluster's nodes fail one by
- * one, so that none stands for the others there.
- */
+/** None in a cluster: its nodes fail one by one. */
 function followPulse(client: RedisClient): Pulse {
   let silent = false;
   const untilAnswered = async (): Promise<void> => {

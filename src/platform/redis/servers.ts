@@ -3,17 +3,16 @@ import { oneLine } from "../../kernel/errors.js";
 import { type RedisClient, redisError } from "./connect.js";
 import type { Scripts } from "./scripts.js";
 
-/** A server that holds data: the only one, or a master of a cluster. */
 export interface DataNode {
-  /** Of the process: a restart has another. */
+  /** A restarted server has another. */
   readonly runId: string;
-  /** One step through all keys that begin with `prefix`; the cursor "0" begins and ends. */
+  /** One step through the keys that begin with `prefix`; the cursor "0" begins and ends. */
   scan(cursor: string, prefix: string, count: number): Promise<{ next: string; keys: readonly string[] }>;
 }
 
 const RUN_ID = /run_id:(\w+)/;
 
-/** All servers that hold data, in the order of their run ids. Everything rejects as other commands do. */
+/** In the order of run ids. */
 export async function dataNodes({ client }: Scripts): Promise<DataNode[]> {
   const servers = client instanceof Cluster ? client.nodes("master") : [client];
   const nodes = await Promise.all(servers.map(nodeOf));
@@ -40,24 +39,22 @@ async function answered<T>(ask: () => Promise<T>): Promise<T> {
   }
 }
 
-/** `INFO` of a Redis server, by field. */
 export type ServerInfo = ReadonlyMap<string, string>;
 
 export interface MasterInfo {
   /** host:port */
   readonly node: string;
   readonly reachable: boolean;
-  /** Undefined where it does not answer, or where we may not ask. */
+  /** Undefined where the server does not answer, or forbids the question. */
   readonly info: ServerInfo | undefined;
 }
 
-/** Asks every master by itself; one that is away does not keep the others from answering. */
 export function readMasters(client: RedisClient): Promise<MasterInfo[]> {
   const masters = client instanceof Cluster ? mastersOf(client) : [[addressOf(client), client] as const];
   return Promise.all(masters.map(([node, server]) => infoOf(node, server)));
 }
 
-/** By the slots, since the client forgets a node as soon as its connection ends. Before the slots are known: all it has. */
+/** The client forgets a node when its connection ends; the slots still name it. */
 function mastersOf(cluster: Cluster): (readonly [string, Redis | undefined])[] {
   const connected = new Map(cluster.nodes("all").map((server) => [addressOf(server), server]));
   const owners = new Set(cluster.slots.flatMap((nodes) => nodes?.[0] ?? []));
@@ -71,7 +68,7 @@ async function infoOf(node: string, server: Redis | undefined): Promise<MasterIn
   try {
     return { node, reachable: true, info: fieldsOf(await server.info()) };
   } catch (error) {
-    // A server that only forbids the question is there.
+    // A server that only forbids the question is reachable.
     return { node, reachable: oneLine(error).startsWith("NOPERM"), info: undefined };
   }
 }
