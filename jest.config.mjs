@@ -1,6 +1,6 @@
 // These take minutes: npm run test:all. Named by itself each of their files runs.
 const slow =
-  process.env.TIMELINE_TEST_SUITE === "quick"
+  process.env.AVION_TEST_SUITE === "quick"
     ? ["slow", "cluster", "faults"].map((name) => `<rootDir>/test/${name}/`)
     : [];
 

@@ -12,9 +12,9 @@ const MAIN = join(FOLDER, "bundle/main.mjs");
  */
 // oxlint-disable-next-line import/no-default-export -- Jest calls the default export of a globalSetup.
 export default async function bundle() {
-  if (process.env.TIMELINE_TEST_MAIN !== undefined || !existsSync(join(DIST, "main.js"))) return;
+  if (process.env.AVION_TEST_MAIN !== undefined || !existsSync(join(DIST, "main.js"))) return;
   if (!existsSync(MAIN) || statSync(MAIN).mtimeMs < newestIn(DIST)) await make();
-  process.env.TIMELINE_TEST_MAIN = MAIN;
+  process.env.AVION_TEST_MAIN = MAIN;
 }
 
 function newestIn(folder) {

@@ -3,7 +3,7 @@ import { test } from "@jest/globals";
 type Declare = (name: string, work: () => Promise<void>, timeoutMs?: number) => void;
 
 /** `npm test` and `npm run test:all` name theirs; where a file is run by itself nothing is left out. */
-const suite = process.env["TIMELINE_TEST_SUITE"];
+const suite = process.env["AVION_TEST_SUITE"];
 
 /** Which tests this run declares. */
 export const runs = { quick: suite !== "slow", slow: suite !== "quick" } as const;

@@ -48,7 +48,13 @@ export async function underLock<T>(path: string, onWait: () => void, work: () =>
   const deadline = Date.now() + WAIT_LIMIT_MS;
   for (let tries = 1; ; tries++) {
     const lock = await tryLockFile(path);
-    if (lock.taken) return work().finally(lock.release);
+    if (lock.taken) {
+      try {
+        return await work();
+      } finally {
+        await lock.release();
+      }
+    }
     if (Date.now() > deadline) throw new Error(`${path} is held by another process for too long`);
     if (tries === 1) onWait();
     await delay(POLL_MS);
