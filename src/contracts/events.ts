@@ -148,7 +148,6 @@ function datedEvent(event: TimelineEvent, arrival: number): TimelineEvent {
   return event;
 }
 
-/** The `Nats-Msg-Id`, under which an event is admitted once, whichever process admits it. */
 export function messageId(event: TimelineEvent): string {
   if (event.name === "user_followed" || event.name === "user_unfollowed") {
     const { follower_id, following_id, version } = event.payload;

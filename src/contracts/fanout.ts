@@ -40,7 +40,6 @@ export type Notification =
   | { readonly event: "new_drop"; readonly drop_id: string; readonly created_at: number }
   | { readonly event: "drop_deleted"; readonly drop_id: string };
 
-/** Body of `completed.fanout`; times in ms since the epoch. */
 export interface FanoutCompleted {
   readonly event: string;
   readonly drop_id: string;

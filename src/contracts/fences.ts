@@ -43,10 +43,7 @@ interface Write {
   readonly remove: (deleted: readonly string[]) => Promise<unknown>;
 }
 
-/**
- * A deletion sets the tombstone before it removes the drop, so a check after the write misses no deletion. Returns
- * the deleted drops; undefined where nothing was written.
- */
+/** A deletion sets the tombstone before it removes the drop: a check after the write misses no deletion. */
 export async function writeUnlessDeleted(
   drops: readonly string[],
   { write, tombstonedAmong, remove }: Write,

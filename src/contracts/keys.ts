@@ -50,7 +50,6 @@ export const unfollowersKey = (author: string): string =>
 
 export const rebuildLeaseKey = (name: string): string => `timeline:x:rebuilding:${name}`;
 
-/** A large snapshot of a rebuild waits here, in the slot of the timeline's own key `name`. */
 export const stagedKey = (name: string, mark: number, what: "add" | "remove"): string =>
   `timeline:x:staged:{${name}}:${mark}:${what}`;
 
@@ -67,7 +66,6 @@ export const TRIMMED_KEY = "timeline:x:trimmed";
 
 export const TRIM_LEASE_KEY = "timeline:x:trimming";
 
-/** The deletion of a remote drop does not name its author. */
 export const actorKey = (drop: string): string => `timeline:x:actor:${encodeId(drop)}`;
 
 /** Keeps the creation time of a deleted drop, so that its id still works as a cursor. */
@@ -85,7 +83,6 @@ export const usersKey = (what: string, user: string): string => `timeline:x:user
 /** Sorted set of users with a stream open or recently closed, by the time they were last seen. */
 export const RECENT_KEY = "sse_recent:users";
 
-/** Sorted set of connection ids, by the last renewal: shows the connections a dead pod left. */
 export const CONNECTIONS_SEEN_KEY = "sse_recent:connections";
 
 export const connectionsOfUserKey = (user: string): string => `sse_connections:user:${encodeId(user)}`;
@@ -94,7 +91,7 @@ export const connectionKey = (connectionId: string): string => `sse_connection:$
 /** Bounds how long reads wait behind a script. */
 const KEYS_A_CALL = 500;
 
-/** Up to 500 encoded ids an element, joined by ",", which they never hold. */
+/** Encoded ids, joined by ",", which they never hold. */
 export type PackedKeys = readonly string[];
 
 export function packKeys(tokens: readonly string[]): PackedKeys {

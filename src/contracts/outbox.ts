@@ -19,7 +19,7 @@ export interface OutboxEvent {
   readonly createdAt: number;
 }
 
-/** SQL that inserts an event for each row of a table expression; fields of `event` are SQL over that row. */
+/** The fields of `event` are SQL expressions over a row of `from`. */
 export const insertEvents = (
   source: "posts" | "users",
   event: Readonly<Record<keyof EventDraft, string>>,

@@ -45,7 +45,6 @@ export const notifySubject = (user: string): string => `notify.user.${encodeId(u
 
 export const liveSubject = (user: string): string => `live.user.${encodeId(user)}`;
 
-/** Names, in dead letters, of the messages of work queues. */
 export const WORK_EVENTS = {
   [STREAM.fanout]: "fanout_job",
   [STREAM.edges]: "edge_changed",

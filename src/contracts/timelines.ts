@@ -1,7 +1,6 @@
 import { type Drop, Visibility } from "../gen/avion/posts.js";
 import { compareBytes } from "../kernel/ids.js";
 
-/** The order is (score, bytes of the drop id). */
 export interface TimelineEntry {
   readonly score: number;
   readonly drop: string;

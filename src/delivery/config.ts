@@ -1,6 +1,5 @@
 import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
 
-/** The failure policy of every consumer. */
 export const DELIVERY_VARIABLES = {
   maxAttempts: {
     name: "TIMELINE_FANOUT_MAX_ATTEMPTS",

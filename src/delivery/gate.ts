@@ -1,10 +1,6 @@
-/** Gives up the place; to be called once. */
 export type Leave = () => void;
 
-/**
- * Admits many at once, or one alone: a message that may have ended a process before is handled while nothing else is,
- * so that it takes no other work along. A place alone goes before the places asked for after it.
- */
+/** A message that may have ended a process runs alone; it goes before the places asked for after it. */
 export class Gate {
   #inside = 0;
   #alone = false;

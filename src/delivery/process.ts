@@ -10,7 +10,6 @@ import { inTraceOf } from "./telemetry.js";
 import { crashed, type RetryLimits, verdict } from "./verdict.js";
 
 export interface Begun {
-  /** Attempts at the message, this one included. */
   readonly count: number;
   /** Other attempts that never reported back: their process ended, or is still at work. */
   readonly lost: number;
@@ -18,13 +17,11 @@ export interface Begun {
 
 /** Counts attempts before they run, so that a crash counts. */
 export interface Attempts {
-  /** Counts an attempt; one that is counted again under the same name counts once. */
   begin(delivery: Delivery, name: string): Promise<Begun>;
-  /** Notes that an attempt failed: it reported back, and did not end its process. */
+  /** The attempt reported back, and did not end its process. */
   fail(delivery: Delivery, name: string): Promise<void>;
-  /** Takes an attempt back: it failed through no fault of the message. */
+  /** The attempt failed through no fault of the message. */
   refund(delivery: Delivery, name: string): Promise<void>;
-  /** Forgets the message. */
   forget(delivery: Delivery): void;
 }
 
@@ -33,26 +30,22 @@ export interface ProcessOptions {
   readonly attempts: Attempts;
   readonly storeDeadLetter: StoreDeadLetter;
   readonly limits: RetryLimits;
-  /** One for all consumers of this process. */
+  /** One for all consumers of the process. */
   readonly gate: Gate;
   readonly version: string;
-  /** Names the event a message carries, for its dead letter. */
   readonly eventOf: (delivery: Delivery) => string;
   readonly observe: (what: Observed, delivery: Delivery) => void;
 }
 
 type Observed = "acked" | "retried" | "dead-lettered" | "letter-refused" | "waited";
 
-/** One message while it is processed. */
 interface InFlight {
   readonly delivery: Delivery;
   readonly context: Context;
-  /** Names this attempt, so that a reply that was lost does not count it twice. */
+  /** Names the attempt, so that a lost reply does not count it twice. */
   readonly name: string;
-  /** By the clock of `performance`, ms. */
   readonly taken: number;
   attempt: number;
-  /** How often it has waited for a server in a row. */
   waits: number;
   alone: boolean;
 }
@@ -60,9 +53,8 @@ interface InFlight {
 type Step = Outcome | { readonly kind: "wait"; readonly delayMs: number } | { readonly kind: "alone" };
 
 /**
- * Takes one message to its outcome. It is acked only after the handler returned, or after the DLQ acknowledged its dead
- * letter. While a server is away the message is held here, keeps its slot of the consumer, and spends no attempt. A
- * message that may have ended a process before is handled while nothing else is.
+ * A message is acked only after the handler returned, or after the DLQ acknowledged its dead letter. While a server is
+ * away the message keeps its slot of the consumer, and spends no attempt.
  */
 export function createProcess(options: ProcessOptions): Process {
   return (delivery, context) => inTraceOf(delivery.headers, () => untilOutcome(options, delivery, context));
@@ -121,7 +113,7 @@ async function afterFailure(options: ProcessOptions, message: InFlight, error: u
   switch (decided.kind) {
     case "wait":
       if (waits === 0) context.log.warn(fields, "a server is away; the message is held");
-      // Where this fails too, the attempt is counted again under the same name, which changes nothing.
+      // Where this fails too, the same name is counted again, which changes nothing.
       await options.attempts.refund(delivery, message.name).catch(() => undefined);
       return decided;
     case "retry":
@@ -164,7 +156,6 @@ const fieldsOf = ({ delivery: { stream, consumer, seq, subject }, attempt }: InF
   return { stream, consumer, seq, subject, attempt };
 };
 
-/** Counts and logs how one handling ended. */
 function ended(options: ProcessOptions, message: InFlight, outcome: Observed): void {
   options.observe(outcome, message.delivery);
   const duration_ms = Math.round(performance.now() - message.taken);

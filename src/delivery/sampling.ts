@@ -4,14 +4,12 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { pause } from "../kernel/time.js";
 
-/** One figure that a sample found. */
 export interface Figure {
   readonly gauge: Gauge;
   readonly labels: Attributes;
   readonly value: number;
 }
 
-/** Something outside this process that is asked at intervals. */
 export interface Sample {
   /** Label of `timeline_sample_up`. */
   readonly name: string;
@@ -33,10 +31,7 @@ const CLOSE_MS = 500;
 /** Intervals without an answer after which a sample counts as failed. */
 const PATIENCE = 2;
 
-/**
- * Takes each sample by itself, so that one that fails or hangs does not stop the others. The exporter repeats the last
- * value of a gauge for ever: a figure that a sample no longer finds is recorded as NaN, and does not stand as if fresh.
- */
+/** The exporter repeats the last value of a gauge for ever: a figure no longer found is recorded as NaN. */
 export function startSampling(samples: readonly Sample[], options: SamplingOptions): { close(): Promise<void> } {
   const loops = samples.map((sample) => sampleLoop(sample, options));
   return { close: async () => void (await Promise.all(loops.map((loop) => loop.close()))) };

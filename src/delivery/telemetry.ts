@@ -26,19 +26,16 @@ const getter = {
   get: (headers: Headers, name: string) => headers.get(name),
 };
 
-/** The trace context a message carries. */
 export function contextOf(headers: Headers): Context {
   return propagation.extract(context.active(), headers, getter);
 }
 
-/** The active trace context, as headers for a message or a call. */
 export function traceHeaders(): Record<string, string> {
   const carrier: Record<string, string> = {};
   propagation.inject(context.active(), carrier);
   return carrier;
 }
 
-/** Runs `work` in a span of its own; an error marks the span and is thrown on. */
 export async function inSpan<T>(
   name: string,
   options: { readonly kind?: SpanKind; readonly attributes?: Attributes; readonly parent?: Context },
@@ -56,17 +53,15 @@ export async function inSpan<T>(
   }
 }
 
-/** Runs `work` in the trace that headers carry, so that its log lines show it. */
+/** Log lines of `work` show the trace. */
 export function inTraceOf<T>(headers: Headers, work: () => T): T {
   return context.with(contextOf(headers), work);
 }
 
-/** Adds attributes to the active span. */
 export function annotate(attributes: Attributes): void {
   trace.getActiveSpan()?.setAttributes(attributes);
 }
 
-/** Gives each handling a span in the active trace, and measures it. */
 export function observed(handler: Handler): Handler {
   return (delivery, ctx) => {
     const { stream, consumer, seq, subject } = delivery;
@@ -89,7 +84,7 @@ export function observed(handler: Handler): Handler {
   };
 }
 
-/** Counts the failures of a consumer from 0, so that the first one is seen as a rise. */
+/** Counted from 0, so that the first failure shows as a rise. */
 export function expectOutcomes(consumer: string): void {
   for (const outcome of ["dead-lettered", "letter-refused"]) outcomes.add(0, { consumer, outcome });
 }

@@ -2,16 +2,14 @@ import type { DlqReason } from "../contracts/subjects.js";
 import { AppError, codeOf } from "../kernel/errors.js";
 import { backoff, SECOND } from "../kernel/time.js";
 
-/** How often and how slowly a failing message is tried again. */
 export interface RetryLimits {
   readonly maxAttempts: number;
   readonly retryBaseMs: number;
 }
 
-/** What to do with a message whose handling threw. */
 export type Verdict =
   | { readonly kind: "retry"; readonly delayMs: number }
-  /** A server we need is away: keep the message, give the attempt back, try here again after this time. */
+  /** A server we need is away: the message waits here and gets its attempt back. */
   | { readonly kind: "wait"; readonly delayMs: number }
   | { readonly kind: "dead-letter"; readonly reason: DlqReason };
 
@@ -19,12 +17,7 @@ const RETRY_CAP_MS = 30 * SECOND;
 const WAIT_BASE_MS = 200;
 const WAIT_CAP_MS = 5 * SECOND;
 
-/**
- * The failure policy.
- *
- * @param attempt how often the handling was begun, this time included
- * @param waits how often this message has waited for a server in a row
- */
+/** `attempt` counts this one; `waits` for a server, in a row. */
 export function verdict(error: unknown, attempt: number, waits: number, limits: RetryLimits): Verdict {
   switch (codeOf(error)) {
     case "unavailable":
@@ -40,7 +33,7 @@ export function verdict(error: unknown, attempt: number, waits: number, limits: 
   }
 }
 
-/** What a message that was begun too often without ever reporting back is charged with. */
+/** For a message that was begun too often without ever reporting back. */
 export const crashed = (attempts: number): AppError =>
   new AppError(
     "poison",

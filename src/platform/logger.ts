@@ -7,7 +7,6 @@ export type LogLevel = (typeof LOG_LEVELS)[number];
 
 export interface LoggerOptions {
   readonly level: LogLevel;
-  /** Fields of every line. */
   readonly fields: object;
   /** Unset: standard output. */
   readonly file?: string | undefined;
@@ -18,7 +17,6 @@ const MOST_WAITING_BYTES = 16 * 1024 * 1024;
 const BATCH_BYTES = 4_096;
 const FLUSH_MS = 100;
 
-/** JSON lines, each with its trace. */
 export function createLogger({ level, fields, file }: LoggerOptions): Logger {
   const options: PinoOptions = {
     level,

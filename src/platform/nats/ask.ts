@@ -4,15 +4,14 @@ import { SECOND } from "../../kernel/time.js";
 
 const TIMEOUT_MS = 5 * SECOND;
 
-/** The JetStream API of a connection; asks nothing itself, so that it can be had while NATS is away. */
+/** Asks nothing itself: NATS may be away. */
 export const managerOf = (connection: NatsConnection): Promise<JetStreamManager> =>
   connection.jetstreamManager({ checkAPI: false, timeout: TIMEOUT_MS });
 
-/** JetStream's error codes (nats-server, server/errors.json). A message that is removed a second time answers 10043. */
+/** nats-server, server/errors.json; a message removed twice answers 10043. */
 const ABSENT = { stream: [10059], consumer: [10014], message: [10037, 10043] } as const;
 type Absent = keyof typeof ABSENT;
 
-/** Undefined where NATS answers that one of the named things does not exist. */
 export async function unlessAbsent<T>(asked: Promise<T>, ...things: readonly Absent[]): Promise<T | undefined> {
   try {
     return await asked;
@@ -22,11 +21,7 @@ export async function unlessAbsent<T>(asked: Promise<T>, ...things: readonly Abs
   }
 }
 
-/**
- * Asks NATS; `what` names the question in the error.
- *
- * @throws AppError `unavailable` where it does not answer, or answers with an error
- */
+/** `what` names the question. @throws AppError `unavailable` where NATS does not answer, or answers with an error */
 export async function askNats<T>(what: string, ask: () => Promise<T>): Promise<T> {
   try {
     return await ask();
@@ -35,7 +30,7 @@ export async function askNats<T>(what: string, ask: () => Promise<T>): Promise<T
   }
 }
 
-/** An error of the client as ours, for generators, which cannot be awaited. */
+/** For generators, which cannot be awaited. */
 export function natsError(what: string, error: unknown): AppError {
   if (error instanceof AppError) return error;
   const missing = isAbsent(error, "stream") ? "the stream is missing, the service creates it when it starts: " : "";

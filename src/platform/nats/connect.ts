@@ -17,28 +17,21 @@ import { pause, SECOND } from "../../kernel/time.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
 
 export interface NatsOptions {
-  /** URLs of one protocol, all with the same user and password. */
+  /** Of one protocol, all with the same user and password. */
   readonly servers: readonly string[];
-  /** Name shown in `nats server report connections`. */
   readonly name: string;
   readonly credsFile?: string | undefined;
   readonly caFile?: string | undefined;
   readonly certFile?: string | undefined;
   readonly keyFile?: string | undefined;
-  /** Fails where no server accepts it at once, in place of waiting for one: for commands. */
+  /** For commands: fails where no server accepts the connection at once. */
   readonly impatient?: boolean | undefined;
 }
 
-/**
- * Connects, and keeps trying for ever, so that roles can start before their servers do. Half-open links are noticed
- * within 20 s.
- *
- * @throws Refusal where a server rejects our credentials, or TLS fails
- */
+/** Reconnects for ever; half-open links end within 20 s. @throws Refusal where credentials are rejected, or TLS fails */
 export async function connectNats(options: NatsOptions, log: Logger): Promise<NatsConnection> {
   const settings = await settingsOf(options);
-  // The client drops a server from its list that is away the first time, unless it waits; and while it waits, it
-  // does not tell that it is rejected. So a connection that does not wait goes first.
+  // While a client waits for its first server it does not tell that it is rejected: one that does not wait goes first.
   if (!options.impatient) await firstLetIn(settings, log);
   const connection = await dialed({ ...settings, waitOnFirstConnect: !options.impatient });
   void logStatus(connection, log);
@@ -68,7 +61,7 @@ async function settingsOf(options: NatsOptions): Promise<ConnectionOptions> {
   };
 }
 
-/** Given an object, even an empty one, the client insists on TLS and verifies the server's certificate. */
+/** Given an object, even an empty one, the client insists on TLS and verifies the certificate. */
 function tlsOf({ caFile, certFile, keyFile }: NatsOptions, required: boolean): TlsOptions | undefined {
   if (!required && !caFile && !certFile) return undefined;
   return { ...(caFile ? { caFile } : {}), ...(certFile ? { certFile } : {}), ...(keyFile ? { keyFile } : {}) };
@@ -114,7 +107,7 @@ function natsError(error: unknown): Error {
   return new AppError("unavailable", `NATS: ${oneLine(error)}`, { cause: error });
 }
 
-/** Logs each state once: every attempt to reconnect reports its end in the same way. */
+/** Every attempt to reconnect reports its end in the same way: each state is logged once. */
 async function logStatus(connection: NatsConnection, log: Logger): Promise<void> {
   let away = false;
   let reported = "";

@@ -19,22 +19,20 @@ import { deliveryOf } from "./message.js";
 export interface ConsumeOptions {
   readonly stream: string;
   readonly consumer: string;
-  /** Messages handled at once; as many again wait in the process. */
   readonly concurrency: number;
   readonly ackWaitMs: number;
   readonly process: Process;
-  /** Called whenever pulling has stopped: the consumer or its stream may be gone. */
   readonly stopped?: (() => void) | undefined;
   readonly log: Logger;
 }
 
 export interface Consuming {
   healthy(): boolean;
-  /** Stops pulling, hands back messages that were not begun, and waits at most `graceMs` for the others. */
+  /** Hands back messages not begun, and waits at most `graceMs` for the others. */
   close(graceMs: number): Promise<void>;
 }
 
-// A leader change stalls a pull for two heartbeats: short ones keep that short (heartbeat * 2 <= expires).
+// A leader change stalls a pull for two heartbeats (heartbeat * 2 <= expires).
 const PULL = { expires: 8_000, idle_heartbeat: 2_000 };
 const MISSED_HEARTBEATS = 3;
 const GONE = new Set<string>([
@@ -44,7 +42,7 @@ const GONE = new Set<string>([
   ConsumerEvents.NoResponders,
 ]);
 
-/** Pulls from a durable consumer and obeys the outcomes; the only place where work is acked. */
+/** The only place where work is acked. */
 export function consume(connection: NatsConnection, options: ConsumeOptions): Consuming {
   const loop = new ConsumeLoop(connection, options);
   const running = loop.run();
@@ -81,9 +79,8 @@ class ConsumeLoop {
   async run(): Promise<void> {
     void this.#followLink();
     const { stream, consumer, log } = this.options;
-    // Every message in flight may wait for it.
     setMaxListeners(0, this.#stop.signal);
-    // Three times in ack_wait: what is in flight is never delivered a second time.
+    // Three times in ack_wait: no message in flight is delivered a second time.
     const working = setInterval(() => this.#working(), this.options.ackWaitMs / 3);
     while (!this.#closing) {
       try {
@@ -101,11 +98,10 @@ class ConsumeLoop {
   async close(graceMs: number): Promise<void> {
     this.#closing = true;
     this.#freed?.();
-    // Nothing is handed back before the pull has ended: the server would deliver it here once more.
+    // Until the pull has ended, the server would deliver it here once more.
     if (this.#messages) await Promise.race([drained(this.#messages), pause(SECOND)]);
     this.#stop.abort();
     for (const message of this.#notBegun) message.nak();
-    // What is not done by then stays unacked: the server delivers it again.
     await Promise.race([Promise.all(this.#inFlight.values()), pause(graceMs)]);
     const { stream, consumer, log } = this.options;
     if (this.#inFlight.size > 0)
@@ -118,7 +114,6 @@ class ConsumeLoop {
     const { created } = await source.info(true);
     const messages = await source.consume({ max_messages: concurrency, ...PULL });
     this.#messages = messages;
-    // Closed while the pull was being opened.
     if (this.#closing) return void (await messages.close());
     const from = this.#sourceOf(created);
     this.#creation.set(created);
@@ -130,7 +125,6 @@ class ConsumeLoop {
     }
   }
 
-  /** Ends an iterator that no longer hears from the server, so that the loop opens a new one. */
   async #watch(messages: ConsumerMessages): Promise<void> {
     for await (const { type, data } of await messages.status()) {
       if (type === ConsumerEvents.HeartbeatsMissed) {
@@ -145,7 +139,6 @@ class ConsumeLoop {
     }
   }
 
-  /** A server that is reached again may have lost the consumer, and have been given another of its name. */
   async #followLink(): Promise<void> {
     for await (const { type } of this.connection.status()) {
       if (type !== Events.Reconnect || this.#closing) continue;
@@ -156,7 +149,7 @@ class ConsumeLoop {
   }
 
   async #isSame(): Promise<boolean> {
-    // The client resets the pull after a reconnect by itself; one that is stopped before that leaks its timer.
+    // The client resets the pull after a reconnect; a pull stopped before that leaks its timer.
     await pause(SECOND, this.#stop.signal);
     const { stream, consumer } = this.options;
     const found = await this.#jetstream.consumers.get(stream, consumer).catch(() => undefined);
@@ -207,11 +200,11 @@ class ConsumeLoop {
     const stopping = AbortSignal.any([this.#stop.signal, gone.signal]);
     try {
       const outcome = await process(deliveryOf(message), { stopping, log });
-      // A sequence of a consumer that is gone may name another message by now: its ack would take that one away.
+      // A sequence of a consumer that is gone may name another message by now: its ack would remove that one.
       if ((this.#creation.current ?? (await this.#creation.known(stopping))) === created) this.#obey(message, outcome);
       await failpoint("acked", message.data);
     } catch (error) {
-      // Nothing below throws on purpose: this is our own broken state, and the message comes again.
+      // Our own state is broken; the message comes again.
       log.error({ seq: message.seq, error: oneLine(error), stack: (error as Error).stack }, "handling broke");
       message.nak(SECOND);
     }
@@ -238,11 +231,8 @@ class ConsumeLoop {
   }
 }
 
-/**
- * Ends a pull without losing what is on its way. The client's own close drops what arrives after it, and the server
- * delivers that again only after ack_wait. Draining the subscription beneath, which the client follows but does not
- * offer, takes in everything the server has sent.
- */
+// The client's own close drops messages on their way, which the server delivers again only after ack_wait. Draining the
+// subscription beneath, which the client follows but does not offer, takes them in.
 async function drained(messages: ConsumerMessages): Promise<void> {
   const { sub } = messages as unknown as { readonly sub: Subscription };
   await sub.drain().catch(() => undefined);

@@ -3,9 +3,9 @@ import { SECOND } from "../../kernel/time.js";
 
 const ASK_AGAIN_MS = SECOND / 4;
 
-/** Follows which stream of a name exists: one that was deleted and made anew has another time of creation. */
+/** A stream that was deleted and made anew has another time of creation. */
 export class StreamCreation {
-  /** In ms since the epoch; undefined while in doubt. */
+  /** ms since the epoch; undefined while in doubt. */
   current: number | undefined;
   #doubts = 0;
   #asking: Loop | undefined;
@@ -16,7 +16,7 @@ export class StreamCreation {
     private readonly onDoubt: () => void,
   ) {}
 
-  /** Begins a look at the stream; the returned function takes its answer. A look from before a doubt settles nothing. */
+  /** The returned function takes the answer; one asked for before a doubt settles nothing. */
   asked(): (createdAt: number) => void {
     const doubts = this.#doubts;
     return (createdAt) => {
@@ -48,15 +48,12 @@ export class StreamCreation {
   }
 }
 
-/** The consumer that messages are pulled from. */
 export interface Source {
-  /** When it was created; another consumer of its name has another. */
   readonly created: string;
-  /** Aborts once it is gone: its messages cannot be acked any more, and must not keep the slots. */
+  /** Aborts once the consumer is gone: its messages cannot be acked any more, and must not keep the slots. */
   readonly gone: AbortController;
 }
 
-/** Which creation of a consumer is in use; unknown while it may have been replaced. */
 export class ConsumerCreation {
   current: string | undefined;
   #waiting: (() => void)[] = [];
@@ -70,7 +67,6 @@ export class ConsumerCreation {
     this.current = undefined;
   }
 
-  /** Waits while it is in doubt; undefined where the signal aborts before it is known. */
   async known(signal: AbortSignal): Promise<string | undefined> {
     while (this.current === undefined && !signal.aborted) {
       await new Promise<void>((resolve) => {

@@ -3,7 +3,6 @@ import { fileURLToPath } from "node:url";
 import type { ConsumerConfig, StreamConfig } from "nats";
 import { STREAM } from "../../contracts/subjects.js";
 
-/** The streams and consumers that the files under nats/ declare. */
 export interface Topology {
   readonly streams: readonly StreamConfig[];
   readonly consumers: readonly { readonly stream: string; readonly config: ConsumerConfig }[];
@@ -22,7 +21,6 @@ async function readAll<T>(folder: string): Promise<{ name: string; value: T }[]>
   );
 }
 
-/** Reads nats/streams/*.json and nats/consumers/<STREAM>.<name>.json. */
 export async function readTopology(): Promise<Topology> {
   const [streams, consumers] = await Promise.all([
     readAll<StreamConfig>("streams/"),
@@ -32,10 +30,10 @@ export async function readTopology(): Promise<Topology> {
   return { streams: streams.map(({ value }) => withAdvisories(value, declared)), consumers: declared };
 }
 
-/** The server publishes an advisory there for each message of a stream that reached a consumer's max_deliver. */
+/** An advisory for each message that reached a consumer's max_deliver. */
 const MAX_DELIVERIES = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES";
 
-/** ADVISORIES captures the advisories of every stream that has a consumer: a new one is never forgotten. */
+/** Derived from the consumers, so that a new one is never forgotten. */
 function withAdvisories(stream: StreamConfig, consumers: Topology["consumers"]): StreamConfig {
   if (stream.name !== STREAM.advisories) return stream;
   const consumed = [...new Set(consumers.map((consumer) => consumer.stream))].sort();

@@ -37,13 +37,12 @@ const GAUGES = {
 } as const;
 
 interface DepthsOptions {
-  /** Also measures how old messages are. It reads them, for which only the role fanout needs the right on all streams. */
+  /** Needs the right to read all streams, which only the role fanout has. */
   readonly ages: boolean;
   readonly log: Logger;
   readonly everyMs?: number;
 }
 
-/** Samples the depth of every declared stream and consumer for `/metrics`. */
 export async function startDepths(
   nats: NatsConnection,
   { ages, log, everyMs = SAMPLE_MS }: DepthsOptions,
@@ -84,7 +83,6 @@ async function consumerFigures(info: ConsumerInfo, stored: StoredMessages | unde
   ];
 }
 
-/** Age of the oldest message of a consumer; messages for other consumers may lie in between. */
 async function unfinishedSeconds(stored: StoredMessages, info: ConsumerInfo): Promise<number> {
   const { stream_name: stream, config, num_pending, num_ack_pending, ack_floor, delivered } = info;
   if (num_pending + num_ack_pending === 0) return 0;

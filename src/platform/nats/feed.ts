@@ -7,56 +7,45 @@ import { askNats, managerOf, unlessAbsent } from "./ask.js";
 import { StreamCreation } from "./creation.js";
 import { headersOf } from "./message.js";
 
-/** One message of a subject, live or out of the stream. */
 export interface SubjectMessage {
   readonly seq: number;
-  /** Sequence of the message before it on the same subject; only a live one knows. */
   readonly previous?: number | undefined;
-  /** When the stream stored it, in ms since the epoch, where the server says. */
+  /** ms since the epoch, where the server says. */
   readonly storedAt?: number | undefined;
   readonly headers: Headers;
   readonly body: Uint8Array;
 }
 
-/** What a stream holds as a whole, by its leader. */
 interface StreamState {
-  /** In ms since the epoch; another stream of the same name has another. */
   readonly createdAt: number;
-  /** The oldest sequence still held; one more than `lastSeq` where everything aged out. */
+  /** One more than `lastSeq` where everything aged out. */
   readonly firstSeq: number;
   readonly lastSeq: number;
-  /** How many messages of one subject are kept at most; Infinity: no such limit. */
   readonly perSubject: number;
 }
 
-/** Live and stored messages of single subjects of one stream. Everything rejects with AppError `unavailable`. */
+/** Everything rejects with AppError `unavailable`. */
 export interface SubjectFeed {
-  /** Hears a core subject from now on; returns how to stop. */
   follow(subject: string, take: (message: SubjectMessage) => void): () => void;
   /** Resolves when the server has taken every subscription made before the call. */
   flushed(): Promise<void>;
-  /** As it was at some time after the call. */
   state(): Promise<StreamState>;
-  /** When the stream was created that live messages are of, in ms since the epoch; undefined while that is in doubt. */
+  /** Creation time of the stream that live messages are of, ms since the epoch; undefined while in doubt. */
   current(): number | undefined;
-  /** The leader's last sequence of a subject; 0 where it holds none. */
   lastOf(subject: string): Promise<number>;
-  /** The leader's oldest sequence of a subject; undefined where it holds none. */
+  /** By the leader; undefined where it holds none. */
   oldestOf(subject: string): Promise<number | undefined>;
-  /** Hands out what follows `after`, oldest first, up to the leader's last, as long as `take` says true. */
+  /** Oldest first, from after `after` to the leader's last, as long as `take` returns true. */
   read(subject: string, after: number, take: (message: SubjectMessage) => boolean): Promise<void>;
   connected(): boolean;
   close(): void;
 }
 
-/** Histories read at the same time, so that a storm of resumes does not swamp the server. */
+/** A storm of resumes must not swamp the server. */
 const READS_AT_ONCE = 128;
 const TIMEOUT_MS = 5 * SECOND;
 
-/**
- * Opens the feed of a stream; `onDoubt` is called when live messages may have been missed, or be of another stream of
- * that name: after each reconnect, and when the stream was found replaced. By then it is known which stream it is.
- */
+/** Calls `onDoubt` after a reconnect, and once a replaced stream is known: messages may have been missed. */
 export function createSubjectFeed(connection: NatsConnection, stream: string, onDoubt: () => void): SubjectFeed {
   const limit = pLimit(READS_AT_ONCE);
   const creation = new StreamCreation(() => state(), onDoubt);
@@ -85,7 +74,7 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
   };
   const lastOf = async (subject: string): Promise<number> => (await fromLeader({ last_by_subj: subject }))?.seq ?? 0;
 
-  // Any replica answers a direct get, also one that lags: only the leader can say that there is no more.
+  // Any replica answers a direct get, also one that lags: only the leader knows the end.
   const read: SubjectFeed["read"] = async (subject, after, take) => {
     let at = after;
     for (;;) {
@@ -117,7 +106,7 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
   };
 }
 
-/** The direct get API (ADR-31), which the client library does not offer in its types. */
+/** ADR-31; the client's types do not offer it. */
 async function directGet(
   connection: NatsConnection,
   stream: string,
@@ -133,7 +122,7 @@ async function directGet(
   return message;
 }
 
-/** The server appends its own headers to those of the publisher, so that the last ones count. */
+/** The server appends its headers to the publisher's: the last ones count. */
 function messageOf({ headers, data: body }: Msg): SubjectMessage | undefined {
   const seq = numberOf(headers, "Nats-Sequence");
   if (seq === undefined) return undefined;
@@ -154,7 +143,6 @@ function followSubject(
 ): () => void {
   const subscription = connection.subscribe(subject, {
     callback: (error, message) => {
-      // An error here is a permission that was withdrawn; heartbeats go on reading the stream itself.
       if (error) return;
       const heard = messageOf(message);
       if (heard) take(heard);
@@ -190,7 +178,6 @@ interface Link {
 function watchLink(connection: NatsConnection, stream: string, creation: StreamCreation): Link {
   const statuses = connection.status() as AsyncIterable<{ type: string }> & { stop?: () => void };
   let connected = true;
-  // Without the permission to hear it, the next look at the stream finds the same.
   const deletions = connection.subscribe(`$JS.EVENT.ADVISORY.STREAM.DELETED.${stream}`, {
     callback: (error) => void (error || creation.doubt()),
   });

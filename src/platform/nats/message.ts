@@ -2,7 +2,6 @@ import { type JsMsg, type MsgHdrs, millis, type NatsConnection, type StoredMsg }
 import type { Delivery, Headers } from "../../delivery/handler.js";
 import { askNats, managerOf, unlessAbsent } from "./ask.js";
 
-/** A message as handlers see it. */
 export function deliveryOf(message: JsMsg): Delivery {
   const { info } = message;
   return {
@@ -19,7 +18,6 @@ export function deliveryOf(message: JsMsg): Delivery {
 
 const NO_HEADERS: Headers = { get: () => undefined, entries: () => [] };
 
-/** Wraps a message's headers; the client answers "" for a missing one. */
 export function headersOf(held: MsgHdrs | undefined): Headers {
   if (!held) return NO_HEADERS;
   return {
@@ -28,16 +26,13 @@ export function headersOf(held: MsgHdrs | undefined): Headers {
   };
 }
 
-/** A message as it lies in a stream. */
 export type StoredMessage = Omit<Delivery, "consumer" | "deliveries">;
 
-/** Single messages of any stream. Everything rejects with AppError `unavailable`. */
+/** Everything rejects with AppError `unavailable`. */
 export interface StoredMessages {
-  /** Undefined where it is gone. */
   read(stream: string, seq: number): Promise<StoredMessage | undefined>;
-  /** The first message of a subject (wildcards allowed) from `seq` on; undefined where there is none. */
+  /** The first from `seq` on; the subject may have wildcards. */
   next(stream: string, subject: string, seq: number): Promise<StoredMessage | undefined>;
-  /** Does nothing where it is gone. */
   remove(stream: string, seq: number): Promise<void>;
 }
 

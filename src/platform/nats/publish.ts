@@ -5,40 +5,34 @@ import { AppError, codeOf, oneLine } from "../../kernel/errors.js";
 export interface Message {
   readonly subject: string;
   readonly body: Uint8Array;
-  /** `Nats-Msg-Id`. */
   readonly id: string;
   readonly headers?: Readonly<Record<string, string>>;
-  /** The only stream that may store it; undefined: whichever takes its subject. */
+  /** The only stream that may store it; unset: any that takes its subject. */
   readonly stream?: string | undefined;
 }
 
 export interface Stored {
   readonly stream: string;
   readonly seq: number;
-  /** It was stored before under the same id. */
   readonly duplicate: boolean;
 }
 
-/** Stores a message; resolves only after its PubAck. */
+/** Resolves only after the PubAck. */
 export type Publish = (message: Message) => Promise<Stored>;
 
 const ACK_TIMEOUT_MS = 5_000;
 
-/** JetStream error codes (nats-server, server/errors.json) that are about this one message. */
+/** JetStream error codes about one message: nats-server, server/errors.json. */
 const TOO_LARGE = new Set([10054, 10097]);
 const OTHER_STREAM = 10060;
-/** The stream is full and discards what is new, or the account or the server has no room left. */
+/** Stream, account or server have no room left. */
 const FULL = new Set([10077, 10002, 10023, 10028, 10047]);
-/** Told by the client, before anything is sent. */
 const MALFORMED: ReadonlySet<string> = new Set([ErrorCode.BadSubject, ErrorCode.BadHeader]);
 
 /**
- * Stores messages in JetStream.
- *
- * @throws AppError `invalid` for a message larger than the server takes, or with a subject or header
- * that is none, `failed` where another stream than the one named takes its subject, `unavailable` for everything else: an ack that
- * timed out is ambiguous, and the same id may be sent again.
- * @param noStream called where no stream takes a subject: the stream is gone, or JetStream is.
+ * @throws AppError `invalid` for a message too large or malformed, `failed` where another stream takes its subject,
+ * otherwise `unavailable`: a timeout is ambiguous, and the same id may be sent again. Calls `noStream` where no stream
+ * takes the subject.
  */
 export function createPublish(jetstream: JetStreamClient, noStream: () => void = () => undefined): Publish {
   const publish: Publish = async ({ subject, body, id, headers, stream }) => {
@@ -85,10 +79,6 @@ function publishError(error: unknown, subject: string): AppError {
   });
 }
 
-/**
- * The reason why the server does not store a message: it is too large, malformed or refused by its stream, or the stream
- * is full or missing. Undefined for every other error of {@link createPublish}: an outage.
- */
 export function refusalOf(error: unknown): "toolarge" | "malformed" | "refused" | "full" | "missing" | undefined {
   const cause = error instanceof AppError ? error.cause : undefined;
   if (!(cause instanceof NatsError)) return undefined;

@@ -8,13 +8,12 @@ import { headersOf } from "./message.js";
 export interface LogRange {
   readonly stream: string;
   readonly subject: string;
-  /** Only messages stored then or later, in ms since the epoch. */
+  /** When the stream stored it, ms since the epoch; `until` is exclusive. */
   readonly from?: number | undefined;
-  /** Only messages stored before, in ms since the epoch. */
   readonly until?: number | undefined;
-  /** Only messages after this sequence; excludes `from`. */
+  /** Excludes `from`. */
   readonly after?: number | undefined;
-  /** Bodies are not fetched, and are empty. */
+  /** Bodies are empty. */
   readonly headersOnly?: boolean | undefined;
   /** Messages fetched at once; unset: 1,000. */
   readonly batch?: number | undefined;
@@ -23,7 +22,6 @@ export interface LogRange {
 export interface LogEntry {
   readonly subject: string;
   readonly seq: number;
-  /** When the stream stored it, in ms since the epoch. */
   readonly time: number;
   readonly headers: Headers;
   readonly body: Uint8Array;
@@ -31,12 +29,7 @@ export interface LogEntry {
 
 const BATCH = 1_000;
 
-/**
- * Reads the messages a stream holds, oldest first, until `take` returns false. Messages that arrive meanwhile may be
- * left out.
- *
- * @throws AppError `unavailable` where the server stops answering
- */
+/** Messages that arrive meanwhile may be left out. @throws AppError `unavailable` where the server stops answering */
 export async function readLog(
   connection: NatsConnection,
   range: LogRange,
@@ -45,7 +38,6 @@ export async function readLog(
   for await (const entry of logEntries(connection, range)) if ((await take(entry)) === false) return;
 }
 
-/** The same as a generator. */
 export async function* logEntries(connection: NatsConnection, range: LogRange): AsyncGenerator<LogEntry> {
   const { until = Number.POSITIVE_INFINITY } = range;
   try {
@@ -81,7 +73,6 @@ async function* storedEntries(connection: NatsConnection, range: LogRange): Asyn
       if (left === before && (await source.info()).num_pending > 0) {
         throw new AppError("unavailable", `the log ${range.stream} stopped answering`);
       }
-      // Messages that aged out meanwhile never come.
       if (left === before) return;
     }
   } finally {

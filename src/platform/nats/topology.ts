@@ -16,31 +16,22 @@ export interface TopologyOptions {
   readonly replicas: number;
   /** Multiplies `max_bytes` of every stream; unset: 1. */
   readonly storageScale?: number | undefined;
-  /** Replaces the declared ack_wait. */
   readonly ackWaitMs?: number;
-  /**
-   * The sequence of the log, created at the given time, up to which all consumers have acknowledged; undefined: unknown.
-   * A consumer of the log that is missing begins after it, so that seven days are not delivered again.
-   */
+  /** Up to here all consumers have acknowledged: a missing consumer of the log does not deliver seven days again. */
   readonly resumeAfter?: ResumeAfter | undefined;
 }
 
 type ResumeAfter = (logCreated: string) => Promise<number | undefined>;
 
-/** The stream whose consumers may begin behind its first message; the others are work queues, or are read as a whole. */
+/** Its consumers may begin behind its first message; other streams are work queues, or are read as a whole. */
 const LOG = "DROPS";
 
-/** JetStream's codes for "no room": of the account, and of the server for files (nats-server, server/errors.json). */
+/** No room in the account, or on the server: nats-server, server/errors.json. */
 const NO_ROOM = new Set([10002, 10023, 10047]);
 const SMALLEST_SCALE = 1 / 1024;
 const SMALLEST_BYTES = 1024 * 1024;
 
-/**
- * Creates and updates the declared streams and consumers. JetStream reserves the `max_bytes` of all streams; where it has
- * less room, all are made smaller by the same factor.
- *
- * @throws as {@link applyOnce} does
- */
+/** JetStream reserves the `max_bytes` of all streams: where there is less room, all shrink by the same factor. */
 export async function applyTopology(manager: JetStreamManager, options: TopologyOptions, log: Logger): Promise<void> {
   const topology = await readTopology();
   const declared = options.storageScale ?? 1;
@@ -62,12 +53,7 @@ interface AppliedTopology extends TopologyOptions {
   readonly storageScale: number;
 }
 
-/**
- * Idempotent, also from several processes at once. One refusal does not keep the other streams and consumers from being
- * applied.
- *
- * @throws TopologyRefusal naming the stream or consumer and the field that cannot be changed in place
- */
+/** Idempotent. One refusal, a TopologyRefusal, does not hold up the other streams and consumers. */
 async function applyOnce(manager: JetStreamManager, options: AppliedTopology, log: Logger): Promise<void> {
   const { streams, consumers } = options.topology;
   const refusals: TopologyRefusal[] = [];
@@ -89,7 +75,7 @@ async function applyOnce(manager: JetStreamManager, options: AppliedTopology, lo
   if (refusals[0]) throw refusals[0];
 }
 
-/** The creation times of the declared streams and consumers that exist, by a name such as `DROPS` or `DROPS.planner`. */
+/** Creation times by a name such as `DROPS` or `DROPS.planner`. */
 export async function readCreated(
   manager: JetStreamManager,
   { streams, consumers }: Topology,
@@ -108,7 +94,7 @@ export async function readCreated(
   return new Map(found.flatMap(([name, info]) => (info ? [[name, info.created] as const] : [])));
 }
 
-/** Fields of `wanted` that differ in `actual`. Fields the server adds by itself do not count. */
+/** Fields the server adds by itself do not count. */
 export function differences(wanted: object, actual: object): string[] {
   const held = actual as Record<string, unknown>;
   return Object.entries(wanted)
@@ -116,7 +102,6 @@ export function differences(wanted: object, actual: object): string[] {
     .map(([field]) => field);
 }
 
-/** A field that a server leaves out equals false, 0 and "". */
 function canonical(value: unknown): unknown {
   if (value === undefined || value === false || value === 0 || value === "") return null;
   if (value === null || typeof value !== "object" || Array.isArray(value)) return value;
@@ -128,7 +113,6 @@ function canonical(value: unknown): unknown {
   );
 }
 
-/** A stream or consumer exists with settings that cannot be changed in place. */
 export class TopologyRefusal extends Error {}
 
 async function applyStream(manager: JetStreamManager, wanted: StreamConfig, log: Logger): Promise<void> {
@@ -157,13 +141,13 @@ async function applyStream(manager: JetStreamManager, wanted: StreamConfig, log:
 const scaled = (bytes: number, scale: number): number =>
   bytes > 0 ? Math.max(Math.floor(bytes * scale), SMALLEST_BYTES) : bytes;
 
-/** A bound below what a stream holds would delete the difference: such a stream keeps the bound it has, or its size. */
+/** A bound below the stored bytes would delete the difference: the stream keeps its bound, or its size. */
 function keeping(wanted: number, { config, state }: StreamInfo): number {
   if (wanted <= 0 || state.bytes <= wanted) return wanted;
   return config.max_bytes > 0 ? Math.max(config.max_bytes, wanted) : state.bytes;
 }
 
-/** A cluster that has no leader yet answers 503; every other answer stands. */
+/** A cluster without a leader answers 503. */
 function isRefusal(error: unknown): boolean {
   return error instanceof NatsError && error.api_error !== undefined && error.api_error.code !== 503;
 }

@@ -7,13 +7,9 @@ import { managerOf } from "./ask.js";
 import { readTopology, type Topology } from "./declared.js";
 import { readCreated, TopologyRefusal } from "./topology.js";
 
-/** Looks after the declared streams and consumers while the process runs. */
 export interface TopologyWatch {
-  /** What is missing or in doubt now; undefined where everything declared exists. */
   fault(): string | undefined;
-  /** False while there is no connection. */
   connected(): boolean;
-  /** Looks at once: a caller has met something that is gone. */
   look(): void;
   /** Calls back when streams may have lost messages: one was missing or replaced, or the link was down. */
   onDoubt(listener: () => void): void;
@@ -22,21 +18,15 @@ export interface TopologyWatch {
 
 interface WatchDeps {
   readonly connection: NatsConnection;
-  /** Creates what is missing. */
   readonly apply: (manager: JetStreamManager) => Promise<void>;
   readonly log: Logger;
 }
 
-/** Advisories tell of a deletion at once; the looks find what they did not. */
+/** Finds a deletion whose advisory was missed. */
 const LOOK_MS = 10 * SECOND;
-/** After a fault, until a look finds everything in place. */
 const LOOK_AGAIN_MS = SECOND;
 
-/**
- * Watches the declared streams and consumers: looks after each reconnect, when a deletion is announced, and every ten
- * seconds. One that is missing, or was created by somebody else, is applied again; the fault stands until a later look
- * finds everything in place.
- */
+/** Applies what is missing, or was created by somebody else, again; a later look clears the fault. */
 export async function watchTopology({ connection, apply, log }: WatchDeps): Promise<TopologyWatch> {
   const watch = new Watch(connection, apply, log);
   await watch.start();
@@ -58,7 +48,6 @@ class Watch {
   readonly #told = new Set<string>();
   readonly #subscriptions: Subscription[] = [];
   #loop: Loop | undefined;
-  /** Counts the announcements, so that a look knows of one that came meanwhile. */
   #announcements = 0;
 
   constructor(
@@ -112,7 +101,6 @@ class Watch {
     }
   }
 
-  /** Resolves to the delay until the next look. */
   async #round(): Promise<number> {
     if (this.connected) await this.#lookOnce().catch((error: unknown) => this.#failed(error));
     return this.fault === undefined ? LOOK_MS * (0.8 + 0.4 * Math.random()) : LOOK_AGAIN_MS;
@@ -139,7 +127,7 @@ class Watch {
     this.log.warn({ lost }, "streams and consumers are in place again");
   }
 
-  /** Declared names that are missing, or were created at another time than when they were last applied. */
+  /** Missing, or created at another time than when they were last applied. */
   #lostOf(held: ReadonlyMap<string, string>): string[] {
     const { streams, consumers } = this.#declared;
     const names = [
@@ -156,7 +144,6 @@ class Watch {
     this.#tell(said, "a stream or consumer is not as declared; it is tried again");
   }
 
-  /** Logs a fault once, and not again every second. */
   #tell(fault: string, message: string): void {
     if (!this.#told.has(fault)) this.log.error({ fault }, message);
     this.#told.add(fault);
