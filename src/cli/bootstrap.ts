@@ -23,9 +23,9 @@ import { toTerminal } from "./terminal.js";
 /** Exit code after Ctrl-C, as shells have it: 128 and the number of the signal. */
 export const INTERRUPTED = 130;
 
-const PATIENCE_MS = 10 * SECOND;
+const REDIS_TIMEOUT_MS = 10 * SECOND;
 
-/** NATS, and the upstreams once they are called. */
+/** The upstreams are connected at their first call. */
 export type LogConnections = Pick<Connections, "nats" | "publish" | "upstreams">;
 
 interface Opening {
@@ -46,7 +46,7 @@ export async function withConnections<Opened>(
   const config = readCommandConfig(process.env);
   checkFiles(config);
   if (config.process.failpoints) armFailpoints(config.process.failpoints);
-  // The reader of a pipe may end before the output does (`| head`).
+  // A pipe may be closed before all output is written (`| head`).
   process.stdout.on("error", () => process.exit(0));
   const closers = new Closers();
   try {
@@ -88,15 +88,15 @@ export async function openTimelines(opening: Opening): Promise<Connections> {
   const { config, closers } = opening;
   const log = await openLogAndUpstreams(opening);
   const { clock, ...redis } = openRedis(config.redis, silent, closers);
-  await answered(clock, config.redis.urls);
+  await untilRedisAnswers(clock, config.redis.urls);
   const connections = withFences(config.timeline, { ...redis, ...log }, silent);
   // Not every command calls the posts service, and reads hide a drop that is older than its retention.
   await connections.retention.refresh().catch(() => false);
   return connections;
 }
 
-async function answered(clock: RedisClock, urls: readonly string[]): Promise<void> {
-  const until = Date.now() + PATIENCE_MS;
+async function untilRedisAnswers(clock: RedisClock, urls: readonly string[]): Promise<void> {
+  const until = Date.now() + REDIS_TIMEOUT_MS;
   for (;;) {
     try {
       return await clock.sample();
@@ -105,7 +105,7 @@ async function answered(clock: RedisClock, urls: readonly string[]): Promise<voi
         throw new Error(`Redis at ${printableAddresses(urls)}: ${oneLine(error)}; start it there, or set REDIS_URL`, {
           cause: error,
         });
-      // The connection is made a moment after it was asked for.
+      // The client connects in the background.
       await pause(SECOND / 20);
     }
   }

@@ -20,7 +20,7 @@ import {
 } from "../dead-letters/index.js";
 import { missingUpstreams } from "../roles/connections.js";
 import { interruption, openLog, withConnections } from "./bootstrap.js";
-import { parsedBy, rateOf, seqOf, timeOf } from "./option-values.js";
+import { argumentOf, parseRate, parseSeq, parseTime } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 import { confirm, withProgress } from "./terminal.js";
 
@@ -49,12 +49,12 @@ export function define(dlq: Command): void {
   dlq
     .command("show")
     .description("show one dead letter: all its headers and its body")
-    .argument("<seq>", "its sequence in the stream DLQ", seqOf)
+    .argument("<seq>", "its sequence in the stream DLQ", parseSeq)
     .addOption(JSON_OPTION)
     .action(exitWith(show));
   withSelection(dlq.command("redrive"))
     .description("publish dead letters again, the oldest first; each is deleted once it is stored")
-    .option("--rate <per second>", `dead letters a second at most (default: ${DEFAULT_RATE})`, rateOf)
+    .option("--rate <per second>", `dead letters a second at most (default: ${DEFAULT_RATE})`, parseRate)
     .addOption(JSON_OPTION)
     .action((seqs: number[], options: ChangeOptions, command: Command) =>
       exitWith(redrive)(chosen(seqs, options, command)),
@@ -70,14 +70,14 @@ export function define(dlq: Command): void {
 
 const withFilters = (command: Command): Command =>
   command
-    .option("--reason <reason>", "only those of this reason", parsedBy(FIELDS.reason))
-    .option("--since <when>", "only those that failed then or later: 15m, 2h, 7d (ago), or a date", timeOf)
-    .option("--event <event>", "only those of this event", parsedBy(FIELDS.event))
-    .option("--error <text>", "only those whose error contains this text", parsedBy(FIELDS.error));
+    .option("--reason <reason>", "only those of this reason", argumentOf(FIELDS.reason))
+    .option("--since <when>", "only those that failed then or later: 15m, 2h, 7d (ago), or a date", parseTime)
+    .option("--event <event>", "only those of this event", argumentOf(FIELDS.event))
+    .option("--error <text>", "only those whose error contains this text", argumentOf(FIELDS.error));
 
 const withSelection = (command: Command): Command =>
   withFilters(command)
-    .argument("[seqs...]", "sequences in the stream DLQ", (text, seqs: number[] = []) => [...seqs, seqOf(text)])
+    .argument("[seqs...]", "sequences in the stream DLQ", (text, seqs: number[] = []) => [...seqs, parseSeq(text)])
     .option("--all", "all dead letters")
     .option("--dry-run", "say what would be done, and change nothing");
 
@@ -130,8 +130,8 @@ function redrive({ rate, dryRun = false, json, ...selection }: Chosen): Promise<
     const stopping = interruption();
     const verb = dryRun ? "looked at" : "redriven";
     const report = await withProgress((say) => {
-      const watch = (now: Report): void => say(() => `${lengthOf(now)} of ${seqs.length} dead letters ${verb}`);
-      return deadLetters.redrive(seqs, { rate, dryRun, stopping, watch });
+      const onProgress = (now: Report): void => say(() => `${lengthOf(now)} of ${seqs.length} dead letters ${verb}`);
+      return deadLetters.redrive(seqs, { rate, dryRun, stopping, onProgress });
     });
     console.log(json ? asJson(report, dryRun) : reportAsText(report, dryRun));
     return report.refused.length + report.failed.length === 0 ? 0 : 1;
@@ -146,8 +146,9 @@ function remove({ dryRun = false, force, json, ...selection }: Chosen): Promise<
     const seqs = await deadLetters.select(selection);
     if (!force && !dryRun && seqs.length > 0 && !(await mayDelete(seqs.length))) return 1;
     const removal = await withProgress((say) => {
-      const watch = (now: Removal): void => say(() => `${now.removed.length} of ${seqs.length} dead letters deleted`);
-      return deadLetters.remove(seqs, { dryRun, watch });
+      const onProgress = (now: Removal): void =>
+        say(() => `${now.removed.length} of ${seqs.length} dead letters deleted`);
+      return deadLetters.remove(seqs, { dryRun, onProgress });
     });
     console.log(json ? asJson(removal, dryRun) : removalAsText(removal, dryRun));
     return removal.failed.length === 0 ? 0 : 1;

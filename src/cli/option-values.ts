@@ -2,7 +2,7 @@ import { InvalidArgumentError } from "commander";
 import type { z } from "zod";
 import { FIELDS } from "../dead-letters/index.js";
 
-export function parsedBy<Output>(schema: z.ZodType<Output>): (value: unknown) => Output {
+export function argumentOf<Output>(schema: z.ZodType<Output>): (value: unknown) => Output {
   return (value) => {
     const result = schema.safeParse(value);
     if (result.success) return result.data;
@@ -10,9 +10,9 @@ export function parsedBy<Output>(schema: z.ZodType<Output>): (value: unknown) =>
   };
 }
 
-const numberIn = (text: string): number => (/^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN);
+const toNumber = (text: string): number => (/^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN);
 
-export const rateOf = (text: string): number => parsedBy(FIELDS.rate)(numberIn(text));
-export const seqOf = (text: string): number => parsedBy(FIELDS.seq)(numberIn(text));
+export const parseRate = (text: string): number => argumentOf(FIELDS.rate)(toNumber(text));
+export const parseSeq = (text: string): number => argumentOf(FIELDS.seq)(toNumber(text));
 /** In ms since the epoch: 15m, 2h, 7d (ago), or a date. */
-export const timeOf = (text: string): number => parsedBy(FIELDS.since)(text);
+export const parseTime = (text: string): number => argumentOf(FIELDS.since)(text);

@@ -3,7 +3,7 @@ import { oneLine } from "../kernel/errors.js";
 import { ConfigError } from "../kernel/variables.js";
 import { VERSION } from "../roles/version.js";
 
-/** Exit code of a command line or a configuration that is refused. */
+/** Exit code after an invalid command line or configuration. */
 const USAGE = 2;
 
 interface CommandFile {

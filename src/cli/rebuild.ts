@@ -5,14 +5,14 @@ import { idFault } from "../kernel/ids.js";
 import { silent } from "../kernel/logger.js";
 import { createTimelines, type Homes, type Timelines } from "../timeline/index.js";
 import { INTERRUPTED, interruption, openTimelines, withConnections } from "./bootstrap.js";
-import { rateOf } from "./option-values.js";
+import { parseRate } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 import { withProgress } from "./terminal.js";
 
-/** A rebuild reads the drops of everybody a user follows from the upstreams. */
+/** A rebuild reads the drops of all authors a user follows from the upstreams. */
 const DEFAULT_RATE = 50;
 const AT_ONCE = 8;
-/** Ends a rebuild after so many timelines in a row that met an unavailable server. */
+/** The command ends after so many timelines in a row that found a server unavailable. */
 const GIVE_UP_AFTER = 3;
 const MAX_LISTED_FAILURES = 100;
 
@@ -42,7 +42,7 @@ export function define(timeline: Command): void {
     .option("--all", "all home timelines")
     .option("--shared", "local and global, from the log: entries older than the log are lost")
     .option("--after <place>", "with --all: continue where an earlier run stopped")
-    .option("--rate <per second>", "timelines a second at most", rateOf, DEFAULT_RATE)
+    .option("--rate <per second>", "timelines a second at most", parseRate, DEFAULT_RATE)
     .addOption(JSON_OPTION)
     .action((users: string[], options: RebuildOptions, command: Command) => {
       const chosen = { ...options, users };
@@ -92,19 +92,19 @@ interface Run {
 }
 
 function run(chosen: Chosen, { timelines, outcome, steps, stopping, giveUp }: Run): Promise<void> {
-  let away = 0;
+  let unavailableInRow = 0;
   const pace = { turn: createTurns(chosen.rate), atOnce: AT_ONCE, stopping };
   return withProgress(async (say) => {
     const one = async (timeline: string, work: () => Promise<void>): Promise<void> => {
       try {
         await work();
         outcome.rebuilt++;
-        away = 0;
+        unavailableInRow = 0;
       } catch (error) {
         outcome.failures++;
         if (outcome.failed.length < MAX_LISTED_FAILURES) outcome.failed.push({ timeline, error: oneLine(error) });
-        away = codeOf(error) === "unavailable" ? away + 1 : 0;
-        if (away >= GIVE_UP_AFTER) giveUp();
+        unavailableInRow = codeOf(error) === "unavailable" ? unavailableInRow + 1 : 0;
+        if (unavailableInRow >= GIVE_UP_AFTER) giveUp();
       }
       const hint = outcome.place ? `; to continue from here: --after ${outcome.place}` : "";
       say(() => `${outcome.rebuilt} rebuilt, ${outcome.failures} failed${hint}`);

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { createReconcile } from "../consistency/index.js";
 import { silent } from "../kernel/logger.js";
 import { INTERRUPTED, interruption, openLogAndUpstreams, withConnections } from "./bootstrap.js";
-import { timeOf } from "./option-values.js";
+import { parseTime } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 import { withProgress } from "./terminal.js";
 
@@ -15,8 +15,8 @@ interface ReconcileOptions {
 
 export function define(command: Command): void {
   command
-    .requiredOption("--since <when>", "the start of the window: 15m, 2h, 7d (ago), or a date", timeOf)
-    .option("--until <when>", "its end (default: now)", timeOf)
+    .requiredOption("--since <when>", "the start of the window: 15m, 2h, 7d (ago), or a date", parseTime)
+    .option("--until <when>", "its end (default: now)", parseTime)
     .addOption(JSON_OPTION)
     .action(exitWith(reconcile));
 }

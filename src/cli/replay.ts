@@ -12,11 +12,11 @@ import { oneLine } from "../kernel/errors.js";
 import type { Config } from "../roles/config/config.js";
 import type { Connections } from "../roles/connections.js";
 import { INTERRUPTED, interruption, openTimelines, withConnections } from "./bootstrap.js";
-import { rateOf, timeOf } from "./option-values.js";
+import { parseRate, parseTime } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 import { withProgress } from "./terminal.js";
 
-/** A small server's log of a day takes minutes, and its upstreams bear it easily. */
+/** Replays a small server's day in minutes, without strain on its upstreams. */
 const DEFAULT_RATE = 1_000;
 
 interface Time {
@@ -41,13 +41,13 @@ interface Outcome {
   readonly left_out: { readonly seq: number; readonly error: string }[];
 }
 
-const textAndTime = (text: string): Time => ({ text, at: timeOf(text) });
+const textAndTime = (text: string): Time => ({ text, at: parseTime(text) });
 
 export function define(command: Command): void {
   command
     .requiredOption("--from <when>", "the start of the range: 15m, 2h, 7d (ago), or a date", textAndTime)
     .option("--to <when>", "its end, exclusive (default: the end of the log)", textAndTime)
-    .option("--rate <per second>", "events a second at most", rateOf, DEFAULT_RATE)
+    .option("--rate <per second>", "events a second at most", parseRate, DEFAULT_RATE)
     .option("--restart", "start over where the same command was stopped before its end")
     .addOption(JSON_OPTION)
     .action(exitWith(replay));
@@ -107,8 +107,8 @@ async function run({ config, connections, range, rate, resumable, outcome, stopp
 }
 
 /**
- * Names the consumer that keeps the place. The same command has the same name, however a date is written; `2h` is
- * `2h`, whenever it is called.
+ * The name of the consumer that keeps the place: equal for equal ranges, however a date is written; a relative time
+ * such as `2h` keeps its text.
  */
 function nameOf({ from, to }: ReplayOptions): string {
   const part = ({ text, at }: Time): string => (/^\w+$/.test(text) ? text : String(at));

@@ -9,12 +9,12 @@ import { checkFiles } from "../roles/config/files.js";
 import type { Wraps } from "../roles/role.js";
 import { createServiceLogger, VERSION } from "../roles/version.js";
 
-/** Beyond the grace period everything is given this long to close. */
+/** Time to close connections after the grace period. */
 const CLOSE_MARGIN_MS = 10 * SECOND;
 
 /**
- * Runs the roles until a signal comes. Exits 0 after what was in flight is
- * finished and everything is closed, 1 where a close failed or took too long.
+ * Runs the roles until a signal. Exits 0 after work in flight is finished and all is closed, 1 if a close failed or
+ * took too long.
  */
 export async function serve(wraps: Wraps = {}): Promise<void> {
   const config = readConfig(process.env);
@@ -22,7 +22,7 @@ export async function serve(wraps: Wraps = {}): Promise<void> {
   if (config.process.failpoints) armFailpoints(config.process.failpoints);
   const log = createServiceLogger(config.process.logLevel);
   process.on("uncaughtExceptionMonitor", (error) =>
-    log.error({ error: oneLine(error), stack: error.stack }, "the process ends by an error nobody caught"),
+    log.error({ error: oneLine(error), stack: error.stack }, "an uncaught error ends the process"),
   );
   const closers = new Closers();
   let stopping = false;
@@ -34,14 +34,14 @@ export async function serve(wraps: Wraps = {}): Promise<void> {
     }, config.process.shutdownGraceMs + CLOSE_MARGIN_MS);
     kill.unref();
     log.info({ signal }, "finishing what is in flight");
-    void closers.closeAll(log).then((whole) => {
-      if (whole) log.info({ signal }, "closed");
-      process.exit(whole ? 0 : 1);
+    void closers.closeAll(log).then((allClosed) => {
+      if (allClosed) log.info({ signal }, "closed");
+      process.exit(allClosed ? 0 : 1);
     });
   };
   process.once("SIGTERM", stop);
   process.once("SIGINT", stop);
-  // Whoever started this process with a channel wants it to end with them.
+  // A parent that opened an IPC channel to this process has ended.
   process.once("disconnect", () => stop("SIGTERM"));
   try {
     const telemetry = startTelemetry(process.env, VERSION);
@@ -49,7 +49,7 @@ export async function serve(wraps: Wraps = {}): Promise<void> {
     const { startService } = await import("../roles/service.js");
     await startService(config, { closers, telemetry, log, wraps });
   } catch (error) {
-    // A start that still waits fails when its connections are closed under it.
+    // Closing the connections makes a start that still waits fail.
     if (stopping) return;
     log.error({ error: oneLine(error) }, "cannot start");
     console.error(`avion-timeline cannot start: ${oneLine(error)}`);

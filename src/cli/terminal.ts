@@ -2,7 +2,7 @@ import { createInterface } from "node:readline";
 import { type Logger, silent } from "../kernel/logger.js";
 import { type Clock, SECOND } from "../kernel/time.js";
 
-/** Prints errors for a person, and nothing else. */
+/** Prints errors only. */
 export const toTerminal: Logger = {
   ...silent,
   error: (fields, message) =>
@@ -29,7 +29,7 @@ export function createProgress(stream: Screen = process.stderr): { say(text: str
 const TERMINAL_EVERY_MS = SECOND / 5;
 const LOG_EVERY_MS = 5 * SECOND;
 
-/** Prints the progress of long work: nothing in the first second, then now and again. */
+/** Prints nothing in the first second, then at most one line per interval. */
 export function createPacedProgress(stream: Screen = process.stderr, now: Clock = Date.now) {
   const progress = createProgress(stream);
   const everyMs = stream.isTTY ? TERMINAL_EVERY_MS : LOG_EVERY_MS;
@@ -44,7 +44,7 @@ export function createPacedProgress(stream: Screen = process.stderr, now: Clock 
   };
 }
 
-/** Runs work that says how far it is, and removes the line once it has ended. */
+/** Runs work that reports progress; the progress line is removed at its end. */
 export async function withProgress<Result>(
   work: (say: (text: () => string) => void) => Promise<Result>,
 ): Promise<Result> {

@@ -24,7 +24,7 @@ export type DeadLetterApi = Readonly<
 export const ANSWER_AFTER_MS = 3_000;
 const DEFAULT_LIMIT = 100;
 const MAX_SEQS = 10_000;
-const CUT_TO = 100;
+const MAX_ITEMS_SHOWN = 100;
 
 const seqFault = (element: unknown): string | undefined =>
   Number.isSafeInteger(element) && (element as number) > 0 ? undefined : SEQ_FAULT;
@@ -52,7 +52,7 @@ const SHOW = z.strictObject({ seqs: z.tuple([FIELDS.seq], { message: "must name 
 const REMOVE = z.strictObject(selection);
 const REDRIVE = z.strictObject({ ...selection, rate: FIELDS.rate.optional() });
 
-/** Errors that are about a request: AppError `invalid`, `notfound`, `conflict`. */
+/** Errors of a request: AppError `invalid`, `notfound`, `conflict`. */
 export function createDeadLetterApi(deps: DeadLetterApiDeps): DeadLetterApi {
   const { operations } = deps;
   let redriving = false;
@@ -62,8 +62,8 @@ export function createDeadLetterApi(deps: DeadLetterApiDeps): DeadLetterApi {
     rm: async (request) => {
       const asked = parse(REMOVE, request);
       const seqs = await operations.select(asked);
-      return answerInTime(deps, (watch: (removal: Removal) => void) =>
-        operations.remove(seqs, { dryRun: asked.dry_run, watch }),
+      return answerInTime(deps, (onProgress: (removal: Removal) => void) =>
+        operations.remove(seqs, { dryRun: asked.dry_run, onProgress }),
       );
     },
     redrive: async (request) => {
@@ -75,8 +75,8 @@ export function createDeadLetterApi(deps: DeadLetterApiDeps): DeadLetterApi {
       };
       try {
         const seqs = await operations.select(asked);
-        return await answerInTime(deps, (watch: (report: Report) => void) =>
-          redriveAll(deps, seqs, { asked, watch }).finally(done),
+        return await answerInTime(deps, (onProgress: (report: Report) => void) =>
+          redriveAll(deps, seqs, { asked, onProgress }).finally(done),
         );
       } catch (error) {
         done();
@@ -121,9 +121,9 @@ async function show({ operations, maxAnswerBytes }: DeadLetterApiDeps, seq: numb
 async function redriveAll(
   { operations, stopping, log }: DeadLetterApiDeps,
   seqs: readonly number[],
-  { asked, watch }: { readonly asked: z.output<typeof REDRIVE>; readonly watch: (report: Report) => void },
+  { asked, onProgress }: { readonly asked: z.output<typeof REDRIVE>; readonly onProgress: (report: Report) => void },
 ): Promise<Report> {
-  const report = await operations.redrive(seqs, { rate: asked.rate, dryRun: asked.dry_run, stopping, watch });
+  const report = await operations.redrive(seqs, { rate: asked.rate, dryRun: asked.dry_run, stopping, onProgress });
   const { redriven, refused, failed, overtaken } = report;
   const counts = { redriven: redriven.length, refused: refused.length, failed: failed.length };
   if (!asked.dry_run) log.info({ ...counts, overtaken: overtaken.length }, "dead letters were redriven");
@@ -133,22 +133,24 @@ async function redriveAll(
 /** Work that takes too long is answered with its progress, and goes on. */
 async function answerInTime<Outcome extends Report | Removal>(
   { pause, log, maxAnswerBytes }: DeadLetterApiDeps,
-  start: (watch: (outcome: Outcome) => void) => Promise<Outcome>,
+  start: (onProgress: (outcome: Outcome) => void) => Promise<Outcome>,
 ): Promise<unknown> {
   let progress: Outcome | undefined;
   const work = start((outcome) => {
     progress = outcome;
   });
   const outcome = await Promise.race([work, pause(ANSWER_AFTER_MS)]);
-  if (outcome) return cut(outcome, maxAnswerBytes());
-  work.catch((error: unknown) => log.error({ error: oneLine(error) }, "work on dead letters broke off"));
-  return { running: true, ...cut(progress ?? {}, maxAnswerBytes()) };
+  if (outcome) return shortened(outcome, maxAnswerBytes());
+  work.catch((error: unknown) =>
+    log.error({ error: oneLine(error) }, "a request about dead letters failed after its first answer"),
+  );
+  return { running: true, ...shortened(progress ?? {}, maxAnswerBytes()) };
 }
 
 /** Cuts the lists of an answer that is too large, and adds their lengths. */
-function cut(outcome: object, maxBytes: number): object {
+function shortened(outcome: object, maxBytes: number): object {
   if (Buffer.byteLength(JSON.stringify(outcome)) <= maxBytes) return outcome;
   const lists = Object.entries(outcome) as [string, readonly unknown[]][];
   const counts = Object.fromEntries(lists.map(([name, { length }]) => [name, length]));
-  return { ...Object.fromEntries(lists.map(([name, items]) => [name, items.slice(0, CUT_TO)])), counts };
+  return { ...Object.fromEntries(lists.map(([name, items]) => [name, items.slice(0, MAX_ITEMS_SHOWN)])), counts };
 }

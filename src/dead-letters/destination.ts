@@ -43,7 +43,7 @@ export function destinationOf(deadLetter: StoredDeadLetter, now: number): Redriv
   };
 }
 
-/** A payload that a bridge refused never was in a stream: it is admitted as if it arrived now. */
+/** A payload that a bridge refused was in no stream: it is admitted as if it arrived now. */
 function admission(deadLetter: StoredDeadLetter, now: number): RedrivenMessage {
   const channel = channelOf(deadLetter.origin);
   if (deadLetter.summary.reason !== "invalid" || channel === undefined)

@@ -31,7 +31,7 @@ export function createMaxDeliveriesHandler(deps: MaxDeliveriesDeps): Handler {
     const { stream, consumer, stream_seq: seq, deliveries } = understood(advisory, parseJson(delivery.body));
     const stored = await deps.readMessage(stream, seq);
     if (!stored) return;
-    const error = new AppError("failed", `the server gave it up after handing it out ${deliveries} times`);
+    const error = new AppError("failed", `NATS gave up after ${deliveries} deliveries`);
     const deadLetter = deadLetterOf({ ...stored, consumer, deliveries }, deliveries, {
       reason: "exhausted",
       error,
@@ -41,6 +41,6 @@ export function createMaxDeliveriesHandler(deps: MaxDeliveriesDeps): Handler {
     });
     await deps.deadLetters(deadLetter);
     if (deps.isWorkQueue(stream)) await deps.removeMessage(stream, seq);
-    log.error({ stream, consumer, seq, deliveries }, "a message that NATS gave up was dead-lettered");
+    log.error({ stream, consumer, seq, deliveries }, "a message that exceeded max_deliver was dead-lettered");
   };
 }

@@ -10,10 +10,10 @@ export interface Removal {
 
 export interface RemoveOptions {
   readonly dryRun?: boolean | undefined;
-  readonly watch?: ((removal: Removal) => void) | undefined;
+  readonly onProgress?: ((removal: Removal) => void) | undefined;
 }
 
-/** The operations of the command line and of the NATS service. Servers that are away: AppError `unavailable`. */
+/** The operations of the command line and of the NATS service. @throws AppError `unavailable` */
 export interface DeadLetterOperations {
   /** Oldest first, as of the time of the call; bodies are empty unless asked for. */
   list(filters: Filters, range?: Parameters<DeadLetterStore["read"]>[0]): AsyncIterable<StoredDeadLetter>;
@@ -78,10 +78,10 @@ function missing(seqs: readonly number[]): AppError {
 async function remove(
   store: DeadLetterStore,
   seqs: readonly number[],
-  { dryRun, watch }: RemoveOptions = {},
+  { dryRun, onProgress }: RemoveOptions = {},
 ): Promise<Removal> {
   const removal: Removal = { removed: [], failed: [] };
-  watch?.(removal);
+  onProgress?.(removal);
   for (const seq of seqs) {
     try {
       if (!dryRun) await store.remove(seq);
@@ -89,7 +89,7 @@ async function remove(
     } catch (error) {
       removal.failed.push({ seq, why: oneLine(error) });
     }
-    watch?.(removal);
+    onProgress?.(removal);
   }
   return removal;
 }

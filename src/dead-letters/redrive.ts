@@ -34,16 +34,18 @@ export interface RedriveOptions {
   readonly dryRun?: boolean | undefined;
   /** Once it aborts, the message in flight is finished and the others are reported as failed. */
   readonly stopping?: AbortSignal | undefined;
-  readonly watch?: ((report: Report) => void) | undefined;
+  readonly onProgress?: ((report: Report) => void) | undefined;
 }
 
 /** Low enough for upstreams that have just recovered. */
 export const DEFAULT_RATE = 100;
 
-/** Ends a redrive after so many dead letters in a row that met an unavailable server. */
+/** A redrive ends after so many dead letters in a row that found a server unavailable. */
 const GIVE_UP_AFTER = 3;
 
-type Outcome = "redriven" | { readonly list: "refused" | "failed" | "overtaken"; readonly why: string; away?: boolean };
+type Outcome =
+  | "redriven"
+  | { readonly list: "refused" | "failed" | "overtaken"; readonly why: string; unavailable?: boolean };
 
 /**
  * Redrives dead letters one after the other, in the order given: each is published, and deleted only after the PubAck.
@@ -58,33 +60,33 @@ export async function redrive(
   const logAgeMs = await deps.logAgeMs();
   const gapMs = options.dryRun ? 0 : SECOND / (options.rate ?? DEFAULT_RATE);
   let next = deps.now();
-  let away = 0;
-  options.watch?.(report);
+  let unavailableInRow = 0;
+  options.onProgress?.(report);
   for (const seq of seqs) {
     if (next > deps.now()) await deps.pause(next - deps.now(), options.stopping);
     next = Math.max(next, deps.now()) + gapMs;
     const outcome =
-      notTried(options, away) ?? (await redriveOne(deps, seq, { logAgeMs, dryRun: options.dryRun === true }));
-    away = typeof outcome === "object" && outcome.away ? away + 1 : 0;
+      notTried(options, unavailableInRow) ??
+      (await redriveOne(deps, seq, { logAgeMs, dryRun: options.dryRun === true }));
+    unavailableInRow = typeof outcome === "object" && outcome.unavailable ? unavailableInRow + 1 : 0;
     if (outcome === "redriven") report.redriven.push(seq);
     else report[outcome.list].push({ seq, why: outcome.why });
-    options.watch?.(report);
+    options.onProgress?.(report);
   }
   return report;
 }
 
-function notTried({ stopping }: RedriveOptions, away: number): Outcome | undefined {
+function notTried({ stopping }: RedriveOptions, unavailableInRow: number): Outcome | undefined {
   if (stopping?.aborted) return { list: "failed", why: "not tried: the process stops" };
-  if (away < GIVE_UP_AFTER) return undefined;
-  return { list: "failed", why: "not tried: a server was away for those before it", away: true };
+  if (unavailableInRow < GIVE_UP_AFTER) return undefined;
+  return { list: "failed", why: "not tried: a server was unavailable for those before it", unavailable: true };
 }
 
-interface Terms {
-  readonly logAgeMs: number;
-  readonly dryRun: boolean;
-}
-
-async function redriveOne(deps: RedriveDeps, seq: number, { logAgeMs, dryRun }: Terms): Promise<Outcome> {
+async function redriveOne(
+  deps: RedriveDeps,
+  seq: number,
+  { logAgeMs, dryRun }: { readonly logAgeMs: number; readonly dryRun: boolean },
+): Promise<Outcome> {
   try {
     const deadLetter = await deps.store.find(seq);
     if (!deadLetter) return { list: "failed", why: "it is not there any more" };
@@ -97,17 +99,17 @@ async function redriveOne(deps: RedriveDeps, seq: number, { logAgeMs, dryRun }: 
         await deps.publish(message);
         await failpoint("redriven", String(seq));
       }
-      await removeFound(deps, seq, why === undefined);
+      await removeRedriven(deps, seq, why === undefined);
     }
     return why === undefined ? "redriven" : { list: "overtaken", why };
   } catch (error) {
     const code = codeOf(error);
     const list = code === "invalid" || code === "poison" ? "refused" : "failed";
-    return { list, why: oneLine(error), away: code === "unavailable" };
+    return { list, why: oneLine(error), unavailable: code === "unavailable" };
   }
 }
 
-async function removeFound({ store }: RedriveDeps, seq: number, published: boolean): Promise<void> {
+async function removeRedriven({ store }: RedriveDeps, seq: number, published: boolean): Promise<void> {
   try {
     await store.remove(seq);
   } catch (error) {

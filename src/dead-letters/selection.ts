@@ -41,7 +41,7 @@ export const FIELDS = {
   error: z.string().min(1, { message: "must not be empty" }),
   since,
   rate: z
-    .number({ message: "must be a number of letters a second" })
+    .number({ message: "must be a number of dead letters a second" })
     .positive({ message: "must be more than 0" })
     .max(100_000, { message: "must be at most 100000" }),
 } as const;
@@ -55,7 +55,7 @@ export function matches({ summary, failedAt }: StoredDeadLetter, filters: Filter
   );
 }
 
-/** Says why a change refuses a selection that is empty or contradicts itself; undefined if it does not. */
+/** The reason to refuse a selection that is empty or contradicts itself; undefined if there is none. */
 export function selectionFault({ seqs = [], all, ...filters }: Selection): string | undefined {
   const filtered = [filters.reason, filters.event, filters.error, filters.since].some((value) => value !== undefined);
   if (seqs.length > 0 && (all || filtered)) return "name sequences or select by filters, not both";

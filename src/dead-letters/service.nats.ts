@@ -29,7 +29,7 @@ const STATUS: Partial<Record<ErrorCode, number>> = { invalid: 400, notfound: 404
 
 const HEADER_BYTES = 16 * 1024;
 
-/** Offers the operations as the NATS service `avion-dlq`. A server that does not allow it leaves a line in the log. */
+/** Offers the operations as the NATS service `avion-dlq`. A refusal by NATS is logged, and does not stop the role. */
 export async function startDeadLetterService(options: DeadLetterServiceOptions): Promise<DeadLetterService> {
   const { nats, log } = options;
   const stopping = new AbortController();

@@ -22,8 +22,8 @@ const NOT_CONFIGURED =
   "set TIMELINE_USER_SERVICE_ADDR and TIMELINE_POST_SERVICE_ADDR";
 
 /**
- * Says why the upstreams no longer allow a message to be applied; undefined if they do. Only a message older than the
- * log needs the question: tombstones and edge versions, which live as long as the log, decide about younger ones.
+ * The reason for which a message must not be applied any more, by the upstreams; undefined if there is none. Only for a
+ * message older than the log: tombstones and edge versions, which live as long as the log, decide about younger ones.
  * @throws AppError `invalid` if the upstreams cannot tell.
  */
 export async function supersededBy(

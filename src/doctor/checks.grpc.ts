@@ -2,7 +2,7 @@ import { connectUpstreams, type UpstreamOptions } from "../platform/grpc/upstrea
 import { type Check, checked, ok } from "./doctor.js";
 
 const TIMEOUT_MS = 3_000;
-/** The id of a user; the answer does not matter. */
+/** A user id; the answer does not matter. */
 const PROBE = "avion-doctor";
 
 /** Checks that both upstreams answer the calls that reads and fan-out make. */

@@ -14,17 +14,22 @@ const ADVICE = "start nats-server there with JetStream (-js), or set NATS_URL to
 const MISSING = ["is not there", "the service creates it when it starts"] as const;
 
 export function natsChecks(options: NatsOptions): Check[] {
-  return [checked(`NATS ${printableAddresses(options.servers)}`, ADVICE, () => look(options))];
+  return [checked(`NATS ${printableAddresses(options.servers)}`, ADVICE, () => examineNats(options))];
 }
 
-async function look(options: NatsOptions): Promise<readonly Finding[]> {
+async function examineNats(options: NatsOptions): Promise<readonly Finding[]> {
   const connection = await connectNats({ ...options, impatient: true }, silent);
   try {
     const what = `NATS ${connection.getServer()}`;
     const version = versionFinding(what, connection.info?.version ?? "0");
     const manager = await connection.jetstreamManager().catch(() => undefined);
     if (!manager) return [version, fault(what, "JetStream is off", "start nats-server with -js or a jetstream block")];
-    return [version, ok(what, "JetStream is on"), ...(await streamFindings(manager)), ...(await backlogs(manager))];
+    return [
+      version,
+      ok(what, "JetStream is on"),
+      ...(await streamFindings(manager)),
+      ...(await consumerFindings(manager)),
+    ];
   } finally {
     await connection.close();
   }
@@ -53,7 +58,7 @@ async function streamFindings(manager: JetStreamManager): Promise<Finding[]> {
   );
 }
 
-async function backlogs(manager: JetStreamManager): Promise<Finding[]> {
+async function consumerFindings(manager: JetStreamManager): Promise<Finding[]> {
   const consumers = [
     [STREAM.drops, CONSUMER.planner],
     [STREAM.drops, CONSUMER.graph],

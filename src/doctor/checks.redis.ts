@@ -8,11 +8,13 @@ const OLDEST = "6.2.0";
 export function redisChecks(urls: readonly string[], allowEviction: boolean): Check[] {
   return urls.map((url) => {
     const what = `Redis ${printableAddress(url)}`;
-    return checked(what, "start Redis there, or set REDIS_URL to where it is", () => look(what, url, allowEviction));
+    return checked(what, "start Redis there, or set REDIS_URL to where it is", () =>
+      examineRedis(what, url, allowEviction),
+    );
   });
 }
 
-async function look(what: string, url: string, allowEviction: boolean): Promise<readonly Finding[]> {
+async function examineRedis(what: string, url: string, allowEviction: boolean): Promise<readonly Finding[]> {
   const redis = new Redis({
     ...serverOf([url]),
     lazyConnect: true,

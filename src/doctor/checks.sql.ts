@@ -12,7 +12,7 @@ import { settingsOf } from "../platform/db/postgres.js";
 import { type Check, checked, type Finding, fault, ok, warning } from "./doctor.js";
 
 const OLDEST = 15;
-/** A small production: users and posts, two of each; a rolling update starts one more. */
+/** Two processes of users, two of posts, and one more during a rolling update. */
 const PROCESSES = 5;
 const NOTIFICATION_MS = 2 * SECOND;
 const CHANNEL = "avion_doctor";
@@ -26,7 +26,9 @@ export interface DatabaseCheckOptions {
 /** Checks PostgreSQL: reachable, new enough, with our schema, enough connections, and a session for each of them. */
 export function databaseChecks(options: DatabaseCheckOptions): Check[] {
   const what = `PostgreSQL ${hostOf(options.url)}`;
-  return [checked(what, "start PostgreSQL there, or set DATABASE_URL to where it is", () => look(what, options))];
+  return [
+    checked(what, "start PostgreSQL there, or set DATABASE_URL to where it is", () => examinePostgres(what, options)),
+  ];
 }
 
 /** The folder of a Unix socket is a parameter of the URL. */
@@ -34,19 +36,19 @@ function hostOf(url: string): string {
   return new URL(url).searchParams.get("host") ?? printableAddress(url);
 }
 
-async function look(what: string, options: DatabaseCheckOptions): Promise<readonly Finding[]> {
+async function examinePostgres(what: string, options: DatabaseCheckOptions): Promise<readonly Finding[]> {
   const clients = [0, 1].map(() => new pg.Client(settingsOf(options.url, "avion-timeline doctor")));
   const [one, other] = clients as [pg.Client, pg.Client];
-  // A connection that breaks rejects its queries, which is enough.
+  // Queries of a broken connection reject, which is enough.
   for (const client of clients) client.on("error", () => undefined);
   try {
     await Promise.all(clients.map((client) => client.connect()));
     return [
-      await version(what, one),
-      await schema(what, one, options.migrations),
-      await room(what, one, options.poolSize),
-      await prepared(what, one, other),
-      await notified(what, one, other),
+      await versionFinding(what, one),
+      await schemaFinding(what, one, options.migrations),
+      await connectionFinding(what, one, options.poolSize),
+      await preparedFinding(what, one, other),
+      await notificationFinding(what, one, other),
     ];
   } catch (error) {
     throw databaseError(error);
@@ -60,13 +62,17 @@ async function setting(client: pg.Client, name: string): Promise<string> {
   return rows[0]?.value ?? "";
 }
 
-async function version(what: string, client: pg.Client): Promise<Finding> {
+async function versionFinding(what: string, client: pg.Client): Promise<Finding> {
   const says = `version ${await setting(client, "server_version")}`;
   if (Number(await setting(client, "server_version_num")) >= OLDEST * 10_000) return ok(what, says);
   return fault(what, says, `use PostgreSQL ${OLDEST} or newer`);
 }
 
-async function schema(what: string, client: pg.Client, migrations: readonly MigrationSource[]): Promise<Finding> {
+async function schemaFinding(
+  what: string,
+  client: pg.Client,
+  migrations: readonly MigrationSource[],
+): Promise<Finding> {
   const queries = {
     query: async <Row>(sql: string) => (await client.query(sql)).rows as Row[],
     run: async (script: string) => void (await client.query(script)),
@@ -82,11 +88,11 @@ async function schema(what: string, client: pg.Client, migrations: readonly Migr
   }
 }
 
-async function room(what: string, client: pg.Client, poolSize: number): Promise<Finding> {
-  const most = Number(await setting(client, "max_connections"));
+async function connectionFinding(what: string, client: pg.Client, poolSize: number): Promise<Finding> {
+  const limit = Number(await setting(client, "max_connections"));
   const reserved = Number(await setting(client, "superuser_reserved_connections"));
-  const processes = Math.floor((most - reserved) / (poolSize + 1));
-  const says = `max_connections ${most} is enough for ${processes} processes of ${poolSize} + 1 connections`;
+  const processes = Math.floor((limit - reserved) / (poolSize + 1));
+  const says = `max_connections ${limit} is enough for ${processes} processes of ${poolSize} + 1 connections`;
   if (processes >= PROCESSES) return ok(what, says);
   return warning(what, says, "raise max_connections, or lower TIMELINE_DATABASE_POOL_SIZE");
 }
@@ -94,7 +100,7 @@ async function room(what: string, client: pg.Client, poolSize: number): Promise<
 const SESSIONS = "connect to PostgreSQL itself, or let the pooler keep a session for each connection";
 
 /** While another connection is in a transaction, a pooler in transaction mode gives this one another session. */
-async function prepared(what: string, one: pg.Client, other: pg.Client): Promise<Finding> {
+async function preparedFinding(what: string, one: pg.Client, other: pg.Client): Promise<Finding> {
   const ask = (value: number) => one.query({ name: "avion_doctor", text: "SELECT $1::int AS value", values: [value] });
   try {
     await ask(1);
@@ -109,7 +115,7 @@ async function prepared(what: string, one: pg.Client, other: pg.Client): Promise
   }
 }
 
-async function notified(what: string, one: pg.Client, other: pg.Client): Promise<Finding> {
+async function notificationFinding(what: string, one: pg.Client, other: pg.Client): Promise<Finding> {
   try {
     const heard = new Promise<boolean>((resolveHeard) => {
       one.once("notification", () => resolveHeard(true));

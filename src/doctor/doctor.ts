@@ -17,15 +17,15 @@ export const warning = (what: string, says: string, advice: string): Finding => 
 });
 export const fault = (what: string, says: string, advice: string): Finding => ({ what, state: "fault", says, advice });
 
-/** Compares dotted numbers; what stands behind the third, as in a release candidate, does not make a version older. */
+/** Compares dotted numbers; a suffix, as of a release candidate, does not make a version older. */
 export const isOlder = (version: string, than: string): boolean =>
   version.localeCompare(than, "en", { numeric: true }) < 0;
 
-/** Turns an error of `look` into a fault with `advice`. */
-export function checked(what: string, advice: string, look: () => Promise<readonly Finding[]>): Check {
+/** Turns an error of `check` into a fault with `advice`. */
+export function checked(what: string, advice: string, check: () => Promise<readonly Finding[]>): Check {
   return async () => {
     try {
-      return await look();
+      return await check();
     } catch (error) {
       return [fault(what, error instanceof Error ? error.message : String(error), advice)];
     }

@@ -2,7 +2,6 @@ import { oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 
-/** The closes of everything that was opened. */
 export class Closers {
   current: string | undefined;
   readonly #closers: { readonly name: string; readonly close: () => Promise<void> | void }[] = [];
@@ -19,17 +18,17 @@ export class Closers {
   }
 
   async #closeAll(log: Logger): Promise<boolean> {
-    let whole = true;
+    let allClosed = true;
     for (let next = this.#closers.pop(); next; next = this.#closers.pop()) {
       this.current = next.name;
       try {
         await next.close();
         await failpoint("close", next.name);
       } catch (error) {
-        whole = false;
+        allClosed = false;
         log.error({ what: next.name, error: oneLine(error) }, "closing failed");
       }
     }
-    return whole;
+    return allClosed;
   }
 }

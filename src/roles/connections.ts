@@ -2,7 +2,6 @@ import { hostname } from "node:os";
 import type { JetStreamManager, NatsConnection } from "nats";
 import { createReadAcked, openFences } from "../consistency/index.js";
 import type { Fences } from "../contracts/fences.js";
-import { createInTurn, createOldestFirst, type InTurn, type OldestFirst } from "../kernel/concurrency.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
@@ -19,6 +18,7 @@ import { startRedisHealth } from "../platform/redis/health.js";
 import { createScripts, type Scripts } from "../platform/redis/scripts.js";
 import { Refusal } from "../platform/refusals.js";
 import type { TimelineConfig } from "../timeline/config.js";
+import { createReadLimits, type ReadLimits } from "../timeline/index.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
 import { type NatsConfig, type RedisConfig, UPSTREAM_VARIABLES, type UpstreamsConfig } from "./config/connections.js";
@@ -41,22 +41,16 @@ export interface ServiceConnections extends Connections {
   readonly podName: string;
 }
 
-/** Callers of the upstreams. The state of an upstream that the calls of one show is not used for another. */
+/** Each caller of the upstreams keeps its own record of their failures. */
 type Caller = "reads" | "fanout" | "reconcile" | "operator";
 
 /** The upstreams over channels that are opened at the first call and shared. */
 export type OpenUpstreams = (caller: Caller) => Upstreams;
 
-/** Bounds on the rebuilds, and on the upstream calls of reads, of the whole process. */
-export interface ReadLimits {
-  readonly inTurn: InTurn;
-  readonly calls: OldestFirst;
-}
-
 /**
  * Opens the connections of a service, waiting for servers that are not there yet.
  *
- * @param waiting is told the server that is waited for; undefined at the end
+ * @param waiting called with the server that is waited for, at the end with undefined
  */
 export async function openConnections(
   config: Pick<Config, "process" | "redis" | "nats" | "upstreams" | "timeline">,
@@ -97,7 +91,7 @@ export function openRedis({ urls }: Pick<RedisConfig, "urls">, log: Logger, clos
   return { scripts, clock, fenced: createFenced(scripts, clock) };
 }
 
-/** Adds what is composed of connections. The retention is not read yet: this process may be the posts service itself. */
+/** Adds fences and read limits. The retention is not read yet: this process may be the posts service itself. */
 export function withFences(
   config: TimelineConfig,
   opened: Pick<Connections, "scripts" | "fenced" | "nats" | "publish" | "upstreams">,
@@ -158,14 +152,7 @@ function createApplyTopology(
   return (manager) => applyTopology(manager, options, log);
 }
 
-function createReadLimits(config: TimelineConfig): ReadLimits {
-  return {
-    inTurn: createInTurn({ atOnce: config.rebuildConcurrency, waiting: config.rebuildQueue }),
-    calls: createOldestFirst(config.upstreamConcurrency),
-  };
-}
-
-/** A server without JetStream, or without a leader yet, is waited for; a refusal of our declarations is not. */
+/** Waits for JetStream and its leader. @throws TopologyRefusal */
 async function applyWhenPossible(nats: NatsConnection, apply: ApplyTopology, log: Logger): Promise<void> {
   let refusal: Error | undefined;
   await retryUntilDone(
@@ -184,19 +171,19 @@ async function applyWhenPossible(nats: NatsConnection, apply: ApplyTopology, log
   if (refusal) throw refusal;
 }
 
-/** @throws only the error of a server that turns us away, which an operator must mend, and one that is not `worthwhile` */
+/** @throws a Refusal, which only an operator can resolve, and errors that are not `retryable` */
 export async function retryUntilDone<Result>(
   work: () => Promise<Result>,
   log: Logger,
-  complaint: string,
-  worthwhile: (error: unknown) => boolean = () => true,
+  message: string,
+  retryable: (error: unknown) => boolean = () => true,
 ): Promise<Result> {
   for (let tries = 0; ; tries++) {
     try {
       return await work();
     } catch (error) {
-      if (error instanceof Refusal || !worthwhile(error)) throw error;
-      if (tries === 0) log.warn({ error: oneLine(error) }, complaint);
+      if (error instanceof Refusal || !retryable(error)) throw error;
+      if (tries === 0) log.warn({ error: oneLine(error) }, message);
       await pause(SECOND / 4);
     }
   }

@@ -12,7 +12,7 @@ import type { Connections } from "./connections.js";
 import type { RoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
-/** Read by every consumer. */
+/** Slices of the configuration that every consumer reads. */
 export type ConsumerSlices = "delivery" | "nats";
 
 type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "gate" | "wraps" | "log">;
@@ -45,29 +45,28 @@ export function startFanoutConsumers(
 export const maxDeliveriesHandler = ({ nats, publish }: Pick<Connections, "nats" | "publish">): Handler =>
   createMaxDeliveriesHandler({ nats, deadLetters: deadLettersTo(publish), eventOf, version: VERSION });
 
-/** What a dead letter calls a message. */
+/** The event name in the subject of a dead letter. */
 function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): string {
   if (stream === STREAM.advisories) return "advisory";
   if (stream === STREAM.completions) return "fanout_completed";
   return workEventOf(stream) ?? eventOfSubject(subject);
 }
 
-/** What a consumer consumes, and by what. */
-interface Consumption {
+interface ConsumerOptions {
   readonly stream: string;
   readonly consumer: string;
   readonly handler: Handler;
-  /** Messages in hand at once; unset: as configured for fan-out. */
+  /** Messages in flight; unset: as configured for fan-out. */
   readonly concurrency?: number;
 }
 
 /** Starts a consumer under the failure policy: attempts, retries, dead letters. */
-export function startConsumer(deps: ConsumerDeps, of: Consumption): Consuming {
+export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Consuming {
   const { config, connections, gate, wraps = {}, log } = deps;
   const { nats, scripts, publish, topology } = connections;
-  expectOutcomes(of.consumer);
+  expectOutcomes(options.consumer);
   const toOutcome = createProcess({
-    handler: observed(wraps.handler?.(of.handler) ?? of.handler),
+    handler: observed(wraps.handler?.(options.handler) ?? options.handler),
     attempts: createAttempts(scripts),
     storeDeadLetter: deadLettersTo(publish),
     limits: { maxAttempts: config.delivery.maxAttempts, retryBaseMs: config.delivery.retryBaseMs },
@@ -77,9 +76,9 @@ export function startConsumer(deps: ConsumerDeps, of: Consumption): Consuming {
     observe: countOutcome,
   });
   return consume(nats, {
-    stream: of.stream,
-    consumer: of.consumer,
-    concurrency: of.concurrency ?? config.delivery.concurrency,
+    stream: options.stream,
+    consumer: options.consumer,
+    concurrency: options.concurrency ?? config.delivery.concurrency,
     ackWaitMs: config.nats.ackWaitMs,
     process: wraps.process?.(toOutcome) ?? toOutcome,
     stopped: topology.look,

@@ -7,9 +7,9 @@ import type { Config } from "./config/config.js";
 import type { ServiceConnections } from "./connections.js";
 
 export interface RunningRole {
-  /** Services to serve over gRPC. */
+  /** Served over gRPC. */
   readonly services?: readonly Service[];
-  /** The reason for which the role is not ready; undefined where it is. */
+  /** The reason if the role is not ready. */
   notReady(): string | undefined;
   close(graceMs: number): Promise<void>;
 }

@@ -59,7 +59,7 @@ export async function startService(config: Config, options: StartOptions): Promi
   closers.add("depths", () => depths.close());
   const db = keepsData(roles) ? await openDatabase(config.database, log, closers) : undefined;
   if (db) readiness.inUse.push(db);
-  const starts = startsOf({ config, connections, gate: new Gate(), wraps, log }, { http, db });
+  const starts = createStarts({ config, connections, gate: new Gate(), wraps, log }, { http, db });
   const start = async (some: readonly Role[]): Promise<RunningRole[]> => {
     const started: RunningRole[] = [];
     closers.add(some.join(", "), async () => {
@@ -94,7 +94,7 @@ export async function startService(config: Config, options: StartOptions): Promi
 
 type Starts = Partial<Record<Role, () => Promise<RunningRole>>>;
 
-function startsOf(deps: RoleDeps, { http, db }: { http: HttpServer; db: Db | undefined }): Starts {
+function createStarts(deps: RoleDeps, { http, db }: { http: HttpServer; db: Db | undefined }): Starts {
   const storing: Starts = db
     ? { users: () => startUsersRole({ ...deps, db }), posts: () => startPostsRole({ ...deps, db }) }
     : {};
@@ -124,13 +124,13 @@ export class Readiness {
   waiting: string | undefined = "start";
   readonly roles: RunningRole[] = [];
   connections: Pick<ServiceConnections, "topology" | "eviction"> | undefined;
-  /** Clients of servers, which may turn us away. */
+  /** Clients whose servers may refuse our credentials. */
   readonly inUse: object[] = [];
 
   constructor(private readonly configured: readonly Role[]) {
     metrics
       .getMeter("avion-timeline")
-      .createObservableGauge("timeline_ready", { description: "Whether /readyz says 200 (1) or 503 (0)" })
+      .createObservableGauge("timeline_ready", { description: "1 while /readyz answers 200, 0 while it answers 503" })
       .addCallback((result) => result.observe(this.reasons().length === 0 ? 1 : 0));
   }
 

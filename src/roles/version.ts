@@ -6,7 +6,6 @@ const manifest = JSON.parse(readFileSync(new URL("../../package.json", import.me
   version: string;
 };
 
-/** The version in package.json. */
 export const VERSION = manifest.version;
 
 /** The logger of a process that runs roles; without a file it writes to standard output. */

@@ -9,7 +9,7 @@ export interface UpOptions {
   readonly followers: number;
 }
 
-/** Starts a whole system with a seeded world, prints its addresses, and stays up until a signal. */
+/** Starts a sandbox, prints its addresses, and stays up until a signal. */
 export async function up(options: UpOptions): Promise<void> {
   const closers = new Closers();
   const stop = (): void => {

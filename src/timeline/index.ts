@@ -3,7 +3,7 @@ import type { StoredTimelinesConfig } from "../contracts/config.js";
 import type { Fences } from "../contracts/fences.js";
 import { GLOBAL_KEY, homeKey, LOCAL_KEY, TRIM_LEASE_KEY } from "../contracts/keys.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
-import type { InTurn, OldestFirst } from "../kernel/concurrency.js";
+import { createInTurn, createOldestFirst } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
 import type { Service } from "../platform/grpc/serve.js";
@@ -36,11 +36,13 @@ interface TimelinesDeps {
   readonly log: Logger;
 }
 
-/** Bounds of the whole process: rebuilds and reads below the floor, and their calls of the upstreams. */
-interface ReadLimits {
-  readonly inTurn: InTurn;
-  readonly calls: OldestFirst;
-}
+export type ReadLimits = ReturnType<typeof createReadLimits>;
+
+/** Limits rebuilds and reads below the floor, and their upstream calls; one for the whole process. */
+export const createReadLimits = (config: TimelineConfig) => ({
+  inTurn: createInTurn({ atOnce: config.rebuildConcurrency, waiting: config.rebuildQueue }),
+  calls: createOldestFirst(config.upstreamConcurrency),
+});
 
 export type Timelines = ReturnType<typeof createTimelines>;
 

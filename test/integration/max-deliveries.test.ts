@@ -69,7 +69,7 @@ test("what the server gives up is captured, dead-lettered once, and taken off th
     "given-up:fanout.job.add",
     "00-1-2-03",
   ]);
-  expect(header("Dlq-Error")).toMatch(/gave it up after handing it out \d+ times/);
+  expect(header("Dlq-Error")).toMatch(/NATS gave up after \d+ deliveries/);
 });
 
 /** A message each declared consumer is handed, by the subjects it filters, and what its dead letter is called. */

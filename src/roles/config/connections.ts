@@ -15,7 +15,7 @@ export const REDIS_VARIABLES = {
     name: "TIMELINE_REDIS_ALLOW_EVICTION",
     schema: flag,
     default: "false",
-    about: "`true`: Redis may evict keys, and each start warns of it; `false`: that refuses the start",
+    about: "`true`: start with a warning although Redis may evict keys; `false`: refuse to start",
   },
 } as const satisfies Variables;
 

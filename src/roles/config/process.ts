@@ -45,7 +45,7 @@ export const PROCESS_VARIABLES = {
   failpoints: {
     name: "TIMELINE_FAILPOINTS",
     schema: failpoints,
-    about: "For tests: where this process is to die, throw or hang; see src/kernel/failpoints.ts",
+    about: "For tests: points at which this process dies, throws or hangs; see src/kernel/failpoints.ts",
   },
 } as const satisfies Variables;
 
@@ -54,7 +54,7 @@ export const GRPC_SERVER_VARIABLES = {
   ca: {
     name: "TIMELINE_GRPC_TLS_CA",
     schema: text,
-    about: "CA file: clients of our gRPC must show a certificate of it; needs certificate and key",
+    about: "CA file: clients of our gRPC must present a certificate that it signed; needs certificate and key",
   },
   cert: { name: "TIMELINE_GRPC_TLS_CERT", schema: text, about: "Certificate file of our gRPC server" },
   key: { name: "TIMELINE_GRPC_TLS_KEY", schema: text, about: "Key file of our gRPC server" },

@@ -31,7 +31,7 @@ export async function clearStale(dir: string): Promise<void> {
   await rm(fileIn(dir), { force: true });
 }
 
-/** @throws where another start was quicker */
+/** @throws if another process claimed it first */
 export async function claimFolder(dir: string): Promise<void> {
   await clearStale(dir);
   const draft = await writeDraft(dir, null);
@@ -51,7 +51,7 @@ export async function recordServer(dir: string, server: ProcessIdentity): Promis
   await rename(await writeDraft(dir, server), fileIn(dir));
 }
 
-/** Gives the folder back, unless it has another parent, or another server than `serverPid`, by now. */
+/** Releases the folder, unless it has another parent or another server than `serverPid` by now. */
 export async function releaseFolder(dir: string, serverPid?: number): Promise<void> {
   const claim = await readClaim(dir);
   if (claim?.parent.pid !== process.pid) return;

@@ -4,7 +4,7 @@ import { type CommandResult, runCommand } from "../../kernel/run-command.js";
 
 export type BrokerName = "redis" | "nats";
 
-/** Told of the current step while it takes longer than a moment. */
+/** Called with the current step, again each second while it lasts. */
 export type OnProgress = (text: string) => void;
 
 interface Packages {

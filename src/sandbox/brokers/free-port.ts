@@ -6,7 +6,7 @@ const FIRST_PORT = 20_000;
 const LAST_PORT = 32_000;
 const TRIES = 50;
 
-/** A loopback port that nobody listens on right now; the caller retries when somebody is quicker. */
+/** A loopback port without a listener; the caller retries if another process takes it first. */
 export async function freePort(): Promise<number> {
   for (let i = 0; i < TRIES; i += 1) {
     const port = randomInt(FIRST_PORT, LAST_PORT);
@@ -15,7 +15,6 @@ export async function freePort(): Promise<number> {
   throw new Error(`no free port found between ${FIRST_PORT} and ${LAST_PORT}`);
 }
 
-/** True when nobody listens on this loopback port right now. */
 export function isFree(port: number): Promise<boolean> {
   return new Promise((resolve) => {
     const server = createServer();

@@ -34,7 +34,7 @@ export interface StartOptions {
   readonly onProgress?: OnProgress;
 }
 
-/** One try to start: its ports, and how to tell that our server is the one that answers on them. */
+/** One try to start. `isReady` resolves to true once the server that answers is ours. */
 export interface Attempt {
   readonly port: number;
   readonly monitorUrl?: string;
@@ -165,7 +165,7 @@ function toBroker(plan: LaunchPlan, attempt: Attempt, server: GuardedServer): Br
   };
 }
 
-/** The exit is seen sooner than by looking for the process. */
+/** `exited` resolves sooner than the polling of endServer. */
 async function stop({ identity, exited }: GuardedServer): Promise<void> {
   await Promise.race([exited, endServer(identity)]);
   await exited;

@@ -66,7 +66,7 @@ export function expect(fact: boolean, otherwise: string): asserts fact {
   if (!fact) throw new Error(otherwise);
 }
 
-/** Asks until there is an answer; fails with `what` after `withinMs`. */
+/** Asks until there is an answer; rejects, naming `what`, after `withinMs`. */
 export async function eventually<T>(what: string, withinMs: number, ask: () => Promise<T | undefined>): Promise<T> {
   const deadline = Date.now() + withinMs;
   for (;;) {

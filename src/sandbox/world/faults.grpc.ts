@@ -52,7 +52,7 @@ function keyOf(service: FaultService, method?: string, userId?: string): string 
   return JSON.stringify([service, method?.toLowerCase() ?? null, userId ?? null]);
 }
 
-/** Methods that the timeline service calls; those that people call stay whole. */
+/** Only methods that the timeline service calls. */
 const BREAKABLE: Readonly<Record<string, FaultService>> = {
   GetFollowingList: "users",
   GetFollowersList: "users",
@@ -63,7 +63,7 @@ const BREAKABLE: Readonly<Record<string, FaultService>> = {
 
 type Handler = handleUnaryCall<{ readonly user_id?: string }, unknown>;
 
-/** Makes the calls of a service fail that a fault names. */
+/** Makes calls of a service fail as its faults say. */
 export function breakable(service: Service, faults: Faults): Service {
   const implementation = { ...service.implementation };
   for (const [name, { path }] of Object.entries(service.definition)) {

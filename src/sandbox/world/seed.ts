@@ -3,7 +3,7 @@ import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { DAY } from "../../kernel/time.js";
 import type { DropDraft, Pair, People } from "./people.grpc.js";
 
-/** The author with so many followers that their drops are written in chunks. */
+/** Has so many followers that their drops are written in chunks. */
 export const BIG_AUTHOR = "nova";
 
 export interface SeedOptions {
@@ -47,7 +47,7 @@ const FOLLOWS_A_CALL = 1_000;
 /**
  * Carries out a plan by the public API. Drops come before follows, so that they notify no user.
  *
- * @param onProgress is told of the things, how many are done and of how many
+ * @param onProgress called with the kind of items, how many are done, and their total
  */
 export async function seedWorld(
   people: Pick<People, "introduce" | "post" | "followMany">,
@@ -101,7 +101,7 @@ function followersOfBigAuthor(people: readonly string[], count: number): Pair[] 
 function drafts(people: readonly string[], random: Random, now: number): Required<DropDraft>[] {
   const loud = zipf(random, people.length);
   return Array.from({ length: people.length * 4 }, (_, drop) => {
-    // Few are the big author's, since all their followers get them.
+    // Few of the big author: each goes to all their followers.
     const user_id = drop % 40 === 0 ? BIG_AUTHOR : (people[loud()] as string);
     const created_at = now - 1 - Math.floor(random() ** 2 * DROP_DAYS * DAY);
     const visibility = pickVisibility(random());

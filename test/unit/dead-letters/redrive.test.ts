@@ -134,10 +134,10 @@ test("a dry run decides everything, waits for nothing and changes nothing", asyn
 test("a stopped redrive finishes the dead letter in flight and reports the others", async () => {
   const stop = new AbortController();
   const { deps, held } = redriveBench([1, 2, 3].map((seq) => deadLetterWith({ seq })));
-  const watch = ({ redriven }: Report): void => {
+  const onProgress = ({ redriven }: Report): void => {
     if (redriven.length === 1) stop.abort();
   };
-  const report = await redrive(deps, [1, 2, 3], { stopping: stop.signal, watch });
+  const report = await redrive(deps, [1, 2, 3], { stopping: stop.signal, onProgress });
   expect(report.redriven).toEqual([1]);
   expect(report.failed.map(({ seq }) => seq)).toEqual([2, 3]);
   expect(held.size).toBe(2);

@@ -5,7 +5,7 @@ const MAX_DELETED = 5_000;
 export function createTimeline({ list, empty, onDelete }) {
   const shown = new Map();
   const deleted = new Set();
-  // What arrived live since the fetch under way began, which may not have it.
+  // Drops that arrived live during the present fetch, whose answer may lack them.
   let arrived = [];
 
   const order = (a, b) => b.created_at - a.created_at || (a.drop_id < b.drop_id ? 1 : -1);
