@@ -3,7 +3,6 @@ import { decodeId, encodeId, idFault, spread } from "../kernel/ids.js";
 
 export const LOCAL_KEY = "timeline:local";
 export const GLOBAL_KEY = "timeline:global";
-/** The packed write scripts build keys from prefixes and tokens. */
 export const SHARED_PREFIX = "timeline:";
 export const SHARED_TOKENS = {
   local: LOCAL_KEY.slice(SHARED_PREFIX.length),
@@ -44,7 +43,6 @@ export const edgesKey = (author: string): string => EDGES_PREFIX + edgePart(auth
 /** The follower's token comes next; without one the field holds the time of the last unfollow recorded. */
 export const edgeField = (author: string): string => `${encodeId(author)}:`;
 
-/** Sorted set of an author's recent unfollowers, by the time that was recorded. */
 export const unfollowersKey = (author: string): string =>
   `${UNFOLLOWERS_PREFIX}${edgePart(author)}:${encodeId(author)}`;
 

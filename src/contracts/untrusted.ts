@@ -37,7 +37,6 @@ export function boundedList<Element>(most: number, faultOf: (element: unknown) =
 export const userIds = (most: number) =>
   boundedList<string>(most, (element) => (typeof element === "string" ? idFault(element) : "must be a string"));
 
-/** `whole` stands for a fault of the input as a whole. */
 export function faultsOf({ issues }: z.ZodError, whole: string): string {
   return issues
     .slice(0, MAX_FAULTS)

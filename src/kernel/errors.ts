@@ -22,7 +22,6 @@ interface Presentation {
   readonly httpStatus: number;
 }
 
-/** gRPC status codes by number. */
 export const PRESENTATION: Readonly<Record<ErrorCode, Presentation>> = {
   invalid: { grpcStatus: 3, httpStatus: 400 },
   poison: { grpcStatus: 9, httpStatus: 422 },
@@ -68,7 +67,6 @@ export function oneLine(error: unknown): string {
     .slice(0, MAX_LINE);
 }
 
-/** The compiler checks that a union was handled whole. */
 export function assertNever(value: never): never {
   throw new Error(`unhandled case: ${JSON.stringify(value)}`);
 }

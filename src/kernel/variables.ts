@@ -4,7 +4,6 @@ export interface Variable {
   readonly name: string;
   readonly schema: z.ZodType;
   readonly default?: string;
-  /** Text for docs/configuration.md. */
   readonly about: string;
 }
 
@@ -49,7 +48,6 @@ export const integer = (min: number, max: number) =>
     .transform(Number)
     .refine((value) => value >= min && value <= max, { message: `must be between ${min} and ${max}` });
 
-/** A number above 0, such as 0.25 or 4. */
 export const factor = (max: number) =>
   z
     .string()

@@ -21,8 +21,10 @@ export interface Db extends Queries {
 /** PostgreSQL, Appendix A */
 export const SQLSTATE = {
   uniqueViolation: "23505",
+  /** A CHECK, or a row without a partition. */
   checkViolation: "23514",
   lockNotAvailable: "55P03",
+  /** RAISE in a function of the migrations. */
   raised: "P0001",
 } as const;
 

@@ -12,6 +12,7 @@ const AWAY_MESSAGES =
   /Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error/;
 
 const REFUSED = /^(28...|3D000)$/;
+/** Errors of the driver, or of a pooler under a code that it uses for outages, too. */
 const REFUSED_MESSAGES = /server does not support SSL connections|unsupported startup parameter/;
 
 function isConflict(error: unknown): boolean {

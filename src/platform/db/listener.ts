@@ -35,6 +35,7 @@ export function createListener(newClient: () => pg.Client, log: Logger): Pick<Db
       await pause(backoff(tries, SECOND / 5, 5 * SECOND));
       try {
         await connectOnce();
+        // Notifications sent meanwhile are lost.
         for (const heard of channels.values()) heard();
         return;
       } catch (error) {

@@ -28,7 +28,7 @@ export interface NatsOptions {
   readonly impatient?: boolean | undefined;
 }
 
-/** Reconnects for ever; half-open links end within 20 s. @throws Refusal where credentials are rejected, or TLS fails */
+/** Reconnects for ever; half-open links end within 20 s. @throws Refusal where credentials are rejected or TLS fails */
 export async function connectNats(options: NatsOptions, log: Logger): Promise<NatsConnection> {
   const settings = await settingsOf(options);
   // While a client waits for its first server it does not tell that it is rejected: one that does not wait goes first.

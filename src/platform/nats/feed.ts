@@ -32,6 +32,7 @@ export interface SubjectFeed {
   state(): Promise<StreamState>;
   /** Creation time of the stream that live messages are of, ms since the epoch; undefined while in doubt. */
   current(): number | undefined;
+  /** By the leader; 0 where it holds none. */
   lastOf(subject: string): Promise<number>;
   /** By the leader; undefined where it holds none. */
   oldestOf(subject: string): Promise<number | undefined>;
@@ -143,6 +144,7 @@ function followSubject(
 ): () => void {
   const subscription = connection.subscribe(subject, {
     callback: (error, message) => {
+      // The permission was withdrawn; heartbeats go on reading the stream itself.
       if (error) return;
       const heard = messageOf(message);
       if (heard) take(heard);

@@ -79,6 +79,7 @@ function publishError(error: unknown, subject: string): AppError {
   });
 }
 
+/** Undefined for an outage. */
 export function refusalOf(error: unknown): "toolarge" | "malformed" | "refused" | "full" | "missing" | undefined {
   const cause = error instanceof AppError ? error.cause : undefined;
   if (!(cause instanceof NatsError)) return undefined;

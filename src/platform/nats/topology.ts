@@ -102,6 +102,7 @@ export function differences(wanted: object, actual: object): string[] {
     .map(([field]) => field);
 }
 
+/** A field that a server leaves out equals false, 0 and "". */
 function canonical(value: unknown): unknown {
   if (value === undefined || value === false || value === 0 || value === "") return null;
   if (value === null || typeof value !== "object" || Array.isArray(value)) return value;

@@ -48,6 +48,7 @@ export function connectSubscriber(urls: readonly string[], log: Logger): RedisCl
   return client;
 }
 
+/** The certificate of a server over TLS is verified. */
 export function serverOf([url = ""]: readonly string[]): RedisOptions {
   const { host, port } = parseServerUrl(url);
   return { host, port, db: Number(new URL(url).pathname.slice(1)), ...wayIn(url) };
