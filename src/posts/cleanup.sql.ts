@@ -20,7 +20,7 @@ export function createCleanupStore(db: Db) {
       const ids = rows.map(({ dropId }) => dropId);
       if (ids.length === 0) return 0;
       const reactions = await db.query(PURGE_REACTIONS, [ids, limit]);
-      // The statement waited for those who were counting one of them: no counts come after it.
+      // The statement waited for transactions that counted these reactions: no counts come after it.
       if (reactions.length === limit) return reactions.length;
       return reactions.length + (await db.query(FINISH_PURGE, [ids])).length;
     },
@@ -61,7 +61,7 @@ WITH done AS (
 )
 SELECT drop_id FROM done`;
 
-/** When drops are kept since; ms since the epoch, 0: from the start. */
+/** Start of the retention, in ms since the epoch; 0: all drops are kept. */
 export function createRetentionStore(db: Db) {
   const start = async (): Promise<number> => {
     const [row] = await db.query<{ start: number }>("SELECT kept_since AS start FROM posts.retention");

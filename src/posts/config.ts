@@ -5,7 +5,7 @@ export const POSTS_VARIABLES = {
     name: "TIMELINE_DROP_MAX_CHARACTERS",
     schema: integer(1, 100_000),
     default: "5000",
-    about: "Characters the body of a drop has at most (role posts)",
+    about: "Maximum length of the body of a drop, characters (role posts)",
   },
   retentionDays: {
     name: "TIMELINE_DROPS_RETENTION_DAYS",
@@ -17,7 +17,7 @@ export const POSTS_VARIABLES = {
     name: "TIMELINE_DROPS_IMPORT_MAX_AGE_DAYS",
     schema: integer(1, 7_300),
     default: "3650",
-    about: "How long ago a drop that is imported may have been created, days; each month takes partitions (role posts)",
+    about: "Maximum age of an imported drop, days; each month takes partitions (role posts)",
   },
 } as const satisfies Variables;
 

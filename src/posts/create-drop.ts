@@ -7,7 +7,7 @@ import { createDropIds, createdAtOf, importedId } from "./drop-ids.js";
 import type { NewDrop } from "./drops.sql.js";
 import { dropCreated, engagementChanged } from "./events.js";
 import { presentDetails } from "./present.js";
-import { isUri, readAnyDropId, readRecipients, readTexts, readVisibility, readWhole } from "./request.js";
+import { isUri, readAnyDropId, readRecipients, readTexts, readVisibility, readWholeNumber } from "./request.js";
 
 /** Creates a drop, or answers the drop that the same key has made before. */
 export function createDrop(deps: PostsDeps) {
@@ -44,7 +44,7 @@ function readDraft(request: CreateDropRequest, deps: PostsDeps, nextId: (now: nu
 }
 
 function readCreatedAt(createdAt: number, deps: PostsDeps): number {
-  readWhole("created_at", createdAt);
+  readWholeNumber("created_at", createdAt);
   if (createdAt === 0) return createdAt;
   const { maxImportAgeDays } = deps.limits;
   if (createdAt > deps.now()) throw invalid("created_at", "is ahead of now");
@@ -53,12 +53,12 @@ function readCreatedAt(createdAt: number, deps: PostsDeps): number {
   return createdAt;
 }
 
-/** Nothing was made: the key has made a drop before, or the drop replied to does not exist. */
+/** For a request that made no drop: its key has made one before, or the drop replied to does not exist. */
 async function findMade({ store }: PostsDeps, drop: NewDrop, key: string) {
   const before = key === "" ? undefined : await store.drops.dropOfKey(drop.userId, key);
   if (before === undefined) {
     if (drop.replyTo !== "") throw invalid("reply_to", "there is no such drop");
-    throw new AppError("unavailable", "idempotency_key: ran out at this moment");
+    throw new AppError("unavailable", "idempotency_key: expired during the request");
   }
   const [made] = await store.drops.byIds([before]);
   if (made === undefined || made.deletedAt !== null)

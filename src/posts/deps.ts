@@ -21,14 +21,14 @@ export interface PostsDeps {
   readonly limits: PostsLimits;
   readonly tokens: PageTokens;
   readonly followedAmong: FollowedAmong;
-  /** Drops older than this are dropped; 0: kept for ever. */
+  /** Drops older than this are removed; 0: never. */
   readonly retentionDays: number;
   readonly now: Clock;
   readonly wakeRelay: () => void;
   readonly observe: { changed(change: PostsChange): void };
 }
 
-/** @throws AppError `invalid` where drops of this time are not kept, or are gone already */
+/** @throws AppError `invalid` if drops of this time are no longer kept */
 export async function requireKept(createdAt: number, { now, retentionDays, store }: PostsDeps): Promise<void> {
   const oldest = retentionDays === 0 ? 0 : now() - retentionDays * DAY;
   if (createdAt < oldest || createdAt < (await store.retention.start()))

@@ -68,10 +68,10 @@ export function createDropWrites(db: Db, partitions: Pick<PartitionStore, "make"
       );
       return rows[0]?.dropId;
     },
-    /** Undefined where author, revision or deletion do not allow the edit. */
+    /** Undefined if the author or revision is another, or the drop is deleted. */
     edit: async ({ dropId, userId, summary, body, expectedRevision }: Edit): Promise<StoredDrop | undefined> =>
       (await db.query<StoredDrop>(EDIT, [dropId, userId, summary, body, expectedRevision]))[0],
-    /** Replaces a drop by a tombstone; undefined where this author has no such drop that lives. */
+    /** Replaces a drop by a tombstone; undefined if it is not this author's, or is deleted already. */
     remove: async (removal: Removal): Promise<StoredDrop | undefined> => {
       const { text, values } = removeStatement(removal);
       return (await db.query<StoredDrop>(text, values))[0];

@@ -3,7 +3,7 @@ import { AppError, invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { findDrop, type PostsDeps } from "./deps.js";
 import { presentDetails } from "./present.js";
-import { readDropId, readTexts, readWhole } from "./request.js";
+import { readDropId, readTexts, readWholeNumber } from "./request.js";
 
 export const editDrop =
   (deps: PostsDeps) =>
@@ -11,16 +11,16 @@ export const editDrop =
     const edit = {
       dropId: readDropId("drop_id", request.drop_id),
       userId: readId("user_id", request.user_id),
-      expectedRevision: readWhole("expected_revision", request.expected_revision),
+      expectedRevision: readWholeNumber("expected_revision", request.expected_revision),
       ...readTexts(request, deps.limits),
     };
     const edited = await deps.store.drops.edit(edit);
-    if (edited === undefined) throw await reasonAgainst(deps, edit);
+    if (edited === undefined) throw await refusalReason(deps, edit);
     deps.observe.changed("edited");
     return { drop: presentDetails(edited) };
   };
 
-async function reasonAgainst(
+async function refusalReason(
   deps: PostsDeps,
   edit: { readonly dropId: string; readonly userId: string },
 ): Promise<AppError> {

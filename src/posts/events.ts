@@ -54,7 +54,7 @@ export interface ReactionKey {
   readonly actorId: string;
 }
 
-/** Names the reaction only: its row says what is counted. The statement adds the row's version to the message id. */
+/** Only names the reaction: its row has the state to count. The statement adds the row's version to the message id. */
 export function engagementChanged({ dropId, kind, actorId }: ReactionKey): EventDraft {
   const key = `${dropId}:${kind}:${encodeId(actorId)}`;
   return {

@@ -5,16 +5,16 @@ import type { Followings } from "../platform/grpc/followings.js";
 import { isUnimplemented } from "../platform/grpc/upstreams.js";
 import type { FollowedAmong } from "./deps.js";
 
-const MOST_ASKED = 1_000;
+const MAX_ASKED = 1_000;
 
-/** Asks UserService who follows whom; without one nobody follows anybody. */
+/** Without a UserService no user follows another. */
 export function createFollowedAmong(users: Followings | undefined): FollowedAmong {
   if (users === undefined) return async () => new Set();
   let lacksMethod = false;
   const asked = async (follower: string, people: readonly string[]): Promise<ReadonlySet<string>> => {
     if (lacksMethod) return listed(users, follower, people);
     try {
-      const answers = await Promise.all(chunked(people, MOST_ASKED).map((part) => users.isFollowing(follower, part)));
+      const answers = await Promise.all(chunked(people, MAX_ASKED).map((part) => users.isFollowing(follower, part)));
       const follows = answers.flat();
       return new Set(people.filter((_, index) => follows[index] === true));
     } catch (error) {
@@ -27,7 +27,7 @@ export function createFollowedAmong(users: Followings | undefined): FollowedAmon
     try {
       return await asked(follower, people);
     } catch (error) {
-      // NOT_FOUND would be false.
+      // NOT_FOUND would claim that the drop does not exist.
       throw new AppError("unavailable", `viewer_id: the users they follow are not known: ${oneLine(error)}`, {
         cause: error,
       });

@@ -3,13 +3,13 @@ import { AppError } from "../kernel/errors.js";
 import { readSize } from "../kernel/paging.js";
 import { findDrop, type PostsDeps, visibleTo } from "./deps.js";
 import { presentDetails, presentEither } from "./present.js";
-import { isUri, MOST_DROPS, readDropId, readDropIds, readViewer, readWhole, TEXT_PAGES } from "./request.js";
+import { isUri, MAX_DROPS, readDropId, readDropIds, readViewer, readWholeNumber, TEXT_PAGES } from "./request.js";
 
 export const getDrop =
   (deps: PostsDeps) =>
   async (request: wire.GetDropRequest): Promise<wire.GetDropResponse> => {
     const dropId = readDropId("drop_id", request.drop_id);
-    const revision = readWhole("revision", request.revision);
+    const revision = readWholeNumber("revision", request.revision);
     const drop = await findDrop(deps, dropId, readViewer(request.viewer_id));
     if (revision === 0 || drop.deletedAt !== null || drop.revision === revision) return presentEither(drop);
     const [version] = await deps.store.drops.revisions(dropId, revision + 1, 1);
@@ -21,7 +21,7 @@ export const getDrop =
 export const getDrops =
   (deps: PostsDeps) =>
   async (request: wire.GetDropsRequest): Promise<wire.GetDropsResponse> => {
-    const ids = readDropIds("drop_ids", request.drop_ids, MOST_DROPS);
+    const ids = readDropIds("drop_ids", request.drop_ids, MAX_DROPS);
     const own = ids.filter((id) => !isUri(id));
     const viewer = readViewer(request.viewer_id);
     const stored = own.length === 0 ? [] : await deps.store.drops.byIds(own);

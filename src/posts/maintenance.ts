@@ -18,14 +18,14 @@ export interface MaintenanceDeps {
   readonly observe: Pick<ObservePosts, "months" | "removed" | "maintenanceFailed" | "calibrated">;
 }
 
-type Task = (mayGoOn: () => Promise<boolean>) => Promise<void>;
+type Task = (mayContinue: () => Promise<boolean>) => Promise<void>;
 
 const MONTHS_AHEAD = 3;
 /** After a foreign object has expired. */
 const REMOTE_KEPT_MS = 90 * DAY;
 const ROWS_AT_ONCE = 2_000;
 const STEPS_A_ROUND = 50;
-/** The lease is renewed at each step; another process takes over after this many rounds without. */
+/** Each step renews the lease; another process takes over after this many rounds without a renewal. */
 const LEASE_ROUNDS = 3;
 
 /**
@@ -64,16 +64,16 @@ export function createMaintenanceRound(
   const tasks = tasksOf(deps);
   const failing = new Set<string>();
   return async (stopping) => {
-    const mayGoOn = async (): Promise<boolean> => {
-      // The embedded database answers without a turn of the event loop; this gives other work one.
+    const mayContinue = async (): Promise<boolean> => {
+      // The embedded database answers without yielding to the event loop; other work gets a turn here.
       await nextTurn();
       return stopping?.aborted !== true && (await store.lease.hold(holder, LEASE_ROUNDS * Math.max(everyMs, MINUTE)));
     };
     let away: unknown;
     for (const [name, run] of Object.entries(tasks)) {
-      if (!(await mayGoOn())) return;
+      if (!(await mayContinue())) return;
       try {
-        await run(mayGoOn);
+        await run(mayContinue);
         failing.delete(name);
       } catch (error) {
         if (codeOf(error) === "unavailable") {
@@ -93,8 +93,8 @@ function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
   const { cleanup, calibration: drops, lease, retention } = deps.store;
   const calibration = createCalibration({ drops, lease, log: deps.log, observe: deps.observe });
   const removing = (name: string, remove: (limit: number) => Promise<number>): Record<string, Task> => ({
-    [name]: async (mayGoOn) => {
-      for (let step = 0; step < STEPS_A_ROUND && (await mayGoOn()); step++) {
+    [name]: async (mayContinue) => {
+      for (let step = 0; step < STEPS_A_ROUND && (await mayContinue()); step++) {
         const removed = await remove(ROWS_AT_ONCE);
         deps.observe.removed(name, removed);
         if (removed === 0) return;
@@ -103,12 +103,12 @@ function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
   });
   return {
     "months-ahead": () => makeMonths(deps),
-    "old-months": (mayGoOn) => dropMonths(deps, mayGoOn),
+    "old-months": (mayContinue) => dropMonths(deps, mayContinue),
     ...removing("keys", cleanup.pruneKeys),
     ...removing("tombstones", cleanup.purgeTombstones),
     ...removing("remote-objects", (limit) => cleanup.pruneRemoteObjects(REMOTE_KEPT_MS, limit)),
     ...removing("remote-drops", async (limit) => cleanup.pruneRemoteDrops(await retention.start(), limit)),
-    calibration: async (mayGoOn) => void (await calibration(CALIBRATION_STEPS, mayGoOn)),
+    calibration: async (mayContinue) => void (await calibration(CALIBRATION_STEPS, mayContinue)),
   };
 }
 
@@ -117,16 +117,16 @@ async function makeMonths({ store, now, observe }: MaintenanceDeps): Promise<voi
     if (await store.partitions.make(month)) observe.months("made", 1);
 }
 
-async function dropMonths(deps: MaintenanceDeps, mayGoOn: () => Promise<boolean>): Promise<void> {
+async function dropMonths(deps: MaintenanceDeps, mayContinue: () => Promise<boolean>): Promise<void> {
   const { store, now, retentionDays, log, observe } = deps;
   // Foreign drops and timelines use this time, too: it is the start of a month, and raised before the month is dropped.
   const wanted = retentionDays === 0 ? 0 : monthOf(now() - retentionDays * DAY).start;
   const retentionStart = await store.retention.raise(wanted);
   const old = (await store.partitions.months()).filter(({ end }) => end <= retentionStart);
   for (const month of old) {
-    if (!(await mayGoOn())) return;
+    if (!(await mayContinue())) return;
     await store.partitions.drop(month);
     observe.months("dropped", 1);
-    log.info({ month: month.name }, "a month of drops reached the end of its retention, and was dropped");
+    log.info({ month: month.name }, "a month of drops reached the end of its retention, and was removed");
   }
 }

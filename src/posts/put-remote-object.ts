@@ -9,7 +9,7 @@ import { type PostsDeps, requireKept } from "./deps.js";
 import { remoteDropReceived } from "./events.js";
 import { presentRemote } from "./present.js";
 import type { NewRemoteObject, StoredRemoteObject } from "./remote.sql.js";
-import { MAX_URI_BYTES, readRecipients, readUri, readVisibility, readWebfinger, readWhole } from "./request.js";
+import { MAX_URI_BYTES, readRecipients, readUri, readVisibility, readWebfinger, readWholeNumber } from "./request.js";
 
 const MAX_ID_BYTES = 128;
 const MAX_DOCUMENT_BYTES = 256 * 1_024;
@@ -24,7 +24,7 @@ export const putRemoteObject =
   (deps: PostsDeps) =>
   async (request: wire.PutRemoteObjectRequest): Promise<wire.PutRemoteObjectResponse> => {
     const object = await readObject(request, deps);
-    const maxAge = Math.min(readWhole("max_age", request.max_age) || DAY_S, MAX_AGE_S);
+    const maxAge = Math.min(readWholeNumber("max_age", request.max_age) || DAY_S, MAX_AGE_S);
     const stored = await deps.store.remote.put(object, maxAge * SECOND, eventOf(object));
     if (stored === undefined) throw conflictWith(object, await deps.store.remote.get(object.uri));
     if (stored.created && object.kind === RemoteKind.DROP) deps.wakeRelay();
@@ -88,7 +88,7 @@ const OF_ACTORS: readonly Field[] = ["public_key", "webfinger"];
 
 /** A foreign clock may be ahead; 0: not known. */
 async function readCreatedAt(createdAt: number, deps: PostsDeps): Promise<number> {
-  readWhole("created_at", createdAt);
+  readWholeNumber("created_at", createdAt);
   if (createdAt === 0) return deps.now();
   await requireKept(createdAt, deps);
   return Math.min(createdAt, deps.now());

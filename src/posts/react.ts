@@ -3,7 +3,7 @@ import { AppError } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { findDrop, type PostsDeps } from "./deps.js";
 import { engagementChanged } from "./events.js";
-import { isUri, MOST_COUNTS, readDropId, readDropIds } from "./request.js";
+import { isUri, MAX_COUNTS, readDropId, readDropIds } from "./request.js";
 
 export const react =
   (deps: PostsDeps, kind: "like" | "share", active: boolean) =>
@@ -30,7 +30,7 @@ async function refused(deps: PostsDeps, dropId: string, active: boolean): Promis
 export const getCounts =
   ({ store }: PostsDeps) =>
   async (request: GetCountsRequest): Promise<GetCountsResponse> => {
-    const ids = readDropIds("drop_ids", request.drop_ids, MOST_COUNTS);
+    const ids = readDropIds("drop_ids", request.drop_ids, MAX_COUNTS);
     const own = ids.filter((id) => !isUri(id));
     const counts = own.length === 0 ? [] : await store.reactions.counts(own);
     const byId = new Map(counts.map(({ dropId, likes, shares, replies }) => [dropId, { likes, shares, replies }]));

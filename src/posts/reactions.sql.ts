@@ -20,7 +20,7 @@ export function createReactionStore(db: Db) {
     ): Promise<{ found: boolean; changed: boolean }> => {
       const parameters = new Parameters();
       const key = [parameters.add(dropId, "uuid"), parameters.add(kind, "text"), parameters.add(actorId, "text")];
-      const changed = active ? set(key) : takeBack(key);
+      const changed = active ? activate(key) : deactivate(key);
       // A deletion of the drop waits for the lock, so that no reaction comes after it.
       const text = `
         WITH target AS (
@@ -34,14 +34,14 @@ export function createReactionStore(db: Db) {
   };
 }
 
-const set = ([, kind, actor]: readonly string[]): string => `
+const activate = ([, kind, actor]: readonly string[]): string => `
   INSERT INTO posts.reactions AS r (drop_id, kind, actor_id, active, version, changed_at)
   SELECT drop_id, ${kind}, ${actor}, true, 1, ${NOW} FROM target
   ON CONFLICT (drop_id, kind, actor_id) DO UPDATE
     SET active = true, version = r.version + 1, changed_at = excluded.changed_at WHERE NOT r.active
   RETURNING version`;
 
-const takeBack = ([drop, kind, actor]: readonly string[]): string => `
+const deactivate = ([drop, kind, actor]: readonly string[]): string => `
   UPDATE posts.reactions r SET active = false, version = r.version + 1, changed_at = ${NOW}
   FROM target WHERE r.drop_id = ${drop} AND r.kind = ${kind} AND r.actor_id = ${actor} AND r.active
   RETURNING r.version`;

@@ -32,7 +32,7 @@ export function createRemoteStore(db: Db) {
   return {
     get,
     byWebfinger: (webfinger: string): Promise<StoredRemoteObject | undefined> => one(BY_WEBFINGER, webfinger),
-    /** Undefined where the stored object does not allow it: deleted, of another kind, of another actor. */
+    /** Undefined if the stored object is deleted, of another kind, or of another actor. */
     put: async (
       object: NewRemoteObject,
       lifetimeMs: number,

@@ -30,8 +30,8 @@ export const CHANGE_PAGES: PageLimits = { usual: 1_000, most: 1_000 };
 /** Pages of drops with their text: 100 of the longest fit a message of 4 MiB. */
 export const TEXT_PAGES: PageLimits = { usual: 20, most: 100 };
 
-export const MOST_DROPS = 100;
-export const MOST_COUNTS = 200;
+export const MAX_DROPS = 100;
+export const MAX_COUNTS = 200;
 
 // Each reader throws an AppError `invalid` that names the field.
 
@@ -87,7 +87,7 @@ export function readTexts(
   return { summary, body };
 }
 
-export function readWhole(field: string, value: number): number {
+export function readWholeNumber(field: string, value: number): number {
   if (!Number.isSafeInteger(value) || value < 0) throw invalid(field, "must be a whole number, not negative");
   return value;
 }

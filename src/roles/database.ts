@@ -1,8 +1,9 @@
 import { join } from "node:path";
 import { codeOf } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
+import { createPageTokens, type PageTokens } from "../kernel/paging.js";
 import { OUTBOX_MIGRATIONS } from "../outbox/index.js";
-import type { Db } from "../platform/db/db.js";
+import { type Db, readPageSecret } from "../platform/db/db.js";
 import { migrate } from "../platform/db/migrate.js";
 import { openPglite } from "../platform/db/pglite.js";
 import { openPostgres } from "../platform/db/postgres.js";
@@ -16,14 +17,21 @@ import { VERSION } from "./version.js";
 
 export const MIGRATIONS = [OUTBOX_MIGRATIONS, USERS_MIGRATIONS, POSTS_MIGRATIONS];
 
-/** Applies the migrations, and waits for a server that is away. Throws where another version made the schema. */
+/** Waits for the server and applies the migrations. @throws an error if the schema is of another version */
 export async function openDatabase(config: DatabaseConfig, log: Logger, closers: Closers): Promise<Db> {
   const db = await connect(config, log);
   closers.add("database", () => db.close());
-  const bring = () => migrate(db, MIGRATIONS, log);
-  await retryUntilDone(bring, log, "the database is not there yet", (error) => codeOf(error) === "unavailable");
+  await retryUntilDone(() => migrate(db, MIGRATIONS, log), log, "the database is not there yet", isAway);
   return db;
 }
+
+/** Makes the page tokens of a service, once its database can be read. */
+export async function openPageTokens(db: Db, schema: "users" | "posts", log: Logger): Promise<PageTokens> {
+  const read = () => readPageSecret(db, schema);
+  return createPageTokens(await retryUntilDone(read, log, "the secret of page tokens cannot be read yet", isAway));
+}
+
+const isAway = (error: unknown): boolean => codeOf(error) === "unavailable";
 
 export const keepsData = (roles: readonly Role[]): boolean => roles.includes("users") || roles.includes("posts");
 

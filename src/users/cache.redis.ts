@@ -14,7 +14,7 @@ const GENERATION_TTL_MS = 10 * MINUTE;
 /** Profiles have no events: this bounds how long a process that died before it dropped one leaves it outdated. */
 const PROFILE_TTL_MS = MINUTE;
 
-function createNames(): () => string {
+function createGenerations(): () => string {
   const mine = randomBytes(9).toString("base64url");
   let made = 0;
   return () => `${mine}.${++made}`;
@@ -39,10 +39,10 @@ export type ListCache = ReturnType<typeof createListCache>;
 
 /** A change raises the generation of a list, which keeps results read before it from being stored. */
 export function createListCache({ run }: Scripts, maxCachedIds = MAX_CACHED_IDS) {
-  const newName = createNames();
+  const newGeneration = createGenerations();
   return {
     read: async (list: ListName, user: string, after: string, limit: number): Promise<CachedList> => {
-      const args = [`(${after}`, limit, newName(), GENERATION_TTL_MS];
+      const args = [`(${after}`, limit, newGeneration(), GENERATION_TTL_MS];
       const reply = (await run("users-read-list", keysOf(list, user), args)) as ListReply;
       const [generation, held, total, ids] = reply;
       return { generation, ids: held === 1 ? ids : undefined, total: total < 0 ? undefined : total };
@@ -58,13 +58,13 @@ export function createListCache({ run }: Scripts, maxCachedIds = MAX_CACHED_IDS)
       (await run("users-fill-list", keysOf(list, user), [generation, LIST_TTL_MS, total, revision])) === 1,
     drop: async (list: ListName, user: string): Promise<void> => {
       const [held, count, generation] = keysOf(list, user);
-      await run("users-forget", [generation, held, count], [newName(), GENERATION_TTL_MS]);
+      await run("users-forget", [generation, held, count], [newGeneration(), GENERATION_TTL_MS]);
     },
     /** Updates a cached list in place; drops it where it changed otherwise since `generation`. */
     change: async (list: ListName, user: string, generation: string, { count, follows }: CurrentFollowers) => {
       const present = [...follows].filter(([, active]) => active).map(([id]) => id);
       const gone = [...follows].filter(([, active]) => !active).map(([id]) => id);
-      const next = [generation, newName(), GENERATION_TTL_MS, count.total, count.revision, maxCachedIds];
+      const next = [generation, newGeneration(), GENERATION_TTL_MS, count.total, count.revision, maxCachedIds];
       await run("users-change-list", keysOf(list, user), [...next, present.length, ...present, ...gone]);
     },
   };
@@ -74,13 +74,13 @@ export type ProfileCache = ReturnType<typeof createProfileCache>;
 
 /** "missing": the user has no profile. */
 export function createProfileCache({ run }: Scripts) {
-  const newName = createNames();
+  const newGeneration = createGenerations();
   const keys = (user: string): [string, string] => [usersKey("profile", user), usersKey("profile-generation", user)];
   return {
     read: async (
       user: string,
     ): Promise<{ readonly generation: string; readonly profile: Profile | "missing" | undefined }> => {
-      const reply = (await run("users-read-profile", keys(user), [newName(), GENERATION_TTL_MS])) as string[];
+      const reply = (await run("users-read-profile", keys(user), [newGeneration(), GENERATION_TTL_MS])) as string[];
       const [generation = "", held] = reply;
       const profile = held === "" ? "missing" : held === undefined ? undefined : (JSON.parse(held) as Profile);
       return { generation, profile };
@@ -91,7 +91,7 @@ export function createProfileCache({ run }: Scripts) {
     },
     drop: async (user: string): Promise<void> => {
       const [held, generation] = keys(user);
-      await run("users-forget", [generation, held], [newName(), GENERATION_TTL_MS]);
+      await run("users-forget", [generation, held], [newGeneration(), GENERATION_TTL_MS]);
     },
   };
 }

@@ -5,13 +5,13 @@ export const USERS_VARIABLES = {
     name: "TIMELINE_MAX_FOLLOWING",
     schema: integer(1, 1_000_000),
     default: "7500",
-    about: "How many people a user can follow (role users)",
+    about: "Maximum number of users a user can follow (role users)",
   },
   hotUserRate: {
     name: "TIMELINE_HOT_USER_RATE",
     schema: integer(1, 1_000_000),
     default: "200",
-    about: "Follower changes a second above which a user's are applied apart from the others (role users)",
+    about: "Follower changes a second above which those of a user are applied in a lane of their own (role users)",
   },
 } as const satisfies Variables;
 

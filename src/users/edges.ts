@@ -22,7 +22,7 @@ const pair = { follower_id: storedUserId, following_id: storedUserId, version: z
 const edge = z.object({ ...pair, following: z.boolean(), changed_at: z.number().optional() });
 const graph = z.object(pair);
 
-/** The follower was answered at `acceptedAt`, ms since the epoch. @throws AppError `invalid` */
+/** `acceptedAt`: the time of the follow or unfollow, ms since the epoch. @throws AppError `invalid` */
 export function parseEdge(body: Uint8Array): Edge & { readonly acceptedAt: number | undefined } {
   const { follower_id, following_id, version, following, changed_at } = understood(edge, parseJson(body));
   return { follower: follower_id, following: following_id, version, active: following, acceptedAt: changed_at };

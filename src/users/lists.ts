@@ -45,12 +45,12 @@ export function createReadList(deps: ListsDeps): ReadList {
     const kept = await keptPage(deps, request);
     if (kept) return answer("process", kept);
     const cached = await orUncached(deps.observe, list, () => deps.cache.read(list, user, after, limit));
-    // Without the generation, a query in flight may be too old to be shared.
-    if (cached === undefined) return answer("uncached", await direct(deps, request));
+    // Without the generation, a query in flight may be too old to share.
+    if (cached === undefined) return answer("uncached", await queryUncached(deps, request));
     const { ids, total, generation } = cached;
     if (ids !== undefined && total !== undefined)
       return answer("cache", keep(deps, request, generation, { ids, total }));
-    const page = await query(deps, flights, request, cached);
+    const page = await queryOnce(deps, flights, request, cached);
     return answer("database", keep(deps, request, generation, page));
   };
 }
@@ -74,7 +74,7 @@ interface Whole {
   readonly total: number;
 }
 
-async function query(
+async function queryOnce(
   deps: ListsDeps,
   flights: { readonly page: SingleFlight<IdPage>; readonly whole: SingleFlight<Whole> },
   request: ListRequest,
@@ -91,7 +91,7 @@ async function query(
     flights.page.run(`${flight}:${limit}:${after}`, () => readPage(deps, request, of));
   if (total !== undefined && total > deps.maxCachedIds) return page(total);
   const whole = await flights.whole.run(flight, () => fillWhole(deps, request, generation));
-  return whole.ids ? { ids: cut(whole.ids, request), total: whole.total } : page(whole.total);
+  return whole.ids ? { ids: pageOf(whole.ids, request), total: whole.total } : page(whole.total);
 }
 
 async function readPage({ store, bounded }: ListsDeps, request: ListRequest, total: number): Promise<IdPage> {
@@ -119,7 +119,10 @@ async function filled(deps: ListsDeps, list: ListName, fill: () => Promise<boole
   if ((await orUncached(deps.observe, list, fill)) === false) deps.observe.superseded(list);
 }
 
-async function direct({ store, bounded }: ListsDeps, { list, user, after, limit }: ListRequest): Promise<IdPage> {
+async function queryUncached(
+  { store, bounded }: ListsDeps,
+  { list, user, after, limit }: ListRequest,
+): Promise<IdPage> {
   const [ids, { total }] = await Promise.all([
     limit === 0 ? [] : bounded(() => store.ids(list, user, after, limit)),
     bounded(() => store.count(list, user)),
@@ -127,7 +130,7 @@ async function direct({ store, bounded }: ListsDeps, { list, user, after, limit 
   return { ids, total };
 }
 
-function cut(ids: readonly string[], { after, limit }: ListRequest): readonly string[] {
+function pageOf(ids: readonly string[], { after, limit }: ListRequest): readonly string[] {
   let [from, to] = [0, ids.length];
   while (after !== "" && from < to) {
     const middle = (from + to) >> 1;
@@ -137,7 +140,7 @@ function cut(ids: readonly string[], { after, limit }: ListRequest): readonly st
   return ids.slice(from, from + limit);
 }
 
-/** Asks the cache; undefined while Redis is away. */
+/** Undefined while Redis is away. */
 export async function orUncached<Result>(
   observe: Pick<ObserveUsers, "cacheFailed">,
   what: string,

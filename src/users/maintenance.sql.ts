@@ -71,18 +71,18 @@ export type MaintenanceStore = ReturnType<typeof createMaintenanceStore>;
 export function createMaintenanceStore(db: Db) {
   return {
     prune: async (list: ListName, keptMs: number, limit: number): Promise<number> => {
-      const gone = await alone(db, ({ query }) => query<{ gone: number }>(prune(TABLES[list]), [keptMs, limit]));
+      const gone = await underLock(db, ({ query }) => query<{ gone: number }>(prune(TABLES[list]), [keptMs, limit]));
       return gone?.[0]?.gone ?? 0;
     },
     calibrate: async (list: ListName, sample: number): Promise<Drift[]> => {
       const table = TABLES[list];
-      const users = await alone(db, async ({ query }) => {
+      const users = await underLock(db, async ({ query }) => {
         const [row] = await query<{ percent: number }>(PERCENT, [sample, table.counts]);
         return query<{ user: string }>(drifted(table), [row?.percent ?? 100, sample, MAX_RECOUNTED]);
       });
       const drifts: Drift[] = [];
       for (const { user } of users ?? []) {
-        const drift = await db.transaction((queries) => correct(queries, list, user));
+        const drift = await db.transaction((queries) => correctCount(queries, list, user));
         if (drift) drifts.push(drift);
       }
       return drifts;
@@ -91,7 +91,7 @@ export function createMaintenanceStore(db: Db) {
 }
 
 /** Undefined while another process holds the lock. */
-function alone<Result>(db: Db, work: (queries: Queries) => Promise<Result>): Promise<Result | undefined> {
+function underLock<Result>(db: Db, work: (queries: Queries) => Promise<Result>): Promise<Result | undefined> {
   return db.transaction(async (queries) => {
     const [row] = await queries.query<{ taken: boolean }>("SELECT pg_try_advisory_xact_lock($1) AS taken", [LOCK]);
     return row?.taken ? work(queries) : undefined;
@@ -99,7 +99,7 @@ function alone<Result>(db: Db, work: (queries: Queries) => Promise<Result>): Pro
 }
 
 /** A transaction that is about to change rows waits for the count's lock, and then changes the corrected count. */
-async function correct({ query }: Queries, list: ListName, user: string): Promise<Drift | undefined> {
+async function correctCount({ query }: Queries, list: ListName, user: string): Promise<Drift | undefined> {
   const table = TABLES[list];
   const [held] = await query<{ counted: number }>(lockCount(table), [user]);
   const [found] = await query<{ rows: number }>(countRows(table), [user]);

@@ -43,7 +43,7 @@ export async function maintain(
   return { pruned, drifts };
 }
 
-/** Any number of processes may run it. */
+/** Several processes may run it at once. */
 export function startMaintenance(deps: MaintenanceDeps, everyMs = MINUTE): Loop {
   return startLoop({
     work: async (stopping) => {

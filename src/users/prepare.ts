@@ -17,9 +17,9 @@ interface PrepareDeps {
 }
 
 /**
- * Updates the cached lists before the relay publishes events, so that no event is published of a change that a list does
- * not show, and moves the edges of users with very many new followers to the hot lane. It may run again. It rejects with
- * AppError `unavailable` while Redis or the database is away: nothing may be published then.
+ * Updates the cached lists before the relay publishes events, so that a list contains a change before its event is
+ * published, and moves the edges of users with very many new followers to the hot lane. It may run twice. It rejects
+ * with AppError `unavailable` while Redis or the database is away: nothing may be published then.
  */
 export function createPrepareUserEvents(
   deps: PrepareDeps,
@@ -55,7 +55,7 @@ function pairsOf(
       pairs.set(event, parse(Buffer.from(event.body)));
     } catch (error) {
       // Its consumer dead-letters it; here it must not hold up the other events.
-      log.error({ id: event.id, error: oneLine(error) }, "an event of the outbox cannot be understood");
+      log.error({ id: event.id, error: oneLine(error) }, "an event of the outbox cannot be parsed");
     }
   }
   return pairs;

@@ -24,7 +24,7 @@ export interface ProfileDeps {
   readonly observe: Pick<ObserveUsers, "read" | "superseded" | "cacheFailed">;
 }
 
-/** @throws AppError `invalid` naming the field; `notfound` where nobody set one */
+/** @throws AppError `invalid` naming the field; `notfound` if the user has no profile */
 export function getProfile({ profiles, profileCache, bounded, observe }: ProfileDeps) {
   const flights = new SingleFlight<Profile | "missing">();
   const fetch = async (user: string) => (await bounded(() => profiles.get(user))) ?? "missing";

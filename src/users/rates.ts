@@ -2,7 +2,7 @@ import { LRUCache } from "lru-cache";
 import { type Clock, SECOND } from "../kernel/time.js";
 
 /** An evicted user starts from zero. */
-const MOST_USERS = 10_000;
+const MAX_USERS = 10_000;
 
 /** Events arrive in rounds: a user stays hot between two of them. */
 const HOT_FOR_MS = 10 * SECOND;
@@ -16,7 +16,7 @@ interface Counted {
 
 /** Each call counts one change; true where one of the last ten seconds had more than `threshold` (sliding window). */
 export function createIsHot(threshold: number, now: Clock = Date.now): (user: string) => boolean {
-  const users = new LRUCache<string, Counted>({ max: MOST_USERS });
+  const users = new LRUCache<string, Counted>({ max: MAX_USERS });
   return (user) => {
     const time = now();
     const second = Math.floor(time / SECOND);
