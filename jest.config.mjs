@@ -10,7 +10,8 @@ export default {
   roots: ["<rootDir>/test"],
   testPathIgnorePatterns: ["/node_modules/", ...slow],
   globalSetup: "<rootDir>/test/support/bundle.mjs",
-  maxWorkers: 2,
+  // One more than two cores: files often wait, for processes, consumers and intervals.
+  maxWorkers: 3,
   testTimeout: 60_000,
   extensionsToTreatAsEsm: [".ts"],
   moduleNameMapper: { "^(\\.{1,2}/.*)\\.js$": "$1" },

@@ -338,10 +338,11 @@ test("a wrong command line exits with 2 and names what is wrong", async () => {
     ["rm", "sequences, a filter"],
     ["rm --dry-run", "sequences, a filter"],
   ];
-  for (const [args, names] of wrong) {
-    const run = await finished(runMain(["dlq", ...args.split(" ")], {}));
-    expect({ args, ...run }).toMatchObject({ args, code: 2, output: "", errors: expect.stringContaining(names) });
-  }
+  const runs = await Promise.all(wrong.map(([args]) => finished(runMain(["dlq", ...args.split(" ")], {}))));
+  for (const [position, [args, names]] of wrong.entries())
+    expect({ args, ...runs[position] }).toMatchObject({
+      ...{ args, code: 2, output: "", errors: expect.stringContaining(names) },
+    });
 }, 60_000);
 
 test("without NATS a command fails at once and says what to do", async () => {

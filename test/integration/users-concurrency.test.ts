@@ -4,7 +4,7 @@ import { chunked } from "../../src/kernel/concurrency.js";
 import { createOutboxStore } from "../../src/outbox/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { openRedis, type RedisBench } from "../support/core-redis.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
 import { below, duplicatedAndShuffled, type Random, seeded, shuffled } from "../support/random.js";
 import { deliver, newUsersDatabase, relayAll, serveUsers, type UsersProcess, usersProcess } from "../support/users.js";
 
@@ -14,7 +14,8 @@ interface Change {
   readonly following: boolean;
 }
 
-describe.each(DATABASES)("follows at the same time, on $name", ({ start }) => {
+describe.each(DATABASES)("follows at the same time, on $name", ({ name, start }) => {
+  const long = longTest(name);
   let server: DatabaseServer;
   let redis: RedisBench;
   let db: Db;
@@ -50,7 +51,7 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ start }) => {
     return last;
   };
 
-  test("1,000 follows and unfollows by 50 clients, applied in any order and twice, end in the state of the model", async () => {
+  long("1,000 follows and unfollows by 50 clients, applied in any order and twice, end in the state of the model", async () => {
     const random = seeded(20_231);
     const client = await serveUsers(users);
     const changes: Change[] = [];

@@ -4,6 +4,7 @@ import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setFlagsFromString } from "node:v8";
 import { PGlite } from "@electric-sql/pglite";
 import { test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
@@ -11,7 +12,10 @@ import type { Db } from "../../src/platform/db/db.js";
 import { openPglite } from "../../src/platform/db/pglite.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { postgresPrograms, startPostgres } from "./postgres.js";
+import { COMPILE_ONCE } from "./service.js";
 import { runs } from "./suite.js";
+
+setFlagsFromString(COMPILE_ONCE);
 
 /** A database server of a test file's own. */
 export type DatabaseServer = {

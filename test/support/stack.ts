@@ -123,7 +123,10 @@ export function testWithStack(name: string, options: StackOptions, work: (stack:
   declare(name, body, options.timeoutMs);
 }
 
-/** One stack for all tests that are declared with the function returned; they must use ids of their own. */
+/**
+ * One stack for all tests that are declared with the function returned; they must use ids of their own. `settled` and
+ * `settledWith` count from the start of the test.
+ */
 export function sharedStack(
   options: StackOptions = {},
 ): (name: string, work: (stack: Stack) => Promise<void>, timeoutMs?: number) => void {
@@ -139,12 +142,22 @@ export function sharedStack(
       name,
       async () => {
         const shared = present(stack);
-        await work(shared).catch((error: unknown) => {
+        const streams = await countingFromNow(shared.streams);
+        await work(Object.create(shared, { streams: { value: streams } })).catch((error: unknown) => {
           throw shared.explain(error);
         });
       },
       timeoutMs,
     );
+  };
+}
+
+async function countingFromNow(streams: Streams): Promise<Streams> {
+  const before = await streams.count("DROPS");
+  return {
+    ...streams,
+    settled: (events, patienceMs) => streams.settled(before + events, patienceMs),
+    settledWith: (atLeast, patienceMs) => streams.settledWith(before + atLeast, patienceMs),
   };
 }
 
