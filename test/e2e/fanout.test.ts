@@ -12,6 +12,7 @@ const START = Date.now() - 3_600_000;
 
 function popular({ world }: Stack, posts = POSTS): TimelineEvent[] {
   for (const follower of FOLLOWERS) world.follow(follower, "star");
+  world.dateFollows(START);
   const drops = Array.from({ length: posts }, (_, number) => {
     return { drop_id: `hit-${number}`, user_id: "star", visibility: "public" as const, created_at: START + number };
   });

@@ -74,6 +74,11 @@ export class World {
     return sorted;
   }
 
+  /** Says of all follows so far that they changed then: reconciliation admits those that no event told of. */
+  dateFollows(changed_at: number): void {
+    for (const [key, edge] of this.#edges) this.#edges.set(key, { ...edge, changed_at });
+  }
+
   /** Adds drops. */
   post(...drops: readonly WorldDrop[]): void {
     for (const { remote = false, visibility = "public", recipients = [], ...rest } of drops) {
