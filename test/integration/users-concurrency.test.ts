@@ -51,65 +51,68 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ name, start })
     return last;
   };
 
-  long("1,000 follows and unfollows by 50 clients, applied in any order and twice, end in the state of the model", async () => {
-    const random = seeded(20_231);
-    const client = await serveUsers(users);
-    const changes: Change[] = [];
-    const act = async (own: Random): Promise<void> => {
-      for (let n = 0; n < 20; n++) {
-        const pair = { follower_id: `u${below(own, 30)}`, following_id: own() < 0.8 ? "star" : `u3${below(own, 5)}` };
-        const following = own() < 0.6;
-        const { changed, version } = await (following ? client.follow(pair) : client.unfollow(pair));
-        if (changed) changes.push({ pair: `${pair.follower_id}:${pair.following_id}`, version, following });
+  long(
+    "1,000 follows and unfollows by 50 clients, applied in any order and twice, end in the state of the model",
+    async () => {
+      const random = seeded(20_231);
+      const client = await serveUsers(users);
+      const changes: Change[] = [];
+      const act = async (own: Random): Promise<void> => {
+        for (let n = 0; n < 20; n++) {
+          const pair = { follower_id: `u${below(own, 30)}`, following_id: own() < 0.8 ? "star" : `u3${below(own, 5)}` };
+          const following = own() < 0.6;
+          const { changed, version } = await (following ? client.follow(pair) : client.unfollow(pair));
+          if (changed) changes.push({ pair: `${pair.follower_id}:${pair.following_id}`, version, following });
+        }
+      };
+      await Promise.all(Array.from({ length: 50 }, (_, n) => act(seeded(below(random, 1_000_000) + n))));
+
+      // Changes of a pair alternate, whoever made them, and their versions rise.
+      for (const pair of new Set(changes.map((change) => change.pair))) {
+        const own = changes.filter((change) => change.pair === pair).sort((a, b) => a.version - b.version);
+        expect(own.map(({ following }) => following)).toEqual(own.map((_, n) => n % 2 === 0));
+        expect(new Set(own.map(({ version }) => version)).size).toBe(own.length);
       }
-    };
-    await Promise.all(Array.from({ length: 50 }, (_, n) => act(seeded(below(random, 1_000_000) + n))));
+      const edges = await takeEdges();
+      const told = edges.map(({ key, body }) => ({
+        key,
+        ...(JSON.parse(body) as { version: number; following: boolean }),
+      }));
+      const order = (a: Change, b: Change) => (a.pair === b.pair ? a.version - b.version : a.pair < b.pair ? -1 : 1);
+      expect(told.map(({ key, version, following }) => ({ pair: key, version, following })).sort(order)).toEqual(
+        [...changes].sort(order),
+      );
 
-    // Changes of a pair alternate, whoever made them, and their versions rise.
-    for (const pair of new Set(changes.map((change) => change.pair))) {
-      const own = changes.filter((change) => change.pair === pair).sort((a, b) => a.version - b.version);
-      expect(own.map(({ following }) => following)).toEqual(own.map((_, n) => n % 2 === 0));
-      expect(new Set(own.map(({ version }) => version)).size).toBe(own.length);
-    }
-    const edges = await takeEdges();
-    const told = edges.map(({ key, body }) => ({
-      key,
-      ...(JSON.parse(body) as { version: number; following: boolean }),
-    }));
-    const order = (a: Change, b: Change) => (a.pair === b.pair ? a.version - b.version : a.pair < b.pair ? -1 : 1);
-    expect(told.map(({ key, version, following }) => ({ pair: key, version, following })).sort(order)).toEqual(
-      [...changes].sort(order),
-    );
-
-    const others = usersProcess({ db, scripts: redis.scripts });
-    for (const part of chunked(duplicatedAndShuffled(random, edges), 300))
-      await deliver([users.normal, others.hot], part);
-    const model = lastOf(changes);
-    const standing = [...model.values()].filter(({ following }) => following);
-    const followersOf = (user: string) =>
-      standing.flatMap(({ pair }) => (pair.endsWith(`:${user}`) ? [pair.slice(0, pair.indexOf(":"))] : [])).sort();
-    for (const user of ["star", "u30", "u31", "u32", "u33", "u34"]) {
-      const expected = followersOf(user);
-      expect(await countOf(user)).toBe(expected.length);
-      expect((await client.getFollowersList({ user_id: user })).user_ids).toEqual(expected);
-      expect((await client.getFollowCounts({ user_id: user })).followers).toBe(expected.length);
-      for (const { follower, version, active } of await edgesOf(user))
-        expect({ pair: `${follower}:${user}`, version, following: active }).toEqual(model.get(`${follower}:${user}`));
-    }
-    for (let n = 0; n < 30; n++) {
-      const expected = standing.filter(({ pair }) => pair.startsWith(`u${n}:`)).length;
-      expect((await client.getFollowCounts({ user_id: `u${n}` })).following).toBe(expected);
-    }
-    const graph = await takeEdges();
-    expect(new Set(graph.map(({ messageId }) => messageId)).size).toBe(graph.length);
-    const announced = graph.map(({ key, subject, body }) => ({
-      pair: key,
-      version: (JSON.parse(body) as { version: number }).version,
-      following: subject === "graph.followed",
-    }));
-    expect(lastOf(announced)).toEqual(model);
-    await client.close();
-  });
+      const others = usersProcess({ db, scripts: redis.scripts });
+      for (const part of chunked(duplicatedAndShuffled(random, edges), 300))
+        await deliver([users.normal, others.hot], part);
+      const model = lastOf(changes);
+      const standing = [...model.values()].filter(({ following }) => following);
+      const followersOf = (user: string) =>
+        standing.flatMap(({ pair }) => (pair.endsWith(`:${user}`) ? [pair.slice(0, pair.indexOf(":"))] : [])).sort();
+      for (const user of ["star", "u30", "u31", "u32", "u33", "u34"]) {
+        const expected = followersOf(user);
+        expect(await countOf(user)).toBe(expected.length);
+        expect((await client.getFollowersList({ user_id: user })).user_ids).toEqual(expected);
+        expect((await client.getFollowCounts({ user_id: user })).followers).toBe(expected.length);
+        for (const { follower, version, active } of await edgesOf(user))
+          expect({ pair: `${follower}:${user}`, version, following: active }).toEqual(model.get(`${follower}:${user}`));
+      }
+      for (let n = 0; n < 30; n++) {
+        const expected = standing.filter(({ pair }) => pair.startsWith(`u${n}:`)).length;
+        expect((await client.getFollowCounts({ user_id: `u${n}` })).following).toBe(expected);
+      }
+      const graph = await takeEdges();
+      expect(new Set(graph.map(({ messageId }) => messageId)).size).toBe(graph.length);
+      const announced = graph.map(({ key, subject, body }) => ({
+        pair: key,
+        version: (JSON.parse(body) as { version: number }).version,
+        following: subject === "graph.followed",
+      }));
+      expect(lastOf(announced)).toEqual(model);
+      await client.close();
+    },
+  );
 
   test("batches and imports at the same time, in any order, count nothing twice", async () => {
     const random = seeded(7);
