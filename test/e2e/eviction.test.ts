@@ -4,7 +4,7 @@ import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../support/brokers.js";
 import { eventually } from "../support/facts.js";
 import { runMain, startService } from "../support/service.js";
-import { quickTest, slowTest } from "../support/suite.js";
+import { runs } from "../support/suite.js";
 import { startUpstreams, type Upstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
 
@@ -33,34 +33,29 @@ const start = (env: Readonly<Record<string, string>> = {}) =>
     ...{ usersAddress: upstreams.usersAddress, postsAddress: upstreams.postsAddress },
   });
 
-// All policies but noeviction are refused by one line of the service.
-for (const [policy, declare] of [
-  ["volatile-lru", quickTest],
-  ["volatile-ttl", slowTest],
-  ["allkeys-lfu", slowTest],
-] as const) {
-  declare(
-    `with maxmemory-policy ${policy} the start is refused with code 2 and doctor names a fault; an explicit variable allows it`,
-    async () => {
-      await raw.config("SET", "maxmemory-policy", policy);
-      const refused = runMain(["serve"], {
-        ...environment(),
-        ...{ TIMELINE_HTTP_ADDR: "127.0.0.1:0", TIMELINE_GRPC_ADDR: "127.0.0.1:0" },
-      });
-      expect((await refused.exited).code).toBe(2);
-      expect(refused.logs()).toContain(`maxmemory-policy ${policy}`);
-      const found = runMain(["doctor", "--json"], environment());
-      expect((await found.exited).code).toBe(1);
-      expect(found.logs()).toMatch(new RegExp(`"state":"fault","says":"maxmemory-policy ${policy}"`));
-      const allowed = runMain(["doctor", "--json"], { ...environment(), TIMELINE_REDIS_ALLOW_EVICTION: "true" });
-      expect((await allowed.exited).code).toBe(0);
-      expect(allowed.logs()).toContain("TIMELINE_REDIS_ALLOW_EVICTION");
-      const service = await start({ TIMELINE_REDIS_ALLOW_EVICTION: "true" });
-      expect(service.logs()).toContain("Redis may evict keys, as TIMELINE_REDIS_ALLOW_EVICTION allows");
-      await service.stop();
-    },
-  );
-}
+const POLICIES = [...(runs.quick ? ["volatile-lru"] : []), ...(runs.slow ? ["volatile-ttl", "allkeys-lfu"] : [])];
+
+test.each(POLICIES)(
+  "with maxmemory-policy %s the start is refused with code 2 and doctor names a fault; an explicit variable allows it",
+  async (policy) => {
+    await raw.config("SET", "maxmemory-policy", policy);
+    const refused = runMain(["serve"], {
+      ...environment(),
+      ...{ TIMELINE_HTTP_ADDR: "127.0.0.1:0", TIMELINE_GRPC_ADDR: "127.0.0.1:0" },
+    });
+    expect((await refused.exited).code).toBe(2);
+    expect(refused.logs()).toContain(`maxmemory-policy ${policy}`);
+    const found = runMain(["doctor", "--json"], environment());
+    expect((await found.exited).code).toBe(1);
+    expect(found.logs()).toMatch(new RegExp(`"state":"fault","says":"maxmemory-policy ${policy}"`));
+    const allowed = runMain(["doctor", "--json"], { ...environment(), TIMELINE_REDIS_ALLOW_EVICTION: "true" });
+    expect((await allowed.exited).code).toBe(0);
+    expect(allowed.logs()).toContain("TIMELINE_REDIS_ALLOW_EVICTION");
+    const service = await start({ TIMELINE_REDIS_ALLOW_EVICTION: "true" });
+    expect(service.logs()).toContain("Redis may evict keys, as TIMELINE_REDIS_ALLOW_EVICTION allows");
+    await service.stop();
+  },
+);
 
 test("a policy changed while the service runs shows as not ready, until it is set right", async () => {
   await raw.config("SET", "maxmemory-policy", "noeviction");
