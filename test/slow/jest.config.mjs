@@ -10,7 +10,7 @@ process.env.FAULTS_ROWS ??= join(mkdtempSync(join(tmpdir(), "timeline-faults-"))
 const SLOW = /^(slow|cluster|faults)\//;
 
 /** Other files with single tests that are marked as slow. */
-const MARKED = /\bslow: (true|\w+ !==)|\b(slowTest|longTest)\(/;
+const MARKED = /\bslow: (true|\w+ !==)|\b(slowTest|longTest)\(|\bruns\.slow\b/;
 
 const files = readdirSync("test", { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".test.ts"));
 const slow = files.filter((file) => SLOW.test(file) || MARKED.test(readFileSync(join("test", file), "utf8")));
