@@ -9,7 +9,7 @@ export const managerOf = (connection: NatsConnection): Promise<JetStreamManager>
   connection.jetstreamManager({ checkAPI: false, timeout: TIMEOUT_MS });
 
 /** nats-server, server/errors.json; a message removed twice answers 10043. */
-const ABSENT = { stream: [10059], consumer: [10014], message: [10037, 10043] } as const;
+const ABSENT = { stream: 10059, consumer: 10014, message: 10037 } as const;
 type Absent = keyof typeof ABSENT;
 
 export async function unlessAbsent<T>(asked: Promise<T>, ...things: readonly Absent[]): Promise<T | undefined> {
@@ -38,4 +38,4 @@ export function natsError(what: string, error: unknown): AppError {
 }
 
 const isAbsent = (error: unknown, thing: Absent): boolean =>
-  error instanceof NatsError && (ABSENT[thing] as readonly number[]).includes(error.api_error?.err_code ?? 0);
+  error instanceof NatsError && error.api_error?.err_code === ABSENT[thing];

@@ -47,11 +47,16 @@ export function createStoredMessages(connection: NatsConnection): StoredMessages
   return {
     read: (stream, seq) => get(stream, { seq }),
     next: (stream, subject, seq) => get(stream, { seq, next_by_subj: subject }),
-    remove: (stream, seq) =>
-      askNats(`removing a message of ${stream}`, async () => {
-        const { streams } = await managerOf(connection);
-        await unlessAbsent(streams.deleteMessage(stream, seq, false), "message");
-      }),
+    async remove(stream, seq) {
+      try {
+        await askNats(`removing a message of ${stream}`, async () =>
+          (await managerOf(connection)).streams.deleteMessage(stream, seq, false),
+        );
+      } catch (error) {
+        // Servers answer in several ways where it is gone already.
+        if (await get(stream, { seq })) throw error;
+      }
+    },
   };
 }
 
