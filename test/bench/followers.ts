@@ -1,7 +1,7 @@
 import type { Db } from "../../src/platform/db/db.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import { openApi } from "../support/api.js";
-import { openRedis } from "../support/core-redis.js";
+import { openRedis } from "../support/redis.js";
 import { usersProcess } from "../support/users.js";
 import { check, type Line } from "./measure.js";
 

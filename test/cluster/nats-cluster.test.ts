@@ -1,9 +1,9 @@
 import { afterEach, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
 import { privateRedis } from "../support/brokers.js";
-import { openClusterScene } from "../support/cluster-scene.js";
+import { openClusterScene } from "../support/cluster-load.js";
 import { startNatsCluster } from "../support/clusters.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { openEvents } from "../support/sse.js";
 import { publish } from "../support/timeline-events.js";
 

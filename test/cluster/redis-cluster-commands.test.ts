@@ -4,7 +4,7 @@ import { unfollowersKey } from "../../src/contracts/keys.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats } from "../support/brokers.js";
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
 import { runMain, type Service, startService } from "../support/service.js";
 import { startUpstreams, type Upstreams } from "../support/upstreams.js";

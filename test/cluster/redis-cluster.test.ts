@@ -2,9 +2,9 @@ import { afterEach, expect, test } from "@jest/globals";
 import { Cluster } from "ioredis";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats } from "../support/brokers.js";
-import { type ClusterScene, openClusterScene } from "../support/cluster-scene.js";
+import { type ClusterScene, openClusterScene } from "../support/cluster-load.js";
 import { moveSlot, type RedisCluster, startRedisCluster } from "../support/clusters.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 
 const READERS = Array.from({ length: 60 }, (_, number) => `reader-${number}`);
 const closes: (() => unknown)[] = [];

@@ -1,6 +1,6 @@
 import { expect } from "@jest/globals";
 import { jsonOf, startCommand } from "../support/command.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";

@@ -6,7 +6,7 @@ import { Redis } from "ioredis";
 import { type Broker, freePort, startNats } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis, temporaryFolder } from "../support/brokers.js";
 import { type Certificates, makeCertificates } from "../support/certificates.js";
-import { becomes, eventually } from "../support/facts.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { addGuardedRole, postgresPrograms, startPostgres } from "../support/postgres.js";
 import { launchService, type Service, startService } from "../support/service.js";
 

@@ -1,7 +1,7 @@
 import { status } from "@grpc/grpc-js";
 import { expect, test } from "@jest/globals";
 import { headers } from "nats";
-import { becomes, eventually } from "../support/facts.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { type Ending, runMain, type ServiceProcess } from "../support/service.js";
 import { type Stack, type StackOptions, testWithStack } from "../support/stack.js";
 import { created, type TimelineEvent } from "../support/timeline-events.js";

@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
-import { becomes, eventually } from "../support/facts.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { downIds, pagesDown, type Read } from "../support/reader.js";
 import { type Stack, sharedStack, testWithStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";

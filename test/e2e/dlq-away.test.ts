@@ -1,6 +1,6 @@
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";
 

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../support/brokers.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { runMain, startService } from "../support/service.js";
 import { runs } from "../support/suite.js";
 import { startUpstreams, type Upstreams } from "../support/upstreams.js";

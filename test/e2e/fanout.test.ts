@@ -1,6 +1,6 @@
 import { expect } from "@jest/globals";
-import { eventually } from "../support/facts.js";
-import { samplesOf } from "../support/scraping.js";
+import { eventually } from "../support/eventually.js";
+import { samplesOf } from "../support/scrape.js";
 import type { Service } from "../support/service.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { created, type TimelineEvent } from "../support/timeline-events.js";

@@ -3,7 +3,7 @@ import { expect, test } from "@jest/globals";
 import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { startCommand } from "../support/command.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { expectTimelines } from "../support/oracle.js";
 import { openReader } from "../support/reader.js";
 import {

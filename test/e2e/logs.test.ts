@@ -1,7 +1,7 @@
 import { credentials, Metadata } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { TimelineServiceClient } from "../../src/gen/avion/timeline.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import type { ServiceProcess } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, testWithStack } from "../support/stack.js";

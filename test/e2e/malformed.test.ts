@@ -1,8 +1,8 @@
 import { expect } from "@jest/globals";
-import { eventually } from "../support/facts.js";
-import type { Stored } from "../support/jetstream.js";
+import { eventually } from "../support/eventually.js";
 import { badPayloads, goodPayload } from "../support/payloads.js";
 import { type Stack, testWithStack } from "../support/stack.js";
+import type { Stored } from "../support/streams.js";
 import { created, followed } from "../support/timeline-events.js";
 import { held, heldBy, homeKey } from "../support/timeline-keys.js";
 

@@ -1,5 +1,5 @@
 import { expect } from "@jest/globals";
-import { becomes } from "../support/facts.js";
+import { becomes } from "../support/eventually.js";
 import { openEvents } from "../support/sse.js";
 import { testWithStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";

@@ -7,7 +7,7 @@ import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { openApi } from "../support/api.js";
 import { privateNats, privateRedis, temporaryFolder } from "../support/brokers.js";
 import { makeDataFolder } from "../support/databases.js";
-import { becomes } from "../support/facts.js";
+import { becomes } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
 import { launchService, runMain, type Service, untilReady } from "../support/service.js";
 import { openEvents } from "../support/sse.js";

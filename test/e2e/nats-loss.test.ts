@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { type Broker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { drops, expectLoaded } from "../support/load.js";
 import { progressRecorded } from "../support/progress-recorded.js";
 import { openReader, type Reader } from "../support/reader.js";

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
-import { becomes, eventually } from "../support/facts.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { expectTimelines } from "../support/oracle.js";
 import { type Stack, type StackOptions, testWithStack } from "../support/stack.js";
 import { created, followed, type TimelineEvent } from "../support/timeline-events.js";

@@ -1,5 +1,5 @@
 import { expect } from "@jest/globals";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 
 const ONE_DROP = '"user_id":"alice","visibility":"direct","created_at":1';

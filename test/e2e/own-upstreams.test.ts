@@ -4,7 +4,7 @@ import { describe, expect, test } from "@jest/globals";
 import { type Api, openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { makeDataFolder } from "../support/databases.js";
-import { becomes, eventually } from "../support/facts.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { type Postgres, postgresPrograms, startPostgres } from "../support/postgres.js";
 import { openReader } from "../support/reader.js";
 import { launchService, type Service } from "../support/service.js";

@@ -1,5 +1,5 @@
 import { expect } from "@jest/globals";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";

@@ -1,5 +1,5 @@
 import { expect } from "@jest/globals";
-import { becomes, eventually } from "../support/facts.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { downIds, pagesDown } from "../support/reader.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { created, deleted, followed, type TimelineEvent, unfollowed } from "../support/timeline-events.js";

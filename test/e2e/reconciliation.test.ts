@@ -1,7 +1,7 @@
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { startRedis } from "../../src/sandbox/brokers/index.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { drops, expectLoaded } from "../support/load.js";
 import { runMain } from "../support/service.js";
 import { type Stack, testWithStack } from "../support/stack.js";

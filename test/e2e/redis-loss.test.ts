@@ -2,7 +2,7 @@ import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { headers as newHeaders } from "nats";
 import { type Broker, startRedis } from "../../src/sandbox/brokers/index.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { drops, expectLoaded } from "../support/load.js";
 import { progressRecorded } from "../support/progress-recorded.js";
 import { type Stack, testWithStack } from "../support/stack.js";

@@ -1,6 +1,6 @@
 import { expect } from "@jest/globals";
 import { jsonOf, startCommand } from "../support/command.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { expectTimelines } from "../support/oracle.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, testWithStack } from "../support/stack.js";

@@ -8,7 +8,7 @@ import { openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { jsonOf } from "../support/command.js";
 import { makeDataFolder } from "../support/databases.js";
-import { becomes } from "../support/facts.js";
+import { becomes } from "../support/eventually.js";
 import { openReader, pagesDown, type Read, type Reader } from "../support/reader.js";
 import { startStack } from "../support/stack.js";
 

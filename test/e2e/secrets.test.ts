@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { JWT_SECRET, runMain } from "../support/service.js";
 
 const MARKER = "hunter2marker";

@@ -2,7 +2,7 @@ import { generateKeyPairSync } from "node:crypto";
 import { request } from "node:http";
 import { expect } from "@jest/globals";
 import { SignJWT } from "jose";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { JWT_SECRET } from "../support/service.js";
 import { openEvents, requestEvents } from "../support/sse.js";
 import { sharedStack } from "../support/stack.js";

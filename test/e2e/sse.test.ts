@@ -1,6 +1,6 @@
 import { expect } from "@jest/globals";
 import { EventSource } from "eventsource";
-import { becomes, eventually } from "../support/facts.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { openEvents, requestEvents } from "../support/sse.js";
 import { type Stack, sharedStack } from "../support/stack.js";
 import { created, deleted } from "../support/timeline-events.js";

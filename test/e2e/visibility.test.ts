@@ -6,7 +6,7 @@ import { Visibility } from "../../src/gen/avion/posts.js";
 import { type Api, openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { makeDataFolder } from "../support/databases.js";
-import { becomes, eventually } from "../support/facts.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
 import type { Service } from "../support/service.js";
 import { type Stack, testWithStack } from "../support/stack.js";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { beforeAll, expect, test } from "@jest/globals";
 import { temporaryFolder } from "../support/brokers.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { startService } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
 import { startStack } from "../support/stack.js";

@@ -1,9 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "@jest/globals";
-import { type Arena, faultTest } from "../support/arena.js";
 import { dropOf } from "../support/conservation.js";
+import { type Arena, faultTest } from "../support/fault-run.js";
+import { BIG_AUTHOR, SMALL_AUTHOR } from "../support/history.js";
 import { below, oneOf } from "../support/random.js";
-import { BIG_AUTHOR, SMALL_AUTHOR } from "../support/story.js";
 
 const KILLER = "killer-drop";
 const THOUSAND = {

@@ -1,7 +1,7 @@
 import { expect } from "@jest/globals";
-import { type Arena, faultTest } from "../support/arena.js";
-import { eventually } from "../support/facts.js";
-import { BIG_AUTHOR, SMALL_AUTHOR } from "../support/story.js";
+import { eventually } from "../support/eventually.js";
+import { type Arena, faultTest } from "../support/fault-run.js";
+import { BIG_AUTHOR, SMALL_AUTHOR } from "../support/history.js";
 import { deleted, followed, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
 import { heldBy, homeKey } from "../support/timeline-keys.js";
 

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "@jest/globals";
-import { type Arena, faultTest } from "../support/arena.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
+import { type Arena, faultTest } from "../support/fault-run.js";
 
 /** How long something stays away; time itself is the fault. */
 const AWAY_MS = process.env["FAULTS_LONG"] === "1" ? 60_000 : 4_000;

@@ -1,8 +1,8 @@
 import { expect } from "@jest/globals";
-import { faultTest } from "../support/arena.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
+import { faultTest } from "../support/fault-run.js";
+import { BIG_AUTHOR, READERS } from "../support/history.js";
 import { openReader } from "../support/reader.js";
-import { BIG_AUTHOR, READERS } from "../support/story.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 
 faultTest("a home's key lost in mid-rebuild, again and again", { seed: 91 }, async (arena) => {

@@ -1,10 +1,10 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
-import { type Arena, type ArenaOptions, faultTest, mutantTest, type Scenario } from "../support/arena.js";
 import { dropOf } from "../support/conservation.js";
-import { eventually } from "../support/facts.js";
-import { READERS, SMALL_AUTHOR } from "../support/story.js";
+import { eventually } from "../support/eventually.js";
+import { type Arena, type ArenaOptions, faultTest, mutantTest, type Scenario } from "../support/fault-run.js";
+import { READERS, SMALL_AUTHOR } from "../support/history.js";
 import { deleted } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 import type { Mutant } from "./mutants/mutants.js";

@@ -1,8 +1,8 @@
 import { expect } from "@jest/globals";
-import { type Arena, faultTest } from "../support/arena.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
+import { type Arena, faultTest } from "../support/fault-run.js";
+import { READERS, SMALL_AUTHOR } from "../support/history.js";
 import type { Service } from "../support/service.js";
-import { READERS, SMALL_AUTHOR } from "../support/story.js";
 import { deleted } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 

@@ -4,10 +4,10 @@ import { type Bridge, startBridge } from "../../src/bridge/index.js";
 import { EVENT_NAMES } from "../../src/contracts/events.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectSubscriber } from "../../src/platform/redis/connect.js";
-import { type NatsBench, openNats } from "../support/core-nats.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
-import { eventually } from "../support/facts.js";
-import { openStreams, type Streams } from "../support/jetstream.js";
+import { eventually } from "../support/eventually.js";
+import { type NatsBench, openNats } from "../support/nats.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
+import { openStreams, type Streams } from "../support/streams.js";
 
 let redis: RedisBench;
 let nats: NatsBench;

@@ -11,7 +11,7 @@ import { Redis } from "ioredis";
 import { AckPolicy, connect, StringCodec } from "nats";
 import { type Broker, clearStale, findBroker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { alive, privateNats, privateRedis, temporaryFolder, withBrokers } from "../support/brokers.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 
 const API = pathToFileURL(join(process.cwd(), "src/sandbox/brokers/index.ts")).href;
 const cleanups: Array<() => unknown> = [];

@@ -16,8 +16,8 @@ import { createConsoleRouter } from "../../src/sandbox/world/console.http.js";
 import { breakable, createFaults } from "../../src/sandbox/world/faults.grpc.js";
 import { connectPeople, type People } from "../../src/sandbox/world/people.grpc.js";
 import { openApi } from "../support/api.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 import { usersProcess } from "../support/users.js";
 
 let databases: DatabaseServer;

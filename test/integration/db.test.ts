@@ -4,7 +4,7 @@ import { silent } from "../../src/kernel/logger.js";
 import { type Db, SQLSTATE, sqlState } from "../../src/platform/db/db.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { postgresPrograms, startPostgres } from "../support/postgres.js";
 
 describe.each(DATABASES)("$name as a database", ({ start }) => {

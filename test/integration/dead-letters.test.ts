@@ -10,8 +10,8 @@ import { type DeadLetter, deadLetterOf, deadLetterOfUnstored } from "../../src/d
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { pause } from "../../src/kernel/time.js";
-import { deliveryOf, headersWith } from "../support/core-delivery.js";
-import { type NatsBench, openNats } from "../support/core-nats.js";
+import { deliveryOf, headersWith } from "../support/deliveries.js";
+import { type NatsBench, openNats } from "../support/nats.js";
 
 let bench: NatsBench;
 let deadLetters: DeadLetterStore;

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
 import { readTopology } from "../../src/platform/nats/declared.js";
-import { type NatsBench, openNats } from "../support/core-nats.js";
-import { becomes } from "../support/facts.js";
-import { type Scraped, startScraping } from "../support/scraping.js";
+import { becomes } from "../support/eventually.js";
+import { type NatsBench, openNats } from "../support/nats.js";
+import { type Scraped, startScraping } from "../support/scrape.js";
 
 const EVERY_MS = 100;
 

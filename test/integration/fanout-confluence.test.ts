@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, beforeEach, test } from "@jest/globals";
 import type { TimelineEvent as Admitted } from "../../src/contracts/events.js";
 import { mapLimited } from "../../src/kernel/concurrency.js";
-import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "../support/core-fanout.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
+import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "../support/fanout.js";
 import { expectTimelines } from "../support/oracle.js";
 import { below, duplicatedAndShuffled, oneOf, type Random, seeded } from "../support/random.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 import { created, deleted, followed, received, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
 import { World } from "../support/world.js";
 

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
-import { contextWith } from "../support/core-delivery.js";
-import { handle, logged, openFanout, work } from "../support/core-fanout.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
+import { contextWith } from "../support/deliveries.js";
+import { handle, logged, openFanout, work } from "../support/fanout.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 import { created, deleted, followed, received } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";

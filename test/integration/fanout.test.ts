@@ -3,9 +3,9 @@ import { createComplete, createNotify, createQueueJobs } from "../../src/fanout/
 import { createListenersAmong } from "../../src/fanout/store.redis.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
 import type { Message, Publish } from "../../src/platform/nats/publish.js";
-import { contextWith, deliveryOf } from "../support/core-delivery.js";
-import { handle, logged, openFanout, work } from "../support/core-fanout.js";
-import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
+import { contextWith, deliveryOf } from "../support/deliveries.js";
+import { handle, logged, openFanout, work } from "../support/fanout.js";
+import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 import { created, deleted, followed, received, unfollowed } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";

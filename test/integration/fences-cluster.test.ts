@@ -6,8 +6,8 @@ import { silent } from "../../src/kernel/logger.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import { moveSlot, type RedisCluster, startRedisCluster } from "../support/clusters.js";
-import { adaptersOn } from "../support/core-redis.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
+import { adaptersOn } from "../support/redis.js";
 
 let cluster: RedisCluster;
 let client: RedisClient;

@@ -6,9 +6,9 @@ import type { Fences } from "../../src/contracts/fences.js";
 import { edgesKey, unfollowersKey } from "../../src/contracts/keys.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import { openNats } from "../support/core-nats.js";
-import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
+import { openNats } from "../support/nats.js";
+import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 
 let redis: RedisBench;
 beforeAll(async () => {

@@ -11,7 +11,7 @@ import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../support/brokers.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { ask, cleanups, client, idle, listen, names, type Raw, send, start, token } from "../support/gateway.js";
 
 test("after an outage of NATS the notifications stored meanwhile arrive, in order", async () => {

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import type { StreamConfig } from "nats";
 import { STREAM } from "../../src/contracts/subjects.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 
 import {
   client,

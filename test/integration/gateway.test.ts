@@ -3,7 +3,7 @@ import { expect, test } from "@jest/globals";
 import { EventSource } from "eventsource";
 import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { STREAM } from "../../src/contracts/subjects.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 
 import {
   cleanups,

@@ -17,7 +17,7 @@ import { silent } from "../../src/kernel/logger.js";
 import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
 import { type CallContext, unary } from "../../src/platform/grpc/unary.js";
 import { connectUpstreams } from "../../src/platform/grpc/upstreams.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { type Upstreams as Served, startUpstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
 

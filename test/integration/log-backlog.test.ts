@@ -2,7 +2,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createReadBacklog, createReadLogState } from "../../src/consistency/log.nats.js";
 import type { FanoutJob } from "../../src/contracts/fanout.js";
 import { createQueueJobs } from "../../src/fanout/publish.nats.js";
-import { type NatsBench, openNats } from "../support/core-nats.js";
+import { type NatsBench, openNats } from "../support/nats.js";
 
 const MINUTE = 60_000;
 let bench: NatsBench;

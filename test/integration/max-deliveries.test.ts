@@ -7,9 +7,9 @@ import type { Delivery } from "../../src/delivery/handler.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
 import { createStoredMessages } from "../../src/platform/nats/message.js";
 import { maxDeliveriesHandler } from "../../src/roles/consumers.js";
-import { contextWith, deliveryOf } from "../support/core-delivery.js";
-import { type NatsBench, openNats } from "../support/core-nats.js";
-import { eventually } from "../support/facts.js";
+import { contextWith, deliveryOf } from "../support/deliveries.js";
+import { eventually } from "../support/eventually.js";
+import { type NatsBench, openNats } from "../support/nats.js";
 
 let bench: NatsBench;
 beforeAll(async () => {

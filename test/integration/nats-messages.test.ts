@@ -7,8 +7,8 @@ import { type Consuming, consume } from "../../src/platform/nats/consume.js";
 import { readTopology } from "../../src/platform/nats/declared.js";
 import { type LogEntry, readLog } from "../../src/platform/nats/read-log.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
-import { type NatsBench, openNats } from "../support/core-nats.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
+import { type NatsBench, openNats } from "../support/nats.js";
 
 let bench: NatsBench;
 const running: Consuming[] = [];

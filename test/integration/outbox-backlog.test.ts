@@ -2,8 +2,8 @@ import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
-import { becomes } from "../support/facts.js";
-import { type Scraped, startScraping } from "../support/scraping.js";
+import { becomes } from "../support/eventually.js";
+import { type Scraped, startScraping } from "../support/scrape.js";
 
 let metrics: Scraped;
 let server: DatabaseServer;

@@ -15,7 +15,7 @@ import { createPublish } from "../../src/platform/nats/publish.js";
 import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 
 /** Waits no seconds before a refused event is tried again. */
 const patient = (store: OutboxStore): OutboxStore => ({ ...store, refuse: (id) => store.refuse(id, 1) });

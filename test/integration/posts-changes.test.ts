@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import { v7 } from "uuid";
 import { Visibility } from "../../src/gen/avion/posts.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 
 const UNKNOWN = v7();

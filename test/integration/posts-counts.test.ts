@@ -9,7 +9,7 @@ import { createCountEngagement } from "../../src/posts/count-engagement.js";
 import { createCountReactions } from "../../src/posts/reactions.sql.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { asAnotherProcess, type PostsHarness, post, startPosts, type Written } from "../support/posts.js";
 import { below, duplicatedAndShuffled, oneOf, seeded, shuffled } from "../support/random.js";
 

@@ -5,7 +5,7 @@ import { HOUR, SECOND } from "../../src/kernel/time.js";
 import { createMaintenanceRound, type MaintenanceDeps, startMaintenance } from "../../src/posts/maintenance.js";
 import { observePosts } from "../../src/posts/observe.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { type PostsHarness, post, startPosts } from "../support/posts.js";
 
 describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {

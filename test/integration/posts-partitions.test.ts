@@ -5,7 +5,7 @@ import { DAY } from "../../src/kernel/time.js";
 import { createMaintenanceRound, type MaintenanceDeps } from "../../src/posts/maintenance.js";
 import { monthOf, monthsFrom } from "../../src/posts/months.js";
 import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { asAnotherProcess, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 
 const TABLES = ["counts", "drops", "reactions", "revisions"];

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { createServer, connect as dial, type Server, type Socket } from "node:net";
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { TcpProxy } from "../support/proxy.js";
 
 let server: Server;

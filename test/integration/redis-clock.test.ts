@@ -7,8 +7,8 @@ import { createFenced, type Fenced } from "../../src/platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
-import { openRedis } from "../support/core-redis.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
+import { openRedis } from "../support/redis.js";
 
 const AHEAD_MS = 40_000;
 const closes: (() => unknown)[] = [];

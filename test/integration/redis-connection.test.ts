@@ -8,9 +8,9 @@ import { silent } from "../../src/kernel/logger.js";
 import { createAttempts } from "../../src/platform/redis/attempts.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
-import { deliveryOf } from "../support/core-delivery.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
-import { eventually } from "../support/facts.js";
+import { deliveryOf } from "../support/deliveries.js";
+import { eventually } from "../support/eventually.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 
 let bench: RedisBench;
 const cleanups: (() => unknown)[] = [];

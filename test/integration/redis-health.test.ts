@@ -5,9 +5,9 @@ import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { startRedis } from "../../src/sandbox/brokers/index.js";
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
-import { becomes } from "../support/facts.js";
-import { type Scraped, startScraping } from "../support/scraping.js";
+import { becomes } from "../support/eventually.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
+import { type Scraped, startScraping } from "../support/scrape.js";
 
 const EVERY_MS = 100;
 type StartRedisHealth = typeof import("../../src/platform/redis/health.js").startRedisHealth;

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { compareEntries, type TimelineEntry } from "../../src/contracts/timelines.js";
 import type { TimelineStore } from "../../src/timeline/store.redis.js";
-import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
+import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 
 const KEY = "timeline:home:ada";
 let bench: RedisBench;

@@ -1,7 +1,7 @@
 import { readdir } from "node:fs/promises";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { createScripts, type ScriptName } from "../../src/platform/redis/scripts.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 
 let bench: RedisBench;
 beforeAll(async () => {

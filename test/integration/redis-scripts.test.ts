@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 import { held } from "../support/timeline-keys.js";
 
 let bench: RedisBench;

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 import { held } from "../support/timeline-keys.js";
 
 let bench: RedisBench;

@@ -7,10 +7,10 @@ import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
-import { adaptersOn, openRedis, type RedisBench } from "../support/core-redis.js";
-import { historyOf, inTurn } from "../support/core-world.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
+import { historyOf, inTurn } from "../support/memory-upstreams.js";
 import { TcpProxy } from "../support/proxy.js";
+import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 import { held } from "../support/timeline-keys.js";
 
 const KEY = "timeline:home:ada";

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createReadSharedLog } from "../../src/timeline/shared-log.nats.js";
-import { type NatsBench, openNats } from "../support/core-nats.js";
+import { type NatsBench, openNats } from "../support/nats.js";
 
 let nats: NatsBench;
 beforeAll(async () => {

@@ -5,10 +5,10 @@ import { AppError } from "../../src/kernel/errors.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { startRedis } from "../../src/sandbox/brokers/index.js";
 import type { ListName, ListStore } from "../../src/users/lists.sql.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { below, seeded } from "../support/random.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 import {
   createGate,
   newUsersDatabase,

@@ -5,7 +5,7 @@ import { connectRedis, type RedisClient } from "../../src/platform/redis/connect
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { createGate, newUsersDatabase, serveUsers, settle, usersProcess } from "../support/users.js";
 
 let server: DatabaseServer;

@@ -3,9 +3,9 @@ import type { OutboxEvent } from "../../src/contracts/outbox.js";
 import { chunked } from "../../src/kernel/concurrency.js";
 import { createOutboxStore } from "../../src/outbox/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
 import { below, duplicatedAndShuffled, type Random, seeded, shuffled } from "../support/random.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 import { deliver, newUsersDatabase, relayAll, serveUsers, type UsersProcess, usersProcess } from "../support/users.js";
 
 interface Change {

@@ -7,10 +7,10 @@ import { startRelay } from "../../src/outbox/relay.js";
 import { createOutboxStore } from "../../src/outbox/store.sql.js";
 import { type Consuming, consume } from "../../src/platform/nats/consume.js";
 import { createFollowStore } from "../../src/users/follows.sql.js";
-import { type NatsBench, openNats } from "../support/core-nats.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
+import { type NatsBench, openNats } from "../support/nats.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 import { createGate, newUsersDatabase, usersProcess } from "../support/users.js";
 
 const FLOOD = 5_000;

@@ -5,9 +5,9 @@ import type { Db } from "../../src/platform/db/db.js";
 import { KEPT_MS, maintain, startMaintenance } from "../../src/users/maintenance.js";
 import { createMaintenanceStore } from "../../src/users/maintenance.sql.js";
 import { observeUsers } from "../../src/users/observe.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 import { newUsersDatabase, settle, type UsersProcess, usersProcess } from "../support/users.js";
 
 describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name, start }) => {

@@ -2,9 +2,9 @@ import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import type { Db } from "../../src/platform/db/db.js";
 import type { TracedEdge } from "../../src/users/followers.sql.js";
 import { createApplyBatch } from "../../src/users/followers.sql.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { below, oneOf, seeded, shuffled } from "../support/random.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 import {
   newUsersDatabase,
   relayAll,

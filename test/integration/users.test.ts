@@ -2,9 +2,9 @@ import { type ServiceError, status } from "@grpc/grpc-js";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import { encodeId } from "../../src/kernel/ids.js";
 import type { Db } from "../../src/platform/db/db.js";
-import { openRedis, type RedisBench } from "../support/core-redis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { madeUpToken } from "../support/page-tokens.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 import {
   newUsersDatabase,
   serveUsers,

@@ -5,7 +5,7 @@ import { text } from "node:stream/consumers";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { temporaryFolder } from "../support/brokers.js";
-import { becomes, eventually } from "../support/facts.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";
 

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import { type Browser, chromium, type Page } from "playwright-core";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { runMain, type ServiceProcess } from "../support/service.js";
 
 /** A Chromium of the machine; none is fetched. */

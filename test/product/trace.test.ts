@@ -1,7 +1,7 @@
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
-import { eventually } from "../support/facts.js";
+import { eventually } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, startStack } from "../support/stack.js";

@@ -2,7 +2,7 @@ import { Redis } from "ioredis";
 import { connect } from "nats";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "./brokers.js";
-import { eventually } from "./facts.js";
+import { eventually } from "./eventually.js";
 import { freePorts } from "./service.js";
 
 const RANGES = [

@@ -1,7 +1,7 @@
 import type { Redis } from "ioredis";
 import type { NatsConnection } from "nats";
-import type { Stored, Streams } from "./jetstream.js";
-import { steadyFollowers } from "./story.js";
+import { steadyFollowers } from "./history.js";
+import type { Stored, Streams } from "./streams.js";
 import type { TimelineEvent } from "./timeline-events.js";
 import { type Held, heldBy, homeKey } from "./timeline-keys.js";
 

@@ -2,7 +2,7 @@ import { DLQ_HEADER } from "../../src/contracts/subjects.js";
 import { type DeadLetterStore, parseDeadLetter, type StoredDeadLetter } from "../../src/dead-letters/dead-letter.js";
 import type { RedrivenMessage } from "../../src/dead-letters/destination.js";
 import type { RedriveDeps } from "../../src/dead-letters/redrive.js";
-import { headersWith } from "./core-delivery.js";
+import { headersWith } from "./deliveries.js";
 
 /** When the dead letters of these tests failed, in ms since the epoch. */
 export const FAILED_AT = Date.parse("2026-01-02T03:04:05.678Z");

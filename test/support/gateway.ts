@@ -16,7 +16,7 @@ import { connectRedis, type RedisClient } from "../../src/platform/redis/connect
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "./brokers.js";
-import { eventually } from "./facts.js";
+import { eventually } from "./eventually.js";
 import { type EventStream, follow } from "./sse.js";
 
 const SECRET = "a secret of thirty-two bytes, or a few more";

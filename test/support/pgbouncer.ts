@@ -5,7 +5,7 @@ import { createConnection } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "../../src/sandbox/brokers/index.js";
-import { eventually } from "./facts.js";
+import { eventually } from "./eventually.js";
 
 const PROGRAM = "/usr/sbin/pgbouncer";
 

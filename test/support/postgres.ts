@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import pg from "pg";
 import { freePort, isFree } from "../../src/sandbox/brokers/index.js";
-import { eventually } from "./facts.js";
+import { eventually } from "./eventually.js";
 
 /** A PostgreSQL of this test's own. */
 export type Postgres = {

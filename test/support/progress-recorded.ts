@@ -1,5 +1,5 @@
 import type { Redis } from "ioredis";
-import { eventually } from "./facts.js";
+import { eventually } from "./eventually.js";
 
 /** Waits until fan-out has recorded in Redis how far it is; from then on a loss is noticed. */
 export async function progressRecorded({ redis }: { readonly redis: Redis }): Promise<void> {

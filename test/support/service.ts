@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { createServer } from "node:net";
 import { join } from "node:path";
-import { eventually } from "./facts.js";
+import { eventually } from "./eventually.js";
 
 /** Where a service finds what it needs; `env` wins over everything. */
 export type ServiceOptions = {

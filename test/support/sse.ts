@@ -1,6 +1,6 @@
 import { get, type IncomingHttpHeaders, type IncomingMessage } from "node:http";
 import { createParser } from "eventsource-parser";
-import { eventually } from "./facts.js";
+import { eventually } from "./eventually.js";
 import { tokenOf } from "./tokens.js";
 
 /** An event as it came over the wire. */

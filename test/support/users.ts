@@ -30,8 +30,8 @@ import { createPrepareUserEvents } from "../../src/users/prepare.js";
 import { createProfileStore, type ProfileStore } from "../../src/users/profiles.sql.js";
 import { createIsHot } from "../../src/users/rates.js";
 import { createUsersService, type UsersServiceDeps } from "../../src/users/service.grpc.js";
-import { contextWith, deliveryOf } from "./core-delivery.js";
 import type { DatabaseServer } from "./databases.js";
+import { contextWith, deliveryOf } from "./deliveries.js";
 import { callsOf } from "./grpc.js";
 
 /** A database with the schema of the users service. */

@@ -1,10 +1,10 @@
 import { dropOf, type LawDeps } from "./conservation.js";
-import { eventually } from "./facts.js";
-import type { Stored } from "./jetstream.js";
+import { eventually } from "./eventually.js";
+import { PEOPLE, steadyFollowings } from "./history.js";
 import { expectedAfter, idsOf, missableDeletions } from "./oracle.js";
 import { downIds, pagesDown, type Reader } from "./reader.js";
 import type { EventStream } from "./sse.js";
-import { PEOPLE, steadyFollowings } from "./story.js";
+import type { Stored } from "./streams.js";
 import type { TimelineEvent } from "./timeline-events.js";
 import { type Entry, heldBy, homeKey } from "./timeline-keys.js";
 

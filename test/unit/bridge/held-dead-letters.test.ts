@@ -2,7 +2,7 @@ import { expect, test } from "@jest/globals";
 import { createHeldDeadLetters } from "../../../src/bridge/held-dead-letters.js";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import { AppError } from "../../../src/kernel/errors.js";
-import { eventually } from "../../support/facts.js";
+import { eventually } from "../../support/eventually.js";
 
 const FULL = new AppError("unavailable", "maximum messages exceeded");
 const AWAY = new AppError("unavailable", "no connection");

@@ -6,7 +6,7 @@ import type { RedriveDeps } from "../../../src/dead-letters/redrive.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { silent } from "../../../src/kernel/logger.js";
 import { deadLetterWith, redriveBench } from "../../support/dead-letters.js";
-import { becomes } from "../../support/facts.js";
+import { becomes } from "../../support/eventually.js";
 
 /** Answers as the service does, once its patience is at an end; a request may be text that is no JSON. */
 function setup(

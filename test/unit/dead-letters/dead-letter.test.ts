@@ -8,8 +8,8 @@ import {
   removalAsText,
   reportAsText,
 } from "../../../src/dead-letters/present.js";
-import { headersWith } from "../../support/core-delivery.js";
 import { bridgeDeadLetter, deadLetterWith, FAILED_AT } from "../../support/dead-letters.js";
+import { headersWith } from "../../support/deliveries.js";
 
 async function* each(deadLetters: readonly StoredDeadLetter[]): AsyncGenerator<StoredDeadLetter> {
   yield* deadLetters;

@@ -4,7 +4,7 @@ import { Gate } from "../../../src/delivery/gate.js";
 import type { Outcome } from "../../../src/delivery/handler.js";
 import { type Attempts, createProcess } from "../../../src/delivery/process.js";
 import { AppError } from "../../../src/kernel/errors.js";
-import { contextWith, deliveryOf } from "../../support/core-delivery.js";
+import { contextWith, deliveryOf } from "../../support/deliveries.js";
 
 /** Counts by message, as the adapter on Redis does, whose keys name stream, sequence and time. */
 function countedByMessage(): Attempts & { begun(seq: number): number } {

@@ -2,7 +2,7 @@ import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { deadLetterOf, deadLetterOfUnstored, type Failure } from "../../../src/delivery/dead-letter.js";
 import { AppError } from "../../../src/kernel/errors.js";
-import { deliveryOf, headersWith } from "../../support/core-delivery.js";
+import { deliveryOf, headersWith } from "../../support/deliveries.js";
 
 const NOW = Date.parse("2026-01-02T03:04:05.678Z");
 const failure = (error: unknown, stated: Partial<Failure> = {}): Failure => ({

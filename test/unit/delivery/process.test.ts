@@ -4,7 +4,7 @@ import { Gate } from "../../../src/delivery/gate.js";
 import type { Delivery, Handler, Outcome } from "../../../src/delivery/handler.js";
 import { type Attempts, createProcess } from "../../../src/delivery/process.js";
 import { AppError } from "../../../src/kernel/errors.js";
-import { contextWith, deliveryOf } from "../../support/core-delivery.js";
+import { contextWith, deliveryOf } from "../../support/deliveries.js";
 
 /** What happened, in order. */
 type Trace = string[];

@@ -2,8 +2,8 @@ import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { metrics } from "@opentelemetry/api";
 import type { Sample } from "../../../src/delivery/sampling.js";
 import { silent } from "../../../src/kernel/logger.js";
-import { becomes } from "../../support/facts.js";
-import { type Scraped, startScraping } from "../../support/scraping.js";
+import { becomes } from "../../support/eventually.js";
+import { type Scraped, startScraping } from "../../support/scrape.js";
 
 let scraped: Scraped;
 beforeAll(async () => {

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { type Lease, renewing, underLease } from "../../../src/kernel/lease.js";
 import { startLoop } from "../../../src/kernel/loop.js";
-import { eventually } from "../../support/facts.js";
+import { eventually } from "../../support/eventually.js";
 
 const FAR = 3_600_000;
 

@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
+import { PEOPLE, Story } from "../../support/history.js";
 import { expectedAfter } from "../../support/oracle.js";
 import { duplicatedAndShuffled, seeded } from "../../support/random.js";
-import { PEOPLE, Story } from "../../support/story.js";
 import { World } from "../../support/world.js";
 
 test("what is expected of a history does not depend on its order, nor on repetitions", () => {

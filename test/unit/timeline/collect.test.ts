@@ -5,7 +5,7 @@ import { createOldestFirst } from "../../../src/kernel/concurrency.js";
 import { connectUpstreams } from "../../../src/platform/grpc/upstreams.js";
 import { collect, collectUpward } from "../../../src/timeline/collect.js";
 import { createSources, type Sources } from "../../../src/timeline/sources.grpc.js";
-import { sourcesOf } from "../../support/core-world.js";
+import { sourcesOf } from "../../support/memory-upstreams.js";
 import { startUpstreams } from "../../support/upstreams.js";
 import { World, type WorldDrop } from "../../support/world.js";
 

@@ -2,7 +2,7 @@ import { expect, test } from "@jest/globals";
 import type { Report } from "../../../../src/consistency/audit/audit.js";
 import { startAuditLoop } from "../../../../src/consistency/audit/audit-loop.js";
 import { silent } from "../../../../src/kernel/logger.js";
-import { eventually } from "../../../support/facts.js";
+import { eventually } from "../../../support/eventually.js";
 
 const REPORT: Report = {
   ...{ judged: 3, incomplete: 0, lagMs: 0 },

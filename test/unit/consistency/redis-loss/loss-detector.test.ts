@@ -5,7 +5,7 @@ import {
   startLossDetector,
 } from "../../../../src/consistency/redis-loss/loss-detector.js";
 import { silent } from "../../../../src/kernel/logger.js";
-import { eventually } from "../../../support/facts.js";
+import { eventually } from "../../../support/eventually.js";
 
 const STREAMS: LogState = { drops: "monday", fanout: "monday", last: 7 };
 const WHOLE: IdentityRecord = { redis: "same", from: 5_000_000, log: STREAMS, acked: 7 };

@@ -2,7 +2,7 @@ import { expect, test } from "@jest/globals";
 import { type ReadRange, replayRange, retrying } from "../../../../src/consistency/redis-loss/replay.js";
 import type { Delivery } from "../../../../src/delivery/handler.js";
 import { AppError } from "../../../../src/kernel/errors.js";
-import { deliveryOf } from "../../../support/core-delivery.js";
+import { deliveryOf } from "../../../support/deliveries.js";
 
 const ALL = { since: 0, until: Number.POSITIVE_INFINITY };
 

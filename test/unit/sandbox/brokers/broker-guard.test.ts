@@ -4,7 +4,7 @@ import type { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { expect, test } from "@jest/globals";
 import { alive } from "../../../support/brokers.js";
-import { eventually } from "../../../support/facts.js";
+import { eventually } from "../../../support/eventually.js";
 
 const GUARD = "src/sandbox/brokers/broker-guard.sh";
 

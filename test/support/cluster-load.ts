@@ -1,9 +1,9 @@
 import { expect } from "@jest/globals";
 import type { Cluster, Redis } from "ioredis";
-import { eventually } from "./facts.js";
-import { openStreams, type Streams } from "./jetstream.js";
+import { eventually } from "./eventually.js";
 import { drops, expectLoaded } from "./load.js";
 import { type Service, startService } from "./service.js";
+import { openStreams, type Streams } from "./streams.js";
 import type { TimelineEvent } from "./timeline-events.js";
 import { startUpstreams } from "./upstreams.js";
 import { World } from "./world.js";

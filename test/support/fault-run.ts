@@ -4,15 +4,15 @@ import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import type { Mutant } from "../faults/mutants/mutants.js";
 import { brokenLaws, dropOf, Witness } from "./conservation.js";
-import { Crew } from "./crew.js";
-import { eventually } from "./facts.js";
+import { eventually } from "./eventually.js";
+import { PEOPLE, READERS, Story, type StoryOptions } from "./history.js";
 import { TcpProxy } from "./proxy.js";
 import { duplicatedAndShuffled, type Random, seeded } from "./random.js";
 import { openReader, type Reader } from "./reader.js";
 import type { Service } from "./service.js";
 import { type EventStream, openEvents } from "./sse.js";
 import { type Stack, startStack } from "./stack.js";
-import { PEOPLE, READERS, Story, type StoryOptions } from "./story.js";
+import { Crew } from "./supervisor.js";
 import type { TimelineEvent } from "./timeline-events.js";
 import { type Case, type Findings, missedOnStreams, verdictOn } from "./verdict.js";
 

@@ -10,7 +10,7 @@ import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { createTimelineStore } from "../../src/timeline/store.redis.js";
 import { privateRedis } from "./brokers.js";
-import { eventually } from "./facts.js";
+import { eventually } from "./eventually.js";
 
 /** A private Redis, our scripts on it as the service has them, and a connection of the test's own. */
 export interface RedisBench {

@@ -6,7 +6,7 @@ import {
   NatsError,
   type StoredMsg,
 } from "nats";
-import { eventually } from "./facts.js";
+import { eventually } from "./eventually.js";
 
 /** A message of a stream as it is stored. */
 export type Stored = {

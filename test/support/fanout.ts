@@ -5,9 +5,9 @@ import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
 import { createProgress } from "../../src/fanout/store.redis.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import { contextWith, deliveryOf } from "./core-delivery.js";
-import { adaptersOn, type RedisBench } from "./core-redis.js";
-import { fanoutSourcesOf, historyOf } from "./core-world.js";
+import { contextWith, deliveryOf } from "./deliveries.js";
+import { fanoutSourcesOf, historyOf } from "./memory-upstreams.js";
+import { adaptersOn, type RedisBench } from "./redis.js";
 import type { TimelineEvent as Published } from "./timeline-events.js";
 import type { World } from "./world.js";
 
