@@ -1,5 +1,5 @@
 /** npm run bench -- NAME: each benchmark checks its result, and compares itself with a ceiling of the same run. */
-const BENCHES = ["upstream", "cold-reads"] as const;
+const BENCHES = ["upstream", "cold-reads", "sse"] as const;
 
 const [name] = process.argv.slice(2);
 if (!BENCHES.includes(name as never)) {

@@ -1,5 +1,11 @@
 /** Times in ms. */
-export type Summary = { readonly n: number; readonly mean: number; readonly p50: number; readonly p95: number };
+export type Summary = {
+  readonly n: number;
+  readonly mean: number;
+  readonly p50: number;
+  readonly p95: number;
+  readonly p99: number;
+};
 
 /** Sums up times in ms. */
 export function summarise(times: readonly number[]): Summary {
@@ -10,6 +16,7 @@ export function summarise(times: readonly number[]): Summary {
     mean: sorted.reduce((sum, time) => sum + time, 0) / sorted.length,
     p50: at(0.5),
     p95: at(0.95),
+    p99: at(0.99),
   };
 }
 

@@ -1,0 +1,118 @@
+/** The clients of the benchmark `sse`, in a process of their own: bare sockets, which check every event. */
+import { createHmac } from "node:crypto";
+import { connect, type Socket } from "node:net";
+import { JWT_SECRET } from "../support/service.js";
+import { check, summarise } from "./measure.js";
+import type { ClientAnswer, ClientRequest } from "./sse-shared.js";
+
+const AT_ONCE = 128;
+const MARK = '"drop_id":"';
+/** Longer than the mark and any drop id of the benchmark. */
+const TAIL = 100;
+
+interface Stream {
+  readonly user: string;
+  readonly socket: Socket;
+  next: number;
+  rest: string;
+}
+
+const streams: Stream[] = [];
+let wanted = 0;
+let received = 0;
+let times: number[] | undefined;
+let complete: (() => void) | undefined;
+
+process.on("message", (request: ClientRequest) => {
+  void answer(request).then(
+    (value) => process.send?.(value),
+    (error: unknown) => process.send?.({ fault: String(error) } satisfies ClientAnswer),
+  );
+});
+
+async function answer(request: ClientRequest): Promise<ClientAnswer> {
+  const started = performance.now();
+  if ("open" in request) await openMany(request.open);
+  else if ("events" in request) return receive(request.events, request.latency);
+  else await closeAll();
+  return { seconds: (performance.now() - started) / 1_000, times: undefined };
+}
+
+async function openMany({ port, from, to }: { port: number; from: number; to: number }): Promise<void> {
+  let next = from;
+  const lane = async (): Promise<void> => {
+    while (next < to) streams.push(await openOne(port, `u${next++}`));
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, lane));
+}
+
+function openOne(port: number, user: string): Promise<Stream> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ port, host: "127.0.0.1", noDelay: true });
+    const stream: Stream = { user, socket, next: 0, rest: "" };
+    let head = "";
+    const opening = (chunk: Buffer): void => {
+      head += chunk.toString("latin1");
+      if (!head.includes("\n\n")) return;
+      if (!head.startsWith("HTTP/1.1 200 ")) return reject(new Error(head));
+      socket.off("data", opening).on("data", (part: Buffer) => read(stream, part));
+      resolve(stream);
+    };
+    socket.on("data", opening).once("error", reject);
+    socket.once("close", () => complete?.());
+    socket.write(`GET /events/timeline/home HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer ${tokenOf(user)}\r\n\r\n`);
+  });
+}
+
+function tokenOf(user: string): string {
+  const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
+  const text = `${part({ alg: "HS256", typ: "JWT" })}.${part({ sub: user, exp: Math.floor(Date.now() / 1_000) + 3_600 })}`;
+  return `${text}.${createHmac("sha256", JWT_SECRET).update(text).digest("base64url")}`;
+}
+
+/** Drops are called `user.number.time`: each must come once, in the order of its number. */
+function read(stream: Stream, part: Buffer): void {
+  const text = stream.rest + part.toString("latin1");
+  let at = 0;
+  for (let mark = text.indexOf(MARK); mark >= 0; mark = text.indexOf(MARK, at)) {
+    const end = text.indexOf('"', mark + MARK.length);
+    if (end < 0) break;
+    at = end;
+    const [user, number, time] = text.slice(mark + MARK.length, end).split(".");
+    if (user !== stream.user || Number(number) !== stream.next) {
+      const came = `${stream.user} got ${user}.${number} and not ${stream.next}`;
+      process.send?.({ fault: `an event was missed, repeated or misplaced: ${came}` } satisfies ClientAnswer);
+      process.exit(1);
+    }
+    stream.next++;
+    received++;
+    times?.push(Number(process.hrtime.bigint() / 1_000n - BigInt(time ?? 0)) / 1_000);
+  }
+  stream.rest = text.slice(Math.max(at, text.length - TAIL));
+  if (received >= wanted) complete?.();
+}
+
+async function receive(events: number, latency: boolean): Promise<ClientAnswer> {
+  times = latency ? [] : undefined;
+  wanted += events;
+  const started = performance.now();
+  process.send?.({ waiting: true } satisfies ClientAnswer);
+  await new Promise<void>((resolve) => {
+    complete = resolve;
+  });
+  complete = undefined;
+  check(received === wanted, `${received} of ${wanted} events came`);
+  return { seconds: (performance.now() - started) / 1_000, times: times && summarise(times) };
+}
+
+async function closeAll(): Promise<void> {
+  const open = streams.splice(0);
+  await Promise.all(
+    open.map(({ socket }) => {
+      const closed = new Promise((resolve) => socket.once("close", resolve));
+      socket.destroy();
+      return closed;
+    }),
+  );
+  [wanted, received] = [0, 0];
+}

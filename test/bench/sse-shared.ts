@@ -1,0 +1,26 @@
+import { setTimeout as pause } from "node:timers/promises";
+import type { Summary } from "./measure.js";
+
+export type ClientRequest =
+  | { readonly open: { readonly port: number; readonly from: number; readonly to: number } }
+  /** Of all streams together. */
+  | { readonly events: number; readonly latency: boolean }
+  | { readonly close: true };
+
+export type ClientAnswer =
+  | { readonly seconds: number; readonly times: Summary | undefined }
+  | { readonly waiting: true }
+  | { readonly fault: string };
+
+/** A round sends every user one event. */
+export type BareRequest = { readonly rounds: number; readonly roundMs: number; readonly begin: number };
+
+/** Sends to each of the streams, evenly over `roundMs`: a burst would measure its own queue. */
+export async function sendRound(streams: number, roundMs: number, sendOne: (stream: number) => void): Promise<void> {
+  const started = performance.now();
+  for (let n = 0; n < streams; n++) {
+    sendOne(n);
+    if (roundMs > 0 && n % 20 === 19)
+      await pause(Math.max(0, started + (roundMs * (n + 1)) / streams - performance.now()));
+  }
+}
