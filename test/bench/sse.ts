@@ -1,18 +1,17 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
-import { cpus } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { connect, createInbox, headers, type NatsConnection } from "nats";
-import { privateNats, privateRedis } from "../support/brokers.js";
 import { startService } from "../support/service.js";
-import { check, type Line, print } from "./measure.js";
-import { type BareRequest, type ClientAnswer, type ClientRequest, sendRound } from "./sse-shared.js";
+import type { Bench } from "./support/bench.js";
+import { cpuSeconds } from "./support/measure.js";
+import { check, type Parameters, type Result, type Row } from "./support/result.js";
+import { type BareRequest, type ClientAnswer, type ClientRequest, sendRound } from "./support/sse-shared.js";
 
-const USER_HZ = 100;
 const SETTLE_MS = 2_000;
-const SETTLE = join(process.cwd(), "test/bench/settle.mjs");
+const SETTLE = join(process.cwd(), "test/bench/support/settle.mjs");
 /** Opened and measured against, so that memory that does not grow with streams does not count. */
 const WARM = 200;
 const EVENTS = 100_000;
@@ -21,11 +20,12 @@ const CALM_RATE = 2_000;
 const CALM_ROUNDS = 5;
 const TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
 
-/** Event streams of one gateway, against a bare `http` server that writes the same frames to the same clients. */
-export async function run(): Promise<void> {
-  const streams = Number(process.argv[3] ?? 2_000);
-  console.log(`${cpus().length} x ${cpus()[0]?.model}, Node ${process.version}`);
-  const [redis, nats] = await Promise.all([privateRedis(), privateNats()]);
+const ABOUT = `Event streams in one gateway, each event published to \`NOTIFY\` and read by its client once and in order, against a bare
+\`http\` server that writes the same frames to the same clients. Latency is measured at ${CALM_RATE.toLocaleString("en")} events/s.`;
+
+export async function run({ connections: streams = 2_000 }: Parameters, bench: Bench): Promise<Result> {
+  const { redisServer: redis } = await bench.redis();
+  const { natsServer: nats } = await bench.nats();
   const gateway = await startService({
     ...{ redisUrl: redis.url, natsUrl: nats.url, roles: "gateway" },
     ...{ usersAddress: "127.0.0.1:1", postsAddress: "127.0.0.1:1" },
@@ -43,7 +43,6 @@ export async function run(): Promise<void> {
   });
   await connection.close();
   await gateway.stop();
-  await Promise.all([nats.stop(), redis.stop()]);
   const server = child("sse-bare.ts");
   const [{ port }] = (await once(server, "message")) as [{ port: number }];
   const bare = await measure({
@@ -53,7 +52,7 @@ export async function run(): Promise<void> {
     },
   });
   server.kill();
-  report(streams, own, bare);
+  return { about: ABOUT, rows: rowsOf(own, bare) };
 }
 
 /** SSE_PROFILE names a folder for profiles of the gateway's CPU. */
@@ -63,7 +62,7 @@ function profiling(): string[] {
 }
 
 function child(file: string): ChildProcess {
-  const script = new URL(file, import.meta.url);
+  const script = new URL(`support/${file}`, import.meta.url);
   return fork(script, { execArgv: ["--expose-gc", "--import", "tsx", "--import", SETTLE] });
 }
 
@@ -189,30 +188,25 @@ function costs(processes: Readonly<Record<string, number>>): (units: number) => 
     Object.fromEntries(before.map(([name, pid, used]) => [name, (1e6 * (cpuSeconds(pid) - used)) / units]));
 }
 
-/** User and system time so far. */
-function cpuSeconds(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
-  return (Number(fields[11]) + Number(fields[12])) / USER_HZ;
-}
-
-const inMicroseconds = (cost: Cost): string =>
-  Object.entries(cost)
-    .map(([name, value]) => `${name} ${value.toFixed(0)}`)
-    .join(", ");
-
-function report(streams: number, own: Measured, bare: Measured): void {
-  const line = (what: string, pick: (measured: Measured) => number, unit: string, digits = 0): Line => ({
-    what,
-    value: `${pick(own).toFixed(digits)} ${unit}`,
-    ratio: `${(pick(own) / pick(bare)).toFixed(2)} x the bare server's ${pick(bare).toFixed(digits)} ${unit}`,
-  });
-  print(`${streams.toLocaleString("en")} event streams in one gateway`, [
-    line("Memory a stream", ({ kilobytes }) => kilobytes, "KB", 1),
-    line("Streams opened", ({ opensPerSecond }) => opensPerSecond, "/s"),
-    { what: "CPU to open one, µs", value: inMicroseconds(own.opening), ratio: inMicroseconds(bare.opening) },
-    line("Events from NOTIFY to the client", ({ eventsPerSecond }) => eventsPerSecond, "/s"),
-    { what: "CPU an event, µs", value: inMicroseconds(own.event), ratio: inMicroseconds(bare.event) },
-    line("Publish to client, p50", ({ p50 }) => p50, "ms", 2),
-    line("Publish to client, p99", ({ p99 }) => p99, "ms", 2),
-  ]);
+function rowsOf(own: Measured, bare: Measured): Row[] {
+  const row = (
+    name: string,
+    pick: (measured: Measured) => number,
+    more: Pick<Row, "unit" | "target" | "cpu">,
+  ): Row => ({ name, value: pick(own), peer: { name: "bare server", value: pick(bare) }, ...more });
+  const inServer = (cost: Cost): Cost => {
+    const { server = 0, ...others } = cost;
+    return { gateway: server, ...others };
+  };
+  return [
+    row("memory a stream", ({ kilobytes }) => kilobytes, { unit: "KB", target: { atMost: 1.5 } }),
+    row("streams opened", ({ opensPerSecond }) => opensPerSecond, { unit: "/s", cpu: inServer(own.opening) }),
+    row("events from NOTIFY to the client", ({ eventsPerSecond }) => eventsPerSecond, {
+      unit: "/s",
+      cpu: inServer(own.event),
+    }),
+    row("CPU of the server an event", ({ event }) => event["server"] ?? 0, { unit: "µs" }),
+    row("publish to client, p50", ({ p50 }) => p50, { unit: "ms" }),
+    row("publish to client, p99", ({ p99 }) => p99, { unit: "ms" }),
+  ];
 }

@@ -1,5 +1,5 @@
 import { mkdtempSync, rmSync } from "node:fs";
-import { cpus, tmpdir } from "node:os";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect } from "nats";
 import { Visibility } from "../../src/gen/avion/posts.js";
@@ -17,78 +17,94 @@ import { createDropIds } from "../../src/posts/drop-ids.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { MIGRATIONS } from "../../src/roles/database.js";
 import { createFollowStore } from "../../src/users/follows.sql.js";
-import { privateNats } from "../support/brokers.js";
-import { postgresPrograms, startPostgres } from "../support/postgres.js";
-import { pageThroughFollowers } from "./followers.js";
-import { against, check, inWords, type Line, print, summarise, timed } from "./measure.js";
+import { postgresPrograms } from "../support/postgres.js";
+import type { Bench } from "./support/bench.js";
+import { pageThroughFollowers } from "./support/followers.js";
+import { between, summarise, timed } from "./support/measure.js";
+import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
 const WRITES = 2_000;
 const AT_ONCE = 16;
-const PUBLISHED = 2_000;
 const PUBLISH_EVERY_MS = 5;
 const FOLLOWERS = 1_000_000;
 const FOLLOWERS_EMBEDDED = 100_000;
 
-/** What the users and posts services cost: writes, the way of an event into JetStream, a very long list. */
-export async function run(): Promise<void> {
-  console.log(`${cpus().length} x ${cpus()[0]?.model}, Node ${process.version}`);
-  if (postgresPrograms() === undefined) console.log("no PostgreSQL is installed: embedded PGlite only");
-  else {
-    await onPostgres(true);
+const ABOUT = `The users and posts services: the statement that writes a drop and its event, the one that writes a follow and its event,
+the time from before the write of an event to its PubAck, and the read of a very long follower list. The ceiling of a
+write is one row into a bare table, committed with the same durability.`;
+
+export async function run({ posts = WRITES, followers }: Parameters, bench: Bench): Promise<Result> {
+  const rows: Row[] = [];
+  const of = { writes: posts, bench };
+  if (postgresPrograms() !== undefined) {
+    rows.push(...(await onPostgres({ ...of, followers: followers ?? FOLLOWERS, fsync: true })));
     // What the service and the database take, without the disk.
-    await onPostgres(false);
+    rows.push(...(await onPostgres({ ...of, followers: followers ?? FOLLOWERS, fsync: false })));
   }
-  await onPglite();
+  rows.push(...(await onPglite({ ...of, followers: followers ?? FOLLOWERS_EMBEDDED })));
+  return { about: ABOUT, rows };
 }
 
-async function onPostgres(fsync: boolean): Promise<void> {
-  const server = await startPostgres({ fsync });
+interface Size {
+  readonly writes: number;
+  readonly followers: number;
+  readonly bench: Bench;
+}
+
+async function onPostgres({ fsync, ...size }: Size & { readonly fsync: boolean }): Promise<Row[]> {
+  const server = await size.bench.postgres({ fsync });
   const db = openPostgres({ url: server.url, poolSize: AT_ONCE, name: "bench" }, silent);
   try {
-    print(`PostgreSQL ${server.version}, fsync ${fsync ? "on" : "off"}`, await measure(db, FOLLOWERS));
+    return named(`PostgreSQL, fsync ${fsync ? "on" : "off"}`, await measure(db, size));
   } finally {
     await db.close();
     await server.stop();
   }
 }
 
-async function onPglite(): Promise<void> {
+async function onPglite(size: Size): Promise<Row[]> {
   const folder = mkdtempSync(join(tmpdir(), "timeline-bench-"));
   const db = await openPglite({ folder: join(folder, "pglite") });
   try {
-    print("PGlite, embedded, in a folder", await measure(db, FOLLOWERS_EMBEDDED));
+    return named("PGlite", await measure(db, size)).map(({ target, ...row }) => row);
   } finally {
     await db.close();
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-async function measure(db: Db, followers: number): Promise<Line[]> {
+const named = (database: string, rows: readonly Row[]): Row[] =>
+  rows.map((row) => ({ ...row, name: `${database}: ${row.name}` }));
+
+async function measure(db: Db, { writes, followers, bench }: Size): Promise<Row[]> {
   await migrate(db, MIGRATIONS, silent);
   await db.run("CREATE TABLE public.ceiling (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, a text, b bigint)");
   const body = "x".repeat(200);
   const bare = () => db.query("INSERT INTO public.ceiling (a, b) VALUES ($1, $2) RETURNING id", [body, 1]);
-  const ceiling = await timed(WRITES, bare);
-  const lines: Line[] = [{ what: "Ceiling: one row into a bare table", value: inWords(ceiling) }];
   const publish = publisher(db, body);
-  const published = await timed(WRITES, publish);
-  await checkDrops(db, WRITES * 1.1);
-  lines.push({
-    what: "Publish transaction: drop and event",
-    value: inWords(published),
-    ratio: against(published, ceiling),
-  });
-  lines.push(await atOnce(`Published by ${AT_ONCE} at once`, publish, bare));
+  const [ceiling, published] = await between(
+    async () => (await timed(writes / 2, bare)).mean,
+    () => timed(writes, publish),
+  );
+  const all = writes + Math.ceil(writes / 10);
+  await checkDrops(db, all);
+  const against = { peer: { name: "one row into a bare table", value: ceiling }, target: { atMost: 1.1 } };
+  const rows: Row[] = [{ name: "drop and event, mean", value: published.mean, unit: "ms", ...against }];
+  rows.push(await atOnce({ writes, publish, bare }));
   const store = createFollowStore(db);
   const follow = (n: number) =>
     store.setFollowing({ follower: `f${n}`, following: `a${n % 97}`, wanted: true, most: 10_000 });
-  const followed = await timed(WRITES, follow);
+  const [again, followed] = await between(
+    async () => (await timed(writes / 2, bare)).mean,
+    () => timed(writes, follow),
+  );
   const [row] = await db.query<{ n: number }>("SELECT count(*) AS n FROM users.followings WHERE active");
-  check(row?.n === WRITES * 1.1, "every follow is there");
-  lines.push({ what: "Follow, its synchronous part", value: inWords(followed), ratio: against(followed, ceiling) });
-  lines.push(await lag(db, publish));
-  lines.push(...(await pageThroughFollowers(db, followers)));
-  return lines;
+  check(row?.n === all, "every follow is there");
+  const bareRow = { ...against.peer, value: again };
+  rows.push({ name: "follow and event, mean", value: followed.mean, unit: "ms", ...against, peer: bareRow });
+  rows.push(await lag({ db, publish, bench, count: writes }));
+  rows.push(await pageThroughFollowers(db, followers));
+  return rows;
 }
 
 /** Writes drops as the service does, and tells which. */
@@ -119,27 +135,40 @@ async function checkDrops(db: Db, count: number): Promise<void> {
   check(row?.drops === count && row.events === count, "every drop is there, with its event");
 }
 
-async function atOnce(
-  what: string,
-  work: (n: number) => Promise<unknown>,
-  bare: () => Promise<unknown>,
-): Promise<Line> {
+async function atOnce({
+  writes,
+  publish,
+  bare,
+}: {
+  readonly writes: number;
+  readonly publish: (n: number) => Promise<unknown>;
+  readonly bare: () => Promise<unknown>;
+}): Promise<Row> {
   const rate = async (one: (n: number) => Promise<unknown>): Promise<number> => {
     const started = performance.now();
-    await mapLimited(Array.from({ length: WRITES }), AT_ONCE, (_, n) => one(n));
-    return WRITES / ((performance.now() - started) / 1_000);
+    await mapLimited(Array.from({ length: writes }), AT_ONCE, (_, n) => one(n));
+    return writes / ((performance.now() - started) / 1_000);
   };
-  const [ceiling, reached] = [await rate(bare), await rate(work)];
-  const share = `${((reached / ceiling) * 100).toFixed(0)} % of ${ceiling.toFixed(0)}/s`;
-  return { what, value: `${reached.toFixed(0)} drops/s`, ratio: share };
+  const [ceiling, reached] = await between(
+    () => rate(bare),
+    () => rate(publish),
+  );
+  const peer = { name: "one row into a bare table", value: ceiling };
+  return { name: `drops published by ${AT_ONCE} at once`, value: reached, unit: "/s", peer };
+}
+
+interface Lag {
+  readonly db: Db;
+  readonly publish: (n: number) => Promise<string>;
+  readonly bench: Bench;
+  readonly count: number;
 }
 
 /** From the answer of the write to the PubAck, at a steady rate; what was written before is published first. */
-async function lag(db: Db, publish: (n: number) => Promise<string>): Promise<Line> {
-  const broker = await privateNats();
-  const connection = await connect({ servers: broker.url });
-  const manager = await connection.jetstreamManager();
-  await manager.streams.add({ name: "DROPS", subjects: ["drops.>"] });
+async function lag({ db, publish, bench, count }: Lag): Promise<Row> {
+  const { natsServer, streams } = await bench.nats();
+  const connection = await connect({ servers: natsServer.url });
+  await streams.manager.streams.add({ name: "DROPS", subjects: ["drops.>"] });
   const written = new Map<string, number>();
   const acknowledged = new Map<string, number>();
   const store = createOutboxStore(db, "posts");
@@ -158,8 +187,8 @@ async function lag(db: Db, publish: (n: number) => Promise<string>): Promise<Lin
     while ((await store.backlog()).waiting > 0) await new Promise((resolve) => setTimeout(resolve, 20));
   };
   await drained();
-  const before = (await manager.streams.info("DROPS")).state.messages;
-  for (let n = 0; n < PUBLISHED; n++) {
+  const before = (await streams.manager.streams.info("DROPS")).state.messages;
+  for (let n = 0; n < count; n++) {
     const due = performance.now() + PUBLISH_EVERY_MS;
     written.set(await publish(n), due - PUBLISH_EVERY_MS);
     relay.wake();
@@ -167,17 +196,13 @@ async function lag(db: Db, publish: (n: number) => Promise<string>): Promise<Lin
   }
   await drained();
   await relay.close();
-  const after = (await manager.streams.info("DROPS")).state.messages;
+  const after = (await streams.manager.streams.info("DROPS")).state.messages;
   const times = [...written].map(([key, at]) => (acknowledged.get(key) ?? Number.NaN) - at);
-  check(
-    after - before === PUBLISHED && times.filter(Number.isFinite).length === PUBLISHED,
-    "every event was published once",
-  );
+  check(after - before === count && times.filter(Number.isFinite).length === count, "every event was published once");
   await connection.close();
-  await broker.stop();
   const { p50, p95 } = summarise(times);
   return {
-    what: `Outbox to JetStream, from before the write to the PubAck, at ${1_000 / PUBLISH_EVERY_MS} drops/s`,
-    value: `${p50.toFixed(2)} ms p50, ${p95.toFixed(2)} ms p95`,
+    name: `outbox to JetStream at ${1_000 / PUBLISH_EVERY_MS} drops/s, from before the write to the PubAck, p50`,
+    ...{ value: p50, unit: "ms", note: `p95 ${p95.toFixed(2)} ms` },
   };
 }

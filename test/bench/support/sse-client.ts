@@ -1,8 +1,9 @@
 /** The clients of the benchmark `sse`, in a process of their own: bare sockets, which check every event. */
 import { createHmac } from "node:crypto";
 import { connect, type Socket } from "node:net";
-import { JWT_SECRET } from "../support/service.js";
-import { check, summarise } from "./measure.js";
+import { JWT_SECRET } from "../../support/service.js";
+import { summarise } from "./measure.js";
+import { check } from "./result.js";
 import type { ClientAnswer, ClientRequest } from "./sse-shared.js";
 
 const AT_ONCE = 128;

@@ -1,9 +1,9 @@
-import type { Db } from "../../src/platform/db/db.js";
-import { serveGrpc } from "../../src/platform/grpc/serve.js";
-import { openApi } from "../support/api.js";
-import { openRedis } from "../support/redis.js";
-import { usersProcess } from "../support/users.js";
-import { check, type Line } from "./measure.js";
+import type { Db } from "../../../src/platform/db/db.js";
+import { serveGrpc } from "../../../src/platform/grpc/serve.js";
+import { openApi } from "../../support/api.js";
+import { openRedis } from "../../support/redis.js";
+import { usersProcess } from "../../support/users.js";
+import { check, type Row } from "./result.js";
 
 const PAGE = 5_000;
 const MB = 1024 * 1024;
@@ -12,7 +12,7 @@ const MOST_GROWN_MB = 200;
 type Page = { readonly ids: readonly string[]; readonly next: string };
 
 /** Reads a very long follower list page by page over gRPC, against the bare query without a service around it. */
-export async function pageThroughFollowers(db: Db, count: number): Promise<Line[]> {
+export async function pageThroughFollowers(db: Db, count: number): Promise<Row> {
   await fill(db, count);
   const ceiling = await walk((after) => bare(db, after), count);
   const redis = await openRedis();
@@ -27,13 +27,12 @@ export async function pageThroughFollowers(db: Db, count: number): Promise<Line[
   api.close();
   await server.close(0);
   await redis.close();
-  return [
-    {
-      what: `GetFollowersList over gRPC, ${count.toLocaleString("en")} followers in pages of ${PAGE.toLocaleString("en")}`,
-      value: `${own.seconds.toFixed(2)} s, memory grew by ${own.grownMb.toFixed(0)} MB at most`,
-      ratio: `${(own.seconds / ceiling.seconds).toFixed(1)} x the bare query's ${ceiling.seconds.toFixed(2)} s`,
-    },
-  ];
+  return {
+    name: `GetFollowersList over gRPC, ${count.toLocaleString("en")} followers in pages of ${PAGE.toLocaleString("en")}`,
+    ...{ value: own.seconds, unit: "s" },
+    peer: { name: "the bare query", value: ceiling.seconds },
+    note: `memory grew by ${own.grownMb.toFixed(0)} MB at most`,
+  };
 }
 
 async function fill(db: Db, count: number): Promise<void> {

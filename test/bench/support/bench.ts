@@ -1,0 +1,80 @@
+import { Redis } from "ioredis";
+import type { Broker } from "../../../src/sandbox/brokers/index.js";
+import { privateNats, privateRedis } from "../../support/brokers.js";
+import { type Postgres, startPostgres } from "../../support/postgres.js";
+import { type Service, type ServiceOptions, startService } from "../../support/service.js";
+import { openStreams, type Streams } from "../../support/streams.js";
+import { startUpstreams, type Upstreams } from "../../support/upstreams.js";
+import { World } from "../../support/world.js";
+import type { Parameters, Result } from "./result.js";
+
+export type Run = (parameters: Parameters, bench: Bench) => Promise<Result>;
+
+export interface Servers {
+  readonly redis: Redis;
+  readonly redisServer: Broker;
+  readonly natsServer: Broker;
+  readonly streams: Streams;
+  /** Both upstream services answer from it, in this process. */
+  readonly world: World;
+  readonly upstreams: Upstreams;
+}
+
+/** Starts what a benchmark needs, and stops it in the end. */
+export class Bench {
+  readonly versions: Record<string, string> = { Node: process.versions.node };
+  readonly #closes: (() => unknown)[] = [];
+
+  /** Leaves `close` to be called at the end, last first. */
+  defer(close: () => unknown): void {
+    this.#closes.push(close);
+  }
+
+  async redis(): Promise<{ readonly redis: Redis; readonly redisServer: Broker }> {
+    const redisServer = await privateRedis();
+    this.versions["Redis"] = redisServer.version;
+    this.defer(() => redisServer.stop());
+    const redis = new Redis(redisServer.url, { maxRetriesPerRequest: null });
+    this.defer(() => redis.disconnect());
+    return { redis, redisServer };
+  }
+
+  async nats(): Promise<{ readonly natsServer: Broker; readonly streams: Streams }> {
+    const natsServer = await privateNats();
+    this.versions["nats-server"] = natsServer.version;
+    this.defer(() => natsServer.stop());
+    const streams = await openStreams(natsServer.url);
+    this.defer(() => streams.close());
+    return { natsServer, streams };
+  }
+
+  async postgres({ fsync = true } = {}): Promise<Postgres> {
+    const server = await startPostgres({ fsync });
+    this.versions["PostgreSQL"] = server.version;
+    this.defer(() => server.stop());
+    return server;
+  }
+
+  async servers(world = new World()): Promise<Servers> {
+    const brokers = { ...(await this.redis()), ...(await this.nats()) };
+    const upstreams = await startUpstreams(world);
+    this.defer(() => upstreams.stop());
+    return { ...brokers, world, upstreams };
+  }
+
+  /** A process of the built service. */
+  async service(servers: Servers, options: Pick<ServiceOptions, "roles" | "env"> = {}): Promise<Service> {
+    const { redisServer, natsServer, upstreams } = servers;
+    const { usersAddress, postsAddress } = upstreams;
+    const service = await startService({
+      ...{ redisUrl: redisServer.url, natsUrl: natsServer.url, usersAddress, postsAddress, ...options },
+      env: { TIMELINE_LOG_LEVEL: "warn", ...options.env },
+    });
+    this.defer(() => service.stop());
+    return service;
+  }
+
+  async close(): Promise<void> {
+    for (const close of this.#closes.splice(0).reverse()) await close();
+  }
+}

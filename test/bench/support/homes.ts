@@ -1,0 +1,56 @@
+import type { Redis } from "ioredis";
+import { chunked } from "../../../src/kernel/concurrency.js";
+import { homeKey } from "../../support/timeline-keys.js";
+import { check } from "./result.js";
+
+const KEYS_A_CALL = 500;
+const TTL_MS = 7 * 86_400_000;
+
+/** Drop ids as long as those of the posts service. */
+export const dropIds = (count: number, from = 0): string[] =>
+  Array.from({ length: count }, (_, number) => String(4_000_000_000_000_000_000n + BigInt(from + number)));
+
+/** Fills sorted sets with as many entries and a floor below them; the newest is `newest`, the others 1 s apart. */
+export async function fillKeys(
+  redis: Redis,
+  keys: readonly string[],
+  { entries, newest = Date.now() - 60_000 }: { readonly entries: number; readonly newest?: number },
+): Promise<void> {
+  const [first, ...others] = keys;
+  if (first === undefined) return;
+  await redis.del(first);
+  const ids = dropIds(entries).map((id, age) => [newest - 1_000 * age, id] as const);
+  await redis.zadd(first, ...ids.flat(), newest - 1_000 * entries, "~floor");
+  await redis.pexpire(first, TTL_MS);
+  for (const some of chunked(others, KEYS_A_CALL)) {
+    const pipeline = redis.pipeline();
+    for (const key of some) pipeline.copy(first, key, "REPLACE");
+    for (const [error] of (await pipeline.exec()) ?? []) if (error) throw error;
+  }
+}
+
+export const fillHomes = (
+  redis: Redis,
+  users: readonly string[],
+  options: Parameters<typeof fillKeys>[2],
+): Promise<void> => fillKeys(redis, users.map(homeKey), options);
+
+/** How many of these drops the homes of these users hold together. */
+export async function countHeld(redis: Redis, users: readonly string[], drops: readonly string[]): Promise<number> {
+  let count = 0;
+  for (const some of chunked(users, KEYS_A_CALL)) {
+    const pipeline = redis.pipeline();
+    for (const user of some) pipeline.zmscore(homeKey(user), ...drops);
+    for (const [error, scores] of (await pipeline.exec()) ?? []) {
+      if (error) throw error;
+      count += (scores as (string | null)[]).filter((score) => score !== null).length;
+    }
+  }
+  return count;
+}
+
+/** Each of these homes holds each of these drops. */
+export async function checkHomes(redis: Redis, users: readonly string[], drops: readonly string[]): Promise<void> {
+  const count = await countHeld(redis, users, drops);
+  check(count === users.length * drops.length, `${count} of ${users.length * drops.length} entries are there`);
+}

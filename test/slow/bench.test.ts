@@ -1,0 +1,22 @@
+import { expect, test } from "@jest/globals";
+import { run } from "../bench/bridge.js";
+import { Bench } from "../bench/support/bench.js";
+import { reportOf, sectionOf } from "../bench/support/report.js";
+
+test("a small run of the benchmark of the bridge checks what it did, and says what it was compared with", async () => {
+  const bench = new Bench();
+  try {
+    const parameters = { posts: 500 };
+    const report = reportOf(await run(parameters, bench), { name: "bridge", versions: bench.versions, parameters });
+    expect(report.rows).toEqual([
+      expect.objectContaining({
+        value: expect.any(Number),
+        peer: expect.objectContaining({ value: expect.any(Number) }),
+      }),
+    ]);
+    expect(Object.keys(report.versions)).toEqual(["Node", "Redis", "nats-server"]);
+    expect(sectionOf(report)).toContain("--posts 500");
+  } finally {
+    await bench.close();
+  }
+});
