@@ -4,7 +4,7 @@ import { silent } from "../kernel/logger.js";
 import { printableAddresses } from "../kernel/server-url.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { connectNats } from "../platform/nats/connect.js";
-import { createPublish } from "../platform/nats/publish.js";
+import { createPublisher } from "../platform/nats/publish.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import { Refusal } from "../platform/refusals.js";
 import { Closers } from "../roles/closers.js";
@@ -26,7 +26,7 @@ export const INTERRUPTED = 130;
 const REDIS_TIMEOUT_MS = 10 * SECOND;
 
 /** The upstreams are connected at their first call. */
-export type LogConnections = Pick<Connections, "nats" | "publish" | "upstreams">;
+export type LogConnections = Pick<Connections, "nats" | "publish" | "publishAll" | "upstreams">;
 
 interface Opening {
   readonly config: Config;
@@ -74,7 +74,7 @@ export async function openLog({ config, name, closers }: Opening): Promise<LogCo
     },
   );
   closers.add("NATS", () => nats.drain().catch(() => undefined));
-  return { nats, publish: createPublish(nats.jetstream()), upstreams };
+  return { nats, ...createPublisher(nats), upstreams };
 }
 
 /** @throws an error naming the addresses of upstreams that are not configured */

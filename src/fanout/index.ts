@@ -1,7 +1,7 @@
 import type { StoredTimelinesConfig } from "../contracts/config.js";
 import type { Fences } from "../contracts/fences.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
-import type { Publish } from "../platform/nats/publish.js";
+import type { PublishAll } from "../platform/nats/publish.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { FanoutConfig } from "./config.js";
@@ -16,7 +16,7 @@ interface FanoutHandles {
   readonly config: { readonly fanout: FanoutConfig; readonly storedTimelines: StoredTimelinesConfig };
   readonly scripts: Scripts;
   readonly fenced: Fenced;
-  readonly publish: Publish;
+  readonly publishAll: PublishAll;
   readonly upstreams: Upstreams;
   readonly fences: Fences;
   /** Redriven jobs wait for it; unset: they do not wait. */
@@ -28,7 +28,7 @@ export function createFanout({
   config,
   scripts,
   fenced,
-  publish,
+  publishAll,
   upstreams,
   fences,
   untilCovered,
@@ -40,10 +40,10 @@ export function createFanout({
     untilCovered,
     ...createSources(upstreams, config.fanout.chunkSize),
     writer: createTimelineWriter(scripts, fenced, { maxEntries, ttlMs, activeOnly }),
-    notify: createNotify(publish, createListenersAmong(scripts)),
-    queue: createQueueJobs(publish),
+    notify: createNotify(publishAll, createListenersAmong(scripts)),
+    queue: createQueueJobs(publishAll),
     progress: createProgress(scripts),
-    complete: createComplete(publish),
+    complete: createComplete(publishAll),
     applied: observeFanout.edgeApplied,
     maxEntries,
   });

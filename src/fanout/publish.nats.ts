@@ -1,8 +1,9 @@
 import { type FanoutCompleted, type FanoutJob, jobMessageId, type Notification } from "../contracts/fanout.js";
 import { COMPLETED_FANOUT, jobSubject, notifySubject } from "../contracts/subjects.js";
 import { traceHeaders } from "../delivery/telemetry.js";
+import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
-import type { Publish } from "../platform/nats/publish.js";
+import type { Message, PublishAll } from "../platform/nats/publish.js";
 import { observeFanout } from "./observe.js";
 import type { ListenersAmong } from "./store.redis.js";
 
@@ -20,36 +21,43 @@ export type Complete = (completed: FanoutCompleted) => Promise<void>;
 
 const bytes = (value: unknown): Buffer => Buffer.from(JSON.stringify(value));
 
-export function createNotify(publish: Publish, listenersAmong: ListenersAmong): Notify {
+export function createNotify(publishAll: PublishAll, listenersAmong: ListenersAmong): Notify {
   const notify: Notify = async (users, notification, among = async (all) => all) => {
     const listeners = await among(await listenersAmong(users));
     if (listeners.length === 0) return;
     const body = bytes(notification);
     const headers = traceHeaders();
     const id = `${notification.event}:${encodeId(notification.drop_id)}:`;
-    await Promise.all(
-      listeners.map((user) => publish({ subject: notifySubject(user), body, id: id + encodeId(user), headers })),
+    await stored(
+      publishAll,
+      listeners.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers })),
     );
     observeFanout.notified(listeners.length);
   };
   return notify;
 }
 
-export function createQueueJobs(publish: Publish): QueueJobs {
+export function createQueueJobs(publishAll: PublishAll): QueueJobs {
   return async (jobs) => {
     const headers = traceHeaders();
-    await Promise.all(
-      jobs.map((job) =>
-        publish({ subject: jobSubject(job.action, job.admitted_at), body: bytes(job), id: jobMessageId(job), headers }),
-      ),
+    await stored(
+      publishAll,
+      jobs.map((job) => {
+        return { subject: jobSubject(job.action, job.admitted_at), body: bytes(job), id: jobMessageId(job), headers };
+      }),
     );
   };
 }
 
-export function createComplete(publish: Publish): Complete {
+export function createComplete(publishAll: PublishAll): Complete {
   return async (completed) => {
     const id = `${completed.event}:${encodeId(completed.drop_id)}`;
-    await publish({ subject: COMPLETED_FANOUT, body: bytes(completed), id, headers: traceHeaders() });
+    await stored(publishAll, [{ subject: COMPLETED_FANOUT, body: bytes(completed), id, headers: traceHeaders() }]);
     observeFanout.landed(completed);
   };
+}
+
+async function stored(publishAll: PublishAll, messages: readonly Message[]): Promise<void> {
+  const failed = (await publishAll(messages)).find((result) => result instanceof AppError);
+  if (failed) throw failed;
 }

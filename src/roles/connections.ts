@@ -7,7 +7,7 @@ import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { openUpstreamChannels, type UpstreamChannels, type Upstreams } from "../platform/grpc/upstreams.js";
 import { connectNats } from "../platform/nats/connect.js";
-import { createPublish, type Publish } from "../platform/nats/publish.js";
+import { createPublisher, type Publisher } from "../platform/nats/publish.js";
 import { applyTopology, TopologyRefusal } from "../platform/nats/topology.js";
 import { type TopologyWatch, watchTopology } from "../platform/nats/watch-topology.js";
 import { followClock } from "../platform/redis/clock.js";
@@ -24,11 +24,10 @@ import type { Config } from "./config/config.js";
 import { type NatsConfig, type RedisConfig, UPSTREAM_VARIABLES, type UpstreamsConfig } from "./config/connections.js";
 import { VERSION } from "./version.js";
 
-export interface Connections {
+export interface Connections extends Publisher {
   readonly scripts: Scripts;
   readonly fenced: Fenced;
   readonly nats: NatsConnection;
-  readonly publish: Publish;
   readonly retention: ReturnType<typeof openFences>["retention"];
   readonly fences: Fences;
   readonly upstreams: OpenUpstreams;
@@ -77,7 +76,7 @@ export async function openConnections(
   closers.add("topology", () => topology.close());
   waiting(undefined);
   const upstreams = upstreamsOnDemand(config.upstreams, closers);
-  const opened = { ...redis, nats, publish: createPublish(nats.jetstream(), topology.look), upstreams };
+  const opened = { ...redis, nats, ...createPublisher(nats, { noStream: topology.look }), upstreams };
   return { ...withFences(config.timeline, opened, log), topology, eviction, podName };
 }
 
@@ -94,12 +93,12 @@ export function openRedis({ urls }: Pick<RedisConfig, "urls">, log: Logger, clos
 /** Adds fences and read limits. The retention is not read yet: this process may be the posts service itself. */
 export function withFences(
   config: TimelineConfig,
-  opened: Pick<Connections, "scripts" | "fenced" | "nats" | "publish" | "upstreams">,
+  opened: Pick<Connections, "scripts" | "fenced" | "nats" | keyof Publisher | "upstreams">,
   log: Logger,
 ): Connections {
-  const { scripts, fenced, nats, publish, upstreams } = opened;
+  const { scripts, fenced, nats, upstreams } = opened;
   const { fences, retention } = openFences({ scripts, fenced, nats, upstreams, log });
-  return { scripts, fenced, nats, publish, upstreams, retention, fences, readLimits: createReadLimits(config) };
+  return { ...opened, retention, fences, readLimits: createReadLimits(config) };
 }
 
 export const natsOptions = (config: NatsConfig, name: string) => ({

@@ -12,7 +12,7 @@ import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { openPglite } from "../../src/platform/db/pglite.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
-import { createPublish } from "../../src/platform/nats/publish.js";
+import { createPublisher } from "../../src/platform/nats/publish.js";
 import { createDropIds } from "../../src/posts/drop-ids.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { MIGRATIONS } from "../../src/roles/database.js";
@@ -172,7 +172,7 @@ async function lag({ db, publish, bench, count }: Lag): Promise<Row> {
   const written = new Map<string, number>();
   const acknowledged = new Map<string, number>();
   const store = createOutboxStore(db, "posts");
-  const publishEvent = createPublishEvent(createPublish(connection.jetstream()));
+  const publishEvent = createPublishEvent(createPublisher(connection).publish);
   const relay = startRelay({
     store,
     publish: async (event) => {

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createComplete, createNotify, createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { createListenersAmong } from "../../src/fanout/store.redis.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
-import type { Message, Publish } from "../../src/platform/nats/publish.js";
+import type { Message, PublishAll } from "../../src/platform/nats/publish.js";
 import { contextWith, deliveryOf } from "../support/deliveries.js";
 import { handle, logged, openFanout, work } from "../support/fanout.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
@@ -276,9 +276,9 @@ test("a malformed body is invalid, and the error names the field", async () => {
 
 test("only users with a stream, or with one until recently, are notified, each under a message id of its own", async () => {
   const messages: Message[] = [];
-  const publish: Publish = async (message) => {
-    messages.push(message);
-    return { stream: "NOTIFY", seq: messages.length, duplicate: false };
+  const publish: PublishAll = async (more) => {
+    messages.push(...more);
+    return more.map((_, index) => ({ stream: "NOTIFY", seq: index + 1, duplicate: false }));
   };
   await redis.raw.zadd("sse_recent:users", Date.now(), "bob", Date.now(), "=w6k", Date.now() - 700_000, "gone");
   const notify = createNotify(publish, createListenersAmong(redis.scripts));

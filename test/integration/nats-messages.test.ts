@@ -241,37 +241,11 @@ test("nats-server is killed and comes back: nothing is lost, work goes on", asyn
   await eventually(() => consuming.healthy(), "and says so");
 });
 
-test("publish: the same id is stored once, and says so", async () => {
-  const first = await publish("one", "drops.created", "same");
-  const again = await publish("two", "drops.created", "same");
-  expect([first.duplicate, again.duplicate, again.seq]).toEqual([false, true, first.seq]);
-  expect((await bench.manager.streams.info("DROPS")).state.messages).toBe(1);
-});
-
 const codeOf = (promise: Promise<unknown>) =>
   promise.then(
     () => "done",
     (error: unknown) => (error instanceof AppError ? error.code : `not ours: ${String(error)}`),
   );
-
-test("publish: too large is invalid, no stream or a full one is an outage", async () => {
-  expect(await codeOf(bench.publish({ subject: "drops.created", body: Buffer.alloc(1_100_000), id: "large" }))).toBe(
-    "invalid",
-  );
-  expect(await codeOf(bench.publish({ subject: "nobody.listens", body: Buffer.from("x"), id: "nowhere" }))).toBe(
-    "unavailable",
-  );
-  const held = (await bench.manager.streams.info("DLQ")).config;
-  await bench.manager.streams.update("DLQ", { ...held, max_msg_size: 10 });
-  expect(
-    await codeOf(bench.publish({ subject: "dlq.invalid.x", body: Buffer.alloc(100), id: "large for the stream" })),
-  ).toBe("invalid");
-  await bench.manager.streams.update("DLQ", { ...held, max_bytes: 200 });
-  expect(await codeOf(bench.publish({ subject: "dlq.invalid.x", body: Buffer.alloc(500), id: "full" }))).toBe(
-    "unavailable",
-  );
-  await bench.manager.streams.update("DLQ", held);
-});
 
 async function read(subject: string, from?: number): Promise<LogEntry[]> {
   const entries: LogEntry[] = [];

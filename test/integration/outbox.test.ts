@@ -11,7 +11,7 @@ import { type Relay, type RelayDeps, startRelay } from "../../src/outbox/relay.j
 import { createNotifyRelays, createOutboxStore, type OutboxStore, wakeChannel } from "../../src/outbox/store.sql.js";
 import type { Db, HowPlanned } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
-import { createPublish } from "../../src/platform/nats/publish.js";
+import { createPublisher } from "../../src/platform/nats/publish.js";
 import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
@@ -55,13 +55,13 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
   });
 
   const relay = (options: Partial<RelayDeps> = {}): Relay => {
-    const publish = createPublishEvent(createPublish(connection.jetstream()));
+    const publish = createPublishEvent(createPublisher(connection).publish);
     const started = startRelay({
       store: patient(createOutboxStore(db, "posts")),
       publish,
       deadLetter: createDeadLetterEvent({
         source: "posts",
-        deadLetters: async (deadLetter) => void (await createPublish(connection.jetstream())(deadLetter)),
+        deadLetters: async (deadLetter) => void (await createPublisher(connection).publish(deadLetter)),
         version: "1.2.3",
       }),
       // Nobody wakes these relays; the usual second between two looks would only be waited for.
@@ -184,13 +184,9 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
   });
 
   test("while NATS is away events wait, and go out in their order once it is back", async () => {
-    const jetstream = connection.jetstream();
     // The relay counts three failures, and an acknowledgement that does not come takes its whole timeout.
-    const hasty = Object.assign(Object.create(jetstream), {
-      publish: (...[subject, body, options]: Parameters<typeof jetstream.publish>) =>
-        jetstream.publish(subject, body, { ...options, timeout: 500 }),
-    });
-    const publishing = relay({ publish: createPublishEvent(createPublish(hasty)) });
+    const hasty = createPublisher(connection, { timeoutMs: 500 });
+    const publishing = relay({ publish: createPublishEvent(hasty.publish) });
     await write("a", "1");
     await eventually(async () => (await waiting()) === 0, "the first event is published");
     await nats.stop();
@@ -204,7 +200,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
   });
 
   test("an event that can never be published delays no other", async () => {
-    const publish = createPublishEvent(createPublish(connection.jetstream()));
+    const publish = createPublishEvent(createPublisher(connection).publish);
     const refusing = async (event: OutboxEvent): Promise<void> => {
       if (event.key === "bad") throw new Error("never");
       await publish(event);

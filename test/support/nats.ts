@@ -1,18 +1,17 @@
 import type { JetStreamManager, NatsConnection } from "nats";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
-import { createPublish, type Publish } from "../../src/platform/nats/publish.js";
+import { createPublisher, type Publisher } from "../../src/platform/nats/publish.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { startNats } from "../../src/sandbox/brokers/index.js";
 import { privateNats } from "./brokers.js";
 
 /** A private nats-server with our streams, connected to as the service does. */
-export interface NatsBench {
+export interface NatsBench extends Publisher {
   readonly broker: Broker;
   readonly connection: NatsConnection;
   readonly manager: JetStreamManager;
-  readonly publish: Publish;
   /** Kills the server and starts it again on the same port and data. */
   restart(): Promise<void>;
   close(): Promise<void>;
@@ -29,7 +28,7 @@ export async function openNats(): Promise<NatsBench> {
     broker,
     connection,
     manager,
-    publish: createPublish(connection.jetstream()),
+    ...createPublisher(connection),
     restart: async () => {
       const running = restarted ?? broker;
       running.kill("SIGKILL");

@@ -1,4 +1,14 @@
-import { ErrorCode, type JetStreamClient, type MsgHdrs, NatsError, headers as newHeaders } from "nats";
+import {
+  type ApiError,
+  createInbox,
+  ErrorCode,
+  type Msg,
+  type MsgHdrs,
+  type NatsConnection,
+  NatsError,
+  headers as newHeaders,
+  type Status,
+} from "nats";
 import { isPlainSubject } from "../../contracts/subjects.js";
 import { AppError, codeOf, oneLine } from "../../kernel/errors.js";
 
@@ -17,8 +27,19 @@ export interface Stored {
   readonly duplicate: boolean;
 }
 
-/** Resolves only after the PubAck. */
+/**
+ * Resolves only after the PubAck. @throws AppError `invalid` for a message too large or malformed, `failed` where
+ * another stream takes its subject, otherwise `unavailable`: a timeout is ambiguous, and the same id may be sent again.
+ */
 export type Publish = (message: Message) => Promise<Stored>;
+
+/** Resolves once each message has its PubAck, or the error that `Publish` throws. */
+export type PublishAll = (messages: readonly Message[]) => Promise<readonly (Stored | AppError)[]>;
+
+export interface Publisher {
+  readonly publish: Publish;
+  readonly publishAll: PublishAll;
+}
 
 const ACK_TIMEOUT_MS = 5_000;
 
@@ -29,30 +50,152 @@ const OTHER_STREAM = 10060;
 const FULL = new Set([10077, 10002, 10023, 10028, 10047]);
 const MALFORMED: ReadonlySet<string> = new Set([ErrorCode.BadSubject, ErrorCode.BadHeader]);
 
-/**
- * @throws AppError `invalid` for a message too large or malformed, `failed` where another stream takes its subject,
- * otherwise `unavailable`: a timeout is ambiguous, and the same id may be sent again. Calls `noStream` where no stream
- * takes the subject.
- */
-export function createPublish(jetstream: JetStreamClient, noStream: () => void = () => undefined): Publish {
-  const publish: Publish = async ({ subject, body, id, headers, stream }) => {
+interface PublisherOptions {
+  /** Called where no stream takes a subject. */
+  readonly noStream?: () => void;
+  readonly timeoutMs?: number;
+}
+
+export function createPublisher(connection: NatsConnection, options: PublisherOptions = {}): Publisher {
+  const { noStream, timeoutMs = ACK_TIMEOUT_MS } = options;
+  const pubAcks = new PubAcks(connection, timeoutMs);
+  const publishAll: PublishAll = (messages) =>
+    new Promise((resolve) => {
+      if (messages.length === 0) return resolve([]);
+      const results = new Array<Stored | AppError>(messages.length);
+      let missing = messages.length;
+      for (const [index, message] of messages.entries()) {
+        pubAcks.send(message, (result) => {
+          if (refusalOf(result) === "missing") noStream?.();
+          results[index] = result;
+          if (--missing === 0) resolve(results);
+        });
+      }
+    });
+  return {
+    publishAll,
+    publish: async (message) => {
+      const [result] = await publishAll([message]);
+      if (result === undefined || result instanceof AppError) throw result;
+      return result;
+    },
+  };
+}
+
+interface Pending {
+  readonly subject: string;
+  readonly deadline: number;
+  readonly settle: (result: Stored | AppError) => void;
+}
+
+/** Counts PubAcks on one inbox: a request of the client takes ten times the processor time. */
+class PubAcks {
+  /** By the last token of the reply subject, in the order of their deadlines. */
+  readonly #pending = new Map<string, Pending>();
+  readonly #inbox: string;
+  #sent = 0;
+  #subscribed = false;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(
+    private readonly connection: NatsConnection,
+    private readonly timeoutMs: number,
+  ) {
+    // A user's rights may require the prefix. The client's types do not offer its options.
+    const { options } = connection as unknown as { readonly options?: { readonly inboxPrefix?: string } };
+    this.#inbox = `${createInbox(options?.inboxPrefix)}.`;
+    void this.#followDenials();
+    void connection.closed().then(() => {
+      this.#fail(() => true, NatsError.errorForCode(ErrorCode.ConnectionClosed));
+      clearTimeout(this.#timer);
+    });
+  }
+
+  send({ subject, body, id, headers, stream }: Message, settle: Pending["settle"]): void {
+    const token = String(++this.#sent);
     try {
       if (!isPlainSubject(subject)) throw NatsError.errorForCode(ErrorCode.BadSubject);
-      const ack = await jetstream.publish(subject, body, {
-        msgID: id,
-        timeout: ACK_TIMEOUT_MS,
-        ...(headers ? { headers: messageHeaders(headers) } : {}),
-        ...(stream === undefined ? {} : { expect: { streamName: stream } }),
+      this.#subscribe();
+      this.connection.publish(subject, body, {
+        reply: this.#inbox + token,
+        headers: messageHeaders({
+          ...headers,
+          "Nats-Msg-Id": id,
+          ...(stream === undefined ? {} : { "Nats-Expected-Stream": stream }),
+        }),
       });
-      // Clustered 2.10 servers may answer "duplicate" for a message they have not stored (nats-server#6415).
-      if (ack.duplicate && ack.seq === 0) throw new AppError("unavailable", `${subject}: the id is still in process`);
-      return { stream: ack.stream, seq: ack.seq, duplicate: ack.duplicate };
     } catch (error) {
-      if (error instanceof NatsError && error.code === ErrorCode.NoResponders) noStream();
-      throw publishError(error, subject);
+      return settle(publishError(error, subject));
     }
-  };
-  return publish;
+    this.#pending.set(token, { subject, settle, deadline: performance.now() + this.timeoutMs });
+    this.#watchDeadlines();
+  }
+
+  #subscribe(): void {
+    if (this.#subscribed) return;
+    this.connection.subscribe(`${this.#inbox}*`, {
+      callback: (denied, message) => {
+        if (!denied) return this.#take(message);
+        this.#subscribed = false;
+        this.#fail(() => true, denied);
+      },
+    });
+    this.#subscribed = true;
+  }
+
+  #take(message: Msg): void {
+    const token = message.subject.slice(this.#inbox.length);
+    const pending = this.#pending.get(token);
+    if (!pending) return;
+    this.#pending.delete(token);
+    pending.settle(resultOf(message, pending.subject));
+  }
+
+  #fail(isConcerned: (pending: Pending) => boolean, error: NatsError): void {
+    for (const [token, pending] of this.#pending) {
+      if (!isConcerned(pending)) continue;
+      this.#pending.delete(token);
+      pending.settle(publishError(error, pending.subject));
+    }
+  }
+
+  #watchDeadlines(): void {
+    const [first] = this.#pending.values();
+    if (this.#timer || !first) return;
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      const now = performance.now();
+      this.#fail(({ deadline }) => deadline <= now, NatsError.errorForCode(ErrorCode.Timeout));
+      this.#watchDeadlines();
+    }, first.deadline - performance.now());
+    this.#timer.unref();
+  }
+
+  /** Without the right to publish, no PubAck and no error comes to the inbox. */
+  async #followDenials(): Promise<void> {
+    for await (const status of this.connection.status()) {
+      const { permissionContext: denied } = status as Status & {
+        readonly permissionContext?: { readonly operation: string; readonly subject: string };
+      };
+      if (denied?.operation !== "publish") continue;
+      const error = NatsError.errorForCode(ErrorCode.PermissionsViolation);
+      this.#fail(({ subject }) => subject === denied.subject, error);
+    }
+  }
+}
+
+function resultOf(message: Msg, subject: string): Stored | AppError {
+  try {
+    // No stream takes the subject: the server answers with a status and no body.
+    if (message.data.length === 0) throw NatsError.errorForCode(ErrorCode.NoResponders);
+    const { error: refusal, stream, seq, duplicate = false } = message.json<Stored & { readonly error?: ApiError }>();
+    if (refusal) throw Object.assign(new NatsError(refusal.description, String(refusal.code)), { api_error: refusal });
+    // Clustered 2.10 servers may answer "duplicate" for a message they have not stored (nats-server#6415).
+    if (duplicate && seq === 0) throw new AppError("unavailable", `${subject}: the id is still in process`);
+    return { stream, seq, duplicate };
+  } catch (error) {
+    return publishError(error, subject);
+  }
 }
 
 function messageHeaders(fields: Readonly<Record<string, string>>): MsgHdrs {

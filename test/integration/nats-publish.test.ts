@@ -1,0 +1,130 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { connect } from "nats";
+import { AppError } from "../../src/kernel/errors.js";
+import { createPublisher, type Message, type Stored } from "../../src/platform/nats/publish.js";
+import { privateNats, temporaryFolder } from "../support/brokers.js";
+import { eventually } from "../support/eventually.js";
+import { type NatsBench, openNats } from "../support/nats.js";
+
+let bench: NatsBench;
+
+beforeAll(async () => {
+  bench = await openNats();
+});
+afterAll(() => bench.close());
+beforeEach(async () => {
+  await bench.manager.streams.purge("DROPS");
+});
+
+let ids = 0;
+const message = (of: Partial<Message> = {}): Message => ({
+  ...{ subject: "drops.created", body: Buffer.from("x"), id: `m${ids++}` },
+  ...of,
+});
+const outcome = (result: Stored | AppError) => (result instanceof AppError ? result.code : result.stream);
+const codeOf = (promise: Promise<unknown>) =>
+  promise.then(
+    () => "done",
+    (error: unknown) => (error instanceof AppError ? error.code : `not ours: ${String(error)}`),
+  );
+const stored = async () => (await bench.manager.streams.info("DROPS")).state.messages;
+
+test("the same id is stored once, and says so", async () => {
+  const first = await bench.publish(message({ id: "same" }));
+  const again = await bench.publish(message({ id: "same" }));
+  expect([first.duplicate, again.duplicate, again.seq]).toEqual([false, true, first.seq]);
+  expect(await stored()).toBe(1);
+});
+
+test("too large is invalid, no stream or a full one is an outage", async () => {
+  expect(await codeOf(bench.publish(message({ body: Buffer.alloc(1_100_000) })))).toBe("invalid");
+  expect(await codeOf(bench.publish(message({ subject: "nobody.listens" })))).toBe("unavailable");
+  const held = (await bench.manager.streams.info("DLQ")).config;
+  const subject = "dlq.invalid.x";
+  await bench.manager.streams.update("DLQ", { ...held, max_msg_size: 10 });
+  expect(await codeOf(bench.publish(message({ subject, body: Buffer.alloc(100) })))).toBe("invalid");
+  await bench.manager.streams.update("DLQ", { ...held, max_bytes: 200 });
+  expect(await codeOf(bench.publish(message({ subject, body: Buffer.alloc(500) })))).toBe("unavailable");
+  await bench.manager.streams.update("DLQ", held);
+});
+
+test("of many messages each has its own PubAck or its own error", async () => {
+  let missing = 0;
+  const { publishAll } = createPublisher(bench.connection, { noStream: () => missing++ });
+  const { seq } = await bench.publish(message({ id: "before" }));
+  const results = await publishAll([
+    message(),
+    message({ body: Buffer.alloc(1_100_000) }),
+    message({ subject: "drops.created x" }),
+    message({ headers: { "a header": "b" } }),
+    message({ headers: { header: "two\r\nlines" } }),
+    message({ subject: "nobody.listens" }),
+    message({ stream: "NOTIFY" }),
+    message({ id: "before" }),
+    message({ subject: "notify.user.ada", headers: { traceparent: "00-1" }, stream: "NOTIFY" }),
+  ]);
+  expect(results.map(outcome)).toEqual([
+    ...["DROPS", "invalid", "invalid", "invalid", "invalid", "unavailable", "failed", "DROPS", "NOTIFY"],
+  ]);
+  expect(results[7]).toEqual({ stream: "DROPS", seq, duplicate: true });
+  expect([await stored(), missing]).toEqual([2, 1]);
+  expect(await publishAll([])).toEqual([]);
+});
+
+test("thousands at once are stored once each, and each result stands at the place of its message", async () => {
+  const messages = Array.from({ length: 3_000 }, () => message());
+  const results = await bench.publishAll([...messages, ...messages]);
+  const seqs = results.map((result) => (result as Stored).seq);
+  expect(seqs.slice(3_000)).toEqual(seqs.slice(0, 3_000));
+  expect(new Set(seqs).size).toBe(3_000);
+  const held = await bench.manager.streams.getMessage("DROPS", { seq: seqs[1_234] as number });
+  expect(held.header.get("Nats-Msg-Id")).toBe(messages[1_234]?.id);
+});
+
+test("messages without a PubAck when the server dies are an outage; later ones are stored over the same connection", async () => {
+  const { publish, publishAll } = createPublisher(bench.connection, { timeoutMs: 300 });
+  await publish(message());
+  bench.broker.kill("SIGSTOP");
+  const pending = publishAll([message(), message()]);
+  expect((await pending).map(outcome)).toEqual(["unavailable", "unavailable"]);
+  bench.broker.kill("SIGCONT");
+  await bench.restart();
+  await eventually(async () => (await codeOf(publish(message()))) === "done", "the log takes messages again");
+});
+
+test("a connection that closes fails what has no PubAck, and later messages", async () => {
+  const broker = await privateNats();
+  const connection = await connect({ port: broker.port });
+  const { publish } = createPublisher(connection);
+  const manager = await connection.jetstreamManager();
+  await manager.streams.add({ name: "DROPS", subjects: ["drops.>"] });
+  await publish(message());
+  broker.kill("SIGSTOP");
+  const pending = codeOf(publish(message()));
+  await connection.close();
+  expect(await pending).toBe("unavailable");
+  expect(await codeOf(publish(message()))).toBe("unavailable");
+  broker.kill("SIGCONT");
+  await broker.stop();
+});
+
+test("a message without the right to its subject is an outage at once, as is one whose PubAck may not be read", async () => {
+  const rights = { publish: ["drops.>"], subscribe: ["_INBOX.ada.>"] };
+  const users = [{ user: "ada", password: "a", permissions: rights }];
+  const file = join(await temporaryFolder("rights"), "nats.conf");
+  await writeFile(file, JSON.stringify({ jetstream: {}, authorization: { users } }));
+  const broker = await privateNats({ extraArgs: ["-c", file] });
+  const open = (inboxPrefix: string) =>
+    connect({ servers: `127.0.0.1:${broker.port}`, user: "ada", pass: "a", inboxPrefix });
+  const timeoutMs = 60_000;
+  const allowed = await open("_INBOX.ada");
+  const denied = await open("_INBOX.bob");
+  expect(await codeOf(createPublisher(allowed, { timeoutMs }).publish(message({ subject: "dlq.x" })))).toBe(
+    "unavailable",
+  );
+  expect(await codeOf(createPublisher(denied, { timeoutMs }).publish(message()))).toBe("unavailable");
+  await Promise.all([allowed.close(), denied.close()]);
+  await broker.stop();
+});
