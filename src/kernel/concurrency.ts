@@ -34,12 +34,19 @@ export function chunked<T>(items: readonly T[], size: number): T[][] {
 
 export type InTurn = <T>(work: () => Promise<T>) => Promise<T>;
 
-/** First come, first served. @throws AppError `exhausted`, at once, where `waiting` pieces of work wait already */
-export function createInTurn(bounds: { readonly atOnce: number; readonly waiting: number }): InTurn {
-  const limit = pLimit(bounds.atOnce);
+/** First come, first served. @throws AppError `exhausted`, or `refusal`, at once where `waiting` pieces of work wait */
+export function createInTurn({
+  atOnce,
+  waiting,
+  refusal = () => new AppError("exhausted", "too much work is waiting"),
+}: {
+  readonly atOnce: number;
+  readonly waiting: number;
+  readonly refusal?: () => AppError;
+}): InTurn {
+  const limit = pLimit(atOnce);
   return async (work) => {
-    if (limit.activeCount + limit.pendingCount >= bounds.atOnce + bounds.waiting)
-      throw new AppError("exhausted", "too much work is waiting");
+    if (limit.activeCount + limit.pendingCount >= atOnce + waiting) throw refusal();
     return limit(work);
   };
 }

@@ -1,18 +1,12 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { AppError, invalid } from "./errors.js";
 
-/** An empty token: the end. */
-export interface Page<Item> {
-  readonly items: readonly Item[];
-  readonly nextPageToken: string;
-}
-
 export interface PageLimits {
   readonly usual: number;
   readonly most: number;
 }
 
-export type PageKey = readonly (string | number)[];
+type PageKey = readonly (string | number)[];
 
 /** 0: the usual size; larger sizes are cut. @throws AppError `invalid` */
 export function readSize(field: string, size: number, limits: PageLimits): number {
@@ -27,18 +21,20 @@ export function readTime(field: string, time: number): number {
   return time;
 }
 
-export type ListName = readonly [name: string, ...parameters: (string | number)[]];
+type ListName = readonly [name: string, ...parameters: (string | number)[]];
 
-export interface PageTokens {
-  /** Undefined for the empty token. @throws AppError `invalid` for a token of another list, or a made-up one */
-  read<Key extends PageKey>(list: ListName, token: string): Key | undefined;
-  page<Item>(list: ListName, items: readonly Item[], size: number, keyOf: (item: Item) => PageKey): Page<Item>;
+interface PageRequest {
+  readonly page_size: number;
+  /** Empty: the first page. */
+  readonly page_token: string;
 }
+
+export type PageTokens = ReturnType<typeof createPageTokens>;
 
 const SEAL_BYTES = 16;
 
 /** Tokens are sealed with a secret that all processes of the service share, and with the list's name. */
-export function createPageTokens(secret: string): PageTokens {
+export function createPageTokens(secret: string) {
   const seal = (list: ListName, text: string): Buffer =>
     createHmac("sha256", secret)
       .update(JSON.stringify([list, text]))
@@ -48,23 +44,33 @@ export function createPageTokens(secret: string): PageTokens {
     const text = JSON.stringify(key);
     return Buffer.concat([seal(list, text), Buffer.from(text)]).toString("base64url");
   };
+  const read = (list: ListName, token: string): PageKey | undefined => {
+    if (token === "") return undefined;
+    const bytes = Buffer.from(token, "base64url");
+    const text = bytes.subarray(SEAL_BYTES).toString();
+    // Buffer.from skips characters that are not base64url.
+    const genuine =
+      bytes.length > SEAL_BYTES &&
+      bytes.toString("base64url") === token &&
+      timingSafeEqual(bytes.subarray(0, SEAL_BYTES), seal(list, text));
+    if (!genuine) throw invalid("page_token", "is not a token of this list");
+    return JSON.parse(text) as PageKey;
+  };
   return {
-    read<Key extends PageKey>(list: ListName, token: string): Key | undefined {
-      if (token === "") return undefined;
-      const bytes = Buffer.from(token, "base64url");
-      const text = bytes.subarray(SEAL_BYTES).toString();
-      // Buffer.from skips characters that are not base64url.
-      const genuine =
-        bytes.length > SEAL_BYTES &&
-        bytes.toString("base64url") === token &&
-        timingSafeEqual(bytes.subarray(0, SEAL_BYTES), seal(list, text));
-      if (!genuine) throw invalid("page_token", "is not a token of this list");
-      return JSON.parse(text) as Key;
-    },
-    page: (list, items, size, keyOf) => {
-      const last = items[size - 1];
-      if (items.length <= size || last === undefined) return { items, nextPageToken: "" };
-      return { items: items.slice(0, size), nextPageToken: write(list, keyOf(last)) };
+    /** @throws AppError `invalid` for a token of another list, or a made-up one */
+    open: <Key extends PageKey>(list: ListName, { page_size, page_token }: PageRequest, limits: PageLimits) => {
+      const size = readSize("page_size", page_size, limits);
+      return {
+        /** Undefined: from the start. */
+        after: read(list, page_token) as Key | undefined,
+        /** One more than the page has, to learn whether another page follows. */
+        limit: size + 1,
+        /** An empty token: the end. */
+        pageOf: <Item>(found: readonly Item[], keyOf: (item: Item) => Key) => {
+          const last = found.length > size ? found[size - 1] : undefined;
+          return { items: found.slice(0, size), next_page_token: last === undefined ? "" : write(list, keyOf(last)) };
+        },
+      };
     },
   };
 }

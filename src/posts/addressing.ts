@@ -5,7 +5,7 @@ import { storedIdFault } from "../kernel/fields.js";
 
 export interface Addressing {
   readonly visibility: Visibility;
-  readonly recipients: readonly string[];
+  readonly recipients: string[];
 }
 
 const PUBLIC = new Set(["https://www.w3.org/ns/activitystreams#Public", "as:Public", "Public"]);

@@ -1,30 +1,16 @@
 import type { EventDraft } from "../contracts/outbox.js";
-import type { Visibility } from "../gen/avion/posts.js";
-import { DAY } from "../kernel/time.js";
+import type { DropDetails } from "../gen/avion/posts.js";
 import { type Db, SQLSTATE, sqlState } from "../platform/db/db.js";
-import { createdAtOf } from "./drop-ids.js";
-import { monthOf } from "./months.js";
-import type { PartitionStore } from "./partitions.sql.js";
+import { createdAtOf, monthOf } from "./ids.js";
+import { KEY_LIFETIME_MS, type PartitionStore } from "./maintenance.sql.js";
 import { isUri } from "./request.js";
 import { dropColumns, NOW, Parameters, type Statement, VERSION } from "./statement.js";
 
-export interface NewDrop {
-  /** Contains the time of creation. */
-  readonly dropId: string;
-  readonly userId: string;
-  readonly visibility: Visibility;
-  readonly recipients: readonly string[];
-  readonly replyTo: string;
-  readonly summary: string;
-  readonly body: string;
-}
+/** The fields of drops are named as on the wire, in the tables too. The id contains the time of creation. */
+export type NewDrop = Omit<DropDetails, "revision" | "created_at" | "updated_at">;
 
 /** The texts and recipients of a deleted drop are empty. Times are ms since the epoch. */
-export interface StoredDrop extends NewDrop {
-  readonly revision: number;
-  readonly updatedAt: number;
-  readonly deletedAt: number | null;
-}
+export type StoredDrop = Omit<DropDetails, "created_at"> & { readonly deleted_at: number | null };
 
 interface CreateOptions {
   readonly idempotencyKey: string;
@@ -32,19 +18,16 @@ interface CreateOptions {
   readonly replied: EventDraft | undefined;
 }
 
-interface Edit extends Pick<NewDrop, "dropId" | "userId" | "summary" | "body"> {
+interface Edit extends Pick<NewDrop, "drop_id" | "user_id" | "summary" | "body"> {
   /** 0: any. */
-  readonly expectedRevision: number;
+  readonly expected_revision: number;
 }
 
-interface Removal extends Pick<NewDrop, "dropId" | "userId"> {
+interface RemoveOptions {
   readonly deleted: EventDraft;
   /** Of a reply to a drop of this server, whose count of replies falls by one. */
-  readonly withdrawn: { readonly parentId: string; readonly event: EventDraft } | undefined;
+  readonly withdrawn: EventDraft | undefined;
 }
-
-/** A key makes one drop in this time. */
-export const KEY_LIFETIME_MS = DAY;
 
 /** Each change is one statement, and so all or nothing in one round trip. */
 export function createDropWrites(db: Db, partitions: Pick<PartitionStore, "make">) {
@@ -55,7 +38,7 @@ export function createDropWrites(db: Db, partitions: Pick<PartitionStore, "make"
       const insert = (): Promise<unknown[]> => db.query(text, values);
       const made = await insert().catch(async (error: unknown) => {
         if (!lacksPartition(error)) throw error;
-        await partitions.make(monthOf(createdAtOf(drop.dropId)));
+        await partitions.make(monthOf(createdAtOf(drop.drop_id)));
         return insert();
       });
       return made.length > 0;
@@ -69,11 +52,11 @@ export function createDropWrites(db: Db, partitions: Pick<PartitionStore, "make"
       return rows[0]?.dropId;
     },
     /** Undefined if the author or revision is another, or the drop is deleted. */
-    edit: async ({ dropId, userId, summary, body, expectedRevision }: Edit): Promise<StoredDrop | undefined> =>
-      (await db.query<StoredDrop>(EDIT, [dropId, userId, summary, body, expectedRevision]))[0],
+    edit: async ({ drop_id, user_id, summary, body, expected_revision }: Edit): Promise<StoredDrop | undefined> =>
+      (await db.query<StoredDrop>(EDIT, [drop_id, user_id, summary, body, expected_revision]))[0],
     /** Replaces a drop by a tombstone; undefined if it is not this author's, or is deleted already. */
-    remove: async (removal: Removal): Promise<StoredDrop | undefined> => {
-      const { text, values } = removeStatement(removal);
+    remove: async (drop: NewDrop, options: RemoveOptions): Promise<StoredDrop | undefined> => {
+      const { text, values } = removeStatement(drop, options);
       return (await db.query<StoredDrop>(text, values))[0];
     },
   };
@@ -85,14 +68,14 @@ export function createDropWrites(db: Db, partitions: Pick<PartitionStore, "make"
  */
 function createStatement(drop: NewDrop, { idempotencyKey, created, replied }: CreateOptions): Statement {
   const parameters = new Parameters();
-  const id = parameters.add(drop.dropId, "uuid");
-  const author = parameters.add(drop.userId, "text");
-  const replyTo = parameters.add(drop.replyTo === "" ? null : drop.replyTo, "text");
+  const id = parameters.add(drop.drop_id, "uuid");
+  const author = parameters.add(drop.user_id, "text");
+  const replyTo = parameters.add(drop.reply_to === "" ? null : drop.reply_to, "text");
   const gates: string[] = [];
   const parts: string[] = [];
   const fromGates = (): string => (gates.length === 0 ? "" : `FROM ${gates.join(", ")}`);
-  if (drop.replyTo !== "") {
-    const parent = isUri(drop.replyTo) ? remoteParent(replyTo) : localParent(parameters.add(drop.replyTo, "uuid"));
+  if (drop.reply_to !== "") {
+    const parent = isUri(drop.reply_to) ? remoteParent(replyTo) : localParent(parameters.add(drop.reply_to, "uuid"));
     parts.push(`parent AS (${parent})`);
     gates.push("parent");
   }
@@ -109,7 +92,7 @@ function createStatement(drop: NewDrop, { idempotencyKey, created, replied }: Cr
   }
   const texts = `${parameters.add(drop.summary, "text")}, ${parameters.add(drop.body, "text")}`;
   const seen = `${parameters.add(drop.visibility, "smallint")}, ${parameters.add(drop.recipients, "text[]")}`;
-  const createdAt = parameters.add(createdAtOf(drop.dropId), "bigint");
+  const createdAt = parameters.add(createdAtOf(drop.drop_id), "bigint");
   parts.push(`made AS (
     INSERT INTO posts.drops (drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, changed_at)
     SELECT ${id}, ${author}, ${replyTo}, ${texts}, ${seen}, ${createdAt}, ${NOW} ${fromGates()}
@@ -132,10 +115,10 @@ const localParent = (id: string): string =>
 const remoteParent = (uri: string): string =>
   `SELECT FROM posts.remote_objects WHERE uri = ${uri} AND kind = 1 AND deleted_at IS NULL`;
 
-function removeStatement({ dropId, userId, deleted, withdrawn }: Removal): Statement {
+function removeStatement({ drop_id, user_id, reply_to }: NewDrop, { deleted, withdrawn }: RemoveOptions): Statement {
   const parameters = new Parameters();
-  const id = parameters.add(dropId, "uuid");
-  const author = parameters.add(userId, "text");
+  const id = parameters.add(drop_id, "uuid");
+  const author = parameters.add(user_id, "text");
   const parts = [
     `d AS (
       UPDATE posts.drops SET deleted_at = ${NOW}, changed_at = ${NOW}, summary = '', body = '', recipients = '{}'
@@ -146,14 +129,14 @@ function removeStatement({ dropId, userId, deleted, withdrawn }: Removal): State
     `event AS (${parameters.insertEvent(deleted, "d")})`,
   ];
   if (withdrawn !== undefined) {
-    const parent = parameters.add(withdrawn.parentId, "uuid");
+    const parent = parameters.add(reply_to, "uuid");
     parts.push(
       `withdrawn AS (
         UPDATE posts.reactions r SET active = false, version = r.version + 1, changed_at = ${NOW}
         FROM d WHERE r.drop_id = ${parent} AND r.kind = 'reply' AND r.actor_id = d.drop_id::text AND r.active
         RETURNING r.version
       )`,
-      `withdrawing AS (${parameters.insertEvent(withdrawn.event, "withdrawn", VERSION)})`,
+      `withdrawing AS (${parameters.insertEvent(withdrawn, "withdrawn", VERSION)})`,
     );
   }
   return { text: `WITH ${parts.join(", ")} SELECT ${dropColumns()} FROM d`, values: parameters.values };

@@ -5,8 +5,8 @@ import { traceHeaders } from "../delivery/telemetry.js";
 import { Visibility } from "../gen/avion/posts.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Addressing } from "./addressing.js";
-import { createdAtOf } from "./drop-ids.js";
 import type { NewDrop } from "./drops.sql.js";
+import { createdAtOf } from "./ids.js";
 import type { NewRemoteObject } from "./remote.sql.js";
 
 type KnownVisibility = Exclude<Visibility, Visibility.UNSPECIFIED | Visibility.UNRECOGNIZED>;
@@ -23,13 +23,8 @@ const addressing = ({ visibility, recipients }: Addressing) => ({
   ...(visibility === Visibility.DIRECT ? { recipients: [...recipients] } : {}),
 });
 
-export function dropCreated({ dropId, userId, visibility, recipients }: NewDrop): EventDraft {
-  const payload = {
-    drop_id: dropId,
-    user_id: userId,
-    created_at: createdAtOf(dropId),
-    ...addressing({ visibility, recipients }),
-  };
+export function dropCreated({ drop_id, user_id, ...drop }: NewDrop): EventDraft {
+  const payload = { drop_id, user_id, created_at: createdAtOf(drop_id), ...addressing(drop) };
   return dropEvent({ name: "drop_created", payload });
 }
 
@@ -39,30 +34,30 @@ export function dropDeleted(dropId: string, userId?: string): EventDraft {
   return dropEvent({ name: "drop_deleted", payload });
 }
 
-export function remoteDropReceived({ uri, createdAt, actorUri, ...seen }: NewRemoteObject): EventDraft {
-  const author = actorUri === "" ? {} : { user_id: actorUri };
-  const payload = { drop_id: uri, created_at: createdAt, ...author, ...addressing(seen) };
+export function remoteDropReceived({ uri, created_at, actor_uri, ...drop }: NewRemoteObject): EventDraft {
+  const author = actor_uri === "" ? {} : { user_id: actor_uri };
+  const payload = { drop_id: uri, created_at, ...author, ...addressing(drop) };
   return dropEvent({ name: "ap_drop_received", payload });
 }
 
 export const REACTION_KINDS = ["like", "share", "reply"] as const;
 
 export interface ReactionKey {
-  readonly dropId: string;
+  readonly drop_id: string;
   readonly kind: (typeof REACTION_KINDS)[number];
   /** A user; of a reply the replying drop. */
-  readonly actorId: string;
+  readonly actor_id: string;
 }
 
 /** Only names the reaction: its row has the state to count. The statement adds the row's version to the message id. */
-export function engagementChanged({ dropId, kind, actorId }: ReactionKey): EventDraft {
-  const key = `${dropId}:${kind}:${encodeId(actorId)}`;
+export function engagementChanged({ drop_id, kind, actor_id }: ReactionKey): EventDraft {
+  const key = `${drop_id}:${kind}:${encodeId(actor_id)}`;
   return {
-    owner: dropId,
+    owner: drop_id,
     key,
     subject: ENGAGEMENT_CHANGED,
     messageId: `engagement:${key}`,
-    body: JSON.stringify({ drop_id: dropId, kind, actor_id: actorId }),
+    body: JSON.stringify({ drop_id, kind, actor_id }),
     traceparent: traceHeaders()["traceparent"],
   };
 }

@@ -1,10 +1,10 @@
 import { chunked } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
-import type { Followings } from "../platform/grpc/followings.js";
-import { isUnimplemented } from "../platform/grpc/upstreams.js";
-import type { FollowedAmong } from "./deps.js";
+import { type Followings, isUnimplemented } from "../platform/grpc/upstreams.js";
+import type { FollowedAmong } from "./drops.js";
 
+/** Ids of a request, and of a page. */
 const MAX_ASKED = 1_000;
 
 /** Without a UserService no user follows another. */
@@ -39,7 +39,7 @@ export function createFollowedAmong(users: Followings | undefined): FollowedAmon
 async function listed(users: Followings, follower: string, people: readonly string[]): Promise<ReadonlySet<string>> {
   const wanted = new Set(people);
   const found = new Set<string>();
-  for await (const { ids } of readPages((token) => users.following(follower, token))) {
+  for await (const { ids } of readPages((token) => users.following({ user: follower, size: MAX_ASKED, token }))) {
     for (const id of ids) if (wanted.has(id)) found.add(id);
     if (found.size === wanted.size) break;
   }

@@ -1,12 +1,12 @@
 import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import type { Db } from "../platform/db/db.js";
-import type { Followings } from "../platform/grpc/followings.js";
+import type { Followings } from "../platform/grpc/upstreams.js";
 import type { PostsConfig } from "./config.js";
-import { createCountEngagement } from "./count-engagement.js";
 import { createFollowedAmong } from "./followings.grpc.js";
 import { startMaintenance } from "./maintenance.js";
 import { observePosts } from "./observe.js";
+import { createCountEngagement } from "./reactions.js";
 import { DEFAULT_POSTS_LIMITS } from "./request.js";
 import { createPostsService } from "./service.grpc.js";
 import { createPostsStore } from "./store.sql.js";

@@ -1,26 +1,62 @@
-import type { GetRetentionResponse, ListDropsRequest, ListDropsResponse } from "../gen/avion/posts.js";
-import { readSize, readTime } from "../kernel/paging.js";
-import type { PostsDeps } from "./deps.js";
-import { presentListed } from "./present.js";
-import { CHANGE_PAGES } from "./request.js";
+import * as wire from "../gen/avion/posts.js";
+import { invalid } from "../kernel/errors.js";
+import { readId } from "../kernel/fields.js";
+import { compareBytes, dateOfId } from "../kernel/ids.js";
+import { type PageLimits, readSize, readTime } from "../kernel/paging.js";
+import type { PostsDeps } from "./drops.js";
+import type { Position } from "./reads.sql.js";
+import { isUri } from "./request.js";
 
-/**
- * By the time of the last change, oldest first. Of foreign drops only deletions are listed: a foreign drop would be
- * admitted as one of this server's and appear in the local timeline.
- */
-export const listDrops =
-  ({ store, tokens }: PostsDeps) =>
-  async (request: ListDropsRequest): Promise<ListDropsResponse> => {
+const AUTHOR_PAGES: PageLimits = { usual: 20, most: 1_000 };
+
+/** Pages of changes: drops without their text, which fit a message of 4 MiB with all their recipients. */
+const CHANGE_PAGES: PageLimits = { usual: 1_000, most: 1_000 };
+
+/** What the timeline service reads: drops without their texts, for no viewer. */
+export const listDrops = ({ store, tokens }: PostsDeps) => ({
+  /** Newest first; of a foreign actor the drops stored here. */
+  async getDropsByUserId(request: wire.GetDropsByUserIDRequest): Promise<wire.GetDropsByUserIDResponse> {
+    const author = readId("user_id", request.user_id);
+    const limit = readSize("limit", request.limit, AUTHOR_PAGES);
+    const below = await readPosition(store.remote, request);
+    const own = await store.drops.byAuthor(author, below, limit);
+    const foreign = isUri(author) ? await store.remote.byActor(author, below, limit) : [];
+    return { drops: foreign.length === 0 ? own : [...own, ...foreign].sort(newestFirst).slice(0, limit) };
+  },
+
+  /**
+   * By the time of the last change, oldest first. Of foreign drops only deletions are listed: a foreign drop would be
+   * admitted as one of this server's and appear in the local timeline.
+   */
+  async listDrops(request: wire.ListDropsRequest): Promise<wire.ListDropsResponse> {
     const since = readTime("since", request.since);
     const until = readTime("until", request.until) || Number.MAX_SAFE_INTEGER;
-    const size = readSize("page_size", request.page_size, CHANGE_PAGES);
-    const list = ["drops", request.since, request.until] as const;
-    const after = tokens.read<[number, string]>(list, request.page_token) ?? ([since, ""] as const);
-    const changed = await store.drops.changes({ since, until, after }, size + 1);
-    const { items, nextPageToken } = tokens.page(list, changed, size, (drop) => [drop.changedAt, drop.dropId]);
-    return { drops: items.map(presentListed), next_page_token: nextPageToken };
-  };
+    const page = tokens.open<[number, string]>(["drops", request.since, request.until], request, CHANGE_PAGES);
+    const changed = await store.drops.changes({ since, until, after: page.after ?? [since, ""] }, page.limit);
+    const { items, next_page_token } = page.pageOf(changed, (drop) => [drop.changed_at, drop.drop_id]);
+    return { drops: items, next_page_token };
+  },
 
-export const getRetention =
-  ({ store }: PostsDeps) =>
-  async (): Promise<GetRetentionResponse> => ({ kept_since: await store.retention.start() });
+  getRetention: async (): Promise<wire.GetRetentionResponse> => ({ kept_since: await store.retention.start() }),
+});
+
+const newestFirst = (a: wire.Drop, b: wire.Drop): number =>
+  b.created_at - a.created_at || compareBytes(b.drop_id, a.drop_id);
+
+/** Answered drops are below the position; undefined: from the newest. */
+async function readPosition(
+  remote: PostsDeps["store"]["remote"],
+  request: wire.GetDropsByUserIDRequest,
+): Promise<Position | undefined> {
+  const before = readTime("before", request.before);
+  const id = request.max_id;
+  if (id.includes("\0")) throw invalid("max_id", "must not contain NUL");
+  // The empty id sorts before every id, so that `before` alone excludes its whole millisecond.
+  if (before !== 0) return { createdAt: before, id };
+  if (id === "") return undefined;
+  // Deleted drops keep their position: a reader may hold one as its cursor.
+  const foreign = dateOfId(id) === undefined && isUri(id) ? await remote.get(id) : undefined;
+  const createdAt = foreign?.kind === wire.RemoteKind.DROP ? foreign.created_at : dateOfId(id);
+  if (createdAt === undefined) throw invalid("max_id", "is neither a known drop nor dated");
+  return { createdAt, id };
+}

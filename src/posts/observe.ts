@@ -1,5 +1,5 @@
 import { metrics } from "@opentelemetry/api";
-import type { PostsChange } from "./deps.js";
+import type { PostsChange } from "./drops.js";
 
 const meter = metrics.getMeter("avion-timeline");
 const counter = (name: string, description: string) => meter.createCounter(name, { description });

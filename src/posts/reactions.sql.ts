@@ -1,25 +1,20 @@
 import type { EventDraft } from "../contracts/outbox.js";
+import type { Counts } from "../gen/avion/posts.js";
+import { HOUR } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
-import { spanOf } from "./drop-ids.js";
 import type { ReactionKey } from "./events.js";
+import { spanOf } from "./ids.js";
 import { NOW, Parameters, VERSION } from "./statement.js";
-
-export interface DropCounts {
-  readonly dropId: string;
-  readonly likes: number;
-  readonly shares: number;
-  readonly replies: number;
-}
 
 export function createReactionStore(db: Db) {
   return {
     react: async (
-      { dropId, kind, actorId }: ReactionKey,
+      { drop_id, kind, actor_id }: ReactionKey,
       active: boolean,
       event: EventDraft,
     ): Promise<{ found: boolean; changed: boolean }> => {
       const parameters = new Parameters();
-      const key = [parameters.add(dropId, "uuid"), parameters.add(kind, "text"), parameters.add(actorId, "text")];
+      const key = [parameters.add(drop_id, "uuid"), parameters.add(kind, "text"), parameters.add(actor_id, "text")];
       const changed = active ? activate(key) : deactivate(key);
       // A deletion of the drop waits for the lock, so that no reaction comes after it.
       const text = `
@@ -30,7 +25,7 @@ export function createReactionStore(db: Db) {
       const rows = await db.query<{ found: boolean; changed: boolean }>(text, parameters.values);
       return rows[0] ?? { found: false, changed: false };
     },
-    counts: (ids: readonly string[]): Promise<DropCounts[]> => db.query<DropCounts>(COUNTS, [ids, ...spanOf(ids)]),
+    counts: (ids: readonly string[]): Promise<Counts[]> => db.query<Counts>(COUNTS, [ids, ...spanOf(ids)]),
   };
 }
 
@@ -48,7 +43,7 @@ const deactivate = ([drop, kind, actor]: readonly string[]): string => `
 
 /** BETWEEN excludes the partitions that contain none of these ids. */
 const COUNTS = `
-SELECT c.drop_id AS "dropId", c.likes, c.shares, c.replies FROM posts.counts c
+SELECT c.drop_id, c.likes, c.shares, c.replies FROM posts.counts c
 WHERE c.drop_id = ANY($1::uuid[]) AND c.drop_id BETWEEN $2::uuid AND $3::uuid
   AND EXISTS (
     SELECT FROM posts.drops d
@@ -62,14 +57,14 @@ export function createCountReactions(db: Db): CountReactions {
   return async (reactions) => {
     const byKey = new Map(reactions.map((reaction) => [keyOf(reaction), reaction]));
     const sorted = [...byKey.keys()].sort().map((key) => byKey.get(key) as ReactionKey);
-    const ids = sorted.map(({ dropId }) => dropId);
+    const ids = sorted.map(({ drop_id }) => drop_id);
     const kinds = sorted.map(({ kind }) => kind);
-    const actors = sorted.map(({ actorId }) => actorId);
+    const actors = sorted.map(({ actor_id }) => actor_id);
     await db.query(COUNT, [ids, kinds, actors, ...spanOf(ids)]);
   };
 }
 
-const keyOf = ({ dropId, kind, actorId }: ReactionKey): string => `${dropId} ${kind} ${actorId}`;
+const keyOf = ({ drop_id, kind, actor_id }: ReactionKey): string => `${drop_id} ${kind} ${actor_id}`;
 
 const sum = (kind: string): string => `coalesce(sum(delta) FILTER (WHERE kind = '${kind}'), 0)::integer`;
 
@@ -99,3 +94,98 @@ ON CONFLICT (drop_id) DO UPDATE SET
   likes = greatest(c.likes + excluded.delta[1], 0),
   shares = greatest(c.shares + excluded.delta[2], 0),
   replies = greatest(c.replies + excluded.delta[3], 0)`;
+
+const OVERDUE_MS = HOUR;
+const MAX_OVERDUE = 1_000;
+
+export interface Calibration {
+  readonly corrected: number;
+  /** Reactions whose event had not arrived after an hour, counted now. */
+  readonly overdue: number;
+}
+
+/** A drop's counted reactions, and the counts that are stored, both of one moment. */
+interface Checked extends Counts {
+  readonly overdue: number;
+  /** Likes, shares and replies; null where no counts are stored. */
+  readonly stored: readonly [number, number, number] | null;
+}
+
+export type CalibrationStore = ReturnType<typeof createCalibrationStore>;
+
+/** Compares counts with the counted reactions, which change in the same statement: a difference is always an error. */
+export function createCalibrationStore(db: Db, count: CountReactions) {
+  return {
+    /** The next drops after an id that have counts or reactions, with about how many reactions each. */
+    next: (after: string, limit: number): Promise<{ readonly drop_id: string; readonly reactions: number }[]> =>
+      db.query(NEXT, [after, limit]),
+    calibrate: async (ids: readonly string[]): Promise<Calibration> => {
+      const checked = await db.query<Checked>(CHECK, [ids, ...spanOf(ids)]);
+      const drifted = checked.filter(isDrifted);
+      for (const drop of drifted) await correct(db, drop);
+      const overdue = checked.filter((drop) => drop.overdue > 0).map(({ drop_id }) => drop_id);
+      const late = overdue.length === 0 ? [] : await db.query<ReactionKey>(LATE, [overdue]);
+      if (late.length > 0) await count(late);
+      return { corrected: drifted.length, overdue: late.length };
+    },
+  };
+}
+
+function isDrifted(drop: Checked): boolean {
+  const [likes, shares, replies] = drop.stored ?? [0, 0, 0];
+  return drop.likes !== likes || drop.shares !== shares || drop.replies !== replies;
+}
+
+/** Counts that changed since they were compared are left for the next round. */
+async function correct(db: Db, drop: Checked): Promise<void> {
+  const actual = [drop.drop_id, drop.likes, drop.shares, drop.replies];
+  if (drop.stored === null) {
+    await db.query(
+      "INSERT INTO posts.counts (drop_id, likes, shares, replies) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+      actual,
+    );
+    return;
+  }
+  await db.query(
+    `UPDATE posts.counts SET likes = $2, shares = $3, replies = $4
+     WHERE drop_id = $1 AND likes = $5 AND shares = $6 AND replies = $7`,
+    [...actual, ...drop.stored],
+  );
+}
+
+/** Steps from drop to drop through the index of reactions, without reading all reactions of a drop. */
+const NEXT = `
+WITH RECURSIVE reacted AS (
+  (SELECT drop_id, 1 AS step FROM posts.reactions WHERE drop_id > $1::uuid ORDER BY drop_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT r.drop_id FROM posts.reactions r WHERE r.drop_id > reacted.drop_id ORDER BY r.drop_id LIMIT 1), step + 1
+  FROM reacted WHERE drop_id IS NOT NULL AND step < $2
+), either AS (
+  (SELECT drop_id FROM posts.counts WHERE drop_id > $1::uuid ORDER BY drop_id LIMIT $2)
+  UNION
+  SELECT drop_id FROM reacted WHERE drop_id IS NOT NULL
+)
+SELECT either.drop_id, coalesce(c.likes + c.shares + c.replies, 0) AS reactions
+FROM (SELECT drop_id FROM either ORDER BY drop_id LIMIT $2) either
+LEFT JOIN LATERAL (SELECT * FROM posts.counts c WHERE c.drop_id = either.drop_id LIMIT 1) c ON true
+ORDER BY either.drop_id`;
+
+const OVERDUE = `r.counted <> r.active AND r.changed_at < ${NOW} - ${OVERDUE_MS}`;
+
+const counted = (kind: string): string => `count(*) FILTER (WHERE r.kind = '${kind}' AND r.counted)`;
+
+/** Deleted drops are left out: their reactions and counts are being removed. */
+const CHECK = `
+SELECT d.drop_id, actual.*, c.stored
+FROM posts.drops d
+LEFT JOIN LATERAL (SELECT json_build_array(likes, shares, replies) AS stored FROM posts.counts c WHERE c.drop_id = d.drop_id LIMIT 1) c ON true
+CROSS JOIN LATERAL (
+  SELECT ${counted("like")} AS likes, ${counted("share")} AS shares, ${counted("reply")} AS replies,
+    count(*) FILTER (WHERE ${OVERDUE}) AS overdue
+  FROM posts.reactions r WHERE r.drop_id = d.drop_id
+) actual
+WHERE d.drop_id = ANY($1::uuid[]) AND d.drop_id BETWEEN $2::uuid AND $3::uuid AND d.deleted_at IS NULL`;
+
+const LATE = `
+SELECT r.drop_id, r.kind, r.actor_id FROM posts.reactions r
+WHERE r.drop_id = ANY($1::uuid[]) AND ${OVERDUE} LIMIT ${MAX_OVERDUE}`;

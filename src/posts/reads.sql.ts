@@ -1,15 +1,11 @@
-import { Visibility } from "../gen/avion/posts.js";
+import { type Drop, Visibility } from "../gen/avion/posts.js";
 import { compareBytes } from "../kernel/ids.js";
 import type { Db } from "../platform/db/db.js";
-import { createdAtOf, isUuid, LAST_ID, lowestId, spanOf } from "./drop-ids.js";
-import type { NewDrop, StoredDrop } from "./drops.sql.js";
+import type { StoredDrop } from "./drops.sql.js";
+import { createdAtOf, isUuid, LAST_ID, lowestId, spanOf } from "./ids.js";
 import { dropColumns } from "./statement.js";
 
-export type ListedDrop = Pick<NewDrop, "dropId" | "userId" | "visibility" | "recipients"> & {
-  readonly createdAt: number;
-};
-
-type ChangedDrop = ListedDrop & { readonly changedAt: number; readonly deleted: boolean };
+type ChangedDrop = Drop & { readonly changed_at: number };
 
 /** A place in the order (created_at, drop_id); the id may be any text. */
 export interface Position {
@@ -33,32 +29,24 @@ export function createDropReads(db: Db) {
       { replyTo, after, viewer }: { replyTo: string; after: string; viewer: string },
       limit: number,
     ): Promise<StoredDrop[]> => db.query<StoredDrop>(REPLIES, [replyTo, after, limit, viewer]),
-    byAuthor: async (userId: string, below: Position | undefined, limit: number): Promise<ListedDrop[]> => {
+    byAuthor: async (userId: string, below: Position | undefined, limit: number): Promise<Drop[]> => {
       const { bound, exact, id } = boundOf(below);
-      const rows = await db.query<Omit<ListedDrop, "userId" | "createdAt">>(BY_AUTHOR, [
-        userId,
-        bound,
-        exact,
-        id,
-        limit,
-      ]);
-      return rows.map((row) => ({ ...row, userId, createdAt: createdAtOf(row.dropId) }));
+      return dated(await db.query<Undated<Drop>>(BY_AUTHOR, [userId, bound, exact, id, limit]));
     },
     changes: async ({ since, until, after: [at, id] }: ChangeWindow, limit: number): Promise<ChangedDrop[]> => {
       const start = at < since ? { at: since, id: "" } : { at, id };
       // Every URI is beyond every UUID.
       const uuid = start.id === "" || isUuid(start.id) ? start.id || lowestId(0) : LAST_ID;
-      const rows = await db.query<ChangedDrop & { createdAt: number | null }>(CHANGES, [
-        start.at,
-        uuid,
-        start.id,
-        until,
-        limit,
-      ]);
-      return rows.map((row) => ({ ...row, createdAt: row.createdAt ?? createdAtOf(row.dropId) }));
+      return dated(await db.query<Undated<ChangedDrop>>(CHANGES, [start.at, uuid, start.id, until, limit]));
     },
   };
 }
+
+type Undated<Row> = Omit<Row, "created_at"> & { readonly drop_id: string; readonly created_at: number | null };
+
+/** The time of a drop of this server is in its id. */
+const dated = <Row extends Drop>(rows: readonly Undated<Row>[]): Row[] =>
+  rows.map((row) => ({ ...row, created_at: row.created_at ?? createdAtOf(row.drop_id) }) as Row & typeof row);
 
 /** Below `bound`; from `exact` on, in the position's own millisecond, ids are compared as text. */
 function boundOf(below: Position | undefined): { bound: string; exact: string; id: string } {
@@ -93,22 +81,22 @@ WHERE d.reply_to = $1 AND d.deleted_at IS NULL AND d.drop_id > $2::uuid AND (
 ORDER BY d.drop_id LIMIT $3`;
 
 const BY_AUTHOR = `
-SELECT d.drop_id AS "dropId", d.visibility, d.recipients FROM posts.drops d
+SELECT d.drop_id, d.user_id, d.visibility, NULL::bigint AS created_at, false AS deleted, d.recipients FROM posts.drops d
 WHERE d.user_id = $1 AND d.deleted_at IS NULL AND d.drop_id < $2::uuid
   AND (d.drop_id < $3::uuid OR d.drop_id::text COLLATE "C" < $4)
 ORDER BY d.drop_id DESC LIMIT $5`;
 
 const CHANGES = `
 SELECT * FROM (
-  (SELECT drop_id::text COLLATE "C" AS "dropId", user_id AS "userId", visibility, recipients, NULL::bigint AS "createdAt",
-     changed_at AS "changedAt", deleted_at IS NOT NULL AS deleted
-   FROM posts.drops
-   WHERE (changed_at, drop_id) > ($1::bigint, $2::uuid) AND changed_at < $4::bigint
-   ORDER BY changed_at, drop_id LIMIT $5)
+  (SELECT d.drop_id::text COLLATE "C" AS drop_id, d.user_id, d.visibility, d.recipients, NULL::bigint AS created_at,
+     d.changed_at, d.deleted_at IS NOT NULL AS deleted
+   FROM posts.drops d
+   WHERE (d.changed_at, d.drop_id) > ($1::bigint, $2::uuid) AND d.changed_at < $4::bigint
+   ORDER BY d.changed_at, d.drop_id LIMIT $5)
   UNION ALL
   (SELECT uri, actor_uri, 1::smallint, '{}'::text[], created_at, deleted_at, true
    FROM posts.remote_objects
    WHERE kind = 1 AND deleted_at IS NOT NULL AND (deleted_at, uri) > ($1::bigint, $3::text) AND deleted_at < $4::bigint
    ORDER BY deleted_at, uri LIMIT $5)
 ) changes
-ORDER BY "changedAt", "dropId" LIMIT $5`;
+ORDER BY changed_at, drop_id LIMIT $5`;

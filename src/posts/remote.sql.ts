@@ -1,28 +1,13 @@
 import type { EventDraft } from "../contracts/outbox.js";
-import type { RemoteKind, Visibility } from "../gen/avion/posts.js";
+import type { Drop, RemoteObject } from "../gen/avion/posts.js";
 import type { Db } from "../platform/db/db.js";
-import type { ListedDrop, Position } from "./reads.sql.js";
+import type { Position } from "./reads.sql.js";
 import { NOW, Parameters } from "./statement.js";
 
 /** Fields that do not apply to the kind are empty, 0 or unspecified. Times are ms since the epoch. */
-export interface NewRemoteObject {
-  readonly uri: string;
-  readonly kind: RemoteKind;
-  readonly actorUri: string;
-  readonly createdAt: number;
-  readonly visibility: Visibility;
-  readonly recipients: readonly string[];
-  readonly document: string;
-  readonly publicKey: string;
-  readonly webfinger: string;
-}
+export type NewRemoteObject = Omit<RemoteObject, "fetched_at" | "expires_at" | "expired">;
 
-export interface StoredRemoteObject extends NewRemoteObject {
-  readonly fetchedAt: number;
-  readonly expiresAt: number;
-  readonly expired: boolean;
-  readonly deletedAt: number | null;
-}
+export type StoredRemoteObject = RemoteObject & { readonly deleted_at: number | null };
 
 export function createRemoteStore(db: Db) {
   const one = async (sql: string, parameter: string): Promise<StoredRemoteObject | undefined> =>
@@ -39,12 +24,12 @@ export function createRemoteStore(db: Db) {
       received: EventDraft | undefined,
     ): Promise<(StoredRemoteObject & { readonly created: boolean }) | undefined> => {
       const parameters = new Parameters();
-      const texts = [object.document, object.publicKey, object.webfinger];
+      const texts = [object.document, object.public_key, object.webfinger];
       const row = [
         parameters.add(object.uri, "text"),
         parameters.add(object.kind, "smallint"),
-        parameters.add(object.actorUri, "text"),
-        parameters.add(object.createdAt, "bigint"),
+        parameters.add(object.actor_uri, "text"),
+        parameters.add(object.created_at, "bigint"),
         parameters.add(object.visibility, "smallint"),
         parameters.add(object.recipients, "text[]"),
         ...texts.map((text) => parameters.add(text, "text")),
@@ -67,19 +52,13 @@ export function createRemoteStore(db: Db) {
       const [removed] = await db.query<StoredRemoteObject>(text, parameters.values);
       return removed ?? ((await get(uri)) as StoredRemoteObject);
     },
-    byActor: async (actorUri: string, below: Position | undefined, limit: number): Promise<ListedDrop[]> => {
-      const { createdAt, id } = below ?? NEWEST;
-      const rows = await db.query<Omit<ListedDrop, "userId">>(BY_ACTOR, [actorUri, createdAt, id, limit]);
-      return rows.map((row) => ({ ...row, userId: actorUri }));
-    },
+    byActor: (actorUri: string, below: Position | undefined, limit: number): Promise<Drop[]> =>
+      db.query<Drop>(BY_ACTOR, [actorUri, below?.createdAt ?? Number.MAX_SAFE_INTEGER, below?.id ?? "", limit]),
   };
 }
 
-const NEWEST: Position = { createdAt: Number.MAX_SAFE_INTEGER, id: "" };
-
-const COLUMNS = `o.uri, o.kind, o.actor_uri AS "actorUri", o.created_at AS "createdAt", o.visibility, o.recipients, o.document,
-  o.public_key AS "publicKey", o.webfinger, o.fetched_at AS "fetchedAt", o.expires_at AS "expiresAt",
-  o.expires_at <= ${NOW} AS expired, o.deleted_at AS "deletedAt"`;
+const COLUMNS = `o.uri, o.kind, o.actor_uri, o.created_at, o.visibility, o.recipients, o.document, o.public_key, o.webfinger,
+  o.fetched_at, o.expires_at, o.expires_at <= ${NOW} AS expired, o.deleted_at`;
 
 /** A deleted object stays deleted; a known drop keeps its actor and its visibility, and the earlier of two times. */
 const upsert = (row: readonly string[]): string => `
@@ -110,6 +89,6 @@ WHERE webfinger = $1 AND kind = 2 AND deleted_at IS NULL
 ORDER BY fetched_at DESC LIMIT 1`;
 
 const BY_ACTOR = `
-SELECT uri AS "dropId", created_at AS "createdAt", visibility, recipients FROM posts.remote_objects
+SELECT uri AS drop_id, actor_uri AS user_id, visibility, created_at, false AS deleted, recipients FROM posts.remote_objects
 WHERE actor_uri = $1 AND kind = 1 AND deleted_at IS NULL AND (created_at, uri) < ($2::bigint, $3::text)
 ORDER BY created_at DESC, uri DESC LIMIT $4`;

@@ -1,8 +1,7 @@
 import { Visibility } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
 import { readId, readText } from "../kernel/fields.js";
-import type { PageLimits } from "../kernel/paging.js";
-import { isUuid } from "./drop-ids.js";
+import { isUuid } from "./ids.js";
 
 export interface PostsLimits {
   /** In Unicode code points, as the next. */
@@ -19,19 +18,6 @@ export const DEFAULT_POSTS_LIMITS: PostsLimits = {
   maxRecipients: 20,
   maxImportAgeDays: 3_650,
 };
-
-export const AUTHOR_PAGES: PageLimits = { usual: 20, most: 1_000 };
-
-export const MAX_URI_BYTES = 2_048;
-
-/** Pages of changes: drops without their text, which fit a message of 4 MiB with all their recipients. */
-export const CHANGE_PAGES: PageLimits = { usual: 1_000, most: 1_000 };
-
-/** Pages of drops with their text: 100 of the longest fit a message of 4 MiB. */
-export const TEXT_PAGES: PageLimits = { usual: 20, most: 100 };
-
-export const MAX_DROPS = 100;
-export const MAX_COUNTS = 200;
 
 // Each reader throws an AppError `invalid` that names the field.
 

@@ -4,8 +4,8 @@ import { type EventDraft, insertEvents } from "../contracts/outbox.js";
 export const NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
 export const dropColumns = (from = "d"): string =>
-  `d.drop_id AS "dropId", d.user_id AS "userId", d.visibility, d.recipients, coalesce(d.reply_to, '') AS "replyTo",
-   ${from}.summary, ${from}.body, ${from}.revision, ${from}.updated_at AS "updatedAt", d.deleted_at AS "deletedAt"`;
+  `d.drop_id, d.user_id, d.visibility, d.recipients, coalesce(d.reply_to, '') AS reply_to,
+   ${from}.summary, ${from}.body, ${from}.revision, ${from}.updated_at, d.deleted_at`;
 
 /** The suffix of the message id of a reaction's event. */
 export const VERSION = "':' || version";

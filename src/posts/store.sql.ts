@@ -1,9 +1,12 @@
 import type { Db } from "../platform/db/db.js";
-import { createCalibrationStore } from "./calibration.sql.js";
-import { createCleanupStore, createMaintenanceLease, createRetentionStore } from "./cleanup.sql.js";
 import { createDropWrites } from "./drops.sql.js";
-import { createPartitionStore } from "./partitions.sql.js";
-import { createCountReactions, createReactionStore } from "./reactions.sql.js";
+import {
+  createCleanupStore,
+  createMaintenanceLease,
+  createPartitionStore,
+  createRetentionStore,
+} from "./maintenance.sql.js";
+import { createCalibrationStore, createCountReactions, createReactionStore } from "./reactions.sql.js";
 import { createDropReads } from "./reads.sql.js";
 import { createRemoteStore } from "./remote.sql.js";
 

@@ -1,5 +1,5 @@
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
-import { connectFollowings } from "../platform/grpc/followings.js";
+import { connectFollowings } from "../platform/grpc/upstreams.js";
 import { startPosts } from "../posts/index.js";
 import { type ConsumerSlices, startConsumer } from "./consumers.js";
 import { openPageTokens } from "./database.js";

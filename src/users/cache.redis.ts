@@ -2,9 +2,8 @@ import { randomBytes } from "node:crypto";
 import { usersKey } from "../contracts/keys.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { CurrentFollowers } from "./followers.sql.js";
-import type { Count, ListName } from "./lists.sql.js";
-import type { Profile } from "./profiles.sql.js";
+import type { CurrentFollowers } from "./edges.sql.js";
+import type { Count, ListName, Profile } from "./reads.sql.js";
 
 /** Longer lists are read from the database page by page. */
 export const MAX_CACHED_IDS = 5_000;

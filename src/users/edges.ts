@@ -1,7 +1,11 @@
 import { z } from "zod";
 import { messageId, parseJson, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
 import { understood, userId } from "../contracts/untrusted.js";
-import { encodeId } from "../kernel/ids.js";
+import type { Handler } from "../delivery/handler.js";
+import { traceHeaders } from "../delivery/telemetry.js";
+import { encodeId, spread } from "../kernel/ids.js";
+import { createBatch } from "../kernel/sharing.js";
+import type { ObserveUsers } from "./observe.js";
 
 export interface Pair {
   readonly follower: string;
@@ -44,4 +48,46 @@ export function graphEvent({ follower, following, version, active }: Edge): {
     payload: { follower_id: follower, following_id: following, version },
   };
   return { subject: SUBJECT_OF[event.name], messageId: messageId(event), body: JSON.stringify(event.payload) };
+}
+
+export interface TracedEdge extends Edge {
+  readonly traceparent?: string | undefined;
+}
+
+/** The newest version of a pair wins. Resolves to the number of changed edges. */
+export type ApplyEdges = (edges: readonly TracedEdge[]) => Promise<number>;
+
+interface ApplyDeps {
+  readonly apply: ApplyEdges;
+  readonly wakeRelay: () => void;
+  readonly observe: Pick<ObserveUsers, "applied" | "listed">;
+}
+
+export interface Lane {
+  readonly name: string;
+  readonly batch: number;
+  /** Batches at once; all edges of one followed user go into the same. */
+  readonly atOnce: number;
+}
+
+/** Small batches, several at once: an edge waits for few others. */
+export const NORMAL_LANE: Lane = { name: "calm", batch: 250, atOnce: 4 };
+
+/** One large batch after the other: very many followers of one user are one update of the count. */
+export const HOT_LANE: Lane = { name: "hot", batch: 2_000, atOnce: 1 };
+
+/** Handles the stream EDGES: applies edges to the follower lists. The newest version of a pair wins, in any order. */
+export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane: Lane): Handler {
+  const run = async (edges: readonly TracedEdge[]): Promise<void> => {
+    const changed = await apply(edges);
+    observe.applied(lane.name, edges.length, changed);
+    if (changed > 0) wakeRelay();
+  };
+  const batches = Array.from({ length: lane.atOnce }, () => createBatch(lane.batch, run));
+  return async ({ body }) => {
+    const { acceptedAt, ...edge } = parseEdge(body);
+    const batch = batches[spread(edge.following) % batches.length] as (typeof batches)[number];
+    await batch({ ...edge, traceparent: traceHeaders()["traceparent"] });
+    if (acceptedAt !== undefined) observe.listed(lane.name, acceptedAt);
+  };
 }

@@ -1,22 +1,19 @@
+import { createInTurn } from "../kernel/concurrency.js";
+import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import type { Db } from "../platform/db/db.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { createApplyEdges, HOT_LANE, NORMAL_LANE } from "./apply-edges.js";
-import { createBounded } from "./bounded.js";
 import { createListCache, createProfileCache, MAX_CACHED_IDS } from "./cache.redis.js";
 import type { UsersConfig } from "./config.js";
-import { createApplyBatch, createReadCurrentFollowers } from "./followers.sql.js";
-import { createFollowStore } from "./follows.sql.js";
-import { createHotPages } from "./hot-pages.js";
-import { createReadList } from "./lists.js";
-import { createEdgeStore, createListStore } from "./lists.sql.js";
+import { createApplyEdges, HOT_LANE, NORMAL_LANE } from "./edges.js";
+import { createApplyBatch, createFollowStore, createReadCurrentFollowers } from "./edges.sql.js";
+import { createHotPages, createReadList } from "./lists.js";
 import { startMaintenance } from "./maintenance.js";
 import { createMaintenanceStore } from "./maintenance.sql.js";
 import { observeUsers } from "./observe.js";
-import { createPrepareUserEvents } from "./prepare.js";
-import { createProfileStore } from "./profiles.sql.js";
-import { createIsHot } from "./rates.js";
+import { createIsHot, createPrepareUserEvents } from "./prepare.js";
+import { createEdgeStore, createListStore, createProfileStore } from "./reads.sql.js";
 import { createUsersService } from "./service.grpc.js";
 
 /** They need the migrations of the outbox. */
@@ -48,11 +45,14 @@ export interface UsersOptions extends UsersStores {
   readonly wakeRelay: () => void;
 }
 
+const tooManyReads = () => new AppError("unavailable", "too many reads wait for the database");
+
 /** Starts the users service and its maintenance, on a migrated database. */
 export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay, log }: UsersOptions) {
   const observe = observeUsers;
   const cache = createListCache(scripts);
-  const bounded = createBounded({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS });
+  // Writes get connections while the cache is away.
+  const bounded = createInTurn({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS, refusal: tooManyReads });
   const store = createListStore(db);
   const pages = createHotPages();
   const service = createUsersService(

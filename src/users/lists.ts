@@ -1,17 +1,24 @@
+import { LRUCache } from "lru-cache";
+import type { InTurn } from "../kernel/concurrency.js";
 import { codeOf } from "../kernel/errors.js";
 import { compareBytes, encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
-import type { Bounded } from "./bounded.js";
+import { type Clock, SECOND } from "../kernel/time.js";
 import type { CachedList, ListCache } from "./cache.redis.js";
-import type { HotPages, IdPage } from "./hot-pages.js";
-import type { ListName, ListStore } from "./lists.sql.js";
+
 import type { ObserveUsers } from "./observe.js";
+import type { ListName, ListStore } from "./reads.sql.js";
+
+interface IdPage {
+  readonly ids: readonly string[];
+  readonly total: number;
+}
 
 interface ListsDeps {
   readonly store: ListStore;
   readonly cache: ListCache;
   readonly pages: HotPages;
-  readonly bounded: Bounded;
+  readonly bounded: InTurn;
   readonly maxCachedIds: number;
   readonly observe: Pick<ObserveUsers, "read" | "superseded" | "cacheFailed">;
 }
@@ -152,4 +159,41 @@ export async function orUncached<Result>(
     observe.cacheFailed(`${what}: ${codeOf(error)}`);
     return undefined;
   }
+}
+
+interface KeptPage {
+  readonly generation: string;
+  readonly page: IdPage;
+}
+
+/** A page is kept once it was offered this often within a second. */
+const OFFERS = 3;
+const PAGES_COUNTED = 10_000;
+/** Of all pages: about 50 MB at 36 bytes an id. */
+const MAX_IDS = 250_000;
+
+export type HotPages = ReturnType<typeof createHotPages>;
+
+/** Keeps pages that are read very often in this process. */
+export function createHotPages(now: Clock = Date.now) {
+  const pages = new LRUCache<string, KeptPage>({
+    maxSize: MAX_IDS,
+    sizeCalculation: ({ page }) => page.ids.length + 1,
+  });
+  const counted = new LRUCache<string, { readonly since: number; offers: number }>({ max: PAGES_COUNTED });
+  const isHot = (key: string): boolean => {
+    const count = counted.get(key);
+    if (count === undefined || now() - count.since >= SECOND) {
+      counted.set(key, { since: now(), offers: 1 });
+      return false;
+    }
+    count.offers += 1;
+    return count.offers >= OFFERS;
+  };
+  return {
+    get: (key: string): KeptPage | undefined => pages.get(key),
+    offer: (key: string, kept: KeptPage): void => {
+      if (pages.has(key) || isHot(key)) pages.set(key, kept);
+    },
+  };
 }

@@ -1,5 +1,5 @@
 import type { Db, Queries } from "../platform/db/db.js";
-import type { ListName } from "./lists.sql.js";
+import type { ListName } from "./reads.sql.js";
 
 export interface Drift {
   readonly list: ListName;

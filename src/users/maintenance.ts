@@ -3,9 +3,9 @@ import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { DAY, MINUTE } from "../kernel/time.js";
-import type { ListName } from "./lists.sql.js";
 import type { Drift, MaintenanceStore } from "./maintenance.sql.js";
 import type { ObserveUsers } from "./observe.js";
+import type { ListName } from "./reads.sql.js";
 
 /** Inactive followers keep older versions from being applied: twice as long as a dead letter can be redriven. */
 export const KEPT_MS: Readonly<Record<ListName, number>> = { following: 30 * DAY, followers: 60 * DAY };

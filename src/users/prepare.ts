@@ -1,10 +1,12 @@
+import { LRUCache } from "lru-cache";
 import type { OutboxEvent } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
+import { type Clock, SECOND } from "../kernel/time.js";
 import type { ListCache } from "./cache.redis.js";
 import { type Pair, parseEdge, parseGraphEvent } from "./edges.js";
-import type { ReadCurrentFollowers } from "./followers.sql.js";
+import type { ReadCurrentFollowers } from "./edges.sql.js";
 import type { ObserveUsers } from "./observe.js";
 
 interface PrepareDeps {
@@ -88,4 +90,37 @@ function inLane({ isHot, observe }: PrepareDeps, event: OutboxEvent, edge: Pair 
   if (edge === undefined || !isHot(edge.following)) return event;
   observe.redirected(1);
   return { ...event, subject: edgeSubject("hot", edge.following) };
+}
+
+/** An evicted user starts from zero. */
+const MAX_USERS = 10_000;
+
+/** Events arrive in rounds: a user stays hot between two of them. */
+const HOT_FOR_MS = 10 * SECOND;
+
+interface Counted {
+  hotUntil: number;
+  second: number;
+  current: number;
+  previous: number;
+}
+
+/** Each call counts one change; true where one of the last ten seconds had more than `threshold` (sliding window). */
+export function createIsHot(threshold: number, now: Clock = Date.now): (user: string) => boolean {
+  const users = new LRUCache<string, Counted>({ max: MAX_USERS });
+  return (user) => {
+    const time = now();
+    const second = Math.floor(time / SECOND);
+    const counted = users.get(user) ?? { hotUntil: 0, second, current: 0, previous: 0 };
+    if (counted.second !== second) {
+      counted.previous = counted.second === second - 1 ? counted.current : 0;
+      counted.current = 0;
+      counted.second = second;
+    }
+    counted.current += 1;
+    users.set(user, counted);
+    const left = 1 - (time % SECOND) / SECOND;
+    if (counted.current + counted.previous * left > threshold) counted.hotUntil = time + HOT_FOR_MS;
+    return time < counted.hotUntil;
+  };
 }

@@ -1,14 +1,14 @@
 import type * as wire from "../gen/avion/users.js";
+import type { InTurn } from "../kernel/concurrency.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { readId, readText, storedIdFault } from "../kernel/fields.js";
 import { encodeId } from "../kernel/ids.js";
-import { type PageLimits, type PageTokens, readSize } from "../kernel/paging.js";
+import type { PageLimits, PageTokens } from "../kernel/paging.js";
 import { SingleFlight } from "../kernel/sharing.js";
-import type { Bounded } from "./bounded.js";
 import type { ProfileCache } from "./cache.redis.js";
 import { orUncached } from "./lists.js";
 import type { ObserveUsers } from "./observe.js";
-import type { Profile, ProfileDraft, ProfileStore } from "./profiles.sql.js";
+import type { Profile, ProfileDraft, ProfileStore } from "./reads.sql.js";
 
 /** A page of profiles must fit into gRPC's 4 MiB. */
 const PROFILE_PAGES: PageLimits = { usual: 100, most: 500 };
@@ -19,16 +19,47 @@ const MAX_URL = 500;
 export interface ProfileDeps {
   readonly profiles: ProfileStore;
   readonly profileCache: ProfileCache;
-  readonly bounded: Bounded;
+  readonly bounded: InTurn;
   readonly tokens: PageTokens;
   readonly observe: Pick<ObserveUsers, "read" | "superseded" | "cacheFailed">;
 }
 
-/** @throws AppError `invalid` naming the field; `notfound` if the user has no profile */
-export function getProfile({ profiles, profileCache, bounded, observe }: ProfileDeps) {
+// Each method throws an AppError: `invalid` naming the field, `notfound` if the user has no profile.
+
+export const profiles = (deps: ProfileDeps) => {
+  const readProfile = createReadProfile(deps);
+  return {
+    async getProfile({ user_id }: wire.GetProfileRequest): Promise<wire.GetProfileResponse> {
+      const profile = await readProfile(readId("user_id", user_id));
+      if (profile === "missing") throw new AppError("notfound", "user_id: nobody set a profile");
+      return { profile: present(profile) };
+    },
+
+    /** Empties the fields that are left out. */
+    async setProfile(request: wire.SetProfileRequest): Promise<wire.SetProfileResponse> {
+      const profile = await deps.profiles.set(readDraft(request));
+      await orUncached(deps.observe, "profile", () => deps.profileCache.drop(profile.userId));
+      return { profile: present(profile) };
+    },
+
+    /** By the bytes of the user ids. */
+    async listProfiles(request: wire.ListProfilesRequest): Promise<wire.ListProfilesResponse> {
+      const { prefix } = request;
+      const fault = prefix === "" ? undefined : storedIdFault(prefix);
+      if (fault !== undefined) throw invalid("prefix", fault);
+      const page = deps.tokens.open<[string]>(["profiles", prefix], request, PROFILE_PAGES);
+      const [after] = page.after ?? [""];
+      const found = await deps.bounded(() => deps.profiles.list(prefix, after, page.limit));
+      const { items, next_page_token } = page.pageOf(found, ({ userId }) => [userId]);
+      return { profiles: items.map(present), next_page_token };
+    },
+  };
+};
+
+function createReadProfile({ profiles, profileCache, bounded, observe }: ProfileDeps) {
   const flights = new SingleFlight<Profile | "missing">();
   const fetch = async (user: string) => (await bounded(() => profiles.get(user))) ?? "missing";
-  const read = async (user: string): Promise<Profile | "missing"> => {
+  return async (user: string): Promise<Profile | "missing"> => {
     const cached = await orUncached(observe, "profile", () => profileCache.read(user));
     observe.read("profile", cached?.profile ? "cache" : cached ? "database" : "uncached");
     if (cached === undefined) return fetch(user);
@@ -40,35 +71,6 @@ export function getProfile({ profiles, profileCache, bounded, observe }: Profile
       if (stored === false) observe.superseded("profile");
       return found;
     });
-  };
-  return async ({ user_id }: wire.GetProfileRequest): Promise<wire.GetProfileResponse> => {
-    const profile = await read(readId("user_id", user_id));
-    if (profile === "missing") throw new AppError("notfound", "user_id: nobody set a profile");
-    return { profile: present(profile) };
-  };
-}
-
-/** SetProfile empties the fields that are left out. @throws AppError `invalid` naming the field */
-export function setProfile(deps: ProfileDeps) {
-  return async (request: wire.SetProfileRequest): Promise<wire.SetProfileResponse> => {
-    const profile = await deps.profiles.set(readDraft(request));
-    await orUncached(deps.observe, "profile", () => deps.profileCache.drop(profile.userId));
-    return { profile: present(profile) };
-  };
-}
-
-/** ListProfiles, by the bytes of the user ids. @throws AppError `invalid` naming the field */
-export function listProfiles(deps: ProfileDeps) {
-  return async (request: wire.ListProfilesRequest): Promise<wire.ListProfilesResponse> => {
-    const { prefix, page_size, page_token } = request;
-    const fault = prefix === "" ? undefined : storedIdFault(prefix);
-    if (fault !== undefined) throw invalid("prefix", fault);
-    const size = readSize("page_size", page_size, PROFILE_PAGES);
-    const list = ["profiles", prefix] as const;
-    const [after] = deps.tokens.read<[string]>(list, page_token) ?? [""];
-    const found = await deps.bounded(() => deps.profiles.list(prefix, after, size + 1));
-    const { items, nextPageToken } = deps.tokens.page(list, found, size, ({ userId }) => [userId]);
-    return { profiles: items.map(present), next_page_token: nextPageToken };
   };
 }
 

@@ -13,10 +13,10 @@ import { migrate } from "../../src/platform/db/migrate.js";
 import { openPglite } from "../../src/platform/db/pglite.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
-import { createDropIds } from "../../src/posts/drop-ids.js";
+import { createDropIds } from "../../src/posts/ids.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { MIGRATIONS } from "../../src/roles/database.js";
-import { createFollowStore } from "../../src/users/follows.sql.js";
+import { createFollowStore } from "../../src/users/edges.sql.js";
 import { postgresPrograms } from "../support/postgres.js";
 import type { Bench } from "./support/bench.js";
 import { pageThroughFollowers } from "./support/followers.js";
@@ -122,7 +122,8 @@ function publisher(db: Db, body: string): (n: number) => Promise<string> {
       body: JSON.stringify({ drop_id: dropId, user_id: userId, visibility: "public", created_at: Date.now() }),
       traceparent: undefined,
     };
-    const drop = { dropId, userId, visibility: Visibility.PUBLIC, recipients: [], replyTo: "", summary: "", body };
+    const written = { drop_id: dropId, user_id: userId, reply_to: "", summary: "", body };
+    const drop = { ...written, visibility: Visibility.PUBLIC, recipients: [] };
     check(await drops.create(drop, { idempotencyKey: "", created, replied: undefined }), "the drop was made");
     return dropId;
   };

@@ -4,8 +4,8 @@ import { v7 } from "uuid";
 import type { Delivery, Handler } from "../../src/delivery/handler.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
-import { createCalibration } from "../../src/posts/calibration.js";
-import { createCountEngagement } from "../../src/posts/count-engagement.js";
+import { createCalibration } from "../../src/posts/maintenance.js";
+import { createCountEngagement } from "../../src/posts/reactions.js";
 import { createCountReactions } from "../../src/posts/reactions.sql.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
@@ -244,8 +244,8 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
     }, what);
 
   onServer("who counts what another one is counting waits for it, and adds nothing", async () => {
-    const reaction = { dropId: await post(posts), kind: "like", actorId: "bob" } as const;
-    await posts.call.likeDrop({ drop_id: reaction.dropId, user_id: "bob" });
+    const reaction = { drop_id: await post(posts), kind: "like", actor_id: "bob" } as const;
+    await posts.call.likeDrop({ drop_id: reaction.drop_id, user_id: "bob" });
     const second = await posts.db.transaction(async (tx) => {
       await createCountReactions(tx as Db)([reaction]);
       const counting = posts.store.count([reaction]);
@@ -253,23 +253,23 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
       return { counting };
     });
     await second.counting;
-    expect((await counts([reaction.dropId]))[0]?.likes).toBe(1);
+    expect((await counts([reaction.drop_id]))[0]?.likes).toBe(1);
   });
 
   onServer("what is taken back while it is counted is counted as it is then", async () => {
-    const reaction = { dropId: await post(posts), kind: "like", actorId: "bob" } as const;
-    await posts.call.likeDrop({ drop_id: reaction.dropId, user_id: "bob" });
+    const reaction = { drop_id: await post(posts), kind: "like", actor_id: "bob" } as const;
+    await posts.call.likeDrop({ drop_id: reaction.drop_id, user_id: "bob" });
     await posts.countAll();
     const second = await posts.db.transaction(async (tx) => {
       const set = "UPDATE posts.reactions SET active = $2 WHERE drop_id = $1";
-      await posts.db.query(set, [reaction.dropId, false]);
-      await tx.query(set, [reaction.dropId, true]);
+      await posts.db.query(set, [reaction.drop_id, false]);
+      await tx.query(set, [reaction.drop_id, true]);
       const counting = posts.store.count([reaction]);
       await waits("the counting waits");
       return { counting };
     });
     await second.counting;
-    expect((await counts([reaction.dropId]))[0]?.likes).toBe(1);
+    expect((await counts([reaction.drop_id]))[0]?.likes).toBe(1);
     expect((await calibrated()).corrected).toBe(0);
   });
 });

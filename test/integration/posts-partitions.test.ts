@@ -2,8 +2,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
+import { monthOf, monthsFrom } from "../../src/posts/ids.js";
 import { createMaintenanceRound, type MaintenanceDeps } from "../../src/posts/maintenance.js";
-import { monthOf, monthsFrom } from "../../src/posts/months.js";
 import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
 import { asAnotherProcess, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";

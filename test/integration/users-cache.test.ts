@@ -4,7 +4,7 @@ import { usersKey } from "../../src/contracts/keys.js";
 import { AppError } from "../../src/kernel/errors.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { startRedis } from "../../src/sandbox/brokers/index.js";
-import type { ListName, ListStore } from "../../src/users/lists.sql.js";
+import type { ListName, ListStore } from "../../src/users/reads.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
 import { below, seeded } from "../support/random.js";

@@ -6,7 +6,7 @@ import { createPublishEvent } from "../../src/outbox/publish.nats.js";
 import { startRelay } from "../../src/outbox/relay.js";
 import { createOutboxStore } from "../../src/outbox/store.sql.js";
 import { type Consuming, consume } from "../../src/platform/nats/consume.js";
-import { createFollowStore } from "../../src/users/follows.sql.js";
+import { createFollowStore } from "../../src/users/edges.sql.js";
 import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";

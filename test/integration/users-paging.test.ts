@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import type { Db } from "../../src/platform/db/db.js";
-import type { TracedEdge } from "../../src/users/followers.sql.js";
-import { createApplyBatch } from "../../src/users/followers.sql.js";
+import type { TracedEdge } from "../../src/users/edges.js";
+import { createApplyBatch } from "../../src/users/edges.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { below, oneOf, seeded, shuffled } from "../support/random.js";
 import { openRedis, type RedisBench } from "../support/redis.js";

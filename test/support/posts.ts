@@ -8,7 +8,7 @@ import { type Db, readPageSecret } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
-import type { PostsDeps } from "../../src/posts/deps.js";
+import type { PostsDeps } from "../../src/posts/drops.js";
 import { POSTS_MIGRATIONS } from "../../src/posts/index.js";
 import { DEFAULT_POSTS_LIMITS } from "../../src/posts/request.js";
 import { createPostsService } from "../../src/posts/service.grpc.js";
@@ -76,11 +76,7 @@ export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Prom
       return rows.map(({ key, subject, messageId, body }) => ({ key, subject, messageId, body: JSON.parse(body) }));
     },
     countAll: async () => {
-      await store.count(
-        await db.query(
-          `SELECT drop_id AS "dropId", kind, actor_id AS "actorId" FROM posts.reactions WHERE counted <> active`,
-        ),
-      );
+      await store.count(await db.query(`SELECT drop_id, kind, actor_id FROM posts.reactions WHERE counted <> active`));
     },
     stop: async () => {
       client.close();

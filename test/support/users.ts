@@ -2,6 +2,7 @@ import { credentials } from "@grpc/grpc-js";
 import type { OutboxEvent } from "../../src/contracts/outbox.js";
 import type { Delivery } from "../../src/delivery/handler.js";
 import * as wire from "../../src/gen/avion/users.js";
+import { createInTurn } from "../../src/kernel/concurrency.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createPageTokens } from "../../src/kernel/paging.js";
 import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
@@ -10,25 +11,26 @@ import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
-import { createApplyEdges, HOT_LANE, NORMAL_LANE } from "../../src/users/apply-edges.js";
-import { createBounded } from "../../src/users/bounded.js";
 import { createListCache, createProfileCache, MAX_CACHED_IDS } from "../../src/users/cache.redis.js";
-import { setFollowing } from "../../src/users/follow.js";
+import { type ApplyEdges, createApplyEdges, HOT_LANE, NORMAL_LANE } from "../../src/users/edges.js";
 import {
-  type ApplyEdges,
   createApplyBatch,
+  createFollowStore,
   createReadCurrentFollowers,
   type ReadCurrentFollowers,
-} from "../../src/users/followers.sql.js";
-import { createFollowStore } from "../../src/users/follows.sql.js";
-import { createHotPages } from "../../src/users/hot-pages.js";
+} from "../../src/users/edges.sql.js";
+import { changeFollows } from "../../src/users/follows.js";
 import { USERS_MIGRATIONS } from "../../src/users/index.js";
-import { createReadList } from "../../src/users/lists.js";
-import { createEdgeStore, createListStore, type ListStore } from "../../src/users/lists.sql.js";
+import { createHotPages, createReadList } from "../../src/users/lists.js";
 import { observeUsers } from "../../src/users/observe.js";
-import { createPrepareUserEvents } from "../../src/users/prepare.js";
-import { createProfileStore, type ProfileStore } from "../../src/users/profiles.sql.js";
-import { createIsHot } from "../../src/users/rates.js";
+import { createIsHot, createPrepareUserEvents } from "../../src/users/prepare.js";
+import {
+  createEdgeStore,
+  createListStore,
+  createProfileStore,
+  type ListStore,
+  type ProfileStore,
+} from "../../src/users/reads.sql.js";
 import { createUsersService, type UsersServiceDeps } from "../../src/users/service.grpc.js";
 import type { DatabaseServer } from "./databases.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
@@ -63,7 +65,7 @@ export function usersProcess(options: UsersOptions) {
   const { wrapCurrentFollowers = (read) => read, wrapHot = (apply) => apply } = options;
   const maxCachedIds = options.maxCachedIds ?? MAX_CACHED_IDS;
   const cache = createListCache(scripts, maxCachedIds);
-  const bounded = createBounded({ atOnce: 8, waiting: 2_000 });
+  const bounded = createInTurn({ atOnce: 8, waiting: 2_000 });
   const observe = observeUsers;
   const apply = createApplyBatch(db);
   const store = wrap(createListStore(db));
@@ -85,8 +87,7 @@ export function usersProcess(options: UsersOptions) {
   };
   return {
     readList,
-    follow: setFollowing(deps, true),
-    unfollow: setFollowing(deps, false),
+    ...changeFollows(deps),
     normal: createApplyEdges({ apply, wakeRelay, observe }, NORMAL_LANE),
     hot: createApplyEdges({ apply: wrapHot(apply), wakeRelay, observe }, HOT_LANE),
     prepare: createPrepareUserEvents({

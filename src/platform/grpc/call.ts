@@ -1,10 +1,10 @@
 import { readFileSync } from "node:fs";
 import {
-  type CallOptions,
   type ChannelCredentials,
-  type Client,
+  Client,
   credentials as grpcCredentials,
   Metadata,
+  type MethodDefinition,
   type ServiceError,
   status,
 } from "@grpc/grpc-js";
@@ -12,7 +12,7 @@ import { metrics } from "@opentelemetry/api";
 import { inSpan, SpanKind, traceHeaders } from "../../delivery/telemetry.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { SECOND } from "../../kernel/time.js";
-import type { Majority, Probe } from "./failing.js";
+import { createMajority, createProbe } from "./failing.js";
 
 /** All undefined: no TLS. */
 export interface TlsFiles {
@@ -37,6 +37,10 @@ export const CHANNEL_OPTIONS = {
   "grpc.service_config": JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }] }),
 } as const;
 
+/** Connects at the first call, and reconnects by itself. */
+export const connectUpstream = (address: string, tls: TlsFiles): Client =>
+  new Client(address, clientCredentials(tls), CHANNEL_OPTIONS);
+
 const UPSTREAM_TIMEOUT_MS = 5 * SECOND;
 
 const callTime = metrics.getMeter("avion-timeline").createHistogram("timeline_upstream_call_seconds", {
@@ -44,22 +48,9 @@ const callTime = metrics.getMeter("avion-timeline").createHistogram("timeline_up
   advice: { explicitBucketBoundaries: [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5] },
 });
 
-type Unary<Request, Response> = (
-  request: Request,
-  metadata: Metadata,
-  options: Partial<CallOptions>,
-  callback: (error: ServiceError | null, response: Response) => void,
-) => unknown;
-
-export interface UpstreamCall<Request, Response> {
-  readonly client: Client;
-  readonly name: string;
-  readonly call: Unary<Request, Response>;
-  readonly request: Request;
+interface About {
   /** The user or author asked about. */
   readonly subject: string;
-  readonly majority: Majority;
-  readonly probe: Probe;
   /** ms since the epoch. */
   readonly deadline?: number | undefined;
 }
@@ -69,56 +60,70 @@ export interface UpstreamCall<Request, Response> {
  *
  * @throws AppError `unavailable` where the upstream is away, lacks the method, or fails for most; otherwise `failed`
  */
-export async function callUpstream<Request, Response>(of: UpstreamCall<Request, Response>): Promise<Response> {
-  const started = performance.now();
-  let result = "OK";
-  try {
-    const attributes = { "rpc.system": "grpc", "rpc.method": of.name };
-    const response = await inSpan(of.name, { kind: SpanKind.CLIENT, attributes }, () => unary(of));
-    of.majority.note(of.subject, true);
-    of.probe.remember(of.subject, (deadline) => unary({ ...of, deadline }));
-    return response;
-  } catch (error) {
-    const code = (error as ServiceError).code;
-    result = status[code] ?? "UNKNOWN";
-    const away = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED || (await isFailing(of, code, started));
-    const details = oneLine((error as ServiceError).details || error);
-    throw new AppError(away ? "unavailable" : "failed", `${of.name}: ${result}: ${details}`, { cause: error });
-  } finally {
-    callTime.record((performance.now() - started) / 1_000, { method: of.name, result });
-  }
+export type CallUpstream = <Request, Response>(
+  method: MethodDefinition<Request, Response>,
+  request: Request,
+  about: About,
+) => Promise<Response>;
+
+/** Judges by the calls made through it whether the upstream is away. */
+export function createCallUpstream(client: Client): CallUpstream {
+  const majority = createMajority();
+  const probe = createProbe(majority);
+
+  const isFailing = async (code: status, { subject, deadline }: About, waited: number): Promise<boolean> => {
+    const isHurried = deadline !== undefined && deadline - Date.now() + waited < UPSTREAM_TIMEOUT_MS;
+    // A deadline shorter than ours says nothing about the upstream.
+    if (code !== status.DEADLINE_EXCEEDED || !isHurried) majority.note(subject, false);
+    // A reader who waits for a page does not wait for the probe.
+    const othersAnswered = deadline === undefined ? await probe.ask(subject) : undefined;
+    return othersAnswered === false || majority.failing();
+  };
+
+  return async (method, request, about) => {
+    const name = nameOf(method);
+    const send = (deadline: number | undefined) => unary(client, method, { request, deadline });
+    const started = performance.now();
+    let result = "OK";
+    try {
+      const attributes = { "rpc.system": "grpc", "rpc.method": name };
+      const response = await inSpan(name, { kind: SpanKind.CLIENT, attributes }, () => send(about.deadline));
+      majority.note(about.subject, true);
+      probe.remember(about.subject, send);
+      return response;
+    } catch (error) {
+      const { code, details } = error as ServiceError;
+      result = status[code] ?? "UNKNOWN";
+      const isAway = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED;
+      const away = isAway || (await isFailing(code, about, performance.now() - started));
+      const message = `${name}: ${result}: ${oneLine(details || error)}`;
+      throw new AppError(away ? "unavailable" : "failed", message, { cause: error });
+    } finally {
+      callTime.record((performance.now() - started) / 1_000, { method: name, result });
+    }
+  };
 }
 
-async function isFailing<Request, Response>(
-  of: UpstreamCall<Request, Response>,
-  code: status,
-  started: number,
-): Promise<boolean> {
-  // A deadline shorter than ours says nothing about the upstream.
-  if (code !== status.DEADLINE_EXCEEDED || !isHurried(of, started)) of.majority.note(of.subject, false);
-  // A reader who waits for a page does not wait for the probe.
-  const othersAnswered = of.deadline === undefined ? await of.probe.ask(of.subject) : undefined;
-  return othersAnswered === false || of.majority.failing();
-}
+export const nameOf = ({ path }: { readonly path: string }): string => path.slice(path.lastIndexOf("/") + 1);
 
-function isHurried({ deadline }: { readonly deadline?: number | undefined }, started: number): boolean {
-  const waited = performance.now() - started;
-  return deadline !== undefined && deadline - Date.now() + waited < UPSTREAM_TIMEOUT_MS;
-}
-
-function unary<Request, Response>({
-  client,
-  call,
-  request,
-  deadline,
-}: UpstreamCall<Request, Response>): Promise<Response> {
+function unary<Request, Response>(
+  client: Client,
+  { path, requestSerialize, responseDeserialize }: MethodDefinition<Request, Response>,
+  { request, deadline }: { readonly request: Request; readonly deadline: number | undefined },
+): Promise<Response> {
   const metadata = new Metadata();
-  const headers = traceHeaders();
-  for (const name in headers) metadata.set(name, headers[name] as string);
+  for (const [name, value] of Object.entries(traceHeaders())) metadata.set(name, value as string);
   const latest = Date.now() + UPSTREAM_TIMEOUT_MS;
+  const options = { deadline: Math.min(deadline ?? latest, latest) };
   return new Promise((resolve, reject) => {
-    call.call(client, request, metadata, { deadline: Math.min(deadline ?? latest, latest) }, (error, response) =>
-      error ? reject(error) : resolve(response),
+    client.makeUnaryRequest(
+      path,
+      requestSerialize,
+      responseDeserialize,
+      request,
+      metadata,
+      options,
+      (error, response) => (error ? reject(error) : resolve(response as Response)),
     );
   });
 }

@@ -4,6 +4,8 @@ import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
+import { nameOf } from "./call.js";
+import type { Service } from "./serve.js";
 
 export interface CallContext {
   /** ms since the epoch. */
@@ -79,4 +81,29 @@ function headersOf(metadata: Metadata): {
 } {
   const get = (name: string): string | undefined => metadata.get(name)[0]?.toString();
   return { get, entries: () => Object.keys(metadata.getMap()).map((name) => [name, get(name) ?? ""] as const) };
+}
+
+interface MethodOf {
+  readonly path: string;
+  requestDeserialize(bytes: Buffer): unknown;
+  responseDeserialize(bytes: Buffer): unknown;
+}
+
+type Methods<Definition extends Record<keyof Definition, MethodOf>> = {
+  readonly [Name in keyof Definition]: (
+    request: ReturnType<Definition[Name]["requestDeserialize"]>,
+    context: CallContext,
+  ) => Promise<ReturnType<Definition[Name]["responseDeserialize"]>>;
+};
+
+/** A service of functions; its methods are named as in the proto. */
+export function unaryService<Definition extends Record<keyof Definition, MethodOf>>(
+  definition: Definition,
+  methods: Methods<Definition>,
+  log: Logger,
+): Service {
+  const names = Object.keys(definition) as (keyof Definition & string)[];
+  const implementation = names.map((name) => [name, unary(nameOf(definition[name]), log, methods[name])]);
+  const [, name = ""] = definition[names[0] as keyof Definition].path.split("/");
+  return { name, definition: definition as never, implementation: Object.fromEntries(implementation) };
 }

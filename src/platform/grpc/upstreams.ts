@@ -1,22 +1,15 @@
-import { type ServiceError, status } from "@grpc/grpc-js";
+import { type Client, type ServiceError, status } from "@grpc/grpc-js";
 import {
   type Drop,
   type GetDropsByUserIDRequest,
   type GetRetentionResponse,
   type ListDropsRequest,
-  PostServiceClient,
+  PostServiceService,
 } from "../../gen/avion/posts.js";
-import {
-  type FollowChange,
-  type GetFollowersListResponse,
-  type ListFollowChangesRequest,
-  type GetFollowersListRequest as ListRequest,
-  UserServiceClient,
-} from "../../gen/avion/users.js";
+import { type FollowChange, type ListFollowChangesRequest, UserServiceService } from "../../gen/avion/users.js";
 import type { IdPage } from "../../kernel/paging.js";
 import { checkPage, validDrops, validUsers } from "./answers.js";
-import { CHANNEL_OPTIONS, callUpstream, clientCredentials, type TlsFiles, type UpstreamCall } from "./call.js";
-import { createMajority, createProbe, type Majority, type Probe } from "./failing.js";
+import { connectUpstream, createCallUpstream, nameOf, type TlsFiles } from "./call.js";
 
 export interface PageRequest {
   readonly user: string;
@@ -40,6 +33,12 @@ export interface Upstreams {
   ): Promise<{ readonly changes: readonly FollowChange[]; readonly next: string }>;
 }
 
+export interface Followings extends Pick<Upstreams, "following"> {
+  /** In the order asked for. */
+  isFollowing(user: string, others: readonly string[]): Promise<readonly boolean[]>;
+  close(): void;
+}
+
 export interface UpstreamChannels {
   /** Each caller judges by its own calls whether an upstream is away. */
   upstreams(): Upstreams;
@@ -57,18 +56,12 @@ export interface UpstreamOptions {
   readonly tls: TlsFiles;
 }
 
-function stateOf(): { readonly majority: Majority; readonly probe: Probe } {
-  const majority = createMajority();
-  return { majority, probe: createProbe(majority) };
-}
-
 /** Connects at the first call, and reconnects by itself. */
 export function openUpstreamChannels(options: UpstreamOptions): UpstreamChannels {
-  const credentials = clientCredentials(options.tls);
-  const users = new UserServiceClient(options.userServiceAddr, credentials, CHANNEL_OPTIONS);
-  const posts = new PostServiceClient(options.postServiceAddr, credentials, CHANNEL_OPTIONS);
+  const users = connectUpstream(options.userServiceAddr, options.tls);
+  const posts = connectUpstream(options.postServiceAddr, options.tls);
   return {
-    upstreams: () => upstreamsOver(users, posts),
+    upstreams: () => ({ ...onUsers(users), ...onPosts(posts) }),
     close() {
       users.close();
       posts.close();
@@ -81,84 +74,54 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams & Pick<Ups
   return { ...channels.upstreams(), close: () => channels.close() };
 }
 
-function upstreamsOver(users: UserServiceClient, posts: PostServiceClient): Upstreams {
-  const ofUsers = stateOf();
+export function connectFollowings(address: string, tls: TlsFiles): Followings {
+  const users = connectUpstream(address, tls);
+  return { ...onUsers(users), close: () => users.close() };
+}
+
+function onUsers(users: Client) {
+  const call = createCallUpstream(users);
+  const { getFollowersList, getFollowingList, isFollowing, listFollowChanges } = UserServiceService;
   const list = async (
-    name: string,
-    call: UpstreamCall<ListRequest, GetFollowersListResponse>["call"],
+    method: typeof getFollowersList | typeof getFollowingList,
     page: PageRequest,
   ): Promise<IdPage> => {
-    const answer = await callUpstream({
-      client: users,
-      name,
-      call,
-      request: { user_id: page.user, page_size: page.size, page_token: page.token },
-      subject: page.user,
-      ...ofUsers,
-      deadline: page.deadline,
-    });
-    checkPage(name, page.token, { length: answer.user_ids.length, next: answer.next_page_token });
-    return { ids: validUsers(name, answer.user_ids), next: answer.next_page_token };
+    const { user, size, token, deadline } = page;
+    const request = { user_id: user, page_size: size, page_token: token };
+    const { user_ids: ids, next_page_token: next } = await call(method, request, { subject: user, deadline });
+    checkPage(nameOf(method), token, { length: ids.length, next });
+    return { ids: validUsers(nameOf(method), ids), next };
   };
   return {
-    followers: (page) => list("GetFollowersList", users.getFollowersList.bind(users), page),
-    following: (page) => list("GetFollowingList", users.getFollowingList.bind(users), page),
-    ...onPosts(posts),
-    async changedEdges(request) {
-      const answer = await callUpstream({
-        client: users,
-        name: "ListFollowChanges",
-        call: users.listFollowChanges.bind(users),
-        request,
+    followers: (page: PageRequest) => list(getFollowersList, page),
+    following: (page: PageRequest) => list(getFollowingList, page),
+    isFollowing: async (user: string, others: readonly string[]) =>
+      (await call(isFollowing, { follower_id: user, following_ids: [...others] }, { subject: user })).following,
+    changedEdges: async (request: ListFollowChangesRequest) => {
+      const { changes, next_page_token: next } = await call(listFollowChanges, request, {
         subject: "ListFollowChanges",
-        ...ofUsers,
       });
-      checkPage("ListFollowChanges", request.page_token, {
-        length: answer.changes.length,
-        next: answer.next_page_token,
-      });
-      return { changes: answer.changes, next: answer.next_page_token };
+      checkPage("ListFollowChanges", request.page_token, { length: changes.length, next });
+      return { changes, next };
     },
   };
 }
 
-function onPosts(posts: PostServiceClient): Pick<Upstreams, "dropsByUser" | "changedDrops" | "retention"> {
-  const ofPosts = stateOf();
-  const ofRetention = stateOf();
+function onPosts(posts: Client): Pick<Upstreams, "dropsByUser" | "changedDrops" | "retention"> {
+  const call = createCallUpstream(posts);
+  // An answer here says nothing about calls for a user.
+  const callRetention = createCallUpstream(posts);
+  const { getDropsByUserId, listDrops, getRetention } = PostServiceService;
   return {
-    async dropsByUser(request, deadline) {
-      const answer = await callUpstream({
-        client: posts,
-        name: "GetDropsByUserID",
-        call: posts.getDropsByUserId.bind(posts),
-        request,
-        subject: request.user_id,
-        ...ofPosts,
-        deadline,
-      });
-      return validDrops("GetDropsByUserID", answer.drops);
+    dropsByUser: async (request, deadline) => {
+      const { drops } = await call(getDropsByUserId, request, { subject: request.user_id, deadline });
+      return validDrops("GetDropsByUserID", drops);
     },
-    async changedDrops(request) {
-      const answer = await callUpstream({
-        client: posts,
-        name: "ListDrops",
-        call: posts.listDrops.bind(posts),
-        request,
-        subject: "ListDrops",
-        ...ofPosts,
-      });
-      checkPage("ListDrops", request.page_token, { length: answer.drops.length, next: answer.next_page_token });
-      return { drops: answer.drops, next: answer.next_page_token };
+    changedDrops: async (request) => {
+      const { drops, next_page_token: next } = await call(listDrops, request, { subject: "ListDrops" });
+      checkPage("ListDrops", request.page_token, { length: drops.length, next });
+      return { drops, next };
     },
-    retention: () =>
-      callUpstream({
-        client: posts,
-        name: "GetRetention",
-        call: posts.getRetention.bind(posts),
-        request: {},
-        subject: "GetRetention",
-        // An answer here says nothing about calls for a user.
-        ...ofRetention,
-      }),
+    retention: () => callRetention(getRetention, {}, { subject: "GetRetention" }),
   };
 }

@@ -1,5 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { createInTurn, createOldestFirst } from "../../../src/kernel/concurrency.js";
+import { AppError } from "../../../src/kernel/errors.js";
 
 /** Work that ends when it is told to. */
 function controlled() {
@@ -41,6 +42,29 @@ test("where as many wait as may, further work is refused at once, and taken agai
   await end("b");
   await end("d");
   expect(await Promise.all([first, second, third])).toEqual(["a", "b", "d"]);
+});
+
+test("a limited number of reads run, a limited number wait, and the others are refused, as the caller says", async () => {
+  const inTurn = createInTurn({ atOnce: 2, waiting: 3, refusal: () => new AppError("unavailable", "too much") });
+  let running = 0;
+  let most = 0;
+  const ends: (() => void)[] = [];
+  const work = async (): Promise<void> => {
+    running += 1;
+    most = Math.max(most, running);
+    await new Promise<void>((resolve) => ends.push(resolve));
+    running -= 1;
+  };
+  const begun = Array.from({ length: 2 }, () => inTurn(work));
+  await Promise.resolve();
+  const waiting = Array.from({ length: 3 }, () => inTurn(work));
+  await expect(inTurn(work)).rejects.toMatchObject({ code: "unavailable" });
+  while (ends.length > 0) {
+    ends.shift()?.();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await Promise.all([...begun, ...waiting]);
+  expect(most).toBe(2);
 });
 
 test("work that fails makes room for the next", async () => {

@@ -10,26 +10,26 @@ import type { NewRemoteObject } from "../../../src/posts/remote.sql.js";
 const NOW = 1_770_000_000_000;
 const URI = "https://far.example/notes/1";
 const drop: NewDrop = {
-  dropId: v7({ msecs: NOW }),
-  userId: "ada@here",
+  drop_id: v7({ msecs: NOW }),
+  user_id: "ada@here",
   visibility: Visibility.PUBLIC,
   recipients: [],
-  replyTo: "",
+  reply_to: "",
   summary: "not told",
   body: "not told",
 };
 const remote: NewRemoteObject = {
   uri: URI,
   kind: RemoteKind.DROP,
-  actorUri: "",
-  createdAt: NOW,
+  actor_uri: "",
+  created_at: NOW,
   visibility: Visibility.PUBLIC,
   recipients: [],
   document: "{}",
-  publicKey: "",
+  public_key: "",
   webfinger: "",
 };
-const base = { drop_id: drop.dropId, user_id: drop.userId, created_at: NOW };
+const base = { drop_id: drop.drop_id, user_id: drop.user_id, created_at: NOW };
 
 test.each<[string, EventDraft, object]>([
   ["a public drop", dropCreated(drop), { ...base, visibility: "public" }],
@@ -49,12 +49,12 @@ test.each<[string, EventDraft, object]>([
     dropCreated({ ...drop, visibility: Visibility.DIRECT }),
     { ...base, visibility: "direct", recipients: [] },
   ],
-  ["a deleted drop", dropDeleted(drop.dropId, drop.userId), { drop_id: drop.dropId, user_id: drop.userId }],
+  ["a deleted drop", dropDeleted(drop.drop_id, drop.user_id), { drop_id: drop.drop_id, user_id: drop.user_id }],
   ["a deleted foreign drop", dropDeleted(URI), { drop_id: URI }],
   ["a foreign drop", remoteDropReceived(remote), { drop_id: URI, created_at: NOW, visibility: "public" }],
   [
     "a foreign drop of an actor",
-    remoteDropReceived({ ...remote, actorUri: `${URI}/eve` }),
+    remoteDropReceived({ ...remote, actor_uri: `${URI}/eve` }),
     { drop_id: URI, created_at: NOW, user_id: `${URI}/eve`, visibility: "public" },
   ],
   [
@@ -71,8 +71,8 @@ test.each<[string, EventDraft, object]>([
 });
 
 test("user ids are encoded in message ids", () => {
-  const { messageId: id, key, body } = engagementChanged({ dropId: drop.dropId, kind: "like", actorId: "a:b c" });
+  const { messageId: id, key, body } = engagementChanged({ drop_id: drop.drop_id, kind: "like", actor_id: "a:b c" });
   expect(id).toMatch(/^engagement:[0-9a-f-]{36}:like:=[A-Za-z0-9_-]+$/);
   expect(id).toBe(`engagement:${key}`);
-  expect(JSON.parse(body)).toEqual({ drop_id: drop.dropId, kind: "like", actor_id: "a:b c" });
+  expect(JSON.parse(body)).toEqual({ drop_id: drop.drop_id, kind: "like", actor_id: "a:b c" });
 });

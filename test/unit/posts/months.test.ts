@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { v7 } from "uuid";
-import { monthNamed, monthOf, monthsFrom } from "../../../src/posts/months.js";
+import { monthNamed, monthOf, monthsFrom } from "../../../src/posts/ids.js";
 
 const ms = fc.integer({ min: 0, max: Date.UTC(2200, 0) });
 

@@ -1,8 +1,9 @@
-import { Visibility } from "../gen/avion/posts.js";
+import { type DropDetails, type GetDropResponse, type Tombstone, Visibility } from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import type { PageTokens } from "../kernel/paging.js";
 import { type Clock, DAY } from "../kernel/time.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
+import { createdAtOf } from "./ids.js";
 import type { PostsLimits } from "./request.js";
 import type { PostsStore } from "./store.sql.js";
 
@@ -36,13 +37,8 @@ export async function requireKept(createdAt: number, { now, retentionDays, store
 }
 
 /** Finds a drop, deleted or not, that the viewer (unset: anybody) may see. @throws AppError `notfound` */
-export async function findDrop(
-  deps: Pick<PostsDeps, "store" | "followedAmong">,
-  dropId: string,
-  viewer?: string,
-): Promise<StoredDrop> {
-  const [drop] = await deps.store.drops.byIds([dropId]);
-  const [visible] = drop === undefined ? [] : await visibleTo(deps, viewer, [drop]);
+export async function findDrop(deps: PostsDeps, dropId: string, viewer?: string): Promise<StoredDrop> {
+  const [visible] = await visibleTo(deps, viewer, await deps.store.drops.byIds([dropId]));
   // A drop that the viewer may not see is answered like one that does not exist.
   if (visible === undefined) throw new AppError("notfound", "drop_id: there is no such drop");
   return visible;
@@ -51,18 +47,29 @@ export async function findDrop(
 export const isForEverybody = ({ visibility }: Pick<NewDrop, "visibility">): boolean =>
   visibility === Visibility.PUBLIC || visibility === Visibility.UNLISTED;
 
-export async function visibleTo<Drop extends Pick<NewDrop, "userId" | "visibility" | "recipients">>(
-  { followedAmong }: Pick<PostsDeps, "followedAmong">,
+export async function visibleTo<Drop extends Pick<NewDrop, "user_id" | "visibility" | "recipients">>(
+  { followedAmong }: PostsDeps,
   viewer: string | undefined,
   drops: readonly Drop[],
 ): Promise<readonly Drop[]> {
   if (viewer === undefined) return drops;
   const isOpen = (drop: Drop): boolean =>
     isForEverybody(drop) ||
-    drop.userId === viewer ||
+    drop.user_id === viewer ||
     (drop.visibility === Visibility.DIRECT && drop.recipients.includes(viewer));
   const isForFollowers = (drop: Drop): boolean => !isOpen(drop) && drop.visibility === Visibility.FOLLOWERS;
-  const authors = [...new Set(drops.filter(isForFollowers).map(({ userId }) => userId))];
+  const authors = [...new Set(drops.filter(isForFollowers).map(({ user_id }) => user_id))];
   const followed = authors.length === 0 ? new Set<string>() : await followedAmong(viewer, authors);
-  return drops.filter((drop) => isOpen(drop) || (isForFollowers(drop) && followed.has(drop.userId)));
+  return drops.filter((drop) => isOpen(drop) || (isForFollowers(drop) && followed.has(drop.user_id)));
 }
+
+export const presentDetails = (drop: StoredDrop): DropDetails => ({ ...drop, created_at: createdAtOf(drop.drop_id) });
+
+export const presentTombstone = ({ drop_id, reply_to, deleted_at }: StoredDrop): Tombstone => ({
+  id: drop_id,
+  former_type: reply_to === "" ? "drop" : "reply",
+  deleted_at: deleted_at ?? 0,
+});
+
+export const presentEither = (drop: StoredDrop): GetDropResponse =>
+  drop.deleted_at === null ? { drop: presentDetails(drop) } : { tombstone: presentTombstone(drop) };

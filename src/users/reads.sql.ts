@@ -65,3 +65,46 @@ export function createEdgeStore(db: Pick<Db, "query">) {
     },
   };
 }
+
+export interface Profile {
+  readonly userId: string;
+  readonly displayName: string;
+  readonly bio: string;
+  readonly avatarUrl: string;
+  readonly updatedAt: number;
+}
+
+export type ProfileDraft = Omit<Profile, "updatedAt">;
+
+const COLUMNS = `user_id AS "userId", display_name AS "displayName", bio, avatar_url AS "avatarUrl",
+  updated_at AS "updatedAt"`;
+
+const GET = `SELECT ${COLUMNS} FROM users.profiles WHERE user_id = $1`;
+
+const SET = `
+INSERT INTO users.profiles AS p (user_id, display_name, bio, avatar_url, updated_at)
+VALUES ($1, $2, $3, $4, users.now_ms())
+ON CONFLICT (user_id) DO UPDATE
+SET display_name = excluded.display_name, bio = excluded.bio, avatar_url = excluded.avatar_url,
+  updated_at = GREATEST(p.updated_at, users.now_ms())
+RETURNING ${COLUMNS}`;
+
+const LIST = `
+SELECT ${COLUMNS} FROM users.profiles
+WHERE user_id >= $1 AND user_id <= $2 AND user_id > $3 ORDER BY user_id LIMIT $4`;
+
+/** The last id that can begin with a prefix: an id has at most 128 bytes, which are 32 of the last character. */
+const lastWith = (prefix: string): string => prefix + "\u{10FFFF}".repeat(32);
+
+export type ProfileStore = ReturnType<typeof createProfileStore>;
+
+export function createProfileStore(db: Pick<Db, "query">) {
+  return {
+    get: async (user: string): Promise<Profile | undefined> => (await db.query<Profile>(GET, [user]))[0],
+    set: async ({ userId, displayName, bio, avatarUrl }: ProfileDraft): Promise<Profile> =>
+      (await db.query<Profile>(SET, [userId, displayName, bio, avatarUrl]))[0] as Profile,
+    /** Profiles after `after` whose user ids begin with a prefix, by the bytes of their ids. */
+    list: (prefix: string, after: string, limit: number): Promise<Profile[]> =>
+      db.query<Profile>(LIST, [prefix, lastWith(prefix), after, limit]),
+  };
+}

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { AppError } from "../../../src/kernel/errors.js";
 import { silent } from "../../../src/kernel/logger.js";
-import { type CalibrationDeps, createCalibration } from "../../../src/posts/calibration.js";
+import { type CalibrationDeps, createCalibration } from "../../../src/posts/maintenance.js";
 
 /** Drops by their ids with how many reactions each has, and what is asked of them. */
 function drops(reactions: Readonly<Record<string, number>>, fails: (ids: readonly string[]) => Error | undefined) {
@@ -13,7 +13,7 @@ function drops(reactions: Readonly<Record<string, number>>, fails: (ids: readonl
         Object.entries(reactions)
           .filter(([dropId]) => dropId > after)
           .slice(0, limit)
-          .map(([dropId, count]) => ({ dropId, reactions: count })),
+          .map(([drop_id, count]) => ({ drop_id, reactions: count })),
       calibrate: async (ids) => {
         asked.push(ids);
         const failure = fails(ids);

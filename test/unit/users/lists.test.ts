@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { createHotPages } from "../../../src/users/hot-pages.js";
+import { createHotPages } from "../../../src/users/lists.js";
 
 const kept = (generation: string, count = 1) => ({
   generation,

@@ -11,7 +11,7 @@ import {
   LAST_ID,
   lowestId,
   spanOf,
-} from "../../../src/posts/drop-ids.js";
+} from "../../../src/posts/ids.js";
 
 const MAX_MS = 2 ** 48 - 1;
 const ms = fc.integer({ min: 0, max: MAX_MS });

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { createIsHot } from "../../../src/users/rates.js";
+import { createIsHot } from "../../../src/users/prepare.js";
 
 const bench = (threshold: number) => {
   let time = 1_000_000;

@@ -2,17 +2,108 @@ import { insertEvents } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
 import { AppError } from "../kernel/errors.js";
 import { type Db, SQLSTATE, sqlState } from "../platform/db/db.js";
-import { type Pair, pairKey } from "./edges.js";
+import { type ApplyEdges, graphEvent, type Pair, pairKey } from "./edges.js";
+import type { Count } from "./reads.sql.js";
 
-/** Over rows named `e`. */
+/** Over rows named `e`; the owner is the followed user. */
 const EVENT = {
   owner: "split_part(e.pair, ':', 2)",
   key: "e.pair",
   subject: "e.subject",
+  messageId: "e.message_id",
+  body: "e.body",
+  traceparent: "e.traceparent",
+};
+
+/** Rows before counts, each in the order of their keys, so that two batches do not block each other. */
+const APPLY = `
+WITH incoming AS (
+  SELECT DISTINCT ON (following_id, follower_id) *
+  FROM unnest($1::text[], $2::text[], $3::bigint[], $4::boolean[],
+    $5::text[], $6::text[], $7::text[], $8::text[], $9::text[])
+    AS i (follower_id, following_id, version, active, pair, subject, message_id, body, traceparent)
+  ORDER BY following_id, follower_id, version DESC
+), applied AS (
+  INSERT INTO users.followers AS f (following_id, follower_id, version, active, delta, changed_at)
+  SELECT following_id, follower_id, version, active, active::int, users.now_ms() FROM incoming
+  ORDER BY following_id COLLATE "C", follower_id COLLATE "C"
+  ON CONFLICT (following_id, follower_id) DO UPDATE
+  SET version = excluded.version, active = excluded.active, delta = excluded.active::int - f.active::int,
+    changed_at = users.now_ms()
+  WHERE f.version < excluded.version
+  RETURNING f.following_id, f.follower_id, f.delta
+), counted AS (
+  INSERT INTO users.follower_counts AS c (user_id, followers, delta, revision)
+  SELECT following_id, GREATEST(sum(delta), 0), sum(delta), 1 FROM applied GROUP BY following_id ORDER BY following_id
+  ON CONFLICT (user_id) DO UPDATE
+  SET followers = GREATEST(c.followers + excluded.delta, 0), delta = excluded.delta, revision = c.revision + 1
+), event AS (${insertEvents(
+  "users",
+  EVENT,
+  "applied a JOIN incoming e ON (e.following_id, e.follower_id) = (a.following_id, a.follower_id)",
+)})
+SELECT count(*) AS changed FROM applied`;
+
+export function createApplyBatch(db: Pick<Db, "query">): ApplyEdges {
+  return async (edges) => {
+    const events = edges.map(graphEvent);
+    const [row] = await db.query<{ changed: number }>(APPLY, [
+      edges.map(({ follower }) => follower),
+      edges.map(({ following }) => following),
+      edges.map(({ version }) => version),
+      edges.map(({ active }) => active),
+      edges.map(pairKey),
+      events.map(({ subject }) => subject),
+      events.map(({ messageId }) => messageId),
+      events.map(({ body }) => body),
+      edges.map(({ traceparent }) => traceparent ?? null),
+    ]);
+    return row?.changed ?? 0;
+  };
+}
+
+/** One statement, so that counts and rows are of one moment. */
+const CURRENT = `
+SELECT p.following_id AS following, p.follower_id AS follower, coalesce(f.active, false) AS active,
+  coalesce(c.followers, 0) AS total, coalesce(c.revision, 0) AS revision
+FROM unnest($1::text[], $2::text[]) AS p (follower_id, following_id)
+LEFT JOIN users.followers f ON f.following_id = p.following_id AND f.follower_id = p.follower_id
+LEFT JOIN users.follower_counts c ON c.user_id = p.following_id`;
+
+interface CurrentRow {
+  readonly following: string;
+  readonly follower: string;
+  readonly active: boolean;
+  readonly total: number;
+  readonly revision: number;
+}
+
+export interface CurrentFollowers {
+  readonly count: Count;
+  readonly follows: ReadonlyMap<string, boolean>;
+}
+
+export type ReadCurrentFollowers = (pairs: readonly Pair[]) => Promise<ReadonlyMap<string, CurrentFollowers>>;
+
+export function createReadCurrentFollowers(db: Pick<Db, "query">): ReadCurrentFollowers {
+  return async (pairs) => {
+    const values = [pairs.map(({ follower }) => follower), pairs.map(({ following }) => following)];
+    const found = new Map<string, CurrentFollowers & { readonly follows: Map<string, boolean> }>();
+    for (const { following, follower, active, total, revision } of await db.query<CurrentRow>(CURRENT, values)) {
+      const now = found.get(following) ?? { count: { total, revision }, follows: new Map<string, boolean>() };
+      now.follows.set(follower, active);
+      found.set(following, now);
+    }
+    return found;
+  };
+}
+
+/** Over rows of follows and unfollows. */
+const EDGE_EVENT = {
+  ...EVENT,
   messageId: "'edge:' || e.pair || ':' || e.version",
   body: `json_build_object('follower_id', e.follower_id, 'following_id', e.following_id, 'version', e.version,
     'following', e.active, 'changed_at', e.changed_at)`,
-  traceparent: "e.traceparent",
 };
 
 const SET_FOLLOWING = `
@@ -20,7 +111,7 @@ WITH e AS (
   SELECT o_changed AS changed, o_version AS version, o_changed_at AS changed_at, $1::text AS follower_id,
     $2::text AS following_id, $3::boolean AS active, $5::text AS pair, $6::text AS subject, $7::text AS traceparent
   FROM users.change_following($1::text, $2::text, $3::boolean, $4::integer)
-), event AS (${insertEvents("users", EVENT, "e WHERE changed")})
+), event AS (${insertEvents("users", EDGE_EVENT, "e WHERE changed")})
 SELECT changed, version FROM e`;
 
 /** Edges before counts, each in the order of their keys, so that two of these statements do not block each other. */
@@ -44,7 +135,7 @@ WITH wanted AS (
 ), e AS (
   SELECT edge.*, true AS active, w.pair, w.subject, $6::text AS traceparent
   FROM edge JOIN wanted w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id)
-), event AS (${insertEvents("users", EVENT, "e")})
+), event AS (${insertEvents("users", EDGE_EVENT, "e")})
 SELECT (SELECT count(*) FROM edge) AS changed, (SELECT min(user_id) FROM counted WHERE following > $5::int) AS over`;
 
 export interface WantedEdge extends Pair {

@@ -1,0 +1,74 @@
+import { z } from "zod";
+import { parseJson } from "../contracts/events.js";
+import { understood } from "../contracts/untrusted.js";
+import type { Handler } from "../delivery/handler.js";
+import type { GetCountsRequest, GetCountsResponse } from "../gen/avion/posts.js";
+import { AppError } from "../kernel/errors.js";
+import { readId } from "../kernel/fields.js";
+import { createBatch } from "../kernel/sharing.js";
+import { findDrop, type PostsDeps } from "./drops.js";
+import { engagementChanged, REACTION_KINDS, type ReactionKey } from "./events.js";
+import type { CountReactions } from "./reactions.sql.js";
+import { isUri, readDropId, readDropIds } from "./request.js";
+
+const MAX_COUNTS = 200;
+const NONE = { likes: 0, shares: 0, replies: 0 } as const;
+
+export const reactToDrops = (deps: PostsDeps) => ({
+  likeDrop: react(deps, "like", true),
+  unlikeDrop: react(deps, "like", false),
+  shareDrop: react(deps, "share", true),
+  unshareDrop: react(deps, "share", false),
+
+  /** In the order asked for; zeros for deleted and unknown drops. */
+  async getCounts(request: GetCountsRequest): Promise<GetCountsResponse> {
+    const ids = readDropIds("drop_ids", request.drop_ids, MAX_COUNTS);
+    const own = ids.filter((id) => !isUri(id));
+    const counts = own.length === 0 ? [] : await deps.store.reactions.counts(own);
+    const byId = new Map(counts.map((count) => [count.drop_id, count]));
+    return { counts: ids.map((drop_id) => ({ ...NONE, ...byId.get(drop_id), drop_id })) };
+  },
+});
+
+const react =
+  (deps: PostsDeps, kind: "like" | "share", active: boolean) =>
+  async (request: { readonly drop_id: string; readonly user_id: string }): Promise<{ changed: boolean }> => {
+    const drop_id = readDropId("drop_id", request.drop_id);
+    const reaction = { drop_id, kind, actor_id: readId("user_id", request.user_id) };
+    const { found, changed } = await deps.store.reactions.react(reaction, active, engagementChanged(reaction));
+    if (!found) return refused(deps, drop_id, active);
+    if (changed) {
+      deps.wakeRelay();
+      deps.observe.changed(`${active ? "" : "un"}${kind}d`);
+    }
+    return { changed };
+  };
+
+/** A deleted drop has no reactions: there is nothing to take back, and none can be added. */
+async function refused(deps: PostsDeps, dropId: string, active: boolean): Promise<{ changed: false }> {
+  await findDrop(deps, dropId);
+  if (active) throw new AppError("conflict", "drop_id: the drop is deleted");
+  return { changed: false };
+}
+
+const BATCH = 500;
+
+const message = z.object({ drop_id: z.string(), kind: z.enum(REACTION_KINDS), actor_id: z.string() });
+
+/** Handles `engagement.changed`. A message only names a reaction, so that it may arrive twice and in any order. */
+export function createCountEngagement({
+  count,
+  observe,
+}: {
+  readonly count: CountReactions;
+  readonly observe: { counted(reactions: number): void };
+}): Handler {
+  const batch = createBatch<ReactionKey>(BATCH, async (reactions) => {
+    await count(reactions);
+    observe.counted(reactions.length);
+  });
+  return async ({ body }) => {
+    const { drop_id, kind, actor_id } = understood(message, parseJson(body));
+    await batch({ drop_id: readDropId("drop_id", drop_id), kind, actor_id: readId("actor_id", actor_id) });
+  };
+}

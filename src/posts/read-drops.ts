@@ -1,0 +1,63 @@
+import type * as wire from "../gen/avion/posts.js";
+import { AppError } from "../kernel/errors.js";
+import { findDrop, type PostsDeps, presentDetails, presentEither, visibleTo } from "./drops.js";
+import { FIRST_ID } from "./ids.js";
+import { requireShown } from "./remote-objects.js";
+import { isUri, readAnyDropId, readDropId, readDropIds, readViewer, readWholeNumber } from "./request.js";
+
+/** Pages of drops with their text: 100 of the longest fit a message of 4 MiB. */
+const TEXT_PAGES = { usual: 20, most: 100 };
+
+const MAX_DROPS = 100;
+
+const ABOVE_EVERY_REVISION = 2 ** 31;
+
+/** Drops with their texts, as a viewer may see them. */
+export const readDrops = (deps: PostsDeps) => ({
+  async getDrop(request: wire.GetDropRequest): Promise<wire.GetDropResponse> {
+    const dropId = readDropId("drop_id", request.drop_id);
+    const revision = readWholeNumber("revision", request.revision);
+    const drop = await findDrop(deps, dropId, readViewer(request.viewer_id));
+    if (revision === 0 || drop.deleted_at !== null || drop.revision === revision) return presentEither(drop);
+    const [version] = await deps.store.drops.revisions(dropId, revision + 1, 1);
+    if (version?.revision !== revision) throw new AppError("notfound", "revision: there is no such version");
+    return { drop: presentDetails(version) };
+  },
+
+  /** In the order asked for, without unknown drops. */
+  async getDrops(request: wire.GetDropsRequest): Promise<wire.GetDropsResponse> {
+    const ids = readDropIds("drop_ids", request.drop_ids, MAX_DROPS);
+    const own = ids.filter((id) => !isUri(id));
+    const viewer = readViewer(request.viewer_id);
+    const stored = own.length === 0 ? [] : await deps.store.drops.byIds(own);
+    const drops = await visibleTo(deps, viewer, stored);
+    const byId = new Map(drops.map((drop) => [drop.drop_id, presentEither(drop)]));
+    return { results: ids.flatMap((id) => byId.get(id) ?? []) };
+  },
+
+  async listRevisions(request: wire.ListRevisionsRequest): Promise<wire.ListRevisionsResponse> {
+    const dropId = readDropId("drop_id", request.drop_id);
+    const page = deps.tokens.open<[number]>(["revisions", dropId], request, TEXT_PAGES);
+    const viewer = readViewer(request.viewer_id);
+    if (viewer !== undefined) await findDrop(deps, dropId, viewer);
+    const [below] = page.after ?? [ABOVE_EVERY_REVISION];
+    const versions = await deps.store.drops.revisions(dropId, below, page.limit);
+    if (versions.length === 0) await findDrop(deps, dropId);
+    const { items, next_page_token } = page.pageOf(versions, ({ revision }) => [revision]);
+    return { revisions: items.map(presentDetails), next_page_token };
+  },
+
+  /** Oldest first; a deleted drop keeps its replies. */
+  async listReplies(request: wire.ListRepliesRequest): Promise<wire.ListRepliesResponse> {
+    const dropId = readAnyDropId("drop_id", request.drop_id);
+    const viewer = readViewer(request.viewer_id);
+    const page = deps.tokens.open<[string]>(["replies", dropId, viewer ?? ""], request, TEXT_PAGES);
+    if (viewer !== undefined) await (isUri(dropId) ? requireShown : findDrop)(deps, dropId, viewer);
+    const [after] = page.after ?? [FIRST_ID];
+    const replies = await deps.store.drops.replies({ replyTo: dropId, after, viewer: viewer ?? "" }, page.limit);
+    if (replies.length === 0 && !isUri(dropId)) await findDrop(deps, dropId);
+    const { items, next_page_token } = page.pageOf(replies, ({ drop_id }) => [drop_id]);
+    const visible = await visibleTo(deps, viewer, items);
+    return { replies: visible.map(presentDetails), next_page_token };
+  },
+});

@@ -1,0 +1,116 @@
+import * as wire from "../gen/avion/posts.js";
+import { AppError, invalid } from "../kernel/errors.js";
+import { readId } from "../kernel/fields.js";
+import { DAY } from "../kernel/time.js";
+import { findDrop, isForEverybody, type PostsDeps, presentDetails, presentTombstone, requireKept } from "./drops.js";
+import type { NewDrop } from "./drops.sql.js";
+import { dropCreated, dropDeleted, engagementChanged } from "./events.js";
+import { createDropIds, createdAtOf, importedId } from "./ids.js";
+import {
+  isUri,
+  readAnyDropId,
+  readDropId,
+  readRecipients,
+  readTexts,
+  readVisibility,
+  readWholeNumber,
+} from "./request.js";
+
+export function writeDrops(deps: PostsDeps) {
+  const { store, wakeRelay, observe } = deps;
+  const nextId = createDropIds();
+  return {
+    /** Creates a drop, or answers the drop that the same key has made before. */
+    async createDrop(request: wire.CreateDropRequest): Promise<wire.CreateDropResponse> {
+      const drop = readDraft(request, deps, nextId);
+      if (request.created_at !== 0) await requireKept(request.created_at, deps);
+      const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);
+      const replied = isForEverybody(drop) ? replyOf(drop) : undefined;
+      const made = await store.drops.create(drop, { idempotencyKey, created: dropCreated(drop), replied });
+      if (!made) return { drop: await findMade(deps, drop, idempotencyKey) };
+      wakeRelay();
+      observe.changed("created");
+      const stored = { ...drop, revision: 1, updated_at: createdAtOf(drop.drop_id), deleted_at: null };
+      return { drop: presentDetails(stored) };
+    },
+
+    async editDrop(request: wire.EditDropRequest): Promise<wire.EditDropResponse> {
+      const edit = {
+        drop_id: readDropId("drop_id", request.drop_id),
+        user_id: readId("user_id", request.user_id),
+        expected_revision: readWholeNumber("expected_revision", request.expected_revision),
+        ...readTexts(request, deps.limits),
+      };
+      const edited = await store.drops.edit(edit);
+      if (edited === undefined) throw await refusalReason(deps, edit);
+      observe.changed("edited");
+      return { drop: presentDetails(edited) };
+    },
+
+    /** Answers the tombstone, also of a drop that was deleted before. */
+    async deleteDrop(request: wire.DeleteDropRequest): Promise<wire.DeleteDropResponse> {
+      const dropId = readDropId("drop_id", request.drop_id);
+      const userId = readId("user_id", request.user_id);
+      const drop = await findDrop(deps, dropId);
+      if (drop.user_id !== userId) throw invalid("user_id", "is not the author");
+      if (drop.deleted_at !== null) return { tombstone: presentTombstone(drop) };
+      const removed = await store.drops.remove(drop, {
+        deleted: dropDeleted(dropId, userId),
+        withdrawn: replyOf(drop),
+      });
+      if (removed === undefined) return { tombstone: presentTombstone(await findDrop(deps, dropId)) };
+      wakeRelay();
+      observe.changed("deleted");
+      return { tombstone: presentTombstone(removed) };
+    },
+  };
+}
+
+/** The change of the replies of a drop of this server. */
+const replyOf = ({ drop_id, reply_to }: NewDrop) =>
+  reply_to === "" || isUri(reply_to)
+    ? undefined
+    : engagementChanged({ drop_id: reply_to, kind: "reply", actor_id: drop_id });
+
+function readDraft(request: wire.CreateDropRequest, deps: PostsDeps, nextId: (now: number) => string): NewDrop {
+  if (request.recipients.length > 0 && request.visibility !== wire.Visibility.DIRECT)
+    throw invalid("recipients", "are for direct drops");
+  const draft = {
+    user_id: readId("user_id", request.user_id),
+    visibility: readVisibility(request.visibility),
+    recipients: readRecipients(request.recipients, deps.limits.maxRecipients),
+    reply_to: request.reply_to === "" ? "" : readAnyDropId("reply_to", request.reply_to),
+    ...readTexts(request, deps.limits),
+  };
+  const createdAt = readCreatedAt(request.created_at, deps);
+  return { drop_id: createdAt === 0 ? nextId(deps.now()) : importedId(createdAt), ...draft };
+}
+
+function readCreatedAt(createdAt: number, { now, limits }: PostsDeps): number {
+  readWholeNumber("created_at", createdAt);
+  if (createdAt === 0) return createdAt;
+  if (createdAt > now()) throw invalid("created_at", "is ahead of now");
+  if (createdAt < now() - limits.maxImportAgeDays * DAY)
+    throw invalid("created_at", `is more than ${limits.maxImportAgeDays} days ago`);
+  return createdAt;
+}
+
+/** For a request that made no drop: its key has made one before, or the drop replied to does not exist. */
+async function findMade({ store }: PostsDeps, drop: NewDrop, key: string): Promise<wire.DropDetails> {
+  const before = key === "" ? undefined : await store.drops.dropOfKey(drop.user_id, key);
+  if (before === undefined) {
+    if (drop.reply_to !== "") throw invalid("reply_to", "there is no such drop");
+    throw new AppError("unavailable", "idempotency_key: expired during the request");
+  }
+  const [made] = await store.drops.byIds([before]);
+  if (made === undefined || made.deleted_at !== null)
+    throw new AppError("conflict", "idempotency_key: its drop is deleted");
+  return presentDetails(made);
+}
+
+async function refusalReason(deps: PostsDeps, edit: Pick<NewDrop, "drop_id" | "user_id">): Promise<AppError> {
+  const drop = await findDrop(deps, edit.drop_id);
+  if (drop.user_id !== edit.user_id) return invalid("user_id", "is not the author");
+  if (drop.deleted_at !== null) return new AppError("conflict", "drop_id: the drop is deleted");
+  return new AppError("conflict", `expected_revision: the drop is at revision ${drop.revision}`);
+}

@@ -1,0 +1,143 @@
+import { traceHeaders } from "../delivery/telemetry.js";
+import type * as wire from "../gen/avion/users.js";
+import type { InTurn } from "../kernel/concurrency.js";
+import { AppError, invalid } from "../kernel/errors.js";
+import { readId } from "../kernel/fields.js";
+import { type PageLimits, type PageTokens, readTime } from "../kernel/paging.js";
+import type { ListCache } from "./cache.redis.js";
+import type { Pair } from "./edges.js";
+import type { FollowStore } from "./edges.sql.js";
+import type { ReadList } from "./lists.js";
+import type { ObserveUsers } from "./observe.js";
+import type { DatedEdge, EdgeStore, ListName } from "./reads.sql.js";
+
+export interface FollowsDeps {
+  readonly follows: FollowStore;
+  readonly cache: Pick<ListCache, "drop">;
+  readonly maxFollowing: number;
+  readonly wakeRelay: () => void;
+  readonly readList: ReadList;
+  readonly edges: EdgeStore;
+  readonly bounded: InTurn;
+  readonly tokens: PageTokens;
+  readonly observe: Pick<ObserveUsers, "followed" | "cacheFailed">;
+}
+
+// Each method throws an AppError: `invalid` naming the field, `exhausted` where a user would follow too many.
+
+const MAX_PAIRS = 1_000;
+
+export const changeFollows = (deps: FollowsDeps) => ({
+  follow: setFollowing(deps, true),
+  unfollow: setFollowing(deps, false),
+
+  /** All pairs, or none. */
+  async followMany({ follows }: wire.FollowManyRequest): Promise<wire.FollowManyResponse> {
+    if (follows.length > MAX_PAIRS) throw invalid("follows", `must be at most ${MAX_PAIRS}`);
+    const pairs = follows.map((follow, index) =>
+      refuseSelf(`follows.${index}.`, readPair(`follows.${index}.`, follow)),
+    );
+    if (pairs.length === 0) return { changed: 0 };
+    const most = deps.maxFollowing;
+    const done = await deps.follows.followMany(pairs, { most, traceparent: traceHeaders()["traceparent"] });
+    if ("over" in done) {
+      const index = pairs.findIndex(({ follower }) => follower === done.over);
+      throw new AppError("exhausted", `follows.${index}.following_id: nobody can follow more than ${most}`);
+    }
+    if (done.changed > 0) {
+      deps.observe.followed("follow", done.changed);
+      await afterChange(deps, [...new Set(pairs.map(({ follower }) => follower))]);
+    }
+    return { changed: done.changed };
+  },
+});
+
+/** The follower's list is up to date before this resolves, unless Redis is away. */
+const setFollowing =
+  (deps: FollowsDeps, wanted: boolean) =>
+  async (request: wire.FollowRequest): Promise<wire.FollowResponse> => {
+    const pair = readPair("", request);
+    if (wanted) refuseSelf("", pair);
+    const traceparent = traceHeaders()["traceparent"];
+    const done = await deps.follows.setFollowing({ ...pair, wanted, most: deps.maxFollowing, traceparent });
+    if (done.changed) {
+      deps.observe.followed(wanted ? "follow" : "unfollow", 1);
+      await afterChange(deps, [pair.follower]);
+    }
+    return done;
+  };
+
+const readPair = (prefix: string, { follower_id, following_id }: wire.FollowRequest): Pair => ({
+  follower: readId(`${prefix}follower_id`, follower_id),
+  following: readId(`${prefix}following_id`, following_id),
+});
+
+function refuseSelf(prefix: string, { follower, following }: Pair): Pair {
+  if (follower === following) throw invalid(`${prefix}following_id`, "must not be the follower");
+  return { follower, following };
+}
+
+/** Drops the followers' cached lists; where Redis is away, the relay drops them before it publishes the events. */
+async function afterChange(deps: FollowsDeps, followers: readonly string[]): Promise<void> {
+  deps.wakeRelay();
+  const dropped = await Promise.allSettled(followers.map((follower) => deps.cache.drop("following", follower)));
+  if (dropped.some(({ status }) => status === "rejected")) deps.observe.cacheFailed("following");
+}
+
+const ID_PAGES: PageLimits = { usual: 1_000, most: 5_000 };
+const MAX_IDS = 1_000;
+
+type Position = [changedAt: number, following: string, follower: string];
+
+export const readFollows = (deps: FollowsDeps) => ({
+  getFollowingList: getList(deps, "following"),
+  getFollowersList: getList(deps, "followers"),
+
+  async getFollowCounts({ user_id }: wire.GetFollowCountsRequest): Promise<wire.GetFollowCountsResponse> {
+    const user = readId("user_id", user_id);
+    const [following, followers] = await Promise.all([
+      deps.readList({ list: "following", user, after: "", limit: 0 }),
+      deps.readList({ list: "followers", user, after: "", limit: 0 }),
+    ]);
+    return { following: following.total, followers: followers.total };
+  },
+
+  async isFollowing({ follower_id, following_ids }: wire.IsFollowingRequest): Promise<wire.IsFollowingResponse> {
+    const user = readId("follower_id", follower_id);
+    if (following_ids.length > MAX_IDS) throw invalid("following_ids", `must be at most ${MAX_IDS}`);
+    for (const [index, id] of following_ids.entries()) readId(`following_ids.${index}`, id);
+    if (following_ids.length === 0) return { following: [] };
+    const followed = await deps.bounded(() => deps.edges.followed(user, following_ids));
+    return { following: following_ids.map((id) => followed.has(id)) };
+  },
+
+  /** Edges by the time at which both lists contained their last change. */
+  async listFollowChanges(request: wire.ListFollowChangesRequest): Promise<wire.ListFollowChangesResponse> {
+    const since = readTime("since", request.since);
+    const until = readTime("until", request.until) || undefined;
+    const page = deps.tokens.open<Position>(["follow-changes", request.since, request.until], request, ID_PAGES);
+    const found = await deps.bounded(() => deps.edges.changes({ since, until }, page.after, page.limit));
+    const { items, next_page_token } = page.pageOf(found, (edge) => [edge.changedAt, edge.following, edge.follower]);
+    return { changes: items.map(present), next_page_token };
+  },
+});
+
+/** By the bytes of the ids, so that paging is exact while users follow. An unknown user has empty lists. */
+const getList =
+  ({ readList, tokens }: FollowsDeps, list: ListName) =>
+  async (request: wire.GetFollowingListRequest): Promise<wire.GetFollowingListResponse> => {
+    const user = readId("user_id", request.user_id);
+    const page = tokens.open<[string]>([list, user], request, ID_PAGES);
+    const [after] = page.after ?? [""];
+    const { ids, total } = await readList({ list, user, after, limit: page.limit });
+    const { items, next_page_token } = page.pageOf(ids, (id) => [id]);
+    return { user_ids: items, next_page_token, total_count: total };
+  };
+
+const present = ({ follower, following, version, active, changedAt }: DatedEdge) => ({
+  follower_id: follower,
+  following_id: following,
+  version,
+  following: active,
+  changed_at: changedAt,
+});
