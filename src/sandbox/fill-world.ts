@@ -1,36 +1,36 @@
 import type { NatsConnection } from "nats";
 import { STREAM } from "../contracts/subjects.js";
 import { pause, SECOND } from "../kernel/time.js";
-import type { People } from "./world/people.grpc.js";
 import { planWorld, seedWorld } from "./world/seed.js";
+import type { World } from "./world/world.grpc.js";
 
-export interface SeedSummary {
-  readonly users: number;
-  readonly follows: number;
-  readonly drops: number;
-}
+const LOOK_MS = SECOND / 10;
+const SAID_EVERY_MS = SECOND / 2;
 
 /** Fills the services with people, drops and follows by their public API, and waits until fan-out is done. */
 export async function fillWorld(
-  people: People,
+  world: World,
   nats: NatsConnection,
-  how: { readonly bigAuthorFollowers: number; readonly onProgress: (text: string) => void },
-): Promise<SeedSummary> {
-  const plan = planWorld({ bigAuthorFollowers: how.bigAuthorFollowers, now: Date.now() });
-  const say = sparingly(how.onProgress);
-  await seedWorld(people, plan, (what, done, total) => say(`seeding a world: ${done} of ${total} ${what}`));
+  { bigAuthorFollowers, onProgress }: { bigAuthorFollowers: number; onProgress: (text: string) => void },
+): Promise<string> {
+  let next = 0;
+  const say = (text: string): void => {
+    if (Date.now() < next) return;
+    next = Date.now() + SAID_EVERY_MS;
+    onProgress(text);
+  };
+  const plan = planWorld({ bigAuthorFollowers, now: Date.now() });
+  await seedWorld(world, plan, (what, done, total) => say(`seeding a world: ${done} of ${total} ${what}`));
   const events = plan.drops.length + plan.follows.length;
   for (;;) {
     // With all of this on one machine a server may answer late.
-    const { admitted, underWay } = await progressOf(nats).catch(() => UNKNOWN);
+    const { admitted, underWay } = await progressOf(nats).catch(() => ({ admitted: 0, underWay: 1 }));
     if (admitted >= events && underWay === 0) break;
     say(`bringing it into the timelines: ${Math.max(0, events - admitted) + underWay} events to go`);
-    await pause(SECOND / 10);
+    await pause(LOOK_MS);
   }
-  return { users: plan.people.length, follows: plan.follows.length, drops: plan.drops.length };
+  return `${plan.people.length} users, ${plan.follows.length} follows, ${plan.drops.length} drops`;
 }
-
-const UNKNOWN = { admitted: 0, underWay: 1 };
 
 /** Counts the events in the log, and the work that waits or is in flight. */
 async function progressOf(nats: NatsConnection): Promise<{ admitted: number; underWay: number }> {
@@ -42,15 +42,4 @@ async function progressOf(nats: NatsConnection): Promise<{ admitted: number; und
       underWay += num_pending + num_ack_pending;
   }
   return { admitted: state.last_seq, underWay };
-}
-
-const SAID_EVERY_MS = SECOND / 2;
-
-function sparingly(say: (text: string) => void): (text: string) => void {
-  let next = 0;
-  return (text) => {
-    if (Date.now() < next) return;
-    next = Date.now() + SAID_EVERY_MS;
-    say(text);
-  };
 }

@@ -3,126 +3,117 @@ import { mkdtemp, readdir, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SignJWT } from "jose";
-import { type GetTimelineRequest, type GetTimelineResponse, TimelineServiceClient } from "../gen/avion/timeline.js";
+import { createProgress, toTerminal } from "../cli/terminal.js";
 import { silent } from "../kernel/logger.js";
-import { DAY, MINUTE } from "../kernel/time.js";
-import { CHANNEL_OPTIONS, clientCredentials } from "../platform/grpc/call.js";
+import { MINUTE, SECOND } from "../kernel/time.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { startTelemetry } from "../platform/telemetry.js";
-import type { Closers } from "../roles/closers.js";
-import { type Config, readConfig } from "../roles/config/config.js";
-import type { StartOptions } from "../roles/service.js";
+import { Closers } from "../roles/closers.js";
+import { readConfig } from "../roles/config/config.js";
 import { createServiceLogger, VERSION } from "../roles/version.js";
-import { type Broker, clearStale, freePort, isFree, startNats, startRedis } from "./brokers/index.js";
-import { fillWorld, type SeedSummary } from "./fill-world.js";
-import { superviseWorker, type Worker } from "./worker.js";
+import { clearStale, freePort, isFree, startNats, startRedis } from "./brokers/index.js";
+import { fillWorld } from "./fill-world.js";
+import { superviseWorker } from "./worker.js";
 import { createConsoleRouter } from "./world/console.http.js";
-import { breakable, createFaults } from "./world/faults.grpc.js";
-import { connectPeople, type People } from "./world/people.grpc.js";
+import { breakable, Faults } from "./world/faults.grpc.js";
+import { connectWorld } from "./world/world.grpc.js";
 
 export interface SandboxOptions {
-  readonly closers: Closers;
-  readonly bigAuthorFollowers: number;
+  readonly followers: number;
   readonly httpPort: number;
   readonly grpcPort: number;
-  readonly onProgress: (text: string) => void;
+  /** After SIGINT or SIGTERM. */
+  readonly exitCode: number;
 }
-
-type ReadPage = (user: string, page?: Partial<GetTimelineRequest>) => Promise<GetTimelineResponse>;
 
 /** A whole system on one machine: servers, upstreams, every role. */
-export interface Sandbox {
-  readonly folder: string;
-  readonly logFile: string;
-  readonly redis: Broker;
-  readonly nats: Broker;
-  readonly people: People;
-  readonly seeded: SeedSummary;
-  readonly worker: Worker;
-  readonly grpcAddress: string;
-  readonly httpUrl: string;
-  readonly issueToken: (user: string) => Promise<string>;
-  readonly readHome: ReadPage;
+export type Sandbox = Awaited<ReturnType<typeof openSandbox>>;
+
+/** Starts a sandbox, and closes it after its use or a signal. */
+export async function withSandbox(options: SandboxOptions, use: (sandbox: Sandbox) => Promise<void>): Promise<void> {
+  const closers = new Closers();
+  const progress = createProgress();
+  const stop = (): void => void closers.closeAll(toTerminal).then(() => process.exit(options.exitCode));
+  process.once("SIGINT", stop);
+  process.once("SIGTERM", stop);
+  try {
+    await use(await openSandbox(options, { closers, progress }));
+  } finally {
+    progress.end();
+    await closers.closeAll(toTerminal);
+  }
 }
 
-/** Starts everything, to be closed by `closers`. */
-export async function openSandbox(options: SandboxOptions): Promise<Sandbox> {
-  const { closers, onProgress } = options;
+async function openSandbox(
+  options: SandboxOptions,
+  { closers, progress }: { readonly closers: Closers; readonly progress: ReturnType<typeof createProgress> },
+) {
+  const onProgress = progress.say;
   const folder = await newDataFolder();
   closers.add("data folder", () => rm(folder, { recursive: true, force: true }));
-  const logFile = join(folder, "service.log");
-  const redis = await startRedis({ dir: join(folder, "redis"), appendonly: true, onProgress });
-  closers.add("redis-server", () => redis.stop());
-  const nats = await startNats({ dir: join(folder, "nats"), onProgress });
-  closers.add("nats-server", () => nats.stop());
+  const telemetry = startTelemetry(process.env, VERSION);
+  closers.add("telemetry", () => telemetry.close());
+  const [redis, nats, { startService }] = await Promise.all([
+    startRedis({ dir: join(folder, "redis"), appendonly: true, onProgress }),
+    startNats({ dir: join(folder, "nats"), onProgress }),
+    // Loaded after telemetry has started; see startTelemetry.
+    import("../roles/service.js"),
+  ]);
+  for (const server of [redis, nats]) closers.add(`${server.kind}-server`, () => server.stop());
   onProgress("starting the roles");
   const secret = randomBytes(32).toString("base64url");
-  const env = await environment(options, { redis, nats, folder, secret });
-  const config = readConfig({ ...env, TIMELINE_ROLES: "users,posts,bridge,api,gateway" });
-  const faults = createFaults();
-  const log = createServiceLogger(config.process.logLevel, logFile);
-  const service = await startRoles(config, { closers, log, wraps: { service: (one) => breakable(one, faults) } });
-  const worker = superviseWorker(workerEnvironment(env, config.grpcServer.address), logFile);
-  closers.add("worker", () => worker.stop());
-  const grpcAddress = config.grpcServer.address;
-  const client = new TimelineServiceClient(grpcAddress, clientCredentials({}), CHANNEL_OPTIONS);
-  closers.add("gRPC client", () => client.close());
-  const people = connectPeople(grpcAddress);
-  closers.add("people", () => people.close());
-  const connection = await connectNats({ servers: [nats.url], name: "sandbox" }, silent);
-  closers.add("sandbox's NATS", () => connection.close());
-  const seeded = await fillWorld(people, connection, options);
-  const readHome = createReadHome(client);
-  const issueToken = createIssueToken(secret, DAY);
-  service.http.use(createConsoleRouter({ people, faults, issueToken, readHome }));
-  const httpUrl = `http://${config.process.httpAddress}`;
-  return { folder, logFile, redis, nats, people, seeded, worker, grpcAddress, httpUrl, issueToken, readHome };
-}
-
-async function environment(
-  options: SandboxOptions,
-  of: { redis: Broker; nats: Broker; folder: string; secret: string },
-): Promise<NodeJS.ProcessEnv> {
-  return {
-    REDIS_URL: of.redis.url,
-    NATS_URL: of.nats.url,
+  const env = {
+    REDIS_URL: redis.url,
+    NATS_URL: nats.url,
     TIMELINE_HTTP_ADDR: `127.0.0.1:${await portOr(options.httpPort)}`,
     TIMELINE_GRPC_ADDR: `127.0.0.1:${await portOr(options.grpcPort)}`,
-    TIMELINE_DATA_DIR: of.folder,
-    TIMELINE_JWT_SECRET: of.secret,
+    TIMELINE_DATA_DIR: folder,
+    TIMELINE_JWT_SECRET: secret,
+    TIMELINE_ACK_WAIT_MS: String(4 * SECOND),
   };
+  const config = readConfig({ ...env, TIMELINE_ROLES: "users,posts,bridge,api,gateway" });
+  const faults = new Faults();
+  const logFile = join(folder, "service.log");
+  const grpcAddress = config.grpcServer.address;
+  const worker = superviseWorker(workerEnvironment(env), logFile);
+  const log = createServiceLogger(config.process.logLevel, logFile);
+  const wraps = { service: (one: Parameters<typeof breakable>[0]) => breakable(one, faults) };
+  const service = await startService(config, { telemetry, closers, log, wraps });
+  closers.add("worker", () => worker.stop());
+  const world = connectWorld(grpcAddress);
+  closers.add("world", () => world.close());
+  const connection = await connectNats({ servers: [nats.url], name: "sandbox" }, silent);
+  closers.add("sandbox's NATS", () => connection.close());
+  const seeded = await fillWorld(world, connection, { bigAuthorFollowers: options.followers, onProgress });
+  const issueToken = (user: string) =>
+    new SignJWT({})
+      .setProtectedHeader({ alg: "HS256", typ: "JWT" })
+      .setSubject(user)
+      .setIssuedAt()
+      .setExpirationTime("1 day")
+      .sign(new TextEncoder().encode(secret));
+  service.http.use(createConsoleRouter({ world, faults, issueToken }));
+  const httpUrl = `http://${config.process.httpAddress}`;
+  const servers = { redis, nats, connection, closers, progress };
+  return { ...servers, folder, logFile, world, seeded, worker, grpcAddress, httpUrl, issueToken };
 }
 
 /** The fan-out runs in a process of its own, so that it can be killed. */
-function workerEnvironment(env: NodeJS.ProcessEnv, grpcAddress: string): NodeJS.ProcessEnv {
+function workerEnvironment(env: { readonly TIMELINE_GRPC_ADDR: string }): NodeJS.ProcessEnv {
   return {
     ...process.env,
     ...env,
     TIMELINE_ROLES: "fanout",
     TIMELINE_HTTP_ADDR: "127.0.0.1:0",
-    TIMELINE_USER_SERVICE_ADDR: grpcAddress,
-    TIMELINE_POST_SERVICE_ADDR: grpcAddress,
+    TIMELINE_USER_SERVICE_ADDR: env.TIMELINE_GRPC_ADDR,
+    TIMELINE_POST_SERVICE_ADDR: env.TIMELINE_GRPC_ADDR,
   };
-}
-
-/** The roles of this process are loaded after telemetry has started; see startTelemetry. */
-async function startRoles(config: Config, options: Omit<StartOptions, "telemetry">) {
-  const telemetry = startTelemetry(process.env, VERSION);
-  options.closers.add("telemetry", () => telemetry.close());
-  const { startService } = await import("../roles/service.js");
-  return startService(config, { ...options, telemetry });
 }
 
 const PREFIX = "avion-timeline-";
 
-/** Each sandbox has a folder of its own, so that several can run side by side. */
+/** Several sandboxes can run side by side. Ends what is left of those that were killed. */
 async function newDataFolder(): Promise<string> {
-  await clearLeftovers();
-  return mkdtemp(join(tmpdir(), PREFIX));
-}
-
-/** Ends servers of sandboxes that were killed, and removes their folders, except those still in use. */
-async function clearLeftovers(): Promise<void> {
   for (const name of (await readdir(tmpdir())).filter((entry) => entry.startsWith(PREFIX))) {
     const folder = join(tmpdir(), name);
     try {
@@ -135,27 +126,8 @@ async function clearLeftovers(): Promise<void> {
       // In use, or another user's.
     }
   }
+  return mkdtemp(join(tmpdir(), PREFIX));
 }
 
-async function portOr(preferred: number): Promise<number> {
-  return preferred > 0 && (await isFree(preferred)) ? preferred : freePort();
-}
-
-function createIssueToken(secret: string, lifetimeMs: number): (user: string) => Promise<string> {
-  const key = new TextEncoder().encode(secret);
-  return (user) =>
-    new SignJWT({})
-      .setProtectedHeader({ alg: "HS256", typ: "JWT" })
-      .setSubject(user)
-      .setIssuedAt()
-      .setExpirationTime(new Date(Date.now() + lifetimeMs))
-      .sign(key);
-}
-
-function createReadHome(client: TimelineServiceClient): ReadPage {
-  return (user, page = {}) =>
-    new Promise((resolve, reject) => {
-      const request = { limit: 0, since_id: "", max_id: "", min_id: "", ...page, user_id: user };
-      client.getHomeTimeline(request, (error, response) => (error ? reject(error) : resolve(response)));
-    });
-}
+const portOr = async (preferred: number): Promise<number> =>
+  preferred > 0 && (await isFree(preferred)) ? preferred : freePort();

@@ -1,46 +1,20 @@
-import { createProgress, toTerminal } from "../cli/terminal.js";
-import { Closers } from "../roles/closers.js";
 import { VERSION } from "../roles/version.js";
-import { openSandbox, type Sandbox } from "./sandbox.js";
-
-export interface UpOptions {
-  readonly httpPort: number;
-  readonly grpcPort: number;
-  readonly followers: number;
-}
+import { type Sandbox, withSandbox } from "./sandbox.js";
 
 /** Starts a sandbox, prints its addresses, and stays up until a signal. */
-export async function up(options: UpOptions): Promise<void> {
-  const closers = new Closers();
-  const stop = (): void => {
-    console.log("\nstopping");
-    void closers.closeAll(toTerminal).then(() => process.exit(0));
-  };
-  process.once("SIGINT", stop);
-  process.once("SIGTERM", stop);
-  const progress = createProgress();
-  try {
-    const sandbox = await openSandbox({
-      ...options,
-      bigAuthorFollowers: options.followers,
-      closers,
-      onProgress: progress.say,
-    });
-    progress.end();
+export async function up(options: { httpPort: number; grpcPort: number; followers: number }): Promise<void> {
+  await withSandbox({ ...options, exitCode: 0 }, async (sandbox) => {
+    sandbox.progress.end();
     console.log(await description(sandbox));
-  } catch (error) {
-    progress.end();
-    await closers.closeAll(toTerminal);
-    throw error;
-  }
+    await new Promise(() => undefined);
+  });
 }
 
 async function description(sandbox: Sandbox): Promise<string> {
-  const { redis, nats, seeded, httpUrl } = sandbox;
+  const { redis, nats, httpUrl } = sandbox;
   const token = await sandbox.issueToken("ada");
-  const { users, follows, drops } = seeded;
   return `
-avion-timeline ${VERSION} is up: ${users} users, ${follows} follows, ${drops} drops.
+avion-timeline ${VERSION} is up: ${sandbox.seeded}.
 
   Page     ${httpUrl}/   pick a user, post a drop, watch it arrive
   gRPC     ${sandbox.grpcAddress}   TimelineService, UserService and PostService of package avion, with health and reflection

@@ -13,8 +13,8 @@ import { createPostsService } from "../../src/posts/service.grpc.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { MIGRATIONS } from "../../src/roles/database.js";
 import { createConsoleRouter } from "../../src/sandbox/world/console.http.js";
-import { breakable, createFaults } from "../../src/sandbox/world/faults.grpc.js";
-import { connectPeople, type People } from "../../src/sandbox/world/people.grpc.js";
+import { breakable, Faults } from "../../src/sandbox/world/faults.grpc.js";
+import { connectWorld, type World } from "../../src/sandbox/world/world.grpc.js";
 import { openApi } from "../support/api.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
@@ -24,10 +24,10 @@ let databases: DatabaseServer;
 let redis: RedisBench;
 let db: Db;
 let grpc: GrpcServer;
-let people: People & { close(): void };
+let world: World;
 let errors: unknown[];
-let faults: ReturnType<typeof createFaults>;
-let readHome: (user: string, cursor: { max_id: string }) => Promise<never>;
+let faults: Faults;
+let readHome: World["timelines"]["getHomeTimeline"];
 let server: Server;
 let base: string;
 
@@ -43,7 +43,7 @@ beforeEach(async () => {
   db = await databases.emptyDatabase();
   await migrate(db, MIGRATIONS, silent);
   await redis.client.flushall();
-  faults = createFaults();
+  faults = new Faults();
   const store = createPostsStore(db);
   const quiet = { wakeRelay: () => undefined, observe: { changed: () => undefined } };
   const posts = createPostsService(
@@ -60,16 +60,15 @@ beforeEach(async () => {
   );
   const users = usersProcess({ db, scripts: redis.scripts }).service;
   grpc = await serveGrpc("127.0.0.1:0", [breakable(users, faults), breakable(posts, faults)], {});
-  people = connectPeople(`127.0.0.1:${grpc.port}`);
-  for (const user of ["ada", "bob", "nova"]) await people.introduce(user, user);
+  world = connectWorld(`127.0.0.1:${grpc.port}`);
+  for (const user of ["ada", "bob", "nova"]) await world.users.setProfile({ user_id: user, display_name: user });
   errors = [];
   const app = express();
   app.use(
     createConsoleRouter({
-      people,
+      world: { ...world, timelines: { ...world.timelines, getHomeTimeline: (request) => readHome(request) } },
       faults,
       issueToken: async (user) => `token-of-${user}`,
-      readHome: (user, cursor) => readHome(user, cursor),
       onError: (error) => errors.push(error),
     }),
   );
@@ -81,7 +80,7 @@ beforeEach(async () => {
 afterEach(async () => {
   server.closeAllConnections();
   await new Promise((resolve) => server.close(resolve));
-  people.close();
+  world.close();
   await grpc.close(0);
 });
 
@@ -126,19 +125,19 @@ test("follows change once, and show in the summary", async () => {
 });
 
 test("the timeline is what the service returned, with authors, times and texts", async () => {
-  const drop = await people.post({ user_id: "ada", visibility: 1, body: "Hello" });
+  const drop = (await call("POST", "/world/drops", { user: "ada" })).body.drops[0];
   const asked: unknown[] = [];
-  readHome = async (user, cursor) => {
-    asked.push([user, cursor.max_id]);
+  readHome = async (request) => {
+    asked.push(request);
     const drop_ids = [drop.drop_id, "01890000-0000-7000-8000-000000000000"];
-    return { drop_ids, has_more: true, next_max_id: "t", prev_min_id: "", degraded: false } as never;
+    return { drop_ids, has_more: true, next_max_id: "t", prev_min_id: "", degraded: false };
   };
   const { body } = await call("GET", "/world/timeline?user=bob&max_id=x");
-  expect(asked).toEqual([["bob", "x"]]);
+  expect(asked).toEqual([{ user_id: "bob", max_id: "x" }]);
   expect(body).toMatchObject({
     has_more: true,
     next_max_id: "t",
-    drops: [{ ...drop }, { drop_id: "01890000-0000-7000-8000-000000000000", author: "" }],
+    drops: [drop, { drop_id: "01890000-0000-7000-8000-000000000000", author: "" }],
   });
 });
 

@@ -2,36 +2,33 @@ import { createParser, type EventSourceMessage } from "eventsource-parser";
 import { Redis } from "ioredis";
 import { HOME_PREFIX } from "../../contracts/keys.js";
 import { STREAM } from "../../contracts/subjects.js";
-import { silent } from "../../kernel/logger.js";
+import { Visibility } from "../../gen/avion/posts.js";
 import { pause } from "../../kernel/time.js";
-import { connectNats } from "../../platform/nats/connect.js";
-import type { Closers } from "../../roles/closers.js";
 import type { Sandbox } from "../sandbox.js";
-import { type SeenDrop, visibilityNamed } from "../world/people.grpc.js";
 import { BIG_AUTHOR } from "../world/seed.js";
 
 export interface Stage {
   readonly sandbox: Sandbox;
   readonly redis: Redis;
-  readonly nats: Awaited<ReturnType<typeof connectNats>>;
+  readonly nats: Sandbox["connection"];
   readonly reader: string;
   readonly author: string;
   stream: Stream;
 }
 
 /** Picks a reader and an author they follow, and opens the reader's stream. */
-export async function setStage(sandbox: Sandbox, closers: Closers): Promise<Stage> {
+export async function setStage(sandbox: Sandbox): Promise<Stage> {
+  const { world, closers, httpUrl, connection: nats } = sandbox;
   const reader = "ada";
-  const author = (await sandbox.people.followingOf(reader)).find((id) => id !== BIG_AUTHOR);
+  const { user_ids: following } = await world.users.getFollowingList({ user_id: reader });
+  const author = following.find((id) => id !== BIG_AUTHOR);
   expect(author !== undefined, "ada follows nobody");
   const redis = new Redis(sandbox.redis.url);
   closers.add("demo's Redis", () => redis.disconnect());
-  const nats = await connectNats({ servers: [sandbox.nats.url], name: "demo" }, silent);
-  closers.add("demo's NATS", () => nats.close());
   await eventually("the service's readiness", 20_000, async () =>
-    (await fetch(`${sandbox.httpUrl}/readyz`)).ok && (await workerPulls(nats)) ? true : undefined,
+    (await fetch(`${httpUrl}/readyz`)).ok && (await workerPulls(nats)) ? true : undefined,
   );
-  const stream = await openStream(`${sandbox.httpUrl}/events/timeline/home`, await sandbox.issueToken(reader));
+  const stream = await openStream(`${httpUrl}/events/timeline/home`, await sandbox.issueToken(reader));
   closers.add("demo's stream", () => stream.close());
   return { sandbox, redis, nats, reader, author, stream };
 }
@@ -47,8 +44,14 @@ export const held = async ({ redis }: Stage, key: string, drop: string): Promise
 export const gone = async ({ redis }: Stage, key: string, drop: string): Promise<true | undefined> =>
   (await redis.zscore(key, drop)) == null ? true : undefined;
 
-export const post = ({ sandbox }: Stage, user_id: string, visibility = "public"): Promise<SeenDrop> =>
-  sandbox.people.post({ user_id, visibility: visibilityNamed(visibility), body: "Hello" });
+/** Resolves to the id of the drop. */
+export async function post({ sandbox }: Stage, user_id: string, visibility = Visibility.PUBLIC): Promise<string> {
+  const { drop } = await sandbox.world.posts.createDrop({ user_id, visibility, body: "Hello" });
+  return drop?.drop_id as string;
+}
+
+export const readHome = ({ sandbox, reader }: Stage, limit = 0) =>
+  sandbox.world.timelines.getHomeTimeline({ user_id: reader, limit });
 
 export async function countHolding({ redis }: Stage, drop: string): Promise<number> {
   let cursor = "0";

@@ -1,8 +1,9 @@
 import { GLOBAL_KEY, homeKey, LOCAL_KEY } from "../../contracts/keys.js";
 import { STREAM } from "../../contracts/subjects.js";
-import type { SeenDrop } from "../world/people.grpc.js";
+import { Visibility } from "../../gen/avion/posts.js";
 import { BIG_AUTHOR } from "../world/seed.js";
-import { countHolding, eventually, expect, gone, held, openStream, post, type Stage } from "./stage.js";
+import { dropsOf } from "../world/world.grpc.js";
+import { countHolding, eventually, expect, gone, held, openStream, post, readHome, type Stage } from "./stage.js";
 
 /** Resolves to a line about what was seen. */
 interface Step {
@@ -16,10 +17,11 @@ const GAP = 5;
 export const STEPS: readonly Step[] = [
   {
     title: "A cold timeline is rebuilt from the upstreams when it is first read",
-    async run({ sandbox, reader }) {
-      const page = await sandbox.readHome(reader, { limit: 20 });
+    async run(stage) {
+      const page = await readHome(stage, 20);
       expect(page.drop_ids.length === 20 && !page.degraded, "the first page is not complete");
-      const authors = new Set((await sandbox.people.drops(page.drop_ids)).map(({ author }) => author));
+      const drops = await dropsOf(stage.sandbox.world, page.drop_ids);
+      const authors = new Set(drops.map(({ author }) => author));
       return `20 drops of ${authors.size} authors`;
     },
   },
@@ -28,21 +30,21 @@ export const STEPS: readonly Step[] = [
     async run(stage) {
       const started = performance.now();
       const drop = await post(stage, stage.author);
-      const event = await stage.stream.waitFor("new_drop", drop.drop_id);
+      const event = await stage.stream.waitFor("new_drop", drop);
       const took = performance.now() - started;
-      const page = await stage.sandbox.readHome(stage.reader);
-      expect(page.drop_ids[0] === drop.drop_id, "the drop is not on top of the page");
-      await eventually("the drop in local", 2_000, () => held(stage, LOCAL_KEY, drop.drop_id));
-      await eventually("the drop in global", 2_000, () => held(stage, GLOBAL_KEY, drop.drop_id));
+      const page = await readHome(stage);
+      expect(page.drop_ids[0] === drop, "the drop is not on top of the page");
+      await eventually("the drop in local", 2_000, () => held(stage, LOCAL_KEY, drop));
+      await eventually("the drop in global", 2_000, () => held(stage, GLOBAL_KEY, drop));
       return `published to browser in ${took.toFixed(0)} ms, as event ${event.id}`;
     },
   },
   {
     title: "A drop for followers stays out of local",
     async run(stage) {
-      const drop = await post(stage, stage.author, "followers");
-      await stage.stream.waitFor("new_drop", drop.drop_id);
-      expect((await gone(stage, LOCAL_KEY, drop.drop_id)) === true, "the drop is in local");
+      const drop = await post(stage, stage.author, Visibility.FOLLOWERS);
+      await stage.stream.waitFor("new_drop", drop);
+      expect((await gone(stage, LOCAL_KEY, drop)) === true, "the drop is in local");
       return "in the homes of followers only";
     },
   },
@@ -50,21 +52,21 @@ export const STEPS: readonly Step[] = [
     title: "A deletion takes it away, and tells the stream",
     async run(stage) {
       const drop = await post(stage, stage.author);
-      await stage.stream.waitFor("new_drop", drop.drop_id);
-      await stage.sandbox.people.remove(drop.drop_id);
-      await stage.stream.waitFor("drop_deleted", drop.drop_id);
-      await eventually("the drop gone", 2_000, () => gone(stage, homeKey(stage.reader), drop.drop_id));
+      await stage.stream.waitFor("new_drop", drop);
+      await stage.sandbox.world.posts.deleteDrop({ drop_id: drop, user_id: stage.author });
+      await stage.stream.waitFor("drop_deleted", drop);
+      await eventually("the drop gone", 2_000, () => gone(stage, homeKey(stage.reader), drop));
       return "gone from every timeline";
     },
   },
   {
     title: "A drop of an author with very many followers is written in chunks",
     async run(stage) {
-      const { followers } = await stage.sandbox.people.summary(BIG_AUTHOR);
+      const { followers } = await stage.sandbox.world.users.getFollowCounts({ user_id: BIG_AUTHOR });
       const started = performance.now();
       const drop = await post(stage, BIG_AUTHOR);
       const count = await eventually(`${followers} timelines`, 30_000, async () => {
-        const landed = await countHolding(stage, drop.drop_id);
+        const landed = await countHolding(stage, drop);
         return landed >= followers + 1 ? landed : undefined;
       });
       expect(count === followers + 1, `${count} timelines hold it`);
@@ -75,7 +77,7 @@ export const STEPS: readonly Step[] = [
     title: "kill -9 of the worker in the middle of a burst loses nothing",
     async run(stage) {
       const { worker } = stage.sandbox;
-      const drops: SeenDrop[] = [];
+      const drops: string[] = [];
       for (let n = 0; n < BURST; n++) {
         drops.push(await post(stage, stage.author));
         if (n === BURST / 2) process.kill(worker.pid() as number, "SIGKILL");
@@ -83,10 +85,10 @@ export const STEPS: readonly Step[] = [
       const key = homeKey(stage.reader);
       // Messages in flight in the dead worker are redelivered after an ack_wait of 15 s.
       await eventually("every drop of the burst", 60_000, async () => {
-        const scores = await stage.redis.zmscore(key, ...drops.map(({ drop_id }) => drop_id));
+        const scores = await stage.redis.zmscore(key, ...drops);
         return scores.every((score) => score != null) ? true : undefined;
       });
-      for (const { drop_id } of drops) await stage.stream.waitFor("new_drop", drop_id);
+      for (const drop of drops) await stage.stream.waitFor("new_drop", drop);
       return `${BURST} drops, all there; a new worker has pid ${worker.pid()}`;
     },
   },
@@ -96,11 +98,11 @@ export const STEPS: readonly Step[] = [
       const { sandbox } = stage;
       const lastId = stage.stream.lastId();
       stage.stream.close();
-      const drops: SeenDrop[] = [];
+      const drops: string[] = [];
       for (let n = 0; n < GAP; n++) drops.push(await post(stage, stage.author));
       const url = `${sandbox.httpUrl}/events/timeline/home`;
       stage.stream = await openStream(url, await sandbox.issueToken(stage.reader), lastId);
-      for (const { drop_id } of drops) await stage.stream.waitFor("new_drop", drop_id);
+      for (const drop of drops) await stage.stream.waitFor("new_drop", drop);
       const told = stage.stream.events.filter(({ event }) => event === "new_drop").length;
       expect(told === GAP, `${told} events instead of ${GAP}`);
       return `${GAP} events after ${lastId}`;
@@ -137,10 +139,10 @@ export const STEPS: readonly Step[] = [
   {
     title: "Redis loses everything, and the next read heals the timeline",
     async run(stage) {
-      const before = await stage.sandbox.readHome(stage.reader, { limit: 100 });
+      const before = await readHome(stage, 100);
       await stage.redis.flushall();
       const after = await eventually("a complete page", 15_000, async () => {
-        const page = await stage.sandbox.readHome(stage.reader, { limit: 100 });
+        const page = await readHome(stage, 100);
         return page.degraded ? undefined : page;
       });
       expect(JSON.stringify(after.drop_ids) === JSON.stringify(before.drop_ids), "the page is not the same as before");

@@ -1,7 +1,6 @@
-import { setTimeout as delay } from "node:timers/promises";
-import { type handleUnaryCall, type ServerUnaryCall, status } from "@grpc/grpc-js";
+import { type handleUnaryCall, status } from "@grpc/grpc-js";
+import { pause } from "../../kernel/time.js";
 import type { Service } from "../../platform/grpc/serve.js";
-import { invalid } from "./problem.http.js";
 
 export const FAULT_SERVICES = ["users", "posts"] as const;
 type FaultService = (typeof FAULT_SERVICES)[number];
@@ -13,43 +12,48 @@ interface Fault {
   readonly userId?: string | undefined;
   /** The gRPC status; 0 lets the call through after the delay. */
   readonly code: number;
-  readonly delayMs?: number | undefined;
+  readonly delayMs: number;
 }
 
-export interface Faults {
-  /** Breaks calls; a fault for the same calls is replaced. */
-  set(fault: Fault): void;
-  clear(): void;
-  list(): readonly Fault[];
-  /** The most specific fault for a call: by user, then by method. */
-  find(call: Pick<Fault, "service" | "userId"> & { readonly method: string }): Fault | undefined;
+interface Call {
+  readonly service: FaultService;
+  readonly method: string;
+  readonly userId: string | undefined;
 }
 
 const MAX_FAULTS = 1_000;
 
-export function createFaults(): Faults {
-  const faults = new Map<string, Fault>();
-  return {
-    set(fault) {
-      const key = keyOf(fault.service, fault.method, fault.userId);
-      if (faults.size >= MAX_FAULTS && !faults.has(key)) throw invalid("faults", `are at most ${MAX_FAULTS}`);
-      faults.set(key, fault);
-    },
-    clear: () => faults.clear(),
-    list: () => [...faults.values()],
-    find({ service, method, userId }) {
-      if (faults.size === 0) return undefined;
-      const forUser =
-        userId === undefined
-          ? undefined
-          : (faults.get(keyOf(service, method, userId)) ?? faults.get(keyOf(service, undefined, userId)));
-      return forUser ?? faults.get(keyOf(service, method)) ?? faults.get(keyOf(service));
-    },
-  };
-}
+const weight = ({ method, userId }: Fault): number => (userId === undefined ? 0 : 2) + (method === undefined ? 0 : 1);
 
-function keyOf(service: FaultService, method?: string, userId?: string): string {
-  return JSON.stringify([service, method?.toLowerCase() ?? null, userId ?? null]);
+export class Faults {
+  readonly #faults = new Map<string, Fault>();
+
+  /** A fault for the same calls is replaced. False where there are too many. */
+  set(fault: Fault): boolean {
+    const key = JSON.stringify([fault.service, fault.method?.toLowerCase(), fault.userId]);
+    if (this.#faults.size >= MAX_FAULTS && !this.#faults.has(key)) return false;
+    this.#faults.set(key, fault);
+    return true;
+  }
+
+  clear(): void {
+    this.#faults.clear();
+  }
+
+  list(): Fault[] {
+    return [...this.#faults.values()];
+  }
+
+  /** The most specific fault for a call: by user, then by method. */
+  find({ service, method, userId }: Call): Fault | undefined {
+    const fits = (fault: Fault): boolean =>
+      fault.service === service &&
+      (fault.method?.toLowerCase() ?? method.toLowerCase()) === method.toLowerCase() &&
+      (fault.userId ?? userId) === userId;
+    return this.list()
+      .filter(fits)
+      .sort((a, b) => weight(b) - weight(a))[0];
+  }
 }
 
 /** Only methods that the timeline service calls. */
@@ -70,28 +74,18 @@ export function breakable(service: Service, faults: Faults): Service {
     const method = path.slice(path.lastIndexOf("/") + 1);
     const upstream = BREAKABLE[method];
     if (upstream === undefined) continue;
-    implementation[name] = failing(implementation[name] as Handler, (userId) =>
-      faults.find({ service: upstream, method, userId }),
-    ) as Handler;
-  }
-  return { ...service, implementation };
-}
-
-function failing(answer: Handler, faultOf: (user: string | undefined) => ReturnType<Faults["find"]>): Handler {
-  return (call, callback) => {
-    const fault = faultOf(call.request.user_id);
-    if (fault === undefined) return answer(call, callback);
-    void pause(fault.delayMs ?? 0, call).then(() => {
+    const answer = implementation[name] as Handler;
+    const broken: Handler = async (call, callback) => {
+      const fault = faults.find({ service: upstream, method, userId: call.request.user_id });
+      if (fault === undefined) return answer(call, callback);
+      // Long delays must not pile up behind clients that have given up.
+      const cancelled = new AbortController();
+      call.once("cancelled", () => cancelled.abort());
+      await pause(fault.delayMs, cancelled.signal);
       if (fault.code === status.OK) answer(call, callback);
       else callback({ code: fault.code, details: `broken on purpose: ${status[fault.code] ?? fault.code}` });
-    });
-  };
-}
-
-/** Ends early with the call, so that long delays do not pile up behind clients that have given up. */
-async function pause(delayMs: number, call: Pick<ServerUnaryCall<unknown, unknown>, "once">): Promise<void> {
-  if (delayMs <= 0) return;
-  const gone = new AbortController();
-  call.once("cancelled", () => gone.abort());
-  await delay(delayMs, undefined, { signal: gone.signal, ref: false }).catch(() => undefined);
+    };
+    implementation[name] = broken as Handler;
+  }
+  return { ...service, implementation };
 }

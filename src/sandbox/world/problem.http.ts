@@ -1,72 +1,49 @@
-import type { ErrorRequestHandler, Response } from "express";
+import { status } from "@grpc/grpc-js";
+import type { ErrorRequestHandler } from "express";
 
-type WorldErrorCode = "invalid" | "unknown" | "conflict";
+const TITLES = { 400: "Invalid request", 404: "Not found", 502: "Timeline unavailable", 500: "Internal error" };
 
-/** A refused request; it names the field at fault, as the wire calls it. */
-export class WorldError extends Error {
-  override readonly name = "WorldError";
-
+/** An answer of application/problem+json (RFC 9457); `field` is the one at fault. */
+export class Problem extends Error {
   constructor(
-    readonly code: WorldErrorCode,
-    readonly field: string,
-    fault: string,
+    readonly status: keyof typeof TITLES,
+    detail: string,
+    readonly field?: string,
+    options?: ErrorOptions,
   ) {
-    super(`${field}: ${fault}`);
+    super(field === undefined ? detail : `${field}: ${detail}`, options);
   }
 }
 
-export const invalid = (field: string, fault: string): WorldError => new WorldError("invalid", field, fault);
+export const invalid = (field: string, fault: string): Problem => new Problem(400, fault, field);
 
-interface Problem {
-  readonly status: number;
-  readonly title: string;
-  readonly detail: string;
-  readonly field?: string;
-}
-
-const STATUS: Record<WorldErrorCode, { readonly status: number; readonly title: string }> = {
-  invalid: { status: 400, title: "Invalid request" },
-  unknown: { status: 404, title: "Not found" },
-  conflict: { status: 409, title: "Conflict" },
-};
-
-/** Answers with application/problem+json (RFC 9457). */
-export function sendProblem(response: Response, problem: Problem): void {
-  response
-    .status(problem.status)
-    .type("application/problem+json")
-    .send(JSON.stringify({ type: "about:blank", ...problem }));
-}
-
-/** Answers the error of a route as a problem; only refusals show their own text. */
+/** Only refusals show their own text. `onError` is called with every failure that is not the caller's fault. */
 export function createProblemHandler(onError: (error: unknown) => void): ErrorRequestHandler {
   return (error: unknown, _request, response, next) => {
-    const problem = toProblem(error);
-    if (problem.status >= 500) onError(error);
-    if (response.headersSent) next(error);
-    else sendProblem(response, problem);
+    const problem = error instanceof Problem ? error : problemOf(error);
+    if (problem.status >= 500) onError(problem.cause);
+    if (response.headersSent) return next(error);
+    const { status, message: detail, field } = problem;
+    const body = { type: "about:blank", status, title: TITLES[status], detail, field };
+    response.status(status).type("application/problem+json").send(JSON.stringify(body));
   };
 }
 
-function toProblem(error: unknown): Problem {
-  const refusal = refusalOf(error);
-  if (refusal !== undefined) return refusal;
-  if (error instanceof WorldError) return { ...STATUS[error.code], detail: error.message, field: error.field };
-  // express.json throws these for a body that is no JSON, or too large.
-  const status = (error as { status?: unknown } | undefined)?.status;
-  if (status === 413) return { status, title: "Invalid request", detail: "body is too large", field: "body" };
-  if (typeof status === "number" && status >= 400 && status < 500) {
-    return { status, title: "Invalid request", detail: "body is not valid JSON", field: "body" };
+/** With these codes the text of a service is meant for its caller. */
+const REFUSALS: ReadonlySet<unknown> = new Set([
+  status.INVALID_ARGUMENT,
+  status.RESOURCE_EXHAUSTED,
+  status.FAILED_PRECONDITION,
+]);
+
+function problemOf(cause: unknown): Problem {
+  const { code, details, status } = (cause ?? {}) as { code?: unknown; details?: unknown; status?: unknown };
+  if (REFUSALS.has(code) && typeof details === "string") {
+    const [, field, fault] = /^([\w.]+): (.*)$/s.exec(details) ?? [];
+    return new Problem(400, fault ?? details, field);
   }
-  return { status: 500, title: "Internal error", detail: "the request failed; the log says why" };
-}
-
-/** INVALID_ARGUMENT, RESOURCE_EXHAUSTED, FAILED_PRECONDITION: the caller may read why a service refused. */
-const REFUSALS: ReadonlySet<unknown> = new Set([3, 8, 9]);
-
-function refusalOf(error: unknown): Problem | undefined {
-  const { code, details } = (error ?? {}) as { code?: unknown; details?: unknown };
-  if (!REFUSALS.has(code) || typeof details !== "string") return undefined;
-  const field = /^([\w.]+): /.exec(details)?.[1];
-  return { ...STATUS.invalid, detail: details, ...(field === undefined ? {} : { field }) };
+  // express.json throws these.
+  if (status === 413) return invalid("body", "is too large");
+  if (typeof status === "number" && status >= 400 && status < 500) return invalid("body", "is not valid JSON");
+  return new Problem(500, "the request failed; the log says why", undefined, { cause });
 }

@@ -1,7 +1,8 @@
+import { createHash } from "node:crypto";
 import { Visibility } from "../../gen/avion/posts.js";
 import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { DAY } from "../../kernel/time.js";
-import type { DropDraft, Pair, People } from "./people.grpc.js";
+import type { World } from "./world.grpc.js";
 
 /** Has so many followers that their drops are written in chunks. */
 export const BIG_AUTHOR = "nova";
@@ -14,9 +15,14 @@ export interface SeedOptions {
   readonly now: number;
 }
 
+interface Pair {
+  readonly follower_id: string;
+  readonly following_id: string;
+}
+
 interface SeedPlan {
   readonly people: readonly string[];
-  readonly drops: readonly Required<DropDraft>[];
+  readonly drops: readonly ReturnType<typeof draft>[];
   readonly follows: readonly Pair[];
 }
 
@@ -25,6 +31,7 @@ const NAMES =
     " ",
   );
 
+const DROPS_A_USER = 2;
 const DROP_DAYS = 30;
 
 /**
@@ -32,12 +39,13 @@ const DROP_DAYS = 30;
  * options make the same plan.
  */
 export function planWorld({ seed = 1, users = 200, bigAuthorFollowers, now }: SeedOptions): SeedPlan {
-  const random = mulberry32(seed);
+  const random = randomOf(seed);
   const people = userIds(users);
+  const drops = Array.from({ length: users * DROPS_A_USER }, (_, index) => draft(people, random, { index, now }));
   return {
     people,
     follows: [...graph(people, random), ...followersOfBigAuthor(people, bigAuthorFollowers)],
-    drops: drafts(people, random, now).sort((a, b) => a.created_at - b.created_at),
+    drops: drops.sort((a, b) => a.created_at - b.created_at),
   };
 }
 
@@ -50,29 +58,34 @@ const FOLLOWS_A_CALL = 1_000;
  * @param onProgress called with the kind of items, how many are done, and their total
  */
 export async function seedWorld(
-  people: Pick<People, "introduce" | "post" | "followMany">,
+  {
+    users,
+    posts,
+  }: { users: Pick<World["users"], "setProfile" | "followMany">; posts: Pick<World["posts"], "createDrop"> },
   plan: SeedPlan,
   onProgress: (what: string, done: number, total: number) => void,
 ): Promise<void> {
-  const each = async <T>(what: string, items: readonly T[], work: (item: T) => Promise<unknown>): Promise<void> => {
+  const each = async <T>(
+    what: string,
+    pieces: readonly (readonly T[])[],
+    work: (piece: readonly T[]) => Promise<unknown>,
+  ): Promise<void> => {
+    const total = pieces.flat().length;
     let done = 0;
-    await mapLimited(items, AT_ONCE, async (item) => {
-      await work(item);
-      done += 1;
-      onProgress(what, done, items.length);
+    await mapLimited(pieces, AT_ONCE, async (piece) => {
+      await work(piece);
+      done += piece.length;
+      onProgress(what, done, total);
     });
   };
-  await each("people", plan.people, (person) => people.introduce(person, displayName(person)));
-  await each("drops", plan.drops, (draft) => people.post(draft));
-  let followed = 0;
-  for (const pairs of chunked(plan.follows, FOLLOWS_A_CALL)) {
-    await people.followMany(pairs);
-    followed += pairs.length;
-    onProgress("follows", followed, plan.follows.length);
-  }
+  await each("people", chunked(plan.people, 1), ([user_id = ""]) =>
+    users.setProfile({ user_id, display_name: `${user_id.charAt(0).toUpperCase()}${user_id.slice(1)}` }),
+  );
+  await each("drops", chunked(plan.drops, 1), ([drop]) => posts.createDrop(drop));
+  await each("follows", chunked(plan.follows, FOLLOWS_A_CALL), (follows) =>
+    users.followMany({ follows: [...follows] }),
+  );
 }
-
-const displayName = (id: string): string => `${id.charAt(0).toUpperCase()}${id.slice(1)}`;
 
 function userIds(count: number): string[] {
   const ids = [...NAMES.slice(0, Math.max(0, count - 1)), BIG_AUTHOR];
@@ -81,11 +94,9 @@ function userIds(count: number): string[] {
 }
 
 function graph(people: readonly string[], random: Random): Pair[] {
-  const popular = zipf(random, people.length);
   return people.flatMap((follower_id) => {
-    const wanted = 3 + Math.min(popular(), 20);
-    const chosen = new Set<string>();
-    for (let draw = 0; draw < wanted; draw++) chosen.add(people[popular()] as string);
+    const wanted = 3 + Math.min(zipf(random, people.length), 20);
+    const chosen = new Set(Array.from({ length: wanted }, () => people[zipf(random, people.length)] as string));
     chosen.delete(follower_id);
     chosen.delete(BIG_AUTHOR);
     return [...chosen].map((following_id) => ({ follower_id, following_id }));
@@ -98,16 +109,13 @@ function followersOfBigAuthor(people: readonly string[], count: number): Pair[] 
   return followers.map((follower_id) => ({ follower_id, following_id: BIG_AUTHOR }));
 }
 
-function drafts(people: readonly string[], random: Random, now: number): Required<DropDraft>[] {
-  const loud = zipf(random, people.length);
-  return Array.from({ length: people.length * 4 }, (_, drop) => {
-    // Few of the big author: each goes to all their followers.
-    const user_id = drop % 40 === 0 ? BIG_AUTHOR : (people[loud()] as string);
-    const created_at = now - 1 - Math.floor(random() ** 2 * DROP_DAYS * DAY);
-    const visibility = pickVisibility(random());
-    const recipients = visibility === Visibility.DIRECT ? [people[Math.floor(random() * people.length)] as string] : [];
-    return { user_id, visibility, recipients, created_at, body: `Note ${drop + 1}` };
-  });
+function draft(people: readonly string[], random: Random, { index, now }: { index: number; now: number }) {
+  // Few of the big author: each goes to all their followers.
+  const user_id = index % 40 === 0 ? BIG_AUTHOR : (people[zipf(random, people.length)] as string);
+  const created_at = now - 1 - Math.floor(random() ** 2 * DROP_DAYS * DAY);
+  const visibility = pickVisibility(random());
+  const recipients = visibility === Visibility.DIRECT ? [people[Math.floor(random() * people.length)] as string] : [];
+  return { user_id, visibility, recipients, created_at, body: `Note ${index + 1}` };
 }
 
 function pickVisibility(share: number): Visibility {
@@ -116,40 +124,13 @@ function pickVisibility(share: number): Visibility {
   return share < 0.97 ? Visibility.FOLLOWERS : Visibility.DIRECT;
 }
 
+/** Evenly distributed in [0, 1). */
 type Random = () => number;
 
-/**
- * Mulberry32 by Tommy Ettinger (2017, public domain), in the JavaScript form published by bryc: 32 bits of state,
- * enough for a world to play with and for nothing secret.
- */
-export function mulberry32(seed: number): Random {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = state;
-    mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
-  };
+function randomOf(seed: number): Random {
+  let draws = 0;
+  return () => createHash("sha256").update(`${seed}:${draws++}`).digest().readUInt32BE() / 2 ** 32;
 }
 
-/** Draws ranks 0..size-1 with probability proportional to 1 / (rank + 1) (Zipf). */
-function zipf(random: Random, size: number): () => number {
-  const cumulative: number[] = [];
-  let sum = 0;
-  for (let rank = 1; rank <= size; rank++) {
-    sum += 1 / rank;
-    cumulative.push(sum);
-  }
-  return () => {
-    const target = random() * sum;
-    let low = 0;
-    let high = size - 1;
-    while (low < high) {
-      const middle = (low + high) >>> 1;
-      if ((cumulative[middle] as number) <= target) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  };
-}
+/** A rank 0..size-1 with a probability of nearly 1 / (rank + 1) (Zipf). */
+const zipf = (random: Random, size: number): number => Math.floor((size + 1) ** random()) - 1;
