@@ -7,7 +7,7 @@ export function sandboxCommands(): Command[] {
     .description("start embedded Redis and NATS, a seeded world and every role, and stay up")
     .option("--http-port <port>", "preferred HTTP port", wholeNumber({ max: 65_535 }), 8080)
     .option("--grpc-port <port>", "preferred gRPC port", wholeNumber({ max: 65_535 }), 50051)
-    .option("--followers <count>", "followers of the author with the most", wholeNumber({ max: 1_000_000 }), 2_000)
+    .option("--followers <count>", "followers of the author with the most", wholeNumber({ max: 1_000_000 }), 1_200)
     .action(async (options) => (await import("./up.js")).up(options));
   const demo = new Command("demo")
     .description("start all of it, walk through the main job with real events, check it, and end")

@@ -31,14 +31,14 @@ const NAMES =
     " ",
   );
 
-const DROPS_A_USER = 2;
+const DROPS_A_USER = 3;
 const DROP_DAYS = 30;
 
 /**
  * Plans a world: users whose followers follow Zipf's law, one author with very many, and a month of drops. The same
  * options make the same plan.
  */
-export function planWorld({ seed = 1, users = 200, bigAuthorFollowers, now }: SeedOptions): SeedPlan {
+export function planWorld({ seed = 2, users = 120, bigAuthorFollowers, now }: SeedOptions): SeedPlan {
   const random = randomOf(seed);
   const people = userIds(users);
   const drops = Array.from({ length: users * DROPS_A_USER }, (_, index) => draft(people, random, { index, now }));
@@ -95,7 +95,7 @@ function userIds(count: number): string[] {
 
 function graph(people: readonly string[], random: Random): Pair[] {
   return people.flatMap((follower_id) => {
-    const wanted = 3 + Math.min(zipf(random, people.length), 20);
+    const wanted = 4 + Math.min(zipf(random, people.length), 16);
     const chosen = new Set(Array.from({ length: wanted }, () => people[zipf(random, people.length)] as string));
     chosen.delete(follower_id);
     chosen.delete(BIG_AUTHOR);

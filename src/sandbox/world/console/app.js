@@ -2,7 +2,12 @@ import { createTimeline } from "./timeline.js";
 
 const MAX_LOG_ROWS = 200;
 const byId = (id) => document.getElementById(id);
-const timeline = createTimeline({ list: byId("timeline"), empty: byId("empty"), onDelete: remove });
+const timeline = createTimeline({
+  list: byId("timeline"),
+  empty: byId("empty"),
+  template: byId("drop"),
+  onDelete: (dropId) => attempt(() => call("DELETE", `/world/drops/${encodeURIComponent(dropId)}`)),
+});
 
 let viewer = "";
 let source;
@@ -12,10 +17,8 @@ let older = "";
 let fetches = 0;
 
 async function call(method, path, body) {
-  const init = { method };
-  if (body !== undefined)
-    Object.assign(init, { body: JSON.stringify(body), headers: { "content-type": "application/json" } });
-  const response = await fetch(path, init);
+  const json = { body: JSON.stringify(body), headers: { "content-type": "application/json" } };
+  const response = await fetch(path, { method, ...(body === undefined ? {} : json) });
   const answer = response.status === 204 ? {} : await response.json();
   if (!response.ok) throw new Error(answer.detail ?? `status ${response.status}`);
   return answer;
@@ -35,37 +38,19 @@ function showStatus(state, text) {
   byId("status-text").textContent = text;
 }
 
-function log(event, id, data) {
-  const row = document.createElement("tr");
-  for (const text of [new Date().toLocaleTimeString(), event, id, data]) {
-    const cell = document.createElement("td");
-    cell.textContent = text;
-    row.append(cell);
-  }
-  byId("log").prepend(row);
-  while (byId("log").childElementCount > MAX_LOG_ROWS) byId("log").lastElementChild.remove();
+function log(...texts) {
+  const row = byId("log").insertRow(0);
+  for (const text of [new Date().toLocaleTimeString(), ...texts]) row.insertCell().textContent = text;
+  while (byId("log").rows.length > MAX_LOG_ROWS) byId("log").deleteRow(-1);
 }
 
-/** Reads the newest page; what arrives live meanwhile is kept on top of it. */
-async function refetch() {
-  const mine = ++fetches;
-  timeline.beginFetch();
-  const page = await call("GET", `/world/timeline?user=${encodeURIComponent(viewer)}`);
+/** Reads the newest page, or the one below `maxId`. */
+async function fetchPage(maxId = "") {
+  const mine = maxId === "" ? ++fetches : fetches;
+  const page = await call("GET", `/world/timeline?${new URLSearchParams({ user: viewer, max_id: maxId })}`);
   if (mine !== fetches) return;
-  timeline.replace(page.drops);
-  showPage(page);
-}
-
-async function fetchOlder() {
-  const mine = fetches;
-  const query = new URLSearchParams({ user: viewer, max_id: older });
-  const page = await call("GET", `/world/timeline?${query}`);
-  if (mine !== fetches) return;
-  timeline.add(page.drops);
-  showPage(page);
-}
-
-function showPage(page) {
+  if (maxId === "") timeline.replace(page.drops, mine);
+  else timeline.add(page.drops);
   older = page.has_more ? page.next_max_id : "";
   byId("older").hidden = older === "";
   byId("degraded").hidden = !page.degraded;
@@ -75,7 +60,7 @@ function showPage(page) {
 async function showNew(event) {
   const { drop_id, created_at } = JSON.parse(event.data);
   const user = viewer;
-  timeline.add([{ drop_id, created_at, author: "" }], "fresh");
+  timeline.add([{ drop_id, created_at }], fetches);
   const drop = await call("GET", `/world/drops/${encodeURIComponent(drop_id)}`).catch(() => undefined);
   if (drop !== undefined && user === viewer) timeline.describe(drop);
 }
@@ -86,44 +71,44 @@ function connect() {
   showStatus("connecting", "connecting…");
   const current = new EventSource("/events/timeline/home");
   source = current;
-  const on = (type, act) =>
+  const on = (type, act = () => undefined) =>
     current.addEventListener(type, (event) => {
       if (current !== source) return;
-      log(type, event.lastEventId, event.data);
+      log(type, event.lastEventId ?? "", event.data ?? "");
       attempt(() => act(event));
     });
   on("new_drop", showNew);
   on("drop_deleted", (event) => timeline.drop(JSON.parse(event.data).drop_id));
-  on("reset", refetch);
-  for (const type of ["analysis_completed", "xp_earned"]) on(type, () => undefined);
-  current.onopen = () => {
-    if (current !== source) return;
+  on("reset", () => fetchPage());
+  on("analysis_completed");
+  on("xp_earned");
+  // On every opening, not only the first: what was missed may be gone.
+  on("open", () => {
     showStatus("live", `live as ${viewer}`);
-    log("(open)", "", "");
-    // On every opening, not only the first: what was missed may be gone.
-    attempt(refetch);
-  };
-  current.onerror = () => {
-    if (current !== source) return;
+    return fetchPage();
+  });
+  on("error", () => {
     showStatus("down", "connection lost, trying again…");
-    log("(lost)", "", "");
     // The browser gives up for good after an HTTP error, such as an expired token.
-    if (current.readyState === EventSource.CLOSED)
-      retry = setTimeout(() => attempt(() => open(viewer)), 2_000 + Math.random() * 2_000);
-  };
+    if (current.readyState === EventSource.CLOSED) openLater(2_000 + Math.random() * 2_000);
+  });
+}
+
+function openLater(ms) {
+  retry = setTimeout(() => attempt(() => open(viewer)), ms);
 }
 
 async function open(user) {
   clearTimeout(retry);
   try {
     const session = await call("POST", "/world/session", { user });
-    if (user !== viewer) timeline.clear();
     fetches += 1;
+    if (user !== viewer) timeline.replace([]);
     viewer = user;
     showPeople(session.user);
   } catch (error) {
     // The server may be away for a while; another user stays where they are.
-    if (user === viewer) retry = setTimeout(() => attempt(() => open(user)), 3_000);
+    if (user === viewer) openLater(3_000);
     throw error;
   }
   history.replaceState(null, "", `#${encodeURIComponent(user)}`);
@@ -135,57 +120,52 @@ function showPeople({ followers, following }) {
   byId("people").textContent = `${followers} followers, follows ${following}`;
 }
 
-function remove(dropId) {
-  return attempt(() => call("DELETE", `/world/drops/${encodeURIComponent(dropId)}`));
-}
-
-function showFaults({ faults }) {
+async function changeFaults(method, body) {
+  const { faults } = await call(method, "/world/faults", body);
   const broken = faults.map(({ service, method }) => `${service}${method ? `.${method}` : ""}`);
   byId("faults").textContent = broken.length === 0 ? "All upstreams work." : `Broken: ${broken.join(", ")}`;
 }
 
-async function post(form, count) {
-  const { author, visibility, body } = Object.fromEntries(new FormData(form));
+async function post({ author, visibility, body }, count) {
   // Nobody but the viewer is at hand as a recipient.
   const recipients = visibility === "direct" && author !== viewer ? [viewer] : [];
-  await call("POST", "/world/drops", { user: author, visibility, recipients, body, count });
+  await call("POST", "/world/drops", { user: author, visibility, recipients, body, count: Number(count ?? 1) });
 }
 
-async function changeFollow(form, method) {
-  const following = new FormData(form).get("following");
+async function changeFollow({ following }, method = "POST") {
   const { changed } = await call(method, "/world/follows", { follower_id: viewer, following_id: following });
   if (!changed) throw new Error("Nothing to change.");
-  const { user } = await call("GET", `/world/users/${encodeURIComponent(viewer)}`);
-  showPeople(user);
+  showPeople((await call("GET", `/world/users/${encodeURIComponent(viewer)}`)).user);
   // Backfill and removal notify nobody, so look again when they will be done.
-  setTimeout(() => attempt(refetch), 700);
+  setTimeout(() => attempt(() => fetchPage()), 700);
 }
 
-function submit(form, act) {
+function onSubmit(form, act) {
   byId(form).addEventListener("submit", (event) => {
     event.preventDefault();
-    attempt(() => act(event.target, event.submitter?.value));
+    attempt(() => act(Object.fromEntries(new FormData(event.target)), event.submitter?.value));
   });
 }
 
-submit("viewer-form", () => open(byId("viewer").value.trim()));
-submit("post-form", (form, count) => post(form, Number(count ?? 1)));
-submit("follow-form", (form, method) => changeFollow(form, method ?? "POST"));
-byId("older").addEventListener("click", () => attempt(fetchOlder));
-byId("clear-log").addEventListener("click", () => byId("log").replaceChildren());
-byId("break").addEventListener("click", () =>
-  attempt(async () => showFaults(await call("POST", "/world/faults", { service: "users", code: "UNAVAILABLE" }))),
-);
-byId("heal").addEventListener("click", () => attempt(async () => showFaults(await call("DELETE", "/world/faults"))));
+const onClick = (button, act) => byId(button).addEventListener("click", () => attempt(act));
+
+onSubmit("viewer-form", ({ viewer: user }) => open(user.trim()));
+onSubmit("post-form", post);
+onSubmit("follow-form", changeFollow);
+onClick("older", () => fetchPage(older));
+onClick("clear-log", () => byId("log").replaceChildren());
+onClick("break", () => changeFaults("POST", { service: "users", code: "UNAVAILABLE" }));
+onClick("heal", () => changeFaults("DELETE"));
 
 attempt(async () => {
   const { users } = await call("GET", "/world/users?limit=400");
   byId("users").replaceChildren(...users.map(({ user_id }) => new Option("", user_id)));
-  showFaults(await call("GET", "/world/faults"));
+  await changeFaults("GET");
   const wanted = decodeURIComponent(location.hash.slice(1)) || users[0]?.user_id;
   if (wanted === undefined) return;
   byId("viewer").value = wanted;
-  document.querySelector("#post-form [name=author]").value =
-    users.find(({ user_id }) => user_id === "nova")?.user_id ?? wanted;
+  document.querySelector("#post-form [name=author]").value = users.some(({ user_id }) => user_id === "nova")
+    ? "nova"
+    : wanted;
   await open(wanted);
 });

@@ -24,7 +24,7 @@ test("the tail is long: a few are followed by many, most by few", () => {
 test("the big author has exactly the followers asked for, ids are readable, nobody follows themselves or twice", () => {
   const { people, follows } = plan();
   expect(follows.filter(({ following_id }) => following_id === BIG_AUTHOR)).toHaveLength(500);
-  for (const id of ["ada", "grace", "user-0131"]) expect(people).toContain(id);
+  for (const id of ["ada", "grace", "user-0110"]) expect(people).toContain(id);
   expect(follows.every(({ follower_id, following_id }) => follower_id !== following_id)).toBe(true);
   expect(new Set(follows.map((pair) => JSON.stringify(pair))).size).toBe(follows.length);
 });
