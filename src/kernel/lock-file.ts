@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { readlinkSync } from "node:fs";
 import { link, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { hostname } from "node:os";
-import { identify, isAlive, type ProcessIdentity } from "./process-identity.js";
+import { identify, isAlive, type ProcessIdentity } from "./processes.js";
 import { SECOND } from "./time.js";
 
 export type LockAttempt =

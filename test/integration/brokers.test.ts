@@ -191,19 +191,18 @@ test("a folder is refused while its parent lives, and taken over once that is de
 
 test("a server without a guard is ended by the next start, and a reused pid is left alone", async () => {
   const dir = await folder("orphan");
-  const dead = { pid: 999_999_999, startTime: "1" };
   const orphan = spawn("sleep", ["600"], { stdio: "ignore" });
   cleanups.push(() => orphan.kill("SIGKILL"));
   const pid = orphan.pid as number;
   const stat = await readFile(`/proc/${pid}/stat`, "utf8");
   const startTime = stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19];
 
-  await writeFile(join(dir, "broker.pid"), JSON.stringify({ parent: dead, server: { pid, startTime: "1" } }));
+  await writeFile(join(dir, "broker.pid"), JSON.stringify({ pid, startTime: "1" }));
   await clearStale(dir);
   expect(await alive(pid)).toBe(true);
   expect(existsSync(join(dir, "broker.pid"))).toBe(false);
 
-  await writeFile(join(dir, "broker.pid"), JSON.stringify({ parent: dead, server: { pid, startTime } }));
+  await writeFile(join(dir, "broker.pid"), JSON.stringify({ pid, startTime }));
   await clearStale(dir);
   expect(await alive(pid)).toBe(false);
 });

@@ -1,6 +1,6 @@
-import { copyFile, mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { access, constants, cp, mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type CommandResult, runCommand } from "../../kernel/run-command.js";
+import { runCommand } from "../../kernel/processes.js";
 
 export type BrokerName = "redis" | "nats";
 
@@ -58,7 +58,7 @@ async function download(
   apt: AptSettings,
   packages: Packages,
   folders: { readonly debs: string; readonly archives: string },
-  update: CommandResult,
+  update: Result,
 ): Promise<string[]> {
   const result = await aptGet(apt, ["download", ...packages.wanted], folders.debs, DOWNLOAD_TIMEOUT_MS);
   if (result.code !== 0) {
@@ -86,12 +86,14 @@ async function unpack(archive: string, target: string, env: NodeJS.ProcessEnv): 
   if (result.code !== 0) throw new Error(`dpkg-deb could not unpack ${archive}: ${result.output.trim()}`);
 }
 
-function aptGet(apt: AptSettings, args: readonly string[], cwd: string, timeoutMs: number): Promise<CommandResult> {
+type Result = Awaited<ReturnType<typeof runCommand>>;
+
+function aptGet(apt: AptSettings, args: readonly string[], cwd: string, timeoutMs: number): Promise<Result> {
   return runCommand("apt-get", [...apt.args, ...args], { cwd, env: apt.env, timeoutMs });
 }
 
 /** An update that reached no server at all still ends with code 0 and only warns. */
-function firstErrors(result: CommandResult): string {
+function firstErrors(result: Result): string {
   const lines = result.output.split("\n").filter((line) => /^(E: |W: Failed to fetch)/.test(line));
   const shown = lines.length === 0 && result.code !== 0 ? result.output.trim().split("\n") : lines;
   return shown.slice(0, 3).join(" ").trim();
@@ -115,9 +117,6 @@ async function withProgress<T>(onProgress: OnProgress | undefined, text: string,
   }
 }
 
-const ETC = "/etc/apt";
-const FILES = ["apt.conf", "sources.list", "preferences"];
-const FOLDERS = ["apt.conf.d", "sources.list.d", "preferences.d"];
 const HOOKS = [
   "APT::Update::Pre-Invoke",
   "APT::Update::Post-Invoke",
@@ -134,12 +133,17 @@ interface AptSettings {
 }
 
 /**
- * Sets up private apt folders under `root`, so that no step needs rights on the machine's own. Sources, pins and
+ * Sets up private apt folders under `root`, so that no step needs rights on the machine's own. Sources, keys, pins and
  * proxies are copies of the machine's; files that this user may not read are left out: they would fail apt.
  */
 async function privateApt(root: string, env: NodeJS.ProcessEnv): Promise<AptSettings> {
   const etc = join(root, "etc");
-  await copySettings(etc);
+  const isReadable = (path: string): Promise<boolean> =>
+    access(path, constants.R_OK).then(
+      () => true,
+      () => false,
+    );
+  await cp("/etc/apt", etc, { recursive: true, dereference: true, filter: isReadable });
   await mkdir(join(root, "state", "lists", "partial"), { recursive: true });
   await mkdir(join(root, "cache", "archives", "partial"), { recursive: true });
   const early = join(root, "early.conf");
@@ -149,10 +153,6 @@ async function privateApt(root: string, env: NodeJS.ProcessEnv): Promise<AptSett
   await writeFile(late, HOOKS.map((hook) => `#clear ${hook};\n`).join(""));
   const settings = {
     "Dir::Etc": etc,
-    "Dir::Etc::Trusted": join(ETC, "trusted.gpg"),
-    "Dir::Etc::TrustedParts": join(ETC, "trusted.gpg.d"),
-    "Dir::Etc::netrc": join(ETC, "auth.conf"),
-    "Dir::Etc::netrcparts": join(ETC, "auth.conf.d"),
     "Dir::State": join(root, "state"),
     "Dir::State::status": "/var/lib/dpkg/status",
     "Dir::Cache": join(root, "cache"),
@@ -171,15 +171,3 @@ async function privateApt(root: string, env: NodeJS.ProcessEnv): Promise<AptSett
     env: { ...env, APT_CONFIG: early, LC_ALL: "C", DEBIAN_FRONTEND: "noninteractive" },
   };
 }
-
-async function copySettings(etc: string): Promise<void> {
-  await mkdir(etc, { recursive: true });
-  for (const name of FILES) await copyIfReadable(join(ETC, name), join(etc, name));
-  for (const folder of FOLDERS) {
-    await mkdir(join(etc, folder), { recursive: true });
-    const names = await readdir(join(ETC, folder)).catch(() => []);
-    for (const name of names) await copyIfReadable(join(ETC, folder, name), join(etc, folder, name));
-  }
-}
-
-const copyIfReadable = (from: string, to: string): Promise<void> => copyFile(from, to).catch(() => undefined);

@@ -1,6 +1,6 @@
 import { access, constants, mkdtemp, readdir, rename, rm, stat } from "node:fs/promises";
 import { delimiter, join } from "node:path";
-import { runCommand } from "../../kernel/run-command.js";
+import { runCommand } from "../../kernel/processes.js";
 import { cacheFolder, underLock } from "./cache.js";
 import { type BrokerName, fetchFromDebian, type OnProgress } from "./debian.js";
 
@@ -38,22 +38,15 @@ const BINARY_FOLDERS = ["usr/bin", "usr/sbin", "bin", "sbin"];
 export async function findBroker(name: BrokerName, options: FindOptions = {}): Promise<BrokerBinary> {
   const env = options.env ?? process.env;
   const named = options.binary ?? env[OVERRIDES[name]];
-  if (named !== undefined && named !== "") return namedBinary(name, named);
-  const installed = await onPath(PROGRAMS[name], env);
-  if (installed !== undefined) {
-    const version = await versionOf(installed, {});
-    if (version !== undefined) return { command: installed, env: {}, version, origin: "path" };
+  if (named !== undefined && named !== "") {
+    const binary = await usable(named, "path");
+    if (binary === undefined) throw new Error(`${named} is not a ${name}-server that runs here`);
+    return binary;
   }
+  const installed = await usable(await onPath(PROGRAMS[name], env), "path");
+  if (installed !== undefined) return installed;
   const cache = await cacheFolder(env);
-  const cached = await unpackedIn(name, join(cache, name));
-  if (cached !== undefined) return { ...cached, origin: "cache" };
-  return fetchOnce(name, cache, options, env);
-}
-
-async function namedBinary(name: BrokerName, command: string): Promise<BrokerBinary> {
-  const version = await versionOf(command, {});
-  if (version === undefined) throw new Error(`${command} is not a ${name}-server that runs here`);
-  return { command, env: {}, version, origin: "path" };
+  return (await unpackedIn(name, join(cache, name), "cache")) ?? fetchOnce(name, cache, options, env);
 }
 
 async function fetchOnce(
@@ -69,9 +62,7 @@ async function fetchOnce(
   const onWait = (): void => options.onProgress?.(`${name}: another process is fetching it, waiting`);
   return underLock(join(cache, `${name}.lock`), onWait, async () => {
     // Another process may have fetched it before this one got the lock.
-    const cached = await unpackedIn(name, join(cache, name));
-    if (cached !== undefined) return { ...cached, origin: "cache" };
-    return { ...(await fetchInto(name, cache, options, env)), origin: "debian" };
+    return (await unpackedIn(name, join(cache, name), "cache")) ?? fetchInto(name, cache, options, env);
   });
 }
 
@@ -80,7 +71,7 @@ async function fetchInto(
   cache: string,
   options: FindOptions,
   env: NodeJS.ProcessEnv,
-): Promise<Omit<BrokerBinary, "origin">> {
+): Promise<BrokerBinary> {
   await removeLeftovers(name, cache);
   const final = join(cache, name);
   const beside = await mkdtemp(join(cache, `.${name}-`));
@@ -89,7 +80,7 @@ async function fetchInto(
     await fetchFromDebian(name, { work: join(beside, "work"), target }, env, options.onProgress).catch((error) => {
       throw missingBroker(name, error instanceof Error ? error.message : String(error));
     });
-    if ((await unpackedIn(name, target)) === undefined)
+    if ((await unpackedIn(name, target, "debian")) === undefined)
       throw missingBroker(name, "the fetched server does not run here");
     // A usable one there would have been taken from the cache.
     await rm(final, { recursive: true, force: true });
@@ -97,7 +88,7 @@ async function fetchInto(
   } finally {
     await rm(beside, { recursive: true, force: true });
   }
-  const found = await unpackedIn(name, final);
+  const found = await unpackedIn(name, final, "debian");
   if (found === undefined) throw missingBroker(name, `${final} was removed while it was being fetched`);
   return found;
 }
@@ -109,16 +100,16 @@ async function removeLeftovers(name: BrokerName, cache: string): Promise<void> {
   }
 }
 
-async function unpackedIn(name: BrokerName, root: string): Promise<Omit<BrokerBinary, "origin"> | undefined> {
+async function unpackedIn(
+  name: BrokerName,
+  root: string,
+  origin: BrokerBinary["origin"],
+): Promise<BrokerBinary | undefined> {
   const folders = BINARY_FOLDERS.map((folder) => join(root, folder));
-  const command = await firstExecutable(folders, PROGRAMS[name]);
-  if (command === undefined) return undefined;
   const libraries = await libraryFolders(root);
-  const inherited = process.env["LD_LIBRARY_PATH"];
-  const path = [...libraries, ...(inherited ? [inherited] : [])].join(":");
+  const path = [...libraries, process.env["LD_LIBRARY_PATH"] ?? ""].filter((folder) => folder !== "").join(":");
   const env: Record<string, string> = libraries.length === 0 ? {} : { LD_LIBRARY_PATH: path };
-  const version = await versionOf(command, env);
-  return version === undefined ? undefined : { command, env, version };
+  return usable(await firstExecutable(folders, PROGRAMS[name]), origin, env);
 }
 
 /** Debian keeps libraries in one folder per machine type, such as x86_64-linux-gnu. */
@@ -138,27 +129,23 @@ async function onPath(programs: readonly string[], env: NodeJS.ProcessEnv): Prom
 }
 
 async function firstExecutable(folders: readonly string[], programs: readonly string[]): Promise<string | undefined> {
-  for (const program of programs) {
-    for (const folder of folders) {
-      const candidate = join(folder, program);
-      if (await isExecutable(candidate)) return candidate;
-    }
+  for (const candidate of programs.flatMap((program) => folders.map((folder) => join(folder, program)))) {
+    const executable = access(candidate, constants.X_OK).then(async () => (await stat(candidate)).isFile());
+    if (await executable.catch(() => false)) return candidate;
   }
   return undefined;
 }
 
-async function isExecutable(path: string): Promise<boolean> {
-  try {
-    await access(path, constants.X_OK);
-    return (await stat(path)).isFile();
-  } catch {
-    return false;
-  }
-}
-
-async function versionOf(command: string, env: Record<string, string>): Promise<string | undefined> {
+/** Undefined where the command does not run here. */
+async function usable(
+  command: string | undefined,
+  origin: BrokerBinary["origin"],
+  env: Record<string, string> = {},
+): Promise<BrokerBinary | undefined> {
+  if (command === undefined) return undefined;
   const { code, output } = await runCommand(command, ["--version"], { env: { ...process.env, ...env } });
-  return code === 0 ? /\bv?=?(\d+\.\d+\.\d+)/.exec(output)?.[1] : undefined;
+  const version = code === 0 ? /\bv?=?(\d+\.\d+\.\d+)/.exec(output)?.[1] : undefined;
+  return version === undefined ? undefined : { command, env, version, origin };
 }
 
 const INSTALLATION: Record<BrokerName, readonly string[]> = {

@@ -3,13 +3,7 @@ import { constants } from "node:os";
 import type { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
-import {
-  identify,
-  isAlive,
-  type ProcessIdentity,
-  signalProcess,
-  waitUntilGone,
-} from "../../kernel/process-identity.js";
+import { identify, isAlive, type ProcessIdentity, signalProcess, waitUntilGone } from "../../kernel/processes.js";
 
 const GUARD = fileURLToPath(new URL("broker-guard.sh", import.meta.url));
 const STOP_GRACE_MS = 5_000;

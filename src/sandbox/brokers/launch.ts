@@ -1,8 +1,8 @@
-import { mkdir, open, readFile, stat } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
+import { open, readFile, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { signalProcess } from "../../kernel/process-identity.js";
-import { claimFolder, recordServer, releaseFolder } from "./data-folder.js";
+import { signalProcess } from "../../kernel/processes.js";
+import { claimFolder, recordServer } from "./data-folder.js";
 import type { BrokerName, OnProgress } from "./debian.js";
 import type { BrokerBinary } from "./find-broker.js";
 import { isFree } from "./free-port.js";
@@ -56,26 +56,22 @@ const START_TIMEOUT_MS = 30_000;
 const CLASH_TRIES = 8;
 const LOG_LINES_SHOWN = 12;
 
-export async function prepareFolder(dir: string): Promise<string> {
-  const absolute = resolve(dir);
-  await mkdir(absolute, { recursive: true });
-  return absolute;
-}
-
 export async function launch(plan: LaunchPlan): Promise<Broker> {
-  await claimFolder(plan.dir);
+  const release = await claimFolder(plan.dir);
   try {
     for (let tries = 1; ; tries += 1) {
       const attempt = await plan.nextAttempt();
       const outcome = await tryOnce(plan, attempt);
-      if (!("failed" in outcome)) return toBroker(plan, attempt, outcome);
+      if (!("failed" in outcome)) {
+        const exited = outcome.exited.finally(() => release().catch(() => undefined));
+        return toBroker(plan, attempt, { ...outcome, exited });
+      }
       // With a fixed port another try helps only if another port clashed, such as that for monitoring.
       const mayRetry = outcome.clash && tries < CLASH_TRIES && (!plan.portFixed || (await isFree(attempt.port)));
       if (!mayRetry) throw startError(plan, attempt, outcome);
-      await claimFolder(plan.dir);
     }
   } catch (error) {
-    await releaseFolder(plan.dir);
+    await release();
     throw error;
   }
 }
@@ -97,27 +93,22 @@ async function tryOnce(plan: LaunchPlan, attempt: Attempt): Promise<GuardedServe
   } finally {
     await log.close();
   }
-  const { identity } = server;
-  await recordServer(plan.dir, identity);
-  const exited = server.exited.then(async (exit) => {
-    await releaseFolder(plan.dir, identity.pid).catch(() => undefined);
-    return exit;
-  });
-  const failed = await waitUntilReady(attempt, identity.pid, exited);
-  if (failed === undefined) return { identity, exited };
-  await stop({ identity, exited });
+  await recordServer(plan.dir, server.identity);
+  const failed = await waitUntilReady(attempt, server);
+  if (failed === undefined) return server;
+  await stop(server);
   const text = (await readFile(logPath)).subarray(logStart).toString("utf8");
   return { failed, log: text, clash: /address already in use|eaddrinuse/i.test(text) };
 }
 
-async function waitUntilReady(attempt: Attempt, pid: number, exited: Promise<BrokerExit>): Promise<string | undefined> {
+async function waitUntilReady(attempt: Attempt, { identity, exited }: GuardedServer): Promise<string | undefined> {
   let exit: BrokerExit | undefined;
   void exited.then((value) => {
     exit = value;
   });
   const deadline = Date.now() + START_TIMEOUT_MS;
   while (Date.now() < deadline) {
-    const ready = await attempt.isReady(pid);
+    const ready = await attempt.isReady(identity.pid);
     if (exit !== undefined) return `ended with ${exit.signal ?? `code ${exit.code}`} while starting`;
     if (ready) return undefined;
     await Promise.race([delay(20), exited]);

@@ -1,9 +1,9 @@
 import { randomBytes } from "node:crypto";
 import { connect } from "node:net";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { findBroker } from "./find-broker.js";
 import { freePort } from "./free-port.js";
-import { type Attempt, type Broker, launch, prepareFolder, type StartOptions } from "./launch.js";
+import { type Attempt, type Broker, launch, type StartOptions } from "./launch.js";
 
 export type RedisOptions = StartOptions & {
   /** Keeps the data across restarts: append-only file, synced every second. */
@@ -28,7 +28,7 @@ async function start(
   options: StartOptions,
   attempt: (dir: string) => Promise<Attempt>,
 ): Promise<Broker> {
-  const dir = await prepareFolder(options.dir);
+  const dir = resolve(options.dir);
   const binary = await findBroker(kind, { onProgress: options.onProgress, binary: options.binary });
   return launch({ kind, dir, binary, nextAttempt: () => attempt(dir), portFixed: options.port !== undefined });
 }

@@ -1,6 +1,25 @@
+import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
-import { runCommand } from "./run-command.js";
+import { SECOND } from "./time.js";
+
+const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
+
+/** `code` is -1 for a command that could not be started or timed out. */
+export function runCommand(
+  command: string,
+  args: readonly string[],
+  options: { readonly cwd?: string; readonly env?: NodeJS.ProcessEnv; readonly timeoutMs?: number } = {},
+): Promise<{ readonly code: number; readonly output: string }> {
+  const { timeoutMs = 10 * SECOND, ...rest } = options;
+  const limits = { timeout: timeoutMs, killSignal: "SIGKILL", maxBuffer: MAX_OUTPUT_BYTES } as const;
+  return new Promise((resolve) => {
+    execFile(command, args, { ...rest, ...limits }, (error, stdout, stderr) => {
+      const code = error === null ? 0 : typeof error.code === "number" ? error.code : -1;
+      resolve({ code, output: stdout + stderr || (error?.message ?? "") });
+    });
+  });
+}
 
 /** The start time tells a process from a later one with the same pid. */
 export type ProcessIdentity = { readonly pid: number; readonly startTime: string };
