@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { connect, type Socket } from "node:net";
-import { runCommand } from "../../../src/kernel/run-command.js";
+import { runCommand } from "../../../src/kernel/processes.js";
 import type { Broker } from "../../../src/sandbox/brokers/index.js";
 
 const DEPTH = 64;
