@@ -2,6 +2,7 @@ import { type Command, Option } from "commander";
 import {
   type Auditor,
   openAuditor,
+  type Report,
   type Reports,
   reportsAsJson,
   reportsAsText,
@@ -9,10 +10,9 @@ import {
   type TimelineKind,
 } from "../consistency/index.js";
 import { silent } from "../kernel/logger.js";
-import { createTimelines } from "../timeline/index.js";
-import { INTERRUPTED, interruption, openTimelines, withConnections } from "./bootstrap.js";
+import { openTimelines, runJob, timelinesOn } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, wholeNumber } from "./options.js";
-import { withProgress } from "./terminal.js";
+import type { Say } from "./terminal.js";
 
 const DEFAULT_USERS = 100;
 const MAX_USERS = 1_000_000;
@@ -37,39 +37,34 @@ export function define(command: Command): void {
 
 /** Exit code 1: a timeline differs and was not repaired, or could not be audited. */
 function audit(options: AuditOptions): Promise<number> {
-  return withConnections({ name: "audit", open: openTimelines }, async (connections, config) => {
-    const interrupted = interruption();
-    const timelines = createTimelines({
-      ...connections,
-      upstreams: connections.upstreams("reads"),
-      config,
-      log: silent,
-    });
-    const reports = await run(options, openAuditor(config, { ...connections, log: silent }, timelines), interrupted);
-    console.log(options.json ? JSON.stringify(reportsAsJson(reports)) : reportsAsText(reports));
-    if (interrupted.aborted) return INTERRUPTED;
-    const wrong = Object.values(reports).some(
-      ({ differing, remaining, failed, unrepaired }) =>
-        (options.fix ? remaining : differing).length + failed.length + unrepaired.length > 0,
+  const job = { name: "audit", open: openTimelines, json: options.json };
+  return runJob(job, async ({ connections, config, stopping, say }) => {
+    const handles = { ...connections, log: silent };
+    const auditor = openAuditor(config, handles, timelinesOn(connections, config));
+    const reports = await run(options, auditor, { stopping, say });
+    const failed = Object.values(reports).some(
+      (report) =>
+        (options.fix ? report.remaining : report.differing).length + report.failed.length + report.unrepaired.length >
+        0,
     );
-    return wrong ? 1 : 0;
+    return { json: reportsAsJson(reports), text: reportsAsText(reports), failed };
   });
 }
 
-async function run(options: AuditOptions, auditor: Auditor, stopping: AbortSignal): Promise<Reports> {
-  const { user, fix } = options;
-  const kinds = new Set<TimelineKind>(options.timeline ?? (user ? ["home"] : ["home", "local", "global"]));
+async function run(
+  { user, users: count, timeline, fix }: AuditOptions,
+  auditor: Auditor,
+  { stopping, say }: { readonly stopping: AbortSignal; readonly say: Say },
+): Promise<Reports> {
+  const kinds = new Set<TimelineKind>(timeline ?? (user ? ["home"] : ["home", "local", "global"]));
   if (user) kinds.add("home");
-  return withProgress(async (say) => {
-    const homes = async (): Promise<Reports> => {
-      const users = user ?? (await auditor.sample(options.users));
-      const progress = (done: number): void => say(() => `${done} of ${users.length} users audited`);
-      return { home: await auditor.homes(users, { fix, stopping, progress }) };
-    };
-    const audits = [...kinds].map(
-      async (kind): Promise<Reports> =>
-        kind === "home" ? homes() : { [kind]: await auditor.shared(kind, { fix, stopping }) },
-    );
-    return Object.assign({}, ...(await Promise.all(audits)));
-  });
+  const homes = async (): Promise<Report> => {
+    const users = user ?? (await auditor.sample(count));
+    const progress = (done: number): void => say(() => `${done} of ${users.length} users audited`);
+    return auditor.homes(users, { fix, stopping, progress });
+  };
+  const audits = [...kinds].map(
+    async (kind) => [kind, await (kind === "home" ? homes() : auditor.shared(kind, { fix, stopping }))] as const,
+  );
+  return Object.fromEntries(await Promise.all(audits));
 }

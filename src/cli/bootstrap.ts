@@ -18,10 +18,11 @@ import {
   upstreamsOnDemand,
   withFences,
 } from "../roles/connections.js";
-import { toTerminal } from "./terminal.js";
+import { createTimelines, type Timelines } from "../timeline/index.js";
+import { type Say, toTerminal, withProgress } from "./terminal.js";
 
 /** Exit code after Ctrl-C, as shells have it: 128 and the number of the signal. */
-export const INTERRUPTED = 130;
+const INTERRUPTED = 130;
 
 const REDIS_TIMEOUT_MS = 10 * SECOND;
 
@@ -54,6 +55,33 @@ export async function withConnections<Opened>(
   } finally {
     await closers.closeAll(toTerminal);
   }
+}
+
+interface Job<Opened> {
+  readonly connections: Opened;
+  readonly config: Config;
+  readonly stopping: AbortSignal;
+  readonly say: Say;
+}
+
+interface Answer {
+  readonly json: object;
+  readonly text: string;
+  readonly failed?: boolean;
+}
+
+/** Shows the progress of a job and prints its answer. Exit code 1: it failed. */
+export function runJob<Opened>(
+  { name, open, json }: { name: string; open: (opening: Opening) => Promise<Opened>; json: boolean | undefined },
+  job: (of: Job<Opened>) => Promise<Answer>,
+): Promise<number> {
+  return withConnections({ name, open }, async (connections, config) => {
+    const stopping = interruption();
+    const answer = await withProgress((say) => job({ connections, config, stopping, say }));
+    console.log(json ? JSON.stringify(answer.json) : answer.text);
+    if (stopping.aborted) return INTERRUPTED;
+    return answer.failed ? 1 : 0;
+  });
 }
 
 /** Aborts on SIGINT and SIGTERM. A second signal ends the process. */
@@ -94,6 +122,9 @@ export async function openTimelines(opening: Opening): Promise<Connections> {
   await connections.retention.refresh().catch(() => false);
   return connections;
 }
+
+export const timelinesOn = (connections: Connections, config: Config): Timelines =>
+  createTimelines({ ...connections, upstreams: connections.upstreams("reads"), config, log: silent });
 
 async function untilRedisAnswers(clock: RedisClock, urls: readonly string[]): Promise<void> {
   const until = Date.now() + REDIS_TIMEOUT_MS;

@@ -2,12 +2,11 @@ import type { Command } from "commander";
 import { createTurns, paced } from "../kernel/concurrency.js";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
-import { silent } from "../kernel/logger.js";
-import { createTimelines, type Homes, type Timelines } from "../timeline/index.js";
-import { INTERRUPTED, interruption, openTimelines, withConnections } from "./bootstrap.js";
+import type { Homes } from "../timeline/index.js";
+import { openTimelines, runJob, timelinesOn } from "./bootstrap.js";
 import { parseRate } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
-import { withProgress } from "./terminal.js";
+import { AFTER_OPTION, Resumable } from "./resumable.js";
 
 /** A rebuild reads the drops of all authors a user follows from the upstreams. */
 const DEFAULT_RATE = 50;
@@ -31,7 +30,6 @@ interface Outcome {
   rebuilt: number;
   failures: number;
   readonly failed: { readonly timeline: string; readonly error: string }[];
-  place: string | undefined;
 }
 
 export function define(timeline: Command): void {
@@ -41,7 +39,7 @@ export function define(timeline: Command): void {
     .argument("[users...]", "users whose home timelines to rebuild")
     .option("--all", "all home timelines")
     .option("--shared", "local and global, from the log: entries older than the log are lost")
-    .option("--after <place>", "with --all: continue where an earlier run stopped")
+    .option(AFTER_OPTION, "with --all: continue where an earlier run stopped")
     .option("--rate <per second>", "timelines a second at most", parseRate, DEFAULT_RATE)
     .addOption(JSON_OPTION)
     .action((users: string[], options: RebuildOptions, command: Command) => {
@@ -64,68 +62,58 @@ async function rebuild(chosen: Chosen): Promise<number> {
     const fault = idFault(user);
     if (fault) throw new Error(`user ${JSON.stringify(user)}: ${fault}`);
   }
-  return withConnections({ name: "rebuild", open: openTimelines }, async (connections, config) => {
-    const timelines = createTimelines({
-      ...connections,
-      upstreams: connections.upstreams("reads"),
-      config,
-      log: silent,
-    });
-    const outcome: Outcome = { rebuilt: 0, failures: 0, failed: [], place: chosen.after };
-    const interrupted = interruption();
+  const job = { name: "rebuild", open: openTimelines, json: chosen.json };
+  return runJob(job, async ({ connections, config, stopping: interrupted, say }) => {
+    const timelines = timelinesOn(connections, config);
+    const outcome: Outcome = { rebuilt: 0, failures: 0, failed: [] };
+    const homes = new Resumable<Homes>(chosen.after, ({ place }) => place);
     const givenUp = new AbortController();
     const stopping = AbortSignal.any([interrupted, givenUp.signal]);
-    const steps = chosen.all ? timelines.listHomes(chosen.after) : [{ users: chosen.users, place: "" }];
-    await run(chosen, { timelines, outcome, steps, stopping, giveUp: () => givenUp.abort() });
-    console.log(chosen.json ? asJson(outcome, !stopping.aborted) : asText(outcome, !stopping.aborted, chosen.all));
-    if (interrupted.aborted) return INTERRUPTED;
-    return outcome.failures === 0 ? 0 : 1;
-  });
-}
-
-interface Run {
-  readonly timelines: Timelines;
-  readonly outcome: Outcome;
-  readonly steps: AsyncIterable<Homes> | Iterable<Homes>;
-  readonly stopping: AbortSignal;
-  readonly giveUp: () => void;
-}
-
-function run(chosen: Chosen, { timelines, outcome, steps, stopping, giveUp }: Run): Promise<void> {
-  let unavailableInRow = 0;
-  const pace = { turn: createTurns(chosen.rate), atOnce: AT_ONCE, stopping };
-  return withProgress(async (say) => {
-    const one = async (timeline: string, work: () => Promise<void>): Promise<void> => {
-      try {
-        await work();
-        outcome.rebuilt++;
-        unavailableInRow = 0;
-      } catch (error) {
-        outcome.failures++;
-        if (outcome.failed.length < MAX_LISTED_FAILURES) outcome.failed.push({ timeline, error: oneLine(error) });
-        unavailableInRow = codeOf(error) === "unavailable" ? unavailableInRow + 1 : 0;
-        if (unavailableInRow >= GIVE_UP_AFTER) giveUp();
-      }
-      const hint = outcome.place ? `; to continue from here: --after ${outcome.place}` : "";
-      say(() => `${outcome.rebuilt} rebuilt, ${outcome.failures} failed${hint}`);
-    };
+    const attempt = createAttempt(outcome, {
+      attempted: () => say(() => `${outcome.rebuilt} rebuilt, ${outcome.failures} failed${homes.hint()}`),
+      giveUp: () => givenUp.abort(),
+    });
     if (chosen.shared)
-      for (const name of ["local", "global"] as const) await one(name, () => timelines.rebuildShared(name));
-    for await (const { users, place } of steps) {
+      for (const name of ["local", "global"] as const) await attempt(name, () => timelines.rebuildShared(name));
+    const pace = { turn: createTurns(chosen.rate), atOnce: AT_ONCE, stopping };
+    const steps = chosen.all ? timelines.listHomes(chosen.after) : [{ users: chosen.users, place: "" }];
+    for await (const step of homes.taken(steps)) {
+      await paced(step.users, pace, (user) => attempt(user, () => timelines.rebuildHome(user)));
       if (stopping.aborted) break;
-      if (place !== "") outcome.place = place;
-      await paced(users, pace, (user) => one(user, () => timelines.rebuildHome(user)));
+      homes.done(step);
     }
+    const complete = !stopping.aborted;
+    return {
+      json: { ...outcome, complete, after: complete ? null : (homes.place ?? null) },
+      text: asText(outcome, complete ? "" : `stopped before the end${homes.hint()}`),
+      failed: outcome.failures > 0,
+    };
   });
 }
 
-function asJson({ rebuilt, failures, failed, place }: Outcome, complete: boolean): string {
-  return JSON.stringify({ rebuilt, failures, failed, complete, after: complete ? null : (place ?? null) });
+type Attempt = (timeline: string, work: () => Promise<void>) => Promise<void>;
+
+function createAttempt(
+  outcome: Outcome,
+  { attempted, giveUp }: { readonly attempted: () => void; readonly giveUp: () => void },
+): Attempt {
+  let unavailableInRow = 0;
+  return async (timeline, work) => {
+    try {
+      await work();
+      outcome.rebuilt++;
+      unavailableInRow = 0;
+    } catch (error) {
+      outcome.failures++;
+      if (outcome.failed.length < MAX_LISTED_FAILURES) outcome.failed.push({ timeline, error: oneLine(error) });
+      unavailableInRow = codeOf(error) === "unavailable" ? unavailableInRow + 1 : 0;
+      if (unavailableInRow >= GIVE_UP_AFTER) giveUp();
+    }
+    attempted();
+  };
 }
 
-function asText({ rebuilt, failures, failed, place }: Outcome, complete: boolean, all = false): string {
-  const lines = [`${rebuilt} timelines rebuilt, ${failures} failed`];
-  for (const { timeline, error } of failed) lines.push(`  ${JSON.stringify(timeline)}: ${error}`);
-  if (!complete) lines.push(`stopped before the end${all && place ? `; to continue: --after ${place}` : ""}`);
-  return lines.join("\n");
+function asText({ rebuilt, failures, failed }: Outcome, end: string): string {
+  const lines = failed.map(({ timeline, error }) => `  ${JSON.stringify(timeline)}: ${error}`);
+  return [`${rebuilt} timelines rebuilt, ${failures} failed`, ...lines, ...(end ? [end] : [])].join("\n");
 }

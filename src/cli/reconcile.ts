@@ -1,10 +1,9 @@
 import type { Command } from "commander";
-import { createReconcile } from "../consistency/index.js";
+import { createReconcile, type Reconciled } from "../consistency/index.js";
 import { silent } from "../kernel/logger.js";
-import { INTERRUPTED, interruption, openLogAndUpstreams, withConnections } from "./bootstrap.js";
+import { openLogAndUpstreams, runJob } from "./bootstrap.js";
 import { parseTime } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
-import { withProgress } from "./terminal.js";
 
 /** Times in ms since the epoch. */
 interface ReconcileOptions {
@@ -22,23 +21,11 @@ export function define(command: Command): void {
 }
 
 function reconcile({ since, until = Date.now(), json }: ReconcileOptions): Promise<number> {
-  return withConnections({ name: "reconcile", open: openLogAndUpstreams }, async (connections) => {
-    const interrupted = interruption();
-    const found = await withProgress((say) =>
-      createReconcile({ ...connections, log: silent })(
-        { since, until },
-        {
-          progress: (done, upTo) =>
-            say(() => `up to ${new Date(upTo).toISOString()}: ${done.changes} changes, ${done.admitted} admitted`),
-          stopping: interrupted,
-        },
-      ),
-    );
-    console.log(
-      json
-        ? JSON.stringify(found)
-        : `${found.changes} changes, ${found.admitted} of them had been lost and are admitted now`,
-    );
-    return interrupted.aborted ? INTERRUPTED : 0;
+  return runJob({ name: "reconcile", open: openLogAndUpstreams, json }, async ({ connections, stopping, say }) => {
+    const progress = (done: Reconciled, upTo: number): void =>
+      say(() => `up to ${new Date(upTo).toISOString()}: ${done.changes} changes, ${done.admitted} admitted`);
+    const found = await createReconcile({ ...connections, log: silent })({ since, until }, { progress, stopping });
+    const text = `${found.changes} changes, ${found.admitted} of them had been lost and are admitted now`;
+    return { json: found, text };
   });
 }

@@ -44,10 +44,10 @@ export function createPacedProgress(stream: Screen = process.stderr, now: Clock 
   };
 }
 
+export type Say = (text: () => string) => void;
+
 /** Runs work that reports progress; the progress line is removed at its end. */
-export async function withProgress<Result>(
-  work: (say: (text: () => string) => void) => Promise<Result>,
-): Promise<Result> {
+export async function withProgress<Result>(work: (say: Say) => Promise<Result>): Promise<Result> {
   const progress = createPacedProgress();
   try {
     return await work(progress.say);

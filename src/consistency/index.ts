@@ -38,16 +38,13 @@ import { type ApplyEvent, parsed } from "./redis-loss/replay.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
 import { createPublicationSources, createReadChanges, createReadRetentionStart } from "./upstreams.grpc.js";
 
-export { type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
+export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 export type { Auditor } from "./audit/auditor.js";
 export { reportsAsJson, reportsAsText } from "./audit/report.js";
+export type { Reconciled } from "./reconcile/reconcile.js";
 export type { ReconcileRequests } from "./reconcile/requests.js";
-export { parsed, replayRange, retrying } from "./redis-loss/replay.js";
-export {
-  forgetResumableRange,
-  openResumableRange,
-  type ResumableRange,
-} from "./redis-loss/resumable-range.nats.js";
+export { parsed, replay, retrying } from "./redis-loss/replay.js";
+export { createReadRange };
 
 interface Handles {
   readonly scripts: Scripts;

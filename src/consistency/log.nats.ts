@@ -12,11 +12,12 @@ import type { Admit, ReadAdmittedIds } from "./reconcile/reconcile.js";
 import type { Backlog, LogState } from "./redis-loss/loss-detector.js";
 import type { ReadRange } from "./redis-loss/replay.js";
 
-export function createReadRange(nats: NatsConnection): ReadRange {
-  return async function* ({ since, until }) {
-    for await (const entry of entriesOf(nats, { subject: ">", from: since, until })) {
-      yield { event: { stream: STREAM.drops, consumer: "replay", deliveries: 1, ...entry }, applied: () => undefined };
-    }
+/** `keptMs`: how long a reader may read nothing without losing its place; unset: a minute. */
+export function createReadRange(nats: NatsConnection, { keptMs }: { readonly keptMs?: number } = {}): ReadRange {
+  return async function* ({ since, until, after }) {
+    const from = after === undefined ? since : undefined;
+    for await (const entry of entriesOf(nats, { subject: ">", from, after, until, keptMs }))
+      yield { stream: STREAM.drops, consumer: "replay", deliveries: 1, ...entry };
   };
 }
 

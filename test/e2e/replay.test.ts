@@ -12,7 +12,12 @@ const EVERYBODY = ["alice", ...READERS];
 /** Pages of five followers: alice's audience is queued in chunks. */
 const OPTIONS = { env: { TIMELINE_FANOUT_CHUNK_SIZE: "5" }, timeoutMs: 90_000 };
 
-type Replayed = { readonly applied: number; readonly left_out: readonly unknown[]; readonly complete: boolean };
+type Replayed = {
+  readonly applied: number;
+  readonly left_out: readonly unknown[];
+  readonly complete: boolean;
+  readonly after: string | null;
+};
 
 /** Drops, deletions and an unfollow, applied; returns what happened, the follows aside. */
 async function history(stack: Stack, count: number): Promise<TimelineEvent[]> {
@@ -43,10 +48,10 @@ async function lose({ redis }: Stack): Promise<void> {
   await redis.del("timeline:local", "timeline:global", ...EVERYBODY.map(homeKey));
 }
 
-async function replaysKept({ streams }: Stack): Promise<string[]> {
+async function consumersOf({ streams }: Stack): Promise<string[]> {
   const names: string[] = [];
   for await (const { name } of streams.manager.consumers.list("DROPS")) names.push(name);
-  return names.filter((name) => name.startsWith("replay-"));
+  return names.sort();
 }
 
 testWithStack(
@@ -61,15 +66,17 @@ testWithStack(
     await redis.zrem(homeKey("reader-0"), "d-1", "d-29");
     await redis.del(...READERS.slice(2).map(homeKey));
     const told = await streams.count("NOTIFY");
+    const consumers = await consumersOf(stack);
     for (let round = 0; round < 2; round += 1) {
       expect(await jsonOf<Replayed>(stack, ["replay", "--from", "15m"])).toMatchObject({
         applied: events.length,
         left_out: [],
         complete: true,
+        after: null,
       });
       await expectWhole(stack, events);
     }
-    expect(await replaysKept(stack)).toEqual([]);
+    expect(await consumersOf(stack)).toEqual(consumers);
     expect(await streams.count("NOTIFY")).toBe(told);
     // Whatever had been sent before this one would have arrived before it.
     const last = { drop_id: "last", user_id: "alice", visibility: "public", created_at: Date.now() } as const;
@@ -96,48 +103,40 @@ testWithStack("only events admitted in the range are applied", OPTIONS, async (s
   await expectWhole(stack, events);
 });
 
-testWithStack("a replay that was killed applies the rest when it is run again", OPTIONS, async (stack) => {
-  const { redis } = stack;
-  const events = await history(stack, 120);
+testWithStack("a replay that was killed continues after the last place it printed", OPTIONS, async (stack) => {
+  const events = await history(stack, 600);
   await lose(stack);
   const from = new Date(Date.now() - 60_000).toISOString();
-  const first = startCommand(stack, ["replay", "--from", from, "--rate", "40"]);
-  await eventually(async () => (await redis.zcard(homeKey("reader-5"))) >= 30, "a part of it is applied");
+  const first = startCommand(stack, ["replay", "--from", from, "--rate", "60"]);
+  const printed = (): string => / --after (\d+)\n/.exec(first.errors())?.[1] ?? "";
+  await eventually(async () => Number(printed()) >= 10, "it prints a place");
   await first.crash();
-  const before = await redis.zcard(homeKey("reader-5"));
-  expect(before).toBeLessThan(110);
-  const rest = await jsonOf<Replayed>(stack, ["replay", "--from", from]);
-  expect(rest.complete).toBe(true);
-  // What was in hand when it was killed is applied again; what was acknowledged is not.
-  expect(rest.applied).toBeGreaterThanOrEqual(events.length - before - 1);
-  expect(rest.applied).toBeLessThan(events.length);
+  const rest = await jsonOf<Replayed>(stack, ["replay", "--from", from, "--after", printed()]);
+  expect(rest).toMatchObject({ applied: events.length - Number(printed()), complete: true });
   await expectWhole(stack, events);
-  expect(await replaysKept(stack)).toEqual([]);
 });
 
-testWithStack("Ctrl-C finishes the events in flight and says so; --restart begins anew", OPTIONS, async (stack) => {
+testWithStack("Ctrl-C finishes the events in flight and names the place to continue after", OPTIONS, async (stack) => {
   const { redis } = stack;
   const events = await history(stack, 120);
   await lose(stack);
   const args = ["replay", "--from", "15m"];
-  const first = startCommand(stack, [...args, "--rate", "40", "--json"]);
-  await eventually(async () => (await redis.zcard(homeKey("reader-5"))) >= 20, "a part of it is applied");
-  first.signal("SIGINT");
-  expect(await first.exited).toEqual({ code: 130, signal: null });
-  const { applied, complete } = JSON.parse(first.output()) as Replayed;
-  expect([applied > 0, applied < events.length, complete]).toEqual([true, true, false]);
-  expect(await replaysKept(stack)).toEqual(["replay-15m-end"]);
-  expect(await jsonOf<Replayed>(stack, args)).toMatchObject({ applied: events.length - applied, complete: true });
+  const interrupted = async (...more: readonly string[]): Promise<string> => {
+    const started = startCommand(stack, [...args, "--rate", "40", ...more]);
+    await eventually(async () => (await redis.zcard(homeKey("reader-5"))) >= 20, "a part of it is applied");
+    started.signal("SIGINT");
+    expect(await started.exited).toEqual({ code: 130, signal: null });
+    return started.output();
+  };
+  const stopped = JSON.parse(await interrupted("--json")) as Replayed;
+  expect([stopped.applied > 0, stopped.applied < events.length, stopped.complete]).toEqual([true, true, false]);
+  const rest = await jsonOf<Replayed>(stack, [...args, "--after", String(stopped.after)]);
+  expect(rest).toMatchObject({ applied: events.length - stopped.applied, complete: true, after: null });
   await expectWhole(stack, events);
 
   await lose(stack);
-  const second = startCommand(stack, [...args, "--rate", "40"]);
-  await eventually(async () => (await redis.zcard(homeKey("reader-5"))) >= 20, "a part of it is applied");
-  second.signal("SIGINT");
-  await second.exited;
-  expect(second.output()).toMatch(/stopped before the end; the same command, within a day, continues from here/);
-  await lose(stack);
-  expect((await jsonOf<Replayed>(stack, [...args, "--restart"])).applied).toBe(events.length);
+  expect(await interrupted()).toMatch(/stopped before the end; to continue: --after \d+\n/);
+  expect((await jsonOf<Replayed>(stack, args)).applied).toBe(events.length);
   await expectWhole(stack, events);
 });
 

@@ -8,7 +8,7 @@ import type { Logger } from "../../kernel/logger.js";
 import { backoff, DAY, HOUR, MINUTE, pause, SECOND } from "../../kernel/time.js";
 import type { Reconcile, Reconciled, TimeRange } from "../reconcile/reconcile.js";
 import type { Backlog, Recovery } from "./loss-detector.js";
-import { isPermanent, type ReadRange, replayRange, retrying } from "./replay.js";
+import { isPermanent, type ReadRange, replay, retrying } from "./replay.js";
 
 interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
   readonly readRange: ReadRange;
@@ -43,7 +43,7 @@ export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
     }
     const apply = retrying(deps.apply, { leftOut, stopping, delayMs });
     const range = { since: from, until: Number.POSITIVE_INFINITY };
-    const events = await replayRange({ readRange: deps.readRange, apply }, range, { stopping });
+    const events = await replay(deps.readRange(range), apply, { stopping });
     if (logLost && !record) void backfillLog(deps, { since: Date.now() - LOG_AGE_MS, until: changedSince }, stopping);
     return events;
   };

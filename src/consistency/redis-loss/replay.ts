@@ -5,13 +5,8 @@ import { codeOf, oneLine } from "../../kernel/errors.js";
 import { backoff, pause, SECOND } from "../../kernel/time.js";
 import type { TimeRange } from "../reconcile/reconcile.js";
 
-export interface Logged {
-  readonly event: Delivery;
-  readonly applied: () => void;
-}
-
-/** Hands out the events admitted in a range, oldest first. The one it is left at counts as not begun. */
-export type ReadRange = (range: TimeRange) => AsyncIterable<Logged>;
+/** The events admitted in a range, oldest first; `after`: only those of a later sequence. */
+export type ReadRange = (range: TimeRange & { readonly after?: number | undefined }) => AsyncIterable<Delivery>;
 
 /** Applies an event that was admitted at `time` (ms since the epoch) again, without notifying anybody. */
 export type ApplyEvent = (event: TimelineEvent, of: { readonly time: number }) => Promise<void>;
@@ -21,28 +16,19 @@ export const parsed =
   async (event: Delivery): Promise<void> =>
     apply(parseStored(event.subject, event.body, event.time), event);
 
-interface ReplayDeps {
-  readonly readRange: ReadRange;
-  readonly apply: (event: Delivery) => Promise<void>;
-}
-
-export interface ReplayOptions {
-  readonly rate?: number | undefined;
-  readonly progress?: (done: number, event: Delivery) => void;
-  readonly stopping?: AbortSignal | undefined;
-}
-
 const AT_ONCE = 32;
 
 /** Events are applied in any order; one that is applied already changes nothing. Returns the number of events. */
-export async function replayRange(deps: ReplayDeps, range: TimeRange, options: ReplayOptions = {}): Promise<number> {
-  const { rate, progress, stopping } = options;
+export async function replay(
+  events: AsyncIterable<Delivery>,
+  apply: (event: Delivery) => Promise<void>,
+  { rate, stopping }: { readonly rate?: number; readonly stopping?: AbortSignal } = {},
+): Promise<number> {
   let done = 0;
   const turn = rate === undefined ? undefined : createTurns(rate);
-  await paced(deps.readRange(range), { turn, atOnce: AT_ONCE, stopping }, async ({ event, applied }) => {
-    await deps.apply(event);
-    applied();
-    progress?.(++done, event);
+  await paced(events, { turn, atOnce: AT_ONCE, stopping }, async (event) => {
+    await apply(event);
+    done++;
   });
   return done;
 }

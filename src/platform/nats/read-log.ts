@@ -17,6 +17,8 @@ export interface LogRange {
   readonly headersOnly?: boolean | undefined;
   /** Messages fetched at once; unset: 1,000. */
   readonly batch?: number | undefined;
+  /** The server forgets the place of a reader that fetched nothing for so long; unset: a minute. */
+  readonly keptMs?: number | undefined;
 }
 
 export interface LogEntry {
@@ -55,7 +57,7 @@ async function* storedEntries(connection: NatsConnection, range: LogRange): Asyn
   const created = await manager.consumers.add(range.stream, {
     ack_policy: AckPolicy.None,
     filter_subject: range.subject,
-    inactive_threshold: nanos(MINUTE),
+    inactive_threshold: nanos(range.keptMs ?? MINUTE),
     ...(range.headersOnly ? { headers_only: true } : {}),
     ...startOf(range),
   });
