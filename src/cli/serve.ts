@@ -2,12 +2,13 @@ import { oneLine } from "../kernel/errors.js";
 import { armFailpoints } from "../kernel/failpoints.js";
 import { SECOND } from "../kernel/time.js";
 import { ConfigError } from "../kernel/variables.js";
+import { createLogger } from "../platform/logger.js";
 import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "../roles/closers.js";
 import { readConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
 import type { Wraps } from "../roles/role.js";
-import { createServiceLogger, VERSION } from "../roles/version.js";
+import { SERVICE_FIELDS, VERSION } from "../roles/version.js";
 
 /** Time to close connections after the grace period. */
 const CLOSE_MARGIN_MS = 10 * SECOND;
@@ -20,7 +21,7 @@ export async function serve(wraps: Wraps = {}): Promise<void> {
   const config = readConfig(process.env);
   checkFiles(config);
   if (config.process.failpoints) armFailpoints(config.process.failpoints);
-  const log = createServiceLogger(config.process.logLevel);
+  const log = createLogger({ level: config.process.logLevel, fields: SERVICE_FIELDS });
   process.on("uncaughtExceptionMonitor", (error) =>
     log.error({ error: oneLine(error), stack: error.stack }, "an uncaught error ends the process"),
   );

@@ -3,9 +3,8 @@ import { boundedList, faultsOf } from "../contracts/untrusted.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { type DeadLetterSummary, deadLetterAsJson } from "./dead-letter.js";
-import type { DeadLetterOperations, Removal } from "./operations.js";
+import { type DeadLetterOperations, FIELDS, type Removal, SEQ_FAULT } from "./operations.js";
 import type { Report } from "./redrive.js";
-import { FIELDS, SEQ_FAULT } from "./selection.js";
 
 export interface DeadLetterApiDeps {
   readonly operations: DeadLetterOperations;

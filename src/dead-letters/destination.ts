@@ -11,6 +11,7 @@ import { parseJob } from "../contracts/fanout.js";
 import { DLQ_HEADER, isPlainSubject, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { AppError } from "../kernel/errors.js";
+import { type IdPage, readPages } from "../kernel/paging.js";
 import type { StoredDeadLetter } from "./dead-letter.js";
 
 export interface RedrivenMessage {
@@ -80,4 +81,96 @@ function headersOf({ headers, summary, firstSeenAt }: StoredDeadLetter, now: num
     [DLQ_HEADER.redriveCount]: String(summary.redrive_count + 1),
     ...(now - firstSeenAt > NOTIFY_WINDOW_MS ? { [SILENT_HEADER]: "1" } : {}),
   };
+}
+
+/** Reads the present state of the upstreams. Errors are AppError. */
+export interface Upstreams {
+  /** A page of an author's drops, newest first, older than the pair (before, drop). */
+  readonly drops: (
+    author: string,
+    below: { readonly before: number; readonly drop: string },
+  ) => Promise<readonly { readonly drop_id: string; readonly created_at: number }[]>;
+  readonly following: (user: string, token: string) => Promise<IdPage>;
+}
+
+const MAX_PAGES = 1_000;
+
+const NOT_CONFIGURED =
+  "it is older than the log, and so to be checked against the upstreams: " +
+  "set TIMELINE_USER_SERVICE_ADDR and TIMELINE_POST_SERVICE_ADDR";
+
+/**
+ * The reason for which a message must not be applied any more, by the upstreams; undefined if there is none. Only for a
+ * message older than the log: tombstones and edge versions, which live as long as the log, decide about younger ones.
+ * @throws AppError `invalid` if the upstreams cannot tell.
+ */
+export async function overtakenBy(
+  message: RedrivenMessage,
+  upstreams: Upstreams | undefined,
+  now: number,
+): Promise<string | undefined> {
+  const check = checkOf(message, now);
+  if (!check) return undefined;
+  if (!upstreams) throw new AppError("invalid", NOT_CONFIGURED);
+  return check(upstreams);
+}
+
+type Check = (upstreams: Upstreams) => Promise<string | undefined>;
+
+function checkOf({ stream, subject, body }: RedrivenMessage, now: number): Check | undefined {
+  if (stream === STREAM.fanout) {
+    if (parseJob(body).action === "remove") return undefined;
+    throw new AppError(
+      "invalid",
+      "it names followers of that time, and the unfollows since are no longer stored: rebuild their timelines instead",
+    );
+  }
+  if (stream !== STREAM.drops) return undefined;
+  const { name, payload } = parseEvent(eventOfSubject(subject), body, now);
+  // A deletion stays true: drop ids are not used again.
+  if (name === "drop_deleted") return undefined;
+  if (name === "user_followed" || name === "user_unfollowed") {
+    const expected = name === "user_followed";
+    return async (upstreams) => {
+      if ((await follows(payload, upstreams)) === expected) return undefined;
+      return `overtaken: the user has ${expected ? "unfollowed" : "followed again"} since`;
+    };
+  }
+  const { user_id: author, drop_id: drop, created_at } = payload;
+  if (author === undefined)
+    throw new AppError("invalid", "it is older than the log, and names no author whose drops could be read");
+  // The time of a remote drop is capped when it is admitted.
+  const before = name === "ap_drop_received" ? Number.MAX_SAFE_INTEGER : created_at + 1;
+  return async (upstreams) =>
+    (await isListed({ author, drop, created_at, before }, upstreams))
+      ? undefined
+      : "overtaken: its drop has been deleted";
+}
+
+interface Drop {
+  readonly author: string;
+  readonly drop: string;
+  readonly created_at: number;
+  readonly before: number;
+}
+
+async function isListed({ author, drop, created_at, before }: Drop, { drops }: Upstreams): Promise<boolean> {
+  let below = { before, drop: "" };
+  for (let pages = 0; pages < MAX_PAGES; pages++) {
+    const page = await drops(author, below);
+    if (page.some(({ drop_id }) => drop_id === drop)) return true;
+    const last = page.at(-1);
+    if (!last || last.created_at < created_at) return false;
+    below = { before: last.created_at, drop: last.drop_id };
+  }
+  throw new AppError("invalid", "its author has more drops of that time than can be looked through");
+}
+
+async function follows(
+  { follower_id, following_id }: { readonly follower_id: string; readonly following_id: string },
+  { following }: Upstreams,
+): Promise<boolean> {
+  for await (const { ids } of readPages((token) => following(follower_id, token), MAX_PAGES))
+    if (ids.includes(following_id)) return true;
+  return false;
 }

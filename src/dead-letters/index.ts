@@ -1,19 +1,22 @@
 import type { NatsConnection } from "nats";
-import { workEventOf } from "../contracts/subjects.js";
-import type { Handler } from "../delivery/handler.js";
 import { pause } from "../kernel/time.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
-import { createStoredMessages } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
-import * as maxDeliveries from "./max-deliveries.js";
 import { createOperations, type DeadLetterOperations } from "./operations.js";
 import { createDeadLetterStore, createLogAge } from "./store.nats.js";
 
 export { deadLetterAsJson, type StoredDeadLetter } from "./dead-letter.js";
-export type { DeadLetterOperations, Removal } from "./operations.js";
+export { createMaxDeliveriesHandler } from "./max-deliveries.nats.js";
+export {
+  type DeadLetterOperations,
+  FIELDS,
+  type Filters,
+  type Removal,
+  type Selection,
+  selectionFault,
+} from "./operations.js";
 export * from "./present.js";
 export { DEFAULT_RATE, type Report } from "./redrive.js";
-export { FIELDS, type Filters, type Selection, selectionFault } from "./selection.js";
 export { startDeadLetterService } from "./service.nats.js";
 
 const DROPS_A_PAGE = 200;
@@ -37,22 +40,5 @@ export function createDeadLetters(deps: {
     },
     now: Date.now,
     pause,
-  });
-}
-
-/** Handles the advisories of messages that exceeded max_deliver, of any of our streams. */
-export function createMaxDeliveriesHandler({
-  nats,
-  ...deps
-}: { readonly nats: NatsConnection } & Pick<
-  maxDeliveries.MaxDeliveriesDeps,
-  "deadLetters" | "eventOf" | "version"
->): Handler {
-  const messages = createStoredMessages(nats);
-  return maxDeliveries.createMaxDeliveriesHandler({
-    ...deps,
-    readMessage: messages.read,
-    removeMessage: messages.remove,
-    isWorkQueue: (stream) => workEventOf(stream) !== undefined,
   });
 }

@@ -1,49 +1,104 @@
+import { z } from "zod";
+import { EVENT_NAMES } from "../contracts/events.js";
+import { DLQ_REASONS, WORK_EVENTS } from "../contracts/subjects.js";
 import { AppError, invalid, oneLine } from "../kernel/errors.js";
+import { DAY, HOUR, MINUTE, SECOND } from "../kernel/time.js";
 import type { DeadLetterStore, StoredDeadLetter } from "./dead-letter.js";
-import { type Causes, type RedriveDeps, type RedriveOptions, type Report, redrive } from "./redrive.js";
-import { type Filters, matches, type Selection, selectionFault } from "./selection.js";
+import { type Causes, type RedriveDeps, type RedriveOptions, redrive } from "./redrive.js";
+
+/** An unset filter excludes nothing. */
+export interface Filters {
+  readonly reason?: string | undefined;
+  readonly event?: string | undefined;
+  readonly error?: string | undefined;
+  /** The earliest failure, in ms since the epoch. */
+  readonly since?: number | undefined;
+}
+
+export interface Selection extends Filters {
+  readonly seqs?: readonly number[] | undefined;
+  readonly all?: boolean | undefined;
+  readonly limit?: number | undefined;
+}
+
+export const SEQ_FAULT = "must be the sequence of a dead letter";
+
+const UNITS: Readonly<Record<string, number>> = { s: SECOND, m: MINUTE, h: HOUR, d: DAY };
+const EVENTS = [...EVENT_NAMES, ...Object.values(WORK_EVENTS)] as const;
+const A_DATE = z.union([z.iso.date(), z.iso.datetime({ offset: true })]);
+
+const since = z.string().transform((text, context) => {
+  const [, count, unit = ""] = /^(\d{1,6})([smhd])$/.exec(text) ?? [];
+  if (count !== undefined) return Date.now() - Number(count) * (UNITS[unit] as number);
+  if (A_DATE.safeParse(text).success) return Date.parse(text);
+  context.addIssue({ code: "custom", message: "must be a time ago like 15m, 2h or 7d, or an RFC 3339 date" });
+  return z.NEVER;
+});
+
+/** The arguments that the command line and the NATS service share. */
+export const FIELDS = {
+  seq: z.number({ message: SEQ_FAULT }).int({ message: SEQ_FAULT }).positive({ message: SEQ_FAULT }),
+  reason: z.enum(DLQ_REASONS, { message: `must be one of ${DLQ_REASONS.join(", ")}` }),
+  event: z.enum(EVENTS, { message: `must be one of ${EVENTS.join(", ")}` }),
+  error: z.string().min(1, { message: "must not be empty" }),
+  since,
+  rate: z
+    .number({ message: "must be a number of dead letters a second" })
+    .positive({ message: "must be more than 0" })
+    .max(100_000, { message: "must be at most 100000" }),
+} as const;
+
+export function matches({ summary, failedAt }: StoredDeadLetter, filters: Filters): boolean {
+  return (
+    (filters.reason === undefined || summary.reason === filters.reason) &&
+    (filters.event === undefined || summary.event === filters.event) &&
+    (filters.error === undefined || summary.error.includes(filters.error)) &&
+    (filters.since === undefined || failedAt >= filters.since)
+  );
+}
+
+/** The reason to refuse a selection that is empty or contradicts itself; undefined if there is none. */
+export function selectionFault({ seqs = [], all, ...filters }: Selection): string | undefined {
+  const filtered = [filters.reason, filters.event, filters.error, filters.since].some((value) => value !== undefined);
+  if (seqs.length > 0 && (all || filtered)) return "name sequences or select by filters, not both";
+  if (seqs.length > 0 || all || filtered) return undefined;
+  return "say which dead letters: their sequences, a filter (reason, event, error, since), or all";
+}
 
 export interface Removal {
   readonly removed: number[];
   readonly failed: Causes;
 }
 
-export interface RemoveOptions {
+interface RemoveOptions {
   readonly dryRun?: boolean | undefined;
   readonly onProgress?: ((removal: Removal) => void) | undefined;
 }
 
-/** The operations of the command line and of the NATS service. @throws AppError `unavailable` */
-export interface DeadLetterOperations {
-  /** Oldest first, as of the time of the call; bodies are empty unless asked for. */
-  list(filters: Filters, range?: Parameters<DeadLetterStore["read"]>[0]): AsyncIterable<StoredDeadLetter>;
-  show(seq: number): Promise<StoredDeadLetter>;
-  /** Sequences, oldest first. @throws AppError `notfound` for a missing one, `invalid`: see selectionFault */
-  select(selection: Selection): Promise<number[]>;
-  redrive(seqs: readonly number[], options?: RedriveOptions): Promise<Report>;
-  remove(seqs: readonly number[], options?: RemoveOptions): Promise<Removal>;
-}
+export type DeadLetterOperations = ReturnType<typeof createOperations>;
 
-export function createOperations(deps: RedriveDeps): DeadLetterOperations {
+type Range = Parameters<DeadLetterStore["read"]>[0];
+
+/** The operations of the command line and of the NATS service. @throws AppError `unavailable` */
+export function createOperations(deps: RedriveDeps) {
   const { store } = deps;
   return {
-    list: (filters, range) => list(store, filters, range),
-    show: async (seq) => {
+    /** Oldest first, as of the time of the call; bodies are empty unless asked for. */
+    list: (filters: Filters, range?: Range) => list(store, filters, range),
+    /** @throws AppError `notfound` */
+    show: async (seq: number): Promise<StoredDeadLetter> => {
       const found = await store.find(seq);
       if (!found) throw missing([seq]);
       return found;
     },
-    select: (selection) => select(store, selection),
-    redrive: (seqs, options) => redrive(deps, seqs, options),
-    remove: (seqs, options) => remove(store, seqs, options),
+    /** Sequences, oldest first. @throws AppError `notfound` for a missing one, `invalid`: see selectionFault */
+    select: (selection: Selection) => select(store, selection),
+    redrive: (seqs: readonly number[], options?: RedriveOptions) => redrive(deps, seqs, options),
+    remove: (seqs: readonly number[], options?: RemoveOptions) => remove(store, seqs, options),
   };
 }
 
-async function* list(
-  store: DeadLetterStore,
-  filters: Filters,
-  range?: Parameters<DeadLetterStore["read"]>[0],
-): AsyncGenerator<StoredDeadLetter> {
+async function* list(store: DeadLetterStore, filters: Filters, range?: Range): AsyncGenerator<StoredDeadLetter> {
   for await (const deadLetter of store.read(range)) if (matches(deadLetter, filters)) yield deadLetter;
 }
 

@@ -2,8 +2,7 @@ import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { type Clock, SECOND } from "../kernel/time.js";
 import type { DeadLetterStore } from "./dead-letter.js";
-import { destinationOf, type RedrivenMessage } from "./destination.js";
-import { supersededBy, type Upstreams } from "./superseded.js";
+import { destinationOf, overtakenBy, type RedrivenMessage, type Upstreams } from "./destination.js";
 
 export type Causes = { readonly seq: number; readonly why: string }[];
 
@@ -14,7 +13,7 @@ export interface Report {
   readonly refused: Causes;
   /** Kept: another attempt may succeed. */
   readonly failed: Causes;
-  /** Deleted: a later change at the upstreams has superseded them. */
+  /** Deleted: the upstreams show a later change. */
   readonly overtaken: Causes;
 }
 
@@ -93,7 +92,7 @@ async function redriveOne(
     const now = deps.now();
     const message = destinationOf(deadLetter, now);
     const olderThanLog = now - deadLetter.firstSeenAt > logAgeMs;
-    const why = olderThanLog ? await supersededBy(message, deps.upstreams, now) : undefined;
+    const why = olderThanLog ? await overtakenBy(message, deps.upstreams, now) : undefined;
     if (!dryRun) {
       if (why === undefined) {
         await deps.publish(message);

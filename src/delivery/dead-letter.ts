@@ -11,7 +11,7 @@ export interface DeadLetter {
 }
 
 /** Resolves only after the PubAck of the DLQ. */
-export type StoreDeadLetter = (deadLetter: DeadLetter) => Promise<void>;
+export type StoreDeadLetter = (deadLetter: DeadLetter) => Promise<unknown>;
 
 export interface Failure {
   readonly reason: DlqReason;

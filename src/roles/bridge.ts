@@ -2,7 +2,6 @@ import { startBridge } from "../bridge/index.js";
 import { startReconcileRequests } from "../consistency/index.js";
 import { connectSubscriber } from "../platform/redis/connect.js";
 import { missingUpstreams } from "./connections.js";
-import { deadLettersTo } from "./consumers.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 import { VERSION } from "./version.js";
 
@@ -19,7 +18,7 @@ export async function startBridgeRole({
   const bridge = await startBridge({
     ...connections,
     subscriber,
-    storeDeadLetter: deadLettersTo(connections.publish),
+    storeDeadLetter: connections.publish,
     requestReconcile: requests.request,
     version: VERSION,
     log,

@@ -70,8 +70,10 @@ export async function openConnections(
   const nats = await connectNats(natsOptions(config.nats, podName), log);
   closers.add("NATS", () => nats.drain().catch((error) => log.warn({ error: oneLine(error) }, "NATS was not drained")));
   waiting("JetStream");
-  const apply = createApplyTopology(config.nats, createReadAcked(redis), log);
-  await applyWhenPossible(nats, apply, log);
+  const resumeAfter = createReadAcked(redis);
+  const apply = (manager: JetStreamManager) => applyTopology(manager, { ...config.nats, resumeAfter }, log);
+  const applyFirst = async () => apply(await nats.jetstreamManager());
+  await retryUntilDone(applyFirst, log, "JetStream is not there yet", (error) => !(error instanceof TopologyRefusal));
   const topology = await watchTopology({ connection: nats, apply, log });
   closers.add("topology", () => topology.close());
   waiting(undefined);
@@ -91,28 +93,22 @@ export function openRedis({ urls }: Pick<RedisConfig, "urls">, log: Logger, clos
 }
 
 /** Adds fences and read limits. The retention is not read yet: this process may be the posts service itself. */
-export function withFences(
+export const withFences = (
   config: TimelineConfig,
   opened: Pick<Connections, "scripts" | "fenced" | "nats" | keyof Publisher | "upstreams">,
   log: Logger,
-): Connections {
-  const { scripts, fenced, nats, upstreams } = opened;
-  const { fences, retention } = openFences({ scripts, fenced, nats, upstreams, log });
-  return { ...opened, retention, fences, readLimits: createReadLimits(config) };
-}
+): Connections => ({ ...opened, ...openFences({ ...opened, log }), readLimits: createReadLimits(config) });
 
 export const natsOptions = (config: NatsConfig, name: string) => ({
   ...config,
   name: `avion-timeline/${VERSION} ${name}`,
 });
 
-export function missingUpstreams(config: UpstreamsConfig): string[] {
-  const { userServiceAddr, postServiceAddr } = UPSTREAM_VARIABLES;
-  return [
-    ...(config.userServiceAddr === undefined ? [userServiceAddr.name] : []),
-    ...(config.postServiceAddr === undefined ? [postServiceAddr.name] : []),
-  ];
-}
+/** Variables that a process needs to call the upstreams, and lacks. */
+export const missingUpstreams = (config: UpstreamsConfig): string[] =>
+  (["userServiceAddr", "postServiceAddr"] as const)
+    .filter((key) => config[key] === undefined)
+    .map((key) => UPSTREAM_VARIABLES[key].name);
 
 export function upstreamsOnDemand(config: UpstreamsConfig, closers: Closers): OpenUpstreams {
   let channels: UpstreamChannels | undefined;
@@ -120,54 +116,15 @@ export function upstreamsOnDemand(config: UpstreamsConfig, closers: Closers): Op
   // Registered before the roles, and so closed after them.
   closers.add("upstreams", () => channels?.close());
   return (caller) => {
-    channels ??= openChannels(config);
+    channels ??= openUpstreamChannels({
+      userServiceAddr: config.userServiceAddr as string,
+      postServiceAddr: config.postServiceAddr as string,
+      tls: config,
+    });
     const upstreams = callers.get(caller) ?? channels.upstreams();
     callers.set(caller, upstreams);
     return upstreams;
   };
-}
-
-function openChannels(config: UpstreamsConfig): UpstreamChannels {
-  return openUpstreamChannels({
-    userServiceAddr: config.userServiceAddr as string,
-    postServiceAddr: config.postServiceAddr as string,
-    tls: config,
-  });
-}
-
-type ApplyTopology = (manager: JetStreamManager) => Promise<void>;
-
-function createApplyTopology(
-  config: NatsConfig,
-  resumeAfter: ReturnType<typeof createReadAcked>,
-  log: Logger,
-): ApplyTopology {
-  const options = {
-    replicas: config.replicas,
-    storageScale: config.storageScale,
-    ackWaitMs: config.ackWaitMs,
-    resumeAfter,
-  };
-  return (manager) => applyTopology(manager, options, log);
-}
-
-/** Waits for JetStream and its leader. @throws TopologyRefusal */
-async function applyWhenPossible(nats: NatsConnection, apply: ApplyTopology, log: Logger): Promise<void> {
-  let refusal: Error | undefined;
-  await retryUntilDone(
-    async () => {
-      const manager = await nats.jetstreamManager();
-      try {
-        await apply(manager);
-      } catch (error) {
-        if (!(error instanceof TopologyRefusal)) throw error;
-        refusal = error;
-      }
-    },
-    log,
-    "JetStream is not there yet",
-  );
-  if (refusal) throw refusal;
 }
 
 /** @throws a Refusal, which only an operator can resolve, and errors that are not `retryable` */

@@ -1,12 +1,10 @@
 import { eventOfSubject } from "../contracts/events.js";
 import { CONSUMER, STREAM, workEventOf } from "../contracts/subjects.js";
 import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
-import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
 import { createProcess } from "../delivery/process.js";
 import { countOutcome, expectOutcomes, observed } from "../delivery/telemetry.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
-import type { Publish } from "../platform/nats/publish.js";
 import { createAttempts } from "../platform/redis/attempts.js";
 import type { Connections } from "./connections.js";
 import type { RoleDeps } from "./role.js";
@@ -16,13 +14,6 @@ import { VERSION } from "./version.js";
 export type ConsumerSlices = "delivery" | "nats";
 
 type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "gate" | "wraps" | "log">;
-
-/** Stores dead letters in the DLQ stream. */
-export function deadLettersTo(publish: Publish): StoreDeadLetter {
-  return async (letter) => {
-    await publish(letter);
-  };
-}
 
 /** Starts the consumers of fan-out on their handlers, and the max-deliveries handler behind all consumers. */
 export function startFanoutConsumers(
@@ -43,7 +34,7 @@ export function startFanoutConsumers(
 
 /** Dead-letters messages that exceeded max_deliver, of any of our streams. */
 export const maxDeliveriesHandler = ({ nats, publish }: Pick<Connections, "nats" | "publish">): Handler =>
-  createMaxDeliveriesHandler({ nats, deadLetters: deadLettersTo(publish), eventOf, version: VERSION });
+  createMaxDeliveriesHandler({ nats, deadLetters: publish, eventOf, version: VERSION });
 
 /** The event name in the subject of a dead letter. */
 function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): string {
@@ -68,7 +59,7 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
   const toOutcome = createProcess({
     handler: observed(wraps.handler?.(options.handler) ?? options.handler),
     attempts: createAttempts(scripts),
-    storeDeadLetter: deadLettersTo(publish),
+    storeDeadLetter: publish,
     limits: { maxAttempts: config.delivery.maxAttempts, retryBaseMs: config.delivery.retryBaseMs },
     gate,
     version: VERSION,

@@ -2,7 +2,7 @@ import { openAuditor, openRecovery, startAudits, watchForLosses } from "../consi
 import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
 import { createFanout } from "../fanout/index.js";
 import { createTimelines } from "../timeline/index.js";
-import { type ConsumerSlices, deadLettersTo, startFanoutConsumers } from "./consumers.js";
+import { type ConsumerSlices, startFanoutConsumers } from "./consumers.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 import { VERSION } from "./version.js";
 
@@ -18,7 +18,7 @@ export async function startFanoutRole(
     untilCovered: (admittedAt, stopping) => losses.untilCovered(admittedAt, stopping),
   });
   const handles = { ...connections, log };
-  const recovery = openRecovery(config, handles, { apply, deadLetters: deadLettersTo(publish), version: VERSION });
+  const recovery = openRecovery(config, handles, { apply, deadLetters: publish, version: VERSION });
   const losses = watchForLosses(handles, recovery);
   const timelines = createTimelines({ ...handles, upstreams: connections.upstreams("reads"), config });
   const trimming = timelines.startTrimming();

@@ -1,5 +1,4 @@
 import { type Outbox, type OutboxOptions, startOutbox } from "../outbox/index.js";
-import { deadLettersTo } from "./consumers.js";
 import type { StoringRoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
@@ -12,7 +11,7 @@ export const startOutboxOf = (
     ...service,
     db,
     publish,
-    deadLetters: deadLettersTo(publish),
+    deadLetters: publish,
     channels: config.outbox.relayChannels ? scripts.client : undefined,
     version: VERSION,
     log,

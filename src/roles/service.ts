@@ -39,46 +39,22 @@ const WORKING: readonly Role[] = ["gateway", "fanout", "bridge"];
 
 /** Starts the roles of a process. HTTP is served first, so that `/readyz` can say what is waited for. */
 export async function startService(config: Config, options: StartOptions): Promise<RunningService> {
-  const { closers, telemetry, log, wraps = {} } = options;
-  const { roles, shutdownGraceMs, failpoints, httpAddress: address } = config.process;
-  if (failpoints) log.warn({ points: [...failpoints.keys()] }, "failpoints are armed: this process is being tested");
+  const { closers, log, wraps } = options;
+  const { roles, shutdownGraceMs } = config.process;
   const readiness = new Readiness(roles);
-  const http = await serveHttp({ address, notReady: () => readiness.reasons(), metrics: telemetry.scrape, log });
-  closers.add("HTTP", () => http.close(SECOND));
-  log.info({ port: http.port, roles }, "serving HTTP");
-  const usual = await openConnections(config, log, {
-    closers,
-    waiting: (server) => {
-      readiness.waiting = server ?? "roles";
-    },
-  });
-  const connections = wraps.connections?.(usual) ?? usual;
-  readiness.connections = connections;
-  readiness.inUse.push(connections.scripts.client, connections.nats);
-  const depths = await startDepths(connections.nats, { ages: roles.includes("fanout"), log });
-  closers.add("depths", () => depths.close());
-  const db = keepsData(roles) ? await openDatabase(config.database, log, closers) : undefined;
-  if (db) readiness.inUse.push(db);
-  const starts = createStarts({ config, connections, gate: new Gate(), wraps, log }, { http, db });
-  const start = async (some: readonly Role[]): Promise<RunningRole[]> => {
-    const started: RunningRole[] = [];
-    closers.add(some.join(", "), async () => {
-      await Promise.all(started.map((role) => role.close(shutdownGraceMs)));
-    });
-    for (const role of some.filter((one) => roles.includes(one))) {
-      const running = await starts[role]?.();
-      if (!running) continue;
-      started.push(running);
-      readiness.roles.push(running);
-    }
-    return started;
-  };
+  const http = await openHttp(config, options, readiness);
+  const { db, ...deps } = await openDeps(config, options, readiness);
+  const start = createStart(deps, { db, http, closers, readiness });
   const serving = await start(SERVING);
-  const services = serving.flatMap((role) => role.services ?? []).map((service) => wraps.service?.(service) ?? service);
-  const grpc = await serveRoles(config.grpcServer, services, log);
+  const services = serving.flatMap((role) => role.services ?? []);
+  const grpc = await openGrpc(
+    config.grpcServer,
+    services.map((service) => wraps?.service?.(service) ?? service),
+    log,
+  );
   closers.add("gRPC", () => grpc?.close(shutdownGraceMs));
   if (roles.includes("fanout") || roles.includes("api")) {
-    const following = connections.retention.follow();
+    const following = deps.connections.retention.follow();
     closers.add("retention", () => following.close());
   }
   await start(WORKING);
@@ -92,22 +68,73 @@ export async function startService(config: Config, options: StartOptions): Promi
   return { http };
 }
 
-type Starts = Partial<Record<Role, () => Promise<RunningRole>>>;
+async function openHttp(
+  { process: { roles, failpoints, httpAddress: address } }: Config,
+  { closers, telemetry, log }: StartOptions,
+  readiness: Readiness,
+): Promise<HttpServer> {
+  if (failpoints) log.warn({ points: [...failpoints.keys()] }, "failpoints are armed: this process is being tested");
+  const http = await serveHttp({ address, notReady: () => readiness.reasons(), metrics: telemetry.scrape, log });
+  closers.add("HTTP", () => http.close(SECOND));
+  log.info({ port: http.port, roles }, "serving HTTP");
+  return http;
+}
 
-function createStarts(deps: RoleDeps, { http, db }: { http: HttpServer; db: Db | undefined }): Starts {
-  const storing: Starts = db
-    ? { users: () => startUsersRole({ ...deps, db }), posts: () => startPostsRole({ ...deps, db }) }
-    : {};
-  return {
-    ...storing,
+/** Opens the connections, and the database of the roles that keep data. */
+async function openDeps(
+  config: Config,
+  { closers, log, wraps = {} }: StartOptions,
+  readiness: Readiness,
+): Promise<RoleDeps & { db: Db | undefined }> {
+  const { roles } = config.process;
+  const usual = await openConnections(config, log, {
+    closers,
+    waiting: (server) => {
+      readiness.waiting = server ?? "roles";
+    },
+  });
+  const connections = wraps.connections?.(usual) ?? usual;
+  const depths = await startDepths(connections.nats, { ages: roles.includes("fanout"), log });
+  closers.add("depths", () => depths.close());
+  readiness.connections = connections;
+  const db = keepsData(roles) ? await openDatabase(config.database, log, closers) : undefined;
+  readiness.inUse.push(connections.scripts.client, connections.nats, ...(db ? [db] : []));
+  return { config, connections, db, gate: new Gate(), wraps, log };
+}
+
+interface Beside {
+  readonly db: Db | undefined;
+  readonly http: HttpServer;
+  readonly closers: Closers;
+  readonly readiness: Readiness;
+}
+
+/** Starts those of some roles that this process has, one after the other; they are closed together. */
+function createStart(deps: RoleDeps, { db, http, closers, readiness }: Beside) {
+  const { roles, shutdownGraceMs } = deps.config.process;
+  const starts: Partial<Record<Role, () => Promise<RunningRole>>> = {
+    ...(db && { users: () => startUsersRole({ ...deps, db }), posts: () => startPostsRole({ ...deps, db }) }),
     api: () => startApiRole(deps),
     gateway: () => startGatewayRole(deps, http),
     fanout: () => startFanoutRole(deps),
     bridge: () => startBridgeRole(deps),
   };
+  return async (some: readonly Role[]): Promise<RunningRole[]> => {
+    const started: RunningRole[] = [];
+    closers.add(some.join(", "), async () => {
+      await Promise.all(started.map((role) => role.close(shutdownGraceMs)));
+    });
+    for (const role of some.filter((one) => roles.includes(one))) {
+      const running = await starts[role]?.();
+      if (!running) continue;
+      started.push(running);
+      readiness.roles.push(running);
+    }
+    return started;
+  };
 }
 
-async function serveRoles(
+async function openGrpc(
   config: Config["grpcServer"],
   services: readonly Service[],
   log: Logger,

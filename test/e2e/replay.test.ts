@@ -108,9 +108,10 @@ testWithStack("a replay that was killed continues after the last place it printe
   await lose(stack);
   const from = new Date(Date.now() - 60_000).toISOString();
   const first = startCommand(stack, ["replay", "--from", from, "--rate", "60"]);
-  const printed = (): string => / --after (\d+)\n/.exec(first.errors())?.[1] ?? "";
+  const printed = (): string => [...first.errors().matchAll(/ --after (\d+)\n/g)].at(-1)?.[1] ?? "";
   await eventually(async () => Number(printed()) >= 10, "it prints a place");
   await first.crash();
+  expect(first.output()).toBe("");
   const rest = await jsonOf<Replayed>(stack, ["replay", "--from", from, "--after", printed()]);
   expect(rest).toMatchObject({ applied: events.length - Number(printed()), complete: true });
   await expectWhole(stack, events);

@@ -2,10 +2,9 @@ import { readdirSync } from "node:fs";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { type ConsumerInfo, headers as newHeaders, RetentionPolicy } from "nats";
 import { eventOfSubject } from "../../src/contracts/events.js";
-import { createMaxDeliveriesHandler } from "../../src/dead-letters/max-deliveries.js";
+import { createMaxDeliveriesHandler } from "../../src/dead-letters/max-deliveries.nats.js";
 import type { Delivery } from "../../src/delivery/handler.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
-import { createStoredMessages } from "../../src/platform/nats/message.js";
 import { maxDeliveriesHandler } from "../../src/roles/consumers.js";
 import { contextWith, deliveryOf } from "../support/deliveries.js";
 import { eventually } from "../support/eventually.js";
@@ -20,17 +19,13 @@ beforeEach(async () => {
   for (const stream of ["DROPS", "FANOUT", "DLQ", "ADVISORIES"]) await bench.manager.streams.purge(stream);
 });
 
-const handlerOn = (store: (deadLetter: Parameters<typeof bench.publish>[0]) => Promise<unknown> = bench.publish) => {
-  const messages = createStoredMessages(bench.connection);
-  return createMaxDeliveriesHandler({
-    readMessage: messages.read,
-    removeMessage: messages.remove,
-    deadLetters: async (deadLetter) => void (await store(deadLetter)),
+const handlerOn = (store: (deadLetter: Parameters<typeof bench.publish>[0]) => Promise<unknown> = bench.publish) =>
+  createMaxDeliveriesHandler({
+    nats: bench.connection,
+    deadLetters: store,
     eventOf: ({ stream, subject }) => (stream === "FANOUT" ? "fanout_job" : eventOfSubject(subject)),
-    isWorkQueue: (stream) => stream === "FANOUT",
     version: "1.2.3",
   });
-};
 
 const advisory = (fields: object): Delivery => deliveryOf({ stream: "ADVISORIES", consumer: "backstop", json: fields });
 const count = async (stream: string) => (await bench.manager.streams.info(stream)).state.messages;

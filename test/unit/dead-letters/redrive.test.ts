@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
 import type { StoredDeadLetter } from "../../../src/dead-letters/dead-letter.js";
+import type { Upstreams } from "../../../src/dead-letters/destination.js";
 import { createOperations } from "../../../src/dead-letters/operations.js";
 import { type RedriveDeps, type Report, redrive } from "../../../src/dead-letters/redrive.js";
-import type { Upstreams } from "../../../src/dead-letters/superseded.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { armFailpoints, parseFailpoints } from "../../../src/kernel/failpoints.js";
 import { bridgeDeadLetter, deadLetterWith, FAILED_AT, redriveBench, type Stated } from "../../support/dead-letters.js";

@@ -1,6 +1,11 @@
 import { expect, test } from "@jest/globals";
-import { createOperations } from "../../../src/dead-letters/operations.js";
-import { FIELDS, matches, type Selection, selectionFault } from "../../../src/dead-letters/selection.js";
+import {
+  createOperations,
+  FIELDS,
+  matches,
+  type Selection,
+  selectionFault,
+} from "../../../src/dead-letters/operations.js";
 import { deadLetterWith, FAILED_AT, redriveBench } from "../../support/dead-letters.js";
 
 const { deps } = redriveBench([

@@ -1,9 +1,12 @@
+import type { NatsConnection } from "nats";
 import { z } from "zod";
 import { parseJson } from "../contracts/events.js";
+import { workEventOf } from "../contracts/subjects.js";
 import { understood } from "../contracts/untrusted.js";
 import { deadLetterOf, type StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
 import { AppError } from "../kernel/errors.js";
+import { createStoredMessages } from "../platform/nats/message.js";
 
 /** nats-server, JSConsumerDeliveryExceededAdvisory. */
 const advisory = z.object({
@@ -13,34 +16,28 @@ const advisory = z.object({
   deliveries: z.number().int(),
 });
 
-export interface MaxDeliveriesDeps {
-  readonly readMessage: (stream: string, seq: number) => Promise<Omit<Delivery, "consumer" | "deliveries"> | undefined>;
-  readonly removeMessage: (stream: string, seq: number) => Promise<void>;
+interface MaxDeliveriesDeps {
+  readonly nats: NatsConnection;
   readonly deadLetters: StoreDeadLetter;
   readonly eventOf: (message: Pick<Delivery, "stream" | "subject">) => string;
-  readonly isWorkQueue: (stream: string) => boolean;
   readonly version: string;
 }
 
 /**
- * Handles the advisory that a message exceeded the max_deliver of its consumer: dead-letters the message under the
- * id that the consumer would have used, so that there is at most one dead letter, and takes it off a work queue.
+ * Handles the advisory that a message of any of our streams exceeded the max_deliver of its consumer: dead-letters the
+ * message under the id that the consumer would have used, so that there is at most one dead letter, and takes it off a
+ * work queue.
  */
-export function createMaxDeliveriesHandler(deps: MaxDeliveriesDeps): Handler {
+export function createMaxDeliveriesHandler({ nats, deadLetters, eventOf, version }: MaxDeliveriesDeps): Handler {
+  const messages = createStoredMessages(nats);
   return async (delivery, { log }) => {
     const { stream, consumer, stream_seq: seq, deliveries } = understood(advisory, parseJson(delivery.body));
-    const stored = await deps.readMessage(stream, seq);
+    const stored = await messages.read(stream, seq);
     if (!stored) return;
     const error = new AppError("failed", `NATS gave up after ${deliveries} deliveries`);
-    const deadLetter = deadLetterOf({ ...stored, consumer, deliveries }, deliveries, {
-      reason: "exhausted",
-      error,
-      event: deps.eventOf(stored),
-      version: deps.version,
-      now: Date.now(),
-    });
-    await deps.deadLetters(deadLetter);
-    if (deps.isWorkQueue(stream)) await deps.removeMessage(stream, seq);
+    const about = { reason: "exhausted", error, event: eventOf(stored), version, now: Date.now() } as const;
+    await deadLetters(deadLetterOf({ ...stored, consumer, deliveries }, deliveries, about));
+    if (workEventOf(stream) !== undefined) await messages.remove(stream, seq);
     log.error({ stream, consumer, seq, deliveries }, "a message that exceeded max_deliver was dead-lettered");
   };
 }
