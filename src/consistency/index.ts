@@ -12,10 +12,8 @@ import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { startAuditLoop } from "./audit/audit-loop.js";
-import { type Auditor, createAuditor, type Rebuilding } from "./audit/auditor.js";
-import { checkPublication } from "./audit/publications.js";
-import { createSampledChecks } from "./audit/sampled-checks.js";
-import { createReadEntry, createReadStored, sampleUsers } from "./audit/timelines.redis.js";
+import { type Auditor, createAuditor, createReadEntry, type Rebuilding } from "./audit/auditor.redis.js";
+import { checkPublication, createSampledChecks } from "./audit/publications.js";
 import type { AuditConfig } from "./config.js";
 import { createFences } from "./fences/fences.js";
 import { createRetention, followRetention } from "./fences/retention.js";
@@ -24,26 +22,29 @@ import {
   createAdmit,
   createReadAdmittedIds,
   createReadBacklog,
+  createReadBacklogStart,
   createReadHistory,
   createReadLastAdmission,
   createReadLogState,
   createReadRange,
 } from "./log.nats.js";
 import { observeAudit, observeReconcile, observeRecovery } from "./observe.js";
-import { createReconciliation, type Reconcile } from "./reconcile/reconcile.js";
-import { createReconcileRequests, type ReconcileRequests } from "./reconcile/requests.js";
+import {
+  createReconcileRequests,
+  createReconciliation,
+  type Reconcile,
+  type ReconcileRequests,
+} from "./reconcile/reconcile.js";
 import { type LossDetector, type Recovery, startLossDetector } from "./redis-loss/loss-detector.js";
-import { createRecovery } from "./redis-loss/recovery.js";
-import { type ApplyEvent, parsed } from "./redis-loss/replay.js";
+import { type ApplyEvent, createRecovery, parsed } from "./redis-loss/recovery.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
 import { createPublicationSources, createReadChanges, createReadRetentionStart } from "./upstreams.grpc.js";
 
 export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
-export type { Auditor } from "./audit/auditor.js";
+export type { Auditor } from "./audit/auditor.redis.js";
 export { reportsAsJson, reportsAsText } from "./audit/report.js";
-export type { Reconciled } from "./reconcile/reconcile.js";
-export type { ReconcileRequests } from "./reconcile/requests.js";
-export { parsed, replay, retrying } from "./redis-loss/replay.js";
+export type { Reconciled, ReconcileRequests } from "./reconcile/reconcile.js";
+export { parsed, replay, retrying } from "./redis-loss/recovery.js";
 export { createReadRange };
 
 interface Handles {
@@ -155,24 +156,16 @@ export function openRecovery(
 }
 
 /** Audits timelines, and rebuilds those that differ. */
-export function openAuditor(
-  { audit, storedTimelines: { maxEntries, ttlMs } }: Pick<Config, "audit" | "storedTimelines">,
-  { scripts, nats, fences, log }: Pick<Handles, "scripts" | "nats" | "fences" | "log">,
+export const openAuditor = (
+  { audit: { settleMs }, storedTimelines }: Pick<Config, "audit" | "storedTimelines">,
+  handles: Pick<Handles, "scripts" | "nats" | "fences" | "log">,
   rebuilding: Rebuilding,
-): Auditor {
-  return createAuditor({
-    retentionStart: fences.retentionStart,
-    tombstonedAmong: fences.tombstonedAmong,
-    readBacklogStart: createReadBacklogStart(nats),
-    readStored: createReadStored(scripts, ttlMs),
-    sample: (count) => sampleUsers(scripts, count),
-    maxEntries,
-    settleMs: audit.settleMs,
-    rebuilding,
-    log,
-    repaired: observeAudit.repaired,
+): Auditor =>
+  createAuditor({
+    ...handles,
+    ...{ storedTimelines, settleMs, rebuilding },
+    readBacklogStart: createReadBacklogStart(handles.nats),
   });
-}
 
 interface Audited {
   readonly auditor: Auditor;
@@ -235,9 +228,4 @@ function startPublicationChecks(
     concurrency: MOST_HELD,
     ...{ ackWaitMs, process, stopped, log },
   });
-}
-
-function createReadBacklogStart(nats: NatsConnection): () => Promise<number> {
-  const readBacklog = createReadBacklog(nats);
-  return async () => (await readBacklog()).start;
 }

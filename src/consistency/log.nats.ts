@@ -10,7 +10,7 @@ import { type LogEntry, type LogRange, logEntries } from "../platform/nats/read-
 import type { ReadHistory } from "./fences/fences.js";
 import type { Admit, ReadAdmittedIds } from "./reconcile/reconcile.js";
 import type { Backlog, LogState } from "./redis-loss/loss-detector.js";
-import type { ReadRange } from "./redis-loss/replay.js";
+import type { ReadRange } from "./redis-loss/recovery.js";
 
 /** `keptMs`: how long a reader may read nothing without losing its place; unset: a minute. */
 export function createReadRange(nats: NatsConnection, { keptMs }: { readonly keptMs?: number } = {}): ReadRange {
@@ -93,6 +93,11 @@ export function createReadBacklog(nats: NatsConnection): () => Promise<Backlog> 
         acked: Math.min(...found.map(({ acked }) => acked)),
       };
     });
+}
+
+export function createReadBacklogStart(nats: NatsConnection): () => Promise<number> {
+  const readBacklog = createReadBacklog(nats);
+  return async () => (await readBacklog()).start;
 }
 
 /** Jobs are in no order, and redriven ones stand behind younger ones; but subjects hold the time of admission. */

@@ -1,9 +1,7 @@
 import { metrics } from "@opentelemetry/api";
-import { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
-import { KINDS } from "./audit/compare.js";
+import { KINDS, type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 import type { PublicationResult } from "./audit/publications.js";
-import type { Reconciled } from "./reconcile/reconcile.js";
-import type { Cause } from "./reconcile/requests.js";
+import type { Cause, Reconciled } from "./reconcile/reconcile.js";
 import type { Loss } from "./redis-loss/loss-detector.js";
 
 const meter = metrics.getMeter("avion-timeline");

@@ -104,10 +104,10 @@ testWithStack("only events admitted in the range are applied", OPTIONS, async (s
 });
 
 testWithStack("a replay that was killed continues after the last place it printed", OPTIONS, async (stack) => {
-  const events = await history(stack, 600);
+  const events = await history(stack, 240);
   await lose(stack);
   const from = new Date(Date.now() - 60_000).toISOString();
-  const first = startCommand(stack, ["replay", "--from", from, "--rate", "60"]);
+  const first = startCommand(stack, ["replay", "--from", from, "--rate", "24"]);
   const printed = (): string => [...first.errors().matchAll(/ --after (\d+)\n/g)].at(-1)?.[1] ?? "";
   await eventually(async () => Number(printed()) >= 10, "it prints a place");
   await first.crash();

@@ -5,7 +5,7 @@ import { startLoop } from "../../kernel/loop.js";
 import { MINUTE, SECOND } from "../../kernel/time.js";
 import type { Reconcile, Reconciled } from "../reconcile/reconcile.js";
 import { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit.js";
-import type { Auditor } from "./auditor.js";
+import type { Auditor } from "./auditor.redis.js";
 
 interface AuditLoopDeps {
   /** One process audits, and keeps the lease as long as it lives. */

@@ -1,5 +1,5 @@
 import type { Differing, Report, Reports } from "./audit.js";
-import { type Difference, KINDS, type Kind } from "./compare.js";
+import { type Difference, KINDS, type Kind } from "./audit.js";
 
 const MOST_NAMED = 10;
 

@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { compare, confirmed, type Difference } from "../../../../src/consistency/audit/compare.js";
+import { compare, confirmed, type Difference } from "../../../../src/consistency/audit/audit.js";
 import type { TimelineEntry } from "../../../../src/contracts/timelines.js";
 
 const NOW = 1_000_000_000;

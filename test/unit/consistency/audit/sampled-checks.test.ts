@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import type { PublicationResult } from "../../../../src/consistency/audit/publications.js";
-import { createSampledChecks } from "../../../../src/consistency/audit/sampled-checks.js";
+import { createSampledChecks } from "../../../../src/consistency/audit/publications.js";
 import type { Delivery } from "../../../../src/delivery/handler.js";
 import { AppError } from "../../../../src/kernel/errors.js";
 import { silent } from "../../../../src/kernel/logger.js";

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { replay, retrying } from "../../../../src/consistency/redis-loss/replay.js";
+import { replay, retrying } from "../../../../src/consistency/redis-loss/recovery.js";
 import type { Delivery } from "../../../../src/delivery/handler.js";
 import { AppError } from "../../../../src/kernel/errors.js";
 import { deliveryOf } from "../../../support/deliveries.js";

@@ -1,0 +1,147 @@
+import { randomInt } from "node:crypto";
+import type { StoredTimelinesConfig } from "../../contracts/config.js";
+import type { Fences } from "../../contracts/fences.js";
+import { GLOBAL_KEY, HOME_PREFIX, homeKey, LOCAL_KEY, userOfHomeKey } from "../../contracts/keys.js";
+import type { TimelineEntry } from "../../contracts/timelines.js";
+import { MAX_IDLE_MS } from "../../contracts/times.js";
+import { oneLine } from "../../kernel/errors.js";
+import { FLOOR_MEMBER } from "../../kernel/ids.js";
+import type { Logger } from "../../kernel/logger.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { type DataNode, dataNodes } from "../../platform/redis/servers.js";
+import { observeAudit } from "../observe.js";
+import { type AuditDeps, type AuditOptions, audit, type Contents, type Report, type TimelineKind } from "./audit.js";
+import type { PublicationDeps } from "./publications.js";
+
+/** One timeline: a home by its user, local or global by itself. */
+export interface TimelineName {
+  readonly kind: TimelineKind;
+  readonly name: string;
+}
+
+type SharedName = Exclude<TimelineKind, "home">;
+
+/** Timelines as they should be, and how they become that; see timeline/index.ts. */
+export interface Rebuilding {
+  rebuildHome(user: string): Promise<void>;
+  /** From the log; what `older` holds below the log stays. */
+  rebuildShared(name: SharedName, older?: Contents): Promise<void>;
+  readExpectedHome(
+    user: string,
+    of: { readonly floor: number; readonly count: number; readonly deadline: number },
+  ): Promise<readonly TimelineEntry[]>;
+  readExpectedShared(name: SharedName): Promise<Contents>;
+}
+
+interface AuditorDeps extends Pick<AuditDeps, "readBacklogStart" | "settleMs"> {
+  readonly scripts: Scripts;
+  readonly fences: Pick<Fences, "retentionStart" | "tombstonedAmong">;
+  readonly storedTimelines: StoredTimelinesConfig;
+  readonly rebuilding: Rebuilding;
+  readonly log: Logger;
+}
+
+export interface Auditor {
+  /** So many users at random whose homes are stored. */
+  sample(count: number): Promise<string[]>;
+  homes(users: readonly string[], options?: AuditOptions): Promise<Report>;
+  shared(name: SharedName, options?: AuditOptions): Promise<Report>;
+  /** Rebuilds a timeline; never rejects. */
+  repair(timeline: TimelineName): Promise<void>;
+}
+
+/** Audits timelines, and rebuilds those that differ. */
+export function createAuditor(deps: AuditorDeps): Auditor {
+  const { scripts, fences, rebuilding, log, readBacklogStart, settleMs } = deps;
+  const { maxEntries, ttlMs } = deps.storedTimelines;
+  const { retentionStart, tombstonedAmong } = fences;
+  const common = { retentionStart, tombstonedAmong, readBacklogStart, maxEntries, settleMs };
+  const readStored = (timeline: TimelineName): Promise<Contents | undefined> => readTimeline(scripts, timeline, ttlMs);
+  const ofHomes: AuditDeps = {
+    ...common,
+    readStored: (name) => readStored({ kind: "home", name }),
+    readExpected: async (user, of) => {
+      const entries = await rebuilding.readExpectedHome(user, of);
+      // If there may be more, nothing is known below the last entry.
+      return { entries, floor: entries.length < of.count ? 0 : (entries.at(-1)?.score ?? 0) };
+    },
+    rebuild: rebuilding.rebuildHome,
+  };
+  const ofShared = (name: SharedName): AuditDeps => ({
+    ...common,
+    readStored: () => readStored({ kind: name, name }),
+    readExpected: () => rebuilding.readExpectedShared(name),
+    rebuild: async () => rebuilding.rebuildShared(name, await readStored({ kind: name, name })),
+  });
+  return {
+    sample: (count) => sampleUsers(scripts, count),
+    homes: (users, options) => audit(ofHomes, users, options),
+    shared: (name, options) => audit(ofShared(name), [name], options),
+    repair: async ({ kind, name }) => {
+      try {
+        await (kind === "home" ? ofHomes : ofShared(kind)).rebuild(name);
+        observeAudit.repaired("repaired");
+      } catch (error) {
+        observeAudit.repaired("failed");
+        log.error({ timeline: kind, error: oneLine(error) }, "a timeline that differs could not be rebuilt");
+      }
+    },
+  };
+}
+
+const keyOf = ({ kind, name }: TimelineName): string =>
+  kind === "home" ? homeKey(name) : kind === "local" ? LOCAL_KEY : GLOBAL_KEY;
+
+/** Unlike the read of a user, this one does not extend the time to live, which is `ttlMs` after a read. */
+async function readTimeline(
+  { command }: Scripts,
+  timeline: TimelineName,
+  ttlMs: number,
+): Promise<Contents | undefined> {
+  const key = keyOf(timeline);
+  const left = await command("pttl", (client) => client.pttl(key));
+  if (left >= 0 && ttlMs - left > MAX_IDLE_MS) return undefined;
+  const flat = await command("zrange", (client) => client.zrange(key, "0", "-1", "WITHSCORES"));
+  const entries: TimelineEntry[] = [];
+  let floor = -1;
+  for (let at = 0; at < flat.length; at += 2) {
+    const [drop, score] = [flat[at] as string, Number(flat[at + 1])];
+    if (drop === FLOOR_MEMBER) floor = score;
+    else entries.push({ drop, score });
+  }
+  return floor < 0 ? undefined : { floor, entries };
+}
+
+export function createReadEntry({ command }: Scripts): PublicationDeps["readEntry"] {
+  const numberOf = (text: string | null | undefined): number | undefined => (text == null ? undefined : Number(text));
+  return async (timeline, drop) => {
+    const key = keyOf(timeline);
+    const [score, floor] = await command("zmscore", (client) => client.zmscore(key, drop, FLOOR_MEMBER));
+    return { score: numberOf(score), floor: numberOf(floor) };
+  };
+}
+
+const KEYS_A_STEP = 500;
+/** Bounds the scan of a server that holds few home timelines. */
+const MAX_STEPS = 1_000;
+const RANDOM_CURSOR_BELOW = 2 ** 47;
+
+async function sampleUsers(scripts: Scripts, count: number): Promise<string[]> {
+  const nodes = await dataNodes(scripts);
+  const share = Math.ceil(count / nodes.length);
+  const found = await Promise.all(nodes.map((node) => sampleOf(node, share)));
+  return found.flat().slice(0, count);
+}
+
+async function sampleOf(node: DataNode, count: number): Promise<string[]> {
+  const users = new Set<string>();
+  let cursor = String(randomInt(1, RANDOM_CURSOR_BELOW));
+  // The second time at the end of the keys, all of them were scanned.
+  for (let step = 0, ends = 0; step < MAX_STEPS && ends < 2 && users.size < count; step++) {
+    const { next, keys } = await node.scan(cursor, HOME_PREFIX, KEYS_A_STEP);
+    for (const user of keys.map(userOfHomeKey)) if (user !== undefined) users.add(user);
+    if (next === "0") ends++;
+    cursor = next;
+  }
+  return [...users].slice(0, count);
+}
