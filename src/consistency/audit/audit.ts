@@ -7,6 +7,12 @@ import { MINUTE, pause, SECOND } from "../../kernel/time.js";
 export const TIMELINES = ["home", "local", "global"] as const;
 export type TimelineKind = (typeof TIMELINES)[number];
 
+/** One timeline: a home by its user, local or global by itself. */
+export interface TimelineName {
+  readonly kind: TimelineKind;
+  readonly name: string;
+}
+
 export interface AuditDeps {
   /** Undefined for a timeline that is not complete: its next read rebuilds it. */
   readonly readStored: (name: string) => Promise<Contents | undefined>;

@@ -10,14 +10,16 @@ import type { Logger } from "../../kernel/logger.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { type DataNode, dataNodes } from "../../platform/redis/servers.js";
 import { observeAudit } from "../observe.js";
-import { type AuditDeps, type AuditOptions, audit, type Contents, type Report, type TimelineKind } from "./audit.js";
+import {
+  type AuditDeps,
+  type AuditOptions,
+  audit,
+  type Contents,
+  type Report,
+  type TimelineKind,
+  type TimelineName,
+} from "./audit.js";
 import type { PublicationDeps } from "./publications.js";
-
-/** One timeline: a home by its user, local or global by itself. */
-export interface TimelineName {
-  readonly kind: TimelineKind;
-  readonly name: string;
-}
 
 type SharedName = Exclude<TimelineKind, "home">;
 

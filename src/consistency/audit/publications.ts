@@ -8,8 +8,7 @@ import { codeOf, oneLine } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { MINUTE, pause, SECOND } from "../../kernel/time.js";
-import { type AuditDeps, untilApplied } from "./audit.js";
-import type { Auditor, TimelineName } from "./auditor.redis.js";
+import { type AuditDeps, type TimelineName, untilApplied } from "./audit.js";
 
 /** `kept`: a deleted drop is still there. `skipped`: nothing can be said of it, or it was not its turn. */
 export type PublicationResult = "same" | "lost" | "kept" | "undecided" | "skipped" | "failed";
@@ -19,9 +18,8 @@ export interface StoredEntry {
   readonly score: number | undefined;
 }
 
-export interface PublicationDeps
-  extends Pick<AuditDeps, "tombstonedAmong" | "readBacklogStart">,
-    Pick<Auditor, "repair"> {
+export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "readBacklogStart"> {
+  readonly repair: (timeline: TimelineName) => Promise<void>;
   readonly readEntry: (timeline: TimelineName, drop: string) => Promise<StoredEntry>;
   /** Followers at random, out of a list of about so many pages. */
   readonly sampleFollowers: (author: string, pages: number) => Promise<readonly string[]>;

@@ -135,7 +135,7 @@ interface RetryOptions {
 }
 
 /** Fails in every process: the event became a dead letter when it was planned. */
-export const isPermanent = (error: unknown): boolean => ["invalid", "poison"].includes(codeOf(error));
+const isPermanent = (error: unknown): boolean => ["invalid", "poison"].includes(codeOf(error));
 
 const MAX_ATTEMPTS = 3;
 const DELAY_CAP_MS = 15 * SECOND;
