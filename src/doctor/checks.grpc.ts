@@ -1,5 +1,5 @@
 import { connectUpstreams, type UpstreamOptions } from "../platform/grpc/upstreams.js";
-import { type Check, checked, ok } from "./doctor.js";
+import { type Check, checked } from "./doctor.js";
 
 const TIMEOUT_MS = 3_000;
 /** A user id; the answer does not matter. */
@@ -9,7 +9,7 @@ const PROBE = "avion-doctor";
 export function upstreamChecks(options: UpstreamOptions): Check[] {
   type Call = (upstreams: ReturnType<typeof connectUpstreams>, deadline: number) => Promise<unknown>;
   const answers = (what: string, variable: string, calls: readonly Call[]): Check =>
-    checked(what, `start it there, or set ${variable} to where it is`, async () => {
+    checked(what, `start it there, or set ${variable} to where it is`, async (upstream) => {
       const upstreams = connectUpstreams(options);
       const deadline = Date.now() + TIMEOUT_MS;
       try {
@@ -17,7 +17,7 @@ export function upstreamChecks(options: UpstreamOptions): Check[] {
       } finally {
         upstreams.close();
       }
-      return [ok(what, "answers")];
+      return [upstream.ok("answers")];
     });
   const page = { user: PROBE, size: 1, token: "" };
   return [

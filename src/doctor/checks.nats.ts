@@ -5,7 +5,7 @@ import { printableAddresses } from "../kernel/server-url.js";
 import { connectNats, type NatsOptions } from "../platform/nats/connect.js";
 import { readTopology } from "../platform/nats/declared.js";
 import { differences } from "../platform/nats/topology.js";
-import { type Check, checked, type Finding, fault, isOlder, ok, warning } from "./doctor.js";
+import { type About, about, type Check, checked, type Finding, isOlder, versionFinding } from "./doctor.js";
 
 const OLDEST = "2.9.10";
 /** Older ones get no security fixes (NATS advisories, 2026). */
@@ -20,13 +20,13 @@ export function natsChecks(options: NatsOptions): Check[] {
 async function examineNats(options: NatsOptions): Promise<readonly Finding[]> {
   const connection = await connectNats({ ...options, impatient: true }, silent);
   try {
-    const what = `NATS ${connection.getServer()}`;
-    const version = versionFinding(what, connection.info?.version ?? "0");
+    const server = about(`NATS ${connection.getServer()}`);
+    const version = supportFinding(server, connection.info?.version ?? "0");
     const manager = await connection.jetstreamManager().catch(() => undefined);
-    if (!manager) return [version, fault(what, "JetStream is off", "start nats-server with -js or a jetstream block")];
+    if (!manager) return [version, server.fault("JetStream is off", "start nats-server with -js or a jetstream block")];
     return [
       version,
-      ok(what, "JetStream is on"),
+      server.ok("JetStream is on"),
       ...(await streamFindings(manager)),
       ...(await consumerFindings(manager)),
     ];
@@ -35,25 +35,24 @@ async function examineNats(options: NatsOptions): Promise<readonly Finding[]> {
   }
 }
 
-function versionFinding(what: string, version: string): Finding {
-  const says = `version ${version}`;
-  if (isOlder(version, OLDEST)) return fault(what, says, `use ${OLDEST} or newer`);
-  if (!isOlder(version, MAINTAINED)) return ok(what, says);
-  return warning(what, says, `works, but gets no security fixes: use ${MAINTAINED} or newer`);
+function supportFinding(server: About, version: string): Finding {
+  const found = versionFinding(server, version, OLDEST);
+  if (found.state === "fault" || !isOlder(version, MAINTAINED)) return found;
+  return server.warning(found.says, `works, but gets no security fixes: use ${MAINTAINED} or newer`);
 }
 
 async function streamFindings(manager: JetStreamManager): Promise<Finding[]> {
   const { streams } = await readTopology();
   return Promise.all(
     streams.map(async (wanted): Promise<Finding> => {
-      const what = `stream ${wanted.name}`;
+      const stream = about(`stream ${wanted.name}`);
       const held = await manager.streams.info(wanted.name).catch(() => undefined);
-      if (!held) return warning(what, ...MISSING);
+      if (!held) return stream.warning(...MISSING);
       const { num_replicas, max_bytes } = held.config;
       const changed = differences({ ...wanted, num_replicas, max_bytes }, held.config);
-      if (changed.length === 0) return ok(what, `${held.state.messages} messages`);
+      if (changed.length === 0) return stream.ok(`${held.state.messages} messages`);
       const advice = `compare with nats/streams/${wanted.name}.json; a start of the service updates what can be`;
-      return warning(what, `differs in ${changed.join(", ")}`, advice);
+      return stream.warning(`differs in ${changed.join(", ")}`, advice);
     }),
   );
 }
@@ -66,10 +65,10 @@ async function consumerFindings(manager: JetStreamManager): Promise<Finding[]> {
   ] as const;
   return Promise.all(
     consumers.map(async ([stream, consumer]): Promise<Finding> => {
-      const what = `consumer ${consumer}`;
+      const found = about(`consumer ${consumer}`);
       const info = await manager.consumers.info(stream, consumer).catch(() => undefined);
-      if (!info) return warning(what, ...MISSING);
-      return ok(what, `${info.num_pending} waiting, ${info.num_ack_pending} in flight`);
+      if (!info) return found.warning(...MISSING);
+      return found.ok(`${info.num_pending} waiting, ${info.num_ack_pending} in flight`);
     }),
   );
 }

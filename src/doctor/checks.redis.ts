@@ -1,20 +1,29 @@
 import { Redis } from "ioredis";
 import { printableAddress } from "../kernel/server-url.js";
 import { redisError, serverOf } from "../platform/redis/connect.js";
-import { type Check, checked, type Finding, fault, isOlder, ok, warning } from "./doctor.js";
+import { type About, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
 const OLDEST = "6.2.0";
+const NEEDED = ": ZADD LT and ZMSCORE are needed";
 
-export function redisChecks(urls: readonly string[], allowEviction: boolean): Check[] {
-  return urls.map((url) => {
-    const what = `Redis ${printableAddress(url)}`;
-    return checked(what, "start Redis there, or set REDIS_URL to where it is", () =>
-      examineRedis(what, url, allowEviction),
-    );
-  });
-}
+export const redisChecks = (urls: readonly string[], allowEviction: boolean): Check[] =>
+  urls.map((url) =>
+    checked(`Redis ${printableAddress(url)}`, "start Redis there, or set REDIS_URL to where it is", async (server) => {
+      const field = fieldsOf(await readInfo(url));
+      return [
+        versionFinding(server, field("valkey_version") || field("redis_version"), OLDEST, NEEDED),
+        policyFinding(server, field("maxmemory_policy"), allowEviction),
+        persistenceFinding(server, field("aof_enabled")),
+      ];
+    }),
+  );
 
-async function examineRedis(what: string, url: string, allowEviction: boolean): Promise<readonly Finding[]> {
+const fieldsOf =
+  (info: string) =>
+  (name: string): string =>
+    new RegExp(`^${name}:(.*)$`, "m").exec(info)?.[1]?.trim() ?? "";
+
+async function readInfo(url: string): Promise<string> {
   const redis = new Redis({
     ...serverOf([url]),
     lazyConnect: true,
@@ -29,39 +38,26 @@ async function examineRedis(what: string, url: string, allowEviction: boolean): 
   try {
     // The error of connect() does not name the reason; the event before it does.
     await redis.connect().catch((error: Error) => Promise.reject(redisError(reason ?? error)));
-    const info = await redis.info();
-    const field = (name: string): string => new RegExp(`^${name}:(.*)$`, "m").exec(info)?.[1]?.trim() ?? "";
-    const version = field("valkey_version") || field("redis_version");
-    return [
-      versionFinding(what, version),
-      policyFinding(what, field("maxmemory_policy"), allowEviction),
-      persistenceFinding(what, field("aof_enabled")),
-    ];
+    return await redis.info();
   } finally {
     redis.disconnect();
   }
 }
 
-function versionFinding(what: string, version: string): Finding {
-  const says = `version ${version}`;
-  if (!isOlder(version, OLDEST)) return ok(what, says);
-  return fault(what, says, `use ${OLDEST} or newer: ZADD LT and ZMSCORE are needed`);
-}
-
-function policyFinding(what: string, policy: string, allowEviction: boolean): Finding {
+function policyFinding(server: About, policy: string, allowEviction: boolean): Finding {
   const says = `maxmemory-policy ${policy}`;
-  if (policy === "noeviction") return ok(what, says);
+  if (policy === "noeviction") return server.ok(says);
   if (policy === "") {
     const advice = "allow INFO memory, and make sure that maxmemory-policy is noeviction";
-    return warning(what, "does not say its maxmemory-policy", advice);
+    return server.warning("does not say its maxmemory-policy", advice);
   }
   const advice = "set maxmemory-policy noeviction: timelines, tombstones and follow versions must not be evicted";
-  if (allowEviction) return warning(what, `${says}, as TIMELINE_REDIS_ALLOW_EVICTION allows`, advice);
-  return fault(what, says, advice);
+  if (allowEviction) return server.warning(`${says}, as TIMELINE_REDIS_ALLOW_EVICTION allows`, advice);
+  return server.fault(says, advice);
 }
 
-function persistenceFinding(what: string, aof: string): Finding {
-  if (aof === "1") return ok(what, "appendonly yes");
+function persistenceFinding(server: About, aof: string): Finding {
+  if (aof === "1") return server.ok("appendonly yes");
   const advice = "set appendonly yes: without it a restart loses the timelines, and each is rebuilt when it is read";
-  return warning(what, "appendonly no", advice);
+  return server.warning("appendonly no", advice);
 }

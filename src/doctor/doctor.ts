@@ -8,38 +8,45 @@ export interface Finding {
 /** Never rejects, and ends in bounded time. */
 export type Check = () => Promise<readonly Finding[]>;
 
-export const ok = (what: string, says: string): Finding => ({ what, state: "ok", says });
-export const warning = (what: string, says: string, advice: string): Finding => ({
-  what,
-  state: "warning",
-  says,
-  advice,
+/** Makes findings about one server or setting. */
+export type About = ReturnType<typeof about>;
+
+export const about = (what: string) => ({
+  ok: (says: string): Finding => ({ what, state: "ok", says }),
+  warning: (says: string, advice: string): Finding => ({ what, state: "warning", says, advice }),
+  fault: (says: string, advice: string): Finding => ({ what, state: "fault", says, advice }),
 });
-export const fault = (what: string, says: string, advice: string): Finding => ({ what, state: "fault", says, advice });
+
+/** Turns an error of `check` into a fault with `advice`. */
+export function checked(what: string, advice: string, check: (about: About) => Promise<readonly Finding[]>): Check {
+  const server = about(what);
+  return async () => {
+    try {
+      return await check(server);
+    } catch (error) {
+      return [server.fault(error instanceof Error ? error.message : String(error), advice)];
+    }
+  };
+}
 
 /** Compares dotted numbers; a suffix, as of a release candidate, does not make a version older. */
 export const isOlder = (version: string, than: string): boolean =>
   version.localeCompare(than, "en", { numeric: true }) < 0;
 
-/** Turns an error of `check` into a fault with `advice`. */
-export function checked(what: string, advice: string, check: () => Promise<readonly Finding[]>): Check {
-  return async () => {
-    try {
-      return await check();
-    } catch (error) {
-      return [fault(what, error instanceof Error ? error.message : String(error), advice)];
-    }
-  };
+/** An older version than `oldest` is a fault. */
+export function versionFinding(server: About, version: string, oldest: string, why = ""): Finding {
+  const says = `version ${version}`;
+  return isOlder(version, oldest) ? server.fault(says, `use ${oldest} or newer${why}`) : server.ok(says);
 }
 
 const OLDEST_NODE = "20";
 
 export function nodeCheck(serviceVersion: string): Check {
   const { node } = process.versions;
-  const what = `avion-timeline ${serviceVersion}`;
+  const program = about(`avion-timeline ${serviceVersion}`);
   const says = `on Node ${node}`;
   return async () => [
-    isOlder(node, OLDEST_NODE) ? fault(what, says, `use Node ${OLDEST_NODE} or newer`) : ok(what, says),
+    isOlder(node, OLDEST_NODE) ? program.fault(says, `use Node ${OLDEST_NODE} or newer`) : program.ok(says),
   ];
 }
 
