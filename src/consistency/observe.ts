@@ -5,40 +5,38 @@ import type { Cause, Reconciled } from "./reconcile/reconcile.js";
 import type { Loss } from "./redis-loss/loss-detector.js";
 
 const meter = metrics.getMeter("avion-timeline");
-const audited = meter.createCounter("timeline_audited", {
-  description: "Home timelines compared with what the upstreams say",
-});
-const timelines = meter.createCounter("timeline_audit_timelines", {
-  description: "Audited timelines, by kind (home, local, global) and result",
-});
-const differences = meter.createCounter("timeline_audit_differences", {
-  description: "Entries found to differ from what the upstreams or the log say, by how",
-});
-const repaired = meter.createCounter("timeline_audit_repaired", {
-  description: "Timelines rebuilt since an audit found them to differ",
-});
-const repairs = meter.createCounter("timeline_audit_repairs", {
-  description: "Repairs by audits, by result; one after which the timeline differs still has failed",
-});
+const counter = (name: string, description: string) => meter.createCounter(name, { description });
+const audited = counter("timeline_audited", "Home timelines compared with what the upstreams say");
+const timelines = counter("timeline_audit_timelines", "Audited timelines, by kind (home, local, global) and result");
+const differences = counter(
+  "timeline_audit_differences",
+  "Entries found to differ from what the upstreams or the log say, by how",
+);
+const repaired = counter("timeline_audit_repaired", "Timelines rebuilt since an audit found them to differ");
+const repairs = counter(
+  "timeline_audit_repairs",
+  "Repairs by audits, by result; one after which the timeline differs still has failed",
+);
 
-const publications = meter.createCounter("timeline_audit_publications", {
-  description: "Completed publications and deletions looked up in some timelines, by result",
-});
+const publications = counter(
+  "timeline_audit_publications",
+  "Completed publications and deletions looked up in some timelines, by result",
+);
 
-const windows = meter.createCounter("timeline_suspect_windows", {
-  description: "Time ranges in which events may have been lost on Redis Pub/Sub, by cause",
-});
-const events = meter.createCounter("timeline_reconciled_events", {
-  description: "Changes the upstreams listed, by whether the log had them",
-});
-const losses = meter.createCounter("timeline_redis_losses", {
-  description: "Times a Redis was found to have lost what it had confirmed, and the log was applied again",
-});
-const logLosses = meter.createCounter("timeline_log_losses", {
-  description:
-    "Times DROPS or FANOUT was found to have lost messages or to have been made anew, and that was reconciled",
-});
-const replayed = meter.createCounter("timeline_replayed_events", { description: "Events applied again from the log" });
+const windows = counter(
+  "timeline_suspect_windows",
+  "Time ranges in which events may have been lost on Redis Pub/Sub, by cause",
+);
+const events = counter("timeline_reconciled_events", "Changes the upstreams listed, by whether the log had them");
+const losses = counter(
+  "timeline_redis_losses",
+  "Times a Redis was found to have lost what it had confirmed, and the log was applied again",
+);
+const logLosses = counter(
+  "timeline_log_losses",
+  "Times DROPS or FANOUT was found to have lost messages or to have been made anew, and that was reconciled",
+);
+const replayed = counter("timeline_replayed_events", "Events applied again from the log");
 
 export const observeAudit = {
   /** A series that is there at 0 lets an alert see its first rise. */

@@ -1,43 +1,9 @@
 import { DLQ_HEADER } from "../contracts/subjects.js";
-import type { Headers } from "../delivery/handler.js";
-
-interface DlqMessage {
-  readonly seq: number;
-  readonly subject: string;
-  /** In ms since the epoch. */
-  readonly time: number;
-  readonly headers: Headers;
-  readonly body: Uint8Array;
-}
-
-/** The JSON of a list. Dates are RFC 3339; null stands for a missing header. */
-export interface DeadLetterSummary {
-  readonly seq: number;
-  readonly reason: string;
-  readonly event: string;
-  readonly error: string;
-  readonly error_code: string;
-  readonly stream: string | null;
-  readonly stream_seq: number | null;
-  readonly consumer: string | null;
-  readonly deliveries: number | null;
-  readonly first_seen: string;
-  readonly failed_at: string;
-  readonly redrive_count: number;
-}
+import type { Delivery } from "../delivery/handler.js";
 
 /** A dead letter as the stream DLQ holds it. Times are in ms since the epoch. */
-export interface StoredDeadLetter {
-  readonly summary: DeadLetterSummary;
-  readonly subject: string;
-  /** The subject of the failed message, or the Redis channel of a payload that a bridge refused. */
-  readonly origin: string;
-  readonly firstSeenAt: number;
-  readonly failedAt: number;
-  readonly storedAt: number;
-  readonly headers: Headers;
-  readonly body: Uint8Array;
-}
+export type StoredDeadLetter = ReturnType<typeof parseDeadLetter>;
+export type DeadLetterSummary = StoredDeadLetter["summary"];
 
 /** The stream DLQ; its errors are AppError `unavailable`. */
 export interface DeadLetterStore {
@@ -49,14 +15,16 @@ export interface DeadLetterStore {
 }
 
 /** Headers that another writer left out are replaced by the subject and the time in the stream. */
-export function parseDeadLetter({ seq, subject, time, headers, body }: DlqMessage): StoredDeadLetter {
+export function parseDeadLetter(message: Pick<Delivery, "seq" | "subject" | "time" | "headers" | "body">) {
+  const { seq, subject, time: storedAt, headers, body } = message;
   const [, reason = "", ...event] = subject.split(".");
   const dateOf = (name: string): number => {
     const at = Date.parse(headers.get(name) ?? "");
-    return Number.isNaN(at) ? time : at;
+    return Number.isNaN(at) ? storedAt : at;
   };
   const firstSeenAt = dateOf(DLQ_HEADER.firstSeen);
   const failedAt = dateOf(DLQ_HEADER.failedAt);
+  // The JSON of a list. Dates are RFC 3339; null stands for a missing header.
   const summary = {
     seq,
     reason: headers.get(DLQ_HEADER.reason) ?? reason,
@@ -71,8 +39,9 @@ export function parseDeadLetter({ seq, subject, time, headers, body }: DlqMessag
     failed_at: new Date(failedAt).toISOString(),
     redrive_count: wholeNumber(headers.get(DLQ_HEADER.redriveCount)) ?? 0,
   };
+  // The subject of the failed message, or the Redis channel of a payload that a bridge refused.
   const origin = headers.get(DLQ_HEADER.subject) ?? "";
-  return { summary, subject, origin, firstSeenAt, failedAt, storedAt: time, headers, body };
+  return { summary, subject, origin, firstSeenAt, failedAt, storedAt, headers, body };
 }
 
 const wholeNumber = (text: string | undefined): number | null =>

@@ -10,17 +10,14 @@ import {
 import { parseJob } from "../contracts/fanout.js";
 import { DLQ_HEADER, isPlainSubject, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
+import type { DeadLetter } from "../delivery/dead-letter.js";
 import { AppError } from "../kernel/errors.js";
 import { type IdPage, readPages } from "../kernel/paging.js";
 import type { StoredDeadLetter } from "./dead-letter.js";
 
-export interface RedrivenMessage {
-  readonly subject: string;
+export interface RedrivenMessage extends DeadLetter {
   /** The only stream that may store it. */
   readonly stream: string;
-  readonly id: string;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Uint8Array;
 }
 
 /** An `invalid` payload is validated as if it arrived `now`. @throws AppError `invalid` if it cannot be redriven */

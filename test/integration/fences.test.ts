@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createFences, type FenceStore, type ReadHistory } from "../../src/consistency/fences/fences.js";
+import { createFences, type ReadHistory } from "../../src/consistency/fences/fences.js";
+import type { FenceStore } from "../../src/consistency/fences/store.redis.js";
 import { createReadHistory } from "../../src/consistency/log.nats.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
 import type { Fences } from "../../src/contracts/fences.js";

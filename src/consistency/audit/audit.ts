@@ -39,13 +39,16 @@ export interface Failed {
   readonly error: string;
 }
 
-export interface Report {
-  readonly judged: number;
-  readonly incomplete: number;
+interface Found {
+  judged: number;
+  incomplete: number;
   /** Timelines with differences that may be events which waited too long. */
-  readonly undecided: readonly string[];
-  readonly failed: readonly Failed[];
-  readonly differing: readonly Differing[];
+  readonly undecided: string[];
+  readonly failed: Failed[];
+  differing: Differing[];
+}
+
+export interface Report extends Readonly<Found> {
   /** Age of the oldest event that was not applied at the beginning, in ms. */
   readonly lagMs: number;
   readonly repaired: readonly string[];
@@ -97,14 +100,6 @@ export async function audit(deps: AuditDeps, names: readonly string[], options: 
     remaining: again?.differing ?? [],
     unrepaired,
   };
-}
-
-interface Found {
-  judged: number;
-  incomplete: number;
-  readonly undecided: string[];
-  readonly failed: Failed[];
-  differing: Differing[];
 }
 
 async function twice(deps: AuditDeps, names: readonly string[], options: AuditOptions): Promise<Found> {

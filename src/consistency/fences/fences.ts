@@ -1,40 +1,13 @@
 import { randomInt } from "node:crypto";
 import type { TimelineEvent } from "../../contracts/events.js";
-import { type EdgeChange, type EdgeState, type Fences, nameGeneration } from "../../contracts/fences.js";
+import { type EdgeChange, type Fences, nameGeneration } from "../../contracts/fences.js";
 import { paced } from "../../kernel/concurrency.js";
 import { AppError } from "../../kernel/errors.js";
-import { type Lease, underLease } from "../../kernel/lease.js";
+import { underLease } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { SingleFlight } from "../../kernel/sharing.js";
 import { SECOND } from "../../kernel/time.js";
-
-export interface Deletion {
-  readonly drop: string;
-  readonly time: number;
-}
-
-export interface RefillBatch {
-  readonly deletions: readonly Deletion[];
-  readonly edges: readonly EdgeChange[];
-}
-
-/** Each key holds a floor that is lost with it: then `complete` is false, and an answer undefined. */
-export interface FenceStore {
-  recordTombstones(deletions: readonly Deletion[]): Promise<{ complete: boolean }>;
-  tombstonedAmong(drops: readonly string[]): Promise<{ tombstoned: ReadonlySet<string>; complete: boolean }>;
-  changeEdge(change: EdgeChange): Promise<EdgeState | undefined>;
-  unfollowedAmong(author: string, users: readonly string[]): Promise<string[] | undefined>;
-  /** One page of those recorded at `from` or later; `next` is where the rest begins, undefined after the last page. */
-  recentUnfollowers(author: string, from: number): Promise<{ users: string[]; next: number | undefined } | undefined>;
-  generation(author: string, otherwise: string): Promise<string>;
-  setGeneration(author: string, name: string): Promise<void>;
-  /** Sets a negative floor in each lost key; returns how many there are. */
-  beginRefill(mark: number): Promise<number>;
-  refill(batch: RefillBatch): Promise<void>;
-  /** Declares the keys complete that still have the mark; returns how many: fewer if some were lost again. */
-  finishRefill(mark: number): Promise<number>;
-  readonly lease: Lease;
-}
+import type { Deletion, FenceStore, RefillBatch } from "./store.redis.js";
 
 /** The deletions and edge changes of the log, oldest first, with the time they were admitted. */
 export type ReadHistory = () => AsyncIterable<{ readonly event: TimelineEvent; readonly time: number }>;

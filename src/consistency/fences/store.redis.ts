@@ -1,4 +1,4 @@
-import type { EdgeChange } from "../../contracts/fences.js";
+import type { EdgeChange, EdgeState } from "../../contracts/fences.js";
 import {
   ALL_EDGE_PARTS,
   EDGES_PREFIX,
@@ -18,7 +18,6 @@ import { DAY, HOUR } from "../../kernel/time.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
 import { createLease } from "../../platform/redis/lease.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import type { FenceStore } from "./fences.js";
 
 /** Longer than the log holds events, which is seven days. */
 const REMEMBER_MS = 7 * DAY + 12 * HOUR;
@@ -28,9 +27,22 @@ const EDGES_A_CALL = 200;
 const PARTS = packKeys(ALL_EDGE_PARTS);
 const DROPS_A_CALL = 5_000;
 
-export function createFenceStore(scripts: Scripts, fenced: Fenced): FenceStore {
+export interface Deletion {
+  readonly drop: string;
+  readonly time: number;
+}
+
+export interface RefillBatch {
+  readonly deletions: readonly Deletion[];
+  readonly edges: readonly EdgeChange[];
+}
+
+export type FenceStore = ReturnType<typeof createFenceStore>;
+
+/** Each key holds a floor that is lost with it: then `complete` is false, and an answer undefined. */
+export function createFenceStore(scripts: Scripts, fenced: Fenced) {
   const { run, command } = scripts;
-  const recordTombstones: FenceStore["recordTombstones"] = async (entries) => {
+  const recordTombstones = async (entries: readonly Deletion[]): Promise<{ complete: boolean }> => {
     const complete = await run(
       "record-tombstones",
       [TOMBSTONES_KEY],
@@ -42,7 +54,7 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced): FenceStore {
     fenced.many({ script: "mark-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [step, mark], after: [] });
   return {
     recordTombstones,
-    async tombstonedAmong(drops) {
+    async tombstonedAmong(drops: readonly string[]): Promise<{ tombstoned: ReadonlySet<string>; complete: boolean }> {
       const tombstoned = new Set<string>();
       let complete = true;
       for (const part of chunked(drops, DROPS_A_CALL)) {
@@ -55,26 +67,28 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced): FenceStore {
       return { tombstoned, complete };
     },
     ...edgesIn(scripts),
-    async generation(author, otherwise) {
+    async generation(author: string, otherwise: string): Promise<string> {
       const key = generationKey(author);
       const held = await command("get", (client) => client.get(key));
       if (held) return held;
       await command("set", (client) => client.set(key, otherwise, "PX", REMEMBER_MS, "NX"));
       return (await command("get", (client) => client.get(key))) ?? otherwise;
     },
-    async setGeneration(author, name) {
+    async setGeneration(author: string, name: string): Promise<void> {
       await command("set", (client) => client.set(generationKey(author), name, "PX", REMEMBER_MS));
     },
-    async beginRefill(mark) {
+    /** Sets a negative floor in each lost key; returns how many there are. */
+    async beginRefill(mark: number): Promise<number> {
       return Number(await run("begin-refill", [TOMBSTONES_KEY], [mark])) + (await markEdges("begin", mark));
     },
-    async refill({ deletions, edges }) {
+    async refill({ deletions, edges }: RefillBatch): Promise<void> {
       await Promise.all([
         deletions.length > 0 ? recordTombstones(deletions) : undefined,
         ...callsFor(edges, scripts.isCluster).map((some) => changeEdges(scripts, some, true)),
       ]);
     },
-    async finishRefill(mark) {
+    /** Declares the keys complete that still have the mark; returns how many: fewer if some were lost again. */
+    async finishRefill(mark: number): Promise<number> {
       const edges = await markEdges("finish", mark);
       return edges + Number(await fenced.one("finish-refill", [TOMBSTONES_KEY], [mark, Date.now() - REMEMBER_MS]));
     },
@@ -84,13 +98,13 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced): FenceStore {
 
 const stands = (floor: string | null | undefined): boolean => floor != null && Number(floor) >= 0;
 
-function edgesIn(scripts: Scripts): Pick<FenceStore, "changeEdge" | "unfollowedAmong" | "recentUnfollowers"> {
+function edgesIn(scripts: Scripts) {
   return {
-    async changeEdge(change) {
+    async changeEdge(change: EdgeChange): Promise<EdgeState | undefined> {
       const [version, state] = await changeEdges(scripts, [change], false);
       return version ? { version: Number(version), follows: state === "1" } : undefined;
     },
-    async unfollowedAmong(author, users) {
+    async unfollowedAmong(author: string, users: readonly string[]): Promise<string[] | undefined> {
       const start = edgeField(author);
       const fields = users.map((user) => start + encodeId(user));
       const [floor, ...held] = await scripts.command("hmget", (client) =>
@@ -98,7 +112,11 @@ function edgesIn(scripts: Scripts): Pick<FenceStore, "changeEdge" | "unfollowedA
       );
       return stands(floor) ? users.filter((_, index) => held[index]?.split(":")[1] === "0") : undefined;
     },
-    async recentUnfollowers(author, from) {
+    /** One page of those recorded at `from` or later; `next` is where the rest begins, undefined after the last page. */
+    async recentUnfollowers(
+      author: string,
+      from: number,
+    ): Promise<{ users: string[]; next: number | undefined } | undefined> {
       // Scores are unique, and a user who is recorded again moves towards the pages still to be read: none is missed.
       const [complete, ...held] = (await scripts.run(
         "read-recent-unfollowers",
