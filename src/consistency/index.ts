@@ -35,7 +35,7 @@ import {
   type Reconcile,
   type ReconcileRequests,
 } from "./reconcile/reconcile.js";
-import { type LossDetector, type Recovery, startLossDetector } from "./redis-loss/loss-detector.js";
+import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
 import { type ApplyEvent, createRecovery, parsed } from "./redis-loss/recovery.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
 import { createPublicationSources, createReadChanges, createReadRetentionStart } from "./upstreams.grpc.js";
@@ -112,7 +112,7 @@ type LossHandles = Pick<Handles, "scripts" | "fenced" | "nats" | "log">;
 /** Watches Redis and the log for losses; without `recovery` it only detects them. */
 export function watchForLosses({ scripts, fenced, nats, log }: LossHandles, recovery?: Recovery): LossDetector {
   if (recovery) observeRecovery.started();
-  return startLossDetector({
+  return new LossDetector({
     identity: createServerIdentity(scripts, fenced),
     readLogState: createReadLogState(nats),
     log,

@@ -9,8 +9,8 @@ export async function startApiRole({
   log,
 }: RoleDeps<"storedTimelines" | "timeline">): Promise<RunningRole> {
   const losses = watchForLosses({ ...connections, log });
-  connections.scripts.client.on("close", losses.doubt);
-  connections.topology.onDoubt(losses.doubt);
+  connections.scripts.client.on("close", losses.suspect);
+  connections.topology.onDoubt(losses.suspect);
   const timelines = createTimelines({ ...connections, upstreams: connections.upstreams("reads"), config, log });
   return { services: [timelines.service(losses.maybeLost)], notReady: () => undefined, close: () => losses.close() };
 }

@@ -1,7 +1,7 @@
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
-import { startLoop } from "../../kernel/loop.js";
+import { type Loop, startLoop } from "../../kernel/loop.js";
 import { pause, SECOND } from "../../kernel/time.js";
 
 /** The streams of events and jobs, and how far they go. */
@@ -60,71 +60,62 @@ interface DetectorDeps {
   readonly recovery?: Recovery | undefined;
 }
 
-export interface LossDetector {
+const CHECK_MS = SECOND;
+/** Longer than what a Redis may lose at its end: a second between two syncs, or the lag of a replica. */
+const FALLBACK_MS = 5 * SECOND;
+const COVER_PATIENCE_MS = 30 * SECOND;
+
+/** Checks for losses. The process with the lease also records how far the log is applied, and recovers. */
+export class LossDetector {
   /** True from when data may be missing until it is applied again. */
-  maybeLost(): boolean;
-  /** A connection was lost: nothing is known until the next look. */
-  doubt(): void;
+  readonly maybeLost = (): boolean => this.#maybeLost;
+  /** A connection was lost: data may be missing until the next check. */
+  readonly suspect = (): void => {
+    this.#maybeLost = true;
+  };
+  #maybeLost = false;
+  /** The log when nothing was lost: it outlives a record that is lost together with the log. */
+  #known: LogState | undefined;
+  #seen: { readonly at: number; readonly from: number }[] = [];
+  readonly #loop: Loop;
+
+  constructor(private readonly deps: DetectorDeps) {
+    this.#loop = startLoop({
+      work: (stopping) => this.#check(stopping),
+      everyMs: CHECK_MS,
+      failed: (error) => deps.log.debug({ error: oneLine(error) }, "the check for losses, or a recovery, failed"),
+      closeMs: SECOND,
+    });
+  }
+
   /**
    * Resolves once every record that Redis may fall back to would have an event of that time applied again.
    *
    * @throws AppError `unavailable` after 30 s, or where the signal aborts
    */
-  untilCovered(admittedAt: number, stopping: AbortSignal): Promise<void>;
-  close(): Promise<void>;
-}
+  async untilCovered(admittedAt: number, stopping: AbortSignal): Promise<void> {
+    const until = Date.now() + COVER_PATIENCE_MS;
+    while (!this.#covers(admittedAt)) {
+      if (stopping.aborted || Date.now() > until)
+        throw new AppError("unavailable", "the record in Redis does not reach back to this event yet");
+      await pause(CHECK_MS / 4, stopping);
+    }
+  }
 
-const LOOK_MS = SECOND;
-/** Longer than what a Redis may lose at its end: a second between two syncs, or the lag of a replica. */
-const FALLBACK_MS = 5 * SECOND;
-const COVER_PATIENCE_MS = 30 * SECOND;
+  async close(): Promise<void> {
+    await this.#loop.close();
+    await this.deps.recovery?.lease.release();
+  }
 
-/** The process with the lease also records how far the log is applied, and recovers from a loss. */
-export function startLossDetector(deps: DetectorDeps): LossDetector {
-  const detector = new Detector(deps);
-  const loop = startLoop({
-    work: (stopping) => detector.look(stopping),
-    everyMs: LOOK_MS,
-    failed: (error) => deps.log.debug({ error: oneLine(error) }, "the check for losses, or a recovery, failed"),
-    closeMs: SECOND,
-  });
-  return {
-    maybeLost: () => detector.maybeLost,
-    doubt: () => {
-      detector.maybeLost = true;
-    },
-    async untilCovered(admittedAt, signal) {
-      const until = Date.now() + COVER_PATIENCE_MS;
-      while (!detector.covers(admittedAt)) {
-        if (signal.aborted || Date.now() > until)
-          throw new AppError("unavailable", "the record in Redis does not reach back to this event yet");
-        await pause(LOOK_MS / 4, signal);
-      }
-    },
-    async close() {
-      await loop.close();
-      await deps.recovery?.lease.release();
-    },
-  };
-}
-
-class Detector {
-  maybeLost = false;
-  /** The log when nothing was lost: it outlives a record that is lost together with the log. */
-  #known: LogState | undefined;
-  #seen: { readonly at: number; readonly from: number }[] = [];
-
-  constructor(private readonly deps: DetectorDeps) {}
-
-  async look(stopping: AbortSignal): Promise<void> {
+  async #check(stopping: AbortSignal): Promise<void> {
     const { identity, readLogState, recovery, log } = this.deps;
     const inCharge = recovery !== undefined && (await recovery.lease.hold());
     const record = await identity.read();
     // Read after the record: the log may be ahead of it, but never behind.
     const state = await readLogState();
     const loss = lossOf(record, state, this.#known);
-    if (loss && !this.maybeLost) log.warn({ ...loss }, "Redis or the log may have lost confirmed data");
-    this.maybeLost = loss !== undefined;
+    if (loss && !this.#maybeLost) log.warn({ ...loss }, "Redis or the log may have lost confirmed data");
+    this.#maybeLost = loss !== undefined;
     if (!loss && state.drops !== "") this.#known = state;
     this.#remember(record.from);
     if (!inCharge) return;
@@ -133,15 +124,15 @@ class Detector {
   }
 
   /** True once the record has reached back to a time for as long as Redis may fall back. */
-  covers(admittedAt: number): boolean {
+  #covers(admittedAt: number): boolean {
     const [oldest] = this.#seen;
     const longEnough = oldest !== undefined && oldest.at <= Date.now() - FALLBACK_MS;
-    return longEnough && !this.maybeLost && this.#seen.every(({ from }) => from <= admittedAt);
+    return longEnough && !this.#maybeLost && this.#seen.every(({ from }) => from <= admittedAt);
   }
 
   #remember(from: number): void {
     const now = Date.now();
-    // One look from before the window stands for its beginning.
+    // One check from before the window stands for its beginning.
     const within = this.#seen.findIndex(({ at }) => at > now - FALLBACK_MS);
     this.#seen = [...this.#seen.slice(within < 0 ? -1 : Math.max(0, within - 1)), { at: now, from }];
   }
@@ -162,7 +153,7 @@ class Detector {
     if (stopping.aborted) return;
     await this.deps.identity.record({ backlog, log: state, recovered: true });
     this.#known = state;
-    this.maybeLost = false;
+    this.#maybeLost = false;
     recovery.observe(loss, events);
     this.deps.log.warn({ ...loss, events }, "everything that may have been lost is applied again");
   }

@@ -2,7 +2,7 @@ import { expect, test } from "@jest/globals";
 import {
   type IdentityRecord,
   type LogState,
-  startLossDetector,
+  LossDetector,
 } from "../../../../src/consistency/redis-loss/loss-detector.js";
 import { silent } from "../../../../src/kernel/logger.js";
 import { eventually } from "../../../support/eventually.js";
@@ -18,7 +18,7 @@ function scene(how: { readonly held: IdentityRecord; readonly streams?: LogState
   const opened = new Promise<void>((resolve) => {
     open = resolve;
   });
-  const detector = startLossDetector({
+  const detector = new LossDetector({
     identity: {
       read: async () => {
         trace.push("look");
@@ -106,7 +106,7 @@ test("a backlog that was read while the log was replaced is not recorded", async
   await detector.close();
   const marks = [STREAMS, { ...STREAMS, drops: "tuesday" }];
   const records: string[] = [];
-  const second = startLossDetector({
+  const second = new LossDetector({
     identity: { read: async () => world.held, record: async ({ log }) => void records.push(log.drops) },
     readLogState: async () => marks.shift() ?? { ...STREAMS, drops: "tuesday" },
     log: silent,
@@ -136,7 +136,7 @@ test("a process without the lease only looks, and knows that data may be missing
 test("after a lost connection data may be missing until the next look", async () => {
   const { detector, trace } = scene({ held: WHOLE });
   await eventually(() => trace.length > 0, "it looks");
-  detector.doubt();
+  detector.suspect();
   expect(detector.maybeLost()).toBe(true);
   await eventually(() => !detector.maybeLost(), "the next look");
   await detector.close();
