@@ -1,13 +1,14 @@
 import { GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
-import type { GetTimelineRequest, GetTimelineResponse } from "../gen/avion/timeline.js";
+import type { GetTimelineRequest } from "../gen/avion/timeline.js";
 import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { dateOfId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
-import { pause, SECOND } from "../kernel/time.js";
+import { SECOND } from "../kernel/time.js";
 import { type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
-import { type Cursor, fromToken, type PageRequest, parsePageRequest, parseUser, toToken } from "./page-request.js";
-import { type BelowFloor, type Entries, Incomplete, type PageFences, type Query, readEntries } from "./pages.js";
+import { type Cursor, fromToken, type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
+import { type EncodedPage, present } from "./page-response.js";
+import { type BelowFloor, type Entries, Incomplete, type PageFences, type Query, readPage } from "./pages.js";
 import type { Rebuild, TakeSnapshot } from "./rebuild.js";
 import type { ReadSharedLog } from "./shared-log.nats.js";
 import type { TimelineStore } from "./store.redis.js";
@@ -30,7 +31,8 @@ export interface ReadContext {
   readonly deadline: number;
 }
 
-export type GetTimeline = (request: GetTimelineRequest, context: ReadContext) => Promise<GetTimelineResponse>;
+/** Returns an encoded GetTimelineResponse. */
+export type GetTimeline = (request: GetTimelineRequest, context: ReadContext) => Promise<Buffer>;
 
 interface Timeline {
   readonly name: "home" | "local" | "global";
@@ -57,12 +59,7 @@ export function getSharedTimeline(deps: ReadDeps, name: "local" | "global"): Get
     getPage(deps, context, parsePageRequest(request), { name, key, snapshot: () => deps.readSharedLog(name) });
 }
 
-async function getPage(
-  deps: ReadDeps,
-  context: ReadContext,
-  page: PageRequest,
-  timeline: Timeline,
-): Promise<GetTimelineResponse> {
+async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
   const { cursor } = page;
   const position = cursor && (await positionOf(deps, timeline, cursor));
   const query: Query = {
@@ -75,7 +72,7 @@ async function getPage(
   const read = await readComplete(deps, timeline, { query, deadline: readDeadline(deps, context.deadline) });
   const outcome = maybeLost || deps.maybeLost() ? "degraded" : read.outcome;
   deps.observe(timeline.name, outcome);
-  return present(read.entries, { page, newestFirst: query.direction === "older", degraded: outcome === "degraded" });
+  return present(read.page, { page, newestFirst: query.direction === "older", degraded: outcome === "degraded" });
 }
 
 async function positionOf(deps: ReadDeps, timeline: Timeline, cursor: Cursor): Promise<TimelineEntry> {
@@ -98,7 +95,7 @@ interface Reading {
 }
 
 interface Read {
-  readonly entries: Entries;
+  readonly page: Entries | EncodedPage;
   readonly outcome: Outcome;
 }
 
@@ -118,22 +115,25 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, reading: Reading
   const { deadline } = reading;
   const below = timeline.belowFloor && tracked(timeline.belowFloor({ deadline }));
   const query: Query = { ...reading.query, ...(below && { belowFloor: below.belowFloor }) };
-  const read = (): Promise<Entries> => withDeadline(readEntries(deps, timeline.key, query), deadline);
+  const read = (): Promise<Read["page"]> => withDeadline(readPage(deps, timeline.key, query), deadline);
   try {
-    const entries = await read();
-    return { entries, outcome: below?.isSourceOf(entries.slice(0, query.count - 1)) ? "beyond" : "hit" };
+    const page = await read();
+    return { page, outcome: below?.isSourceOf(page, query.count - 1) ? "beyond" : "hit" };
   } catch (error) {
     if (!(error instanceof Incomplete)) return degrade(deps, timeline, { ...reading, error });
   }
   try {
     await withDeadline(deps.rebuild(timeline.key, timeline.snapshot), deadline);
-    return { entries: await read(), outcome: "rebuilt" };
+    return { page: await read(), outcome: "rebuilt" };
   } catch (error) {
     return degrade(deps, timeline, { ...reading, error });
   }
 }
 
-function tracked({ older, newer }: BelowFloor): { belowFloor: BelowFloor; isSourceOf(page: Entries): boolean } {
+function tracked({ older, newer }: BelowFloor): {
+  belowFloor: BelowFloor;
+  isSourceOf(page: Read["page"], drops: number): boolean;
+} {
   let used = false;
   const drops = new Set<string>();
   const record = async (reading: Promise<Entries>): Promise<Entries> => {
@@ -147,23 +147,18 @@ function tracked({ older, newer }: BelowFloor): { belowFloor: BelowFloor; isSour
       older: (from, query) => record(older(from, query)),
       newer: (query, top) => record(newer(query, top)),
     },
-    isSourceOf: (page) => used && page.every(({ drop }) => drops.has(drop)),
+    isSourceOf: (page, shown) =>
+      used && !Buffer.isBuffer(page) && page.slice(0, shown).every(({ drop }) => drops.has(drop)),
   };
 }
 
 /** The work goes on after the deadline. */
-async function withDeadline<T>(work: Promise<T>, deadline: number): Promise<T> {
-  const over = new AbortController();
-  const late = pause(Math.max(0, deadline - Date.now()), over.signal).then(() => {
-    throw new AppError("deadline", "the timeline is still being rebuilt");
+function withDeadline<T>(work: Promise<T>, deadline: number): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const late = (): void => reject(new AppError("deadline", "the timeline is still being rebuilt"));
+    const timer = setTimeout(late, Math.max(0, deadline - Date.now())).unref();
+    work.then(resolve, reject).finally(() => clearTimeout(timer));
   });
-  late.catch(() => undefined);
-  work.catch(() => undefined);
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    over.abort();
-  }
 }
 
 async function degrade(deps: ReadDeps, timeline: Timeline, reading: Reading & { error: unknown }): Promise<Read> {
@@ -175,32 +170,19 @@ async function degrade(deps: ReadDeps, timeline: Timeline, reading: Reading & { 
   const degradedDeadline = Math.min(deadline, Date.now() + DEGRADED_WAIT_MS);
   const isFull = stored.length >= query.count;
   if (!belowFloor || query.direction === "newer" || isFull || degradedDeadline <= Date.now())
-    return { entries: stored, outcome: "degraded" };
+    return { page: stored, outcome: "degraded" };
   const upstream = belowFloor({ deadline: degradedDeadline, tolerant: true }).older(query.below, query);
   const read = await withDeadline(upstream, degradedDeadline).catch(() => []);
   const merged = new Map([...stored, ...read].map((entry) => [entry.drop, entry]));
-  const entries = [...merged.values()].sort((a, b) => compareEntries(b, a)).slice(0, query.count);
-  return { entries, outcome: "degraded" };
+  const page = [...merged.values()].sort((a, b) => compareEntries(b, a)).slice(0, query.count);
+  return { page, outcome: "degraded" };
 }
 
 async function readStored({ store, fences }: ReadDeps, key: string, query: Query): Promise<Entries> {
-  const read: TimelineStore["read"] = async (range) => ({ ...(await store.read(range)), floor: 0 });
-  return readEntries({ store: { ...store, read }, fences }, key, query).catch(() => []);
-}
-
-function present(
-  read: Entries,
-  how: { readonly page: PageRequest; readonly newestFirst: boolean; readonly degraded: boolean },
-): GetTimelineResponse {
-  const { limit, cursor } = how.page;
-  const nearest = read.slice(0, limit);
-  const entries = how.newestFirst ? nearest : nearest.toReversed();
-  const [newest, oldest] = [entries[0], entries.at(-1)];
-  return {
-    drop_ids: entries.map(({ drop }) => drop),
-    has_more: read.length > limit,
-    next_max_id: oldest ? toToken(oldest) : (cursor?.text ?? ""),
-    prev_min_id: newest ? toToken(newest) : (cursor?.text ?? ""),
-    degraded: how.degraded,
-  };
+  const read: TimelineStore["read"] = async (range) => ({
+    ...(await store.read({ ...range, page: undefined })),
+    floor: 0,
+  });
+  const stored = await readPage({ store: { ...store, read }, fences }, key, query).catch(() => []);
+  return stored as Entries;
 }

@@ -7,7 +7,7 @@ import { createInTurn, createOldestFirst } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
 import type { Service } from "../platform/grpc/serve.js";
-import { unary } from "../platform/grpc/unary.js";
+import { encodedResponses, unary } from "../platform/grpc/unary.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
@@ -66,7 +66,8 @@ export function createTimelines(deps: TimelinesDeps) {
         getLocalTimeline: unary("GetLocalTimeline", log, getSharedTimeline(reads, "local")),
         getGlobalTimeline: unary("GetGlobalTimeline", log, getSharedTimeline(reads, "global")),
       };
-      return { name: "avion.TimelineService", definition: TimelineServiceService, implementation };
+      const definition = encodedResponses(TimelineServiceService);
+      return { name: "avion.TimelineService", definition, implementation };
     },
     /** Rebuilds a home timeline, whatever its state; its entries stay readable meanwhile. */
     rebuildHome: (user: string): Promise<void> => rebuild(homeKey(user), homeSnapshot(home, user), { afresh: true }),

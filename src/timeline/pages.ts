@@ -1,5 +1,6 @@
 import type { Fences } from "../contracts/fences.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
+import type { EncodedPage } from "./page-response.js";
 import type { TimelineStore } from "./store.redis.js";
 
 export type Entries = readonly TimelineEntry[];
@@ -41,20 +42,23 @@ export const startOf = (score: number): TimelineEntry => ({ score, drop: "" });
  *
  * @throws Incomplete where the timeline must be rebuilt first
  */
-export async function readEntries(deps: PageDeps, key: string, query: Query): Promise<Entries> {
+export function readPage(deps: PageDeps, key: string, query: Query): Promise<Entries | EncodedPage> {
   return query.direction === "older" ? readOlder(deps, key, query) : readNewer(deps, key, query);
 }
 
-async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Entries> {
+async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Entries | EncodedPage> {
   const found: TimelineEntry[] = [];
   let from = query.below;
   for (;;) {
     const count = query.count - found.length + SPARE;
-    const stored = await deps.store.read({ key, direction: "older", from, count });
+    const isFirst = from === query.below && query.above === undefined;
+    const page = isFirst ? { drops: query.count - 1, since: deps.fences.retentionStart() } : undefined;
+    const stored = await deps.store.read({ key, direction: "older", from, count, page });
+    if (stored.page) return stored.page;
     if (stored.floor === undefined) throw new Incomplete();
     const complete = query.belowFloor ? aboveFloor(stored.entries, stored.floor) : stored.entries;
     const wanted = complete.filter((entry) => query.above === undefined || compareEntries(entry, query.above) > 0);
-    found.push(...(await visibleStored(deps, key, wanted)));
+    found.push(...(await visibleStored(deps, key, { entries: wanted, areAlive: stored.areAlive })));
     if (found.length >= query.count || wanted.length < complete.length) break;
     if (complete.length < stored.entries.length || stored.entries.length < count) {
       const top = startOf(stored.floor + 1);
@@ -95,7 +99,7 @@ async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Ent
       from = below.length < missing ? top : below.at(-1);
       continue;
     }
-    found.push(...(await visibleStored(deps, key, stored.entries)));
+    found.push(...(await visibleStored(deps, key, stored)));
     if (stored.entries.length < missing + SPARE) break;
     from = stored.entries.at(-1);
   }
@@ -117,8 +121,12 @@ export function retainedOf(fences: PageFences, entries: Entries): Entries {
 }
 
 /** Also removes hidden drops: a deletion may have missed them, as the followers of a remote author may be unknown. */
-async function visibleStored({ store, fences }: PageDeps, key: string, entries: Entries): Promise<Entries> {
-  const shown = await visible(fences, entries);
+async function visibleStored(
+  { store, fences }: PageDeps,
+  key: string,
+  { entries, areAlive }: { readonly entries: Entries; readonly areAlive: boolean },
+): Promise<Entries> {
+  const shown = areAlive ? retainedOf(fences, entries) : await visible(fences, entries);
   if (shown.length < entries.length) {
     const kept = new Set(shown);
     const gone = entries.filter((entry) => !kept.has(entry)).map(({ drop }) => drop);

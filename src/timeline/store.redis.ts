@@ -1,12 +1,14 @@
 import type { StoredTimelinesConfig } from "../contracts/config.js";
-import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey, stagedKey } from "../contracts/keys.js";
+import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey, stagedKey, TOMBSTONES_KEY } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
 import { chunked } from "../kernel/concurrency.js";
+import { SharedRuns } from "../kernel/sharing.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import { type EncodedPage, encodedPage } from "./page-response.js";
 
 interface Range {
   readonly key: string;
@@ -14,6 +16,19 @@ interface Range {
   /** Exclusive; undefined: from the end. */
   readonly from: TimelineEntry | undefined;
   readonly count: number;
+  /** Asks for an encoded page of so many drops where none of them is hidden; those older than `since` (ms) are. */
+  readonly page?: { readonly drops: number; readonly since: number } | undefined;
+}
+
+export interface Stored {
+  /** In ms; undefined: the timeline must be rebuilt. */
+  readonly floor: number | undefined;
+  /** Those nearest to `from` first, complete down to `floor`. */
+  readonly entries: readonly TimelineEntry[];
+  /** False: the entries must be compared with the tombstones. */
+  readonly areAlive: boolean;
+  /** Then there are no entries. */
+  readonly page?: EncodedPage;
 }
 
 export interface Snapshot {
@@ -35,17 +50,26 @@ const DROPS_A_CALL = 5_000;
 const STAGED_TTL_MS = MINUTE;
 
 export function createTimelineStore(scripts: Scripts, fenced: Fenced, config: StoredTimelinesConfig) {
-  const { run, command } = scripts;
+  const { run, runBytes, command, isCluster } = scripts;
+  const reads = new SharedRuns<Stored>();
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
   return {
-    /** Entries nearest to `from` first, complete down to `floor`, in ms; undefined: the timeline must be rebuilt. */
-    async read({ key, direction, from, count }: Range) {
-      const args = [direction, count, ttl(key), MAX_IDLE_MS, from ? from.score : "", from ? from.drop : ""];
-      const [floor, ...held] = (await run("read-page", [key], args)) as string[];
-      const ascending = entriesOf(held);
-      const nearest = direction === "older" ? ascending.toReversed() : ascending;
-      const isComplete = floor !== "" && Number(floor) >= 0;
-      return { floor: isComplete ? Number(floor) : undefined, entries: nearest.slice(0, count) };
+    read({ key, direction, from, count, page = { drops: 0, since: 0 } }: Range): Promise<Stored> {
+      const position = from ? [from.score, from.drop] : ["", ""];
+      const args = [direction, count, ttl(key), MAX_IDLE_MS, ...position, page.drops, page.since];
+      return reads.run(JSON.stringify([key, ...args]), async () => {
+        const reply = await runBytes("read-page", isCluster ? [key] : [key, TOMBSTONES_KEY], args);
+        if (Buffer.isBuffer(reply)) return { floor: 0, entries: [], areAlive: true, page: encodedPage(reply) };
+        const [floor, alive, ...held] = (reply as Buffer[]).map(String);
+        const ascending = entriesOf(held);
+        const nearest = direction === "older" ? ascending.toReversed() : ascending;
+        const isComplete = floor !== "" && Number(floor) >= 0;
+        return {
+          floor: isComplete ? Number(floor) : undefined,
+          entries: nearest.slice(0, count),
+          areAlive: alive === "1",
+        };
+      });
     },
     /** From this timeline or from a recent deletion; undefined if neither knows the drop. */
     async createdAt(key: string, drop: string): Promise<number | undefined> {

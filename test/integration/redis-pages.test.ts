@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { compareEntries, type TimelineEntry } from "../../src/contracts/timelines.js";
+import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import { toToken } from "../../src/timeline/page-request.js";
 import type { TimelineStore } from "../../src/timeline/store.redis.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 
@@ -71,6 +73,7 @@ test("a page equals the model's: any set, any position, ties by bytes, both dire
             expect(page).toEqual({
               floor: floor === undefined || floor < 0 ? undefined : floor,
               entries: model(held, direction, from, count),
+              areAlive: false,
             });
           }
         }
@@ -78,6 +81,66 @@ test("a page equals the model's: any set, any position, ties by bytes, both dire
     ),
     { numRuns: 150 },
   );
+});
+
+test("an encoded page is the model's, and is answered where it is complete and nothing of it is hidden", async () => {
+  const tombstones = fc.record({
+    floor: fc.constantFrom(undefined, -1, 0, 0, 0),
+    dead: fc.array(id, { maxLength: 3 }),
+  });
+  await fc.assert(
+    fc.asyncProperty(
+      entries,
+      fc.integer({ min: -1, max: 5 }),
+      tombstones,
+      fc.record({ from: fc.option(free, { nil: undefined }), drops: fc.integer({ min: 1, max: 5 }), since: fc.nat(4) }),
+      async (held, floor, { floor: fencesFloor, dead }, { from, drops, since }) => {
+        fc.pre(!held.some(({ drop, score }) => drop === from?.drop && score !== from.score));
+        await fill(held, floor);
+        await bench.raw.del("timeline:tombstones");
+        for (const drop of dead) await bench.raw.zadd("timeline:tombstones", 1, drop);
+        if (fencesFloor !== undefined) await bench.raw.zadd("timeline:tombstones", fencesFloor, "~floor");
+        const near = model(held, "older", from, drops + 1);
+        const query = { key: KEY, direction: "older", from, count: drops + 1, page: { drops, since } } as const;
+        const read = await store.read(query);
+        const areAlive = (fencesFloor ?? -1) === 0 && !near.some(({ drop }) => dead.includes(drop));
+        const isComplete = near.length > drops ? near.every(({ score }) => score > floor || floor === 0) : floor === 0;
+        const isWhole = areAlive && floor >= 0 && isComplete && near.every(({ score }) => score >= since);
+        if (!isWhole || near.length === 0) {
+          expect([read.floor, read.entries]).toEqual([floor < 0 ? undefined : floor, near]);
+          expect(read.page).toBeUndefined();
+          if (read.areAlive) expect(areAlive).toBe(true);
+          return;
+        }
+        const shown = near.slice(0, drops);
+        const [newest, oldest] = [shown[0], shown.at(-1)] as [TimelineEntry, TimelineEntry];
+        expect(GetTimelineResponse.decode(read.page as Buffer)).toEqual({
+          drop_ids: shown.map(({ drop }) => drop),
+          has_more: near.length > drops,
+          next_max_id: toToken(oldest),
+          prev_min_id: toToken(newest),
+          degraded: false,
+        });
+      },
+    ),
+    { numRuns: 300 },
+  );
+});
+
+test("ids of up to 128 bytes stand in an encoded page", async () => {
+  const held = [1, 126, 127, 128].map((length) => ({ score: length, drop: "x".repeat(length) }));
+  await fill(held, 0);
+  await bench.raw.zadd("timeline:tombstones", 0, "~floor");
+  for (const drops of [1, 2, 3, 4]) {
+    const page = { drops, since: 0 };
+    const read = await store.read({ key: KEY, direction: "older", from: undefined, count: drops + 1, page });
+    const expected = held.toReversed().slice(0, drops);
+    const { drop_ids, prev_min_id, next_max_id } = GetTimelineResponse.decode(read.page as Buffer);
+    expect(drop_ids).toEqual(expected.map(({ drop }) => drop));
+    expect([prev_min_id, next_max_id]).toEqual(
+      [expected[0], expected.at(-1)].map((one) => toToken(one as TimelineEntry)),
+    );
+  }
 });
 
 test("turning pages in either direction shows every entry exactly once, all in one ms", async () => {
@@ -98,11 +161,13 @@ test("an empty key is an empty page that must be rebuilt", async () => {
   expect(await store.read({ key: KEY, direction: "older", from: undefined, count: 3 })).toEqual({
     floor: undefined,
     entries: [],
+    areAlive: false,
   });
   await fill([], 0);
   expect(await store.read({ key: KEY, direction: "newer", from: { score: 1, drop: "x" }, count: 3 })).toEqual({
     floor: 0,
     entries: [],
+    areAlive: false,
   });
 });
 
@@ -112,6 +177,19 @@ test("a read gives a home timeline its time to live, and leaves the shared ones 
   for (const key of [KEY, "timeline:local"]) await store.read({ key, direction: "older", from: undefined, count: 1 });
   expect(await bench.raw.pttl(KEY)).toBeGreaterThan(3_000_000);
   expect(await bench.raw.pttl("timeline:local")).toBe(-1);
+});
+
+test("a read renews a time to live of which a hundredth is used, and writes nothing before", async () => {
+  await fill([{ score: 1, drop: "a" }], 0);
+  const first = { key: KEY, direction: "older", from: undefined, count: 1 } as const;
+  await store.read(first);
+  const whole = await bench.raw.pttl(KEY);
+  await bench.raw.pexpire(KEY, Math.round(whole * 0.995));
+  await store.read(first);
+  expect(await bench.raw.pttl(KEY)).toBeLessThanOrEqual(whole * 0.995);
+  await bench.raw.pexpire(KEY, Math.round(whole * 0.985));
+  await store.read(first);
+  expect(await bench.raw.pttl(KEY)).toBeGreaterThan(whole * 0.995);
 });
 
 test("the creation time of a drop is what the timeline holds, else what was remembered at its deletion", async () => {

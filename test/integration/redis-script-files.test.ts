@@ -17,7 +17,7 @@ test("every script file is registered, and runs again after the server has forgo
     "add-entries": [LATER, 10, 9, 0, "0", "", "", 1, "a"],
     "remove-entries": [LATER, "", "", "a"],
     "trim-older": [LATER, 1, "", ""],
-    "read-page": ["older", 1, 0, 1, "", ""],
+    "read-page": ["older", 1, 0, 1, "", "", 0, 0],
     "begin-rebuild": [-1, 0, ""],
     "stage-rebuild": [LATER, -1, 1_000, 0],
     "finish-rebuild": [LATER, -1, 0, 10, 0, 0],

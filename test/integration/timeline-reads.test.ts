@@ -1,11 +1,16 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { Fences } from "../../src/contracts/fences.js";
-import type { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import { type GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { createInTurn } from "../../src/kernel/concurrency.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import { getHomeTimeline, getSharedTimeline, type ReadDeps } from "../../src/timeline/get-timeline.js";
+import {
+  type GetTimeline,
+  getHomeTimeline,
+  getSharedTimeline,
+  type ReadDeps,
+} from "../../src/timeline/get-timeline.js";
 import { toToken } from "../../src/timeline/page-request.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, openFanout } from "../support/fanout.js";
@@ -26,6 +31,13 @@ beforeEach(() => redis.raw.flushall());
 const READER = "rik";
 const MAX = 12;
 type Asked = Partial<GetTimelineRequest>;
+
+const decoded =
+  (read: GetTimeline) =>
+  async (...asked: Parameters<GetTimeline>): Promise<GetTimelineResponse> =>
+    GetTimelineResponse.decode(await read(...asked));
+const homeRead = (deps: ReadDeps) => decoded(getHomeTimeline(deps));
+const sharedRead = (...of: Parameters<typeof getSharedTimeline>) => decoded(getSharedTimeline(...of));
 
 /** Reads, fan-out and the world they are about. */
 class Scene {
@@ -71,7 +83,7 @@ class Scene {
   }
 
   home(asked: Asked = {}, deadline = Date.now() + 10_000): Promise<GetTimelineResponse> {
-    return getHomeTimeline(this.deps)(request(asked), { deadline });
+    return homeRead(this.deps)(request(asked), { deadline });
   }
 
   /** What home must show, newest first. */
@@ -232,9 +244,7 @@ test("a long row of tombstones does not end a timeline", async () => {
   }
   await redis.raw.zadd("timeline:tombstones", 0, "~floor");
   const deps = { ...scene.deps, store };
-  expect((await getHomeTimeline(deps)(request({ limit: 1 }), { deadline: Date.now() + 5_000 })).drop_ids).toEqual([
-    "last",
-  ]);
+  expect((await homeRead(deps)(request({ limit: 1 }), { deadline: Date.now() + 5_000 })).drop_ids).toEqual(["last"]);
 });
 
 test.each(["down", "up"] as const)(
@@ -279,7 +289,7 @@ test("while an upstream is away a page is degraded and shows what is stored", as
     drops: () => Promise.reject(new AppError("unavailable", "away")),
   };
   const deps = { ...scene.deps, openSources: () => away };
-  const page = await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 5_000 });
+  const page = await homeRead(deps)(request({}), { deadline: Date.now() + 5_000 });
   expect(page).toMatchObject({ drop_ids: ["stored"], degraded: true });
   expect((await held(redis.raw, homeKey(READER))).floor ?? -1).toBeLessThan(0);
   expect(await scene.home()).toMatchObject({ drop_ids: ["stored"], degraded: false });
@@ -319,7 +329,7 @@ test("a caller's deadline is bounded by ours", async () => {
   const sources = { ...scene.deps.openSources(), following: () => new Promise<never>(() => undefined) };
   const deps = { ...scene.deps, openSources: () => sources, deadlineMaxMs: 300 };
   // Nothing else would end it: the upstream never answers, and the caller waits longer than a test may take.
-  const page = await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 600_000 });
+  const page = await homeRead(deps)(request({}), { deadline: Date.now() + 600_000 });
   expect(page.degraded).toBe(true);
 });
 
@@ -332,11 +342,11 @@ test("a timeline whose rebuild finds no place in the queue is degraded, and show
   let go: () => void = () => undefined;
   const busy = none(() => new Promise<void>((resolve) => (go = resolve)));
   await scene.post(7, "stored");
-  const page = await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 5_000 });
+  const page = await homeRead(deps)(request({}), { deadline: Date.now() + 5_000 });
   expect(page).toMatchObject({ drop_ids: ["stored"], degraded: true });
   go();
   await busy;
-  expect((await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 5_000 })).degraded).toBe(false);
+  expect((await homeRead(deps)(request({}), { deadline: Date.now() + 5_000 })).degraded).toBe(false);
 });
 
 test("while Redis is away a page is degraded and shows what the upstreams say", async () => {
@@ -344,7 +354,7 @@ test("while Redis is away a page is degraded and shows what the upstreams say", 
   scene.world.post({ drop_id: "theirs", user_id: "ada", created_at: 6 });
   const away = () => Promise.reject(new AppError("unavailable", "away"));
   const store = { ...scene.deps.store, read: away, createdAt: away };
-  const page = await getHomeTimeline({ ...scene.deps, store })(request({}), { deadline: Date.now() + 5_000 });
+  const page = await homeRead({ ...scene.deps, store })(request({}), { deadline: Date.now() + 5_000 });
   expect(page).toMatchObject({ drop_ids: ["theirs"], degraded: true });
 });
 
@@ -360,10 +370,10 @@ test("a caller that cannot wait for a rebuild gets a degraded page in time; the 
     following: async (user: string) => waiting.then(() => scene.world.followingOf(user)),
   });
   const deps = { ...scene.deps, openSources };
-  const page = await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 300 });
+  const page = await homeRead(deps)(request({}), { deadline: Date.now() + 300 });
   expect(page.degraded).toBe(true);
   go();
-  expect(await getHomeTimeline(deps)(request({}), { deadline: Date.now() + 5_000 })).toMatchObject({
+  expect(await homeRead(deps)(request({}), { deadline: Date.now() + 5_000 })).toMatchObject({
     drop_ids: ["theirs"],
     degraded: false,
   });
@@ -374,7 +384,7 @@ test.each(["local", "global"] as const)(
   async (name) => {
     const entries = Array.from({ length: MAX }, (_, index) => ({ drop: `d${99 - index}`, score: 99 - index }));
     const scene = new Scene({ readSharedLog: async () => ({ entries, floor: 50 }) });
-    const read = getSharedTimeline(scene.deps, name);
+    const read = sharedRead(scene.deps, name);
     const context = { deadline: Date.now() + 5_000 };
     const first = await read(request({ user_id: "", limit: 10 }), context);
     expect(first).toMatchObject({ drop_ids: entries.slice(0, 10).map(({ drop }) => drop), has_more: true });

@@ -4,7 +4,7 @@ import { createRetention } from "../../src/consistency/fences/retention.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
 import { createTrimStore } from "../../src/timeline/homes.redis.js";
-import { readEntries } from "../../src/timeline/pages.js";
+import { type Entries, readPage } from "../../src/timeline/pages.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { startTrimming } from "../../src/timeline/trim.js";
 import { becomes } from "../support/eventually.js";
@@ -46,7 +46,7 @@ test("pages leave out drops older than the retention, and remove them from the t
     { direction: "older", above: undefined, below: undefined, count: 10 },
     { direction: "newer", above: { score: 1, drop: "" }, below: undefined, count: 10 },
   ] as const) {
-    const read = await readEntries({ store, fences }, key, query);
+    const read = (await readPage({ store, fences }, key, query)) as Entries;
     expect(new Set(read.map(({ score }) => score))).toEqual(new Set([SINCE, SINCE + 1]));
   }
   await becomes(async () => expect(await idsOf(key)).toEqual([`d${SINCE + 1}`, `d${SINCE}`]));

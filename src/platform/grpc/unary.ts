@@ -1,4 +1,11 @@
-import { type handleUnaryCall, type Metadata, type ServerUnaryCall, type ServiceError, status } from "@grpc/grpc-js";
+import {
+  type handleUnaryCall,
+  type Metadata,
+  type ServerUnaryCall,
+  type ServiceDefinition,
+  type ServiceError,
+  status,
+} from "@grpc/grpc-js";
 import { metrics } from "@opentelemetry/api";
 import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
@@ -57,6 +64,15 @@ export function unary<Request, Response>(
       () => callback(refusal ?? null),
     );
   };
+}
+
+/** A service whose methods answer encoded messages. */
+export function encodedResponses(service: ServiceDefinition): ServiceDefinition {
+  const methods = Object.entries(service).map(([name, method]) => [
+    name,
+    { ...method, responseSerialize: (message: Buffer) => message },
+  ]);
+  return Object.fromEntries(methods) as ServiceDefinition;
 }
 
 const tenths = (ms: number): number => Math.round(ms * 10) / 10;

@@ -65,13 +65,15 @@ export interface Scripts {
   readonly client: RedisClient;
   readonly isCluster: boolean;
   run(name: ScriptName, keys: readonly string[], args: readonly Argument[]): Promise<Reply>;
+  /** Texts of the reply are buffers. */
+  runBytes(name: ScriptName, keys: readonly string[], args: readonly Argument[]): Promise<Reply>;
   command<T>(name: string, call: (client: RedisClient) => Promise<T>): Promise<T>;
 }
 
 /** The client sends a script's hash, and its text where the server does not know it. */
 export function createScripts(client: RedisClient): Scripts {
   for (const [name, lua] of SOURCES) client.defineCommand(name, { lua });
-  const run = client as unknown as Record<ScriptName, (...args: unknown[]) => Promise<Reply>>;
+  const run = client as unknown as Record<ScriptName | `${ScriptName}Buffer`, (...args: unknown[]) => Promise<Reply>>;
   const pulse = followPulse(client);
   const command: Scripts["command"] = (name, call) =>
     SPANS.has(name) ? inSpan(`redis ${name}`, SPAN, () => measured(name, call)) : measured(name, call);
@@ -92,6 +94,7 @@ export function createScripts(client: RedisClient): Scripts {
     client,
     isCluster: client.isCluster,
     run: (name, keys, args) => command(name, () => run[name](keys.length, ...keys, ...args)),
+    runBytes: (name, keys, args) => command(name, () => run[`${name}Buffer`](keys.length, ...keys, ...args)),
     command,
   };
 }

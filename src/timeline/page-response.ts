@@ -1,0 +1,52 @@
+import type { TimelineEntry } from "../contracts/timelines.js";
+import { GetTimelineResponse } from "../gen/avion/timeline.js";
+import { type PageRequest, tokenOf, toToken } from "./page-request.js";
+
+/** A response without `degraded`, encoded: the store had the whole page, and nothing of it is hidden. */
+export type EncodedPage = Buffer;
+
+const HEADER = { newest: 1, oldest: 10, bytes: 19 } as const;
+const DEGRADED = Buffer.from(GetTimelineResponse.encode(GetTimelineResponse.create({ degraded: true })).finish());
+
+/** Adds `has_more` and the cursors to a page of read-page.lua, whose drops are encoded already. */
+export function encodedPage(reply: Buffer): EncodedPage {
+  const drops = reply.subarray(HEADER.bytes);
+  const [newestLength, oldestLength] = [reply[HEADER.newest + 8] as number, reply[HEADER.oldest + 8] as number];
+  const start = newestLength < 128 ? 2 : 3;
+  const newest = tokenOf(reply.readDoubleBE(HEADER.newest), drops.subarray(start, start + newestLength));
+  const oldest = tokenOf(reply.readDoubleBE(HEADER.oldest), drops.subarray(drops.length - oldestLength));
+  return Buffer.concat([
+    drops,
+    encode({ drop_ids: [], has_more: reply[0] === 1, next_max_id: oldest, prev_min_id: newest, degraded: false }),
+  ]);
+}
+
+interface Presentation {
+  readonly page: PageRequest;
+  readonly newestFirst: boolean;
+  readonly degraded: boolean;
+}
+
+/** Encodes a GetTimelineResponse. */
+export function present(
+  read: readonly TimelineEntry[] | EncodedPage,
+  { page, newestFirst, degraded }: Presentation,
+): Buffer {
+  if (Buffer.isBuffer(read)) return degraded ? Buffer.concat([read, DEGRADED]) : read;
+  const { limit, cursor } = page;
+  const nearest = read.slice(0, limit);
+  const entries = newestFirst ? nearest : nearest.toReversed();
+  const [newest, oldest] = [entries[0], entries.at(-1)];
+  return encode({
+    drop_ids: entries.map(({ drop }) => drop),
+    has_more: read.length > limit,
+    next_max_id: oldest ? toToken(oldest) : (cursor?.text ?? ""),
+    prev_min_id: newest ? toToken(newest) : (cursor?.text ?? ""),
+    degraded,
+  });
+}
+
+function encode(response: GetTimelineResponse): Buffer {
+  const { buffer, byteOffset, byteLength } = GetTimelineResponse.encode(response).finish();
+  return Buffer.from(buffer, byteOffset, byteLength);
+}

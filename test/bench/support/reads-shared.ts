@@ -1,0 +1,50 @@
+import type { ClientHttp2Session } from "node:http2";
+import { GetTimelineResponse } from "../../../src/gen/avion/timeline.js";
+import { toToken } from "../../../src/timeline/page-request.js";
+
+export const READ_KINDS = ["Home", "Local", "Global"] as const;
+export type ReadKind = (typeof READ_KINDS)[number];
+
+export const LIMIT = 50;
+export const READERS = 200;
+
+export const userOf = (reader: number): string => `reader-${reader}`;
+
+const ENTRIES = 1_000;
+const NEWEST_MS = 1_750_000_000_000;
+
+/** Newest first; ids as long as a UUID. -2: local, -1: global. */
+export const timelineOf = (reader: number): { readonly score: number; readonly drop: string }[] =>
+  Array.from({ length: ENTRIES }, (_, age) => ({
+    score: NEWEST_MS - 1_000 * age,
+    drop: `0197a7c8-${String(reader + 2).padStart(4, "0")}-7000-8000-${String(age).padStart(12, "0")}`,
+  }));
+
+/** What both servers answer to a first page. */
+export function responseOf(kind: ReadKind, reader: number): Buffer {
+  const of = { Home: reader, Local: -2, Global: -1 }[kind];
+  const page = timelineOf(of).slice(0, LIMIT);
+  const [newest, oldest] = [page[0], page[LIMIT - 1]].map((entry) => toToken(entry as (typeof page)[number]));
+  const response = { drop_ids: page.map(({ drop }) => drop), has_more: true, degraded: false };
+  const whole = { ...response, next_max_id: oldest as string, prev_min_id: newest as string };
+  return Buffer.from(GetTimelineResponse.encode(whole).finish());
+}
+
+const FRAME_HEADER = 5;
+
+/** Unary calls that cost their client less than those of a gRPC library; an answer is the bytes of its message. */
+export function openFrames(session: ClientHttp2Session, path: string): (request: Uint8Array) => Promise<Buffer> {
+  const headers = { ":method": "POST", ":path": path, "content-type": "application/grpc", te: "trailers" };
+  return (request) =>
+    new Promise((resolve, reject) => {
+      const frame = Buffer.alloc(FRAME_HEADER + request.length);
+      frame.writeUInt32BE(request.length, 1);
+      frame.set(request, FRAME_HEADER);
+      const stream = session.request(headers);
+      const parts: Buffer[] = [];
+      stream.on("data", (part: Buffer) => parts.push(part));
+      stream.on("end", () => resolve(Buffer.concat(parts).subarray(FRAME_HEADER)));
+      stream.on("error", reject);
+      stream.end(frame);
+    });
+}
