@@ -65,8 +65,10 @@ function verificationKey({ jwtSecret: secret, jwksUrl }: AuthConfig): { key: JWT
   if (secret === undefined || secret === "" || jwksUrl !== undefined) {
     throw new Error("either a secret or a JWKS URL is needed to check tokens");
   }
-  const bytes = new TextEncoder().encode(secret);
-  return { key: async () => bytes, algorithms: ["HS256"] };
+  // Imported once: given bytes, the library imports them for each token.
+  const algorithm = { name: "HMAC", hash: "SHA-256" };
+  const key = crypto.subtle.importKey("raw", new TextEncoder().encode(secret), algorithm, false, ["verify"]);
+  return { key: () => key, algorithms: ["HS256"] };
 }
 
 function remoteKeys(url: string): JWTVerifyGetKey {

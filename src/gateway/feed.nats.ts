@@ -1,39 +1,45 @@
-import { EventEmitter } from "node:events";
 import type { NatsConnection } from "nats";
 import { liveSubject, notifySubject, STREAM } from "../contracts/subjects.js";
 import { createSubjectFeed, type SubjectMessage } from "../platform/nats/feed.js";
-import { type Notification, readContent } from "./notification.js";
+import { isSampled, type Notification, readContent, traceOf } from "./notification.js";
+
+type Take = (notification: Notification) => void;
 
 /** Everything rejects with AppError `unavailable`. */
 export type Feed = ReturnType<typeof createFeed>;
 export type FeedState = Awaited<ReturnType<Feed["state"]>>;
 
-/** @param onDoubt called when live notifications may have been missed, or the stream was replaced */
-export function createFeed(connection: NatsConnection, onDoubt: () => void) {
-  const feed = createSubjectFeed(connection, STREAM.notify, onDoubt);
-  const subscriptions = new Map<string, () => void>();
-  // Events are named by subject: a user id could be a name that EventEmitter reserves.
-  const live = new EventEmitter().setMaxListeners(0);
+/** @param onGap called when live notifications may have been missed, or the stream was replaced */
+export function createFeed(connection: NatsConnection, onGap: () => void) {
+  const feed = createSubjectFeed(connection, STREAM.notify, onGap);
+  const followed = new Map<string, { takes: readonly Take[]; readonly stop: () => void }>();
+  const deliver = (user: string, message: SubjectMessage): void => {
+    const notification = notificationOf(message);
+    for (const take of followed.get(user)?.takes ?? []) take(notification);
+  };
+  const incarnationOf = createIncarnations();
   return {
     /** Delivers a user's notifications from now on, over one subscription for all followers; returns how to stop. */
-    follow: (user: string, take: (notification: Notification) => void): (() => void) => {
-      const subject = liveSubject(user);
-      live.on(subject, take);
-      if (!subscriptions.has(subject))
-        subscriptions.set(
-          subject,
-          feed.follow(subject, (message) => live.emit(subject, notificationOf(message))),
-        );
+    follow: (user: string, take: Take): (() => void) => {
+      const held = followed.get(user);
+      if (held) held.takes = [...held.takes, take];
+      else {
+        const stop = feed.follow(liveSubject(user), (message) => deliver(user, message));
+        followed.set(user, { takes: [take], stop });
+      }
       return () => {
-        live.off(subject, take);
-        if (live.listenerCount(subject) > 0) return;
-        subscriptions.get(subject)?.();
-        subscriptions.delete(subject);
+        const left = followed.get(user);
+        if (!left) return;
+        left.takes = left.takes.filter((one) => one !== take);
+        if (left.takes.length > 0) return;
+        left.stop();
+        followed.delete(user);
       };
     },
-    users: (): number => subscriptions.size,
-    state: async () => {
-      const { createdAt, ...state } = await feed.state();
+    users: (): number => followed.size,
+    /** As of this call, or at most `maxAgeMs` older. */
+    state: async (maxAgeMs?: number) => {
+      const { createdAt, ...state } = await feed.state(maxAgeMs);
       return { ...state, incarnation: incarnationOf(createdAt) };
     },
     /** Undefined while the stream may have been replaced. */
@@ -52,8 +58,21 @@ export function createFeed(connection: NatsConnection, onDoubt: () => void) {
   };
 }
 
-const incarnationOf = (createdAt: number): string => createdAt.toString(36);
+/** Keeps the last one: it is asked for with every notification. */
+function createIncarnations(): (createdAt: number) => string {
+  let [known, incarnation] = [Number.NaN, ""];
+  return (createdAt) => {
+    if (createdAt !== known) [known, incarnation] = [createdAt, createdAt.toString(36)];
+    return incarnation;
+  };
+}
 
-function notificationOf({ seq, previous, storedAt, headers, body }: SubjectMessage): Notification {
-  return { seq, previous, storedAt, headers, content: readContent(body, headers.get("Nats-Msg-Id")) };
+function notificationOf({ seq, previous, storedAt, header, body }: SubjectMessage): Notification {
+  return {
+    seq,
+    previous,
+    storedAt,
+    traced: isSampled(header("traceparent")) ? traceOf(header) : undefined,
+    content: readContent(body, () => header("Nats-Msg-Id")),
+  };
 }

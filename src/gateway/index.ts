@@ -59,7 +59,7 @@ export function createGateway({ scripts, nats, config, podName, log }: GatewayDe
   });
   const streams = new Streams({ feed, registry, config, limits, log });
   return {
-    router: createRoutes({
+    handle: createRoutes({
       authenticate: createAuthenticate(config),
       allowedOrigins: new Set(config.allowedOrigins),
       limits,

@@ -20,8 +20,11 @@ export interface Notification {
   /** Sequence of the user's notification before it; only live ones have it. */
   readonly previous?: number | undefined;
   readonly storedAt?: number | undefined;
-  readonly headers: Headers;
+  /** Only where the trace is recorded. */
+  readonly traced?: Headers | undefined;
   readonly content?: Content | undefined;
+  /** The block on the wire, made for the first of the user's streams that sends it. */
+  frame?: string;
 }
 
 export interface Content {
@@ -33,17 +36,29 @@ export interface Content {
 }
 
 const EVENT = /^[a-z][a-z0-9_]{0,63}$/;
+/** As fan-out writes it, without a character that JSON escapes: such a body need not be parsed. */
+const PLAIN =
+  /^\{"event":"(new_drop|drop_deleted)",("drop_id":"([ !#-[\]-~]+)"(?:,"created_at":(0|[1-9]\d{0,14}))?)\}$/;
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
 /** Reads the body of a notification; `messageId` makes the key of a notification without a drop. */
-export function readContent(body: Uint8Array, messageId: string | undefined): Content | undefined {
+export function readContent(body: Uint8Array, messageId: () => string | undefined): Content | undefined {
+  const bytes = Buffer.isBuffer(body) ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  const [, name = "", fields = "", dropId = "", time] = PLAIN.exec(bytes.toString("latin1")) ?? [];
+  if (name !== "" && (name === "new_drop") === (time !== undefined))
+    return {
+      event: name,
+      data: `{${fields}}`,
+      key: `${name}\n${dropId}`,
+      createdAt: time === undefined ? undefined : Number(time),
+    };
   const value = parseObject(body);
   if (value === undefined) return undefined;
   const { event, ...rest } = value;
   // The name is a line of the event stream: other characters could inject fields.
   if (typeof event !== "string" || !EVENT.test(event)) return undefined;
   const { drop_id: drop, created_at: createdAt } = rest;
-  const id = typeof drop === "string" ? drop : messageId;
+  const id = typeof drop === "string" ? drop : messageId();
   return {
     event,
     data: JSON.stringify(fieldsOf(event, rest)),
@@ -68,6 +83,14 @@ function parseObject(body: Uint8Array): Record<string, unknown> | undefined {
   }
 }
 
+/** @param incarnation of the stream that the notification is in */
+export function frameOf(notification: Notification, incarnation: string): string {
+  const { seq, content, frame } = notification;
+  if (frame !== undefined || !content) return frame ?? "";
+  notification.frame = notificationBlock({ seq, incarnation }, content);
+  return notification.frame;
+}
+
 export function notificationBlock(position: StreamPosition, { event, data }: Content): string {
   return `id: ${formatPosition(position)}\nevent: ${event}\ndata: ${data}\n\n`;
 }
@@ -83,4 +106,18 @@ export function resetBlock(position: StreamPosition, reason: string): string {
 export function positionBlock(position: StreamPosition, comment: string, retryMs?: number): string {
   const retry = retryMs === undefined ? "" : `retry: ${retryMs}\n`;
   return `${retry}: ${comment}\nid: ${formatPosition(position)}\n\n`;
+}
+
+const TRACE_HEADERS = ["traceparent", "tracestate", "baggage"];
+
+/** Keeps the values, and not what they are read from; undefined where there is no trace. */
+export function traceOf(header: (name: string) => string | undefined): Headers | undefined {
+  if (!header("traceparent")) return undefined;
+  const held = new Map(TRACE_HEADERS.map((name) => [name, header(name) ?? ""]));
+  return { get: (name) => held.get(name), entries: () => held.entries() };
+}
+
+/** The last two digits are flags, of which the lowest is "sampled" (W3C Trace Context, section 3.2.2.5). */
+export function isSampled(traceparent: string | undefined): boolean {
+  return traceparent !== undefined && (Number.parseInt(traceparent.slice(-2), 16) & 1) === 1;
 }

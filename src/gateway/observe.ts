@@ -1,6 +1,6 @@
 import { metrics } from "@opentelemetry/api";
 import type { Headers } from "../delivery/handler.js";
-import { contextOf, inSpan, SpanKind } from "../delivery/telemetry.js";
+import { contextOf, inSpan, inTraceOf, SpanKind, traceHeaders } from "../delivery/telemetry.js";
 import type { Notification } from "./notification.js";
 import { RESET_REASONS, type ResetReason } from "./resume.js";
 
@@ -19,11 +19,12 @@ const closed = meter.createCounter("timeline_sse_closed", { description: "Event 
 const refused = meter.createCounter("timeline_sse_refused", { description: "Event streams refused, by HTTP status" });
 const sent = meter.createCounter("timeline_sse_events", { description: "Events sent, by type" });
 const sinceCreated = meter.createHistogram("timeline_sse_created_to_written_seconds", {
-  description: "From the creation of a drop until its notification is sent, in seconds",
+  description:
+    "From the creation of a drop until its notification is sent, in seconds; of those sent together, the oldest",
   advice: seconds,
 });
 const sinceStored = meter.createHistogram("timeline_sse_stored_to_written_seconds", {
-  description: "From storing a notification until it is sent, in seconds",
+  description: "From storing a notification until it is sent, in seconds; of those sent together, the oldest",
   advice: seconds,
 });
 const resumes = meter.createCounter("timeline_sse_resumes", { description: "Resumed streams, by outcome" });
@@ -38,6 +39,19 @@ const renewed = meter.createCounter("timeline_sse_registrations", {
 const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "xp_earned"]);
 const REFUSALS = [401, 403, 429, 500, 503];
 
+/** What was sent in this turn of the event loop, by type; the times are those of the oldest. */
+const tallies = new Map<string, { count: number; createdAt: number; storedAt: number }>();
+
+function recordSent(): void {
+  const now = Date.now();
+  for (const [type, { count, createdAt, storedAt }] of tallies) {
+    sent.add(count, { type });
+    if (Number.isFinite(createdAt)) sinceCreated.record(Math.max(0, now - createdAt) / 1_000, { type });
+    if (Number.isFinite(storedAt)) sinceStored.record(Math.max(0, now - storedAt) / 1_000, { type });
+  }
+  tallies.clear();
+}
+
 export const observeGateway = {
   /** Counters start at 0, so that the first failure shows as an increase. */
   started(maxConnections: number): void {
@@ -48,13 +62,15 @@ export const observeGateway = {
     for (const status of REFUSALS) refused.add(0, { status });
     for (const reason of RESET_REASONS) resets.add(0, { reason });
   },
-  /** Continues the client's trace; the stream's log lines stay in it. */
-  opening(headers: Headers, open: () => Promise<void>): Promise<void> {
-    return inSpan("sse open", { kind: SpanKind.SERVER, parent: contextOf(headers) }, open);
+  /** Continues the client's trace. */
+  opening(headers: Headers | undefined, open: () => Promise<void>): Promise<void> {
+    return inSpan("sse open", { kind: SpanKind.SERVER, ...(headers && { parent: contextOf(headers) }) }, open);
   },
-  opened(): void {
+  /** Returns the trace, for the line that says the end of the stream. */
+  opened(): string | undefined {
     open.add(1);
     opened.add(1);
+    return traceHeaders()["traceparent"];
   },
   closed(reason: CloseReason): void {
     open.add(-1);
@@ -63,19 +79,30 @@ export const observeGateway = {
   refused(status: number): void {
     refused.add(1, { status });
   },
-  writing({ headers }: Notification, write: () => void): void {
+  inTrace(traceparent: string | undefined, work: () => void): void {
+    const get = (name: string): string | undefined => (name === "traceparent" ? traceparent : undefined);
+    inTraceOf({ get, entries: () => [["traceparent", traceparent ?? ""]] }, work);
+  },
+  writing({ traced }: Notification, write: () => void): void {
+    if (!traced) return write();
     const work = async (): Promise<void> => write();
-    void inSpan("sse write", { kind: SpanKind.PRODUCER, parent: contextOf(headers) }, work);
+    void inSpan("sse write", { kind: SpanKind.PRODUCER, parent: contextOf(traced) }, work);
   },
   /** The delay of a replayed one is the client's absence, not ours. */
   sent({ content, storedAt }: Notification, replayed: boolean): void {
     const event = content?.event ?? "";
     const type = KNOWN_EVENTS.has(event) ? event : "other";
-    const now = Date.now();
-    sent.add(1, { type });
+    if (tallies.size === 0) setImmediate(recordSent);
+    const tally = tallies.get(type) ?? {
+      count: 0,
+      createdAt: Number.POSITIVE_INFINITY,
+      storedAt: Number.POSITIVE_INFINITY,
+    };
+    tallies.set(type, tally);
+    tally.count++;
     if (replayed) return;
-    if (content?.createdAt !== undefined) sinceCreated.record(Math.max(0, now - content.createdAt) / 1_000, { type });
-    if (storedAt !== undefined) sinceStored.record(Math.max(0, now - storedAt) / 1_000, { type });
+    tally.createdAt = Math.min(tally.createdAt, content?.createdAt ?? Number.POSITIVE_INFINITY);
+    tally.storedAt = Math.min(tally.storedAt, storedAt ?? Number.POSITIVE_INFINITY);
   },
   resumed(outcome: "replayed" | "reset"): void {
     resumes.add(1, { outcome });

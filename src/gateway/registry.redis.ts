@@ -37,37 +37,20 @@ export function createRegistryStore(scripts: Scripts, options: StoreOptions) {
   const send = createSend(scripts, true);
   const seconds = (ms: number): number => Math.ceil(ms / SECOND);
   const ttl = seconds(options.ttlMs);
+  const listTtl = seconds(options.windowMs) + ttl;
   const keepIndexes = (): Command[] => [
-    ["EXPIRE", RECENT_KEY, seconds(options.windowMs) + ttl],
+    ["EXPIRE", RECENT_KEY, listTtl],
     ["EXPIRE", CONNECTIONS_SEEN_KEY, 10 * ttl],
   ];
 
   return {
-    /** `lastSeen`: when a gateway last had a stream of the user, in ms since the epoch. */
-    async listing(user: string) {
-      const [seen, from] = await send([
-        ["ZSCORE", RECENT_KEY, encodeId(user)],
-        ["GET", resumableFromKey(user)],
-      ]);
-      return { lastSeen: numberOf(seen), resumableFrom: typeof from === "string" ? parsePosition(from) : undefined };
-    },
-
-    async setResumableFrom(user: string, position: StreamPosition): Promise<void> {
-      await send([["SET", resumableFromKey(user), formatPosition(position), "PX", RESUMABLE_FROM_TTL_MS]]);
-    },
-
-    async add({ id, user, createdAt }: Connection): Promise<void> {
-      const now = Date.now();
-      const hash = connectionKey(id);
-      await send([
-        ["ZADD", CONNECTIONS_SEEN_KEY, now, id],
-        ["SADD", connectionsOfUserKey(user), id],
-        ["EXPIRE", connectionsOfUserKey(user), 2 * ttl],
-        ["HSET", hash, "pod_name", options.podName, "user_id", user, "created_at", createdAt],
-        ["EXPIRE", hash, ttl],
-        ["ZADD", RECENT_KEY, now, encodeId(user)],
-        ...keepIndexes(),
-      ]);
+    /** Stores `from` first where the user was not seen since `listedSince`; resolves to what is stored. */
+    async register(connection: Connection, from: StreamPosition, listedSince: number) {
+      const values = { ...options, ttl, listTtl, from, listedSince };
+      const stored = scripts.isCluster
+        ? await registerStepwise(send, connection, values)
+        : await register(scripts, connection, values);
+      return typeof stored === "string" ? parsePosition(stored) : undefined;
     },
 
     renew: (connections: readonly Connection[]) => renew(createSend(scripts, false), connections, { ttl, keepIndexes }),
@@ -84,6 +67,57 @@ export function createRegistryStore(scripts: Scripts, options: StoreOptions) {
 
     sweep: () => sweep(send, { staleMs: 1.5 * options.ttlMs, forgetMs: options.windowMs + MINUTE }),
   };
+}
+
+interface Registering {
+  readonly podName: string;
+  /** Seconds. */
+  readonly ttl: number;
+  readonly listTtl: number;
+  readonly from: StreamPosition;
+  readonly listedSince: number;
+}
+
+const fieldsOf = ({ user, createdAt }: Connection, podName: string) =>
+  ["pod_name", podName, "user_id", user, "created_at", createdAt] as const;
+
+function register(scripts: Scripts, connection: Connection, options: Registering): Promise<unknown> {
+  const { ttl, listTtl, from, listedSince, podName } = options;
+  const { id, user } = connection;
+  const own = [connectionsOfUserKey(user), connectionKey(id)];
+  const keys = [RECENT_KEY, resumableFromKey(user), CONNECTIONS_SEEN_KEY, ...own];
+  const subject = [encodeId(user), id, Date.now(), listedSince];
+  const position = [from.seq, from.incarnation, RESUMABLE_FROM_TTL_MS];
+  const args = [...subject, ...position, ttl, listTtl, ...fieldsOf(connection, podName)];
+  return scripts.run("register-stream", keys, args);
+}
+
+/** In a cluster the keys are on several nodes. As `register-stream` does, one command after the other. */
+async function registerStepwise(send: Send, connection: Connection, options: Registering): Promise<unknown> {
+  const { ttl, listTtl, from, listedSince, podName } = options;
+  const { id, user } = connection;
+  const now = Date.now();
+  let [seen, stored] = await send([
+    ["ZSCORE", RECENT_KEY, encodeId(user)],
+    ["GET", resumableFromKey(user)],
+  ]);
+  if (seen == null || Number(seen) < listedSince) {
+    const known = typeof stored === "string" ? parsePosition(stored) : undefined;
+    const seq = known?.incarnation === from.incarnation ? Math.max(known.seq, from.seq) : from.seq;
+    stored = formatPosition({ seq, incarnation: from.incarnation });
+    await send([["SET", resumableFromKey(user), stored as string, "PX", RESUMABLE_FROM_TTL_MS]]);
+  }
+  await send([
+    ["ZADD", CONNECTIONS_SEEN_KEY, now, id],
+    ["EXPIRE", CONNECTIONS_SEEN_KEY, 10 * ttl],
+    ["SADD", connectionsOfUserKey(user), id],
+    ["EXPIRE", connectionsOfUserKey(user), 2 * ttl],
+    ["HSET", connectionKey(id), ...fieldsOf(connection, podName)],
+    ["EXPIRE", connectionKey(id), ttl],
+    ["ZADD", RECENT_KEY, now, encodeId(user)],
+    ["EXPIRE", RECENT_KEY, listTtl],
+  ]);
+  return stored;
 }
 
 interface Renewal {
@@ -142,8 +176,6 @@ async function sweep(send: Send, { staleMs, forgetMs }: { staleMs: number; forge
   ]);
   return dead.length;
 }
-
-const numberOf = (reply: unknown): number | undefined => (reply == null ? undefined : Number(reply));
 
 type Send = (commands: readonly Command[]) => Promise<unknown[]>;
 

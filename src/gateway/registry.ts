@@ -16,10 +16,11 @@ interface RegistryDeps {
   readonly log: Logger;
 }
 
-interface Registered {
-  readonly connection: Connection;
-  readonly onLost: () => void;
+export interface Registration extends Connection {
+  /** ms since the epoch. */
   renewedAt: number;
+  /** Called after the registration was lost and is restored. */
+  lost(): void;
 }
 
 /** A listing that ends within this time counts as ended: processes' clocks differ, and events take time to arrive. */
@@ -34,7 +35,7 @@ const RENEWED_AT_ONCE = 250;
  * one more than the stream's last sequence: a client may have got that sequence before the loss or after it.
  */
 export class Registry {
-  readonly #registered = new Map<string, Registered>();
+  readonly #registered = new Set<Registration>();
   readonly #loops: readonly Loop[];
 
   constructor(private readonly deps: RegistryDeps) {
@@ -51,25 +52,22 @@ export class Registry {
     return this.#registered.size;
   }
 
-  /** Resolves to the lowest position the stream may be resumed from; undefined: any. */
-  async register(connection: Connection, resumes: boolean, onLost: () => void): Promise<StreamPosition | undefined> {
-    const { store, windowMs, lastPosition } = this.deps;
-    const { lastSeen, resumableFrom } = await store.listing(connection.user);
-    let from = resumableFrom;
-    if (lastSeen === undefined || lastSeen < Date.now() - windowMs + MARGIN_MS) {
-      const { seq, incarnation } = await lastPosition();
-      const known = resumableFrom?.incarnation === incarnation ? resumableFrom.seq : 0;
-      from = { seq: Math.max(known, seq + (resumes ? 1 : 0)), incarnation };
-      await store.setResumableFrom(connection.user, from);
-    }
-    await store.add(connection);
-    this.#registered.set(connection.id, { connection, onLost, renewedAt: Date.now() });
-    return from;
+  /**
+   * Resolves to the lowest position the stream may be resumed from; undefined: any.
+   *
+   * @param from stored as that position where the user was not listed
+   */
+  async register(registration: Registration, from: StreamPosition): Promise<StreamPosition | undefined> {
+    const listedSince = Date.now() - this.deps.windowMs + MARGIN_MS;
+    const resumableFrom = await this.deps.store.register(registration, from, listedSince);
+    registration.renewedAt = Date.now();
+    this.#registered.add(registration);
+    return resumableFrom;
   }
 
-  async remove(connection: Connection): Promise<void> {
-    this.#registered.delete(connection.id);
-    await this.deps.store.remove(connection).catch((error) => {
+  async remove(registration: Registration): Promise<void> {
+    this.#registered.delete(registration);
+    await this.deps.store.remove(registration).catch((error) => {
       this.deps.log.debug({ error: oneLine(error) }, "a registration was not removed; it expires");
     });
   }
@@ -79,32 +77,30 @@ export class Registry {
   }
 
   async #renewAll(): Promise<void> {
-    for (const part of chunked([...this.#registered.values()], RENEWED_AT_ONCE)) await this.#renew(part);
+    for (const part of chunked([...this.#registered], RENEWED_AT_ONCE)) await this.#renew(part);
   }
 
-  async #renew(part: readonly Registered[]): Promise<void> {
+  async #renew(part: readonly Registration[]): Promise<void> {
     const started = Date.now();
-    const gone = await this.deps.store.renew(part.map(({ connection }) => connection));
+    const gone = await this.deps.store.renew(part);
     const overdue = started - this.deps.windowMs + MARGIN_MS;
-    const lost = part.filter(({ connection, renewedAt }) => gone.has(connection.id) || renewedAt < overdue);
+    const lost = part.filter(({ id, renewedAt }) => gone.has(id) || renewedAt < overdue);
     for (const entry of part) if (!lost.includes(entry)) entry.renewedAt = started;
     observeGateway.registrations("renewed", part.length - lost.length);
     if (lost.length > 0) await this.#restore(lost);
   }
 
-  async #restore(lost: readonly Registered[]): Promise<void> {
+  async #restore(lost: readonly Registration[]): Promise<void> {
     const { store, lastPosition, log } = this.deps;
     const last = await lastPosition();
     const from = { ...last, seq: last.seq + 1 };
     let restored = 0;
     for (const entry of lost) {
-      const { connection, onLost } = entry;
-      if (!this.#registered.has(connection.id)) continue;
-      await store.setResumableFrom(connection.user, from);
-      await store.add(connection);
-      if (!this.#registered.has(connection.id)) await store.remove(connection);
+      if (!this.#registered.has(entry)) continue;
+      await store.register(entry, from, Number.MAX_SAFE_INTEGER);
+      if (!this.#registered.has(entry)) await store.remove(entry);
       entry.renewedAt = Date.now();
-      onLost();
+      entry.lost();
       restored++;
     }
     observeGateway.registrations("lost", restored);

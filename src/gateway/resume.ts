@@ -43,14 +43,6 @@ export class LiveBuffer {
     this.#chars -= this.#notifications.shift()?.content?.data.length ?? 0;
     if (this.#notifications.length === 0) this.#full = false;
   }
-
-  clear(): void {
-    this.#notifications = [];
-    this.#chars = 0;
-    this.#full = false;
-    this.count = 0;
-    this.highest = 0;
-  }
 }
 
 /** The newest keys. No LRU package: one takes 1.4 to 13 KB a stream, an empty set 0.2 KB. */

@@ -1,18 +1,17 @@
-import { STATUS_CODES } from "node:http";
-import { type Request, type Response, Router } from "express";
-import type { Headers } from "../delivery/handler.js";
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import { AppError, codeOf, oneLine, PRESENTATION } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { openSse, type SseLimits, type SseStream } from "../platform/http/sse.js";
+import type { Handle } from "../platform/http/serve.js";
+import { type SseLimits, SseStream } from "../platform/http/sse.js";
 import { type Authenticate, findCredentials, originAllowed, type Principal, unauthenticated } from "./auth.js";
+import { traceOf } from "./notification.js";
 import { observeGateway } from "./observe.js";
 
 export interface StreamRequest {
   readonly principal: Principal;
   readonly lastEventId: string | undefined;
-  /** Aborts when the client goes away before its stream is open. */
-  readonly gone: AbortSignal;
-  open(first: string): SseStream;
+  isGone(): boolean;
+  open(first: string, closed: () => void): SseStream;
 }
 
 interface RouteDeps {
@@ -23,49 +22,44 @@ interface RouteDeps {
   serve(request: StreamRequest): Promise<void>;
 }
 
-const TRACE_HEADERS = ["traceparent", "tracestate", "baggage"];
-
-const SSE_PATH = "/events/timeline/home";
+const SSE_PATH = /^\/events\/timeline\/home\/?(?:\?|$)/i;
 
 class ForeignOrigin extends Error {}
 
-export function createRoutes(deps: RouteDeps): Router {
-  const router = Router();
-  router.all(SSE_PATH, async (request, response) => {
-    const cors = corsHeaders(request.headers.origin, deps.allowedOrigins);
-    response.set(cors);
-    if (request.method === "OPTIONS" && "Access-Control-Allow-Origin" in cors) return preflight(response);
-    if (request.method !== "GET") return sendProblem(response.set("Allow", "GET"), 405);
-    try {
-      await openStream(deps, request, response);
-    } catch (error) {
-      refuse(deps.log, response, error);
-    }
-  });
-  return router;
+export function createRoutes(deps: RouteDeps): Handle {
+  return (request, response) => {
+    if (!SSE_PATH.test(request.url ?? "")) return false;
+    const headers = corsHeaders(request.headers.origin, deps.allowedOrigins);
+    if (request.method === "OPTIONS" && "Access-Control-Allow-Origin" in headers) preflight(response, headers);
+    else if (request.method !== "GET") sendProblem(response, 405, { ...headers, Allow: "GET" });
+    else
+      openStream(deps, { request, response, headers }).catch((error) => refuse(deps.log, error, { response, headers }));
+    return true;
+  };
 }
 
-async function openStream(deps: RouteDeps, request: Request, response: Response): Promise<void> {
+interface Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  /** Of every answer. */
+  readonly headers: Record<string, string>;
+}
+
+async function openStream(deps: RouteDeps, { request, response, headers }: Exchange): Promise<void> {
   const credentials = findCredentials(request.headers);
   if (!credentials) throw unauthenticated("missing");
   const principal = await deps.authenticate(credentials.token);
   if (credentials.method === "cookie" && !originAllowed(request.headers, deps.allowedOrigins))
     throw new ForeignOrigin();
-  const gone = new AbortController();
-  response.once("close", () => gone.abort());
-  await observeGateway.opening(traceOf(request), () =>
+  const trace = traceOf((name) => request.headers[name]?.toString());
+  await observeGateway.opening(trace, () =>
     deps.serve({
       principal,
-      lastEventId: request.get("last-event-id"),
-      gone: gone.signal,
-      open: (first) => openSse(request, response, deps.limits, first),
+      lastEventId: request.headers["last-event-id"]?.toString(),
+      isGone: () => response.destroyed,
+      open: (first, closed) => new SseStream(request, response, deps.limits, { headers, first, closed }),
     }),
   );
-}
-
-function traceOf(request: Request): Headers {
-  const get = (name: string): string | undefined => request.get(name);
-  return { get, entries: () => TRACE_HEADERS.map((name) => [name, get(name) ?? ""] as const) };
 }
 
 function corsHeaders(origin: string | undefined, allowed: ReadonlySet<string>): Record<string, string> {
@@ -73,32 +67,35 @@ function corsHeaders(origin: string | undefined, allowed: ReadonlySet<string>): 
   return { Vary: "Origin", "Access-Control-Allow-Origin": origin, "Access-Control-Allow-Credentials": "true" };
 }
 
-function preflight(response: Response): void {
-  response
-    .set({
-      "Access-Control-Allow-Methods": "GET",
-      "Access-Control-Allow-Headers": "authorization, last-event-id, cache-control",
-      "Access-Control-Max-Age": "600",
-    })
-    .status(204)
-    .end();
+function preflight(response: ServerResponse, headers: Record<string, string>): void {
+  response.writeHead(204, {
+    ...headers,
+    "Access-Control-Allow-Methods": "GET",
+    "Access-Control-Allow-Headers": "authorization, last-event-id, cache-control",
+    "Access-Control-Max-Age": "600",
+  });
+  response.end();
 }
 
-function refuse(log: Logger, response: Response, error: unknown): void {
+function refuse(log: Logger, error: unknown, { response, headers }: Omit<Exchange, "request">): void {
   if (response.headersSent || response.destroyed) return;
-  if (error instanceof ForeignOrigin) return sendProblem(response, 403);
+  if (error instanceof ForeignOrigin) return sendProblem(response, 403, headers);
   const status = PRESENTATION[codeOf(error)].httpStatus;
   const cause = error instanceof AppError && error.cause !== undefined ? oneLine(error.cause) : undefined;
   if (status >= 500) log.warn({ status, error: oneLine(error), cause }, "an event stream was not opened");
   else log.info({ status }, "an event stream was refused");
-  if (status === 401) response.set("WWW-Authenticate", "Bearer");
-  if (status === 429 || status === 503) response.set("Retry-After", String(1 + Math.floor(Math.random() * 5)));
-  sendProblem(response, status);
+  sendProblem(response, status, {
+    ...headers,
+    ...(status === 401 ? { "WWW-Authenticate": "Bearer" } : {}),
+    ...(status === 429 || status === 503 ? { "Retry-After": String(1 + Math.floor(Math.random() * 5)) } : {}),
+  });
 }
 
 /** Without a detail: the client is unknown (RFC 9457). */
-function sendProblem(response: Response, status: number): void {
+function sendProblem(response: ServerResponse, status: number, headers: Record<string, string>): void {
   observeGateway.refused(status);
   const body = JSON.stringify({ type: "about:blank", title: STATUS_CODES[status] ?? "Error", status });
-  response.status(status).set("Cache-Control", "no-store").type("application/problem+json").send(body);
+  const kind = { "Content-Type": "application/problem+json; charset=utf-8", "Content-Length": Buffer.byteLength(body) };
+  response.writeHead(status, { ...headers, ...kind, "Cache-Control": "no-store" });
+  response.end(body);
 }

@@ -1,14 +1,7 @@
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { pause, SECOND } from "../kernel/time.js";
-import type { Feed } from "./feed.nats.js";
-import {
-  type Notification,
-  notificationBlock,
-  positionBlock,
-  resetBlock,
-  type StreamPosition,
-} from "./notification.js";
+import type { Feed, FeedState } from "./feed.nats.js";
+import { frameOf, type Notification, positionBlock, resetBlock, type StreamPosition } from "./notification.js";
 import { observeGateway } from "./observe.js";
 import {
   type History,
@@ -38,7 +31,6 @@ interface Start {
 }
 
 const MAX_SENT_KEYS = 512;
-const RECHECK_TIMEOUT_MS = SECOND;
 
 /**
  * One stream of one user. The position is the sequence up to which every notification of the user is sent, with the
@@ -54,8 +46,9 @@ const RECHECK_TIMEOUT_MS = SECOND;
  */
 export class Session {
   sent = 0;
-  readonly #live = new LiveBuffer();
-  readonly #sentKeys = new RecentKeys(MAX_SENT_KEYS);
+  /** Made when needed, like the keys: most streams are quiet. */
+  #live: LiveBuffer | undefined;
+  #sentKeys: RecentKeys | undefined;
   #outlet: Outlet | undefined;
   #seq = 0;
   #incarnation = "";
@@ -65,10 +58,14 @@ export class Session {
   constructor(private readonly deps: SessionDeps) {}
 
   /** Finds the start, and sends nothing. Live notifications must reach {@link take} already. */
-  async prepare(lastEventId: string | undefined, resumableFrom: StreamPosition | undefined): Promise<Start> {
-    const { lastSeq, incarnation } = await this.deps.feed.state();
+  async prepare(
+    lastEventId: string | undefined,
+    { tail, resumableFrom }: { readonly tail: FeedState; readonly resumableFrom: StreamPosition | undefined },
+  ): Promise<Start> {
+    const wanted = readLastEventId(lastEventId);
+    const { lastSeq, incarnation } = wanted.kind === "new" ? tail : await this.deps.feed.state();
     this.#incarnation = incarnation;
-    const start = await this.#startAt(readLastEventId(lastEventId), resumableFrom);
+    const start = await this.#startAt(wanted, resumableFrom);
     const atEnd = start === undefined || start.reset !== undefined;
     this.#seq = atEnd ? lastSeq : start.seq;
     return atEnd ? { seq: lastSeq, reset: start?.reset, replay: [] } : start;
@@ -88,9 +85,9 @@ export class Session {
   readonly take = (notification: Notification): void => {
     const known = this.deps.feed.current() === this.#incarnation;
     if (this.#ended || (known && notification.seq <= this.#seq)) return;
-    if (this.#catchingUp || !known) return this.#live.add(notification);
+    if (this.#catchingUp || !known) return this.#buffer.add(notification);
     if (this.#follows(notification)) return this.#send(notification);
-    this.#live.add(notification);
+    this.#buffer.add(notification);
     void this.#catchUp();
   };
 
@@ -98,13 +95,14 @@ export class Session {
     if (!this.#ended) this.#sendReset(reason);
   }
 
-  /** Looks for missed notifications; where there are none, moves the position to the stream's end. */
-  async recheck(): Promise<void> {
+  /** Looks for missed notifications; where there are none, moves the position to the stream's end, or near it. */
+  async recheck(maxAgeMs = 0): Promise<void> {
     if (this.#ended || this.#catchingUp) return;
     const { feed, user, log } = this.deps;
     const before = this.#seq;
     try {
-      const { lastSeq, incarnation } = await feed.state();
+      const held = await feed.state(maxAgeMs);
+      const { lastSeq, incarnation } = held.lastSeq < before ? await feed.state() : held;
       if (this.#catchingUp || this.#ended) return;
       if (incarnation !== this.#incarnation || lastSeq < before) {
         this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
@@ -120,15 +118,17 @@ export class Session {
     }
   }
 
-  async heartbeat(): Promise<void> {
-    const late = new AbortController();
-    await Promise.race([this.recheck(), pause(RECHECK_TIMEOUT_MS, late.signal)]);
-    late.abort();
+  heartbeat(): void {
     if (!this.#ended) this.#outlet?.write(positionBlock(this.#position, "heartbeat"));
   }
 
   end(): void {
     this.#ended = true;
+  }
+
+  get #buffer(): LiveBuffer {
+    this.#live ??= new LiveBuffer();
+    return this.#live;
   }
 
   get #position(): StreamPosition {
@@ -156,7 +156,8 @@ export class Session {
 
   #readHistory(from: number): Promise<History> {
     const stopped = (): boolean => this.#ended;
-    const buffers = { live: this.#live, sentKeys: this.#sentKeys };
+    this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
+    const buffers = { live: this.#buffer, sentKeys: this.#sentKeys };
     return readHistory({ ...this.deps, ...buffers, position: this.#position, from, stopped });
   }
 
@@ -171,17 +172,17 @@ export class Session {
       for (let read = readFirst; !this.#ended; read = true) {
         if (read) await this.#readRound();
         await this.#sendBuffered();
-        if (this.#live.highest <= this.#seq && this.deps.feed.current() === this.#incarnation) break;
+        if ((this.#live?.highest ?? 0) <= this.#seq && this.deps.feed.current() === this.#incarnation) break;
       }
     } catch (error) {
       this.deps.log.debug({ error: oneLine(error) }, "a stream did not catch up; the next heartbeat tries again");
     }
-    this.#live.clear();
+    this.#live = undefined;
     this.#catchingUp = false;
   }
 
   async #readRound(): Promise<void> {
-    const aim = Math.max(this.#seq, this.#live.highest);
+    const aim = Math.max(this.#seq, this.#live?.highest ?? 0);
     const { lastSeq, incarnation } = await this.deps.feed.state();
     const replaced = incarnation !== this.#incarnation || lastSeq < aim;
     if (replaced) return this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
@@ -194,10 +195,10 @@ export class Session {
   }
 
   async #sendBuffered(): Promise<void> {
-    for (let next = this.#live.first; next && this.#follows(next); next = this.#live.first) {
+    for (let next = this.#live?.first; next && this.#follows(next); next = this.#live?.first) {
       await this.#outlet?.drained();
       if (this.deps.feed.current() !== this.#incarnation) return;
-      this.#live.shift();
+      this.#live?.shift();
       if (next.seq > this.#seq) this.#send(next);
     }
   }
@@ -218,17 +219,22 @@ export class Session {
     this.#seq = notification.seq;
     const { content } = notification;
     if (!content) return;
-    if (content.key !== undefined && this.#sentKeys.isRepeated(content.key)) return observeGateway.duplicate();
-    observeGateway.writing(notification, () => this.#outlet?.write(notificationBlock(this.#position, content)));
+    if (content.key !== undefined && this.#isRepeated(content.key)) return observeGateway.duplicate();
+    observeGateway.writing(notification, () => this.#outlet?.write(frameOf(notification, this.#incarnation)));
     this.sent++;
     observeGateway.sent(notification, replayed);
+  }
+
+  #isRepeated(key: string): boolean {
+    this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
+    return this.#sentKeys.isRepeated(key);
   }
 
   #startOver(reason: ResetReason, { seq, incarnation }: StreamPosition): void {
     this.#seq = seq;
     this.#incarnation = incarnation;
     // The old stream's sequences mean nothing in a new one.
-    if (reason === "stream_replaced") this.#live.clear();
+    if (reason === "stream_replaced") this.#live = undefined;
     this.#sendReset(reason);
   }
 

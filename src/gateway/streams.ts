@@ -7,7 +7,7 @@ import { pause, SECOND } from "../kernel/time.js";
 import type { GatewayConfig } from "./config.js";
 import type { Feed } from "./feed.nats.js";
 import { type CloseReason, observeGateway } from "./observe.js";
-import type { Registry } from "./registry.js";
+import type { Registration, Registry } from "./registry.js";
 import { connectionId } from "./registry.redis.js";
 import type { StreamRequest } from "./routes.http.js";
 import { Session } from "./session.js";
@@ -22,8 +22,12 @@ export interface StreamLimits {
   readonly drainMs: number;
 }
 
-const MAX_TIMER_MS = 2 ** 31 - 1;
 const RECHECKS_AT_ONCE = 64;
+const RECHECK_TIMEOUT_MS = SECOND;
+/** One timer serves the heartbeats and ends of all streams. */
+const SWEEP_MS = 100;
+/** A new stream begins, and a heartbeat looks, at an end of NOTIFY that was asked for at most this long ago. */
+const TAIL_AGE_MS = SECOND;
 
 interface StreamsDeps {
   readonly feed: Feed;
@@ -33,43 +37,73 @@ interface StreamsDeps {
   readonly log: Logger;
 }
 
+class Stream implements Registration {
+  readonly id: string;
+  readonly createdAt = Date.now();
+  renewedAt = 0;
+  readonly session: Session;
+  outlet: ReturnType<StreamRequest["open"]> | undefined;
+  /** Of the span that opened it. */
+  trace: string | undefined;
+  unfollow: (() => void) | undefined;
+  reason: CloseReason | undefined;
+  /** By performance.now(), as is `beatAt`. */
+  endsAt = 0;
+  beatAt = 0;
+  checking = false;
+
+  constructor(
+    readonly user: string,
+    readonly expiresAt: number,
+    { feed, log }: StreamsDeps,
+  ) {
+    this.id = connectionId(randomUUID(), user);
+    this.session = new Session({ user, feed, log });
+  }
+
+  lost(): void {
+    this.session.reset("registration_lost");
+  }
+
+  end(reason: CloseReason): void {
+    this.reason ??= reason;
+    this.session.end();
+    this.outlet?.end();
+  }
+}
+
 export class Streams {
   closing = false;
-  /** From admission until the registration is removed; aborting the key ends the stream. */
-  readonly #open = new Map<AbortController, Promise<void>>();
+  /** From admission until the registration is removed. */
+  size = 0;
   readonly #perUser = new Map<string, number>();
-  readonly #sessions = new Set<Session>();
+  readonly #open = new Set<Stream>();
+  readonly #sweeping: NodeJS.Timeout;
+  #allGone: (() => void) | undefined;
 
-  constructor(private readonly deps: StreamsDeps) {}
-
-  get size(): number {
-    return this.#open.size;
+  constructor(private readonly deps: StreamsDeps) {
+    this.#sweeping = setInterval(() => this.#sweep(), SWEEP_MS).unref();
   }
 
   /** Resolves once the stream is open; rejects if it was not opened. */
   async serve(request: StreamRequest): Promise<void> {
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");
-    if (!this.deps.feed.connected()) throw new AppError("unavailable", "NATS is away");
-    const { user } = request.principal;
+    if (!this.deps.feed.connected()) throw new AppError("unavailable", "NATS is unavailable");
+    const { user, expiresAt } = request.principal;
     this.#admit(user);
-    const ending = new AbortController();
-    await new Promise<void>((opened, refused) => {
-      const running = this.#run(request, ending, opened)
-        .catch(refused)
-        .finally(() => {
-          this.#release(user);
-          this.#open.delete(ending);
-          opened();
-        });
-      this.#open.set(ending, running);
-    });
+    const stream = new Stream(user, expiresAt, this.deps);
+    try {
+      await this.#start(stream, request);
+    } finally {
+      if (!stream.outlet) await this.#remove(stream);
+    }
   }
 
   async recheckAll(): Promise<void> {
     const { feed, log } = this.deps;
     try {
       await feed.flushed();
-      await mapLimited([...this.#sessions], RECHECKS_AT_ONCE, (session) => session.recheck());
+      await mapLimited([...this.#open], RECHECKS_AT_ONCE, ({ session }) => session.recheck());
     } catch (error) {
       log.warn({ error: oneLine(error) }, "streams were not checked; heartbeats check them");
     }
@@ -79,14 +113,17 @@ export class Streams {
   async close(graceMs: number): Promise<void> {
     this.closing = true;
     const spread = Math.min(graceMs, this.deps.limits.drainMs);
+    for (const stream of this.#open) stream.endsAt = performance.now() + Math.random() * spread;
+    if (spread === 0) this.#sweep();
     const over = new AbortController();
-    const ended = [...this.#open].map(async ([ending, running]) => {
-      await pause(Math.random() * spread, AbortSignal.any([over.signal, ending.signal]));
-      ending.abort("drain" satisfies CloseReason);
-      await running;
-    });
-    await Promise.race([Promise.all(ended), pause(graceMs + SECOND, over.signal)]);
+    if (this.size > 0) {
+      const allGone = new Promise<void>((resolve) => {
+        this.#allGone = resolve;
+      });
+      await Promise.race([allGone, pause(graceMs + SECOND, over.signal)]);
+    }
     over.abort();
+    clearInterval(this.#sweeping);
   }
 
   #admit(user: string): void {
@@ -95,82 +132,78 @@ export class Streams {
     if (held >= maxConnectionsPerUser) throw new AppError("exhausted", "too many event streams of this user");
     if (this.size >= maxConnections) throw new AppError("unavailable", "too many event streams here");
     this.#perUser.set(user, held + 1);
+    this.size++;
   }
 
-  #release(user: string): void {
+  async #start(stream: Stream, request: StreamRequest): Promise<void> {
+    const { feed, registry, limits, log } = this.deps;
+    const { user, session } = stream;
+    const resumes = (request.lastEventId ?? "") !== "";
+    const tail = await feed.state(resumes ? 0 : TAIL_AGE_MS);
+    const resumableFrom = await registry.register(stream, { ...tail, seq: tail.lastSeq + (resumes ? 1 : 0) });
+    stream.unfollow = feed.follow(user, session.take);
+    await feed.flushed();
+    const start = await session.prepare(request.lastEventId, { tail, resumableFrom });
+    if (request.isGone()) return;
+    if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");
+    const now = performance.now();
+    stream.endsAt = now + limits.maxLifeMs * (0.8 + 0.4 * Math.random());
+    // The first comes early: a new subscription takes a moment to reach all NATS servers of a cluster.
+    stream.beatAt = now + randomMs(limits.heartbeatMs) / 8;
+    const outlet = request.open(session.greeting(randomMs(limits.retryMs)), () => void this.#closed(stream));
+    stream.outlet = outlet;
+    this.#open.add(stream);
+    stream.trace = observeGateway.opened();
+    const fields = { user: encodeId(user), connection: stream.id };
+    log.info({ ...fields, resumed: resumes, position: start.seq, reset: start.reset }, "an event stream is open");
+    void session.start(outlet, start);
+  }
+
+  async #closed(stream: Stream): Promise<void> {
+    const { user, id: connection, createdAt, session, outlet } = stream;
+    const reason = stream.reason ?? (outlet?.slow ? "slow" : "client");
+    this.#open.delete(stream);
+    observeGateway.closed(reason);
+    const seconds = Math.round((Date.now() - createdAt) / SECOND);
+    const fields = { user: encodeId(user), connection, reason, seconds, events: session.sent };
+    observeGateway.inTrace(stream.trace, () => this.deps.log.info(fields, "an event stream is closed"));
+    await this.#remove(stream);
+  }
+
+  async #remove(stream: Stream): Promise<void> {
+    const { user } = stream;
+    stream.session.end();
+    stream.unfollow?.();
+    await this.deps.registry.remove(stream);
     const held = this.#perUser.get(user) ?? 1;
     if (held > 1) this.#perUser.set(user, held - 1);
     else this.#perUser.delete(user);
+    if (--this.size === 0) this.#allGone?.();
   }
 
-  async #run(request: StreamRequest, ending: AbortController, opened: () => void): Promise<void> {
-    const { feed, registry, limits, log } = this.deps;
-    const { user, expiresAt } = request.principal;
-    const connection = { id: connectionId(randomUUID(), user), user, createdAt: Date.now() };
-    const session = new Session({ user, feed, log });
-    let unfollow: (() => void) | undefined;
-    try {
-      const resumes = (request.lastEventId ?? "") !== "";
-      const resumableFrom = await registry.register(connection, resumes, () => session.reset("registration_lost"));
-      unfollow = feed.follow(user, session.take);
-      this.#sessions.add(session);
-      await feed.flushed();
-      const start = await session.prepare(request.lastEventId, resumableFrom);
-      if (request.gone.aborted) return;
-      if (ending.signal.aborted) throw new AppError("unavailable", "the gateway is shutting down");
-      const stream = request.open(session.greeting(randomMs(limits.retryMs)));
-      observeGateway.opened();
-      const fields = { user: encodeId(user), connection: connection.id };
-      log.info({ ...fields, resumed: resumes, position: start.seq, reset: start.reset }, "an event stream is open");
-      opened();
-      void session.start(stream, start);
-      const reason = await this.#untilClosed({ session, stream, expiresAt, ending });
-      const seconds = Math.round((Date.now() - connection.createdAt) / SECOND);
-      log.info({ ...fields, reason, seconds, events: session.sent }, "an event stream is closed");
-    } finally {
-      session.end();
-      this.#sessions.delete(session);
-      unfollow?.();
-      await registry.remove(connection);
+  #sweep(): void {
+    const [now, time] = [performance.now(), Date.now()];
+    for (const stream of this.#open) {
+      stream.outlet?.check(now);
+      if (time >= stream.expiresAt) stream.end("expired");
+      else if (now >= stream.endsAt) stream.end(this.closing ? "drain" : "lifetime");
+      else if (now >= stream.beatAt) this.#beat(stream, now);
     }
   }
 
-  async #untilClosed({ session, stream, expiresAt, ending }: OpenStream): Promise<CloseReason> {
-    const { limits } = this.deps;
-    const end = (reason: CloseReason): void => ending.abort(reason);
-    const timers = [
-      setTimeout(() => end("expired"), timerMs(expiresAt - Date.now())),
-      setTimeout(() => end("lifetime"), timerMs(limits.maxLifeMs * (0.8 + 0.4 * Math.random()))),
-    ];
-    // The first comes early: a new subscription takes a moment to reach all NATS servers of a cluster.
-    const beating = this.#beat(session, randomMs(limits.heartbeatMs) / 8, ending.signal);
-    ending.signal.addEventListener("abort", () => stream.end(), { once: true });
-    if (ending.signal.aborted) stream.end();
-    const { slow } = await stream.closed;
-    const reason = ending.signal.aborted ? (ending.signal.reason as CloseReason) : slow ? "slow" : "client";
-    session.end();
-    end(reason);
-    for (const timer of timers) clearTimeout(timer);
-    await beating;
-    observeGateway.closed(reason);
-    return reason;
+  /** Looks for missed notifications first, as long as that takes no longer than a second. */
+  #beat(stream: Stream, now: number): void {
+    const beat = (): void => {
+      if (!stream.checking) return;
+      stream.checking = false;
+      stream.beatAt = performance.now() + randomMs(this.deps.limits.heartbeatMs);
+      stream.session.heartbeat();
+    };
+    if (stream.checking) return beat();
+    stream.checking = true;
+    stream.beatAt = now + RECHECK_TIMEOUT_MS;
+    void stream.session.recheck(TAIL_AGE_MS).then(beat);
   }
-
-  async #beat(session: Session, firstMs: number, signal: AbortSignal): Promise<void> {
-    for (let wait = firstMs; !signal.aborted; wait = randomMs(this.deps.limits.heartbeatMs)) {
-      await pause(wait, signal);
-      if (!signal.aborted) await session.heartbeat();
-    }
-  }
-}
-
-interface OpenStream {
-  readonly session: Session;
-  readonly stream: ReturnType<StreamRequest["open"]>;
-  readonly expiresAt: number;
-  readonly ending: AbortController;
 }
 
 const randomMs = ([from, to]: Range): number => Math.round(from + Math.random() * (to - from));
-
-const timerMs = (ms: number): number => Math.max(0, Math.min(ms, MAX_TIMER_MS));

@@ -9,7 +9,7 @@ export async function startGatewayRole(
   if (config.gateway.allowUnsafeTokens)
     log.warn({}, "TIMELINE_JWT_ALLOW_UNSAFE is set: tokens that others made may be accepted");
   const gateway = createGateway({ ...connections, config: config.gateway, log });
-  http.use(gateway.router);
+  http.handle(gateway.handle);
   return {
     notReady: () => (gateway.healthy() ? undefined : "gateway: Redis or NATS is away"),
     close: (graceMs) => gateway.close(graceMs),

@@ -3,7 +3,6 @@ import { once } from "node:events";
 import { createServer, request as httpRequest, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, afterEach, beforeAll, beforeEach, expect } from "@jest/globals";
-import express from "express";
 import { SignJWT } from "jose";
 import type { NatsConnection } from "nats";
 import { notifySubject, STREAM } from "../../src/contracts/subjects.js";
@@ -82,7 +81,7 @@ export async function start({ config, limits, ...handles }: Overrides = {}): Pro
     { scripts, nats: connection, log: silent, podName: "pod-1", ...handles, config: { ...CONFIG, ...config } },
     { ...LIMITS, ...FAST, ...limits },
   );
-  const server = createServer(express().use(gateway.router)).listen(0, "127.0.0.1");
+  const server = createServer((request, response) => void gateway.handle(request, response)).listen(0, "127.0.0.1");
   await once(server, "listening");
   cleanups.push(async () => {
     await gateway.close(0);

@@ -11,8 +11,13 @@ interface HttpOptions {
   readonly log: Logger;
 }
 
+/** Answers the request, now or later; returns false where it is for others. */
+export type Handle = (request: IncomingMessage, response: ServerResponse) => boolean;
+
 export interface HttpServer {
   readonly port: number;
+  /** Goes before all routers, and holds nothing of theirs. */
+  handle(handle: Handle): void;
   use(router: Router): void;
   /** Refuses new connections, and waits up to `graceMs` for the open ones. */
   close(graceMs: number): Promise<void>;
@@ -32,7 +37,10 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   app.use(roles);
   app.use((_request, response) => problem(response, 404, "no such resource"));
   app.use(errorHandler(options.log));
-  const server = createServer(app);
+  const handles: Handle[] = [];
+  const server = createServer((request, response) => {
+    if (!handles.some((handle) => handle(request, response))) app(request, response);
+  });
   const { host, port } = parseAddress(options.address);
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
@@ -40,6 +48,7 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   });
   return {
     port: (server.address() as AddressInfo).port,
+    handle: (handle) => void handles.push(handle),
     use: (router) => void roles.use(router),
     close: (graceMs) =>
       new Promise((resolve) => {

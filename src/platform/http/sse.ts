@@ -1,72 +1,105 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 
 export interface SseLimits {
-  /** Bytes that may wait for a client before it is cut off. */
+  /** Bytes that may wait for a client before it is disconnected. */
   readonly maxBufferedBytes: number;
   readonly stallMs: number;
 }
 
-const LINGER_MS = 2_000;
-
-export function openSse(
-  request: IncomingMessage,
-  response: ServerResponse,
-  limits: SseLimits,
-  first: string,
-): SseStream {
-  const stream = new SseStream(response, limits);
-  request.socket.setNoDelay(true);
-  response.writeHead(200, {
-    "Content-Type": "text/event-stream; charset=utf-8",
-    "Cache-Control": "no-cache, no-transform",
-    "X-Accel-Buffering": "no",
-    ...(request.httpVersion === "1.1" ? { Connection: "keep-alive" } : {}),
-  });
-  response.flushHeaders();
-  stream.write(first);
-  return stream;
+interface Opening {
+  readonly headers: Readonly<Record<string, string>>;
+  readonly first: string;
+  /** Called once, when the connection is gone. */
+  closed(): void;
 }
 
+const LINGER_MS = 2_000;
+/** More than this is not held back until the end of the turn. */
+const MAX_HELD_CHARS = 32 * 1024;
+/** Of streams with blocks that were written in this turn of the event loop. */
+let unsent: SseStream[] = [];
+
+/**
+ * Blocks of one turn of the event loop leave in one write. They go to the socket as HTTP chunks of our own: that takes
+ * half the time of `response.write`, which issues four writes a chunk.
+ */
 export class SseStream {
-  /** Resolves when the connection is gone; `slow` where it was cut off. */
-  readonly closed: Promise<{ readonly slow: boolean }>;
-  #slow = false;
+  /** The client was disconnected because it read too slowly. */
+  slow = false;
+  readonly #socket: Socket;
   #over = false;
-  #stalled: NodeJS.Timeout | undefined;
-  #waiting: (() => void)[] = [];
+  #held = "";
+  /** By performance.now(); 0 while the client reads. */
+  #blockedSince = 0;
+  #waiting: (() => void)[] | undefined;
 
   constructor(
+    request: IncomingMessage,
     private readonly response: ServerResponse,
     private readonly limits: SseLimits,
+    { headers, first, closed }: Opening,
   ) {
-    response.on("drain", () => this.#settle());
+    this.#socket = request.socket;
+    response.on("close", () => {
+      this.#over = true;
+      // The connection may serve another request.
+      this.#socket.off("drain", this.#resume);
+      this.#resume();
+      closed();
+    });
     // A broken connection emits an error and then its close, which counts.
     response.on("error", () => undefined);
-    this.closed = new Promise((resolve) => {
-      const close = (): void => {
-        this.#over = true;
-        this.#settle();
-        resolve({ slow: this.#slow });
-      };
-      if (response.destroyed || response.socket?.destroyed !== false) close();
-      else response.once("close", close);
+    this.#socket.on("drain", this.#resume);
+    response.writeHead(200, {
+      ...headers,
+      "Content-Type": "text/event-stream; charset=utf-8",
+      "Cache-Control": "no-cache, no-transform",
+      "X-Accel-Buffering": "no",
+      ...(request.httpVersion === "1.1" ? { Connection: "keep-alive" } : {}),
     });
+    response.write(first);
+    // The server keeps the request as long as its answer.
+    request.headers = {};
+    request.rawHeaders = [];
   }
 
   write(block: string): void {
     if (this.#over) return;
-    const waiting = this.response.writableLength;
-    if (waiting > 0 && waiting + Buffer.byteLength(block) > this.limits.maxBufferedBytes) return this.#cut();
-    if (this.response.write(block)) return;
-    this.#stalled ??= setTimeout(() => this.#cut(), this.limits.stallMs);
+    if (this.#held === "" && unsent.push(this) === 1) setImmediate(sendAll);
+    this.#held += block;
+    if (this.#held.length > MAX_HELD_CHARS) this.send();
+  }
+
+  send(): void {
+    if (this.#over || this.#held === "") return;
+    const text = this.#held;
+    this.#held = "";
+    const bytes = Buffer.byteLength(text);
+    const waiting = this.#socket.writableLength;
+    if (waiting > 0 && waiting + bytes > this.limits.maxBufferedBytes) return this.#disconnect();
+    const chunk = this.response.chunkedEncoding ? `${bytes.toString(16)}\r\n${text}\r\n` : text;
+    // Of ASCII, which needs no conversion.
+    const encoding = bytes === text.length ? "latin1" : "utf8";
+    if (!this.#socket.write(chunk, encoding)) this.#blockedSince ||= performance.now();
+  }
+
+  /** Disconnects a client that has read nothing for too long. */
+  check(now: number): void {
+    if (this.#blockedSince > 0 && now - this.#blockedSince > this.limits.stallMs) this.#disconnect();
   }
 
   async drained(): Promise<void> {
-    if (this.#over || !this.response.writableNeedDrain) return;
-    await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    if (this.#over || !this.#socket.writableNeedDrain) return;
+    await new Promise<void>((resolve) => {
+      this.#waiting ??= [];
+      this.#waiting.push(resolve);
+    });
   }
 
   end(): void {
+    if (this.#over) return;
+    this.send();
     if (this.#over) return;
     this.#over = true;
     this.response.end();
@@ -74,15 +107,22 @@ export class SseStream {
     this.response.once("close", () => clearTimeout(linger));
   }
 
-  #cut(): void {
-    this.#slow = true;
+  #disconnect(): void {
+    this.slow = true;
     this.#over = true;
     this.response.destroy();
   }
 
-  #settle(): void {
-    clearTimeout(this.#stalled);
-    this.#stalled = undefined;
-    for (const resolve of this.#waiting.splice(0)) resolve();
-  }
+  readonly #resume = (): void => {
+    this.#blockedSince = 0;
+    const waiting = this.#waiting;
+    this.#waiting = undefined;
+    for (const resolve of waiting ?? []) resolve();
+  };
+}
+
+function sendAll(): void {
+  const streams = unsent;
+  unsent = [];
+  for (const stream of streams) stream.send();
 }

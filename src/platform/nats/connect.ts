@@ -52,6 +52,8 @@ async function settingsOf(options: NatsOptions): Promise<ConnectionOptions> {
     reconnectJitter: 500,
     pingInterval: 10_000,
     maxPingOut: 2,
+    // An Error made for each request costs more than the request.
+    noAsyncTraces: true,
     ignoreAuthErrorAbort: !options.impatient,
     ...(user === "" ? {} : password === "" ? { token: user } : { user, pass: password }),
     // A user of its own inbox can be kept from reading the replies to others.

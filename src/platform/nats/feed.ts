@@ -1,18 +1,17 @@
-import { checkJsError, ErrorCode, Events, type Msg, type MsgHdrs, type NatsConnection } from "nats";
+import { checkJsError, ErrorCode, Events, type Msg, type NatsConnection } from "nats";
 import pLimit from "p-limit";
-import type { Headers } from "../../delivery/handler.js";
 import { coalesce } from "../../kernel/sharing.js";
-import { pause, SECOND } from "../../kernel/time.js";
+import { SECOND } from "../../kernel/time.js";
 import { askNats, managerOf, unlessAbsent } from "./ask.js";
 import { StreamCreation } from "./creation.js";
-import { headersOf } from "./message.js";
 
 export interface SubjectMessage {
   readonly seq: number;
   readonly previous?: number | undefined;
   /** ms since the epoch, where the server says. */
   readonly storedAt?: number | undefined;
-  readonly headers: Headers;
+  /** The publisher's. */
+  header(name: string): string | undefined;
   readonly body: Uint8Array;
 }
 
@@ -29,8 +28,9 @@ export interface SubjectFeed {
   follow(subject: string, take: (message: SubjectMessage) => void): () => void;
   /** Resolves when the server has taken every subscription made before the call. */
   flushed(): Promise<void>;
-  state(): Promise<StreamState>;
-  /** Creation time of the stream that live messages are of, ms since the epoch; undefined while in doubt. */
+  /** As of this call, or at most `maxAgeMs` older. */
+  state(maxAgeMs?: number): Promise<StreamState>;
+  /** Creation time of the stream that live messages are of, ms since the epoch; undefined while it may be another. */
   current(): number | undefined;
   /** By the leader; 0 where it holds none. */
   lastOf(subject: string): Promise<number>;
@@ -46,19 +46,22 @@ export interface SubjectFeed {
 const READS_AT_ONCE = 128;
 const TIMEOUT_MS = 5 * SECOND;
 
-/** Calls `onDoubt` after a reconnect, and once a replaced stream is known: messages may have been missed. */
-export function createSubjectFeed(connection: NatsConnection, stream: string, onDoubt: () => void): SubjectFeed {
+/** Calls `onGap` after a reconnect, and once a replaced stream is known: messages may have been missed. */
+export function createSubjectFeed(connection: NatsConnection, stream: string, onGap: () => void): SubjectFeed {
   const limit = pLimit(READS_AT_ONCE);
-  const creation = new StreamCreation(() => state(), onDoubt);
+  const creation = new StreamCreation(() => state(), onGap);
+  let newest: { readonly at: number; readonly state: StreamState } | undefined;
   const link = watchLink(connection, stream, creation);
 
   const state = coalesce(async (): Promise<StreamState> => {
     const settle = creation.asked();
+    const at = performance.now();
     const { state: held, config, created } = await (await managerOf(connection)).streams.info(stream);
     const createdAt = Date.parse(created);
     settle(createdAt);
     const perSubject = config.max_msgs_per_subject > 0 ? config.max_msgs_per_subject : Number.POSITIVE_INFINITY;
-    return { createdAt, firstSeq: held.first_seq, lastSeq: held.last_seq, perSubject };
+    newest = { at, state: { createdAt, firstSeq: held.first_seq, lastSeq: held.last_seq, perSubject } };
+    return newest.state;
   });
 
   const fromLeader = async (query: {
@@ -71,7 +74,7 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     const found = await unlessAbsent(streams.getMessage(stream, query as { seq: number }), "message", "stream");
     if (!found) return undefined;
     const { seq, time, header, data: body } = found;
-    return { seq, storedAt: time.getTime(), headers: headersOf(header), body };
+    return { seq, storedAt: time.getTime(), header: (name) => header?.get(name) || undefined, body };
   };
   const lastOf = async (subject: string): Promise<number> => (await fromLeader({ last_by_subj: subject }))?.seq ?? 0;
 
@@ -97,7 +100,10 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
   return {
     follow: (subject, take) => followSubject(connection, subject, take),
     flushed: coalesce(() => askNats("a flush", () => flushed(connection))),
-    state: () => askNats(`the state of ${stream}`, state),
+    state: async (maxAgeMs = 0) => {
+      const isFresh = newest && newest.at > performance.now() - maxAgeMs && newest.state.createdAt === creation.current;
+      return newest && isFresh ? newest.state : askNats(`the state of ${stream}`, state);
+    },
     current: () => creation.current,
     oldestOf: (subject) => ask(async () => (await fromLeader({ seq: 1, next_by_subj: subject }))?.seq),
     lastOf: (subject) => ask(() => lastOf(subject)),
@@ -125,16 +131,39 @@ async function directGet(
 
 /** The server appends its headers to the publisher's: the last ones count. */
 function messageOf({ headers, data: body }: Msg): SubjectMessage | undefined {
-  const seq = numberOf(headers, "Nats-Sequence");
+  const seq = numberIn(headers?.last("Nats-Sequence"));
   if (seq === undefined) return undefined;
-  const stamp = headers?.last("Nats-Time-Stamp");
   return {
     seq,
-    previous: numberOf(headers, "Nats-Last-Sequence"),
-    storedAt: stamp ? Date.parse(stamp) : undefined,
-    headers: headersOf(headers),
+    storedAt: timeIn(headers?.last("Nats-Time-Stamp")),
+    header: (name) => headers?.get(name) || undefined,
     body,
   };
+}
+
+/** The client's types leave it out: bytes of the subject, the reply subject, the headers and the body. */
+type SizedMsg = Msg & { size(): number };
+
+const LINE = { seq: "\r\nNats-Sequence: ", previous: "\r\nNats-Last-Sequence: ", stamp: "\r\nNats-Time-Stamp: " };
+
+/** The client takes 10 µs to read all headers into a map. They stand before the body, in the same buffer. */
+function liveMessageOf(message: Msg, subject: string): SubjectMessage | undefined {
+  const { data: body } = message;
+  const begin = Math.max(0, body.byteOffset - ((message as SizedMsg).size() - subject.length - body.length));
+  const head = Buffer.from(body.buffer, begin, body.byteOffset - begin).toString("latin1");
+  const seq = numberIn(valueAt(head, head.lastIndexOf(LINE.seq)));
+  if (seq === undefined) return undefined;
+  return {
+    seq,
+    previous: numberIn(valueAt(head, head.lastIndexOf(LINE.previous))),
+    storedAt: timeIn(valueAt(head, head.lastIndexOf(LINE.stamp))),
+    body,
+    header: (name) => valueAt(head, head.indexOf(`\r\n${name}: `)),
+  };
+}
+
+function valueAt(head: string, line: number): string | undefined {
+  return line < 0 ? undefined : head.slice(head.indexOf(": ", line) + 2, head.indexOf("\r\n", line + 2));
 }
 
 function followSubject(
@@ -146,7 +175,7 @@ function followSubject(
     callback: (error, message) => {
       // The permission was withdrawn; heartbeats go on reading the stream itself.
       if (error) return;
-      const heard = messageOf(message);
+      const heard = liveMessageOf(message, subject);
       if (heard) take(heard);
     },
   });
@@ -155,20 +184,20 @@ function followSubject(
   };
 }
 
-function numberOf(headers: MsgHdrs | undefined, name: string): number | undefined {
-  const text = headers?.last(name);
-  return text && /^\d+$/.test(text) ? Number(text) : undefined;
-}
+const numberIn = (text: string | undefined): number | undefined =>
+  text && /^\d+$/.test(text) ? Number(text) : undefined;
+
+const timeIn = (text: string | undefined): number | undefined => (text ? Date.parse(text) : undefined);
 
 async function flushed(connection: NatsConnection): Promise<void> {
-  const answered = new AbortController();
-  const late = pause(TIMEOUT_MS, answered.signal).then(() => {
-    if (!answered.signal.aborted) throw new Error("no answer");
+  let late: NodeJS.Timeout | undefined;
+  const silence = new Promise((_, reject) => {
+    late = setTimeout(() => reject(new Error("no answer")), TIMEOUT_MS).unref();
   });
   try {
-    await Promise.race([connection.flush(), late]);
+    await Promise.race([connection.flush(), silence]);
   } finally {
-    answered.abort();
+    clearTimeout(late);
   }
 }
 

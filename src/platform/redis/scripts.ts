@@ -26,6 +26,7 @@ const NAMES = [
   "mark-chunk",
   "record-server",
   "hold-lease",
+  "register-stream",
   "users-read-list",
   "users-generation",
   "users-fill-list",

@@ -1,6 +1,8 @@
 import { expect, test } from "@jest/globals";
+import fc from "fast-check";
 import {
   type Content,
+  isSampled,
   notificationBlock,
   positionBlock,
   readContent,
@@ -8,7 +10,7 @@ import {
 } from "../../../src/gateway/notification.js";
 
 const read = (value: unknown, id?: string) =>
-  readContent(Buffer.from(typeof value === "string" ? value : JSON.stringify(value)), id);
+  readContent(Buffer.from(typeof value === "string" ? value : JSON.stringify(value)), () => id);
 const at = (seq: number) => ({ seq, incarnation: "k2" });
 
 test("a new drop says its id and time, in this order and nothing else", () => {
@@ -47,4 +49,34 @@ test("positions and resets are blocks of their own", () => {
   expect(positionBlock(at(3), "connected", 2_500)).toBe("retry: 2500\n: connected\nid: 3-k2\n\n");
   expect(positionBlock(at(3), "heartbeat")).toBe(": heartbeat\nid: 3-k2\n\n");
   expect(resetBlock(at(4), "too_old")).toBe('id: 4-k2\nevent: reset\ndata: {"reason":"too_old"}\n\n');
+});
+
+test("a drop is sent as JSON would write it, whatever its id and time are", () => {
+  const time = fc.oneof(fc.integer(), fc.double(), fc.maxSafeInteger(), fc.constant(undefined));
+  fc.assert(
+    fc.property(fc.constantFrom("new_drop", "drop_deleted"), fc.string({ unit: "binary" }), time, (event, id, at) => {
+      const content = read({ event, drop_id: id, created_at: at }) as Content;
+      const said = JSON.parse(JSON.stringify({ drop_id: id, ...(event === "new_drop" ? { created_at: at } : {}) }));
+      expect(content.data).toBe(JSON.stringify(said));
+      expect(content.key).toBe(`${event}\n${id}`);
+      expect(content.createdAt).toBe(JSON.parse(JSON.stringify({ at })).at ?? undefined);
+    }),
+    {
+      examples: [
+        ["new_drop", "a plain one", 0],
+        ["new_drop", 'a " quote', 1],
+        ["drop_deleted", "plain", undefined],
+      ],
+    },
+  );
+});
+
+test.each([
+  ["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", true],
+  ["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-03", true],
+  ["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", false],
+  ["", false],
+  [undefined, false],
+])("whether the trace %p is recorded: %p", (traceparent, recorded) => {
+  expect(isSampled(traceparent)).toBe(recorded);
 });

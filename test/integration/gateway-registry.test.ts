@@ -1,0 +1,67 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
+import { createRegistryStore, type RegistryStore } from "../../src/gateway/registry.redis.js";
+import { silent } from "../../src/kernel/logger.js";
+import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
+import { createScripts } from "../../src/platform/redis/scripts.js";
+import { privateRedis } from "../support/brokers.js";
+import { startRedisCluster } from "../support/clusters.js";
+import { eventually } from "../support/eventually.js";
+
+const SERVERS = {
+  "one server": async () => {
+    const { url, stop } = await privateRedis();
+    return { urls: [url], stop };
+  },
+  "a cluster": async () => {
+    const { urls, stop } = await startRedisCluster({ replicas: false });
+    return { urls: urls.split(","), stop };
+  },
+};
+
+describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on %s", (name) => {
+  let servers: { readonly urls: readonly string[]; stop(): Promise<unknown> };
+  let client: RedisClient;
+  let store: RegistryStore;
+  let users = 0;
+  let user: string;
+  beforeAll(async () => {
+    servers = await SERVERS[name]();
+    client = connectRedis(servers.urls, silent);
+    await eventually(() => client.status === "ready", "Redis is connected");
+    store = createRegistryStore(createScripts(client), { podName: "pod-1", ttlMs: 60_000, windowMs: 600_000 });
+  });
+  afterAll(async () => {
+    client?.disconnect();
+    await servers?.stop();
+  });
+  beforeEach(() => {
+    user = `user ${users++}`;
+  });
+
+  const connection = (unique: string) => ({ id: `${unique}.${user}`, user, createdAt: 5 });
+  const at = (seq: number, incarnation = "k2") => ({ seq, incarnation });
+  const LISTED_LATELY = 0;
+  const NEVER_LISTED = Number.MAX_SAFE_INTEGER;
+
+  test("a stream is registered with all of its keys, each of which expires", async () => {
+    expect(await store.register(connection("a"), at(7), LISTED_LATELY)).toEqual(at(7));
+    const own = connection("a").id;
+    expect(await client.smembers(connectionsOfUserKey(user))).toEqual([own]);
+    expect(await client.hgetall(connectionKey(own))).toEqual({ pod_name: "pod-1", user_id: user, created_at: "5" });
+    expect(Number(await client.zscore(CONNECTIONS_SEEN_KEY, own))).toBeGreaterThan(0);
+    for (const key of [connectionsOfUserKey(user), connectionKey(own), CONNECTIONS_SEEN_KEY, RECENT_KEY])
+      expect(await client.ttl(key)).toBeGreaterThan(0);
+    expect(await store.renew([connection("a")])).toEqual(new Set());
+    await client.del(connectionKey(own));
+    expect(await store.renew([connection("a")])).toEqual(new Set([own]));
+  });
+
+  test("the position to resume from stays while the user is listed, and only rises when listed again", async () => {
+    expect(await store.register(connection("a"), at(7), LISTED_LATELY)).toEqual(at(7));
+    expect(await store.register(connection("b"), at(9), LISTED_LATELY)).toEqual(at(7));
+    expect(await store.register(connection("c"), at(9), NEVER_LISTED)).toEqual(at(9));
+    expect(await store.register(connection("d"), at(8), NEVER_LISTED)).toEqual(at(9));
+    expect(await store.register(connection("e"), at(3, "k3"), NEVER_LISTED)).toEqual(at(3, "k3"));
+  });
+});
