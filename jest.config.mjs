@@ -1,3 +1,5 @@
+import { TESTS } from "./test/support/jest/bundle.mjs";
+
 // These take minutes: npm run test:all. Named by itself each of their files runs.
 const slow =
   process.env.AVION_TEST_SUITE === "quick"
@@ -6,19 +8,15 @@ const slow =
 
 /** @type {import("jest").Config} */
 export default {
-  testEnvironment: "node",
+  // Node itself loads the tests, as bundles.
+  globalSetup: "<rootDir>/test/support/jest/bundle.mjs",
+  testEnvironment: "<rootDir>/test/support/jest/environment.cjs",
+  testEnvironmentOptions: { bundles: TESTS },
+  runtime: "<rootDir>/test/support/jest/runtime.cjs",
+  transform: {},
   roots: ["<rootDir>/test"],
   testPathIgnorePatterns: ["/node_modules/", ...slow],
-  globalSetup: "<rootDir>/test/support/bundle.mjs",
   // One more than two cores: files often wait, for processes, consumers and intervals.
   maxWorkers: 3,
   testTimeout: 60_000,
-  extensionsToTreatAsEsm: [".ts"],
-  moduleNameMapper: { "^(\\.{1,2}/.*)\\.js$": "$1" },
-  transform: {
-    "^.+\\.ts$": [
-      "@swc/jest",
-      { jsc: { target: "es2022", parser: { syntax: "typescript" } }, module: { type: "es6" }, sourceMaps: "inline" },
-    ],
-  },
 };

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect, jest, test } from "@jest/globals";
+import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
 import { createChannels } from "../../src/bridge/channels.redis.js";
 import { type Bridge, startBridge } from "../../src/bridge/index.js";
 import { EVENT_NAMES } from "../../src/contracts/events.js";
@@ -23,7 +23,6 @@ afterAll(async () => {
   await Promise.all([redis.close(), nats.close()]);
 });
 afterEach(async () => {
-  jest.restoreAllMocks();
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
@@ -87,14 +86,12 @@ test("a link that is cut is opened and subscribed again", async () => {
 
 test("while it is held the source keeps what is published, however long that takes", async () => {
   // The link is looked after every five seconds; here a second is ten ms.
-  const [interval, timeout] = [globalThis.setInterval, globalThis.setTimeout];
-  jest
-    .spyOn(globalThis, "setInterval")
-    .mockImplementation(((work: () => void, ms: number) => interval(work, ms / 100)) as typeof setInterval);
-  jest
-    .spyOn(globalThis, "setTimeout")
-    .mockImplementation(((work: () => void, ms?: number) =>
-      timeout(work, ms === 5_000 ? 50 : ms)) as typeof setTimeout);
+  const { setInterval, setTimeout } = globalThis;
+  cleanups.push(() => Object.assign(globalThis, { setInterval, setTimeout }));
+  Object.assign(globalThis, {
+    setInterval: (work: () => void, ms: number) => setInterval(work, ms / 100),
+    setTimeout: (work: () => void, ms?: number) => setTimeout(work, ms === 5_000 ? 50 : ms),
+  });
   const subscriber = connectSubscriber([redis.broker.url], silent);
   const channels = createChannels(subscriber, silent);
   cleanups.push(async () => {
@@ -112,7 +109,7 @@ test("while it is held the source keeps what is published, however long that tak
   const publish = async (text: string) => listeners.push(await redis.raw.publish("drop_deleted", text));
   for (let count = 0; count < 10; count++) await publish(`${count}`);
   let looks = 0;
-  const look = interval(() => looks++, 60);
+  const look = setInterval(() => looks++, 60);
   await eventually(() => looks >= 6, "the link was looked after more than once");
   clearInterval(look);
   for (let count = 10; count < 20; count++) await publish(`${count}`);

@@ -1,9 +1,13 @@
-import { expect, test } from "@jest/globals";
+import { expect } from "@jest/globals";
 import { runMain } from "../support/service.js";
+import { quickTest, slowTest } from "../support/suite.js";
 
-test("the demo shows the main job and exits 0", async () => {
-  const demo = runMain(["demo"], {});
+async function showsAll(...options: readonly string[]): Promise<void> {
+  const demo = runMain(["demo", ...options], {});
   const { code } = await demo.exited;
   expect({ code, logs: demo.logs() }).toMatchObject({ code: 0 });
   expect(demo.logs()).toMatch(/(\d+) of \1 shown/);
-}, 180_000);
+}
+
+quickTest("the demo shows the main job and exits 0", () => showsAll("--followers", "300"), 180_000);
+slowTest("the demo shows the main job with an author of 1,200 followers", () => showsAll(), 300_000);

@@ -12,10 +12,9 @@ import type { Db } from "../../src/platform/db/db.js";
 import { openPglite } from "../../src/platform/db/pglite.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { postgresPrograms, startPostgres } from "./postgres.js";
-import { COMPILE_ONCE } from "./service.js";
 import { runs } from "./suite.js";
 
-setFlagsFromString(COMPILE_ONCE);
+setFlagsFromString("--liftoff-only");
 
 /** A database server of a test file's own. */
 export type DatabaseServer = {

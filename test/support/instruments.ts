@@ -32,19 +32,19 @@ export async function readInstruments(): Promise<Instrument[]> {
   );
   metrics.disable();
   metrics.setGlobalMeterProvider({ getMeter: () => meter as never });
-  for (const file of makers()) await import(file);
+  for (const name of makers()) await import(`../../src/${name}.ts`);
   const { Readiness } = await import("../../src/roles/service.js");
   new Readiness([]);
   metrics.disable();
   return made;
 }
 
-/** Files that call a meter. */
+/** The modules that call a meter: paths in src, without the extension. */
 function makers(): string[] {
   const files = readdirSync("src", { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"));
   return files
-    .map((file) => join(process.cwd(), "src", file))
     .filter((file) =>
-      /\.create(Observable)?(Counter|Gauge|Histogram|UpDownCounter)\(/.test(readFileSync(file, "utf8")),
-    );
+      /\.create(Observable)?(Counter|Gauge|Histogram|UpDownCounter)\(/.test(readFileSync(join("src", file), "utf8")),
+    )
+    .map((file) => file.slice(0, -".ts".length));
 }

@@ -41,11 +41,8 @@ export type Service = ServiceProcess & { readonly grpcAddress: string; readonly 
 /** The secret that signs the tokens of tests. */
 export const JWT_SECRET = "a secret for tests that is long enough for HS256";
 
-/** What was built, bundled by test/support/bundle.mjs. */
+/** What was built, bundled by test/support/jest/bundle.mjs. */
 const MAIN = process.env["AVION_TEST_MAIN"] ?? join(process.cwd(), "dist/main.js");
-
-/** Of V8: the embedded database starts in half of the time where its WebAssembly is not compiled again for speed. */
-export const COMPILE_ONCE = "--liftoff-only";
 
 const STOP_PATIENCE_MS = 30_000;
 const LINES_KEPT = 400;
@@ -116,7 +113,7 @@ export const runMain = (args: readonly string[], env: Readonly<Record<string, st
 
 function runNode(args: readonly string[], env: Readonly<Record<string, string>>): ServiceProcess {
   const { PATH = "", HOME = "", TMPDIR } = process.env;
-  const child = spawn(process.execPath, [COMPILE_ONCE, ...args], {
+  const child = spawn(process.execPath, args, {
     env: { PATH, HOME, ...(TMPDIR === undefined ? {} : { TMPDIR }), ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });

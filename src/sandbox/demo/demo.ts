@@ -5,9 +5,9 @@ import { setStage } from "./stage.js";
 import { STEPS } from "./steps.js";
 
 /** Shows the main job on a system of its own and checks each step; resolves to the exit code. */
-export async function demo(): Promise<number> {
+export async function demo({ followers }: { readonly followers: number }): Promise<number> {
   try {
-    await withSandbox({ followers: 1_200, httpPort: 0, grpcPort: 0, exitCode: 130 }, async (sandbox) => {
+    await withSandbox({ followers, httpPort: 0, grpcPort: 0, exitCode: 130 }, async (sandbox) => {
       const { progress, redis, nats, seeded } = sandbox;
       const stage = await setStage(sandbox);
       progress.end();

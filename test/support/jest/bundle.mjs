@@ -1,0 +1,107 @@
+import { copyFileSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const DIST = join(process.cwd(), "dist");
+const FOLDER = join(process.cwd(), "node_modules/.cache/avion-timeline-test");
+const MAIN = join(FOLDER, "bundle/start.cjs");
+
+/** Where the bundles of test files are. */
+export const TESTS = join(FOLDER, "tests");
+
+/** What dist/main.js does. Modules it imports later stay so: instruments must be made after telemetry has started. */
+const ENTRY = `
+  export const main = async () => {
+    const { runCli } = await import("./cli/program.js");
+    const { sandboxCommands } = await import("./sandbox/commands.js");
+    await runCli(process.argv, sandboxCommands());
+  };`;
+
+const USUAL = {
+  bundle: true,
+  platform: "node",
+  target: "node20",
+  format: "esm",
+  outExtension: { ".js": ".mjs" },
+  logLevel: "warning",
+};
+
+/** Bundles the test files of this run, and what `npm run build` made. */
+// oxlint-disable-next-line import/no-default-export -- Jest calls the default export of a globalSetup.
+export default async function bundle({ testPathPatterns }) {
+  const { build, stop } = await import("esbuild");
+  const product = process.env.AVION_TEST_MAIN === undefined && existsSync(join(DIST, "main.js"));
+  await Promise.all([bundleTests(build, testPathPatterns), product && bundleProduct(build)]);
+  if (product) process.env.AVION_TEST_MAIN = MAIN;
+  // Its own process would keep Jest from ending.
+  await stop();
+}
+
+/** One module a test file, with the modules of src and support it uses. Libraries are not in it: files share them. */
+async function bundleTests(build, { patterns }) {
+  const wanted = patterns.map((pattern) => new RegExp(pattern));
+  const files = readdirSync("test", { recursive: true, encoding: "utf8" }).map((file) => join("test", file));
+  const tests = files.filter((file) => file.endsWith(".test.ts"));
+  const named = tests.filter((file) => wanted.some((pattern) => pattern.test(join(process.cwd(), file))));
+  await build({
+    ...USUAL,
+    entryPoints: named.length === 0 ? tests : named,
+    outbase: "test",
+    outdir: TESTS,
+    packages: "external",
+    sourcemap: "external",
+    sourcesContent: false,
+    plugins: [
+      { name: "places", setup: (plugins) => keepPlaces(plugins, /\/(src|test)\/.*\.ts$/, "ts") },
+      { name: "globals", setup: takeGlobals },
+    ],
+  });
+}
+
+/**
+ * Loading some 900 modules takes a process about a second of CPU time, the bundle a third of that; the tests start
+ * hundreds of processes.
+ */
+async function bundleProduct(build) {
+  if (existsSync(MAIN) && statSync(MAIN).mtimeMs > Math.max(newestIn(DIST), newestIn(import.meta.dirname))) return;
+  const draft = join(FOLDER, `draft-${process.pid}`);
+  await build({
+    ...USUAL,
+    stdin: { contents: ENTRY, resolveDir: DIST },
+    outfile: join(draft, "main.cjs"),
+    format: "cjs",
+    minifyWhitespace: true,
+    // It finds its WebAssembly beside itself.
+    external: ["@electric-sql/pglite"],
+    plugins: [{ name: "places", setup: (plugins) => keepPlaces(plugins, /\.js$/, "js") }],
+  });
+  copyFileSync(join(import.meta.dirname, "start.cjs"), join(draft, "start.cjs"));
+  rmSync(join(FOLDER, "bundle"), { recursive: true, force: true });
+  renameSync(draft, join(FOLDER, "bundle"));
+}
+
+function newestIn(folder) {
+  const files = readdirSync(folder, { recursive: true, withFileTypes: true });
+  return Math.max(...files.map((file) => statSync(join(file.parentPath, file.name)).mtimeMs));
+}
+
+/** Scripts, migrations and the protos of libraries are found where their modules stand. */
+function keepPlaces({ onLoad }, filter, loader) {
+  onLoad({ filter }, ({ path }) => {
+    const text = readFileSync(path, "utf8");
+    if (!/\bimport\.meta\.url\b|\b__dirname\b/.test(text)) return undefined;
+    const contents = text
+      .replaceAll(/\bimport\.meta\.url\b/g, JSON.stringify(pathToFileURL(path).href))
+      .replaceAll(/\b__dirname\b/g, JSON.stringify(dirname(path)));
+    return { contents, loader };
+  });
+}
+
+/** The functions of Jest are global where Node imports a test file. */
+function takeGlobals({ onResolve, onLoad }) {
+  onResolve({ filter: /^@jest\/globals$/ }, ({ path }) => ({ path, namespace: "globals" }));
+  onLoad({ filter: /.*/, namespace: "globals" }, () => {
+    const names = ["afterAll", "afterEach", "beforeAll", "beforeEach", "describe", "expect", "test"];
+    return { contents: `export const { ${names.join(", ")} } = globalThis;` };
+  });
+}

@@ -1,0 +1,23 @@
+/** The global object of Node itself: no virtual machine, so that a worker loads each library once, not once a file. */
+module.exports = class {
+  global = globalThis;
+  #console = globalThis.console;
+  #env = { ...process.env };
+
+  getVmContext() {
+    return null;
+  }
+
+  async setup() {
+    // Each file has its own modules, which want to hear of the end of the worker.
+    process.setMaxListeners(0);
+    // What an earlier file left there would refuse the meter provider of this one.
+    delete globalThis[Symbol.for("opentelemetry.js.api.1")];
+  }
+
+  async teardown() {
+    globalThis.console = this.#console;
+    for (const name of Object.keys(process.env)) delete process.env[name];
+    Object.assign(process.env, this.#env);
+  }
+};
