@@ -15,7 +15,6 @@ import {
   type AuditOptions,
   audit,
   type Contents,
-  type Report,
   type TimelineKind,
   type TimelineName,
 } from "./audit.js";
@@ -43,17 +42,10 @@ interface AuditorDeps extends Pick<AuditDeps, "readBacklogStart" | "settleMs"> {
   readonly log: Logger;
 }
 
-export interface Auditor {
-  /** So many users at random whose homes are stored. */
-  sample(count: number): Promise<string[]>;
-  homes(users: readonly string[], options?: AuditOptions): Promise<Report>;
-  shared(name: SharedName, options?: AuditOptions): Promise<Report>;
-  /** Rebuilds a timeline; never rejects. */
-  repair(timeline: TimelineName): Promise<void>;
-}
+export type Auditor = ReturnType<typeof createAuditor>;
 
 /** Audits timelines, and rebuilds those that differ. */
-export function createAuditor(deps: AuditorDeps): Auditor {
+export function createAuditor(deps: AuditorDeps) {
   const { scripts, fences, rebuilding, log, readBacklogStart, settleMs } = deps;
   const { maxEntries, ttlMs } = deps.storedTimelines;
   const { retentionStart, tombstonedAmong } = fences;
@@ -76,10 +68,12 @@ export function createAuditor(deps: AuditorDeps): Auditor {
     rebuild: async () => rebuilding.rebuildShared(name, await readStored({ kind: name, name })),
   });
   return {
-    sample: (count) => sampleUsers(scripts, count),
-    homes: (users, options) => audit(ofHomes, users, options),
-    shared: (name, options) => audit(ofShared(name), [name], options),
-    repair: async ({ kind, name }) => {
+    /** So many users at random whose homes are stored. */
+    sample: (count: number) => sampleUsers(scripts, count),
+    homes: (users: readonly string[], options?: AuditOptions) => audit(ofHomes, users, options),
+    shared: (name: SharedName, options?: AuditOptions) => audit(ofShared(name), [name], options),
+    /** Rebuilds a timeline; never rejects. */
+    repair: async ({ kind, name }: TimelineName): Promise<void> => {
       try {
         await (kind === "home" ? ofHomes : ofShared(kind)).rebuild(name);
         observeAudit.repaired("repaired");

@@ -4,12 +4,7 @@ import { type Loop, startLoop } from "../../kernel/loop.js";
 import { type Clock, MINUTE, SECOND } from "../../kernel/time.js";
 
 /** The time down to which the posts service keeps drops. */
-export interface Retention {
-  /** In ms since the epoch; 0: everything is kept, or nothing is known yet. */
-  retentionStart(): number;
-  /** Asks the posts service; false if it does not know the question. */
-  refresh(): Promise<boolean>;
-}
+type Retention = ReturnType<typeof createRetention>;
 
 export type ReadRetentionStart = () => Promise<number | undefined>;
 
@@ -17,11 +12,13 @@ const EVERY_MS = 10 * SECOND;
 const UNKNOWN_EVERY_MS = 10 * MINUTE;
 
 /** The time never falls, so the last answer is right while the posts service is away. */
-export function createRetention(read: ReadRetentionStart, now: Clock = Date.now): Retention {
+export function createRetention(read: ReadRetentionStart, now: Clock = Date.now) {
   let retentionStart = 0;
   return {
-    retentionStart: () => retentionStart,
-    refresh: async () => {
+    /** In ms since the epoch; 0: everything is kept, or nothing is known yet. */
+    retentionStart: (): number => retentionStart,
+    /** Asks the posts service; false if it does not know the question. */
+    refresh: async (): Promise<boolean> => {
       const answer = await read();
       // A time in the future would hide everything.
       if (answer !== undefined && Number.isSafeInteger(answer) && answer <= now())

@@ -98,13 +98,7 @@ interface RequestsDeps {
   readonly observe: { requested(cause: Cause): void; reconciled(found: Reconciled): void };
 }
 
-export interface ReconcileRequests {
-  /** Events may have been lost from `since` (ms since the epoch) until now. */
-  request(since: number, cause: Cause): void;
-  /** Events were lost while no bridge ran, which is since the last admission. An empty log has missed none. */
-  requestSinceLastEvent(): Promise<void>;
-  close(): Promise<void>;
-}
+export type ReconcileRequests = ReturnType<typeof createReconcileRequests>;
 
 /** An event is published after its change, and clocks differ. */
 const OVERLAP_MS = MINUTE;
@@ -112,7 +106,7 @@ const SETTLE_MS = SECOND / 2;
 const RETRY_CAP_MS = 30 * SECOND;
 
 /** Reconciles the requested time, one range at a time, and retries until the upstreams have answered. */
-export function createReconcileRequests(deps: RequestsDeps): ReconcileRequests {
+export function createReconcileRequests(deps: RequestsDeps) {
   const { reconcile, readLastAdmission, log, observe } = deps;
   let since = Number.POSITIVE_INFINITY;
   const work = async (stopping: AbortSignal): Promise<void> => {
@@ -146,8 +140,10 @@ export function createReconcileRequests(deps: RequestsDeps): ReconcileRequests {
     loop.wake();
   };
   return {
+    /** Events may have been lost from `since` (ms since the epoch) until now. */
     request,
-    async requestSinceLastEvent() {
+    /** Events were lost while no bridge ran, which is since the last admission. An empty log has missed none. */
+    async requestSinceLastEvent(): Promise<void> {
       const last = await readLastAdmission();
       if (last !== undefined) request(last, "start");
     },

@@ -8,7 +8,7 @@ import { codeOf, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { backoff, DAY, HOUR, MINUTE, pause, SECOND } from "../../kernel/time.js";
 import type { Reconcile, Reconciled, TimeRange } from "../reconcile/reconcile.js";
-import type { Backlog, Recovery } from "./loss-detector.js";
+import type { Recovery } from "./loss-detector.js";
 
 interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
   readonly readRange: ReadRange;
@@ -62,19 +62,13 @@ async function leaveOut(
   log.warn(fields, "an event of the log could not be applied again; it is a dead letter now");
 }
 
-interface BackfillDeps {
-  readonly reconcile: Reconcile;
-  readonly readBacklog: () => Promise<Backlog>;
-  readonly log: Logger;
-}
-
 const SLICE_MS = 10 * MINUTE;
 const MOST_BEHIND_MS = 5 * SECOND;
 const RETRY_CAP_MS = 30 * SECOND;
 
 /** Silently, newest first: local, global and the fences are built from the log. New events do not wait behind it. */
 async function backfillLog(
-  { reconcile, readBacklog, log }: BackfillDeps,
+  { reconcile, readBacklog, log }: RecoveryDeps,
   { since, until }: TimeRange,
   stopping: AbortSignal,
 ): Promise<void> {
