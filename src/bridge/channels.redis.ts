@@ -56,7 +56,7 @@ export function createChannels(subscriber: RedisClient, log: Logger) {
     healthy: (): boolean => subscriber.status === "ready",
     async unsubscribe(): Promise<void> {
       clearInterval(ping);
-      // While Redis is away the client would keep this until it is back.
+      // While Redis is unavailable the client would keep this until it is back.
       if (subscriber.status !== "ready") return;
       await Promise.race([subscriber.unsubscribe().catch(() => undefined), pause(SECOND)]);
     },

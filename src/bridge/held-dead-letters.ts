@@ -11,7 +11,7 @@ interface HeldDeadLettersDeps {
 }
 
 export interface HeldDeadLetters {
-  /** Resolves to "held" until the DLQ takes it, to "refused" where there was no room to hold it. Rejects while NATS is away. */
+  /** "held" until the DLQ takes it, "refused" where there was no room to hold it. Rejects while NATS is unavailable. */
   take(deadLetter: DeadLetter): Promise<"stored" | "held" | "refused">;
   notReady(): string | undefined;
   close(graceMs: number): Promise<void>;

@@ -54,7 +54,7 @@ type Step = Outcome | { readonly kind: "wait"; readonly delayMs: number } | { re
 
 /**
  * A message is acked only after the handler returned, or after the DLQ acknowledged its dead letter. While a server is
- * away the message keeps its slot of the consumer, and spends no attempt.
+ * unavailable the message keeps its slot of the consumer, and spends no attempt.
  */
 export function createProcess(options: ProcessOptions): Process {
   return (delivery, context) => inTraceOf(delivery.headers, () => untilOutcome(options, delivery, context));
@@ -112,7 +112,7 @@ async function afterFailure(options: ProcessOptions, message: InFlight, error: u
   const fields = { stream: delivery.stream, seq: delivery.seq, attempt, error: oneLine(error) };
   switch (decided.kind) {
     case "wait":
-      if (waits === 0) context.log.warn(fields, "a server is away; the message is held");
+      if (waits === 0) context.log.warn(fields, "a server is unavailable; the message is held");
       // Where this fails too, the same name is counted again, which changes nothing.
       await options.attempts.refund(delivery, message.name).catch(() => undefined);
       return decided;

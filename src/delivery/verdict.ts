@@ -9,7 +9,7 @@ export interface RetryLimits {
 
 export type Verdict =
   | { readonly kind: "retry"; readonly delayMs: number }
-  /** A server we need is away: the message waits here and gets its attempt back. */
+  /** A server we need is unavailable: the message waits here and gets its attempt back. */
   | { readonly kind: "wait"; readonly delayMs: number }
   | { readonly kind: "dead-letter"; readonly reason: DlqReason };
 

@@ -1,7 +1,7 @@
 /**
  * - `invalid`: the input breaks the contract; trying again cannot help.
  * - `poison`: the input is well-formed, but can never be applied.
- * - `unavailable`: a server we depend on is away; the work waits, no attempt is spent.
+ * - `unavailable`: a server we depend on is unavailable; the work waits, no attempt is spent.
  * - `failed`: this one piece of work failed; trying again may help, and spends an attempt.
  * - `exhausted`: a bound of ours was reached.
  * - `deadline`: the caller's time ran out.

@@ -18,7 +18,7 @@ export class EventRefused extends Error {
   }
 }
 
-/** Rejects with EventRefused, or with AppError `unavailable` while a server is away or a stream is full. */
+/** Rejects with EventRefused, or with AppError `unavailable` while a server is unavailable or a stream is full. */
 export type PublishEvent = (event: OutboxEvent) => Promise<void>;
 
 export type PrepareEvents = (events: readonly OutboxEvent[]) => Promise<readonly OutboxEvent[]>;
@@ -87,7 +87,7 @@ export function startRelay(deps: RelayDeps): Relay {
   };
 }
 
-/** Resolves to the number of events published. Rejects where a server is away, after releasing the other events. */
+/** Returns the number of events published. Rejects where a server is unavailable, after releasing the other events. */
 async function relayOnce(deps: RelayDeps): Promise<number> {
   const { store, observe } = deps;
   const claimed = await store.claim(BATCH, LEASE_MS);

@@ -29,5 +29,5 @@ export function noteRefusal(connection: object, refusal: Refusal | undefined, lo
   }
   refusals.set(connection, refusal);
   if (before?.message !== refusal.message)
-    log.error({ error: oneLine(refusal) }, "a server turns this process away; work waits until that is mended");
+    log.error({ error: oneLine(refusal) }, "a server refuses this process; work waits until that is mended");
 }

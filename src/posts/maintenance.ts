@@ -55,7 +55,7 @@ export function startMaintenance(deps: MaintenanceDeps): { close(): Promise<void
 
 /**
  * One round runs each task in a bounded number of steps, unless another process holds the lease. It rejects with
- * AppError `unavailable` while the database is away; other failures are logged.
+ * AppError `unavailable` while the database is unavailable; other failures are logged.
  */
 export function createMaintenanceRound(
   deps: MaintenanceDeps,

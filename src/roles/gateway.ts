@@ -11,7 +11,7 @@ export async function startGatewayRole(
   const gateway = createGateway({ ...connections, config: config.gateway, log });
   http.handle(gateway.handle);
   return {
-    notReady: () => (gateway.healthy() ? undefined : "gateway: Redis or NATS is away"),
+    notReady: () => (gateway.healthy() ? undefined : "gateway: Redis or NATS is unavailable"),
     close: (graceMs) => gateway.close(graceMs),
   };
 }

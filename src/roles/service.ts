@@ -163,12 +163,12 @@ export class Readiness {
 
   reasons(): string[] {
     const { topology, eviction } = this.connections ?? {};
-    // The role api answers from Redis, and users and posts from their database, while NATS is away.
+    // The role api answers from Redis, and users and posts from their database, while NATS is unavailable.
     const needsNats = this.configured.some((role) => WORKING.includes(role));
     return [
       ...this.inUse.flatMap((connection) => refusalOf(connection)?.message ?? []),
       ...[this.waiting ?? []].flat(),
-      ...(topology && !topology.connected() && needsNats ? ["NATS is away"] : []),
+      ...(topology && !topology.connected() && needsNats ? ["NATS is unavailable"] : []),
       ...[topology?.fault() ?? []].flat(),
       ...[eviction?.fault() ?? []].flat(),
       ...this.roles.flatMap((role) => role.notReady() ?? []),

@@ -21,7 +21,7 @@ export async function startUsersRole(
     ...stores,
     tokens: await openPageTokens(db, "users", log),
     config: config.users,
-    // The other half of the pool is for writes, so that they go on while Redis is away and every read comes to the database.
+    // The rest of the pool is for writes, which go on while Redis is unavailable and every read is one of the database.
     readsAtOnce: Math.ceil(config.database.poolSize / 2),
     wakeRelay: outbox.wake,
   });

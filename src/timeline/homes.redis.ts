@@ -19,7 +19,7 @@ const PLACE = /^(\w+)-(\d+)$/;
  * Lists each home timeline at least once; timelines written or removed meanwhile may be missing. `after` is the place
  * of an earlier run, valid until a server restarts or a slot moves to another.
  *
- * @throws AppError `invalid` for a place that is no longer valid, `unavailable` where Redis is away
+ * @throws AppError `invalid` for a place that is no longer valid, `unavailable` where Redis is unavailable
  */
 export async function* listHomes(scripts: Scripts, after?: string): AsyncGenerator<Homes> {
   const nodes = await dataNodes(scripts);

@@ -52,7 +52,7 @@ export const changeFollows = (deps: FollowsDeps) => ({
   },
 });
 
-/** The follower's list is up to date before this resolves, unless Redis is away. */
+/** The follower's list is up to date before this resolves, unless Redis is unavailable. */
 const setFollowing =
   (deps: FollowsDeps, wanted: boolean) =>
   async (request: wire.FollowRequest): Promise<wire.FollowResponse> => {
@@ -77,7 +77,7 @@ function refuseSelf(prefix: string, { follower, following }: Pair): Pair {
   return { follower, following };
 }
 
-/** Drops the followers' cached lists; where Redis is away, the relay drops them before it publishes the events. */
+/** Drops the followers' cached lists; while Redis is unavailable, the relay does so before it publishes the events. */
 async function afterChange(deps: FollowsDeps, followers: readonly string[]): Promise<void> {
   deps.wakeRelay();
   const dropped = await Promise.allSettled(followers.map((follower) => deps.cache.drop("following", follower)));

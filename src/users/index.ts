@@ -51,7 +51,7 @@ const tooManyReads = () => new AppError("unavailable", "too many reads wait for 
 export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay, log }: UsersOptions) {
   const observe = observeUsers;
   const cache = createListCache(scripts);
-  // Writes get connections while the cache is away.
+  // Writes get connections while the cache is unavailable.
   const bounded = createInTurn({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS, refusal: tooManyReads });
   const store = createListStore(db);
   const pages = createHotPages();

@@ -31,7 +31,7 @@ interface ListRequest {
   readonly limit: number;
 }
 
-/** @throws AppError `unavailable` while the database is away */
+/** @throws AppError `unavailable` while the database is unavailable */
 export type ReadList = (request: ListRequest) => Promise<IdPage>;
 
 /**
@@ -147,7 +147,7 @@ function pageOf(ids: readonly string[], { after, limit }: ListRequest): readonly
   return ids.slice(from, from + limit);
 }
 
-/** Undefined while Redis is away. */
+/** Undefined while Redis is unavailable. */
 export async function orUncached<Result>(
   observe: Pick<ObserveUsers, "cacheFailed">,
   what: string,

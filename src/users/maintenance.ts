@@ -20,7 +20,7 @@ interface MaintenanceDeps {
   readonly observe: Pick<ObserveUsers, "pruned" | "drifted">;
 }
 
-/** Removes old inactive edges, and compares some counts with the rows. Rejects while the database is away. */
+/** Removes old inactive edges, and compares some counts with the rows. Rejects while the database is unavailable. */
 export async function maintain(
   { store, log, observe }: MaintenanceDeps,
   stopping?: AbortSignal,

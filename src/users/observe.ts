@@ -14,7 +14,7 @@ const listed = meter.createHistogram("timeline_users_edge_lag_seconds", {
 });
 const reads = counter(
   "timeline_users_reads",
-  "Reads of lists and profiles by source: process, cache, database, or uncached while Redis is away",
+  "Reads of lists and profiles by source: process, cache, database, or uncached while Redis is unavailable",
 );
 const superseded = counter("timeline_users_overtaken_fills", "Results not cached because they had changed meanwhile");
 const failures = counter("timeline_users_cache_failures", "Failures of the cache");

@@ -21,7 +21,7 @@ interface PrepareDeps {
 /**
  * Updates the cached lists before the relay publishes events, so that a list contains a change before its event is
  * published, and moves the edges of users with very many new followers to the hot lane. It may run twice. It rejects
- * with AppError `unavailable` while Redis or the database is away: nothing may be published then.
+ * with AppError `unavailable` while Redis or the database is unavailable: nothing may be published then.
  */
 export function createPrepareUserEvents(
   deps: PrepareDeps,

@@ -93,8 +93,8 @@ test("passwords are taken from the URLs, percent-decoded", async () => {
 });
 
 test("a wrong password of NATS ends the start", async () => {
-  await expectEnd({ NATS_URL: natsUrl(WRONG) }, /NATS turns us away: .*Authorization Violation/i);
-  await expectEnd({ NATS_URL: nats.url }, /NATS turns us away: .*Authorization Violation/i);
+  await expectEnd({ NATS_URL: natsUrl(WRONG) }, /NATS refuses the connection: .*Authorization Violation/i);
+  await expectEnd({ NATS_URL: nats.url }, /NATS refuses the connection: .*Authorization Violation/i);
 });
 
 test("tls: in NATS_URL speaks TLS, with a certificate that is verified", async () => {
@@ -142,7 +142,10 @@ ifPostgres("a wrong password of PostgreSQL ends the start", async () => {
     await addGuardedRole(server.url, PASSWORD);
     const url = (password: string): string => server.url.replace("timeline@", `guarded:${password}@`);
     const roles = { TIMELINE_ROLES: "users" };
-    await expectEnd({ ...roles, DATABASE_URL: url(WRONG) }, /database turns us away: password authentication failed/);
+    await expectEnd(
+      { ...roles, DATABASE_URL: url(WRONG) },
+      /database refuses the connection: password authentication failed/,
+    );
     await expectEnd({ ...roles, DATABASE_URL: `${url(escaped)}?sslmode=require` }, /does not support SSL/);
     await withService({ ...roles, DATABASE_URL: url(escaped) }, async (service) => {
       expect(await readiness(service)).toMatch(/^200/);
@@ -152,7 +155,7 @@ ifPostgres("a wrong password of PostgreSQL ends the start", async () => {
   }
 });
 
-const complaints = (service: Service): number => service.output().split("turns this process away").length - 1;
+const complaints = (service: Service): number => service.output().split("refuses this process").length - 1;
 
 test("a password of NATS that is changed while running makes it not ready, said once, until it is mended", async () => {
   const changing = join(folder, "changing.conf");
@@ -171,11 +174,11 @@ test("a password of NATS that is changed while running makes it not ready, said 
   const env = { NATS_URL: `nats://our%20user:${escaped}@127.0.0.1:${own.port}`, TIMELINE_NATS_TLS_CA: "" };
   const changed = withService(env, async (service) => {
     await restart("another");
-    await becomes(async () => expect(await readiness(service)).toContain("NATS turns us away"));
+    await becomes(async () => expect(await readiness(service)).toContain("NATS refuses the connection"));
     const first = await tries();
     await eventually(async () => (await tries()) > first + 3, "it tried several times");
     expect(complaints(service)).toBe(1);
-    expect(service.output().split("NATS is away").length - 1).toBe(1);
+    expect(service.output().split("NATS is unavailable").length - 1).toBe(1);
     await restart(PASSWORD);
     await becomes(async () => expect(await readiness(service)).toMatch(/^200/));
   });

@@ -86,7 +86,7 @@ degraded("where one author of many cannot be had, a cold home shows the others, 
 });
 
 testWithStack(
-  "below the floor, a page says when PostService was away",
+  "below the floor, a page says when PostService was unavailable",
   { env: { TIMELINE_MAX_ENTRIES: "50" } },
   async (stack) => {
     const { reads, upstreams } = stack;

@@ -176,7 +176,7 @@ test("a start that fails is an error in the log", async () => {
 });
 
 for (const away of [["redisServer"], ["natsServer"], ["redisServer", "natsServer"]] as const) {
-  testWithStack(`SIGTERM while ${away.join(" and ")} is away ends with 0`, {}, async (stack) => {
+  testWithStack(`SIGTERM while ${away.join(" and ")} is unavailable ends with 0`, {}, async (stack) => {
     for (const server of away) {
       stack[server].kill("SIGKILL");
       await stack[server].exited;

@@ -152,7 +152,7 @@ testWithStack(
 );
 
 testWithStack(
-  "the recovery waits for an upstream that is away, and no event becomes a dead letter for it",
+  "the recovery waits for an upstream that is unavailable, and no event becomes a dead letter for it",
   { ...OPTIONS, slow: true },
   async (stack) => {
     const { streams, upstreams, world } = stack;

@@ -29,7 +29,7 @@ const codeOf = (call: Promise<unknown>): Promise<string> =>
   );
 
 testWithStack(
-  "who follows is asked of the users service, and while it is away that is said",
+  "who follows is asked of the users service, and while it is unavailable that is said",
   { service: false, timeoutMs: 60_000 },
   async (stack) => {
     const [users, people] = await startOnOwn(stack, "users");

@@ -94,7 +94,7 @@ async function givenUpWithFullDlq(arena: Arena): Promise<undefined> {
   return undefined;
 }
 
-/** UserService is away for far longer than two quick attempts take. */
+/** UserService is unavailable for far longer than two quick attempts take. */
 async function userServiceAway(arena: Arena): Promise<undefined> {
   await arena.tell(20);
   const heal = arena.stack.upstreams.inject({ method: "GetFollowersList", code: status.UNAVAILABLE });

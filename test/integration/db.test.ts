@@ -55,7 +55,7 @@ describe.each(DATABASES)("$name as a database", ({ start }) => {
 const installed = postgresPrograms() === undefined ? describe.skip : describe;
 
 installed("PostgreSQL that goes away", () => {
-  test("the database is unavailable while it is away, and listens again once it is back", async () => {
+  test("the database is unavailable while it does not run, and listens again once it is back", async () => {
     const server = await startPostgres();
     const db = openPostgres({ url: server.url, poolSize: 2, name: "test" }, silent);
     try {

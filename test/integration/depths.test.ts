@@ -77,7 +77,7 @@ test("a missing consumer or stream does not freeze the other gauges, and shows n
   await shows("timeline_sample_up", { sample: "stream DLQ" }, 1);
 });
 
-test("while NATS is away no value stands as if fresh", async () => {
+test("while NATS is unavailable no value stands as if fresh", async () => {
   await shows("timeline_dlq_messages", {}, 1);
   bench.broker.kill("SIGKILL");
   await shows("timeline_dlq_messages", {}, Number.NaN);

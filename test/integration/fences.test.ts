@@ -98,9 +98,9 @@ test("one process refills; the others see an outage until it is done, never half
 test("after a refill that failed nothing is decided, and the next one starts anew", async () => {
   const failing = open(async function* () {
     yield { event: deletion, time: NOW };
-    throw new Error("the log is away");
+    throw new Error("the log is unavailable");
   });
-  await expect(failing.tombstonedAmong(["dead"])).rejects.toThrow("the log is away");
+  await expect(failing.tombstonedAmong(["dead"])).rejects.toThrow("the log is unavailable");
   const { read, reads } = history();
   expect([...(await open(read).tombstonedAmong(["dead"]))]).toEqual(["dead"]);
   expect(reads()).toBe(1);
@@ -224,7 +224,7 @@ test("a batch that cannot be written fails the refill; the next one starts anew"
   const store: FenceStore = {
     ...fenceStore,
     refill: async (batch) => {
-      if (failing) throw new AppError("unavailable", "Redis is away");
+      if (failing) throw new AppError("unavailable", "Redis is unavailable");
       await fenceStore.refill(batch);
     },
   };

@@ -214,7 +214,7 @@ test("refusals are sent as problem+json", async () => {
   expect(third.response.statusCode).toBe(503);
 });
 
-test("while Redis is away new streams are refused, and open ones stay", async () => {
+test("while Redis is unavailable new streams are refused, and open ones stay", async () => {
   const own = await privateRedis();
   const away = connectRedis([own.url], silent);
   cleanups.push(

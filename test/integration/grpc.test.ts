@@ -208,7 +208,7 @@ test.each<[status, string]>([
   expect(await upstreams.followers({ user: "ada", size: 1, token: "" })).toEqual({ ids: ["bob"], next: "" });
 });
 
-test("an upstream that is slow is given up at the caller's deadline; one that nobody serves is away", async () => {
+test("an upstream that is slow is given up at the caller's deadline; one that nobody serves is unavailable", async () => {
   const heal = served.inject({ method: "GetFollowingList", delayMs: 10_000 });
   const deadline = Date.now() + 200;
   expect(await codeOf(upstreams.following({ user: "bob", size: 1, token: "", deadline }))).toBe("failed");

@@ -183,7 +183,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     expect(await log()).toHaveLength(1);
   });
 
-  test("while NATS is away events wait, and go out in their order once it is back", async () => {
+  test("while NATS is unavailable events wait, and go out in their order once it is back", async () => {
     // The relay counts three failures, and an acknowledgement that does not come takes its whole timeout.
     const hasty = createPublisher(connection, { timeoutMs: 500 });
     const publishing = relay({ publish: createPublishEvent(hasty.publish) });

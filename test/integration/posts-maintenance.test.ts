@@ -114,14 +114,14 @@ describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {
     expect(told).toHaveLength(2);
   });
 
-  test("while the database is away the maintenance waits, continues once it is back, and releases its lease at the end", async () => {
+  test("while the database is unavailable the maintenance waits, continues once it is back, and releases its lease at the end", async () => {
     let away = true;
     const told: string[] = [];
     const log = { ...silent, warn: (_: object, message: string) => void told.push(message) };
     const lease = {
       ...posts.store.lease,
       hold: async (holder: string, ms: number): Promise<boolean> => {
-        if (away) throw new AppError("unavailable", "the database is away");
+        if (away) throw new AppError("unavailable", "the database is unavailable");
         return posts.store.lease.hold(holder, ms);
       },
     };

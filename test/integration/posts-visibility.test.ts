@@ -144,7 +144,7 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
     for (const viewer of ["bob", "sam"]) expect(await shown(ids, viewer)).toEqual(ids.slice(0, 2));
   });
 
-  test("while UserService is away, only answers that depend on it are UNAVAILABLE", async () => {
+  test("while UserService is unavailable, only answers that depend on it are UNAVAILABLE", async () => {
     away = true;
     const parent = await post(posts, { user_id: "sam" });
     const ids = await postAll({ reply_to: parent });

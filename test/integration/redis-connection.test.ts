@@ -79,7 +79,7 @@ async function link(): Promise<{ url: string; cut(): void; mend(): void }> {
   };
 }
 
-test("while Redis is away commands are refused at once, not queued; afterwards they work again", async () => {
+test("while Redis is unavailable commands are refused at once, not queued; afterwards they work again", async () => {
   const { url, cut, mend } = await link();
   const client = connectRedis([url], silent);
   cleanups.push(() => client.disconnect());
@@ -94,7 +94,7 @@ test("while Redis is away commands are refused at once, not queued; afterwards t
   expect(await bench.raw.exists("queued")).toBe(0);
 });
 
-test("a server that is full, read-only or loading is away; a wrong type is the command's own fault", async () => {
+test("a server that is full, read-only or loading is unavailable; a wrong type is the command's own fault", async () => {
   const attempt = () => codeOf(bench.scripts.run("note-attempt", ["k"], [60_000, "n", "begun"]));
   await bench.raw.config("SET", "maxmemory", "1");
   cleanups.push(() => bench.raw.config("SET", "maxmemory", "0"));

@@ -65,7 +65,7 @@ test("memory, evictions, persistence and connections of a Redis are exported, by
   });
 });
 
-test("a Redis that is away is down, and its other gauges show no old value", async () => {
+test("a Redis that is unavailable is down, and its other gauges show no old value", async () => {
   await withRedis({ appendonly: true }, async ({ broker }, node) => {
     await shows("timeline_redis_up", { node }, 1);
     broker.kill("SIGKILL");

@@ -281,7 +281,7 @@ test("a home that nobody wrote to is rebuilt before it is shown, once, with its 
   expect((await held(redis.raw, homeKey(READER))).floor).toBe(0);
 });
 
-test("while an upstream is away a page is degraded and shows what is stored", async () => {
+test("while an upstream is unavailable a page is degraded and shows what is stored", async () => {
   const scene = new Scene();
   await scene.post(10, "stored");
   const away = {
@@ -349,7 +349,7 @@ test("a timeline whose rebuild finds no place in the queue is degraded, and show
   expect((await homeRead(deps)(request({}), { deadline: Date.now() + 5_000 })).degraded).toBe(false);
 });
 
-test("while Redis is away a page is degraded and shows what the upstreams say", async () => {
+test("while Redis is unavailable a page is degraded and shows what the upstreams say", async () => {
   const scene = new Scene();
   scene.world.post({ drop_id: "theirs", user_id: "ada", created_at: 6 });
   const away = () => Promise.reject(new AppError("unavailable", "away"));

@@ -246,7 +246,7 @@ describe.each(DATABASES)("what the users service remembers, on $name", ({ start 
     await own.close();
   });
 
-  test("while Redis is away reads and follows work, and no event is published", async () => {
+  test("while Redis is unavailable reads and follows work, and no event is published", async () => {
     const own = await openRedis();
     const users = process({ scripts: own.scripts });
     const client = await serveUsers(users);

@@ -31,7 +31,7 @@ test("reports no fault if every server is there, and names what the service will
   });
 });
 
-test("reports each server that is away, and what to do", async () => {
+test("reports each server that is unavailable, and what to do", async () => {
   const { code, findings } = await doctor({
     REDIS_URL: "redis://127.0.0.1:1",
     NATS_URL: "nats://127.0.0.1:1",

@@ -99,7 +99,7 @@ function toStored(message: StoredMsg): Stored {
   return { seq: message.seq, subject: message.subject, headers, body: Buffer.from(message.data) };
 }
 
-/** A server that is away answers nothing; that is a state to wait through. */
+/** A server that is unavailable answers nothing; that is a state to wait through. */
 async function unanswered<T>(question: Promise<T>): Promise<T | string> {
   try {
     return await question;

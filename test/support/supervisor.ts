@@ -71,7 +71,7 @@ export class Crew {
         this.#running.add(service);
         return service;
       } catch (error) {
-        // One that is armed may die before it is ready; any may be started while what it waits for is away.
+        // One that is armed may die before it is ready; any may be started while what it waits for is unavailable.
         this.#stillborn += 1;
         if (this.#dismissed || this.#stillborn > STILLBORN_MAX) throw error;
         if (armed) this.#mourn();

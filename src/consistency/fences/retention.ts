@@ -11,7 +11,7 @@ export type ReadRetentionStart = () => Promise<number | undefined>;
 const EVERY_MS = 10 * SECOND;
 const UNKNOWN_EVERY_MS = 10 * MINUTE;
 
-/** The time never falls, so the last answer is right while the posts service is away. */
+/** The time never falls, so the last answer is right while the posts service is unavailable. */
 export function createRetention(read: ReadRetentionStart, now: Clock = Date.now) {
   let retentionStart = 0;
   return {

@@ -5,7 +5,7 @@ export interface HowPlanned {
 
 /** int8 arrives as a number: no count exceeds 2^53. */
 export interface Queries {
-  /** @throws AppError `unavailable` while the database is away; otherwise the database's own error */
+  /** @throws AppError `unavailable` while the database is unavailable; otherwise the database's own error */
   query<Row>(sql: string, params?: readonly unknown[], how?: HowPlanned): Promise<Row[]>;
   run(script: string): Promise<void>;
 }

@@ -25,9 +25,9 @@ export function databaseError(error: unknown): unknown {
   const { code, message = "" } = error as { code?: string; message?: string };
   const state = sqlState(error);
   if ((state !== undefined && REFUSED.test(state)) || isTlsFault(error) || REFUSED_MESSAGES.test(message))
-    return new Refusal(`the database turns us away: ${oneLine(error)}`, { cause: error });
+    return new Refusal(`the database refuses the connection: ${oneLine(error)}`, { cause: error });
   const away = SOCKET_ERRORS.has(code ?? "") || (state === undefined ? AWAY_MESSAGES.test(message) : AWAY.test(state));
-  return away ? new AppError("unavailable", `the database is away: ${oneLine(error)}`, { cause: error }) : error;
+  return away ? new AppError("unavailable", `the database is unavailable: ${oneLine(error)}`, { cause: error }) : error;
 }
 
 const MAX_TRIES = 5;

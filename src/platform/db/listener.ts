@@ -39,7 +39,7 @@ export function createListener(newClient: () => pg.Client, log: Logger): Pick<Db
         for (const heard of channels.values()) heard();
         return;
       } catch (error) {
-        if (tries === 1) log.warn({ error: (error as Error).message }, "the database's notifications are away");
+        if (tries === 1) log.warn({ error: (error as Error).message }, "the database's notifications are unavailable");
       }
     }
   };

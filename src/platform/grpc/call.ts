@@ -58,7 +58,7 @@ interface About {
 /**
  * Calls an upstream within 5 s, or before the caller's deadline if that is sooner.
  *
- * @throws AppError `unavailable` where the upstream is away, lacks the method, or fails for most; otherwise `failed`
+ * @throws AppError `unavailable` where the upstream does not answer, lacks the method, or fails for most; otherwise `failed`
  */
 export type CallUpstream = <Request, Response>(
   method: MethodDefinition<Request, Response>,
@@ -66,7 +66,7 @@ export type CallUpstream = <Request, Response>(
   about: About,
 ) => Promise<Response>;
 
-/** Judges by the calls made through it whether the upstream is away. */
+/** Judges by the calls made through it whether the upstream is unavailable. */
 export function createCallUpstream(client: Client): CallUpstream {
   const majority = createMajority();
   const probe = createProbe(majority);

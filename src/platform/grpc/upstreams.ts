@@ -40,7 +40,7 @@ export interface Followings extends Pick<Upstreams, "following"> {
 }
 
 export interface UpstreamChannels {
-  /** Each caller judges by its own calls whether an upstream is away. */
+  /** Each caller judges by its own calls whether an upstream is unavailable. */
   upstreams(): Upstreams;
   close(): void;
 }

@@ -90,7 +90,7 @@ async function dialed(settings: ConnectionOptions): Promise<NatsConnection> {
   }
 }
 
-const TURNED_AWAY = new Set<string>([
+const REFUSED = new Set<string>([
   ErrorCode.AuthorizationViolation,
   ErrorCode.AuthenticationExpired,
   ErrorCode.AccountExpired,
@@ -101,7 +101,7 @@ const TURNED_AWAY = new Set<string>([
 function natsError(error: unknown): Error {
   const cause = error instanceof NatsError ? (error.chainedError ?? error) : error;
   const code = (error as { code?: string }).code ?? "";
-  if (TURNED_AWAY.has(code)) return new Refusal(`NATS turns us away: ${oneLine(error)}`, { cause: error });
+  if (REFUSED.has(code)) return new Refusal(`NATS refuses the connection: ${oneLine(error)}`, { cause: error });
   if (code === ErrorCode.ServerOptionNotAvailable)
     return new Refusal("NATS does not offer the TLS that is configured", { cause: error });
   if (code === ErrorCode.Tls || isTlsFault(cause) || isTlsFault(error))
@@ -115,15 +115,15 @@ async function logStatus(connection: NatsConnection, log: Logger): Promise<void>
   let reported = "";
   for await (const { type, data } of connection.status()) {
     if (type === Events.Disconnect) {
-      if (!away) log.warn({ server: data }, "NATS is away; work waits");
+      if (!away) log.warn({ server: data }, "NATS is unavailable; work waits");
       away = true;
     } else if (type === Events.Reconnect) {
       log.info({ server: data }, "NATS is back");
       noteRefusal(connection, undefined, log);
       away = false;
       reported = "";
-    } else if (type === Events.Error && TURNED_AWAY.has(String(data))) {
-      noteRefusal(connection, new Refusal(`NATS turns us away: ${String(data)}`), log);
+    } else if (type === Events.Error && REFUSED.has(String(data))) {
+      noteRefusal(connection, new Refusal(`NATS refuses the connection: ${String(data)}`), log);
     } else if (type === Events.Error && data !== reported) {
       reported = String(data);
       log.error({ error: data }, "NATS reports an error");

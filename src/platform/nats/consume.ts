@@ -50,7 +50,7 @@ export function consume(connection: NatsConnection, options: ConsumeOptions): Co
     healthy: () => loop.pulling,
     close: async (graceMs) => {
       await loop.close(graceMs);
-      // While NATS is away the pull never ends by itself.
+      // While NATS is unavailable the pull never ends by itself.
       await Promise.race([running, pause(SECOND)]);
       if (!connection.isClosed()) await connection.flush().catch(() => undefined);
     },

@@ -19,7 +19,7 @@ const STRICT = {
   retryStrategy: (times: number) => Math.min(100 * times, 2 * SECOND),
 } as const;
 
-/** Reconnects for ever; commands fail while Redis is away. Several URLs name the nodes of a Redis Cluster. */
+/** Reconnects for ever; commands fail while Redis is unavailable. Several URLs name the nodes of a Redis Cluster. */
 export function connectRedis(urls: readonly string[], log: Logger): RedisClient {
   const client = urls.length > 1 ? clusterOf(urls, STRICT) : new Redis({ ...STRICT, ...serverOf(urls) });
   watch(client, log);
@@ -80,7 +80,7 @@ function watch(client: RedisClient, log: Logger): void {
   client.on("error", (error: Error & { lastNodeError?: Error }) => {
     const reason = redisError(error.lastNodeError ?? error);
     if (reason instanceof Refusal) noteRefusal(client, reason, log);
-    else if (!away) log.warn({ error: error.message }, "Redis is away; work waits");
+    else if (!away) log.warn({ error: error.message }, "Redis is unavailable; work waits");
     away = true;
   });
   client.on("ready", () => {

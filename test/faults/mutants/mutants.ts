@@ -33,7 +33,7 @@ export const MUTANTS = {
       },
     }),
   },
-  /** An attempt that failed because a server is away counts. */
+  /** An attempt that failed because a server is unavailable counts. */
   refund: {
     handler: (usual) => (delivery, context) =>
       usual(delivery, context).catch((error: unknown) => {

@@ -32,7 +32,7 @@ function setup() {
   return { state, stored, alarms, deadLetters, take };
 }
 
-test("a dead letter the DLQ takes is stored at once; while NATS is away nothing is held", async () => {
+test("a dead letter the DLQ takes is stored at once; while NATS is unavailable nothing is held", async () => {
   const { state, stored, deadLetters, take } = setup();
   expect([await take(1), stored, deadLetters.notReady()]).toEqual(["stored", ["1"], undefined]);
   state.failure = AWAY;

@@ -23,7 +23,7 @@ async function textsOf(name: EventName, payload: unknown, refusals = 0) {
   let left = refusals;
   const forward = createForward({
     admit: async (event) => {
-      if (left-- > 0) throw new AppError("unavailable", "NATS is away");
+      if (left-- > 0) throw new AppError("unavailable", "NATS is unavailable");
       ids.push(event.id, ...Object.values(event.headers), event.subject);
       return { duplicate: false };
     },

@@ -180,7 +180,7 @@ test("the original is neither acked nor forgotten as long as the DLQ does not ta
   expect(letters).toHaveLength(1);
 });
 
-test("a letter says why its message failed however long the DLQ was away", async () => {
+test("a letter says why its message failed however long the DLQ was unavailable", async () => {
   let refusals = 2;
   const { run, letters } = setup({
     attempts: memoryAttempts([], begunBefore(4)),

@@ -39,7 +39,7 @@ test("one statement reads a bounded number of reactions; a drop with more is com
   expect(asked).toEqual([["a", "b", "c"], ["d"], ["e"], ["f", "g"]]);
 });
 
-test("drops that cannot be compared are skipped, but not while the database is away", async () => {
+test("drops that cannot be compared are skipped, but not while the database is unavailable", async () => {
   const stuck = drops({ a: 1, b: 5_000_000, c: 1 }, (ids) => (ids.includes("b") ? new Error("too slow") : undefined));
   expect(await stuck.calibrate(10)).toEqual({ checked: 3, corrected: 2, overdue: 0 });
   expect(stuck.asked).toHaveLength(3);

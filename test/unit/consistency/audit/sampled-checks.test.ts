@@ -76,7 +76,7 @@ test("publications beyond the rate, old or backdated ones are skipped and counte
 
 test("a check that meets an outage is retried, and fails in the end", async () => {
   const away = async (): Promise<never> => {
-    throw new AppError("unavailable", "UserService is away");
+    throw new AppError("unavailable", "UserService is unavailable");
   };
   const { run, seen } = scene({ check: away });
   expect(await run()).toMatchObject({ kind: "retry" });

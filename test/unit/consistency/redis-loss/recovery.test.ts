@@ -73,7 +73,7 @@ function retries(outcomes: readonly (Error | undefined)[]) {
 
 const away = new AppError("unavailable", "away");
 
-test("a server that is away is waited for, however often it fails", async () => {
+test("a server that is unavailable is waited for, however often it fails", async () => {
   const { apply, told, calls } = retries([...Array.from({ length: 6 }, () => away), undefined]);
   await apply();
   expect([calls(), new Set(told)]).toEqual([7, new Set(["waiting: away"])]);
