@@ -19,14 +19,17 @@ export interface Fences {
   /** Older drops are gone, in ms since the epoch; 0: every drop is kept. */
   retentionStart(): number;
   tombstonedAmong(drops: readonly string[]): Promise<ReadonlySet<string>>;
-  /** Returns the newest version. An unfollow records the recent unfollower first, even if a newer follow is known. */
-  changeEdge(change: EdgeChange): Promise<EdgeState>;
+  /** Returns the newest version after each change. An unfollow records the recent unfollower first, even if a newer
+   * follow is known. */
+  changeEdges(changes: readonly EdgeChange[]): Promise<readonly EdgeState[]>;
   unfollowedAmong(author: string, users: readonly string[]): Promise<string[]>;
   /** Pages of users recorded at `since` (ms since the epoch) or later; those recorded meanwhile may be among them. */
   recentUnfollowers(author: string, since: number): AsyncIterable<readonly string[]>;
   /** The name of the current follower list. It changes with the list, and if it is lost. */
   generation(author: string): Promise<string>;
-  renewGeneration(author: string): Promise<void>;
+  renewGenerations(authors: readonly string[]): Promise<void>;
+  /** From the home timelines of these users. */
+  removeTombstoned(users: readonly string[]): Promise<void>;
 }
 
 export const nameGeneration = (): string => `${Date.now()}:${randomUUID()}`;

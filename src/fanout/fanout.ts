@@ -11,7 +11,7 @@ import { SILENT_HEADER } from "../contracts/subjects.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import type { Handler } from "../delivery/handler.js";
 import { type Change, createApply } from "./apply.js";
-import { createApplyEdge, type EdgeApplied } from "./graph.js";
+import { createApplyEdges, type EdgeApplied } from "./graph.js";
 import { createJobHandler, createPlan, Followers, type Plan, type UntilCovered } from "./plan.js";
 import type { Complete, Notify, QueueJobs } from "./publish.nats.js";
 import type { Sources } from "./sources.grpc.js";
@@ -54,10 +54,10 @@ type ApplyEvent = (event: TimelineEvent, admission: Admission) => Promise<void>;
 function createApplyEvent(deps: FanoutDeps, followers: Followers): ApplyEvent {
   const plan = createPlan({ ...deps, apply: createApply(deps), followers });
   const applyDrop = createApplyDrop({ ...deps, plan });
-  const applyEdge = createApplyEdge(deps);
+  const applyEdges = createApplyEdges(deps);
   return async (event, admission) =>
     event.name === "user_followed" || event.name === "user_unfollowed"
-      ? applyEdge(event, admission.admitted_at)
+      ? applyEdges([{ event, admittedAt: admission.admitted_at }])
       : applyDrop(event, admission);
 }
 

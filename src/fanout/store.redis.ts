@@ -16,7 +16,7 @@ import {
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { chunked } from "../kernel/concurrency.js";
-import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
+import { encodeId } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -29,6 +29,12 @@ export interface Audience {
 export function audienceOf(users: Iterable<string>): Audience {
   const ids = [...new Set(users)];
   return { ids, keys: packKeys(ids.map(encodeId)) };
+}
+
+/** The floor that stands, and the time of the oldest drop, in ms since the epoch. */
+export interface HomeBounds {
+  readonly floor: number | undefined;
+  readonly oldest: number | undefined;
 }
 
 export type TimelineWriter = ReturnType<typeof createTimelineWriter>;
@@ -92,24 +98,16 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
       const keys = [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`];
       await fenced.many({ script: "remove-entries", prefix: SHARED_PREFIX, keys, before: [], after: [drop] });
     },
-    /** Makes a rebuild under way start over; returns the floor that stands, if any. */
-    async interruptRebuild(user: string): Promise<number | undefined> {
-      const floor = await scripts.run("interrupt-rebuild", [homeKey(user)], []);
-      return floor === "" ? undefined : Number(floor);
+    /** Makes rebuilds under way start over; returns the bounds of each timeline. */
+    async interruptRebuilds(users: readonly string[]): Promise<HomeBounds[]> {
+      const calls = scripts.isCluster
+        ? users.map((user) => scripts.run("interrupt-rebuild", [homeKey(user)], []))
+        : packKeys(users.map(encodeId)).map((keys) => scripts.run("interrupt-rebuild", [], [HOME_PREFIX, keys]));
+      const held = (await Promise.all(calls)).flat() as string[];
+      const timeOf = (text: string | undefined) => (text ? Number(text) : undefined);
+      return users.map((_, at) => ({ floor: timeOf(held[2 * at]), oldest: timeOf(held[2 * at + 1]) }));
     },
     ...memories(scripts, options.ttlMs),
-    /** All drops of a home timeline, and the time of the oldest, in ms since the epoch. */
-    async membersOf(user: string): Promise<{ drops: string[]; oldest: number }> {
-      const held = await scripts.command("zrange", (client) => client.zrange(homeKey(user), "0", "-1", "WITHSCORES"));
-      const drops: string[] = [];
-      let oldest = Number.POSITIVE_INFINITY;
-      for (let at = 0; at < held.length; at += 2) {
-        if (held[at] === FLOOR_MEMBER) continue;
-        drops.push(held[at] as string);
-        oldest = Math.min(oldest, Number(held[at + 1]));
-      }
-      return { drops, oldest };
-    },
   };
 }
 

@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, beforeEach, test } from "@jest/globals";
 import type { TimelineEvent as Admitted } from "../../src/contracts/events.js";
-import { mapLimited } from "../../src/kernel/concurrency.js";
-import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "../support/fanout.js";
+import { type AdmittedEdge, createApplyEdges } from "../../src/fanout/graph.js";
+import { chunked, mapLimited } from "../../src/kernel/concurrency.js";
+import { type FanoutBench, handle, insisting, type MemoryLog, openFanout, work } from "../support/fanout.js";
 import { expectTimelines } from "../support/oracle.js";
 import { below, duplicatedAndShuffled, oneOf, type Random, seeded } from "../support/random.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
@@ -136,3 +137,28 @@ function rename(world: World, events: readonly TimelineEvent[]): void {
     if (dead.has(drop_id)) world.remove(drop_id);
   }
 }
+
+test.each(Array.from({ length: 25 }, (_, seed) => seed + 601))(
+  "history %i: follows and unfollows are applied in batches, beside everything else, and it ends in the state of the model",
+  async (seed) => {
+    const random = seeded(seed);
+    const world = new World();
+    const history = historyIn(world, random, 80);
+    const options = { log: admittedOf(history), pageSize: oneOf(random, [1, 2, 100]) };
+    const processes = [openFanout(redis, world, options), openFanout(redis, world, options)];
+    const batches = chunked(duplicatedAndShuffled(random, history), 1 + below(random, 30));
+    await mapLimited(batches, 4, async (batch) => {
+      const bench = oneOf(random, processes);
+      const edges = admittedOf(batch.filter(({ channel }) => channel.startsWith("user_"))).map(
+        ({ event, time }) => ({ event, admittedAt: time }) as AdmittedEdge,
+      );
+      const drops = batch.filter(({ channel }) => !channel.startsWith("user_"));
+      await Promise.all([
+        insisting(() => createApplyEdges(bench.deps)(edges)),
+        mapLimited(drops, 3, (event) => handle(bench, event, NOW)),
+      ]);
+    });
+    await Promise.all(processes.map(work));
+    await expectTimelines(redis.raw, USERS, history);
+  },
+);

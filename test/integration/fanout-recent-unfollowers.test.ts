@@ -216,7 +216,7 @@ test("a user who unfollowed and follows again keeps a drop that is handled again
 test("recent unfollowers are read page by page from a time on; one recorded again meanwhile is not skipped", async () => {
   const store = adaptersOn(redis.scripts, { maxEntries: 10 }).fenceStore;
   const fences = createFences({ store, readHistory: historyOf([]), log: silent });
-  const leave = (follower: string) => store.changeEdge({ follower, following: "ada", version: 1, follows: false });
+  const leave = (follower: string) => store.changeEdges([{ follower, following: "ada", version: 1, follows: false }]);
   const names = Array.from({ length: 2_300 }, (_, number) => `unfollower-${number}`);
   await fences.recordTombstone("other", Date.now());
   for (const name of names) await leave(name);

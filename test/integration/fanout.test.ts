@@ -102,7 +102,7 @@ test("a follow between the look-up of unfollowers and the removal wins", async (
         addHome: async (audience, entries) => {
           await deps.writer.addHome(audience, entries);
           // As an edge that changes meanwhile does: the followers that were read may be those of yesterday.
-          await deps.fences.renewGeneration("ada");
+          await deps.fences.renewGenerations(["ada"]);
         },
       },
     }),

@@ -39,8 +39,8 @@ test.each<[string, (fences: Fences) => Promise<unknown>, unknown]>([
   ["which drops are dead", async (fences) => [...(await fences.tombstonedAmong(["dead", "alive"]))], ["dead"]],
   [
     "an older follow",
-    (fences) => fences.changeEdge({ follower: "bob", following: "ada", version: 4, follows: true }),
-    { version: 5, follows: false },
+    (fences) => fences.changeEdges([{ follower: "bob", following: "ada", version: 4, follows: true }]),
+    [{ version: 5, follows: false }],
   ],
   [
     "the tombstones around a new one",
@@ -87,7 +87,7 @@ test("one process refills; the others see an outage until it is done, never half
   const { read, reads } = history();
   await expect(open(read).tombstonedAmong(["dead"])).rejects.toMatchObject({ code: "unavailable" });
   await expect(
-    open(read).changeEdge({ follower: "a", following: "b", version: 1, follows: true }),
+    open(read).changeEdges([{ follower: "a", following: "b", version: 1, follows: true }]),
   ).rejects.toMatchObject({ code: "unavailable" });
   go();
   expect([...(await first)]).toEqual(["dead"]);
@@ -127,7 +127,7 @@ test("generations: one name for everybody until it is renewed or lost", async ()
   const [one, other] = [open(history().read), open(history().read)];
   const names = await Promise.all([one, other, one, other].map((fences) => fences.generation("ada")));
   expect(new Set(names).size).toBe(1);
-  await other.renewGeneration("ada");
+  await other.renewGenerations(["ada"]);
   const renewed = await one.generation("ada");
   expect(renewed).not.toBe(names[0]);
   await redis.raw.flushall();
@@ -137,10 +137,10 @@ test("generations: one name for everybody until it is renewed or lost", async ()
 
 test("an unfollow is known by its newest version, and for its author only", async () => {
   const fences = open(history().read);
-  await fences.changeEdge({ follower: "eve", following: "ada", version: 2, follows: false });
-  await fences.changeEdge({ follower: "zoë", following: "ada", version: 2, follows: false });
-  await fences.changeEdge({ follower: "zoë", following: "ada", version: 3, follows: true });
-  await fences.changeEdge({ follower: "ada", following: "eve", version: 9, follows: false });
+  await fences.changeEdges([{ follower: "eve", following: "ada", version: 2, follows: false }]);
+  await fences.changeEdges([{ follower: "zoë", following: "ada", version: 2, follows: false }]);
+  await fences.changeEdges([{ follower: "zoë", following: "ada", version: 3, follows: true }]);
+  await fences.changeEdges([{ follower: "ada", following: "eve", version: 9, follows: false }]);
   expect(await fences.unfollowedAmong("ada", ["zoë", "eve", "bob", "unknown"])).toEqual(["eve", "bob"]);
   expect(await fences.unfollowedAmong("ada", [])).toEqual([]);
 });
@@ -152,12 +152,12 @@ const edge = (follower: string, following: string, version: number, follows: boo
 test("whichever key of follow edges is lost, an old follow does not win", async () => {
   const { read, reads } = history();
   const fences = open(read);
-  await fences.changeEdge(edge("bob", "ada", 5, false));
+  await fences.changeEdges([edge("bob", "ada", 5, false)]);
   const keys = await redis.raw.keys("timeline:x:*");
   expect(keys.length).toBeGreaterThan(1_000);
   for (const key of [edgesKey("ada"), unfollowersKey("ada"), ...keys.slice(0, 30)]) {
     await redis.raw.del(key);
-    expect(await fences.changeEdge(edge("bob", "ada", 4, true))).toEqual({ version: 5, follows: false });
+    expect(await fences.changeEdges([edge("bob", "ada", 4, true)])).toEqual([{ version: 5, follows: false }]);
     expect(await fences.unfollowedAmong("ada", ["bob", "eve"])).toEqual(["bob"]);
     const left: string[] = [];
     for await (const page of fences.recentUnfollowers("ada", 0)) left.push(...page);
@@ -170,7 +170,7 @@ test("whichever key of follow edges is lost, an old follow does not win", async 
 test("a loss is noticed by the first question, also of recent unfollowers", async () => {
   const { read, reads } = history();
   const fences = open(read);
-  await fences.changeEdge(edge("bob", "ada", 5, false));
+  await fences.changeEdges([edge("bob", "ada", 5, false)]);
   await redis.raw.del(edgesKey("ada"));
   expect(await fences.unfollowedAmong("ada", ["bob"])).toEqual(["bob"]);
   await redis.raw.del(unfollowersKey("ada"));
@@ -236,7 +236,7 @@ test("a batch that cannot be written fails the refill; the next one starts anew"
 
 test("every key of the fences has a time to live or a floor that forgets", async () => {
   const fences = open(history().read);
-  await fences.changeEdge({ follower: "eve", following: "ada", version: 2, follows: false });
+  await fences.changeEdges([{ follower: "eve", following: "ada", version: 2, follows: false }]);
   await fences.generation("ada");
   await redis.raw.zadd("timeline:tombstones", 1, "ancient");
   await fences.recordTombstone("new", NOW);

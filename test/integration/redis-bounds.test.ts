@@ -96,8 +96,8 @@ test("fences live longer than the log holds events, and are then forgotten", asy
   const { fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
   await fenceStore.beginRefill(-1);
   await fenceStore.finishRefill(-1);
-  await fenceStore.changeEdge({ follower: "bob", following: "ada", version: 1, follows: false });
-  await fenceStore.setGeneration("ada", "some name");
+  await fenceStore.changeEdges([{ follower: "bob", following: "ada", version: 1, follows: false }]);
+  await fenceStore.setGenerations([["ada", "some name"]]);
   for (const key of await redis.raw.keys("timeline:x:[gl]*"))
     expect([key, (await redis.raw.pttl(key)) > DROPS_AGE_MS]).toEqual([key, true]);
   const field = `${edgeField("ada")}bob`;
@@ -105,7 +105,7 @@ test("fences live longer than the log holds events, and are then forgotten", asy
     redis.raw.hset(edgesKey("ada"), field, `1:0:${Math.floor(Date.now() / 1_000 - daysAgo * 86_400)}`);
   const changeOthers = async () => {
     for (let number = 0; number < 200; number++)
-      await fenceStore.changeEdge({ follower: `eve-${number}`, following: "ada", version: 1, follows: true });
+      await fenceStore.changeEdges([{ follower: `eve-${number}`, following: "ada", version: 1, follows: true }]);
   };
   await noted(7.4);
   await changeOthers();

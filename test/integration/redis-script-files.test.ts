@@ -22,6 +22,7 @@ test("every script file is registered, and runs again after the server has forgo
     "stage-rebuild": [LATER, -1, 1_000, 0],
     "finish-rebuild": [LATER, -1, 0, 10, 0, 0],
     "interrupt-rebuild": [],
+    "remove-tombstoned": ["timeline:home:", "ada"],
     "record-tombstones": [1],
     "begin-refill": [-1],
     "finish-refill": [LATER, -1, 0],

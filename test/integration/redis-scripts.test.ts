@@ -362,7 +362,7 @@ test("finish rebuild: a floor clears what is not above it; past the cap the floo
 test("finish rebuild: nothing is written where the mark is gone, with the key or without it", async () => {
   await begin(-7);
   await add([["a", 1]]);
-  expect(await bench.scripts.run("interrupt-rebuild", [KEY], [])).toBe("");
+  expect(await bench.scripts.run("interrupt-rebuild", [KEY], [])).toEqual(["", "1"]);
   expect(await finish(-7, { entries: [["b", 2]] })).toBe(0);
   expect(await held(bench.raw, KEY)).toEqual({ floor: undefined, entries: [["a", 1]] });
   await begin(-8);
@@ -371,13 +371,33 @@ test("finish rebuild: nothing is written where the mark is gone, with the key or
   expect(await bench.raw.exists(KEY)).toBe(0);
 });
 
-test("interrupt rebuild: leaves a floor that stands and says it", async () => {
+test("interrupt rebuild: leaves a floor that stands, and returns it and the time of the oldest drop", async () => {
   const interrupt = () => bench.scripts.run("interrupt-rebuild", [KEY], []);
-  expect(await interrupt()).toBe("");
+  expect(await interrupt()).toEqual(["", ""]);
   await plant(0);
-  expect(await interrupt()).toBe("0");
+  expect(await interrupt()).toEqual(["0", ""]);
   await plant(1_767_323_045_123);
-  expect(await interrupt()).toBe("1767323045123");
+  expect(await interrupt()).toEqual(["1767323045123", ""]);
+  await bench.raw.zadd(KEY, 1_767_323_045_999, "b", 1_767_323_045_555, "a");
+  expect(await interrupt()).toEqual(["1767323045123", "1767323045555"]);
+  await bench.raw.zadd(KEY, 7, "older");
+  expect(await interrupt()).toEqual(["1767323045123", "7"]);
+});
+
+test("remove tombstoned: removes the tombstoned drops of every home and nothing else, unless tombstones were lost", async () => {
+  const remove = () =>
+    bench.scripts.run("remove-tombstoned", ["timeline:tombstones"], ["timeline:home:", "ada", "bob"]);
+  await bench.raw.zadd("timeline:home:ada", 5, "~floor", 6, "a", 7, "dead", 8, "b");
+  await bench.raw.zadd("timeline:home:bob", 9, "dead too");
+  await bench.raw.zadd("timeline:tombstones", 1, "dead", 2, "dead too", 3, "elsewhere");
+  expect(await remove()).toBe(0);
+  await bench.raw.zadd("timeline:tombstones", -4, "~floor");
+  expect(await remove()).toBe(0);
+  expect(await bench.raw.zcard("timeline:home:ada")).toBe(4);
+  await bench.raw.zadd("timeline:tombstones", 0, "~floor");
+  expect(await remove()).toBe(1);
+  expect(await bench.raw.zrange("timeline:home:ada", "0", "-1")).toEqual(["~floor", "a", "b"]);
+  expect(await bench.raw.exists("timeline:home:bob")).toBe(0);
 });
 
 test("the largest mark survives the way through a score exactly", async () => {

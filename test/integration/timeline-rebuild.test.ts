@@ -138,7 +138,7 @@ test("afresh, a rebuild waits for another process's, and then runs itself", asyn
 });
 
 test.each<[string, (at: ReturnType<typeof scene>) => Promise<unknown>]>([
-  ["a follow or unfollow comes", ({ writer }) => writer.interruptRebuild("ada")],
+  ["a follow or unfollow comes", ({ writer }) => writer.interruptRebuilds(["ada"])],
   ["the key is lost", () => redis.raw.del(KEY)],
   ["Redis forgets everything", () => redis.raw.flushall()],
   [
@@ -279,7 +279,7 @@ test("a timeline that changes faster than it is rebuilt is an outage, in bounded
   let rounds = 0;
   const endless = async () => {
     rounds++;
-    await at.writer.interruptRebuild("ada");
+    await at.writer.interruptRebuilds(["ada"]);
     return { entries: [], floor: 0 };
   };
   await expect(at.rebuild(KEY, endless)).rejects.toMatchObject({ code: "unavailable" });

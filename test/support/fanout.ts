@@ -78,7 +78,8 @@ export async function work(bench: FanoutBench): Promise<void> {
   }
 }
 
-async function insisting(attempt: () => Promise<void>): Promise<void> {
+/** Waits while the fences are being refilled elsewhere, as delivery does. */
+export async function insisting(attempt: () => Promise<void>): Promise<void> {
   for (let tries = 0; ; tries++) {
     try {
       return await attempt();

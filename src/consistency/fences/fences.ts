@@ -50,7 +50,7 @@ export function createFences(deps: FencesDeps): Fences {
         return complete ? tombstoned : undefined;
       });
     },
-    changeEdge: (change) => certain(() => store.changeEdge(change)),
+    changeEdges: async (changes) => (changes.length === 0 ? [] : certain(() => store.changeEdges(changes))),
     unfollowedAmong: async (author, users) =>
       users.length === 0 ? [] : certain(() => store.unfollowedAmong(author, users)),
     async *recentUnfollowers(author, since) {
@@ -62,7 +62,10 @@ export function createFences(deps: FencesDeps): Fences {
       }
     },
     generation: (author) => store.generation(author, nameGeneration()),
-    renewGeneration: (author) => store.setGeneration(author, nameGeneration()),
+    renewGenerations: (authors) => store.setGenerations(authors.map((author) => [author, nameGeneration()] as const)),
+    async removeTombstoned(users) {
+      await certain(async () => ((await store.removeTombstoned(users)).complete ? true : undefined));
+    },
   };
 }
 

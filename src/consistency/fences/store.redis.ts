@@ -6,6 +6,8 @@ import {
   edgePart,
   edgesKey,
   generationKey,
+  HOME_PREFIX,
+  homeKey,
   packKeys,
   REFILL_LEASE_KEY,
   TOMBSTONES_KEY,
@@ -26,6 +28,8 @@ const UNFOLLOWERS_A_PAGE = 1_000;
 const EDGES_A_CALL = 200;
 const PARTS = packKeys(ALL_EDGE_PARTS);
 const DROPS_A_CALL = 5_000;
+/** Full ones take the server about 3 ms where it holds more tombstones than a home holds drops. */
+const HOMES_A_CALL = 20;
 
 export interface Deletion {
   readonly drop: string;
@@ -52,20 +56,24 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
   };
   const markEdges = (step: "begin" | "finish", mark: number): Promise<number> =>
     fenced.many({ script: "mark-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [step, mark], after: [] });
+  const tombstonedAmong = async (
+    drops: readonly string[],
+  ): Promise<{ tombstoned: ReadonlySet<string>; complete: boolean }> => {
+    const tombstoned = new Set<string>();
+    let complete = true;
+    for (const part of chunked(drops, DROPS_A_CALL)) {
+      const [floor, ...scores] = await command("zmscore", (client) =>
+        client.zmscore(TOMBSTONES_KEY, FLOOR_MEMBER, ...part),
+      );
+      for (const [index, drop] of part.entries()) if (scores[index] != null) tombstoned.add(drop);
+      complete &&= stands(floor);
+    }
+    return { tombstoned, complete };
+  };
   return {
     recordTombstones,
-    async tombstonedAmong(drops: readonly string[]): Promise<{ tombstoned: ReadonlySet<string>; complete: boolean }> {
-      const tombstoned = new Set<string>();
-      let complete = true;
-      for (const part of chunked(drops, DROPS_A_CALL)) {
-        const [floor, ...scores] = await command("zmscore", (client) =>
-          client.zmscore(TOMBSTONES_KEY, FLOOR_MEMBER, ...part),
-        );
-        for (const [index, drop] of part.entries()) if (scores[index] != null) tombstoned.add(drop);
-        complete &&= stands(floor);
-      }
-      return { tombstoned, complete };
-    },
+    tombstonedAmong,
+    removeTombstoned: createRemoveTombstoned({ scripts, fenced, tombstonedAmong }),
     ...edgesIn(scripts),
     async generation(author: string, otherwise: string): Promise<string> {
       const key = generationKey(author);
@@ -74,8 +82,10 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
       await command("set", (client) => client.set(key, otherwise, "PX", REMEMBER_MS, "NX"));
       return (await command("get", (client) => client.get(key))) ?? otherwise;
     },
-    async setGeneration(author: string, name: string): Promise<void> {
-      await command("set", (client) => client.set(generationKey(author), name, "PX", REMEMBER_MS));
+    async setGenerations(names: readonly (readonly [author: string, name: string])[]): Promise<void> {
+      const set = ([author, name]: readonly [string, string]) =>
+        command("set", (client) => client.set(generationKey(author), name, "PX", REMEMBER_MS));
+      await Promise.all(names.map(set));
     },
     /** Sets a negative floor in each lost key; returns how many there are. */
     async beginRefill(mark: number): Promise<number> {
@@ -98,11 +108,53 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
 
 const stands = (floor: string | null | undefined): boolean => floor != null && Number(floor) >= 0;
 
+/**
+ * Removes tombstoned drops from homes, unless tombstones are lost. In a cluster they are in another slot than a home, which
+ * is then read.
+ */
+function createRemoveTombstoned({
+  scripts,
+  fenced,
+  tombstonedAmong,
+}: {
+  readonly scripts: Scripts;
+  readonly fenced: Fenced;
+  readonly tombstonedAmong: (
+    drops: readonly string[],
+  ) => Promise<{ tombstoned: ReadonlySet<string>; complete: boolean }>;
+}): (users: readonly string[]) => Promise<{ complete: boolean }> {
+  const ofHome = async (user: string): Promise<boolean> => {
+    const held = await scripts.command("zrange", (client) => client.zrange(homeKey(user), "0", "-1"));
+    const { tombstoned, complete } = await tombstonedAmong(held.filter((member) => member !== FLOOR_MEMBER));
+    const call = {
+      script: "remove-entries",
+      prefix: HOME_PREFIX,
+      keys: packKeys([encodeId(user)]),
+      before: [],
+    } as const;
+    for (const drops of chunked([...tombstoned], EDGES_A_CALL)) await fenced.many({ ...call, after: drops });
+    return complete || held.length === 0;
+  };
+  const ofHomes = async (users: readonly string[]): Promise<boolean> =>
+    (await scripts.run("remove-tombstoned", [TOMBSTONES_KEY], [HOME_PREFIX, ...users.map(encodeId)])) === 1;
+  return async (users) => {
+    const done = scripts.isCluster ? users.map(ofHome) : chunked(users, HOMES_A_CALL).map(ofHomes);
+    return { complete: (await Promise.all(done)).every(Boolean) };
+  };
+}
+
 function edgesIn(scripts: Scripts) {
   return {
-    async changeEdge(change: EdgeChange): Promise<EdgeState | undefined> {
-      const [version, state] = await changeEdges(scripts, [change], false);
-      return version ? { version: Number(version), follows: state === "1" } : undefined;
+    async changeEdges(changes: readonly EdgeChange[]): Promise<readonly EdgeState[] | undefined> {
+      const states = new Map<EdgeChange, EdgeState>();
+      const recorded = callsFor(changes, scripts.isCluster).map(async (some) => {
+        const held = await changeEdges(scripts, some, false);
+        for (const [at, change] of some.entries())
+          if (held[2 * at]) states.set(change, { version: Number(held[2 * at]), follows: held[2 * at + 1] === "1" });
+      });
+      await Promise.all(recorded);
+      const all = changes.flatMap((change) => states.get(change) ?? []);
+      return all.length === changes.length ? all : undefined;
     },
     async unfollowedAmong(author: string, users: readonly string[]): Promise<string[] | undefined> {
       const start = edgeField(author);

@@ -15,6 +15,7 @@ const NAMES = [
   "stage-rebuild",
   "finish-rebuild",
   "interrupt-rebuild",
+  "remove-tombstoned",
   "record-tombstones",
   "begin-refill",
   "finish-refill",

@@ -1,9 +1,25 @@
--- Makes a rebuild under way start over, since what it has read may be outdated.
+-- Makes rebuilds under way start over, since what they have read may be outdated.
 --
--- KEYS[1]  the timeline
--- returns  the floor that stands, or "" where none does
-local floor = redis.call('ZSCORE', KEYS[1], '~floor')
-if not floor then return '' end
-if tonumber(floor) >= 0 then return floor end
-redis.call('ZREM', KEYS[1], '~floor')
-return ''
+-- KEYS     the timelines (Redis Cluster: exactly one); or none, and then
+-- ARGV[1]  prefix of the keys
+-- ARGV[2]  rest of each key, joined by ","
+-- returns  of each timeline: the floor that stands, or ""; the score of its oldest drop, or ""
+local call, result = redis.call, {}
+
+local function interrupt(key)
+  local floor = call('ZSCORE', key, '~floor')
+  if floor and tonumber(floor) < 0 then
+    call('ZREM', key, '~floor')
+    floor = nil
+  end
+  local first = call('ZRANGE', key, 0, 1, 'WITHSCORES')
+  result[#result + 1] = floor or ''
+  result[#result + 1] = (first[1] == '~floor' and first[4] or first[1] ~= '~floor' and first[2]) or ''
+end
+
+if #KEYS > 0 then
+  for _, key in ipairs(KEYS) do interrupt(key) end
+else
+  for rest in string.gmatch(ARGV[2], '[^,]+') do interrupt(ARGV[1] .. rest) end
+end
+return result

@@ -1,0 +1,119 @@
+import { headers } from "nats";
+import { SUBJECT_OF } from "../../src/contracts/events.js";
+import { eventually } from "../support/eventually.js";
+import { homeKey } from "../support/timeline-keys.js";
+import type { Bench, Servers } from "./support/bench.js";
+import { countHeld, fillHomes, fillKeys } from "./support/homes.js";
+import { between, measured } from "./support/measure.js";
+import { check, type Parameters, type Result, type Row } from "./support/result.js";
+
+const FOLLOWERS = 2_000;
+const AUTHORS = 500;
+const FOLLOWS_EACH = 5;
+const DROPS = 20;
+const ENTRIES = 1_000;
+const PEERS = 200;
+const PATIENCE_MS = 300_000;
+
+const ABOUT = `Follows and unfollows in \`DROPS\`, applied by one process to full home timelines: ${DROPS} drops of the author are added or
+removed. The ceiling is the same ZADD or ZREM bare, pipelined by the client on full timelines; one is an entry's.`;
+
+interface Edge {
+  readonly follower: string;
+  readonly author: string;
+}
+
+/** A process that has fallen behind by all of them: first the follows, then the unfollows. */
+export async function run(parameters: Parameters, bench: Bench): Promise<Result> {
+  const { followers = FOLLOWERS, authors = AUTHORS, posts = DROPS, entries = ENTRIES } = parameters;
+  const servers = await bench.servers();
+  const { redis, redisServer, natsServer, streams, world } = servers;
+  const users = Array.from({ length: followers }, (_, n) => `user-${n}`);
+  const dropsOf = (n: number): string[] => Array.from({ length: posts }, (_, age) => `drop-${n}-${age}`);
+  const now = Date.now();
+  for (let n = 0; n < authors; n++)
+    world.post(
+      ...dropsOf(n).map((drop_id, age) => ({
+        drop_id,
+        user_id: `author-${n}`,
+        created_at: now - 60_000 - 1_000 * age,
+      })),
+    );
+  const edges = users.flatMap((follower, n) =>
+    Array.from({ length: Math.min(FOLLOWS_EACH, authors) }, (_, k) => ({
+      follower,
+      author: `author-${(n * 7 + k * 101) % authors}`,
+    })),
+  );
+  await fillHomes(redis, users, { entries, newest: now - 30_000 });
+  const service = await bench.service(servers, { roles: "fanout" });
+  const processes = { worker: service.pid, redis: redisServer.pid, nats: natsServer.pid, upstreams: process.pid };
+  const apply = async (name: "user_followed" | "user_unfollowed"): Promise<Row> => {
+    const [ceiling, { seconds, cpu }] = await between(
+      () => bare(servers, { name, drops: posts, entries }),
+      () => measured({ processes, units: edges.length }, () => through(servers, name, edges)),
+    );
+    const follows = name === "user_followed";
+    return {
+      name: `${follows ? "follows" : "unfollows"} of ${posts} drops`,
+      ...{ value: edges.length / seconds, unit: "/s" },
+      peer: { name: follows ? "bare ZADD" : "bare ZREM", value: ceiling / posts },
+      cpu,
+    };
+  };
+  const all = Array.from({ length: authors }, (_, n) => dropsOf(n)).flat();
+  const rows = [await apply("user_followed")];
+  const followed = await countHeld(redis, users, all);
+  const trimmed = Math.max(0, entries + FOLLOWS_EACH * posts - 1_000) > 0;
+  check(followed === edges.length * posts || trimmed, `${followed} entries are there, not ${edges.length * posts}`);
+  rows.push(await apply("user_unfollowed"));
+  check((await countHeld(redis, users, all)) === 0, "no drop is left after the unfollow");
+  check((await streams.count("DLQ")) === 0, "nothing was dead-lettered");
+  return { about: ABOUT, rows };
+}
+
+/** Until nothing is left to do; each event is in the log before the first is handled but for those of the first ms. */
+async function through(
+  { streams }: Servers,
+  name: "user_followed" | "user_unfollowed",
+  edges: readonly Edge[],
+): Promise<void> {
+  const version = name === "user_followed" ? 1 : 2;
+  const { connection } = streams;
+  const before = await streams.count("DROPS");
+  for (const { follower, author } of edges) {
+    const header = headers();
+    header.set("Nats-Msg-Id", `${name}:${follower}:${author}`);
+    const body = JSON.stringify({ follower_id: follower, following_id: author, version });
+    connection.publish(SUBJECT_OF[name], body, { headers: header });
+  }
+  await connection.flush();
+  const done = async (): Promise<true | string> => {
+    if ((await streams.count("DROPS")) < before + edges.length) return "not all are admitted";
+    const { num_pending, num_ack_pending } = await streams.manager.consumers.info("DROPS", "graph");
+    return num_pending + num_ack_pending === 0 || `${num_pending} waiting, ${num_ack_pending} in work`;
+  };
+  await eventually(done, "all edges are applied", PATIENCE_MS);
+}
+
+/** Entries a second, on as full timelines; the client's pipeline is as deep as what is asked of one timeline. */
+async function bare(
+  { redis }: Servers,
+  { name, drops, entries }: { readonly name: string; readonly drops: number; readonly entries: number },
+): Promise<number> {
+  const keys = Array.from({ length: PEERS }, (_, n) => homeKey(`bare-${n}`));
+  await fillKeys(redis, keys, { entries });
+  const ids = Array.from({ length: drops }, (_, n) => `bare-drop-${n}`);
+  const scored = ids.flatMap((id) => [Date.now(), id]);
+  if (name === "user_unfollowed") for (const key of keys) await redis.zadd(key, ...scored);
+  const started = performance.now();
+  const pipeline = redis.pipeline();
+  for (const key of keys) {
+    if (name === "user_followed") pipeline.zadd(key, ...scored);
+    else pipeline.zrem(key, ...ids);
+  }
+  await pipeline.exec();
+  const seconds = (performance.now() - started) / 1_000;
+  await redis.del(...keys);
+  return (keys.length * drops) / seconds;
+}
