@@ -10,12 +10,15 @@ import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import { SILENT_HEADER } from "../contracts/subjects.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import type { Handler } from "../delivery/handler.js";
+import { createBatch } from "../kernel/sharing.js";
 import { type Change, createApply } from "./apply.js";
 import { createApplyEdges, type EdgeApplied } from "./graph.js";
 import { createJobHandler, createPlan, Followers, type Plan, type UntilCovered } from "./plan.js";
 import type { Complete, Notify, QueueJobs } from "./publish.nats.js";
 import type { Sources } from "./sources.grpc.js";
 import { audienceOf, type Progress, type TimelineWriter } from "./store.redis.js";
+
+const EDGES_A_BATCH = 256;
 
 export interface FanoutDeps extends Sources {
   readonly writer: TimelineWriter;
@@ -54,10 +57,10 @@ type ApplyEvent = (event: TimelineEvent, admission: Admission) => Promise<void>;
 function createApplyEvent(deps: FanoutDeps, followers: Followers): ApplyEvent {
   const plan = createPlan({ ...deps, apply: createApply(deps), followers });
   const applyDrop = createApplyDrop({ ...deps, plan });
-  const applyEdges = createApplyEdges(deps);
+  const applyEdge = createBatch(EDGES_A_BATCH, createApplyEdges(deps));
   return async (event, admission) =>
     event.name === "user_followed" || event.name === "user_unfollowed"
-      ? applyEdges([{ event, admittedAt: admission.admitted_at }])
+      ? applyEdge({ event, admittedAt: admission.admitted_at })
       : applyDrop(event, admission);
 }
 

@@ -15,6 +15,9 @@ export type ConsumerSlices = "delivery" | "nats";
 
 type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "gate" | "wraps" | "log">;
 
+/** Edges wait for their batch, and the larger it is the fewer calls they make. */
+const EDGES_AT_ONCE = 4;
+
 /** Starts the consumers of fan-out on their handlers, and the max-deliveries handler behind all consumers. */
 export function startFanoutConsumers(
   deps: ConsumerDeps,
@@ -22,7 +25,12 @@ export function startFanoutConsumers(
 ): Consuming[] {
   return [
     startConsumer(deps, { stream: STREAM.drops, consumer: CONSUMER.planner, handler: handlers.drops }),
-    startConsumer(deps, { stream: STREAM.drops, consumer: CONSUMER.graph, handler: handlers.graph }),
+    startConsumer(deps, {
+      stream: STREAM.drops,
+      consumer: CONSUMER.graph,
+      handler: handlers.graph,
+      concurrency: EDGES_AT_ONCE * deps.config.delivery.concurrency,
+    }),
     startConsumer(deps, { stream: STREAM.fanout, consumer: CONSUMER.worker, handler: handlers.jobs }),
     startConsumer(deps, {
       stream: STREAM.advisories,

@@ -63,7 +63,7 @@ export class Bench {
   }
 
   /** A process of the built service. */
-  async service(servers: Servers, options: Pick<ServiceOptions, "roles" | "env"> = {}): Promise<Service> {
+  async service(servers: Servers, options: Pick<ServiceOptions, "roles" | "env" | "command"> = {}): Promise<Service> {
     const { redisServer, natsServer, upstreams } = servers;
     const { usersAddress, postsAddress } = upstreams;
     const service = await startService({
