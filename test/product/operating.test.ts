@@ -6,6 +6,7 @@ import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { temporaryFolder } from "../support/brokers.js";
 import { becomes, eventually } from "../support/eventually.js";
+import { MAIN } from "../support/service.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";
 
@@ -59,7 +60,7 @@ async function inShell(command: string, env: Readonly<Record<string, string>>): 
 async function installed(): Promise<string> {
   const folder = await temporaryFolder("operating");
   const program = join(folder, "avion-timeline");
-  await writeFile(program, `#!/bin/sh\nexec "${process.execPath}" "${join(process.cwd(), "dist/main.js")}" "$@"\n`);
+  await writeFile(program, `#!/bin/sh\nexec "${process.execPath}" "${MAIN}" "$@"\n`);
   await chmod(program, 0o755);
   return folder;
 }

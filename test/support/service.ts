@@ -42,7 +42,7 @@ export type Service = ServiceProcess & { readonly grpcAddress: string; readonly 
 export const JWT_SECRET = "a secret for tests that is long enough for HS256";
 
 /** What was built, bundled by test/support/jest/bundle.mjs. */
-const MAIN = process.env["AVION_TEST_MAIN"] ?? join(process.cwd(), "dist/main.js");
+export const MAIN = process.env["AVION_TEST_MAIN"] ?? join(process.cwd(), "dist/main.js");
 
 const STOP_PATIENCE_MS = 30_000;
 const LINES_KEPT = 400;

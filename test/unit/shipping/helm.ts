@@ -98,13 +98,23 @@ function nested(values: Values): object {
   return root;
 }
 
+const CHART = inRepository("charts/avion-timeline");
+const rendered = new Map<string, readonly Rendered[]>();
+
 /**
  * Renders the chart as the release "timeline": Kubernetes makes variables that
- * begin with TIMELINE_ of that name.
+ * begin with TIMELINE_ of that name. Helm runs once for the same values.
  *
  * @throws Error with what helm wrote, where it refuses
  */
-export function renderChart(values: Values, chart = inRepository("charts/avion-timeline")): Rendered[] {
+export function renderChart(values: Values): Rendered[] {
+  const key = JSON.stringify(values);
+  const objects = rendered.get(key) ?? template(values, CHART);
+  rendered.set(key, objects);
+  return structuredClone([...objects]);
+}
+
+function template(values: Values, chart: string): Rendered[] {
   const folder = mkdtempSync(join(tmpdir(), "avion-timeline-chart-"));
   const file = join(folder, "values.yaml");
   try {
@@ -127,13 +137,13 @@ export function renderChart(values: Values, chart = inRepository("charts/avion-t
 export function renderNotes(values: Values): string {
   const chart = join(mkdtempSync(join(tmpdir(), "avion-timeline-notes-")), "avion-timeline");
   try {
-    cpSync(inRepository("charts/avion-timeline"), chart, { recursive: true });
+    cpSync(CHART, chart, { recursive: true });
     renameSync(join(chart, "templates/NOTES.txt"), join(chart, "notes.tpl"));
     writeFileSync(
       join(chart, "templates/notes.yaml"),
       'kind: Notes\ntext: {{ tpl (.Files.Get "notes.tpl") . | toJson }}\n',
     );
-    const notes = renderChart(values, chart).find(({ kind }) => kind === "Notes") as unknown as { text: string };
+    const notes = template(values, chart).find(({ kind }) => kind === "Notes") as unknown as { text: string };
     return notes.text;
   } finally {
     rmSync(join(chart, ".."), { recursive: true, force: true });
