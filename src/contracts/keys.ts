@@ -54,7 +54,7 @@ export const stagedKey = (name: string, mark: number, what: "add" | "remove"): s
 export const REFILL_LEASE_KEY = "timeline:x:refilling";
 
 /** The server identity record; `part` spreads the records over the nodes of a cluster. */
-export const continuityKey = (part: number): string => `timeline:x:continuity:{${part}}`;
+export const serverIdentityKey = (part: number): string => `timeline:x:continuity:{${part}}`;
 
 export const REPLAY_LEASE_KEY = "timeline:x:replaying";
 
@@ -67,7 +67,7 @@ export const TRIM_LEASE_KEY = "timeline:x:trimming";
 export const actorKey = (drop: string): string => `timeline:x:actor:${encodeId(drop)}`;
 
 /** Keeps the creation time of a deleted drop, so that its id still works as a cursor. */
-export const buriedKey = (drop: string): string => `timeline:x:buried:${encodeId(drop)}`;
+export const deletedDropKey = (drop: string): string => `timeline:x:buried:${encodeId(drop)}`;
 
 export const attemptsKey = (stream: string, seq: number, time: number): string =>
   `timeline:x:attempts:${stream}:${seq}:${time}`;

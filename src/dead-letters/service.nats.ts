@@ -5,17 +5,14 @@ import { pause, SECOND } from "../kernel/time.js";
 import { createDeadLetterApi } from "./api.js";
 import type { DeadLetterOperations } from "./operations.js";
 
-export interface DeadLetterServiceOptions {
+interface DeadLetterServiceOptions {
   readonly nats: NatsConnection;
   readonly operations: DeadLetterOperations;
   readonly version: string;
   readonly log: Logger;
 }
 
-export interface DeadLetterService {
-  /** Takes no more requests, and ends a redrive after the dead letter it is working on. */
-  close(): Promise<void>;
-}
+export type DeadLetterService = Awaited<ReturnType<typeof startDeadLetterService>>;
 
 const ENDPOINTS = {
   list: "Dead letters, oldest first: {reason, event, error, since, limit, after}",
@@ -30,7 +27,7 @@ const STATUS: Partial<Record<ErrorCode, number>> = { invalid: 400, notfound: 404
 const HEADER_BYTES = 16 * 1024;
 
 /** Offers the operations as the NATS service `avion-dlq`. A refusal by NATS is logged, and does not stop the role. */
-export async function startDeadLetterService(options: DeadLetterServiceOptions): Promise<DeadLetterService> {
+export async function startDeadLetterService(options: DeadLetterServiceOptions) {
   const { nats, log } = options;
   const stopping = new AbortController();
   let service: Service | undefined;
@@ -44,7 +41,8 @@ export async function startDeadLetterService(options: DeadLetterServiceOptions):
     log.error({ error: oneLine(error) }, "the service avion-dlq could not be started; use the command line");
   }
   return {
-    close: async () => {
+    /** Takes no more requests, and ends a redrive after the dead letter it is working on. */
+    close: async (): Promise<void> => {
       stopping.abort();
       // Without a connection a stop never ends.
       if (!nats.isClosed()) await Promise.race([service?.stop().catch(() => undefined), pause(SECOND)]);

@@ -1,7 +1,7 @@
 import type { FanoutJob } from "../contracts/fanout.js";
 import {
   actorKey,
-  buriedKey,
+  deletedDropKey,
   fanoutProgressKey,
   GLOBAL_KEY,
   HOME_PREFIX,
@@ -118,7 +118,7 @@ function memories({ command }: Scripts, actorTtlMs: number) {
       const keys = [...(author === undefined ? [] : [homeKey(author)]), LOCAL_KEY, GLOBAL_KEY];
       const scores = await Promise.all(keys.map((key) => command("zscore", (client) => client.zscore(key, drop))));
       const score = scores.find((found) => found != null);
-      if (score != null) await command("set", (client) => client.set(buriedKey(drop), score, "PX", BURIED_TTL_MS));
+      if (score != null) await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", BURIED_TTL_MS));
     },
     async rememberActor(drop: string, actor: string): Promise<void> {
       await command("set", (client) => client.set(actorKey(drop), actor, "PX", actorTtlMs));

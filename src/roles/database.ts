@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { codeOf } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { createPageTokens, type PageTokens } from "../kernel/paging.js";
-import { OUTBOX_MIGRATIONS } from "../outbox/index.js";
+import { OUTBOX_MIGRATIONS, type Outbox, type OutboxOptions, startOutbox } from "../outbox/index.js";
 import { type Db, readPageSecret } from "../platform/db/db.js";
 import { migrate } from "../platform/db/migrate.js";
 import { openPglite } from "../platform/db/pglite.js";
@@ -13,6 +13,7 @@ import type { Closers } from "./closers.js";
 import type { DatabaseConfig } from "./config/connections.js";
 import type { Role } from "./config/process.js";
 import { retryUntilDone } from "./connections.js";
+import type { StoringRoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
 export const MIGRATIONS = [OUTBOX_MIGRATIONS, USERS_MIGRATIONS, POSTS_MIGRATIONS];
@@ -46,3 +47,18 @@ async function connect(config: DatabaseConfig, log: Logger): Promise<Db> {
   );
   return openPglite({ folder: dataFolder(config) });
 }
+
+/** Starts the outbox of a service on the connections of this process. */
+export const startOutboxOf = (
+  { config, connections: { publish, scripts }, db, log }: StoringRoleDeps<"outbox">,
+  service: Pick<OutboxOptions, "source" | "prepare">,
+): Promise<Outbox> =>
+  startOutbox({
+    ...service,
+    db,
+    publish,
+    deadLetters: publish,
+    channels: config.outbox.relayChannels ? scripts.client : undefined,
+    version: VERSION,
+    log,
+  });

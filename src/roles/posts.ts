@@ -2,8 +2,7 @@ import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { connectFollowings } from "../platform/grpc/upstreams.js";
 import { startPosts } from "../posts/index.js";
 import { type ConsumerSlices, startConsumer } from "./consumers.js";
-import { openPageTokens } from "./database.js";
-import { startOutboxOf } from "./outbox.js";
+import { openPageTokens, startOutboxOf } from "./database.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
 /** Reactions in flight: they are counted together. */

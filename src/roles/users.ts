@@ -1,8 +1,7 @@
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { prepareUserEvents, startUsers } from "../users/index.js";
 import { type ConsumerSlices, startConsumer } from "./consumers.js";
-import { openPageTokens } from "./database.js";
-import { startOutboxOf } from "./outbox.js";
+import { openPageTokens, startOutboxOf } from "./database.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
 /** Edges in flight: they are applied together. */

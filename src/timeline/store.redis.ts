@@ -1,5 +1,12 @@
 import type { StoredTimelinesConfig } from "../contracts/config.js";
-import { buriedKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey, stagedKey, TOMBSTONES_KEY } from "../contracts/keys.js";
+import {
+  deletedDropKey,
+  GLOBAL_KEY,
+  LOCAL_KEY,
+  rebuildLeaseKey,
+  stagedKey,
+  TOMBSTONES_KEY,
+} from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
 import { chunked } from "../kernel/concurrency.js";
@@ -75,7 +82,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, config: St
     async createdAt(key: string, drop: string): Promise<number | undefined> {
       const [stored, deleted] = await Promise.all([
         command("zscore", (client) => client.zscore(key, drop)),
-        command("get", (client) => client.get(buriedKey(drop))),
+        command("get", (client) => client.get(deletedDropKey(drop))),
       ]);
       const score = stored ?? deleted;
       return score == null ? undefined : Number(score);

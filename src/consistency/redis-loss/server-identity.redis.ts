@@ -1,4 +1,4 @@
-import { continuityKey } from "../../contracts/keys.js";
+import { serverIdentityKey } from "../../contracts/keys.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import type { IdentityRecord, LogState, ServerIdentity } from "./loss-detector.js";
@@ -7,7 +7,9 @@ import type { IdentityRecord, LogState, ServerIdentity } from "./loss-detector.j
 const PARTS_OF_A_CLUSTER = 64;
 
 export function createServerIdentity(scripts: Scripts, fenced: Fenced): ServerIdentity {
-  const parts = Array.from({ length: scripts.isCluster ? PARTS_OF_A_CLUSTER : 1 }, (_, part) => continuityKey(part));
+  const parts = Array.from({ length: scripts.isCluster ? PARTS_OF_A_CLUSTER : 1 }, (_, part) =>
+    serverIdentityKey(part),
+  );
   const run = (from: number | "", state: string, recovered: boolean): Promise<Reply[]> =>
     Promise.all(
       parts.map((key) => fenced.one("record-server", [key], [from, recovered ? "1" : "0", state]) as Promise<Reply>),
