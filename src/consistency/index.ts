@@ -15,8 +15,7 @@ import { startAuditLoop } from "./audit/audit-loop.js";
 import { type Auditor, createAuditor, createReadEntry, type Rebuilding } from "./audit/auditor.redis.js";
 import { checkPublication, createSampledChecks } from "./audit/publications.js";
 import type { AuditConfig } from "./config.js";
-import { createFences } from "./fences/fences.js";
-import { createRetention, followRetention } from "./fences/retention.js";
+import { createFences, createRetention, followRetention } from "./fences/fences.js";
 import { createFenceStore } from "./fences/store.redis.js";
 import {
   createAdmit,

@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createFences } from "../../src/consistency/fences/fences.js";
-import { createRetention } from "../../src/consistency/fences/retention.js";
+import { createFences, createRetention } from "../../src/consistency/fences/fences.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
 import { createTrimStore } from "../../src/timeline/homes.redis.js";
