@@ -3,7 +3,7 @@ import { EVENT_NAMES, type EventName } from "../contracts/events.js";
 
 const meter = metrics.getMeter("avion-timeline");
 const events = meter.createCounter("timeline_bridge_events", {
-  description: "Payloads from Redis Pub/Sub by what became of them",
+  description: "Payloads from Redis Pub/Sub, by outcome",
 });
 const inFlight = meter.createUpDownCounter("timeline_bridge_in_flight", {
   description: "Payloads on their way into the log",

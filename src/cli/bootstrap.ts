@@ -1,8 +1,8 @@
 import { oneLine } from "../kernel/errors.js";
 import { armFailpoints } from "../kernel/failpoints.js";
 import { silent } from "../kernel/logger.js";
-import { printableAddresses } from "../kernel/server-url.js";
 import { pause, SECOND } from "../kernel/time.js";
+import { printableAddresses } from "../kernel/urls.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublisher } from "../platform/nats/publish.js";
 import type { RedisClock } from "../platform/redis/clock.js";
@@ -93,7 +93,7 @@ export function interruption(): AbortSignal {
 
 export async function openLog({ config, name, closers }: Opening): Promise<LogConnections> {
   const upstreams = upstreamsOnDemand(config.upstreams, closers);
-  const nats = await connectNats({ ...natsOptions(config.nats, name), impatient: true }, silent).catch(
+  const nats = await connectNats({ ...natsOptions(config.nats, name), failFast: true }, silent).catch(
     (error: unknown) => {
       throw new Error(
         `NATS at ${printableAddresses(config.nats.servers)}: ${oneLine(error)}; start it there, or set NATS_URL`,

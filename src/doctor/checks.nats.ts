@@ -1,7 +1,7 @@
 import type { JetStreamManager } from "nats";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { silent } from "../kernel/logger.js";
-import { printableAddresses } from "../kernel/server-url.js";
+import { printableAddresses } from "../kernel/urls.js";
 import { connectNats, type NatsOptions } from "../platform/nats/connect.js";
 import { readTopology } from "../platform/nats/declared.js";
 import { differences } from "../platform/nats/topology.js";
@@ -18,7 +18,7 @@ export function natsChecks(options: NatsOptions): Check[] {
 }
 
 async function examineNats(options: NatsOptions): Promise<readonly Finding[]> {
-  const connection = await connectNats({ ...options, impatient: true }, silent);
+  const connection = await connectNats({ ...options, failFast: true }, silent);
   try {
     const server = about(`NATS ${connection.getServer()}`);
     const version = supportFinding(server, connection.info?.version ?? "0");

@@ -1,5 +1,5 @@
 import { Redis } from "ioredis";
-import { printableAddress } from "../kernel/server-url.js";
+import { printableAddress } from "../kernel/urls.js";
 import { redisError, serverOf } from "../platform/redis/connect.js";
 import { type About, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 

@@ -1,4 +1,4 @@
-import { webUrl } from "../kernel/url-variables.js";
+import { webUrl } from "../kernel/urls.js";
 import { type ConfigOf, flag, integer, list, text, type Variables } from "../kernel/variables.js";
 
 export const GATEWAY_VARIABLES = {

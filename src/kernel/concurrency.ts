@@ -58,42 +58,24 @@ export interface OldestFirst {
 }
 
 export function createOldestFirst(atOnce: number): OldestFirst {
-  const waiting = new Map<number, (() => void)[]>();
+  const waiting: { readonly place: number; readonly go: () => void }[] = [];
   let inFlight = 0;
   let places = 0;
-
-  const turn = (place: number): Promise<void> | undefined => {
-    if (inFlight < atOnce) {
-      inFlight++;
-      return undefined;
-    }
-    return new Promise((resolve) => {
-      const line = waiting.get(place) ?? [];
-      line.push(resolve);
-      waiting.set(place, line);
-    });
-  };
-
-  const release = (): void => {
-    if (waiting.size === 0) {
-      inFlight--;
-      return;
-    }
-    const oldest = Math.min(...waiting.keys());
-    const line = waiting.get(oldest) as (() => void)[];
-    const next = line.shift() as () => void;
-    if (line.length === 0) waiting.delete(oldest);
-    next();
-  };
-
   return {
     place: () => places++,
     async run(place, call) {
-      await turn(place);
+      if (inFlight < atOnce) inFlight++;
+      else
+        await new Promise<void>((go) => {
+          const at = waiting.findLastIndex((other) => other.place <= place) + 1;
+          waiting.splice(at, 0, { place, go });
+        });
       try {
         return await call();
       } finally {
-        release();
+        const next = waiting.shift();
+        if (next) next.go();
+        else inFlight--;
       }
     },
   };

@@ -2,17 +2,17 @@ import { createHmac, timingSafeEqual } from "node:crypto";
 import { AppError, invalid } from "./errors.js";
 
 export interface PageLimits {
-  readonly usual: number;
-  readonly most: number;
+  readonly default: number;
+  readonly max: number;
 }
 
 type PageKey = readonly (string | number)[];
 
-/** 0: the usual size; larger sizes are cut. @throws AppError `invalid` */
+/** 0: the default size; larger sizes are cut. @throws AppError `invalid` */
 export function readSize(field: string, size: number, limits: PageLimits): number {
   if (!Number.isSafeInteger(size)) throw invalid(field, "must be an integer");
   if (size < 0) throw invalid(field, "must not be negative");
-  return size === 0 ? limits.usual : Math.min(size, limits.most);
+  return size === 0 ? limits.default : Math.min(size, limits.max);
 }
 
 /** ms since the epoch; 0: unset. @throws AppError `invalid` */

@@ -29,31 +29,28 @@ export const list = z.string().transform((value) =>
 export const nonEmptyList = list.refine((parts) => parts.length > 0, { message: "must not be empty" });
 
 const hasPort = (value: string): boolean => Number(value.slice(value.lastIndexOf(":") + 1)) <= 65_535;
-const portRule = { message: "must have a port up to 65535" };
 
-export const address = z
-  .string()
-  .regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, { message: "must be host:port" })
-  .refine(hasPort, portRule);
+const withPort = (form: RegExp, message: string) =>
+  z.string().regex(form, { message }).refine(hasPort, { message: "must have a port up to 65535" });
 
-export const target = z
-  .string()
-  .regex(/^(dns:\/\/\/)?(\[[0-9a-fA-F:]+\]|[^:/\s@]+):\d{1,5}$/, { message: "must be host:port or dns:///host:port" })
-  .refine(hasPort, portRule);
+export const address = withPort(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, "must be host:port");
+
+export const target = withPort(
+  /^(dns:\/\/\/)?(\[[0-9a-fA-F:]+\]|[^:/\s@]+):\d{1,5}$/,
+  "must be host:port or dns:///host:port",
+);
+
+const digits = (form: RegExp, message: string) => z.string().regex(form, { message }).transform(Number);
 
 export const integer = (min: number, max: number) =>
-  z
-    .string()
-    .regex(/^\d+$/, { message: "must be a whole number" })
-    .transform(Number)
-    .refine((value) => value >= min && value <= max, { message: `must be between ${min} and ${max}` });
+  digits(/^\d+$/, "must be a whole number").refine((value) => value >= min && value <= max, {
+    message: `must be between ${min} and ${max}`,
+  });
 
 export const factor = (max: number) =>
-  z
-    .string()
-    .regex(/^\d+(\.\d+)?$/, { message: "must be a number" })
-    .transform(Number)
-    .refine((value) => value > 0 && value <= max, { message: `must be above 0 and at most ${max}` });
+  digits(/^\d+(\.\d+)?$/, "must be a number").refine((value) => value > 0 && value <= max, {
+    message: `must be above 0 and at most ${max}`,
+  });
 
 export const text = z.string().min(1, { message: "must not be empty" });
 

@@ -7,10 +7,10 @@ import type { PostsDeps } from "./drops.js";
 import type { Position } from "./reads.sql.js";
 import { isUri } from "./request.js";
 
-const AUTHOR_PAGES: PageLimits = { usual: 20, most: 1_000 };
+const AUTHOR_PAGES: PageLimits = { default: 20, max: 1_000 };
 
 /** Pages of changes: drops without their text, which fit a message of 4 MiB with all their recipients. */
-const CHANGE_PAGES: PageLimits = { usual: 1_000, most: 1_000 };
+const CHANGE_PAGES: PageLimits = { default: 1_000, max: 1_000 };
 
 /** What the timeline service reads: drops without their texts, for no viewer. */
 export const listDrops = ({ store, tokens }: PostsDeps) => ({

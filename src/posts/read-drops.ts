@@ -6,7 +6,7 @@ import { requireShown } from "./remote-objects.js";
 import { isUri, readAnyDropId, readDropId, readDropIds, readViewer, readWholeNumber } from "./request.js";
 
 /** Pages of drops with their text: 100 of the longest fit a message of 4 MiB. */
-const TEXT_PAGES = { usual: 20, most: 100 };
+const TEXT_PAGES = { default: 20, max: 100 };
 
 const MAX_DROPS = 100;
 

@@ -10,7 +10,7 @@ export async function startApiRole({
 }: RoleDeps<"storedTimelines" | "timeline">): Promise<RunningRole> {
   const losses = watchForLosses({ ...connections, log });
   connections.scripts.client.on("close", losses.suspect);
-  connections.topology.onDoubt(losses.suspect);
+  connections.topology.onPossibleLoss(losses.suspect);
   const timelines = createTimelines({ ...connections, upstreams: connections.upstreams("reads"), config, log });
   return { services: [timelines.service(losses.maybeLost)], notReady: () => undefined, close: () => losses.close() };
 }

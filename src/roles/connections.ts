@@ -78,7 +78,7 @@ export async function openConnections(
   closers.add("topology", () => topology.close());
   waiting(undefined);
   const upstreams = upstreamsOnDemand(config.upstreams, closers);
-  const opened = { ...redis, nats, ...createPublisher(nats, { noStream: topology.look }), upstreams };
+  const opened = { ...redis, nats, ...createPublisher(nats, { noStream: () => topology.check() }), upstreams };
   return { ...withFences(config.timeline, opened, log), topology, eviction, podName };
 }
 

@@ -80,7 +80,7 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
     concurrency: options.concurrency ?? config.delivery.concurrency,
     ackWaitMs: config.nats.ackWaitMs,
     process: wraps.process?.(toOutcome) ?? toOutcome,
-    stopped: topology.look,
+    stopped: () => topology.check(),
     log,
   });
 }

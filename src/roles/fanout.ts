@@ -25,7 +25,7 @@ export async function startFanoutRole(
   const audits = startAudits(config, handles, {
     auditor: openAuditor(config, handles, timelines),
     maybeLost: losses.maybeLost,
-    stopped: connections.topology.look,
+    stopped: () => connections.topology.check(),
   });
   const consumers = startFanoutConsumers(deps, handlers);
   const operations = createDeadLetters({ nats, publish, upstreams: () => connections.upstreams("operator") });

@@ -168,8 +168,8 @@ export class Readiness {
     return [
       ...this.inUse.flatMap((connection) => refusalOf(connection)?.message ?? []),
       ...[this.waiting ?? []].flat(),
-      ...(topology && !topology.connected() && needsNats ? ["NATS is unavailable"] : []),
-      ...[topology?.fault() ?? []].flat(),
+      ...(topology && !topology.connected && needsNats ? ["NATS is unavailable"] : []),
+      ...[topology?.fault ?? []].flat(),
       ...[eviction?.fault() ?? []].flat(),
       ...this.roles.flatMap((role) => role.notReady() ?? []),
     ];

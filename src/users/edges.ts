@@ -71,7 +71,7 @@ export interface Lane {
 }
 
 /** Small batches, several at once: an edge waits for few others. */
-export const NORMAL_LANE: Lane = { name: "calm", batch: 250, atOnce: 4 };
+export const CALM_LANE: Lane = { name: "calm", batch: 250, atOnce: 4 };
 
 /** One large batch after the other: very many followers of one user are one update of the count. */
 export const HOT_LANE: Lane = { name: "hot", batch: 2_000, atOnce: 1 };

@@ -84,7 +84,7 @@ async function afterChange(deps: FollowsDeps, followers: readonly string[]): Pro
   if (dropped.some(({ status }) => status === "rejected")) deps.observe.cacheFailed("following");
 }
 
-const ID_PAGES: PageLimits = { usual: 1_000, most: 5_000 };
+const ID_PAGES: PageLimits = { default: 1_000, max: 5_000 };
 const MAX_IDS = 1_000;
 
 type Position = [changedAt: number, following: string, follower: string];

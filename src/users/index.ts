@@ -6,7 +6,7 @@ import type { Db } from "../platform/db/db.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { createListCache, createProfileCache, MAX_CACHED_IDS } from "./cache.redis.js";
 import type { UsersConfig } from "./config.js";
-import { createApplyEdges, HOT_LANE, NORMAL_LANE } from "./edges.js";
+import { CALM_LANE, createApplyEdges, HOT_LANE } from "./edges.js";
 import { createApplyBatch, createFollowStore, createReadCurrentFollowers } from "./edges.sql.js";
 import { createHotPages, createReadList } from "./lists.js";
 import { startMaintenance } from "./maintenance.js";
@@ -75,7 +75,7 @@ export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay
   const maintenance = startMaintenance({ store: createMaintenanceStore(db), log, observe });
   return {
     service,
-    applyEdges: { normal: createApplyEdges(applying, NORMAL_LANE), hot: createApplyEdges(applying, HOT_LANE) },
+    applyEdges: { normal: createApplyEdges(applying, CALM_LANE), hot: createApplyEdges(applying, HOT_LANE) },
     close: maintenance.close,
   };
 }

@@ -11,7 +11,7 @@ import type { ObserveUsers } from "./observe.js";
 import type { Profile, ProfileDraft, ProfileStore } from "./reads.sql.js";
 
 /** A page of profiles must fit into gRPC's 4 MiB. */
-const PROFILE_PAGES: PageLimits = { usual: 100, most: 500 };
+const PROFILE_PAGES: PageLimits = { default: 100, max: 500 };
 const MAX_NAME = 100;
 const MAX_BIO = 1_000;
 const MAX_URL = 500;

@@ -12,7 +12,7 @@ import { migrate } from "../../src/platform/db/migrate.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
 import { createListCache, createProfileCache, MAX_CACHED_IDS } from "../../src/users/cache.redis.js";
-import { type ApplyEdges, createApplyEdges, HOT_LANE, NORMAL_LANE } from "../../src/users/edges.js";
+import { type ApplyEdges, CALM_LANE, createApplyEdges, HOT_LANE } from "../../src/users/edges.js";
 import {
   createApplyBatch,
   createFollowStore,
@@ -88,7 +88,7 @@ export function usersProcess(options: UsersOptions) {
   return {
     readList,
     ...changeFollows(deps),
-    normal: createApplyEdges({ apply, wakeRelay, observe }, NORMAL_LANE),
+    normal: createApplyEdges({ apply, wakeRelay, observe }, CALM_LANE),
     hot: createApplyEdges({ apply: wrapHot(apply), wakeRelay, observe }, HOT_LANE),
     prepare: createPrepareUserEvents({
       cache,

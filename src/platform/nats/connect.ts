@@ -12,8 +12,8 @@ import {
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
-import { parseServerUrl, printableAddress } from "../../kernel/server-url.js";
 import { pause, SECOND } from "../../kernel/time.js";
+import { parseServerUrl, printableAddress } from "../../kernel/urls.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
 
 export interface NatsOptions {
@@ -25,15 +25,15 @@ export interface NatsOptions {
   readonly certFile?: string | undefined;
   readonly keyFile?: string | undefined;
   /** For commands: fails where no server accepts the connection at once. */
-  readonly impatient?: boolean | undefined;
+  readonly failFast?: boolean | undefined;
 }
 
 /** Reconnects for ever; half-open links end within 20 s. @throws Refusal where credentials are rejected or TLS fails */
 export async function connectNats(options: NatsOptions, log: Logger): Promise<NatsConnection> {
   const settings = await settingsOf(options);
   // While a client waits for its first server it does not tell that it is rejected: one that does not wait goes first.
-  if (!options.impatient) await firstLetIn(settings, log);
-  const connection = await dialed({ ...settings, waitOnFirstConnect: !options.impatient });
+  if (!options.failFast) await firstAccepted(settings, log);
+  const connection = await dialed({ ...settings, waitOnFirstConnect: !options.failFast });
   void logStatus(connection, log);
   return connection;
 }
@@ -54,7 +54,7 @@ async function settingsOf(options: NatsOptions): Promise<ConnectionOptions> {
     maxPingOut: 2,
     // An Error made for each request costs more than the request.
     noAsyncTraces: true,
-    ignoreAuthErrorAbort: !options.impatient,
+    ignoreAuthErrorAbort: !options.failFast,
     ...(user === "" ? {} : password === "" ? { token: user } : { user, pass: password }),
     // A user of its own inbox can be kept from reading the replies to others.
     ...(user === "" || password === "" ? {} : { inboxPrefix: `_INBOX.${encodeId(user)}` }),
@@ -69,14 +69,14 @@ function tlsOf({ caFile, certFile, keyFile }: NatsOptions, required: boolean): T
   return { ...(caFile ? { caFile } : {}), ...(certFile ? { certFile } : {}), ...(keyFile ? { keyFile } : {}) };
 }
 
-async function firstLetIn(settings: ConnectionOptions, log: Logger): Promise<void> {
+async function firstAccepted(settings: ConnectionOptions, log: Logger): Promise<void> {
   for (let tries = 0; ; tries++) {
     try {
       const connection = await dialed({ ...settings, reconnect: false });
       return await connection.close();
     } catch (error) {
       if (error instanceof Refusal) throw error;
-      if (tries === 0) log.warn({ error: oneLine(error) }, "NATS is not there yet");
+      if (tries === 0) log.warn({ error: oneLine(error) }, "NATS is not available yet");
       await pause(SECOND / 2);
     }
   }
@@ -118,7 +118,7 @@ async function logStatus(connection: NatsConnection, log: Logger): Promise<void>
       if (!away) log.warn({ server: data }, "NATS is unavailable; work waits");
       away = true;
     } else if (type === Events.Reconnect) {
-      log.info({ server: data }, "NATS is back");
+      log.info({ server: data }, "NATS is available again");
       noteRefusal(connection, undefined, log);
       away = false;
       reported = "";
@@ -126,7 +126,7 @@ async function logStatus(connection: NatsConnection, log: Logger): Promise<void>
       noteRefusal(connection, new Refusal(`NATS refuses the connection: ${String(data)}`), log);
     } else if (type === Events.Error && data !== reported) {
       reported = String(data);
-      log.error({ error: data }, "NATS reports an error");
+      log.error({ error: data }, "NATS reported an error");
     }
   }
 }

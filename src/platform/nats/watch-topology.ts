@@ -7,14 +7,9 @@ import { managerOf } from "./ask.js";
 import { readTopology, type Topology } from "./declared.js";
 import { readCreated, TopologyRefusal } from "./topology.js";
 
-export interface TopologyWatch {
-  fault(): string | undefined;
-  connected(): boolean;
-  look(): void;
-  /** Calls back when streams may have lost messages: one was missing or replaced, or the link was down. */
-  onDoubt(listener: () => void): void;
-  close(): void;
-}
+/** Finds a deletion whose advisory was missed. */
+const CHECK_MS = 10 * SECOND;
+const CHECK_AGAIN_MS = SECOND;
 
 interface WatchDeps {
   readonly connection: NatsConnection;
@@ -22,27 +17,17 @@ interface WatchDeps {
   readonly log: Logger;
 }
 
-/** Finds a deletion whose advisory was missed. */
-const LOOK_MS = 10 * SECOND;
-const LOOK_AGAIN_MS = SECOND;
-
-/** Applies what is missing, or was created by somebody else, again; a later look clears the fault. */
-export async function watchTopology({ connection, apply, log }: WatchDeps): Promise<TopologyWatch> {
-  const watch = new Watch(connection, apply, log);
+/** Applies what is missing, or was created by somebody else, again; a later check clears the fault. */
+export async function watchTopology(deps: WatchDeps): Promise<TopologyWatch> {
+  const watch = new TopologyWatch(deps);
   await watch.start();
-  return {
-    fault: () => watch.fault,
-    connected: () => watch.connected,
-    look: () => watch.look(),
-    onDoubt: (listener) => void watch.listeners.push(listener),
-    close: () => watch.close(),
-  };
+  return watch;
 }
 
-class Watch {
+export class TopologyWatch {
   fault: string | undefined;
   connected = true;
-  readonly listeners: (() => void)[] = [];
+  readonly #listeners: (() => void)[] = [];
   #declared: Topology = { streams: [], consumers: [] };
   #known: ReadonlyMap<string, string> = new Map();
   readonly #told = new Set<string>();
@@ -50,69 +35,70 @@ class Watch {
   #loop: Loop | undefined;
   #announcements = 0;
 
-  constructor(
-    private readonly connection: NatsConnection,
-    private readonly apply: WatchDeps["apply"],
-    private readonly log: Logger,
-  ) {}
+  constructor(private readonly deps: WatchDeps) {}
 
   async start(): Promise<void> {
     this.#declared = await readTopology();
-    this.#known = await readCreated(await managerOf(this.connection), this.#declared);
+    this.#known = await readCreated(await managerOf(this.deps.connection), this.#declared);
     const { streams, consumers } = this.#declared;
     for (const { name } of streams) this.#announced(`STREAM.DELETED.${name}`, `stream ${name}`);
     for (const { stream, config } of consumers)
       this.#announced(`CONSUMER.DELETED.${stream}.${config.durable_name}`, `consumer ${config.durable_name}`);
     void this.#followLink();
-    this.#loop = startLoop({ everyMs: LOOK_MS, firstAfterMs: LOOK_MS, work: () => this.#round() });
+    this.#loop = startLoop({ everyMs: CHECK_MS, firstAfterMs: CHECK_MS, work: () => this.#round() });
   }
 
-  look(): void {
+  check(): void {
     this.#announcements++;
     this.#loop?.wake();
   }
 
+  /** Calls back when streams may have lost messages: one was missing or replaced, or the link was down. */
+  onPossibleLoss(listener: () => void): void {
+    this.#listeners.push(listener);
+  }
+
   close(): void {
     void this.#loop?.close();
-    for (const subscription of this.#subscriptions) if (!this.connection.isClosed()) subscription.unsubscribe();
+    for (const subscription of this.#subscriptions) if (!this.deps.connection.isClosed()) subscription.unsubscribe();
   }
 
   #announced(event: string, what: string): void {
     const callback = (error: Error | null): void => {
-      // Without the permission to hear advisories, the looks find the same.
-      if (!error) this.#doubt(`NATS: ${what} is gone`);
+      // Without the permission to hear advisories, the checks find the same.
+      if (!error) this.#suspect(`NATS: ${what} is gone`);
     };
-    this.#subscriptions.push(this.connection.subscribe(`$JS.EVENT.ADVISORY.${event}`, { callback }));
+    this.#subscriptions.push(this.deps.connection.subscribe(`$JS.EVENT.ADVISORY.${event}`, { callback }));
   }
 
-  #doubt(fault: string): void {
+  #suspect(fault: string): void {
     this.fault = fault;
-    for (const listener of this.listeners) listener();
-    this.look();
+    for (const listener of this.#listeners) listener();
+    this.check();
   }
 
   async #followLink(): Promise<void> {
-    for await (const { type } of this.connection.status()) {
+    for await (const { type } of this.deps.connection.status()) {
       if (type === Events.Disconnect) this.connected = false;
       if (type !== Events.Reconnect) continue;
       this.connected = true;
       // A server that comes back without its data is first noticed here.
-      this.#doubt("NATS: its streams are being looked at after a reconnect");
+      this.#suspect("NATS: its streams are being checked after a reconnect");
     }
   }
 
   async #round(): Promise<number> {
-    if (this.connected) await this.#lookOnce().catch((error: unknown) => this.#failed(error));
-    return this.fault === undefined ? LOOK_MS * (0.8 + 0.4 * Math.random()) : LOOK_AGAIN_MS;
+    if (this.connected) await this.#checkOnce().catch((error: unknown) => this.#failed(error));
+    return this.fault === undefined ? CHECK_MS * (0.8 + 0.4 * Math.random()) : CHECK_AGAIN_MS;
   }
 
-  async #lookOnce(): Promise<void> {
-    const manager = await managerOf(this.connection);
+  async #checkOnce(): Promise<void> {
+    const manager = await managerOf(this.deps.connection);
     const before = this.#announcements;
     const held = await readCreated(manager, this.#declared);
     const lost = this.#lostOf(held);
     if (lost.length === 0) {
-      // An announcement during the look is for the next one.
+      // An announcement during the check is for the next one.
       if (before === this.#announcements) this.fault = undefined;
       this.#told.clear();
       return;
@@ -120,11 +106,11 @@ class Watch {
     const gone = `NATS: ${lost.join(", ")} ${lost.length === 1 ? "is" : "are"} gone`;
     if (!this.#told.has(gone)) this.fault = gone;
     this.#tell(gone, "streams or consumers are gone or were replaced; what is declared is applied again");
-    for (const listener of this.listeners) listener();
-    await this.apply(manager);
+    for (const listener of this.#listeners) listener();
+    await this.deps.apply(manager);
     this.fault = gone;
     this.#known = await readCreated(manager, this.#declared);
-    this.log.warn({ lost }, "streams and consumers are in place again");
+    this.deps.log.warn({ lost }, "streams and consumers are in place again");
   }
 
   /** Missing, or created at another time than when they were last applied. */
@@ -139,13 +125,13 @@ class Watch {
 
   #failed(error: unknown): void {
     const said = oneLine(error);
-    if (!(error instanceof TopologyRefusal)) return this.log.warn({ error: said }, "streams could not be looked at");
+    if (!(error instanceof TopologyRefusal)) return this.deps.log.warn({ error: said }, "streams could not be checked");
     this.fault = said;
     this.#tell(said, "a stream or consumer is not as declared; it is tried again");
   }
 
   #tell(fault: string, message: string): void {
-    if (!this.#told.has(fault)) this.log.error({ fault }, message);
+    if (!this.#told.has(fault)) this.deps.log.error({ fault }, message);
     this.#told.add(fault);
   }
 }

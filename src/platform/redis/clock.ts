@@ -5,6 +5,7 @@ import { startLoop } from "../../kernel/loop.js";
 import { SECOND } from "../../kernel/time.js";
 import type { RedisClient } from "./connect.js";
 import type { Scripts } from "./scripts.js";
+import { mastersOf } from "./servers.js";
 
 const SAMPLE_MS = 15 * SECOND;
 
@@ -37,7 +38,11 @@ export function followClock(scripts: Scripts, ask: AskTime = (server) => server.
   };
   const refresh = async (server: Redis): Promise<unknown> =>
     offsets.has(server) ? offsets.set(server, Promise.resolve(await measure(server))) : learn(server);
-  const sample = async (): Promise<void> => void (await Promise.all(mastersOf(client).map(refresh)));
+  const sample = async (): Promise<void> => {
+    const masters = mastersOf(client);
+    if (masters.length === 0) throw new AppError("unavailable", "Redis: no master of the cluster is known yet");
+    await Promise.all(masters.map(refresh));
+  };
   const loop = startLoop({ everyMs: SAMPLE_MS, firstAfterMs: SAMPLE_MS, work: sample });
   return {
     async now(key) {
@@ -47,13 +52,6 @@ export function followClock(scripts: Scripts, ask: AskTime = (server) => server.
     sample,
     close: () => void loop.close(),
   };
-}
-
-function mastersOf(client: RedisClient): Redis[] {
-  if (!(client instanceof Cluster)) return [client];
-  const masters = client.nodes("master");
-  if (masters.length === 0) throw new AppError("unavailable", "Redis: no master of the cluster is known yet");
-  return masters;
 }
 
 function masterOf(client: RedisClient, key: string): Redis {

@@ -1,8 +1,8 @@
 import { Cluster, Redis, type RedisOptions } from "ioredis";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
-import { parseServerUrl } from "../../kernel/server-url.js";
 import { pause, SECOND } from "../../kernel/time.js";
+import { parseServerUrl } from "../../kernel/urls.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
 
 export type RedisClient = Redis | Cluster;
@@ -84,7 +84,7 @@ function watch(client: RedisClient, log: Logger): void {
     away = true;
   });
   client.on("ready", () => {
-    if (away) log.info({}, "Redis is back");
+    if (away) log.info({}, "Redis is available again");
     away = false;
     noteRefusal(client, undefined, log);
   });

@@ -17,21 +17,24 @@ export async function watchEviction(
   client: RedisClient,
   { allowed, log, everyMs = LOOK_MS }: { readonly allowed: boolean; readonly log: Logger; readonly everyMs?: number },
 ): Promise<EvictionWatch> {
-  let said = "";
+  let said: string | undefined;
   let fault: string | undefined;
-  const say = (what: string, level: "warn" | "error"): void => {
-    if (what !== "" && what !== said) log[level]({}, what);
-    said = what;
-  };
   const look = async (): Promise<void> => {
-    const { evicting, unknown } = await readPolicies(client);
+    const nodes = (await readMasters(client)).filter(({ reachable }) => reachable);
+    const policies = nodes.map(({ node, info }) => ({ node, policy: info?.get("maxmemory_policy") }));
+    const unknown = policies.filter(({ policy }) => policy === undefined).map(({ node }) => node);
+    const evicting = policies
+      .filter(({ policy }) => policy !== undefined && policy !== "noeviction")
+      .map(({ node, policy }) => `${node} has maxmemory-policy ${policy}`);
     fault = evicting.length > 0 && !allowed ? `Redis evicts keys: ${evicting.join(", ")}` : undefined;
-    if (fault) say(`${fault}; it must be noeviction`, "error");
-    else if (evicting.length > 0)
-      say(`Redis may evict keys, as TIMELINE_REDIS_ALLOW_EVICTION allows: ${evicting.join(", ")}`, "warn");
-    else if (unknown.length > 0)
-      say(`Redis does not say its maxmemory-policy, which must be noeviction: ${unknown.join(", ")}`, "warn");
-    else say("", "warn");
+    const warning =
+      evicting.length > 0
+        ? `Redis may evict keys, as TIMELINE_REDIS_ALLOW_EVICTION allows: ${evicting.join(", ")}`
+        : `Redis does not say its maxmemory-policy, which must be noeviction: ${unknown.join(", ")}`;
+    const news = fault ?? (evicting.length + unknown.length > 0 ? warning : undefined);
+    if (news !== undefined && news !== said)
+      log[fault ? "error" : "warn"]({}, fault ? `${news}; it must be noeviction` : news);
+    said = news;
   };
   await look();
   if (fault !== undefined)
@@ -41,15 +44,4 @@ export async function watchEviction(
   const timer = setInterval(() => void look().catch(() => undefined), everyMs);
   timer.unref();
   return { fault: () => fault, close: () => clearInterval(timer) };
-}
-
-async function readPolicies(client: RedisClient): Promise<{ evicting: string[]; unknown: string[] }> {
-  const evicting: string[] = [];
-  const unknown: string[] = [];
-  for (const { node, reachable, info } of await readMasters(client)) {
-    const policy = info?.get("maxmemory_policy");
-    if (policy === undefined) unknown.push(...(reachable ? [node] : []));
-    else if (policy !== "noeviction") evicting.push(`${node} has maxmemory-policy ${policy}`);
-  }
-  return { evicting, unknown };
 }

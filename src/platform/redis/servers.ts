@@ -3,27 +3,25 @@ import { oneLine } from "../../kernel/errors.js";
 import { type RedisClient, redisError } from "./connect.js";
 import type { Scripts } from "./scripts.js";
 
-export interface DataNode {
-  /** A restarted server has another. */
-  readonly runId: string;
-  /** One step through the keys that begin with `prefix`; the cursor "0" begins and ends. */
-  scan(cursor: string, prefix: string, count: number): Promise<{ next: string; keys: readonly string[] }>;
-}
+/** Those of a cluster that are known now. */
+export const mastersOf = (client: RedisClient): Redis[] =>
+  client instanceof Cluster ? client.nodes("master") : [client];
 
-const RUN_ID = /run_id:(\w+)/;
+export type DataNode = Awaited<ReturnType<typeof nodeOf>>;
 
 /** In the order of run ids. */
 export async function dataNodes({ client }: Scripts): Promise<DataNode[]> {
-  const servers = client instanceof Cluster ? client.nodes("master") : [client];
-  const nodes = await Promise.all(servers.map(nodeOf));
+  const nodes = await Promise.all(mastersOf(client).map(nodeOf));
   return nodes.sort((a, b) => (a.runId < b.runId ? -1 : 1));
 }
 
-async function nodeOf(server: Redis): Promise<DataNode> {
-  const info = await answered(() => server.info("server"));
+async function nodeOf(server: Redis) {
+  const info = fieldsOf(await answered(() => server.info("server")));
   return {
-    runId: RUN_ID.exec(info)?.[1] ?? "",
-    scan: (cursor, prefix, count) =>
+    /** A restarted server has another. */
+    runId: info.get("run_id") ?? "",
+    /** One step through the keys that begin with `prefix`; the cursor "0" begins and ends. */
+    scan: (cursor: string, prefix: string, count: number) =>
       answered(async () => {
         const [next, keys] = await server.scan(cursor, "MATCH", `${prefix}*`, "COUNT", count);
         return { next, keys };
@@ -50,12 +48,12 @@ export interface MasterInfo {
 }
 
 export function readMasters(client: RedisClient): Promise<MasterInfo[]> {
-  const masters = client instanceof Cluster ? mastersOf(client) : [[addressOf(client), client] as const];
+  const masters = client instanceof Cluster ? slotOwners(client) : [[addressOf(client), client] as const];
   return Promise.all(masters.map(([node, server]) => infoOf(node, server)));
 }
 
 /** The client forgets a node when its connection ends; the slots still name it. */
-function mastersOf(cluster: Cluster): (readonly [string, Redis | undefined])[] {
+function slotOwners(cluster: Cluster): (readonly [string, Redis | undefined])[] {
   const connected = new Map(cluster.nodes("all").map((server) => [addressOf(server), server]));
   const owners = new Set(cluster.slots.flatMap((nodes) => nodes?.[0] ?? []));
   return [...(owners.size > 0 ? owners : connected.keys())].map((node) => [node, connected.get(node)]);

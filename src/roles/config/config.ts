@@ -3,7 +3,7 @@ import { STORED_TIMELINES_VARIABLES } from "../../contracts/config.js";
 import { DELIVERY_VARIABLES } from "../../delivery/config.js";
 import { FANOUT_VARIABLES } from "../../fanout/config.js";
 import { GATEWAY_VARIABLES, tokenFaults } from "../../gateway/config.js";
-import { parseServerUrl } from "../../kernel/server-url.js";
+import { parseServerUrl } from "../../kernel/urls.js";
 import { ConfigError, type ConfigOf, type Variable, type Variables } from "../../kernel/variables.js";
 import { OUTBOX_VARIABLES } from "../../outbox/config.js";
 import { POSTS_VARIABLES } from "../../posts/config.js";

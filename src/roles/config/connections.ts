@@ -1,5 +1,5 @@
 import { SECOND } from "../../kernel/time.js";
-import { databaseUrl, natsUrls, redisUrls } from "../../kernel/url-variables.js";
+import { databaseUrl, natsUrls, redisUrls } from "../../kernel/urls.js";
 import { type ConfigOf, factor, flag, integer, target, text, type Variables } from "../../kernel/variables.js";
 import { COMMAND_TIMEOUT_MS } from "../../platform/redis/connect.js";
 

@@ -28,9 +28,9 @@ export async function setStage(sandbox: Sandbox): Promise<Stage> {
   await eventually("the service's readiness", 20_000, async () =>
     (await fetch(`${httpUrl}/readyz`)).ok && (await workerPulls(nats)) ? true : undefined,
   );
-  const stream = await openStream(`${httpUrl}/events/timeline/home`, await sandbox.issueToken(reader));
-  closers.add("demo's stream", () => stream.close());
-  return { sandbox, redis, nats, reader, author, stream };
+  const stage = { sandbox, redis, nats, reader, author, stream: await openStream(sandbox, reader) };
+  closers.add("demo's stream", () => stage.stream.close());
+  return stage;
 }
 
 async function workerPulls(nats: Stage["nats"]): Promise<boolean> {
@@ -88,12 +88,13 @@ interface Stream {
   close(): void;
 }
 
-/** Opens the stream of the token's user; `lastId` resumes an earlier one. */
-export async function openStream(url: string, token: string, lastId?: string): Promise<Stream> {
+/** Opens the reader's stream; `lastId` resumes an earlier one. */
+export async function openStream(sandbox: Sandbox, reader: string, lastId?: string): Promise<Stream> {
   const abort = new AbortController();
-  const response = await fetch(url, {
+  const authorization = `Bearer ${await sandbox.issueToken(reader)}`;
+  const response = await fetch(`${sandbox.httpUrl}/events/timeline/home`, {
     signal: abort.signal,
-    headers: { authorization: `Bearer ${token}`, ...(lastId === undefined ? {} : { "last-event-id": lastId }) },
+    headers: { authorization, ...(lastId === undefined ? {} : { "last-event-id": lastId }) },
   });
   if (!response.ok || !response.body) throw new Error(`the stream answers ${response.status}`);
   const events: EventSourceMessage[] = [];

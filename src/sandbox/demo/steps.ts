@@ -95,13 +95,11 @@ export const STEPS: readonly Step[] = [
   {
     title: "A stream that was cut resumes with nothing missed and nothing twice",
     async run(stage) {
-      const { sandbox } = stage;
       const lastId = stage.stream.lastId();
       stage.stream.close();
       const drops: string[] = [];
       for (let n = 0; n < GAP; n++) drops.push(await post(stage, stage.author));
-      const url = `${sandbox.httpUrl}/events/timeline/home`;
-      stage.stream = await openStream(url, await sandbox.issueToken(stage.reader), lastId);
+      stage.stream = await openStream(stage.sandbox, stage.reader, lastId);
       for (const drop of drops) await stage.stream.waitFor("new_drop", drop);
       const told = stage.stream.events.filter(({ event }) => event === "new_drop").length;
       expect(told === GAP, `${told} events instead of ${GAP}`);

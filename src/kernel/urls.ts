@@ -1,0 +1,133 @@
+import { nonEmptyList } from "./variables.js";
+
+const DEFAULT_PORTS: Readonly<Record<string, number>> = {
+  "redis:": 6379,
+  "rediss:": 6379,
+  "nats:": 4222,
+  "tls:": 4222,
+  "postgres:": 5432,
+  "postgresql:": 5432,
+  "http:": 80,
+  "https:": 443,
+};
+
+type ServerUrl = ReturnType<typeof parseServerUrl>;
+
+export function parseServerUrl(text: string) {
+  const url = new URL(text);
+  return {
+    url,
+    protocol: url.protocol,
+    host: decodeURIComponent(url.hostname).replace(/^\[(.*)\]$/, "$1"),
+    port: Number(url.port) || (DEFAULT_PORTS[url.protocol] ?? 0),
+    user: decodeURIComponent(url.username),
+    password: decodeURIComponent(url.password),
+  };
+}
+
+/** host:port; a whole URL may hold a password and must not be printed. */
+export function printableAddress(url: string): string {
+  const { host, port } = parseServerUrl(url);
+  return `${host.includes(":") ? `[${host}]` : host}:${port}`;
+}
+
+export const printableAddresses = (urls: readonly string[]): string => urls.map(printableAddress).join(",");
+
+/** Returns faults. */
+type Check = (urls: readonly ServerUrl[]) => readonly string[];
+
+/** A fault names the position, never the value: a text that cannot be parsed may be a password. */
+function urls(protocols: readonly string[], ...checks: readonly Check[]) {
+  const read = (text: string): ServerUrl | undefined => {
+    try {
+      const url = parseServerUrl(text);
+      return protocols.includes(url.protocol) ? url : undefined;
+    } catch {
+      return undefined;
+    }
+  };
+  const names = protocols.map((name) => `${name}//`).join(" or ");
+  const unreadable = `is not a URL of ${names}; special characters of a password are percent-encoded`;
+  return nonEmptyList.superRefine((texts, context) => {
+    const found = texts.map(read);
+    const readable = found.filter((url) => url !== undefined);
+    const faults =
+      readable.length < found.length
+        ? faultOfEach((url: ServerUrl | undefined) => url === undefined, unreadable)(found)
+        : checks.flatMap((check) => check(readable));
+    for (const message of faults) context.addIssue({ code: "custom", message });
+  });
+}
+
+const faultOfEach =
+  <Url>(isFault: (url: Url) => unknown, fault: string) =>
+  (all: readonly Url[]): string[] =>
+    all.flatMap((url, at) => (isFault(url) ? [`${all.length === 1 ? "the value" : `URL ${at + 1}`} ${fault}`] : []));
+
+const each = faultOfEach<ServerUrl>;
+
+const differs = (all: readonly ServerUrl[], of: (url: ServerUrl) => string): boolean => new Set(all.map(of)).size > 1;
+
+const sameAccess: Check = (all) => [
+  ...(differs(all, ({ protocol }) => protocol)
+    ? ["all URLs must have the same protocol: one without TLS is open"]
+    : []),
+  ...(differs(all, ({ user, password }) => JSON.stringify([user, password]))
+    ? ["all URLs must have the same user and password"]
+    : []),
+];
+
+const single: Check = (all) => (all.length > 1 ? ["must be one URL"] : []);
+
+const hasHost = each(({ host }) => host === "", "names no host");
+const noExtras = each(({ url }) => url.search || url.hash, "has a query or a fragment, which is not used");
+const noPath = each(({ url }) => url.pathname.length > 1, "has a path, which is not used");
+const numberPath = each(({ url }) => !/^\/?\d*$/.test(url.pathname), "has a path that is not the number of a database");
+const noUserAlone = each(({ user, password }) => user !== "" && password === "", "has a user and no password");
+const noCredentials = each(
+  ({ user, password }) => user || password,
+  "has a user or a password, with which no key set is fetched",
+);
+
+const clusterDatabase: Check = (all) =>
+  all.length === 1
+    ? []
+    : each(
+        ({ url }) => Number(url.pathname.slice(1)) > 0,
+        "names a database: a Redis Cluster has only database 0",
+      )(all);
+
+export const redisUrls = urls(
+  ["redis:", "rediss:"],
+  ...[hasHost, noExtras, numberPath, clusterDatabase, noUserAlone, sameAccess],
+);
+
+/** A user without a password is a token, as in other NATS clients. */
+export const natsUrls = urls(["nats:", "tls:"], hasHost, noExtras, noPath, sameAccess);
+
+/** Only parameters that the driver obeys: target_session_attrs, which it ignores, would seem to hold. */
+const PG_PARAMETERS = new Set([
+  ...["host", "port", "options", "application_name", "sslmode", "sslcert", "sslkey", "sslrootcert"],
+  ...["sslnegotiation", "uselibpqcompat"],
+]);
+const SSL_MODES = ["disable", "prefer", "require", "verify-ca", "verify-full", "no-verify"];
+
+const parameters = ({ url }: ServerUrl): URLSearchParams => url.searchParams;
+const postgresChecks = [
+  each(
+    (of) => [...parameters(of).keys()].some((name) => !PG_PARAMETERS.has(name)),
+    "has query parameters that are not used",
+  ),
+  each(
+    (of) => !SSL_MODES.includes(parameters(of).get("sslmode") ?? "prefer"),
+    `has an sslmode that is none of ${SSL_MODES.join(", ")}`,
+  ),
+  each(({ url }) => url.hash, "has a fragment, which is not used"),
+  each((of) => of.host === "" && !parameters(of).has("host"), "names no host"),
+];
+
+const first = ([url]: readonly string[]): string => url as string;
+
+export const databaseUrl = urls(["postgres:", "postgresql:"], single, ...postgresChecks).transform(first);
+
+export const webUrl = urls(["https:", "http:"], single, noCredentials).transform(first);
