@@ -71,6 +71,8 @@ async function bundleProduct(build) {
     outfile: join(draft, "main.cjs"),
     format: "cjs",
     minifyWhitespace: true,
+    // `import()` fails in a script whose compiled code was kept.
+    supported: { "dynamic-import": false },
     // It finds its WebAssembly beside itself.
     external: ["@electric-sql/pglite"],
     plugins: [{ name: "places", setup: (plugins) => keepPlaces(plugins, /\.js$/, "js") }],

@@ -6,7 +6,7 @@ const { existsSync, readFileSync, renameSync, writeFileSync } = require("node:fs
 const { createRequire } = require("node:module");
 const { join } = require("node:path");
 const { setFlagsFromString } = require("node:v8");
-const { constants, Script } = require("node:vm");
+const { Script } = require("node:vm");
 
 const BUNDLE = join(__dirname, "main.cjs");
 const COMPILED = join(__dirname, "main.v8");
@@ -15,7 +15,6 @@ const cachedData = existsSync(COMPILED) ? readFileSync(COMPILED) : undefined;
 const script = new Script(`(require, module) => {${readFileSync(BUNDLE, "utf8")}\n}`, {
   filename: BUNDLE,
   ...(cachedData && { cachedData }),
-  importModuleDynamically: constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
 });
 const bundle = { exports: {} };
 script.runInThisContext()(createRequire(BUNDLE), bundle);
