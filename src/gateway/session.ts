@@ -40,9 +40,9 @@ const MAX_SENT_KEYS = 512;
  * A session is *live* or *catching up*, at first catching up. Live, a notification whose predecessor is not beyond the
  * position is sent at once. Any other shows a gap, and the session catches up: it reads the stream after the position,
  * up to the leader's last or to the first buffered live notification. Notifications that find no room in the buffer are
- * read in another round. So a cutover is bounded, loses nothing and repeats nothing. Heartbeats and reconnects compare
- * the position with the leader's last sequence. Where the stream lacks something after the position, or was replaced,
- * the client gets a `reset`, and the session goes on at the stream's end.
+ * read in another round. So a cutover is bounded, loses nothing and repeats nothing. Reconnects, and heartbeats with no
+ * live notification since the last one, compare the position with the user's last sequence at the leader. Where the stream
+ * lacks something after the position, or was replaced, the client gets a `reset`, and the session goes on at its end.
  */
 export class Session {
   sent = 0;
@@ -53,6 +53,8 @@ export class Session {
   #seq = 0;
   #incarnation = "";
   #catchingUp = true;
+  /** A live notification was sent since the last check; the next one would show a gap. */
+  #heard = false;
   #ended = false;
 
   constructor(private readonly deps: SessionDeps) {}
@@ -86,7 +88,8 @@ export class Session {
     const known = this.deps.feed.current() === this.#incarnation;
     if (this.#ended || (known && notification.seq <= this.#seq)) return;
     if (this.#catchingUp || !known) return this.#buffer.add(notification);
-    if (this.#follows(notification)) return this.#send(notification);
+    this.#heard = this.#follows(notification);
+    if (this.#heard) return this.#send(notification);
     this.#buffer.add(notification);
     void this.#catchUp();
   };
@@ -108,7 +111,9 @@ export class Session {
         this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
         return await this.#catchUp();
       }
-      if (lastSeq <= this.#seq) return;
+      const heard = this.#heard && maxAgeMs > 0;
+      this.#heard = false;
+      if (heard || lastSeq <= this.#seq) return;
       // The leader has all of the user's notifications up to `lastSeq`.
       const last = await feed.lastOf(user);
       if (last > this.#seq) await this.#catchUp();
@@ -219,15 +224,11 @@ export class Session {
     this.#seq = notification.seq;
     const { content } = notification;
     if (!content) return;
-    if (content.key !== undefined && this.#isRepeated(content.key)) return observeGateway.duplicate();
+    this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
+    if (content.key !== undefined && this.#sentKeys.isRepeated(content.key)) return observeGateway.duplicate();
     observeGateway.writing(notification, () => this.#outlet?.write(frameOf(notification, this.#incarnation)));
     this.sent++;
     observeGateway.sent(notification, replayed);
-  }
-
-  #isRepeated(key: string): boolean {
-    this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
-    return this.#sentKeys.isRepeated(key);
   }
 
   #startOver(reason: ResetReason, { seq, incarnation }: StreamPosition): void {

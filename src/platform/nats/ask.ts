@@ -9,7 +9,7 @@ export const managerOf = (connection: NatsConnection): Promise<JetStreamManager>
   connection.jetstreamManager({ checkAPI: false, timeout: TIMEOUT_MS });
 
 /** nats-server, server/errors.json; a message removed twice answers 10043. */
-const ABSENT = { stream: 10059, consumer: 10014, message: 10037 } as const;
+export const ABSENT = { stream: 10059, consumer: 10014, message: 10037 } as const;
 type Absent = keyof typeof ABSENT;
 
 export async function unlessAbsent<T>(asked: Promise<T>, ...things: readonly Absent[]): Promise<T | undefined> {

@@ -2,7 +2,7 @@ import { checkJsError, ErrorCode, Events, type Msg, type NatsConnection } from "
 import pLimit from "p-limit";
 import { coalesce } from "../../kernel/sharing.js";
 import { SECOND } from "../../kernel/time.js";
-import { askNats, managerOf, unlessAbsent } from "./ask.js";
+import { ABSENT, askNats, managerOf, unlessAbsent } from "./ask.js";
 import { StreamCreation } from "./creation.js";
 
 export interface SubjectMessage {
@@ -65,18 +65,25 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
   });
 
   const fromLeader = async (query: {
-    readonly last_by_subj?: string;
-    readonly seq?: number;
-    readonly next_by_subj?: string;
+    readonly seq: number;
+    readonly next_by_subj: string;
   }): Promise<SubjectMessage | undefined> => {
     // Servers know `next_by_subj` since 2.9; the client's types do not.
     const { streams } = await managerOf(connection);
-    const found = await unlessAbsent(streams.getMessage(stream, query as { seq: number }), "message", "stream");
+    const found = await unlessAbsent(streams.getMessage(stream, query), "message", "stream");
     if (!found) return undefined;
     const { seq, time, header, data: body } = found;
     return { seq, storedAt: time.getTime(), header: (name) => header?.get(name) || undefined, body };
   };
-  const lastOf = async (subject: string): Promise<number> => (await fromLeader({ last_by_subj: subject }))?.seq ?? 0;
+  // Not by the manager, which throws an error where there is no message: most heartbeats get this answer.
+  const lastOf = async (subject: string): Promise<number> => {
+    const query = JSON.stringify({ last_by_subj: subject });
+    const answer = await connection.request(`$JS.API.STREAM.MSG.GET.${stream}`, query, { timeout: TIMEOUT_MS });
+    const { message, error } = answer.json<LastAnswer>();
+    if (error && error.err_code !== ABSENT.message && error.err_code !== ABSENT.stream)
+      throw new Error(error.description);
+    return message?.seq ?? 0;
+  };
 
   // Any replica answers a direct get, also one that lags: only the leader knows the end.
   const read: SubjectFeed["read"] = async (subject, after, take) => {
@@ -111,6 +118,11 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     connected: () => link.connected && !connection.isClosed(),
     close: () => link.close(),
   };
+}
+
+interface LastAnswer {
+  readonly message?: { readonly seq: number };
+  readonly error?: { readonly err_code: number; readonly description: string };
 }
 
 /** ADR-31; the client's types do not offer it. */
