@@ -17,6 +17,9 @@ export interface BrokerExit {
 export interface GuardedServer {
   readonly identity: ProcessIdentity;
   readonly exited: Promise<BrokerExit>;
+  /** SIGTERM, then SIGKILL after 5 seconds; safe to call twice. */
+  stop(): Promise<void>;
+  kill(signal: NodeJS.Signals): void;
 }
 
 /** Starts a server that ends with this process, however this process ends. Its output goes to the file `logFd`. */
@@ -40,7 +43,22 @@ export async function spawnGuarded(options: {
   if (!Number.isInteger(pid) || pid <= 0) throw new Error("the guard of the server could not be started");
   // A server that has ended already has no start time; the empty one matches no process.
   const identity = (await identify(pid)) ?? { pid, startTime: "" };
-  return { identity, exited: ended.then((exit) => withoutOrphan(identity, exit)) };
+  const exited = ended.then((exit) => withoutOrphan(identity, exit));
+  let gone = false;
+  const noteEnd = (): void => {
+    gone = true;
+  };
+  void exited.then(noteEnd, noteEnd);
+  return {
+    identity,
+    exited,
+    stop: async () => {
+      // `exited` resolves sooner than the polling of endServer.
+      if (!gone) await Promise.race([exited, endServer(identity)]);
+      await exited;
+    },
+    kill: (signal) => void (gone || signalProcess(pid, signal)),
+  };
 }
 
 function whenEnded(guard: ChildProcess): Promise<BrokerExit> {

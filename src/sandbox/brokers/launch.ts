@@ -1,12 +1,11 @@
 import { open, readFile, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { signalProcess } from "../../kernel/processes.js";
 import { claimFolder, recordServer } from "./data-folder.js";
 import type { BrokerName, OnProgress } from "./debian.js";
 import type { BrokerBinary } from "./find-broker.js";
 import { isFree } from "./free-port.js";
-import { type BrokerExit, endServer, type GuardedServer, spawnGuarded } from "./guarded.js";
+import { type BrokerExit, type GuardedServer, spawnGuarded } from "./guarded.js";
 
 export interface Broker {
   readonly kind: BrokerName;
@@ -17,8 +16,8 @@ export interface Broker {
   readonly dir: string;
   readonly version: string;
   /** Redis only: how a shell calls the client that came with the server. */
-  readonly cli?: string;
-  readonly monitorUrl?: string;
+  readonly cli: string | undefined;
+  readonly monitorUrl: string | undefined;
   readonly exited: Promise<BrokerExit>;
   /** SIGTERM, then SIGKILL after 5 seconds; safe to call twice. */
   stop(): Promise<void>;
@@ -62,13 +61,19 @@ export async function launch(plan: LaunchPlan): Promise<Broker> {
     for (let tries = 1; ; tries += 1) {
       const attempt = await plan.nextAttempt();
       const outcome = await tryOnce(plan, attempt);
-      if (!("failed" in outcome)) {
-        const exited = outcome.exited.finally(() => release().catch(() => undefined));
-        return toBroker(plan, attempt, { ...outcome, exited });
+      if ("failed" in outcome) {
+        // With a fixed port another try helps only if another port clashed, such as that for monitoring.
+        const mayRetry = outcome.clash && tries < CLASH_TRIES && (!plan.portFixed || (await isFree(attempt.port)));
+        if (!mayRetry) throw startError(plan, attempt, outcome);
+        continue;
       }
-      // With a fixed port another try helps only if another port clashed, such as that for monitoring.
-      const mayRetry = outcome.clash && tries < CLASH_TRIES && (!plan.portFixed || (await isFree(attempt.port)));
-      if (!mayRetry) throw startError(plan, attempt, outcome);
+      const exited = outcome.exited.finally(() => release().catch(() => undefined));
+      const { port, monitorUrl } = attempt;
+      return {
+        ...{ kind: plan.kind, url: `${plan.kind}://127.0.0.1:${port}`, port, monitorUrl, dir: plan.dir },
+        ...{ pid: outcome.identity.pid, version: plan.binary.version, cli: clientOf(plan), exited, kill: outcome.kill },
+        stop: () => outcome.stop().then(() => exited.then(() => undefined)),
+      };
     }
   } catch (error) {
     await release();
@@ -96,7 +101,7 @@ async function tryOnce(plan: LaunchPlan, attempt: Attempt): Promise<GuardedServe
   await recordServer(plan.dir, server.identity);
   const failed = await waitUntilReady(attempt, server);
   if (failed === undefined) return server;
-  await stop(server);
+  await server.stop();
   const text = (await readFile(logPath)).subarray(logStart).toString("utf8");
   return { failed, log: text, clash: /address already in use|eaddrinuse/i.test(text) };
 }
@@ -124,40 +129,9 @@ function startError(plan: LaunchPlan, attempt: Attempt, failure: Failure): Error
 }
 
 /** Fetched packages bring the client along, with libraries of its own. */
-function clientOf({ kind, binary: { command, env, origin } }: LaunchPlan): { cli?: string } {
-  if (kind !== "redis") return {};
-  if (origin === "path") return { cli: "redis-cli" };
+function clientOf({ kind, binary: { command, env, origin } }: LaunchPlan): string | undefined {
+  if (kind !== "redis") return undefined;
+  if (origin === "path") return "redis-cli";
   const variables = Object.entries(env).map(([name, value]) => `${name}=${value} `);
-  return { cli: `${variables.join("")}${join(dirname(command), "redis-cli")}` };
-}
-
-function toBroker(plan: LaunchPlan, attempt: Attempt, server: GuardedServer): Broker {
-  const { pid } = server.identity;
-  let ended = false;
-  void server.exited.then(() => {
-    ended = true;
-  });
-  return {
-    kind: plan.kind,
-    url: `${plan.kind}://127.0.0.1:${attempt.port}`,
-    port: attempt.port,
-    pid,
-    dir: plan.dir,
-    version: plan.binary.version,
-    ...clientOf(plan),
-    ...(attempt.monitorUrl === undefined ? {} : { monitorUrl: attempt.monitorUrl }),
-    exited: server.exited,
-    stop: async () => {
-      if (!ended) await stop(server);
-    },
-    kill: (signal) => {
-      if (!ended) signalProcess(pid, signal);
-    },
-  };
-}
-
-/** `exited` resolves sooner than the polling of endServer. */
-async function stop({ identity, exited }: GuardedServer): Promise<void> {
-  await Promise.race([exited, endServer(identity)]);
-  await exited;
+  return `${variables.join("")}${join(dirname(command), "redis-cli")}`;
 }
