@@ -10,7 +10,7 @@ import { createDeadLetterEvent } from "./dead-letters.js";
 import { backlogFigures, observeOutbox } from "./observe.js";
 import { createPublishEvent } from "./publish.nats.js";
 import { type PrepareEvents, startOutboxMaintenance, startRelay } from "./relay.js";
-import { createNotifyRelays, createOutboxStore, wakeChannel } from "./store.sql.js";
+import { createOutboxStore } from "./store.sql.js";
 
 export const OUTBOX_MIGRATIONS = { component: "outbox", folder: new URL("./migrations/", import.meta.url) };
 
@@ -26,18 +26,13 @@ export interface OutboxOptions {
   readonly log: Logger;
 }
 
-export interface Outbox {
-  /** Tells the relays of a new event. Never throws. */
-  wake(): void;
-  notReady(): string | undefined;
-  close(): Promise<void>;
-}
+export type Outbox = Awaited<ReturnType<typeof startOutbox>>;
 
 /** Counting takes longer the more events wait. */
 const BACKLOG_SAMPLE_MS = 10 * SECOND;
 
 /** Starts the relay, its maintenance, and the sampling of the backlog. */
-export async function startOutbox(options: OutboxOptions): Promise<Outbox> {
+export async function startOutbox(options: OutboxOptions) {
   const { source, db, channels, deadLetters, version, prepare, log } = options;
   const store = createOutboxStore(db, source);
   const publish = createPublishEvent(options.publish);
@@ -49,20 +44,21 @@ export async function startOutbox(options: OutboxOptions): Promise<Outbox> {
     log,
     observe: observeOutbox(source),
   });
-  await db.listen(wakeChannel(source), relay.wake);
+  await store.onNotified(relay.wake);
   const maintenance = startOutboxMaintenance(store, log);
   const backlog = startSampling([{ name: `outbox ${source}`, take: () => backlogFigures(store, source) }], {
     everyMs: BACKLOG_SAMPLE_MS,
     log,
   });
-  const wakeOthers = sparingly(createNotifyRelays(db, source), log);
+  const wakeOthers = sparingly(store.notifyRelays, log);
   return {
-    wake: () => {
+    /** Tells the relays of a new event. Never throws. */
+    wake: (): void => {
       relay.wake();
       wakeOthers();
     },
-    notReady: () => (relay.healthy() ? undefined : `${source}: the outbox cannot be published`),
-    close: async () => {
+    notReady: (): string | undefined => (relay.healthy() ? undefined : `${source}: the outbox cannot be published`),
+    close: async (): Promise<void> => {
       await Promise.all([relay.close(), maintenance.close(), backlog.close()]);
     },
   };

@@ -20,17 +20,18 @@ const oldest = meter.createGauge("timeline_outbox_oldest_seconds", {
   description: "Age of the oldest event that is not published yet, in seconds",
 });
 
+export type ObserveOutbox = ReturnType<typeof observeOutbox>;
+
+const eventOf = ({ subject }: OutboxEvent): string => subject.split(".", 2).join(".");
+
 export const observeOutbox = (source: string) => ({
-  published({ subject, createdAt }: OutboxEvent): void {
-    published.add(1, { source, event: subject.split(".", 2).join(".") });
-    lag.record(Math.max(0, Date.now() - createdAt) / 1_000, { source });
+  published: (event: OutboxEvent): void => {
+    published.add(1, { source, event: eventOf(event) });
+    lag.record(Math.max(0, Date.now() - event.createdAt) / 1_000, { source });
   },
-  deadLettered({ subject }: OutboxEvent, reason: string): void {
-    deadLetters.add(1, { source, reason, event: subject.split(".", 2).join(".") });
-  },
-  failed(): void {
-    failures.add(1, { source });
-  },
+  deadLettered: (event: OutboxEvent, reason: string): void =>
+    deadLetters.add(1, { source, reason, event: eventOf(event) }),
+  failed: (): void => failures.add(1, { source }),
 });
 
 export async function backlogFigures({ backlog }: Pick<OutboxStore, "backlog">, source: string): Promise<Figure[]> {

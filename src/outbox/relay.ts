@@ -5,6 +5,7 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { HOUR, SECOND } from "../kernel/time.js";
 import type { DeadLetterEvent } from "./dead-letters.js";
+import type { ObserveOutbox } from "./observe.js";
 import type { OutboxStore } from "./store.sql.js";
 
 export class EventRefused extends Error {
@@ -30,19 +31,10 @@ export interface RelayDeps {
   readonly deadLetter: DeadLetterEvent;
   readonly lookEveryMs?: number;
   readonly log: Logger;
-  readonly observe: {
-    published(event: OutboxEvent): void;
-    deadLettered(event: OutboxEvent, reason: string): void;
-    failed(): void;
-  };
+  readonly observe: ObserveOutbox;
 }
 
-export interface Relay {
-  wake(): void;
-  healthy(): boolean;
-  /** Publishes what waits now, and ends. */
-  close(): Promise<void>;
-}
+export type Relay = ReturnType<typeof startRelay>;
 
 const BATCH = 500;
 
@@ -59,7 +51,7 @@ const REFUSED_AGAIN_MS = SECOND;
  * Any number of relays publish an event once, the events of a key in order. The claim of a relay that dies expires; an
  * event it had published is recognised by its message id.
  */
-export function startRelay(deps: RelayDeps): Relay {
+export function startRelay(deps: RelayDeps) {
   let failures = 0;
   const loop = startLoop({
     work: async () => {
@@ -78,8 +70,9 @@ export function startRelay(deps: RelayDeps): Relay {
   });
   return {
     wake: loop.wake,
-    healthy: () => failures < 3,
-    close: async () => {
+    healthy: (): boolean => failures < 3,
+    /** Publishes what waits now, and ends. */
+    close: async (): Promise<void> => {
       await loop.close();
       // Events written meanwhile need not wait for the relay of another process.
       await relayOnce(deps).catch(() => undefined);

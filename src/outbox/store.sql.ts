@@ -1,7 +1,5 @@
 import type { OutboxEvent } from "../contracts/outbox.js";
-import type { Db } from "../platform/db/db.js";
-
-const NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+import { type Db, NOW } from "../platform/db/db.js";
 
 /** The oldest rows of one owner that a claim looks at: those of one key may have to wait for each other. */
 const WINDOW = 2_000;
@@ -76,13 +74,11 @@ export type OutboxStore = ReturnType<typeof createOutboxStore>;
 
 export function createOutboxStore(db: Db, source: string) {
   let from = "";
+  const channel = `outbox_${source}`;
   return {
     claim: async (limit: number, leaseMs: number): Promise<OutboxEvent[]> => {
-      const rows = await db.query<OutboxEvent & { upTo: string | null }>(
-        CLAIM,
-        [source, limit, leaseMs, from],
-        PLANNED,
-      );
+      const values = [source, limit, leaseMs, from];
+      const rows = await db.query<OutboxEvent & { upTo: string | null }>(CLAIM, values, PLANNED);
       const upTo = rows[0]?.upTo;
       from = upTo == null ? "" : after(upTo);
       return rows.map(({ upTo: _, ...event }) => event);
@@ -104,13 +100,8 @@ export function createOutboxStore(db: Db, source: string) {
       (await db.query(PRUNE, [source, ageMs, limit])).length,
     backlog: async (): Promise<{ readonly waiting: number; readonly oldestMs: number }> =>
       (await db.query(BACKLOG, [source]))[0] as never,
+    /** Wakes the relays of all processes. */
+    notifyRelays: async (): Promise<void> => void (await db.query("SELECT pg_notify($1, '')", [channel])),
+    onNotified: (wake: () => void): Promise<void> => db.listen(channel, wake),
   };
 }
-
-export const wakeChannel = (source: string): string => `outbox_${source}`;
-
-export const createNotifyRelays =
-  (db: Db, source: string): (() => Promise<void>) =>
-  async () => {
-    await db.query("SELECT pg_notify($1, '')", [wakeChannel(source)]);
-  };

@@ -1,10 +1,11 @@
 import type { EventDraft } from "../contracts/outbox.js";
 import type { DropDetails } from "../gen/avion/posts.js";
-import { type Db, SQLSTATE, sqlState } from "../platform/db/db.js";
+import { type Db, NOW } from "../platform/db/db.js";
+import { SQLSTATE, sqlState } from "../platform/db/errors.js";
 import { createdAtOf, monthOf } from "./ids.js";
 import { KEY_LIFETIME_MS, type PartitionStore } from "./maintenance.sql.js";
 import { isUri } from "./request.js";
-import { dropColumns, NOW, Parameters, type Statement, VERSION } from "./statement.js";
+import { dropColumns, Parameters, type Statement, VERSION } from "./statement.js";
 
 /** The fields of drops are named as on the wire, in the tables too. The id contains the time of creation. */
 export type NewDrop = Omit<DropDetails, "revision" | "created_at" | "updated_at">;

@@ -1,7 +1,6 @@
 import { DAY, SECOND } from "../kernel/time.js";
-import type { Db, Queries } from "../platform/db/db.js";
+import { type Db, NOW, type Queries } from "../platform/db/db.js";
 import { FIRST_ID, type Month, monthNamed } from "./ids.js";
-import { NOW } from "./statement.js";
 
 /** A key makes one drop in this time. */
 export const KEY_LIFETIME_MS = DAY;

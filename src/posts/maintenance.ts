@@ -115,7 +115,7 @@ function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
 
 async function makeMonths({ store, now, observe }: MaintenanceDeps): Promise<void> {
   for (const month of monthsFrom(now(), 1 + MONTHS_AHEAD))
-    if (await store.partitions.make(month)) observe.months("made", 1);
+    if (await store.partitions.make(month)) observe.months("made");
 }
 
 async function dropMonths(deps: MaintenanceDeps, mayContinue: () => Promise<boolean>): Promise<void> {
@@ -127,7 +127,7 @@ async function dropMonths(deps: MaintenanceDeps, mayContinue: () => Promise<bool
   for (const month of old) {
     if (!(await mayContinue())) return;
     await store.partitions.drop(month);
-    observe.months("dropped", 1);
+    observe.months("dropped");
     log.info({ month: month.name }, "a month of drops reached the end of its retention, and was removed");
   }
 }

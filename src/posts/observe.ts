@@ -15,25 +15,17 @@ const removed = counter("timeline_posts_rows_removed", "Rows removed by the main
 const failures = counter("timeline_posts_upkeep_failures", "Maintenance tasks that failed");
 
 export const observePosts = {
-  changed(change: PostsChange): void {
-    changes.add(1, { change });
-  },
-  counted(reactions: number): void {
-    counted.add(reactions);
-  },
-  calibrated(found: { readonly corrected: number; readonly overdue: number }): void {
+  changed: (change: PostsChange): void => changes.add(1, { change }),
+  counted: (reactions: number): void => counted.add(reactions),
+  calibrated: (found: { readonly corrected: number; readonly overdue: number }): void => {
     if (found.corrected > 0) drift.add(found.corrected);
     if (found.overdue > 0) overdue.add(found.overdue);
   },
-  months(change: "made" | "dropped", months: number): void {
-    if (months > 0) partitions.add(months, { change });
-  },
-  removed(what: string, rows: number): void {
+  months: (change: "made" | "dropped"): void => partitions.add(1, { change }),
+  removed: (what: string, rows: number): void => {
     if (rows > 0) removed.add(rows, { what });
   },
-  maintenanceFailed(task: string): void {
-    failures.add(1, { task });
-  },
+  maintenanceFailed: (task: string): void => failures.add(1, { task }),
 };
 
 export type ObservePosts = typeof observePosts;

@@ -1,10 +1,10 @@
 import type { EventDraft } from "../contracts/outbox.js";
 import type { Counts } from "../gen/avion/posts.js";
 import { HOUR } from "../kernel/time.js";
-import type { Db } from "../platform/db/db.js";
+import { type Db, NOW } from "../platform/db/db.js";
 import type { ReactionKey } from "./events.js";
 import { spanOf } from "./ids.js";
-import { NOW, Parameters, VERSION } from "./statement.js";
+import { Parameters, VERSION } from "./statement.js";
 
 export function createReactionStore(db: Db) {
   return {

@@ -1,8 +1,8 @@
 import type { EventDraft } from "../contracts/outbox.js";
 import type { Drop, RemoteObject } from "../gen/avion/posts.js";
-import type { Db } from "../platform/db/db.js";
+import { type Db, NOW } from "../platform/db/db.js";
 import type { Position } from "./reads.sql.js";
-import { NOW, Parameters } from "./statement.js";
+import { Parameters } from "./statement.js";
 
 /** Fields that do not apply to the kind are empty, 0 or unspecified. Times are ms since the epoch. */
 export type NewRemoteObject = Omit<RemoteObject, "fetched_at" | "expires_at" | "expired">;

@@ -1,8 +1,5 @@
 import { type EventDraft, insertEvents } from "../contracts/outbox.js";
 
-/** ms since the epoch, by the database's clock. */
-export const NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-
 export const dropColumns = (from = "d"): string =>
   `d.drop_id, d.user_id, d.visibility, d.recipients, coalesce(d.reply_to, '') AS reply_to,
    ${from}.summary, ${from}.body, ${from}.revision, ${from}.updated_at, d.deleted_at`;

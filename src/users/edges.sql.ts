@@ -1,7 +1,8 @@
 import { insertEvents } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
 import { AppError } from "../kernel/errors.js";
-import { type Db, SQLSTATE, sqlState } from "../platform/db/db.js";
+import type { Db } from "../platform/db/db.js";
+import { SQLSTATE, sqlState } from "../platform/db/errors.js";
 import { type ApplyEdges, graphEvent, type Pair, pairKey } from "./edges.js";
 import type { Count } from "./reads.sql.js";
 

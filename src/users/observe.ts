@@ -25,34 +25,19 @@ const drift = counter("timeline_users_count_drift", "Differences between counts 
 export type ObserveUsers = typeof observeUsers;
 
 export const observeUsers = {
-  followed(change: "follow" | "unfollow", count: number): void {
-    follows.add(count, { change });
-  },
-  applied(lane: string, edges: number, changed: number): void {
+  followed: (change: "follow" | "unfollow", count: number): void => follows.add(count, { change }),
+  applied: (lane: string, edges: number, changed: number): void => {
     applied.add(changed, { lane, outcome: "changed" });
     applied.add(edges - changed, { lane, outcome: "older" });
     batches.record(edges, { lane });
   },
-  listed(lane: string, acceptedAt: number): void {
-    listed.record(Math.max(0, Date.now() - acceptedAt) / 1_000, { lane });
-  },
-  read(what: string, from: "process" | "cache" | "database" | "uncached"): void {
-    reads.add(1, { what, from });
-  },
+  listed: (lane: string, acceptedAt: number): void =>
+    listed.record(Math.max(0, Date.now() - acceptedAt) / 1_000, { lane }),
+  read: (what: string, from: "process" | "cache" | "database" | "uncached"): void => reads.add(1, { what, from }),
   /** A result was too old to be cached. */
-  superseded(what: string): void {
-    superseded.add(1, { what });
-  },
-  cacheFailed(what: string): void {
-    failures.add(1, { what });
-  },
-  redirected(count: number): void {
-    redirected.add(count);
-  },
-  pruned(table: string, rows: number): void {
-    pruned.add(rows, { table });
-  },
-  drifted(list: string, by: number): void {
-    drift.add(Math.abs(by), { list });
-  },
+  superseded: (what: string): void => superseded.add(1, { what }),
+  cacheFailed: (what: string): void => failures.add(1, { what }),
+  redirected: (count: number): void => redirected.add(count),
+  pruned: (table: string, rows: number): void => pruned.add(rows, { table }),
+  drifted: (list: string, by: number): void => drift.add(Math.abs(by), { list }),
 };

@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import { type Db, SQLSTATE, sqlState } from "../../src/platform/db/db.js";
+import type { Db } from "../../src/platform/db/db.js";
+import { SQLSTATE, sqlState } from "../../src/platform/db/errors.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";

@@ -8,7 +8,7 @@ import { createDeadLetterEvent } from "../../src/outbox/dead-letters.js";
 import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
 import { createPublishEvent } from "../../src/outbox/publish.nats.js";
 import { type Relay, type RelayDeps, startRelay } from "../../src/outbox/relay.js";
-import { createNotifyRelays, createOutboxStore, type OutboxStore, wakeChannel } from "../../src/outbox/store.sql.js";
+import { createOutboxStore, type OutboxStore } from "../../src/outbox/store.sql.js";
 import type { Db, HowPlanned } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
@@ -158,9 +158,9 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
 
   test("a NOTIFY of another process wakes a relay that would not look by itself", async () => {
     const woken = relay({ lookEveryMs: HOUR });
-    await db.listen(wakeChannel("posts"), woken.wake);
+    await createOutboxStore(db, "posts").onNotified(woken.wake);
     await write("a", "1");
-    await createNotifyRelays(db, "posts")();
+    await createOutboxStore(db, "posts").notifyRelays();
     await eventually(async () => (await log()).length === 1, "the event is published");
   });
 

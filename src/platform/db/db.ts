@@ -1,3 +1,6 @@
+/** ms since the epoch, by the database's clock. */
+export const NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
 export interface HowPlanned {
   /** A kept plan fits the tables as they were when it was made: the plan of an empty queue scans a full one. */
   readonly eachTime: boolean;
@@ -16,21 +19,6 @@ export interface Db extends Queries {
   /** Resolves once it listens. Calls `heard` after a reconnect, too, since NOTIFYs may have been missed. */
   listen(channel: string, heard: () => void): Promise<void>;
   close(): Promise<void>;
-}
-
-/** PostgreSQL, Appendix A */
-export const SQLSTATE = {
-  uniqueViolation: "23505",
-  /** A CHECK, or a row without a partition. */
-  checkViolation: "23514",
-  lockNotAvailable: "55P03",
-  /** RAISE in a function of the migrations. */
-  raised: "P0001",
-} as const;
-
-export function sqlState(error: unknown): string | undefined {
-  const code = (error as { code?: unknown } | undefined)?.code;
-  return typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) ? code : undefined;
 }
 
 /** Sealing secret of page tokens, the same for all processes of a service. */

@@ -1,7 +1,21 @@
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { backoff, pause } from "../../kernel/time.js";
 import { isTlsFault, Refusal } from "../refusals.js";
-import { sqlState } from "./db.js";
+
+/** PostgreSQL, Appendix A */
+export const SQLSTATE = {
+  uniqueViolation: "23505",
+  /** A CHECK, or a row without a partition. */
+  checkViolation: "23514",
+  lockNotAvailable: "55P03",
+  /** RAISE in a function of the migrations. */
+  raised: "P0001",
+} as const;
+
+export function sqlState(error: unknown): string | undefined {
+  const code = (error as { code?: unknown } | undefined)?.code;
+  return typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) ? code : undefined;
+}
 
 /** Connection exceptions, insufficient resources, shutdown, a read-only standby, a lock timeout. */
 const AWAY = /^(08...|53...|57P0.|25006|55P03)$/;
@@ -15,10 +29,8 @@ const REFUSED = /^(28...|3D000)$/;
 /** Errors of the driver, or of a pooler under a code that it uses for outages, too. */
 const REFUSED_MESSAGES = /server does not support SSL connections|unsupported startup parameter/;
 
-function isConflict(error: unknown): boolean {
-  const state = sqlState(error);
-  return state === "40001" || state === "40P01";
-}
+/** Serialization failures and deadlocks. */
+const CONFLICT = /^(40001|40P01)$/;
 
 /** Outages become AppError `unavailable`, refusals Refusal; other errors stay. */
 export function databaseError(error: unknown): unknown {
@@ -39,7 +51,7 @@ export async function retryConflicts<Result>(work: () => Promise<Result>): Promi
     try {
       return await work();
     } catch (error) {
-      if (!isConflict(error) || tries === MAX_TRIES) throw databaseError(error);
+      if (!CONFLICT.test(sqlState(error) ?? "") || tries === MAX_TRIES) throw databaseError(error);
       await pause(backoff(tries, BASE_MS, CAP_MS));
     }
   }

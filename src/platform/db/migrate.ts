@@ -12,6 +12,8 @@ export interface MigrationSource {
 interface Migration {
   readonly component: string;
   readonly name: string;
+  /** As `component/file`. */
+  readonly key: string;
   readonly script: string;
   readonly checksum: string;
 }
@@ -28,29 +30,25 @@ const LOCK = 0x61_76_69_6f_6e;
  * @throws MigrationRefusal for a migration of the database that this version lacks, or has with another text
  */
 export async function migrate(db: Db, sources: readonly MigrationSource[], log: Logger): Promise<string[]> {
-  const wanted = (await Promise.all(sources.map(readSource))).flat();
+  const own = await readSources(sources);
   return db.transaction(async (queries) => {
     await queries.query("SELECT pg_advisory_xact_lock($1)", [LOCK]);
     await queries.run(MIGRATIONS_TABLE);
-    const applied = await readApplied(queries);
-    refuseForeign(wanted, applied, sources);
-    const missing = wanted.filter((migration) => !applied.has(keyOf(migration)));
+    const missing = await missingOf(own, queries);
     for (const migration of missing) await apply(queries, migration);
-    if (missing.length > 0)
-      log.info({ migrations: missing.map(keyOf) }, "the database's schema was brought up to date");
-    return missing.map(keyOf);
+    const keys = missing.map(({ key }) => key);
+    if (keys.length > 0) log.info({ migrations: keys }, "the database's schema was brought up to date");
+    return keys;
   });
 }
 
 /** As `component/file`. @throws MigrationRefusal as {@link migrate} does */
 export async function pendingMigrations(queries: Queries, sources: readonly MigrationSource[]): Promise<string[]> {
-  const wanted = (await Promise.all(sources.map(readSource))).flat();
+  const own = await readSources(sources);
   const [table] = await queries.query<{ there: boolean }>(
     "SELECT to_regclass('public.avion_migrations') IS NOT NULL AS there",
   );
-  const applied = table?.there ? await readApplied(queries) : new Map<string, string>();
-  refuseForeign(wanted, applied, sources);
-  return wanted.map(keyOf).filter((key) => !applied.has(key));
+  return (table?.there ? await missingOf(own, queries) : own).map(({ key }) => key);
 }
 
 const MIGRATIONS_TABLE = `CREATE TABLE IF NOT EXISTS public.avion_migrations (
@@ -61,54 +59,46 @@ const MIGRATIONS_TABLE = `CREATE TABLE IF NOT EXISTS public.avion_migrations (
   PRIMARY KEY (component, name)
 )`;
 
-async function readApplied(queries: Queries): Promise<Map<string, string>> {
-  const rows = await queries.query<{ component: string; name: string; checksum: string }>(
-    "SELECT component, name, checksum FROM public.avion_migrations",
+async function missingOf(own: readonly Migration[], queries: Queries): Promise<Migration[]> {
+  const missing = new Map(own.map((migration) => [migration.key, migration]));
+  const applied = await queries.query<{ key: string; checksum: string }>(
+    "SELECT component || '/' || name AS key, checksum FROM public.avion_migrations WHERE component = ANY($1::text[])",
+    [own.map(({ component }) => component)],
   );
-  return new Map(rows.map((row) => [keyOf(row), row.checksum]));
-}
-
-function refuseForeign(
-  wanted: readonly Migration[],
-  applied: ReadonlyMap<string, string>,
-  sources: readonly MigrationSource[],
-): void {
-  const own = new Map(wanted.map((migration) => [keyOf(migration), migration.checksum]));
-  const components = new Set(sources.map(({ component }) => component));
-  for (const [key, checksum] of applied) {
-    if (!components.has(key.slice(0, key.indexOf("/")))) continue;
-    if (!own.has(key))
+  for (const { key, checksum } of applied) {
+    const migration = missing.get(key);
+    if (migration === undefined)
       throw new MigrationRefusal(
         `the database holds the migration ${key}, which this version does not have: it is newer`,
       );
-    if (own.get(key) !== checksum)
+    if (migration.checksum !== checksum)
       throw new MigrationRefusal(
         `the migration ${key} was applied to the database in another form than this version has it`,
       );
+    missing.delete(key);
   }
+  return [...missing.values()];
 }
 
-async function apply(queries: Queries, { component, name, script, checksum }: Migration): Promise<void> {
+async function apply(queries: Queries, { component, name, key, script, checksum }: Migration): Promise<void> {
   try {
     await queries.run(script);
   } catch (error) {
-    throw new Error(`the migration ${component}/${name} failed: ${(error as Error).message}`, { cause: error });
+    throw new Error(`the migration ${key} failed: ${(error as Error).message}`, { cause: error });
   }
-  await queries.query("INSERT INTO public.avion_migrations (component, name, checksum) VALUES ($1, $2, $3)", [
-    component,
-    name,
-    checksum,
-  ]);
+  const record = "INSERT INTO public.avion_migrations (component, name, checksum) VALUES ($1, $2, $3)";
+  await queries.query(record, [component, name, checksum]);
 }
 
-async function readSource({ component, folder }: MigrationSource): Promise<Migration[]> {
-  const names = (await readdir(folder)).filter((name) => FILE.test(name)).sort();
-  return Promise.all(
-    names.map(async (name) => {
-      const script = await readFile(new URL(name, folder), "utf8");
-      return { component, name, script, checksum: createHash("sha256").update(script).digest("hex") };
-    }),
-  );
+async function readSources(sources: readonly MigrationSource[]): Promise<Migration[]> {
+  const read = async ({ component, folder }: MigrationSource, name: string): Promise<Migration> => {
+    const script = await readFile(new URL(name, folder), "utf8");
+    const checksum = createHash("sha256").update(script).digest("hex");
+    return { component, name, key: `${component}/${name}`, script, checksum };
+  };
+  const found = sources.map(async (source) => {
+    const names = (await readdir(source.folder)).filter((name) => FILE.test(name)).sort();
+    return Promise.all(names.map((name) => read(source, name)));
+  });
+  return (await Promise.all(found)).flat();
 }
-
-const keyOf = ({ component, name }: { component: string; name: string }): string => `${component}/${name}`;

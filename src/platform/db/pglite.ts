@@ -1,13 +1,12 @@
 import { mkdir } from "node:fs/promises";
 import { dirname } from "node:path";
-import { PGlite, types } from "@electric-sql/pglite";
+import { PGlite, parse, protocol, types } from "@electric-sql/pglite";
 import pLimit from "p-limit";
 import { AppError } from "../../kernel/errors.js";
 import { tryLockFile } from "../../kernel/lock-file.js";
 import { MINUTE } from "../../kernel/time.js";
 import type { Db, Queries } from "./db.js";
 import { retryConflicts } from "./errors.js";
-import { createPrepared } from "./prepared.js";
 
 export interface PgliteOptions {
   /** Unset: in memory. */
@@ -111,4 +110,41 @@ export async function lockFolder(folder: string): Promise<() => Promise<void>> {
     "conflict",
     `the data folder ${folder} is open in process ${lock.holder.pid}; name another one by TIMELINE_DATA_DIR, or set DATABASE_URL so that several processes can share a database`,
   );
+}
+
+interface Statement {
+  readonly name: string;
+  readonly types: readonly number[];
+}
+
+const { serialize } = protocol;
+
+/** PGlite's own query() plans each time, which takes longer than most statements. The caller runs one at a time. */
+function createPrepared(lite: PGlite): Queries["query"] {
+  const statements = new Map<string, Statement>();
+  const prepare = async (text: string): Promise<Statement> => {
+    const name = `s${statements.size}`;
+    const asked = [serialize.parse({ name, text }), serialize.describe({ type: "S", name }), serialize.sync()];
+    const { messages } = await lite.execProtocol(Buffer.concat(asked));
+    const statement = { name, types: parse.parseDescribeStatementResults(messages) };
+    statements.set(text, statement);
+    return statement;
+  };
+  return async <Row>(sql: string, params: readonly unknown[]) => {
+    const { name, types } = statements.get(sql) ?? (await prepare(sql));
+    const asked = [
+      serialize.bind({ statement: name, values: params.map((value, index) => asText(lite, value, types[index])) }),
+      serialize.describe({ type: "P" }),
+      serialize.execute({}),
+      serialize.sync(),
+    ];
+    const { messages } = await lite.execProtocol(Buffer.concat(asked));
+    return (parse.parseResults(messages, lite.parsers)[0]?.rows ?? []) as Row[];
+  };
+}
+
+function asText(lite: PGlite, value: unknown, type: number | undefined): string | null {
+  if (value === null || value === undefined) return null;
+  const serializer = type === undefined ? undefined : lite.serializers[type];
+  return serializer ? serializer(value) : String(value as string | number | boolean);
 }
