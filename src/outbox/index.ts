@@ -5,10 +5,9 @@ import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
-import { alsoOnChannels } from "./channels.redis.js";
 import { createDeadLetterEvent } from "./dead-letters.js";
 import { backlogFigures, observeOutbox } from "./observe.js";
-import { createPublishEvent } from "./publish.nats.js";
+import { alsoOnChannels, createPublishEvent } from "./publish.nats.js";
 import { type PrepareEvents, startOutboxMaintenance, startRelay } from "./relay.js";
 import { createOutboxStore } from "./store.sql.js";
 

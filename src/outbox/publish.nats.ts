@@ -1,3 +1,6 @@
+import type { Redis } from "ioredis";
+import { eventOfSubject } from "../contracts/events.js";
+import { AppError, oneLine } from "../kernel/errors.js";
 import { type Publish, refusalOf } from "../platform/nats/publish.js";
 import { EventRefused, type PublishEvent } from "./relay.js";
 
@@ -28,4 +31,19 @@ function refused(cause: unknown): EventRefused | undefined {
     default:
       return undefined;
   }
+}
+
+/** A bridge does not admit the same message id again. */
+export function alsoOnChannels(publish: PublishEvent, redis: Pick<Redis, "publish">): PublishEvent {
+  return async (event) => {
+    await publish(event);
+    const { subject, body, traceparent } = event;
+    if (!/^(drops|graph)\./.test(subject)) return;
+    const payload = traceparent === undefined ? body : JSON.stringify({ ...JSON.parse(body), traceparent });
+    try {
+      await redis.publish(eventOfSubject(subject), payload);
+    } catch (error) {
+      throw new AppError("unavailable", `Redis did not take an event: ${oneLine(error)}`, { cause: error });
+    }
+  };
 }

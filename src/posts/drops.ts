@@ -4,15 +4,9 @@ import type { PageTokens } from "../kernel/paging.js";
 import { type Clock, DAY } from "../kernel/time.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { createdAtOf } from "./ids.js";
+import type { ObservePosts } from "./observe.js";
 import type { PostsLimits } from "./request.js";
 import type { PostsStore } from "./store.sql.js";
-
-export type PostsChange =
-  | "created"
-  | "edited"
-  | `${"" | "remote-"}deleted`
-  | "remote-stored"
-  | `${"" | "un"}${"like" | "share"}d`;
 
 /** Resolves to those of `people` that a person follows. @throws AppError `unavailable` while that is not known */
 export type FollowedAmong = (follower: string, people: readonly string[]) => Promise<ReadonlySet<string>>;
@@ -26,7 +20,7 @@ export interface PostsDeps {
   readonly retentionDays: number;
   readonly now: Clock;
   readonly wakeRelay: () => void;
-  readonly observe: { changed(change: PostsChange): void };
+  readonly observe: Pick<ObservePosts, "changed">;
 }
 
 /** @throws AppError `invalid` if drops of this time are no longer kept */

@@ -35,7 +35,7 @@ export function startPosts({ db, users, tokens, config, wakeRelay, log }: PostsO
   const maintenance = startMaintenance({ store, now, retentionDays, log, observe });
   return {
     service: createPostsService(deps, log),
-    countEngagement: createCountEngagement({ count: store.count, observe }),
+    countEngagement: createCountEngagement(store.reactions, observe),
     close: maintenance.close,
   };
 }

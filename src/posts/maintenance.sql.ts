@@ -80,8 +80,6 @@ export function createRetentionStore(db: Db) {
 
 const TASK = "upkeep";
 
-export type MaintenanceLease = ReturnType<typeof createMaintenanceLease>;
-
 /** A row that runs out, because an advisory lock would need a connection of its own. */
 export function createMaintenanceLease(db: Db) {
   return {

@@ -5,13 +5,12 @@ import type { Logger } from "../kernel/logger.js";
 import { startLoop } from "../kernel/loop.js";
 import { type Clock, DAY, MINUTE } from "../kernel/time.js";
 import { FIRST_ID, monthOf, monthsFrom } from "./ids.js";
-import type { MaintenanceLease } from "./maintenance.sql.js";
 import type { ObservePosts } from "./observe.js";
-import type { Calibration, CalibrationStore } from "./reactions.sql.js";
+import type { Calibration, ReactionStore } from "./reactions.sql.js";
 import type { PostsStore } from "./store.sql.js";
 
 export interface MaintenanceDeps {
-  readonly store: Pick<PostsStore, "partitions" | "retention" | "cleanup" | "lease" | "calibration">;
+  readonly store: Pick<PostsStore, "partitions" | "retention" | "cleanup" | "lease" | "reactions">;
   readonly now: Clock;
   readonly retentionDays: number;
   readonly everyMs?: number;
@@ -91,7 +90,7 @@ export function createMaintenanceRound(
 }
 
 function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
-  const { cleanup, calibration: drops, lease, retention } = deps.store;
+  const { cleanup, reactions: drops, lease, retention } = deps.store;
   const calibration = createCalibration({ drops, lease, log: deps.log, observe: deps.observe });
   const removing = (name: string, remove: (limit: number) => Promise<number>): Record<string, Task> => ({
     [name]: async (mayContinue) => {
@@ -138,10 +137,10 @@ const REACTIONS_AT_ONCE = 100_000;
 const CALIBRATION_STEPS = 20;
 
 export interface CalibrationDeps {
-  readonly drops: CalibrationStore;
-  readonly lease: Pick<MaintenanceLease, "walkedTo" | "walkTo">;
+  readonly drops: Pick<ReactionStore, "next" | "calibrate">;
+  readonly lease: Pick<PostsStore["lease"], "walkedTo" | "walkTo">;
   readonly log: Logger;
-  readonly observe: { calibrated(found: Calibration): void };
+  readonly observe: Pick<ObservePosts, "calibrated">;
 }
 
 interface Calibrated extends Calibration {
@@ -183,7 +182,7 @@ async function calibrateSome({ drops, log }: CalibrationDeps, ids: readonly stri
   }
 }
 
-function portionsOf(span: Awaited<ReturnType<CalibrationStore["next"]>>): string[][] {
+function portionsOf(span: Awaited<ReturnType<ReactionStore["next"]>>): string[][] {
   const portions: string[][] = [];
   let room = -1;
   for (const { drop_id, reactions } of span) {

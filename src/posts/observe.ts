@@ -1,5 +1,4 @@
 import { metrics } from "@opentelemetry/api";
-import type { PostsChange } from "./drops.js";
 
 const meter = metrics.getMeter("avion-timeline");
 const counter = (name: string, description: string) => meter.createCounter(name, { description });
@@ -13,6 +12,13 @@ const overdue = counter(
 const partitions = counter("timeline_posts_partitions", "Months made and dropped");
 const removed = counter("timeline_posts_rows_removed", "Rows removed by the maintenance");
 const failures = counter("timeline_posts_upkeep_failures", "Maintenance tasks that failed");
+
+type PostsChange =
+  | "created"
+  | "edited"
+  | `${"" | "remote-"}deleted`
+  | "remote-stored"
+  | `${"" | "un"}${"like" | "share"}d`;
 
 export const observePosts = {
   changed: (change: PostsChange): void => changes.add(1, { change }),

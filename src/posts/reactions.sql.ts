@@ -6,8 +6,20 @@ import type { ReactionKey } from "./events.js";
 import { spanOf } from "./ids.js";
 import { Parameters, VERSION } from "./statement.js";
 
+export type ReactionStore = ReturnType<typeof createReactionStore>;
+
 export function createReactionStore(db: Db) {
+  /** Adds the difference between a row's state and its counted state, under the row's lock: it may run twice. */
+  const count = async (reactions: readonly ReactionKey[]): Promise<void> => {
+    const byKey = new Map(reactions.map((reaction) => [keyOf(reaction), reaction]));
+    const sorted = [...byKey.keys()].sort().map((key) => byKey.get(key) as ReactionKey);
+    const ids = sorted.map(({ drop_id }) => drop_id);
+    const kinds = sorted.map(({ kind }) => kind);
+    const actors = sorted.map(({ actor_id }) => actor_id);
+    await db.query(COUNT, [ids, kinds, actors, ...spanOf(ids)]);
+  };
   return {
+    count,
     react: async (
       { drop_id, kind, actor_id }: ReactionKey,
       active: boolean,
@@ -26,6 +38,19 @@ export function createReactionStore(db: Db) {
       return rows[0] ?? { found: false, changed: false };
     },
     counts: (ids: readonly string[]): Promise<Counts[]> => db.query<Counts>(COUNTS, [ids, ...spanOf(ids)]),
+    /** The next drops after an id that have counts or reactions, with about how many reactions each. */
+    next: (after: string, limit: number): Promise<{ readonly drop_id: string; readonly reactions: number }[]> =>
+      db.query(NEXT, [after, limit]),
+    /** Compares counts with the counted reactions, which change in the same statement: a difference is always an error. */
+    calibrate: async (ids: readonly string[]): Promise<Calibration> => {
+      const checked = await db.query<Checked>(CHECK, [ids, ...spanOf(ids)]);
+      const drifted = checked.filter(isDrifted);
+      for (const drop of drifted) await correct(db, drop);
+      const overdue = checked.filter((drop) => drop.overdue > 0).map(({ drop_id }) => drop_id);
+      const late = overdue.length === 0 ? [] : await db.query<ReactionKey>(LATE, [overdue]);
+      if (late.length > 0) await count(late);
+      return { corrected: drifted.length, overdue: late.length };
+    },
   };
 }
 
@@ -49,20 +74,6 @@ WHERE c.drop_id = ANY($1::uuid[]) AND c.drop_id BETWEEN $2::uuid AND $3::uuid
     SELECT FROM posts.drops d
     WHERE d.drop_id = c.drop_id AND d.deleted_at IS NULL AND d.drop_id BETWEEN $2::uuid AND $3::uuid
   )`;
-
-export type CountReactions = (reactions: readonly ReactionKey[]) => Promise<void>;
-
-/** Adds the difference between a row's state and its counted state, under the row's lock: it may run twice. */
-export function createCountReactions(db: Db): CountReactions {
-  return async (reactions) => {
-    const byKey = new Map(reactions.map((reaction) => [keyOf(reaction), reaction]));
-    const sorted = [...byKey.keys()].sort().map((key) => byKey.get(key) as ReactionKey);
-    const ids = sorted.map(({ drop_id }) => drop_id);
-    const kinds = sorted.map(({ kind }) => kind);
-    const actors = sorted.map(({ actor_id }) => actor_id);
-    await db.query(COUNT, [ids, kinds, actors, ...spanOf(ids)]);
-  };
-}
 
 const keyOf = ({ drop_id, kind, actor_id }: ReactionKey): string => `${drop_id} ${kind} ${actor_id}`;
 
@@ -109,26 +120,6 @@ interface Checked extends Counts {
   readonly overdue: number;
   /** Likes, shares and replies; null where no counts are stored. */
   readonly stored: readonly [number, number, number] | null;
-}
-
-export type CalibrationStore = ReturnType<typeof createCalibrationStore>;
-
-/** Compares counts with the counted reactions, which change in the same statement: a difference is always an error. */
-export function createCalibrationStore(db: Db, count: CountReactions) {
-  return {
-    /** The next drops after an id that have counts or reactions, with about how many reactions each. */
-    next: (after: string, limit: number): Promise<{ readonly drop_id: string; readonly reactions: number }[]> =>
-      db.query(NEXT, [after, limit]),
-    calibrate: async (ids: readonly string[]): Promise<Calibration> => {
-      const checked = await db.query<Checked>(CHECK, [ids, ...spanOf(ids)]);
-      const drifted = checked.filter(isDrifted);
-      for (const drop of drifted) await correct(db, drop);
-      const overdue = checked.filter((drop) => drop.overdue > 0).map(({ drop_id }) => drop_id);
-      const late = overdue.length === 0 ? [] : await db.query<ReactionKey>(LATE, [overdue]);
-      if (late.length > 0) await count(late);
-      return { corrected: drifted.length, overdue: late.length };
-    },
-  };
 }
 
 function isDrifted(drop: Checked): boolean {

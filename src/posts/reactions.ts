@@ -8,7 +8,8 @@ import { readId } from "../kernel/fields.js";
 import { createBatch } from "../kernel/sharing.js";
 import { findDrop, type PostsDeps } from "./drops.js";
 import { engagementChanged, REACTION_KINDS, type ReactionKey } from "./events.js";
-import type { CountReactions } from "./reactions.sql.js";
+import type { ObservePosts } from "./observe.js";
+import type { ReactionStore } from "./reactions.sql.js";
 import { isUri, readDropId, readDropIds } from "./request.js";
 
 const MAX_COUNTS = 200;
@@ -56,13 +57,10 @@ const BATCH = 500;
 const message = z.object({ drop_id: z.string(), kind: z.enum(REACTION_KINDS), actor_id: z.string() });
 
 /** Handles `engagement.changed`. A message only names a reaction, so that it may arrive twice and in any order. */
-export function createCountEngagement({
-  count,
-  observe,
-}: {
-  readonly count: CountReactions;
-  readonly observe: { counted(reactions: number): void };
-}): Handler {
+export function createCountEngagement(
+  { count }: Pick<ReactionStore, "count">,
+  observe: Pick<ObservePosts, "counted">,
+): Handler {
   const batch = createBatch<ReactionKey>(BATCH, async (reactions) => {
     await count(reactions);
     observe.counted(reactions.length);

@@ -3,21 +3,16 @@ import { invalid } from "../kernel/errors.js";
 import { readId, readText } from "../kernel/fields.js";
 import { isUuid } from "./ids.js";
 
-export interface PostsLimits {
+export const DEFAULT_POSTS_LIMITS = {
   /** In Unicode code points, as the next. */
-  readonly maxBodyCharacters: number;
-  readonly maxSummaryCharacters: number;
-  readonly maxRecipients: number;
-  /** Maximum age of an imported drop: each month has partitions of its own. */
-  readonly maxImportAgeDays: number;
-}
-
-export const DEFAULT_POSTS_LIMITS: PostsLimits = {
   maxBodyCharacters: 5_000,
   maxSummaryCharacters: 500,
   maxRecipients: 20,
+  /** Maximum age of an imported drop: each month has partitions of its own. */
   maxImportAgeDays: 3_650,
 };
+
+export type PostsLimits = Readonly<typeof DEFAULT_POSTS_LIMITS>;
 
 // Each reader throws an AppError `invalid` that names the field.
 
@@ -65,7 +60,7 @@ export function readViewer(viewerId: string): string | undefined {
 
 export function readTexts(
   { summary, body }: { readonly summary: string; readonly body: string },
-  limits: { readonly maxSummaryCharacters: number; readonly maxBodyCharacters: number },
+  limits: Pick<PostsLimits, "maxSummaryCharacters" | "maxBodyCharacters">,
 ): { summary: string; body: string } {
   readText("summary", summary, limits.maxSummaryCharacters);
   readText("body", body, limits.maxBodyCharacters);

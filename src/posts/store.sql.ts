@@ -6,7 +6,7 @@ import {
   createPartitionStore,
   createRetentionStore,
 } from "./maintenance.sql.js";
-import { createCalibrationStore, createCountReactions, createReactionStore } from "./reactions.sql.js";
+import { createReactionStore } from "./reactions.sql.js";
 import { createDropReads } from "./reads.sql.js";
 import { createRemoteStore } from "./remote.sql.js";
 
@@ -14,13 +14,10 @@ export type PostsStore = ReturnType<typeof createPostsStore>;
 
 export function createPostsStore(db: Db) {
   const partitions = createPartitionStore(db);
-  const count = createCountReactions(db);
   return {
     drops: { ...createDropReads(db), ...createDropWrites(db, partitions) },
     reactions: createReactionStore(db),
     remote: createRemoteStore(db),
-    count,
-    calibration: createCalibrationStore(db, count),
     partitions,
     retention: createRetentionStore(db),
     cleanup: createCleanupStore(db),

@@ -27,20 +27,14 @@ const keysOf = (list: ListName, user: string): [string, string, string] => [
   usersKey(`${list}-generation`, user),
 ];
 
-/** Undefined: not cached. */
-export interface CachedList {
-  readonly generation: string;
-  readonly ids: readonly string[] | undefined;
-  readonly total: number | undefined;
-}
-
 export type ListCache = ReturnType<typeof createListCache>;
 
 /** A change raises the generation of a list, which keeps results read before it from being stored. */
 export function createListCache({ run }: Scripts, maxCachedIds = MAX_CACHED_IDS) {
   const newGeneration = createGenerations();
   return {
-    read: async (list: ListName, user: string, after: string, limit: number): Promise<CachedList> => {
+    /** Undefined: not cached. */
+    read: async (list: ListName, user: string, after: string, limit: number) => {
       const args = [`(${after}`, limit, newGeneration(), GENERATION_TTL_MS];
       const reply = (await run("users-read-list", keysOf(list, user), args)) as ListReply;
       const [generation, held, total, ids] = reply;
@@ -60,10 +54,9 @@ export function createListCache({ run }: Scripts, maxCachedIds = MAX_CACHED_IDS)
       await run("users-forget", [generation, held, count], [newGeneration(), GENERATION_TTL_MS]);
     },
     /** Updates a cached list in place; drops it where it changed otherwise since `generation`. */
-    change: async (list: ListName, user: string, generation: string, { count, follows }: CurrentFollowers) => {
-      const present = [...follows].filter(([, active]) => active).map(([id]) => id);
-      const gone = [...follows].filter(([, active]) => !active).map(([id]) => id);
-      const next = [generation, newGeneration(), GENERATION_TTL_MS, count.total, count.revision, maxCachedIds];
+    change: async (list: ListName, user: string, generation: string, current: CurrentFollowers) => {
+      const { total, revision, present, gone } = current;
+      const next = [generation, newGeneration(), GENERATION_TTL_MS, total, revision, maxCachedIds];
       await run("users-change-list", keysOf(list, user), [...next, present.length, ...present, ...gone]);
     },
   };
@@ -76,13 +69,11 @@ export function createProfileCache({ run }: Scripts) {
   const newGeneration = createGenerations();
   const keys = (user: string): [string, string] => [usersKey("profile", user), usersKey("profile-generation", user)];
   return {
-    read: async (
-      user: string,
-    ): Promise<{ readonly generation: string; readonly profile: Profile | "missing" | undefined }> => {
+    read: async (user: string) => {
       const reply = (await run("users-read-profile", keys(user), [newGeneration(), GENERATION_TTL_MS])) as string[];
       const [generation = "", held] = reply;
-      const profile = held === "" ? "missing" : held === undefined ? undefined : (JSON.parse(held) as Profile);
-      return { generation, profile };
+      if (held === undefined) return { generation };
+      return { generation, profile: held === "" ? ("missing" as const) : (JSON.parse(held) as Profile) };
     },
     fill: async (user: string, generation: string, profile: Profile | "missing"): Promise<boolean> => {
       const value = profile === "missing" ? "" : JSON.stringify(profile);

@@ -1,9 +1,10 @@
 import { insertEvents } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
+import type { FollowChange } from "../gen/avion/users.js";
 import { AppError } from "../kernel/errors.js";
 import type { Db } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
-import { type ApplyEdges, graphEvent, type Pair, pairKey } from "./edges.js";
+import { graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
 import type { Count } from "./reads.sql.js";
 
 /** Over rows named `e`; the owner is the followed user. */
@@ -45,58 +46,21 @@ WITH incoming AS (
 )})
 SELECT count(*) AS changed FROM applied`;
 
-export function createApplyBatch(db: Pick<Db, "query">): ApplyEdges {
-  return async (edges) => {
-    const events = edges.map(graphEvent);
-    const [row] = await db.query<{ changed: number }>(APPLY, [
-      edges.map(({ follower }) => follower),
-      edges.map(({ following }) => following),
-      edges.map(({ version }) => version),
-      edges.map(({ active }) => active),
-      edges.map(pairKey),
-      events.map(({ subject }) => subject),
-      events.map(({ messageId }) => messageId),
-      events.map(({ body }) => body),
-      edges.map(({ traceparent }) => traceparent ?? null),
-    ]);
-    return row?.changed ?? 0;
-  };
-}
-
 /** One statement, so that counts and rows are of one moment. */
 const CURRENT = `
-SELECT p.following_id AS following, p.follower_id AS follower, coalesce(f.active, false) AS active,
-  coalesce(c.followers, 0) AS total, coalesce(c.revision, 0) AS revision
+SELECT p.following_id AS "user", coalesce(c.followers, 0) AS total, coalesce(c.revision, 0) AS revision,
+  coalesce(array_agg(DISTINCT p.follower_id) FILTER (WHERE f.active), '{}') AS present,
+  coalesce(array_agg(DISTINCT p.follower_id) FILTER (WHERE f.active IS NOT true), '{}') AS gone
 FROM unnest($1::text[], $2::text[]) AS p (follower_id, following_id)
 LEFT JOIN users.followers f ON f.following_id = p.following_id AND f.follower_id = p.follower_id
-LEFT JOIN users.follower_counts c ON c.user_id = p.following_id`;
+LEFT JOIN users.follower_counts c ON c.user_id = p.following_id
+GROUP BY p.following_id, c.followers, c.revision`;
 
-interface CurrentRow {
-  readonly following: string;
-  readonly follower: string;
-  readonly active: boolean;
-  readonly total: number;
-  readonly revision: number;
-}
-
-export interface CurrentFollowers {
-  readonly count: Count;
-  readonly follows: ReadonlyMap<string, boolean>;
-}
-
-export type ReadCurrentFollowers = (pairs: readonly Pair[]) => Promise<ReadonlyMap<string, CurrentFollowers>>;
-
-export function createReadCurrentFollowers(db: Pick<Db, "query">): ReadCurrentFollowers {
-  return async (pairs) => {
-    const values = [pairs.map(({ follower }) => follower), pairs.map(({ following }) => following)];
-    const found = new Map<string, CurrentFollowers & { readonly follows: Map<string, boolean> }>();
-    for (const { following, follower, active, total, revision } of await db.query<CurrentRow>(CURRENT, values)) {
-      const now = found.get(following) ?? { count: { total, revision }, follows: new Map<string, boolean>() };
-      now.follows.set(follower, active);
-      found.set(following, now);
-    }
-    return found;
-  };
+/** The count of a user's followers, and which of those asked about are among them. */
+export interface CurrentFollowers extends Count {
+  readonly user: string;
+  readonly present: readonly string[];
+  readonly gone: readonly string[];
 }
 
 /** Over rows of follows and unfollows. */
@@ -139,15 +103,24 @@ WITH wanted AS (
 ), event AS (${insertEvents("users", EDGE_EVENT, "e")})
 SELECT (SELECT count(*) FROM edge) AS changed, (SELECT min(user_id) FROM counted WHERE following > $5::int) AS over`;
 
+const FOLLOWED = `
+SELECT following_id AS id FROM users.followings WHERE follower_id = $1 AND following_id = ANY($2::text[]) AND active`;
+
+const CHANGES = `
+SELECT follower_id, following_id, version, active AS following, changed_at
+FROM users.followers
+WHERE changed_at >= $1 AND changed_at < $2 AND (changed_at, following_id, follower_id) > ($3, $4, $5)
+ORDER BY changed_at, following_id, follower_id LIMIT $6`;
+
 export interface WantedEdge extends Pair {
   readonly wanted: boolean;
   readonly most: number;
   readonly traceparent?: string | undefined;
 }
 
-export type FollowStore = ReturnType<typeof createFollowStore>;
+export type EdgeStore = ReturnType<typeof createEdgeStore>;
 
-export function createFollowStore(db: Db) {
+export function createEdgeStore(db: Db) {
   return {
     /** @throws AppError `exhausted` where more than `most` would be followed */
     setFollowing: async ({ follower, following, wanted, most, traceparent }: WantedEdge) => {
@@ -186,6 +159,36 @@ export function createFollowStore(db: Db) {
         throw error;
       }
     },
+    /** The newest version of a pair wins. Resolves to the number of changed edges. */
+    apply: async (edges: readonly TracedEdge[]): Promise<number> => {
+      const events = edges.map(graphEvent);
+      const [row] = await db.query<{ changed: number }>(APPLY, [
+        edges.map(({ follower }) => follower),
+        edges.map(({ following }) => following),
+        edges.map(({ version }) => version),
+        edges.map(({ active }) => active),
+        edges.map(pairKey),
+        events.map(({ subject }) => subject),
+        events.map(({ messageId }) => messageId),
+        events.map(({ body }) => body),
+        edges.map(({ traceparent }) => traceparent ?? null),
+      ]);
+      return row?.changed ?? 0;
+    },
+    currentFollowers: (pairs: readonly Pair[]): Promise<CurrentFollowers[]> =>
+      db.query<CurrentFollowers>(CURRENT, [
+        pairs.map(({ follower }) => follower),
+        pairs.map(({ following }) => following),
+      ]),
+    followed: async (user: string, others: readonly string[]): Promise<ReadonlySet<string>> =>
+      new Set((await db.query<{ id: string }>(FOLLOWED, [user, others])).map(({ id }) => id)),
+    /** By the time at which both lists contained the edge, ms since the epoch by the database's clock. */
+    changes: (
+      { since, until = Number.MAX_SAFE_INTEGER }: { readonly since: number; readonly until: number | undefined },
+      [changedAt, following, follower]: readonly [number, string, string],
+      limit: number,
+    ): Promise<FollowChange[]> =>
+      db.query<FollowChange>(CHANGES, [since, until, changedAt, following, follower, limit]),
   };
 }
 

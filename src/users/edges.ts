@@ -54,11 +54,9 @@ export interface TracedEdge extends Edge {
   readonly traceparent?: string | undefined;
 }
 
-/** The newest version of a pair wins. Resolves to the number of changed edges. */
-export type ApplyEdges = (edges: readonly TracedEdge[]) => Promise<number>;
-
 interface ApplyDeps {
-  readonly apply: ApplyEdges;
+  /** Resolves to the number of changed edges. */
+  readonly apply: (edges: readonly TracedEdge[]) => Promise<number>;
   readonly wakeRelay: () => void;
   readonly observe: Pick<ObserveUsers, "applied" | "listed">;
 }

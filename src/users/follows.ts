@@ -6,13 +6,12 @@ import { readId } from "../kernel/fields.js";
 import { type PageLimits, type PageTokens, readTime } from "../kernel/paging.js";
 import type { ListCache } from "./cache.redis.js";
 import type { Pair } from "./edges.js";
-import type { FollowStore } from "./edges.sql.js";
+import type { EdgeStore } from "./edges.sql.js";
 import type { ReadList } from "./lists.js";
 import type { ObserveUsers } from "./observe.js";
-import type { DatedEdge, EdgeStore, ListName } from "./reads.sql.js";
+import type { ListName } from "./reads.sql.js";
 
 export interface FollowsDeps {
-  readonly follows: FollowStore;
   readonly cache: Pick<ListCache, "drop">;
   readonly maxFollowing: number;
   readonly wakeRelay: () => void;
@@ -39,7 +38,7 @@ export const changeFollows = (deps: FollowsDeps) => ({
     );
     if (pairs.length === 0) return { changed: 0 };
     const most = deps.maxFollowing;
-    const done = await deps.follows.followMany(pairs, { most, traceparent: traceHeaders()["traceparent"] });
+    const done = await deps.edges.followMany(pairs, { most, traceparent: traceHeaders()["traceparent"] });
     if ("over" in done) {
       const index = pairs.findIndex(({ follower }) => follower === done.over);
       throw new AppError("exhausted", `follows.${index}.following_id: nobody can follow more than ${most}`);
@@ -59,7 +58,7 @@ const setFollowing =
     const pair = readPair("", request);
     if (wanted) refuseSelf("", pair);
     const traceparent = traceHeaders()["traceparent"];
-    const done = await deps.follows.setFollowing({ ...pair, wanted, most: deps.maxFollowing, traceparent });
+    const done = await deps.edges.setFollowing({ ...pair, wanted, most: deps.maxFollowing, traceparent });
     if (done.changed) {
       deps.observe.followed(wanted ? "follow" : "unfollow", 1);
       await afterChange(deps, [pair.follower]);
@@ -87,7 +86,7 @@ async function afterChange(deps: FollowsDeps, followers: readonly string[]): Pro
 const ID_PAGES: PageLimits = { default: 1_000, max: 5_000 };
 const MAX_IDS = 1_000;
 
-type Position = [changedAt: number, following: string, follower: string];
+type Position = readonly [changedAt: number, following: string, follower: string];
 
 export const readFollows = (deps: FollowsDeps) => ({
   getFollowingList: getList(deps, "following"),
@@ -116,9 +115,13 @@ export const readFollows = (deps: FollowsDeps) => ({
     const since = readTime("since", request.since);
     const until = readTime("until", request.until) || undefined;
     const page = deps.tokens.open<Position>(["follow-changes", request.since, request.until], request, ID_PAGES);
-    const found = await deps.bounded(() => deps.edges.changes({ since, until }, page.after, page.limit));
-    const { items, next_page_token } = page.pageOf(found, (edge) => [edge.changedAt, edge.following, edge.follower]);
-    return { changes: items.map(present), next_page_token };
+    const found = await deps.bounded(() => deps.edges.changes({ since, until }, page.after ?? [0, "", ""], page.limit));
+    const { items, next_page_token } = page.pageOf(found, (edge) => [
+      edge.changed_at,
+      edge.following_id,
+      edge.follower_id,
+    ]);
+    return { changes: items, next_page_token };
   },
 });
 
@@ -133,11 +136,3 @@ const getList =
     const { items, next_page_token } = page.pageOf(ids, (id) => [id]);
     return { user_ids: items, next_page_token, total_count: total };
   };
-
-const present = ({ follower, following, version, active, changedAt }: DatedEdge) => ({
-  follower_id: follower,
-  following_id: following,
-  version,
-  following: active,
-  changed_at: changedAt,
-});

@@ -7,13 +7,13 @@ import type { Scripts } from "../platform/redis/scripts.js";
 import { createListCache, createProfileCache, MAX_CACHED_IDS } from "./cache.redis.js";
 import type { UsersConfig } from "./config.js";
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "./edges.js";
-import { createApplyBatch, createFollowStore, createReadCurrentFollowers } from "./edges.sql.js";
+import { createEdgeStore } from "./edges.sql.js";
 import { createHotPages, createReadList } from "./lists.js";
 import { startMaintenance } from "./maintenance.js";
 import { createMaintenanceStore } from "./maintenance.sql.js";
 import { observeUsers } from "./observe.js";
 import { createIsHot, createPrepareUserEvents } from "./prepare.js";
-import { createEdgeStore, createListStore, createProfileStore } from "./reads.sql.js";
+import { createListStore, createProfileStore } from "./reads.sql.js";
 import { createUsersService } from "./service.grpc.js";
 
 /** They need the migrations of the outbox. */
@@ -31,7 +31,7 @@ export interface UsersStores {
 export const prepareUserEvents = ({ db, scripts, log }: UsersStores, hotUserRate: number) =>
   createPrepareUserEvents({
     cache: createListCache(scripts),
-    readCurrentFollowers: createReadCurrentFollowers(db),
+    currentFollowers: createEdgeStore(db).currentFollowers,
     isHot: createIsHot(hotUserRate),
     observe: observeUsers,
     log,
@@ -53,17 +53,16 @@ export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay
   const cache = createListCache(scripts);
   // Writes get connections while the cache is unavailable.
   const bounded = createInTurn({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS, refusal: tooManyReads });
-  const store = createListStore(db);
+  const [edges, store] = [createEdgeStore(db), createListStore(db)];
   const pages = createHotPages();
   const service = createUsersService(
     {
-      follows: createFollowStore(db),
       cache,
       maxFollowing: config.maxFollowing,
       wakeRelay,
       tokens,
       readList: createReadList({ store, cache, pages, bounded, maxCachedIds: MAX_CACHED_IDS, observe }),
-      edges: createEdgeStore(db),
+      edges,
       profiles: createProfileStore(db),
       profileCache: createProfileCache(scripts),
       bounded,
@@ -71,7 +70,7 @@ export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay
     },
     log,
   );
-  const applying = { apply: createApplyBatch(db), wakeRelay, observe };
+  const applying = { apply: edges.apply, wakeRelay, observe };
   const maintenance = startMaintenance({ store: createMaintenanceStore(db), log, observe });
   return {
     service,

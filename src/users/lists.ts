@@ -4,7 +4,7 @@ import { codeOf } from "../kernel/errors.js";
 import { compareBytes, encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { type Clock, SECOND } from "../kernel/time.js";
-import type { CachedList, ListCache } from "./cache.redis.js";
+import type { ListCache } from "./cache.redis.js";
 
 import type { ObserveUsers } from "./observe.js";
 import type { ListName, ListStore } from "./reads.sql.js";
@@ -85,7 +85,7 @@ async function queryOnce(
   deps: ListsDeps,
   flights: { readonly page: SingleFlight<IdPage>; readonly whole: SingleFlight<Whole> },
   request: ListRequest,
-  { generation, total }: CachedList,
+  { generation, total }: Awaited<ReturnType<ListCache["read"]>>,
 ): Promise<IdPage> {
   const { limit, after } = request;
   const flight = `${request.list}:${encodeId(request.user)}:${generation}`;

@@ -6,12 +6,12 @@ import type { Logger } from "../kernel/logger.js";
 import { type Clock, SECOND } from "../kernel/time.js";
 import type { ListCache } from "./cache.redis.js";
 import { type Pair, parseEdge, parseGraphEvent } from "./edges.js";
-import type { ReadCurrentFollowers } from "./edges.sql.js";
+import type { EdgeStore } from "./edges.sql.js";
 import type { ObserveUsers } from "./observe.js";
 
 interface PrepareDeps {
   readonly cache: Pick<ListCache, "read" | "drop" | "change">;
-  readonly readCurrentFollowers: ReadCurrentFollowers;
+  readonly currentFollowers: EdgeStore["currentFollowers"];
   /** Counts a change of a user's followers; true while there are very many changes. */
   readonly isHot: (user: string) => boolean;
   readonly observe: Pick<ObserveUsers, "redirected">;
@@ -64,7 +64,7 @@ function pairsOf(
 }
 
 /** The generation is read first: where a list changes in between, it is dropped from the cache. */
-async function updateFollowers({ cache, readCurrentFollowers }: PrepareDeps, pairs: readonly Pair[]): Promise<void> {
+async function updateFollowers({ cache, currentFollowers }: PrepareDeps, pairs: readonly Pair[]): Promise<void> {
   if (pairs.length === 0) return;
   const users = [...new Set(pairs.map(({ following }) => following))];
   const heads = await Promise.all(users.map((user) => cache.read("followers", user, "", 0)));
@@ -75,7 +75,7 @@ async function updateFollowers({ cache, readCurrentFollowers }: PrepareDeps, pai
     }),
   );
   const asked = pairs.filter(({ following }) => generations.has(following));
-  const found = asked.length === 0 ? new Map() : await readCurrentFollowers(asked);
+  const found = new Map((asked.length === 0 ? [] : await currentFollowers(asked)).map((one) => [one.user, one]));
   await Promise.all(
     users.map((user) => {
       const [generation, current] = [generations.get(user), found.get(user)];

@@ -16,7 +16,7 @@ import { createPublisher } from "../../src/platform/nats/publish.js";
 import { createDropIds } from "../../src/posts/ids.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { MIGRATIONS } from "../../src/roles/database.js";
-import { createFollowStore } from "../../src/users/edges.sql.js";
+import { createEdgeStore } from "../../src/users/edges.sql.js";
 import { postgresPrograms } from "../support/postgres.js";
 import type { Bench } from "./support/bench.js";
 import { pageThroughFollowers } from "./support/followers.js";
@@ -91,7 +91,7 @@ async function measure(db: Db, { writes, followers, bench }: Size): Promise<Row[
   const against = { peer: { name: "one row into a bare table", value: ceiling }, target: { atMost: 1.1 } };
   const rows: Row[] = [{ name: "drop and event, mean", value: published.mean, unit: "ms", ...against }];
   rows.push(await atOnce({ writes, publish, bare }));
-  const store = createFollowStore(db);
+  const store = createEdgeStore(db);
   const follow = (n: number) =>
     store.setFollowing({ follower: `f${n}`, following: `a${n % 97}`, wanted: true, most: 10_000 });
   const [again, followed] = await between(

@@ -6,7 +6,7 @@ import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { createCalibration } from "../../src/posts/maintenance.js";
 import { createCountEngagement } from "../../src/posts/reactions.js";
-import { createCountReactions } from "../../src/posts/reactions.sql.js";
+import { createReactionStore } from "../../src/posts/reactions.sql.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
@@ -37,8 +37,8 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
     const db = await server.newDatabase();
     posts = await startPosts(db);
     other = await asAnotherProcess(db);
-    handlers = [posts.store, createPostsStore(other)].map(({ count }) =>
-      createCountEngagement({ count, observe: { counted: () => undefined } }),
+    handlers = [posts.store, createPostsStore(other)].map(({ reactions }) =>
+      createCountEngagement(reactions, { counted: () => undefined }),
     );
   });
   afterAll(async () => {
@@ -54,7 +54,7 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
   const counts = async (ids: readonly string[]) => (await posts.call.getCounts({ drop_ids: [...ids] })).counts;
   const calibrated = (steps = 100) =>
     createCalibration({
-      drops: posts.store.calibration,
+      drops: posts.store.reactions,
       lease: posts.store.lease,
       log: silent,
       observe: { calibrated: () => undefined },
@@ -247,8 +247,8 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
     const reaction = { drop_id: await post(posts), kind: "like", actor_id: "bob" } as const;
     await posts.call.likeDrop({ drop_id: reaction.drop_id, user_id: "bob" });
     const second = await posts.db.transaction(async (tx) => {
-      await createCountReactions(tx as Db)([reaction]);
-      const counting = posts.store.count([reaction]);
+      await createReactionStore(tx as Db).count([reaction]);
+      const counting = posts.store.reactions.count([reaction]);
       await waits("the second one waits");
       return { counting };
     });
@@ -264,7 +264,7 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
       const set = "UPDATE posts.reactions SET active = $2 WHERE drop_id = $1";
       await posts.db.query(set, [reaction.drop_id, false]);
       await tx.query(set, [reaction.drop_id, true]);
-      const counting = posts.store.count([reaction]);
+      const counting = posts.store.reactions.count([reaction]);
       await waits("the counting waits");
       return { counting };
     });

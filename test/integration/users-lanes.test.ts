@@ -6,7 +6,7 @@ import { createPublishEvent } from "../../src/outbox/publish.nats.js";
 import { startRelay } from "../../src/outbox/relay.js";
 import { createOutboxStore } from "../../src/outbox/store.sql.js";
 import { type Consuming, consume } from "../../src/platform/nats/consume.js";
-import { createFollowStore } from "../../src/users/edges.sql.js";
+import { createEdgeStore } from "../../src/users/edges.sql.js";
 import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";
@@ -52,7 +52,7 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ na
     const db = await newUsersDatabase(server);
     const relay: { wake?: () => void } = {};
     const users = usersProcess({ db, scripts: redis.scripts, wakeRelay: () => relay.wake?.() });
-    const { followMany } = createFollowStore(db);
+    const { followMany } = createEdgeStore(db);
     for (let from = 0; from < CROWD; from += 1_000) {
       const pairs = Array.from({ length: 1_000 }, (_, n) => ({ follower: `c${from + n}`, following: "idol" }));
       await followMany(pairs, { most: 10 });
@@ -116,7 +116,7 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ na
       (await users.readList({ list: "followers", user, after: "", limit: 0 })).total;
 
     hot.close();
-    const { followMany } = createFollowStore(db);
+    const { followMany } = createEdgeStore(db);
     for (let from = 0; from < FLOOD; from += 1_000) {
       const pairs = Array.from({ length: 1_000 }, (_, n) => ({ follower: `f${from + n}`, following: "star" }));
       await followMany(pairs, { most: 10 });

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import type { Db } from "../../src/platform/db/db.js";
 import type { TracedEdge } from "../../src/users/edges.js";
-import { createApplyBatch } from "../../src/users/edges.sql.js";
+import { createEdgeStore } from "../../src/users/edges.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { below, oneOf, seeded, shuffled } from "../support/random.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
@@ -39,7 +39,7 @@ describe.each(DATABASES)("long lists on $name", ({ start }) => {
   /** Applies edges and publishes what that wrote. */
   const apply = async (edges: readonly Omit<TracedEdge, "version">[]): Promise<void> => {
     version += 1;
-    await createApplyBatch(db)(edges.map((edge) => ({ ...edge, version })));
+    await createEdgeStore(db).apply(edges.map((edge) => ({ ...edge, version })));
     await relayAll({ db, prepare: users.prepare }, async () => undefined);
   };
   const followers = (following: string, from: number, to: number) =>
@@ -48,7 +48,7 @@ describe.each(DATABASES)("long lists on $name", ({ start }) => {
   test("20,000 followers are paged, each once and in the order of their bytes", async () => {
     for (let from = 0; from < 20_000; from += 2_000) {
       version += 1;
-      await createApplyBatch(db)(followers("star", from, from + 2_000).map((edge) => ({ ...edge, version })));
+      await createEdgeStore(db).apply(followers("star", from, from + 2_000).map((edge) => ({ ...edge, version })));
     }
     await db.run("DELETE FROM public.outbox");
     const all = Array.from({ length: 20_000 }, (_, n) => idOf(n));

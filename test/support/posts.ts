@@ -76,7 +76,9 @@ export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Prom
       return rows.map(({ key, subject, messageId, body }) => ({ key, subject, messageId, body: JSON.parse(body) }));
     },
     countAll: async () => {
-      await store.count(await db.query(`SELECT drop_id, kind, actor_id FROM posts.reactions WHERE counted <> active`));
+      await store.reactions.count(
+        await db.query(`SELECT drop_id, kind, actor_id FROM posts.reactions WHERE counted <> active`),
+      );
     },
     stop: async () => {
       client.close();

@@ -12,25 +12,14 @@ import { migrate } from "../../src/platform/db/migrate.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
 import { createListCache, createProfileCache, MAX_CACHED_IDS } from "../../src/users/cache.redis.js";
-import { type ApplyEdges, CALM_LANE, createApplyEdges, HOT_LANE } from "../../src/users/edges.js";
-import {
-  createApplyBatch,
-  createFollowStore,
-  createReadCurrentFollowers,
-  type ReadCurrentFollowers,
-} from "../../src/users/edges.sql.js";
+import { CALM_LANE, createApplyEdges, HOT_LANE } from "../../src/users/edges.js";
+import { createEdgeStore, type EdgeStore } from "../../src/users/edges.sql.js";
 import { changeFollows } from "../../src/users/follows.js";
 import { USERS_MIGRATIONS } from "../../src/users/index.js";
 import { createHotPages, createReadList } from "../../src/users/lists.js";
 import { observeUsers } from "../../src/users/observe.js";
 import { createIsHot, createPrepareUserEvents } from "../../src/users/prepare.js";
-import {
-  createEdgeStore,
-  createListStore,
-  createProfileStore,
-  type ListStore,
-  type ProfileStore,
-} from "../../src/users/reads.sql.js";
+import { createListStore, createProfileStore, type ListStore, type ProfileStore } from "../../src/users/reads.sql.js";
 import { createUsersService, type UsersServiceDeps } from "../../src/users/service.grpc.js";
 import type { DatabaseServer } from "./databases.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
@@ -53,8 +42,8 @@ export interface UsersOptions {
   readonly now?: () => number;
   readonly wrap?: (store: ListStore) => ListStore;
   readonly wrapProfiles?: (store: ProfileStore) => ProfileStore;
-  readonly wrapCurrentFollowers?: (read: ReadCurrentFollowers) => ReadCurrentFollowers;
-  readonly wrapHot?: (apply: ApplyEdges) => ApplyEdges;
+  readonly wrapCurrentFollowers?: (read: EdgeStore["currentFollowers"]) => EdgeStore["currentFollowers"];
+  readonly wrapHot?: (apply: EdgeStore["apply"]) => EdgeStore["apply"];
   readonly wakeRelay?: () => void;
 }
 
@@ -67,14 +56,13 @@ export function usersProcess(options: UsersOptions) {
   const cache = createListCache(scripts, maxCachedIds);
   const bounded = createInTurn({ atOnce: 8, waiting: 2_000 });
   const observe = observeUsers;
-  const apply = createApplyBatch(db);
+  const edges = createEdgeStore(db);
   const store = wrap(createListStore(db));
   const pages = createHotPages(now);
   const readList = createReadList({ store, cache, pages, bounded, maxCachedIds, observe });
-  const readCurrentFollowers = wrapCurrentFollowers(createReadCurrentFollowers(db));
+  const currentFollowers = wrapCurrentFollowers(edges.currentFollowers);
   const deps: UsersServiceDeps = {
-    follows: createFollowStore(db),
-    edges: createEdgeStore(db),
+    edges,
     profiles: wrapProfiles(createProfileStore(db)),
     profileCache: createProfileCache(scripts),
     cache,
@@ -88,11 +76,11 @@ export function usersProcess(options: UsersOptions) {
   return {
     readList,
     ...changeFollows(deps),
-    normal: createApplyEdges({ apply, wakeRelay, observe }, CALM_LANE),
-    hot: createApplyEdges({ apply: wrapHot(apply), wakeRelay, observe }, HOT_LANE),
+    normal: createApplyEdges({ apply: edges.apply, wakeRelay, observe }, CALM_LANE),
+    hot: createApplyEdges({ apply: wrapHot(edges.apply), wakeRelay, observe }, HOT_LANE),
     prepare: createPrepareUserEvents({
       cache,
-      readCurrentFollowers,
+      currentFollowers,
       isHot: createIsHot(hotRate, now),
       observe,
       log: silent,

@@ -6,18 +6,15 @@ const WINDOW_MS = 30 * SECOND;
 /** Few: earlier answers must not outvote an upstream that breaks now. */
 const RECENT = 20;
 
-/** Tells an upstream that is broken from one that fails for one user. */
-export interface Majority {
-  note(subject: string, ok: boolean): void;
-  failing(): boolean;
-}
-
-/** Counts subjects (users, authors), not calls: retries for one subject do not look like many failures. */
-export function createMajority(now: Clock = Date.now): Majority {
+/**
+ * Tells an upstream that is broken from one that fails for one user. Counts subjects (users, authors), not calls: retries
+ * for one subject do not look like many failures.
+ */
+export function createMajority(now: Clock = Date.now) {
   const latest = new LRUCache<string, { readonly ok: boolean; readonly at: number }>({ max: RECENT });
   return {
-    note: (subject, ok) => void latest.set(subject, { ok, at: now() }),
-    failing() {
+    note: (subject: string, ok: boolean): void => void latest.set(subject, { ok, at: now() }),
+    failing(): boolean {
       const since = now() - WINDOW_MS;
       let failed = 0;
       let succeeded = 0;
@@ -36,28 +33,23 @@ interface Good {
   readonly again: (deadline: number) => Promise<unknown>;
 }
 
-/** Asks a failing upstream about another subject, to learn which of the two is at fault. */
-export interface Probe {
-  remember(subject: string, again: Good["again"]): void;
-  /** Repeats a call about another subject; undefined where there is none. Within 250 ms the last result counts. */
-  ask(failed: string): Promise<boolean | undefined>;
-}
-
 const PROBE_EVERY_MS = SECOND / 4;
 const PROBE_TIMEOUT_MS = SECOND;
 
-export function createProbe(majority: Pick<Majority, "note">, now: Clock = Date.now): Probe {
+/** Asks a failing upstream about another subject, to learn which of the two is at fault. */
+export function createProbe(majority: Pick<ReturnType<typeof createMajority>, "note">, now: Clock = Date.now) {
   // Two, so that one of them is another subject.
   let good: readonly Good[] = [];
   let asked = Number.NEGATIVE_INFINITY;
   let asking: Promise<boolean | undefined> = Promise.resolve(undefined);
   return {
-    remember(subject, again) {
+    remember(subject: string, again: Good["again"]): void {
       const [latest] = good;
       good =
         latest && latest.subject !== subject ? [{ subject, again }, latest] : [{ subject, again }, ...good.slice(1)];
     },
-    ask(failed) {
+    /** Repeats a call about another subject; undefined where there is none. Within 250 ms the last result counts. */
+    ask(failed: string): Promise<boolean | undefined> {
       const other = good.find(({ subject }) => subject !== failed);
       if (other && now() - asked >= PROBE_EVERY_MS) {
         asked = now();

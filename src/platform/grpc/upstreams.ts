@@ -1,12 +1,6 @@
 import { type Client, type ServiceError, status } from "@grpc/grpc-js";
-import {
-  type Drop,
-  type GetDropsByUserIDRequest,
-  type GetRetentionResponse,
-  type ListDropsRequest,
-  PostServiceService,
-} from "../../gen/avion/posts.js";
-import { type FollowChange, type ListFollowChangesRequest, UserServiceService } from "../../gen/avion/users.js";
+import { type GetDropsByUserIDRequest, type ListDropsRequest, PostServiceService } from "../../gen/avion/posts.js";
+import { type ListFollowChangesRequest, UserServiceService } from "../../gen/avion/users.js";
 import type { IdPage } from "../../kernel/paging.js";
 import { checkPage, validDrops, validUsers } from "./answers.js";
 import { connectUpstream, createCallUpstream, nameOf, type TlsFiles } from "./call.js";
@@ -19,31 +13,11 @@ export interface PageRequest {
   readonly deadline?: number | undefined;
 }
 
-export interface Upstreams {
-  followers(page: PageRequest): Promise<IdPage>;
-  following(page: PageRequest): Promise<IdPage>;
-  /** Newest first. */
-  dropsByUser(request: GetDropsByUserIDRequest, deadline?: number): Promise<readonly Drop[]>;
-  /** One page of the drops changed in a window. */
-  changedDrops(request: ListDropsRequest): Promise<{ readonly drops: readonly Drop[]; readonly next: string }>;
-  retention(): Promise<GetRetentionResponse>;
-  /** One page of the edges changed in a window. */
-  changedEdges(
-    request: ListFollowChangesRequest,
-  ): Promise<{ readonly changes: readonly FollowChange[]; readonly next: string }>;
-}
+export type Upstreams = ReturnType<typeof onUsers> & ReturnType<typeof onPosts>;
 
-export interface Followings extends Pick<Upstreams, "following"> {
-  /** In the order asked for. */
-  isFollowing(user: string, others: readonly string[]): Promise<readonly boolean[]>;
-  close(): void;
-}
+export type Followings = ReturnType<typeof connectFollowings>;
 
-export interface UpstreamChannels {
-  /** Each caller judges by its own calls whether an upstream is unavailable. */
-  upstreams(): Upstreams;
-  close(): void;
-}
+export type UpstreamChannels = ReturnType<typeof openUpstreamChannels>;
 
 export function isUnimplemented(error: unknown): boolean {
   const cause = error instanceof Error ? (error.cause as ServiceError | undefined) : undefined;
@@ -57,12 +31,13 @@ export interface UpstreamOptions {
 }
 
 /** Connects at the first call, and reconnects by itself. */
-export function openUpstreamChannels(options: UpstreamOptions): UpstreamChannels {
+export function openUpstreamChannels(options: UpstreamOptions) {
   const users = connectUpstream(options.userServiceAddr, options.tls);
   const posts = connectUpstream(options.postServiceAddr, options.tls);
   return {
-    upstreams: () => ({ ...onUsers(users), ...onPosts(posts) }),
-    close() {
+    /** Each caller judges by its own calls whether an upstream is unavailable. */
+    upstreams: (): Upstreams => ({ ...onUsers(users), ...onPosts(posts) }),
+    close(): void {
       users.close();
       posts.close();
     },
@@ -70,11 +45,11 @@ export function openUpstreamChannels(options: UpstreamOptions): UpstreamChannels
 }
 
 export function connectUpstreams(options: UpstreamOptions): Upstreams & Pick<UpstreamChannels, "close"> {
-  const channels = openUpstreamChannels(options);
-  return { ...channels.upstreams(), close: () => channels.close() };
+  const { upstreams, close } = openUpstreamChannels(options);
+  return { ...upstreams(), close };
 }
 
-export function connectFollowings(address: string, tls: TlsFiles): Followings {
+export function connectFollowings(address: string, tls: TlsFiles) {
   const users = connectUpstream(address, tls);
   return { ...onUsers(users), close: () => users.close() };
 }
@@ -95,8 +70,10 @@ function onUsers(users: Client) {
   return {
     followers: (page: PageRequest) => list(getFollowersList, page),
     following: (page: PageRequest) => list(getFollowingList, page),
-    isFollowing: async (user: string, others: readonly string[]) =>
+    /** In the order asked for. */
+    isFollowing: async (user: string, others: readonly string[]): Promise<readonly boolean[]> =>
       (await call(isFollowing, { follower_id: user, following_ids: [...others] }, { subject: user })).following,
+    /** One page of the edges changed in a window. */
     changedEdges: async (request: ListFollowChangesRequest) => {
       const { changes, next_page_token: next } = await call(listFollowChanges, request, {
         subject: "ListFollowChanges",
@@ -107,17 +84,19 @@ function onUsers(users: Client) {
   };
 }
 
-function onPosts(posts: Client): Pick<Upstreams, "dropsByUser" | "changedDrops" | "retention"> {
+function onPosts(posts: Client) {
   const call = createCallUpstream(posts);
   // An answer here says nothing about calls for a user.
   const callRetention = createCallUpstream(posts);
   const { getDropsByUserId, listDrops, getRetention } = PostServiceService;
   return {
-    dropsByUser: async (request, deadline) => {
+    /** Newest first. */
+    dropsByUser: async (request: GetDropsByUserIDRequest, deadline?: number) => {
       const { drops } = await call(getDropsByUserId, request, { subject: request.user_id, deadline });
       return validDrops("GetDropsByUserID", drops);
     },
-    changedDrops: async (request) => {
+    /** One page of the drops changed in a window. */
+    changedDrops: async (request: ListDropsRequest) => {
       const { drops, next_page_token: next } = await call(listDrops, request, { subject: "ListDrops" });
       checkPage("ListDrops", request.page_token, { length: drops.length, next });
       return { drops, next };
