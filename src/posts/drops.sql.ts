@@ -5,7 +5,7 @@ import { SQLSTATE, sqlState } from "../platform/db/errors.js";
 import { createdAtOf, monthOf } from "./ids.js";
 import { KEY_LIFETIME_MS, type PartitionStore } from "./maintenance.sql.js";
 import { isUri } from "./request.js";
-import { dropColumns, Parameters, type Statement, VERSION } from "./statement.js";
+import { dropColumns, Parameters, VERSION } from "./statement.js";
 
 /** The fields of drops are named as on the wire, in the tables too. The id contains the time of creation. */
 export type NewDrop = Omit<DropDetails, "revision" | "created_at" | "updated_at">;
@@ -67,7 +67,7 @@ export function createDropWrites(db: Db, partitions: Pick<PartitionStore, "make"
  * The gates let one row through, or none: the drop that is replied to exists, and is not deleted before this commits (FOR
  * SHARE); the key is not taken. All other parts select from that row.
  */
-function createStatement(drop: NewDrop, { idempotencyKey, created, replied }: CreateOptions): Statement {
+function createStatement(drop: NewDrop, { idempotencyKey, created, replied }: CreateOptions) {
   const parameters = new Parameters();
   const id = parameters.add(drop.drop_id, "uuid");
   const author = parameters.add(drop.user_id, "text");
@@ -116,7 +116,7 @@ const localParent = (id: string): string =>
 const remoteParent = (uri: string): string =>
   `SELECT FROM posts.remote_objects WHERE uri = ${uri} AND kind = 1 AND deleted_at IS NULL`;
 
-function removeStatement({ drop_id, user_id, reply_to }: NewDrop, { deleted, withdrawn }: RemoveOptions): Statement {
+function removeStatement({ drop_id, user_id, reply_to }: NewDrop, { deleted, withdrawn }: RemoveOptions) {
   const parameters = new Parameters();
   const id = parameters.add(drop_id, "uuid");
   const author = parameters.add(user_id, "text");

@@ -1,15 +1,22 @@
+import { PostServiceService } from "../gen/avion/posts.js";
 import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import type { Db } from "../platform/db/db.js";
+import type { Service } from "../platform/grpc/serve.js";
+import { unaryService } from "../platform/grpc/unary.js";
 import type { Followings } from "../platform/grpc/upstreams.js";
 import type { PostsConfig } from "./config.js";
+import type { PostsDeps } from "./drops.js";
 import { createFollowedAmong } from "./followings.grpc.js";
+import { listDrops } from "./list-drops.js";
 import { startMaintenance } from "./maintenance.js";
 import { observePosts } from "./observe.js";
-import { createCountEngagement } from "./reactions.js";
+import { createCountEngagement, reactToDrops } from "./reactions.js";
+import { readDrops } from "./read-drops.js";
+import { remoteObjects } from "./remote-objects.js";
 import { DEFAULT_POSTS_LIMITS } from "./request.js";
-import { createPostsService } from "./service.grpc.js";
 import { createPostsStore } from "./store.sql.js";
+import { writeDrops } from "./write-drops.js";
 
 /** They need the migrations of the outbox. */
 export const POSTS_MIGRATIONS = { component: "posts", folder: new URL("./migrations/", import.meta.url) };
@@ -22,6 +29,11 @@ export interface PostsOptions {
   readonly config: PostsConfig;
   readonly wakeRelay: () => void;
   readonly log: Logger;
+}
+
+export function createPostsService(deps: PostsDeps, log: Logger): Service {
+  const drops = { ...listDrops(deps), ...readDrops(deps), ...writeDrops(deps), ...reactToDrops(deps) };
+  return unaryService(PostServiceService, { ...drops, ...remoteObjects(deps) }, log);
 }
 
 /** Starts the posts service and its maintenance, on a migrated database. */

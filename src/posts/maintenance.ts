@@ -143,14 +143,10 @@ export interface CalibrationDeps {
   readonly observe: Pick<ObservePosts, "calibrated">;
 }
 
-interface Calibrated extends Calibration {
-  readonly checked: number;
-}
-
 /** Each call continues where the last one stopped; after the last drop it starts again. */
 export function createCalibration(deps: CalibrationDeps) {
   const { drops, lease, log, observe } = deps;
-  return async (steps: number, mayContinue: () => Promise<boolean> = async () => true): Promise<Calibrated> => {
+  return async (steps: number, mayContinue: () => Promise<boolean> = async () => true) => {
     const total = { checked: 0, corrected: 0, overdue: 0 };
     for (let step = 0; step < steps && (await mayContinue()); step++) {
       const span = await drops.next(await lease.walkedTo(), DROPS_A_STEP);

@@ -31,22 +31,19 @@ export function createDropReads(db: Db) {
     ): Promise<StoredDrop[]> => db.query<StoredDrop>(REPLIES, [replyTo, after, limit, viewer]),
     byAuthor: async (userId: string, below: Position | undefined, limit: number): Promise<Drop[]> => {
       const { bound, exact, id } = boundOf(below);
-      return dated(await db.query<Undated<Drop>>(BY_AUTHOR, [userId, bound, exact, id, limit]));
+      return (await db.query<Drop>(BY_AUTHOR, [userId, bound, exact, id, limit])).map(dated);
     },
     changes: async ({ since, until, after: [at, id] }: ChangeWindow, limit: number): Promise<ChangedDrop[]> => {
       const start = at < since ? { at: since, id: "" } : { at, id };
       // Every URI is beyond every UUID.
       const uuid = start.id === "" || isUuid(start.id) ? start.id || lowestId(0) : LAST_ID;
-      return dated(await db.query<Undated<ChangedDrop>>(CHANGES, [start.at, uuid, start.id, until, limit]));
+      return (await db.query<ChangedDrop>(CHANGES, [start.at, uuid, start.id, until, limit])).map(dated);
     },
   };
 }
 
-type Undated<Row> = Omit<Row, "created_at"> & { readonly drop_id: string; readonly created_at: number | null };
-
 /** The time of a drop of this server is in its id. */
-const dated = <Row extends Drop>(rows: readonly Undated<Row>[]): Row[] =>
-  rows.map((row) => ({ ...row, created_at: row.created_at ?? createdAtOf(row.drop_id) }) as Row & typeof row);
+const dated = <Row extends Drop>(row: Row): Row => ({ ...row, created_at: row.created_at || createdAtOf(row.drop_id) });
 
 /** Below `bound`; from `exact` on, in the position's own millisecond, ids are compared as text. */
 function boundOf(below: Position | undefined): { bound: string; exact: string; id: string } {
@@ -81,14 +78,14 @@ WHERE d.reply_to = $1 AND d.deleted_at IS NULL AND d.drop_id > $2::uuid AND (
 ORDER BY d.drop_id LIMIT $3`;
 
 const BY_AUTHOR = `
-SELECT d.drop_id, d.user_id, d.visibility, NULL::bigint AS created_at, false AS deleted, d.recipients FROM posts.drops d
+SELECT d.drop_id, d.user_id, d.visibility, 0::bigint AS created_at, false AS deleted, d.recipients FROM posts.drops d
 WHERE d.user_id = $1 AND d.deleted_at IS NULL AND d.drop_id < $2::uuid
   AND (d.drop_id < $3::uuid OR d.drop_id::text COLLATE "C" < $4)
 ORDER BY d.drop_id DESC LIMIT $5`;
 
 const CHANGES = `
 SELECT * FROM (
-  (SELECT d.drop_id::text COLLATE "C" AS drop_id, d.user_id, d.visibility, d.recipients, NULL::bigint AS created_at,
+  (SELECT d.drop_id::text COLLATE "C" AS drop_id, d.user_id, d.visibility, d.recipients, 0::bigint AS created_at,
      d.changed_at, d.deleted_at IS NOT NULL AS deleted
    FROM posts.drops d
    WHERE (d.changed_at, d.drop_id) > ($1::bigint, $2::uuid) AND d.changed_at < $4::bigint

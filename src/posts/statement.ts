@@ -7,12 +7,7 @@ export const dropColumns = (from = "d"): string =>
 /** The suffix of the message id of a reaction's event. */
 export const VERSION = "':' || version";
 
-/** The text is the same for all statements of one shape, so that it is prepared once. */
-export interface Statement {
-  readonly text: string;
-  readonly values: readonly unknown[];
-}
-
+/** With values as parameters, all statements of one shape have the same text, which is prepared once. */
 export class Parameters {
   readonly values: unknown[] = [];
 

@@ -38,11 +38,7 @@ export function parseGraphEvent(body: Uint8Array): Pair {
 }
 
 /** The event for the timeline roles, once both lists contain the edge. */
-export function graphEvent({ follower, following, version, active }: Edge): {
-  readonly subject: string;
-  readonly messageId: string;
-  readonly body: string;
-} {
+export function graphEvent({ follower, following, version, active }: Edge) {
   const event: TimelineEvent = {
     name: active ? "user_followed" : "user_unfollowed",
     payload: { follower_id: follower, following_id: following, version },

@@ -1,20 +1,24 @@
+import { UserServiceService } from "../gen/avion/users.js";
 import { createInTurn } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import type { Db } from "../platform/db/db.js";
+import type { Service } from "../platform/grpc/serve.js";
+import { unaryService } from "../platform/grpc/unary.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { createListCache, createProfileCache, MAX_CACHED_IDS } from "./cache.redis.js";
 import type { UsersConfig } from "./config.js";
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "./edges.js";
 import { createEdgeStore } from "./edges.sql.js";
+import { changeFollows, type FollowsDeps, readFollows } from "./follows.js";
 import { createHotPages, createReadList } from "./lists.js";
 import { startMaintenance } from "./maintenance.js";
 import { createMaintenanceStore } from "./maintenance.sql.js";
 import { observeUsers } from "./observe.js";
 import { createIsHot, createPrepareUserEvents } from "./prepare.js";
+import { type ProfileDeps, profiles } from "./profiles.js";
 import { createListStore, createProfileStore } from "./reads.sql.js";
-import { createUsersService } from "./service.grpc.js";
 
 /** They need the migrations of the outbox. */
 export const USERS_MIGRATIONS = { component: "users", folder: new URL("./migrations/", import.meta.url) };
@@ -36,6 +40,11 @@ export const prepareUserEvents = ({ db, scripts, log }: UsersStores, hotUserRate
     observe: observeUsers,
     log,
   });
+
+export type UsersServiceDeps = FollowsDeps & ProfileDeps;
+
+export const createUsersService = (deps: UsersServiceDeps, log: Logger): Service =>
+  unaryService(UserServiceService, { ...changeFollows(deps), ...readFollows(deps), ...profiles(deps) }, log);
 
 export interface UsersOptions extends UsersStores {
   readonly tokens: PageTokens;

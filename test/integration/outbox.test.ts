@@ -9,7 +9,7 @@ import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
 import { createPublishEvent } from "../../src/outbox/publish.nats.js";
 import { type Relay, type RelayDeps, startRelay } from "../../src/outbox/relay.js";
 import { createOutboxStore, type OutboxStore } from "../../src/outbox/store.sql.js";
-import type { Db, HowPlanned } from "../../src/platform/db/db.js";
+import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
 import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
@@ -346,7 +346,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     const explained: string[] = [];
     const explaining: Db = {
       ...db,
-      query: async <Row>(sql: string, params?: readonly unknown[], how?: HowPlanned) => {
+      query: async <Row>(sql: string, params?: readonly unknown[], how?: Parameters<Db["query"]>[2]) => {
         const plan = await db.query<{ "QUERY PLAN": string }>(`EXPLAIN (ANALYZE, BUFFERS) ${sql}`, params, how);
         explained.push(...plan.map((line) => line["QUERY PLAN"]));
         return [] as Row[];

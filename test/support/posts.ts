@@ -9,9 +9,8 @@ import { migrate } from "../../src/platform/db/migrate.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { PostsDeps } from "../../src/posts/drops.js";
-import { POSTS_MIGRATIONS } from "../../src/posts/index.js";
+import { createPostsService, POSTS_MIGRATIONS } from "../../src/posts/index.js";
 import { DEFAULT_POSTS_LIMITS } from "../../src/posts/request.js";
-import { createPostsService } from "../../src/posts/service.grpc.js";
 import { createPostsStore, type PostsStore } from "../../src/posts/store.sql.js";
 import { type Calls, callsOf } from "./grpc.js";
 

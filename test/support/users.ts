@@ -15,12 +15,11 @@ import { createListCache, createProfileCache, MAX_CACHED_IDS } from "../../src/u
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "../../src/users/edges.js";
 import { createEdgeStore, type EdgeStore } from "../../src/users/edges.sql.js";
 import { changeFollows } from "../../src/users/follows.js";
-import { USERS_MIGRATIONS } from "../../src/users/index.js";
+import { createUsersService, USERS_MIGRATIONS, type UsersServiceDeps } from "../../src/users/index.js";
 import { createHotPages, createReadList } from "../../src/users/lists.js";
 import { observeUsers } from "../../src/users/observe.js";
 import { createIsHot, createPrepareUserEvents } from "../../src/users/prepare.js";
 import { createListStore, createProfileStore, type ListStore, type ProfileStore } from "../../src/users/reads.sql.js";
-import { createUsersService, type UsersServiceDeps } from "../../src/users/service.grpc.js";
 import type { DatabaseServer } from "./databases.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
 import { callsOf } from "./grpc.js";

@@ -1,15 +1,13 @@
 /** ms since the epoch, by the database's clock. */
 export const NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
-export interface HowPlanned {
-  /** A kept plan fits the tables as they were when it was made: the plan of an empty queue scans a full one. */
-  readonly eachTime: boolean;
-}
-
 /** int8 arrives as a number: no count exceeds 2^53. */
 export interface Queries {
-  /** @throws AppError `unavailable` while the database is unavailable; otherwise the database's own error */
-  query<Row>(sql: string, params?: readonly unknown[], how?: HowPlanned): Promise<Row[]>;
+  /**
+   * A kept plan fits the tables as they were when it was made: the plan of an empty queue scans a full one.
+   * @throws AppError `unavailable` while the database is unavailable; otherwise the database's own error
+   */
+  query<Row>(sql: string, params?: readonly unknown[], planned?: { readonly eachTime: boolean }): Promise<Row[]>;
   run(script: string): Promise<void>;
 }
 

@@ -112,16 +112,11 @@ export async function lockFolder(folder: string): Promise<() => Promise<void>> {
   );
 }
 
-interface Statement {
-  readonly name: string;
-  readonly types: readonly number[];
-}
-
 const { serialize } = protocol;
 
 /** PGlite's own query() plans each time, which takes longer than most statements. The caller runs one at a time. */
 function createPrepared(lite: PGlite): Queries["query"] {
-  const statements = new Map<string, Statement>();
+  const statements = new Map<string, { readonly name: string; readonly types: readonly number[] }>();
   const prepare = async (text: string): Promise<Statement> => {
     const name = `s${statements.size}`;
     const asked = [serialize.parse({ name, text }), serialize.describe({ type: "S", name }), serialize.sync()];
