@@ -117,7 +117,7 @@ const { serialize } = protocol;
 /** PGlite's own query() plans each time, which takes longer than most statements. The caller runs one at a time. */
 function createPrepared(lite: PGlite): Queries["query"] {
   const statements = new Map<string, { readonly name: string; readonly types: readonly number[] }>();
-  const prepare = async (text: string): Promise<Statement> => {
+  const prepare = async (text: string) => {
     const name = `s${statements.size}`;
     const asked = [serialize.parse({ name, text }), serialize.describe({ type: "S", name }), serialize.sync()];
     const { messages } = await lite.execProtocol(Buffer.concat(asked));
