@@ -34,7 +34,7 @@ export async function migrate(db: Db, sources: readonly MigrationSource[], log: 
   return db.transaction(async (queries) => {
     await queries.query("SELECT pg_advisory_xact_lock($1)", [LOCK]);
     await queries.run(MIGRATIONS_TABLE);
-    const missing = await missingOf(own, queries);
+    const missing = await missingOf(own, sources, queries);
     for (const migration of missing) await apply(queries, migration);
     const keys = missing.map(({ key }) => key);
     if (keys.length > 0) log.info({ migrations: keys }, "the database's schema was brought up to date");
@@ -48,7 +48,7 @@ export async function pendingMigrations(queries: Queries, sources: readonly Migr
   const [table] = await queries.query<{ there: boolean }>(
     "SELECT to_regclass('public.avion_migrations') IS NOT NULL AS there",
   );
-  return (table?.there ? await missingOf(own, queries) : own).map(({ key }) => key);
+  return (table?.there ? await missingOf(own, sources, queries) : own).map(({ key }) => key);
 }
 
 const MIGRATIONS_TABLE = `CREATE TABLE IF NOT EXISTS public.avion_migrations (
@@ -59,11 +59,15 @@ const MIGRATIONS_TABLE = `CREATE TABLE IF NOT EXISTS public.avion_migrations (
   PRIMARY KEY (component, name)
 )`;
 
-async function missingOf(own: readonly Migration[], queries: Queries): Promise<Migration[]> {
+async function missingOf(
+  own: readonly Migration[],
+  sources: readonly MigrationSource[],
+  queries: Queries,
+): Promise<Migration[]> {
   const missing = new Map(own.map((migration) => [migration.key, migration]));
   const applied = await queries.query<{ key: string; checksum: string }>(
     "SELECT component || '/' || name AS key, checksum FROM public.avion_migrations WHERE component = ANY($1::text[])",
-    [own.map(({ component }) => component)],
+    [sources.map(({ component }) => component)],
   );
   for (const { key, checksum } of applied) {
     const migration = missing.get(key);
