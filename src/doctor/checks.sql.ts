@@ -66,7 +66,8 @@ async function schemaFinding(
   migrations: readonly MigrationSource[],
 ): Promise<Finding> {
   const queries = {
-    query: async <Row>(sql: string) => (await client.query(sql)).rows as Row[],
+    query: async <Row>(sql: string, params: readonly unknown[] = []) =>
+      (await client.query(sql, [...params])).rows as Row[],
     run: async (script: string) => void (await client.query(script)),
   };
   try {
