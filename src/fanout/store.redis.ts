@@ -37,6 +37,8 @@ export interface HomeBounds {
   readonly oldest: number | undefined;
 }
 
+type Shared = keyof typeof SHARED_TOKENS;
+
 export type TimelineWriter = ReturnType<typeof createTimelineWriter>;
 
 interface WriterOptions {
@@ -65,15 +67,15 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
   ];
   const homeLimits = limits(options.ttlMs, options.activeOnly);
   const sharedLimits = limits(0, false);
-  const flat = (entries: readonly TimelineEntry[]): (string | number)[] =>
-    entries.flatMap(({ drop, score }) => [score, drop]);
+  const itemOf = ({ drop, score }: TimelineEntry) => [score, drop];
   return {
     async addHome({ keys }: Audience, entries: readonly TimelineEntry[]): Promise<void> {
-      if (entries.length === 0) return;
-      await fenced.many({ script: "add-entries", prefix: HOME_PREFIX, keys, before: homeLimits, after: flat(entries) });
+      const groups = [{ keys, items: entries.map(itemOf) }];
+      await fenced.groups({ script: "add-entries", prefix: HOME_PREFIX, before: homeLimits, groups });
     },
     async removeHome({ keys }: Audience, drops: readonly string[]): Promise<void> {
-      await fenced.many({ script: "remove-entries", prefix: HOME_PREFIX, keys, before: [], after: drops });
+      const groups = [{ keys, items: drops.map((drop) => [drop]) }];
+      await fenced.groups({ script: "remove-entries", prefix: HOME_PREFIX, before: [], groups });
     },
     async holdersAmong(users: readonly string[], drop: string): Promise<string[]> {
       const holders: string[] = [];
@@ -84,19 +86,13 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
       }
       return holders;
     },
-    async addShared(timelines: readonly ("local" | "global")[], entry: TimelineEntry): Promise<void> {
-      const keys = [timelines.map((name) => SHARED_TOKENS[name]).join(",")];
-      await fenced.many({
-        script: "add-entries",
-        prefix: SHARED_PREFIX,
-        keys,
-        before: sharedLimits,
-        after: flat([entry]),
-      });
+    async addShared(timelines: readonly Shared[], entry: TimelineEntry): Promise<void> {
+      const groups = [{ keys: [timelines.map((name) => SHARED_TOKENS[name]).join(",")], items: [itemOf(entry)] }];
+      await fenced.groups({ script: "add-entries", prefix: SHARED_PREFIX, before: sharedLimits, groups });
     },
     async removeShared(drop: string): Promise<void> {
-      const keys = [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`];
-      await fenced.many({ script: "remove-entries", prefix: SHARED_PREFIX, keys, before: [], after: [drop] });
+      const groups = [{ keys: [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`], items: [[drop]] }];
+      await fenced.groups({ script: "remove-entries", prefix: SHARED_PREFIX, before: [], groups });
     },
     /** Makes rebuilds under way start over; returns the bounds of each timeline. */
     async interruptRebuilds(users: readonly string[]): Promise<HomeBounds[]> {

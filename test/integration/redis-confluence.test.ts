@@ -49,7 +49,11 @@ test("entries: in any order and however often written, of each drop the smallest
     fc.asyncProperty(toldTwice(entry), async ([entries, told]) => {
       await bench.raw.del(HOME);
       for (const { drop, score } of told)
-        await bench.scripts.run("add-entries", [HOME], [Date.now() + 60_000, 100, 95, 0, "0", "", "", score, drop]);
+        await bench.scripts.run(
+          "add-entries",
+          [HOME],
+          [...[Date.now() + 60_000, 100, 95, 0, "0", "", "", 1, score, drop]],
+        );
       const smallest = new Map<string, number>();
       for (const { drop, score } of entries) smallest.set(drop, Math.min(score, smallest.get(drop) ?? score));
       expect(new Map((await held(bench.raw, HOME)).entries)).toEqual(smallest);

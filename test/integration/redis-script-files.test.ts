@@ -14,8 +14,8 @@ const LATER = Date.now() + 3_600_000;
 test("every script file is registered, and runs again after the server has forgotten it", async () => {
   const files = (await readdir("src/platform/redis/lua")).map((file) => file.replace(/\.lua$/, ""));
   const args: Record<ScriptName, readonly (string | number)[]> = {
-    "add-entries": [LATER, 10, 9, 0, "0", "", "", 1, "a"],
-    "remove-entries": [LATER, "", "", "a"],
+    "add-entries": [LATER, 10, 9, 0, "0", "", "", 1, 1, "a"],
+    "remove-entries": [LATER, "", "", 1, "a"],
     "trim-older": [LATER, 1, "", ""],
     "read-page": ["older", 1, 0, 1, "", "", 0, 0],
     "begin-rebuild": [-1, 0, ""],

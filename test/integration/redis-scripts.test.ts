@@ -28,7 +28,10 @@ function add(entries: readonly (readonly [id: string, score: number])[], how: Ad
   const { deadline = LATER, cap = 1_000, low = 950, ttl = 0, active = false, packed } = how;
   const flat = entries.flatMap(([id, score]) => [score, id]);
   const [keys, prefix, rest] = packed === undefined ? [how.keys ?? [KEY], "", ""] : [[], "timeline:home:", packed];
-  return bench.scripts.run("add-entries", keys, [deadline, cap, low, ttl, active ? "1" : "0", prefix, rest, ...flat]);
+  return bench.scripts.run("add-entries", keys, [
+    ...[deadline, cap, low, ttl, active ? "1" : "0", prefix],
+    ...[rest, entries.length, ...flat],
+  ]);
 }
 
 const plant = (floor: number, key = KEY) => bench.raw.zadd(key, floor, "~floor");
@@ -199,7 +202,9 @@ test("add and remove: after the deadline by the server's clock nothing is writte
   expect(await failure(add([["a", 1]], { deadline: Number(seconds) * 1_000 - 1 }))).toMatch(/^unavailable: .*LATE/);
   expect(await bench.raw.exists(KEY)).toBe(0);
   await add([["a", 1]], { deadline: Number(seconds) * 1_000 + 60_000 });
-  expect(await failure(bench.scripts.run("remove-entries", [KEY], [1, "", "", "a"]))).toMatch(/^unavailable: .*LATE/);
+  expect(await failure(bench.scripts.run("remove-entries", [KEY], [1, "", "", 1, "a"]))).toMatch(
+    /^unavailable: .*LATE/,
+  );
   expect((await held(bench.raw, KEY)).entries).toEqual([["a", 1]]);
 });
 
@@ -213,7 +218,9 @@ test("remove: takes the drops out of every key, leaves the rest and the floor", 
     { packed: "ada,bob" },
   );
   await plant(0);
-  expect(await bench.scripts.run("remove-entries", [], [LATER, "timeline:home:", "ada,bob,nobody", "a", "c"])).toBe(4);
+  expect(await bench.scripts.run("remove-entries", [], [LATER, "timeline:home:", "ada,bob,nobody", 2, "a", "c"])).toBe(
+    4,
+  );
   expect(await held(bench.raw, KEY)).toEqual({ floor: 0, entries: [["b", 2]] });
   expect(await bench.raw.exists("timeline:home:nobody")).toBe(0);
 });

@@ -126,13 +126,8 @@ function createRemoveTombstoned({
   const ofHome = async (user: string): Promise<boolean> => {
     const held = await scripts.command("zrange", (client) => client.zrange(homeKey(user), "0", "-1"));
     const { tombstoned, complete } = await tombstonedAmong(held.filter((member) => member !== FLOOR_MEMBER));
-    const call = {
-      script: "remove-entries",
-      prefix: HOME_PREFIX,
-      keys: packKeys([encodeId(user)]),
-      before: [],
-    } as const;
-    for (const drops of chunked([...tombstoned], EDGES_A_CALL)) await fenced.many({ ...call, after: drops });
+    const groups = [{ keys: packKeys([encodeId(user)]), items: [...tombstoned].map((drop) => [drop]) }];
+    await fenced.groups({ script: "remove-entries", prefix: HOME_PREFIX, before: [], groups });
     return complete || held.length === 0;
   };
   const ofHomes = async (users: readonly string[]): Promise<boolean> =>

@@ -1,15 +1,32 @@
+import pLimit from "p-limit";
 import type { PackedKeys } from "../../contracts/keys.js";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
+import { chunked } from "../../kernel/concurrency.js";
 import type { RedisClock } from "./clock.js";
 import { COMMAND_TIMEOUT_MS } from "./connect.js";
 import type { Scripts } from "./scripts.js";
 
+type Argument = string | number;
+
 export interface FencedCall {
-  readonly script: "add-entries" | "remove-entries" | "trim-older" | "mark-edges";
+  readonly script: "trim-older" | "mark-edges";
   readonly prefix: string;
   readonly keys: PackedKeys;
-  readonly before: readonly (string | number)[];
-  readonly after: readonly (string | number)[];
+  readonly before: readonly Argument[];
+  readonly after: readonly Argument[];
+}
+
+export interface GroupsCall {
+  readonly script: "add-entries" | "remove-entries";
+  readonly prefix: string;
+  readonly before: readonly Argument[];
+  readonly groups: readonly Group[];
+}
+
+/** Keys, and what each of them gets: arguments an item. */
+export interface Group {
+  readonly keys: PackedKeys;
+  readonly items: readonly (readonly Argument[])[];
 }
 
 export type FencedScript = "stage-rebuild" | "finish-rebuild" | "finish-refill" | "record-server";
@@ -18,16 +35,28 @@ export type FencedScript = "stage-rebuild" | "finish-rebuild" | "finish-refill" 
 export interface Fenced {
   /** Resolves to the sum of the replies once all of them succeeded. */
   many(call: FencedCall): Promise<number>;
+  /** Resolves once each reply was a success. A call takes as many entries as reads can wait for. */
+  groups(call: GroupsCall): Promise<void>;
   /** All keys are in one slot. */
-  one(script: FencedScript, keys: readonly [string, ...string[]], args: readonly (string | number)[]): Promise<unknown>;
+  one(script: FencedScript, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
 }
+
+/** Takes the server about 7 ms, for which reads wait. */
+const ENTRIES_A_CALL = 1_000;
+/** Lua passes about 8,000 values to a command. */
+const ITEMS_A_CALL = 250;
+/** A call sent later has its deadline later: its replies need not wait behind all others. */
+const CALLS_AT_ONCE = 32;
 
 // In a cluster each key is a call: the client can follow a slot that moves. A redirected call keeps its deadline.
 export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
+  const limit = pLimit(CALLS_AT_ONCE);
   const deadline = async (key: string): Promise<number> => (await clock.now(key)) + COMMAND_TIMEOUT_MS;
+  const inScriptSpan = <T>(script: string, work: () => Promise<T>): Promise<T> =>
+    inSpan(`redis ${script}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, work);
   return {
-    many: (call) =>
-      inSpan(`redis ${call.script}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, () => many(call)),
+    many: (call) => inScriptSpan(call.script, () => many(call)),
+    groups: (call) => inScriptSpan(call.script, () => groups(call)),
     one: async (script, keys, args) => scripts.run(script, keys, [await deadline(keys[0]), ...args]),
   };
 
@@ -37,15 +66,62 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
       const replies = keys.map((packed) => scripts.run(script, [], [until, ...before, prefix, packed, ...after]));
       return sum(await Promise.all(replies));
     }
-    const write = async (key: string): Promise<unknown> =>
-      scripts.run(script, [key], [await deadline(key), ...before, "", "", ...after]);
-    let total = 0;
-    for (const packed of keys) {
-      const tokens = packed.split(",");
-      total += sum(await Promise.all(tokens.map((token) => write(prefix + token))));
-    }
-    return total;
+    return eachKey(keys, async (token) => {
+      const key = prefix + token;
+      return scripts.run(script, [key], [await deadline(key), ...before, "", "", ...after]);
+    });
   }
+
+  async function groups(call: GroupsCall): Promise<void> {
+    const { script, prefix, before } = call;
+    if (!scripts.isCluster) {
+      const write = async (args: readonly Argument[]): Promise<unknown> =>
+        scripts.run(script, [], [await deadline(prefix), ...before, prefix, ...args]);
+      return void (await Promise.all(callsOf(call.groups).map((args) => limit(() => write(args)))));
+    }
+    for (const { keys, items } of call.groups) {
+      for (const some of chunked(items, ITEMS_A_CALL)) {
+        await eachKey(keys, async (token) => {
+          const key = prefix + token;
+          return scripts.run(script, [key], [await deadline(key), ...before, "", "", some.length, ...some.flat()]);
+        });
+      }
+    }
+  }
+}
+
+/** Items for the same keys go together, many items to few keys a call: they share the look at each key. */
+function callsOf(groups: readonly Group[]): Argument[][] {
+  const calls: Argument[][] = [];
+  let room = 0;
+  for (const { keys, items } of groups) {
+    for (const some of chunked(items, ITEMS_A_CALL)) {
+      const flat = some.flat();
+      const parts = keys.flatMap((packed) => partsOf(packed, Math.max(1, Math.floor(ENTRIES_A_CALL / some.length))));
+      for (const { packed, count } of parts) {
+        const entries = count * some.length;
+        if (entries > room) {
+          calls.push([]);
+          room = ENTRIES_A_CALL;
+        }
+        calls.at(-1)?.push(packed, some.length, ...flat);
+        room -= entries;
+      }
+    }
+  }
+  return calls;
+}
+
+function partsOf(packed: string, atMost: number): { packed: string; count: number }[] {
+  const tokens = packed.split(",");
+  if (tokens.length <= atMost) return [{ packed, count: tokens.length }];
+  return chunked(tokens, atMost).map((part) => ({ packed: part.join(","), count: part.length }));
+}
+
+async function eachKey(keys: PackedKeys, write: (token: string) => Promise<unknown>): Promise<number> {
+  let total = 0;
+  for (const packed of keys) total += sum(await Promise.all(packed.split(",").map(write)));
+  return total;
 }
 
 const sum = (replies: readonly unknown[]): number => replies.reduce<number>((total, reply) => total + Number(reply), 0);

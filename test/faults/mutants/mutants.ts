@@ -11,7 +11,7 @@ export const MUTANTS = {
   "write-replies": {
     connections: (usual) => ({
       ...usual,
-      fenced: { ...usual.fenced, many: (call) => usual.fenced.many(call).catch(() => 0) },
+      fenced: { ...usual.fenced, groups: (call) => usual.fenced.groups(call).catch(() => undefined) },
     }),
   },
   /** A message is acknowledged when its handling begins. */

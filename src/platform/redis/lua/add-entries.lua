@@ -1,15 +1,15 @@
--- Adds drops to many timelines in one call.
+-- Adds drops to many timelines in one call: groups of timelines, each with drops of its own.
 --
--- KEYS     the timelines, one node's worth (Redis Cluster: exactly one); or none, and then
--- ARGV[6]  prefix of the keys
--- ARGV[7]  rest of each key, joined by ","
+-- KEYS     the timelines, one node's worth (Redis Cluster: exactly one); or none
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since what it
 --          carries may have been overtaken by a deletion
 -- ARGV[2]  cap on drops per timeline
 -- ARGV[3]  size a timeline is trimmed down to once it passes the cap
 -- ARGV[4]  time to live of a key that is created here, ms; 0: none
 -- ARGV[5]  "1": only where a ~floor stands
--- ARGV[8+] score, drop id, score, drop id, ...
+-- ARGV[6]  prefix of the keys
+-- ARGV[7+] groups: the rest of each key, joined by "," (none: KEYS), how many drops, and
+--          score, drop id, score, drop id, ...
 -- returns  how many entries are new
 local call = redis.call
 local time = call('TIME')
@@ -17,48 +17,63 @@ if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the write came after its deadline')
 end
 local cap, low, ttl = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local active = ARGV[5] == '1'
-local scores, drops = {}, {}
-for i = 8, #ARGV, 2 do
-  scores[#scores + 1] = tonumber(ARGV[i])
-  drops[#drops + 1] = ARGV[i + 1]
-end
-local total, entries = 0, #drops
+local active, prefix = ARGV[5] == '1', ARGV[6]
 
 -- The floor rises to the last entry cut off. A rebuild under way (negative floor) could
--- miss what is cut off here: its floor goes, and it starts over.
+-- miss what is cut off here: its floor goes, and it starts over. Popping the entries would
+-- cost twice as much: their members and scores would all come to this script.
 local function trim(key, floor, size)
+  local cut, risen = size - low, nil
   if floor then call('ZREM', key, '~floor') end
-  local cut = call('ZPOPMIN', key, size - low)
-  if floor and floor >= 0 then call('ZADD', key, math.max(floor, tonumber(cut[#cut]), 1), '~floor') end
+  if floor and floor >= 0 then
+    local last = call('ZRANGE', key, cut - 1, cut - 1, 'WITHSCORES')
+    risen = math.max(floor, tonumber(last[2]), 1)
+  end
+  call('ZREMRANGEBYRANK', key, 0, cut - 1)
+  if risen then call('ZADD', key, risen, '~floor') end
 end
 
-local function add(key)
+-- What is not above the floor is found by reading past it.
+local function above(floor, entries)
+  local kept = {}
+  for i = 1, #entries, 2 do
+    if tonumber(entries[i]) > floor then
+      kept[#kept + 1] = entries[i]
+      kept[#kept + 1] = entries[i + 1]
+    end
+  end
+  return kept
+end
+
+local function add(key, entries, lowest)
   local floor = call('ZSCORE', key, '~floor')
   if floor then
     floor = tonumber(floor)
+    if floor > 0 and lowest <= floor then entries = above(floor, entries) end
   elseif active then
-    return
+    return 0
   end
-  local added = 0
-  for i = 1, entries do
-    -- What is not above the floor is found by reading past it.
-    if not floor or floor <= 0 or scores[i] > floor then
-      added = added + call('ZADD', key, 'LT', scores[i], drops[i])
-    end
-  end
-  if added == 0 then return end
-  total = total + added
+  if #entries == 0 then return 0 end
+  local added = call('ZADD', key, 'LT', unpack(entries))
+  if added == 0 then return 0 end
   local size = call('ZCARD', key)
   if ttl > 0 and size == added then call('PEXPIRE', key, ttl) end
   if floor then size = size - 1 end
   if size > cap then trim(key, floor, size) end
+  return added
 end
 
-if #KEYS > 0 then
-  for _, key in ipairs(KEYS) do add(key) end
-else
-  local prefix = ARGV[6]
-  for rest in string.gmatch(ARGV[7], '[^,]+') do add(prefix .. rest) end
+local total, at = 0, 7
+while at <= #ARGV do
+  local rest, last = ARGV[at], at + 1 + 2 * tonumber(ARGV[at + 1])
+  local entries, lowest = {}, math.huge
+  for i = at + 2, last, 2 do
+    entries[#entries + 1] = ARGV[i]
+    entries[#entries + 1] = ARGV[i + 1]
+    lowest = math.min(lowest, tonumber(ARGV[i]))
+  end
+  for _, key in ipairs(KEYS) do total = total + add(key, entries, lowest) end
+  for token in string.gmatch(rest, '[^,]+') do total = total + add(prefix .. token, entries, lowest) end
+  at = last + 1
 end
 return total

@@ -1,0 +1,153 @@
+import type { Redis } from "ioredis";
+import type { JsMsg } from "nats";
+import { createPublisher } from "../../src/platform/nats/publish.js";
+import type { Service } from "../support/service.js";
+import { World } from "../support/world.js";
+import type { Bench, Servers } from "./support/bench.js";
+import { checkHomes, dropIds, fillHomes, fillKeys } from "./support/homes.js";
+import { between, measured } from "./support/measure.js";
+import { numbered, redisBenchmark } from "./support/redis-benchmark.js";
+import { check, type Parameters, type Result, type Row } from "./support/result.js";
+
+const ABOUT = `\`DROPS\` to Redis by one worker process: drops of several authors, whose followers it knows already and whose homes are
+full, so that each entry trims. The ceiling is \`ZADD\` into keys that are as full, which nothing trims. The bare loop
+pulls from \`DROPS\`, writes each batch in packed calls of one script, and acks; it checks nothing and notifies nobody.`;
+
+interface Case {
+  readonly followers: number;
+  readonly authors: number;
+  readonly posts: number;
+  readonly atLeast?: number;
+}
+
+const CASES: readonly Case[] = [
+  { followers: 10, authors: 100, posts: 20_000 },
+  { followers: 100, authors: 20, posts: 4_000, atLeast: 0.8 },
+  { followers: 1_000, authors: 4, posts: 400, atLeast: 0.95 },
+  { followers: 5_000, authors: 1, posts: 80, atLeast: 0.95 },
+];
+const ENTRIES = 1_000;
+const CEILING = { requests: 200_000, keys: 2_000 };
+const PATIENCE_MS = 120_000;
+const AT_ONCE = 500;
+
+export async function run({ followers, authors, posts, entries = ENTRIES }: Parameters, bench: Bench): Promise<Result> {
+  const cases = CASES.filter((one) => followers === undefined || one.followers === followers);
+  const chosen = cases.length > 0 ? cases : [{ followers: followers as number, authors: 10, posts: 1_000 }];
+  const rows: Row[] = [];
+  for (const one of chosen) {
+    const of = { ...one, authors: authors ?? one.authors, posts: posts ?? one.posts };
+    rows.push(...(await measureCase(of, entries, bench)));
+  }
+  return { about: ABOUT, rows };
+}
+
+async function measureCase(of: Case, entries: number, bench: Bench): Promise<Row[]> {
+  const world = new World();
+  const audiences = Array.from({ length: of.authors }, (_, author) => {
+    const followers = Array.from({ length: of.followers }, (__, number) => `f-${of.followers}-${author}-${number}`);
+    for (const follower of followers) world.follow(follower, nameOf(of, author));
+    return [nameOf(of, author), ...followers];
+  });
+  const servers = await bench.servers(world);
+  const { redis, redisServer, natsServer } = servers;
+  await fillHomes(redis, audiences.flat(), { entries });
+  const full = Array.from({ length: CEILING.keys }, (_, number) => numbered("full:", number));
+  const service = await bench.service(servers, { roles: "fanout" });
+  const log = createLog(servers, service);
+  await log.fill(of, Math.max(of.authors, Math.ceil(of.posts / 10)));
+  const processes = { worker: service.pid, redis: redisServer.pid, nats: natsServer.pid };
+  const ceiling = async (): Promise<number> => {
+    await fillKeys(redis, full, { entries });
+    const command = ["ZADD", "full:__rand_int__", String(Date.now()), "d:__rand_int__"];
+    return (await redisBenchmark(redisServer, { ...CEILING, command })).value;
+  };
+  const [peer, { result: drops, seconds, cpu }] = await between(ceiling, () =>
+    measured({ processes, units: of.posts }, () => log.fill(of, of.posts)),
+  );
+  for (const [author, users] of audiences.entries())
+    await checkHomes(redis, users, drops.filter((_, number) => number % of.authors === author).slice(-100));
+  const rate = (of.posts * (of.followers + 1)) / seconds;
+  const row: Row = {
+    name: `audience ${of.followers}, entries`,
+    ...{ value: rate, unit: "/s", cpu, peer: { name: "ZADD -P 64", value: peer } },
+    ...(of.atLeast === undefined ? {} : { target: { atLeast: of.atLeast } }),
+    note: `${Math.round(of.posts / seconds)} drops/s`,
+  };
+  await service.stop();
+  return of.followers === 10 ? [row, await cpuRow(servers, cpu["worker"] as number, audiences)] : [row];
+}
+
+const nameOf = ({ followers }: Case, author: number): string => `author-${followers}-${author}`;
+
+function createLog({ streams }: Servers, service: Service) {
+  const { publishAll } = createPublisher(streams.connection);
+  let published = 0;
+  return {
+    /** Resolves to the ids of new drops, of the authors in turn, once they are in all homes and acked. */
+    async fill(of: Case, count: number): Promise<readonly string[]> {
+      const ids = dropIds(count, 1_000_000 + published);
+      for (let at = 0; at < count; at += AT_ONCE) {
+        await publishAll(
+          ids.slice(at, at + AT_ONCE).map((id, number) => ({
+            ...{ subject: "drops.created", id: `drop_created:${id}` },
+            body: Buffer.from(JSON.stringify(dropOf(id, nameOf(of, (at + number) % of.authors)))),
+          })),
+        );
+      }
+      published += count;
+      await streams
+        .settledWith(published, PATIENCE_MS)
+        .catch((error: unknown) => check(false, `${error} ${service.logs()}`));
+      return ids;
+    },
+  };
+}
+
+const dropOf = (drop_id: string, user_id: string) => ({
+  ...{ drop_id, user_id, visibility: "followers", created_at: Date.now() },
+});
+
+const WRITE = `for n = 1, #ARGV, 3 do
+  for key in string.gmatch(ARGV[n], '[^,]+') do
+    redis.call('ZADD', 'bare:' .. key, 'LT', ARGV[n + 1], ARGV[n + 2])
+  end
+end`;
+
+async function cpuRow(servers: Servers, worker: number, audiences: readonly string[][]): Promise<Row> {
+  const spent = await bareLoop(servers, new Map(audiences.map((users) => [users[0] as string, users.join(",")])));
+  const peer = { name: "bare loop", value: spent };
+  return { name: "audience 10, worker CPU a drop", value: worker, unit: "µs", peer, target: { atMost: 2.5 } };
+}
+
+/** Reads the log again, and yields its µs of CPU time a drop. */
+async function bareLoop({ streams, redis }: Servers, audiences: ReadonlyMap<string, string>): Promise<number> {
+  const count = await streams.count("DROPS");
+  await streams.manager.consumers.add("DROPS", {
+    ...{ durable_name: "bare", filter_subject: "drops.>", ack_policy: "explicit" as never, max_ack_pending: 4_096 },
+  });
+  const consumer = await streams.connection.jetstream().consumers.get("DROPS", "bare");
+  const before = process.cpuUsage();
+  let left = count;
+  let batch: JsMsg[] = [];
+  for await (const message of await consumer.consume({ max_messages: 256 })) {
+    batch.push(message);
+    left--;
+    if (batch.length < 64 && left > 0) continue;
+    await write(redis, batch, audiences);
+    for (const one of batch) one.ack();
+    batch = [];
+    if (left === 0) break;
+  }
+  await streams.connection.flush();
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / count;
+}
+
+async function write(redis: Redis, batch: readonly JsMsg[], audiences: ReadonlyMap<string, string>): Promise<void> {
+  const args = batch.flatMap((message) => {
+    const { drop_id, user_id, created_at } = message.json<ReturnType<typeof dropOf>>();
+    return [audiences.get(user_id) ?? "", created_at, drop_id];
+  });
+  await redis.eval(WRITE, 0, ...args);
+}

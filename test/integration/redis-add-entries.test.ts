@@ -1,0 +1,160 @@
+import { readFileSync } from "node:fs";
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import fc from "fast-check";
+import { createFenced, type Group } from "../../src/platform/redis/fenced.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
+
+let bench: RedisBench;
+
+beforeAll(async () => {
+  bench = await openRedis();
+  const lua = readFileSync(new URL("../support/add-entries-one-by-one.lua", import.meta.url), "utf8");
+  bench.raw.defineCommand("oneByOne", { lua });
+});
+afterAll(() => bench.close());
+beforeEach(() => bench.raw.flushall());
+
+const LATER = 32_503_680_000_000;
+const USERS = ["a", "b", "c", "d"];
+
+interface Limits {
+  readonly cap: number;
+  readonly low: number;
+  readonly ttl: number;
+  readonly active: boolean;
+}
+
+type Entry = readonly [score: number, drop: string];
+type Call = readonly { readonly users: readonly string[]; readonly entries: readonly Entry[] }[];
+
+const entry: fc.Arbitrary<Entry> = fc.tuple(
+  fc.integer({ min: 0, max: 12 }),
+  fc.constantFrom(...Array.from({ length: 16 }, (_, index) => `d${index}`)),
+);
+const call: fc.Arbitrary<Call> = fc.array(
+  fc.record({
+    users: fc.subarray(USERS, { minLength: 1 }),
+    entries: fc.array(entry, { minLength: 1, maxLength: 12 }),
+  }),
+  { minLength: 1, maxLength: 3 },
+);
+const limits: fc.Arbitrary<Limits> = fc
+  .record({ cap: fc.integer({ min: 1, max: 12 }), below: fc.integer({ min: 0, max: 4 }), active: fc.boolean() })
+  .map(({ cap, below, active }) => ({ cap, low: Math.max(1, cap - below), ttl: active ? 60_000 : 0, active }));
+/** Undefined: no floor stands; negative: a rebuild is under way. */
+const floors = fc.array(fc.option(fc.integer({ min: -2, max: 9 }), { nil: undefined }), {
+  minLength: USERS.length,
+  maxLength: USERS.length,
+});
+
+/** A timeline as the model has it: drops by id, and its floor. */
+interface Timeline {
+  floor: number | undefined;
+  readonly drops: Map<string, number>;
+}
+
+function addToModel(timeline: Timeline, entries: readonly Entry[], { cap, low, active }: Limits): void {
+  if (timeline.floor === undefined && active) return;
+  const floor = timeline.floor ?? 0;
+  const before = timeline.drops.size;
+  for (const [score, drop] of entries) {
+    if (floor > 0 && score <= floor) continue;
+    timeline.drops.set(drop, Math.min(score, timeline.drops.get(drop) ?? score));
+  }
+  if (timeline.drops.size === before || timeline.drops.size <= cap) return;
+  const ordered = [...timeline.drops].sort(([a, x], [b, y]) => x - y || (a < b ? -1 : 1));
+  const cut = ordered.slice(0, ordered.length - low);
+  for (const [drop] of cut) timeline.drops.delete(drop);
+  if (timeline.floor !== undefined) timeline.floor = floor < 0 ? undefined : Math.max(floor, cut.at(-1)?.[1] ?? 0, 1);
+}
+
+async function read(prefix: string): Promise<(Timeline & { readonly expires: boolean })[]> {
+  return Promise.all(
+    USERS.map(async (user) => {
+      const held = await bench.raw.zrange(prefix + user, 0, "-1", "WITHSCORES");
+      const drops = new Map<string, number>();
+      for (let at = 0; at < held.length; at += 2) drops.set(held[at] as string, Number(held[at + 1]));
+      const floor = drops.get("~floor");
+      drops.delete("~floor");
+      return { floor, drops, expires: (await bench.raw.pttl(prefix + user)) > 0 };
+    }),
+  );
+}
+
+test("adding groups of drops ends in the state of the model, and of the script that adds one drop after the other", async () => {
+  const run = bench.raw as unknown as { oneByOne(...args: (string | number)[]): Promise<number> };
+  await fc.assert(
+    fc.asyncProperty(floors, limits, fc.array(call, { minLength: 1, maxLength: 5 }), async (planted, of, calls) => {
+      await bench.raw.flushall();
+      const model = planted.map((floor): Timeline => ({ floor, drops: new Map() }));
+      for (const [index, floor] of planted.entries()) {
+        if (floor === undefined) continue;
+        for (const prefix of ["new:", "old:"]) await bench.raw.zadd(prefix + USERS[index], floor, "~floor");
+      }
+      const before = [LATER, of.cap, of.low, of.ttl, of.active ? "1" : "0"];
+      for (const groups of calls) {
+        const args = groups.flatMap(({ users, entries }) => [users.join(","), entries.length, ...entries.flat()]);
+        const added = await bench.scripts.run("add-entries", [], [...before, "new:", ...args]);
+        let expected = 0;
+        for (const { users, entries } of groups) {
+          expected += await run.oneByOne(0, ...before, "old:", users.join(","), ...entries.flat());
+          for (const user of users) addToModel(model[USERS.indexOf(user)] as Timeline, entries, of);
+        }
+        expect(added).toBe(expected);
+        const written = await read("new:");
+        expect(written).toEqual(await read("old:"));
+        expect(written.map(({ floor, drops }) => ({ floor, drops }))).toEqual(model);
+      }
+    }),
+    { numRuns: 200 },
+  );
+});
+
+test("however groups are cut into calls, each timeline gets each of its drops once, and no call has more than 1,000 entries", async () => {
+  const groups: Group[] = [
+    { keys: [names("a", 500), names("b", 120)], items: items(1) },
+    { keys: [names("c", 3)], items: items(700) },
+    { keys: [names("d", 400)], items: items(30) },
+    { keys: [], items: items(2) },
+    { keys: [names("e", 2)], items: [] },
+  ];
+  const sizes: number[] = [];
+  const clock = { now: async () => Date.now(), sample: async () => undefined, close: () => undefined };
+  const watched: typeof bench.scripts = {
+    ...bench.scripts,
+    run: (name, keys, args) => {
+      let entries = 0;
+      for (let at = 6; at < args.length; at += 2 + 2 * Number(args[at + 1]))
+        entries += String(args[at]).split(",").length * Number(args[at + 1]);
+      sizes.push(entries);
+      return bench.scripts.run(name, keys, args);
+    },
+  };
+  const before = [5_000, 4_000, 0, "0"];
+  const call = { script: "add-entries", prefix: "t:", before, groups } as const;
+  const fenced = createFenced(watched, clock as Parameters<typeof createFenced>[1]);
+  await fenced.groups(call);
+  expect(await heldIn("t:*")).toBe(620 + 3 * 700 + 400 * 30);
+  expect([await bench.raw.zcard("t:a499"), await bench.raw.zcard("t:c2"), await bench.raw.zcard("t:d0")]).toEqual([
+    ...[1, 700, 30],
+  ]);
+  expect(Math.max(...sizes)).toBeLessThanOrEqual(1_000);
+  expect(sizes.length).toBeLessThan(40);
+  const drops = items(30).map(([, drop]) => [drop as string]);
+  await fenced.groups({
+    ...call,
+    script: "remove-entries",
+    before: [],
+    groups: [{ keys: [names("d", 400)], items: drops }],
+  });
+  expect(await heldIn("t:d*")).toBe(0);
+});
+
+async function heldIn(pattern: string): Promise<number> {
+  const keys = await bench.raw.keys(pattern);
+  const sizes = await Promise.all(keys.map((key) => bench.raw.zcard(key)));
+  return sizes.reduce((sum, size) => sum + size, 0);
+}
+
+const names = (of: string, count: number) => Array.from({ length: count }, (_, index) => of + index).join(",");
+const items = (count: number) => Array.from({ length: count }, (_, index) => [index + 1, `d${index}`]);
