@@ -7,9 +7,8 @@ import {
   SUBJECT_OF,
   type TimelineEvent,
 } from "../contracts/events.js";
-import type { DlqReason } from "../contracts/subjects.js";
 import { deadLetterOfUnstored } from "../delivery/dead-letter.js";
-import { contextOf, inSpan, SpanKind, traceHeaders } from "../delivery/telemetry.js";
+import { contextOf, type OpenSpan, openSpan, SpanKind } from "../delivery/telemetry.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { fingerprint } from "../kernel/ids.js";
@@ -18,9 +17,19 @@ import { backoff, pause, SECOND } from "../kernel/time.js";
 import type { Channels } from "./channels.redis.js";
 import type { HeldDeadLetters } from "./held-dead-letters.js";
 
+export interface Arrived {
+  readonly channel: EventName;
+  readonly payload: Uint8Array;
+  /** In ms since the epoch. */
+  readonly arrival: number;
+}
+
+/** Resolves once every payload is stored; `settled` is called as soon as some are, with how many and their bytes. */
+export type Forward = (batch: readonly Arrived[], settled: (some: readonly Arrived[]) => void) => Promise<void>;
+
 interface IntakeDeps {
   readonly channels: Channels;
-  readonly forward: (channel: EventName, payload: Uint8Array) => Promise<void>;
+  readonly forward: Forward;
   readonly requestReconcile: RequestReconcile;
   readonly log: Logger;
   readonly observe: { inFlight(change: number): void; refused(channel: EventName): void };
@@ -35,30 +44,37 @@ export interface Intake {
 }
 
 /**
- * Forwards every payload of the channels. At a bound of payloads in flight the connection is not read on: Redis holds
- * what follows in its own buffer, and closes the connection when that is full.
+ * Forwards every payload of the channels; those that are read at once go together. At a bound of payloads in flight the
+ * connection is not read on: Redis holds what follows in its own buffer, and closes the connection when that is full.
  */
 export async function startIntake({ channels, forward, requestReconcile, log, observe }: IntakeDeps): Promise<Intake> {
-  const inFlight = new Set<Promise<void>>();
-  let bytes = 0;
+  const forwarding = new Set<Promise<void>>();
+  let batch: Arrived[] = [];
+  let [count, bytes] = [0, 0];
   let held = false;
-  const full = (): boolean => inFlight.size >= MAX_IN_FLIGHT || bytes >= MAX_IN_FLIGHT_BYTES;
+  const full = (): boolean => count >= MAX_IN_FLIGHT || bytes >= MAX_IN_FLIGHT_BYTES;
+  const settled = (some: readonly Arrived[]): void => {
+    count -= some.length;
+    for (const { payload } of some) bytes -= payload.byteLength;
+    observe.inFlight(-some.length);
+    if (held && !full()) held = !channels.hold(false);
+  };
+  const send = (): void => {
+    const sent = forward(batch, settled).finally(() => forwarding.delete(sent));
+    forwarding.add(sent);
+    observe.inFlight(batch.length);
+    batch = [];
+  };
   const take = (channel: EventName, payload: Uint8Array): void => {
     if (full() && !held) held = channels.hold(true);
     // A source that cannot be held back hands on what it has read; past twice the bound that is lost, and counted.
-    if (inFlight.size >= 2 * MAX_IN_FLIGHT || bytes >= 2 * MAX_IN_FLIGHT_BYTES) {
+    if (count >= 2 * MAX_IN_FLIGHT || bytes >= 2 * MAX_IN_FLIGHT_BYTES) {
       requestReconcile(Date.now(), "overflow");
       return observe.refused(channel);
     }
+    count += 1;
     bytes += payload.byteLength;
-    observe.inFlight(1);
-    const forwarding = forward(channel, payload).finally(() => {
-      inFlight.delete(forwarding);
-      bytes -= payload.byteLength;
-      observe.inFlight(-1);
-      if (held && !full()) held = !channels.hold(false);
-    });
-    inFlight.add(forwarding);
+    if (batch.push({ channel, payload, arrival: Date.now() }) === 1) setImmediate(send);
   };
   await channels.subscribe(EVENT_NAMES, take, (since) => requestReconcile(since, "reconnect"));
   log.info({ channels: EVENT_NAMES }, "bridging Redis Pub/Sub into JetStream");
@@ -66,24 +82,28 @@ export async function startIntake({ channels, forward, requestReconcile, log, ob
     healthy: () => channels.healthy(),
     close: async (graceMs) => {
       await channels.unsubscribe();
-      await Promise.race([Promise.all(inFlight), pause(graceMs)]);
-      if (inFlight.size > 0) log.error({ count: inFlight.size }, "events were not admitted before the end");
+      if (batch.length > 0) await new Promise(setImmediate);
+      await Promise.race([Promise.all(forwarding), pause(graceMs)]);
+      if (count > 0) log.error({ count }, "events were not admitted before the end");
     },
   };
 }
 
-type Admit = (event: {
+interface Admission {
   readonly subject: string;
   readonly id: string;
   readonly body: Uint8Array;
   readonly headers: Readonly<Record<string, string>>;
-}) => Promise<{ readonly duplicate: boolean }>;
+}
+
+/** Of each event: whether it was stored before, or why it is not stored. */
+type AdmitAll = (events: readonly Admission[]) => Promise<readonly ({ readonly duplicate: boolean } | AppError)[]>;
 
 /** Asks for events since `since` (ms since the epoch) to be looked up in the upstreams: some may have been lost. */
 export type RequestReconcile = (since: number, cause: "start" | "reconnect" | "gap" | "overflow") => void;
 
 export interface ForwardDeps {
-  readonly admit: Admit;
+  readonly admitAll: AdmitAll;
   readonly deadLetters: Pick<HeldDeadLetters, "take">;
   readonly server: { readonly info?: { readonly max_payload: number } | undefined };
   readonly requestReconcile: RequestReconcile;
@@ -94,73 +114,105 @@ export interface ForwardDeps {
 
 type Outcome = "admitted" | "duplicate" | "invalid" | "toolarge" | "refused";
 
-interface Arrived {
-  readonly channel: EventName;
-  readonly payload: Uint8Array;
-  /** In ms since the epoch. */
-  readonly arrival: number;
-}
-
 const DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024;
 /** Bytes of a message that are not its payload: headers, above all those of a dead letter. */
 const HEADER_ROOM = 16 * 1024;
 const MAX_PRODUCERS = 10_000;
 
 /**
- * Stores a payload of a channel in the log, or in the DLQ where it cannot be understood; tries until one of them has
- * acknowledged it, so that an outage of NATS loses nothing that has arrived here.
+ * Stores the payloads of a batch in the log, in their order, or in the DLQ where they cannot be understood. Those that
+ * neither has acknowledged are tried again, so that an outage of NATS loses nothing that has arrived here.
  */
-export function createForward(deps: ForwardDeps): (channel: EventName, payload: Uint8Array) => Promise<void> {
-  const withGaps = { ...deps, gaps: new Gaps() };
-  return async (channel, payload) => {
-    const arrived = { channel, payload, arrival: Date.now() };
+export function createForward(deps: ForwardDeps): Forward {
+  const gaps = new Gaps();
+  return async (batch, settled) => {
+    let waiting = batch;
     for (let attempt = 1; ; attempt++) {
-      try {
-        return await forwardOnce(withGaps, arrived);
-      } catch (error) {
-        if (attempt === 1)
-          deps.log.warn(
-            { channel, error: oneLine(error) },
-            "an event could not be admitted yet; it is kept and tried again",
-          );
-        await pause(backoff(attempt, SECOND / 10, 2 * SECOND));
-      }
+      const failures = await forwardOnce({ ...deps, gaps }, waiting, settled);
+      const [first] = failures;
+      if (first === undefined) return;
+      const fields = { events: failures.length, channel: first.arrived.channel, error: oneLine(first.error) };
+      if (attempt === 1) deps.log.warn(fields, "events could not be admitted yet; they are kept and tried again");
+      await pause(backoff(attempt, SECOND / 10, 2 * SECOND));
+      waiting = failures.map(({ arrived }) => arrived);
     }
   };
 }
 
-async function forwardOnce(deps: ForwardDeps & { readonly gaps: Gaps }, arrived: Arrived): Promise<void> {
-  const { channel, payload, arrival } = arrived;
+type WithGaps = ForwardDeps & { readonly gaps: Gaps };
+type Understood = { readonly arrived: Arrived; readonly event: TimelineEvent };
+type Failure = { readonly arrived: Arrived; readonly error: unknown };
+
+async function forwardOnce(
+  deps: WithGaps,
+  batch: readonly Arrived[],
+  settled: (some: readonly Arrived[]) => void,
+): Promise<Failure[]> {
+  const failures: Failure[] = [];
+  const understood: Understood[] = [];
+  const storing: Promise<void>[] = [];
+  for (const arrived of batch) {
+    try {
+      await failpoint("bridge-received", arrived.payload);
+      understood.push({ arrived, event: understand(deps, arrived) });
+    } catch (error) {
+      const stored = deadLetter(deps, arrived, error).then(
+        () => settled([arrived]),
+        (failed: unknown) => void failures.push({ arrived, error: failed }),
+      );
+      storing.push(stored);
+    }
+  }
+  const admitted = await admit(deps, understood, failures);
+  settled(admitted);
+  await Promise.all(storing);
+  return failures;
+}
+
+function understand(deps: WithGaps, { channel, payload, arrival }: Arrived): TimelineEvent {
   const most = (deps.server.info?.max_payload ?? DEFAULT_MAX_MESSAGE_BYTES) - HEADER_ROOM;
-  if (payload.byteLength > most) {
-    const error = new AppError("invalid", `payload: has ${payload.byteLength} bytes, more than a message can carry`);
-    return deadLetter(deps, arrived, { reason: "toolarge", error });
-  }
-  await failpoint("bridge-received", payload);
-  let event: TimelineEvent;
-  try {
-    event = parseEvent(channel, payload, arrival);
-  } catch (error) {
-    if (codeOf(error) !== "invalid") throw error;
-    return deadLetter(deps, arrived, { reason: "invalid", error });
-  }
+  if (payload.byteLength > most) throw new TooLarge(payload.byteLength);
+  const event = parseEvent(channel, payload, arrival);
   const { producer, seq } = event.payload;
   if (producer !== undefined && seq !== undefined) {
     const since = deps.gaps.note(producer, seq, arrival);
     if (since !== undefined) deps.requestReconcile(since, "gap");
   }
-  await inSpan(`receive ${channel}`, { kind: SpanKind.CONSUMER, ...parentOf(event) }, () => admit(deps, event));
+  return event;
 }
 
-async function admit(deps: ForwardDeps, event: TimelineEvent): Promise<void> {
-  const stored = await deps.admit({
+class TooLarge extends AppError {
+  constructor(bytes: number) {
+    super("invalid", `payload: has ${bytes} bytes, more than a message can carry`);
+  }
+}
+
+async function admit(deps: ForwardDeps, understood: readonly Understood[], failures: Failure[]): Promise<Arrived[]> {
+  if (understood.length === 0) return [];
+  const spans = understood.map(({ event }) =>
+    openSpan(`receive ${event.name}`, { kind: SpanKind.CONSUMER, ...parentOf(event) }),
+  );
+  const events = understood.map(({ event }, at) => ({
     subject: SUBJECT_OF[event.name],
     id: messageId(event),
     body: Buffer.from(JSON.stringify(event.payload)),
-    headers: traceHeaders(),
-  });
-  await failpoint("bridge-admitted", messageId(event));
-  deps.observe(stored.duplicate ? "duplicate" : "admitted", event.name);
+    headers: (spans[at] as OpenSpan).headers,
+  }));
+  const results = await deps.admitAll(events);
+  const admitted: Arrived[] = [];
+  for (const [at, { arrived, event }] of understood.entries()) {
+    const result = results[at] as (typeof results)[number];
+    (spans[at] as OpenSpan).end(result instanceof AppError ? result : undefined);
+    try {
+      if (result instanceof AppError) throw result;
+      await failpoint("bridge-admitted", (events[at] as Admission).id);
+      deps.observe(result.duplicate ? "duplicate" : "admitted", event.name);
+      admitted.push(arrived);
+    } catch (error) {
+      failures.push({ arrived, error });
+    }
+  }
+  return admitted;
 }
 
 function parentOf({ payload: { traceparent } }: TimelineEvent): { parent?: ReturnType<typeof contextOf> } {
@@ -169,21 +221,19 @@ function parentOf({ payload: { traceparent } }: TimelineEvent): { parent?: Retur
   return { parent: contextOf({ get, entries: () => [["traceparent", traceparent]] }) };
 }
 
-async function deadLetter(
-  deps: ForwardDeps,
-  { channel, payload, arrival }: Arrived,
-  failure: { reason: DlqReason & Outcome; error: unknown },
-): Promise<void> {
+/** @throws the error itself where it is not about the payload */
+async function deadLetter(deps: ForwardDeps, { channel, payload, arrival }: Arrived, error: unknown): Promise<void> {
+  if (codeOf(error) !== "invalid") throw error;
+  const reason = error instanceof TooLarge ? "toolarge" : "invalid";
   // Several bridges receive the same bytes and write one dead letter.
   const id = `dlq:${channel}:${fingerprint(payload)}`;
   const letter = deadLetterOfUnstored(
     { id, origin: channel, body: payload, deliveries: 1, firstSeen: arrival },
-    { ...failure, event: channel, version: deps.version, now: arrival },
+    { reason, error, event: channel, version: deps.version, now: arrival },
   );
   const taken = await deps.deadLetters.take(letter);
-  deps.observe(taken === "refused" ? "refused" : failure.reason, channel);
-  if (taken === "stored")
-    deps.log.warn({ channel, reason: failure.reason, error: oneLine(failure.error) }, "a payload was dead-lettered");
+  deps.observe(taken === "refused" ? "refused" : reason, channel);
+  if (taken === "stored") deps.log.warn({ channel, reason, error: oneLine(error) }, "a payload was dead-lettered");
 }
 
 export class Gaps {

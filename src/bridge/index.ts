@@ -1,7 +1,7 @@
 import type { NatsConnection } from "nats";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Logger } from "../kernel/logger.js";
-import { type Publish, refusalOf } from "../platform/nats/publish.js";
+import { type PublishAll, refusalOf } from "../platform/nats/publish.js";
 import type { RedisClient } from "../platform/redis/connect.js";
 import { createForward, type RequestReconcile, startIntake } from "./bridge.js";
 import { createChannels } from "./channels.redis.js";
@@ -12,7 +12,7 @@ interface BridgeHandles {
   /** A connection of its own: a subscribed one takes no other commands. */
   readonly subscriber: RedisClient;
   readonly nats: Pick<NatsConnection, "info">;
-  readonly publish: Publish;
+  readonly publishAll: PublishAll;
   readonly storeDeadLetter: StoreDeadLetter;
   readonly requestReconcile: RequestReconcile;
   readonly version: string;
@@ -26,11 +26,11 @@ export interface Bridge {
 
 /** Starts forwarding events from Redis Pub/Sub into the log; resolves once every channel is subscribed. */
 export async function startBridge(handles: BridgeHandles): Promise<Bridge> {
-  const { subscriber, nats, publish, storeDeadLetter, requestReconcile, version, log } = handles;
+  const { subscriber, nats, publishAll, storeDeadLetter, requestReconcile, version, log } = handles;
   const isRefusal = (error: unknown): boolean => refusalOf(error) !== undefined;
   const deadLetters = createHeldDeadLetters({ store: storeDeadLetter, isRefusal, log });
   const observe = observeBridge;
-  const admit = { admit: publish, server: nats, deadLetters, requestReconcile, version, log };
+  const admit = { admitAll: publishAll, server: nats, deadLetters, requestReconcile, version, log };
   observe.started();
   const intake = await startIntake({
     channels: createChannels(subscriber, log),

@@ -6,7 +6,6 @@ import {
   propagation,
   SpanKind,
   SpanStatusCode,
-  TraceFlags,
   trace,
 } from "@opentelemetry/api";
 import { SECOND } from "../kernel/time.js";
@@ -37,13 +36,35 @@ export function traceHeaders(): Record<string, string> {
   return carrier;
 }
 
+export interface OpenSpan {
+  /** Continue the trace. */
+  readonly headers: Record<string, string>;
+  end(error?: Error): void;
+}
+
+/** A span of one of several pieces of work that are done together, so that none is active. */
+export function openSpan(
+  name: string,
+  { kind, parent = context.active() }: { readonly kind: SpanKind; readonly parent?: Context },
+): OpenSpan {
+  const span = tracer.startSpan(name, { kind }, parent);
+  const headers: Record<string, string> = {};
+  propagation.inject(trace.setSpan(parent, span), headers);
+  return {
+    headers,
+    end: (error) => {
+      if (error) span.setStatus({ code: SpanStatusCode.ERROR, message: error.message });
+      span.end();
+    },
+  };
+}
+
 export async function inSpan<T>(
   name: string,
   options: { readonly kind?: SpanKind; readonly attributes?: Attributes; readonly parent?: Context },
   work: () => Promise<T>,
 ): Promise<T> {
   const { kind = SpanKind.INTERNAL, attributes = {}, parent = context.active() } = options;
-  if (isUnsampled(parent)) return parent === context.active() ? work() : context.with(parent, work);
   const span = tracer.startSpan(name, { kind, attributes }, parent);
   try {
     return await context.with(trace.setSpan(parent, span), work);
@@ -53,12 +74,6 @@ export async function inSpan<T>(
   } finally {
     span.end();
   }
-}
-
-/** Spans below would not be exported. */
-function isUnsampled(parent: Context): boolean {
-  const span = trace.getSpanContext(parent);
-  return span !== undefined && !span.isRemote && (span.traceFlags & TraceFlags.SAMPLED) === 0;
 }
 
 /** Log lines of `work` show the trace. */

@@ -31,7 +31,7 @@ async function bridge(): Promise<Bridge> {
   const started = await startBridge({
     subscriber,
     nats: nats.connection,
-    publish: nats.publish,
+    publishAll: nats.publishAll,
     storeDeadLetter: async (deadLetter) => void (await nats.publish(deadLetter)),
     requestReconcile: () => undefined,
     version: "0",

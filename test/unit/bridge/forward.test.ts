@@ -8,17 +8,22 @@ import { silent } from "../../../src/kernel/logger.js";
 
 const HEADER_ROOM = 16 * 1024;
 
-type Admitted = Parameters<ForwardDeps["admit"]>[0];
+type Admitted = Parameters<ForwardDeps["admitAll"]>[0][number];
+
+const each =
+  (admit: (event: Admitted) => Promise<{ duplicate: boolean }>): ForwardDeps["admitAll"] =>
+  (events) =>
+    Promise.all(events.map((event) => admit(event).catch((error: AppError) => error)));
 
 function setup(change: Partial<ForwardDeps> = {}) {
   const admitted: Admitted[] = [];
   const deadLetters: DeadLetter[] = [];
   const observed: string[] = [];
   const forward = createForward({
-    admit: async (event) => {
+    admitAll: each(async (event) => {
       admitted.push(event);
       return { duplicate: admitted.filter(({ id }) => id === event.id).length > 1 };
-    },
+    }),
     deadLetters: {
       take: async (deadLetter) => {
         deadLetters.push(deadLetter);
@@ -33,7 +38,9 @@ function setup(change: Partial<ForwardDeps> = {}) {
     ...change,
   });
   return {
-    forward: (channel: EventName, payload: Uint8Array | string) => forward(channel, Buffer.from(payload)),
+    forward: (channel: EventName, payload: Uint8Array | string) =>
+      forward([{ channel, payload: Buffer.from(payload), arrival: Date.now() }], () => undefined),
+    forwardAll: forward,
     admitted,
     deadLetters,
     observed,
@@ -87,15 +94,37 @@ test("an event that cannot be admitted yet is tried until it is, under the time 
   let outages = 2;
   const times: string[] = [];
   const { forward, observed } = setup({
-    admit: async (event) => {
+    admitAll: each(async (event) => {
       times.push(String(event.body));
       if (outages-- > 0) throw new AppError("unavailable", "away");
       return { duplicate: false };
-    },
+    }),
   });
   await forward("ap_drop_received", `{"drop_id":"d1","created_at":"9999-01-01T00:00:00Z"}`);
   expect(new Set(times).size).toBe(1);
   expect([times.length, observed]).toEqual([3, ["admitted ap_drop_received"]]);
+});
+
+test("of a batch only what could not be stored is tried again, in the order it came; the rest is settled before", async () => {
+  let away = true;
+  const order: string[] = [];
+  const settled: string[][] = [];
+  const { forwardAll, deadLetters } = setup({
+    admitAll: each(async ({ id }) => {
+      if (away && id !== "drop_deleted:d2") throw new AppError("unavailable", "away");
+      order.push(id);
+      return { duplicate: false };
+    }),
+  });
+  const texts = ["d1", "d2", "no drop", "d3"].map((id) => (id.startsWith("d") ? `{"drop_id":"${id}"}` : id));
+  const batch = texts.map((text) => ({ channel: "drop_deleted", payload: Buffer.from(text), arrival: 1 }) as const);
+  await forwardAll(batch, (some) => {
+    settled.push(some.map(({ payload }) => payload.toString()));
+    away = false;
+  });
+  expect(order).toEqual(["drop_deleted:d2", "drop_deleted:d1", "drop_deleted:d3"]);
+  expect(settled.flat().sort()).toEqual([...texts].sort());
+  expect([settled.at(-1), deadLetters.length]).toEqual([[texts[0], texts[3]], 1]);
 });
 
 test("a dead letter that cannot be stored is tried until it is", async () => {
@@ -143,7 +172,13 @@ async function intakeOn(channels: Channels) {
   const seen = { inFlight: 0, refused: 0, requested: [] as string[] };
   const intake = await startIntake({
     channels,
-    forward: () => new Promise((resolve) => ends.push(resolve)),
+    forward: (batch, settled) =>
+      new Promise((resolve) =>
+        ends.push(() => {
+          settled(batch);
+          resolve();
+        }),
+      ),
     requestReconcile: (_, cause) => void seen.requested.push(cause),
     log: silent,
     observe: { inFlight: (change) => (seen.inFlight += change), refused: () => seen.refused++ },
@@ -156,6 +191,7 @@ test("at the bound the source is held back; below it, it is read on", async () =
   const { ends, seen } = await intakeOn(channels);
   const megabyte = new Uint8Array(1024 * 1024);
   for (let count = 0; count < 65; count++) publish(megabyte);
+  await new Promise(setImmediate);
   expect([holds, seen]).toEqual([[true], { inFlight: 65, refused: 0, requested: [] }]);
   for (const end of ends) end();
   await new Promise(setImmediate);
@@ -166,6 +202,7 @@ test("payloads of a source that cannot be held back are refused past twice the b
   const { channels, publish } = memoryChannels(false);
   const { seen } = await intakeOn(channels);
   for (let count = 0; count < 16_390; count++) publish(new Uint8Array(1));
+  await new Promise(setImmediate);
   expect(seen).toEqual({ inFlight: 16_384, refused: 6, requested: Array(6).fill("overflow") });
 });
 

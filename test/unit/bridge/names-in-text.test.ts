@@ -22,11 +22,12 @@ async function textsOf(name: EventName, payload: unknown, refusals = 0) {
   const log: Logger = { debug: line, info: line, warn: line, error: line };
   let left = refusals;
   const forward = createForward({
-    admit: async (event) => {
-      if (left-- > 0) throw new AppError("unavailable", "NATS is unavailable");
-      ids.push(event.id, ...Object.values(event.headers), event.subject);
-      return { duplicate: false };
-    },
+    admitAll: async (events) =>
+      events.map((event) => {
+        if (left-- > 0) return new AppError("unavailable", "NATS is unavailable");
+        ids.push(event.id, ...Object.values(event.headers), event.subject);
+        return { duplicate: false };
+      }),
     deadLetters: {
       take: async (deadLetter: DeadLetter) => {
         headers.push(deadLetter.subject, deadLetter.id, ...Object.values(deadLetter.headers));
@@ -39,7 +40,10 @@ async function textsOf(name: EventName, payload: unknown, refusals = 0) {
     log,
     observe: () => undefined,
   });
-  await forward(name, Buffer.from(JSON.stringify(payload)));
+  await forward(
+    [{ channel: name, payload: Buffer.from(JSON.stringify(payload)), arrival: Date.now() }],
+    () => undefined,
+  );
   return { lines, headers, ids };
 }
 
