@@ -6,6 +6,7 @@ import {
   propagation,
   SpanKind,
   SpanStatusCode,
+  TraceFlags,
   trace,
 } from "@opentelemetry/api";
 import { SECOND } from "../kernel/time.js";
@@ -65,6 +66,7 @@ export async function inSpan<T>(
   work: () => Promise<T>,
 ): Promise<T> {
   const { kind = SpanKind.INTERNAL, attributes = {}, parent = context.active() } = options;
+  if (isUnsampled(parent)) return parent === context.active() ? work() : context.with(parent, work);
   const span = tracer.startSpan(name, { kind, attributes }, parent);
   try {
     return await context.with(trace.setSpan(parent, span), work);
@@ -74,6 +76,12 @@ export async function inSpan<T>(
   } finally {
     span.end();
   }
+}
+
+/** Spans below would not be exported. */
+function isUnsampled(parent: Context): boolean {
+  const span = trace.getSpanContext(parent);
+  return span !== undefined && !span.isRemote && (span.traceFlags & TraceFlags.SAMPLED) === 0;
 }
 
 /** Log lines of `work` show the trace. */

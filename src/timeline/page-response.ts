@@ -6,6 +6,7 @@ import { type PageRequest, tokenOf, toToken } from "./page-request.js";
 export type EncodedPage = Buffer;
 
 const HEADER = { newest: 1, oldest: 10, bytes: 19 } as const;
+const HAS_MORE = "\x10\x01";
 const DEGRADED = Buffer.from(GetTimelineResponse.encode(GetTimelineResponse.create({ degraded: true })).finish());
 
 /** Adds `has_more` and the cursors to a page of read-page.lua, whose drops are encoded already. */
@@ -15,10 +16,15 @@ export function encodedPage(reply: Buffer): EncodedPage {
   const start = newestLength < 128 ? 2 : 3;
   const newest = tokenOf(reply.readDoubleBE(HEADER.newest), drops.subarray(start, start + newestLength));
   const oldest = tokenOf(reply.readDoubleBE(HEADER.oldest), drops.subarray(drops.length - oldestLength));
-  return Buffer.concat([
-    drops,
-    encode({ drop_ids: [], has_more: reply[0] === 1, next_max_id: oldest, prev_min_id: newest, degraded: false }),
-  ]);
+  const more = reply[0] === 1 ? HAS_MORE : "";
+  return Buffer.concat([drops, Buffer.from(more + field(3, oldest) + field(4, newest), "latin1")]);
+}
+
+/** A text field of ASCII, shorter than 2^14. */
+function field(number: number, text: string): string {
+  const { length } = text;
+  const size = length < 128 ? [length] : [128 + (length % 128), length >> 7];
+  return String.fromCharCode(number * 8 + 2, ...size) + text;
 }
 
 interface Presentation {

@@ -4,6 +4,7 @@ import { compareEntries, type TimelineEntry } from "../../src/contracts/timeline
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { toToken } from "../../src/timeline/page-request.js";
 import type { TimelineStore } from "../../src/timeline/store.redis.js";
+import { eventually } from "../support/eventually.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 
 const KEY = "timeline:home:ada";
@@ -190,6 +191,38 @@ test("a read renews a time to live of which a hundredth is used, and writes noth
   await bench.raw.pexpire(KEY, Math.round(whole * 0.985));
   await store.read(first);
   expect(await bench.raw.pttl(KEY)).toBeGreaterThan(whole * 0.995);
+});
+
+test("a read shares no call to Redis that began before it", async () => {
+  await fill(
+    [
+      { score: 1, drop: "a" },
+      { score: 2, drop: "b" },
+    ],
+    0,
+  );
+  let answered = 0;
+  let go: () => void = () => undefined;
+  const held = new Promise<void>((resolve) => (go = resolve));
+  const runBytes: typeof bench.scripts.runBytes = async (...of) => {
+    const reply = await bench.scripts.runBytes(...of);
+    answered++;
+    await held;
+    return reply;
+  };
+  const slow = adaptersOn({ ...bench.scripts, runBytes }, { maxEntries: 100 }).store;
+  const read = async (): Promise<string[]> => {
+    const { entries } = await slow.read({ key: KEY, direction: "older", from: undefined, count: 5 });
+    return entries.map(({ drop }) => drop);
+  };
+  const before = read();
+  await eventually(() => answered === 1, "the first read has its answer");
+  await bench.raw.zrem(KEY, "b");
+  const after = [read(), read(), read()];
+  go();
+  expect(await before).toEqual(["b", "a"]);
+  expect(await Promise.all(after)).toEqual([["a"], ["a"], ["a"]]);
+  expect(answered).toBe(2);
 });
 
 test("the creation time of a drop is what the timeline holds, else what was remembered at its deletion", async () => {

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { metrics } from "@opentelemetry/api";
+import type { Redis } from "ioredis";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError } from "../../kernel/errors.js";
 import { pause } from "../../kernel/time.js";
@@ -81,6 +82,7 @@ export function createScripts(client: RedisClient): Scripts {
     SPANS.has(name) ? inSpan(`redis ${name}`, SPAN, () => measured(name, call)) : measured(name, call);
   const measured: Scripts["command"] = async (name, call) => {
     pulse.check();
+    cork(client);
     const started = performance.now();
     try {
       return await call(client);
@@ -99,6 +101,15 @@ export function createScripts(client: RedisClient): Scripts {
     runBytes: (name, keys, args) => command(name, () => run[`${name}Buffer`](keys.length, ...keys, ...args)),
     command,
   };
+}
+
+/** Commands of one turn of the event loop leave in one system call. */
+function cork(client: RedisClient): void {
+  if (client.isCluster) return;
+  const { stream } = client as Redis;
+  if (!stream || stream.writableCorked > 0) return;
+  stream.cork();
+  setImmediate(() => stream.uncork());
 }
 
 interface Pulse {
