@@ -391,22 +391,6 @@ test("interrupt rebuild: leaves a floor that stands, and returns it and the time
   expect(await interrupt()).toEqual(["1767323045123", "7"]);
 });
 
-test("remove tombstoned: removes the tombstoned drops of every home and nothing else, unless tombstones were lost", async () => {
-  const remove = () =>
-    bench.scripts.run("remove-tombstoned", ["timeline:tombstones"], ["timeline:home:", "ada", "bob"]);
-  await bench.raw.zadd("timeline:home:ada", 5, "~floor", 6, "a", 7, "dead", 8, "b");
-  await bench.raw.zadd("timeline:home:bob", 9, "dead too");
-  await bench.raw.zadd("timeline:tombstones", 1, "dead", 2, "dead too", 3, "elsewhere");
-  expect(await remove()).toBe(0);
-  await bench.raw.zadd("timeline:tombstones", -4, "~floor");
-  expect(await remove()).toBe(0);
-  expect(await bench.raw.zcard("timeline:home:ada")).toBe(4);
-  await bench.raw.zadd("timeline:tombstones", 0, "~floor");
-  expect(await remove()).toBe(1);
-  expect(await bench.raw.zrange("timeline:home:ada", "0", "-1")).toEqual(["~floor", "a", "b"]);
-  expect(await bench.raw.exists("timeline:home:bob")).toBe(0);
-});
-
 test("the largest mark survives the way through a score exactly", async () => {
   const mark = -(2 ** 47 - 1);
   await begin(mark);

@@ -30,7 +30,6 @@ beforeEach(() => redis.raw.flushall());
 
 const READER = "rik";
 const MAX = 12;
-type Asked = Partial<GetTimelineRequest>;
 
 const decoded =
   (read: GetTimeline) =>
@@ -82,7 +81,7 @@ class Scene {
     await handle(this.fanout, deleted(drop, author), Date.now());
   }
 
-  home(asked: Asked = {}, deadline = Date.now() + 10_000): Promise<GetTimelineResponse> {
+  home(asked: Partial<GetTimelineRequest> = {}, deadline = Date.now() + 10_000): Promise<GetTimelineResponse> {
     return homeRead(this.deps)(request(asked), { deadline });
   }
 
@@ -96,7 +95,7 @@ class Scene {
   }
 }
 
-const request = (asked: Asked): GetTimelineRequest => ({
+const request = (asked: Partial<GetTimelineRequest>): GetTimelineRequest => ({
   user_id: READER,
   limit: 0,
   since_id: "",
@@ -109,7 +108,7 @@ const request = (asked: Asked): GetTimelineRequest => ({
 async function turn(
   scene: Scene,
   way: "down" | "up",
-  first: Asked,
+  first: Partial<GetTimelineRequest>,
   between: (page: GetTimelineResponse) => Promise<void> = async () => undefined,
 ): Promise<GetTimelineResponse[]> {
   const pages: GetTimelineResponse[] = [];

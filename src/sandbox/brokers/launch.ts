@@ -67,7 +67,7 @@ export async function launch(plan: LaunchPlan): Promise<Broker> {
         if (!mayRetry) throw startError(plan, attempt, outcome);
         continue;
       }
-      const exited = outcome.exited.finally(() => release().catch(() => undefined));
+      const exited = releasedAfter(outcome.exited, release);
       const { port, monitorUrl } = attempt;
       return {
         ...{ kind: plan.kind, url: `${plan.kind}://127.0.0.1:${port}`, port, monitorUrl, dir: plan.dir },
@@ -85,6 +85,14 @@ interface Failure {
   readonly failed: string;
   readonly clash: boolean;
   readonly log: string;
+}
+
+async function releasedAfter<T>(work: Promise<T>, release: () => Promise<void>): Promise<T> {
+  try {
+    return await work;
+  } finally {
+    await release().catch(() => undefined);
+  }
 }
 
 async function tryOnce(plan: LaunchPlan, attempt: Attempt): Promise<GuardedServer | Failure> {

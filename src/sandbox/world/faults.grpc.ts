@@ -75,15 +75,16 @@ export function breakable(service: Service, faults: Faults): Service {
     const upstream = BREAKABLE[method];
     if (upstream === undefined) continue;
     const answer = implementation[name] as Handler;
-    const broken: Handler = async (call, callback) => {
+    const broken: Handler = (call, callback) => {
       const fault = faults.find({ service: upstream, method, userId: call.request.user_id });
       if (fault === undefined) return answer(call, callback);
       // Long delays must not pile up behind clients that have given up.
       const cancelled = new AbortController();
       call.once("cancelled", () => cancelled.abort());
-      await pause(fault.delayMs, cancelled.signal);
-      if (fault.code === status.OK) answer(call, callback);
-      else callback({ code: fault.code, details: `broken on purpose: ${status[fault.code] ?? fault.code}` });
+      void pause(fault.delayMs, cancelled.signal).then(() => {
+        if (fault.code === status.OK) answer(call, callback);
+        else callback({ code: fault.code, details: `broken on purpose: ${status[fault.code] ?? fault.code}` });
+      });
     };
     implementation[name] = broken as Handler;
   }
