@@ -17,6 +17,7 @@ import type { TimelineEntry } from "../contracts/timelines.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { chunked } from "../kernel/concurrency.js";
 import { encodeId } from "../kernel/ids.js";
+import { createBatch } from "../kernel/sharing.js";
 import { DAY } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -52,6 +53,7 @@ interface WriterOptions {
 const BURIED_TTL_MS = DAY;
 const LOOKS_AT_ONCE = 500;
 const USERS_A_CALL = 1_000;
+const AUDIENCES_A_LOOK = 64;
 const PROGRESS_TTL_MS = DAY;
 
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
@@ -129,16 +131,19 @@ export type ListenersAmong = (users: readonly string[]) => Promise<string[]>;
 
 /** Finds the users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index. */
 export function createListenersAmong({ command }: Scripts): ListenersAmong {
-  const listenersAmong: ListenersAmong = async (users) => {
+  const listenersAmong = async (audiences: readonly (readonly string[])[]): Promise<string[][]> => {
     const since = Date.now() - NOTIFY_WINDOW_MS;
-    const parts = chunked(users, USERS_A_CALL);
-    const seen = await Promise.all(
-      parts.map((part) => command("zmscore", (client) => client.zmscore(RECENT_KEY, ...part.map(encodeId)))),
-    );
-    const scores = seen.flat();
-    return users.filter((_, index) => scores[index] != null && Number(scores[index]) > since);
+    const listening = new Set<string>();
+    const look = async (some: readonly string[]): Promise<void> => {
+      const scores = await command("zmscore", (client) => client.zmscore(RECENT_KEY, ...some.map(encodeId)));
+      for (const [index, user] of some.entries()) {
+        if (scores[index] != null && Number(scores[index]) > since) listening.add(user);
+      }
+    };
+    await Promise.all(chunked([...new Set(audiences.flat())], USERS_A_CALL).map(look));
+    return audiences.map((users) => (listening.size === 0 ? [] : users.filter((user) => listening.has(user))));
   };
-  return listenersAmong;
+  return createBatch(AUDIENCES_A_LOOK, listenersAmong);
 }
 
 export interface FanoutSize {

@@ -41,24 +41,33 @@ export function coalesce<T>(work: () => Promise<T>): () => Promise<T> {
   return () => runs.run("", work);
 }
 
-interface Waiting<Item> {
+interface Waiting<Item, Result> {
   readonly item: Item;
-  readonly resolve: () => void;
+  readonly resolve: (result: Result) => void;
   readonly reject: (error: unknown) => void;
 }
 
-/** One bad item does not fail its batch, which is run item by item then. Resolves after the item's run. */
+/**
+ * Items asked for together, or while a batch runs, are run together. One bad item does not fail its batch, which is run
+ * item by item then. Resolves after the item's run, with the result at its place.
+ */
 export function createBatch<Item>(
   max: number,
   run: (items: readonly Item[]) => Promise<void>,
-): (item: Item) => Promise<void> {
-  const queue: Waiting<Item>[] = [];
+): (item: Item) => Promise<void>;
+export function createBatch<Item, Result>(
+  max: number,
+  run: (items: readonly Item[]) => Promise<readonly Result[]>,
+): (item: Item) => Promise<Result>;
+export function createBatch<Item, Result>(max: number, run: (items: readonly Item[]) => Promise<unknown>) {
+  const queue: Waiting<Item, Result>[] = [];
   let running = false;
 
-  const runSome = async (some: readonly Waiting<Item>[]): Promise<void> => {
+  const runSome = async (some: readonly Waiting<Item, Result>[]): Promise<void> => {
     try {
-      await run(some.map(({ item }) => item));
-      for (const { resolve } of some) resolve();
+      const results = await run(some.map(({ item }) => item));
+      for (const [index, { resolve }] of some.entries())
+        resolve((results as readonly Result[] | undefined)?.[index] as Result);
     } catch (error) {
       if (some.length > 1 && codeOf(error) !== "unavailable") {
         for (const one of some) await runSome([one]);
@@ -75,8 +84,8 @@ export function createBatch<Item>(
     running = false;
   };
 
-  return (item) =>
-    new Promise<void>((resolve, reject) => {
+  return (item: Item) =>
+    new Promise<Result>((resolve, reject) => {
       queue.push({ item, resolve, reject });
       if (!running) void drain();
     });

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
+import type { AppError } from "../../src/kernel/errors.js";
 import { createFenced, type Group } from "../../src/platform/redis/fenced.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 
@@ -148,6 +149,30 @@ test("however groups are cut into calls, each timeline gets each of its drops on
     groups: [{ keys: [names("d", 400)], items: drops }],
   });
   expect(await heldIn("t:d*")).toBe(0);
+});
+
+test("callers whose groups go together each fail by their own keys only", async () => {
+  const clock = { now: async () => Date.now(), sample: async () => undefined, close: () => undefined };
+  const fenced = createFenced(bench.scripts, clock as Parameters<typeof createFenced>[1]);
+  await bench.raw.set("t:odd", "not a sorted set");
+  const write = (key: string, drop: string) =>
+    fenced
+      .groups({
+        script: "add-entries",
+        prefix: "t:",
+        before: [10, 9, 0, "0"],
+        groups: [{ keys: [key], items: [[1, drop]] }],
+      })
+      .then(
+        () => "written",
+        (error: AppError) => error.code,
+      );
+  const outcomes = await Promise.all([write("a", "one"), write("odd", "two"), write("a", "three"), write("b", "four")]);
+  expect(outcomes).toEqual(["written", "failed", "written", "written"]);
+  expect([await bench.raw.zrange("t:a", 0, "-1"), await bench.raw.zrange("t:b", 0, "-1")]).toEqual([
+    ["one", "three"],
+    ["four"],
+  ]);
 });
 
 async function heldIn(pattern: string): Promise<number> {

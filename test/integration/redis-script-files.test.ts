@@ -30,7 +30,7 @@ test("every script file is registered, and runs again after the server has forgo
     "mark-edges": [LATER, "begin", -1, "", ""],
     "change-edges": ["k:", "l:", 1_000, "0", "{1}", "author", "follower", 1, "1"],
     "read-recent-unfollowers": ["author:", 1_000, 0, 10],
-    "note-attempt": [1_000, "n", "begun"],
+    "note-attempt": [1_000, "n", "begun", "n", "begun", "n", "failed"],
     "mark-chunk": [1_000, "0"],
     "record-server": [LATER, "1", "0", "{}"],
     "hold-lease": ["owner", 1_000],

@@ -16,6 +16,7 @@ import {
 } from "../../contracts/keys.js";
 import { chunked } from "../../kernel/concurrency.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
+import { createBatch } from "../../kernel/sharing.js";
 import { DAY, HOUR } from "../../kernel/time.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
 import { createLease } from "../../platform/redis/lease.js";
@@ -30,10 +31,16 @@ const PARTS = packKeys(ALL_EDGE_PARTS);
 const DROPS_A_CALL = 5_000;
 /** Full ones take the server about 3 ms where it holds more tombstones than a home holds drops. */
 const HOMES_A_CALL = 20;
+const QUESTIONS_A_CALL = 256;
 
 export interface Deletion {
   readonly drop: string;
   readonly time: number;
+}
+
+interface Tombstoned {
+  readonly tombstoned: ReadonlySet<string>;
+  readonly complete: boolean;
 }
 
 export interface RefillBatch {
@@ -43,9 +50,12 @@ export interface RefillBatch {
 
 export type FenceStore = ReturnType<typeof createFenceStore>;
 
-/** Each key holds a floor that is lost with it: then `complete` is false, and an answer undefined. */
+/**
+ * Each key holds a floor that is lost with it: then `complete` is false, and an answer undefined. Questions asked
+ * together share a call.
+ */
 export function createFenceStore(scripts: Scripts, fenced: Fenced) {
-  const { run, command } = scripts;
+  const { run, command, isCluster } = scripts;
   const recordTombstones = async (entries: readonly Deletion[]): Promise<{ complete: boolean }> => {
     const complete = await run(
       "record-tombstones",
@@ -54,22 +64,29 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
     );
     return { complete: complete === 1 };
   };
-  const markEdges = (step: "begin" | "finish", mark: number): Promise<number> =>
-    fenced.many({ script: "mark-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [step, mark], after: [] });
-  const tombstonedAmong = async (
-    drops: readonly string[],
-  ): Promise<{ tombstoned: ReadonlySet<string>; complete: boolean }> => {
+  const lookForTombstones = async (questions: readonly (readonly string[])[]): Promise<Tombstoned[]> => {
     const tombstoned = new Set<string>();
     let complete = true;
-    for (const part of chunked(drops, DROPS_A_CALL)) {
+    for (const part of chunked([...new Set(questions.flat())], DROPS_A_CALL)) {
       const [floor, ...scores] = await command("zmscore", (client) =>
         client.zmscore(TOMBSTONES_KEY, FLOOR_MEMBER, ...part),
       );
       for (const [index, drop] of part.entries()) if (scores[index] != null) tombstoned.add(drop);
       complete &&= stands(floor);
     }
-    return { tombstoned, complete };
+    return questions.map((drops) => ({
+      tombstoned: new Set(drops.filter((drop) => tombstoned.has(drop))),
+      complete,
+    }));
   };
+  // A call in a cluster is for one slot.
+  const readGeneration = isCluster
+    ? (key: string) => command("get", (client) => client.get(key))
+    : createBatch(QUESTIONS_A_CALL, (keys: readonly string[]) => command("mget", (client) => client.mget(...keys)));
+  const markEdges = (step: "begin" | "finish", mark: number): Promise<number> =>
+    fenced.many({ script: "mark-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [step, mark], after: [] });
+  const shared = createBatch(QUESTIONS_A_CALL, lookForTombstones);
+  const tombstonedAmong = (drops: readonly string[]): Promise<Tombstoned> => shared(drops);
   return {
     recordTombstones,
     tombstonedAmong,
@@ -77,7 +94,7 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
     ...edgesIn(scripts),
     async generation(author: string, otherwise: string): Promise<string> {
       const key = generationKey(author);
-      const held = await command("get", (client) => client.get(key));
+      const held = await readGeneration(key);
       if (held) return held;
       await command("set", (client) => client.set(key, otherwise, "PX", REMEMBER_MS, "NX"));
       return (await command("get", (client) => client.get(key))) ?? otherwise;
@@ -119,9 +136,7 @@ function createRemoveTombstoned({
 }: {
   readonly scripts: Scripts;
   readonly fenced: Fenced;
-  readonly tombstonedAmong: (
-    drops: readonly string[],
-  ) => Promise<{ tombstoned: ReadonlySet<string>; complete: boolean }>;
+  readonly tombstonedAmong: (drops: readonly string[]) => Promise<Tombstoned>;
 }): (users: readonly string[]) => Promise<{ complete: boolean }> {
   const ofHome = async (user: string): Promise<boolean> => {
     const held = await scripts.command("zrange", (client) => client.zrange(homeKey(user), "0", "-1"));

@@ -1,4 +1,5 @@
 import { setMaxListeners } from "node:events";
+import { setImmediate as tickEnded } from "node:timers/promises";
 import {
   ConsumerEvents,
   type ConsumerMessages,
@@ -68,6 +69,7 @@ class ConsumeLoop {
   #closing = false;
   #messages: ConsumerMessages | undefined;
   #freed: (() => void) | undefined;
+  #tick: Promise<void> | undefined;
 
   constructor(
     private readonly connection: NatsConnection,
@@ -79,7 +81,6 @@ class ConsumeLoop {
   async run(): Promise<void> {
     void this.#followLink();
     const { stream, consumer, log } = this.options;
-    setMaxListeners(0, this.#stop.signal);
     // Three times in ack_wait: no message in flight is delivered a second time.
     const working = setInterval(() => this.#working(), this.options.ackWaitMs / 3);
     while (!this.#closing) {
@@ -116,12 +117,14 @@ class ConsumeLoop {
     this.#messages = messages;
     if (this.#closing) return void (await messages.close());
     const from = this.#sourceOf(created);
+    const stopping = AbortSignal.any([this.#stop.signal, from.gone.signal]);
+    setMaxListeners(0, stopping);
     this.#creation.set(created);
     this.pulling = true;
     void this.#watch(messages);
     for await (const message of messages) {
       if (this.#closing) this.#notBegun.push(message);
-      else if (!from.gone.signal.aborted) await this.#take(message, from);
+      else if (!from.gone.signal.aborted) await this.#take(message, from, stopping);
     }
   }
 
@@ -172,7 +175,6 @@ class ConsumeLoop {
     if (before?.created === created && !before.gone.signal.aborted) return before;
     before?.gone.abort();
     this.#source = { created, gone: new AbortController() };
-    setMaxListeners(0, this.#source.gone.signal);
     return this.#source;
   }
 
@@ -182,8 +184,8 @@ class ConsumeLoop {
     this.options.stopped?.();
   }
 
-  async #take(message: JsMsg, from: Source): Promise<void> {
-    const handling = this.#handle(message, from).finally(() => {
+  async #take(message: JsMsg, from: Source, stopping: AbortSignal): Promise<void> {
+    const handling = this.#handle(message, from, stopping).finally(() => {
       this.#inFlight.delete(message);
       this.#freed?.();
     });
@@ -195,11 +197,11 @@ class ConsumeLoop {
     }
   }
 
-  async #handle(message: JsMsg, { created, gone }: Source): Promise<void> {
+  async #handle(message: JsMsg, { created }: Source, stopping: AbortSignal): Promise<void> {
     const { process, log } = this.options;
-    const stopping = AbortSignal.any([this.#stop.signal, gone.signal]);
     try {
       const outcome = await process(deliveryOf(message), { stopping, log });
+      await this.#endOfTick();
       // A sequence of a consumer that is gone may name another message by now: its ack would remove that one.
       if ((this.#creation.current ?? (await this.#creation.known(stopping))) === created) this.#obey(message, outcome);
       await failpoint("acked", message.data);
@@ -208,6 +210,14 @@ class ConsumeLoop {
       log.error({ seq: message.seq, error: oneLine(error), stack: (error as Error).stack }, "handling broke");
       message.nak(SECOND);
     }
+  }
+
+  /** Acks of messages that end together go out in one write. */
+  #endOfTick(): Promise<void> {
+    this.#tick ??= tickEnded().finally(() => {
+      this.#tick = undefined;
+    });
+    return this.#tick;
   }
 
   #obey(message: JsMsg, outcome: Outcome): void {

@@ -92,6 +92,7 @@ interface Pending {
 class PubAcks {
   /** By the last token of the reply subject, in the order of their deadlines. */
   readonly #pending = new Map<string, Pending>();
+  readonly #unsent: { readonly message: Message; readonly settle: Pending["settle"] }[] = [];
   readonly #inbox: string;
   #sent = 0;
   #subscribed = false;
@@ -111,7 +112,17 @@ class PubAcks {
     });
   }
 
-  send({ subject, body, id, headers, stream }: Message, settle: Pending["settle"]): void {
+  /** Messages of one tick go out in one write. */
+  send(message: Message, settle: Pending["settle"]): void {
+    this.#unsent.push({ message, settle });
+    if (this.#unsent.length > 1) return;
+    setImmediate(() => {
+      for (const one of this.#unsent.splice(0)) this.#publish(one.message, one.settle);
+      this.#watchDeadlines();
+    });
+  }
+
+  #publish({ subject, body, id, headers, stream }: Message, settle: Pending["settle"]): void {
     const token = String(++this.#sent);
     try {
       if (!isPlainSubject(subject)) throw NatsError.errorForCode(ErrorCode.BadSubject);
@@ -128,7 +139,6 @@ class PubAcks {
       return settle(publishError(error, subject));
     }
     this.#pending.set(token, { subject, settle, deadline: performance.now() + this.timeoutMs });
-    this.#watchDeadlines();
   }
 
   #subscribe(): void {

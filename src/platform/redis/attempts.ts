@@ -1,29 +1,50 @@
 import { attemptsKey } from "../../contracts/keys.js";
 import type { Delivery } from "../../delivery/handler.js";
-import type { Attempts } from "../../delivery/process.js";
+import type { Attempts, Begun } from "../../delivery/process.js";
+import { createBatch } from "../../kernel/sharing.js";
 import { DAY } from "../../kernel/time.js";
 import type { Scripts } from "./scripts.js";
 
 const KEEP_MS = DAY;
+const MESSAGES_A_CALL = 256;
 
-export function createAttempts({ run, command }: Scripts): Attempts {
+interface Note {
+  readonly key: string;
+  readonly name: string;
+  readonly state: "begun" | "failed";
+}
+
+/** Messages that begin together are counted in one call. */
+export function createAttempts({ run, command, isCluster }: Scripts): Attempts {
   const keyOf = ({ stream, seq, time }: Delivery): string => attemptsKey(stream, seq, time);
-  const note = async (delivery: Delivery, name: string, state: "begun" | "failed"): Promise<number[]> =>
-    (await run("note-attempt", [keyOf(delivery)], [KEEP_MS, name, state])) as number[];
+  const noteAll = async (notes: readonly Note[]): Promise<Begun[]> => {
+    const args = notes.flatMap(({ name, state }) => [name, state]);
+    const noted = (await run(
+      "note-attempt",
+      notes.map(({ key }) => key),
+      [KEEP_MS, ...args],
+    )) as number[];
+    return notes.map((_, index) => ({ count: noted[2 * index] ?? 0, lost: noted[2 * index + 1] ?? 0 }));
+  };
+  // A call in a cluster is for one slot.
+  const note = isCluster
+    ? async (one: Note): Promise<Begun> => (await noteAll([one]))[0] as Begun
+    : createBatch(MESSAGES_A_CALL, noteAll);
+  const unlink = (keys: readonly string[]) => command("unlink", (client) => client.unlink(...keys));
+  const forget = isCluster
+    ? (key: string) => unlink([key])
+    : createBatch<string>(MESSAGES_A_CALL, async (keys) => void (await unlink(keys)));
   return {
-    begin: async (delivery, name) => {
-      const [count = 0, lost = 0] = await note(delivery, name, "begun");
-      return { count, lost };
-    },
+    begin: (delivery, name) => note({ key: keyOf(delivery), name, state: "begun" }),
     fail: async (delivery, name) => {
-      await note(delivery, name, "failed");
+      await note({ key: keyOf(delivery), name, state: "failed" });
     },
     refund: async (delivery, name) => {
       await command("hdel", (client) => client.hdel(keyOf(delivery), name));
     },
     forget: (delivery) => {
       // The count expires within a day.
-      void command("unlink", (client) => client.unlink(keyOf(delivery))).catch(() => undefined);
+      void forget(keyOf(delivery)).catch(() => undefined);
     },
   };
 }

@@ -2,6 +2,7 @@ import pLimit from "p-limit";
 import type { PackedKeys } from "../../contracts/keys.js";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { chunked } from "../../kernel/concurrency.js";
+import { codeOf } from "../../kernel/errors.js";
 import type { RedisClock } from "./clock.js";
 import { COMMAND_TIMEOUT_MS } from "./connect.js";
 import type { Scripts } from "./scripts.js";
@@ -35,7 +36,10 @@ export type FencedScript = "stage-rebuild" | "finish-rebuild" | "finish-refill" 
 export interface Fenced {
   /** Resolves to the sum of the replies once all of them succeeded. */
   many(call: FencedCall): Promise<number>;
-  /** Resolves once each reply was a success. A call takes as many entries as reads can wait for. */
+  /**
+   * Resolves once each reply of its groups was a success. Groups asked for together share calls, of which each takes
+   * as many entries as reads can wait for; where one fails other than by an outage, each caller's groups go alone.
+   */
   groups(call: GroupsCall): Promise<void>;
   /** All keys are in one slot. */
   one(script: FencedScript, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
@@ -51,6 +55,9 @@ const CALLS_AT_ONCE = 32;
 // In a cluster each key is a call: the client can follow a slot that moves. A redirected call keeps its deadline.
 export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   const limit = pLimit(CALLS_AT_ONCE);
+  const shared = createSharedCalls(({ script, prefix, before }, args) =>
+    limit(async () => scripts.run(script, [], [await deadline(prefix), ...before, prefix, ...args])),
+  );
   const deadline = async (key: string): Promise<number> => (await clock.now(key)) + COMMAND_TIMEOUT_MS;
   const inScriptSpan = <T>(script: string, work: () => Promise<T>): Promise<T> =>
     inSpan(`redis ${script}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, work);
@@ -74,11 +81,7 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
 
   async function groups(call: GroupsCall): Promise<void> {
     const { script, prefix, before } = call;
-    if (!scripts.isCluster) {
-      const write = async (args: readonly Argument[]): Promise<unknown> =>
-        scripts.run(script, [], [await deadline(prefix), ...before, prefix, ...args]);
-      return void (await Promise.all(callsOf(call.groups).map((args) => limit(() => write(args)))));
-    }
+    if (!scripts.isCluster) return shared(call);
     for (const { keys, items } of call.groups) {
       for (const some of chunked(items, ITEMS_A_CALL)) {
         await eachKey(keys, async (token) => {
@@ -90,21 +93,80 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   }
 }
 
+interface Waiting {
+  readonly call: GroupsCall;
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+}
+
+type Send = (call: GroupsCall, args: readonly Argument[]) => Promise<unknown>;
+
+function createSharedCalls(send: Send): (call: GroupsCall) => Promise<void> {
+  const waiting = new Map<string, Waiting[]>();
+  const write = (all: readonly Waiting[]): void => {
+    const sent = new Map(all.map((one) => [one, [] as Promise<unknown>[]]));
+    for (const { args, owners } of callsOf(all)) {
+      const reply = send((all[0] as Waiting).call, args);
+      for (const owner of owners) sent.get(owner)?.push(reply);
+    }
+    for (const [one, replies] of sent) {
+      Promise.all(replies).then(one.resolve, (error: unknown) => {
+        if (all.length > 1 && codeOf(error) !== "unavailable") write([one]);
+        else one.reject(error);
+      });
+    }
+  };
+  return (call) =>
+    new Promise((resolve, reject) => {
+      const name = [call.script, call.prefix, ...call.before].join(" ");
+      const others = waiting.get(name);
+      if (others) return void others.push({ call, resolve, reject });
+      const all = [{ call, resolve, reject }];
+      waiting.set(name, all);
+      setImmediate(() => {
+        waiting.delete(name);
+        write(all);
+      });
+    });
+}
+
+interface Merged {
+  readonly items: (readonly Argument[])[];
+  readonly owners: Set<Waiting>;
+}
+
+interface Call {
+  readonly args: Argument[];
+  readonly owners: Set<Waiting>;
+}
+
 /** Items for the same keys go together, many items to few keys a call: they share the look at each key. */
-function callsOf(groups: readonly Group[]): Argument[][] {
-  const calls: Argument[][] = [];
+function callsOf(all: readonly Waiting[]): Call[] {
+  const merged = new Map<string, Merged>();
+  for (const one of all) {
+    for (const { keys, items } of one.call.groups) {
+      for (const packed of keys) {
+        const group = merged.get(packed) ?? { items: [], owners: new Set() };
+        merged.set(packed, group);
+        group.items.push(...items);
+        group.owners.add(one);
+      }
+    }
+  }
+  const calls: Call[] = [];
   let room = 0;
-  for (const { keys, items } of groups) {
-    for (const some of chunked(items, ITEMS_A_CALL)) {
-      const flat = some.flat();
-      const parts = keys.flatMap((packed) => partsOf(packed, Math.max(1, Math.floor(ENTRIES_A_CALL / some.length))));
-      for (const { packed, count } of parts) {
-        const entries = count * some.length;
+  for (const [packed, group] of merged) {
+    for (const items of chunked(group.items, ITEMS_A_CALL)) {
+      const flat = items.flat();
+      for (const part of partsOf(packed, Math.max(1, Math.floor(ENTRIES_A_CALL / items.length)))) {
+        const entries = part.count * items.length;
         if (entries > room) {
-          calls.push([]);
+          calls.push({ args: [], owners: new Set() });
           room = ENTRIES_A_CALL;
         }
-        calls.at(-1)?.push(packed, some.length, ...flat);
+        const call = calls.at(-1) as Call;
+        call.args.push(part.packed, items.length, ...flat);
+        for (const owner of group.owners) call.owners.add(owner);
         room -= entries;
       }
     }
