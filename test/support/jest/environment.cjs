@@ -1,3 +1,5 @@
+const { context, metrics, propagation, trace } = require("@opentelemetry/api");
+
 /** The global object of Node itself: no virtual machine, so that a worker loads each library once, not once a file. */
 module.exports = class {
   global = globalThis;
@@ -11,8 +13,8 @@ module.exports = class {
   async setup() {
     // Each file has its own modules, which want to hear of the end of the worker.
     process.setMaxListeners(0);
-    // What an earlier file left there would refuse the meter provider of this one.
-    delete globalThis[Symbol.for("opentelemetry.js.api.1")];
+    // What an earlier file registered would refuse the providers of this one, and take its spans.
+    for (const api of [trace, metrics, context, propagation]) api.disable();
   }
 
   async teardown() {
