@@ -39,7 +39,7 @@ const renewed = meter.createCounter("timeline_sse_registrations", {
 const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "xp_earned"]);
 const REFUSALS = [401, 403, 429, 500, 503];
 
-/** What was sent in this turn of the event loop, by type; the times are those of the oldest. */
+/** Events sent in this turn of the event loop, by type; the times are those of the oldest. */
 const tallies = new Map<string, { count: number; createdAt: number; storedAt: number }>();
 
 function recordSent(): void {

@@ -12,7 +12,7 @@ const AUTHOR_PAGES: PageLimits = { default: 20, max: 1_000 };
 /** Pages of changes: drops without their text, which fit a message of 4 MiB with all their recipients. */
 const CHANGE_PAGES: PageLimits = { default: 1_000, max: 1_000 };
 
-/** What the timeline service reads: drops without their texts, for no viewer. */
+/** The timeline service reads drops without their texts, for no viewer. */
 export const listDrops = ({ store, tokens }: PostsDeps) => ({
   /** Newest first; of a foreign actor the drops stored here. */
   async getDropsByUserId(request: wire.GetDropsByUserIDRequest): Promise<wire.GetDropsByUserIDResponse> {

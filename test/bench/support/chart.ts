@@ -11,7 +11,7 @@ const WIDTH = 900;
 const LABELS = 380;
 const TARGET_AT = 260;
 const LINE = 22;
-/** What passes it is cut off. */
+/** A longer one is cut off. */
 const MOST = 1.6;
 const COLOURS = { reached: "#2a7f4f", missed: "#b5651d" };
 

@@ -22,7 +22,7 @@ the peer are committed with the claim, and its table is empty at first.`;
 
 type Change = "create" | "delete";
 
-/** What `landing` and `delete` measure; a deletion needs its post first. */
+/** The work that `landing` and `delete` measure; a deletion needs its post first. */
 export async function landing(change: Change, parameters: Parameters, bench: Bench): Promise<Result> {
   const { followers = FOLLOWERS, posts = POSTS, entries = ENTRIES, workers = 1 } = parameters;
   const servers = await bench.servers();

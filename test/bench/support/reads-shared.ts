@@ -20,7 +20,7 @@ export const timelineOf = (reader: number): { readonly score: number; readonly d
     drop: `0197a7c8-${String(reader + 2).padStart(4, "0")}-7000-8000-${String(age).padStart(12, "0")}`,
   }));
 
-/** What both servers answer to a first page. */
+/** Both servers answer this to a first page. */
 export function responseOf(kind: ReadKind, reader: number): Buffer {
   const of = { Home: reader, Local: -2, Global: -1 }[kind];
   const page = timelineOf(of).slice(0, LIMIT);

@@ -1,4 +1,4 @@
-/** What a user may set for a benchmark; each has defaults of its own. */
+/** A user may set these for a benchmark; each has defaults of its own. */
 export const PARAMETERS = ["followers", "posts", "authors", "workers", "entries", "connections"] as const;
 export type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], number>>>;
 

@@ -13,7 +13,7 @@ module.exports = class {
   async setup() {
     // Each file has its own modules, which want to hear of the end of the worker.
     process.setMaxListeners(0);
-    // What an earlier file registered would refuse the providers of this one, and take its spans.
+    // Providers of an earlier file would refuse the providers of this one, and take its spans.
     for (const api of [trace, metrics, context, propagation]) api.disable();
   }
 
