@@ -115,8 +115,8 @@ export async function openLogAndUpstreams(opening: Opening): Promise<LogConnecti
 export async function openTimelines(opening: Opening): Promise<Connections> {
   const { config, closers } = opening;
   const log = await openLogAndUpstreams(opening);
-  const { clock, ...redis } = openRedis(config.redis, silent, closers);
-  await untilRedisAnswers(clock, config.redis.urls);
+  const redis = openRedis(config.redis, silent, closers);
+  await untilRedisAnswers(redis.clock, config.redis.urls);
   const connections = withFences(config.timeline, { ...redis, ...log }, silent);
   // Not every command calls the posts service, and reads hide a drop that is older than its retention.
   await connections.retention.refresh().catch(() => false);

@@ -78,6 +78,9 @@ export const fanoutProgressKey = (event: string, drop: string): string =>
 /** The keys of one user are in one slot of a cluster. */
 export const usersKey = (what: string, user: string): string => `timeline:x:users:${what}:{${encodeId(user)}}`;
 
+/** Analyses that the user asked for within the last hour. */
+export const analysesAskedKey = (user: string): string => `timeline:x:asked:${encodeId(user)}`;
+
 /** Sorted set of users with a stream open or recently closed, by the time they were last seen. */
 export const RECENT_KEY = "sse_recent:users";
 

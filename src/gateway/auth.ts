@@ -18,6 +18,8 @@ export interface Principal {
   readonly user: string;
   /** In ms since the epoch. */
   readonly expiresAt: number;
+  /** The claim as it is. */
+  readonly tier?: unknown;
 }
 
 /** @throws AppError `unauthenticated` for a token that is not valid, `unavailable` where the keys cannot be fetched. */
@@ -48,16 +50,16 @@ export function createAuthenticate(config: AuthConfig): Authenticate {
   };
 }
 
-export function unauthenticated(why: string, cause?: unknown): AppError {
+function unauthenticated(why: string, cause?: unknown): AppError {
   return new AppError("unauthenticated", `the access token is ${why}`, { cause });
 }
 
-function principalOf({ sub, exp }: JWTPayload): Principal {
+function principalOf({ sub, exp, tier }: JWTPayload): Principal {
   if (typeof sub !== "string" || idFault(sub) !== undefined) throw unauthenticated("without a usable subject");
   const expiresAt = Number(exp) * SECOND;
   // The tolerance is for the `nbf` of an issuer whose clock is ahead; an expired token is never accepted.
   if (!(expiresAt > Date.now())) throw unauthenticated("expired");
-  return { user: sub, expiresAt };
+  return { user: sub, expiresAt, tier };
 }
 
 function verificationKey({ jwtSecret: secret, jwksUrl }: AuthConfig): { key: JWTVerifyGetKey; algorithms: string[] } {
@@ -116,6 +118,20 @@ export function findCredentials({ authorization, cookie }: RequestHeaders): Cred
     return token === "" ? undefined : { token, method: "cookie" };
   }
   return undefined;
+}
+
+/** @throws as `Authenticate` does, and AppError `forbidden` for a cookie sent by the page of another origin */
+export type Admit = (headers: RequestHeaders) => Promise<Principal>;
+
+export function createAdmit(authenticate: Authenticate, allowedOrigins: ReadonlySet<string>): Admit {
+  return async (headers) => {
+    const credentials = findCredentials(headers);
+    if (!credentials) throw unauthenticated("missing");
+    const principal = await authenticate(credentials.token);
+    if (credentials.method === "cookie" && !originAllowed(headers, allowedOrigins))
+      throw new AppError("forbidden", "the page of another origin may not use the cookie");
+    return principal;
+  };
 }
 
 /** Browsers send the cookie with requests from any page, so that another origin must be listed. */

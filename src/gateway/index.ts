@@ -4,7 +4,7 @@ import type { Logger } from "../kernel/logger.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import type { SseLimits } from "../platform/http/sse.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { createAuthenticate } from "./auth.js";
+import { createAdmit, createAuthenticate } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
 import { observeGateway } from "./observe.js";
@@ -58,10 +58,13 @@ export function createGateway({ scripts, nats, config, podName, log }: GatewayDe
     log,
   });
   const streams = new Streams({ feed, registry, config, limits, log });
+  const allowedOrigins = new Set(config.allowedOrigins);
+  const admit = createAdmit(createAuthenticate(config), allowedOrigins);
   return {
+    admit,
     handle: createRoutes({
-      authenticate: createAuthenticate(config),
-      allowedOrigins: new Set(config.allowedOrigins),
+      admit,
+      allowedOrigins,
       limits,
       log,
       serve: (request) => streams.serve(request),

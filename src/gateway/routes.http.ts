@@ -3,7 +3,7 @@ import { AppError, codeOf, oneLine, PRESENTATION } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Handle } from "../platform/http/serve.js";
 import { type SseLimits, SseStream } from "../platform/http/sse.js";
-import { type Authenticate, findCredentials, originAllowed, type Principal, unauthenticated } from "./auth.js";
+import type { Admit, Principal } from "./auth.js";
 import { traceOf } from "./notification.js";
 import { observeGateway } from "./observe.js";
 
@@ -15,7 +15,7 @@ export interface StreamRequest {
 }
 
 interface RouteDeps {
-  readonly authenticate: Authenticate;
+  readonly admit: Admit;
   readonly allowedOrigins: ReadonlySet<string>;
   readonly limits: SseLimits;
   readonly log: Logger;
@@ -23,8 +23,6 @@ interface RouteDeps {
 }
 
 const SSE_PATH = /^\/events\/timeline\/home\/?(?:\?|$)/i;
-
-class ForeignOrigin extends Error {}
 
 export function createRoutes(deps: RouteDeps): Handle {
   return (request, response) => {
@@ -46,11 +44,7 @@ interface Exchange {
 }
 
 async function openStream(deps: RouteDeps, { request, response, headers }: Exchange): Promise<void> {
-  const credentials = findCredentials(request.headers);
-  if (!credentials) throw unauthenticated("missing");
-  const principal = await deps.authenticate(credentials.token);
-  if (credentials.method === "cookie" && !originAllowed(request.headers, deps.allowedOrigins))
-    throw new ForeignOrigin();
+  const principal = await deps.admit(request.headers);
   const trace = traceOf((name) => request.headers[name]?.toString());
   await observeGateway.opening(trace, () =>
     deps.serve({
@@ -79,7 +73,6 @@ function preflight(response: ServerResponse, headers: Record<string, string>): v
 
 function refuse(log: Logger, error: unknown, { response, headers }: Omit<Exchange, "request">): void {
   if (response.headersSent || response.destroyed) return;
-  if (error instanceof ForeignOrigin) return sendProblem(response, 403, headers);
   const status = PRESENTATION[codeOf(error)].httpStatus;
   const cause = error instanceof AppError && error.cause !== undefined ? oneLine(error.cause) : undefined;
   if (status >= 500) log.warn({ status, error: oneLine(error), cause }, "an event stream was not opened");

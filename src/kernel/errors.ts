@@ -4,6 +4,7 @@
  * - `unavailable`: a server we depend on is unavailable; the work waits, no attempt is spent.
  * - `failed`: this one piece of work failed; trying again may help, and spends an attempt.
  * - `exhausted`: a bound of ours was reached.
+ * - `forbidden`: the caller is known, and may not do this.
  * - `deadline`: the caller's time ran out.
  */
 export type ErrorCode =
@@ -12,6 +13,7 @@ export type ErrorCode =
   | "unavailable"
   | "failed"
   | "unauthenticated"
+  | "forbidden"
   | "exhausted"
   | "deadline"
   | "notfound"
@@ -28,6 +30,7 @@ export const PRESENTATION: Readonly<Record<ErrorCode, Presentation>> = {
   unavailable: { grpcStatus: 14, httpStatus: 503 },
   failed: { grpcStatus: 13, httpStatus: 500 },
   unauthenticated: { grpcStatus: 16, httpStatus: 401 },
+  forbidden: { grpcStatus: 7, httpStatus: 403 },
   exhausted: { grpcStatus: 8, httpStatus: 429 },
   deadline: { grpcStatus: 4, httpStatus: 504 },
   notfound: { grpcStatus: 5, httpStatus: 404 },

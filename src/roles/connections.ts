@@ -10,7 +10,7 @@ import { connectNats } from "../platform/nats/connect.js";
 import { createPublisher, type Publisher } from "../platform/nats/publish.js";
 import { applyTopology, TopologyRefusal } from "../platform/nats/topology.js";
 import { type TopologyWatch, watchTopology } from "../platform/nats/watch-topology.js";
-import { followClock } from "../platform/redis/clock.js";
+import { followClock, type RedisClock } from "../platform/redis/clock.js";
 import { connected, connectRedis } from "../platform/redis/connect.js";
 import { type EvictionWatch, watchEviction } from "../platform/redis/eviction.js";
 import { createFenced, type Fenced } from "../platform/redis/fenced.js";
@@ -26,6 +26,7 @@ import { VERSION } from "./version.js";
 
 export interface Connections extends Publisher {
   readonly scripts: Scripts;
+  readonly clock: RedisClock;
   readonly fenced: Fenced;
   readonly nats: NatsConnection;
   readonly retention: ReturnType<typeof openFences>["retention"];
@@ -95,7 +96,7 @@ export function openRedis({ urls }: Pick<RedisConfig, "urls">, log: Logger, clos
 /** Adds fences and read limits. The retention is not read yet: this process may be the posts service itself. */
 export const withFences = (
   config: TimelineConfig,
-  opened: Pick<Connections, "scripts" | "fenced" | "nats" | keyof Publisher | "upstreams">,
+  opened: Pick<Connections, "scripts" | "clock" | "fenced" | "nats" | keyof Publisher | "upstreams">,
   log: Logger,
 ): Connections => ({ ...opened, ...openFences({ ...opened, log }), readLimits: createReadLimits(config) });
 

@@ -35,6 +35,7 @@ test("every script file is registered, and runs again after the server has forgo
     "record-server": [LATER, "1", "0", "{}"],
     "hold-lease": ["owner", 1_000],
     "register-stream": ["alice", "c1", 2_000, 1_000, 1, "k2", 1_000, 60, 600, "pod_name", "p"],
+    "take-slot": ["a", 1, 1_000, 1],
     "users-read-list": ["(", 10, "g", 1_000],
     "users-generation": [],
     "users-fill-list": ["g", 1_000, "", 0, "a"],

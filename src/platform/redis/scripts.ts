@@ -29,6 +29,7 @@ const NAMES = [
   "record-server",
   "hold-lease",
   "register-stream",
+  "take-slot",
   "users-read-list",
   "users-generation",
   "users-fill-list",

@@ -14,6 +14,7 @@ test("every code has the gRPC status of its name in the gRPC specification", () 
     unavailable: "UNAVAILABLE",
     failed: "INTERNAL",
     unauthenticated: "UNAUTHENTICATED",
+    forbidden: "PERMISSION_DENIED",
     exhausted: "RESOURCE_EXHAUSTED",
     deadline: "DEADLINE_EXCEEDED",
   });
