@@ -81,6 +81,10 @@ export const usersKey = (what: string, user: string): string => `timeline:x:user
 /** Analyses that the user asked for within the last hour. */
 export const analysesAskedKey = (user: string): string => `timeline:x:asked:${encodeId(user)}`;
 
+/** `day` as YYYY-MM-DD, UTC. */
+export const analysisCacheKey = (account: string, type: string, day: string): string =>
+  `analysis:${encodeId(account)}:${type}:${day}`;
+
 /** Sorted set of users with a stream open or recently closed, by the time they were last seen. */
 export const RECENT_KEY = "sse_recent:users";
 

@@ -10,6 +10,11 @@ export const STREAM = {
   advisories: "ADVISORIES",
   edges: "EDGES",
   engagement: "ENGAGEMENT",
+  timeline: "TIMELINE",
+  timelineEvents: "TIMELINE_EVENTS",
+  gamification: "GAMIFICATION",
+  /** The key-value bucket ANALYSES: what is known of the analyses asked for. */
+  analyses: "KV_ANALYSES",
 } as const;
 
 export const CONSUMER = {
@@ -21,7 +26,16 @@ export const CONSUMER = {
   hotEdges: "edges-hot",
   counter: "counter",
   publications: "publications",
+  analysis: "analysis",
+  rewards: "rewards",
 } as const;
+
+export const ANALYSIS_REQUESTED = "events.timeline.requested";
+export const ANALYSIS_COMPLETED = "events.timeline.completed";
+export const ANALYSIS_FAILED = "events.timeline.failed";
+export const XP_EARNED = "events.xp.earned";
+
+export const ANALYSES_PREFIX = "$KV.ANALYSES.";
 
 /** A user whom very many follow at once does not keep the others waiting. */
 export type EdgeLane = "calm" | "hot";
@@ -49,7 +63,11 @@ export const WORK_EVENTS = {
   [STREAM.fanout]: "fanout_job",
   [STREAM.edges]: "edge_changed",
   [STREAM.engagement]: "engagement_changed",
+  [STREAM.timeline]: "analysis_requested",
 } as const;
+
+/** The event in the subject of a dead letter of TIMELINE_EVENTS. */
+export const TIMELINE_COMPLETED = "timeline_completed";
 
 export const workEventOf = (stream: string): string | undefined => (WORK_EVENTS as Record<string, string>)[stream];
 

@@ -1,3 +1,4 @@
+import { parseCompleted, parseRequest } from "../contracts/analysis.js";
 import {
   EVENT_NAMES,
   type EventName,
@@ -67,6 +68,8 @@ function traceOf({ payload }: TimelineEvent): Record<string, string> {
 function validateAgain({ summary, origin, body }: StoredDeadLetter, now: number): void {
   if (summary.stream === STREAM.drops) parseEvent(eventOfSubject(origin), body, now);
   if (summary.stream === STREAM.fanout) parseJob(body);
+  if (summary.stream === STREAM.timeline) parseRequest(body);
+  if (summary.stream === STREAM.timelineEvents) parseCompleted(body);
 }
 
 function headersOf({ headers, summary, firstSeenAt }: StoredDeadLetter, now: number): Record<string, string> {

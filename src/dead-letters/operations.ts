@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { EVENT_NAMES } from "../contracts/events.js";
-import { DLQ_REASONS, WORK_EVENTS } from "../contracts/subjects.js";
+import { DLQ_REASONS, TIMELINE_COMPLETED, WORK_EVENTS } from "../contracts/subjects.js";
 import { AppError, invalid, oneLine } from "../kernel/errors.js";
 import { DAY, HOUR, MINUTE, SECOND } from "../kernel/time.js";
 import type { DeadLetterStore, StoredDeadLetter } from "./dead-letter.js";
@@ -24,7 +24,7 @@ export interface Selection extends Filters {
 export const SEQ_FAULT = "must be the sequence of a dead letter";
 
 const UNITS: Readonly<Record<string, number>> = { s: SECOND, m: MINUTE, h: HOUR, d: DAY };
-const EVENTS = [...EVENT_NAMES, ...Object.values(WORK_EVENTS)] as const;
+const EVENTS = [...EVENT_NAMES, ...Object.values(WORK_EVENTS), TIMELINE_COMPLETED] as const;
 const A_DATE = z.union([z.iso.date(), z.iso.datetime({ offset: true })]);
 
 const since = z.string().transform((text, context) => {

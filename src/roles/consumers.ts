@@ -1,5 +1,5 @@
 import { eventOfSubject } from "../contracts/events.js";
-import { CONSUMER, STREAM, workEventOf } from "../contracts/subjects.js";
+import { CONSUMER, STREAM, TIMELINE_COMPLETED, workEventOf } from "../contracts/subjects.js";
 import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
 import { createProcess } from "../delivery/process.js";
@@ -48,6 +48,7 @@ export const maxDeliveriesHandler = ({ nats, publish }: Pick<Connections, "nats"
 function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): string {
   if (stream === STREAM.advisories) return "advisory";
   if (stream === STREAM.completions) return "fanout_completed";
+  if (stream === STREAM.timelineEvents) return TIMELINE_COMPLETED;
   return workEventOf(stream) ?? eventOfSubject(subject);
 }
 

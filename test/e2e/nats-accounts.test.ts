@@ -35,7 +35,7 @@ const urlOf = (user: User): string =>
 const of = (role: (typeof ROLES)[number]): Service => services.get(role) as Service;
 
 beforeAll(async () => {
-  for (const user of [...ROLES, "operator", "sys"])
+  for (const user of [...ROLES, "analysis", "rewards", "operator", "sys"])
     process.env[`NATS_${user.toUpperCase()}_PASSWORD`] = passwordOf(user);
   redis = await privateRedis();
   folder = await temporaryFolder("accounts");

@@ -65,7 +65,11 @@ test("everything declared is created once; a second time nothing is changed", as
     "EDGES",
     "ENGAGEMENT",
     "FANOUT",
+    "GAMIFICATION",
+    "KV_ANALYSES",
     "NOTIFY",
+    "TIMELINE",
+    "TIMELINE_EVENTS",
   ]);
 });
 

@@ -1,0 +1,119 @@
+import { z } from "zod";
+import { idFault } from "../kernel/ids.js";
+import { parseJson } from "./events.js";
+import { understood, userId } from "./untrusted.js";
+
+/** From the lowest to the highest. */
+export const TIERS = ["DRIFT", "LIFT", "JET", "ORBIT"] as const;
+export type Tier = (typeof TIERS)[number];
+
+/** The tier in a token's claim; DRIFT for anything else. */
+export const tierOf = (claim: unknown): Tier => TIERS.find((tier) => tier === claim) ?? "DRIFT";
+
+export const isAtLeast = (tier: Tier, other: Tier): boolean => TIERS.indexOf(tier) >= TIERS.indexOf(other);
+
+export const MEASURES = ["flow", "clout", "kudos", "pulse"] as const;
+export type Measure = (typeof MEASURES)[number];
+
+export const ANALYSIS_TYPES = [...MEASURES, "full"] as const;
+export type AnalysisType = (typeof ANALYSIS_TYPES)[number];
+
+export const measuresOf = (type: AnalysisType): readonly Measure[] => (type === "full" ? MEASURES : [type]);
+
+// AT Protocol, specification "DID": syntax and length; these are the two methods it supports.
+const DID = /^did:(plc|web):[a-zA-Z0-9._:%-]*[a-zA-Z0-9._-]$/;
+const MAX_DID_CHARACTERS = 2_048;
+
+/** True for an account of the AT Protocol, false for a user of ours. */
+export const isDid = (account: string): boolean => /^did:/i.test(account);
+
+/** The reason if the text names no account that can be analysed. */
+export function accountFault(account: string): string | undefined {
+  if (!isDid(account)) return idFault(account);
+  if (account.length <= MAX_DID_CHARACTERS && DID.test(account)) return undefined;
+  return "must be a did:plc or did:web, or the id of a user";
+}
+
+const account = z.string().superRefine((value, context) => {
+  const fault = accountFault(value);
+  if (fault) context.addIssue({ code: "custom", message: fault });
+});
+const time = z.iso.datetime();
+
+const common = {
+  analysis_id: z.uuid(),
+  user_id: userId,
+  did: account,
+  type: z.enum(ANALYSIS_TYPES),
+};
+
+const request = z.object({ ...common, tier: z.enum(TIERS), requested_at: time });
+
+/** What a user sends: JSON {"did", "type"}. */
+export const ANALYSIS_ORDER = z.object({ did: account, type: z.enum(ANALYSIS_TYPES) });
+
+const completed = z.object({
+  event_id: z.uuid(),
+  ...common,
+  tier: z.enum(TIERS),
+  cached: z.boolean(),
+  completed_at: time,
+});
+
+/** Body of `events.timeline.requested`. */
+export type AnalysisRequest = z.output<typeof request>;
+/** Body of `events.timeline.completed`. */
+export type AnalysisCompleted = z.output<typeof completed>;
+
+export const parseRequest = (body: Uint8Array): AnalysisRequest => understood(request, parseJson(body));
+export const parseCompleted = (body: Uint8Array): AnalysisCompleted => understood(completed, parseJson(body));
+
+/** Body of `events.timeline.failed`. */
+export interface AnalysisFailed extends Pick<AnalysisRequest, "analysis_id" | "user_id" | "did" | "type"> {
+  readonly attempt: number;
+  /** No attempt follows; a redriven dead letter begins anew. */
+  readonly final: boolean;
+  readonly error: string;
+  readonly error_code: string;
+}
+
+/** Body of `events.xp.earned`. */
+export interface XpEarned {
+  readonly event_id: string;
+  readonly user_id: string;
+  readonly amount: number;
+  readonly multiplier: number;
+  readonly reason: "timeline_analysis";
+  readonly earned_at: string;
+}
+
+export const completedMessageId = (analysis: string): string => `completed:${analysis}`;
+export const failedMessageId = (analysis: string, redrives: number, attempt: number): string =>
+  `failed:${analysis}:${redrives}:${attempt}`;
+export const xpMessageId = (analysis: string): string => `xp:${analysis}`;
+
+export type MeasureResult = Readonly<Record<string, unknown>>;
+
+/** Times are RFC 3339. The measures are those of the type that was asked for. */
+export interface AnalysisResults extends Readonly<Partial<Record<Measure, MeasureResult>>> {
+  /** Of the formulas. */
+  readonly version: string;
+  /** How many posts they rest on. */
+  readonly posts: number;
+  readonly from?: string;
+  readonly to?: string;
+}
+
+export const statusPath = (analysis: string): string => `/api/v1/timeline/analyses/${analysis}`;
+
+/** Body of a notification in NOTIFY; the gateway sends `event` as the name and the rest as data. */
+export type AnalysisNotification =
+  | {
+      readonly event: "analysis_completed";
+      readonly analysis_id: string;
+      readonly did: string;
+      readonly type: AnalysisType;
+      readonly status_url: string;
+    }
+  | { readonly event: "analysis_failed"; readonly analysis_id: string; readonly error_code: string }
+  | { readonly event: "xp_earned"; readonly event_id: string; readonly amount: number; readonly total: number };
