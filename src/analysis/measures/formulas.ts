@@ -1,0 +1,116 @@
+import { DAY, HOUR } from "../../kernel/time.js";
+import type { Post } from "../sources/source.js";
+
+// docs/analysis.md defines each figure. All take the posts of an account sorted by time, oldest first; a figure that
+// cannot be known is null.
+
+export function flow(posts: readonly Post[]) {
+  const hours = new Array<number>(24).fill(0);
+  const weekdays = new Array<number>(7).fill(0);
+  for (const { createdAt } of posts) {
+    const date = new Date(createdAt);
+    countIn(hours, date.getUTCHours());
+    // Monday first.
+    countIn(weekdays, (date.getUTCDay() + 6) % 7);
+  }
+  const gaps = posts.slice(1).map(({ createdAt }, index) => createdAt - (posts[index] as Post).createdAt);
+  const [average, deviation] = [mean(gaps), standardDeviation(gaps)];
+  return {
+    posts_per_day: rounded(DAY / average),
+    median_gap_hours: rounded(median(gaps) / HOUR),
+    longest_gap_hours: rounded(Math.max(...gaps) / HOUR),
+    // K.-I. Goh, A.-L. Barabási, "Burstiness and memory in complex systems", EPL 81, 2008.
+    burstiness: gaps.length > 1 ? rounded((deviation - average) / (deviation + average)) : null,
+    hours,
+    weekdays,
+  };
+}
+
+function countIn(histogram: number[], bin: number): void {
+  histogram[bin] = (histogram[bin] as number) + 1;
+}
+
+export function clout(posts: readonly Post[]) {
+  const reach = ascending(posts.map(reachOf));
+  return {
+    reach_per_post: rounded(mean(reach)),
+    median_reach: rounded(median(reach)),
+    // J. E. Hirsch, "An index to quantify an individual's scientific research output", PNAS 102, 2005.
+    h_index: reach.toReversed().filter((found, index) => found > index).length,
+    amplification: rounded(sum(reach) / sum(posts.map(reactionsOf))),
+  };
+}
+
+const reachOf = ({ shares, quotes }: Post): number => shares + quotes;
+const reactionsOf = (post: Post): number => post.likes + post.replies + reachOf(post);
+
+export function kudos(posts: readonly Post[]) {
+  const reactions = ascending(posts.map(reactionsOf));
+  const total = (of: (post: Post) => number): number => sum(posts.map(of));
+  return {
+    likes: total(({ likes }) => likes),
+    shares: total(({ shares }) => shares),
+    replies: total(({ replies }) => replies),
+    quotes: total(({ quotes }) => quotes),
+    reactions_per_post: rounded(mean(reactions)),
+    median_reactions: rounded(median(reactions)),
+    answered: rounded(reactions.filter((found) => found > 0).length / posts.length),
+    spread: rounded(1 - gini(reactions)),
+  };
+}
+
+/** Of sorted numbers. C. Gini, 1912: half the mean difference of two of them, divided by their mean. */
+function gini(sorted: readonly number[]): number {
+  const n = sorted.length;
+  return sum(sorted.map((value, index) => (2 * index + 1 - n) * value)) / (n * sum(sorted));
+}
+
+const RECENT_MS = 7 * DAY;
+/** Of a history that is shorter than four weeks. */
+const RECENT_PART = 1 / 4;
+const ENOUGH_POSTS = 5;
+
+/** @param now ms since the epoch */
+export function pulse(posts: readonly Post[], now: number) {
+  const [first, last] = [posts[0]?.createdAt ?? Number.NaN, posts.at(-1)?.createdAt ?? Number.NaN];
+  // Clocks differ.
+  const end = Math.max(now, last);
+  const width = Math.min(RECENT_MS, (end - first) * RECENT_PART);
+  const recent = posts.filter(({ createdAt }) => createdAt > end - width).length;
+  // The oldest post only begins the time that is looked at.
+  const before = posts.length - recent - 1;
+  const [rate, baseline] =
+    posts.length < ENOUGH_POSTS
+      ? [Number.NaN, Number.NaN]
+      : [recent / (width / DAY), before / ((end - first - width) / DAY)];
+  return {
+    days_since_last_post: rounded((end - last) / DAY),
+    recent_days: rounded(width / DAY),
+    recent_posts_per_day: rounded(rate),
+    baseline_posts_per_day: rounded(baseline),
+    change: rounded((rate - baseline) / (rate + baseline)),
+  };
+}
+
+const ascending = (values: readonly number[]): number[] => values.toSorted((a, b) => a - b);
+
+const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
+
+/** NaN of nothing, like the next two. */
+const mean = (values: readonly number[]): number => sum(values) / values.length;
+
+/** Of all values, not of a sample. */
+function standardDeviation(values: readonly number[]): number {
+  const average = mean(values);
+  return Math.sqrt(mean(values.map((value) => (value - average) ** 2)));
+}
+
+function median(values: readonly number[]): number {
+  const sorted = ascending(values);
+  const middle = (sorted.length - 1) / 2;
+  return ((sorted[Math.floor(middle)] ?? Number.NaN) + (sorted[Math.ceil(middle)] ?? Number.NaN)) / 2;
+}
+
+/** To three decimals; null for what is no number. */
+const rounded = (value: number): number | null =>
+  Number.isFinite(value) ? Math.round(value * 1_000) / 1_000 || 0 : null;

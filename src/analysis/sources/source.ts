@@ -1,0 +1,37 @@
+export interface Post {
+  /** ms since the epoch. */
+  readonly createdAt: number;
+  readonly likes: number;
+  /** Reposts, without those that quote. */
+  readonly shares: number;
+  readonly replies: number;
+  readonly quotes: number;
+}
+
+export interface PostsOptions {
+  readonly limit: number;
+  /** Ends every call and every wait. */
+  readonly signal: AbortSignal;
+}
+
+/** Where the posts of an account are read. */
+export interface Source {
+  /**
+   * The newest posts of an account that everybody may see, newest first, without posts of others that it shared.
+   *
+   * @throws AccountGone; AppError `unavailable` in an outage and after the signal; AppError `failed` where only this account fails
+   */
+  posts(account: string, options: PostsOptions): AsyncIterable<Post>;
+}
+
+/** An answer of the source: asking again changes nothing. */
+export class AccountGone extends Error {
+  override readonly name = "AccountGone";
+
+  constructor(
+    readonly code: "account_unknown" | "account_suspended",
+    message: string,
+  ) {
+    super(message);
+  }
+}
