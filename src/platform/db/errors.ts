@@ -8,6 +8,7 @@ export const SQLSTATE = {
   /** A CHECK, or a row without a partition. */
   checkViolation: "23514",
   lockNotAvailable: "55P03",
+  undefinedTable: "42P01",
   /** RAISE in a function of the migrations. */
   raised: "P0001",
 } as const;

@@ -1,0 +1,76 @@
+import type { AnalysisRequest } from "../contracts/analysis.js";
+import { dateOfId, encodeId } from "../kernel/ids.js";
+import { DAY } from "../kernel/time.js";
+import type { Bucket } from "./bucket.nats.js";
+import type { Facts, FailedFact, RequestFact } from "./saga.js";
+
+/** The bucket keeps what is known of an analysis for 30 days, as the database keeps its row (nats/streams). */
+const KEPT_DAYS = 30;
+
+type Started = AnalysisRequest & { readonly started_at: string };
+
+/** What is known of analyses before their row. Everything rejects with AppError `unavailable` while NATS is away. */
+export interface Requests {
+  /** Changes nothing where it is recorded. */
+  record(fact: RequestFact): Promise<void>;
+  /** The first start counts. */
+  start(request: AnalysisRequest, now: number): Promise<void>;
+  fail(request: AnalysisRequest, failure: FailedFact): Promise<void>;
+  find(user: string, analysis: string): Promise<Facts | undefined>;
+  /** Newest first; `before` excludes that id and the newer ones. */
+  list(user: string, page: { readonly limit: number; readonly before?: string | undefined }): Promise<Facts[]>;
+  /** Users of an analysis: one, or none where it is unknown. */
+  userTokensOf(analysis: string): Promise<string[]>;
+}
+
+const dayOf = (analysis: string): string => dayName(dateOfId(analysis) ?? 0);
+const dayName = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
+
+/** The day leads a list from the newest to the oldest; it is in the id, which is a UUIDv7. */
+const keyOf = (userToken: string, analysis: string, fact: "requested" | "started" | "failed" | "*"): string =>
+  `r.${userToken}.${dayOf(analysis)}.${analysis}.${fact}`;
+
+export function createRequests(bucket: Bucket, now: () => number = Date.now): Requests {
+  const find = async (token: string, analysis: string): Promise<Facts | undefined> => {
+    const [requested, started, failed] = await Promise.all([
+      bucket.get(keyOf(token, analysis, "requested")),
+      bucket.get(keyOf(token, analysis, "started")),
+      bucket.get(keyOf(token, analysis, "failed")),
+    ]);
+    const startedFact = started?.value as Started | undefined;
+    const request = (requested?.value as RequestFact | undefined) ?? startedFact;
+    if (request === undefined) return undefined;
+    return { request, startedAt: startedFact?.started_at, failed: failed?.value as FailedFact | undefined };
+  };
+  const idsOfDay = async (token: string, day: string): Promise<string[]> => {
+    const keys = await bucket.keys(`r.${token}.${day}.>`);
+    return [...new Set(keys.map((key) => key.split(".")[3] as string))].sort().reverse();
+  };
+  return {
+    async record(fact) {
+      await bucket.create(keyOf(encodeId(fact.user_id), fact.analysis_id, "requested"), fact);
+    },
+    async start(request, at) {
+      const started: Started = { ...request, started_at: new Date(at).toISOString() };
+      await bucket.create(keyOf(encodeId(request.user_id), request.analysis_id, "started"), started);
+    },
+    fail: ({ user_id, analysis_id }, failure) => bucket.put(keyOf(encodeId(user_id), analysis_id, "failed"), failure),
+    find: (user, analysis) => find(encodeId(user), analysis),
+    async list(user, { limit, before }) {
+      const token = encodeId(user);
+      const found: string[] = [];
+      // Another process may be ahead of this clock.
+      const newest = before === undefined ? now() + DAY : (dateOfId(before) ?? now());
+      for (let day = 0; day <= KEPT_DAYS + 1 && found.length < limit; day++) {
+        const ids = await idsOfDay(token, dayName(newest - day * DAY));
+        found.push(...ids.filter((id) => before === undefined || id < before));
+      }
+      const facts = await Promise.all(found.slice(0, limit).map((id) => find(token, id)));
+      return facts.filter((one) => one !== undefined);
+    },
+    async userTokensOf(analysis) {
+      const keys = await bucket.keys(keyOf("*", analysis, "*"));
+      return [...new Set(keys.map((key) => key.split(".")[1] as string))];
+    },
+  };
+}

@@ -1,0 +1,158 @@
+import {
+  type AnalysisRequest,
+  type AnalysisResults,
+  type AnalysisType,
+  MEASURES,
+  measuresOf,
+} from "../contracts/analysis.js";
+import { AppError, codeOf, oneLine } from "../kernel/errors.js";
+
+/** Times are RFC 3339. */
+export interface RequestFact extends AnalysisRequest {
+  readonly estimated_completion?: string | undefined;
+}
+
+export interface FailedFact {
+  readonly failed_at: string;
+  readonly error: string;
+  readonly error_code: string;
+  readonly attempt: number;
+}
+
+/** What NATS knows of one analysis. */
+export interface Facts {
+  readonly request: RequestFact;
+  readonly startedAt?: string | undefined;
+  readonly failed?: FailedFact | undefined;
+}
+
+/** A row of timeline_analyses: the analysis is completed. */
+export interface CompletedAnalysis extends AnalysisRequest {
+  readonly started_at: string;
+  readonly completed_at: string;
+  readonly cached: boolean;
+  readonly results: AnalysisResults;
+  /** Sequence in TIMELINE of the message that completed it. */
+  readonly request_seq: number;
+}
+
+export type Status = "queued" | "processing" | "completed" | "failed";
+
+export type Event =
+  | { readonly kind: "requested" }
+  | { readonly kind: "started" }
+  | { readonly kind: "failed" }
+  | { readonly kind: "completed" };
+
+const RANK: Readonly<Record<Event["kind"], Status>> = {
+  requested: "queued",
+  started: "processing",
+  failed: "failed",
+  completed: "completed",
+};
+const ORDER: readonly Status[] = ["queued", "processing", "failed", "completed"];
+
+/**
+ * Events may be known in any order and more than once. A failed analysis that is redriven stays failed until it is
+ * completed, and nothing follows a completion.
+ */
+export function evolve(status: Status, { kind }: Event): Status {
+  const next = RANK[kind];
+  return ORDER.indexOf(next) > ORDER.indexOf(status) ? next : status;
+}
+
+export function statusOf({ startedAt, failed }: Facts, completed: CompletedAnalysis | undefined): Status {
+  const events: Event[] = [
+    ...(startedAt === undefined ? [] : [{ kind: "started" } as const]),
+    ...(failed === undefined ? [] : [{ kind: "failed" } as const]),
+    ...(completed === undefined ? [] : [{ kind: "completed" } as const]),
+  ];
+  return events.reduce(evolve, "queued");
+}
+
+/** A worker notes the start before anything else: without it there is no row to look for. */
+export const mayBeCompleted = ({ startedAt, failed }: Facts): boolean =>
+  startedAt !== undefined || failed !== undefined;
+
+interface RequestMessage {
+  readonly seq: number;
+  /** How often a dead letter of the request was redriven. */
+  readonly redrives: number;
+}
+
+/** `announce`: only the events are left to be published. `ignore`: another message of the same request does all. */
+export function decideStart(
+  completed: Pick<CompletedAnalysis, "request_seq"> | undefined,
+  { seq, redrives }: RequestMessage,
+): "analyse" | "announce" | "ignore" {
+  if (completed === undefined) return "analyse";
+  return completed.request_seq === seq || redrives > 0 ? "announce" : "ignore";
+}
+
+export const MAX_ATTEMPTS = 3;
+
+/** The account cannot be analysed, however often it is tried. */
+export class AccountGone extends Error {
+  constructor(
+    readonly code: "account_unknown" | "account_suspended",
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+export interface Failure {
+  readonly attempt: number;
+  readonly final: boolean;
+  /** The message is left to the failure policy, which retries or dead-letters it. */
+  readonly rethrow: boolean;
+  readonly error: string;
+  readonly error_code: string;
+}
+
+/** Undefined for an outage, which spends no attempt. `attempt` counts this one. */
+export function decideFailure(error: unknown, attempt: number): Failure | undefined {
+  if (error instanceof AccountGone)
+    return { attempt, final: true, rethrow: false, error: oneLine(error), error_code: error.code };
+  const code = codeOf(error);
+  if (code === "unavailable") return undefined;
+  const final = attempt >= MAX_ATTEMPTS || code === "invalid" || code === "poison";
+  const known = error instanceof AppError;
+  return {
+    attempt,
+    final,
+    rethrow: true,
+    // Other errors may hold data of ours.
+    error: known ? oneLine(error) : "the analysis failed",
+    error_code: known ? "source_failed" : "internal",
+  };
+}
+
+/** Of results for more measures, those that the type asks for. */
+export function resultsFor(type: AnalysisType, results: AnalysisResults): AnalysisResults {
+  const wanted = measuresOf(type);
+  const left = Object.entries(results).filter(([name]) => {
+    const measure = MEASURES.find((one) => one === name);
+    return measure === undefined || wanted.includes(measure);
+  });
+  return Object.fromEntries(left) as unknown as AnalysisResults;
+}
+
+/** The JSON of an analysis, as its user and operators read it. */
+export function viewOf(facts: Facts, completed: CompletedAnalysis | undefined) {
+  const { request, startedAt, failed } = facts;
+  const { analysis_id, did, type, requested_at, estimated_completion } = request;
+  const status = statusOf(facts, completed);
+  const started_at = completed?.started_at ?? startedAt;
+  return {
+    analysis_id,
+    did,
+    type,
+    status,
+    requested_at,
+    ...(estimated_completion === undefined ? {} : { estimated_completion }),
+    ...(started_at === undefined ? {} : { started_at }),
+    ...(completed && { completed_at: completed.completed_at, cached: completed.cached, results: completed.results }),
+    ...(status === "failed" && failed && { error: { code: failed.error_code, detail: failed.error } }),
+  };
+}
