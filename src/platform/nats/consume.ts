@@ -14,7 +14,7 @@ import { assertNever, oneLine } from "../../kernel/errors.js";
 import { failpoint } from "../../kernel/failpoints.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { ConsumerCreation, type Source } from "./creation.js";
+import { Incarnation } from "./incarnation.js";
 import { deliveryOf } from "./message.js";
 
 export interface ConsumeOptions {
@@ -58,9 +58,15 @@ export function consume(connection: NatsConnection, options: ConsumeOptions): Co
   };
 }
 
+interface Source {
+  readonly createdAt: number;
+  /** Aborts once the consumer is gone: its messages cannot be acked any more, and must not keep the slots. */
+  readonly gone: AbortController;
+}
+
 class ConsumeLoop {
   pulling = false;
-  readonly #creation = new ConsumerCreation();
+  readonly #incarnation = new Incarnation();
   #source: Source | undefined;
   readonly #jetstream: JetStreamClient;
   readonly #inFlight = new Map<JsMsg, Promise<void>>();
@@ -90,7 +96,7 @@ class ConsumeLoop {
         log.warn({ stream, consumer, error: oneLine(error) }, "pulling stopped; it starts again");
       }
       this.pulling = false;
-      if (!this.#closing) this.#doubt();
+      if (!this.#closing) this.#suspect();
       await pause(SECOND, this.#stop.signal);
     }
     clearInterval(working);
@@ -112,14 +118,14 @@ class ConsumeLoop {
   async #pull(): Promise<void> {
     const { stream, consumer, concurrency } = this.options;
     const source = await this.#jetstream.consumers.get(stream, consumer);
-    const { created } = await source.info(true);
+    const createdAt = Date.parse((await source.info(true)).created);
     const messages = await source.consume({ max_messages: concurrency, ...PULL });
     this.#messages = messages;
     if (this.#closing) return void (await messages.close());
-    const from = this.#sourceOf(created);
+    const from = this.#sourceOf(createdAt);
     const stopping = AbortSignal.any([this.#stop.signal, from.gone.signal]);
     setMaxListeners(0, stopping);
-    this.#creation.set(created);
+    this.#incarnation.settle(createdAt);
     this.pulling = true;
     void this.#watch(messages);
     for await (const message of messages) {
@@ -136,7 +142,7 @@ class ConsumeLoop {
         void this.#isSame().then((same) => same || this.#settle(messages, same));
       }
       if (!GONE.has(type)) continue;
-      this.#doubt();
+      this.#suspect();
       this.#source?.gone.abort();
       messages.stop();
     }
@@ -145,7 +151,7 @@ class ConsumeLoop {
   async #followLink(): Promise<void> {
     for await (const { type } of this.connection.status()) {
       if (type !== Events.Reconnect || this.#closing) continue;
-      this.#doubt();
+      this.#suspect();
       const messages = this.#messages;
       void this.#isSame().then((same) => this.#settle(messages, same));
     }
@@ -156,13 +162,13 @@ class ConsumeLoop {
     await pause(SECOND, this.#stop.signal);
     const { stream, consumer } = this.options;
     const found = await this.#jetstream.consumers.get(stream, consumer).catch(() => undefined);
-    return found !== undefined && (await found.info(true)).created === this.#source?.created;
+    return found !== undefined && Date.parse((await found.info(true)).created) === this.#source?.createdAt;
   }
 
   #settle(messages: ConsumerMessages | undefined, same: boolean): void {
     if (messages !== this.#messages || this.#closing) return;
     if (same) {
-      this.#creation.set(this.#source?.created as string);
+      this.#incarnation.settle(this.#source?.createdAt as number);
       this.pulling = true;
     } else {
       this.#source?.gone.abort();
@@ -170,17 +176,17 @@ class ConsumeLoop {
     }
   }
 
-  #sourceOf(created: string): Source {
+  #sourceOf(createdAt: number): Source {
     const before = this.#source;
-    if (before?.created === created && !before.gone.signal.aborted) return before;
+    if (before?.createdAt === createdAt && !before.gone.signal.aborted) return before;
     before?.gone.abort();
-    this.#source = { created, gone: new AbortController() };
+    this.#source = { createdAt, gone: new AbortController() };
     return this.#source;
   }
 
-  #doubt(): void {
+  #suspect(): void {
     this.pulling = false;
-    this.#creation.doubt();
+    this.#incarnation.suspect();
     this.options.stopped?.();
   }
 
@@ -197,13 +203,14 @@ class ConsumeLoop {
     }
   }
 
-  async #handle(message: JsMsg, { created }: Source, stopping: AbortSignal): Promise<void> {
+  async #handle(message: JsMsg, { createdAt }: Source, stopping: AbortSignal): Promise<void> {
     const { process, log } = this.options;
     try {
       const outcome = await process(deliveryOf(message), { stopping, log });
       await this.#endOfTick();
       // A sequence of a consumer that is gone may name another message by now: its ack would remove that one.
-      if ((this.#creation.current ?? (await this.#creation.known(stopping))) === created) this.#obey(message, outcome);
+      const current = this.#incarnation.current ?? (await this.#incarnation.known(stopping));
+      if (current === createdAt) this.#obey(message, outcome);
       await failpoint("acked", message.data);
     } catch (error) {
       // Our own state is broken; the message comes again.

@@ -3,7 +3,7 @@ import pLimit from "p-limit";
 import { coalesce } from "../../kernel/sharing.js";
 import { SECOND } from "../../kernel/time.js";
 import { ABSENT, askNats, managerOf, unlessAbsent } from "./ask.js";
-import { StreamCreation } from "./creation.js";
+import { Incarnation } from "./incarnation.js";
 
 export interface SubjectMessage {
   readonly seq: number;
@@ -49,16 +49,16 @@ const TIMEOUT_MS = 5 * SECOND;
 /** Calls `onGap` after a reconnect, and once a replaced stream is known: messages may have been missed. */
 export function createSubjectFeed(connection: NatsConnection, stream: string, onGap: () => void): SubjectFeed {
   const limit = pLimit(READS_AT_ONCE);
-  const creation = new StreamCreation(() => state(), onGap);
+  const incarnation = new Incarnation({ ask: () => state(), onGap });
   let newest: { readonly at: number; readonly state: StreamState } | undefined;
-  const link = watchLink(connection, stream, creation);
+  const link = watchLink(connection, stream, incarnation);
 
   const state = coalesce(async (): Promise<StreamState> => {
-    const settle = creation.asked();
+    const answered = incarnation.answered();
     const at = performance.now();
     const { state: held, config, created } = await (await managerOf(connection)).streams.info(stream);
     const createdAt = Date.parse(created);
-    settle(createdAt);
+    answered(createdAt);
     const perSubject = config.max_msgs_per_subject > 0 ? config.max_msgs_per_subject : Number.POSITIVE_INFINITY;
     newest = { at, state: { createdAt, firstSeq: held.first_seq, lastSeq: held.last_seq, perSubject } };
     return newest.state;
@@ -108,10 +108,11 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     follow: (subject, take) => followSubject(connection, subject, take),
     flushed: coalesce(() => askNats("a flush", () => flushed(connection))),
     state: async (maxAgeMs = 0) => {
-      const isFresh = newest && newest.at > performance.now() - maxAgeMs && newest.state.createdAt === creation.current;
+      const isFresh =
+        newest && newest.at > performance.now() - maxAgeMs && newest.state.createdAt === incarnation.current;
       return newest && isFresh ? newest.state : askNats(`the state of ${stream}`, state);
     },
-    current: () => creation.current,
+    current: () => incarnation.current,
     oldestOf: (subject) => ask(async () => (await fromLeader({ seq: 1, next_by_subj: subject }))?.seq),
     lastOf: (subject) => ask(() => lastOf(subject)),
     read: (subject, after, take) => ask(() => read(subject, after, take)),
@@ -218,17 +219,17 @@ interface Link {
   close(): void;
 }
 
-function watchLink(connection: NatsConnection, stream: string, creation: StreamCreation): Link {
+function watchLink(connection: NatsConnection, stream: string, incarnation: Incarnation): Link {
   const statuses = connection.status() as AsyncIterable<{ type: string }> & { stop?: () => void };
   let connected = true;
   const deletions = connection.subscribe(`$JS.EVENT.ADVISORY.STREAM.DELETED.${stream}`, {
-    callback: (error) => void (error || creation.doubt()),
+    callback: (error) => void (error || incarnation.suspect()),
   });
   void (async () => {
     for await (const { type } of statuses) {
       if (type === Events.Disconnect) connected = false;
       if (type === Events.Reconnect) connected = true;
-      if (type === Events.Disconnect || type === Events.Reconnect) creation.doubt();
+      if (type === Events.Disconnect || type === Events.Reconnect) incarnation.suspect();
     }
   })();
   return {
@@ -236,7 +237,7 @@ function watchLink(connection: NatsConnection, stream: string, creation: StreamC
       return connected;
     },
     close: () => {
-      creation.close();
+      incarnation.close();
       statuses.stop?.();
       if (!connection.isClosed()) deletions.unsubscribe();
     },
