@@ -3,7 +3,6 @@ import { join } from "node:path";
 import { expect } from "@jest/globals";
 import { openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
-import { makeDataFolder } from "../support/databases.js";
 import { becomes } from "../support/eventually.js";
 import { readMetricsList } from "../support/metrics-list.js";
 import { openReader } from "../support/reader.js";
@@ -16,7 +15,6 @@ import { ALERTS, metricsIn } from "../unit/shipping/rules.js";
 async function busyProcess(stack: Stack): Promise<{ scrape: () => Promise<Sample[]> }> {
   const folder = await temporaryFolder("metrics");
   stack.defer(() => rm(folder, { recursive: true, force: true }));
-  await makeDataFolder(join(folder, "data", "pglite"));
   const own = { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
   const service = await stack.start({
     roles: "users,posts,bridge,fanout,api,gateway",

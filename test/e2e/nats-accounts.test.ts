@@ -6,7 +6,6 @@ import { connect, type NatsConnection } from "nats";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { openApi } from "../support/api.js";
 import { privateNats, privateRedis, temporaryFolder } from "../support/brokers.js";
-import { makeDataFolder } from "../support/databases.js";
 import { becomes } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
 import { launchService, runMain, type Service, untilReady } from "../support/service.js";
@@ -45,7 +44,6 @@ beforeAll(async () => {
     services.set(role, await launchService({ ...addresses, roles: role, env }));
   };
   for (const role of ["users", "posts"] as const) {
-    await makeDataFolder(join(folder, role, "pglite"));
     await launch(role, { TIMELINE_DATA_DIR: join(folder, role) });
   }
   const upstreams = {

@@ -3,7 +3,6 @@ import { join } from "node:path";
 import { describe, expect, test } from "@jest/globals";
 import { type Api, openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
-import { makeDataFolder } from "../support/databases.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { type Postgres, postgresPrograms, startPostgres } from "../support/postgres.js";
 import { openReader } from "../support/reader.js";
@@ -53,10 +52,7 @@ async function databaseOf(
   kind: Kind,
   folder: string,
 ): Promise<{ env: Readonly<Record<string, string>>; server?: Postgres }> {
-  if (kind === "PGlite") {
-    await makeDataFolder(join(folder, "data", "pglite"));
-    return { env: { TIMELINE_DATA_DIR: join(folder, "data") } };
-  }
+  if (kind === "PGlite") return { env: { TIMELINE_DATA_DIR: join(folder, "data") } };
   const server = await startPostgres();
   return { server, env: { DATABASE_URL: server.url } };
 }
@@ -209,7 +205,6 @@ quickTest(
     await withDatabase("PGlite", async ({ stack, start }) => {
       const folder = await temporaryFolder("data");
       stack.defer(() => rm(folder, { recursive: true, force: true }));
-      await makeDataFolder(join(folder, "pglite"));
       const env = { TIMELINE_DATA_DIR: folder, TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
       const first = await start("users,posts", env);
       const second = await launchService({ ...stack.serviceOptions, roles: "posts", env });

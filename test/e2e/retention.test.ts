@@ -1,5 +1,4 @@
 import { rm } from "node:fs/promises";
-import { join } from "node:path";
 import { expect, test } from "@jest/globals";
 import { Visibility } from "../../src/gen/avion/posts.js";
 import { DAY } from "../../src/kernel/time.js";
@@ -7,7 +6,6 @@ import { monthOf } from "../../src/posts/ids.js";
 import { openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { jsonOf } from "../support/command.js";
-import { makeDataFolder } from "../support/databases.js";
 import { becomes } from "../support/eventually.js";
 import { openReader, pagesDown, type Read, type Reader } from "../support/reader.js";
 import { startStack } from "../support/stack.js";
@@ -27,7 +25,6 @@ test("a month that is dropped leaves home, local and global, and an audit finds 
   try {
     const folder = await temporaryFolder("data");
     stack.defer(() => rm(folder, { recursive: true, force: true }));
-    await makeDataFolder(join(folder, "pglite"));
     const roles = "users,posts,bridge,fanout,api";
     const own = { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "", TIMELINE_DATA_DIR: folder };
     const before = await stack.start({ roles, env: own });

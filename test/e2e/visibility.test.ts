@@ -1,11 +1,9 @@
 import { rm } from "node:fs/promises";
-import { join } from "node:path";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { Visibility } from "../../src/gen/avion/posts.js";
 import { type Api, openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
-import { makeDataFolder } from "../support/databases.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
 import type { Service } from "../support/service.js";
@@ -15,7 +13,6 @@ import { type Stack, testWithStack } from "../support/stack.js";
 async function startOnOwn(stack: Stack, roles: string, env: Record<string, string> = {}): Promise<[Service, Api]> {
   const folder = await temporaryFolder("data");
   stack.defer(() => rm(folder, { recursive: true, force: true }));
-  await makeDataFolder(join(folder, "pglite"));
   const service = await stack.start({ roles, env: { TIMELINE_DATA_DIR: folder, ...env } });
   const api = openApi(service.grpcAddress);
   stack.defer(() => api.close());

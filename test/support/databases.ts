@@ -1,11 +1,4 @@
-import { execFileSync } from "node:child_process";
-import { createHash, randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { setFlagsFromString } from "node:v8";
-import { PGlite } from "@electric-sql/pglite";
 import { test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
@@ -44,11 +37,10 @@ export const longTest = (database: string): (typeof test)["skip"] =>
   runs[database === DATABASES.at(-1)?.name ? "quick" : "slow"] ? test : test.skip;
 
 async function startEmbedded(): Promise<DatabaseServer> {
-  const dump = await emptyDump();
   const opened: Db[] = [];
   let reused: Promise<Db> | undefined;
   const newDatabase = async (): Promise<Db> => {
-    const db = await openPglite({ dump });
+    const db = await openPglite({});
     opened.push(db);
     return db;
   };
@@ -91,30 +83,4 @@ async function startServer(): Promise<DatabaseServer> {
       await server.stop();
     },
   };
-}
-
-/** Makes a data folder of an embedded database, as its first start does in many seconds. */
-export async function makeDataFolder(folder: string): Promise<void> {
-  mkdirSync(folder, { recursive: true });
-  execFileSync("tar", ["-xPf", await emptyDumpFile(), "-C", folder, "--transform", "s,^/,,"]);
-}
-
-async function emptyDump(): Promise<Blob> {
-  return new Blob([readFileSync(await emptyDumpFile())]);
-}
-
-/** Making an empty database takes PGlite seconds, loading one less than a second: it is made once a version and machine. */
-async function emptyDumpFile(): Promise<string> {
-  const manifest = createRequire(import.meta.url).resolve("@electric-sql/pglite");
-  const version = createHash("sha256").update(readFileSync(manifest)).digest("hex").slice(0, 16);
-  const file = join(tmpdir(), `timeline-test-pglite-${version}.tar`);
-  if (!existsSync(file)) {
-    const lite = await PGlite.create();
-    const dump = await lite.dumpDataDir("none");
-    await lite.close();
-    const draft = `${file}.${randomBytes(6).toString("hex")}`;
-    writeFileSync(draft, Buffer.from(await dump.arrayBuffer()));
-    renameSync(draft, file);
-  }
-  return file;
 }
