@@ -1,6 +1,7 @@
 import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../contracts/keys.js";
 import { AppError } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
+import { createBatch } from "../kernel/sharing.js";
 import { HOUR, MINUTE, SECOND } from "../kernel/time.js";
 import { redisError } from "../platform/redis/connect.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -23,6 +24,8 @@ interface StoreOptions {
 type Command = readonly [name: string, ...args: (string | number)[]];
 
 const SWEPT_AT_ONCE = 500;
+/** Redis answers nobody else meanwhile: about 1 ms. */
+const REGISTERED_AT_ONCE = 100;
 /** Outlives every position that it could be compared with. */
 const RESUMABLE_FROM_TTL_MS = HOUR;
 
@@ -33,69 +36,81 @@ export const connectionId = (unique: string, user: string): string => `${unique}
 
 const userOf = (id: string): string => decodeId(id.slice(id.indexOf(".") + 1));
 
-export function createRegistryStore(scripts: Scripts, options: StoreOptions) {
+/** Streams that are opened or closed together share calls; in a cluster their keys are on several nodes. */
+export function createRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs }: StoreOptions) {
   const send = createSend(scripts, true);
-  const seconds = (ms: number): number => Math.ceil(ms / SECOND);
-  const ttl = seconds(options.ttlMs);
-  const listTtl = seconds(options.windowMs) + ttl;
-  const keepIndexes = (): Command[] => [
-    ["EXPIRE", RECENT_KEY, listTtl],
-    ["EXPIRE", CONNECTIONS_SEEN_KEY, 10 * ttl],
-  ];
+  const ttl = Math.ceil(ttlMs / SECOND);
+  const times: Times = { podName, ttl, listTtl: Math.ceil(windowMs / SECOND) + ttl };
+  const { isCluster } = scripts;
+  const register = createBatch(REGISTERED_AT_ONCE, (some: readonly Registering[]) =>
+    isCluster
+      ? Promise.all(some.map((one) => registerStepwise(send, one, times)))
+      : registerTogether(scripts, some, times),
+  );
+  const remove = createBatch(REGISTERED_AT_ONCE, async (some: readonly Connection[]): Promise<void> => {
+    const parts = isCluster ? some.map((one) => [one]) : [some];
+    await Promise.all(parts.map((part) => send(removal(part))));
+  });
 
   return {
     /** Stores `from` first where the user was not seen since `listedSince`; resolves to what is stored. */
     async register(connection: Connection, from: StreamPosition, listedSince: number) {
-      const values = { ...options, ttl, listTtl, from, listedSince };
-      const stored = scripts.isCluster
-        ? await registerStepwise(send, connection, values)
-        : await register(scripts, connection, values);
+      const stored = await register({ connection, from, listedSince });
       return typeof stored === "string" ? parsePosition(stored) : undefined;
     },
 
-    renew: (connections: readonly Connection[]) => renew(createSend(scripts, false), connections, { ttl, keepIndexes }),
+    renew: async (some: readonly Connection[]): Promise<ReadonlySet<string>> =>
+      new Set(
+        isCluster
+          ? await renewSingly(createSend(scripts, false), some, times)
+          : await renewTogether(scripts, some, times),
+      ),
 
-    async remove({ id, user }: Connection): Promise<void> {
-      await send([
-        ["SREM", connectionsOfUserKey(user), id],
-        ["DEL", connectionKey(id)],
-        ["ZREM", CONNECTIONS_SEEN_KEY, id],
-        // Only where the user is still listed: this must not hide a lost listing.
-        ["ZADD", RECENT_KEY, "XX", Date.now(), encodeId(user)],
-      ]);
-    },
+    remove,
 
-    sweep: () => sweep(send, { staleMs: 1.5 * options.ttlMs, forgetMs: options.windowMs + MINUTE }),
+    sweep: () => sweep(send, { staleMs: 1.5 * ttlMs, forgetMs: windowMs + MINUTE }),
   };
 }
 
-interface Registering {
+interface Times {
   readonly podName: string;
   /** Seconds. */
   readonly ttl: number;
   readonly listTtl: number;
+}
+
+interface Registering {
+  readonly connection: Connection;
   readonly from: StreamPosition;
   readonly listedSince: number;
 }
 
-const fieldsOf = ({ user, createdAt }: Connection, podName: string) =>
-  ["pod_name", podName, "user_id", user, "created_at", createdAt] as const;
+const removal = (some: readonly Connection[]): Command[] => [
+  ...some.flatMap<Command>(({ id, user }) => [
+    ["SREM", connectionsOfUserKey(user), id],
+    ["DEL", connectionKey(id)],
+  ]),
+  ["ZREM", CONNECTIONS_SEEN_KEY, ...some.map(({ id }) => id)],
+  // Only where the user is still listed: this must not hide a lost listing.
+  ["ZADD", RECENT_KEY, "XX", ...some.flatMap(({ user }) => [Date.now(), encodeId(user)])],
+];
 
-function register(scripts: Scripts, connection: Connection, options: Registering): Promise<unknown> {
-  const { ttl, listTtl, from, listedSince, podName } = options;
-  const { id, user } = connection;
-  const own = [connectionsOfUserKey(user), connectionKey(id)];
-  const keys = [RECENT_KEY, resumableFromKey(user), CONNECTIONS_SEEN_KEY, ...own];
-  const subject = [encodeId(user), id, Date.now(), listedSince];
-  const position = [from.seq, from.incarnation, RESUMABLE_FROM_TTL_MS];
-  const args = [...subject, ...position, ttl, listTtl, ...fieldsOf(connection, podName)];
-  return scripts.run("register-stream", keys, args);
+async function registerTogether(scripts: Scripts, some: readonly Registering[], times: Times): Promise<unknown[]> {
+  const { podName, ttl, listTtl } = times;
+  const keys = [RECENT_KEY, CONNECTIONS_SEEN_KEY];
+  const args: (string | number)[] = [Date.now(), RESUMABLE_FROM_TTL_MS, ttl, listTtl, podName];
+  for (const { connection, from, listedSince } of some) {
+    const { id, user, createdAt } = connection;
+    keys.push(resumableFromKey(user), connectionsOfUserKey(user), connectionKey(id));
+    args.push(encodeId(user), id, listedSince, from.seq, from.incarnation, user, createdAt);
+  }
+  return (await scripts.run("register-streams", keys, args)) as unknown[];
 }
 
-/** In a cluster the keys are on several nodes. As `register-stream` does, one command after the other. */
-async function registerStepwise(send: Send, connection: Connection, options: Registering): Promise<unknown> {
-  const { ttl, listTtl, from, listedSince, podName } = options;
-  const { id, user } = connection;
+/** As `register-streams` does, one command after the other. */
+async function registerStepwise(send: Send, { connection, from, listedSince }: Registering, times: Times) {
+  const { podName, ttl } = times;
+  const { id, user, createdAt } = connection;
   const now = Date.now();
   let [seen, stored] = await send([
     ["ZSCORE", RECENT_KEY, encodeId(user)],
@@ -109,47 +124,46 @@ async function registerStepwise(send: Send, connection: Connection, options: Reg
   }
   await send([
     ["ZADD", CONNECTIONS_SEEN_KEY, now, id],
-    ["EXPIRE", CONNECTIONS_SEEN_KEY, 10 * ttl],
     ["SADD", connectionsOfUserKey(user), id],
     ["EXPIRE", connectionsOfUserKey(user), 2 * ttl],
-    ["HSET", connectionKey(id), ...fieldsOf(connection, podName)],
+    ["HSET", connectionKey(id), "pod_name", podName, "user_id", user, "created_at", createdAt],
     ["EXPIRE", connectionKey(id), ttl],
     ["ZADD", RECENT_KEY, now, encodeId(user)],
-    ["EXPIRE", RECENT_KEY, listTtl],
+    ...keepIndexes(times),
   ]);
   return stored;
 }
 
-interface Renewal {
-  readonly ttl: number;
-  keepIndexes(): Command[];
+const keepIndexes = ({ ttl, listTtl }: Times): Command[] => [
+  ["EXPIRE", RECENT_KEY, listTtl],
+  ["EXPIRE", CONNECTIONS_SEEN_KEY, 10 * ttl],
+];
+
+async function renewTogether(scripts: Scripts, some: readonly Connection[], { ttl, listTtl }: Times) {
+  const keys = some.flatMap(({ id, user }) => [connectionsOfUserKey(user), connectionKey(id)]);
+  const args = some.flatMap(({ id, user }) => [encodeId(user), id]);
+  const all = [RECENT_KEY, CONNECTIONS_SEEN_KEY, ...keys];
+  return (await scripts.run("renew-streams", all, [Date.now(), ttl, listTtl, ...args])) as string[];
 }
 
-async function renew(
-  send: Send,
-  connections: readonly Connection[],
-  { ttl, keepIndexes }: Renewal,
-): Promise<ReadonlySet<string>> {
-  if (connections.length === 0) return new Set();
+/** As `renew-streams` does. */
+async function renewSingly(send: Send, some: readonly Connection[], times: Times): Promise<string[]> {
   const now = Date.now();
-  const users = connections.map(({ user }) => encodeId(user));
-  const perConnection = connections.flatMap<Command>(({ id, user }) => [
-    ["EXPIRE", connectionKey(id), ttl],
-    ["EXPIRE", connectionsOfUserKey(user), 2 * ttl],
+  const perConnection = some.flatMap<Command>(({ id, user }) => [
+    ["ZSCORE", RECENT_KEY, encodeId(user)],
+    ["EXPIRE", connectionKey(id), times.ttl],
     ["SISMEMBER", connectionsOfUserKey(user), id],
+    ["EXPIRE", connectionsOfUserKey(user), 2 * times.ttl],
   ]);
-  const [listed, , , ...replies] = await send([
-    ["ZMSCORE", RECENT_KEY, ...users],
-    ["ZADD", RECENT_KEY, "XX", ...users.flatMap((user) => [now, user])],
-    ["ZADD", CONNECTIONS_SEEN_KEY, ...connections.flatMap(({ id }) => [now, id])],
+  const replies = await send([
     ...perConnection,
-    ...keepIndexes(),
+    ["ZADD", RECENT_KEY, "XX", ...some.flatMap(({ user }) => [now, encodeId(user)])],
+    ["ZADD", CONNECTIONS_SEEN_KEY, ...some.flatMap(({ id }) => [now, id])],
+    ...keepIndexes(times),
   ]);
-  const scores = listed as unknown[];
-  const gone = connections.filter(
-    (_, i) => scores[i] == null || Number(replies[3 * i]) === 0 || Number(replies[3 * i + 2]) === 0,
-  );
-  return new Set(gone.map(({ id }) => id));
+  const isGone = (at: number): boolean =>
+    replies[at] == null || replies.slice(at + 1, at + 3).some((n) => Number(n) === 0);
+  return some.filter((_, n) => isGone(4 * n)).map(({ id }) => id);
 }
 
 /**

@@ -140,9 +140,9 @@ export class Streams {
     const { user, session } = stream;
     const resumes = (request.lastEventId ?? "") !== "";
     const tail = await feed.state(resumes ? 0 : TAIL_AGE_MS);
-    const resumableFrom = await registry.register(stream, { ...tail, seq: tail.lastSeq + (resumes ? 1 : 0) });
     stream.unfollow = feed.follow(user, session.take);
-    await feed.flushed();
+    const from = { ...tail, seq: tail.lastSeq + (resumes ? 1 : 0) };
+    const [resumableFrom] = await Promise.all([registry.register(stream, from), feed.flushed()]);
     const start = await session.prepare(request.lastEventId, { tail, resumableFrom });
     if (request.isGone()) return;
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");

@@ -17,13 +17,13 @@ const WARM = 200;
 const EVENTS = 100_000;
 /** Of the phase in which latency is measured; well below what either server can take. */
 const CALM_RATE = 2_000;
-const CALM_ROUNDS = 5;
+const CALM_EVENTS = 10_000;
 const TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
 
 const ABOUT = `Event streams in one gateway, each event published to \`NOTIFY\` and read by its client once and in order, against a bare
 \`http\` server that writes the same frames to the same clients. Latency is measured at ${CALM_RATE.toLocaleString("en")} events/s.`;
 
-export async function run({ connections: streams = 2_000 }: Parameters, bench: Bench): Promise<Result> {
+export async function run({ connections: streams = 10_000 }: Parameters, bench: Bench): Promise<Result> {
   const { redisServer: redis } = await bench.redis();
   const { natsServer: nats } = await bench.nats();
   const gateway = await startService({
@@ -106,7 +106,8 @@ async function measure({ pid, port, streams, others, send }: Server): Promise<Me
   const sent = await receive(client, streams * rounds, () => send(3, rounds, 0));
   const event = eventCost(streams * rounds);
   const roundMs = (1_000 * streams) / CALM_RATE;
-  const calm = await receive(client, streams * CALM_ROUNDS, () => send(3 + rounds, CALM_ROUNDS, roundMs), true);
+  const calmRounds = Math.ceil(CALM_EVENTS / streams);
+  const calm = await receive(client, streams * calmRounds, () => send(3 + rounds, calmRounds, roundMs), true);
   await ask(client, { close: true });
   client.kill();
   return {
@@ -194,16 +195,19 @@ function rowsOf(own: Measured, bare: Measured): Row[] {
     pick: (measured: Measured) => number,
     more: Pick<Row, "unit" | "target" | "cpu">,
   ): Row => ({ name, value: pick(own), peer: { name: "bare server", value: pick(bare) }, ...more });
-  const inServer = (cost: Cost): Cost => {
-    const { server = 0, ...others } = cost;
-    return { gateway: server, ...others };
+  const beside = (pick: (measured: Measured) => Cost): Cost => {
+    const { server = 0, ...others } = pick(own);
+    return { gateway: server, "bare server": pick(bare)["server"] ?? 0, ...others };
   };
   return [
     row("memory a stream", ({ kilobytes }) => kilobytes, { unit: "KB", target: { atMost: 1.5 } }),
-    row("streams opened", ({ opensPerSecond }) => opensPerSecond, { unit: "/s", cpu: inServer(own.opening) }),
+    row("streams opened", ({ opensPerSecond }) => opensPerSecond, {
+      unit: "/s",
+      cpu: beside(({ opening }) => opening),
+    }),
     row("events from NOTIFY to the client", ({ eventsPerSecond }) => eventsPerSecond, {
       unit: "/s",
-      cpu: inServer(own.event),
+      cpu: beside(({ event }) => event),
     }),
     row("CPU of the server an event", ({ event }) => event["server"] ?? 0, { unit: "µs" }),
     row("publish to client, p50", ({ p50 }) => p50, { unit: "ms" }),

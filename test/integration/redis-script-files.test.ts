@@ -34,7 +34,8 @@ test("every script file is registered, and runs again after the server has forgo
     "mark-chunk": [1_000, "0"],
     "record-server": [LATER, "1", "0", "{}"],
     "hold-lease": ["owner", 1_000],
-    "register-stream": ["alice", "c1", 2_000, 1_000, 1, "k2", 1_000, 60, 600, "pod_name", "p"],
+    "register-streams": [2_000, 1_000, 60, 600, "p", "alice", "c1", 1_000, 1, "k2", "alice", 1_500],
+    "renew-streams": [2_000, 60, 600, "alice", "c1"],
     "take-slot": ["a", 1, 1_000, 1],
     "users-read-list": ["(", 10, "g", 1_000],
     "users-generation": [],
@@ -47,7 +48,9 @@ test("every script file is registered, and runs again after the server has forgo
   expect(Object.keys(args).sort()).toEqual(files.sort());
   const fresh = createScripts(bench.client);
   for (const name of Object.keys(args) as ScriptName[]) {
-    const keys = [1, 2, 3, ...(name === "register-stream" ? [4, 5] : [])].map((key) => `k:${name}:${key}`);
+    const keys = [1, 2, 3, ...(name === "register-streams" ? [4, 5] : name === "renew-streams" ? [4] : [])].map(
+      (key) => `k:${name}:${key}`,
+    );
     await fresh.run(name, keys, args[name]);
     await bench.raw.script("FLUSH");
     await fresh.run(name, keys, args[name]);

@@ -32,22 +32,26 @@ process.on("message", (request: ClientRequest) => {
 });
 
 async function answer(request: ClientRequest): Promise<ClientAnswer> {
+  if ("open" in request) return openMany(request.open);
+  if ("events" in request) return receive(request.events, request.latency);
+  await closeAll();
+  return { seconds: 0, times: undefined };
+}
+
+async function openMany({ port, from, to }: { port: number; from: number; to: number }): Promise<ClientAnswer> {
+  // Signed before, so that only opening counts.
+  const requests = Array.from({ length: to - from }, (_, n) => requestOf(`u${from + n}`));
   const started = performance.now();
-  if ("open" in request) await openMany(request.open);
-  else if ("events" in request) return receive(request.events, request.latency);
-  else await closeAll();
+  let next = 0;
+  const lane = async (): Promise<void> => {
+    for (let n = next++; n < requests.length; n = next++)
+      streams.push(await openOne(port, `u${from + n}`, requests[n] as string));
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, lane));
   return { seconds: (performance.now() - started) / 1_000, times: undefined };
 }
 
-async function openMany({ port, from, to }: { port: number; from: number; to: number }): Promise<void> {
-  let next = from;
-  const lane = async (): Promise<void> => {
-    while (next < to) streams.push(await openOne(port, `u${next++}`));
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, lane));
-}
-
-function openOne(port: number, user: string): Promise<Stream> {
+function openOne(port: number, user: string, request: string): Promise<Stream> {
   return new Promise((resolve, reject) => {
     const socket = connect({ port, host: "127.0.0.1", noDelay: true });
     const stream: Stream = { user, socket, next: 0, rest: "" };
@@ -61,9 +65,12 @@ function openOne(port: number, user: string): Promise<Stream> {
     };
     socket.on("data", opening).once("error", reject);
     socket.once("close", () => complete?.());
-    socket.write(`GET /events/timeline/home HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer ${tokenOf(user)}\r\n\r\n`);
+    socket.write(request, "latin1");
   });
 }
+
+const requestOf = (user: string): string =>
+  `GET /events/timeline/home HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer ${tokenOf(user)}\r\n\r\n`;
 
 function tokenOf(user: string): string {
   const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
