@@ -1,7 +1,6 @@
 import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../contracts/keys.js";
 import { AppError } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
-import { createBatch } from "../kernel/sharing.js";
 import { HOUR, MINUTE, SECOND } from "../kernel/time.js";
 import { redisError } from "../platform/redis/connect.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -24,8 +23,6 @@ interface StoreOptions {
 type Command = readonly [name: string, ...args: (string | number)[]];
 
 const SWEPT_AT_ONCE = 500;
-/** Redis answers nobody else meanwhile: about 1 ms. */
-const REGISTERED_AT_ONCE = 100;
 /** Outlives every position that it could be compared with. */
 const RESUMABLE_FROM_TTL_MS = HOUR;
 
@@ -36,27 +33,20 @@ export const connectionId = (unique: string, user: string): string => `${unique}
 
 const userOf = (id: string): string => decodeId(id.slice(id.indexOf(".") + 1));
 
-/** Streams that are opened or closed together share calls; in a cluster their keys are on several nodes. */
+/** In a cluster the keys of a stream are on several nodes. */
 export function createRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs }: StoreOptions) {
   const send = createSend(scripts, true);
   const ttl = Math.ceil(ttlMs / SECOND);
   const times: Times = { podName, ttl, listTtl: Math.ceil(windowMs / SECOND) + ttl };
   const { isCluster } = scripts;
-  const register = createBatch(REGISTERED_AT_ONCE, (some: readonly Registering[]) =>
-    isCluster
-      ? Promise.all(some.map((one) => registerStepwise(send, one, times)))
-      : registerTogether(scripts, some, times),
-  );
-  const remove = createBatch(REGISTERED_AT_ONCE, async (some: readonly Connection[]): Promise<void> => {
-    const parts = isCluster ? some.map((one) => [one]) : [some];
-    await Promise.all(parts.map((part) => send(removal(part))));
-  });
 
   return {
     /** Stores `from` first where the user was not seen since `listedSince`; resolves to what is stored. */
-    async register(connection: Connection, from: StreamPosition, listedSince: number) {
-      const stored = await register({ connection, from, listedSince });
-      return typeof stored === "string" ? parsePosition(stored) : undefined;
+    register: async (some: readonly Registering[]): Promise<(StreamPosition | undefined)[]> => {
+      const stored = isCluster
+        ? await Promise.all(some.map((one) => registerStepwise(send, one, times)))
+        : await registerTogether(scripts, some, times);
+      return stored.map((text) => (typeof text === "string" ? parsePosition(text) : undefined));
     },
 
     renew: async (some: readonly Connection[]): Promise<ReadonlySet<string>> =>
@@ -66,7 +56,10 @@ export function createRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs
           : await renewTogether(scripts, some, times),
       ),
 
-    remove,
+    remove: async (some: readonly Connection[]): Promise<void> => {
+      const parts = isCluster ? some.map((one) => [one]) : [some];
+      await Promise.all(parts.map((part) => send(removal(part))));
+    },
 
     sweep: () => sweep(send, { staleMs: 1.5 * ttlMs, forgetMs: windowMs + MINUTE }),
   };
@@ -79,7 +72,7 @@ interface Times {
   readonly listTtl: number;
 }
 
-interface Registering {
+export interface Registering {
   readonly connection: Connection;
   readonly from: StreamPosition;
   readonly listedSince: number;

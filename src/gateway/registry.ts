@@ -2,6 +2,7 @@ import { chunked } from "../kernel/concurrency.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
+import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
 import type { StreamPosition } from "./notification.js";
 import { observeGateway } from "./observe.js";
@@ -23,9 +24,15 @@ export interface Registration extends Connection {
   lost(): void;
 }
 
+export interface Registering {
+  readonly registration: Registration;
+  readonly from: StreamPosition;
+}
+
 /** A listing that ends within this time counts as ended: processes' clocks differ, and events take time to arrive. */
 const MARGIN_MS = 10 * SECOND;
-const RENEWED_AT_ONCE = 250;
+/** Redis answers nobody else meanwhile: about 1 ms. */
+export const AT_ONCE = 100;
 
 /**
  * Keeps this process's streams registered, so that fan-out stores notifications for their users.
@@ -37,6 +44,11 @@ const RENEWED_AT_ONCE = 250;
 export class Registry {
   readonly #registered = new Set<Registration>();
   readonly #loops: readonly Loop[];
+  readonly #forget = createBatch(AT_ONCE, async (some: readonly Registration[]): Promise<void> => {
+    await this.deps.store.remove(some).catch((error) => {
+      this.deps.log.debug({ error: oneLine(error) }, "registrations were not removed; they expire");
+    });
+  });
 
   constructor(private readonly deps: RegistryDeps) {
     const { renewMs, sweepMs, log } = deps;
@@ -53,23 +65,25 @@ export class Registry {
   }
 
   /**
-   * Resolves to the lowest position the stream may be resumed from; undefined: any.
+   * Resolves to the lowest positions the streams may be resumed from; undefined: any.
    *
-   * @param from stored as that position where the user was not listed
+   * `from` is stored as that position where the user was not listed.
    */
-  async register(registration: Registration, from: StreamPosition): Promise<StreamPosition | undefined> {
+  async register(some: readonly Registering[]): Promise<(StreamPosition | undefined)[]> {
     const listedSince = Date.now() - this.deps.windowMs + MARGIN_MS;
-    const resumableFrom = await this.deps.store.register(registration, from, listedSince);
-    registration.renewedAt = Date.now();
-    this.#registered.add(registration);
+    const resumableFrom = await this.deps.store.register(
+      some.map(({ registration: connection, from }) => ({ connection, from, listedSince })),
+    );
+    for (const { registration } of some) {
+      registration.renewedAt = Date.now();
+      this.#registered.add(registration);
+    }
     return resumableFrom;
   }
 
-  async remove(registration: Registration): Promise<void> {
+  remove(registration: Registration): Promise<void> {
     this.#registered.delete(registration);
-    await this.deps.store.remove(registration).catch((error) => {
-      this.deps.log.debug({ error: oneLine(error) }, "a registration was not removed; it expires");
-    });
+    return this.#forget(registration);
   }
 
   async close(): Promise<void> {
@@ -77,7 +91,7 @@ export class Registry {
   }
 
   async #renewAll(): Promise<void> {
-    for (const part of chunked([...this.#registered], RENEWED_AT_ONCE)) await this.#renew(part);
+    for (const part of chunked([...this.#registered], AT_ONCE)) await this.#renew(part);
   }
 
   async #renew(part: readonly Registration[]): Promise<void> {
@@ -94,18 +108,17 @@ export class Registry {
     const { store, lastPosition, log } = this.deps;
     const last = await lastPosition();
     const from = { ...last, seq: last.seq + 1 };
-    let restored = 0;
-    for (const entry of lost) {
-      if (!this.#registered.has(entry)) continue;
-      await store.register(entry, from, Number.MAX_SAFE_INTEGER);
-      if (!this.#registered.has(entry)) await store.remove(entry);
+    const held = lost.filter((entry) => this.#registered.has(entry));
+    await store.register(held.map((connection) => ({ connection, from, listedSince: Number.MAX_SAFE_INTEGER })));
+    const closed = held.filter((entry) => !this.#registered.has(entry));
+    if (closed.length > 0) await store.remove(closed);
+    for (const entry of held) {
       entry.renewedAt = Date.now();
       entry.lost();
-      restored++;
     }
-    observeGateway.registrations("lost", restored);
-    if (restored > 0)
-      log.warn({ count: restored }, "registrations were lost and are restored; their streams were reset");
+    observeGateway.registrations("lost", held.length);
+    if (held.length > 0)
+      log.warn({ count: held.length }, "registrations were lost and are restored; their streams were reset");
   }
 
   async #sweep(): Promise<void> {

@@ -3,11 +3,12 @@ import { mapLimited } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
+import { createBatch } from "../kernel/sharing.js";
 import { pause, SECOND } from "../kernel/time.js";
 import type { GatewayConfig } from "./config.js";
 import type { Feed } from "./feed.nats.js";
 import { type CloseReason, observeGateway } from "./observe.js";
-import type { Registration, Registry } from "./registry.js";
+import { AT_ONCE, type Registering, type Registration, type Registry } from "./registry.js";
 import { connectionId } from "./registry.redis.js";
 import type { StreamRequest } from "./routes.http.js";
 import { Session } from "./session.js";
@@ -79,6 +80,11 @@ export class Streams {
   readonly #perUser = new Map<string, number>();
   readonly #open = new Set<Stream>();
   readonly #sweeping: NodeJS.Timeout;
+  /** Streams that open together share a call to Redis and a flush. */
+  readonly #announce = createBatch(AT_ONCE, async (some: readonly Registering[]) => {
+    const [resumableFrom] = await Promise.all([this.deps.registry.register(some), this.deps.feed.flushed()]);
+    return resumableFrom;
+  });
   #allGone: (() => void) | undefined;
 
   constructor(private readonly deps: StreamsDeps) {
@@ -136,13 +142,13 @@ export class Streams {
   }
 
   async #start(stream: Stream, request: StreamRequest): Promise<void> {
-    const { feed, registry, limits, log } = this.deps;
+    const { feed, limits, log } = this.deps;
     const { user, session } = stream;
     const resumes = (request.lastEventId ?? "") !== "";
     const tail = await feed.state(resumes ? 0 : TAIL_AGE_MS);
     stream.unfollow = feed.follow(user, session.take);
     const from = { ...tail, seq: tail.lastSeq + (resumes ? 1 : 0) };
-    const [resumableFrom] = await Promise.all([registry.register(stream, from), feed.flushed()]);
+    const resumableFrom = await this.#announce({ registration: stream, from });
     const start = await session.prepare(request.lastEventId, { tail, resumableFrom });
     if (request.isGone()) return;
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");

@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
-import { createRegistryStore, type RegistryStore } from "../../src/gateway/registry.redis.js";
+import type { StreamPosition } from "../../src/gateway/notification.js";
+import { type Connection, createRegistryStore, type RegistryStore } from "../../src/gateway/registry.redis.js";
+import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
@@ -39,13 +41,15 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     user = `user ${users++}`;
   });
 
+  const register = async (connection: Connection, from: StreamPosition, listedSince: number) =>
+    (await store.register([{ connection, from, listedSince }]))[0];
   const connection = (unique: string) => ({ id: `${unique}.${user}`, user, createdAt: 5 });
   const at = (seq: number, incarnation = "k2") => ({ seq, incarnation });
   const LISTED_LATELY = 0;
   const NEVER_LISTED = Number.MAX_SAFE_INTEGER;
 
   test("a stream is registered with all of its keys, each of which expires", async () => {
-    expect(await store.register(connection("a"), at(7), LISTED_LATELY)).toEqual(at(7));
+    expect(await register(connection("a"), at(7), LISTED_LATELY)).toEqual(at(7));
     const own = connection("a").id;
     expect(await client.smembers(connectionsOfUserKey(user))).toEqual([own]);
     expect(await client.hgetall(connectionKey(own))).toEqual({ pod_name: "pod-1", user_id: user, created_at: "5" });
@@ -57,11 +61,26 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     expect(await store.renew([connection("a")])).toEqual(new Set([own]));
   });
 
+  test("streams that are registered together are found, renewed and removed each on its own", async () => {
+    const users = ["a", "b", "c"].map((name) => `${user} ${name}`);
+    const connections = users.map((name) => ({ id: `one.${name}`, user: name, createdAt: 5 }));
+    const [first, second, third] = connections as [Connection, Connection, Connection];
+    await register(second, at(3), NEVER_LISTED);
+    const registering = connections.map((one, n) => ({ connection: one, from: at(7 + n), listedSince: LISTED_LATELY }));
+    expect(await store.register(registering)).toEqual([at(7), at(3), at(9)]);
+    await client.srem(connectionsOfUserKey(second.user), second.id);
+    await client.zrem(RECENT_KEY, encodeId(third.user));
+    expect(await store.renew(connections)).toEqual(new Set([second.id, third.id]));
+    await store.remove([first, second]);
+    expect(await store.renew(connections)).toEqual(new Set(connections.map(({ id }) => id)));
+    expect(await client.hgetall(connectionKey(third.id))).toMatchObject({ user_id: third.user });
+  });
+
   test("the position to resume from stays while the user is listed, and only rises when listed again", async () => {
-    expect(await store.register(connection("a"), at(7), LISTED_LATELY)).toEqual(at(7));
-    expect(await store.register(connection("b"), at(9), LISTED_LATELY)).toEqual(at(7));
-    expect(await store.register(connection("c"), at(9), NEVER_LISTED)).toEqual(at(9));
-    expect(await store.register(connection("d"), at(8), NEVER_LISTED)).toEqual(at(9));
-    expect(await store.register(connection("e"), at(3, "k3"), NEVER_LISTED)).toEqual(at(3, "k3"));
+    expect(await register(connection("a"), at(7), LISTED_LATELY)).toEqual(at(7));
+    expect(await register(connection("b"), at(9), LISTED_LATELY)).toEqual(at(7));
+    expect(await register(connection("c"), at(9), NEVER_LISTED)).toEqual(at(9));
+    expect(await register(connection("d"), at(8), NEVER_LISTED)).toEqual(at(9));
+    expect(await register(connection("e"), at(3, "k3"), NEVER_LISTED)).toEqual(at(3, "k3"));
   });
 });

@@ -1,6 +1,6 @@
 import { checkJsError, ErrorCode, Events, type Msg, type NatsConnection } from "nats";
 import pLimit from "p-limit";
-import { coalesce, createBatch } from "../../kernel/sharing.js";
+import { coalesce } from "../../kernel/sharing.js";
 import { SECOND } from "../../kernel/time.js";
 import { ABSENT, askNats, managerOf, unlessAbsent } from "./ask.js";
 import { Incarnation } from "./incarnation.js";
@@ -102,12 +102,11 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     }
   };
 
-  const flush = createBatch<undefined>(Number.POSITIVE_INFINITY, () => askNats("a flush", () => flushed(connection)));
   const ask = <T>(question: () => Promise<T>): Promise<T> => askNats(`messages of ${stream}`, () => limit(question));
 
   return {
     follow: (subject, take) => followSubject(connection, subject, take),
-    flushed: () => flush(undefined),
+    flushed: coalesce(() => askNats("a flush", () => flushed(connection))),
     state: async (maxAgeMs = 0) => {
       const isFresh =
         newest && newest.at > performance.now() - maxAgeMs && newest.state.createdAt === incarnation.current;
