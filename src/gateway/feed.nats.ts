@@ -1,6 +1,6 @@
 import type { NatsConnection } from "nats";
 import { liveSubject, notifySubject, STREAM } from "../contracts/subjects.js";
-import { createSubjectFeed, type SubjectMessage } from "../platform/nats/feed.js";
+import { createSubjectFeed, type SubjectFeed, type SubjectMessage } from "../platform/nats/feed.js";
 import { isSampled, type Notification, readContent, traceOf } from "./notification.js";
 
 type Take = (notification: Notification) => void;
@@ -12,27 +12,18 @@ export type FeedState = Awaited<ReturnType<Feed["state"]>>;
 /** @param onGap called when live notifications may have been missed, or the stream was replaced */
 export function createFeed(connection: NatsConnection, onGap: () => void) {
   const feed = createSubjectFeed(connection, STREAM.notify, onGap);
-  const followed = new Map<string, { takes: readonly Take[]; readonly stop: () => void }>();
-  const deliver = (user: string, message: SubjectMessage): void => {
-    const notification = notificationOf(message);
-    for (const take of followed.get(user)?.takes ?? []) take(notification);
-  };
+  const followed = new Map<string, Followers>();
   const incarnationOf = createIncarnations();
   return {
     /** Delivers a user's notifications from now on, over one subscription for all followers; returns how to stop. */
     follow: (user: string, take: Take): (() => void) => {
-      const held = followed.get(user);
-      if (held) held.takes = [...held.takes, take];
-      else {
-        const stop = feed.follow(liveSubject(user), (message) => deliver(user, message));
-        followed.set(user, { takes: [take], stop });
-      }
+      const followers = followed.get(user) ?? followUser(feed, user);
+      followed.set(user, followers);
+      followers.takes = [...followers.takes, take];
       return () => {
-        const left = followed.get(user);
-        if (!left) return;
-        left.takes = left.takes.filter((one) => one !== take);
-        if (left.takes.length > 0) return;
-        left.stop();
+        followers.takes = followers.takes.filter((one) => one !== take);
+        if (followers.takes.length > 0 || followed.get(user) !== followers) return;
+        followers.stop();
         followed.delete(user);
       };
     },
@@ -56,6 +47,20 @@ export function createFeed(connection: NatsConnection, onGap: () => void) {
     connected: feed.connected,
     close: feed.close,
   };
+}
+
+interface Followers {
+  takes: readonly Take[];
+  readonly stop: () => void;
+}
+
+function followUser(feed: SubjectFeed, user: string): Followers {
+  const stop = feed.follow(liveSubject(user), (message) => {
+    const notification = notificationOf(message);
+    for (const take of followers.takes) take(notification);
+  });
+  const followers: Followers = { takes: [], stop };
+  return followers;
 }
 
 /** Keeps the last one: it is asked for with every notification. */

@@ -19,7 +19,8 @@ export interface Notification {
   readonly seq: number;
   /** Sequence of the user's notification before it; only live ones have it. */
   readonly previous?: number | undefined;
-  readonly storedAt?: number | undefined;
+  /** RFC 3339. */
+  readonly storedAt?: string | undefined;
   /** Only where the trace is recorded. */
   readonly traced?: Headers | undefined;
   readonly content?: Content | undefined;

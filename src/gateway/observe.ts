@@ -39,15 +39,15 @@ const renewed = meter.createCounter("timeline_sse_registrations", {
 const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "xp_earned"]);
 const REFUSALS = [401, 403, 429, 500, 503];
 
-/** Events sent in this turn of the event loop, by type; the times are those of the oldest. */
-const tallies = new Map<string, { count: number; createdAt: number; storedAt: number }>();
+/** Events sent in this turn of the event loop, by type; the times are those of the oldest: of live ones, the first. */
+const tallies = new Map<string, { count: number; createdAt: number; storedAt: string | undefined }>();
 
 function recordSent(): void {
   const now = Date.now();
   for (const [type, { count, createdAt, storedAt }] of tallies) {
     sent.add(count, { type });
     if (Number.isFinite(createdAt)) sinceCreated.record(Math.max(0, now - createdAt) / 1_000, { type });
-    if (Number.isFinite(storedAt)) sinceStored.record(Math.max(0, now - storedAt) / 1_000, { type });
+    if (storedAt) sinceStored.record(Math.max(0, now - Date.parse(storedAt)) / 1_000, { type });
   }
   tallies.clear();
 }
@@ -93,16 +93,15 @@ export const observeGateway = {
     const event = content?.event ?? "";
     const type = KNOWN_EVENTS.has(event) ? event : "other";
     if (tallies.size === 0) setImmediate(recordSent);
-    const tally = tallies.get(type) ?? {
-      count: 0,
-      createdAt: Number.POSITIVE_INFINITY,
-      storedAt: Number.POSITIVE_INFINITY,
-    };
-    tallies.set(type, tally);
+    let tally = tallies.get(type);
+    if (!tally) {
+      tally = { count: 0, createdAt: Number.POSITIVE_INFINITY, storedAt: undefined };
+      tallies.set(type, tally);
+    }
     tally.count++;
     if (replayed) return;
     tally.createdAt = Math.min(tally.createdAt, content?.createdAt ?? Number.POSITIVE_INFINITY);
-    tally.storedAt = Math.min(tally.storedAt, storedAt ?? Number.POSITIVE_INFINITY);
+    tally.storedAt ??= storedAt;
   },
   resumed(outcome: "replayed" | "reset"): void {
     resumes.add(1, { outcome });

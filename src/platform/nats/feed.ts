@@ -8,8 +8,8 @@ import { Incarnation } from "./incarnation.js";
 export interface SubjectMessage {
   readonly seq: number;
   readonly previous?: number | undefined;
-  /** ms since the epoch, where the server says. */
-  readonly storedAt?: number | undefined;
+  /** As the server says it, RFC 3339. */
+  readonly storedAt?: string | undefined;
   /** The publisher's. */
   header(name: string): string | undefined;
   readonly body: Uint8Array;
@@ -73,7 +73,7 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     const found = await unlessAbsent(streams.getMessage(stream, query), "message", "stream");
     if (!found) return undefined;
     const { seq, time, header, data: body } = found;
-    return { seq, storedAt: time.getTime(), header: (name) => header?.get(name) || undefined, body };
+    return { seq, storedAt: time.toISOString(), header: (name) => header?.get(name) || undefined, body };
   };
   // Not by the manager, which throws an error where there is no message: most heartbeats get this answer.
   const lastOf = async (subject: string): Promise<number> => {
@@ -148,7 +148,7 @@ function messageOf({ headers, data: body }: Msg): SubjectMessage | undefined {
   if (seq === undefined) return undefined;
   return {
     seq,
-    storedAt: timeIn(headers?.last("Nats-Time-Stamp")),
+    storedAt: headers?.last("Nats-Time-Stamp") || undefined,
     header: (name) => headers?.get(name) || undefined,
     body,
   };
@@ -169,7 +169,7 @@ function liveMessageOf(message: Msg, subject: string): SubjectMessage | undefine
   return {
     seq,
     previous: numberIn(valueAt(head, head.lastIndexOf(LINE.previous))),
-    storedAt: timeIn(valueAt(head, head.lastIndexOf(LINE.stamp))),
+    storedAt: valueAt(head, head.lastIndexOf(LINE.stamp)),
     body,
     header: (name) => valueAt(head, head.indexOf(`\r\n${name}: `)),
   };
@@ -199,8 +199,6 @@ function followSubject(
 
 const numberIn = (text: string | undefined): number | undefined =>
   text && /^\d+$/.test(text) ? Number(text) : undefined;
-
-const timeIn = (text: string | undefined): number | undefined => (text ? Date.parse(text) : undefined);
 
 async function flushed(connection: NatsConnection): Promise<void> {
   let late: NodeJS.Timeout | undefined;

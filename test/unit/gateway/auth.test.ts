@@ -1,7 +1,9 @@
+import { createHmac } from "node:crypto";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
-import { exportJWK, exportSPKI, generateKeyPair, type JWTPayload, SignJWT } from "jose";
+import fc from "fast-check";
+import { exportJWK, exportSPKI, generateKeyPair, type JWTPayload, jwtVerify, SignJWT } from "jose";
 import { createAuthenticate, findCredentials, originAllowed } from "../../../src/gateway/auth.js";
 
 const SECRET = "a secret of thirty-two bytes, or a few more";
@@ -43,6 +45,44 @@ test.each<[string, () => Promise<string> | string]>([
   ["a token too long", () => sign(valid({ more: "x".repeat(9_000) }))],
 ])("%s is refused", async (_name, token) => {
   await expect(bySecret(await token())).rejects.toMatchObject(refused);
+});
+
+test("of all HS256 tokens, whole or altered, those are accepted that the library accepts", async () => {
+  const strict = createAuthenticate({ jwtSecret: SECRET, jwtIssuer: "us", jwtAudience: "timeline" });
+  const options = { algorithms: ["HS256"], issuer: "us", audience: "timeline", requiredClaims: ["exp", "sub"] };
+  const encode = (part: unknown): string => Buffer.from(JSON.stringify(part)).toString("base64url");
+  const time = fc.constantFrom(now() + 60, now() - 60, "soon", undefined);
+  const claims = fc.record({
+    sub: fc.constantFrom("alice", undefined),
+    exp: fc.oneof({ arbitrary: fc.constant(now() + 60), weight: 4 }, time),
+    nbf: fc.constantFrom(undefined, now() - 60, now() + 60, "x"),
+    iss: fc.constantFrom("us", "us", "us", "them"),
+    aud: fc.constantFrom("timeline", ["other", "timeline"], ["other"]),
+  });
+  const header = fc.constantFrom(
+    ...[{ alg: "HS256" }, { alg: "HS256", kid: "k", typ: "x" }, { alg: "HS384" }, { alg: "none" }],
+    ...[{ alg: "HS256", crit: ["exp"], exp: 1 }, { typ: "JWT" }, "HS256", null],
+  );
+  const altered = fc.option(fc.tuple(fc.nat(400), fc.constantFrom("", "A", ".", "=", "é")), { freq: 3 });
+  const verdicts = new Set<boolean>();
+  await fc.assert(
+    fc.asyncProperty(header, claims, altered, async (head, body, change) => {
+      const text = `${encode(head)}.${encode(body)}`;
+      const whole = `${text}.${createHmac("sha256", SECRET).update(text).digest("base64url")}`;
+      const [at, by] = change ?? [0, whole[0] as string];
+      const token = at < whole.length ? whole.slice(0, at) + by + whole.slice(at + 1) : whole;
+      const accepted = await jwtVerify(token, bytes(SECRET), options).then(
+        () => true,
+        () => false,
+      );
+      verdicts.add(accepted);
+      const outcome = strict(token).then(({ user }) => user);
+      if (accepted) expect(await outcome).toBe("alice");
+      else await expect(outcome).rejects.toMatchObject(refused);
+    }),
+    { numRuns: 500 },
+  );
+  expect(verdicts.size).toBe(2);
 });
 
 test("a clock a few seconds off does not matter", async () => {
