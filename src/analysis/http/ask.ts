@@ -1,0 +1,107 @@
+import { v7 } from "uuid";
+import { type AnalysisRequest, isAtLeast, statusPath } from "../../contracts/analysis.js";
+import { codeOf } from "../../kernel/errors.js";
+import { fingerprint } from "../../kernel/ids.js";
+import { SECOND } from "../../kernel/time.js";
+import { observeHttp } from "./observe.js";
+import { Problem } from "./problem.js";
+import { type Quota, quotaHeaders, type RateLimit } from "./rate-limit.redis.js";
+
+/** An analysis of 500 posts takes a second or two; the queue is mostly empty. */
+const ESTIMATE_MS = 30 * SECOND;
+
+/** The body of the 202. */
+export interface Accepted {
+  readonly analysis_id: string;
+  readonly status: "queued";
+  readonly estimated_completion: string;
+  readonly status_url: string;
+}
+
+/** What an Idempotency-Key stands for, for a day. */
+export interface KeptAnswer {
+  /** RFC 3339. */
+  readonly at: string;
+  /** Fingerprint of the body. */
+  readonly body: string;
+  readonly answer: Accepted;
+  /** The request has its PubAck. */
+  readonly accepted: boolean;
+}
+
+export interface IdempotencyKeys {
+  find(user: string, key: string): Promise<KeptAnswer | undefined>;
+  /** Keeps the answer unless another one is kept; resolves to the one that is kept then. */
+  claim(user: string, key: string, answer: KeptAnswer): Promise<KeptAnswer>;
+  accepted(user: string, key: string, answer: KeptAnswer): Promise<void>;
+}
+
+interface AskDeps {
+  readonly keys: IdempotencyKeys;
+  readonly limit: RateLimit;
+  /** Resolves after the PubAck. */
+  readonly publish: (request: AnalysisRequest) => Promise<void>;
+  /** Makes `queued` show. */
+  readonly record: (fact: AnalysisRequest & Pick<Accepted, "estimated_completion">) => Promise<void>;
+}
+
+type Asked = Pick<AnalysisRequest, "user_id" | "did" | "type" | "tier"> & { readonly key: string | undefined };
+
+interface Outcome {
+  readonly answer: Accepted;
+  /** Undefined while Redis is unavailable. */
+  readonly quota: Quota | undefined;
+}
+
+/** @throws Problem; AppError `unavailable` */
+export type Ask = (asked: Asked) => Promise<Outcome>;
+
+export function createAsk({ keys, limit, publish, record }: AskDeps): Ask {
+  return async ({ key, ...asked }) => {
+    const { user_id: user, did, type, tier } = asked;
+    if (type === "full" && !isAtLeast(tier, "LIFT")) throw new Problem(403, "type: full needs the tier LIFT or higher");
+    const fresh = answerTo([did, type]);
+    const earlier = key === undefined ? undefined : await keys.find(user, key);
+    refuseOther(earlier, fresh);
+    if (earlier?.accepted) return { answer: earlier.answer, quota: await limit.look(user, tier) };
+    // All requests with one key take one slot.
+    const slot = key === undefined ? fresh.answer.analysis_id : `key:${fingerprint(key)}`;
+    const quota = await limit.take(user, tier, slot);
+    if (quota?.counted === false) throw tooMany(quota);
+    try {
+      const kept = key === undefined ? fresh : await keys.claim(user, key, fresh);
+      refuseOther(kept, fresh);
+      const { analysis_id, estimated_completion } = kept.answer;
+      const request = { analysis_id, ...asked, requested_at: kept.at };
+      await publish(request);
+      await record({ ...request, estimated_completion });
+      if (key !== undefined) await keys.accepted(user, key, kept);
+      if (kept === fresh || earlier) observeHttp.accepted(tier, quota !== undefined);
+      return { answer: kept.answer, quota };
+    } catch (error) {
+      if (codeOf(error) === "unavailable") await limit.giveBack(user, slot);
+      throw error;
+    }
+  };
+}
+
+function answerTo(body: readonly string[]): KeptAnswer {
+  const now = Date.now();
+  const id = v7();
+  const answer = {
+    analysis_id: id,
+    status: "queued",
+    estimated_completion: new Date(now + ESTIMATE_MS).toISOString(),
+    status_url: statusPath(id),
+  } as const;
+  return { at: new Date(now).toISOString(), body: fingerprint(JSON.stringify(body)), answer, accepted: false };
+}
+
+function refuseOther(kept: KeptAnswer | undefined, { body }: KeptAnswer): void {
+  if (kept && kept.body !== body) throw new Problem(422, "the Idempotency-Key was used with another body");
+}
+
+function tooMany(quota: Quota): Problem {
+  const headers = { ...quotaHeaders(quota), "Retry-After": String(quota.resetSeconds) };
+  return new Problem(429, `at most ${quota.limit} analyses within an hour`, { headers });
+}

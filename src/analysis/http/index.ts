@@ -1,0 +1,63 @@
+import type { Router } from "express";
+import type { NatsConnection } from "nats";
+import { ANALYSIS_REQUESTED, STREAM } from "../../contracts/subjects.js";
+import { traceHeaders } from "../../delivery/telemetry.js";
+import { AppError } from "../../kernel/errors.js";
+import type { Logger } from "../../kernel/logger.js";
+import type { Db } from "../../platform/db/db.js";
+import type { Publish } from "../../platform/nats/publish.js";
+import type { RedisClock } from "../../platform/redis/clock.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { createBucket } from "../bucket.nats.js";
+import { createRequests } from "../requests.nats.js";
+import { createAnalysisStore } from "../store.sql.js";
+import { createAsk } from "./ask.js";
+import { createIdempotencyKeys } from "./idempotency.nats.js";
+import { observeHttp } from "./observe.js";
+import { createRateLimit } from "./rate-limit.redis.js";
+import { createReads, type Rewards } from "./read.js";
+import { createAnalysisRouter, type RouteDeps } from "./routes.http.js";
+
+interface AnalysisApiDeps {
+  readonly admit: RouteDeps["admit"];
+  readonly nats: NatsConnection;
+  readonly publish: Publish;
+  readonly connected: () => boolean;
+  readonly scripts: Scripts;
+  readonly clock: RedisClock;
+  /** Undefined where none is configured. */
+  readonly db: Db | undefined;
+  readonly rewards: Rewards | undefined;
+  readonly log: Logger;
+}
+
+/** The routes beside SSE: analyses, rewards, and their OpenAPI document. */
+export function createAnalysisApi({ db, rewards, log, ...deps }: AnalysisApiDeps): Router {
+  observeHttp.started();
+  const bucket = createBucket(deps.nats, deps.publish);
+  const requests = createRequests(bucket);
+  const ask = createAsk({
+    keys: createIdempotencyKeys(bucket),
+    limit: createRateLimit(deps.scripts, deps.clock),
+    record: requests.record,
+    publish: async (request) => {
+      const body = Buffer.from(JSON.stringify(request));
+      const message = { subject: ANALYSIS_REQUESTED, body, id: request.analysis_id, stream: STREAM.timeline };
+      await deps.publish({ ...message, headers: traceHeaders() });
+    },
+  });
+  // Without a connection, the client of NATS waits for its timeout.
+  const ifConnected =
+    <Args extends unknown[], Result>(work: (...args: Args) => Promise<Result>) =>
+    async (...args: Args): Promise<Result> => {
+      if (!deps.connected()) throw new AppError("unavailable", "NATS is unavailable");
+      return work(...args);
+    };
+  const store = db && createAnalysisStore(db);
+  const reads = createReads({
+    requests: { find: ifConnected(requests.find), list: ifConnected(requests.list) },
+    store,
+    rewards,
+  });
+  return createAnalysisRouter({ admit: deps.admit, ask: ifConnected(ask), reads, log });
+}

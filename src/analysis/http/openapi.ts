@@ -1,0 +1,155 @@
+import { z } from "zod";
+import { statusPath, TIERS } from "../../contracts/analysis.js";
+import { HOURLY } from "./rate-limit.redis.js";
+import { ANSWERS, ORDER, PAGE } from "./schemas.js";
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** The OpenAPI 3.1 document of the routes beside SSE; the routes check by its schemas. */
+export function openApi(): Json {
+  return {
+    openapi: "3.1.1",
+    info: {
+      title: "avion-timeline: analyses and rewards",
+      version: "1.0.0",
+      license: { name: "Apache-2.0", identifier: "Apache-2.0" },
+    },
+    servers: [{ url: "/" }],
+    security: [{ bearer: [] }, { cookie: [] }],
+    paths: PATHS,
+    components: { schemas: schemas(), securitySchemes: SECURITY, headers: HEADERS },
+  };
+}
+
+function schemas(): Json {
+  const answers = z.registry<{ id: string }>();
+  for (const [id, schema] of Object.entries(ANSWERS)) answers.add(schema, { id });
+  const { schemas: made } = z.toJSONSchema(answers, { uri: (id) => ref("schemas", id).$ref, override: shortened });
+  return { ...made, Order: z.toJSONSchema(ORDER, { io: "input", override: shortened }) };
+}
+
+/** A format says the same as its pattern. */
+function shortened({ jsonSchema }: { jsonSchema: z.core.JSONSchema.BaseSchema }): void {
+  delete jsonSchema.$schema;
+  delete jsonSchema.$id;
+  if (jsonSchema.format !== undefined) delete jsonSchema.pattern;
+}
+
+const ref = (kind: "schemas" | "headers", name: string) => ({ $ref: `#/components/${kind}/${name}` });
+
+const LIMITS = TIERS.map((tier) => `${tier} ${HOURLY[tier]}`).join(", ");
+
+const SECURITY: Json = {
+  bearer: {
+    type: "http",
+    scheme: "bearer",
+    bearerFormat: "JWT",
+    description: `The claim tier is one of ${TIERS.join(", ")}`,
+  },
+  cookie: { type: "apiKey", in: "cookie", name: "access_token" },
+};
+
+const whole = { schema: { type: "integer", minimum: 0 } };
+
+const HEADERS: Json = {
+  "Retry-After": { description: "Seconds", ...whole },
+  "RateLimit-Limit": { description: `New analyses within an hour: ${LIMITS}`, ...whole },
+  "RateLimit-Remaining": { description: "How many of them are left", ...whole },
+  "RateLimit-Reset": { description: "Seconds until one more is left", ...whole },
+  "RateLimit-Policy": { description: "The limit and its window in seconds", schema: { type: "string" } },
+  Location: { description: "Where to ask for the status", schema: { type: "string", format: "uri-reference" } },
+  Allow: { description: "Methods of this path", schema: { type: "string" } },
+};
+
+const RATE_LIMIT = ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", "RateLimit-Policy"];
+
+const PROBLEMS: Readonly<Record<number, readonly [description: string, headers?: readonly string[]]>> = {
+  400: ["Every wrong field is named"],
+  401: ["The token is missing or not valid"],
+  403: ["The tier is too low, or the cookie came from the page of another origin"],
+  404: ["Unknown, or of somebody else"],
+  413: ["The body is larger than 16 KiB"],
+  415: ["The body is not application/json"],
+  422: ["The Idempotency-Key was used with another body"],
+  429: ["The hourly limit is reached", ["Retry-After", ...RATE_LIMIT]],
+  500: ["A fault of the service"],
+  503: ["A server is unavailable", ["Retry-After"]],
+};
+
+const headersOf = (names: readonly string[]): Json =>
+  names.length === 0 ? {} : { headers: Object.fromEntries(names.map((name) => [name, ref("headers", name)])) };
+
+const problems = (...statuses: readonly number[]): Json =>
+  Object.fromEntries(
+    statuses.map((status) => {
+      const [description = "", headers = []] = PROBLEMS[status] ?? [];
+      const content = { "application/problem+json": { schema: ref("schemas", "Problem") } };
+      return [status, { description, ...headersOf(headers), content }];
+    }),
+  );
+
+const answer = (schema: keyof typeof ANSWERS, description: string, headers: readonly string[] = []): Json => ({
+  description,
+  ...headersOf(headers),
+  content: { "application/json": { schema: ref("schemas", schema) } },
+});
+
+const { properties: page = {} } = z.toJSONSchema(PAGE, { override: shortened });
+
+const PAGE_PARAMETERS = Object.entries(page).map(([name, schema]) => ({ name, in: "query", schema }));
+
+const PATHS: Json = {
+  "/api/v1/timeline/analyze": {
+    post: {
+      operationId: "analyze",
+      summary: "Asks for an analysis of an account's posts",
+      parameters: [
+        {
+          name: "Idempotency-Key",
+          in: "header",
+          description: "With the same key and body, a day long, the answer is the same and there is one analysis",
+          schema: { type: "string", minLength: 1, maxLength: 257 },
+        },
+      ],
+      requestBody: { required: true, content: { "application/json": { schema: ref("schemas", "Order") } } },
+      responses: {
+        202: answer("Accepted", "The analysis is queued", ["Location", ...RATE_LIMIT]),
+        ...problems(400, 401, 403, 413, 415, 422, 429, 500, 503),
+      },
+    },
+  },
+  [statusPath("{id}")]: {
+    get: {
+      operationId: "getAnalysis",
+      summary: "Status and results of an analysis of the caller",
+      parameters: [{ name: "id", in: "path", required: true, schema: { type: "string" } }],
+      responses: { 200: answer("Analysis", "The analysis"), ...problems(401, 403, 404, 500, 503) },
+    },
+  },
+  "/api/v1/timeline/analyses": {
+    get: {
+      operationId: "listAnalyses",
+      summary: "The analyses of the caller, the newest first",
+      parameters: PAGE_PARAMETERS,
+      responses: { 200: answer("Analyses", "A page"), ...problems(400, 401, 403, 500, 503) },
+    },
+  },
+  "/api/v1/xp": {
+    get: {
+      operationId: "getRewards",
+      summary: "The rewards of the caller, the newest first",
+      parameters: PAGE_PARAMETERS,
+      responses: { 200: answer("Rewards", "A page and the total"), ...problems(400, 401, 403, 500, 503) },
+    },
+  },
+  "/openapi.json": {
+    get: {
+      operationId: "getOpenApi",
+      summary: "This document",
+      security: [],
+      responses: {
+        200: { description: "OpenAPI 3.1", content: { "application/json": { schema: { type: "object" } } } },
+      },
+    },
+  },
+};

@@ -1,0 +1,48 @@
+import { STATUS_CODES } from "node:http";
+import type { ErrorRequestHandler, Response } from "express";
+import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
+import type { Logger } from "../../kernel/logger.js";
+import { observeHttp } from "./observe.js";
+import { Problem } from "./problem.js";
+
+export function createProblemHandler(log: Logger): ErrorRequestHandler {
+  return (error: unknown, request, response, next) => {
+    if (response.headersSent) return next(error);
+    const problem = error instanceof Problem ? error : problemOf(error);
+    if (problem.status >= 500) {
+      const cause = error instanceof AppError && error.cause !== undefined ? oneLine(error.cause) : undefined;
+      log.warn({ method: request.method, status: problem.status, error: oneLine(error), cause }, "a request failed");
+    }
+    observeHttp.refused(problem.status);
+    sendProblem(response, problem);
+  };
+}
+
+function sendProblem(response: Response, { status, message: detail, more }: Problem): void {
+  const body = { type: "about:blank", title: STATUS_CODES[status] ?? "Error", status, detail, errors: more.errors };
+  response
+    .status(status)
+    .set({
+      ...(status === 401 ? { "WWW-Authenticate": "Bearer" } : {}),
+      // The rest of the body is not read.
+      ...(status === 413 ? { Connection: "close" } : {}),
+      ...(status === 503 ? { "Retry-After": String(1 + Math.floor(Math.random() * 5)) } : {}),
+      ...more.headers,
+    })
+    .type("application/problem+json")
+    .send(JSON.stringify(body));
+}
+
+/** The log has the texts of servers, the caller does not. */
+function problemOf(error: unknown): Problem {
+  if (error instanceof AppError) {
+    const { httpStatus } = PRESENTATION[error.code];
+    if (httpStatus < 500) return new Problem(httpStatus, error.message);
+    return new Problem(httpStatus, httpStatus === 503 ? "a server is unavailable: try again later" : FAILED);
+  }
+  // Of the router, for a path that cannot be decoded.
+  const { status } = (error ?? {}) as { readonly status?: unknown };
+  return status === 400 ? new Problem(400, "the request is malformed") : new Problem(500, FAILED);
+}
+
+const FAILED = "the request failed; the log says why";

@@ -1,0 +1,59 @@
+import type { Tier } from "../../contracts/analysis.js";
+import { analysesAskedKey } from "../../contracts/keys.js";
+import { AppError, codeOf } from "../../kernel/errors.js";
+import { HOUR, pause, SECOND } from "../../kernel/time.js";
+import type { RedisClock } from "../../platform/redis/clock.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+
+/** Analyses that a user may ask for within an hour. */
+export const HOURLY: Readonly<Record<Tier, number>> = { DRIFT: 10, LIFT: 60, JET: 120, ORBIT: 600 };
+
+/** A server that hangs must not hold up an answer. */
+const TIMEOUT_MS = SECOND / 4;
+
+export interface Quota {
+  /** The request is counted, or was before. */
+  readonly counted: boolean;
+  readonly limit: number;
+  readonly remaining: number;
+  /** Until the oldest request counted leaves the hour; at the limit, until another one fits. */
+  readonly resetSeconds: number;
+}
+
+export type RateLimit = ReturnType<typeof createRateLimit>;
+
+/** Counts requests by their id, over the last hour. While Redis is away, an answer is undefined and nothing is counted. */
+export function createRateLimit(scripts: Scripts, clock: Pick<RedisClock, "now">) {
+  const ask = async (user: string, tier: Tier, request: string): Promise<Quota> => {
+    const key = analysesAskedKey(user);
+    const limit = HOURLY[tier];
+    const reply = await scripts.run("take-slot", [key], [request, limit, HOUR, await clock.now(key)]);
+    const [counted, held, ms] = reply as [number, number, number];
+    const remaining = Math.max(0, limit - held);
+    return { counted: counted === 1, limit, remaining, resetSeconds: Math.ceil(ms / SECOND) };
+  };
+  const inTime = async <T>(work: Promise<T>): Promise<T | undefined> => {
+    const silent = pause(TIMEOUT_MS).then(() => {
+      throw new AppError("unavailable", "Redis: does not answer in time");
+    });
+    return Promise.race([work, silent]).catch((error: unknown) => {
+      if (codeOf(error) !== "unavailable") throw error;
+      return undefined;
+    });
+  };
+  return {
+    take: (user: string, tier: Tier, request: string) => inTime(ask(user, tier, request)),
+    look: (user: string, tier: Tier) => inTime(ask(user, tier, "")),
+    /** Of a request that came to nothing. */
+    giveBack: (user: string, request: string) =>
+      inTime(scripts.command("zrem", (client) => client.zrem(analysesAskedKey(user), request))),
+  };
+}
+
+/** draft-ietf-httpapi-ratelimit-headers-06, the last one with fields of these names. */
+export const quotaHeaders = ({ limit, remaining, resetSeconds }: Quota): Record<string, string> => ({
+  "RateLimit-Limit": String(limit),
+  "RateLimit-Remaining": String(remaining),
+  "RateLimit-Reset": String(resetSeconds),
+  "RateLimit-Policy": `${limit};w=${HOUR / SECOND}`,
+});

@@ -1,0 +1,95 @@
+import { type Request, type RequestHandler, type Response, Router } from "express";
+import type { z } from "zod";
+import { statusPath, type Tier, tierOf } from "../../contracts/analysis.js";
+import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
+import type { Logger } from "../../kernel/logger.js";
+import type { Ask } from "./ask.js";
+import { readJson } from "./body.http.js";
+import { readIdempotencyKey } from "./idempotency-key.js";
+import { openApi } from "./openapi.js";
+import { createProblemHandler } from "./problem.http.js";
+import { badRequest, Problem } from "./problem.js";
+import { quotaHeaders } from "./rate-limit.redis.js";
+import type { Reads } from "./read.js";
+import { ORDER, PAGE } from "./schemas.js";
+
+export interface RouteDeps {
+  /** Finds the caller. @throws AppError `unauthenticated`, `forbidden`, `unavailable` */
+  readonly admit: (headers: Request["headers"]) => Promise<{ readonly user: string; readonly tier?: unknown }>;
+  readonly ask: Ask;
+  readonly reads: Reads;
+  readonly log: Logger;
+}
+
+interface Caller {
+  readonly user: string;
+  readonly tier: Tier;
+}
+
+export function createAnalysisRouter({ admit, ask, reads, log }: RouteDeps): Router {
+  const router = Router();
+  const document = openApi();
+  const known: RequestHandler = async (request, response, next) => {
+    response.set("Cache-Control", "no-store");
+    const { user, tier } = await admit(request.headers);
+    response.locals["caller"] = { user, tier: tierOf(tier) } satisfies Caller;
+    next();
+  };
+  const get = (path: string, answer: (caller: Caller, request: Request<{ id: string }>) => Promise<unknown>): void => {
+    router
+      .route(path)
+      .get(known, async (request, response) => {
+        const work = () => answer(callerOf(response), request as Request<{ id: string }>);
+        response.json(await inRequest(request, path, work));
+      })
+      .all(allowOnly("GET, HEAD"));
+  };
+  router.route("/api/v1/timeline/analyze").post(known, analyze(ask)).all(allowOnly("POST"));
+  get(statusPath(":id"), ({ user }, request) => reads.analysis(user, request.params.id));
+  get("/api/v1/timeline/analyses", ({ user }, request) => reads.analyses(user, pageOf(request)));
+  get("/api/v1/xp", ({ user }, request) => reads.rewards(user, pageOf(request)));
+  router
+    .route("/openapi.json")
+    .get((_request, response) => void response.json(document))
+    .all(allowOnly("GET, HEAD"));
+  router.use(createProblemHandler(log));
+  return router;
+}
+
+const callerOf = (response: Response): Caller => response.locals["caller"] as Caller;
+
+const analyze =
+  (ask: Ask): RequestHandler =>
+  async (request, response) => {
+    const { user, tier } = callerOf(response);
+    const key = readIdempotencyKey(request.get("Idempotency-Key"));
+    const order = understood(ORDER, await readJson(request), "body");
+    const work = () => ask({ user_id: user, ...order, tier, key });
+    const { answer, quota } = await inRequest(request, request.path, work);
+    response
+      .status(202)
+      .set({ Location: answer.status_url, ...(quota && quotaHeaders(quota)) })
+      .json(answer);
+  };
+
+/** Continues the client's trace. */
+function inRequest<T>(request: Request, path: string, work: () => Promise<T>): Promise<T> {
+  const headers = { get: (name: string) => request.get(name), entries: () => Object.entries(request.headers) };
+  const parent = contextOf(headers as Parameters<typeof contextOf>[0]);
+  return inSpan(`${request.method} ${path}`, { kind: SpanKind.SERVER, parent }, work);
+}
+
+const allowOnly =
+  (methods: string): RequestHandler =>
+  (request) => {
+    throw new Problem(405, `${request.method} is not allowed here`, { headers: { Allow: methods } });
+  };
+
+const pageOf = (request: Request<{ id: string }>): z.output<typeof PAGE> => understood(PAGE, request.query, "query");
+
+function understood<Schema extends z.ZodType>(schema: Schema, value: unknown, whole: string): z.output<Schema> {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const { issues } = parsed.error;
+  throw badRequest(issues.map(({ path, message }) => ({ field: path.join(".") || whole, detail: message })));
+}

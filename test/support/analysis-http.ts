@@ -1,0 +1,98 @@
+import { readFile } from "node:fs/promises";
+import { afterAll, beforeAll } from "@jest/globals";
+import { createAnalysisApi } from "../../src/analysis/http/index.js";
+import type { Rewards } from "../../src/analysis/http/read.js";
+import { createAdmit, createAuthenticate } from "../../src/gateway/auth.js";
+import { silent } from "../../src/kernel/logger.js";
+import type { Db } from "../../src/platform/db/db.js";
+import { type HttpServer, serveHttp } from "../../src/platform/http/serve.js";
+import { createPublisher } from "../../src/platform/nats/publish.js";
+import { followClock } from "../../src/platform/redis/clock.js";
+import { DATABASES, type DatabaseServer } from "./databases.js";
+import { type NatsBench, openNats } from "./nats.js";
+import { openRedis, type RedisBench } from "./redis.js";
+import { JWT_SECRET } from "./service.js";
+import { tokenOf } from "./tokens.js";
+
+/** The routes of analyses on real servers, in the test's process. */
+export interface AnalysisBench {
+  readonly nats: NatsBench;
+  readonly redis: RedisBench;
+  readonly db: Db;
+  readonly url: string;
+  /** Starts the routes once more, on these handles instead. */
+  another(handles: Partial<Parameters<typeof createAnalysisApi>[0]>): Promise<string>;
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: Headers;
+  // biome-ignore lint/suspicious/noExplicitAny: tests look into it
+  readonly body: any;
+}
+
+export const TABLES = ["src/analysis/migrations/0001_analyses.sql"];
+
+/** One bench for all tests of a file, which use users of their own. */
+export function sharedAnalysisBench(rewards?: (db: Db) => Rewards): AnalysisBench {
+  const made: { bench?: AnalysisBench } = {};
+  const servers: HttpServer[] = [];
+  let [nats, redis, databases]: [NatsBench?, RedisBench?, DatabaseServer?] = [];
+  beforeAll(async () => {
+    [nats, redis, databases] = await Promise.all([openNats(), openRedis(), DATABASES[0]?.start()]);
+    const db = (await databases?.newDatabase()) as Db;
+    for (const file of TABLES) await db.run(await readFile(file, "utf8"));
+    const clock = followClock(redis.scripts);
+    clock.close();
+    const { connection } = nats;
+    const usual = {
+      admit: createAdmit(createAuthenticate({ jwtSecret: JWT_SECRET }), new Set()),
+      ...{ nats: connection, ...createPublisher(connection), scripts: redis.scripts, clock, db, log: silent },
+      connected: () => true,
+      rewards: rewards?.(db),
+    };
+    const another: AnalysisBench["another"] = async (handles) => {
+      const server = await serveHttp({
+        ...{ address: "127.0.0.1:0", notReady: () => [], log: silent },
+        metrics: (_request, response) => void response.end(),
+      });
+      server.use(createAnalysisApi({ ...usual, ...handles }));
+      servers.push(server);
+      return `http://127.0.0.1:${server.port}`;
+    };
+    made.bench = { nats, redis, db, url: await another({}), another };
+  });
+  afterAll(async () => {
+    await Promise.all(servers.map((server) => server.close(0)));
+    await Promise.all([nats?.close(), redis?.close(), databases?.stop()]);
+  });
+  return new Proxy({} as AnalysisBench, { get: (_none, name) => Reflect.get(made.bench as AnalysisBench, name) });
+}
+
+export interface Call {
+  readonly user?: string;
+  readonly tier?: string;
+  readonly method?: string;
+  readonly body?: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** Asks as a user; a body that is no text is sent as JSON. */
+export async function call(url: string, { user, tier, method = "GET", body, headers }: Call = {}): Promise<Answer> {
+  const token = user === undefined ? undefined : await tokenOf(user, { claims: tier === undefined ? {} : { tier } });
+  const response = await fetch(url, {
+    method,
+    headers: {
+      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+      ...(body === undefined ? {} : { "content-type": "application/json" }),
+      ...headers,
+    },
+    ...(body === undefined ? {} : { body: typeof body === "string" ? body : JSON.stringify(body) }),
+  });
+  const text = await response.text();
+  return { status: response.status, headers: response.headers, body: text === "" ? undefined : JSON.parse(text) };
+}
+
+/** Asks for an analysis. */
+export const post = (url: string, user: string, { body = { did: "bob", type: "flow" }, ...how }: Call = {}) =>
+  call(`${url}/api/v1/timeline/analyze`, { user, method: "POST", body, ...how });
