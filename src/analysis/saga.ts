@@ -6,6 +6,7 @@ import {
   measuresOf,
 } from "../contracts/analysis.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
+import { AccountGone } from "./sources/source.js";
 
 /** Times are RFC 3339. */
 export interface RequestFact extends AnalysisRequest {
@@ -91,16 +92,6 @@ export function decideStart(
 
 export const MAX_ATTEMPTS = 3;
 
-/** The account cannot be analysed, however often it is tried. */
-export class AccountGone extends Error {
-  constructor(
-    readonly code: "account_unknown" | "account_suspended",
-    message: string,
-  ) {
-    super(message);
-  }
-}
-
 export interface Failure {
   readonly attempt: number;
   readonly final: boolean;
@@ -153,6 +144,6 @@ export function viewOf(facts: Facts, completed: CompletedAnalysis | undefined) {
     ...(estimated_completion === undefined ? {} : { estimated_completion }),
     ...(started_at === undefined ? {} : { started_at }),
     ...(completed && { completed_at: completed.completed_at, cached: completed.cached, results: completed.results }),
-    ...(status === "failed" && failed && { error: { code: failed.error_code, detail: failed.error } }),
+    ...(status === "failed" && failed && { error: failed.error }),
   };
 }

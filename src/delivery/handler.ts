@@ -21,6 +21,8 @@ export interface Delivery {
 export interface Context {
   /** Aborts when the process begins to shut down: waiting must end then. */
   readonly stopping: AbortSignal;
+  /** Counts this one; unset where it is not counted. */
+  readonly attempt?: number;
   readonly log: Logger;
 }
 

@@ -94,7 +94,7 @@ async function once(options: ProcessOptions, message: InFlight): Promise<Step> {
       return await deadLetter(options, message, { reason: "crashed", error: crashed(spent), attempt: spent });
     }
     await failpoint("handle", delivery.body);
-    await options.handler(delivery, context);
+    await options.handler(delivery, { ...context, attempt: message.attempt });
     await failpoint("handled", delivery.body);
     attempts.forget(delivery);
     ended(options, message, "acked");

@@ -18,6 +18,13 @@ const FAILPOINTS = [
   "outbox-published",
   "outbox-marked",
   "outbox-dead-lettered",
+  "analysed",
+  "analysis-stored",
+  "analysis-cached",
+  "analysis-published",
+  "analysis-failed",
+  "rewarded",
+  "reward-published",
   "close",
 ] as const;
 export type Failpoint = (typeof FAILPOINTS)[number];

@@ -1,6 +1,7 @@
 import { eventOfSubject } from "../contracts/events.js";
 import { CONSUMER, STREAM, TIMELINE_COMPLETED, workEventOf } from "../contracts/subjects.js";
 import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
+import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
 import { createProcess } from "../delivery/process.js";
 import { countOutcome, expectOutcomes, observed } from "../delivery/telemetry.js";
@@ -58,6 +59,10 @@ interface ConsumerOptions {
   readonly handler: Handler;
   /** Messages in flight; unset: as configured for fan-out. */
   readonly concurrency?: number;
+  /** Unset: as configured for fan-out. */
+  readonly maxAttempts?: number;
+  /** Unset: the DLQ. */
+  readonly storeDeadLetter?: StoreDeadLetter;
 }
 
 /** Starts a consumer under the failure policy: attempts, retries, dead letters. */
@@ -68,8 +73,11 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
   const toOutcome = createProcess({
     handler: observed(wraps.handler?.(options.handler) ?? options.handler),
     attempts: createAttempts(scripts),
-    storeDeadLetter: publish,
-    limits: { maxAttempts: config.delivery.maxAttempts, retryBaseMs: config.delivery.retryBaseMs },
+    storeDeadLetter: options.storeDeadLetter ?? publish,
+    limits: {
+      maxAttempts: options.maxAttempts ?? config.delivery.maxAttempts,
+      retryBaseMs: config.delivery.retryBaseMs,
+    },
     gate,
     version: VERSION,
     eventOf,

@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import { ANALYSIS_MIGRATIONS } from "../analysis/index.js";
 import { codeOf } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { createPageTokens, type PageTokens } from "../kernel/paging.js";
@@ -8,6 +9,7 @@ import { migrate } from "../platform/db/migrate.js";
 import { openPglite } from "../platform/db/pglite.js";
 import { openPostgres } from "../platform/db/postgres.js";
 import { POSTS_MIGRATIONS } from "../posts/index.js";
+import { REWARDS_MIGRATIONS } from "../rewards/index.js";
 import { USERS_MIGRATIONS } from "../users/index.js";
 import type { Closers } from "./closers.js";
 import type { DatabaseConfig } from "./config/connections.js";
@@ -16,13 +18,28 @@ import { retryUntilDone } from "./connections.js";
 import type { StoringRoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
-export const MIGRATIONS = [OUTBOX_MIGRATIONS, USERS_MIGRATIONS, POSTS_MIGRATIONS];
+export const MIGRATIONS = [
+  OUTBOX_MIGRATIONS,
+  USERS_MIGRATIONS,
+  POSTS_MIGRATIONS,
+  ANALYSIS_MIGRATIONS,
+  REWARDS_MIGRATIONS,
+];
 
 /** Waits for the server and applies the migrations. @throws an error if the schema is of another version */
 export async function openDatabase(config: DatabaseConfig, log: Logger, closers: Closers): Promise<Db> {
   const db = await connect(config, log);
   closers.add("database", () => db.close());
   await retryUntilDone(() => migrate(db, MIGRATIONS, log), log, "the database is not there yet", isAway);
+  return db;
+}
+
+/** For reads of what other processes keep: nothing is waited for. Undefined without the address of a server. */
+export function openDatabaseForReads(config: DatabaseConfig, log: Logger, closers: Closers): Db | undefined {
+  const { url, poolSize } = config;
+  if (url === undefined) return undefined;
+  const db = openPostgres({ url, poolSize, name: `avion-timeline/${VERSION}` }, log);
+  closers.add("database", () => db.close());
   return db;
 }
 
@@ -34,7 +51,9 @@ export async function openPageTokens(db: Db, schema: "users" | "posts", log: Log
 
 const isAway = (error: unknown): boolean => codeOf(error) === "unavailable";
 
-export const keepsData = (roles: readonly Role[]): boolean => roles.includes("users") || roles.includes("posts");
+const STORING: readonly Role[] = ["users", "posts", "analysis", "rewards"];
+
+export const keepsData = (roles: readonly Role[]): boolean => roles.some((role) => STORING.includes(role));
 
 export const dataFolder = ({ dataDir }: DatabaseConfig): string => join(dataDir, "pglite");
 

@@ -1,9 +1,10 @@
 import { createGateway } from "../gateway/index.js";
+import type { Db } from "../platform/db/db.js";
 import type { HttpServer } from "../platform/http/serve.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
 export async function startGatewayRole(
-  { config, connections, log }: RoleDeps<"gateway">,
+  { config, connections, log }: RoleDeps<"gateway"> & { readonly db: Db | undefined },
   http: HttpServer,
 ): Promise<RunningRole> {
   if (config.gateway.allowUnsafeTokens)

@@ -8,16 +8,18 @@ import { type HttpServer, serveHttp } from "../platform/http/serve.js";
 import { startDepths } from "../platform/nats/depths.js";
 import { refusalOf } from "../platform/refusals.js";
 import type { Telemetry } from "../platform/telemetry.js";
+import { startAnalysisRole } from "./analysis.js";
 import { startApiRole } from "./api.js";
 import { startBridgeRole } from "./bridge.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
 import type { Role } from "./config/process.js";
 import { openConnections, type ServiceConnections } from "./connections.js";
-import { keepsData, openDatabase } from "./database.js";
+import { keepsData, openDatabase, openDatabaseForReads } from "./database.js";
 import { startFanoutRole } from "./fanout.js";
 import { startGatewayRole } from "./gateway.js";
 import { startPostsRole } from "./posts.js";
+import { startRewardsRole } from "./rewards.js";
 import type { RoleDeps, RunningRole, Wraps } from "./role.js";
 import { startUsersRole } from "./users.js";
 
@@ -35,7 +37,7 @@ export interface StartOptions {
 
 /** A role that serves starts before a role that may call it, and closes after it. */
 const SERVING: readonly Role[] = ["users", "posts", "api"];
-const WORKING: readonly Role[] = ["gateway", "fanout", "bridge"];
+const WORKING: readonly Role[] = ["gateway", "fanout", "bridge", "analysis", "rewards"];
 
 /** Starts the roles of a process. HTTP is served first, so that `/readyz` can say what is waited for. */
 export async function startService(config: Config, options: StartOptions): Promise<RunningService> {
@@ -97,9 +99,18 @@ async function openDeps(
   const depths = await startDepths(connections.nats, { ages: roles.includes("fanout"), log });
   closers.add("depths", () => depths.close());
   readiness.connections = connections;
-  const db = keepsData(roles) ? await openDatabase(config.database, log, closers) : undefined;
-  readiness.inUse.push(connections.scripts.client, connections.nats, ...(db ? [db] : []));
+  const db = await openDb(config, log, closers);
+  readiness.inUse.push(connections.scripts.client, connections.nats, ...(db && keepsData(roles) ? [db] : []));
   return { config, connections, db, gate: new Gate(), wraps, log };
+}
+
+async function openDb(
+  { process: { roles }, database }: Config,
+  log: Logger,
+  closers: Closers,
+): Promise<Db | undefined> {
+  if (keepsData(roles)) return openDatabase(database, log, closers);
+  return roles.includes("gateway") ? openDatabaseForReads(database, log, closers) : undefined;
 }
 
 interface Beside {
@@ -113,9 +124,14 @@ interface Beside {
 function createStart(deps: RoleDeps, { db, http, closers, readiness }: Beside) {
   const { roles, shutdownGraceMs } = deps.config.process;
   const starts: Partial<Record<Role, () => Promise<RunningRole>>> = {
-    ...(db && { users: () => startUsersRole({ ...deps, db }), posts: () => startPostsRole({ ...deps, db }) }),
+    ...(db && {
+      users: () => startUsersRole({ ...deps, db }),
+      posts: () => startPostsRole({ ...deps, db }),
+      analysis: () => startAnalysisRole({ ...deps, db }),
+      rewards: () => startRewardsRole({ ...deps, db }),
+    }),
     api: () => startApiRole(deps),
-    gateway: () => startGatewayRole(deps, http),
+    gateway: () => startGatewayRole({ ...deps, db }, http),
     fanout: () => startFanoutRole(deps),
     bridge: () => startBridgeRole(deps),
   };

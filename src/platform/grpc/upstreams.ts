@@ -54,6 +54,11 @@ export function connectFollowings(address: string, tls: TlsFiles) {
   return { ...onUsers(users), close: () => users.close() };
 }
 
+export function connectPosts(address: string, tls: TlsFiles) {
+  const posts = connectUpstream(address, tls);
+  return { ...onPosts(posts), close: () => posts.close() };
+}
+
 function onUsers(users: Client) {
   const call = createCallUpstream(users);
   const { getFollowersList, getFollowingList, isFollowing, listFollowChanges } = UserServiceService;

@@ -1,3 +1,4 @@
+import { ANALYSIS_VARIABLES } from "../../analysis/config.js";
 import { AUDIT_VARIABLES } from "../../consistency/config.js";
 import { STORED_TIMELINES_VARIABLES } from "../../contracts/config.js";
 import { DELIVERY_VARIABLES } from "../../delivery/config.js";
@@ -7,10 +8,11 @@ import { parseServerUrl } from "../../kernel/urls.js";
 import { ConfigError, type ConfigOf, type Variable, type Variables } from "../../kernel/variables.js";
 import { OUTBOX_VARIABLES } from "../../outbox/config.js";
 import { POSTS_VARIABLES } from "../../posts/config.js";
+import { REWARDS_VARIABLES } from "../../rewards/config.js";
 import { TIMELINE_VARIABLES } from "../../timeline/config.js";
 import { USERS_VARIABLES } from "../../users/config.js";
 import { DATABASE_VARIABLES, NATS_VARIABLES, REDIS_VARIABLES, UPSTREAM_VARIABLES } from "./connections.js";
-import { BROKER_BINARY_VARIABLES, GRPC_SERVER_VARIABLES, PROCESS_VARIABLES } from "./process.js";
+import { BROKER_BINARY_VARIABLES, GRPC_SERVER_VARIABLES, PROCESS_VARIABLES, type Role } from "./process.js";
 
 /** One slice a component, beside those of the process and its connections. */
 const SLICES = {
@@ -29,6 +31,8 @@ const SLICES = {
   users: USERS_VARIABLES,
   posts: POSTS_VARIABLES,
   outbox: OUTBOX_VARIABLES,
+  analysis: ANALYSIS_VARIABLES,
+  rewards: REWARDS_VARIABLES,
   brokerBinaries: BROKER_BINARY_VARIABLES,
 } as const;
 
@@ -98,12 +102,18 @@ function withOwnAddresses(config: Config): Config {
   return { ...config, upstreams: { ...Object.fromEntries(served.map(([key]) => [key, own])), ...upstreams } };
 }
 
+const CALLERS: Readonly<Record<keyof typeof OWN_ADDRESSES, readonly Role[]>> = {
+  userServiceAddr: ["fanout", "api"],
+  postServiceAddr: ["fanout", "api", "analysis"],
+};
+
 function addressFaults({ process, upstreams }: Config): string[] {
-  if (!process.roles?.some((role) => role === "fanout" || role === "api")) return [];
   return Object.entries(OWN_ADDRESSES).flatMap(([key, role]) => {
-    if (upstreams[key as keyof typeof OWN_ADDRESSES] !== undefined) return [];
-    const { name } = UPSTREAM_VARIABLES[key as keyof typeof OWN_ADDRESSES];
-    return `${name}: is needed by the roles fanout and api, unless the role ${role} runs in this process`;
+    const address = key as keyof typeof OWN_ADDRESSES;
+    const callers = CALLERS[address].filter((caller) => process.roles?.includes(caller));
+    if (callers.length === 0 || upstreams[address] !== undefined) return [];
+    const { name } = UPSTREAM_VARIABLES[address];
+    return `${name}: is needed by the role ${callers.join(", ")}, unless the role ${role} runs in this process`;
   });
 }
 

@@ -68,7 +68,7 @@ export const UPSTREAM_VARIABLES = {
   postServiceAddr: {
     name: "TIMELINE_POST_SERVICE_ADDR",
     schema: target,
-    about: "PostService (roles fanout, api); unset: this process, where it has the role posts",
+    about: "PostService (roles fanout, api, analysis); unset: this process, where it has the role posts",
   },
   ca: { name: "TIMELINE_UPSTREAM_TLS_CA", schema: text, about: "CA file for UserService and PostService" },
   cert: {
@@ -83,13 +83,14 @@ export const DATABASE_VARIABLES = {
   url: {
     name: "DATABASE_URL",
     schema: databaseUrl,
-    about: "PostgreSQL 15 or newer (roles users, posts); unset: embedded PGlite in TIMELINE_DATA_DIR, for one process",
+    about:
+      "PostgreSQL 15 or newer (roles users, posts, analysis, rewards, and gateway for results); unset: embedded PGlite in TIMELINE_DATA_DIR, for one process",
   },
   dataDir: {
     name: "TIMELINE_DATA_DIR",
     schema: text,
     default: "avion-data",
-    about: "Folder of the embedded database (roles users, posts)",
+    about: "Folder of the embedded database (roles users, posts, analysis, rewards)",
   },
   poolSize: {
     name: "TIMELINE_DATABASE_POOL_SIZE",

@@ -4,7 +4,7 @@ import { address, integer, nonEmptyList, text, type Variables } from "../../kern
 import { LOG_LEVELS } from "../../platform/logger.js";
 
 /** Roles a process can take; any number of each may run. */
-export const ROLES = ["bridge", "fanout", "api", "gateway", "users", "posts"] as const;
+export const ROLES = ["bridge", "fanout", "api", "gateway", "users", "posts", "analysis", "rewards"] as const;
 export type Role = (typeof ROLES)[number];
 
 const failpoints = text.transform((value, context) => {

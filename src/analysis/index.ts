@@ -1,0 +1,77 @@
+import type { NatsConnection } from "nats";
+import { type AnalysisNotification, measuresOf } from "../contracts/analysis.js";
+import { ANALYSIS_COMPLETED, ANALYSIS_FAILED } from "../contracts/subjects.js";
+import type { StoreDeadLetter } from "../delivery/dead-letter.js";
+import { traceHeaders } from "../delivery/telemetry.js";
+import { oneLine } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
+import { startLoop } from "../kernel/loop.js";
+import { HOUR } from "../kernel/time.js";
+import type { Db } from "../platform/db/db.js";
+import type { Publish } from "../platform/nats/publish.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import { createBucket } from "./bucket.nats.js";
+import { createAnalysisCache } from "./cache.redis.js";
+import { measure } from "./measures/measure.js";
+import { observeAnalysis } from "./observe.js";
+import { createRequests } from "./requests.nats.js";
+import { MAX_ATTEMPTS } from "./saga.js";
+import type { Source } from "./sources/source.js";
+import { type AnalysisStore, createAnalysisStore } from "./store.sql.js";
+import { createAnalysisHandler, tellingOfCrashes, type WorkerDeps } from "./worker.js";
+
+export const ANALYSIS_MIGRATIONS = { component: "analysis", folder: new URL("./migrations/", import.meta.url) };
+
+/** The newest of an account. */
+const POSTS = 500;
+
+/** Rows of completed analyses, as the facts in NATS (nats/streams/KV_ANALYSES.json). */
+const KEPT_DAYS = 30;
+
+interface WorkerOptions {
+  readonly nats: NatsConnection;
+  readonly publish: Publish;
+  readonly scripts: Scripts;
+  readonly db: Db;
+  readonly sourceOf: (account: string) => Source;
+  readonly notify: (user: string, notification: AnalysisNotification, messageId: string) => Promise<void>;
+  readonly log: Logger;
+}
+
+/** Starts what analyses accounts, and the removal of old analyses, on a migrated database. */
+export function startAnalysisWorker({ nats, publish, scripts, db, sourceOf, notify, log }: WorkerOptions) {
+  observeAnalysis.started();
+  const store = createAnalysisStore(db);
+  const publishTo = (subject: string) => async (event: object, id: string) => {
+    await publish({ subject, body: Buffer.from(JSON.stringify(event)), id, headers: traceHeaders() });
+  };
+  const deps: WorkerDeps = {
+    requests: createRequests(createBucket(nats, publish)),
+    store,
+    cache: createAnalysisCache(scripts),
+    analyse: ({ did, type }, signal) =>
+      measure(sourceOf(did).posts(did, { limit: POSTS, signal }), { measures: measuresOf(type), now: Date.now() }),
+    publishCompleted: publishTo(ANALYSIS_COMPLETED),
+    publishFailed: publishTo(ANALYSIS_FAILED),
+    notify,
+    observe: observeAnalysis,
+    now: Date.now,
+  };
+  const retention = startRetention(store, log);
+  return {
+    handler: createAnalysisHandler(deps),
+    maxAttempts: MAX_ATTEMPTS,
+    storeDeadLetter: (usual: StoreDeadLetter) => tellingOfCrashes(deps, usual),
+    close: () => retention.close(),
+  };
+}
+
+const startRetention = (store: AnalysisStore, log: Logger) =>
+  startLoop({
+    work: async () => ((await store.removeOlderThan(KEPT_DAYS)) > 0 ? 0 : undefined),
+    everyMs: HOUR,
+    jitter: true,
+    failed: (error, inARow) => {
+      if (inARow === 1) log.warn({ error: oneLine(error) }, "old analyses could not be removed; it is tried again");
+    },
+  });

@@ -1,0 +1,40 @@
+import { metrics } from "@opentelemetry/api";
+import type { AnalysisRequest } from "../contracts/analysis.js";
+import { SECOND } from "../kernel/time.js";
+import type { Failure } from "./saga.js";
+
+const meter = metrics.getMeter("avion-timeline");
+const finished = meter.createCounter("timeline_analyses_finished", {
+  description: "Analyses by what became of them: completed, or failed for good",
+});
+const attempts = meter.createCounter("timeline_analysis_attempts_failed", {
+  description: "Attempts at an analysis that failed, by error code",
+});
+const cache = meter.createCounter("timeline_analysis_cache", {
+  description: "Analyses looked for in the cache, by whether they were found: hit or miss",
+});
+const duration = meter.createHistogram("timeline_analysis_seconds", {
+  description: "Time from the 202 of an analysis to its completion, in seconds",
+  advice: { explicitBucketBoundaries: [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800] },
+});
+
+export type ObserveAnalysis = typeof observeAnalysis;
+
+export const observeAnalysis = {
+  /** Counters that alerts use start at 0. */
+  started(): void {
+    for (const outcome of ["completed", "failed"]) finished.add(0, { outcome });
+    for (const error_code of ["source_failed", "crashed"]) attempts.add(0, { error_code });
+  },
+  cache(hit: boolean): void {
+    cache.add(1, { result: hit ? "hit" : "miss" });
+  },
+  completed({ requested_at }: AnalysisRequest, now: number): void {
+    finished.add(1, { outcome: "completed" });
+    duration.record(Math.max(0, now - Date.parse(requested_at)) / SECOND);
+  },
+  failed({ final, error_code }: Failure): void {
+    attempts.add(1, { error_code });
+    if (final) finished.add(1, { outcome: "failed" });
+  },
+};

@@ -1,0 +1,140 @@
+import {
+  type AnalysisCompleted,
+  type AnalysisFailed,
+  type AnalysisNotification,
+  type AnalysisRequest,
+  type AnalysisResults,
+  completedMessageId,
+  failedMessageId,
+  parseRequest,
+  statusPath,
+} from "../contracts/analysis.js";
+import { DLQ_HEADER } from "../contracts/subjects.js";
+import type { StoreDeadLetter } from "../delivery/dead-letter.js";
+import type { Context, Delivery, Handler } from "../delivery/handler.js";
+import { failpoint } from "../kernel/failpoints.js";
+import type { Clock } from "../kernel/time.js";
+import type { AnalysisCache } from "./cache.redis.js";
+import type { ObserveAnalysis } from "./observe.js";
+import type { Requests } from "./requests.nats.js";
+import { type CompletedAnalysis, decideFailure, decideStart, type Failure } from "./saga.js";
+import type { AnalysisStore } from "./store.sql.js";
+
+export interface WorkerDeps {
+  readonly requests: Pick<Requests, "start" | "fail">;
+  readonly store: Pick<AnalysisStore, "find" | "insert">;
+  readonly cache: AnalysisCache;
+  /** Reads the posts of the account and measures them. */
+  readonly analyse: (request: AnalysisRequest, signal: AbortSignal) => Promise<AnalysisResults>;
+  /** Resolves after the PubAck, as the next two. */
+  readonly publishCompleted: (event: AnalysisCompleted, messageId: string) => Promise<void>;
+  readonly publishFailed: (event: AnalysisFailed, messageId: string) => Promise<void>;
+  readonly notify: (user: string, notification: AnalysisNotification, messageId: string) => Promise<void>;
+  readonly observe: ObserveAnalysis;
+  readonly now: Clock;
+}
+
+/**
+ * Analyses an account: cache, posts, measures, row, cache, `completed`, notification. Each step may be done again after
+ * a crash: the row stands once it is inserted, and what is published again has the same message id.
+ */
+export function createAnalysisHandler(deps: WorkerDeps): Handler {
+  return async (delivery, context) => {
+    const request = parseRequest(delivery.body);
+    try {
+      await complete(deps, request, { delivery, context });
+    } catch (error) {
+      const failure = decideFailure(error, context.attempt ?? 1);
+      if (failure === undefined) throw error;
+      await fail(deps, { request, failure, redrives: redrivesOf(delivery) });
+      context.log.warn({ analysis_id: request.analysis_id, ...failure }, "an analysis failed");
+      if (failure.rethrow) throw error;
+    }
+  };
+}
+
+/** The handler cannot tell of a crash: the dead letter does. */
+export function tellingOfCrashes(deps: WorkerDeps, store: StoreDeadLetter): StoreDeadLetter {
+  return async (deadLetter) => {
+    const { headers, body } = deadLetter;
+    if (headers[DLQ_HEADER.reason] === "crashed") {
+      const error = "the analysis ended its process each time";
+      const attempt = Number(headers[DLQ_HEADER.deliveries]);
+      const failure = { attempt, final: true, rethrow: false, error, error_code: "crashed" };
+      const redrives = Number(headers[DLQ_HEADER.redriveCount]);
+      await fail(deps, { request: parseRequest(body), failure, redrives });
+    }
+    return store(deadLetter);
+  };
+}
+
+interface Message {
+  readonly delivery: Delivery;
+  readonly context: Context;
+}
+
+async function complete(deps: WorkerDeps, request: AnalysisRequest, { delivery, context }: Message): Promise<void> {
+  const { store, requests, now } = deps;
+  const startedAt = now();
+  await requests.start(request, startedAt);
+  const held = await store.find(request.user_id, request.analysis_id);
+  const start = decideStart(held, { seq: delivery.seq, redrives: redrivesOf(delivery) });
+  if (start === "ignore") return;
+  const completed = held ?? (await insert(deps, request, { delivery, context, startedAt }));
+  await announce(deps, completed);
+}
+
+async function insert(
+  { cache, analyse, store, observe, now }: WorkerDeps,
+  request: AnalysisRequest,
+  { delivery, context, startedAt }: Message & { readonly startedAt: number },
+): Promise<CompletedAnalysis> {
+  const cached = await cache.find(request, startedAt);
+  observe.cache(cached !== undefined);
+  const results = cached ?? (await analyse(request, context.stopping));
+  await failpoint("analysed", delivery.body);
+  const row = await store.insert({
+    ...request,
+    started_at: new Date(startedAt).toISOString(),
+    completed_at: new Date(now()).toISOString(),
+    cached: cached !== undefined,
+    results,
+    request_seq: delivery.seq,
+  });
+  await failpoint("analysis-stored", delivery.body);
+  if (!cached) await cache.fill(request, results, now());
+  await failpoint("analysis-cached", delivery.body);
+  observe.completed(request, now());
+  return row;
+}
+
+async function announce(deps: WorkerDeps, completed: CompletedAnalysis): Promise<void> {
+  const { analysis_id, user_id, did, type, tier, cached, completed_at } = completed;
+  const event = { event_id: analysis_id, analysis_id, user_id, did, type, tier, cached, completed_at };
+  const id = completedMessageId(analysis_id);
+  await deps.publishCompleted(event, id);
+  await failpoint("analysis-published", analysis_id);
+  const status_url = statusPath(analysis_id);
+  await deps.notify(user_id, { event: "analysis_completed", analysis_id, did, type, status_url }, `notify:${id}`);
+}
+
+interface Failed {
+  readonly request: AnalysisRequest;
+  readonly failure: Failure;
+  readonly redrives: number;
+}
+
+async function fail(deps: WorkerDeps, { request, failure, redrives }: Failed): Promise<void> {
+  const { analysis_id, user_id, did, type } = request;
+  const { attempt, final, error, error_code } = failure;
+  const failed_at = new Date(deps.now()).toISOString();
+  if (final) await deps.requests.fail(request, { failed_at, error, error_code, attempt });
+  const id = failedMessageId(analysis_id, redrives, attempt);
+  await deps.publishFailed({ analysis_id, user_id, did, type, attempt, final, error, error_code }, id);
+  await failpoint("analysis-failed", analysis_id);
+  deps.observe.failed(failure);
+  if (final) await deps.notify(user_id, { event: "analysis_failed", analysis_id, error_code }, `notify:${id}`);
+}
+
+const redrivesOf = ({ headers }: Pick<Delivery, "headers">): number =>
+  Number(headers.get(DLQ_HEADER.redriveCount) ?? 0) || 0;

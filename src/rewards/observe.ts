@@ -1,0 +1,22 @@
+import { metrics } from "@opentelemetry/api";
+import type { AnalysisCompleted } from "../contracts/analysis.js";
+import { SECOND } from "../kernel/time.js";
+import type { Award } from "./reward.js";
+
+const meter = metrics.getMeter("avion-timeline");
+const awards = meter.createCounter("timeline_rewards", { description: "Rewards given, by tier" });
+const amount = meter.createCounter("timeline_rewards_xp", { description: "XP given" });
+const lag = meter.createHistogram("timeline_rewards_lag_seconds", {
+  description: "Time from the completion of an analysis to its reward, in seconds",
+  advice: { explicitBucketBoundaries: [0.01, 0.05, 0.1, 0.5, 1, 5, 30, 60, 300, 3_600, 86_400] },
+});
+/** Recorded by the sampling of the role. */
+export const drift = meter.createGauge("timeline_rewards_drifted_users", {
+  description: "Users whose total differs from the sum of their transactions",
+});
+
+export function observeReward({ tier, completed_at }: AnalysisCompleted, award: Award, now: number): void {
+  awards.add(1, { tier });
+  amount.add(award.amount);
+  lag.record(Math.max(0, now - Date.parse(completed_at)) / SECOND);
+}

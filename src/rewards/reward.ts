@@ -1,0 +1,41 @@
+import {
+  type AnalysisCompleted,
+  type AnalysisNotification,
+  type Tier,
+  type XpEarned,
+  xpMessageId,
+} from "../contracts/analysis.js";
+
+export type Multipliers = Readonly<Record<Tier, number>>;
+
+/** XP for one analysis, before the multiplier. */
+const BASE = 10;
+
+/** An award, as the ledger keeps it; RFC 3339. */
+export interface Award extends XpEarned {
+  /** The user's total with this award. */
+  readonly total: number;
+  /** Sequence in TIMELINE_EVENTS of the message that it rewards. */
+  readonly event_seq: number;
+}
+
+/** Amounts have at most two decimals. */
+export function awardFor(completed: AnalysisCompleted, multipliers: Multipliers, now: number): XpEarned {
+  const multiplier = multipliers[completed.tier];
+  return {
+    event_id: completed.event_id,
+    user_id: completed.user_id,
+    amount: Math.round(BASE * multiplier * 100) / 100,
+    multiplier,
+    reason: "timeline_analysis",
+    earned_at: new Date(now).toISOString(),
+  };
+}
+
+/** What is published for an award: an event and a notification, each with its message id. */
+export function announcementsOf({ total, event_seq: _, ...event }: Award) {
+  const { event_id, amount } = event;
+  const id = xpMessageId(event_id);
+  const notification: AnalysisNotification = { event: "xp_earned", event_id, amount, total };
+  return { event, id, notification, notificationId: `notify:${id}` };
+}

@@ -1,0 +1,119 @@
+import type { XpEarned } from "../contracts/analysis.js";
+import { invalid } from "../kernel/errors.js";
+import type { Db, Queries } from "../platform/db/db.js";
+import { SQLSTATE, sqlState } from "../platform/db/errors.js";
+import type { Award } from "./reward.js";
+
+/** @throws AppError `unavailable` while the database is unavailable */
+export interface RewardStore {
+  /** Returns the award that stands: an event is awarded once. `eventSeq`: of its message in TIMELINE_EVENTS. */
+  award(earned: XpEarned, eventSeq: number): Promise<Award>;
+  page(user: string, page: { readonly limit: number; readonly before?: string | undefined }): Promise<XpPage>;
+  /** Users whose total differs from the sum of their transactions. */
+  drifted(): Promise<number>;
+}
+
+export interface XpPage {
+  readonly total: number;
+  /** Newest first. */
+  readonly transactions: readonly Pick<Award, "event_id" | "amount" | "multiplier" | "reason" | "earned_at">[];
+  /** Cursor of the next page. */
+  readonly next?: string | undefined;
+}
+
+interface Row extends Omit<Award, "earned_at"> {
+  readonly earned_at: number;
+  readonly position: number;
+}
+
+/** Above every position. */
+const FIRST_PAGE = String(Number.MAX_SAFE_INTEGER);
+
+const COLUMNS = `event_id, user_id, amount::float8 AS amount, multiplier::float8 AS multiplier, reason, earned_at,
+  event_seq, position, total::float8 AS total`;
+
+const awardOf = ({ position: _, earned_at, ...row }: Row): Award => ({
+  ...row,
+  earned_at: new Date(earned_at).toISOString(),
+});
+
+export function createRewardStore(db: Db): RewardStore {
+  return {
+    award: (earned, eventSeq) => db.transaction((queries) => award(queries, earned, eventSeq)),
+    page: (user, page) => unlessMissing(() => readPage(db, user, page)),
+    async drifted() {
+      const [row] = await db.query<{ users: number }>(DRIFTED);
+      return row?.users ?? 0;
+    },
+  };
+}
+
+async function award(queries: Queries, earned: XpEarned, eventSeq: number): Promise<Award> {
+  const { event_id, user_id, amount, multiplier, reason, earned_at } = earned;
+  // Holds the user's row: no other writer of this user is between here and the end of the transaction.
+  await queries.query(
+    `INSERT INTO public.xp_totals (user_id, position, total) VALUES ($1, 0, 0)
+     ON CONFLICT (user_id) DO UPDATE SET position = xp_totals.position`,
+    [user_id],
+  );
+  const [row] = await queries.query<Row>(
+    `INSERT INTO public.xp_transactions (event_id, user_id, amount, multiplier, reason, earned_at, event_seq, position, total)
+     SELECT $1, user_id, $3::numeric, $4::numeric, $5, $6::bigint, $7::bigint, position + 1, total + $3::numeric
+     FROM public.xp_totals WHERE user_id = $2
+     ON CONFLICT (event_id) DO NOTHING RETURNING ${COLUMNS}`,
+    [event_id, user_id, amount, multiplier, reason, Date.parse(earned_at), eventSeq],
+  );
+  if (row === undefined) return standing(queries, event_id);
+  await queries.query(
+    "UPDATE public.xp_totals SET position = position + 1, total = total + $2::numeric WHERE user_id = $1",
+    [user_id, amount],
+  );
+  return awardOf(row);
+}
+
+async function standing(queries: Queries, event: string): Promise<Award> {
+  const [row] = await queries.query<Row>(`SELECT ${COLUMNS} FROM public.xp_transactions WHERE event_id = $1`, [event]);
+  if (row === undefined) throw new Error("an award conflicts with none");
+  return awardOf(row);
+}
+
+async function readPage(
+  db: Db,
+  user: string,
+  { limit, before = FIRST_PAGE }: { readonly limit: number; readonly before?: string | undefined },
+): Promise<XpPage> {
+  if (!/^\d{1,16}$/.test(before)) throw invalid("cursor", "is not one of this list");
+  const [held] = await db.query<{ total: number }>(
+    "SELECT total::float8 AS total FROM public.xp_totals WHERE user_id = $1",
+    [user],
+  );
+  const rows = await db.query<Row>(
+    `SELECT ${COLUMNS} FROM public.xp_transactions WHERE user_id = $1 AND position < $2::bigint
+     ORDER BY position DESC LIMIT $3`,
+    [user, before, limit + 1],
+  );
+  const page = rows.slice(0, limit);
+  return {
+    total: held?.total ?? 0,
+    transactions: page.map((row) => {
+      const { event_id, amount, multiplier, reason, earned_at } = awardOf(row);
+      return { event_id, amount, multiplier, reason, earned_at };
+    }),
+    next: rows.length > limit ? String(page.at(-1)?.position) : undefined,
+  };
+}
+
+const DRIFTED = `
+SELECT count(*) AS users FROM public.xp_totals t
+FULL JOIN (SELECT user_id, sum(amount) AS total FROM public.xp_transactions GROUP BY user_id) s USING (user_id)
+WHERE coalesce(t.total, 0) <> coalesce(s.total, 0)`;
+
+/** A gateway may read before the first process with the role has made the tables. */
+async function unlessMissing(work: () => Promise<XpPage>): Promise<XpPage> {
+  try {
+    return await work();
+  } catch (error) {
+    if (sqlState(error) === SQLSTATE.undefinedTable) return { total: 0, transactions: [] };
+    throw error;
+  }
+}

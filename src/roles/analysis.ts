@@ -1,0 +1,34 @@
+import { startAnalysisWorker } from "../analysis/index.js";
+import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { createNotifyUser } from "../platform/notify-user.js";
+import { type ConsumerSlices, startConsumer } from "./consumers.js";
+import type { RunningRole, StoringRoleDeps } from "./role.js";
+
+/** Analyses of accounts. */
+export async function startAnalysisRole(
+  deps: StoringRoleDeps<"analysis" | "upstreams" | ConsumerSlices>,
+): Promise<RunningRole> {
+  const { config, connections, db, log } = deps;
+  const { nats, publish, scripts } = connections;
+  const worker = startAnalysisWorker({
+    nats,
+    publish,
+    scripts,
+    db,
+    sourceOf: () => ({ async *posts() {} }),
+    notify: createNotifyUser(connections),
+    log,
+  });
+  const consuming = startConsumer(deps, {
+    stream: STREAM.timeline,
+    consumer: CONSUMER.analysis,
+    handler: worker.handler,
+    concurrency: config.analysis.concurrency,
+    maxAttempts: worker.maxAttempts,
+    storeDeadLetter: worker.storeDeadLetter(publish),
+  });
+  return {
+    notReady: () => (consuming.healthy() ? undefined : "analysis: requests are not pulled"),
+    close: async (graceMs) => void (await Promise.all([consuming.close(graceMs), worker.close()])),
+  };
+}

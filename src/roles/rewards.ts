@@ -1,0 +1,25 @@
+import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { createNotifyUser } from "../platform/notify-user.js";
+import { startRewards } from "../rewards/index.js";
+import { type ConsumerSlices, startConsumer } from "./consumers.js";
+import type { RunningRole, StoringRoleDeps } from "./role.js";
+
+/** As max_ack_pending of the consumer: more are not handed out. */
+const REWARDED_AT_ONCE = 100;
+
+/** Rewards for completed analyses. */
+export async function startRewardsRole(deps: StoringRoleDeps<"rewards" | ConsumerSlices>): Promise<RunningRole> {
+  const { config, connections, db, log } = deps;
+  const { publish } = connections;
+  const rewards = startRewards({ db, publish, notify: createNotifyUser(connections), config: config.rewards, log });
+  const consuming = startConsumer(deps, {
+    stream: STREAM.timelineEvents,
+    consumer: CONSUMER.rewards,
+    handler: rewards.reward,
+    concurrency: REWARDED_AT_ONCE,
+  });
+  return {
+    notReady: () => (consuming.healthy() ? undefined : "rewards: completed analyses are not pulled"),
+    close: async (graceMs) => void (await Promise.all([consuming.close(graceMs), rewards.close()])),
+  };
+}
