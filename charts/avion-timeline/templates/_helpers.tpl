@@ -78,7 +78,18 @@ secretKeyRef:
 
 {{/* Whether a role keeps data of its own, in PostgreSQL. */}}
 {{- define "avion-timeline.stores" -}}
+{{- if has .role (list "users" "posts" "analysis" "rewards") -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether a role is called by other roles of the release. */}}
+{{- define "avion-timeline.isUpstream" -}}
 {{- if has .role (list "users" "posts") -}}true{{- end -}}
+{{- end -}}
+
+{{/* The gateway reads results where there is a database. */}}
+{{- define "avion-timeline.usesDatabase" -}}
+{{- $database := .root.Values.database -}}
+{{- if or (include "avion-timeline.stores" .) (and (eq .role "gateway") (or $database.url $database.existingSecret.name)) -}}true{{- end -}}
 {{- end -}}
 
 {{/* host:port of an upstream: as given, else of the release's own role, else empty. */}}
@@ -131,7 +142,7 @@ secretKeyRef:
 
 {{/* Whether a role calls the upstreams: the bridge does where there are both, to look up what Redis Pub/Sub has lost, and posts to find out who follows. */}}
 {{- define "avion-timeline.callsUpstreams" -}}
-{{- if has .role (list "api" "fanout") -}}
+{{- if has .role (list "api" "fanout" "analysis") -}}
 true
 {{- else if and (has .role (list "bridge" "posts")) (include "avion-timeline.userService" .root) (include "avion-timeline.postService" .root) -}}
 true
@@ -180,7 +191,7 @@ true
 - name: TIMELINE_NATS_CREDS
   value: /etc/avion-timeline/nats-creds/nats.creds
 {{- end }}
-{{- if include "avion-timeline.stores" . }}
+{{- if include "avion-timeline.usesDatabase" . }}
 - name: DATABASE_URL
   valueFrom:
     {{- include "avion-timeline.secretRef" (dict "root" $root "existing" $values.database.existingSecret "key" "DATABASE_URL") | nindent 4 }}

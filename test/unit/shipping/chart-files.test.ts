@@ -43,7 +43,7 @@ test("roles are those of the service", () => {
   expect(Object.keys(values.roles).sort()).toEqual([...ROLES].sort());
 });
 
-test("users and posts are disabled by default, all other roles are enabled", () => {
+test("users, posts, analysis and rewards are disabled by default, all other roles are enabled", () => {
   const on = Object.entries(values.roles).filter(([, { enabled }]) => enabled);
   expect(on.map(([role]) => role)).toEqual(["bridge", "fanout", "api", "gateway"]);
 });

@@ -17,11 +17,11 @@ import {
 import { CLOSE_MARGIN_MS, type Environment, NAMES, PORTS, readText } from "./files.js";
 import { type Rendered, renderChart, type Values } from "./helm.js";
 
-const ALL = ["api", "bridge", "fanout", "gateway", "posts", "users"];
+const ALL = ["analysis", "api", "bridge", "fanout", "gateway", "posts", "rewards", "users"];
 const CASES: [string, Values, string[]][] = [
   ["what is required", REQUIRED, ["api", "bridge", "fanout", "gateway"]],
   ["existing Secrets", WITH_EXISTING_SECRETS, ["api", "bridge", "fanout", "gateway", "users"]],
-  ["upstreams of its own", OWN_UPSTREAMS, ALL],
+  ["upstreams of its own", OWN_UPSTREAMS, ["api", "bridge", "fanout", "gateway", "posts", "users"]],
   ["everything switched on", EVERYTHING, ALL],
   [
     "a key set and two roles",
@@ -38,6 +38,9 @@ const CASES: [string, Values, string[]][] = [
   ],
 ];
 
+const STORING = ["users", "posts", "analysis", "rewards"];
+const databaseGiven = (values: Values): boolean => "database.url" in values || "database.existingSecret" in values;
+
 for (const [name, values, roles] of CASES) {
   const render = (): Rendered[] => renderChart(values);
 
@@ -50,7 +53,8 @@ for (const [name, values, roles] of CASES) {
       expect(config.process.roles).toEqual([role(deployment)]);
       expect(config.process.podName).toBe("pod-0");
       expect(config.gateway.jwtSecret !== undefined).toBe(role(deployment) === "gateway" && !!secretGiven(values));
-      expect(config.database.url !== undefined).toBe(["users", "posts"].includes(role(deployment)));
+      const reads = role(deployment) === "gateway" && databaseGiven(values);
+      expect(config.database.url !== undefined).toBe(STORING.includes(role(deployment)) || reads);
       const { terminationGracePeriodSeconds, enableServiceLinks } = deployment.spec.template.spec;
       expect(terminationGracePeriodSeconds * 1000).toBeGreaterThan(config.process.shutdownGraceMs + CLOSE_MARGIN_MS);
       expect(enableServiceLinks).toBe(false);
@@ -171,12 +175,14 @@ rendering("a deployment with an autoscaler has no fixed replicas, and the autosc
   expect(ofKind(renderChart(REQUIRED), "Deployment").map(({ spec }) => spec.replicas)).toEqual([2, 2, 2, 2]);
 });
 
-rendering("the ingress routes only the events, without buffering", () => {
+rendering("the ingress routes only the events and the API, without buffering", () => {
   const objects = renderChart(EVERYTHING);
   const [ingress] = ofKind(objects, "Ingress") as [Rendered];
   expect(ingress.metadata.annotations).toMatchObject({ "nginx.ingress.kubernetes.io/proxy-buffering": "off" });
   expect(ingress.spec.rules).toHaveLength(1);
-  const [path] = ingress.spec.rules[0]?.http.paths ?? [];
+  const paths = ingress.spec.rules[0]?.http.paths ?? [];
+  const [path] = paths;
+  expect(paths.map((one) => one.path)).toEqual(["/events", "/api/v1", "/openapi.json"]);
   expect(path).toMatchObject({ path: "/events", pathType: "Prefix" });
   const service = ofKind(objects, "Service").find(({ metadata }) => metadata.name === path?.backend.service.name);
   expect(service?.spec.ports.map((port) => port.name)).toContain(path?.backend.service.port.name);
@@ -228,11 +234,13 @@ rendering("a role's own priority class overrides that of all roles", () => {
     one.spec.template.spec.priorityClassName,
   ]);
   expect(Object.fromEntries(classes)).toEqual({
+    analysis: "steady",
     api: "steady",
     bridge: "steady",
     fanout: "steady",
     gateway: "people-first",
     posts: "steady",
+    rewards: "steady",
     users: "steady",
   });
 });

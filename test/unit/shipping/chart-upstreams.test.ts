@@ -13,13 +13,15 @@ import {
 import { type Environment, PORTS } from "./files.js";
 import { type Rendered, renderChart, type Values } from "./helm.js";
 
+const CALLERS = ["api", "bridge", "fanout", "analysis"];
+
 rendering.each<[string, Values, string[]]>([
   ["pods themselves, by default", OWN_UPSTREAMS, ["-users-headless", "-posts-headless"]],
   ["a Service without a headless one too", EVERYTHING, ["-users", "-posts-headless"]],
 ])("whoever calls upstreams finds the release's own: %s", (_name, values, suffixes) => {
   const objects = renderChart(values);
-  const callers = ofKind(objects, "Deployment").filter((one) => ["api", "bridge", "fanout"].includes(role(one)));
-  expect(callers).toHaveLength(3);
+  const callers = ofKind(objects, "Deployment").filter((one) => CALLERS.includes(role(one)));
+  expect(callers).toHaveLength(values === EVERYTHING ? 4 : 3);
   for (const caller of callers) {
     const config = readConfig(environmentOf(caller, objects));
     const addresses = [config.upstreams.userServiceAddr, config.upstreams.postServiceAddr] as [string, string];
@@ -58,7 +60,7 @@ rendering("network policies admit the release's own callers and the peers that a
   for (const name of ["users", "posts"]) {
     const [calls] = policyOf(name).spec.ingress;
     expect(calls?.ports.map(({ port }) => port)).toEqual(["grpc"]);
-    for (const caller of ["api", "bridge", "fanout"]) {
+    for (const caller of CALLERS) {
       expect(fits(podOf(caller), calls?.from)).toBe(true);
       const out = policyOf(caller).spec.egress.filter(({ to }) => fits(podOf(name), to));
       expect(out.flatMap(({ ports }) => ports.map(({ port }) => port))).toEqual([PORTS.grpc]);

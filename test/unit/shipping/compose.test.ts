@@ -69,6 +69,8 @@ test("each role is a service of its own, with the replicas it should have", () =
     gateway: 1,
     users: 1,
     posts: 1,
+    analysis: 1,
+    rewards: 1,
   });
   expect(roles.map(([name]) => name).sort()).toEqual([...ROLES].sort());
   for (const [name, service] of roles) {
@@ -103,13 +105,16 @@ test("roles call the upstreams of the file, unless others are given", () => {
       roles.flatMap(([name, service]) => {
         const config = readConfig(environmentOf(service, { ...GIVEN, ...given }));
         const both = [config.upstreams.userServiceAddr, config.upstreams.postServiceAddr];
-        return ["api", "bridge", "fanout"].includes(name) ? [[name, both]] : [];
+        return ["analysis", "api", "bridge", "fanout"].includes(name) ? [[name, both]] : [];
       }),
     );
-  const everywhere = (both: unknown[]) => ({ api: both, bridge: both, fanout: both });
+  const everywhere = (both: unknown[]) => ({ analysis: both, api: both, bridge: both, fanout: both });
   expect(addresses({})).toEqual(everywhere([`users:${PORTS.grpc}`, `posts:${PORTS.grpc}`]));
   expect(addresses(UPSTREAMS)).toEqual(everywhere(Object.values(UPSTREAMS)));
 });
+
+/** The gateway reads results. */
+const STORING = ["users", "posts", "analysis", "rewards", "gateway"];
 
 test.each(["avion", "x7Kq"])(
   "roles that store reach a database as PostgreSQL makes it, with the password %s",
@@ -120,7 +125,7 @@ test.each(["avion", "x7Kq"])(
     expect(made("POSTGRES_PASSWORD")).toBe(given);
     for (const [name, service] of roles) {
       const { url } = readConfig(environmentOf(service, { ...GIVEN, ...variables })).database;
-      expect([name, url !== undefined]).toEqual([name, ["users", "posts"].includes(name)]);
+      expect([name, url !== undefined]).toEqual([name, STORING.includes(name)]);
       if (url === undefined) continue;
       const { username, password, pathname, port } = new URL(url);
       expect([username, password, pathname]).toEqual([made("POSTGRES_USER"), given, `/${made("POSTGRES_DB")}`]);
