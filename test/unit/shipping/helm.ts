@@ -63,7 +63,7 @@ export interface Rendered {
     clusterIP?: string;
     ports: { name: string; port: number; targetPort: string }[];
     endpoints: { port: string; path: string }[];
-    rules: { http: { paths: { backend: { service: { name: string; port: { name: string } } } }[] } }[];
+    rules: { http: { paths: { path: string; backend: { service: { name: string; port: { name: string } } } }[] } }[];
     ingress: { ports: { port: string }[]; from: Peer[] }[];
     egress: { ports: { port: number }[]; to?: Peer[] }[];
     policyTypes: string[];
