@@ -20,6 +20,7 @@ const COMMANDS: Readonly<Record<string, readonly [about: string, load: () => Pro
   doctor: ["check versions and connections; say what is wrong and what to do", () => import("./doctor.js")],
   reconcile: ["admit the changes of the upstreams whose events never reached the log", () => import("./reconcile.js")],
   dlq: ["list and show dead letters, redrive or delete them", () => import("./dlq.js")],
+  analysis: ["show which analyses are not done, since when, and where", () => import("./analysis.js")],
   replay: ["apply a range of the log again, without notifications", () => import("./replay.js")],
   timeline: ["work on stored timelines", () => import("./rebuild.js")],
   audit: ["compare timelines with the upstreams and the log; exits 1 if one differs", () => import("./audit.js")],

@@ -1,17 +1,10 @@
+import { printable } from "../kernel/errors.js";
 import { decodeBody, type StoredDeadLetter } from "./dead-letter.js";
 import type { Removal } from "./operations.js";
 import type { Causes, Report } from "./redrive.js";
 
 const number = new Intl.NumberFormat("en-US");
 const dateOf = (ms: number): string => new Date(ms).toISOString();
-
-/** Escapes what would control a terminal. */
-function printable(text: string): string {
-  return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (one) => {
-    const code = (one.codePointAt(0) as number).toString(16);
-    return `\\u{${code}}`;
-  });
-}
 
 /** Dead letters of one cause. Times are in ms since the epoch. */
 interface Group {

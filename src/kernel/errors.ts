@@ -70,6 +70,14 @@ export function oneLine(error: unknown): string {
     .slice(0, MAX_LINE);
 }
 
+/** Escapes what would control a terminal. */
+export function printable(text: string): string {
+  return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (one) => {
+    const code = (one.codePointAt(0) as number).toString(16);
+    return `\\u{${code}}`;
+  });
+}
+
 export function assertNever(value: never): never {
   throw new Error(`unhandled case: ${JSON.stringify(value)}`);
 }

@@ -4,18 +4,19 @@ import { messageId, parseEvent } from "../../src/contracts/events.js";
 import type { DeadLetterStore, StoredDeadLetter } from "../../src/dead-letters/dead-letter.js";
 import { createOperations } from "../../src/dead-letters/operations.js";
 import { type RedriveDeps, redrive } from "../../src/dead-letters/redrive.js";
-import { type DeadLetterService, startDeadLetterService } from "../../src/dead-letters/service.nats.js";
+import { startDeadLetterService } from "../../src/dead-letters/service.nats.js";
 import { createDeadLetterStore, createLogAge } from "../../src/dead-letters/store.nats.js";
 import { type DeadLetter, deadLetterOf, deadLetterOfUnstored } from "../../src/delivery/dead-letter.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { pause } from "../../src/kernel/time.js";
+import type { NatsService } from "../../src/platform/nats/service.js";
 import { deliveryOf, headersWith } from "../support/deliveries.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 
 let bench: NatsBench;
 let deadLetters: DeadLetterStore;
-const services: DeadLetterService[] = [];
+const services: NatsService[] = [];
 
 beforeAll(async () => {
   bench = await openNats();

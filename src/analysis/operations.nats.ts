@@ -1,0 +1,132 @@
+import type { NatsConnection } from "nats";
+import { type AnalysisRequest, parseRequest } from "../contracts/analysis.js";
+import { ANALYSIS_REQUESTED, DLQ_HEADER, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
+import { AppError, codeOf } from "../kernel/errors.js";
+import { decodeId } from "../kernel/ids.js";
+import { createStoredMessages, type StoredMessage } from "../platform/nats/message.js";
+import type { Publish } from "../platform/nats/publish.js";
+import { createBucket } from "./bucket.nats.js";
+import { createRequests, type Requests } from "./requests.nats.js";
+import type { Facts, Status } from "./saga.js";
+
+/** An analysis that is not done, as JSON. Null stands for what a malformed request does not say. */
+export interface Unfinished {
+  readonly analysis_id: string | null;
+  readonly user_id: string | null;
+  readonly did: string | null;
+  readonly type: string | null;
+  readonly tier: string | null;
+  readonly status: Exclude<Status, "completed">;
+  /** When it came into this status, RFC 3339. */
+  readonly since: string;
+  /** Where its message is: TIMELINE, or DLQ. */
+  readonly stream: string;
+  readonly stream_seq: number;
+  /** Of a dead letter. */
+  readonly reason: string | null;
+  readonly error: string | null;
+}
+
+/** An analysis as operators see it: without its results. */
+export interface Shown extends AnalysisRequest {
+  readonly status: Status;
+  readonly started_at: string | null;
+  readonly failed_at: string | null;
+  readonly error_code: string | null;
+  readonly error: string | null;
+  readonly stream: string | null;
+  readonly stream_seq: number | null;
+}
+
+const DEAD_LETTERS = `dlq.*.${WORK_EVENTS[STREAM.timeline]}`;
+
+/** Messages are read one by one: a work queue admits no second consumer. */
+const MAX_SCANNED = 10_000;
+
+export type AnalysisOperations = ReturnType<typeof createAnalysisOperations>;
+
+/** Everything rejects with AppError `unavailable` while NATS is unavailable. */
+export function createAnalysisOperations({
+  nats,
+  publish,
+}: {
+  readonly nats: NatsConnection;
+  readonly publish: Publish;
+}) {
+  const requests = createRequests(createBucket(nats, publish));
+  const messages = createStoredMessages(nats);
+
+  async function* read(stream: string, subject: string): AsyncGenerator<StoredMessage> {
+    let seq = 0;
+    for (let scanned = 0; scanned < MAX_SCANNED; scanned++) {
+      const message = await messages.next(stream, subject, seq + 1);
+      if (!message) return;
+      seq = message.seq;
+      yield message;
+    }
+  }
+  /** Those that wait, oldest first, and then the dead letters, oldest first. */
+  async function* list(): AsyncGenerator<Unfinished> {
+    // A work queue: whatever is in it is not done.
+    for await (const message of read(STREAM.timeline, ANALYSIS_REQUESTED)) yield waitingOf(message, requests);
+    for await (const message of read(STREAM.dlq, DEAD_LETTERS)) yield deadLetterOf(message);
+  }
+  return {
+    list,
+    /** @throws AppError `notfound` */
+    show: async (id: string): Promise<Shown> => {
+      const facts = await factsOf(id, requests);
+      for await (const one of list()) if (one.analysis_id === id) return shown(facts, one.status, one);
+      // A redriven one that failed before is done, as is every other one that is neither queued nor a dead letter.
+      const isFinal = facts.failed?.error_code.startsWith("account_");
+      return shown(facts, isFinal ? "failed" : "completed");
+    },
+  };
+}
+
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+async function factsOf(id: string, requests: Requests): Promise<Facts> {
+  const [token] = UUID.test(id) ? await requests.userTokensOf(id) : [];
+  const facts = token === undefined ? undefined : await requests.find(decodeId(token), id);
+  if (!facts) throw new AppError("notfound", "no such analysis is known; they are kept for 30 days");
+  return facts;
+}
+
+async function waitingOf({ body, time, seq }: StoredMessage, requests: Requests): Promise<Unfinished> {
+  const request = requestOf(body);
+  const facts = request && (await requests.find(request.user_id, request.analysis_id));
+  const since = facts?.startedAt ?? request?.requested_at ?? new Date(time).toISOString();
+  const status = facts?.startedAt === undefined ? "queued" : "processing";
+  return { ...named(request), status, since, stream: STREAM.timeline, stream_seq: seq, reason: null, error: null };
+}
+
+function deadLetterOf({ body, time, seq, headers }: StoredMessage): Unfinished {
+  const since = headers.get(DLQ_HEADER.failedAt) ?? new Date(time).toISOString();
+  const why = { reason: headers.get(DLQ_HEADER.reason) ?? null, error: headers.get(DLQ_HEADER.error) ?? null };
+  return { ...named(requestOf(body)), status: "failed", since, stream: STREAM.dlq, stream_seq: seq, ...why };
+}
+
+function requestOf(body: Uint8Array): AnalysisRequest | undefined {
+  try {
+    return parseRequest(body);
+  } catch (error) {
+    if (codeOf(error) === "invalid") return undefined;
+    throw error;
+  }
+}
+
+function named(request: AnalysisRequest | undefined) {
+  const { analysis_id = null, user_id = null, did = null, type = null, tier = null } = request ?? {};
+  return { analysis_id, user_id, did, type, tier };
+}
+
+function shown({ request, startedAt, failed }: Facts, status: Status, where?: Unfinished): Shown {
+  const { analysis_id, user_id, did, type, tier, requested_at } = request;
+  const { failed_at = null, error_code = null, error = null } = status === "completed" ? {} : (failed ?? {});
+  return {
+    ...{ analysis_id, user_id, did, type, tier, status, requested_at },
+    ...{ started_at: startedAt ?? null, failed_at, error_code, error },
+    ...{ stream: where?.stream ?? null, stream_seq: where?.stream_seq ?? null },
+  };
+}

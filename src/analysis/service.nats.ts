@@ -1,0 +1,50 @@
+import type { NatsConnection } from "nats";
+import { z } from "zod";
+import { parseJson } from "../contracts/events.js";
+import { understood } from "../contracts/untrusted.js";
+import type { Logger } from "../kernel/logger.js";
+import type { Publish } from "../platform/nats/publish.js";
+import { maxAnswerBytes, type NatsService, startNatsService } from "../platform/nats/service.js";
+import { createAnalysisOperations, type Unfinished } from "./operations.nats.js";
+
+interface AnalysisServiceOptions {
+  readonly nats: NatsConnection;
+  readonly publish: Publish;
+  readonly version: string;
+  readonly log: Logger;
+}
+
+const LIST = z.strictObject({ limit: z.int().positive().max(10_000).default(100) });
+const SHOW = z.strictObject({ analysis_id: z.string() });
+
+const EMPTY = Buffer.from("{}");
+
+/** Offers what operators ask about analyses as the NATS service `avion-analysis`. */
+export function startAnalysisService({ nats, publish, version, log }: AnalysisServiceOptions): Promise<NatsService> {
+  const operations = createAnalysisOperations({ nats, publish });
+  const read = <Schema extends z.ZodType>(schema: Schema, request: Uint8Array): z.output<Schema> =>
+    understood(schema, parseJson(request.byteLength === 0 ? EMPTY : request));
+  const list = async (limit: number): Promise<Unfinished[]> => {
+    const found: Unfinished[] = [];
+    let bytes = 2;
+    for await (const one of operations.list()) {
+      bytes += Buffer.byteLength(JSON.stringify(one)) + 1;
+      if (bytes > maxAnswerBytes(nats)) break;
+      if (found.push(one) === limit) break;
+    }
+    return found;
+  };
+  return startNatsService({
+    ...{ nats, version, log, name: "avion-analysis", description: "Analyses", group: "avion.ops.analysis" },
+    endpoints: {
+      list: {
+        about: "Analyses that are not done: those that wait, then the dead letters: {limit}",
+        answer: (request) => list(read(LIST, request).limit),
+      },
+      show: {
+        about: "One analysis: {analysis_id}",
+        answer: (request) => operations.show(read(SHOW, request).analysis_id),
+      },
+    },
+  });
+}

@@ -1,0 +1,96 @@
+import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { v7 } from "uuid";
+import { createBucket } from "../../src/analysis/bucket.nats.js";
+import { createAnalysisOperations, type Unfinished } from "../../src/analysis/operations.nats.js";
+import { createRequests } from "../../src/analysis/requests.nats.js";
+import { startAnalysisService } from "../../src/analysis/service.nats.js";
+import type { AnalysisRequest } from "../../src/contracts/analysis.js";
+import { silent } from "../../src/kernel/logger.js";
+import { type NatsBench, openNats } from "../support/nats.js";
+
+let nats: NatsBench;
+let close: () => Promise<void>;
+beforeAll(async () => {
+  nats = await openNats();
+  const { connection, publish } = nats;
+  const service = await startAnalysisService({ nats: connection, publish, version: "1.0.0", log: silent });
+  close = service.close;
+});
+afterAll(async () => {
+  await close();
+  await nats.close();
+});
+
+const requestOf = (user_id: string, did = "bob"): AnalysisRequest => {
+  const requested_at = new Date().toISOString();
+  return { analysis_id: v7(), user_id, did, type: "flow", tier: "JET", requested_at };
+};
+const bytes = (value: unknown) => Buffer.from(typeof value === "string" ? value : JSON.stringify(value));
+const facts = () => createRequests(createBucket(nats.connection, nats.publish));
+const send = (body: unknown, id: string) =>
+  nats.publish({ subject: "events.timeline.requested", body: bytes(body), id });
+const ask = async (endpoint: string, request: unknown) => {
+  const reply = await nats.connection.request(`avion.ops.analysis.${endpoint}`, bytes(request), { timeout: 10_000 });
+  return reply.headers?.get("Nats-Service-Error-Code") || JSON.parse(reply.string());
+};
+const none = { reason: null, error: null };
+
+test("what waits, what is begun and what is a dead letter is listed, with its place, and in this order", async () => {
+  const [queued, begun, failed, done] = ["ann", "b b", "cy", "dee"].map((user) => requestOf(user));
+  const wrong = { analysis_id: null, user_id: null, did: null, type: null, tier: null };
+  for (const request of [begun, queued, done, failed]) await facts().record(request as AnalysisRequest);
+  const places: number[] = [];
+  for (const request of [queued, begun]) places.push((await send(request, request?.analysis_id ?? "")).seq);
+  places.push((await send("{", "odd")).seq);
+  await facts().start(begun as AnalysisRequest, 1_700_000_000_000);
+  for (const request of [failed, done]) await facts().start(request as AnalysisRequest, 1_700_000_000_000);
+  const failure = { failed_at: "2026-01-01T00:00:00.000Z", error: "INTERNAL", error_code: "source_failed", attempt: 3 };
+  await facts().fail(failed as AnalysisRequest, failure);
+  const headers = { "Dlq-Failed-At": failure.failed_at, "Dlq-Reason": "exhausted", "Dlq-Error": "INTERNAL" };
+  const letter = { subject: "dlq.exhausted.analysis_requested", body: bytes(failed), id: "letter", headers };
+  await nats.publish({ ...letter, id: "other", subject: "dlq.exhausted.drop_created" });
+  const { seq } = await nats.publish(letter);
+  const named = ({ requested_at: _, ...rest }: AnalysisRequest) => rest;
+  const expected = [
+    { ...named(queued as AnalysisRequest), status: "queued", since: queued?.requested_at, ...none },
+    { ...named(begun as AnalysisRequest), status: "processing", since: "2023-11-14T22:13:20.000Z", ...none },
+    { ...wrong, status: "queued", since: expect.stringMatching(/Z$/), ...none },
+  ].map((one, at) => ({ ...one, stream: "TIMELINE", stream_seq: places[at] }));
+  const dead = { status: "failed", since: failure.failed_at, reason: "exhausted", error: "INTERNAL" };
+  const all = [...expected, { ...named(failed as AnalysisRequest), ...dead, stream: "DLQ", stream_seq: seq }];
+  const found: Unfinished[] = [];
+  for await (const one of createAnalysisOperations({ ...nats, nats: nats.connection }).list()) found.push(one);
+  expect(found).toEqual(all);
+  expect(await ask("list", {})).toEqual(all);
+  expect(await ask("list", { limit: 2 })).toEqual(all.slice(0, 2));
+
+  const show = async (request?: AnalysisRequest) => ask("show", { analysis_id: request?.analysis_id });
+  expect(await show(begun)).toEqual({
+    ...{ ...begun, status: "processing", started_at: "2023-11-14T22:13:20.000Z" },
+    ...{ failed_at: null, error_code: null, error: null, stream: "TIMELINE", stream_seq: places[1] },
+  });
+  expect(await show(queued)).toMatchObject({ status: "queued", started_at: null, stream: "TIMELINE" });
+  expect(await show(failed)).toMatchObject({ status: "failed", error_code: "source_failed", stream: "DLQ" });
+  expect(await show(done)).toMatchObject({ status: "completed", stream: null, stream_seq: null, error: null });
+});
+
+test("an account that is gone stays failed without a dead letter; one that was redriven is completed", async () => {
+  const failure = { failed_at: "2026-01-01T00:00:00.000Z", error: "x", attempt: 1 };
+  const [gone, redriven] = [requestOf("eli"), requestOf("fay")];
+  await facts().record(gone);
+  await facts().record(redriven);
+  await facts().fail(gone, { ...failure, error_code: "account_suspended" });
+  await facts().fail(redriven, { ...failure, error_code: "source_failed" });
+  expect(await ask("show", { analysis_id: gone.analysis_id })).toMatchObject({
+    ...{ status: "failed", error_code: "account_suspended", stream: null },
+  });
+  expect(await ask("show", { analysis_id: redriven.analysis_id })).toMatchObject({ status: "completed" });
+});
+
+test("a request that is wrong, or about an analysis that nobody knows, is refused", async () => {
+  expect(await ask("show", { analysis_id: v7() })).toBe("404");
+  expect(await ask("show", { analysis_id: "*" })).toBe("404");
+  expect(await ask("show", {})).toBe("400");
+  expect(await ask("list", { limit: 0 })).toBe("400");
+  expect(await ask("list", "{")).toBe("400");
+});
