@@ -20,6 +20,10 @@ import type { Source } from "./sources/source.js";
 import { type AnalysisStore, createAnalysisStore } from "./store.sql.js";
 import { createAnalysisHandler, tellingOfCrashes, type WorkerDeps } from "./worker.js";
 
+export { createAnalysisApi } from "./http/index.js";
+export { type AnalysisOperations, createAnalysisOperations, type Unfinished } from "./operations.nats.js";
+export { startAnalysisService } from "./service.nats.js";
+
 export const ANALYSIS_MIGRATIONS = { component: "analysis", folder: new URL("./migrations/", import.meta.url) };
 
 /** The newest of an account. */

@@ -36,7 +36,7 @@ const renewed = meter.createCounter("timeline_sse_registrations", {
   description: "Registrations by outcome",
 });
 
-const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "xp_earned"]);
+const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "analysis_failed", "xp_earned"]);
 const REFUSALS = [401, 403, 429, 500, 503];
 
 /** Events sent in this turn of the event loop, by type; the times are those of the oldest: of live ones, the first. */

@@ -1,8 +1,9 @@
-import { startAnalysisWorker } from "../analysis/index.js";
+import { startAnalysisService, startAnalysisWorker } from "../analysis/index.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { createNotifyUser } from "../platform/notify-user.js";
 import { type ConsumerSlices, startConsumer } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
+import { VERSION } from "./version.js";
 
 /** Analyses of accounts. */
 export async function startAnalysisRole(
@@ -27,8 +28,9 @@ export async function startAnalysisRole(
     maxAttempts: worker.maxAttempts,
     storeDeadLetter: worker.storeDeadLetter(publish),
   });
+  const service = await startAnalysisService({ nats, publish, version: VERSION, log });
   return {
     notReady: () => (consuming.healthy() ? undefined : "analysis: requests are not pulled"),
-    close: async (graceMs) => void (await Promise.all([consuming.close(graceMs), worker.close()])),
+    close: async (graceMs) => void (await Promise.all([consuming.close(graceMs), worker.close(), service.close()])),
   };
 }

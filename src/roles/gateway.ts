@@ -1,16 +1,25 @@
+import { createAnalysisApi } from "../analysis/index.js";
 import { createGateway } from "../gateway/index.js";
 import type { Db } from "../platform/db/db.js";
 import type { HttpServer } from "../platform/http/serve.js";
+import { createXpReader } from "../rewards/index.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
 export async function startGatewayRole(
-  { config, connections, log }: RoleDeps<"gateway"> & { readonly db: Db | undefined },
+  { config, connections, db, log }: RoleDeps<"gateway"> & { readonly db: Db | undefined },
   http: HttpServer,
 ): Promise<RunningRole> {
   if (config.gateway.allowUnsafeTokens)
     log.warn({}, "TIMELINE_JWT_ALLOW_UNSAFE is set: tokens that others made may be accepted");
   const gateway = createGateway({ ...connections, config: config.gateway, log });
   http.handle(gateway.handle);
+  http.use(
+    createAnalysisApi({
+      ...connections,
+      ...{ admit: gateway.admit, connected: () => connections.topology.connected },
+      ...{ db, rewards: db && createXpReader(db), log },
+    }),
+  );
   return {
     notReady: () => (gateway.healthy() ? undefined : "gateway: Redis or NATS is unavailable"),
     close: (graceMs) => gateway.close(graceMs),

@@ -3,7 +3,7 @@ import type { ErrorRequestHandler, Response } from "express";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { observeHttp } from "./observe.js";
-import { Problem } from "./problem.js";
+import { badRequest, Problem } from "./problem.js";
 
 export function createProblemHandler(log: Logger): ErrorRequestHandler {
   return (error: unknown, request, response, next) => {
@@ -37,6 +37,8 @@ function sendProblem(response: Response, { status, message: detail, more }: Prob
 function problemOf(error: unknown): Problem {
   if (error instanceof AppError) {
     const { httpStatus } = PRESENTATION[error.code];
+    const [, field, detail] = /^([\w-]+): (.*)$/s.exec(error.message) ?? [];
+    if (httpStatus === 400 && field !== undefined && detail !== undefined) return badRequest([{ field, detail }]);
     if (httpStatus < 500) return new Problem(httpStatus, error.message);
     return new Problem(httpStatus, httpStatus === 503 ? "a server is unavailable: try again later" : FAILED);
   }
