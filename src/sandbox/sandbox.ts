@@ -70,7 +70,7 @@ async function openSandbox(
     TIMELINE_GRPC_ADDR: `127.0.0.1:${await portOr(options.grpcPort)}`,
     TIMELINE_DATA_DIR: folder,
     TIMELINE_JWT_SECRET: secret,
-    TIMELINE_ACK_WAIT_MS: String(4 * SECOND),
+    TIMELINE_ACK_WAIT_MS: String(3.5 * SECOND),
   };
   const config = readConfig({ ...env, TIMELINE_ROLES: "users,posts,bridge,api,gateway" });
   const faults = new Faults();

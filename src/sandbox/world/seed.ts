@@ -38,7 +38,7 @@ const DROP_DAYS = 30;
  * Plans a world: users whose followers follow Zipf's law, one author with very many, and a month of drops. The same
  * options make the same plan.
  */
-export function planWorld({ seed = 2, users = 120, bigAuthorFollowers, now }: SeedOptions): SeedPlan {
+export function planWorld({ seed = 2, users = 60, bigAuthorFollowers, now }: SeedOptions): SeedPlan {
   const random = randomOf(seed);
   const people = userIds(users);
   const drops = Array.from({ length: users * DROPS_A_USER }, (_, index) => draft(people, random, { index, now }));
