@@ -3,7 +3,7 @@ import { decodeBody, type StoredDeadLetter } from "./dead-letter.js";
 import type { Removal } from "./operations.js";
 import type { Causes, Report } from "./redrive.js";
 
-const number = new Intl.NumberFormat("en-US");
+const withCommas = (count: number): string => count.toLocaleString("en-US");
 const dateOf = (ms: number): string => new Date(ms).toISOString();
 
 /** Dead letters of one cause. Times are in ms since the epoch. */
@@ -67,7 +67,7 @@ function groupAsText({ error, reason, event, count, firstAt, lastAt, seqs, count
   const authors = authorsAsText(countOfAuthor);
   const more = count > seqs.length ? ", …" : "";
   return [
-    `${number.format(count)} x ${printable(error)}${authors === "" ? "" : ` for ${authors}`}`,
+    `${withCommas(count)} x ${printable(error)}${authors === "" ? "" : ` for ${authors}`}`,
     `    ${printable(`${reason} ${event}`)}, from ${dateOf(firstAt)} to ${dateOf(lastAt)}, dead letters ${seqs.join(", ")}${more}`,
   ].join("\n");
 }
@@ -77,7 +77,7 @@ function authorsAsText(countOfAuthor: ReadonlyMap<string, number>): string {
   if (!first) return "";
   const [author, count] = first;
   if (countOfAuthor.size === 1) return `author ${printable(author)}`;
-  return `${number.format(countOfAuthor.size)} authors, most often ${printable(author)} (${number.format(count)})`;
+  return `${withCommas(countOfAuthor.size)} authors, most often ${printable(author)} (${withCommas(count)})`;
 }
 
 export function deadLetterAsLine({ summary }: StoredDeadLetter): string {
@@ -102,15 +102,15 @@ export function reportAsText({ redriven, overtaken, refused, failed }: Report, d
   const lists = Object.entries({ overtaken, refused, failed }).filter(([, list]) => list.length > 0);
   if (redriven.length + lists.length === 0) return "no dead letter matches";
   const counts = [
-    `${number.format(redriven.length)} ${dryRun ? "would be redriven" : "redriven"}`,
-    ...lists.map(([name, list]) => `${number.format(list.length)} ${name}`),
+    `${withCommas(redriven.length)} ${dryRun ? "would be redriven" : "redriven"}`,
+    ...lists.map(([name, list]) => `${withCommas(list.length)} ${name}`),
   ];
   return [counts.join(", "), ...lists.flatMap(([name, list]) => causesAsText(name, list))].join("\n");
 }
 
 export function removalAsText({ removed, failed }: Removal, dryRun: boolean): string {
   if (removed.length + failed.length === 0) return "no dead letter matches";
-  const counted = `${number.format(removed.length)} ${dryRun ? "would be deleted" : "deleted"}`;
+  const counted = `${withCommas(removed.length)} ${dryRun ? "would be deleted" : "deleted"}`;
   return [counted, ...causesAsText("failed", failed)].join("\n");
 }
 

@@ -6,8 +6,6 @@ import { createPageTokens, type PageTokens } from "../kernel/paging.js";
 import { OUTBOX_MIGRATIONS, type Outbox, type OutboxOptions, startOutbox } from "../outbox/index.js";
 import { type Db, readPageSecret } from "../platform/db/db.js";
 import { migrate } from "../platform/db/migrate.js";
-import { openPglite } from "../platform/db/pglite.js";
-import { openPostgres } from "../platform/db/postgres.js";
 import { POSTS_MIGRATIONS } from "../posts/index.js";
 import { REWARDS_MIGRATIONS } from "../rewards/index.js";
 import { USERS_MIGRATIONS } from "../users/index.js";
@@ -57,13 +55,18 @@ export const keepsData = (roles: readonly Role[]): boolean => roles.some((role) 
 
 export const dataFolder = ({ dataDir }: DatabaseConfig): string => join(dataDir, "pglite");
 
+/** A driver is loaded by the processes that use it. */
 async function connect(config: DatabaseConfig, log: Logger): Promise<Db> {
   const { url, dataDir, poolSize } = config;
-  if (url !== undefined) return openPostgres({ url, poolSize, name: `avion-timeline/${VERSION}` }, log);
+  if (url !== undefined) {
+    const { openPostgres } = await import("../platform/db/postgres.js");
+    return openPostgres({ url, poolSize, name: `avion-timeline/${VERSION}` }, log);
+  }
   log.info(
     { folder: dataDir },
     "DATABASE_URL is not set: embedded PostgreSQL, without fsync and for this process alone",
   );
+  const { openPglite } = await import("../platform/db/pglite.js");
   return openPglite({ folder: dataFolder(config) });
 }
 
