@@ -12,12 +12,13 @@ import {
   TimelineServiceClient,
   TimelineServiceService,
 } from "../../src/gen/avion/timeline.js";
+import { HealthCheckResponse_ServingStatus, HealthClient } from "../../src/gen/grpc/health/v1/health.js";
 import { AppError, type ErrorCode } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
 import { type CallContext, unary } from "../../src/platform/grpc/unary.js";
 import { connectUpstreams } from "../../src/platform/grpc/upstreams.js";
-import { eventually } from "../support/eventually.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { type Upstreams as Served, startUpstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
 
@@ -160,6 +161,25 @@ test("health says serving and not serving, of the server and of the service, and
   server.setServing(false);
   expect([await health(""), await health("avion.TimelineService")]).toEqual([NOT_SERVING, NOT_SERVING]);
   expect((await failure(health("avion.Other"))).code).toBe(status.NOT_FOUND);
+});
+
+test("a watcher of health is told each change; one of an unknown service is told so, and nothing more", async () => {
+  server.setServing(false);
+  const watcher = new HealthClient(`127.0.0.1:${server.port}`, credentials.createInsecure());
+  const watched = (service: string): HealthCheckResponse_ServingStatus[] => {
+    const told: HealthCheckResponse_ServingStatus[] = [];
+    const stream = watcher.watch({ service });
+    stream.on("data", ({ status: health }) => told.push(health));
+    stream.on("error", () => undefined);
+    return told;
+  };
+  const [ofServer, ofOther] = [watched(""), watched("avion.Other")];
+  const { SERVING, NOT_SERVING, SERVICE_UNKNOWN } = HealthCheckResponse_ServingStatus;
+  await becomes(async () => expect([ofServer, ofOther]).toEqual([[NOT_SERVING], [SERVICE_UNKNOWN]]));
+  server.setServing(true);
+  await becomes(async () => expect(ofServer).toEqual([NOT_SERVING, SERVING]));
+  expect(ofOther).toEqual([SERVICE_UNKNOWN]);
+  watcher.close();
 });
 
 const buf = (...args: string[]) =>

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { Server, ServerCredentials, type ServiceDefinition, type UntypedServiceImplementation } from "@grpc/grpc-js";
-import { HealthImplementation } from "grpc-health-check";
 import type { TlsFiles } from "./call.js";
+import { addHealth } from "./health.js";
 import { addReflection } from "./reflection.js";
 
 export interface Service {
@@ -31,17 +31,14 @@ export async function serveGrpc(address: string, services: readonly Service[], t
   const server = new Server(OPTIONS);
   for (const { definition, implementation } of services) server.addService(definition, implementation);
   const names = services.map(({ name }) => name);
-  const health = new HealthImplementation(Object.fromEntries(["", ...names].map((name) => [name, "NOT_SERVING"])));
-  health.addToServer(server);
+  const setServing = addHealth(server, names);
   addReflection(server, [...names, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]);
   const port = await new Promise<number>((resolve, reject) => {
     server.bindAsync(address, serverCredentials(tls), (error, bound) => (error ? reject(error) : resolve(bound)));
   });
   return {
     port,
-    setServing: (serving) => {
-      for (const name of ["", ...names]) health.setStatus(name, serving ? "SERVING" : "NOT_SERVING");
-    },
+    setServing,
     close: (graceMs) =>
       new Promise((resolve) => {
         const force = setTimeout(() => server.forceShutdown(), graceMs);
