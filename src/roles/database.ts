@@ -33,10 +33,13 @@ export async function openDatabase(config: DatabaseConfig, log: Logger, closers:
 }
 
 /** For reads of what other processes keep: nothing is waited for. Undefined without the address of a server. */
-export function openDatabaseForReads(config: DatabaseConfig, log: Logger, closers: Closers): Db | undefined {
-  const { url, poolSize } = config;
-  if (url === undefined) return undefined;
-  const db = openPostgres({ url, poolSize, name: `avion-timeline/${VERSION}` }, log);
+export async function openDatabaseForReads(
+  config: DatabaseConfig,
+  log: Logger,
+  closers: Closers,
+): Promise<Db | undefined> {
+  if (config.url === undefined) return undefined;
+  const db = await connect(config, log);
   closers.add("database", () => db.close());
   return db;
 }
