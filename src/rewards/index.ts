@@ -13,6 +13,8 @@ import { drift, observeReward } from "./observe.js";
 import { announcementsOf, awardFor } from "./reward.js";
 import { createRewardStore } from "./store.sql.js";
 
+export { createRewardStore } from "./store.sql.js";
+
 export const REWARDS_MIGRATIONS = { component: "rewards", folder: new URL("./migrations/", import.meta.url) };
 
 interface RewardsOptions {

@@ -1,0 +1,111 @@
+import { expect, test } from "@jest/globals";
+import fc from "fast-check";
+import {
+  type CompletedAnalysis,
+  decideFailure,
+  decideStart,
+  type Event,
+  evolve,
+  type Facts,
+  mayBeCompleted,
+  resultsFor,
+  type Status,
+  statusOf,
+  viewOf,
+} from "../../../src/analysis/saga.js";
+import { AccountGone } from "../../../src/analysis/sources/source.js";
+import { AppError } from "../../../src/kernel/errors.js";
+
+const AT = "2026-01-02T03:04:05.000Z";
+const request = {
+  analysis_id: "01900000-0000-7000-8000-000000000001",
+  user_id: "ada",
+  did: "bob",
+  type: "flow",
+  tier: "DRIFT",
+  requested_at: AT,
+} as const;
+const failed = { failed_at: AT, error: "the source answers 500", error_code: "source_failed", attempt: 3 };
+const completed: CompletedAnalysis = {
+  ...request,
+  started_at: AT,
+  completed_at: AT,
+  cached: false,
+  results: { version: "1", posts: 0 },
+  request_seq: 7,
+};
+
+test.each<[string, Facts, CompletedAnalysis | undefined, Status]>([
+  ["a request alone", { request }, undefined, "queued"],
+  ["a worker that began", { request, startedAt: AT }, undefined, "processing"],
+  ["a final failure", { request, startedAt: AT, failed }, undefined, "failed"],
+  ["a row", { request, startedAt: AT }, completed, "completed"],
+  ["a row after a failure: it was redriven", { request, startedAt: AT, failed }, completed, "completed"],
+])("given %s, the status follows", (_given, facts, row, status) => {
+  expect(statusOf(facts, row)).toBe(status);
+  expect(viewOf(facts, row)).toMatchObject({ analysis_id: request.analysis_id, status, requested_at: AT });
+});
+
+test("the order in which events become known changes nothing, and no event is undone", () => {
+  const event = fc.constantFrom<Event["kind"]>("requested", "started", "failed", "completed");
+  fc.assert(
+    fc.property(fc.array(event), (kinds) => {
+      const statusAfter = (some: readonly Event["kind"][]): Status =>
+        some.map((kind): Event => ({ kind })).reduce(evolve, "queued");
+      expect(statusAfter([...kinds].reverse())).toBe(statusAfter(kinds));
+      expect(statusAfter([...kinds, ...kinds])).toBe(statusAfter(kinds));
+      if (kinds.includes("completed")) expect(statusAfter(kinds)).toBe("completed");
+    }),
+  );
+});
+
+test("a request that no worker has begun needs no look at the database", () => {
+  expect(mayBeCompleted({ request })).toBe(false);
+  expect(mayBeCompleted({ request, startedAt: AT })).toBe(true);
+});
+
+test.each([
+  ["no row", undefined, { seq: 7, redrives: 0 }, "analyse"],
+  ["a row of this message", completed, { seq: 7, redrives: 0 }, "announce"],
+  ["a row of another message", completed, { seq: 8, redrives: 0 }, "ignore"],
+  ["a row, and a redriven message", completed, { seq: 8, redrives: 1 }, "announce"],
+] as const)("given %s, a worker knows what to do", (_given, row, message, decided) => {
+  expect(decideStart(row, message)).toBe(decided);
+});
+
+test("given a failure, an attempt is spent, the third one is final", () => {
+  const error = new AppError("failed", "the source answers 500");
+  const spent = { rethrow: true, error: "the source answers 500", error_code: "source_failed" };
+  expect([1, 2, 3].map((attempt) => decideFailure(error, attempt))).toEqual([
+    { ...spent, attempt: 1, final: false },
+    { ...spent, attempt: 2, final: false },
+    { ...spent, attempt: 3, final: true },
+  ]);
+});
+
+test("given an outage, no attempt is spent", () => {
+  expect(decideFailure(new AppError("unavailable", "Redis is away"), 3)).toBeUndefined();
+});
+
+test("given an account that is gone, the first failure is final and leaves no dead letter", () => {
+  expect(decideFailure(new AccountGone("account_suspended", "the account is suspended"), 1)).toEqual({
+    attempt: 1,
+    final: true,
+    rethrow: false,
+    error: "the account is suspended",
+    error_code: "account_suspended",
+  });
+});
+
+test("the text of an error that is not ours is not published", () => {
+  expect(decideFailure(new Error("password"), 1)).toMatchObject({
+    error: "the analysis failed",
+    error_code: "internal",
+  });
+});
+
+test("of full results one measure is taken", () => {
+  const results = { version: "1", posts: 2, from: AT, to: AT, flow: {}, clout: {}, kudos: {}, pulse: { a: 1 } };
+  expect(resultsFor("pulse", results)).toEqual({ version: "1", posts: 2, from: AT, to: AT, pulse: { a: 1 } });
+  expect(resultsFor("full", results)).toEqual(results);
+});
