@@ -1,15 +1,18 @@
-import { readFile } from "node:fs/promises";
 import { afterAll, beforeAll } from "@jest/globals";
 import { createAnalysisApi } from "../../src/analysis/http/index.js";
 import type { Rewards } from "../../src/analysis/http/read.js";
+import { ANALYSIS_MIGRATIONS } from "../../src/analysis/index.js";
 import { createAdmit, createAuthenticate } from "../../src/gateway/auth.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
+import { migrate } from "../../src/platform/db/migrate.js";
 import { type HttpServer, serveHttp } from "../../src/platform/http/serve.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
 import { followClock } from "../../src/platform/redis/clock.js";
+import { REWARDS_MIGRATIONS } from "../../src/rewards/index.js";
 import { DATABASES, type DatabaseServer } from "./databases.js";
 import { type NatsBench, openNats } from "./nats.js";
+import { checkAnswer } from "./openapi.js";
 import { openRedis, type RedisBench } from "./redis.js";
 import { JWT_SECRET } from "./service.js";
 import { tokenOf } from "./tokens.js";
@@ -31,17 +34,15 @@ export interface Answer {
   readonly body: any;
 }
 
-export const TABLES = ["src/analysis/migrations/0001_analyses.sql"];
-
 /** One bench for all tests of a file, which use users of their own. */
-export function sharedAnalysisBench(rewards?: (db: Db) => Rewards): AnalysisBench {
+export function sharedAnalysisBench({ rewards }: { readonly rewards?: (db: Db) => Rewards } = {}): AnalysisBench {
   const made: { bench?: AnalysisBench } = {};
   const servers: HttpServer[] = [];
   let [nats, redis, databases]: [NatsBench?, RedisBench?, DatabaseServer?] = [];
   beforeAll(async () => {
     [nats, redis, databases] = await Promise.all([openNats(), openRedis(), DATABASES[0]?.start()]);
     const db = (await databases?.newDatabase()) as Db;
-    for (const file of TABLES) await db.run(await readFile(file, "utf8"));
+    await migrate(db, [ANALYSIS_MIGRATIONS, REWARDS_MIGRATIONS], silent);
     const clock = followClock(redis.scripts);
     clock.close();
     const { connection } = nats;
@@ -77,7 +78,7 @@ export interface Call {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Asks as a user; a body that is no text is sent as JSON. */
+/** Asks as a user, and checks the answer against the OpenAPI document; a body that is no text is sent as JSON. */
 export async function call(url: string, { user, tier, method = "GET", body, headers }: Call = {}): Promise<Answer> {
   const token = user === undefined ? undefined : await tokenOf(user, { claims: tier === undefined ? {} : { tier } });
   const response = await fetch(url, {
@@ -90,7 +91,13 @@ export async function call(url: string, { user, tier, method = "GET", body, head
     ...(body === undefined ? {} : { body: typeof body === "string" ? body : JSON.stringify(body) }),
   });
   const text = await response.text();
-  return { status: response.status, headers: response.headers, body: text === "" ? undefined : JSON.parse(text) };
+  const answer = {
+    status: response.status,
+    headers: response.headers,
+    body: text === "" ? undefined : JSON.parse(text),
+  };
+  checkAnswer(method, url, answer);
+  return answer;
 }
 
 /** Asks for an analysis. */

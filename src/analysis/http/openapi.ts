@@ -123,7 +123,7 @@ const PATHS: Json = {
       operationId: "getAnalysis",
       summary: "Status and results of an analysis of the caller",
       parameters: [{ name: "id", in: "path", required: true, schema: { type: "string" } }],
-      responses: { 200: answer("Analysis", "The analysis"), ...problems(401, 403, 404, 500, 503) },
+      responses: { 200: answer("Analysis", "The analysis"), ...problems(400, 401, 403, 404, 500, 503) },
     },
   },
   "/api/v1/timeline/analyses": {

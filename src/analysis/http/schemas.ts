@@ -27,7 +27,7 @@ const analysis = z.object({
   completed_at: time.optional(),
   cached: z.boolean().optional(),
   results: results.optional(),
-  error: z.object({ code: z.string(), detail: z.string() }).optional(),
+  error: z.string().optional(),
 });
 
 const accepted = z.object({

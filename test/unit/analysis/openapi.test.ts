@@ -1,0 +1,30 @@
+import { expect, test } from "@jest/globals";
+import { Validator } from "@seriousme/openapi-schema-validator";
+import { createAnalysisRouter } from "../../../src/analysis/http/routes.http.js";
+import { silent } from "../../../src/kernel/logger.js";
+import { DOCUMENT } from "../../support/openapi.js";
+
+test("the document is a valid OpenAPI 3.1 document, and each of its references leads somewhere", async () => {
+  const validator = new Validator();
+  expect(await validator.validate(structuredClone(DOCUMENT))).toEqual({ valid: true });
+  expect(validator.version).toBe("3.1");
+  const text = JSON.stringify(DOCUMENT);
+  const refs = [...text.matchAll(/"\$ref":"#\/([^"]+)"/g)].map(([, path = ""]) => path.split("/"));
+  expect(refs.length).toBeGreaterThan(20);
+  for (const path of refs) {
+    const found = path.reduce<unknown>((at, name) => (at as Record<string, unknown>)[name], DOCUMENT);
+    expect([path, typeof found]).toEqual([path, "object"]);
+  }
+});
+
+test("it describes the routes that are served, and no other", () => {
+  const none = () => Promise.reject(new Error("is not called"));
+  const reads = { analysis: none, analyses: none, rewards: none };
+  const router = createAnalysisRouter({ admit: none, ask: none, reads, log: silent });
+  const served = router.stack.flatMap(({ route }) => {
+    const methods = route?.stack.map(({ method }) => method).filter((method) => method !== undefined);
+    return route ? [`${route.path.replace(/:(\w+)/, "{$1}")} ${[...new Set(methods)]}`] : [];
+  });
+  const described = Object.entries(DOCUMENT.paths).map(([path, operations]) => `${path} ${Object.keys(operations)}`);
+  expect(served.sort()).toEqual(described.sort());
+});
