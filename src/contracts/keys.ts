@@ -81,6 +81,9 @@ export const usersKey = (what: string, user: string): string => `timeline:x:user
 /** Analyses that the user asked for within the last hour. */
 export const analysesAskedKey = (user: string): string => `timeline:x:asked:${encodeId(user)}`;
 
+/** Calls to the AT Protocol that all processes together may make now. */
+export const SOURCE_TOKENS_KEY = "timeline:x:source-tokens";
+
 /** `day` as YYYY-MM-DD, UTC. */
 export const analysisCacheKey = (account: string, type: string, day: string): string =>
   `analysis:${encodeId(account)}:${type}:${day}`;

@@ -1,5 +1,6 @@
-import { startAnalysisService, startAnalysisWorker } from "../analysis/index.js";
+import { createSources, startAnalysisService, startAnalysisWorker } from "../analysis/index.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { connectPosts } from "../platform/grpc/upstreams.js";
 import { createNotifyUser } from "../platform/notify-user.js";
 import { type ConsumerSlices, startConsumer } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
@@ -11,12 +12,14 @@ export async function startAnalysisRole(
 ): Promise<RunningRole> {
   const { config, connections, db, log } = deps;
   const { nats, publish, scripts } = connections;
+  const posts = connectPosts(config.upstreams.postServiceAddr as string, config.upstreams);
+  const sources = createSources({ posts, scripts, config: config.analysis, log });
   const worker = startAnalysisWorker({
     nats,
     publish,
     scripts,
     db,
-    sourceOf: () => ({ async *posts() {} }),
+    sourceOf: sources.of,
     notify: createNotifyUser(connections),
     log,
   });
@@ -31,6 +34,9 @@ export async function startAnalysisRole(
   const service = await startAnalysisService({ nats, publish, version: VERSION, log });
   return {
     notReady: () => (consuming.healthy() ? undefined : "analysis: requests are not pulled"),
-    close: async (graceMs) => void (await Promise.all([consuming.close(graceMs), worker.close(), service.close()])),
+    close: async (graceMs) => {
+      await Promise.all([consuming.close(graceMs), worker.close(), service.close(), sources.close()]);
+      posts.close();
+    },
   };
 }

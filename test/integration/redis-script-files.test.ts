@@ -37,6 +37,7 @@ test("every script file is registered, and runs again after the server has forgo
     "register-streams": [2_000, 1_000, 60, 600, "p", "alice", "c1", 1_000, 1, "k2", "alice", 1_500],
     "renew-streams": [2_000, 60, 600, "alice", "c1"],
     "take-slot": ["a", 1, 1_000, 1],
+    "take-token": [5_000, 50, 1, 0],
     "users-read-list": ["(", 10, "g", 1_000],
     "users-generation": [],
     "users-fill-list": ["g", 1_000, "", 0, "a"],

@@ -25,6 +25,7 @@ export type Written = {
 type Fields<Message> = { [Name in keyof Message]?: Message[Name] };
 /** The posts service over gRPC, on a database of its own. */
 export type PostsHarness = {
+  readonly address: string;
   readonly db: Db;
   readonly store: PostsStore;
   readonly client: PostServiceClient;
@@ -57,9 +58,11 @@ export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Prom
     ...options,
   };
   const server = await serveGrpc("127.0.0.1:0", [createPostsService(deps, silent)], {});
-  const client = new PostServiceClient(`127.0.0.1:${server.port}`, credentials.createInsecure());
+  const address = `127.0.0.1:${server.port}`;
+  const client = new PostServiceClient(address, credentials.createInsecure());
   let seen = 0;
   return {
+    address,
     db,
     store,
     client,

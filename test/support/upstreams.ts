@@ -10,6 +10,7 @@ export type UpstreamMethod =
   | "GetFollowersList"
   | "ListFollowChanges"
   | "GetDropsByUserID"
+  | "GetCounts"
   | "ListDrops";
 
 /** What goes wrong with calls; without `method` or `user` with all of them. */
@@ -184,13 +185,16 @@ function postService(
   world: World,
   desk: Desk,
   { reconciliation = true }: UpstreamOptions,
-): Pick<PostServiceServer, "getDropsByUserId" | "listDrops"> {
+): Pick<PostServiceServer, "getDropsByUserId" | "getCounts" | "listDrops"> {
   type OwnRequest = { user_id: string; limit: number; max_id: string; before: number };
   return {
     getDropsByUserId: desk.unary("GetDropsByUserID", (request: OwnRequest) => {
       const older = world.dropsOf(request.user_id).filter(olderThan(world, request));
       return { drops: older.slice(0, request.limit > 0 ? request.limit : 20) };
     }),
+    getCounts: desk.unary("GetCounts", (request: { drop_ids: string[] }) => ({
+      counts: request.drop_ids.map((id) => world.countsOf(id)),
+    })),
     listDrops: desk.unary("ListDrops", (request: ChangesRequest) => {
       if (!reconciliation) throw new Refusal(status.UNIMPLEMENTED, "this service cannot do that");
       const { items, next_page_token } = pageOfChanges(

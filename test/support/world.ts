@@ -1,4 +1,4 @@
-import { type Drop, Visibility } from "../../src/gen/avion/posts.js";
+import { type Counts, type Drop, Visibility } from "../../src/gen/avion/posts.js";
 import type { FollowChange } from "../../src/gen/avion/users.js";
 import type { VisibilityName } from "./timeline-events.js";
 
@@ -11,6 +11,8 @@ export type WorldDrop = {
   readonly recipients?: readonly string[];
   /** Came by ActivityPub: its author's list shows it, ListDrops, which is about this server's, does not. */
   readonly remote?: boolean;
+  /** Zeros where there are none. */
+  readonly counts?: { readonly likes?: number; readonly shares?: number; readonly replies?: number };
 };
 
 type Stored = { readonly drop: Drop; readonly remote: boolean; readonly changedAt: number };
@@ -21,6 +23,8 @@ const VISIBILITIES: Record<VisibilityName, Visibility> = {
   followers: Visibility.FOLLOWERS,
   direct: Visibility.DIRECT,
 };
+
+const NO_COUNTS = { likes: 0, shares: 0, replies: 0 };
 
 /** Compares strings by their UTF-8 bytes, the order of Redis and of the contract. */
 export function compareBytes(left: string, right: string): number {
@@ -44,6 +48,7 @@ export class World {
   readonly #followers = new Map<string, Set<string>>();
   readonly #sortedFollowers = new Map<string, string[]>();
   readonly #edges = new Map<string, FollowChange>();
+  readonly #counts = new Map<string, Counts>();
 
   /** Makes `follower` follow `following`; returns the version of the edge. */
   follow(follower: string, following: string, version?: number): number {
@@ -81,7 +86,8 @@ export class World {
 
   /** Adds drops. */
   post(...drops: readonly WorldDrop[]): void {
-    for (const { remote = false, visibility = "public", recipients = [], ...rest } of drops) {
+    for (const { remote = false, visibility = "public", recipients = [], counts, ...rest } of drops) {
+      if (counts) this.#counts.set(rest.drop_id, { ...NO_COUNTS, ...counts, drop_id: rest.drop_id });
       const drop = { ...rest, visibility: VISIBILITIES[visibility], deleted: false, recipients: [...recipients] };
       this.#store({ drop, remote, changedAt: Date.now() });
     }
@@ -101,6 +107,10 @@ export class World {
     const stored = this.#drops.get(dropId);
     if (stored === undefined) throw new Error(`no such drop: ${dropId}`);
     this.#store({ ...stored, changedAt });
+  }
+
+  countsOf(dropId: string): Counts {
+    return this.#counts.get(dropId) ?? { ...NO_COUNTS, drop_id: dropId };
   }
 
   /** A drop, deleted or not. */

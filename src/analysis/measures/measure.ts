@@ -3,7 +3,7 @@ import type { Post } from "../sources/source.js";
 import { clout, flow, kudos, pulse } from "./formulas.js";
 
 /** Of docs/analysis.md, which defines every figure. Results of different versions are not comparable. */
-export const MEASURES_VERSION = "1";
+const MEASURES_VERSION = "1";
 
 const FORMULAS: Readonly<Record<Measure, (sorted: readonly Post[], now: number) => MeasureResult>> = {
   flow,

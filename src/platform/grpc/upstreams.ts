@@ -1,5 +1,10 @@
 import { type Client, type ServiceError, status } from "@grpc/grpc-js";
-import { type GetDropsByUserIDRequest, type ListDropsRequest, PostServiceService } from "../../gen/avion/posts.js";
+import {
+  type Counts,
+  type GetDropsByUserIDRequest,
+  type ListDropsRequest,
+  PostServiceService,
+} from "../../gen/avion/posts.js";
 import { type ListFollowChangesRequest, UserServiceService } from "../../gen/avion/users.js";
 import type { IdPage } from "../../kernel/paging.js";
 import { checkPage, validDrops, validUsers } from "./answers.js";
@@ -93,13 +98,16 @@ function onPosts(posts: Client) {
   const call = createCallUpstream(posts);
   // An answer here says nothing about calls for a user.
   const callRetention = createCallUpstream(posts);
-  const { getDropsByUserId, listDrops, getRetention } = PostServiceService;
+  const { getDropsByUserId, getCounts, listDrops, getRetention } = PostServiceService;
   return {
     /** Newest first. */
     dropsByUser: async (request: GetDropsByUserIDRequest, deadline?: number) => {
       const { drops } = await call(getDropsByUserId, request, { subject: request.user_id, deadline });
       return validDrops("GetDropsByUserID", drops);
     },
+    /** At most 200 drops of one user. */
+    counts: async (user: string, ids: readonly string[]): Promise<readonly Counts[]> =>
+      (await call(getCounts, { drop_ids: [...ids] }, { subject: user })).counts,
     /** One page of the drops changed in a window. */
     changedDrops: async (request: ListDropsRequest) => {
       const { drops, next_page_token: next } = await call(listDrops, request, { subject: "ListDrops" });

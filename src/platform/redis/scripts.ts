@@ -31,6 +31,7 @@ const NAMES = [
   "register-streams",
   "renew-streams",
   "take-slot",
+  "take-token",
   "users-read-list",
   "users-generation",
   "users-fill-list",

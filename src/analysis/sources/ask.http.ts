@@ -1,0 +1,66 @@
+import { AppError, oneLine } from "../../kernel/errors.js";
+import { createMajority, createProbe } from "../../platform/grpc/failing.js";
+import { TooManyRequests, Unreachable } from "./bounded-fetch.js";
+import { AccountGone } from "./source.js";
+import type { TokenBucket } from "./token-bucket.redis.js";
+
+/** Calls the source about an account. */
+type Call<Answer> = (signal: AbortSignal) => Promise<Answer>;
+
+/** @throws AccountGone; AppError `unavailable` where all accounts have to wait, `failed` where only this one fails */
+type Ask = <Answer>(account: string, call: Call<Answer>, signal: AbortSignal) => Promise<Answer>;
+
+/** Each call takes a token. Judges by the calls made through it whether the source is unavailable. */
+export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
+  const majority = createMajority();
+  const probe = createProbe(majority);
+
+  const isFailing = async (account: string): Promise<boolean> => {
+    majority.note(account, false);
+    // The probe is a call, too.
+    const othersAnswered = (await bucket.tryTake()) ? await probe.ask(account) : undefined;
+    return othersAnswered === false || majority.failing();
+  };
+
+  const rejected = async (account: string, error: unknown): Promise<unknown> => {
+    if (error instanceof AccountGone) {
+      majority.note(account, true);
+      return error;
+    }
+    if (error instanceof TooManyRequests) await bucket.hold(error.waitMs);
+    const isOutage = error instanceof TooManyRequests || error instanceof Unreachable || (await isFailing(account));
+    return new AppError(isOutage ? "unavailable" : "failed", oneLine(error), { cause: error });
+  };
+
+  return async (account, call, signal) => {
+    await bucket.take(signal);
+    try {
+      const answer = await within(timeoutMs, call, signal);
+      majority.note(account, true);
+      probe.remember(account, (deadline) => within(deadline - Date.now(), call, signal).catch(unlessGone));
+      return answer;
+    } catch (error) {
+      if (signal.aborted) throw new AppError("unavailable", "the call ended with the process", { cause: error });
+      throw await rejected(account, error);
+    }
+  };
+}
+
+function unlessGone(error: unknown): void {
+  if (!(error instanceof AccountGone)) throw error;
+}
+
+/** The parent lives as long as the process: AbortSignal.any would leave something at it with each call. */
+async function within<Answer>(ms: number, call: Call<Answer>, parent: AbortSignal): Promise<Answer> {
+  const ended = new AbortController();
+  const end = (): void => ended.abort(parent.reason);
+  const timer = setTimeout(() => ended.abort(new DOMException(`no answer within ${ms} ms`, "TimeoutError")), ms);
+  parent.addEventListener("abort", end, { once: true });
+  if (parent.aborted) end();
+  try {
+    return await call(ended.signal);
+  } finally {
+    clearTimeout(timer);
+    parent.removeEventListener("abort", end);
+  }
+}

@@ -1,0 +1,89 @@
+import { connect } from "node:net";
+import { oneLine } from "../../kernel/errors.js";
+import { DAY, MINUTE, SECOND } from "../../kernel/time.js";
+import { parseServerUrl } from "../../kernel/urls.js";
+
+/** A hundred posts with all they embed take less than 1 MiB. */
+const MAX_ANSWER_BYTES = 5 * 1024 * 1024;
+
+/** Nothing listens there, or its name or certificate is wrong. */
+export class Unreachable extends Error {}
+
+export class TooManyRequests extends Error {
+  readonly status = 429;
+
+  constructor(readonly waitMs: number) {
+    super(`the source asks for a pause of ${Math.ceil(waitMs / SECOND)} s`);
+  }
+}
+
+/**
+ * Fetches paths of one server, within the signal of the request. Redirects are refused, since they could lead into a
+ * private network, and so is an answer above 5 MiB.
+ *
+ * @throws Unreachable; TooManyRequests; Error for any other answer that cannot be used
+ */
+export function createBoundedFetch(origin: string) {
+  return async (path: string, init: RequestInit): Promise<Response> => {
+    const response = await fetch(new URL(path, origin), { ...init, redirect: "manual" }).catch((error) =>
+      noAnswer(origin, error),
+    );
+    const { status, headers } = response;
+    const isRedirect = status >= 300 && status < 400;
+    if (isRedirect || status === 429) await response.body?.cancel();
+    if (isRedirect) throw new Error(`HTTP ${status}: redirects are not followed`);
+    if (status === 429) throw new TooManyRequests(pauseOf(headers));
+    return new Response(await bodyOf(response), { status, headers });
+  };
+}
+
+async function bodyOf({ body }: Response): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  // Leaving the loop ends the connection.
+  for await (const chunk of body ?? []) {
+    size += chunk.length;
+    if (size > MAX_ANSWER_BYTES) throw new Error(`the answer has more than ${MAX_ANSWER_BYTES} bytes`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+/** The connection was made, and no HTTP answer came over it. */
+const CUT_OFF = /^(ECONNRESET|EPIPE|HPE_|UND_ERR_(?!CONNECT_TIMEOUT))/;
+
+async function noAnswer(origin: string, error: unknown): Promise<never> {
+  const { name, cause } = error as { readonly name?: string; readonly cause?: { readonly code?: string } };
+  const isConnected = name === "TimeoutError" ? await accepts(origin) : CUT_OFF.test(cause?.code ?? "");
+  if (isConnected || name === "AbortError") throw error;
+  throw new Unreachable(oneLine(cause ?? error), { cause: error });
+}
+
+/** Tells a server that hangs from one that cannot be reached. */
+function accepts(origin: string): Promise<boolean> {
+  const { host, port } = parseServerUrl(origin);
+  return new Promise((resolve) => {
+    const socket = connect({ host, port, timeout: SECOND });
+    const end = (accepted: boolean) => (): void => {
+      socket.destroy();
+      resolve(accepted);
+    };
+    socket.once("connect", end(true)).once("timeout", end(false)).once("error", end(false));
+  });
+}
+
+const PAUSE_MS = MINUTE;
+/** Seconds above this are a time since 1970, as the AT Protocol sends them; the IETF draft sends a duration. */
+const LEAST_EPOCH_SECONDS = 1e9;
+
+/** From Retry-After or RateLimit-Reset, by the clock of the server. */
+function pauseOf(headers: Headers): number {
+  const now = Date.parse(headers.get("date") ?? "") || Date.now();
+  const pauses = ["retry-after", "ratelimit-reset"].map((name) => {
+    const value = headers.get(name) ?? "";
+    if (!/^\d+$/.test(value)) return Date.parse(value) - now;
+    return Number(value) * SECOND - (Number(value) > LEAST_EPOCH_SECONDS ? now : 0);
+  });
+  const pause = pauses.find((ms) => !Number.isNaN(ms)) ?? PAUSE_MS;
+  return Math.min(DAY, Math.max(SECOND, pause));
+}

@@ -1,0 +1,29 @@
+import { isDid } from "../../contracts/analysis.js";
+import { startSampling } from "../../delivery/sampling.js";
+import type { Logger } from "../../kernel/logger.js";
+import { SECOND } from "../../kernel/time.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import type { AnalysisConfig } from "../config.js";
+import { createAtprotoSource } from "./atproto.http.js";
+import { sampleTokens } from "./observe.js";
+import { createPostsSource, type PostReads } from "./posts.grpc.js";
+import type { Source } from "./source.js";
+import { createTokenBucket } from "./token-bucket.redis.js";
+
+const SAMPLE_MS = 10 * SECOND;
+
+interface SourcesOptions {
+  readonly posts: PostReads;
+  readonly scripts: Scripts;
+  readonly config: Pick<AnalysisConfig, "atprotoUrl" | "sourceRate">;
+  readonly log: Logger;
+}
+
+/** The source of an account, by the form of its id. */
+export function createSources({ posts, scripts, config, log }: SourcesOptions) {
+  const bucket = createTokenBucket(scripts, config.sourceRate);
+  const sampling = startSampling([sampleTokens(bucket.left)], { everyMs: SAMPLE_MS, log });
+  const own = createPostsSource(posts);
+  const atproto = createAtprotoSource({ url: config.atprotoUrl, bucket });
+  return { of: (account: string): Source => (isDid(account) ? atproto : own), close: sampling.close };
+}

@@ -1,0 +1,49 @@
+import { SOURCE_TOKENS_KEY } from "../../contracts/keys.js";
+import { AppError } from "../../kernel/errors.js";
+import { pause, SECOND } from "../../kernel/time.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+
+/** Calls that all processes together may make. Each method throws AppError `unavailable` while Redis is. */
+export interface TokenBucket {
+  /** Waits up to a second. @throws AppError `unavailable` where there is no token by then, or the bucket is held */
+  take(signal: AbortSignal): Promise<void>;
+  /** False where there is none now. */
+  tryTake(): Promise<boolean>;
+  /** Nobody takes any for this long. A longer hold stays. */
+  hold(ms: number): Promise<void>;
+  left(): Promise<number>;
+}
+
+/** Part of an hour's tokens that may be taken at once. */
+const BURST_PART = 1 / 100;
+const PATIENCE_MS = SECOND;
+
+/**
+ * One bucket for all processes, by the clock of Redis. Within an hour at most `perHour` tokens and the burst are taken, as
+ * long as Redis keeps its data.
+ */
+export function createTokenBucket({ run }: Pick<Scripts, "run">, perHour: number): TokenBucket {
+  const burst = Math.max(1, Math.floor(perHour * BURST_PART));
+  const ask = async (wanted: 0 | 1, holdMs: number) => {
+    const [wait, left] = (await run("take-token", [SOURCE_TOKENS_KEY], [perHour, burst, wanted, holdMs])) as number[];
+    return { wait: wait as number, left: left as number };
+  };
+  return {
+    async take(signal) {
+      const until = performance.now() + PATIENCE_MS;
+      for (;;) {
+        const { wait } = await ask(1, 0);
+        if (wait === 0) return;
+        if (performance.now() + wait > until || signal.aborted)
+          throw new AppError(
+            "unavailable",
+            `the next call to this source may be made in ${Math.ceil(wait / SECOND)} s`,
+          );
+        await pause(wait, signal);
+      }
+    },
+    tryTake: async () => (await ask(1, 0)).wait === 0,
+    hold: async (ms) => void (await ask(0, ms)),
+    left: async () => (await ask(0, 0)).left,
+  };
+}

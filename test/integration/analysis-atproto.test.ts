@@ -1,0 +1,156 @@
+import { afterEach, beforeEach, expect, test } from "@jest/globals";
+import { createAtprotoSource } from "../../src/analysis/sources/atproto.http.js";
+import type { Source } from "../../src/analysis/sources/source.js";
+import { HOUR, MINUTE, SECOND } from "../../src/kernel/time.js";
+import { openBucket, outcome, readPosts } from "../support/analysis-sources.js";
+import { type AppView, type AppViewFault, startAppView } from "../support/appview.js";
+import { eventually } from "../support/eventually.js";
+
+const NOW = Date.now();
+const [ADA, ANNA] = ["did:plc:ada", "did:web:anna.example"];
+
+let view: AppView;
+let source: Source;
+let { bucket, state } = openBucket();
+
+// What is known of a source's state is the client's: each test has its own.
+beforeEach(async () => {
+  view = await startAppView();
+  ({ bucket, state } = openBucket());
+  source = createAtprotoSource({ url: view.url, bucket });
+});
+afterEach(() => view.stop());
+
+const pageOf = (count: number, from = 0) =>
+  Array.from({ length: count }, (_, n) => ({ createdAt: NOW - (from + n) * MINUTE }));
+
+test("an unknown and a suspended account are answers", async () => {
+  view.post(ANNA, { createdAt: NOW });
+  view.suspend(ANNA);
+  expect(await outcome(source, ADA)).toBe("account_unknown");
+  expect(await outcome(source, ANNA)).toBe("account_suspended");
+  expect(view.calls()).toBe(2);
+});
+
+test.each([
+  [400, { error: "AccountDeactivated", message: "Account is deactivated" }, "account_suspended"],
+  [400, { error: "RepoTakendown", message: "" }, "account_suspended"],
+  [400, { error: "InvalidRequest", message: "Account has been taken down" }, "account_suspended"],
+  [404, { error: "ActorNotFound", message: "" }, "account_unknown"],
+  [400, { error: "InvalidRequest", message: "Could not find repo: did:plc:ada" }, "account_unknown"],
+  [400, { error: "InvalidRequest", message: "Error: limit must be an integer" }, "failed"],
+  [404, { error: "MethodNotImplemented", message: "" }, "failed"],
+  [502, { error: "UpstreamFailure", message: "Profile not found" }, "failed"],
+])("%i %j is understood as %s", async (status, body, expected) => {
+  view.inject({ kind: status, body });
+  expect(await outcome(source, ADA)).toBe(expected);
+});
+
+test("what the account shared or pinned is not its post; a post has the time at which it was first seen", async () => {
+  view.post(
+    ADA,
+    { createdAt: NOW + HOUR, indexedAt: NOW, likes: 4 },
+    { createdAt: NOW - HOUR, reason: "repost", likes: 1_000 },
+    { createdAt: NOW - 2 * HOUR, indexedAt: NOW, shares: 2, quotes: 3 },
+    { createdAt: NOW - 2 * HOUR, reason: "pin", shares: 2, quotes: 3 },
+  );
+  expect(await readPosts(source, ADA)).toEqual([
+    { createdAt: NOW, likes: 4, shares: 0, replies: 0, quotes: 0 },
+    { createdAt: NOW - 2 * HOUR, likes: 0, shares: 2, replies: 0, quotes: 3 },
+  ]);
+});
+
+test("an account that only shares posts of others takes a bounded number of calls", async () => {
+  view.post(ADA, ...pageOf(2_200).map((post) => ({ ...post, reason: "repost" as const })));
+  expect(await outcome(source, ADA)).toBe("0 posts");
+  expect([view.calls(), state.taken]).toEqual([20, 20]);
+});
+
+const BROKEN: readonly AppViewFault["kind"][] = [500, 502, 503, "reset", "truncated", "oversized", "malformed", "html"];
+
+test.each(BROKEN)("%s for one account is that account's failure", async (kind) => {
+  view.post(ADA, { createdAt: NOW });
+  view.post(ANNA, { createdAt: NOW });
+  expect(await outcome(source, ADA)).toBe("1 posts");
+  view.inject({ did: ANNA, kind });
+  expect(await outcome(source, ANNA)).toBe("failed");
+  expect(await outcome(source, ADA)).toBe("1 posts");
+});
+
+test("an account for which the source hangs has failed after the time-out; the others are answered meanwhile", async () => {
+  source = createAtprotoSource({ url: view.url, bucket, timeoutMs: SECOND });
+  view.post(ADA, { createdAt: NOW });
+  expect(await outcome(source, ADA)).toBe("1 posts");
+  view.inject({ did: ANNA, kind: "hang" });
+  const hanging = outcome(source, ANNA);
+  await eventually(() => view.held() === 1, "the call hangs");
+  expect(await outcome(source, ADA)).toBe("1 posts");
+  expect(await hanging).toBe("failed");
+  await eventually(() => view.held() === 0, "the call is given up");
+});
+
+test("pages that lead to themselves end", async () => {
+  view.post(ADA, ...pageOf(250));
+  view.inject({ did: ADA, kind: "loop" });
+  expect(await outcome(source, ADA)).toBe("failed");
+  expect(view.calls()).toBe(2);
+});
+
+test("no redirect is followed", async () => {
+  const other = await startAppView();
+  try {
+    other.post(ADA, { createdAt: NOW });
+    view.inject({ kind: 302, headers: { location: `${other.url}/xrpc/app.bsky.feed.getAuthorFeed?actor=${ADA}` } });
+    expect(await outcome(source, ADA)).toBe("failed");
+    expect(other.calls()).toBe(0);
+  } finally {
+    await other.stop();
+  }
+});
+
+test("a server that does not speak TLS, and a name that nobody has, are outages", async () => {
+  for (const url of [view.url.replace("http:", "https:"), "http://appview.invalid"])
+    expect(await outcome(createAtprotoSource({ url, bucket }), ADA)).toBe("unavailable");
+});
+
+const inAnHour = () => String(Math.floor(Date.now() / SECOND) + 3_600);
+
+test.each([
+  ["a time, as the AT Protocol says it", () => ({ "ratelimit-reset": inAnHour() }), HOUR],
+  ["a duration, as the IETF draft says it", () => ({ "ratelimit-reset": "120" }), 2 * MINUTE],
+  ["Retry-After, which goes first", () => ({ "retry-after": "30", "ratelimit-reset": inAnHour() }), 30 * SECOND],
+  ["Retry-After as a date", () => ({ "retry-after": new Date(Date.now() + HOUR).toUTCString() }), HOUR],
+  ["nothing", () => ({}), MINUTE],
+  ["a time that is past", () => ({ "ratelimit-reset": "1500000000" }), SECOND],
+  ["a time that is far away", () => ({ "retry-after": "999999999" }), 24 * HOUR],
+])("429 with %s holds the source and spends no attempt", async (_, headers, expected) => {
+  view.inject({ did: ANNA, kind: 429, headers: headers() });
+  expect(await outcome(source, ANNA)).toBe("unavailable");
+  expect(state.holds).toHaveLength(1);
+  expect(Math.abs((state.holds[0] as number) - expected)).toBeLessThanOrEqual(10 * SECOND);
+});
+
+test("a read without a token goes on later where it stopped, and takes no token twice", async () => {
+  view.post(ADA, ...pageOf(340));
+  state.left = 2;
+  expect(await outcome(source, ADA)).toBe("unavailable");
+  state.left = 1;
+  expect(await outcome(source, ADA)).toBe("unavailable");
+  state.left = 1;
+  expect(await readPosts(source, ADA)).toEqual(pageOf(340).map((post) => expect.objectContaining(post)));
+  expect([view.calls(), state.taken]).toEqual([4, 4]);
+  state.left = 4;
+  expect(await outcome(source, ADA)).toBe("340 posts");
+});
+
+test("no more than eight accounts are read at once; the others come again", async () => {
+  const names = Array.from({ length: 9 }, (_, n) => `did:plc:many${n}`);
+  view.inject({ kind: "hang" });
+  const stop = new AbortController();
+  const reads = names.slice(1).map((name) => outcome(source, name, stop.signal));
+  await eventually(() => view.held() === 8, "eight are read");
+  expect(await outcome(source, names[0] as string)).toBe("unavailable");
+  expect(view.calls()).toBe(8);
+  stop.abort();
+  expect(new Set(await Promise.all(reads))).toEqual(new Set(["unavailable"]));
+});

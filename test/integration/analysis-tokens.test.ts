@@ -1,0 +1,176 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import fc from "fast-check";
+import { createTokenBucket } from "../../src/analysis/sources/token-bucket.redis.js";
+import { SOURCE_TOKENS_KEY } from "../../src/contracts/keys.js";
+import { codeOf } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
+import { DAY, HOUR, MINUTE, SECOND } from "../../src/kernel/time.js";
+import { connectRedis } from "../../src/platform/redis/connect.js";
+import { createScripts } from "../../src/platform/redis/scripts.js";
+import { eventually } from "../support/eventually.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
+
+let redis: RedisBench;
+beforeAll(async () => {
+  redis = await openRedis();
+});
+afterAll(() => redis.close());
+beforeEach(() => redis.raw.flushall());
+
+const NOW = 1_800_000_000_000;
+const never = new AbortController().signal;
+
+interface Asked {
+  readonly rate: number;
+  readonly burst: number;
+  readonly wanted?: 0 | 1;
+  readonly hold?: number;
+  readonly now: number;
+}
+
+async function ask({ rate, burst, wanted = 1, hold = 0, now }: Asked, scripts = redis.scripts) {
+  const [wait, left] = (await scripts.run("take-token", ["bucket"], [rate, burst, wanted, hold, now])) as number[];
+  return { wait: wait as number, left: left as number };
+}
+
+/**
+ * The definition by its bound instead of by a level: a token may be taken if then no stretch of time that ends now has seen
+ * more than the burst and what its length adds.
+ */
+function mayTake(taken: readonly number[], now: number, { rate, burst }: { rate: number; burst: number }): boolean {
+  return taken.every((since, index) => (taken.length - index + 1 - burst) * HOUR <= rate * (now - since));
+}
+
+function waitOf(taken: readonly number[], now: number, bucket: { rate: number; burst: number }): number {
+  const waits = taken.map((since, index) =>
+    Math.ceil(((taken.length - index + 1 - bucket.burst) * HOUR) / bucket.rate - (now - since)),
+  );
+  const wait = Math.max(0, ...waits);
+  expect([mayTake(taken, now + wait, bucket), wait > 0 && mayTake(taken, now + wait - 1, bucket)]).toEqual([
+    true,
+    false,
+  ]);
+  return wait;
+}
+
+const bucket = fc.record({
+  rate: fc.constantFrom(7, 60, 1_000, 5_000, 100_000),
+  burst: fc.integer({ min: 1, max: 4 }),
+});
+
+test("it gives a token exactly when the definition allows it, and says exactly how long to wait", async () => {
+  const step = fc.record({
+    pass: fc.oneof(fc.nat(2 * SECOND), fc.nat(10 * MINUTE)),
+    /** Undefined: a token is taken. */
+    hold: fc.option(fc.nat(90 * SECOND), { freq: 1, nil: undefined }),
+  });
+  await fc.assert(
+    fc.asyncProperty(bucket, fc.array(step, { maxLength: 25 }), async (of, steps) => {
+      await redis.raw.del("bucket");
+      const taken: number[] = [];
+      let [now, held] = [NOW, 0];
+      for (const { pass, hold } of steps) {
+        now += pass;
+        if (hold !== undefined) {
+          if (hold > 0) held = Math.max(held, now + hold);
+          await ask({ ...of, now, wanted: 0, hold });
+          continue;
+        }
+        const wait = Math.max(held - now, waitOf(taken, now, of), 0);
+        expect(await ask({ ...of, now })).toMatchObject({ wait });
+        if (wait === 0) taken.push(now);
+      }
+    }),
+    { numRuns: 60 },
+  );
+});
+
+test("a clock that goes back adds nothing, and what it goes forward again counts", async () => {
+  const moves = fc.array(fc.integer({ min: -MINUTE, max: MINUTE }), { maxLength: 40 });
+  await fc.assert(
+    fc.asyncProperty(bucket, moves, async (of, deltas) => {
+      await redis.raw.del("bucket");
+      const taken: number[] = [];
+      let [now, passed] = [NOW, 0];
+      for (const delta of deltas) {
+        now += delta;
+        passed += Math.max(0, delta);
+        const { wait } = await ask({ ...of, now });
+        expect(wait).toBe(waitOf(taken, passed, of));
+        if (wait === 0) taken.push(passed);
+      }
+    }),
+    { numRuns: 40 },
+  );
+});
+
+test("however many workers ask at once, each token is given once", async () => {
+  const clients = [1, 2, 3, 4].map(() => connectRedis([redis.broker.url], silent));
+  try {
+    for (const client of clients) await eventually(() => client.status === "ready", "a worker is connected");
+    const workers = clients.map((client) => createScripts(client));
+    const rush = async (now: number): Promise<number> => {
+      const asked = Array.from({ length: 200 }, (_, index) =>
+        ask({ rate: 5_000, burst: 50, now }, workers[index % workers.length]),
+      );
+      return (await Promise.all(asked)).filter(({ wait }) => wait === 0).length;
+    };
+    expect(await rush(NOW)).toBe(50);
+    expect(await rush(NOW + 719)).toBe(0);
+    expect(await rush(NOW + 7_200)).toBe(10);
+    expect(await rush(NOW + DAY)).toBe(50);
+  } finally {
+    for (const client of clients) client.disconnect();
+  }
+});
+
+test("the burst is a hundredth of the rate, and at least one", async () => {
+  const takeAll = async (perHour: number): Promise<number> => {
+    await redis.raw.flushall();
+    const { tryTake, left } = createTokenBucket(redis.scripts, perHour);
+    const before = await left();
+    let taken = 0;
+    while (await tryTake()) taken++;
+    expect([before, await left()]).toEqual([taken, 0]);
+    return taken;
+  };
+  expect(await takeAll(1)).toBe(1);
+  expect(await takeAll(199)).toBe(1);
+  expect(await takeAll(5_000)).toBe(50);
+});
+
+test("it waits for a token that comes soon; for a later one the caller has to come again", async () => {
+  const soon = createTokenBucket(redis.scripts, 36_000);
+  while (await soon.tryTake());
+  for (let taken = 0; taken < 3; taken++) await soon.take(never);
+  await redis.raw.flushall();
+  const late = createTokenBucket(redis.scripts, 60);
+  await late.take(never);
+  await expect(late.take(never)).rejects.toMatchObject({
+    code: "unavailable",
+    message: expect.stringMatching(/in \d\d s/),
+  });
+});
+
+test("while the source is held nobody takes a token; a shorter hold does not end a longer one", async () => {
+  const [one, other] = [createTokenBucket(redis.scripts, 5_000), createTokenBucket(redis.scripts, 5_000)];
+  await one.hold(HOUR);
+  await other.hold(SECOND);
+  expect(await other.tryTake()).toBe(false);
+  await expect(other.take(never)).rejects.toMatchObject({ code: "unavailable" });
+  expect(Number(await redis.raw.pttl(SOURCE_TOKENS_KEY))).toBeGreaterThan(HOUR - MINUTE);
+  expect(await one.left()).toBe(50);
+});
+
+test("while Redis is away a token is an outage", async () => {
+  const client = connectRedis(["redis://127.0.0.1:1"], silent);
+  try {
+    const away = createTokenBucket(createScripts(client), 5_000);
+    const refused = await Promise.all(
+      [away.take(never), away.tryTake(), away.hold(1)].map((one) => one.then(() => "taken", codeOf)),
+    );
+    expect(refused).toEqual(["unavailable", "unavailable", "unavailable"]);
+  } finally {
+    client.disconnect();
+  }
+});

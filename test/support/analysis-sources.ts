@@ -1,0 +1,39 @@
+import type { Post, Source } from "../../src/analysis/sources/source.js";
+import type { TokenBucket } from "../../src/analysis/sources/token-bucket.redis.js";
+import { AppError, codeOf } from "../../src/kernel/errors.js";
+
+/** A bucket in memory, with as many tokens as it is given. */
+export function openBucket(left = Number.POSITIVE_INFINITY) {
+  const state = { left, taken: 0, holds: [] as number[] };
+  const tryTake = async (): Promise<boolean> => {
+    if (state.left === 0) return false;
+    state.left--;
+    state.taken++;
+    return true;
+  };
+  const bucket: TokenBucket = {
+    tryTake,
+    take: async () => {
+      if (!(await tryTake())) throw new AppError("unavailable", "there is no token left");
+    },
+    hold: async (ms) => void state.holds.push(ms),
+    left: async () => state.left,
+  };
+  return { bucket, state };
+}
+
+const never = new AbortController().signal;
+
+export async function readPosts(source: Source, account: string, limit = 500, signal = never): Promise<Post[]> {
+  const posts: Post[] = [];
+  for await (const post of source.posts(account, { limit, signal })) posts.push(post);
+  return posts;
+}
+
+/** How many posts were read, or the code of the error. */
+export const outcome = (source: Source, account: string, signal = never): Promise<string> =>
+  readPosts(source, account, 500, signal).then(
+    (posts) => `${posts.length} posts`,
+    (error: { readonly name: string; readonly code: string }) =>
+      error.name === "AccountGone" ? error.code : codeOf(error),
+  );
