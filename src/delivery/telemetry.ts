@@ -60,7 +60,7 @@ export function openSpan(
   };
 }
 
-export async function inSpan<T>(
+export function inSpan<T>(
   name: string,
   options: { readonly kind?: SpanKind; readonly attributes?: Attributes; readonly parent?: Context },
   work: () => Promise<T>,
@@ -68,14 +68,17 @@ export async function inSpan<T>(
   const { kind = SpanKind.INTERNAL, attributes = {}, parent = context.active() } = options;
   if (isUnsampled(parent)) return parent === context.active() ? work() : context.with(parent, work);
   const span = tracer.startSpan(name, { kind, attributes }, parent);
-  try {
-    return await context.with(trace.setSpan(parent, span), work);
-  } catch (error) {
-    span.setStatus({ code: SpanStatusCode.ERROR, message: error instanceof Error ? error.message : String(error) });
-    throw error;
-  } finally {
-    span.end();
-  }
+  return context.with(trace.setSpan(parent, span), work).then(
+    (result) => {
+      span.end();
+      return result;
+    },
+    (error: unknown) => {
+      span.setStatus({ code: SpanStatusCode.ERROR, message: error instanceof Error ? error.message : String(error) });
+      span.end();
+      throw error;
+    },
+  );
 }
 
 /** Spans below would not be exported. */

@@ -14,7 +14,7 @@ export class SingleFlight<T> {
 }
 
 /** Callers never share a run that began before they called: callers during a run share the next. */
-export class SharedRuns<T> {
+class SharedRuns<T> {
   readonly #running = new Map<string, { readonly run: Promise<T>; next?: Promise<T> }>();
 
   run(key: string, work: () => Promise<T>): Promise<T> {

@@ -1,10 +1,11 @@
 import { GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
-import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
+import { codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { dateOfId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
+import { withDeadline } from "./deadlines.js";
 import { type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import { type Cursor, fromToken, type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
 import { type EncodedPage, present } from "./page-response.js";
@@ -150,15 +151,6 @@ function tracked({ older, newer }: BelowFloor): {
     isSourceOf: (page, shown) =>
       used && !Buffer.isBuffer(page) && page.slice(0, shown).every(({ drop }) => drops.has(drop)),
   };
-}
-
-/** The work goes on after the deadline. */
-function withDeadline<T>(work: Promise<T>, deadline: number): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const late = (): void => reject(new AppError("deadline", "the timeline is still being rebuilt"));
-    const timer = setTimeout(late, Math.max(0, deadline - Date.now())).unref();
-    work.then(resolve, reject).finally(() => clearTimeout(timer));
-  });
 }
 
 async function degrade(deps: ReadDeps, timeline: Timeline, reading: Reading & { error: unknown }): Promise<Read> {

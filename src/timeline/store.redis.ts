@@ -1,42 +1,12 @@
 import type { StoredTimelinesConfig } from "../contracts/config.js";
-import {
-  deletedDropKey,
-  GLOBAL_KEY,
-  LOCAL_KEY,
-  rebuildLeaseKey,
-  stagedKey,
-  TOMBSTONES_KEY,
-} from "../contracts/keys.js";
+import { deletedDropKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey, stagedKey } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
-import { MAX_IDLE_MS } from "../contracts/times.js";
 import { chunked } from "../kernel/concurrency.js";
-import { SharedRuns } from "../kernel/sharing.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { type EncodedPage, encodedPage } from "./page-response.js";
-
-interface Range {
-  readonly key: string;
-  readonly direction: "older" | "newer";
-  /** Exclusive; undefined: from the end. */
-  readonly from: TimelineEntry | undefined;
-  readonly count: number;
-  /** Asks for an encoded page of so many drops where none of them is hidden; those older than `since` (ms) are. */
-  readonly page?: { readonly drops: number; readonly since: number } | undefined;
-}
-
-export interface Stored {
-  /** In ms; undefined: the timeline must be rebuilt. */
-  readonly floor: number | undefined;
-  /** Those nearest to `from` first, complete down to `floor`. */
-  readonly entries: readonly TimelineEntry[];
-  /** False: the entries must be compared with the tombstones. */
-  readonly areAlive: boolean;
-  /** Then there are no entries. */
-  readonly page?: EncodedPage;
-}
+import { createReadPages } from "./read-pages.redis.js";
 
 export interface Snapshot {
   readonly entries: readonly TimelineEntry[];
@@ -57,27 +27,10 @@ const DROPS_A_CALL = 5_000;
 const STAGED_TTL_MS = MINUTE;
 
 export function createTimelineStore(scripts: Scripts, fenced: Fenced, config: StoredTimelinesConfig) {
-  const { run, runBytes, command, isCluster } = scripts;
-  const reads = new SharedRuns<Stored>();
+  const { run, command } = scripts;
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
   return {
-    read({ key, direction, from, count, page = { drops: 0, since: 0 } }: Range): Promise<Stored> {
-      const position = from ? [from.score, from.drop] : ["", ""];
-      const args = [direction, count, ttl(key), MAX_IDLE_MS, ...position, page.drops, page.since];
-      return reads.run(JSON.stringify([key, ...args]), async () => {
-        const reply = await runBytes("read-page", isCluster ? [key] : [key, TOMBSTONES_KEY], args);
-        if (Buffer.isBuffer(reply)) return { floor: 0, entries: [], areAlive: true, page: encodedPage(reply) };
-        const [floor, alive, ...held] = (reply as Buffer[]).map(String);
-        const ascending = entriesOf(held);
-        const nearest = direction === "older" ? ascending.toReversed() : ascending;
-        const isComplete = floor !== "" && Number(floor) >= 0;
-        return {
-          floor: isComplete ? Number(floor) : undefined,
-          entries: nearest.slice(0, count),
-          areAlive: alive === "1",
-        };
-      });
-    },
+    read: createReadPages(scripts, config.ttlMs),
     /** From this timeline or from a recent deletion; undefined if neither knows the drop. */
     async createdAt(key: string, drop: string): Promise<number | undefined> {
       const [stored, deleted] = await Promise.all([
@@ -122,10 +75,4 @@ function partsOf(gone: readonly string[], entries: readonly TimelineEntry[]): (s
   const isSmall = gone.length + entries.length <= DROPS_A_CALL;
   if (isSmall) return [[gone.length, ...gone, ...additions.flat()]];
   return [...removals, ...additions.map((part) => [0, ...part])];
-}
-
-function entriesOf(flat: readonly string[]): TimelineEntry[] {
-  const entries: TimelineEntry[] = [];
-  for (let at = 0; at < flat.length; at += 2) entries.push({ drop: flat[at] as string, score: Number(flat[at + 1]) });
-  return entries;
 }

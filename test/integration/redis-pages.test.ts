@@ -225,6 +225,30 @@ test("a read shares no call to Redis that began before it", async () => {
   expect(answered).toBe(2);
 });
 
+test("pages asked for in one turn share calls of at most 32; a key that is no timeline fails alone", async () => {
+  const keys = Array.from({ length: 40 }, (_, n) => `timeline:home:reader-${n}`);
+  for (const [n, key] of keys.entries()) await bench.raw.zadd(key, n, `drop-${n}`, 0, "~floor");
+  await bench.raw.set(keys[7] as string, "no timeline");
+  const calls: number[] = [];
+  const runBytes: typeof bench.scripts.runBytes = (name, asked, args) => {
+    calls.push(asked.length - 1);
+    return bench.scripts.runBytes(name, asked, args);
+  };
+  const counted = adaptersOn({ ...bench.scripts, runBytes }, { maxEntries: 100 }).store;
+  const read = async (key: string): Promise<string> => {
+    const { entries } = await counted.read({ key, direction: "older", from: undefined, count: 3 });
+    return entries.map(({ drop }) => drop).join();
+  };
+  const pages = await Promise.allSettled([...keys, ...keys].map(read));
+  const expected = keys.map((_, n) =>
+    n === 7
+      ? { status: "rejected", reason: expect.objectContaining({ code: "failed" }) }
+      : { status: "fulfilled", value: `drop-${n}` },
+  );
+  expect(pages).toEqual([...expected, ...expected]);
+  expect(calls).toEqual([32, ...new Array<number>(32).fill(1), 8]);
+});
+
 test("the creation time of a drop is what the timeline holds, else what was remembered at its deletion", async () => {
   const { writer } = adaptersOn(bench.scripts, { maxEntries: 100 });
   await fill([{ score: 42, drop: "d 1" }], 0);

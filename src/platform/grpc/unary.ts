@@ -41,27 +41,26 @@ export function unary<Request, Response>(
   return (call, callback) => {
     const started = performance.now();
     const parent = contextOf(headersOf(call.metadata));
-    let refusal: Partial<ServiceError> | undefined;
     const ended = (code: status): void => {
       const ms = performance.now() - started;
       requests.add(1, { method: name, code: status[code] ?? "UNKNOWN" });
       duration.record(ms / SECOND, { method: name });
       log.info({ method: name, code: status[code], duration_ms: tenths(ms), peer: call.getPeer() }, "a call is served");
     };
+    const answered = (response: Response): void => {
+      ended(status.OK);
+      callback(null, response);
+    };
+    const failed = (error: unknown): never => {
+      const refusal = serviceError(error, name, log);
+      ended(refusal.code ?? status.UNKNOWN);
+      callback(refusal);
+      throw error;
+    };
+    const work = async (): Promise<Response> => method(call.request, { deadline: deadlineOf(call) });
     const attributes = { "rpc.system": "grpc", "rpc.method": name };
-    void inSpan(name, { kind: SpanKind.SERVER, parent, attributes }, async () => {
-      try {
-        const response = await method(call.request, { deadline: deadlineOf(call) });
-        ended(status.OK);
-        return response;
-      } catch (error) {
-        refusal = serviceError(error, name, log);
-        ended(refusal.code ?? status.UNKNOWN);
-        throw error;
-      }
-    }).then(
-      (response) => callback(null, response),
-      () => callback(refusal ?? null),
+    inSpan(name, { kind: SpanKind.SERVER, parent, attributes }, () => work().then(answered, failed)).catch(
+      () => undefined,
     );
   };
 }
