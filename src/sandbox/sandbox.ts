@@ -72,7 +72,7 @@ async function openSandbox(
     TIMELINE_JWT_SECRET: secret,
     TIMELINE_ACK_WAIT_MS: String(3.5 * SECOND),
   };
-  const config = readConfig({ ...env, TIMELINE_ROLES: "users,posts,bridge,api,gateway" });
+  const config = readConfig({ ...env, TIMELINE_ROLES: "users,posts,bridge,api,gateway,analysis,rewards" });
   const faults = new Faults();
   const logFile = join(folder, "service.log");
   const grpcAddress = config.grpcServer.address;
@@ -87,7 +87,7 @@ async function openSandbox(
   closers.add("sandbox's NATS", () => connection.close());
   const seeded = await fillWorld(world, connection, { bigAuthorFollowers: options.followers, onProgress });
   const issueToken = (user: string) =>
-    new SignJWT({})
+    new SignJWT({ tier: "JET" })
       .setProtectedHeader({ alg: "HS256", typ: "JWT" })
       .setSubject(user)
       .setIssuedAt()

@@ -18,7 +18,7 @@ avion-timeline ${VERSION} is up: ${sandbox.seeded}.
 
   Page     ${httpUrl}/   pick a user, post a drop, watch it arrive
   gRPC     ${sandbox.grpcAddress}   TimelineService, UserService and PostService of package avion, with health and reflection
-  HTTP     ${httpUrl}   /events/timeline/home /healthz /readyz /metrics
+  HTTP     ${httpUrl}   /events/timeline/home /api/v1/timeline/analyze /api/v1/xp /openapi.json /healthz /readyz /metrics
   Redis    ${redis.url}   redis-server ${redis.version}, pid ${redis.pid}
   NATS     ${nats.url}   nats-server ${nats.version}, pid ${nats.pid}
   Worker   pid ${sandbox.worker.pid()}   kill -9 it: another one starts, and nothing is missing
@@ -29,6 +29,7 @@ Ada's access token (one day):
 
 Try:
   curl -N -H "Authorization: Bearer $TOKEN" ${httpUrl}/events/timeline/home
+  curl -H "Authorization: Bearer $TOKEN" --json '{"did":"nova","type":"full"}' ${httpUrl}/api/v1/timeline/analyze
   npx buf curl --protocol grpc --http2-prior-knowledge -d '{"user_id":"ada","limit":5}' http://${sandbox.grpcAddress}/avion.TimelineService/GetHomeTimeline
   npx buf curl --protocol grpc --http2-prior-knowledge -d '{"user_id":"nova","visibility":"VISIBILITY_PUBLIC","body":"Hello"}' http://${sandbox.grpcAddress}/avion.PostService/CreateDrop
   ${redis.cli} -u ${redis.url} zrevrange timeline:home:ada 0 4 withscores

@@ -53,6 +53,14 @@ export async function post({ sandbox }: Stage, user_id: string, visibility = Vis
 export const readHome = ({ sandbox, reader }: Stage, limit = 0) =>
   sandbox.world.timelines.getHomeTimeline({ user_id: reader, limit });
 
+/** Asks the gateway as the reader. */
+export async function request({ sandbox, reader }: Stage, path: string, init: RequestInit = {}) {
+  const authorization = `Bearer ${await sandbox.issueToken(reader)}`;
+  const response = await fetch(sandbox.httpUrl + path, { ...init, headers: { ...init.headers, authorization } });
+  // biome-ignore lint/suspicious/noExplicitAny: of several routes
+  return { status: response.status, body: (await response.json()) as any };
+}
+
 export async function countHolding({ redis }: Stage, drop: string): Promise<number> {
   let cursor = "0";
   let count = 0;

@@ -3,13 +3,32 @@ import { STREAM } from "../../contracts/subjects.js";
 import { Visibility } from "../../gen/avion/posts.js";
 import { BIG_AUTHOR } from "../world/seed.js";
 import { dropsOf } from "../world/world.grpc.js";
-import { countHolding, eventually, expect, gone, held, openStream, post, readHome, type Stage } from "./stage.js";
+import {
+  countHolding,
+  eventually,
+  expect,
+  gone,
+  held,
+  openStream,
+  post,
+  readHome,
+  request,
+  type Stage,
+} from "./stage.js";
 
 /** Resolves to a line about what was seen. */
 interface Step {
   readonly title: string;
   readonly run: (stage: Stage) => Promise<string>;
 }
+
+/** The same request at each call. */
+const askForAnalysis = (stage: Stage) =>
+  request(stage, "/api/v1/timeline/analyze", {
+    method: "POST",
+    headers: { "content-type": "application/json", "idempotency-key": '"demo"' },
+    body: JSON.stringify({ did: stage.author, type: "full" }),
+  });
 
 const BURST = 50;
 const GAP = 5;
@@ -132,6 +151,29 @@ export const STEPS: readonly Step[] = [
       );
       expect(deadLetter.string() === "not json", "the dead letter's body is not what was published");
       return `${subject}: ${deadLetter.header.get("Dlq-Error")}`;
+    },
+  },
+  {
+    title: "An analysis is asked for, done by a worker, and told of on the stream",
+    async run(stage) {
+      const { status, body } = await askForAnalysis(stage);
+      expect(status === 202 && body.status === "queued", `the answer is ${status}`);
+      await stage.stream.waitFor("analysis_completed", body.analysis_id);
+      const { status: now, results } = (await request(stage, body.status_url)).body;
+      expect(now === "completed" && results.posts > 0, `it is ${now} with ${results?.posts} posts`);
+      return `${results.posts} posts of ${stage.author}: ${results.flow.posts_per_day} a day`;
+    },
+  },
+  {
+    title: "It is rewarded once, however often it is asked for with the same key",
+    async run(stage) {
+      const { body } = await askForAnalysis(stage);
+      const again = await askForAnalysis(stage);
+      expect(again.body.analysis_id === body.analysis_id, "the second answer names another analysis");
+      await stage.stream.waitFor("xp_earned", body.analysis_id);
+      const rewards = (await request(stage, "/api/v1/xp")).body;
+      expect(rewards.transactions.length === 1, `there are ${rewards.transactions.length} rewards`);
+      return `${rewards.total} XP`;
     },
   },
   {

@@ -1,3 +1,4 @@
+import { createAnalyses } from "./analysis.js";
 import { createTimeline } from "./timeline.js";
 
 const MAX_LOG_ROWS = 200;
@@ -7,6 +8,13 @@ const timeline = createTimeline({
   empty: byId("empty"),
   template: byId("drop"),
   onDelete: (dropId) => attempt(() => call("DELETE", `/world/drops/${encodeURIComponent(dropId)}`)),
+});
+
+const analyses = createAnalyses({
+  status: byId("analysis-status"),
+  charts: byId("charts"),
+  reward: byId("reward"),
+  call,
 });
 
 let viewer = "";
@@ -80,8 +88,9 @@ function connect() {
   on("new_drop", showNew);
   on("drop_deleted", (event) => timeline.drop(JSON.parse(event.data).drop_id));
   on("reset", () => fetchPage());
-  on("analysis_completed");
-  on("xp_earned");
+  on("analysis_completed", (event) => analyses.completed(JSON.parse(event.data)));
+  on("analysis_failed", (event) => analyses.failed(JSON.parse(event.data)));
+  on("xp_earned", (event) => analyses.rewarded(JSON.parse(event.data)));
   // On every opening, not only the first: what was missed may be gone.
   on("open", () => {
     showStatus("live", `live as ${viewer}`);
@@ -114,6 +123,7 @@ async function open(user) {
   history.replaceState(null, "", `#${encodeURIComponent(user)}`);
   byId("timeline-title").textContent = `Home timeline of ${user}`;
   connect();
+  await analyses.open();
 }
 
 function showPeople({ followers, following }) {
@@ -152,6 +162,7 @@ const onClick = (button, act) => byId(button).addEventListener("click", () => at
 onSubmit("viewer-form", ({ viewer: user }) => open(user.trim()));
 onSubmit("post-form", post);
 onSubmit("follow-form", changeFollow);
+onSubmit("analysis-form", analyses.ask);
 onClick("older", () => fetchPage(older));
 onClick("clear-log", () => byId("log").replaceChildren());
 onClick("break", () => changeFaults("POST", { service: "users", code: "UNAVAILABLE" }));
@@ -167,5 +178,6 @@ attempt(async () => {
   document.querySelector("#post-form [name=author]").value = users.some(({ user_id }) => user_id === "nova")
     ? "nova"
     : wanted;
+  document.querySelector("#analysis-form [name=did]").value = wanted;
   await open(wanted);
 });
