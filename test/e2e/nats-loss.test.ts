@@ -10,6 +10,7 @@ import { openReader, type Reader } from "../support/reader.js";
 import { httpStatus, type Service } from "../support/service.js";
 import { type Stack, type StackOptions, testWithStack } from "../support/stack.js";
 import { created, deleted, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
+import type { Fault } from "../support/upstreams.js";
 
 const READERS = Array.from({ length: 12 }, (_, number) => `reader-${number}`);
 /** Those who stay; a further drop would make the others follow its author again. */
@@ -221,6 +222,12 @@ testWithStack(
   },
 );
 
+/** Work stays pending until it is healed. Jobs are made only from pages that are answered. */
+const heldUp = (stream: string): Fault => ({
+  method: "GetFollowersList",
+  ...(stream === "FANOUT" ? { delayMs: 1_000 } : { code: status.UNAVAILABLE }),
+});
+
 for (const stream of ["DROPS", "FANOUT", "NOTIFY", "DLQ"]) {
   testWithStack(
     `${stream} is deleted under load: it is made again, not ready meanwhile, and nothing is lost`,
@@ -233,7 +240,7 @@ for (const stream of ["DROPS", "FANOUT", "NOTIFY", "DLQ"]) {
       await reads.home("reader-0");
       await progressRecorded(stack);
       // Some wait in the log, and the last of them as jobs, when the stream goes.
-      const heal = upstreams.inject({ method: "GetFollowersList", delayMs: 300 });
+      const heal = upstreams.inject(heldUp(stream));
       const during = drops(world, READERS, 10, 20);
       await stack.publish(...during);
       await eventually(async () => (await streams.count("DROPS")) >= 25, "most are admitted");
@@ -252,6 +259,8 @@ for (const stream of ["DROPS", "FANOUT", "NOTIFY", "DLQ"]) {
       heal();
       const after = drops(world, READERS, 30, 10);
       await stack.publish(...after);
+      // No page depends on these two: what is still pending makes a page shorter, not degraded.
+      if (stream === "NOTIFY" || stream === "DLQ") await streams.settled(40, 30_000);
       await readUntilWhole(reads, "reader-0", 40);
       await ready(service);
       await readiness.stop();
@@ -277,7 +286,7 @@ for (const [stream, consumer] of [
       await stack.publish(...before);
       await streams.settled(before.length);
       await progressRecorded(stack);
-      const heal = upstreams.inject({ method: "GetFollowersList", delayMs: 300 });
+      const heal = upstreams.inject(heldUp(stream));
       const during = drops(world, READERS, 10, 20);
       const edges = [unfollowed("reader-2", "alice", world.unfollow("reader-2", "alice"))];
       await stack.publish(...during, ...edges);

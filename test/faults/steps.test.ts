@@ -1,10 +1,9 @@
-import { setTimeout as delay } from "node:timers/promises";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { dropOf } from "../support/conservation.js";
 import { eventually } from "../support/eventually.js";
 import { type Arena, type ArenaOptions, faultTest, mutantTest, type Scenario } from "../support/fault-run.js";
-import { READERS, SMALL_AUTHOR } from "../support/history.js";
+import { BIG_AUTHOR, READERS, SMALL_AUTHOR } from "../support/history.js";
 import { deleted } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 import type { Mutant } from "./mutants/mutants.js";
@@ -94,12 +93,19 @@ async function givenUpWithFullDlq(arena: Arena): Promise<undefined> {
   return undefined;
 }
 
-/** UserService is unavailable for far longer than two quick attempts take. */
+/** UserService is unavailable for longer than the two attempts that an event has. */
 async function userServiceAway(arena: Arena): Promise<undefined> {
+  const { upstreams, streams } = arena.stack;
   await arena.tell(20);
-  const heal = arena.stack.upstreams.inject({ method: "GetFollowersList", code: status.UNAVAILABLE });
+  const heal = upstreams.inject({ method: "GetFollowersList", code: status.UNAVAILABLE });
+  for (const author of [BIG_AUTHOR, SMALL_AUTHOR]) {
+    const before = upstreams.calls("GetFollowersList", author);
+    await arena.publish(arena.story.post(author, { visibility: "followers" }));
+    const asked = (): number => upstreams.calls("GetFollowersList", author) - before;
+    const givenUp = async (): Promise<boolean> => (await streams.count("DLQ")) > 0;
+    await eventually(async () => asked() > 4 || (await givenUp()), `UserService is asked more often about ${author}`);
+  }
   await arena.tell(40);
-  await delay(3_000);
   heal();
   arena.healed();
   return undefined;

@@ -84,9 +84,11 @@ export class TcpProxy {
     }
   }
 
-  /** Resets all connections; new ones are welcome. */
-  cut(): void {
-    for (const link of this.#links) link.reset();
+  /** Resets all connections; new ones are welcome. Returns how many there were. */
+  cut(): number {
+    const open = [...this.#links].filter(({ client }) => !client.destroyed);
+    for (const link of open) link.reset();
+    return open.length;
   }
 
   /** Resets all connections, and new ones too, until it is called with false. */
