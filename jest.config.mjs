@@ -13,6 +13,7 @@ export default {
   testEnvironment: "<rootDir>/test/support/jest/environment.cjs",
   testEnvironmentOptions: { bundles: TESTS },
   runtime: "<rootDir>/test/support/jest/runtime.cjs",
+  testSequencer: "<rootDir>/test/support/jest/sequencer.mjs",
   transform: {},
   roots: ["<rootDir>/test"],
   testPathIgnorePatterns: ["/node_modules/", ...slow],

@@ -3,22 +3,15 @@ import type { Broker } from "../../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../../support/brokers.js";
 import { type Postgres, startPostgres } from "../../support/postgres.js";
 import { type Service, type ServiceOptions, startService } from "../../support/service.js";
+import type { Stack } from "../../support/stack.js";
 import { openStreams, type Streams } from "../../support/streams.js";
-import { startUpstreams, type Upstreams } from "../../support/upstreams.js";
+import { startUpstreams } from "../../support/upstreams.js";
 import { World } from "../../support/world.js";
 import type { Parameters, Result } from "./result.js";
 
 export type Run = (parameters: Parameters, bench: Bench) => Promise<Result>;
 
-export interface Servers {
-  readonly redis: Redis;
-  readonly redisServer: Broker;
-  readonly natsServer: Broker;
-  readonly streams: Streams;
-  /** Both upstream services answer from it, in this process. */
-  readonly world: World;
-  readonly upstreams: Upstreams;
-}
+export type Servers = Pick<Stack, "redis" | "redisServer" | "natsServer" | "streams" | "world" | "upstreams">;
 
 /** Starts what a benchmark needs, and stops it in the end. */
 export class Bench {
