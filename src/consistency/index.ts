@@ -216,7 +216,7 @@ function startPublicationChecks(
     maybeLost,
     recheckMs: delayMs,
   };
-  const process = createSampledChecks({
+  const { one, together } = createSampledChecks({
     check: (completed, context) => checkPublication(deps, completed, context),
     observe: observeAudit.published,
     ...{ percent, rate, delayMs },
@@ -225,6 +225,7 @@ function startPublicationChecks(
     stream: STREAM.completions,
     consumer: CONSUMER.publications,
     concurrency: MOST_HELD,
-    ...{ ackWaitMs, process, stopped, log },
+    batch: { process: together, messages: MOST_HELD / 4 },
+    ...{ ackWaitMs, process: one, stopped, log },
   });
 }

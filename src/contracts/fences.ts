@@ -7,6 +7,12 @@ export interface EdgeChange {
   readonly follows: boolean;
 }
 
+/** `time` in ms since the epoch. */
+export interface Deletion {
+  readonly drop: string;
+  readonly time: number;
+}
+
 export interface EdgeState {
   readonly version: number;
   readonly follows: boolean;
@@ -14,8 +20,7 @@ export interface EdgeState {
 
 /** State that decides against late events. It lives longer than the log, and is refilled from it if Redis lost it. */
 export interface Fences {
-  /** `time` is that of the deletion, in ms since the epoch. */
-  recordTombstone(drop: string, time: number): Promise<void>;
+  recordTombstones(deletions: readonly Deletion[]): Promise<void>;
   /** Older drops are gone, in ms since the epoch; 0: every drop is kept. */
   retentionStart(): number;
   tombstonedAmong(drops: readonly string[]): Promise<ReadonlySet<string>>;
@@ -25,8 +30,8 @@ export interface Fences {
   unfollowedAmong(author: string, users: readonly string[]): Promise<string[]>;
   /** Pages of users recorded at `since` (ms since the epoch) or later; those recorded meanwhile may be among them. */
   recentUnfollowers(author: string, since: number): AsyncIterable<readonly string[]>;
-  /** The name of the current follower list. It changes with the list, and if it is lost. */
-  generation(author: string): Promise<string>;
+  /** The names of the authors' current follower lists. One changes with its list, and if it is lost. */
+  generations(authors: readonly string[]): Promise<ReadonlyMap<string, string>>;
   renewGenerations(authors: readonly string[]): Promise<void>;
   /** From the home timelines of these users. */
   removeTombstoned(users: readonly string[]): Promise<void>;

@@ -29,6 +29,17 @@ export interface Context {
 /** Returns when everything is applied, throws otherwise. Acks nothing itself. */
 export type Handler = (delivery: Delivery, context: Context) => Promise<void>;
 
+/**
+ * Handles messages that are delivered for the first time, and returns those it leaves to be handled one by one: all of
+ * them where it throws.
+ */
+export type BatchHandler = (deliveries: readonly Delivery[], context: Context) => Promise<readonly Delivery[]>;
+
+export interface Handlers {
+  readonly one: Handler;
+  readonly together: BatchHandler;
+}
+
 export type Outcome =
   | { readonly kind: "ack" }
   | { readonly kind: "retry"; readonly delayMs: number }
@@ -36,3 +47,6 @@ export type Outcome =
   | { readonly kind: "release" };
 
 export type Process = (delivery: Delivery, context: Context) => Promise<Outcome>;
+
+/** Never rejects; returns those that are to be processed one by one, the others are done. */
+export type ProcessBatch = (deliveries: readonly Delivery[], context: Context) => Promise<readonly Delivery[]>;

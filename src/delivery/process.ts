@@ -5,7 +5,7 @@ import { failpoint } from "../kernel/failpoints.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { deadLetterOf, type StoreDeadLetter } from "./dead-letter.js";
 import type { Gate } from "./gate.js";
-import type { Context, Delivery, Handler, Outcome, Process } from "./handler.js";
+import type { BatchHandler, Context, Delivery, Handler, Outcome, Process, ProcessBatch } from "./handler.js";
 import { inTraceOf } from "./telemetry.js";
 import { crashed, type RetryLimits, verdict } from "./verdict.js";
 
@@ -34,7 +34,9 @@ export interface ProcessOptions {
   readonly gate: Gate;
   readonly version: string;
   readonly eventOf: (delivery: Delivery) => string;
-  readonly observe: (what: Observed, delivery: Delivery) => void;
+  readonly observe: (what: Observed, delivery: Delivery, count?: number) => void;
+  /** First deliveries are handled in batches, and not counted. */
+  readonly batched?: boolean;
 }
 
 type Observed = "acked" | "retried" | "dead-lettered" | "letter-refused" | "waited";
@@ -58,6 +60,40 @@ type Step = Outcome | { readonly kind: "wait"; readonly delayMs: number } | { re
  */
 export function createProcess(options: ProcessOptions): Process {
   return (delivery, context) => inTraceOf(delivery.headers, () => untilOutcome(options, delivery, context));
+}
+
+type BatchOptions = Pick<ProcessOptions, "gate" | "observe"> & { readonly handler: BatchHandler };
+
+/** Handles first deliveries together, uncounted. Those of a batch that fails are to be processed one by one. */
+export function createBatchProcess({ handler, gate, observe }: BatchOptions): ProcessBatch {
+  const processBatch: ProcessBatch = async (deliveries, context) => {
+    const leave = await gate.enter(false);
+    const started = performance.now();
+    try {
+      const bodies = deliveries.map(({ body }) => body);
+      await failpoint("handle", ...bodies);
+      const left = await handler(deliveries, context);
+      await failpoint("handled", ...bodies);
+      const done = left.length === 0 ? deliveries : deliveries.filter((one) => !left.includes(one));
+      if (done[0]) observe("acked", done[0], done.length);
+      if (context.log.isLevelEnabled("debug")) for (const one of done) logHandled(one, context, started);
+      return left;
+    } catch (error) {
+      const { length } = deliveries;
+      context.log.debug({ messages: length, error: oneLine(error) }, "a batch failed; its messages are handled alone");
+      return deliveries;
+    } finally {
+      leave();
+    }
+  };
+  return processBatch;
+}
+
+function logHandled(delivery: Delivery, context: Context, started: number): void {
+  const duration_ms = Math.round(performance.now() - started);
+  const { stream, consumer, seq, subject, headers } = delivery;
+  const fields = { stream, consumer, seq, subject, attempt: 1, outcome: "acked", duration_ms };
+  inTraceOf(headers, () => context.log.debug(fields, "an event is handled"));
 }
 
 async function untilOutcome(options: ProcessOptions, delivery: Delivery, context: Context): Promise<Outcome> {
@@ -89,8 +125,10 @@ async function once(options: ProcessOptions, message: InFlight): Promise<Step> {
       await attempts.refund(delivery, message.name);
       return { kind: "alone" };
     }
-    if (message.attempt > limits.maxAttempts) {
-      const spent = message.attempt - 1;
+    // Where a counted attempt never reported back, the first delivery, in a batch, has not either.
+    const lost = begun.lost + (options.batched && begun.lost > 0 && delivery.deliveries > 1 ? 1 : 0);
+    if (message.attempt > limits.maxAttempts || lost >= limits.maxAttempts) {
+      const spent = Math.max(message.attempt - 1, lost);
       return await deadLetter(options, message, { reason: "crashed", error: crashed(spent), attempt: spent });
     }
     await failpoint("handle", delivery.body);

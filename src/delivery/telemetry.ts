@@ -2,15 +2,17 @@ import {
   type Attributes,
   type Context,
   context,
+  type Link,
   metrics,
   propagation,
+  ROOT_CONTEXT,
   SpanKind,
   SpanStatusCode,
   TraceFlags,
   trace,
 } from "@opentelemetry/api";
 import { SECOND } from "../kernel/time.js";
-import type { Handler, Headers } from "./handler.js";
+import type { BatchHandler, Handler, Headers } from "./handler.js";
 
 const tracer = trace.getTracer("avion-timeline");
 const meter = metrics.getMeter("avion-timeline");
@@ -35,6 +37,14 @@ export function traceHeaders(): Record<string, string> {
   const carrier: Record<string, string> = {};
   propagation.inject(context.active(), carrier);
   return carrier;
+}
+
+/** Headers that continue the trace of a message, where it is sampled. */
+export function sampledTrace(headers: Headers): Readonly<Record<string, string>> | undefined {
+  const traceparent = headers.get("traceparent");
+  if (!traceparent?.endsWith("-01")) return undefined;
+  const tracestate = headers.get("tracestate");
+  return { traceparent, ...(tracestate === undefined ? {} : { tracestate }) };
 }
 
 export interface OpenSpan {
@@ -62,12 +72,17 @@ export function openSpan(
 
 export function inSpan<T>(
   name: string,
-  options: { readonly kind?: SpanKind; readonly attributes?: Attributes; readonly parent?: Context },
+  options: {
+    readonly kind?: SpanKind;
+    readonly attributes?: Attributes;
+    readonly parent?: Context;
+    readonly links?: readonly Link[];
+  },
   work: () => Promise<T>,
 ): Promise<T> {
-  const { kind = SpanKind.INTERNAL, attributes = {}, parent = context.active() } = options;
+  const { kind = SpanKind.INTERNAL, attributes = {}, parent = context.active(), links = [] } = options;
   if (isUnsampled(parent)) return parent === context.active() ? work() : context.with(parent, work);
-  const span = tracer.startSpan(name, { kind, attributes }, parent);
+  const span = tracer.startSpan(name, { kind, attributes, links: [...links] }, parent);
   return context.with(trace.setSpan(parent, span), work).then(
     (result) => {
       span.end();
@@ -118,13 +133,37 @@ export function observed(handler: Handler): Handler {
   };
 }
 
+/** One span for all messages, linked to the traces of those that are sampled. */
+export function observedBatch(consumer: string, handler: BatchHandler): BatchHandler {
+  return (deliveries, ctx) => {
+    const links = deliveries.flatMap(({ headers }) => {
+      const span = sampledTrace(headers) && trace.getSpanContext(contextOf(headers));
+      return span ? [{ context: span }] : [];
+    });
+    const attributes = {
+      "messaging.system": "nats",
+      "messaging.consumer.group.name": consumer,
+      "messaging.batch.message_count": deliveries.length,
+    };
+    const options = { kind: SpanKind.CONSUMER, attributes, links, parent: ROOT_CONTEXT };
+    return inSpan(`process ${consumer} batch`, options, async () => {
+      const started = performance.now();
+      const left = await handler(deliveries, ctx);
+      const seconds = (performance.now() - started) / SECOND;
+      for (let count = left.length; count < deliveries.length; count++)
+        duration.record(seconds, { consumer, result: "ok" });
+      return left;
+    });
+  };
+}
+
 /** Counted from 0, so that the first failure shows as a rise. */
 export function expectOutcomes(consumer: string): void {
   for (const outcome of ["dead-lettered", "letter-refused"]) outcomes.add(0, { consumer, outcome });
 }
 
-export function countOutcome(outcome: string, { consumer }: { readonly consumer: string }): void {
-  outcomes.add(1, { consumer, outcome });
+export function countOutcome(outcome: string, { consumer }: { readonly consumer: string }, count = 1): void {
+  outcomes.add(count, { consumer, outcome });
 }
 
 export { SpanKind };

@@ -1,12 +1,23 @@
 import type { FanoutCompleted, FanoutJob } from "../contracts/fanout.js";
 import { type Fences, generationSince, writeUnlessDeleted } from "../contracts/fences.js";
+import type { TimelineEntry } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS, NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { failpoint } from "../kernel/failpoints.js";
-import type { Complete, Notify } from "./publish.nats.js";
-import { type Audience, audienceOf, type FanoutSize, type TimelineWriter } from "./store.redis.js";
+import type { Complete, Notify, Told, Trace } from "./publish.nats.js";
+import { type Audience, audienceOf, type FanoutSize, type HomeDrops, type TimelineWriter } from "./store.redis.js";
+
+/** About 0.2 s of Redis. */
+const ENTRIES_A_SLICE = 50_000;
 
 /** A publication or a deletion, as it stands in every chunk job. */
 export type Change = Omit<FanoutJob, "user_ids">;
+
+/** A change for an audience. */
+export interface Part {
+  readonly change: Change;
+  readonly audience: Audience;
+  readonly trace?: Trace;
+}
 
 interface ApplyDeps {
   readonly writer: TimelineWriter;
@@ -17,11 +28,13 @@ interface ApplyDeps {
 
 /** The steps of a fan-out. Doing one of them again changes nothing more. */
 export interface Apply {
-  chunk(change: Change, audience: Audience): Promise<void>;
+  chunks(parts: readonly Part[]): Promise<void>;
   toRecentUnfollowers(change: Change): Promise<void>;
+  /** Applies changes to their whole audiences, those of publications for the first time. */
+  first(parts: readonly Part[]): Promise<void>;
   /** Applies a change to its whole audience. `nonFollowers`: the only ones who may have unfollowed since it was admitted. */
-  whole(change: Change, audience: Audience, nonFollowers?: readonly string[]): Promise<void>;
-  complete(change: Change, size: FanoutSize): Promise<void>;
+  whole(part: Part, nonFollowers?: readonly string[]): Promise<void>;
+  complete(done: readonly (Omit<Part, "audience"> & { readonly size: FanoutSize })[]): Promise<void>;
 }
 
 /**
@@ -41,77 +54,159 @@ export interface Apply {
  * read: the look for tombstoned drops is later still, and finds the tombstone.
  *
  * **A publication** that is handled again may have been written by a list of followers that it does not get a second
- * time. It is removed from the homes of those recorded as unfollowers since it was admitted.
+ * time. It is removed from the homes of those recorded as unfollowers since it was admitted. One that is handled for
+ * the first time was written by no other list.
  */
-export function createApply({ writer, fences, notify, complete }: ApplyDeps): Apply {
+export function createApply(deps: ApplyDeps): Apply {
+  const { writer, fences, complete } = deps;
+  const { add, removeUnfollowed } = createAdd(deps);
+  const remove = async (parts: readonly Part[]): Promise<void> => {
+    if (parts.length === 0) return;
+    await tell(deps, parts);
+    await writer.removeHome(removals(parts));
+  };
+  const removeFromUnfollowers = async (deletions: readonly Part[]): Promise<void> => {
+    for await (const users of fences.recentUnfollowers(deletions[0]?.change.user_id as string, 0)) {
+      const audience = audienceOf(users);
+      await remove(deletions.map((part) => ({ ...part, audience })));
+    }
+  };
   const steps: Apply = {
-    chunk: async (change, audience) => {
-      if (change.action === "add") return add(change, audience);
-      await tell(change, audience.ids, (users) => writer.holdersAmong(users, change.drop_id));
-      await writer.removeHome(audience, [change.drop_id]);
+    chunks: async (parts) => {
+      await add(parts.filter(({ change }) => change.action === "add"));
+      await remove(parts.filter(isDeletion));
     },
     toRecentUnfollowers: async (change) => {
-      const deletes = change.action === "remove";
-      const since = deletes ? 0 : change.admitted_at - CLOCK_SKEW_MS;
+      if (change.action === "remove") return removeFromUnfollowers([{ change, audience: NOBODY }]);
+      const since = change.admitted_at - CLOCK_SKEW_MS;
       // Every unfollow renews the generation: nobody has unfollowed since an older one, which costs no look-up to know.
       if (generationSince(change.generation) < since) return;
-      for await (const users of fences.recentUnfollowers(change.user_id, since)) {
-        if (deletes) await steps.chunk(change, audienceOf(users));
-        else await removeUnfollowed(change, await fences.unfollowedAmong(change.user_id, users));
+      for await (const users of fences.recentUnfollowers(change.user_id, since))
+        await removeUnfollowed(change, await fences.unfollowedAmong(change.user_id, users));
+    },
+    first: async (parts) => {
+      for (const some of slices(parts)) {
+        await steps.chunks(some);
+        await Promise.all([...byAuthor(some.filter(isDeletion)).values()].map(removeFromUnfollowers));
+        await steps.complete(some.map((part) => ({ ...part, size: sizeOf(part) })));
       }
     },
-    whole: async (change, audience, nonFollowers) => {
-      await steps.chunk(change, audience);
+    whole: async (part, nonFollowers) => {
+      const { change } = part;
+      await steps.chunks([part]);
       if (nonFollowers === undefined) await steps.toRecentUnfollowers(change);
       else await removeUnfollowed(change, await fences.unfollowedAmong(change.user_id, nonFollowers));
-      await steps.complete(change, { recipients: audience.ids.length, chunks: 1 });
+      await steps.complete([{ ...part, size: sizeOf(part) }]);
     },
-    complete: (change, size) => complete(completedOf(change, size)),
+    complete: (done) =>
+      complete(done.map(({ change, trace, size }) => ({ completed: completedOf(change, size), trace }))),
+  };
+  return steps;
+}
+
+interface Add {
+  add(parts: readonly Part[]): Promise<void>;
+  /** Who follows again by the end of it keeps the drop. */
+  removeUnfollowed(change: Change, unfollowed: readonly string[]): Promise<void>;
+}
+
+function createAdd(deps: ApplyDeps): Add {
+  const { writer, fences } = deps;
+  const steps: Add = {
+    async add(all) {
+      const start = fences.retentionStart();
+      const parts = all.filter(({ change }) => change.created_at >= start);
+      if (parts.length === 0) return;
+      const drops = parts.map(({ change }) => change.drop_id);
+      let generations: ReadonlyMap<string, string> = new Map();
+      const deleted = await writeUnlessDeleted(drops, {
+        write: async () => {
+          await failpoint("write", ...drops);
+          await writer.addHome(parts.map(({ audience, change }) => ({ audience, entries: [entryOf(change)] })));
+          await failpoint("written", ...drops);
+        },
+        tombstonedAmong: async () => {
+          const authors = [...byAuthor(parts).keys()];
+          const looks = [fences.tombstonedAmong(drops), fences.generations(authors)] as const;
+          const [tombstoned, now] = await Promise.all(looks);
+          generations = now;
+          await failpoint("checked", ...drops);
+          return tombstoned;
+        },
+        remove: (dead) => writer.removeHome(removals(parts.filter(({ change }) => dead.includes(change.drop_id)))),
+      });
+      const told: Part[] = [];
+      for (const part of deleted?.size ? parts.filter(({ change }) => !deleted.has(change.drop_id)) : parts) {
+        const { user_id, generation } = part.change;
+        told.push(generations.get(user_id) === generation ? part : await withoutUnfollowed(part));
+      }
+      await tell(deps, told);
+      await failpoint("notified", ...drops);
+    },
+    async removeUnfollowed(change, unfollowed) {
+      if (unfollowed.length === 0) return;
+      await writer.removeHome([{ audience: audienceOf(unfollowed), drops: [change.drop_id] }]);
+      const still = new Set(await fences.unfollowedAmong(change.user_id, unfollowed));
+      const back = unfollowed.filter((user) => !still.has(user));
+      if (back.length > 0) await steps.add([{ change, audience: audienceOf(back) }]);
+    },
   };
   return steps;
 
-  async function add(change: Change, audience: Audience): Promise<void> {
-    if (change.created_at < fences.retentionStart()) return;
-    const drops = [change.drop_id];
-    let generation: string | undefined;
-    const deleted = await writeUnlessDeleted(drops, {
-      write: async () => {
-        await failpoint("write", change.drop_id);
-        await writer.addHome(audience, [{ drop: change.drop_id, score: change.created_at }]);
-        await failpoint("written", change.drop_id);
-      },
-      tombstonedAmong: async () => {
-        const looked = await Promise.all([fences.tombstonedAmong(drops), fences.generation(change.user_id)]);
-        generation = looked[1];
-        await failpoint("checked", change.drop_id);
-        return looked[0];
-      },
-      remove: () => writer.removeHome(audience, drops),
-    });
-    if (deleted === undefined || deleted.size > 0) return;
-    // The list of followers may have been read before some of them left.
-    const left = generation === change.generation ? [] : await fences.unfollowedAmong(change.user_id, audience.ids);
-    const gone = new Set(left);
-    await removeUnfollowed(change, left);
-    await tell(change, gone.size === 0 ? audience.ids : audience.ids.filter((id) => !gone.has(id)));
-    await failpoint("notified", change.drop_id);
+  /** The list of followers may have been read before some of them left. */
+  async function withoutUnfollowed(part: Part): Promise<Part> {
+    const { change, audience } = part;
+    const gone = new Set(await fences.unfollowedAmong(change.user_id, audience.ids));
+    await steps.removeUnfollowed(change, [...gone]);
+    return gone.size === 0 ? part : { ...part, audience: audienceOf(audience.ids.filter((id) => !gone.has(id))) };
   }
+}
 
-  /** Who follows again by the end of it keeps the drop. */
-  async function removeUnfollowed(change: Change, unfollowed: readonly string[]): Promise<void> {
-    if (unfollowed.length === 0) return;
-    await writer.removeHome(audienceOf(unfollowed), [change.drop_id]);
-    const still = new Set(await fences.unfollowedAmong(change.user_id, unfollowed));
-    const back = unfollowed.filter((user) => !still.has(user));
-    if (back.length > 0) await add(change, audienceOf(back));
-  }
+async function tell({ writer, notify }: ApplyDeps, parts: readonly Part[]): Promise<void> {
+  const now = Date.now();
+  const told = parts.filter(
+    ({ change, audience: { ids } }) => ids.length > 0 && !change.silent && now - change.admitted_at <= NOTIFY_WINDOW_MS,
+  );
+  await notify(
+    told.map(({ change, audience: { ids: users }, trace }): Told => {
+      const { drop_id, created_at } = change;
+      if (change.action === "add") return { users, notification: { event: "new_drop", drop_id, created_at }, trace };
+      const among = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
+      return { users, notification: { event: "drop_deleted", drop_id }, among, trace };
+    }),
+  );
+}
 
-  async function tell(change: Change, users: readonly string[], among?: Parameters<Notify>[2]): Promise<void> {
-    if (users.length === 0 || change.silent || Date.now() - change.admitted_at > NOTIFY_WINDOW_MS) return;
-    const { drop_id, created_at } = change;
-    const added = change.action === "add";
-    await notify(users, added ? { event: "new_drop", drop_id, created_at } : { event: "drop_deleted", drop_id }, among);
+const NOBODY = audienceOf([]);
+const isDeletion = ({ change }: Part): boolean => change.action === "remove";
+const entryOf = ({ drop_id: drop, created_at: score }: Change): TimelineEntry => ({ drop, score });
+const removals = (parts: readonly Part[]): HomeDrops[] =>
+  parts.map(({ audience, change }) => ({ audience, drops: [change.drop_id] }));
+const sizeOf = ({ audience }: Part): FanoutSize => ({ recipients: audience.ids.length, chunks: 1 });
+
+function byAuthor(parts: readonly Part[]): Map<string, Part[]> {
+  const authors = new Map<string, Part[]>();
+  for (const part of parts) {
+    const known = authors.get(part.change.user_id);
+    if (known) known.push(part);
+    else authors.set(part.change.user_id, [part]);
   }
+  return authors;
+}
+
+/** A large batch is completed piece by piece. */
+function* slices(parts: readonly Part[]): Generator<readonly Part[]> {
+  let slice: Part[] = [];
+  let entries = 0;
+  for (const part of parts) {
+    slice.push(part);
+    entries += part.audience.ids.length;
+    if (entries < ENTRIES_A_SLICE) continue;
+    yield slice;
+    slice = [];
+    entries = 0;
+  }
+  if (slice.length > 0) yield slice;
 }
 
 function completedOf(change: Change, { recipients, chunks }: FanoutSize): FanoutCompleted {

@@ -1,24 +1,25 @@
 import {
   type DropCreated,
-  type DropDeleted,
   type DropEvent,
+  type EdgeEvent,
   parseStored,
   type RemoteDropReceived,
   type TimelineEvent,
 } from "../contracts/events.js";
 import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import { SILENT_HEADER } from "../contracts/subjects.js";
-import type { TimelineEntry } from "../contracts/timelines.js";
-import type { Handler } from "../delivery/handler.js";
-import { createBatch } from "../kernel/sharing.js";
-import { type Change, createApply } from "./apply.js";
-import { createApplyEdges, type EdgeApplied } from "./graph.js";
-import { createJobHandler, createPlan, Followers, type Plan, type UntilCovered } from "./plan.js";
+import type { BatchHandler, Delivery, Handlers } from "../delivery/handler.js";
+import { sampledTrace } from "../delivery/telemetry.js";
+import { SECOND } from "../kernel/time.js";
+import { createApply } from "./apply.js";
+import { type AdmittedEdge, createApplyEdges, type EdgeApplied } from "./graph.js";
+import { createJobHandlers, createPlan, Followers, isRedriven, type Plan, type UntilCovered } from "./plan.js";
 import type { Complete, Notify, QueueJobs } from "./publish.nats.js";
 import type { Sources } from "./sources.grpc.js";
-import { audienceOf, type Progress, type TimelineWriter } from "./store.redis.js";
+import { audienceOf, type Progress, type SharedEntry, type TimelineWriter } from "./store.redis.js";
 
-const EDGES_A_BATCH = 256;
+/** For the drops of authors whose edges are handled together. */
+const PATIENCE_MS = SECOND / 2;
 
 export interface FanoutDeps extends Sources {
   readonly writer: TimelineWriter;
@@ -33,35 +34,43 @@ export interface FanoutDeps extends Sources {
 }
 
 export interface Fanout {
-  readonly handlers: { readonly drops: Handler; readonly graph: Handler; readonly jobs: Handler };
+  readonly handlers: Readonly<Record<"drops" | "graph" | "jobs", Handlers>>;
   /** Applies an event of the log again: nobody is notified, chunks are written in place, no completion is published. */
   readonly apply: (event: TimelineEvent, of: { readonly time: number }) => Promise<void>;
 }
 
 export function composeFanout(deps: FanoutDeps): Fanout {
   const followers = new Followers(deps.readFollowers);
-  const applyOnly = createApplyEvent({ ...deps, ...noOutput(deps) }, followers);
-  const applyEvent = createApplyEvent(deps, followers);
-  const events: Handler = async ({ subject, body, time, headers }) => {
-    const silent = headers.get(SILENT_HEADER) !== undefined;
-    await applyEvent(parseStored(subject, body, time), { admitted_at: time, ...(silent ? { silent } : {}) });
-  };
+  const { one, together } = createApplyDrops(deps, followers);
+  const applyEdges = createApplyEdges(deps);
+  const silently = { ...deps, ...noOutput(deps) };
+  const dropsAgain = createApplyDrops(silently, followers);
+  const edgesAgain = createApplyEdges(silently);
   return {
-    handlers: { drops: events, graph: events, jobs: createJobHandler({ ...deps, apply: createApply(deps) }) },
-    apply: (event, { time }) => applyOnly(event, { admitted_at: time, silent: true }),
+    handlers: {
+      drops: { one: async (delivery) => one(dropOf(delivery)), together },
+      graph: {
+        one: async (delivery) => void (await applyEdges([edgeOf(delivery)])),
+        together: async (deliveries) => {
+          const edges = deliveries.map(edgeOf);
+          const left = new Set(await applyEdges(edges, PATIENCE_MS));
+          return deliveries.filter((_, at) => left.has(edges[at] as AdmittedEdge));
+        },
+      },
+      jobs: createJobHandlers({ ...deps, apply: createApply(deps) }),
+    },
+    apply: async (event, { time }) =>
+      isEdge(event)
+        ? void (await edgesAgain([{ event, admittedAt: time }]))
+        : dropsAgain.one({ event, admission: { admitted_at: time, silent: true } }),
   };
 }
 
-type ApplyEvent = (event: TimelineEvent, admission: Admission) => Promise<void>;
+const isEdge = (event: TimelineEvent): event is EdgeEvent =>
+  event.name === "user_followed" || event.name === "user_unfollowed";
 
-function createApplyEvent(deps: FanoutDeps, followers: Followers): ApplyEvent {
-  const plan = createPlan({ ...deps, apply: createApply(deps), followers });
-  const applyDrop = createApplyDrop({ ...deps, plan });
-  const applyEdge = createBatch(EDGES_A_BATCH, createApplyEdges(deps));
-  return async (event, admission) =>
-    event.name === "user_followed" || event.name === "user_unfollowed"
-      ? applyEdge({ event, admittedAt: admission.admitted_at })
-      : applyDrop(event, admission);
+function edgeOf({ subject, body, time }: Delivery): AdmittedEdge {
+  return { event: parseStored(subject, body, time) as EdgeEvent, admittedAt: time };
 }
 
 const nothing = async (): Promise<undefined> => undefined;
@@ -69,70 +78,120 @@ const nothing = async (): Promise<undefined> => undefined;
 function noOutput(deps: FanoutDeps): Pick<FanoutDeps, "notify" | "queue" | "progress" | "complete" | "applied"> {
   const progress = { planned: nothing, done: nothing };
   const outputs = { notify: nothing, progress, complete: nothing, applied: nothing };
-  const { chunk } = createApply({ ...deps, ...outputs });
+  const { chunks } = createApply({ ...deps, ...outputs });
   return {
     ...outputs,
     queue: async (jobs) => {
-      for (const { user_ids, ...change } of jobs) await chunk(change, audienceOf(user_ids));
+      for (const { user_ids, ...change } of jobs) await chunks([{ change, audience: audienceOf(user_ids) }]);
     },
   };
 }
 
-interface DropDeps {
-  readonly fences: Fences;
-  readonly writer: TimelineWriter;
-  readonly plan: (plan: Plan) => Promise<void>;
+interface AdmittedDrop {
+  readonly event: DropEvent;
+  readonly admission: Admission;
 }
 
-/** When an event was admitted to the log (ms since the epoch), and whether nobody is to be notified of it. */
-type Admission = Pick<Change, "admitted_at" | "silent">;
+/** When an event was admitted to the log (ms since the epoch), whether nobody is to be notified of it, and its trace. */
+type Admission = Pick<Plan, "admitted_at" | "silent" | "trace">;
 
-function createApplyDrop(deps: DropDeps): (event: DropEvent, admission: Admission) => Promise<void> {
-  return async ({ name, payload }, admission) => {
-    if (name === "drop_created") return created(deps, payload, admission);
-    if (name === "drop_deleted") return deleted(deps, payload, admission);
-    return received(deps, payload, admission);
+function dropOf({ subject, body, time, headers }: Delivery): AdmittedDrop {
+  const silent = headers.get(SILENT_HEADER) === undefined ? {} : { silent: true };
+  const admission = { admitted_at: time, trace: sampledTrace(headers), ...silent };
+  return { event: parseStored(subject, body, time) as DropEvent, admission };
+}
+
+interface ApplyDrops {
+  readonly one: (drop: AdmittedDrop) => Promise<void>;
+  readonly together: BatchHandler;
+}
+
+function createApplyDrops(deps: FanoutDeps, followers: Followers): ApplyDrops {
+  const plan = createPlan({ ...deps, apply: createApply(deps), followers });
+  return {
+    one: async (drop) => {
+      for (const one of await prepare(deps, [drop])) await plan.one(one);
+    },
+    together: async (deliveries) => {
+      const taken = deliveries.filter((delivery) => !isRedriven(delivery));
+      const plans = await prepare(deps, taken.map(dropOf));
+      const left = new Set(await plan.together(plans));
+      return deliveries.filter((delivery) => {
+        const at = taken.indexOf(delivery);
+        return at === -1 || left.has(plans[at] as Plan);
+      });
+    },
   };
 }
 
-async function created(deps: DropDeps, drop: DropCreated, admission: Admission): Promise<void> {
-  const { drop_id, created_at, user_id, visibility } = drop;
-  if (visibility === "public") await addShared(deps, ["local", "global"], { drop: drop_id, score: created_at });
-  const change = { action: "add", event: "drop_created", drop_id, created_at, user_id, ...admission } as const;
-  await deps.plan({ ...change, includeAuthor: true, recipients: recipientsOf(drop) });
-}
+type DropDeps = Pick<FanoutDeps, "fences" | "writer">;
 
-async function received(deps: DropDeps, drop: RemoteDropReceived, admission: Admission): Promise<void> {
-  const { drop_id, created_at, user_id, visibility } = drop;
-  if (user_id !== undefined) await deps.writer.rememberActor(drop_id, user_id);
-  if (visibility === "public") await addShared(deps, ["global"], { drop: drop_id, score: created_at });
-  const change = { action: "add", event: "ap_drop_received", drop_id, created_at, user_id, ...admission } as const;
-  await deps.plan({ ...change, includeAuthor: false, recipients: recipientsOf(drop) });
-}
-
-const recipientsOf = ({ visibility, recipients = [] }: DropCreated | RemoteDropReceived) =>
-  visibility === "direct" ? recipients : undefined;
-
-async function addShared(
-  { fences, writer }: DropDeps,
-  timelines: readonly ("local" | "global")[],
-  entry: TimelineEntry,
-): Promise<void> {
-  if (entry.score < fences.retentionStart()) return;
-  await writeUnlessDeleted([entry.drop], {
-    write: () => writer.addShared(timelines, entry),
-    tombstonedAmong: fences.tombstonedAmong,
-    remove: () => writer.removeShared(entry.drop),
+/** Does what concerns no follower, and returns what is left to be planned, in the same order. */
+async function prepare(deps: DropDeps, drops: readonly AdmittedDrop[]): Promise<readonly Plan[]> {
+  const authors = await recordDeletions(deps, drops);
+  const shared: SharedEntry[] = [];
+  const plans = drops.map(({ event: { name, payload }, admission }): Plan => {
+    const { drop_id } = payload;
+    if (name === "drop_deleted") {
+      const of = { drop_id, created_at: admission.admitted_at, user_id: authors.get(drop_id) };
+      return { action: "remove", event: name, ...of, ...admission, includeAuthor: true };
+    }
+    const { created_at, user_id, visibility, recipients = [] } = payload as DropCreated | RemoteDropReceived;
+    const isLocal = name === "drop_created";
+    if (visibility === "public")
+      shared.push({
+        timelines: isLocal ? ["local", "global"] : ["global"],
+        entry: { drop: drop_id, score: created_at },
+      });
+    const direct = visibility === "direct" ? { recipients } : {};
+    return {
+      action: "add",
+      event: name,
+      drop_id,
+      created_at,
+      user_id,
+      ...admission,
+      includeAuthor: isLocal,
+      ...direct,
+    };
   });
+  const received = drops.flatMap(({ event }) => (event.name === "ap_drop_received" ? event.payload : []));
+  await Promise.all(received.map((drop) => rememberActor(deps, drop)));
+  await addShared(deps, shared);
+  return plans;
 }
 
-async function deleted(deps: DropDeps, { drop_id, user_id }: DropDeleted, admission: Admission): Promise<void> {
-  const { fences, writer } = deps;
-  const created_at = admission.admitted_at;
-  await fences.recordTombstone(drop_id, created_at);
-  const author = user_id ?? (await writer.actorOf(drop_id));
-  await writer.rememberCreation(drop_id, author);
-  await writer.removeShared(drop_id);
-  const change = { action: "remove", event: "drop_deleted", drop_id, created_at, user_id: author } as const;
-  await deps.plan({ ...change, ...admission, includeAuthor: true });
+async function rememberActor({ writer }: DropDeps, { drop_id, user_id }: RemoteDropReceived): Promise<void> {
+  if (user_id !== undefined) await writer.rememberActor(drop_id, user_id);
+}
+
+async function addShared({ fences, writer }: DropDeps, all: readonly SharedEntry[]): Promise<void> {
+  const start = fences.retentionStart();
+  const kept = all.filter(({ entry }) => entry.score >= start);
+  if (kept.length === 0) return;
+  await writeUnlessDeleted(
+    kept.map(({ entry }) => entry.drop),
+    {
+      write: () => writer.addShared(kept),
+      tombstonedAmong: fences.tombstonedAmong,
+      remove: (deleted) => writer.removeShared(deleted),
+    },
+  );
+}
+
+/** Returns the authors of the deleted drops. */
+async function recordDeletions({ fences, writer }: DropDeps, drops: readonly AdmittedDrop[]) {
+  const deletions = drops.flatMap(({ event, admission }) =>
+    event.name === "drop_deleted" ? [{ ...event.payload, time: admission.admitted_at }] : [],
+  );
+  if (deletions.length === 0) return new Map<string, string | undefined>();
+  await fences.recordTombstones(deletions.map(({ drop_id: drop, time }) => ({ drop, time })));
+  const authors = new Map(
+    await Promise.all(
+      deletions.map(async ({ drop_id, user_id }) => [drop_id, user_id ?? (await writer.actorOf(drop_id))] as const),
+    ),
+  );
+  await writer.rememberCreations(authors);
+  await writer.removeShared([...authors.keys()]);
+  return authors;
 }

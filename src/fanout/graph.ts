@@ -3,10 +3,11 @@ import type { EdgeChange, EdgeState, Fences } from "../contracts/fences.js";
 import { belongsHome, type TimelineEntry } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
-import { chunked, mapLimited } from "../kernel/concurrency.js";
+import { mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
+import { pause } from "../kernel/time.js";
 import type { ReadAuthorDrops } from "./sources.grpc.js";
-import { audienceOf, type HomeBounds, type TimelineWriter } from "./store.redis.js";
+import { audienceOf, type HomeBounds, type HomeDrops, type HomeEntries, type TimelineWriter } from "./store.redis.js";
 
 /** `admittedAt` in ms since the epoch. */
 export type EdgeApplied = (event: EventName, admittedAt: number) => void;
@@ -31,7 +32,8 @@ interface Edge extends EdgeState {
   readonly changes: readonly EdgeChange[];
 }
 
-const DROPS_A_CALL = 200;
+/** Gathered before they are written: this bounds the memory of a batch. */
+const ENTRIES_A_WRITE = 20_000;
 const FOLLOWERS_AT_ONCE = 64;
 const MAX_ROUNDS = 10;
 
@@ -42,25 +44,33 @@ const MAX_ROUNDS = 10;
  *
  * A round ends by removing tombstoned drops from the homes, those it has just added among them: a deletion that read
  * the followers while an edge was changing may have missed them (see `apply.ts`).
+ *
+ * The edges of authors whose drops are not there within `patienceMs`, or cannot be read, are returned: they hold up no
+ * other.
  */
-export function createApplyEdges(deps: GraphDeps): (batch: readonly AdmittedEdge[]) => Promise<void> {
-  return async (batch) => {
+export function createApplyEdges(
+  deps: GraphDeps,
+): (batch: readonly AdmittedEdge[], patienceMs?: number) => Promise<readonly AdmittedEdge[]> {
+  return async (batch, patienceMs) => {
+    const late = new Set<string>();
+    const isLate = ({ event }: AdmittedEdge): boolean => late.has(event.payload.following_id);
     // A user's own drops are in their home anyway.
     const admitted = batch.filter(({ event: { payload } }) => payload.follower_id !== payload.following_id);
     let edges = await inForce(deps.fences, admitted.map(changeOf));
     for (let round = 0; round < MAX_ROUNDS && edges.length > 0; round++) {
-      await applyRound(deps, edges);
+      for (const author of await applyRound(deps, edges, patienceMs)) late.add(author);
+      const before = edges.filter(({ following }) => !late.has(following));
       const now = await inForce(
         deps.fences,
-        edges.flatMap(({ changes }) => changes),
+        before.flatMap(({ changes }) => changes),
       );
-      const before = edges;
       edges = now.filter(
         ({ version, follows }, at) => version !== before[at]?.version || follows !== before[at].follows,
       );
     }
     if (edges.length > 0) throw new AppError("failed", "the edge changes faster than it can be applied");
-    for (const { event, admittedAt } of admitted) deps.applied(event.name, admittedAt);
+    for (const one of admitted) if (!isLate(one)) deps.applied(one.event.name, one.admittedAt);
+    return admitted.filter(isLate);
   };
 }
 
@@ -90,18 +100,46 @@ function newer(known: EdgeState | undefined, { version, follows }: EdgeState): E
   return { version: known.version, follows: version === known.version ? both : known.follows };
 }
 
-async function applyRound(deps: GraphDeps, edges: readonly Edge[]): Promise<void> {
+/** Returns the authors whose edges are left out. */
+async function applyRound(
+  deps: GraphDeps,
+  edges: readonly Edge[],
+  patienceMs: number | undefined,
+): Promise<ReadonlySet<string>> {
   const { fences, writer } = deps;
-  const homes = new Map<string, Edge[]>();
-  for (const edge of edges) homes.set(edge.follower, [...(homes.get(edge.follower) ?? []), edge]);
-  const followers = [...homes.keys()];
-  await fences.renewGenerations([...new Set(edges.map(({ following }) => following))]);
+  const authors = [...new Set(edges.map(({ following }) => following))];
+  const followers = [...new Set(edges.map(({ follower }) => follower))];
+  await fences.renewGenerations(authors);
   const bounds = await writer.interruptRebuilds(followers);
-  const sharing = { ...deps, readAuthorDrops: shared(deps.readAuthorDrops) };
-  await mapLimited([...homes], FOLLOWERS_AT_ONCE, ([follower, own], at) =>
-    applyToHome(sharing, { follower, bounds: bounds[at] as HomeBounds, edges: own }),
+  const readAuthorDrops = shared(deps.readAuthorDrops);
+  const late = patienceMs === undefined ? new Set<string>() : await lateAmong(authors, readAuthorDrops, patienceMs);
+  const homes = new Map(
+    followers.map((follower, at) => [follower, { bounds: bounds[at] as HomeBounds, edges: [] as Edge[] }]),
   );
+  for (const edge of edges) if (!late.has(edge.following)) homes.get(edge.follower)?.edges.push(edge);
+  const adding = new Parts<HomeEntries>(({ entries }) => entries.length, writer.addHome);
+  const removing = new Parts<HomeDrops>(({ drops }) => drops.length, writer.removeHome);
+  await mapLimited([...homes], FOLLOWERS_AT_ONCE, ([follower, home]) =>
+    applyToHome({ ...deps, readAuthorDrops }, { follower, ...home }, { adding, removing }),
+  );
+  await adding.flush();
+  await removing.flush();
   await fences.removeTombstoned(followers);
+  return late;
+}
+
+async function lateAmong(authors: readonly string[], read: ReadAuthorDrops, patienceMs: number): Promise<Set<string>> {
+  const late = new Set(authors);
+  const answered = authors.map((author) =>
+    read(author, undefined).then(
+      () => late.delete(author),
+      () => undefined,
+    ),
+  );
+  const waiting = new AbortController();
+  await Promise.race([Promise.all(answered), pause(patienceMs, waiting.signal)]);
+  waiting.abort();
+  return new Set(late);
 }
 
 /** Within a round nothing is read twice: all edges of the round were recorded before it. */
@@ -121,26 +159,31 @@ interface Home {
   readonly edges: readonly Edge[];
 }
 
-async function applyToHome(deps: GraphDeps, { follower, bounds, edges }: Home): Promise<void> {
-  const { writer, readAuthorDrops } = deps;
+interface Changes {
+  readonly adding: Parts<HomeEntries>;
+  readonly removing: Parts<HomeDrops>;
+}
+
+async function applyToHome(
+  deps: GraphDeps,
+  { follower, bounds, edges }: Home,
+  { adding, removing }: Changes,
+): Promise<void> {
   const audience = audienceOf([follower]);
-  const adding = new Parts<TimelineEntry>((entries) => writer.addHome(audience, entries));
-  const removing = new Parts<string>((drops) => writer.removeHome(audience, drops));
+  const add = (entries: readonly TimelineEntry[]): Promise<void> => adding.push({ audience, entries });
   for (const { following, follows } of edges) {
-    if (follows) await backfill(deps, { follower, following, floor: bounds.floor ?? 0 }, adding);
+    if (follows) await backfill(deps, { follower, following, floor: bounds.floor ?? 0 }, add);
     else if (bounds.oldest !== undefined)
-      for await (const page of dropsDownTo(readAuthorDrops, following, bounds.oldest - 1))
-        await removing.push(page.map(({ drop_id }) => drop_id));
+      for await (const page of dropsDownTo(deps.readAuthorDrops, following, bounds.oldest - 1))
+        await removing.push({ audience, drops: page.map(({ drop_id }) => drop_id) });
   }
-  await adding.flush();
-  await removing.flush();
 }
 
 /** Adds one drop more than a timeline holds, so that trimming raises the floor where the list is cut off. */
 async function backfill(
   { readAuthorDrops, maxEntries }: GraphDeps,
   to: { readonly follower: string; readonly following: string; readonly floor: number },
-  adding: Parts<TimelineEntry>,
+  add: (entries: readonly TimelineEntry[]) => Promise<void>,
 ): Promise<void> {
   let count = 0;
   for await (const page of dropsDownTo(readAuthorDrops, to.following, to.floor)) {
@@ -148,25 +191,33 @@ async function backfill(
     const entries = page
       .filter((drop) => belongsHome(drop, to.follower) && !isTooFarAhead(drop.created_at, now))
       .map((drop) => ({ drop: drop.drop_id, score: drop.created_at }));
-    await adding.push(entries.slice(0, maxEntries + 1 - count));
+    await add(entries.slice(0, maxEntries + 1 - count));
     count += entries.length;
     if (count > maxEntries) return;
   }
 }
 
-/** Gathers items of several authors, and writes them as soon as they fill a call. */
+/** Gathers what many homes get, and writes it together. */
 class Parts<T> {
-  #items: T[] = [];
+  #parts: T[] = [];
+  #entries = 0;
 
-  constructor(private readonly write: (items: readonly T[]) => Promise<void>) {}
+  constructor(
+    private readonly entriesOf: (part: T) => number,
+    private readonly write: (parts: readonly T[]) => Promise<void>,
+  ) {}
 
-  async push(items: readonly T[]): Promise<void> {
-    this.#items.push(...items);
-    if (this.#items.length >= DROPS_A_CALL) await this.flush();
+  async push(part: T): Promise<void> {
+    this.#parts.push(part);
+    this.#entries += this.entriesOf(part);
+    if (this.#entries >= ENTRIES_A_WRITE) await this.flush();
   }
 
   async flush(): Promise<void> {
-    for (const part of chunked(this.#items.splice(0), DROPS_A_CALL)) await this.write(part);
+    const parts = this.#parts;
+    this.#parts = [];
+    this.#entries = 0;
+    if (parts.length > 0) await this.write(parts);
   }
 }
 

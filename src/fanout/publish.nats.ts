@@ -5,36 +5,51 @@ import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Message, PublishAll } from "../platform/nats/publish.js";
 import { observeFanout } from "./observe.js";
-import type { ListenersAmong } from "./store.redis.js";
+import type { IsListening, ListenersAmong } from "./store.redis.js";
 
-/** Notifies those of the users who have a stream, and whom `among` leaves of them; resolves after every PubAck. */
-export type Notify = (
-  users: readonly string[],
-  notification: Notification,
-  among?: (listening: readonly string[]) => Promise<readonly string[]>,
-) => Promise<void>;
+/** Headers that continue a trace; unset: the trace that is active. */
+export type Trace = Readonly<Record<string, string>> | undefined;
+
+export interface Told {
+  readonly users: readonly string[];
+  readonly notification: Notification;
+  /** Leaves some of those who have a stream. */
+  readonly among?: ((listening: readonly string[]) => Promise<readonly string[]>) | undefined;
+  readonly trace?: Trace;
+}
+
+/** Notifies those of the users who have a stream; resolves after every PubAck. */
+export type Notify = (all: readonly Told[]) => Promise<void>;
 
 /** Resolves after every PubAck. */
 export type QueueJobs = (jobs: readonly FanoutJob[]) => Promise<void>;
 
-export type Complete = (completed: FanoutCompleted) => Promise<void>;
+/** Resolves after every PubAck. */
+export type Complete = (
+  all: readonly { readonly completed: FanoutCompleted; readonly trace?: Trace }[],
+) => Promise<void>;
 
 const bytes = (value: unknown): Buffer => Buffer.from(JSON.stringify(value));
 
 export function createNotify(publishAll: PublishAll, listenersAmong: ListenersAmong): Notify {
-  const notify: Notify = async (users, notification, among = async (all) => all) => {
-    const listeners = await among(await listenersAmong(users));
-    if (listeners.length === 0) return;
-    const body = bytes(notification);
-    const headers = traceHeaders();
-    const id = `${notification.event}:${encodeId(notification.drop_id)}:`;
-    await stored(
-      publishAll,
-      listeners.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers })),
-    );
-    observeFanout.notified(listeners.length);
+  return async (all) => {
+    if (all.length === 0) return;
+    const isListening = await listenersAmong(all.map(({ users }) => users));
+    const messages = await Promise.all(all.map((told) => messagesOf(told, isListening)));
+    const notifications = messages.flat();
+    await stored(publishAll, notifications);
+    if (notifications.length > 0) observeFanout.notified(notifications.length);
   };
-  return notify;
+}
+
+async function messagesOf({ users, notification, among, trace }: Told, isListening: IsListening): Promise<Message[]> {
+  const listening = users.filter(isListening);
+  const left = listening.length === 0 || !among ? listening : await among(listening);
+  if (left.length === 0) return [];
+  const body = bytes(notification);
+  const headers = trace ?? traceHeaders();
+  const id = `${notification.event}:${encodeId(notification.drop_id)}:`;
+  return left.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers }));
 }
 
 export function createQueueJobs(publishAll: PublishAll): QueueJobs {
@@ -50,10 +65,16 @@ export function createQueueJobs(publishAll: PublishAll): QueueJobs {
 }
 
 export function createComplete(publishAll: PublishAll): Complete {
-  return async (completed) => {
-    const id = `${completed.event}:${encodeId(completed.drop_id)}`;
-    await stored(publishAll, [{ subject: COMPLETED_FANOUT, body: bytes(completed), id, headers: traceHeaders() }]);
-    observeFanout.landed(completed);
+  return async (all) => {
+    const active = traceHeaders();
+    await stored(
+      publishAll,
+      all.map(({ completed, trace: headers = active }) => {
+        const id = `${completed.event}:${encodeId(completed.drop_id)}`;
+        return { subject: COMPLETED_FANOUT, body: bytes(completed), id, headers };
+      }),
+    );
+    for (const { completed } of all) observeFanout.landed(completed);
   };
 }
 

@@ -17,7 +17,6 @@ import type { TimelineEntry } from "../contracts/timelines.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { chunked } from "../kernel/concurrency.js";
 import { encodeId } from "../kernel/ids.js";
-import { createBatch } from "../kernel/sharing.js";
 import { DAY } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -30,6 +29,21 @@ export interface Audience {
 export function audienceOf(users: Iterable<string>): Audience {
   const ids = [...new Set(users)];
   return { ids, keys: packKeys(ids.map(encodeId)) };
+}
+
+export interface HomeEntries {
+  readonly audience: Audience;
+  readonly entries: readonly TimelineEntry[];
+}
+
+export interface HomeDrops {
+  readonly audience: Audience;
+  readonly drops: readonly string[];
+}
+
+export interface SharedEntry {
+  readonly timelines: readonly Shared[];
+  readonly entry: TimelineEntry;
 }
 
 /** The floor that stands, and the time of the oldest drop, in ms since the epoch. */
@@ -53,7 +67,8 @@ interface WriterOptions {
 const BURIED_TTL_MS = DAY;
 const LOOKS_AT_ONCE = 500;
 const USERS_A_CALL = 1_000;
-const AUDIENCES_A_LOOK = 64;
+/** Of an audience: reading so many listeners costs much less than a look for each user. */
+const FEW = 1 / 4;
 const PROGRESS_TTL_MS = DAY;
 
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
@@ -71,12 +86,12 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
   const sharedLimits = limits(0, false);
   const itemOf = ({ drop, score }: TimelineEntry) => [score, drop];
   return {
-    async addHome({ keys }: Audience, entries: readonly TimelineEntry[]): Promise<void> {
-      const groups = [{ keys, items: entries.map(itemOf) }];
+    async addHome(all: readonly HomeEntries[]): Promise<void> {
+      const groups = all.map(({ audience: { keys }, entries }) => ({ keys, items: entries.map(itemOf) }));
       await fenced.groups({ script: "add-entries", prefix: HOME_PREFIX, before: homeLimits, groups });
     },
-    async removeHome({ keys }: Audience, drops: readonly string[]): Promise<void> {
-      const groups = [{ keys, items: drops.map((drop) => [drop]) }];
+    async removeHome(all: readonly HomeDrops[]): Promise<void> {
+      const groups = all.map(({ audience: { keys }, drops }) => ({ keys, items: drops.map((drop) => [drop]) }));
       await fenced.groups({ script: "remove-entries", prefix: HOME_PREFIX, before: [], groups });
     },
     async holdersAmong(users: readonly string[], drop: string): Promise<string[]> {
@@ -88,12 +103,14 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
       }
       return holders;
     },
-    async addShared(timelines: readonly Shared[], entry: TimelineEntry): Promise<void> {
-      const groups = [{ keys: [timelines.map((name) => SHARED_TOKENS[name]).join(",")], items: [itemOf(entry)] }];
+    async addShared(all: readonly SharedEntry[]): Promise<void> {
+      const groups = all.map(({ timelines, entry }) => {
+        return { keys: [timelines.map((name) => SHARED_TOKENS[name]).join(",")], items: [itemOf(entry)] };
+      });
       await fenced.groups({ script: "add-entries", prefix: SHARED_PREFIX, before: sharedLimits, groups });
     },
-    async removeShared(drop: string): Promise<void> {
-      const groups = [{ keys: [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`], items: [[drop]] }];
+    async removeShared(drops: readonly string[]): Promise<void> {
+      const groups = [{ keys: [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`], items: drops.map((drop) => [drop]) }];
       await fenced.groups({ script: "remove-entries", prefix: SHARED_PREFIX, before: [], groups });
     },
     /** Makes rebuilds under way start over; returns the bounds of each timeline. */
@@ -112,11 +129,22 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
 function memories({ command }: Scripts, actorTtlMs: number) {
   return {
     /** Keeps the creation time of a drop that is about to be removed, so that its id still works as a cursor. */
-    async rememberCreation(drop: string, author: string | undefined): Promise<void> {
-      const keys = [...(author === undefined ? [] : [homeKey(author)]), LOCAL_KEY, GLOBAL_KEY];
-      const scores = await Promise.all(keys.map((key) => command("zscore", (client) => client.zscore(key, drop))));
-      const score = scores.find((found) => found != null);
-      if (score != null) await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", BURIED_TTL_MS));
+    async rememberCreations(authors: ReadonlyMap<string, string | undefined>): Promise<void> {
+      const drops = [...authors.keys()];
+      const look = (key: string, some: readonly string[]) =>
+        command("zmscore", (client) => client.zmscore(key, ...some));
+      const [local, global, ...own] = await Promise.all([
+        ...[LOCAL_KEY, GLOBAL_KEY].map((key) => look(key, drops)),
+        ...drops.map((drop) =>
+          authors.get(drop) === undefined ? [] : look(homeKey(authors.get(drop) as string), [drop]),
+        ),
+      ]);
+      const remember = async (drop: string, at: number): Promise<void> => {
+        const score = own[at]?.[0] ?? local?.[at] ?? global?.[at];
+        if (score != null)
+          await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", BURIED_TTL_MS));
+      };
+      await Promise.all(drops.map(remember));
     },
     async rememberActor(drop: string, actor: string): Promise<void> {
       await command("set", (client) => client.set(actorKey(drop), actor, "PX", actorTtlMs));
@@ -127,23 +155,33 @@ function memories({ command }: Scripts, actorTtlMs: number) {
   };
 }
 
-export type ListenersAmong = (users: readonly string[]) => Promise<string[]>;
+export type IsListening = (user: string) => boolean;
 
-/** Finds the users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index. */
+/** The users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index. */
+export type ListenersAmong = (audiences: readonly (readonly string[])[]) => Promise<IsListening>;
+
 export function createListenersAmong({ command }: Scripts): ListenersAmong {
-  const listenersAmong = async (audiences: readonly (readonly string[])[]): Promise<string[][]> => {
+  return async (audiences) => {
     const since = Date.now() - NOTIFY_WINDOW_MS;
-    const listening = new Set<string>();
-    const look = async (some: readonly string[]): Promise<void> => {
-      const scores = await command("zmscore", (client) => client.zmscore(RECENT_KEY, ...some.map(encodeId)));
-      for (const [index, user] of some.entries()) {
-        if (scores[index] != null && Number(scores[index]) > since) listening.add(user);
+    const users = audiences.reduce((sum, { length }) => sum + length, 0);
+    const most = Math.min(USERS_A_CALL, Math.ceil(users * FEW));
+    const few = await command("zrange", (client) =>
+      client.zrange(RECENT_KEY, `(${since}`, "+inf", "BYSCORE", "LIMIT", 0, most),
+    );
+    const listening = new Set(few);
+    const look = async (tokens: readonly string[]): Promise<void> => {
+      const scores = await command("zmscore", (client) => client.zmscore(RECENT_KEY, ...tokens));
+      for (const [index, token] of tokens.entries()) {
+        if (scores[index] != null && Number(scores[index]) > since) listening.add(token);
       }
     };
-    await Promise.all(chunked([...new Set(audiences.flat())], USERS_A_CALL).map(look));
-    return audiences.map((users) => (listening.size === 0 ? [] : users.filter((user) => listening.has(user))));
+    if (few.length === most) {
+      const tokens = new Set<string>();
+      for (const audience of audiences) for (const user of audience) tokens.add(encodeId(user));
+      await Promise.all(chunked([...tokens], USERS_A_CALL).map(look));
+    }
+    return listening.size === 0 ? () => false : (user) => listening.has(encodeId(user));
   };
-  return createBatch(AUDIENCES_A_LOOK, listenersAmong);
 }
 
 export interface FanoutSize {

@@ -60,10 +60,13 @@ export function armFailpoints(points: Failpoints): void {
   armed = points;
 }
 
-/** `about` is the message handled, compared with the point's `match`. */
-export async function failpoint(name: Failpoint, about: string | Uint8Array = ""): Promise<void> {
+/** `about` are the messages handled, compared with the point's `match`. */
+export async function failpoint(name: Failpoint, ...about: readonly (string | Uint8Array)[]): Promise<void> {
   const point = armed.size === 0 ? undefined : armed.get(name);
-  if (!point || !Buffer.from(about).includes(point.match) || Math.random() >= point.probability) return;
+  if (!point) return;
+  const isHit = (one: string | Uint8Array): boolean =>
+    Buffer.from(one).includes(point.match) && Math.random() < point.probability;
+  if (!(about.length === 0 ? [""] : about).some(isHit)) return;
   if (point.action === "kill") process.kill(process.pid, "SIGKILL");
   if (point.action === "throw") throw new Error(`failpoint ${name}`);
   if (point.action === "kill" || point.action === "hang") await new Promise(() => undefined);

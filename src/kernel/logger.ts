@@ -3,6 +3,7 @@ export interface Logger {
   info(fields: object, message: string): void;
   warn(fields: object, message: string): void;
   error(fields: object, message: string): void;
+  isLevelEnabled(level: "debug"): boolean;
 }
 
 export const silent: Logger = {
@@ -10,4 +11,5 @@ export const silent: Logger = {
   info: () => undefined,
   warn: () => undefined,
   error: () => undefined,
+  isLevelEnabled: () => false,
 };

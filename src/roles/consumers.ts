@@ -2,9 +2,9 @@ import { eventOfSubject } from "../contracts/events.js";
 import { CONSUMER, STREAM, TIMELINE_COMPLETED, workEventOf } from "../contracts/subjects.js";
 import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
-import type { Delivery, Handler } from "../delivery/handler.js";
-import { createProcess } from "../delivery/process.js";
-import { countOutcome, expectOutcomes, observed } from "../delivery/telemetry.js";
+import type { BatchHandler, Delivery, Handler, Handlers } from "../delivery/handler.js";
+import { createBatchProcess, createProcess } from "../delivery/process.js";
+import { countOutcome, expectOutcomes, observed, observedBatch } from "../delivery/telemetry.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import { createAttempts } from "../platform/redis/attempts.js";
 import type { Connections } from "./connections.js";
@@ -16,23 +16,20 @@ export type ConsumerSlices = "delivery" | "nats";
 
 type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "gate" | "wraps" | "log">;
 
-/** Edges wait for their batch, and the larger it is the fewer calls they make. */
-const EDGES_AT_ONCE = 4;
+/** Several batches are under way at once, as many messages as `concurrency` a batch. */
+const BATCHES = 4;
 
 /** Starts the consumers of fan-out on their handlers, and the max-deliveries handler behind all consumers. */
 export function startFanoutConsumers(
   deps: ConsumerDeps,
-  handlers: { drops: Handler; graph: Handler; jobs: Handler },
+  handlers: Readonly<Record<"drops" | "graph" | "jobs", Handlers>>,
 ): Consuming[] {
+  const batched = (stream: string, consumer: string, { one, together }: Handlers): Consuming =>
+    startConsumer(deps, { stream, consumer, handler: one, together });
   return [
-    startConsumer(deps, { stream: STREAM.drops, consumer: CONSUMER.planner, handler: handlers.drops }),
-    startConsumer(deps, {
-      stream: STREAM.drops,
-      consumer: CONSUMER.graph,
-      handler: handlers.graph,
-      concurrency: EDGES_AT_ONCE * deps.config.delivery.concurrency,
-    }),
-    startConsumer(deps, { stream: STREAM.fanout, consumer: CONSUMER.worker, handler: handlers.jobs }),
+    batched(STREAM.drops, CONSUMER.planner, handlers.drops),
+    batched(STREAM.drops, CONSUMER.graph, handlers.graph),
+    batched(STREAM.fanout, CONSUMER.worker, handlers.jobs),
     startConsumer(deps, {
       stream: STREAM.advisories,
       consumer: CONSUMER.backstop,
@@ -57,7 +54,9 @@ interface ConsumerOptions {
   readonly stream: string;
   readonly consumer: string;
   readonly handler: Handler;
-  /** Messages in flight; unset: as configured for fan-out. */
+  /** Handles first deliveries in batches. */
+  readonly together?: BatchHandler;
+  /** Messages handled at once; unset: as configured for fan-out. */
   readonly concurrency?: number;
   /** Unset: as configured for fan-out. */
   readonly maxAttempts?: number;
@@ -68,10 +67,11 @@ interface ConsumerOptions {
 /** Starts a consumer under the failure policy: attempts, retries, dead letters. */
 export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Consuming {
   const { config, connections, gate, wraps = {}, log } = deps;
+  const { stream, consumer, handler, together, concurrency = config.delivery.concurrency } = options;
   const { nats, scripts, publish, topology } = connections;
-  expectOutcomes(options.consumer);
+  expectOutcomes(consumer);
   const toOutcome = createProcess({
-    handler: observed(wraps.handler?.(options.handler) ?? options.handler),
+    handler: observed(wraps.handler?.(handler) ?? handler),
     attempts: createAttempts(scripts),
     storeDeadLetter: options.storeDeadLetter ?? publish,
     limits: {
@@ -82,11 +82,16 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
     version: VERSION,
     eventOf,
     observe: countOutcome,
+    batched: together !== undefined,
   });
+  const processBatch =
+    together && createBatchProcess({ handler: observedBatch(consumer, together), gate, observe: countOutcome });
+  const batch = processBatch && { process: wraps.batch?.(processBatch) ?? processBatch, messages: concurrency };
   return consume(nats, {
-    stream: options.stream,
-    consumer: options.consumer,
-    concurrency: options.concurrency ?? config.delivery.concurrency,
+    stream,
+    consumer,
+    concurrency: batch ? BATCHES * concurrency : concurrency,
+    batch,
     ackWaitMs: config.nats.ackWaitMs,
     process: wraps.process?.(toOutcome) ?? toOutcome,
     stopped: () => topology.check(),

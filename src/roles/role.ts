@@ -1,5 +1,5 @@
 import type { Gate } from "../delivery/gate.js";
-import type { Handler, Process } from "../delivery/handler.js";
+import type { Handler, Process, ProcessBatch } from "../delivery/handler.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/serve.js";
@@ -20,6 +20,7 @@ export interface Wraps {
   readonly connections?: (usual: ServiceConnections) => ServiceConnections;
   readonly handler?: (usual: Handler) => Handler;
   readonly process?: (usual: Process) => Process;
+  readonly batch?: (usual: ProcessBatch) => ProcessBatch;
 }
 
 /** A role names the slices of the configuration it reads. */

@@ -60,9 +60,14 @@ async function oneReplyIsNoSuccess(arena: Arena): Promise<undefined> {
 /** The worker dies while it has one event in hand, and all others done. */
 async function killedWithOneInHand(arena: Arena): Promise<undefined> {
   const post = (drop_id: string) => arena.story.post(SMALL_AUTHOR, { drop_id, visibility: "followers" });
-  await arena.publish(post("victim"), ...Array.from({ length: 20 }, (_, number) => post(`other-${number}`)));
+  await arena.publish(...Array.from({ length: 20 }, (_, number) => post(`other-${number}`)));
   const others = async () => (await held(arena.stack.redis, homeKey(SMALL_AUTHOR))).entries.length === 20;
   await eventually(others, "the others have landed");
+  // Beside others it would hold up its batch.
+  await arena.publish(post("victim"));
+  const { manager } = arena.stack.streams;
+  const delivered = async () => (await manager.consumers.info("DROPS", "planner")).delivered.consumer_seq;
+  await eventually(async () => (await delivered()) > 20, "it is in hand");
   await arena.look();
   arena.crew.signal("SIGKILL");
   await eventually(() => arena.crew.deaths === 1, "the worker has died");

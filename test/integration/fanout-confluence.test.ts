@@ -154,7 +154,7 @@ test.each(Array.from({ length: 25 }, (_, seed) => seed + 601))(
       );
       const drops = batch.filter(({ channel }) => !channel.startsWith("user_"));
       await Promise.all([
-        insisting(() => createApplyEdges(bench.deps)(edges)),
+        insisting(async () => void (await createApplyEdges(bench.deps)(edges))),
         mapLimited(drops, 3, (event) => handle(bench, event, NOW)),
       ]);
     });

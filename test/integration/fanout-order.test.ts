@@ -52,7 +52,7 @@ test("the order is: every write, the look for tombstones and unfollows, the noti
       },
     }),
   });
-  await bench.handlers.drops(logged(created({ ...DROP, visibility: "followers" }), Date.now()), contextWith());
+  await bench.handlers.drops.one(logged(created({ ...DROP, visibility: "followers" }), Date.now()), contextWith());
   order.push("handled");
   expect(order).toEqual(["written", "looked", "notified", "completed", "handled"]);
 });
@@ -62,19 +62,19 @@ test("a notification that is not stored fails the handling: nothing is completed
   const bench = openFanout(redis, followers(2), {
     change: (deps) => ({
       ...deps,
-      notify: async (users, notification) => {
+      notify: async (all) => {
         if (refused.length === 0) {
-          refused.push(...users);
+          refused.push(...all.flatMap(({ users }) => users));
           throw away();
         }
-        await deps.notify(users, notification);
+        await deps.notify(all);
       },
     }),
   });
   const delivery = logged(created(DROP), Date.now());
-  await expect(bench.handlers.drops(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
+  await expect(bench.handlers.drops.one(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
   expect([bench.notified, bench.completed]).toEqual([[], []]);
-  await bench.handlers.drops(delivery, contextWith());
+  await bench.handlers.drops.one(delivery, contextWith());
   expect(bench.notified.flatMap(({ users }) => users)).toEqual(refused);
   expect([bench.completed.length, await idsOf(homeKey("f1"))]).toEqual([1, ["d1"]]);
 });
@@ -115,9 +115,9 @@ test("a deletion that breaks off before the removal notifies the same users agai
   });
   await handle(bench, created({ ...DROP, visibility: "direct", recipients: ["f1"] }));
   const delivery = logged(deleted("d1", "ada"), Date.now());
-  await expect(bench.handlers.drops(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
+  await expect(bench.handlers.drops.one(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
   broken = false;
-  await bench.handlers.drops(delivery, contextWith());
+  await bench.handlers.drops.one(delivery, contextWith());
   expect(toldOf(bench)).toEqual(["ada", "f1", "ada", "f1"]);
   expect(await idsOf(homeKey("f1"))).toEqual([]);
 });
@@ -127,17 +127,17 @@ test("a deletion whose notifications are not stored removes nothing yet: the nex
   const bench = openFanout(redis, followers(2), {
     change: (deps) => ({
       ...deps,
-      notify: async (users, notification, among) => {
-        if (notification.event === "drop_deleted" && broken) throw away();
-        await deps.notify(users, notification, among);
+      notify: async (all) => {
+        if (all.some(({ notification }) => notification.event === "drop_deleted") && broken) throw away();
+        await deps.notify(all);
       },
     }),
   });
   await handle(bench, created(DROP));
   const delivery = logged(deleted("d1", "ada"), Date.now());
-  await expect(bench.handlers.drops(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
+  await expect(bench.handlers.drops.one(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
   broken = false;
-  await bench.handlers.drops(delivery, contextWith());
+  await bench.handlers.drops.one(delivery, contextWith());
   expect(toldOf(bench).sort()).toEqual(["ada", "f0", "f1"]);
   expect(await idsOf(homeKey("f1"))).toEqual([]);
 });
@@ -148,7 +148,7 @@ test("a job or a completion that is not stored fails the planning", async () => 
       pageSize: 2,
       change: (deps) => ({ ...deps, [port]: () => Promise.reject(away()) }),
     });
-    await expect(bench.handlers.drops(logged(created(DROP), Date.now()), contextWith())).rejects.toMatchObject({
+    await expect(bench.handlers.drops.one(logged(created(DROP), Date.now()), contextWith())).rejects.toMatchObject({
       code: "unavailable",
     });
     expect([port, bench.completed]).toEqual([port, []]);
@@ -159,10 +159,10 @@ test("one failed reply of many fails the handling, though the other calls were w
   const bench = openFanout(redis, followers(1_200), { pageSize: 2_000 });
   await redis.raw.set(homeKey("f700"), "no sorted set");
   const delivery = logged(created(DROP), Date.now());
-  await expect(bench.handlers.drops(delivery, contextWith())).rejects.toMatchObject({ code: "failed" });
+  await expect(bench.handlers.drops.one(delivery, contextWith())).rejects.toMatchObject({ code: "failed" });
   expect([await idsOf(homeKey("f1")), bench.notified, bench.completed]).toEqual([["d1"], [], []]);
   await redis.raw.del(homeKey("f700"));
-  await bench.handlers.drops(delivery, contextWith());
+  await bench.handlers.drops.one(delivery, contextWith());
   expect([await idsOf(homeKey("f700")), bench.completed.length]).toEqual([["d1"], 1]);
 });
 

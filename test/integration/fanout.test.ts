@@ -99,8 +99,8 @@ test("a follow between the look-up of unfollowers and the removal wins", async (
       },
       writer: {
         ...deps.writer,
-        addHome: async (audience, entries) => {
-          await deps.writer.addHome(audience, entries);
+        addHome: async (all) => {
+          await deps.writer.addHome(all);
           // As an edge that changes meanwhile does: the followers that were read may be those of yesterday.
           await deps.fences.renewGenerations(["ada"]);
         },
@@ -118,9 +118,9 @@ test("a deletion between the write and the look for tombstones wins", async () =
       ...deps,
       writer: {
         ...deps.writer,
-        addHome: async (audience, entries) => {
+        addHome: async (all) => {
           await handle(openFanout(redis, world), deleted("d1", "ada"));
-          await deps.writer.addHome(audience, entries);
+          await deps.writer.addHome(all);
         },
       },
     }),
@@ -257,20 +257,20 @@ test("a failed write fails the handling: nobody is notified, nothing is complete
   const bench = openFanout(redis, followers(1), {
     change: (deps) => ({ ...deps, writer: { ...deps.writer, addHome: () => Promise.reject(new Error("no")) } }),
   });
-  await expect(bench.handlers.drops(logged(created(DROP), Date.now()), contextWith())).rejects.toThrow("no");
+  await expect(bench.handlers.drops.one(logged(created(DROP), Date.now()), contextWith())).rejects.toThrow("no");
   expect([bench.notified, bench.completed]).toEqual([[], []]);
 });
 
 test("a malformed body is invalid, and the error names the field", async () => {
   const bench = openFanout(redis, new World());
-  await expect(bench.handlers.drops(deliveryOf({ json: {} }), contextWith())).rejects.toMatchObject({
+  await expect(bench.handlers.drops.one(deliveryOf({ json: {} }), contextWith())).rejects.toMatchObject({
     code: "invalid",
   });
   await expect(
-    bench.handlers.graph(deliveryOf({ subject: "graph.followed", json: {} }), contextWith()),
+    bench.handlers.graph.one(deliveryOf({ subject: "graph.followed", json: {} }), contextWith()),
   ).rejects.toMatchObject({ code: "invalid" });
   await expect(
-    bench.handlers.jobs(deliveryOf({ subject: "fanout.job.add", json: {} }), contextWith()),
+    bench.handlers.jobs.one(deliveryOf({ subject: "fanout.job.add", json: {} }), contextWith()),
   ).rejects.toMatchObject({ code: "invalid" });
 });
 
@@ -282,10 +282,10 @@ test("only users with a stream, or with one until recently, are notified, each u
   };
   await redis.raw.zadd("sse_recent:users", Date.now(), "bob", Date.now(), "=w6k", Date.now() - 700_000, "gone");
   const notify = createNotify(publish, createListenersAmong(redis.scripts));
-  await notify(["bob", "gone", "never", "é", ...Array.from({ length: 2_500 }, (_, index) => `u${index}`)], {
-    event: "drop_deleted",
-    drop_id: "d.1",
-  });
+  const notification = { event: "drop_deleted", drop_id: "d.1" } as const;
+  await notify([
+    { users: ["bob", "gone", "never", "é", ...Array.from({ length: 2_500 }, (_, index) => `u${index}`)], notification },
+  ]);
   expect(messages.map(({ subject }) => subject)).toEqual(["notify.user.bob", "notify.user.=w6k"]);
   expect(new Set(messages.map(({ id }) => id)).size).toBe(2);
   expect(JSON.parse(String(messages[0]?.body))).toEqual({ event: "drop_deleted", drop_id: "d.1" });

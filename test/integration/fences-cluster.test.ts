@@ -46,7 +46,7 @@ function scene() {
 
 test("a shard that comes back empty is noticed: no old follow wins on any shard", async () => {
   const { fences, oldFollow, reads } = scene();
-  await fences.recordTombstone("d1", Date.now());
+  await fences.recordTombstones([{ drop: "d1", time: Date.now() }]);
   expect(reads()).toBe(1);
   for (const [index, { url }] of cluster.masters.entries()) {
     const shard = new Redis(url);

@@ -44,7 +44,10 @@ test.each<[string, (fences: Fences) => Promise<unknown>, unknown]>([
   ],
   [
     "the tombstones around a new one",
-    async (fences) => fences.recordTombstone("other", NOW).then(() => redis.raw.zscore("timeline:tombstones", "dead")),
+    async (fences) =>
+      fences
+        .recordTombstones([{ drop: "other", time: NOW }])
+        .then(() => redis.raw.zscore("timeline:tombstones", "dead")),
     String(NOW),
   ],
 ])("lost fences are refilled before they decide %s", async (_, ask, answer) => {
@@ -125,14 +128,18 @@ test("fences that are lost again while they are refilled are not declared comple
 
 test("generations: one name for everybody until it is renewed or lost", async () => {
   const [one, other] = [open(history().read), open(history().read)];
-  const names = await Promise.all([one, other, one, other].map((fences) => fences.generation("ada")));
+  const names = await Promise.all(
+    [one, other, one, other].map((fences) => fences.generations(["ada"]).then((names) => names.get("ada"))),
+  );
   expect(new Set(names).size).toBe(1);
   await other.renewGenerations(["ada"]);
-  const renewed = await one.generation("ada");
+  const renewed = await one.generations(["ada"]).then((names) => names.get("ada"));
   expect(renewed).not.toBe(names[0]);
   await redis.raw.flushall();
-  expect([names[0], renewed]).not.toContain(await one.generation("ada"));
-  expect(await one.generation("bob")).not.toBe(await one.generation("ada"));
+  expect([names[0], renewed]).not.toContain(await one.generations(["ada"]).then((names) => names.get("ada")));
+  expect(await one.generations(["bob"]).then((names) => names.get("bob"))).not.toBe(
+    await one.generations(["ada"]).then((names) => names.get("ada")),
+  );
 });
 
 test("an unfollow is known by its newest version, and for its author only", async () => {
@@ -237,9 +244,9 @@ test("a batch that cannot be written fails the refill; the next one starts anew"
 test("every key of the fences has a time to live or a floor that forgets", async () => {
   const fences = open(history().read);
   await fences.changeEdges([{ follower: "eve", following: "ada", version: 2, follows: false }]);
-  await fences.generation("ada");
+  await fences.generations(["ada"]).then((names) => names.get("ada"));
   await redis.raw.zadd("timeline:tombstones", 1, "ancient");
-  await fences.recordTombstone("new", NOW);
+  await fences.recordTombstones([{ drop: "new", time: NOW }]);
   expect(await redis.raw.zrange("timeline:tombstones", "0", "-1")).toEqual(expect.not.arrayContaining(["ancient"]));
   for (const key of await redis.raw.keys("timeline:x:[gl]*"))
     expect(await redis.raw.pttl(key)).toBeGreaterThan(7 * 86_400_000);

@@ -253,10 +253,10 @@ test("the creation time of a drop is what the timeline holds, else what was reme
   const { writer } = adaptersOn(bench.scripts, { maxEntries: 100 });
   await fill([{ score: 42, drop: "d 1" }], 0);
   expect(await store.createdAt(KEY, "d 1")).toBe(42);
-  await writer.rememberCreation("d 1", "ada");
+  await writer.rememberCreations(new Map([["d 1", "ada"]]));
   await bench.raw.zrem(KEY, "d 1");
   expect(await store.createdAt(KEY, "d 1")).toBe(42);
   expect(await store.createdAt(KEY, "unknown")).toBeUndefined();
-  await writer.rememberCreation("d 1", "ada");
+  await writer.rememberCreations(new Map([["d 1", "ada"]]));
   expect(await store.createdAt(KEY, "d 1")).toBe(42);
 });

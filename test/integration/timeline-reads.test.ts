@@ -228,7 +228,7 @@ test("a tombstoned drop is not shown, also where its removal missed the timeline
   const scene = new Scene();
   const drops = [await scene.post(10), await scene.post(11), await scene.post(12)];
   await scene.home();
-  await scene.fences.recordTombstone(drops[1] as string, Date.now());
+  await scene.fences.recordTombstones([{ drop: drops[1] as string, time: Date.now() }]);
   expect((await held(redis.raw, homeKey(READER))).entries).toHaveLength(3);
   expect(await scene.home({ limit: 2 })).toMatchObject({ drop_ids: [drops[2], drops[0]], has_more: false });
 });
@@ -255,7 +255,7 @@ test.each(["down", "up"] as const)(
     const all = scene.ids();
     // The upstreams still show these; the tombstones do not.
     const dead = [all[22], all[23], all[30], all[31]] as string[];
-    for (const drop of dead) await scene.fences.recordTombstone(drop, Date.now());
+    for (const drop of dead) await scene.fences.recordTombstones([{ drop: drop, time: Date.now() }]);
     const alive = all.filter((drop) => !dead.includes(drop));
     const first = way === "down" ? { limit: 5 } : { limit: 5, min_id: scene.token(all.at(-1) as string) };
     const pages = await turn(scene, way, first);

@@ -48,9 +48,9 @@ function snapshots(first: () => Promise<unknown>, ...results: readonly (readonly
 
 test("entries that are not in the snapshot go; entries that fan-out writes meanwhile stay", async () => {
   const { rebuild, writer, observed } = scene();
-  await writer.addHome(ADA, [entry("stale", 1), entry("true", 2)]);
+  await writer.addHome([{ audience: ADA, entries: [entry("stale", 1), entry("true", 2)] }]);
   const { take, taken } = snapshots(
-    () => writer.addHome(ADA, [entry("new", 9)]),
+    () => writer.addHome([{ audience: ADA, entries: [entry("new", 9)] }]),
     [entry("true", 2), entry("missed", 3)],
   );
   await rebuild(KEY, take);
@@ -81,8 +81,8 @@ test("a rebuild held back on its way to Redis brings back nothing that was delet
       return { entries: [entry("doomed", 5)], floor: 0 };
     });
     await expect(rebuilding).rejects.toMatchObject({ code: "unavailable" });
-    await fences.recordTombstone("doomed", Date.now());
-    await writer.removeHome(ADA, ["doomed"]);
+    await fences.recordTombstones([{ drop: "doomed", time: Date.now() }]);
+    await writer.removeHome([{ audience: ADA, drops: ["doomed"] }]);
     proxy.set("pass");
     const answers = () =>
       slow.ping().then(
@@ -144,10 +144,9 @@ test.each<[string, (at: ReturnType<typeof scene>) => Promise<unknown>]>([
   [
     "the timeline is trimmed",
     ({ writer }) =>
-      writer.addHome(
-        ADA,
-        Array.from({ length: 11 }, (_, index) => entry(`n${index}`, 50 + index)),
-      ),
+      writer.addHome([
+        { audience: ADA, entries: Array.from({ length: 11 }, (_, index) => entry(`n${index}`, 50 + index)) },
+      ]),
   ],
   ["somebody else begins too", ({ store }) => store.beginRebuild(KEY, -1)],
 ])("where %s meanwhile, the outdated snapshot is not written and another one is taken", async (_, event) => {
@@ -164,8 +163,8 @@ test.each<[string, (at: ReturnType<typeof scene>) => Promise<unknown>]>([
 test("a drop deleted while the snapshot is taken does not come back", async () => {
   const { rebuild, writer, fences } = scene();
   const dies = async (): Promise<void> => {
-    await fences.recordTombstone("dead", Date.now());
-    await writer.removeHome(ADA, ["dead"]);
+    await fences.recordTombstones([{ drop: "dead", time: Date.now() }]);
+    await writer.removeHome([{ audience: ADA, drops: ["dead"] }]);
   };
   await rebuild(KEY, snapshots(dies, [entry("dead", 5), entry("alive", 6)]).take);
   expect(await held(redis.raw, KEY)).toEqual({ floor: 0, entries: [["alive", 6]] });

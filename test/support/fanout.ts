@@ -45,13 +45,15 @@ export function openFanout(
   const deps = change({
     writer,
     fences: createFences({ store: fenceStore, readHistory: historyOf(log), log: silent }),
-    notify: async (users, notification, among = async (all) => all) => {
-      const told = await among(users);
-      if (told.length > 0) notified.push({ users: told, notification });
+    notify: async (all) => {
+      for (const { users, notification, among } of all) {
+        const told = among ? await among(users) : users;
+        if (told.length > 0) notified.push({ users: told, notification });
+      }
     },
     queue: async (more) => void jobs.push(...more),
     progress: createProgress(redis.scripts),
-    complete: async (what) => void completed.push(what),
+    complete: async (all) => void completed.push(...all.map((one) => one.completed)),
     applied: (event, admittedAt) => void applied.push({ event, admittedAt }),
     ...fanoutSourcesOf(world, pageSize),
     maxEntries,
@@ -66,15 +68,15 @@ export function logged({ channel, payload }: Published, time: number, seq = 1) {
 
 /** Handles one event; while the fences are being refilled elsewhere it waits, as delivery does. */
 export async function handle(bench: FanoutBench, event: Published, time = Date.now()): Promise<void> {
-  const handler = event.channel.startsWith("user_") ? bench.handlers.graph : bench.handlers.drops;
-  await insisting(() => handler(logged(event, time), contextWith()));
+  const { one } = event.channel.startsWith("user_") ? bench.handlers.graph : bench.handlers.drops;
+  await insisting(() => one(logged(event, time), contextWith()));
 }
 
 /** Does the jobs that are queued, and those that come meanwhile. */
 export async function work(bench: FanoutBench): Promise<void> {
   for (let job = bench.jobs.shift(); job; job = bench.jobs.shift()) {
     const delivery = deliveryOf({ stream: "FANOUT", subject: `fanout.job.${job.action}`, json: job });
-    await insisting(() => bench.handlers.jobs(delivery, contextWith()));
+    await insisting(() => bench.handlers.jobs.one(delivery, contextWith()));
   }
 }
 

@@ -1,7 +1,7 @@
 import { parseJson } from "../../contracts/events.js";
 import type { FanoutCompleted } from "../../contracts/fanout.js";
 import { belongsHome } from "../../contracts/timelines.js";
-import type { Context, Delivery, Outcome } from "../../delivery/handler.js";
+import type { Context, Delivery, Outcome, Process, ProcessBatch } from "../../delivery/handler.js";
 import { contextOf, inSpan } from "../../delivery/telemetry.js";
 import { type Drop, Visibility } from "../../gen/avion/posts.js";
 import { codeOf, oneLine } from "../../kernel/errors.js";
@@ -148,28 +148,40 @@ const OLDEST_MS = 10 * MINUTE;
 const MOST_TRIES = 3;
 const RETRY_MS = 5 * SECOND;
 
-/** A message is acked after its check, so that another process takes over the checks of one that died. */
-export function createSampledChecks(
-  deps: SampledChecksDeps,
-): (delivery: Delivery, context: Context) => Promise<Outcome> {
-  const mayBegin = createBudget(deps.rate);
-  return async (delivery, context) => {
-    const completed = parseJson(delivery.body) as FanoutCompleted;
-    const age = Date.now() - completed.landed_at;
-    if (delivery.deliveries <= 1 && Math.random() * 100 >= deps.percent) return { kind: "ack" };
-    const old = age > OLDEST_MS || completed.admitted_at - completed.created_at > OLDEST_MS;
-    if (old || (delivery.deliveries <= 1 && !mayBegin())) return skipped(deps);
-    await pause(Math.max(0, deps.delayMs - age), context.stopping);
-    if (context.stopping.aborted) return { kind: "release" };
-    return inSpan("audit publication", { parent: contextOf(delivery.headers) }, () =>
-      checked(deps, { completed, delivery, context }),
-    );
-  };
+const completedIn = (body: Uint8Array): FanoutCompleted => parseJson(body) as FanoutCompleted;
+
+const isOld = ({ landed_at, admitted_at, created_at }: FanoutCompleted): boolean =>
+  Date.now() - landed_at > OLDEST_MS || admitted_at - created_at > OLDEST_MS;
+
+interface SampledChecks {
+  /** Chooses those that are to be checked. */
+  readonly together: ProcessBatch;
+  readonly one: Process;
 }
 
-function skipped({ observe }: SampledChecksDeps): Outcome {
-  observe("skipped");
-  return { kind: "ack" };
+/** A message is acked after its check, so that another process takes over the checks of one that died. */
+export function createSampledChecks(deps: SampledChecksDeps): SampledChecks {
+  const budget = createBudget(deps.rate);
+  return {
+    together: async (deliveries) => {
+      const sample = deliveries.filter(() => Math.random() * 100 < deps.percent);
+      const chosen = sample.filter(({ body }) => budget.isOpen() && !isOld(completedIn(body)) && budget.take());
+      for (let skipped = chosen.length; skipped < sample.length; skipped++) deps.observe("skipped");
+      return chosen;
+    },
+    one: async (delivery, context) => {
+      const completed = completedIn(delivery.body);
+      if (isOld(completed)) {
+        deps.observe("skipped");
+        return { kind: "ack" };
+      }
+      await pause(Math.max(0, deps.delayMs - (Date.now() - completed.landed_at)), context.stopping);
+      if (context.stopping.aborted) return { kind: "release" };
+      return inSpan("audit publication", { parent: contextOf(delivery.headers) }, () =>
+        checked(deps, { completed, delivery, context }),
+      );
+    },
+  };
 }
 
 async function checked(
@@ -191,15 +203,19 @@ async function checked(
 }
 
 /** A token bucket: `rate` a second, and as many at once. */
-function createBudget(rate: number): () => boolean {
+function createBudget(rate: number) {
   let left = rate;
   let at = performance.now();
-  return () => {
-    const now = performance.now();
-    left = Math.min(rate, left + ((now - at) / SECOND) * rate);
-    at = now;
-    if (left < 1) return false;
-    left--;
-    return true;
+  return {
+    isOpen(): boolean {
+      const now = performance.now();
+      left = Math.min(rate, left + ((now - at) / SECOND) * rate);
+      at = now;
+      return left >= 1;
+    },
+    take(): true {
+      left--;
+      return true;
+    },
   };
 }

@@ -1,6 +1,6 @@
 import { randomInt } from "node:crypto";
 import type { TimelineEvent } from "../../contracts/events.js";
-import { type EdgeChange, type Fences, nameGeneration } from "../../contracts/fences.js";
+import { type Deletion, type EdgeChange, type Fences, nameGeneration } from "../../contracts/fences.js";
 import { paced } from "../../kernel/concurrency.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { underLease } from "../../kernel/lease.js";
@@ -8,7 +8,7 @@ import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { SingleFlight } from "../../kernel/sharing.js";
 import { type Clock, MINUTE, SECOND } from "../../kernel/time.js";
-import type { Deletion, FenceStore, RefillBatch } from "./store.redis.js";
+import type { FenceStore, RefillBatch } from "./store.redis.js";
 
 /** The deletions and edge changes of the log, oldest first, with the time they were admitted. */
 export type ReadHistory = () => AsyncIterable<{ readonly event: TimelineEvent; readonly time: number }>;
@@ -40,8 +40,8 @@ export function createFences(deps: FencesDeps): Fences {
   };
   return {
     retentionStart,
-    async recordTombstone(drop, time) {
-      const { complete } = await store.recordTombstones([{ drop, time }]);
+    async recordTombstones(deletions) {
+      const { complete } = await store.recordTombstones(deletions);
       if (!complete) await ensure();
     },
     async tombstonedAmong(drops) {
@@ -62,7 +62,7 @@ export function createFences(deps: FencesDeps): Fences {
         from = next;
       }
     },
-    generation: (author) => store.generation(author, nameGeneration()),
+    generations: (authors) => store.generations(authors, nameGeneration),
     renewGenerations: (authors) => store.setGenerations(authors.map((author) => [author, nameGeneration()] as const)),
     async removeTombstoned(users) {
       await certain(async () => ((await store.removeTombstoned(users)).complete ? true : undefined));

@@ -1,4 +1,4 @@
-import type { EdgeChange, EdgeState } from "../../contracts/fences.js";
+import type { Deletion, EdgeChange, EdgeState } from "../../contracts/fences.js";
 import {
   ALL_EDGE_PARTS,
   EDGES_PREFIX,
@@ -16,7 +16,6 @@ import {
 } from "../../contracts/keys.js";
 import { chunked } from "../../kernel/concurrency.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
-import { createBatch } from "../../kernel/sharing.js";
 import { DAY, HOUR } from "../../kernel/time.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
 import { createLease } from "../../platform/redis/lease.js";
@@ -31,12 +30,6 @@ const PARTS = packKeys(ALL_EDGE_PARTS);
 const DROPS_A_CALL = 5_000;
 /** Full ones take the server about 3 ms where it holds more tombstones than a home holds drops. */
 const HOMES_A_CALL = 20;
-const QUESTIONS_A_CALL = 256;
-
-export interface Deletion {
-  readonly drop: string;
-  readonly time: number;
-}
 
 interface Tombstoned {
   readonly tombstoned: ReadonlySet<string>;
@@ -50,10 +43,7 @@ export interface RefillBatch {
 
 export type FenceStore = ReturnType<typeof createFenceStore>;
 
-/**
- * Each key holds a floor that is lost with it: then `complete` is false, and an answer undefined. Questions asked
- * together share a call.
- */
+/** Each key holds a floor that is lost with it: then `complete` is false, and an answer undefined. */
 export function createFenceStore(scripts: Scripts, fenced: Fenced) {
   const { run, command, isCluster } = scripts;
   const recordTombstones = async (entries: readonly Deletion[]): Promise<{ complete: boolean }> => {
@@ -64,40 +54,40 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
     );
     return { complete: complete === 1 };
   };
-  const lookForTombstones = async (questions: readonly (readonly string[])[]): Promise<Tombstoned[]> => {
+  const tombstonedAmong = async (drops: readonly string[]): Promise<Tombstoned> => {
     const tombstoned = new Set<string>();
     let complete = true;
-    for (const part of chunked([...new Set(questions.flat())], DROPS_A_CALL)) {
+    for (const part of chunked(drops, DROPS_A_CALL)) {
       const [floor, ...scores] = await command("zmscore", (client) =>
         client.zmscore(TOMBSTONES_KEY, FLOOR_MEMBER, ...part),
       );
       for (const [index, drop] of part.entries()) if (scores[index] != null) tombstoned.add(drop);
       complete &&= stands(floor);
     }
-    return questions.map((drops) => ({
-      tombstoned: new Set(drops.filter((drop) => tombstoned.has(drop))),
-      complete,
-    }));
+    return { tombstoned, complete };
   };
   // A call in a cluster is for one slot.
-  const readGeneration = isCluster
-    ? (key: string) => command("get", (client) => client.get(key))
-    : createBatch(QUESTIONS_A_CALL, (keys: readonly string[]) => command("mget", (client) => client.mget(...keys)));
+  const read = (keys: readonly string[]): Promise<(string | null)[]> =>
+    isCluster
+      ? Promise.all(keys.map((key) => command("get", (client) => client.get(key))))
+      : command("mget", (client) => client.mget(...keys));
   const markEdges = (step: "begin" | "finish", mark: number): Promise<number> =>
     fenced.many({ script: "mark-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [step, mark], after: [] });
-  const shared = createBatch(QUESTIONS_A_CALL, lookForTombstones);
-  const tombstonedAmong = (drops: readonly string[]): Promise<Tombstoned> => shared(drops);
   return {
     recordTombstones,
     tombstonedAmong,
     removeTombstoned: createRemoveTombstoned({ scripts, fenced, tombstonedAmong }),
     ...edgesIn(scripts),
-    async generation(author: string, otherwise: string): Promise<string> {
-      const key = generationKey(author);
-      const held = await readGeneration(key);
-      if (held) return held;
-      await command("set", (client) => client.set(key, otherwise, "PX", REMEMBER_MS, "NX"));
-      return (await command("get", (client) => client.get(key))) ?? otherwise;
+    async generations(authors: readonly string[], nameNew: () => string): Promise<Map<string, string>> {
+      const held = authors.length === 0 ? [] : await read(authors.map(generationKey));
+      const named = authors.map(async (author, at) => {
+        const key = generationKey(author);
+        if (held[at]) return [author, held[at]] as const;
+        const name = nameNew();
+        await command("set", (client) => client.set(key, name, "PX", REMEMBER_MS, "NX"));
+        return [author, (await command("get", (client) => client.get(key))) ?? name] as const;
+      });
+      return new Map(await Promise.all(named));
     },
     async setGenerations(names: readonly (readonly [author: string, name: string])[]): Promise<void> {
       const set = ([author, name]: readonly [string, string]) =>

@@ -1,5 +1,4 @@
 import { setMaxListeners } from "node:events";
-import { setImmediate as tickEnded } from "node:timers/promises";
 import {
   ConsumerEvents,
   type ConsumerMessages,
@@ -9,20 +8,16 @@ import {
   type NatsConnection,
   type Subscription,
 } from "nats";
-import type { Outcome, Process } from "../../delivery/handler.js";
-import { assertNever, oneLine } from "../../kernel/errors.js";
-import { failpoint } from "../../kernel/failpoints.js";
+import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
+import { type Hand, Handling, type HandlingOptions } from "./handling.js";
 import { Incarnation } from "./incarnation.js";
-import { deliveryOf } from "./message.js";
 
-export interface ConsumeOptions {
+export interface ConsumeOptions extends HandlingOptions {
   readonly stream: string;
   readonly consumer: string;
-  readonly concurrency: number;
   readonly ackWaitMs: number;
-  readonly process: Process;
   readonly stopped?: (() => void) | undefined;
   readonly log: Logger;
 }
@@ -43,7 +38,6 @@ const GONE = new Set<string>([
   ConsumerEvents.NoResponders,
 ]);
 
-/** The only place where work is acked. */
 export function consume(connection: NatsConnection, options: ConsumeOptions): Consuming {
   const loop = new ConsumeLoop(connection, options);
   const running = loop.run();
@@ -69,26 +63,25 @@ class ConsumeLoop {
   readonly #incarnation = new Incarnation();
   #source: Source | undefined;
   readonly #jetstream: JetStreamClient;
-  readonly #inFlight = new Map<JsMsg, Promise<void>>();
+  readonly #handling: Handling;
   readonly #stop = new AbortController();
   readonly #notBegun: JsMsg[] = [];
   #closing = false;
   #messages: ConsumerMessages | undefined;
-  #freed: (() => void) | undefined;
-  #tick: Promise<void> | undefined;
 
   constructor(
     private readonly connection: NatsConnection,
     private readonly options: ConsumeOptions,
   ) {
     this.#jetstream = connection.jetstream();
+    this.#handling = new Handling(options);
   }
 
   async run(): Promise<void> {
     void this.#followLink();
     const { stream, consumer, log } = this.options;
     // Three times in ack_wait: no message in flight is delivered a second time.
-    const working = setInterval(() => this.#working(), this.options.ackWaitMs / 3);
+    const working = setInterval(() => this.#handling.working(), this.options.ackWaitMs / 3);
     while (!this.#closing) {
       try {
         await this.#pull();
@@ -104,15 +97,15 @@ class ConsumeLoop {
 
   async close(graceMs: number): Promise<void> {
     this.#closing = true;
-    this.#freed?.();
+    this.#notBegun.push(...this.#handling.close());
     // Until the pull has ended, the server would deliver it here once more.
     if (this.#messages) await Promise.race([drained(this.#messages), pause(SECOND)]);
     this.#stop.abort();
     for (const message of this.#notBegun) message.nak();
-    await Promise.race([Promise.all(this.#inFlight.values()), pause(graceMs)]);
+    await Promise.race([this.#handling.ended(), pause(graceMs)]);
     const { stream, consumer, log } = this.options;
-    if (this.#inFlight.size > 0)
-      log.warn({ stream, consumer, messages: this.#inFlight.size }, "not finished in time; delivered again elsewhere");
+    if (this.#handling.size > 0)
+      log.warn({ stream, consumer, messages: this.#handling.size }, "not finished in time; delivered again elsewhere");
   }
 
   async #pull(): Promise<void> {
@@ -128,9 +121,13 @@ class ConsumeLoop {
     this.#incarnation.settle(createdAt);
     this.pulling = true;
     void this.#watch(messages);
+    const hand = {
+      context: { stopping, log: this.options.log },
+      mayAck: () => this.#isFrom(from, stopping),
+    };
     for await (const message of messages) {
       if (this.#closing) this.#notBegun.push(message);
-      else if (!from.gone.signal.aborted) await this.#take(message, from, stopping);
+      else if (!from.gone.signal.aborted) await this.#take(message, hand);
     }
   }
 
@@ -190,61 +187,14 @@ class ConsumeLoop {
     this.options.stopped?.();
   }
 
-  async #take(message: JsMsg, from: Source, stopping: AbortSignal): Promise<void> {
-    const handling = this.#handle(message, from, stopping).finally(() => {
-      this.#inFlight.delete(message);
-      this.#freed?.();
-    });
-    this.#inFlight.set(message, handling);
-    while (this.#inFlight.size >= this.options.concurrency && !this.#closing) {
-      await new Promise<void>((resolve) => {
-        this.#freed = resolve;
-      });
-    }
+  async #take(message: JsMsg, hand: Hand): Promise<void> {
+    this.#handling.take(message, hand);
+    await this.#handling.room();
   }
 
-  async #handle(message: JsMsg, { createdAt }: Source, stopping: AbortSignal): Promise<void> {
-    const { process, log } = this.options;
-    try {
-      const outcome = await process(deliveryOf(message), { stopping, log });
-      await this.#endOfTick();
-      // A sequence of a consumer that is gone may name another message by now: its ack would remove that one.
-      const current = this.#incarnation.current ?? (await this.#incarnation.known(stopping));
-      if (current === createdAt) this.#obey(message, outcome);
-      await failpoint("acked", message.data);
-    } catch (error) {
-      // Our own state is broken; the message comes again.
-      log.error({ seq: message.seq, error: oneLine(error), stack: (error as Error).stack }, "handling broke");
-      message.nak(SECOND);
-    }
-  }
-
-  /** Acks of messages that end together go out in one write. */
-  #endOfTick(): Promise<void> {
-    this.#tick ??= tickEnded().finally(() => {
-      this.#tick = undefined;
-    });
-    return this.#tick;
-  }
-
-  #obey(message: JsMsg, outcome: Outcome): void {
-    switch (outcome.kind) {
-      case "ack":
-        message.ack();
-        break;
-      case "retry":
-        message.nak(outcome.delayMs);
-        break;
-      case "release":
-        message.nak();
-        break;
-      default:
-        assertNever(outcome);
-    }
-  }
-
-  #working(): void {
-    for (const message of this.#inFlight.keys()) message.working();
+  /** A sequence of a consumer that is gone may name another message by now: its ack would remove that one. */
+  async #isFrom({ createdAt }: Source, stopping: AbortSignal): Promise<boolean> {
+    return (this.#incarnation.current ?? (await this.#incarnation.known(stopping))) === createdAt;
   }
 }
 

@@ -10,19 +10,22 @@ export function deliveryOf(message: JsMsg): Delivery {
     seq: info.streamSequence,
     time: millis(info.timestampNanos),
     subject: message.subject,
-    headers: headersOf(message.headers),
+    headers: lazyHeaders(() => message.headers),
     body: message.data,
     deliveries: info.redeliveryCount,
   };
 }
 
-const NO_HEADERS: Headers = { get: () => undefined, entries: () => [] };
+export const headersOf = (held: MsgHdrs | undefined): Headers => lazyHeaders(() => held);
 
-export function headersOf(held: MsgHdrs | undefined): Headers {
-  if (!held) return NO_HEADERS;
+/** Reading the headers of a message takes the client as long as the rest of it: they are read where they matter. */
+function lazyHeaders(read: () => MsgHdrs | undefined): Headers {
   return {
-    get: (name) => (held.has(name) ? held.get(name) : undefined),
-    entries: () => held.keys().map((name) => [name, held.get(name)] as const),
+    get: (name) => read()?.get(name) || undefined,
+    entries: () => {
+      const held = read();
+      return held?.keys().map((name) => [name, held.get(name)] as const) ?? [];
+    },
   };
 }
 

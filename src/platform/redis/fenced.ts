@@ -2,7 +2,6 @@ import pLimit from "p-limit";
 import type { PackedKeys } from "../../contracts/keys.js";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { chunked } from "../../kernel/concurrency.js";
-import { codeOf } from "../../kernel/errors.js";
 import type { RedisClock } from "./clock.js";
 import { COMMAND_TIMEOUT_MS } from "./connect.js";
 import type { Scripts } from "./scripts.js";
@@ -37,8 +36,8 @@ export interface Fenced {
   /** Resolves to the sum of the replies once all of them succeeded. */
   many(call: FencedCall): Promise<number>;
   /**
-   * Resolves once each reply of its groups was a success. Groups asked for together share calls, of which each takes
-   * as many entries as reads can wait for; where one fails other than by an outage, each caller's groups go alone.
+   * Resolves once each reply was a success. A call takes as many entries as reads can wait for. Where one fails, the
+   * others have ended before it rejects: none is applied later than what its caller does next.
    */
   groups(call: GroupsCall): Promise<void>;
   /** All keys are in one slot. */
@@ -55,9 +54,6 @@ const CALLS_AT_ONCE = 32;
 // In a cluster each key is a call: the client can follow a slot that moves. A redirected call keeps its deadline.
 export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   const limit = pLimit(CALLS_AT_ONCE);
-  const shared = createSharedCalls(({ script, prefix, before }, args) =>
-    limit(async () => scripts.run(script, [], [await deadline(prefix), ...before, prefix, ...args])),
-  );
   const deadline = async (key: string): Promise<number> => (await clock.now(key)) + COMMAND_TIMEOUT_MS;
   const inScriptSpan = <T>(script: string, work: () => Promise<T>): Promise<T> =>
     inSpan(`redis ${script}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, work);
@@ -73,100 +69,50 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
       const replies = keys.map((packed) => scripts.run(script, [], [until, ...before, prefix, packed, ...after]));
       return sum(await Promise.all(replies));
     }
-    return eachKey(keys, async (token) => {
+    const write = async (token: string): Promise<unknown> => {
       const key = prefix + token;
       return scripts.run(script, [key], [await deadline(key), ...before, "", "", ...after]);
-    });
+    };
+    return sum(await Promise.all(tokensOf(keys).map((token) => limit(() => write(token)))));
   }
 
-  async function groups(call: GroupsCall): Promise<void> {
-    const { script, prefix, before } = call;
-    if (!scripts.isCluster) return shared(call);
-    for (const { keys, items } of call.groups) {
-      for (const some of chunked(items, ITEMS_A_CALL)) {
-        await eachKey(keys, async (token) => {
-          const key = prefix + token;
-          return scripts.run(script, [key], [await deadline(key), ...before, "", "", some.length, ...some.flat()]);
-        });
-      }
-    }
+  async function groups({ script, prefix, before, groups: all }: GroupsCall): Promise<void> {
+    const send = (keys: readonly string[], start: string, args: readonly Argument[]): Promise<unknown> =>
+      limit(async () => scripts.run(script, keys, [await deadline(keys[0] ?? prefix), ...before, start, ...args]));
+    const replies = scripts.isCluster
+      ? all.flatMap(({ keys, items }) =>
+          chunked(items, ITEMS_A_CALL).flatMap((some) =>
+            tokensOf(keys).map((token) => send([prefix + token], "", ["", some.length, ...some.flat()])),
+          ),
+        )
+      : callsOf(all).map((args) => send([], prefix, args));
+    const failed = (await Promise.allSettled(replies)).find((reply) => reply.status === "rejected");
+    if (failed) throw failed.reason;
   }
-}
-
-interface Waiting {
-  readonly call: GroupsCall;
-  readonly resolve: () => void;
-  readonly reject: (error: unknown) => void;
-}
-
-type Send = (call: GroupsCall, args: readonly Argument[]) => Promise<unknown>;
-
-function createSharedCalls(send: Send): (call: GroupsCall) => Promise<void> {
-  const waiting = new Map<string, Waiting[]>();
-  const write = (all: readonly Waiting[]): void => {
-    const sent = new Map(all.map((one) => [one, [] as Promise<unknown>[]]));
-    for (const { args, owners } of callsOf(all)) {
-      const reply = send((all[0] as Waiting).call, args);
-      for (const owner of owners) sent.get(owner)?.push(reply);
-    }
-    for (const [one, replies] of sent) {
-      Promise.all(replies).then(one.resolve, (error: unknown) => {
-        if (all.length > 1 && codeOf(error) !== "unavailable") write([one]);
-        else one.reject(error);
-      });
-    }
-  };
-  return (call) =>
-    new Promise((resolve, reject) => {
-      const name = [call.script, call.prefix, ...call.before].join(" ");
-      const others = waiting.get(name);
-      if (others) return void others.push({ call, resolve, reject });
-      const all = [{ call, resolve, reject }];
-      waiting.set(name, all);
-      setImmediate(() => {
-        waiting.delete(name);
-        write(all);
-      });
-    });
-}
-
-interface Merged {
-  readonly items: (readonly Argument[])[];
-  readonly owners: Set<Waiting>;
-}
-
-interface Call {
-  readonly args: Argument[];
-  readonly owners: Set<Waiting>;
 }
 
 /** Items for the same keys go together, many items to few keys a call: they share the look at each key. */
-function callsOf(all: readonly Waiting[]): Call[] {
-  const merged = new Map<string, Merged>();
-  for (const one of all) {
-    for (const { keys, items } of one.call.groups) {
-      for (const packed of keys) {
-        const group = merged.get(packed) ?? { items: [], owners: new Set() };
-        merged.set(packed, group);
-        group.items.push(...items);
-        group.owners.add(one);
-      }
+function callsOf(groups: readonly Group[]): Argument[][] {
+  const merged = new Map<string, (readonly Argument[])[]>();
+  for (const { keys, items } of groups) {
+    for (const packed of keys) {
+      const held = merged.get(packed);
+      if (held) held.push(...items);
+      else merged.set(packed, [...items]);
     }
   }
-  const calls: Call[] = [];
+  const calls: Argument[][] = [];
   let room = 0;
-  for (const [packed, group] of merged) {
-    for (const items of chunked(group.items, ITEMS_A_CALL)) {
+  for (const [packed, all] of merged) {
+    for (const items of chunked(all, ITEMS_A_CALL)) {
       const flat = items.flat();
       for (const part of partsOf(packed, Math.max(1, Math.floor(ENTRIES_A_CALL / items.length)))) {
         const entries = part.count * items.length;
         if (entries > room) {
-          calls.push({ args: [], owners: new Set() });
+          calls.push([]);
           room = ENTRIES_A_CALL;
         }
-        const call = calls.at(-1) as Call;
-        call.args.push(part.packed, items.length, ...flat);
-        for (const owner of group.owners) call.owners.add(owner);
+        calls.at(-1)?.push(part.packed, items.length, ...flat);
         room -= entries;
       }
     }
@@ -180,10 +126,6 @@ function partsOf(packed: string, atMost: number): { packed: string; count: numbe
   return chunked(tokens, atMost).map((part) => ({ packed: part.join(","), count: part.length }));
 }
 
-async function eachKey(keys: PackedKeys, write: (token: string) => Promise<unknown>): Promise<number> {
-  let total = 0;
-  for (const packed of keys) total += sum(await Promise.all(packed.split(",").map(write)));
-  return total;
-}
+const tokensOf = (keys: PackedKeys): string[] => keys.flatMap((packed) => packed.split(","));
 
 const sum = (replies: readonly unknown[]): number => replies.reduce<number>((total, reply) => total + Number(reply), 0);

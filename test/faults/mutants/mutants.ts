@@ -20,6 +20,10 @@ export const MUTANTS = {
       void usual(delivery, context);
       return { kind: "ack" };
     },
+    batch: (usual) => async (deliveries, context) => {
+      void usual(deliveries, context);
+      return [];
+    },
   },
   /** A message is acknowledged before the DLQ has stored its dead letter. */
   "dlq-ack": {

@@ -18,7 +18,13 @@ function setup() {
       stored.push(id);
     },
     isRefusal: (error) => error === FULL,
-    log: { debug: line, info: line, warn: line, error: (fields) => void alarms.push(fields) },
+    log: {
+      debug: line,
+      info: line,
+      warn: line,
+      error: (fields) => void alarms.push(fields),
+      isLevelEnabled: () => true,
+    },
   });
   const take = (id: number, bytes = 1) => {
     const deadLetter: DeadLetter = {

@@ -19,7 +19,7 @@ async function textsOf(name: EventName, payload: unknown, refusals = 0) {
   const headers: string[] = [];
   const ids: string[] = [];
   const line = (fields: object, message: string): void => void lines.push(JSON.stringify([fields, message]));
-  const log: Logger = { debug: line, info: line, warn: line, error: line };
+  const log: Logger = { debug: line, info: line, warn: line, error: line, isLevelEnabled: () => true };
   let left = refusals;
   const forward = createForward({
     admitAll: async (events) =>

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import type { PublicationResult } from "../../../../src/consistency/audit/publications.js";
 import { createSampledChecks } from "../../../../src/consistency/audit/publications.js";
-import type { Delivery } from "../../../../src/delivery/handler.js";
+import type { Delivery, Outcome } from "../../../../src/delivery/handler.js";
 import { AppError } from "../../../../src/kernel/errors.js";
 import { silent } from "../../../../src/kernel/logger.js";
 
@@ -36,7 +36,7 @@ function scene(how: { percent?: number; rate?: number; check?: () => Promise<Pub
   const seen: string[] = [];
   let checks = 0;
   const stopping = new AbortController();
-  const process = createSampledChecks({
+  const { one, together } = createSampledChecks({
     check: async () => {
       checks++;
       return how.check?.() ?? "same";
@@ -46,7 +46,11 @@ function scene(how: { percent?: number; rate?: number; check?: () => Promise<Pub
     rate: how.rate ?? 100,
     delayMs: 0,
   });
-  const run = (of = delivery()) => process(of, { stopping: stopping.signal, log: silent });
+  const context = { stopping: stopping.signal, log: silent };
+  const run = async (of = delivery()): Promise<Outcome> => {
+    const isDone = of.deliveries === 1 && (await together([of], context)).length === 0;
+    return isDone ? { kind: "ack" } : one(of, context);
+  };
   return { run, seen, checks: () => checks, stopping };
 }
 

@@ -1,0 +1,154 @@
+import { setImmediate as tickEnded } from "node:timers/promises";
+import type { JsMsg } from "nats";
+import type { Context, Delivery, Outcome, Process, ProcessBatch } from "../../delivery/handler.js";
+import { assertNever, oneLine } from "../../kernel/errors.js";
+import { failpoint } from "../../kernel/failpoints.js";
+import { SECOND } from "../../kernel/time.js";
+import { deliveryOf } from "./message.js";
+
+export interface HandlingOptions {
+  readonly concurrency: number;
+  readonly process: Process;
+  /** Takes first deliveries together, at most so many; unset: each is processed by itself. */
+  readonly batch?: { readonly process: ProcessBatch; readonly messages: number } | undefined;
+}
+
+/** While so many batches are under way, messages gather until one has ended, or they are as many as a batch may be. */
+const BATCHES_AT_ONCE = 2;
+
+/** How a message is handled, and whether its ack still names it. */
+export interface Hand {
+  readonly context: Context;
+  readonly mayAck: () => Promise<boolean>;
+}
+
+/** The messages a consumer has in hand. The only place where work is acked. */
+export class Handling {
+  readonly #inFlight = new Map<JsMsg, Promise<void>>();
+  #arrived: JsMsg[] = [];
+  #hand: Hand | undefined;
+  #batches = 0;
+  #closing = false;
+  #freed: (() => void) | undefined;
+  #tick: Promise<void> | undefined;
+
+  constructor(private readonly options: HandlingOptions) {}
+
+  get size(): number {
+    return this.#inFlight.size;
+  }
+
+  take(message: JsMsg, hand: Hand): void {
+    const { batch } = this.options;
+    if (!batch || message.redelivered) return void this.#begin(message, hand);
+    if (this.#hand !== hand) this.#beginBatch();
+    this.#hand = hand;
+    this.#arrived.push(message);
+    if (this.#arrived.length === batch.messages) this.#beginBatch();
+    else if (this.#arrived.length === 1) setImmediate(() => this.#beginIfFew());
+  }
+
+  /** Resolves once another message may be taken, or none will be. */
+  async room(): Promise<void> {
+    while (this.#inFlight.size + this.#arrived.length >= this.options.concurrency && !this.#closing) {
+      await new Promise<void>((resolve) => {
+        this.#freed = resolve;
+      });
+    }
+  }
+
+  /** Returns the messages that are not begun. */
+  close(): JsMsg[] {
+    this.#closing = true;
+    this.#freed?.();
+    return this.#arrived.splice(0);
+  }
+
+  async ended(): Promise<void> {
+    await Promise.all(this.#inFlight.values());
+  }
+
+  working(): void {
+    for (const message of this.#inFlight.keys()) message.working();
+  }
+
+  #begin(message: JsMsg, hand: Hand): Promise<void> {
+    const handling = this.#handle(message, hand);
+    this.#inFlight.set(message, handling);
+    return handling;
+  }
+
+  #beginIfFew(): void {
+    if (this.#batches < BATCHES_AT_ONCE) this.#beginBatch();
+  }
+
+  #beginBatch(): void {
+    const [messages, hand] = [this.#arrived, this.#hand];
+    if (messages.length === 0 || !hand) return;
+    this.#arrived = [];
+    this.#batches++;
+    const handling = this.#handleBatch(messages, hand);
+    for (const message of messages) this.#inFlight.set(message, handling);
+  }
+
+  async #handleBatch(messages: readonly JsMsg[], hand: Hand): Promise<void> {
+    const deliveries = messages.map(deliveryOf);
+    const left = new Set(await this.options.batch?.process(deliveries, hand.context));
+    const mayAck = await hand.mayAck();
+    const alone: JsMsg[] = [];
+    for (const [at, message] of messages.entries()) {
+      if (left.has(deliveries[at] as Delivery)) alone.push(message);
+      else {
+        if (mayAck) message.ack();
+        this.#inFlight.delete(message);
+      }
+    }
+    const handlings = alone.map((message) => this.#begin(message, hand));
+    this.#batches--;
+    this.#beginIfFew();
+    this.#freed?.();
+    await failpoint("acked", ...deliveries.map(({ body }) => body));
+    await Promise.all(handlings);
+  }
+
+  async #handle(message: JsMsg, { context, mayAck }: Hand): Promise<void> {
+    try {
+      const outcome = await this.options.process(deliveryOf(message), context);
+      await this.#endOfTick();
+      if (await mayAck()) obey(message, outcome);
+      await failpoint("acked", message.data);
+    } catch (error) {
+      // Our own state is broken; the message comes again.
+      const { stack } = error as Error;
+      context.log.error({ seq: message.seq, error: oneLine(error), stack }, "handling broke");
+      message.nak(SECOND);
+    } finally {
+      this.#inFlight.delete(message);
+      this.#freed?.();
+    }
+  }
+
+  /** Acks of messages that end together go out in one write. */
+  #endOfTick(): Promise<void> {
+    this.#tick ??= tickEnded().finally(() => {
+      this.#tick = undefined;
+    });
+    return this.#tick;
+  }
+}
+
+function obey(message: JsMsg, outcome: Outcome): void {
+  switch (outcome.kind) {
+    case "ack":
+      message.ack();
+      break;
+    case "retry":
+      message.nak(outcome.delayMs);
+      break;
+    case "release":
+      message.nak();
+      break;
+    default:
+      assertNever(outcome);
+  }
+}
