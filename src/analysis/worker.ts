@@ -113,7 +113,7 @@ async function announce(deps: WorkerDeps, completed: CompletedAnalysis): Promise
   const event = { event_id: analysis_id, analysis_id, user_id, did, type, tier, cached, completed_at };
   const id = completedMessageId(analysis_id);
   await deps.publishCompleted(event, id);
-  await failpoint("analysis-published", analysis_id);
+  await failpoint("analysis-published", did);
   const status_url = statusPath(analysis_id);
   await deps.notify(user_id, { event: "analysis_completed", analysis_id, did, type, status_url }, `notify:${id}`);
 }
@@ -131,7 +131,7 @@ async function fail(deps: WorkerDeps, { request, failure, redrives }: Failed): P
   if (final) await deps.requests.fail(request, { failed_at, error, error_code, attempt });
   const id = failedMessageId(analysis_id, redrives, attempt);
   await deps.publishFailed({ analysis_id, user_id, did, type, attempt, final, error, error_code }, id);
-  await failpoint("analysis-failed", analysis_id);
+  await failpoint("analysis-failed", did);
   deps.observe.failed(failure);
   if (final) await deps.notify(user_id, { event: "analysis_failed", analysis_id, error_code }, `notify:${id}`);
 }
