@@ -15,6 +15,7 @@ const NAMES = [
   "Ids are data",
   "Attempts are counted where they are spent",
   "Everything is bounded",
+  "Every 202 has one end",
 ];
 
 interface Section {
