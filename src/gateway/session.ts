@@ -41,11 +41,13 @@ const MAX_SENT_KEYS = 512;
  * position is sent at once. Any other shows a gap, and the session catches up: it reads the stream after the position,
  * up to the leader's last or to the first buffered live notification. Notifications that find no room in the buffer are
  * read in another round. So a cutover is bounded, loses nothing and repeats nothing. Reconnects, and heartbeats with no
- * live notification since the last one, compare the position with the user's last sequence at the leader. Where the stream
- * lacks something after the position, or was replaced, the client gets a `reset`, and the session goes on at its end.
+ * live notification lately, compare the position with the user's last sequence at the leader. Where the stream lacks
+ * something after the position, or was replaced, the client gets a `reset`, and the session goes on at its end.
  */
 export class Session {
   sent = 0;
+  /** When a live notification last showed that none before it was missed, by performance.now(). */
+  heardAt = Number.NEGATIVE_INFINITY;
   /** Made when needed, like the keys: most streams are quiet. */
   #live: LiveBuffer | undefined;
   #sentKeys: RecentKeys | undefined;
@@ -53,8 +55,6 @@ export class Session {
   #seq = 0;
   #incarnation = "";
   #catchingUp = true;
-  /** A live notification was sent since the last check; the next one would show a gap. */
-  #heard = false;
   #ended = false;
 
   constructor(private readonly deps: SessionDeps) {}
@@ -88,8 +88,10 @@ export class Session {
     const known = this.deps.feed.current() === this.#incarnation;
     if (this.#ended || (known && notification.seq <= this.#seq)) return;
     if (this.#catchingUp || !known) return this.#buffer.add(notification);
-    this.#heard = this.#follows(notification);
-    if (this.#heard) return this.#send(notification);
+    if (this.#follows(notification)) {
+      this.heardAt = performance.now();
+      return this.#send(notification);
+    }
     this.#buffer.add(notification);
     void this.#catchUp();
   };
@@ -98,8 +100,11 @@ export class Session {
     if (!this.#ended) this.#sendReset(reason);
   }
 
-  /** Looks for missed notifications; where there are none, moves the position to the stream's end, or near it. */
-  async recheck(maxAgeMs = 0): Promise<void> {
+  /**
+   * Looks for missed notifications, unless a live one came in the last `heardMs`; where there are none, moves the
+   * position to the stream's end of at most `maxAgeMs` ago.
+   */
+  async recheck({ maxAgeMs, heardMs }: { readonly maxAgeMs: number; readonly heardMs: number }): Promise<void> {
     if (this.#ended || this.#catchingUp) return;
     const { feed, user, log } = this.deps;
     const before = this.#seq;
@@ -111,9 +116,7 @@ export class Session {
         this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
         return await this.#catchUp();
       }
-      const heard = this.#heard && maxAgeMs > 0;
-      this.#heard = false;
-      if (heard || lastSeq <= this.#seq) return;
+      if (performance.now() - this.heardAt < heardMs || lastSeq <= this.#seq) return;
       // The leader has all of the user's notifications up to `lastSeq`.
       const last = await feed.lastOf(user);
       if (last > this.#seq) await this.#catchUp();

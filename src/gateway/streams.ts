@@ -109,7 +109,9 @@ export class Streams {
     const { feed, log } = this.deps;
     try {
       await feed.flushed();
-      await mapLimited([...this.#open], RECHECKS_AT_ONCE, ({ session }) => session.recheck());
+      await mapLimited([...this.#open], RECHECKS_AT_ONCE, ({ session }) =>
+        session.recheck({ maxAgeMs: 0, heardMs: 0 }),
+      );
     } catch (error) {
       log.warn({ error: oneLine(error) }, "streams were not checked; heartbeats check them");
     }
@@ -197,18 +199,26 @@ export class Streams {
     }
   }
 
-  /** Looks for missed notifications first, as long as that takes no longer than a second. */
+  /**
+   * Looks for missed notifications first, as long as that takes no longer than a second. Where a live one has made that
+   * unnecessary, the next beat counts from it: a notification is missed for as long as one beat, and not for two.
+   */
   #beat(stream: Stream, now: number): void {
+    const { session } = stream;
+    const { heartbeatMs } = this.deps.limits;
+    const heardMs = heartbeatMs[0] / 2;
     const beat = (): void => {
       if (!stream.checking) return;
       stream.checking = false;
-      stream.beatAt = performance.now() + randomMs(this.deps.limits.heartbeatMs);
-      stream.session.heartbeat();
+      const over = performance.now();
+      const from = over - session.heardAt < heardMs ? session.heardAt : over;
+      stream.beatAt = from + randomMs(heartbeatMs);
+      session.heartbeat();
     };
     if (stream.checking) return beat();
     stream.checking = true;
     stream.beatAt = now + RECHECK_TIMEOUT_MS;
-    void stream.session.recheck(TAIL_AGE_MS).then(beat);
+    void session.recheck({ maxAgeMs: TAIL_AGE_MS, heardMs }).then(beat);
   }
 }
 

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { connect as connectTcp, type Socket } from "node:net";
 import { expect, test } from "@jest/globals";
-import type { NatsConnection } from "nats";
+import type { NatsConnection, SubscriptionOptions } from "nats";
 import { CONNECTIONS_SEEN_KEY, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { notifySubject } from "../../src/contracts/subjects.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -12,7 +12,19 @@ import { createScripts } from "../../src/platform/redis/scripts.js";
 import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
-import { ask, cleanups, client, idle, listen, names, type Raw, send, start, token } from "../support/gateway.js";
+import {
+  ask,
+  cleanups,
+  client,
+  connection,
+  idle,
+  listen,
+  names,
+  type Raw,
+  send,
+  start,
+  token,
+} from "../support/gateway.js";
 
 test("after an outage of NATS the notifications stored meanwhile arrive, in order", async () => {
   const own = await privateNats();
@@ -45,6 +57,36 @@ test("after an outage of NATS the notifications stored meanwhile arrive, in orde
   await raw.sees(["d1", "d2", "d3"]);
   await publish("d4", other);
   await raw.sees(["d1", "d2", "d3", "d4"]);
+  expect(raw.resets()).toEqual([]);
+});
+
+test("a live message that core NATS lost is found by the next one, or by the next heartbeat", async () => {
+  let lost = 0;
+  const losing = new Proxy(connection, {
+    get: (target, name) => {
+      const held: unknown = Reflect.get(target, name);
+      if (name !== "subscribe") return typeof held === "function" ? held.bind(target) : held;
+      return (subject: string, { callback, ...options }: SubscriptionOptions) =>
+        connection.subscribe(subject, {
+          ...options,
+          callback: (error, message) => {
+            if (message.string().includes('"lost-')) lost++;
+            else callback?.(error, message);
+          },
+        });
+    },
+  });
+  const running = await start({ nats: losing, limits: { heartbeatMs: [1_500, 1_600] } });
+  const raw = await listen(running, "alice");
+  const beats = (): number => raw.blocks().filter((block) => block.startsWith(": heartbeat")).length;
+  await eventually(() => beats() === 1, "the first heartbeat");
+  await send("alice", "lost-1");
+  await send("alice", "d2");
+  await raw.sees(["lost-1", "d2"]);
+  await send("alice", "lost-3");
+  await raw.sees(["lost-1", "d2", "lost-3"]);
+  expect(beats()).toBeLessThanOrEqual(2);
+  expect(lost).toBe(2);
   expect(raw.resets()).toEqual([]);
 });
 
