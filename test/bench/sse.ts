@@ -1,24 +1,21 @@
-import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { connect, createInbox, headers, type NatsConnection } from "nats";
+import { connect } from "nats";
 import { startService } from "../support/service.js";
 import type { Bench } from "./support/bench.js";
-import { cpuSeconds } from "./support/measure.js";
-import { check, type Parameters, type Result, type Row } from "./support/result.js";
-import { type BareRequest, type ClientAnswer, type ClientRequest, sendRound } from "./support/sse-shared.js";
+import type { Parameters, Result, Row } from "./support/result.js";
+import { ask, type Cost, child, costs, publish, receive, SETTLE } from "./support/sse-driver.js";
+import type { BareRequest } from "./support/sse-shared.js";
 
 const SETTLE_MS = 2_000;
-const SETTLE = join(process.cwd(), "test/bench/support/settle.mjs");
 /** Opened and measured against, so that memory that does not grow with streams does not count. */
 const WARM = 200;
 const EVENTS = 100_000;
 /** Of the phase in which latency is measured; well below what either server can take. */
 const CALM_RATE = 2_000;
 const CALM_EVENTS = 10_000;
-const TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
 
 const ABOUT = `Event streams in one gateway, each event published to \`NOTIFY\` and read by its client once and in order, against a bare
 \`http\` server that writes the same frames to the same clients. Latency is measured at ${CALM_RATE.toLocaleString("en")} events/s.`;
@@ -61,11 +58,6 @@ function profiling(): string[] {
   return folder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", folder];
 }
 
-function child(file: string): ChildProcess {
-  const script = new URL(`support/${file}`, import.meta.url);
-  return fork(script, { execArgv: ["--expose-gc", "--import", "tsx", "--import", SETTLE] });
-}
-
 interface Server {
   readonly pid: number;
   readonly port: number;
@@ -85,9 +77,6 @@ interface Measured {
   readonly p50: number;
   readonly p99: number;
 }
-
-/** CPU in microseconds, by process. */
-type Cost = Readonly<Record<string, number>>;
 
 async function measure({ pid, port, streams, others, send }: Server): Promise<Measured> {
   const client = child("sse-client.ts");
@@ -117,76 +106,12 @@ async function measure({ pid, port, streams, others, send }: Server): Promise<Me
   };
 }
 
-type Answer = Extract<ClientAnswer, { readonly seconds: number }>;
-
-async function ask(client: ChildProcess, request: ClientRequest): Promise<Answer> {
-  client.send(request);
-  return answerOf(client);
-}
-
-async function answerOf(client: ChildProcess): Promise<Answer> {
-  for (;;) {
-    const [answer] = (await once(client, "message")) as [ClientAnswer];
-    if ("fault" in answer) throw new Error(answer.fault);
-    if ("seconds" in answer) return answer;
-  }
-}
-
-async function receive(
-  client: ChildProcess,
-  events: number,
-  send: () => Promise<void>,
-  latency = false,
-): Promise<Answer> {
-  client.send({ events, latency } satisfies ClientRequest);
-  await once(client, "message");
-  const [answer] = await Promise.all([answerOf(client), send()]);
-  return answer;
-}
-
-/** As fan-out does, each round awaited before the next. */
-async function publish(
-  connection: NatsConnection,
-  { streams, begin, rounds, roundMs }: { streams: number; begin: number; rounds: number; roundMs: number },
-): Promise<void> {
-  const inbox = createInbox();
-  let acked = 0;
-  let roundDone: (() => void) | undefined;
-  const subscription = connection.subscribe(inbox, {
-    callback: (_, message) => {
-      check(message.string().includes('"seq"'), `NOTIFY refuses: ${message.string()}`);
-      if (++acked % streams === 0) roundDone?.();
-    },
-  });
-  for (let round = begin; round < begin + rounds; round++) {
-    const done = new Promise<void>((resolve) => {
-      roundDone = resolve;
-    });
-    await sendRound(streams, roundMs, (n) => {
-      const drop = `u${n}.${round}.${process.hrtime.bigint() / 1_000n}`;
-      const head = headers();
-      head.set("Nats-Msg-Id", `new_drop:${drop}:u${n}`);
-      head.set("traceparent", TRACEPARENT);
-      const body = Buffer.from(JSON.stringify({ event: "new_drop", drop_id: drop, created_at: Date.now() }));
-      connection.publish(`notify.user.u${n}`, body, { reply: inbox, headers: head });
-    });
-    await done;
-  }
-  subscription.unsubscribe();
-}
-
 /** Resident memory in bytes, after garbage was collected. */
 async function settled(pid: number): Promise<number> {
   process.kill(pid, "SIGUSR2");
   await pause(SETTLE_MS);
   const [, kilobytes] = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8")) ?? [];
   return Number(kilobytes) * 1_024;
-}
-
-function costs(processes: Readonly<Record<string, number>>): (units: number) => Cost {
-  const before = Object.entries(processes).map(([name, pid]) => [name, pid, cpuSeconds(pid)] as const);
-  return (units) =>
-    Object.fromEntries(before.map(([name, pid, used]) => [name, (1e6 * (cpuSeconds(pid) - used)) / units]));
 }
 
 function rowsOf(own: Measured, bare: Measured): Row[] {
