@@ -1,16 +1,16 @@
 -- Registers event streams, and first the position from which notifications are complete where a user was not listed.
 --
--- KEYS[1]   users who listen now or did lately
--- KEYS[2]   connections by when they were last seen
--- KEYS[3..] three a stream: position from which the user's streams may be resumed, connections of the user, the connection
--- ARGV[1]   now, ms since the epoch
--- ARGV[2]   time to live of a position, ms
--- ARGV[3]   time to live of a connection, seconds
--- ARGV[4]   time to live of the list of users, seconds
--- ARGV[5]   pod
--- ARGV[6..] seven a stream: user, encoded; connection; a user seen before this time is not listed any more, ms since the
---           epoch; sequence and incarnation of the position to store; user; creation of the connection
--- returns   for each stream the position from which the user's streams may be resumed, or false: any
+-- KEYS[1]  users who listen now or did lately
+-- KEYS[2]  connections by when they were last seen
+-- KEYS[3+] three a stream: position from which the user's streams may be resumed, connections of the user, the connection
+-- ARGV[1]  now, ms since the epoch
+-- ARGV[2]  time to live of a position, ms
+-- ARGV[3]  time to live of a connection, seconds
+-- ARGV[4]  time to live of the list of users, seconds
+-- ARGV[5]  pod
+-- ARGV[6+] seven a stream: user, encoded; connection; a user seen before this time is not listed any more, ms since the
+--          epoch; sequence and incarnation of the position to store; user; creation of the connection
+-- returns  for each stream the position from which the user's streams may be resumed, or false: any
 local now, ttl = ARGV[1], ARGV[3]
 local found = {}
 local at = 6

@@ -1,13 +1,13 @@
 -- Renews the registrations of event streams, and finds those that are gone.
 --
--- KEYS[1]   users who listen now or did lately
--- KEYS[2]   connections by when they were last seen
--- KEYS[3..] two a stream: connections of the user, the connection
--- ARGV[1]   now, ms since the epoch
--- ARGV[2]   time to live of a connection, seconds
--- ARGV[3]   time to live of the list of users, seconds
--- ARGV[4..] two a stream: user, encoded; connection
--- returns   the connections that are gone
+-- KEYS[1]  users who listen now or did lately
+-- KEYS[2]  connections by when they were last seen
+-- KEYS[3+] two a stream: connections of the user, the connection
+-- ARGV[1]  now, ms since the epoch
+-- ARGV[2]  time to live of a connection, seconds
+-- ARGV[3]  time to live of the list of users, seconds
+-- ARGV[4+] two a stream: user, encoded; connection
+-- returns  the connections that are gone
 local now, ttl = ARGV[1], ARGV[2]
 local gone = {}
 local at = 4
