@@ -1,6 +1,16 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chownSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import pg from "pg";
@@ -37,15 +47,7 @@ export async function startPostgres({ fsync = false } = {}): Promise<Postgres> {
   const folder = mkdtempSync(join(tmpdir(), "timeline-test-postgres-"));
   if (user.uid !== undefined) chownSync(folder, user.uid, user.gid as number);
   const data = join(folder, "data");
-  execFileSync(
-    join(programs, "initdb"),
-    ["-D", data, "-A", "trust", "-U", "timeline", "-E", "UTF8", "--no-locale", "-N"],
-    {
-      ...user,
-      stdio: ["ignore", "ignore", "inherit"],
-      env: { PATH: process.env["PATH"], LC_ALL: "C" },
-    },
-  );
+  execFileSync("cp", ["-a", preparedCluster(programs, user), data]);
   const port = await freePort();
   let server: ChildProcess | undefined;
   const start = async (): Promise<void> => {
@@ -79,6 +81,27 @@ export async function startPostgres({ fsync = false } = {}): Promise<Postgres> {
       rmSync(folder, { recursive: true, force: true });
     },
   };
+}
+
+/** initdb takes longer than most tests of a store: its result is kept for each version and user. */
+function preparedCluster(programs: string, user: { readonly uid?: number }): string {
+  const version = createHash("sha256").update(programs).digest("hex").slice(0, 8);
+  const cluster = join(tmpdir(), `timeline-test-cluster-${version}-${user.uid ?? process.getuid?.()}`);
+  if (existsSync(cluster)) return cluster;
+  const draft = mkdtempSync(`${cluster}-`);
+  if (user.uid !== undefined) chownSync(draft, user.uid, -1);
+  execFileSync(
+    join(programs, "initdb"),
+    ["-D", draft, "-A", "trust", "-U", "timeline", "-E", "UTF8", "--no-locale", "-N"],
+    { ...user, stdio: ["ignore", "ignore", "inherit"], env: { PATH: process.env["PATH"], LC_ALL: "C" } },
+  );
+  try {
+    renameSync(draft, cluster);
+  } catch {
+    // Another file's worker was faster.
+    rmSync(draft, { recursive: true, force: true });
+  }
+  return cluster;
 }
 
 /** The last line of the pid file says how far the postmaster is. */

@@ -102,7 +102,7 @@ export const STEPS: readonly Step[] = [
         if (n === BURST / 2) process.kill(worker.pid() as number, "SIGKILL");
       }
       const key = homeKey(stage.reader);
-      // Messages in flight in the dead worker are redelivered after an ack_wait of 15 s.
+      // Messages in flight in the dead worker are redelivered after an ack_wait.
       await eventually("every drop of the burst", 60_000, async () => {
         const scores = await stage.redis.zmscore(key, ...drops);
         return scores.every((score) => score != null) ? true : undefined;
