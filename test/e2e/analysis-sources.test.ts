@@ -1,0 +1,90 @@
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { expect } from "@jest/globals";
+import { MINUTE } from "../../src/kernel/time.js";
+import { call, post } from "../support/analysis-http.js";
+import { type AppView, startAppView } from "../support/appview.js";
+import { temporaryFolder } from "../support/brokers.js";
+import { becomes } from "../support/eventually.js";
+import { type Stack, testWithStack } from "../support/stack.js";
+
+const NOW = Date.now();
+const ADA = "did:plc:ada7777777777777777777aa";
+const [ANNA, ARNO, ABEL] = ["did:web:anna.example", "did:web:arno.example", "did:web:abel.example"] as const;
+const NOBODY = "did:web:nobody.example";
+
+async function startAll(stack: Stack, rate: string): Promise<{ url: string; view: AppView }> {
+  const [folder, view] = await Promise.all([temporaryFolder("analysis"), startAppView()]);
+  stack.defer(() => Promise.all([rm(folder, { recursive: true, force: true }), view.stop()]));
+  const env = {
+    TIMELINE_DATA_DIR: join(folder, "data"),
+    TIMELINE_RETRY_BASE_MS: "20",
+    TIMELINE_ATPROTO_URL: view.url,
+    TIMELINE_ANALYSIS_SOURCE_RATE: rate,
+  };
+  const { httpUrl: url } = await stack.start({ roles: "gateway,analysis", env });
+  return { url, view };
+}
+
+/** Asks for an analysis, and yields what to look at. */
+async function ask(url: string, did: string): Promise<() => Promise<Record<string, unknown>>> {
+  const { status, body } = await post(url, "ada", { tier: "ORBIT", body: { did, type: "full" } });
+  if (status !== 202) throw new Error(JSON.stringify(body));
+  return async () => (await call(url + body.status_url, { user: "ada" })).body;
+}
+
+testWithStack(
+  "accounts of the AT Protocol and users of ours are analysed; one that is gone or fails alone does not hold up the others",
+  { service: false },
+  async (stack) => {
+    const { url, view } = await startAll(stack, "5000");
+    view.post(ADA, ...Array.from({ length: 530 }, (_, n) => ({ createdAt: NOW - n * MINUTE, likes: 2 })));
+    view.post(ANNA);
+    view.suspend(ARNO);
+    view.inject({ did: ABEL, kind: 503 });
+    const counts = { likes: 3, shares: 1, replies: 0 };
+    stack.world.post(
+      { drop_id: "d1", user_id: "bob", created_at: NOW - MINUTE, counts },
+      { drop_id: "d2", user_id: "bob", created_at: NOW, visibility: "followers", counts },
+    );
+    const [ada, anna, bob] = [await ask(url, ADA), await ask(url, ANNA), await ask(url, "bob")];
+    const kudos = (likes: number) => expect.objectContaining({ likes });
+    await becomes(async () =>
+      expect([await ada(), await anna(), await bob()]).toMatchObject([
+        { status: "completed", results: { version: "1", posts: 500, kudos: kudos(1_000), to: expect.any(String) } },
+        { status: "completed", results: { posts: 0, kudos: kudos(0) } },
+        { status: "completed", results: { posts: 1, kudos: kudos(3) } },
+      ]),
+    );
+    const gone = await Promise.all([ask(url, NOBODY), ask(url, ARNO), ask(url, ABEL)]);
+    await becomes(async () =>
+      expect(await Promise.all(gone.map((look) => look()))).toMatchObject([
+        { status: "failed" },
+        { status: "failed" },
+        { status: "failed" },
+      ]),
+    );
+    expect(view.calls(NOBODY) + view.calls(ARNO)).toBe(2);
+    expect(view.calls(ABEL)).toBe(3);
+    const letters = await stack.streams.all("DLQ");
+    expect(letters.map(({ subject }) => subject)).toEqual(["dlq.exhausted.analysis_requested"]);
+  },
+);
+
+testWithStack(
+  "while the source asks for a pause nobody calls it, our users are analysed, and afterwards all is done",
+  { service: false },
+  async (stack) => {
+    const { url, view } = await startAll(stack, "1000000");
+    view.post(ADA, { createdAt: NOW });
+    const heal = view.inject({ kind: 429, headers: { "retry-after": "2" } });
+    const ada = await ask(url, ADA);
+    await becomes(async () => expect(view.calls()).toBe(1));
+    heal();
+    const bob = await ask(url, "bob");
+    await becomes(async () => expect(await bob()).toMatchObject({ status: "completed" }));
+    await becomes(async () => expect(await ada()).toMatchObject({ status: "completed", results: { posts: 1 } }));
+    expect(view.calls()).toBe(2);
+    expect(await stack.streams.count("DLQ")).toBe(0);
+  },
+);
