@@ -1,5 +1,6 @@
 import { request } from "node:http";
 import { expect, test } from "@jest/globals";
+import { createBucket } from "../../src/analysis/bucket.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
 import { call, post, sharedAnalysisBench } from "../support/analysis-http.js";
@@ -193,6 +194,22 @@ test("requests at once with one key and two bodies: one body is taken", async ()
   );
   expect(answers.map(({ status }) => status).sort()).toEqual([...Array(6).fill(202), ...Array(6).fill(422)]);
   expect(await requestsOf("lou")).toHaveLength(1);
+});
+
+test("after a day a key is free for another body", async () => {
+  const first = await post(bench.url, "eve", keyed("k"));
+  const bucket = createBucket(bench.nats.connection, bench.nats.publish);
+  const [name = ""] = await bucket.keys("k.eve.*");
+  const kept = (await bucket.get(name))?.value as { at: string };
+  const other = keyed("k", { body: { did: "bob", type: "clout" } });
+  const put = (ago: number) => bucket.put(name, { ...kept, at: new Date(Date.now() - ago).toISOString() });
+  await put(86_400_000 - 60_000);
+  expect((await post(bench.url, "eve", other)).status).toBe(422);
+  await put(86_400_000 + 1);
+  const answers = await Promise.all([post(bench.url, "eve", other), post(bench.url, "eve", other)]);
+  expect(answers.map(({ status }) => status)).toEqual([202, 202]);
+  const ids = new Set([first, ...answers].map(({ body }) => body.analysis_id));
+  expect(ids.size).toBe(2);
 });
 
 test("a request that NATS did not take is 503, counts nothing, and its key gets the analysis later", async () => {

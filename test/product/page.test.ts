@@ -70,4 +70,18 @@ if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests 
     await eventually(async () => (await newest(reader)) !== seen, "the drop that a new worker wrote", 40_000);
     if (process.env["SCREENSHOT"]) await reader.screenshot({ path: process.env["SCREENSHOT"], fullPage: true });
   }, 90_000);
+
+  test("an analysis that was asked for arrives with a chart of each measure, and its reward", async () => {
+    const page = await open("ada");
+    await page.getByText("0 XP").waitFor();
+    await page.locator("#analysis-form [name=did]").fill("nova");
+    await page.getByRole("button", { name: "Analyse" }).click();
+    await page.getByText(/^full of nova: \d+ posts/).waitFor();
+    for (const measure of ["flow", "clout", "kudos", "pulse"])
+      await page.getByRole("img", { name: new RegExp(`^${measure}: `) }).waitFor();
+    await page.getByText("20 XP").waitFor();
+    await page.locator("#analysis-form [name=did]").fill("did:key:x");
+    await page.getByRole("button", { name: "Analyse" }).click();
+    await page.getByText(/^did: must be a did:plc or did:web/).waitFor();
+  }, 60_000);
 });
