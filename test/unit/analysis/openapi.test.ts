@@ -25,6 +25,8 @@ test("it describes the routes that are served, and no other", () => {
     const methods = route?.stack.map(({ method }) => method).filter((method) => method !== undefined);
     return route ? [`${route.path.replace(/:(\w+)/, "{$1}")} ${[...new Set(methods)].join()}`] : [];
   });
-  const described = Object.entries(DOCUMENT.paths).map(([path, operations]) => `${path} ${Object.keys(operations).join()}`);
+  const described = Object.entries(DOCUMENT.paths).map(
+    ([path, operations]) => `${path} ${Object.keys(operations).join()}`,
+  );
   expect(served.sort()).toEqual(described.sort());
 });
