@@ -55,11 +55,11 @@ interface Followers {
 }
 
 function followUser(feed: SubjectFeed, user: string): Followers {
-  const stop = feed.follow(liveSubject(user), (message) => {
+  const deliver = (message: SubjectMessage): void => {
     const notification = notificationOf(message);
     for (const take of followers.takes) take(notification);
-  });
-  const followers: Followers = { takes: [], stop };
+  };
+  const followers: Followers = { takes: [], stop: feed.follow(liveSubject(user), deliver) };
   return followers;
 }
 
