@@ -1,4 +1,5 @@
 import { expect } from "@jest/globals";
+import { ACTORS, VISIBILITIES, CHURNERS as WARM } from "../support/history.js";
 import { expectedAfter, expectTimelines, idsOf } from "../support/oracle.js";
 import { below, duplicatedAndShuffled, oneOf, type Random, seeded } from "../support/random.js";
 import { type Stack, testWithStack } from "../support/stack.js";
@@ -15,11 +16,8 @@ import { inKey } from "../support/timeline-keys.js";
 import type { World } from "../support/world.js";
 
 const START = Date.now() - 86_400_000;
-const WARM = ["ada", "ben", "cleo", "dan@example.org", "*"];
 const COLD = ["eve", "fay"];
 const PEOPLE = [...WARM, ...COLD];
-const ACTORS = ["https://remote.example/users/rita", "remote-rob"];
-const VISIBILITIES = ["public", "public", "unlisted", "followers", "direct"] as const;
 
 /** Changes the world step by step; each step yields the events that tell of it. */
 function* storyOf(random: Random, world: World): Generator<TimelineEvent[]> {

@@ -22,7 +22,7 @@ export default {
   testPathIgnorePatterns: ["/node_modules/"],
   testMatch: slow.map((file) => `<rootDir>/test/${file}`),
   testTimeout: 180_000,
-  // They measure how long recovery takes, and crowd a machine as they are.
-  maxWorkers: 1,
+  // They wait most of the time: one alone takes less than half of two cores.
+  maxWorkers: 2,
   reporters: ["default", "<rootDir>/test/faults/table.mjs"],
 };

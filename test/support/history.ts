@@ -27,9 +27,9 @@ export const BIG_AUTHOR = "alice";
 /** Followed by five readers: an audience that is written at once. */
 export const SMALL_AUTHOR = "anna";
 /** They follow and unfollow everybody. */
-const CHURNERS = ["ada", "ben", "cleo", "dan@example.org", "*"];
-const ACTORS = ["https://remote.example/users/rita", "remote-rob"];
-const VISIBILITIES = ["public", "public", "unlisted", "followers", "direct"] as const;
+export const CHURNERS = ["ada", "ben", "cleo", "dan@example.org", "*"];
+export const ACTORS = ["https://remote.example/users/rita", "remote-rob"];
+export const VISIBILITIES = ["public", "public", "unlisted", "followers", "direct"] as const;
 
 /** Everybody with a home timeline. */
 export const PEOPLE = [BIG_AUTHOR, SMALL_AUTHOR, ...CHURNERS, ...READERS];

@@ -5,7 +5,7 @@ import Sequencer from "@jest/test-sequencer";
 export default class extends Sequencer {
   sort(tests) {
     const sorted = super.sort(tests);
-    const long = sorted.filter(({ path }) => /\/test\/(e2e|product)\//.test(path));
+    const long = sorted.filter(({ path }) => /\/test\/(e2e|product|cluster|faults|slow)\//.test(path));
     return [...long, ...sorted.filter((one) => !long.includes(one))];
   }
 }
