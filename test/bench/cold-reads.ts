@@ -1,5 +1,6 @@
+import { credentials, Metadata } from "@grpc/grpc-js";
+import { PostServiceClient } from "../../src/gen/avion/posts.js";
 import { mapLimited } from "../../src/kernel/concurrency.js";
-import { openUpstreamChannels } from "../../src/platform/grpc/upstreams.js";
 import { openReader, type Reader } from "../support/reader.js";
 import type { Service } from "../support/service.js";
 import type { Bench, Servers } from "./support/bench.js";
@@ -18,8 +19,8 @@ const CASES = [
 ];
 
 const ABOUT = `Home timelines that are not in Redis, read at once from a service with a heap of 256 MB; each page must be complete. The
-upstreams run in the process of the benchmark and answer after ${LATENCY_MS} ms. The ceiling is the same number of bare calls,
-${AT_ONCE} at once, since a cold read waits for calls only. CPU is that of a call.`;
+upstreams run in the process of the benchmark and answer after ${LATENCY_MS} ms. The ceiling is the same number of calls of a bare
+gRPC client, ${AT_ONCE} at once, since a cold read waits for calls only. CPU is that of a call.`;
 
 export async function run({ connections, authors }: Parameters, bench: Bench): Promise<Result> {
   const servers = await bench.servers();
@@ -75,17 +76,22 @@ async function coldReads(
   };
 }
 
-/** The mean time a bare call takes, with as many at once as the service makes, in ms. */
-async function bareCalls(
-  { usersAddress, postsAddress }: Servers["upstreams"],
-  authors: readonly string[],
-): Promise<number> {
-  const channels = openUpstreamChannels({ userServiceAddr: usersAddress, postServiceAddr: postsAddress, tls: {} });
-  const client = channels.upstreams();
+/** The mean time a call of a bare gRPC client takes, with as many at once as the service makes, in ms. */
+async function bareCalls({ postsAddress }: Servers["upstreams"], authors: readonly string[]): Promise<number> {
+  const client = new PostServiceClient(postsAddress, credentials.createInsecure());
+  const ask = (user_id: string): Promise<unknown> =>
+    new Promise((resolve, reject) => {
+      const deadline = Date.now() + PATIENCE_MS;
+      const request = { user_id, limit: 10, max_id: "", before: 0 };
+      client.getDropsByUserId(request, new Metadata(), { deadline }, (error, answer) =>
+        error ? reject(error) : resolve(answer),
+      );
+    });
   const asked = authors.slice(0, 1_500);
+  await mapLimited(asked, AT_ONCE, ask);
   const begun = performance.now();
-  await mapLimited(asked, AT_ONCE, (user_id) => client.dropsByUser({ user_id, limit: 10, max_id: "", before: 0 }));
+  await mapLimited(asked, AT_ONCE, ask);
   const took = performance.now() - begun;
-  channels.close();
+  client.close();
   return took / asked.length;
 }
