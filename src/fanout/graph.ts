@@ -45,8 +45,8 @@ const MAX_ROUNDS = 10;
  * A round ends by removing tombstoned drops from the homes, those it has just added among them: a deletion that read
  * the followers while an edge was changing may have missed them (see `apply.ts`).
  *
- * The edges of authors whose drops are not there within `patienceMs`, or cannot be read, are returned: they hold up no
- * other.
+ * The edges of authors whose drops cannot be read are returned, as are those that are missing once no author's have come
+ * for `patienceMs`: they hold up no other.
  */
 export function createApplyEdges(
   deps: GraphDeps,
@@ -128,6 +128,7 @@ async function applyRound(
   return late;
 }
 
+/** While some answer, the others are waited for: all may be slow. */
 async function lateAmong(authors: readonly string[], read: ReadAuthorDrops, patienceMs: number): Promise<Set<string>> {
   const late = new Set(authors);
   const answered = authors.map((author) =>
@@ -136,9 +137,14 @@ async function lateAmong(authors: readonly string[], read: ReadAuthorDrops, pati
       () => undefined,
     ),
   );
-  const waiting = new AbortController();
-  await Promise.race([Promise.all(answered), pause(patienceMs, waiting.signal)]);
-  waiting.abort();
+  const all = Promise.all(answered).then(() => true);
+  for (let before = Number.POSITIVE_INFINITY; late.size < before; ) {
+    before = late.size;
+    const ended = new AbortController();
+    const isEnd = await Promise.race([all, pause(patienceMs, ended.signal).then(() => false)]);
+    ended.abort();
+    if (isEnd) break;
+  }
   return new Set(late);
 }
 

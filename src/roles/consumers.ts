@@ -18,17 +18,20 @@ type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "g
 
 /** Several batches are under way at once, as many messages as `concurrency` a batch. */
 const BATCHES = 4;
+/** Times `concurrency`: the larger a batch of edges is, the fewer pages of drops it reads. */
+const EDGES_A_BATCH = 4;
 
 /** Starts the consumers of fan-out on their handlers, and the max-deliveries handler behind all consumers. */
 export function startFanoutConsumers(
   deps: ConsumerDeps,
   handlers: Readonly<Record<"drops" | "graph" | "jobs", Handlers>>,
 ): Consuming[] {
-  const batched = (stream: string, consumer: string, { one, together }: Handlers): Consuming =>
-    startConsumer(deps, { stream, consumer, handler: one, together });
+  const { concurrency } = deps.config.delivery;
+  const batched = (stream: string, consumer: string, { one, together }: Handlers, messages = concurrency): Consuming =>
+    startConsumer(deps, { stream, consumer, handler: one, together, concurrency: messages });
   return [
     batched(STREAM.drops, CONSUMER.planner, handlers.drops),
-    batched(STREAM.drops, CONSUMER.graph, handlers.graph),
+    batched(STREAM.drops, CONSUMER.graph, handlers.graph, EDGES_A_BATCH * concurrency),
     batched(STREAM.fanout, CONSUMER.worker, handlers.jobs),
     startConsumer(deps, {
       stream: STREAM.advisories,

@@ -2,7 +2,8 @@ import { afterAll, beforeAll, beforeEach, test } from "@jest/globals";
 import type { TimelineEvent as Admitted } from "../../src/contracts/events.js";
 import { type AdmittedEdge, createApplyEdges } from "../../src/fanout/graph.js";
 import { chunked, mapLimited } from "../../src/kernel/concurrency.js";
-import { type FanoutBench, handle, insisting, type MemoryLog, openFanout, work } from "../support/fanout.js";
+import { contextWith } from "../support/deliveries.js";
+import { type FanoutBench, handle, insisting, logged, type MemoryLog, openFanout, work } from "../support/fanout.js";
 import { expectTimelines } from "../support/oracle.js";
 import { below, duplicatedAndShuffled, oneOf, type Random, seeded } from "../support/random.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
@@ -63,6 +64,14 @@ async function run(
 ): Promise<void> {
   await mapLimited(history, 12, (event) => handle(oneOf(random, processes), event, NOW));
   await Promise.all(processes.map(work));
+}
+
+/** Handles the events as a batch, and those it leaves one by one. */
+async function together(bench: FanoutBench, events: readonly TimelineEvent[]): Promise<void> {
+  const deliveries = events.map((event) => logged(event, NOW));
+  const { drops } = bench.handlers;
+  const left = await drops.together(deliveries, contextWith()).catch(() => deliveries);
+  for (const delivery of left) await insisting(() => drops.one(delivery, contextWith()));
 }
 
 test.each(Array.from({ length: 25 }, (_, seed) => seed + 1))(
@@ -155,7 +164,7 @@ test.each(Array.from({ length: 25 }, (_, seed) => seed + 601))(
       const drops = batch.filter(({ channel }) => !channel.startsWith("user_"));
       await Promise.all([
         insisting(async () => void (await createApplyEdges(bench.deps)(edges))),
-        mapLimited(drops, 3, (event) => handle(bench, event, NOW)),
+        random() < 0.5 ? together(bench, drops) : mapLimited(drops, 3, (event) => handle(bench, event, NOW)),
       ]);
     });
     await Promise.all(processes.map(work));

@@ -20,10 +20,7 @@ export const MUTANTS = {
       void usual(delivery, context);
       return { kind: "ack" };
     },
-    batch: (usual) => async (deliveries, context) => {
-      void usual(deliveries, context);
-      return [];
-    },
+    batch: () => async (deliveries) => deliveries,
   },
   /** A message is acknowledged before the DLQ has stored its dead letter. */
   "dlq-ack": {

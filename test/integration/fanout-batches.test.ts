@@ -1,0 +1,71 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { AppError } from "../../src/kernel/errors.js";
+import { contextWith, headersWith } from "../support/deliveries.js";
+import { handle, logged, openFanout } from "../support/fanout.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
+import { created, deleted, followed } from "../support/timeline-events.js";
+import { held, homeKey } from "../support/timeline-keys.js";
+import { World } from "../support/world.js";
+
+let redis: RedisBench;
+beforeAll(async () => {
+  redis = await openRedis();
+});
+afterAll(() => redis.close());
+beforeEach(() => redis.raw.flushall());
+
+const DROP = { drop_id: "d1", user_id: "ada", visibility: "public", created_at: 1_000 } as const;
+const followers = (count: number): World => {
+  const world = new World();
+  for (let index = 0; index < count; index++) world.follow(`f${index}`, "ada");
+  return world;
+};
+const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);
+
+test("in a batch of edges, an author whose drops do not come holds up no other, and is left to be handled alone", async () => {
+  const world = new World();
+  for (const author of ["ada", "slow", "broken"]) {
+    world.post({ ...DROP, drop_id: `of-${author}`, user_id: author });
+    world.follow("rik", author);
+  }
+  let answer = (): void => undefined;
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({
+      ...deps,
+      readAuthorDrops: async (author, below) => {
+        if (author === "broken") throw new AppError("failed", "no answer");
+        if (author === "slow") await new Promise<void>((resolve) => (answer = resolve));
+        return deps.readAuthorDrops(author, below);
+      },
+    }),
+  });
+  const edges = ["ada", "slow", "broken"].map((author) => logged(followed("rik", author, 1), Date.now()));
+  const left = await bench.handlers.graph.together(edges, contextWith());
+  expect(left).toEqual(edges.slice(1));
+  expect(await idsOf(homeKey("rik"))).toEqual(["of-ada"]);
+  answer();
+});
+
+test("a batch applies drops whose followers are known, and leaves the others, direct drops and redriven ones", async () => {
+  const world = followers(2);
+  world.follow("f1", "eve");
+  const bench = openFanout(redis, world);
+  await handle(bench, created({ ...DROP, drop_id: "first" }));
+  const known = ["d1", "d2"].map((drop_id) => logged(created({ ...DROP, drop_id }), Date.now()));
+  const unknown = logged(created({ ...DROP, drop_id: "e1", user_id: "eve" }), Date.now());
+  const direct = logged(created({ ...DROP, drop_id: "direct", visibility: "direct", recipients: ["f0"] }), Date.now());
+  const redriven = {
+    ...logged(created({ ...DROP, drop_id: "again" }), Date.now()),
+    headers: headersWith({ "Dlq-Redrive-Count": "1" }),
+  };
+  const gone = logged(deleted("d2", "ada"), Date.now());
+  const batch = [...known, unknown, direct, redriven, gone];
+  expect(await bench.handlers.drops.together(batch, contextWith())).toEqual([unknown, direct, redriven]);
+  expect(await idsOf(homeKey("f0"))).toEqual(["first", "d1"]);
+  expect(bench.completed.map(({ event, drop_id }) => [event, drop_id])).toEqual([
+    ["drop_created", "first"],
+    ["drop_created", "d1"],
+    ["drop_created", "d2"],
+    ["drop_deleted", "d2"],
+  ]);
+});
