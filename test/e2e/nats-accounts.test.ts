@@ -10,8 +10,9 @@ import { becomes } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
 import { launchService, runMain, type Service, untilReady } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
+import { tokenOf } from "../support/tokens.js";
 
-const ROLES = ["gateway", "api", "bridge", "users", "posts", "fanout"] as const;
+const ROLES = ["gateway", "api", "bridge", "users", "posts", "analysis", "rewards", "fanout"] as const;
 type User = (typeof ROLES)[number] | "operator";
 const passwordOf = (user: string): string => `password-of-${user}`;
 
@@ -34,7 +35,7 @@ const urlOf = (user: User): string =>
 const of = (role: (typeof ROLES)[number]): Service => services.get(role) as Service;
 
 beforeAll(async () => {
-  for (const user of [...ROLES, "analysis", "rewards", "operator", "sys"])
+  for (const user of [...ROLES, "operator", "sys"])
     process.env[`NATS_${user.toUpperCase()}_PASSWORD`] = passwordOf(user);
   redis = await privateRedis();
   folder = await temporaryFolder("accounts");
@@ -50,6 +51,8 @@ beforeAll(async () => {
     TIMELINE_USER_SERVICE_ADDR: of("users").grpcAddress,
     TIMELINE_POST_SERVICE_ADDR: of("posts").grpcAddress,
   };
+  for (const role of ["analysis", "rewards"] as const)
+    await launch(role, { ...upstreams, TIMELINE_DATA_DIR: join(folder, role) });
   // The role that makes the streams comes last: the others wait for it.
   for (const role of ["gateway", "api", "bridge", "fanout"] as const) await launch(role, upstreams);
   await Promise.all([...services.values()].map((service) => untilReady(service, 60_000)));
@@ -90,6 +93,14 @@ test("every role does its whole work as its own user of NATS", async () => {
     await becomes(async () => expect((await reads.global()).drop_ids).toContain(remote.drop_id));
     await posts.deleteDrop({ user_id: "bob", drop_id: drop.drop_id });
     await becomes(async () => expect((await reads.home("ada")).drop_ids).not.toContain(drop.drop_id));
+    const asked = await fetch(`${of("gateway").httpUrl}/api/v1/timeline/analyze`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${await tokenOf("ada")}`, "content-type": "application/json" },
+      body: JSON.stringify({ did: "bob", type: "flow" }),
+    });
+    expect(asked.status).toBe(202);
+    const { event_id } = (await stream.waitFor("xp_earned")).data;
+    expect((await stream.waitFor("analysis_completed")).data["analysis_id"]).toBe(event_id);
     stream.close();
     await publisher.publish("drop_created", "no JSON");
     await becomes(async () => expect(await letters()).toEqual([expect.objectContaining({ reason: "invalid" })]));
@@ -148,9 +159,13 @@ const FORBIDDEN: readonly [User, string][] = [
     [role, "$JS.API.STREAM.UPDATE.DROPS"],
     [role, "$JS.API.CONSUMER.DELETE.DROPS.planner"],
     [role, "$JS.API.CONSUMER.MSG.NEXT.DROPS.planner"],
-    [role, "notify.user.ada"],
     [role, "fanout.job.add"],
   ]),
+  ...(["gateway", "api", "bridge", "users", "posts"] as const).map((role): [User, string] => [role, "notify.user.ada"]),
+  ["gateway", "events.timeline.completed"],
+  ["rewards", "events.timeline.completed"],
+  ["analysis", "events.xp.earned"],
+  ["posts", "events.timeline.requested"],
   ["gateway", "drops.created"],
   ["gateway", "dlq.poison.drop_created"],
   ["api", "drops.created"],
