@@ -11,7 +11,8 @@ export const DELIVERY_VARIABLES = {
     name: "TIMELINE_FANOUT_CONCURRENCY",
     schema: integer(1, 1_024),
     default: "64",
-    about: "Events a consumer of this process handles at once",
+    about:
+      "Events a consumer of this process handles at once; first deliveries of fan-out: a batch, of which four are in hand",
   },
   retryBaseMs: {
     name: "TIMELINE_RETRY_BASE_MS",
