@@ -1,22 +1,22 @@
-import { metrics } from "@opentelemetry/api";
 import type { AnalysisRequest } from "../contracts/analysis.js";
+import { counter, histogram } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
 import type { Failure } from "./saga.js";
 
-const meter = metrics.getMeter("avion-timeline");
-const finished = meter.createCounter("timeline_analyses_finished", {
-  description: "Analyses by what became of them: completed, or failed for good",
-});
-const attempts = meter.createCounter("timeline_analysis_attempts_failed", {
-  description: "Attempts at an analysis that failed, by error code",
-});
-const cache = meter.createCounter("timeline_analysis_cache", {
-  description: "Analyses looked for in the cache, by whether they were found: hit or miss",
-});
-const duration = meter.createHistogram("timeline_analysis_seconds", {
-  description: "Time from the 202 of an analysis to its completion, in seconds",
-  advice: { explicitBucketBoundaries: [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800] },
-});
+const finished = counter(
+  "timeline_analyses_finished",
+  "Analyses by what became of them: completed, or failed for good",
+);
+const attempts = counter("timeline_analysis_attempts_failed", "Attempts at an analysis that failed, by error code");
+const cache = counter(
+  "timeline_analysis_cache",
+  "Analyses looked for in the cache, by whether they were found: hit or miss",
+);
+const duration = histogram(
+  "timeline_analysis_seconds",
+  "Time from the 202 of an analysis to its completion, in seconds",
+  [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800],
+);
 
 export type ObserveAnalysis = typeof observeAnalysis;
 

@@ -1,13 +1,8 @@
-import { metrics } from "@opentelemetry/api";
 import { EVENT_NAMES, type EventName } from "../contracts/events.js";
+import { counter, upDownCounter } from "../kernel/meters.js";
 
-const meter = metrics.getMeter("avion-timeline");
-const events = meter.createCounter("timeline_bridge_events", {
-  description: "Payloads from Redis Pub/Sub, by outcome",
-});
-const inFlight = meter.createUpDownCounter("timeline_bridge_in_flight", {
-  description: "Payloads on their way into the log",
-});
+const events = counter("timeline_bridge_events", "Payloads from Redis Pub/Sub, by outcome");
+const inFlight = upDownCounter("timeline_bridge_in_flight", "Payloads on their way into the log");
 
 export const observeBridge = {
   /** Counts from 0, so that the first refusal is seen as a rise. */

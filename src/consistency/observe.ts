@@ -1,11 +1,9 @@
-import { metrics } from "@opentelemetry/api";
+import { counter } from "../kernel/meters.js";
 import { KINDS, type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 import type { PublicationResult } from "./audit/publications.js";
 import type { Cause, Reconciled } from "./reconcile/reconcile.js";
 import type { Loss } from "./redis-loss/loss-detector.js";
 
-const meter = metrics.getMeter("avion-timeline");
-const counter = (name: string, description: string) => meter.createCounter(name, { description });
 const audited = counter("timeline_audited", "Home timelines compared with what the upstreams say");
 const timelines = counter("timeline_audit_timelines", "Audited timelines, by kind (home, local, global) and result");
 const differences = counter(

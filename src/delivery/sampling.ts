@@ -1,7 +1,8 @@
-import { type Attributes, type Gauge, metrics } from "@opentelemetry/api";
+import type { Attributes, Gauge } from "@opentelemetry/api";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
+import { gauge } from "../kernel/meters.js";
 import { pause } from "../kernel/time.js";
 
 export interface Figure {
@@ -22,10 +23,10 @@ export interface SamplingOptions {
   readonly log: Logger;
 }
 
-const meter = metrics.getMeter("avion-timeline");
-const up = meter.createGauge("timeline_sample_up", {
-  description: "Whether the last sample worked (1) or failed (0); while it fails its gauges are NaN",
-});
+const up = gauge(
+  "timeline_sample_up",
+  "Whether the last sample worked (1) or failed (0); while it fails its gauges are NaN",
+);
 
 const CLOSE_MS = 500;
 /** Intervals without an answer after which a sample counts as failed. */

@@ -3,7 +3,6 @@ import {
   type Context,
   context,
   type Link,
-  metrics,
   propagation,
   ROOT_CONTEXT,
   SpanKind,
@@ -11,18 +10,17 @@ import {
   TraceFlags,
   trace,
 } from "@opentelemetry/api";
+import { counter, histogram } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
 import type { BatchHandler, Handler, Headers } from "./handler.js";
 
 const tracer = trace.getTracer("avion-timeline");
-const meter = metrics.getMeter("avion-timeline");
-const duration = meter.createHistogram("timeline_handle_seconds", {
-  description: "Time one handling of a message took, in seconds",
-  advice: { explicitBucketBoundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10] },
-});
-const outcomes = meter.createCounter("timeline_deliveries", {
-  description: "Messages by what became of them",
-});
+const duration = histogram(
+  "timeline_handle_seconds",
+  "Time one handling of a message took, in seconds",
+  [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10],
+);
+const outcomes = counter("timeline_deliveries", "Messages by what became of them");
 
 const getter = {
   keys: (headers: Headers) => [...headers.entries()].map(([name]) => name),

@@ -1,40 +1,34 @@
-import { metrics } from "@opentelemetry/api";
 import type { Headers } from "../delivery/handler.js";
 import { contextOf, inSpan, inTraceOf, SpanKind, traceHeaders } from "../delivery/telemetry.js";
+import { counter, gauge, histogram, upDownCounter } from "../kernel/meters.js";
 import type { Notification } from "./notification.js";
 import { RESET_REASONS, type ResetReason } from "./resume.js";
 
 const CLOSE_REASONS = ["client", "slow", "expired", "lifetime", "drain"] as const;
 export type CloseReason = (typeof CLOSE_REASONS)[number];
 
-const meter = metrics.getMeter("avion-timeline");
-const seconds = { explicitBucketBoundaries: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300] };
+const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300];
 
-const open = meter.createUpDownCounter("timeline_sse_connections", { description: "Event streams open now" });
-const limit = meter.createGauge("timeline_sse_max_connections", {
-  description: "Event streams a process opens at most",
-});
-const opened = meter.createCounter("timeline_sse_opened", { description: "Event streams opened" });
-const closed = meter.createCounter("timeline_sse_closed", { description: "Event streams closed, by reason" });
-const refused = meter.createCounter("timeline_sse_refused", { description: "Event streams refused, by HTTP status" });
-const sent = meter.createCounter("timeline_sse_events", { description: "Events sent, by type" });
-const sinceCreated = meter.createHistogram("timeline_sse_created_to_written_seconds", {
-  description:
-    "From the creation of a drop until its notification is sent, in seconds; of those sent together, the oldest",
-  advice: seconds,
-});
-const sinceStored = meter.createHistogram("timeline_sse_stored_to_written_seconds", {
-  description: "From storing a notification until it is sent, in seconds; of those sent together, the oldest",
-  advice: seconds,
-});
-const resumes = meter.createCounter("timeline_sse_resumes", { description: "Resumed streams, by outcome" });
-const resets = meter.createCounter("timeline_sse_resets", { description: "Resets sent, by reason" });
-const duplicates = meter.createCounter("timeline_sse_duplicates", {
-  description: "Repeated notifications not sent again",
-});
-const renewed = meter.createCounter("timeline_sse_registrations", {
-  description: "Registrations by outcome",
-});
+const open = upDownCounter("timeline_sse_connections", "Event streams open now");
+const limit = gauge("timeline_sse_max_connections", "Event streams a process opens at most");
+const opened = counter("timeline_sse_opened", "Event streams opened");
+const closed = counter("timeline_sse_closed", "Event streams closed, by reason");
+const refused = counter("timeline_sse_refused", "Event streams refused, by HTTP status");
+const sent = counter("timeline_sse_events", "Events sent, by type");
+const sinceCreated = histogram(
+  "timeline_sse_created_to_written_seconds",
+  "From the creation of a drop until its notification is sent, in seconds; of those sent together, the oldest",
+  SECONDS,
+);
+const sinceStored = histogram(
+  "timeline_sse_stored_to_written_seconds",
+  "From storing a notification until it is sent, in seconds; of those sent together, the oldest",
+  SECONDS,
+);
+const resumes = counter("timeline_sse_resumes", "Resumed streams, by outcome");
+const resets = counter("timeline_sse_resets", "Resets sent, by reason");
+const duplicates = counter("timeline_sse_duplicates", "Repeated notifications not sent again");
+const renewed = counter("timeline_sse_registrations", "Registrations by outcome");
 
 const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "analysis_failed", "xp_earned"]);
 const REFUSALS = [401, 403, 429, 500, 503];

@@ -1,24 +1,21 @@
-import { metrics } from "@opentelemetry/api";
 import type { OutboxEvent } from "../contracts/outbox.js";
 import type { Figure } from "../delivery/sampling.js";
+import { counter, gauge, histogram } from "../kernel/meters.js";
 import type { OutboxStore } from "./store.sql.js";
 
-const meter = metrics.getMeter("avion-timeline");
-const counter = (name: string, description: string) => meter.createCounter(name, { description });
 const published = counter("timeline_outbox_published", "Events published from an outbox");
 const deadLetters = counter(
   "timeline_outbox_dead_lettered",
   "Events of an outbox that NATS does not take, dead-lettered",
 );
 const failures = counter("timeline_outbox_failures", "Rounds of a relay in which an event could not be published");
-const lag = meter.createHistogram("timeline_outbox_lag_seconds", {
-  description: "Time from the writing of an event to its PubAck, in seconds",
-  advice: { explicitBucketBoundaries: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30] },
-});
-const waiting = meter.createGauge("timeline_outbox_waiting", { description: "Events that are not published yet" });
-const oldest = meter.createGauge("timeline_outbox_oldest_seconds", {
-  description: "Age of the oldest event that is not published yet, in seconds",
-});
+const lag = histogram(
+  "timeline_outbox_lag_seconds",
+  "Time from the writing of an event to its PubAck, in seconds",
+  [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30],
+);
+const waiting = gauge("timeline_outbox_waiting", "Events that are not published yet");
+const oldest = gauge("timeline_outbox_oldest_seconds", "Age of the oldest event that is not published yet, in seconds");
 
 export type ObserveOutbox = ReturnType<typeof observeOutbox>;
 

@@ -1,7 +1,5 @@
-import { metrics } from "@opentelemetry/api";
+import { counter } from "../kernel/meters.js";
 
-const meter = metrics.getMeter("avion-timeline");
-const counter = (name: string, description: string) => meter.createCounter(name, { description });
 const changes = counter("timeline_posts_changes", "Changes of drops and foreign objects");
 const counted = counter("timeline_posts_reactions_counted", "Reactions counted, repeated ones included");
 const drift = counter("timeline_posts_counts_corrected", "Drops whose counts differed from their counted reactions");

@@ -1,19 +1,20 @@
-import { metrics } from "@opentelemetry/api";
 import type { AnalysisCompleted } from "../contracts/analysis.js";
+import { counter, gauge, histogram } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
 import type { Award } from "./reward.js";
 
-const meter = metrics.getMeter("avion-timeline");
-const awards = meter.createCounter("timeline_rewards", { description: "Rewards given, by tier" });
-const amount = meter.createCounter("timeline_rewards_xp", { description: "XP given" });
-const lag = meter.createHistogram("timeline_rewards_lag_seconds", {
-  description: "Time from the completion of an analysis to its reward, in seconds",
-  advice: { explicitBucketBoundaries: [0.01, 0.05, 0.1, 0.5, 1, 5, 30, 60, 300, 3_600, 86_400] },
-});
+const awards = counter("timeline_rewards", "Rewards given, by tier");
+const amount = counter("timeline_rewards_xp", "XP given");
+const lag = histogram(
+  "timeline_rewards_lag_seconds",
+  "Time from the completion of an analysis to its reward, in seconds",
+  [0.01, 0.05, 0.1, 0.5, 1, 5, 30, 60, 300, 3_600, 86_400],
+);
 /** Recorded by the sampling of the role. */
-export const drift = meter.createGauge("timeline_rewards_drifted_users", {
-  description: "Users whose total differs from the sum of their transactions",
-});
+export const drift = gauge(
+  "timeline_rewards_drifted_users",
+  "Users whose total differs from the sum of their transactions",
+);
 
 export function observeReward({ tier, completed_at }: AnalysisCompleted, award: Award, now: number): void {
   awards.add(1, { tier });

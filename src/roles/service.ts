@@ -1,6 +1,6 @@
-import { metrics } from "@opentelemetry/api";
 import { Gate } from "../delivery/gate.js";
 import type { Logger } from "../kernel/logger.js";
+import { observedGauge } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import { type GrpcServer, type Service, serveGrpc } from "../platform/grpc/serve.js";
@@ -171,10 +171,9 @@ export class Readiness {
   readonly inUse: object[] = [];
 
   constructor(private readonly configured: readonly Role[]) {
-    metrics
-      .getMeter("avion-timeline")
-      .createObservableGauge("timeline_ready", { description: "1 while /readyz answers 200, 0 while it answers 503" })
-      .addCallback((result) => result.observe(this.reasons().length === 0 ? 1 : 0));
+    observedGauge("timeline_ready", "1 while /readyz answers 200, 0 while it answers 503", () =>
+      this.reasons().length === 0 ? 1 : 0,
+    );
   }
 
   reasons(): string[] {

@@ -1,17 +1,17 @@
-import { metrics } from "@opentelemetry/api";
+import { counter, histogram } from "../kernel/meters.js";
 
-const meter = metrics.getMeter("avion-timeline");
-const counter = (name: string, description: string) => meter.createCounter(name, { description });
 const follows = counter("timeline_users_follows", "Follows and unfollows that changed an edge");
 const applied = counter("timeline_users_edges", "Edges applied to the follower lists, by lane and outcome");
-const batches = meter.createHistogram("timeline_users_edge_batch", {
-  description: "Edges applied in one statement",
-  advice: { explicitBucketBoundaries: [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_000] },
-});
-const listed = meter.createHistogram("timeline_users_edge_lag_seconds", {
-  description: "From the answer to a follow or unfollow until the follower list contains it, in seconds",
-  advice: { explicitBucketBoundaries: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 15, 60, 300] },
-});
+const batches = histogram(
+  "timeline_users_edge_batch",
+  "Edges applied in one statement",
+  [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_000],
+);
+const listed = histogram(
+  "timeline_users_edge_lag_seconds",
+  "From the answer to a follow or unfollow until the follower list contains it, in seconds",
+  [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 15, 60, 300],
+);
 const reads = counter(
   "timeline_users_reads",
   "Reads of lists and profiles by source: process, cache, database, or uncached while Redis is unavailable",

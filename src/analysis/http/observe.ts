@@ -1,16 +1,18 @@
-import { metrics } from "@opentelemetry/api";
 import type { Tier } from "../../contracts/analysis.js";
+import { counter } from "../../kernel/meters.js";
 
-const meter = metrics.getMeter("avion-timeline");
-const accepted = meter.createCounter("timeline_analysis_accepted", {
-  description: "Analyses accepted with 202, by tier; a repeated Idempotency-Key does not count",
-});
-const refused = meter.createCounter("timeline_analysis_refused", {
-  description: "Requests about analyses and rewards that were refused, by HTTP status",
-});
-const uncounted = meter.createCounter("timeline_analysis_uncounted", {
-  description: "Analyses accepted while Redis could not count them against the hourly limit",
-});
+const accepted = counter(
+  "timeline_analysis_accepted",
+  "Analyses accepted with 202, by tier; a repeated Idempotency-Key does not count",
+);
+const refused = counter(
+  "timeline_analysis_refused",
+  "Requests about analyses and rewards that were refused, by HTTP status",
+);
+const uncounted = counter(
+  "timeline_analysis_uncounted",
+  "Analyses accepted while Redis could not count them against the hourly limit",
+);
 
 export const observeHttp = {
   /** Counters that alerts use start at 0. */

@@ -1,17 +1,18 @@
-import { metrics } from "@opentelemetry/api";
 import { isTime, isTooFarAhead } from "../../contracts/times.js";
 import { MAX_RECIPIENTS } from "../../contracts/untrusted.js";
 import type { Drop } from "../../gen/avion/posts.js";
 import { AppError } from "../../kernel/errors.js";
 import { FLOOR_MEMBER, idFault } from "../../kernel/ids.js";
+import { counter } from "../../kernel/meters.js";
 
 /** An upstream may answer with more than it was asked for, but not with more than this. */
 const MAX_ITEMS = 10_000;
 const MAX_TOKEN_CHARACTERS = 4_096;
 
-const leftOut = metrics.getMeter("avion-timeline").createCounter("timeline_upstream_left_out", {
-  description: "Users and drops left out of an upstream's answer because they break the contract",
-});
+const leftOut = counter(
+  "timeline_upstream_left_out",
+  "Users and drops left out of an upstream's answer because they break the contract",
+);
 
 /** Counts the invalid items left out. @throws AppError `failed` for an answer that is too long or wholly invalid */
 function valid<Item>(method: string, items: readonly Item[], isValid: (item: Item) => boolean): readonly Item[] {

@@ -8,9 +8,9 @@ import {
   type ServiceError,
   status,
 } from "@grpc/grpc-js";
-import { metrics } from "@opentelemetry/api";
 import { inSpan, SpanKind, traceHeaders } from "../../delivery/telemetry.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
+import { histogram } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
 import { createMajority, createProbe } from "./failing.js";
 
@@ -45,10 +45,11 @@ export const connectUpstream = (address: string, tls: TlsFiles): Client =>
 
 const UPSTREAM_TIMEOUT_MS = 5 * SECOND;
 
-const callTime = metrics.getMeter("avion-timeline").createHistogram("timeline_upstream_call_seconds", {
-  description: "Time a call to an upstream took, in seconds",
-  advice: { explicitBucketBoundaries: [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5] },
-});
+const callTime = histogram(
+  "timeline_upstream_call_seconds",
+  "Time a call to an upstream took, in seconds",
+  [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5],
+);
 
 interface About {
   /** The user or author asked about. */

@@ -6,10 +6,10 @@ import {
   type ServiceError,
   status,
 } from "@grpc/grpc-js";
-import { metrics } from "@opentelemetry/api";
 import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
+import { counter, histogram } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
 import { nameOf } from "./call.js";
 import type { Service } from "./serve.js";
@@ -21,12 +21,12 @@ export interface CallContext {
 
 const DEFAULT_DEADLINE_MS = 10 * SECOND;
 
-const meter = metrics.getMeter("avion-timeline");
-const requests = meter.createCounter("timeline_grpc_requests", { description: "gRPC calls by method and status" });
-const duration = meter.createHistogram("timeline_grpc_request_seconds", {
-  description: "Time a gRPC call took, in seconds",
-  advice: { explicitBucketBoundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 10] },
-});
+const requests = counter("timeline_grpc_requests", "gRPC calls by method and status");
+const duration = histogram(
+  "timeline_grpc_request_seconds",
+  "Time a gRPC call took, in seconds",
+  [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 10],
+);
 
 /** Counted from 0, so that the first failure shows as a rise. */
 const EXPECTED = [status.OK, status.INTERNAL, status.UNAVAILABLE, status.DEADLINE_EXCEEDED];

@@ -1,8 +1,8 @@
-import { metrics } from "@opentelemetry/api";
 import type { ConsumerInfo, JetStreamManager, NatsConnection } from "nats";
 import { STREAM } from "../../contracts/subjects.js";
 import { type Figure, type Sample, startSampling } from "../../delivery/sampling.js";
 import type { Logger } from "../../kernel/logger.js";
+import { gauge } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
 import { readTopology } from "./declared.js";
 import { createStoredMessages, type StoredMessages } from "./message.js";
@@ -11,29 +11,22 @@ const SAMPLE_MS = 5 * SECOND;
 /** Below the interval: a server that does not answer shows within two samples. */
 const TIMEOUT_MS = 3 * SECOND;
 
-const meter = metrics.getMeter("avion-timeline");
 const GAUGES = {
-  pending: meter.createGauge("timeline_queue_depth", {
-    description: "Messages a consumer has not been handed yet",
-  }),
-  unacked: meter.createGauge("timeline_queue_unacked", {
-    description: "Messages handed out and not acknowledged",
-  }),
-  oldest: meter.createGauge("timeline_queue_oldest_seconds", {
-    description: "Age of the oldest message a consumer has not acknowledged, in seconds; 0 where there is none",
-  }),
-  messages: meter.createGauge("timeline_stream_messages", { description: "Messages a stream holds" }),
-  bytes: meter.createGauge("timeline_stream_bytes", { description: "Bytes a stream holds" }),
-  maxBytes: meter.createGauge("timeline_stream_max_bytes", {
-    description: "Bytes a stream may hold; absent where it has no limit",
-  }),
-  lastSequence: meter.createGauge("timeline_stream_last_sequence", {
-    description: "Sequence of the last message a stream stored; it rises with each, and never falls",
-  }),
-  letters: meter.createGauge("timeline_dlq_messages", { description: "Dead letters in the DLQ" }),
-  advisories: meter.createGauge("timeline_advisories", {
-    description: "Messages the server gave up delivering",
-  }),
+  pending: gauge("timeline_queue_depth", "Messages a consumer has not been handed yet"),
+  unacked: gauge("timeline_queue_unacked", "Messages handed out and not acknowledged"),
+  oldest: gauge(
+    "timeline_queue_oldest_seconds",
+    "Age of the oldest message a consumer has not acknowledged, in seconds; 0 where there is none",
+  ),
+  messages: gauge("timeline_stream_messages", "Messages a stream holds"),
+  bytes: gauge("timeline_stream_bytes", "Bytes a stream holds"),
+  maxBytes: gauge("timeline_stream_max_bytes", "Bytes a stream may hold; absent where it has no limit"),
+  lastSequence: gauge(
+    "timeline_stream_last_sequence",
+    "Sequence of the last message a stream stored; it rises with each, and never falls",
+  ),
+  letters: gauge("timeline_dlq_messages", "Dead letters in the DLQ"),
+  advisories: gauge("timeline_advisories", "Messages the server gave up delivering"),
 } as const;
 
 interface DepthsOptions {

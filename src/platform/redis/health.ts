@@ -1,17 +1,17 @@
-import { metrics } from "@opentelemetry/api";
 import { type Figure, startSampling } from "../../delivery/sampling.js";
 import type { Logger } from "../../kernel/logger.js";
+import { gauge } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
 import type { RedisClient } from "./connect.js";
 import { type MasterInfo, readMasters, type ServerInfo } from "./servers.js";
 
 const SAMPLE_MS = 10 * SECOND;
 
-const meter = metrics.getMeter("avion-timeline");
-const up = meter.createGauge("timeline_redis_up", { description: "Whether a Redis master answers (1) or not (0)" });
-const persistence = meter.createGauge("timeline_redis_persistence_ok", {
-  description: "Whether the last snapshot (rdb), or the last write and rewrite of the append-only file (aof), worked",
-});
+const up = gauge("timeline_redis_up", "Whether a Redis master answers (1) or not (0)");
+const persistence = gauge(
+  "timeline_redis_persistence_ok",
+  "Whether the last snapshot (rdb), or the last write and rewrite of the append-only file (aof), worked",
+);
 
 const FIELDS = [
   field("timeline_redis_used_memory_bytes", "used_memory", "Memory that Redis uses, in bytes"),
@@ -25,7 +25,7 @@ const FIELDS = [
 ] as const;
 
 function field(name: string, of: string, description: string) {
-  return { of, gauge: meter.createGauge(name, { description }) };
+  return { of, gauge: gauge(name, description) };
 }
 
 /** Fields of INFO that are `ok` while that kind of persistence works. */

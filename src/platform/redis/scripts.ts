@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
-import { metrics } from "@opentelemetry/api";
 import type { Redis } from "ioredis";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError } from "../../kernel/errors.js";
+import { histogram } from "../../kernel/meters.js";
 import { pause } from "../../kernel/time.js";
 import { refusalOf } from "../refusals.js";
 import { type RedisClient, redisError } from "./connect.js";
@@ -51,10 +51,11 @@ const PING_MS = 250;
 type Argument = string | number | Buffer;
 type Reply = unknown;
 
-const commandTime = metrics.getMeter("avion-timeline").createHistogram("timeline_redis_command_seconds", {
-  description: "Time from sending a command to Redis to its reply, in seconds",
-  advice: { explicitBucketBoundaries: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5] },
-});
+const commandTime = histogram(
+  "timeline_redis_command_seconds",
+  "Time from sending a command to Redis to its reply, in seconds",
+  [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5],
+);
 
 /** Writes to many timelines share one span (see fenced.ts); reads have one each (see read-pages.redis.ts). */
 const SPANS: ReadonlySet<string> = new Set(["begin-rebuild", "stage-rebuild", "finish-rebuild", "zscore", "zmscore"]);

@@ -1,0 +1,21 @@
+import { type Counter, type Gauge, type Histogram, metrics, type UpDownCounter } from "@opentelemetry/api";
+
+// Asked for each time: an instrument of a meter that is older than the telemetry of the process measures nothing.
+const meter = () => metrics.getMeter("avion-timeline");
+
+export const counter = (name: string, description: string): Counter => meter().createCounter(name, { description });
+
+export const upDownCounter = (name: string, description: string): UpDownCounter =>
+  meter().createUpDownCounter(name, { description });
+
+export const gauge = (name: string, description: string): Gauge => meter().createGauge(name, { description });
+
+/** @param bounds upper bounds of the buckets */
+export const histogram = (name: string, description: string, bounds: readonly number[]): Histogram =>
+  meter().createHistogram(name, { description, advice: { explicitBucketBoundaries: [...bounds] } });
+
+/** Calls `value` at each scrape. */
+export const observedGauge = (name: string, description: string, value: () => number): void =>
+  meter()
+    .createObservableGauge(name, { description })
+    .addCallback((result) => result.observe(value()));
