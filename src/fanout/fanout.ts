@@ -14,7 +14,7 @@ import { SECOND } from "../kernel/time.js";
 import { createApply } from "./apply.js";
 import { type AdmittedEdge, createApplyEdges, type EdgeApplied } from "./graph.js";
 import { createJobHandlers, createPlan, Followers, isRedriven, type Plan, type UntilCovered } from "./plan.js";
-import type { Complete, Notify, QueueJobs } from "./publish.nats.js";
+import type { Complete, Notify, QueueJobs, Trace } from "./publish.nats.js";
 import type { Sources } from "./sources.grpc.js";
 import { audienceOf, type Progress, type SharedEntry, type TimelineWriter } from "./store.redis.js";
 
@@ -95,9 +95,9 @@ interface AdmittedDrop {
 /** When an event was admitted to the log (ms since the epoch), whether nobody is to be notified of it, and its trace. */
 type Admission = Pick<Plan, "admitted_at" | "silent" | "trace">;
 
-function dropOf({ subject, body, time, headers }: Delivery): AdmittedDrop {
+function dropOf({ subject, body, time, headers }: Delivery, trace?: Trace): AdmittedDrop {
   const silent = headers.get(SILENT_HEADER) === undefined ? {} : { silent: true };
-  const admission = { admitted_at: time, trace: sampledTrace(headers), ...silent };
+  const admission = { admitted_at: time, trace, ...silent };
   return { event: parseStored(subject, body, time) as DropEvent, admission };
 }
 
@@ -114,7 +114,10 @@ function createApplyDrops(deps: FanoutDeps, followers: Followers): ApplyDrops {
     },
     together: async (deliveries) => {
       const taken = deliveries.filter((delivery) => !isRedriven(delivery));
-      const plans = await prepare(deps, taken.map(dropOf));
+      const plans = await prepare(
+        deps,
+        taken.map((delivery) => dropOf(delivery, sampledTrace(delivery.headers))),
+      );
       const left = new Set(await plan.together(plans));
       return deliveries.filter((delivery) => {
         const at = taken.indexOf(delivery);

@@ -140,8 +140,8 @@ interface JobDeps {
 
 /** Handles `fanout.job.*`: writes chunks, and publishes a completion after the last one of a fan-out. */
 export function createJobHandlers({ apply, progress, untilCovered }: JobDeps): Handlers {
-  const all = async (deliveries: readonly Delivery[]): Promise<void> => {
-    const jobs = deliveries.map(({ body, headers }) => ({ ...parseJob(body), trace: sampledTrace(headers) }));
+  const all = async (deliveries: readonly Delivery[], traceOf?: typeof sampledTrace): Promise<void> => {
+    const jobs = deliveries.map(({ body, headers }) => ({ ...parseJob(body), trace: traceOf?.(headers) }));
     const parts = jobs.map(({ user_ids, trace, ...change }) => ({ change, audience: audienceOf(user_ids), trace }));
     await apply.chunks(parts);
     const finished = await Promise.all(
@@ -162,7 +162,10 @@ export function createJobHandlers({ apply, progress, untilCovered }: JobDeps): H
       await all([delivery]);
     },
     together: async (deliveries) => {
-      await all(deliveries.filter((delivery) => !isRedriven(delivery)));
+      await all(
+        deliveries.filter((delivery) => !isRedriven(delivery)),
+        sampledTrace,
+      );
       return deliveries.filter(isRedriven);
     },
   };
