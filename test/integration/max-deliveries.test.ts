@@ -76,6 +76,8 @@ const MESSAGE_FOR: Readonly<Record<string, readonly [subject: string, event: str
   "engagement.>": ["engagement.changed", "engagement_changed"],
   "fanout.job.>": ["fanout.job.remove", "fanout_job"],
   "completed.fanout": ["completed.fanout", "fanout_completed"],
+  "events.timeline.requested": ["events.timeline.requested", "analysis_requested"],
+  "events.timeline.completed": ["events.timeline.completed", "timeline_completed"],
   "": ["$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.FANOUT.none", "advisory"],
 };
 const DECLARED = readdirSync("nats/consumers").map((file) => file.split(".", 2) as [stream: string, consumer: string]);
