@@ -37,11 +37,10 @@ export function traceHeaders(): Record<string, string> {
   return carrier;
 }
 
-/** Headers that continue the trace of a message, where it is sampled; unset where a span of that trace is active. */
+/** Headers that continue the trace of a message, where it is sampled. */
 export function sampledTrace(headers: Headers): Readonly<Record<string, string>> | undefined {
   const traceparent = headers.get("traceparent");
   if (!traceparent?.endsWith("-01")) return undefined;
-  if (traceparent.split("-")[1] === trace.getActiveSpan()?.spanContext().traceId) return undefined;
   const tracestate = headers.get("tracestate");
   return { traceparent, ...(tracestate === undefined ? {} : { tracestate }) };
 }

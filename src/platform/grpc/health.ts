@@ -1,35 +1,46 @@
-import { type Server, status } from "@grpc/grpc-js";
+import { type Server, type ServerWritableStream, status } from "@grpc/grpc-js";
 import {
+  type HealthCheckRequest,
+  type HealthCheckResponse,
   type HealthServer,
   HealthService,
   HealthCheckResponse_ServingStatus as Status,
 } from "../../gen/grpc/health/v1/health.js";
 
+interface Health {
+  setServing(serving: boolean): void;
+  /** Ends the streams of watchers, which would keep a server from closing. */
+  close(): void;
+}
+
 /**
- * Serves the health of the server ("") and of its services, which is one. Returns the function that sets it.
+ * Serves the health of the server ("") and of its services, which is one.
  * grpc-health-check would parse its protos at each start, for a tenth of the CPU time that a start takes.
  */
-export function addHealth(server: Server, services: readonly string[]): (serving: boolean) => void {
+export function addHealth(server: Server, services: readonly string[]): Health {
   const known = new Set(["", ...services]);
-  const watchers = new Set<() => void>();
+  const watchers = new Set<ServerWritableStream<HealthCheckRequest, HealthCheckResponse>>();
   let health = Status.NOT_SERVING;
+  const statusOf = (service: string): Status => (known.has(service) ? health : Status.SERVICE_UNKNOWN);
   const implementation: HealthServer = {
     check: ({ request }, answer) =>
       known.has(request.service)
         ? answer(null, { status: health })
         : answer({ code: status.NOT_FOUND, details: `there is no service ${request.service} here` }),
     watch: (call) => {
-      const tell = (): void => void call.write({ status: health });
-      if (known.has(call.request.service)) {
-        watchers.add(tell);
-        call.once("cancelled", () => watchers.delete(tell));
-        tell();
-      } else call.write({ status: Status.SERVICE_UNKNOWN });
+      watchers.add(call);
+      call.once("cancelled", () => watchers.delete(call));
+      call.write({ status: statusOf(call.request.service) });
     },
   };
   server.addService(HealthService, implementation);
-  return (serving) => {
-    health = serving ? Status.SERVING : Status.NOT_SERVING;
-    for (const tell of watchers) tell();
+  return {
+    setServing: (serving) => {
+      health = serving ? Status.SERVING : Status.NOT_SERVING;
+      for (const call of watchers) if (known.has(call.request.service)) call.write({ status: health });
+    },
+    close: () => {
+      for (const call of watchers) call.end();
+    },
   };
 }

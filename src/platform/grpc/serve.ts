@@ -19,8 +19,6 @@ export interface GrpcServer {
 }
 
 const OPTIONS = {
-  // Its counts of calls, streams and messages are read by nobody.
-  "grpc.enable_channelz": 0,
   "grpc.max_concurrent_streams": 1_000,
   "grpc.keepalive_time_ms": 60_000,
   // New servers behind a balancer get their share of connections.
@@ -33,16 +31,17 @@ export async function serveGrpc(address: string, services: readonly Service[], t
   const server = new Server(OPTIONS);
   for (const { definition, implementation } of services) server.addService(definition, implementation);
   const names = services.map(({ name }) => name);
-  const setServing = addHealth(server, names);
+  const health = addHealth(server, names);
   addReflection(server, [...names, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]);
   const port = await new Promise<number>((resolve, reject) => {
     server.bindAsync(address, serverCredentials(tls), (error, bound) => (error ? reject(error) : resolve(bound)));
   });
   return {
     port,
-    setServing,
+    setServing: health.setServing,
     close: (graceMs) =>
       new Promise((resolve) => {
+        health.close();
         const force = setTimeout(() => server.forceShutdown(), graceMs);
         server.tryShutdown(() => {
           clearTimeout(force);
