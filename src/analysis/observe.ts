@@ -5,7 +5,7 @@ import type { Failure } from "./saga.js";
 
 const finished = counter(
   "timeline_analyses_finished",
-  "Analyses by what became of them: completed, or failed for good",
+  "Analyses that ended, by outcome: completed, or failed for good",
 );
 const attempts = counter("timeline_analysis_attempts_failed", "Attempts at an analysis that failed, by error code");
 const cache = counter(

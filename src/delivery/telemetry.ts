@@ -20,7 +20,7 @@ const duration = histogram(
   "Time one handling of a message took, in seconds",
   [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10],
 );
-const outcomes = counter("timeline_deliveries", "Messages by what became of them");
+const outcomes = counter("timeline_deliveries", "Handled messages, by outcome");
 
 const getter = {
   keys: (headers: Headers) => [...headers.entries()].map(([name]) => name),

@@ -12,8 +12,8 @@ import { settingsOf } from "../platform/db/postgres.js";
 import { type About, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
 const OLDEST = "15";
-/** Two processes of users, two of posts, and one more during a rolling update. */
-const PROCESSES = 5;
+/** Two processes of users, posts and analysis, one of rewards, and one more during a rolling update. */
+const PROCESSES = 8;
 const NOTIFICATION_MS = 2 * SECOND;
 const CHANNEL = "avion_doctor";
 

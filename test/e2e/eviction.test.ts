@@ -4,7 +4,7 @@ import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
 import { runMain, startService } from "../support/service.js";
-import { runs } from "../support/suite.js";
+import { runs, slowTest } from "../support/suite.js";
 import { startUpstreams, type Upstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
 
@@ -57,15 +57,19 @@ test.each(POLICIES)(
   },
 );
 
-test("a policy changed while the service runs shows as not ready, until it is set right", async () => {
-  await raw.config("SET", "maxmemory-policy", "noeviction");
-  const service = await start();
-  const status = async (): Promise<number> => (await fetch(`${service.httpUrl}/readyz`)).status;
-  expect(await status()).toBe(200);
-  await raw.config("SET", "maxmemory-policy", "volatile-lru");
-  await eventually(async () => (await status()) === 503, "it is not ready", 20_000);
-  expect(await (await fetch(`${service.httpUrl}/readyz`)).text()).toContain("volatile-lru");
-  await raw.config("SET", "maxmemory-policy", "noeviction");
-  await eventually(async () => (await status()) === 200, "it is ready again", 20_000);
-  await service.stop();
-}, 60_000);
+slowTest(
+  "a policy changed while the service runs shows as not ready, until it is set right",
+  async () => {
+    await raw.config("SET", "maxmemory-policy", "noeviction");
+    const service = await start();
+    const status = async (): Promise<number> => (await fetch(`${service.httpUrl}/readyz`)).status;
+    expect(await status()).toBe(200);
+    await raw.config("SET", "maxmemory-policy", "volatile-lru");
+    await eventually(async () => (await status()) === 503, "it is not ready", 20_000);
+    expect(await (await fetch(`${service.httpUrl}/readyz`)).text()).toContain("volatile-lru");
+    await raw.config("SET", "maxmemory-policy", "noeviction");
+    await eventually(async () => (await status()) === 200, "it is ready again", 20_000);
+    await service.stop();
+  },
+  60_000,
+);

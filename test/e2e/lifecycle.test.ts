@@ -71,7 +71,7 @@ testWithStack("SIGTERM under load: code 0, streams ended, nothing lost", { timeo
   expect(await streams.count("DLQ")).toBe(0);
 });
 
-testWithStack("deploys under load cost no event an attempt", impatient(), async (stack) => {
+testWithStack("deploys under load cost no event an attempt", { ...impatient(), slow: true }, async (stack) => {
   const history = load(stack, 400);
   let service = stack.service;
   const heal = slowly(stack);

@@ -218,7 +218,7 @@ quickTest(
   60_000,
 );
 
-const onServer = KINDS.includes("PostgreSQL") ? test : test.skip;
+const onServer = KINDS.includes("PostgreSQL") ? slowTest : test.skip;
 
 onServer(
   "two processes on one PostgreSQL, one of them killed and the server restarted: each event once, in its order",

@@ -6,12 +6,13 @@ import { connect as connectTcp } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
-import { afterEach, expect, test } from "@jest/globals";
+import { afterEach, expect } from "@jest/globals";
 import { Redis } from "ioredis";
 import { AckPolicy, connect, StringCodec } from "nats";
 import { type Broker, clearStale, findBroker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { alive, privateNats, privateRedis, temporaryFolder, withBrokers } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
+import { quickTest, slowTest } from "../support/suite.js";
 
 const API = pathToFileURL(join(process.cwd(), "src/sandbox/brokers/index.ts")).href;
 const cleanups: Array<() => unknown> = [];
@@ -62,7 +63,7 @@ function otherProcess(code: string, env: NodeJS.ProcessEnv = {}): { child: Child
   return { child, line: async () => (await lines.next()).value ?? "" };
 }
 
-test("both servers start, answer and stop", async () => {
+quickTest("both servers start, answer and stop", async () => {
   let pids: number[] = [];
   await withBrokers(async ({ redis, nats }) => {
     pids = [redis.pid, nats.pid];
@@ -87,7 +88,7 @@ test("both servers start, answer and stop", async () => {
   for (const pid of pids) expect(await alive(pid)).toBe(false);
 });
 
-test("stop removes a private folder, and may be called twice", async () => {
+quickTest("stop removes a private folder, and may be called twice", async () => {
   const redis = await privateRedis();
   expect(existsSync(join(redis.dir, "broker.pid"))).toBe(true);
   await redis.stop();
@@ -96,7 +97,7 @@ test("stop removes a private folder, and may be called twice", async () => {
   expect(await redis.exited).toEqual({ code: 0, signal: null });
 });
 
-test("redis keeps its data across a restart on the same folder and port", async () => {
+quickTest("redis keeps its data across a restart on the same folder and port", async () => {
   const dir = await folder("redis");
   const first = kept(await startRedis({ dir, appendonly: true }));
   await withRedis(first, (client) => client.set("post", "kept"));
@@ -106,7 +107,7 @@ test("redis keeps its data across a restart on the same folder and port", async 
   expect(await withRedis(second, (client) => client.get("post"))).toBe("kept");
 });
 
-test("nats keeps its stream across kill -9 and a restart on the same folder and port", async () => {
+quickTest("nats keeps its stream across kill -9 and a restart on the same folder and port", async () => {
   const dir = await folder("nats");
   const first = kept(await startNats({ dir }));
   const before = await connect({ servers: first.url, reconnect: false });
@@ -125,7 +126,7 @@ test("nats keeps its stream across kill -9 and a restart on the same folder and 
   await after.close();
 });
 
-test("servers run beside each other", async () => {
+quickTest("servers run beside each other", async () => {
   const [one, two, ...others] = await Promise.all([privateRedis(), privateRedis(), privateNats(), privateNats()]);
   const started = [one, two, ...others];
   started.forEach(kept);
@@ -134,7 +135,7 @@ test("servers run beside each other", async () => {
   expect(await withRedis(two, (client) => client.get("who"))).toBeNull();
 });
 
-test("signals reach the real server, and a stopped server can still be ended", async () => {
+quickTest("signals reach the real server, and a stopped server can still be ended", async () => {
   const redis = kept(await privateRedis());
   redis.kill("SIGSTOP");
   await eventually(
@@ -148,7 +149,7 @@ test("signals reach the real server, and a stopped server can still be ended", a
   expect(await alive(redis.pid)).toBe(false);
 });
 
-test("a port that is taken, and a folder that is in use, are refused with the reason", async () => {
+quickTest("a port that is taken, and a folder that is in use, are refused with the reason", async () => {
   const redis = kept(await privateRedis());
   await expect(privateRedis({ port: redis.port })).rejects.toThrow(
     /port \d+ is taken.*last lines of.*Address already/s,
@@ -158,7 +159,7 @@ test("a port that is taken, and a folder that is in use, are refused with the re
   expect(await withRedis(redis, (client) => client.ping())).toBe("PONG");
 });
 
-test("a start that fails shows the last lines of the log", async () => {
+quickTest("a start that fails shows the last lines of the log", async () => {
   await expect(privateRedis({ extraArgs: ["--no-such-setting", "1"] })).rejects.toThrow(/no-such-setting/);
   await expect(privateNats({ extraArgs: ["-c", "/no-such-file"] })).rejects.toThrow(/no-such-file/);
 });
@@ -169,7 +170,7 @@ const START_BOTH = `
   console.log(JSON.stringify([redis.pid, nats.pid]));
 `;
 
-test("kill -9 of the parent leaves no server behind, even a stopped one", async () => {
+quickTest("kill -9 of the parent leaves no server behind, even a stopped one", async () => {
   const parent = otherProcess(START_BOTH, { DIR: await folder("parent") });
   const pids = JSON.parse(await parent.line()) as number[];
   for (const pid of pids) expect(await alive(pid)).toBe(true);
@@ -178,7 +179,7 @@ test("kill -9 of the parent leaves no server behind, even a stopped one", async 
   for (const pid of pids) await eventually(async () => !(await alive(pid)), `end of server ${pid}`);
 });
 
-test("a folder is refused while its parent lives, and taken over once that is dead", async () => {
+quickTest("a folder is refused while its parent lives, and taken over once that is dead", async () => {
   const dir = await folder("stale");
   const parent = otherProcess(START_BOTH, { DIR: dir });
   await parent.line();
@@ -189,7 +190,7 @@ test("a folder is refused while its parent lives, and taken over once that is de
   kept(await startRedis({ dir: redisDir }));
 });
 
-test("a server without a guard is ended by the next start, and a reused pid is left alone", async () => {
+quickTest("a server without a guard is ended by the next start, and a reused pid is left alone", async () => {
   const dir = await folder("orphan");
   const orphan = spawn("sleep", ["600"], { stdio: "ignore" });
   cleanups.push(() => orphan.kill("SIGKILL"));
@@ -207,7 +208,7 @@ test("a server without a guard is ended by the next start, and a reused pid is l
   expect(await alive(pid)).toBe(false);
 });
 
-test("a missing server is answered by what to install on each system", async () => {
+quickTest("a missing server is answered by what to install on each system", async () => {
   const env = { PATH: "", HOME: await folder("home") };
   for (const options of [{ env, fetch: false }, { env }]) {
     for (const name of ["redis", "nats"] as const) {
@@ -218,7 +219,7 @@ test("a missing server is answered by what to install on each system", async () 
   }
 });
 
-test("a binary named in the environment wins, and a wrong one is an error", async () => {
+quickTest("a binary named in the environment wins, and a wrong one is an error", async () => {
   const real = await findBroker("nats");
   const env = { ...process.env, TIMELINE_NATS_SERVER: real.command };
   expect(await findBroker("nats", { env })).toMatchObject({ command: real.command, origin: "path" });
@@ -226,24 +227,28 @@ test("a binary named in the environment wins, and a wrong one is an error", asyn
   await expect(findBroker("redis", { env: wrong })).rejects.toThrow("/nowhere/redis-server");
 });
 
-test("two processes fetching into a fresh cache fetch once", async () => {
-  const installed = await findBroker("nats", { fetch: false }).catch(() => undefined);
-  if (spawnSync("apt-get", ["--version"]).status !== 0 || installed?.origin === "path") {
-    console.log("skipped: fetching needs apt-get, and a machine without a nats-server of its own");
-    return;
-  }
-  const cache = await folder("cache");
-  const code = `
+slowTest(
+  "two processes fetching into a fresh cache fetch once",
+  async () => {
+    const installed = await findBroker("nats", { fetch: false }).catch(() => undefined);
+    if (spawnSync("apt-get", ["--version"]).status !== 0 || installed?.origin === "path") {
+      console.log("skipped: fetching needs apt-get, and a machine without a nats-server of its own");
+      return;
+    }
+    const cache = await folder("cache");
+    const code = `
     const lines = [];
     const { origin, command } = await api.findBroker("nats", { onProgress: (text) => lines.push(text) });
     console.log(JSON.stringify({ origin, command, lines }));
   `;
-  const runs = [1, 2].map(() => otherProcess(code, { XDG_CACHE_HOME: cache }));
-  type Found = { origin: string; command: string; lines: string[] };
-  const found = await Promise.all(runs.map(async (run) => JSON.parse(await run.line()) as Found));
-  expect(found.map(({ origin }) => origin).sort()).toEqual(["cache", "debian"]);
-  for (const { command, lines } of found) {
-    expect(command.startsWith(cache)).toBe(true);
-    expect(lines.length).toBeGreaterThan(0);
-  }
-}, 180_000);
+    const runs = [1, 2].map(() => otherProcess(code, { XDG_CACHE_HOME: cache }));
+    type Found = { origin: string; command: string; lines: string[] };
+    const found = await Promise.all(runs.map(async (run) => JSON.parse(await run.line()) as Found));
+    expect(found.map(({ origin }) => origin).sort()).toEqual(["cache", "debian"]);
+    for (const { command, lines } of found) {
+      expect(command.startsWith(cache)).toBe(true);
+      expect(lines.length).toBeGreaterThan(0);
+    }
+  },
+  180_000,
+);

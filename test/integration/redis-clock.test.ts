@@ -1,4 +1,4 @@
-import { afterEach, expect, test } from "@jest/globals";
+import { afterEach, expect } from "@jest/globals";
 import type { Cluster, Redis } from "ioredis";
 import { silent } from "../../src/kernel/logger.js";
 import { followClock, type RedisClock } from "../../src/platform/redis/clock.js";
@@ -9,6 +9,7 @@ import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";
 import { openRedis } from "../support/redis.js";
+import { quickTest, slowTest } from "../support/suite.js";
 
 const AHEAD_MS = 40_000;
 const closes: (() => unknown)[] = [];
@@ -47,7 +48,7 @@ const masterOf = async (client: RedisClient, key: string): Promise<number> => {
   return Number((client as Cluster).slots[slot]?.[0]?.split(":").at(-1));
 };
 
-test("the clock follows the server's, not ours, and is asked anew after the connection was lost", async () => {
+quickTest("the clock follows the server's, not ours, and is asked anew after the connection was lost", async () => {
   const bench = await openRedis();
   closes.push(() => bench.close());
   let ahead = AHEAD_MS;
@@ -60,7 +61,7 @@ test("the clock follows the server's, not ours, and is asked anew after the conn
   expect(Math.abs((await clock.now("k")) - Date.now() + AHEAD_MS)).toBeLessThan(500);
 });
 
-test("in a cluster each key has the clock of the master that holds it", async () => {
+quickTest("in a cluster each key has the clock of the master that holds it", async () => {
   const { urls, masters } = await cluster({ replicas: false });
   const ports = masters.map(({ port }) => port);
   const shiftOf = (port: number): number => ports.indexOf(port) * AHEAD_MS;
@@ -79,32 +80,36 @@ test("in a cluster each key has the clock of the master that holds it", async ()
   expect([...asked].sort()).toEqual([...ports].sort());
 });
 
-test("a master that takes over is asked for its time before it is written to under a deadline", async () => {
-  const { urls, masters } = await cluster({ replicas: true });
-  const asked: number[] = [];
-  const { client, clock } = await sceneOn(urls.split(","), async (server) => {
-    asked.push(server.options.port as number);
-    return server.time();
-  });
-  await clock.sample();
-  const key = KEYS[0] as string;
-  const before = await masterOf(client, key);
-  masters.find(({ port }) => port === before)?.kill("SIGKILL");
-  await eventually(
-    async () => {
-      await client.get(key).catch(() => undefined);
-      return (await masterOf(client, key)) !== before;
-    },
-    "a replica takes over",
-    30_000,
-  );
-  const after = await masterOf(client, key);
-  expect(asked).not.toContain(after);
-  await clock.now(key);
-  expect(asked).toContain(after);
-}, 60_000);
+slowTest(
+  "a master that takes over is asked for its time before it is written to under a deadline",
+  async () => {
+    const { urls, masters } = await cluster({ replicas: true });
+    const asked: number[] = [];
+    const { client, clock } = await sceneOn(urls.split(","), async (server) => {
+      asked.push(server.options.port as number);
+      return server.time();
+    });
+    await clock.sample();
+    const key = KEYS[0] as string;
+    const before = await masterOf(client, key);
+    masters.find(({ port }) => port === before)?.kill("SIGKILL");
+    await eventually(
+      async () => {
+        await client.get(key).catch(() => undefined);
+        return (await masterOf(client, key)) !== before;
+      },
+      "a replica takes over",
+      30_000,
+    );
+    const after = await masterOf(client, key);
+    expect(asked).not.toContain(after);
+    await clock.now(key);
+    expect(asked).toContain(after);
+  },
+  60_000,
+);
 
-test("in a cluster the deadline of a write goes by the clock of the master that is written to", async () => {
+quickTest("in a cluster the deadline of a write goes by the clock of the master that is written to", async () => {
   const { urls, masters } = await cluster({ replicas: false });
   const slow = masters[1]?.port;
   const { client, fenced } = await sceneOn(urls.split(","), async ({ options }) => [
