@@ -20,9 +20,18 @@ interface Pair {
   readonly following_id: string;
 }
 
+type Draft = ReturnType<typeof draft>;
+
+interface Reaction {
+  readonly user_id: string;
+  readonly drop: Draft;
+  readonly kind: "like" | "share";
+}
+
 interface SeedPlan {
   readonly people: readonly string[];
-  readonly drops: readonly ReturnType<typeof draft>[];
+  readonly drops: readonly Draft[];
+  readonly reactions: readonly Reaction[];
   readonly follows: readonly Pair[];
 }
 
@@ -32,18 +41,26 @@ const NAMES =
   );
 
 const DROPS_A_USER = 3;
+const REACTIONS_A_USER = 2;
 const DROP_DAYS = 30;
 
 /**
- * Plans a world: users whose followers follow Zipf's law, one author with very many, and a month of drops. The same
+ * Plans a world: users whose followers follow Zipf's law, one author with very many, a month of drops, and reactions to them. The same
  * options make the same plan.
  */
 export function planWorld({ seed = 2, users = 60, bigAuthorFollowers, now }: SeedOptions): SeedPlan {
   const random = randomOf(seed);
   const people = userIds(users);
   const drops = Array.from({ length: users * DROPS_A_USER }, (_, index) => draft(people, random, { index, now }));
+  const open = drops.filter(({ visibility }) => visibility === Visibility.PUBLIC);
   return {
     people,
+    reactions: people.flatMap((user_id) =>
+      Array.from({ length: REACTIONS_A_USER }, (_, index): Reaction => {
+        const drop = open[zipf(random, open.length)] as Draft;
+        return { user_id, drop, kind: index % REACTIONS_A_USER === 0 ? "like" : "share" };
+      }),
+    ),
     follows: [...graph(people, random), ...followersOfBigAuthor(people, bigAuthorFollowers)],
     drops: drops.sort((a, b) => a.created_at - b.created_at),
   };
@@ -61,7 +78,10 @@ export async function seedWorld(
   {
     users,
     posts,
-  }: { users: Pick<World["users"], "setProfile" | "followMany">; posts: Pick<World["posts"], "createDrop"> },
+  }: {
+    users: Pick<World["users"], "setProfile" | "followMany">;
+    posts: Pick<World["posts"], "createDrop" | "likeDrop" | "shareDrop">;
+  },
   plan: SeedPlan,
   onProgress: (what: string, done: number, total: number) => void,
 ): Promise<void> {
@@ -81,7 +101,11 @@ export async function seedWorld(
   await each("people", chunked(plan.people, 1), ([user_id = ""]) =>
     users.setProfile({ user_id, display_name: `${user_id.charAt(0).toUpperCase()}${user_id.slice(1)}` }),
   );
-  await each("drops", chunked(plan.drops, 1), ([drop]) => posts.createDrop(drop));
+  await each("drops", chunked(plan.drops, 1), async ([drop]) => {
+    const { drop_id = "" } = (await posts.createDrop(drop)).drop ?? {};
+    for (const { user_id, kind } of plan.reactions.filter((one) => one.drop === drop))
+      await (kind === "like" ? posts.likeDrop({ drop_id, user_id }) : posts.shareDrop({ drop_id, user_id }));
+  });
   await each("follows", chunked(plan.follows, FOLLOWS_A_CALL), (follows) =>
     users.followMany({ follows: [...follows] }),
   );

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import type { CreateDropRequest } from "../../../../src/gen/avion/posts.js";
+import type { CreateDropRequest, DropDetails } from "../../../../src/gen/avion/posts.js";
 import { Visibility } from "../../../../src/gen/avion/posts.js";
 import { BIG_AUTHOR, planWorld, type SeedOptions, seedWorld } from "../../../../src/sandbox/world/seed.js";
 
@@ -42,7 +42,8 @@ test("history is in the past, oldest first, and has all visibilities", () => {
 
 test("a plan is made true as it stands: people first, follows last and in bounded calls, and progress is told", async () => {
   const wanted = plan({ bigAuthorFollowers: 2_500 });
-  const seen = { people: 0, drops: [] as Partial<CreateDropRequest>[], follows: [] as object[] };
+  const seen = { people: 0, drops: [] as Partial<CreateDropRequest>[], reactions: 0, follows: [] as object[] };
+  const planned = wanted.reactions.map(({ user_id, drop, kind }) => ({ drop_id: drop.body, user_id, kind }));
   const told = new Map<string, number[]>();
   const users = {
     setProfile: async () => {
@@ -56,17 +57,25 @@ test("a plan is made true as it stands: people first, follows last and in bounde
       return { changed: follows.length };
     },
   };
+  const reactedTo = (reaction: object, kind: string) => {
+    expect(planned).toContainEqual({ ...reaction, kind });
+    seen.reactions++;
+    return { changed: true };
+  };
   const posts = {
     createDrop: async (draft: Partial<CreateDropRequest> = {}) => {
       expect(seen.people).toBe(wanted.people.length);
       seen.drops.push(draft);
-      return { drop: undefined };
+      return { drop: { drop_id: draft.body } as DropDetails };
     },
+    likeDrop: async (reaction: object = {}) => reactedTo(reaction, "like"),
+    shareDrop: async (reaction: object = {}) => reactedTo(reaction, "share"),
   };
   await seedWorld({ users, posts }, wanted, (what, done, total) =>
     told.set(what, [...(told.get(what) ?? []), done / total]),
   );
   expect(seen.follows).toEqual(wanted.follows);
+  expect(seen.reactions).toBe(wanted.people.length * 2);
   expect(new Set(seen.drops)).toEqual(new Set(wanted.drops));
   expect([...told.keys()]).toEqual(["people", "drops", "follows"]);
   for (const shares of told.values()) expect(shares.at(-1)).toBe(1);
