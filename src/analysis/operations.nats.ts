@@ -1,8 +1,9 @@
 import type { NatsConnection } from "nats";
 import { type AnalysisRequest, parseRequest } from "../contracts/analysis.js";
-import { ANALYSIS_REQUESTED, DLQ_HEADER, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
+import { ANALYSIS_REQUESTED, CONSUMER, DLQ_HEADER, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
 import { AppError, codeOf } from "../kernel/errors.js";
 import { decodeId } from "../kernel/ids.js";
+import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import { createStoredMessages, type StoredMessage } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createBucket } from "./bucket.nats.js";
@@ -56,8 +57,8 @@ export function createAnalysisOperations({
   const requests = createRequests(createBucket(nats, publish));
   const messages = createStoredMessages(nats);
 
-  async function* read(stream: string, subject: string): AsyncGenerator<StoredMessage> {
-    let seq = 0;
+  async function* read(stream: string, subject: string, after = 0): AsyncGenerator<StoredMessage> {
+    let seq = after;
     for (let scanned = 0; scanned < MAX_SCANNED; scanned++) {
       const message = await messages.next(stream, subject, seq + 1);
       if (!message) return;
@@ -67,8 +68,8 @@ export function createAnalysisOperations({
   }
   /** Those that wait, oldest first, and then the dead letters, oldest first. */
   async function* list(): AsyncGenerator<Unfinished> {
-    // A work queue: whatever is in it is not done.
-    for await (const message of read(STREAM.timeline, ANALYSIS_REQUESTED)) yield waitingOf(message, requests);
+    const done = await ackedUpTo(nats);
+    for await (const message of read(STREAM.timeline, ANALYSIS_REQUESTED, done)) yield waitingOf(message, requests);
     for await (const message of read(STREAM.dlq, DEAD_LETTERS)) yield deadLetterOf(message);
   }
   return {
@@ -83,6 +84,14 @@ export function createAnalysisOperations({
     },
   };
 }
+
+/** A work queue holds what is not acked; a server that was killed may still hold what was (docs/gotchas.md). */
+const ackedUpTo = (nats: NatsConnection): Promise<number> =>
+  askNats(`the consumer ${CONSUMER.analysis}`, async () => {
+    const { consumers } = await managerOf(nats);
+    const info = await unlessAbsent(consumers.info(STREAM.timeline, CONSUMER.analysis), "consumer", "stream");
+    return info?.ack_floor.stream_seq ?? 0;
+  });
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 

@@ -222,7 +222,10 @@ testWithStack(
   },
 );
 
-/** Work stays pending until it is healed. Jobs are made only from pages that are answered. */
+/** No process knows her followers yet, so that her drops wait for the upstream. */
+const UNKNOWN_AUTHOR = "bella";
+
+/** Her drops stay pending until it is healed. Jobs are made only from pages that are answered. */
 const heldUp = (stream: string): Fault => ({
   method: "GetFollowersList",
   ...(stream === "FANOUT" ? { delayMs: 1_000 } : { code: status.UNAVAILABLE }),
@@ -241,7 +244,7 @@ for (const stream of ["DROPS", "FANOUT", "NOTIFY", "DLQ"]) {
       await progressRecorded(stack);
       // Some wait in the log, and the last of them as jobs, when the stream goes.
       const heal = upstreams.inject(heldUp(stream));
-      const during = drops(world, READERS, 10, 20);
+      const during = drops(world, READERS, 10, 20, UNKNOWN_AUTHOR);
       await stack.publish(...during);
       await eventually(async () => (await streams.count("DROPS")) >= 25, "most are admitted");
       expect(await streams.unfinished()).toBeGreaterThan(0);
@@ -287,7 +290,7 @@ for (const [stream, consumer] of [
       await streams.settled(before.length);
       await progressRecorded(stack);
       const heal = upstreams.inject(heldUp(stream));
-      const during = drops(world, READERS, 10, 20);
+      const during = drops(world, READERS, 10, 20, UNKNOWN_AUTHOR);
       const edges = [unfollowed("reader-2", "alice", world.unfollow("reader-2", "alice"))];
       await stack.publish(...during, ...edges);
       await eventually(async () => (await streams.count("DROPS")) >= 25, "most are admitted");

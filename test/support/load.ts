@@ -6,12 +6,18 @@ import type { World } from "./world.js";
 const AUTHOR = "alice";
 const START = Date.now() - 3_600_000;
 
-/** So many public drops of one author, numbered from `from` on. Her readers followed her before any event. */
-export function drops(world: World, readers: readonly string[], from: number, count: number): TimelineEvent[] {
-  for (const reader of readers) if (!world.follows(reader, AUTHOR)) world.follow(reader, AUTHOR);
+/** So many public drops of one author, numbered from `from` on. The readers followed the author before any event. */
+export function drops(
+  world: World,
+  readers: readonly string[],
+  from: number,
+  count: number,
+  author = AUTHOR,
+): TimelineEvent[] {
+  for (const reader of readers) if (!world.follows(reader, author)) world.follow(reader, author);
   const fresh = Array.from({ length: count }, (_, number) => ({
     drop_id: `load-${from + number}`,
-    user_id: AUTHOR,
+    user_id: author,
     visibility: "public" as const,
     created_at: START + from + number,
   }));
@@ -19,12 +25,16 @@ export function drops(world: World, readers: readonly string[], from: number, co
   return fresh.map(created);
 }
 
-/** Compares the shared timelines and the homes of the author and her readers with what they must hold by now. */
+/** Compares the shared timelines and the homes of the authors and their readers with what they must hold by now. */
 export function expectLoaded(
   redis: Redis,
   readers: readonly string[],
   history: readonly TimelineEvent[],
 ): Promise<void> {
-  const edges = readers.map((reader) => followed(reader, AUTHOR, 1));
-  return expectTimelines(redis, [AUTHOR, ...readers], [...edges, ...history]);
+  const authors = new Set([
+    AUTHOR,
+    ...history.flatMap(({ payload }) => ("user_id" in payload && payload.user_id) || []),
+  ]);
+  const edges = [...authors].flatMap((author) => readers.map((reader) => followed(reader, author, 1)));
+  return expectTimelines(redis, [...authors, ...readers], [...edges, ...history]);
 }
