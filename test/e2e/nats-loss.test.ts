@@ -4,7 +4,7 @@ import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { type Broker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { eventually } from "../support/eventually.js";
-import { drops, expectLoaded } from "../support/load.js";
+import { drops, dropsOf, expectLoaded } from "../support/load.js";
 import { progressRecorded } from "../support/progress-recorded.js";
 import { openReader, type Reader } from "../support/reader.js";
 import { httpStatus, type Service } from "../support/service.js";
@@ -244,7 +244,7 @@ for (const stream of ["DROPS", "FANOUT", "NOTIFY", "DLQ"]) {
       await progressRecorded(stack);
       // Some wait in the log, and the last of them as jobs, when the stream goes.
       const heal = upstreams.inject(heldUp(stream));
-      const during = drops(world, READERS, 10, 20, UNKNOWN_AUTHOR);
+      const during = dropsOf(UNKNOWN_AUTHOR, world, READERS, { from: 10, count: 20 });
       await stack.publish(...during);
       await eventually(async () => (await streams.count("DROPS")) >= 25, "most are admitted");
       expect(await streams.unfinished()).toBeGreaterThan(0);
@@ -290,7 +290,7 @@ for (const [stream, consumer] of [
       await streams.settled(before.length);
       await progressRecorded(stack);
       const heal = upstreams.inject(heldUp(stream));
-      const during = drops(world, READERS, 10, 20, UNKNOWN_AUTHOR);
+      const during = dropsOf(UNKNOWN_AUTHOR, world, READERS, { from: 10, count: 20 });
       const edges = [unfollowed("reader-2", "alice", world.unfollow("reader-2", "alice"))];
       await stack.publish(...during, ...edges);
       await eventually(async () => (await streams.count("DROPS")) >= 25, "most are admitted");

@@ -6,13 +6,15 @@ import type { World } from "./world.js";
 const AUTHOR = "alice";
 const START = Date.now() - 3_600_000;
 
+export const drops = (world: World, readers: readonly string[], from: number, count: number): TimelineEvent[] =>
+  dropsOf(AUTHOR, world, readers, { from, count });
+
 /** So many public drops of one author, numbered from `from` on. The readers followed the author before any event. */
-export function drops(
+export function dropsOf(
+  author: string,
   world: World,
   readers: readonly string[],
-  from: number,
-  count: number,
-  author = AUTHOR,
+  { from, count }: { readonly from: number; readonly count: number },
 ): TimelineEvent[] {
   for (const reader of readers) if (!world.follows(reader, author)) world.follow(reader, author);
   const fresh = Array.from({ length: count }, (_, number) => ({
