@@ -82,6 +82,8 @@ class ConsumeLoop {
     const { stream, consumer, log } = this.options;
     // Three times in ack_wait: no message in flight is delivered a second time.
     const working = setInterval(() => this.#handling.working(), this.options.ackWaitMs / 3);
+    // A pull that never ends, for lack of NATS, must not keep the process.
+    working.unref();
     while (!this.#closing) {
       try {
         await this.#pull();
