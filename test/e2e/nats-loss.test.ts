@@ -4,7 +4,7 @@ import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { type Broker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { eventually } from "../support/eventually.js";
-import { drops, dropsOf, expectLoaded } from "../support/load.js";
+import { AUTHOR, drops, dropsOf, expectLoaded } from "../support/load.js";
 import { progressRecorded } from "../support/progress-recorded.js";
 import { openReader, type Reader } from "../support/reader.js";
 import { httpStatus, type Service } from "../support/service.js";
@@ -269,7 +269,7 @@ for (const stream of ["DROPS", "FANOUT", "NOTIFY", "DLQ"]) {
       await readiness.stop();
       expect([...readiness.faults].join("\n")).toMatch(new RegExp(`NATS: [^\n]*${stream}`));
       await streams.settledWith(10, 30_000);
-      await expectLoaded(stack.redis, READERS, [...before, ...during, ...after]);
+      await expectLoaded(stack.redis, READERS, [...before, ...during, ...after], [AUTHOR, UNKNOWN_AUTHOR]);
       expect(await streams.count("DLQ")).toBe(0);
     },
   );
@@ -312,7 +312,7 @@ for (const [stream, consumer] of [
       await ready(service);
       await readiness.stop();
       expect([...readiness.faults].join("\n")).toMatch(new RegExp(`NATS: [^\n]*${consumer}`));
-      await expectLoaded(stack.redis, READERS, all);
+      await expectLoaded(stack.redis, READERS, all, [AUTHOR, UNKNOWN_AUTHOR]);
       const { config } = await streams.manager.consumers.info(stream, consumer);
       // The log is not handed out from its beginning again.
       if (stream === "DROPS") expect(config.opt_start_seq).toBeGreaterThanOrEqual(before.length + 1);

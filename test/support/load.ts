@@ -3,7 +3,7 @@ import { expectTimelines } from "./oracle.js";
 import { created, followed, type TimelineEvent } from "./timeline-events.js";
 import type { World } from "./world.js";
 
-const AUTHOR = "alice";
+export const AUTHOR = "alice";
 const START = Date.now() - 3_600_000;
 
 export const drops = (world: World, readers: readonly string[], from: number, count: number): TimelineEvent[] =>
@@ -32,11 +32,8 @@ export function expectLoaded(
   redis: Redis,
   readers: readonly string[],
   history: readonly TimelineEvent[],
+  authors: readonly string[] = [AUTHOR],
 ): Promise<void> {
-  const authors = new Set([
-    AUTHOR,
-    ...history.flatMap(({ payload }) => ("user_id" in payload && payload.user_id) || []),
-  ]);
-  const edges = [...authors].flatMap((author) => readers.map((reader) => followed(reader, author, 1)));
+  const edges = authors.flatMap((author) => readers.map((reader) => followed(reader, author, 1)));
   return expectTimelines(redis, [...authors, ...readers], [...edges, ...history]);
 }
