@@ -101,7 +101,9 @@ function judgeLetters({ poison }: Case, letters: readonly Stored[], { lost, dupl
   const bodies = letters.map(({ body }) => String(body));
   for (const body of poison) if (!bodies.includes(body)) lost.push(`the letter of ${body}`);
   for (const letter of letters) {
-    if (!poison.includes(String(letter.body))) unexpected.push(`letter ${letter.subject}: ${String(letter.body)}`);
+    const { subject, body, headers } = letter;
+    const why = `${headers["Dlq-Error"]}, ${headers["Dlq-Deliveries"]} deliveries`;
+    if (!poison.includes(String(body))) unexpected.push(`letter ${subject} (${why}): ${String(body)}`);
   }
   const origins = letters.map(({ headers }) => `${headers["Dlq-Stream"]} ${headers["Dlq-Stream-Seq"]}`);
   duplicated.push(...twice(origins).map((origin) => `letter of ${origin}`));
