@@ -37,6 +37,8 @@ const MAX_JOB_BYTES = 512 * 1024;
 /** Of the smallest size, one follower. */
 const MAX_PAGES = 100_000_000;
 const RECIPIENTS_AT_ONCE = 16;
+/** 5,000 followers and the author. */
+const MAX_KEPT_USERS = 5_001;
 /** About 200 MB at 36 bytes an id. */
 const MAX_CACHED_IDS = 1_000_000;
 
@@ -210,8 +212,8 @@ export class Followers {
       const isFirst = next === "";
       const audience = audienceOf(isFirst && includeAuthor ? [author, ...others] : others);
       next = page.next;
-      if (ids.length <= MAX_CHUNK_USERS) ids.push(...audience.ids);
-      if (next === "" && ids.length <= MAX_CHUNK_USERS)
+      if (ids.length <= MAX_KEPT_USERS) ids.push(...audience.ids);
+      if (next === "" && ids.length <= MAX_KEPT_USERS)
         this.#cache.set(`${includeAuthor ? "+" : "-"}${author}`, { generation, audience: audienceOf(ids) });
       yield { ...audience, only: isFirst && next === "" };
     }

@@ -69,3 +69,15 @@ test("a batch applies drops whose followers are known, and leaves the others, di
     ["drop_deleted", "d2"],
   ]);
 });
+
+test("the list of an author with 5,000 followers is kept: the next drop is written at once; one more makes jobs of all", async () => {
+  const bench = openFanout(redis, followers(5_000), { pageSize: 1_000 });
+  await handle(bench, created({ ...DROP, drop_id: "first" }));
+  expect(bench.jobs.flatMap(({ user_ids }) => user_ids)).toHaveLength(5_001);
+  expect(await bench.handlers.drops.together([logged(created(DROP), Date.now())], contextWith())).toEqual([]);
+  expect(await idsOf(homeKey("ada"))).toEqual(["d1"]);
+  const larger = openFanout(redis, followers(5_001), { pageSize: 1_000 });
+  await handle(larger, created({ ...DROP, drop_id: "first" }));
+  const next = logged(created(DROP), Date.now());
+  expect(await larger.handlers.drops.together([next], contextWith())).toEqual([next]);
+});
