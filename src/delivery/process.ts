@@ -17,7 +17,7 @@ export interface Begun {
 
 /** Counts attempts before they run, so that a crash counts. */
 export interface Attempts {
-  begin(delivery: Delivery, name: string): Promise<Begun>;
+  begin(delivery: Delivery, name: string, alone: boolean): Promise<Begun>;
   /** The attempt reported back, and did not end its process. */
   fail(delivery: Delivery, name: string): Promise<void>;
   /** The attempt failed through no fault of the message. */
@@ -119,12 +119,9 @@ async function once(options: ProcessOptions, message: InFlight): Promise<Step> {
   const leave = await options.gate.enter(message.alone);
   try {
     if (message.alone && context.stopping.aborted) return { kind: "release" };
-    const begun = await attempts.begin(delivery, message.name);
+    const begun = await attempts.begin(delivery, message.name, message.alone);
     message.attempt = begun.count;
-    if (begun.lost > 0 && !message.alone) {
-      await attempts.refund(delivery, message.name);
-      return { kind: "alone" };
-    }
+    if (begun.lost > 0 && !message.alone) return { kind: "alone" };
     // Where a counted attempt never reported back, the first delivery, in a batch, has not either.
     const lost = begun.lost + (options.batched && begun.lost > 0 && delivery.deliveries > 1 ? 1 : 0);
     if (message.attempt > limits.maxAttempts || lost >= limits.maxAttempts) {

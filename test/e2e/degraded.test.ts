@@ -1,6 +1,7 @@
 import { execFile } from "node:child_process";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
+import { freeze } from "../support/brokers.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { downIds, pagesDown, type Read } from "../support/reader.js";
 import { type Stack, sharedStack, testWithStack } from "../support/stack.js";
@@ -114,7 +115,7 @@ testWithStack(
     const { reader, expected } = await seed(stack);
     expect((await reads.home(reader, { limit: 100 })).drop_ids).toEqual(expected);
     const timelines = { home: (query: object) => reads.home(reader, query), local: reads.local, global: reads.global };
-    redisServer.kill("SIGSTOP");
+    await freeze(redisServer);
     try {
       for (const [name, read] of Object.entries(timelines)) {
         const page = await read({ limit: 100 });

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { connect } from "nats";
 import { AppError } from "../../src/kernel/errors.js";
 import { createPublisher, type Message, type Stored } from "../../src/platform/nats/publish.js";
-import { privateNats, temporaryFolder } from "../support/brokers.js";
+import { freeze, privateNats, temporaryFolder } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 
@@ -86,7 +86,7 @@ test("thousands at once are stored once each, and each result stands at the plac
 test("messages without a PubAck when the server dies are an outage; later ones are stored over the same connection", async () => {
   const { publish, publishAll } = createPublisher(bench.connection, { timeoutMs: 300 });
   await publish(message());
-  bench.broker.kill("SIGSTOP");
+  await freeze(bench.broker);
   const pending = publishAll([message(), message()]);
   expect((await pending).map(outcome)).toEqual(["unavailable", "unavailable"]);
   bench.broker.kill("SIGCONT");
@@ -101,7 +101,7 @@ test("a connection that closes fails what has no PubAck, and later messages", as
   const manager = await connection.jetstreamManager();
   await manager.streams.add({ name: "DROPS", subjects: ["drops.>"] });
   await publish(message());
-  broker.kill("SIGSTOP");
+  await freeze(broker);
   const pending = codeOf(publish(message()));
   await connection.close();
   expect(await pending).toBe("unavailable");

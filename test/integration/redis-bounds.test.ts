@@ -59,7 +59,7 @@ test("whatever is handled, each key it leaves has a time to live, but for the th
   await store.rebuildLease("timeline:home:other").hold();
   await fenceStore.lease.hold();
   const attempts = createAttempts(redis.scripts);
-  await attempts.begin(deliveryOf(), "one");
+  await attempts.begin(deliveryOf(), "one", false);
   await attempts.fail(deliveryOf({ seq: 2 }), "other");
   const keys = await redis.raw.keys("*");
   // Of each kind one at least, so that no kind is looked at in vain.

@@ -116,27 +116,39 @@ function attemptsOn(redis: RedisBench): Attempts {
 test("attempts: counted by name, taken back by name, forgotten as a whole, and shared by all processes", async () => {
   const attempts = attemptsOn(bench);
   const delivery = deliveryOf();
-  expect(await attempts.begin(delivery, "a")).toEqual({ count: 1, lost: 0 });
-  expect(await attempts.begin(delivery, "a")).toEqual({ count: 1, lost: 0 });
-  expect(await attemptsOn(bench).begin(delivery, "b")).toEqual({ count: 2, lost: 1 });
+  expect(await attempts.begin(delivery, "a", false)).toEqual({ count: 1, lost: 0 });
+  expect(await attempts.begin(delivery, "a", false)).toEqual({ count: 1, lost: 0 });
+  expect(await attemptsOn(bench).begin(delivery, "b", false)).toEqual({ count: 1, lost: 1 });
+  expect(await attempts.begin(delivery, "b", true)).toEqual({ count: 2, lost: 1 });
   await attempts.refund(delivery, "a");
   await attempts.refund(delivery, "a");
   await attempts.refund(delivery, "never begun");
-  expect(await attempts.begin(delivery, "c")).toEqual({ count: 2, lost: 1 });
+  expect(await attempts.begin(delivery, "c", false)).toEqual({ count: 2, lost: 1 });
   await attempts.fail(delivery, "b");
-  expect(await attempts.begin(delivery, "c")).toEqual({ count: 2, lost: 0 });
-  expect(await attempts.begin(deliveryOf({ time: 5 }), "a")).toEqual({ count: 1, lost: 0 });
+  expect(await attempts.begin(delivery, "c", false)).toEqual({ count: 2, lost: 0 });
+  expect(await attempts.begin(deliveryOf({ time: 5 }), "a", false)).toEqual({ count: 1, lost: 0 });
   attempts.forget(delivery);
   await eventually(async () => (await bench.raw.keys("timeline:x:attempts:*")).length === 1, "the count is gone");
-  expect(await attempts.begin(delivery, "d")).toEqual({ count: 1, lost: 0 });
+  expect(await attempts.begin(delivery, "d", false)).toEqual({ count: 1, lost: 0 });
+});
+
+test("attempts: of those beside other messages one is lost at most, of those alone each", async () => {
+  const { begin } = attemptsOn(bench);
+  const delivery = deliveryOf();
+  for (const name of ["a", "b", "c"]) await begin(delivery, name, false);
+  expect(await begin(delivery, "d", false)).toEqual({ count: 1, lost: 1 });
+  expect(await begin(delivery, "d", true)).toEqual({ count: 2, lost: 1 });
+  expect(await begin(delivery, "e", false)).toEqual({ count: 2, lost: 2 });
+  expect(await begin(delivery, "e", true)).toEqual({ count: 3, lost: 2 });
+  expect(await begin(delivery, "f", true)).toEqual({ count: 4, lost: 3 });
 });
 
 test("attempts: what is left of them has a time to live, also after a refund of what was lost", async () => {
   const attempts = attemptsOn(bench);
-  await attempts.begin(deliveryOf(), "a");
+  await attempts.begin(deliveryOf(), "a", false);
   await bench.raw.flushall();
   await attempts.refund(deliveryOf(), "a");
-  await attempts.begin(deliveryOf({ seq: 2 }), "a");
+  await attempts.begin(deliveryOf({ seq: 2 }), "a", false);
   for (const key of await bench.raw.keys("*")) expect(await bench.raw.pttl(key)).toBeGreaterThan(0);
 });
 
@@ -147,13 +159,13 @@ test("attempts: answers that come too late count nothing twice", async () => {
   const attempts = createAttempts(createScripts(client));
   await bench.raw.client("PAUSE", 600, "ALL");
   const codes: string[] = [];
-  for (let time = 0; time < 6; time++) codes.push(await codeOf(attempts.begin(deliveryOf(), "one handling")));
+  for (let time = 0; time < 6; time++) codes.push(await codeOf(attempts.begin(deliveryOf(), "one handling", false)));
   expect(codes).toEqual(Array(6).fill("unavailable"));
   await eventually(
-    async () => (await codeOf(attempts.begin(deliveryOf(), "one handling"))) === "done",
+    async () => (await codeOf(attempts.begin(deliveryOf(), "one handling", false))) === "done",
     "Redis answers again",
   );
-  expect(await attempts.begin(deliveryOf(), "one handling")).toEqual({ count: 1, lost: 0 });
+  expect(await attempts.begin(deliveryOf(), "one handling", false)).toEqual({ count: 1, lost: 0 });
 });
 
 test("while Redis is silent nobody but the first waits for a time-out, until it answers", async () => {

@@ -1,6 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import {
@@ -10,6 +10,7 @@ import {
   startNats,
   startRedis,
 } from "../../src/sandbox/brokers/index.js";
+import { eventually } from "./eventually.js";
 
 /** A private Redis in a folder of its own; `stop()` also removes the folder. */
 export async function privateRedis(options: Omit<RedisOptions, "dir"> = {}): Promise<Broker> {
@@ -48,6 +49,22 @@ export async function alive(pid: number): Promise<boolean> {
   const text = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
   if (text !== undefined) return !/\) [ZX] /.test(text);
   return !existsSync("/proc/self/stat") && spawnSync("ps", ["-p", String(pid)]).status === 0;
+}
+
+/** Stops the server's process. Resolves once none of its threads runs: the signal takes effect after it was sent. */
+export async function freeze({ kill, pid }: Broker): Promise<void> {
+  kill("SIGSTOP");
+  await eventually(
+    async () => (await threadStates(pid)).every((state) => state.startsWith("T")),
+    "all threads stopped",
+  );
+}
+
+async function threadStates(pid: number): Promise<string[]> {
+  const tasks = await readdir(`/proc/${pid}/task`).catch(() => []);
+  if (tasks.length === 0) return [spawnSync("ps", ["-o", "state=", "-p", String(pid)]).stdout.toString()];
+  const stats = await Promise.all(tasks.map((task) => readFile(`/proc/${pid}/task/${task}/stat`, "utf8")));
+  return stats.map((text) => text.slice(text.lastIndexOf(")") + 2));
 }
 
 async function disposable(dir: string, start: () => Promise<Broker>): Promise<Broker> {

@@ -11,7 +11,7 @@ const MESSAGES_A_CALL = 256;
 interface Note {
   readonly key: string;
   readonly name: string;
-  readonly state: "begun" | "failed";
+  readonly state: "begun" | "alone" | "failed";
 }
 
 /** Messages that begin together are counted in one call. */
@@ -35,7 +35,7 @@ export function createAttempts({ run, command, isCluster }: Scripts): Attempts {
     ? (key: string) => unlink([key])
     : createBatch<string>(MESSAGES_A_CALL, async (keys) => void (await unlink(keys)));
   return {
-    begin: (delivery, name) => note({ key: keyOf(delivery), name, state: "begun" }),
+    begin: (delivery, name, alone) => note({ key: keyOf(delivery), name, state: alone ? "alone" : "begun" }),
     fail: async (delivery, name) => {
       await note({ key: keyOf(delivery), name, state: "failed" });
     },

@@ -12,8 +12,8 @@ type Trace = string[];
 /** Counts names in memory; the adapter on Redis passes the same expectations in the integration tests. */
 function memoryAttempts(trace: Trace, begun = new Set<string>(), failed = new Set(begun)): Attempts {
   return {
-    begin: async (_, name) => {
-      trace.push("begin");
+    begin: async (_, name, alone) => {
+      trace.push(alone ? "begin alone" : "begin");
       begun.add(name);
       return { count: begun.size, lost: [...begun].filter((one) => one !== name && !failed.has(one)).length };
     },
@@ -117,8 +117,8 @@ test("an outage of the counter does not let the handler run uncounted, and an an
   let lost = 4;
   const attempts: Attempts = {
     ...counting,
-    begin: async (delivery, name) => {
-      const count = await counting.begin(delivery, name);
+    begin: async (delivery, name, alone) => {
+      const count = await counting.begin(delivery, name, alone);
       if (lost-- > 0) throw away();
       return count;
     },
@@ -218,9 +218,10 @@ test("what never reported back is handled alone, after what is under way and bef
       });
     },
   });
+  const counted: Trace = [];
   const suspect = setup({
     gate,
-    attempts: memoryAttempts([], begunBefore(2), new Set()),
+    attempts: memoryAttempts(counted, begunBefore(2), new Set()),
     handler: async () => {
       trace.push("suspect");
       await new Promise(setImmediate);
@@ -238,6 +239,7 @@ test("what never reported back is handled alone, after what is under way and bef
   finish();
   expect(await Promise.all(running)).toEqual(Array(3).fill({ kind: "ack" }));
   expect(trace).toEqual(["first", "suspect", "suspect done", "later"]);
+  expect(counted).toEqual(["begin", "begin alone", "forget"]);
 });
 
 test("what failed and said so is handled beside the others", async () => {

@@ -2,7 +2,7 @@
 --
 -- KEYS     the messages (Redis Cluster: exactly one)
 -- ARGV[1]  time to live, ms
--- ARGV[2+] for each message: name of the attempt; "begun" or "failed"
+-- ARGV[2+] for each message: name of the attempt; "begun" (beside other messages), "alone" or "failed"
 -- returns  for each message: how many attempts there were, this one included; how many of
 --          the others never reported back
 local noted = {}
@@ -10,12 +10,13 @@ for index, key in ipairs(KEYS) do
   local state = ARGV[2 * index + 1]
   redis.call('HSET', key, ARGV[2 * index], state)
   redis.call('PEXPIRE', key, ARGV[1])
-  local states = redis.call('HVALS', key)
-  local lost = state == 'begun' and -1 or 0
-  for _, other in ipairs(states) do
-    if other == 'begun' then lost = lost + 1 end
-  end
-  noted[2 * index - 1] = #states
+  local others = { begun = 0, alone = 0, failed = 0 }
+  for _, one in ipairs(redis.call('HVALS', key)) do others[one] = others[one] + 1 end
+  others[state] = others[state] - 1
+  -- A second one beside other messages is not handled, but waits to be alone: both are one attempt.
+  local lost = others.alone + math.min(others.begun, 1)
+  local isNew = not (state == 'begun' and others.begun > 0)
+  noted[2 * index - 1] = lost + others.failed + (isNew and 1 or 0)
   noted[2 * index] = lost
 end
 return noted
