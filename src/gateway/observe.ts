@@ -7,7 +7,7 @@ import { RESET_REASONS, type ResetReason } from "./resume.js";
 const CLOSE_REASONS = ["client", "slow", "expired", "lifetime", "drain"] as const;
 export type CloseReason = (typeof CLOSE_REASONS)[number];
 
-const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300];
+const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300];
 
 const open = upDownCounter("timeline_sse_connections", "Event streams open now");
 const limit = gauge("timeline_sse_max_connections", "Event streams a process opens at most");

@@ -6,7 +6,7 @@ import { readMetricsList } from "../../support/metrics-list.js";
 import { REQUIRED, rendering } from "./chart-cases.js";
 import { inRepository, readText, readYaml } from "./files.js";
 import { type Rendered, renderChart } from "./helm.js";
-import { ALERTS, metricsIn, PROMTOOL, RULE_FILES, RULE_GROUPS, type RuleGroup } from "./rules.js";
+import { ALERTS, metricsIn, PROMTOOL, RECORDED, RULE_FILES, RULE_GROUPS, type RuleGroup } from "./rules.js";
 
 const CASES = "test/unit/shipping/rules";
 const withPromtool = PROMTOOL ? test : test.skip;
@@ -45,17 +45,24 @@ test("docs/operating.md has a runbook of meaning, checks and actions for each al
   for (const entry of alerts) expect(entry).toMatch(/^\w+\n\n- \*\*Means:\*\* .+\n- \*\*Look:\*\* .+\n- \*\*Do:\*\* /s);
 });
 
-test("every metric an alert looks at is listed in docs/metrics.md, as Prometheus shows it", () => {
+test("every metric a rule looks at is listed in docs/metrics.md, as Prometheus shows it, or recorded", () => {
   const shown = readMetricsList().flatMap(({ name, type }) =>
     type === "histogram" ? ["bucket", "sum", "count"].map((suffix) => `${name}_${suffix}`) : [name],
   );
-  for (const alert of ALERTS) {
-    expect({ alert: alert.alert, none: metricsIn(alert).length === 0 }).toEqual({ alert: alert.alert, none: false });
-    expect({ alert: alert.alert, unknown: metricsIn(alert).filter((name) => !shown.includes(name)) }).toEqual({
-      alert: alert.alert,
-      unknown: [],
-    });
-  }
+  const known = new Set([...shown, ...RECORDED.map(({ record }) => record)]);
+  for (const { alert, ...rule } of ALERTS)
+    expect({ alert, metrics: metricsIn({ alert, ...rule }).length }).not.toEqual({ alert, metrics: 0 });
+  for (const rule of [...ALERTS, ...RECORDED])
+    expect({ rule, unknown: metricsIn(rule).filter((name) => !known.has(name)) }).toEqual({ rule, unknown: [] });
+});
+
+test("docs/slo.md states each objective with the budget that the rules record, and no other", () => {
+  const rows = readText("docs/slo.md").matchAll(/^\| `([\w-]+)` \|.* ([\d.]+) % \|$/gm);
+  const stated = [...rows].map(([, slo, percent]) => [slo, (100 - Number(percent)) / 100]);
+  const budgets = RECORDED.filter(({ record }) => record === "timeline:slo_budget");
+  const recorded = budgets.map(({ labels, expr }) => [labels?.["slo"], Number(expr.match(/vector\((.+)\)/)?.[1])]);
+  expect(recorded.length).toBeGreaterThan(2);
+  expect(stated.map(([slo, share]) => [slo, Number(Number(share).toFixed(6))])).toEqual(recorded);
 });
 
 test("every alert has a case in which it fires and one in which it does not", () => {
@@ -100,7 +107,9 @@ rendering("alerts link to the published runbooks", () => {
   const groups = rulesOf(
     renderChart({ ...REQUIRED, "metrics.prometheusRule.enabled": true, "metrics.prometheusRule.runbookUrl": base }),
   );
-  const urls = groups.flatMap(({ rules }) => rules.map(({ annotations }) => annotations["runbook_url"]));
+  const urls = groups.flatMap(({ rules }) =>
+    rules.flatMap((rule) => ("alert" in rule ? [rule.annotations["runbook_url"]] : [])),
+  );
   expect(urls).toHaveLength(ALERTS.length);
   for (const url of urls) expect(url).toMatch(/^https:\/\/docs\.example\/operating\.html#timeline\w+$/);
 });

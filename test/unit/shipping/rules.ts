@@ -10,9 +10,16 @@ export interface Alert {
   readonly annotations: Readonly<Record<string, string>>;
 }
 
+/** A recording rule. */
+export interface Recorded {
+  readonly record: string;
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly expr: string;
+}
+
 export interface RuleGroup {
   readonly name: string;
-  readonly rules: readonly Alert[];
+  readonly rules: readonly (Alert | Recorded)[];
 }
 
 const FOLDER = "charts/avion-timeline/rules";
@@ -23,10 +30,16 @@ export const RULE_FILES = readdirSync(inRepository(FOLDER))
 
 export const RULE_GROUPS = RULE_FILES.flatMap((file) => (readYaml(file) as { groups: RuleGroup[] }).groups);
 
-export const ALERTS = RULE_GROUPS.flatMap(({ rules }) => rules);
+const RULES = RULE_GROUPS.flatMap(({ rules }) => rules);
 
-/** Names of the metrics an alert looks at. */
-export const metricsIn = ({ expr }: Alert): string[] => [...new Set(expr.match(/\btimeline_\w+/g) ?? [])];
+export const ALERTS = RULES.filter((rule): rule is Alert => "alert" in rule);
+
+export const RECORDED = RULES.filter((rule): rule is Recorded => "record" in rule);
+
+/** Names of the metrics and of the recorded series a rule looks at. */
+export const metricsIn = ({ expr }: Alert | Recorded): string[] => [
+  ...new Set(expr.match(/\btimeline(_|:slo_)[\w:]+/g) ?? []),
+];
 
 /** `promtool` of PATH; undefined where there is none. */
 export const PROMTOOL = spawnSync("promtool", ["--version"]).status === 0 ? "promtool" : undefined;
