@@ -175,6 +175,40 @@ rendering("a deployment with an autoscaler has no fixed replicas, and the autosc
   expect(ofKind(renderChart(REQUIRED), "Deployment").map(({ spec }) => spec.replicas)).toEqual([2, 2, 2, 2]);
 });
 
+rendering("roles scale by their load too where an adapter serves it, and by KEDA where it is asked for", () => {
+  const loads = {
+    bridge: 0,
+    fanout: 2_000,
+    api: 0,
+    gateway: 7_000,
+    users: 5_000,
+    posts: 5_000,
+    analysis: 20,
+    rewards: 0,
+  };
+  const ofRole = (signals: Values, kind: string) =>
+    Object.fromEntries(
+      ofKind(renderChart({ ...EVERYTHING, ...signals }), kind).map(({ metadata, spec }) => [
+        metadata.labels["app.kubernetes.io/component"] as string,
+        spec,
+      ]),
+    );
+  const external = ofRole({ "autoscaling.signals": "external" }, "HorizontalPodAutoscaler");
+  const keda = { "autoscaling.signals": "keda", "autoscaling.prometheusUrl": "http://prometheus:9090" };
+  const asked = ofRole(keda, "ScaledObject");
+  const plain = ofRole(keda, "HorizontalPodAutoscaler");
+  for (const [role, load] of Object.entries(loads)) {
+    const target = { type: "AverageValue", averageValue: String(load) };
+    const metric = { name: "timeline_scaling_load", selector: { matchLabels: { role } } };
+    expect(external[role]?.metrics.slice(1)).toEqual(load ? [{ type: "External", external: { metric, target } }] : []);
+    expect([role, asked[role] !== undefined, plain[role] === undefined]).toEqual([role, load > 0, load > 0]);
+    const query = `timeline_scaling_load{role="${role}"}`;
+    const metadata = { serverAddress: "http://prometheus:9090", query, threshold: String(load) };
+    if (load) expect(asked[role]?.triggers[1]).toEqual({ type: "prometheus", metricType: "AverageValue", metadata });
+  }
+  expect(() => renderChart({ ...EVERYTHING, "autoscaling.signals": "keda" })).toThrow(/prometheusUrl/);
+});
+
 rendering("the ingress routes only the events and the API, without buffering", () => {
   const objects = renderChart(EVERYTHING);
   const [ingress] = ofKind(objects, "Ingress") as [Rendered];

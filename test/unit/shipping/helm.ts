@@ -60,6 +60,8 @@ export interface Rendered {
     podSelector: { matchLabels: Labels };
     template: { metadata: { labels: Labels }; spec: PodSpec };
     scaleTargetRef: { kind: string; name: string };
+    metrics: object[];
+    triggers: object[];
     clusterIP?: string;
     ports: { name: string; port: number; targetPort: string }[];
     endpoints: { port: string; path: string }[];
