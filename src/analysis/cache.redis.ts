@@ -22,7 +22,7 @@ export interface AnalysisCache {
   fill(asked: Asked, results: AnalysisResults, now: number): Promise<void>;
 }
 
-/** Who asks at this tier takes, and leaves behind, results of up to an hour; at any other of half an hour. */
+/** A user of the tier DRIFT gets results of up to an hour ago, and caches them as long; any other of half an hour. */
 const maxAgeMs = (tier: Tier): number => (tier === "DRIFT" ? 60 : 30) * MINUTE;
 
 const dayOf = (now: number): string => new Date(now).toISOString().slice(0, 10);

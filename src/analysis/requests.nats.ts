@@ -9,7 +9,7 @@ const KEPT_DAYS = 30;
 
 type Started = AnalysisRequest & { readonly started_at: string };
 
-/** What is known of analyses before their row. Everything rejects with AppError `unavailable` while NATS is away. */
+/** Facts about analyses, until they have a row. Everything rejects with AppError `unavailable` while NATS is away. */
 export interface Requests {
   /** Changes nothing where it is recorded. */
   record(fact: RequestFact): Promise<void>;

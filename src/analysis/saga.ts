@@ -20,7 +20,7 @@ export interface FailedFact {
   readonly attempt: number;
 }
 
-/** What NATS knows of one analysis. */
+/** The facts about one analysis that NATS holds. */
 export interface Facts {
   readonly request: RequestFact;
   readonly startedAt?: string | undefined;
@@ -77,7 +77,7 @@ export const mayBeCompleted = ({ startedAt, failed }: Facts): boolean =>
 
 interface RequestMessage {
   readonly seq: number;
-  /** How often a dead letter of the request was redriven. */
+  /** Redrives of its dead letters. */
   readonly redrives: number;
 }
 

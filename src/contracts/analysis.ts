@@ -51,7 +51,7 @@ const common = {
 
 const request = z.object({ ...common, tier: z.enum(TIERS), requested_at: time });
 
-/** What a user sends: JSON {"did", "type"}. */
+/** The body of a user's request: JSON {"did", "type"}. */
 export const ANALYSIS_ORDER = z.object({ did: account, type: z.enum(ANALYSIS_TYPES) });
 
 const completed = z.object({
@@ -100,7 +100,7 @@ export type MeasureResult = Readonly<Record<string, unknown>>;
 export interface AnalysisResults extends Readonly<Partial<Record<Measure, MeasureResult>>> {
   /** Of the formulas. */
   readonly version: string;
-  /** How many posts they rest on. */
+  /** The number of posts measured. */
   readonly posts: number;
   readonly from?: string;
   readonly to?: string;

@@ -106,7 +106,7 @@ export function createApply(deps: ApplyDeps): Apply {
 
 interface Add {
   add(parts: readonly Part[]): Promise<void>;
-  /** Who follows again by the end of it keeps the drop. */
+  /** A user who follows again before it ends keeps the drop. */
   removeUnfollowed(change: Change, unfollowed: readonly string[]): Promise<void>;
 }
 

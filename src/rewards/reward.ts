@@ -32,7 +32,7 @@ export function awardFor(completed: AnalysisCompleted, multipliers: Multipliers,
   };
 }
 
-/** What is published for an award: an event and a notification, each with its message id. */
+/** The event and the notification of an award, each with its message id. */
 export function announcementsOf({ total, event_seq: _, ...event }: Award) {
   const { event_id, amount } = event;
   const id = xpMessageId(event_id);

@@ -10,7 +10,7 @@ const AUDIENCE = 100;
 const STREAMS = 1_000;
 const DROPS = 2_000;
 
-const ABOUT = `What more processes of one role add: drops for ${AUDIENCE} followers by several workers, first pages of ${PAGE} by several api
+const ABOUT = `The gain from more processes of one role: drops for ${AUDIENCE} followers by several workers, first pages of ${PAGE} by several api
 processes, events of ${STREAMS.toLocaleString("en")} streams spread over several gateways; homes hold ${ENTRIES} drops. The peer is one process. The
 processes, their clients, Redis and NATS share the cores of the machine: with two cores little can be gained.`;
 

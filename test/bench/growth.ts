@@ -18,7 +18,7 @@ const AUDIENCE = 100;
 const STREAMS = 500;
 const DROPS = 1_000;
 
-const ABOUT = `What an operation costs when there are 1, 10 and 100 times as many users, by one process a role: a drop for ${AUDIENCE}
+const ABOUT = `The cost of an operation with 1, 10 and 100 times as many users, by one process a role: a drop for ${AUDIENCE}
 followers anywhere among them, a first page of ${PAGE} from any home, an event for one of ${STREAMS} open streams. Each user has a full
 home of ${ENTRIES} drops and a notification in \`NOTIFY\`; one in ${LISTENING} has listened lately. CPU of all servers together; the
 ratio is that to the cost with ${SIZES[0]?.toLocaleString("en")} users.`;

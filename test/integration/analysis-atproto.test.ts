@@ -13,7 +13,7 @@ let view: AppView;
 let source: Source;
 let { bucket, state } = openBucket();
 
-// What is known of a source's state is the client's: each test has its own.
+// The client remembers the state of its source: each test has a client of its own.
 beforeEach(async () => {
   view = await startAppView();
   ({ bucket, state } = openBucket());

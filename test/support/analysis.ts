@@ -29,9 +29,9 @@ export interface SagaBench {
   readonly redis: RedisBench;
   readonly nats: NatsBench;
   readonly db: Db;
-  /** What the next analyses read; tests replace it. */
+  /** The source of the next analyses; tests replace it. */
   posts: ReadPosts;
-  /** How often an account was read. */
+  /** Reads of each account. */
   readonly reads: Map<string, number>;
   ask(asked?: Partial<AnalysisRequest>): Promise<AnalysisRequest>;
   /** Publishes the same request as one more message. */

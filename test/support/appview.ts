@@ -18,7 +18,7 @@ export interface FeedPost {
   readonly reason?: "repost" | "pin";
 }
 
-/** What goes wrong with calls; without `did` with all of them. */
+/** Makes calls about an account fail; without `did` all calls. */
 export interface AppViewFault {
   readonly did?: string;
   /**

@@ -18,7 +18,7 @@ export interface Accepted {
   readonly status_url: string;
 }
 
-/** What an Idempotency-Key stands for, for a day. */
+/** The answer kept under an Idempotency-Key, for a day. */
 export interface KeptAnswer {
   /** RFC 3339. */
   readonly at: string;

@@ -22,7 +22,7 @@ const TIMEOUT_MS = 5 * SECOND;
 const INTERRUPTED_MS = HOUR;
 const MAX_INTERRUPTED = 1_000;
 
-/** What is read of an account so far. */
+/** The pages of an account read so far. */
 interface Read {
   readonly posts: Post[];
   pages: number;

@@ -68,7 +68,7 @@ const AT_ONCE = 4;
 const LOOK_MS = 25 * SECOND;
 /** Between the two comparisons of a timeline, in ms, unless events settle sooner. */
 const SECOND_LOOK_MS = 5 * SECOND;
-/** How long events under way at the first comparison are waited for, in ms. */
+/** The bound of the wait for events under way at the first comparison, in ms. */
 const PATIENCE_MS = MINUTE;
 const POLL_MS = SECOND / 4;
 /** Read beyond the size of a timeline: it may lack some drops and hold others too many. */

@@ -12,7 +12,7 @@ export interface TimeRange {
   readonly until: number;
 }
 
-/** What the upstreams say has changed, in any order; nothing if an upstream cannot tell. */
+/** The changes that the upstreams list, in any order; none of an upstream that lists no changes. */
 export type ReadChanges = (range: TimeRange) => AsyncIterable<TimelineEvent>;
 
 export type ReadAdmittedIds = (range: TimeRange) => AsyncIterable<string>;

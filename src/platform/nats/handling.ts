@@ -16,7 +16,7 @@ export interface HandlingOptions {
 /** While so many batches are under way, messages gather until one has ended, or they are as many as a batch may be. */
 const BATCHES_AT_ONCE = 2;
 
-/** How a message is handled, and whether its ack still names it. */
+/** The context of a message's handling; `mayAck` is false where its ack would name another message. */
 export interface Hand {
   readonly context: Context;
   readonly mayAck: () => Promise<boolean>;

@@ -37,7 +37,7 @@ end
 for i = 7, 6 + gone do redis.call('ZREM', key, ARGV[i]) end
 for i = 7 + gone, #ARGV, 2 do redis.call('ZADD', key, 'LT', ARGV[i], ARGV[i + 1]) end
 if floor > 0 then redis.call('ZREMRANGEBYSCORE', key, '-inf', ARGV[3]) end
--- What fan-out wrote meanwhile may have passed the cap.
+-- Entries that fan-out wrote meanwhile may exceed the cap.
 local excess = redis.call('ZCARD', key) - 1 - cap
 if excess > 0 then
   local cut = redis.call('ZPOPMIN', key, excess)

@@ -11,7 +11,7 @@
 -- returns  1; 0 where another generation stands, or none: the list may have changed
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 if redis.call('GET', KEYS[3]) ~= ARGV[1] or string.sub(ARGV[1], 1, #run) ~= run then return 0 end
--- What is stored is good for as long as its generation is there.
+-- The list is valid for as long as its generation is there.
 redis.call('PEXPIRE', KEYS[3], ARGV[2])
 if ARGV[3] ~= '' then
   redis.call('HSET', KEYS[2], 'total', ARGV[3], 'revision', ARGV[4])

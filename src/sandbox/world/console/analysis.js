@@ -1,7 +1,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const [BAR, HEIGHT] = [10, 48];
 
-/** What each measure's chart shows: labels and figures. */
+/** The labels and figures of each measure's chart. */
 const BARS = {
   flow: ({ hours }) => hours.map((count, hour) => [`${hour}:00`, count]),
   clout: ({ reach_per_post, median_reach, h_index }) => [
