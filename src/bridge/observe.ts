@@ -10,13 +10,7 @@ export const observeBridge = {
     for (const channel of EVENT_NAMES) events.add(0, { outcome: "refused", channel });
     inFlight.add(0);
   },
-  forwarded(outcome: string, channel: EventName): void {
-    events.add(1, { outcome, channel });
-  },
-  refused(channel: EventName): void {
-    events.add(1, { outcome: "refused", channel });
-  },
-  inFlight(change: number): void {
-    inFlight.add(change);
-  },
+  forwarded: (outcome: string, channel: EventName): void => events.add(1, { outcome, channel }),
+  refused: (channel: EventName): void => events.add(1, { outcome: "refused", channel }),
+  inFlight: (change: number): void => inFlight.add(change),
 };

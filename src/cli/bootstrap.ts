@@ -1,12 +1,11 @@
 import { oneLine } from "../kernel/errors.js";
 import { armFailpoints } from "../kernel/failpoints.js";
 import { silent } from "../kernel/logger.js";
-import { pause, SECOND } from "../kernel/time.js";
+import { SECOND } from "../kernel/time.js";
 import { printableAddresses } from "../kernel/urls.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublisher } from "../platform/nats/publish.js";
-import type { RedisClock } from "../platform/redis/clock.js";
-import { Refusal } from "../platform/refusals.js";
+import { connected } from "../platform/redis/connect.js";
 import { Closers } from "../roles/closers.js";
 import { type Config, readCommandConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
@@ -15,6 +14,7 @@ import {
   missingUpstreams,
   natsOptions,
   openRedis,
+  retryUntilDone,
   upstreamsOnDemand,
   withFences,
 } from "../roles/connections.js";
@@ -116,7 +116,7 @@ export async function openTimelines(opening: Opening): Promise<Connections> {
   const { config, closers } = opening;
   const log = await openLogAndUpstreams(opening);
   const redis = openRedis(config.redis, silent, closers);
-  await untilRedisAnswers(redis.clock, config.redis.urls);
+  await untilRedisAnswers(redis, config.redis.urls);
   const connections = withFences(config.timeline, { ...redis, ...log }, silent);
   // Not every command calls the posts service, and reads hide a drop that is older than its retention.
   await connections.retention.refresh().catch(() => false);
@@ -126,18 +126,19 @@ export async function openTimelines(opening: Opening): Promise<Connections> {
 export const timelinesOn = (connections: Connections, config: Config): Timelines =>
   createTimelines({ ...connections, upstreams: connections.upstreams("reads"), config, log: silent });
 
-async function untilRedisAnswers(clock: RedisClock, urls: readonly string[]): Promise<void> {
+async function untilRedisAnswers({ scripts, clock }: Pick<Connections, "scripts" | "clock">, urls: readonly string[]) {
   const until = Date.now() + REDIS_TIMEOUT_MS;
-  for (;;) {
-    try {
-      return await clock.sample();
-    } catch (error) {
-      if (error instanceof Refusal || Date.now() > until)
-        throw new Error(`Redis at ${printableAddresses(urls)}: ${oneLine(error)}; start it there, or set REDIS_URL`, {
-          cause: error,
-        });
-      // The client connects in the background.
-      await pause(SECOND / 20);
-    }
+  try {
+    await connected(scripts.client);
+    await retryUntilDone(
+      () => clock.sample(),
+      silent,
+      "",
+      () => Date.now() < until,
+    );
+  } catch (error) {
+    throw new Error(`Redis at ${printableAddresses(urls)}: ${oneLine(error)}; start it there, or set REDIS_URL`, {
+      cause: error,
+    });
   }
 }

@@ -50,12 +50,8 @@ export const observeAudit = {
       if (report) auditedOne(kind, report);
     }
   },
-  published(result: PublicationResult): void {
-    publications.add(1, { result });
-  },
-  repaired(result: "repaired" | "failed", count = 1): void {
-    repairs.add(count, { result });
-  },
+  published: (result: PublicationResult): void => publications.add(1, { result }),
+  repaired: (result: "repaired" | "failed", count = 1): void => repairs.add(count, { result }),
 };
 
 function auditedOne(timeline: TimelineKind, report: Report): void {
@@ -71,9 +67,7 @@ function auditedOne(timeline: TimelineKind, report: Report): void {
 }
 
 export const observeReconcile = {
-  requested(cause: Cause): void {
-    windows.add(1, { cause });
-  },
+  requested: (cause: Cause): void => windows.add(1, { cause }),
   reconciled({ changes, admitted }: Reconciled): void {
     events.add(admitted, { outcome: "admitted" });
     events.add(changes - admitted, { outcome: "known" });
@@ -82,9 +76,7 @@ export const observeReconcile = {
 
 export const observeRecovery = {
   started(): void {
-    losses.add(0);
-    logLosses.add(0);
-    replayed.add(0);
+    for (const counted of [losses, logLosses, replayed]) counted.add(0);
   },
   recovered({ redis, log }: Loss, count: number): void {
     if (redis) losses.add(1);

@@ -1,5 +1,6 @@
 import { randomInt } from "node:crypto";
 import { parseEvent, type TimelineEvent } from "../contracts/events.js";
+import { type KnownVisibility, VISIBILITY_NAMES } from "../contracts/timelines.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import { type Drop, Visibility } from "../gen/avion/posts.js";
 import type { FollowChange } from "../gen/avion/users.js";
@@ -16,13 +17,6 @@ const FOLLOWERS = 10;
 const MOST_PAGES = 5;
 /** An author has few drops of one millisecond. */
 const DROPS = 20;
-
-const VISIBILITY: Partial<Record<Visibility, string>> = {
-  [Visibility.PUBLIC]: "public",
-  [Visibility.UNLISTED]: "unlisted",
-  [Visibility.FOLLOWERS]: "followers",
-  [Visibility.DIRECT]: "direct",
-};
 
 export function createReadRetentionStart(upstreams: () => Upstreams): ReadRetentionStart {
   return async () => {
@@ -84,7 +78,7 @@ const encoded = (payload: object): Buffer => Buffer.from(JSON.stringify(payload)
 function eventOfDrop(drop: Drop, now: number): TimelineEvent {
   const { drop_id, user_id, created_at, recipients } = drop;
   if (drop.deleted) return parseEvent("drop_deleted", encoded({ drop_id, ...(user_id && { user_id }) }), now);
-  const visibility = VISIBILITY[drop.visibility];
+  const visibility = VISIBILITY_NAMES[drop.visibility as KnownVisibility];
   const direct = drop.visibility === Visibility.DIRECT ? { recipients: recipients.slice(0, MAX_RECIPIENTS + 1) } : {};
   return parseEvent("drop_created", encoded({ drop_id, user_id, visibility, created_at, ...direct }), now);
 }

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
+import { VISIBILITY_NAMES } from "./timelines.js";
 import { CLOCK_SKEW_MS, isTime, isTooFarAhead } from "./times.js";
 import { dropId, MAX_RECIPIENTS, understood, userId, userIds } from "./untrusted.js";
 
@@ -62,7 +63,7 @@ const source = {
   seq: z.number().int().nonnegative().optional().catch(undefined),
 };
 
-const visibility = z.enum(["public", "unlisted", "followers", "direct"]);
+const visibility = z.enum(Object.values(VISIBILITY_NAMES));
 
 const created = z.object({
   ...source,

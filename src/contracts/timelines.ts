@@ -1,6 +1,16 @@
 import { type Drop, Visibility } from "../gen/avion/posts.js";
 import { compareBytes } from "../kernel/ids.js";
 
+/** Visibilities as events name them. */
+export const VISIBILITY_NAMES = {
+  [Visibility.PUBLIC]: "public",
+  [Visibility.UNLISTED]: "unlisted",
+  [Visibility.FOLLOWERS]: "followers",
+  [Visibility.DIRECT]: "direct",
+} as const;
+
+export type KnownVisibility = keyof typeof VISIBILITY_NAMES;
+
 export interface TimelineEntry {
   readonly score: number;
   readonly drop: string;

@@ -12,12 +12,7 @@ interface DeadLetterServiceOptions {
   readonly log: Logger;
 }
 
-const ENDPOINTS = {
-  list: "Dead letters, oldest first: {reason, event, error, since, limit, after}",
-  show: "One dead letter with its body: {seqs: [17]}",
-  redrive: "Publishes again: {seqs} or {reason, event, error, since} or {all: true}; dry_run, rate, limit",
-  rm: "Deletes: {seqs} or {reason, event, error, since} or {all: true}; dry_run, limit",
-} as const;
+const SELECTION = "{seqs} or {reason, event, error, since} or {all: true}";
 
 /** Offers the operations as the NATS service `avion-dlq`. Closing it ends a redrive after the current dead letter. */
 export async function startDeadLetterService(options: DeadLetterServiceOptions): Promise<NatsService> {
@@ -30,12 +25,12 @@ export async function startDeadLetterService(options: DeadLetterServiceOptions):
     name: "avion-dlq",
     description: "Dead letters",
     group: "avion.ops.dlq",
-    endpoints: Object.fromEntries(
-      (Object.keys(ENDPOINTS) as (keyof typeof ENDPOINTS)[]).map((name) => [
-        name,
-        { about: ENDPOINTS[name], answer: api[name] },
-      ]),
-    ),
+    endpoints: {
+      list: { about: "Dead letters, oldest first: {reason, event, error, since, limit, after}", answer: api.list },
+      show: { about: "One dead letter with its body: {seqs: [17]}", answer: api.show },
+      redrive: { about: `Publishes again: ${SELECTION}; dry_run, rate, limit`, answer: api.redrive },
+      rm: { about: `Deletes: ${SELECTION}; dry_run, limit`, answer: api.rm },
+    },
   });
   return {
     close: () => {

@@ -1,6 +1,6 @@
 import { millis, type NatsConnection } from "nats";
 import { STREAM } from "../contracts/subjects.js";
-import { askNats, managerOf, natsError } from "../platform/nats/ask.js";
+import { askNats, managerOf } from "../platform/nats/ask.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 import { logEntries } from "../platform/nats/read-log.js";
 import { type DeadLetterStore, parseDeadLetter, type StoredDeadLetter } from "./dead-letter.js";
@@ -31,11 +31,7 @@ async function* read(
   nats: NatsConnection,
   { after, bodies = false }: { after?: number | undefined; bodies?: boolean } = {},
 ): AsyncGenerator<StoredDeadLetter> {
-  const range = { stream: STREAM.dlq, subject: "dlq.>", after, headersOnly: !bodies };
-  try {
-    for await (const entry of logEntries(nats, bodies ? { ...range, batch: BODIES_AT_ONCE } : range))
-      yield parseDeadLetter(entry);
-  } catch (error) {
-    throw natsError(`reading ${STREAM.dlq}`, error);
-  }
+  const batch = bodies ? BODIES_AT_ONCE : undefined;
+  const range = { stream: STREAM.dlq, subject: "dlq.>", after, headersOnly: !bodies, batch };
+  for await (const entry of logEntries(nats, range)) yield parseDeadLetter(entry);
 }

@@ -15,10 +15,7 @@ export const observeFanout = {
     lag.record(completed.lag_ms / 1_000, { event: completed.event });
     recipients.add(completed.recipients, { event: completed.event });
   },
-  edgeApplied(event: EventName, admittedAt: number): void {
-    lag.record(Math.max(0, Date.now() - admittedAt) / 1_000, { event });
-  },
-  notified(count: number): void {
-    notified.add(count);
-  },
+  edgeApplied: (event: EventName, admittedAt: number): void =>
+    lag.record(Math.max(0, Date.now() - admittedAt) / 1_000, { event }),
+  notified: (count: number): void => notified.add(count),
 };

@@ -70,9 +70,7 @@ export const observeGateway = {
     open.add(-1);
     closed.add(1, { reason });
   },
-  refused(status: number): void {
-    refused.add(1, { status });
-  },
+  refused: (status: number): void => refused.add(1, { status }),
   inTrace(traceparent: string | undefined, work: () => void): void {
     const get = (name: string): string | undefined => (name === "traceparent" ? traceparent : undefined);
     inTraceOf({ get, entries: () => [["traceparent", traceparent ?? ""]] }, work);
@@ -97,15 +95,9 @@ export const observeGateway = {
     tally.createdAt = Math.min(tally.createdAt, content?.createdAt ?? Number.POSITIVE_INFINITY);
     tally.storedAt ??= storedAt;
   },
-  resumed(outcome: "replayed" | "reset"): void {
-    resumes.add(1, { outcome });
-  },
-  reset(reason: ResetReason): void {
-    resets.add(1, { reason });
-  },
-  duplicate(): void {
-    duplicates.add(1);
-  },
+  resumed: (outcome: "replayed" | "reset"): void => resumes.add(1, { outcome }),
+  reset: (reason: ResetReason): void => resets.add(1, { reason }),
+  duplicate: (): void => duplicates.add(1),
   registrations(outcome: "renewed" | "lost" | "swept", count: number): void {
     if (count > 0) renewed.add(count, { outcome });
   },

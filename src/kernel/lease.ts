@@ -1,3 +1,4 @@
+import { startLoop } from "./loop.js";
 import { SECOND } from "./time.js";
 
 export interface Lease {
@@ -11,11 +12,11 @@ export const LEASE_MS = 10 * SECOND;
 const RENEW_MS = 3 * SECOND;
 
 export async function renewing<T>(lease: Lease, work: () => Promise<T>): Promise<T> {
-  const timer = setInterval(() => void lease.hold().catch(() => undefined), RENEW_MS);
+  const loop = startLoop({ work: () => lease.hold(), everyMs: RENEW_MS, firstAfterMs: RENEW_MS });
   try {
     return await work();
   } finally {
-    clearInterval(timer);
+    await loop.close();
   }
 }
 

@@ -13,32 +13,25 @@ export class SingleFlight<T> {
   }
 }
 
-/** Callers never share a run that began before they called: callers during a run share the next. */
-class SharedRuns<T> {
-  readonly #running = new Map<string, { readonly run: Promise<T>; next?: Promise<T> }>();
-
-  run(key: string, work: () => Promise<T>): Promise<T> {
-    const running = this.#running.get(key);
-    if (!running) return this.#start(key, work);
-    const start = (): Promise<T> => this.#start(key, work);
-    running.next ??= running.run.then(start, start);
-    return running.next;
-  }
-
-  #start(key: string, work: () => Promise<T>): Promise<T> {
-    const running: { readonly run: Promise<T>; next?: Promise<T> } = { run: work() };
-    const ended = (): void => {
-      if (!running.next) this.#running.delete(key);
-    };
-    this.#running.set(key, running);
-    running.run.then(ended, ended);
-    return running.run;
-  }
-}
-
+/** Callers during a run share the next one: no caller gets a run that began before the call. */
 export function coalesce<T>(work: () => Promise<T>): () => Promise<T> {
-  const runs = new SharedRuns<T>();
-  return () => runs.run("", work);
+  let running: Promise<T> | undefined;
+  let next: Promise<T> | undefined;
+  const start = (): Promise<T> => {
+    next = undefined;
+    const run = work();
+    running = run;
+    const ended = (): void => {
+      if (!next) running = undefined;
+    };
+    run.then(ended, ended);
+    return run;
+  };
+  return () => {
+    if (!running) return start();
+    next ??= running.then(start, start);
+    return next;
+  };
 }
 
 interface Waiting<Item, Result> {

@@ -1,6 +1,7 @@
 import { messageId, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
 import type { EventDraft } from "../contracts/outbox.js";
 import { ENGAGEMENT_CHANGED } from "../contracts/subjects.js";
+import { type KnownVisibility, VISIBILITY_NAMES } from "../contracts/timelines.js";
 import { traceHeaders } from "../delivery/telemetry.js";
 import { Visibility } from "../gen/avion/posts.js";
 import { encodeId } from "../kernel/ids.js";
@@ -9,17 +10,8 @@ import type { NewDrop } from "./drops.sql.js";
 import { createdAtOf } from "./ids.js";
 import type { NewRemoteObject } from "./remote.sql.js";
 
-type KnownVisibility = Exclude<Visibility, Visibility.UNSPECIFIED | Visibility.UNRECOGNIZED>;
-
-const NAMES = {
-  [Visibility.PUBLIC]: "public",
-  [Visibility.UNLISTED]: "unlisted",
-  [Visibility.FOLLOWERS]: "followers",
-  [Visibility.DIRECT]: "direct",
-} as const satisfies Record<KnownVisibility, string>;
-
 const addressing = ({ visibility, recipients }: Addressing) => ({
-  visibility: NAMES[visibility as KnownVisibility],
+  visibility: VISIBILITY_NAMES[visibility as KnownVisibility],
   ...(visibility === Visibility.DIRECT ? { recipients: [...recipients] } : {}),
 });
 

@@ -10,6 +10,7 @@ import { POSTS_MIGRATIONS } from "../posts/index.js";
 import { REWARDS_MIGRATIONS } from "../rewards/index.js";
 import { USERS_MIGRATIONS } from "../users/index.js";
 import type { Closers } from "./closers.js";
+import type { Config } from "./config/config.js";
 import type { DatabaseConfig } from "./config/connections.js";
 import type { Role } from "./config/process.js";
 import { retryUntilDone } from "./connections.js";
@@ -24,23 +25,23 @@ export const MIGRATIONS = [
   REWARDS_MIGRATIONS,
 ];
 
-/** Waits for the server and applies the migrations. @throws an error if the schema is of another version */
-export async function openDatabase(config: DatabaseConfig, log: Logger, closers: Closers): Promise<Db> {
-  const db = await connect(config, log);
-  closers.add("database", () => db.close());
-  await retryUntilDone(() => migrate(db, MIGRATIONS, log), log, "the database is not there yet", isAway);
-  return db;
-}
-
-/** For reads of what other processes keep: nothing is waited for. Undefined without the address of a server. */
-export async function openDatabaseForReads(
-  config: DatabaseConfig,
+/**
+ * Opens the database of roles that keep data, waits for its server and applies the migrations. For reads by the role
+ * gateway nothing is waited for. Undefined where no role needs it, or a gateway has no address of a server.
+ *
+ * @throws an error if the schema is of another version
+ */
+export async function openDatabase(
+  { process: { roles }, database }: Pick<Config, "process" | "database">,
   log: Logger,
   closers: Closers,
 ): Promise<Db | undefined> {
-  if (config.url === undefined) return undefined;
-  const db = await connect(config, log);
+  const reads = roles.includes("gateway") && database.url !== undefined;
+  if (!keepsData(roles) && !reads) return undefined;
+  const db = await connect(database, log);
   closers.add("database", () => db.close());
+  if (keepsData(roles))
+    await retryUntilDone(() => migrate(db, MIGRATIONS, log), log, "the database is not there yet", isAway);
   return db;
 }
 

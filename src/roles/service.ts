@@ -15,7 +15,7 @@ import type { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
 import type { Role } from "./config/process.js";
 import { openConnections, type ServiceConnections } from "./connections.js";
-import { keepsData, openDatabase, openDatabaseForReads } from "./database.js";
+import { keepsData, openDatabase } from "./database.js";
 import { startFanoutRole } from "./fanout.js";
 import { startGatewayRole } from "./gateway.js";
 import { startPostsRole } from "./posts.js";
@@ -99,18 +99,9 @@ async function openDeps(
   const depths = await startDepths(connections.nats, { ages: roles.includes("fanout"), log });
   closers.add("depths", () => depths.close());
   readiness.connections = connections;
-  const db = await openDb(config, log, closers);
+  const db = await openDatabase(config, log, closers);
   readiness.inUse.push(connections.scripts.client, connections.nats, ...(db && keepsData(roles) ? [db] : []));
   return { config, connections, db, gate: new Gate(), wraps, log };
-}
-
-async function openDb(
-  { process: { roles }, database }: Config,
-  log: Logger,
-  closers: Closers,
-): Promise<Db | undefined> {
-  if (keepsData(roles)) return openDatabase(database, log, closers);
-  return roles.includes("gateway") ? openDatabaseForReads(database, log, closers) : undefined;
 }
 
 interface Beside {

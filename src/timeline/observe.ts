@@ -12,9 +12,7 @@ const rebuildTime = histogram(
 );
 
 export const observeTimeline = {
-  read(timeline: string, outcome: string): void {
-    reads.add(1, { timeline, outcome });
-  },
+  read: (timeline: string, outcome: string): void => reads.add(1, { timeline, outcome }),
   rebuilt(outcome: string, seconds: number): void {
     rebuilds.add(1, { outcome });
     if (outcome === "done") rebuildTime.record(seconds);

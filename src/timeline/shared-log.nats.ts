@@ -5,7 +5,7 @@ import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
-import { readLog } from "../platform/nats/read-log.js";
+import { logEntries } from "../platform/nats/read-log.js";
 import { snapshotOf } from "./rebuild.js";
 import type { Snapshot } from "./store.redis.js";
 
@@ -45,10 +45,10 @@ async function readSince(
   const found = new Map<string, number>();
   const subjects = [SUBJECT_OF.drop_created, ...(name === "global" ? [SUBJECT_OF.ap_drop_received] : [])];
   for (const subject of subjects) {
-    await readLog(connection, { stream: STREAM.drops, subject, from }, (entry) => {
+    for await (const entry of logEntries(connection, { stream: STREAM.drops, subject, from })) {
       const drop = publicDrop(entry.subject, entry.body, entry.time);
       if (drop) found.set(drop.drop, Math.min(drop.score, found.get(drop.drop) ?? drop.score));
-    });
+    }
   }
   const entries = [...found].map(([drop, score]) => ({ drop, score })).sort((a, b) => compareEntries(b, a));
   const coveredSince = isWholeLog ? 0 : Math.max(1, Math.max(from, firstAt ?? Date.now()) + MAX_AHEAD_MS);

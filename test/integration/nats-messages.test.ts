@@ -5,7 +5,7 @@ import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type Consuming, consume } from "../../src/platform/nats/consume.js";
 import { readTopology } from "../../src/platform/nats/declared.js";
-import { type LogEntry, readLog } from "../../src/platform/nats/read-log.js";
+import { type LogEntry, logEntries } from "../../src/platform/nats/read-log.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";
@@ -249,11 +249,11 @@ const codeOf = (promise: Promise<unknown>) =>
 
 async function read(subject: string, from?: number): Promise<LogEntry[]> {
   const entries: LogEntry[] = [];
-  await readLog(bench.connection, { stream: "DROPS", subject, from }, (entry) => void entries.push(entry));
+  for await (const entry of logEntries(bench.connection, { stream: "DROPS", subject, from })) entries.push(entry);
   return entries;
 }
 
-test("readLog: everything of a subject, oldest first, over more than one batch, and its consumer is gone afterwards", async () => {
+test("logEntries: everything of a subject, oldest first, over more than one batch, and its consumer is gone afterwards", async () => {
   const core = bench.connection;
   for (let count = 0; count < 2_300; count++) core.publish("drops.created", Buffer.from(`${count}`));
   core.publish("drops.deleted", Buffer.from("other"));
@@ -268,7 +268,7 @@ test("readLog: everything of a subject, oldest first, over more than one batch, 
   expect(names.sort()).toEqual(["graph", "planner"]);
 });
 
-test("readLog: from a time on", async () => {
+test("logEntries: from a time on", async () => {
   await publish("early");
   const [early] = await read("drops.created");
   const from = (early as LogEntry).time + 2;
@@ -278,19 +278,19 @@ test("readLog: from a time on", async () => {
   expect((await read("drops.created", 0)).map(textOf)).toEqual(["early", "late"]);
 });
 
-test("readLog: who cannot take an entry stops the reading; a stream that is missing is an outage", async () => {
+test("logEntries: who cannot take an entry stops the reading; a stream that is missing is an outage", async () => {
   await publish("one");
   await publish("two");
   const taken: string[] = [];
-  const reading = readLog(bench.connection, { stream: "DROPS", subject: "drops.>" }, (entry) => {
-    taken.push(textOf(entry));
-    throw new AppError("failed", "no");
-  });
-  expect(await codeOf(reading)).toBe("failed");
+  const read = async (stream: string, subject: string): Promise<void> => {
+    for await (const entry of logEntries(bench.connection, { stream, subject })) {
+      taken.push(textOf(entry));
+      throw new AppError("failed", "no");
+    }
+  };
+  expect(await codeOf(read("DROPS", "drops.>"))).toBe("failed");
   expect(taken).toEqual(["one"]);
-  expect(await codeOf(readLog(bench.connection, { stream: "NONE", subject: "x" }, () => undefined))).toBe(
-    "unavailable",
-  );
+  expect(await codeOf(read("NONE", "x"))).toBe("unavailable");
 });
 
 test("the ack of a message whose stream was made anew takes no message of the new one away", async () => {

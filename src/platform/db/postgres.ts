@@ -103,34 +103,34 @@ async function transact<Result>(pool: pg.Pool, work: (queries: Queries) => Promi
 /** Connects at the first `listen`, and again whenever the connection ends. */
 function createListener(newClient: () => pg.Client, log: Logger): Pick<Db, "listen" | "close"> {
   const channels = new Map<string, () => void>();
-  let client: pg.Client | undefined;
-  let connecting: Promise<pg.Client> | undefined;
+  let connection: Promise<pg.Client> | undefined;
   let closed = false;
 
   const connect = async (): Promise<pg.Client> => {
-    const fresh = newClient();
-    fresh.on("notification", ({ channel }) => channels.get(channel)?.());
-    fresh.on("error", (error) => log.debug({ error: error.message }, "the listening connection ended"));
+    const client = newClient();
+    client.on("notification", ({ channel }) => channels.get(channel)?.());
+    client.on("error", (error) => log.debug({ error: error.message }, "the listening connection ended"));
     try {
-      await fresh.connect();
-      for (const channel of channels.keys()) await fresh.query(`LISTEN ${channel}`);
+      await client.connect();
+      for (const channel of channels.keys()) await client.query(`LISTEN ${channel}`);
     } catch (error) {
-      await fresh.end().catch(() => undefined);
+      connection = undefined;
+      await client.end().catch(() => undefined);
       throw databaseError(error);
     }
-    client = fresh;
-    fresh.once("end", () => {
-      client = undefined;
+    client.once("end", () => {
+      connection = undefined;
       if (!closed) void reconnect();
     });
-    return fresh;
+    return client;
   };
 
   const reconnect = async (): Promise<void> => {
     for (let tries = 1; !closed; tries++) {
       await pause(backoff(tries, SECOND / 5, 5 * SECOND));
       try {
-        await connectOnce();
+        connection ??= connect();
+        await connection;
         // Notifications sent meanwhile are lost.
         for (const heard of channels.values()) heard();
         return;
@@ -140,22 +140,15 @@ function createListener(newClient: () => pg.Client, log: Logger): Pick<Db, "list
     }
   };
 
-  const connectOnce = (): Promise<pg.Client> => {
-    connecting ??= connect().finally(() => {
-      connecting = undefined;
-    });
-    return connecting;
-  };
-
   return {
     async listen(channel, heard) {
       channels.set(channel, heard);
-      const connection = client ?? (await connectOnce());
-      await connection.query(`LISTEN ${channel}`);
+      connection ??= connect();
+      await (await connection).query(`LISTEN ${channel}`);
     },
     async close() {
       closed = true;
-      await connecting?.catch(() => undefined);
+      const client = await connection?.catch(() => undefined);
       await client?.end();
     },
   };

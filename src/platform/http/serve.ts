@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import type { AddressInfo } from "node:net";
 import express, { type ErrorRequestHandler, type Router } from "express";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
@@ -76,7 +76,10 @@ function errorHandler(log: Logger): ErrorRequestHandler {
   return (error: unknown, request, response, next) => {
     if (response.headersSent) return next(error);
     if (error instanceof AppError) return problem(response, PRESENTATION[error.code].httpStatus, error.message);
-    log.error({ path: request.path, error: oneLine(error), stack: (error as Error).stack }, "a request failed");
+    const { status, stack } = error as { readonly status?: number; readonly stack?: string };
+    // Express rejects a path or a body that cannot be read.
+    if (status === 400 || status === 413) return problem(response, status, STATUS_CODES[status] as string);
+    log.error({ path: request.path, error: oneLine(error), stack }, "a request failed");
     problem(response, 500, "internal error");
   };
 }

@@ -32,14 +32,6 @@ export interface LogEntry {
 const BATCH = 1_000;
 
 /** Messages that arrive meanwhile may be left out. @throws AppError `unavailable` where the server stops answering */
-export async function readLog(
-  connection: NatsConnection,
-  range: LogRange,
-  take: (entry: LogEntry) => unknown,
-): Promise<void> {
-  for await (const entry of logEntries(connection, range)) if ((await take(entry)) === false) return;
-}
-
 export async function* logEntries(connection: NatsConnection, range: LogRange): AsyncGenerator<LogEntry> {
   const { until = Number.POSITIVE_INFINITY } = range;
   try {

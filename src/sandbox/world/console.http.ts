@@ -1,19 +1,18 @@
 import { fileURLToPath } from "node:url";
 import { status } from "@grpc/grpc-js";
-import express, { type Request, type Response, Router } from "express";
+import express, { type ErrorRequestHandler, type Request, type Response, Router } from "express";
 import { z } from "zod";
+import { VISIBILITY_NAMES } from "../../contracts/timelines.js";
+import { understood, userId } from "../../contracts/untrusted.js";
 import { Visibility } from "../../gen/avion/posts.js";
-import { idFault } from "../../kernel/ids.js";
+import { AppError, invalid } from "../../kernel/errors.js";
 import { FAULT_SERVICES, type Faults } from "./faults.grpc.js";
-import { createProblemHandler, invalid, Problem } from "./problem.http.js";
 import { dropsOf, isKnown, type SeenDrop, seen, type World } from "./world.grpc.js";
 
 export interface ConsoleDeps {
   readonly world: World;
   readonly faults: Faults;
   readonly issueToken: (user: string) => string | Promise<string>;
-  /** Called with every failure that is not the caller's fault. */
-  readonly onError?: (error: unknown) => void;
 }
 
 const ASSETS = fileURLToPath(new URL("./console/", import.meta.url));
@@ -24,36 +23,24 @@ const HEADERS = {
   "Cache-Control": "no-cache",
 };
 
-const VISIBILITIES = {
-  public: Visibility.PUBLIC,
-  unlisted: Visibility.UNLISTED,
-  followers: Visibility.FOLLOWERS,
-  direct: Visibility.DIRECT,
-};
-
-const id = z.string().superRefine((value, context) => {
-  const fault = idFault(value);
-  if (fault !== undefined) context.addIssue({ code: "custom", message: fault });
-});
-
-const sessionRequest = z.strictObject({ user: id });
-const timelineRequest = z.object({ user: id, max_id: z.string().max(1_024).default("") });
+const sessionRequest = z.strictObject({ user: userId });
+const timelineRequest = z.object({ user: userId, max_id: z.string().max(1_024).default("") });
 const usersRequest = z.object({
   prefix: z.string().max(128).default(""),
   limit: z.coerce.number().int().min(1).max(1_000).default(400),
 });
 const dropsRequest = z.strictObject({
-  user: id,
-  visibility: z.enum(Object.keys(VISIBILITIES) as [keyof typeof VISIBILITIES]).default("public"),
-  recipients: z.array(id).max(20).default([]),
+  user: userId,
+  visibility: z.enum(Object.values(VISIBILITY_NAMES)).default("public"),
+  recipients: z.array(userId).max(20).default([]),
   body: z.string().max(5_000).default(""),
   count: z.number().int().min(1).max(100).default(1),
 });
-const followRequest = z.strictObject({ follower_id: id, following_id: id });
+const followRequest = z.strictObject({ follower_id: userId, following_id: userId });
 const faultRequest = z.strictObject({
   service: z.enum(FAULT_SERVICES),
   method: z.string().min(1).max(64).optional(),
-  user_id: id.optional(),
+  user_id: userId.optional(),
   // An enum of TypeScript holds its numbers as keys, too.
   code: z
     .enum(Object.keys(status).filter((key) => Number.isNaN(Number(key))) as [keyof typeof status])
@@ -74,10 +61,7 @@ export function createConsoleRouter(deps: ConsoleDeps): Router {
   addDrops(world, deps.world);
   addFollows(world, deps.world);
   addFaults(world, deps.faults);
-  world.use(() => {
-    throw new Problem(404, "is no route of the console", "path");
-  });
-  world.use(createProblemHandler(deps.onError ?? (() => undefined)));
+  world.use(refusals);
   router.use("/world", world);
   router.use(
     express.static(ASSETS, {
@@ -89,30 +73,38 @@ export function createConsoleRouter(deps: ConsoleDeps): Router {
   return router;
 }
 
+/** With these codes the text of a service is meant for its caller. */
+const REFUSALS = new Set([status.INVALID_ARGUMENT, status.RESOURCE_EXHAUSTED, status.FAILED_PRECONDITION]);
+
+const refusals: ErrorRequestHandler = (error: { code?: status; details?: string }, _request, _response, next) => {
+  const { code, details = "" } = error;
+  next(code !== undefined && REFUSALS.has(code) ? new AppError("invalid", details, { cause: error }) : error);
+};
+
 function addReads(router: Router, { world, issueToken }: ConsoleDeps): void {
   const summary = async (user: string) => {
     await requireUser(world, "user", user);
     return { user: { user_id: user, ...(await world.users.getFollowCounts({ user_id: user })) } };
   };
   router.post("/session", async (request, response) => {
-    const { user } = parse(sessionRequest, request.body);
+    const { user } = understood(sessionRequest, request.body ?? {});
     const answer = await summary(user);
     response.cookie("access_token", await issueToken(user), { httpOnly: true, sameSite: "lax", path: "/" });
     response.json(answer);
   });
   router.get("/users", async (request, response) => {
-    const { prefix, limit } = parse(usersRequest, request.query);
+    const { prefix, limit } = understood(usersRequest, request.query);
     const { profiles } = await world.users.listProfiles({ prefix, page_size: limit });
     response.json({ users: profiles.map(({ user_id }) => ({ user_id })) });
   });
   router.get("/users/:id", async (request, response) => void response.json(await summary(request.params.id)));
   router.get("/timeline", async (request, response) => {
-    const { user, max_id } = parse(timelineRequest, request.query);
+    const { user, max_id } = understood(timelineRequest, request.query);
     await requireUser(world, "user", user);
     const page = await world.timelines.getHomeTimeline({ user_id: user, max_id }).catch((cause) => {
       // The cursor is the only argument that can be wrong here.
       if (cause?.code === status.INVALID_ARGUMENT) throw invalid("max_id", "is not understood");
-      throw new Problem(502, "the timeline service did not answer", undefined, { cause });
+      throw new AppError("unavailable", "the timeline service did not answer", { cause });
     });
     const { drop_ids, ...rest } = page;
     response.json({ drops: await dropsOf(world, drop_ids), ...rest });
@@ -123,24 +115,29 @@ function addDrops(router: Router, world: World): void {
   const find = async (request: Request<{ id: string }>): Promise<SeenDrop> => {
     const [drop] = await dropsOf(world, [request.params.id]);
     if (!drop || (drop.created_at === null && !drop.deleted))
-      throw new Problem(404, "is no drop of this world", "drop_id");
+      throw new AppError("notfound", "drop_id: is no drop of this world");
     return drop;
   };
   router.get("/drops/:id", async (request, response) => void response.json(await find(request)));
   router.post("/drops", async (request, response) => {
-    const { user: user_id, count, visibility, recipients, body } = parse(dropsRequest, request.body);
+    const { user: user_id, count, visibility, recipients, body } = understood(dropsRequest, request.body ?? {});
     await requireUser(world, "user", user_id);
     const drops: SeenDrop[] = [];
     for (let made = 1; made <= count; made++) {
       const text = body || (count > 1 ? `${made} of ${count}` : "Hello");
-      const draft = { user_id, visibility: VISIBILITIES[visibility], recipients, body: text };
+      const draft = {
+        user_id,
+        visibility: Visibility[visibility.toUpperCase() as Uppercase<typeof visibility>],
+        recipients,
+        body: text,
+      };
       drops.push(seen({ ...(await world.posts.createDrop(draft)), tombstone: undefined }));
     }
     response.status(201).json({ drops });
   });
   router.delete("/drops/:id", async (request, response) => {
     const { drop_id, author, deleted } = await find(request);
-    if (deleted) throw new Problem(404, "is no drop of this world any more", "drop_id");
+    if (deleted) throw new AppError("notfound", "drop_id: is no drop of this world any more");
     await world.posts.deleteDrop({ drop_id, user_id: author });
     response.status(204).end();
   });
@@ -148,7 +145,7 @@ function addDrops(router: Router, world: World): void {
 
 function addFollows(router: Router, world: World): void {
   const change = (act: World["users"]["follow"]) => async (request: Request, response: Response) => {
-    const pair = parse(followRequest, request.body);
+    const pair = understood(followRequest, request.body ?? {});
     await requireUser(world, "follower_id", pair.follower_id);
     await requireUser(world, "following_id", pair.following_id);
     response.json({ changed: (await act(pair)).changed });
@@ -161,7 +158,7 @@ function addFaults(router: Router, faults: Faults): void {
   const list = (response: Response): void => void response.json({ faults: faults.list() });
   router.get("/faults", (_request, response) => list(response));
   router.post("/faults", (request, response) => {
-    const { service, method, user_id: userId, code, delay_ms: delayMs } = parse(faultRequest, request.body);
+    const { service, method, user_id: userId, code, delay_ms: delayMs } = understood(faultRequest, request.body ?? {});
     if (!faults.set({ service, method, userId, code: status[code], delayMs })) throw invalid("faults", "are too many");
     list(response);
   });
@@ -173,14 +170,4 @@ function addFaults(router: Router, faults: Faults): void {
 
 async function requireUser(world: World, field: string, user: string): Promise<void> {
   if (!(await isKnown(world, user))) throw invalid(field, "is no user of this world");
-}
-
-/** @throws Problem naming the first field at fault */
-function parse<T extends z.ZodType>(schema: T, value: unknown): z.output<T> {
-  const result = schema.safeParse(value ?? {});
-  if (result.success) return result.data;
-  const issue = result.error.issues[0];
-  const unknownKey = issue?.code === "unrecognized_keys" ? issue.keys[0] : undefined;
-  const field = [...(issue?.path ?? []), ...(unknownKey === undefined ? [] : [unknownKey])].join(".");
-  throw invalid(field || "body", unknownKey === undefined ? (issue?.message ?? "is invalid") : "is not a field");
 }
