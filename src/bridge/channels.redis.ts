@@ -13,10 +13,7 @@ export type Channels = ReturnType<typeof createChannels>;
 export function createChannels(subscriber: RedisClient, log: Logger) {
   let held = false;
   let alive = Date.now();
-  const stream = (): { pause(): void; resume(): void } | undefined =>
-    subscriber instanceof Redis
-      ? (subscriber as unknown as { stream?: { pause(): void; resume(): void } }).stream
-      : undefined;
+  const stream = (): Partial<Redis>["stream"] => (subscriber instanceof Redis ? subscriber.stream : undefined);
   // A link that is not read on cannot answer.
   const checkAlive = async (): Promise<void> => {
     if (!held && (await checkLink(subscriber, log))) alive = Date.now();

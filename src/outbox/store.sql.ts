@@ -98,8 +98,10 @@ export function createOutboxStore(db: Db, source: string) {
     /** Removes at most `limit` events published longer ago than `ageMs`; returns how many. */
     prune: async (ageMs: number, limit: number): Promise<number> =>
       (await db.query(PRUNE, [source, ageMs, limit])).length,
-    backlog: async (): Promise<{ readonly waiting: number; readonly oldestMs: number }> =>
-      (await db.query(BACKLOG, [source]))[0] as never,
+    backlog: async () => {
+      const [found] = await db.query<{ readonly waiting: number; readonly oldestMs: number }>(BACKLOG, [source]);
+      return found ?? { waiting: 0, oldestMs: 0 };
+    },
     /** Wakes the relays of all processes. */
     notifyRelays: async (): Promise<void> => void (await db.query("SELECT pg_notify($1, '')", [channel])),
     onNotified: (wake: () => void): Promise<void> => db.listen(channel, wake),

@@ -1,9 +1,9 @@
 import { rm } from "node:fs/promises";
 import { expect } from "@jest/globals";
-import type { Failpoint } from "../../src/kernel/failpoints.js";
 import { openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { becomes } from "../support/eventually.js";
+import { SAGA_STEPS } from "../support/saga-steps.js";
 import type { Service } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, testWithStack } from "../support/stack.js";
@@ -76,24 +76,13 @@ testWithStack(
   },
 );
 
-const STEPS: readonly Failpoint[] = [
-  "handle",
-  "analysed",
-  "analysis-stored",
-  "analysis-cached",
-  "analysis-published",
-  "handled",
-  "rewarded",
-  "reward-published",
-];
-
 testWithStack(
   "after a crash at any step every analysis is completed, rewarded and told once",
   { service: false, slow: true, timeoutMs: 180_000 },
   async (stack) => {
     const start = await sagaOn(stack);
     const ids: string[] = [];
-    for (const step of STEPS) {
+    for (const step of SAGA_STEPS) {
       const service = await start(`${step}=kill@crash-at-${step}`);
       const stream = await openEvents(service.httpUrl, USER);
       ids.push(await ask(service, `crash-at-${step}`));

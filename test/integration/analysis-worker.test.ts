@@ -3,10 +3,11 @@ import { AccountGone } from "../../src/analysis/sources/source.js";
 import { STREAM } from "../../src/contracts/subjects.js";
 import { createDeadLetters } from "../../src/dead-letters/index.js";
 import { AppError } from "../../src/kernel/errors.js";
-import { armFailpoints, type Failpoint, parseFailpoints } from "../../src/kernel/failpoints.js";
+import { armFailpoints, parseFailpoints } from "../../src/kernel/failpoints.js";
 import { openSaga, post, type SagaBench } from "../support/analysis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { becomes, eventually } from "../support/eventually.js";
+import { SAGA_STEPS } from "../support/saga-steps.js";
 import { slowTest } from "../support/suite.js";
 
 const DID = `did:plc:${"a".repeat(24)}`;
@@ -164,18 +165,7 @@ test("what is no request leaves a letter", async () => {
   expect(state.subjects).toEqual({ "dlq.invalid.analysis_requested": 1 });
 });
 
-const STEPS: readonly Failpoint[] = [
-  "handle",
-  "analysed",
-  "analysis-stored",
-  "analysis-cached",
-  "analysis-published",
-  "handled",
-  "rewarded",
-  "reward-published",
-];
-
-test.each(STEPS)("a failure after %s leaves one result, one reward and one notification", async (step) => {
+test.each(SAGA_STEPS)("a failure after %s leaves one result, one reward and one notification", async (step) => {
   await saga.listen("ada");
   armFailpoints(parseFailpoints(`${step}=throw`));
   const request = await saga.ask({ did: step });

@@ -1,25 +1,13 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
 import { contextWith, headersWith } from "../support/deliveries.js";
-import { handle, logged, openFanout } from "../support/fanout.js";
-import { openRedis, type RedisBench } from "../support/redis.js";
+import { DROP, followers, handle, logged, openFanout } from "../support/fanout.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
 
-let redis: RedisBench;
-beforeAll(async () => {
-  redis = await openRedis();
-});
-afterAll(() => redis.close());
-beforeEach(() => redis.raw.flushall());
-
-const DROP = { drop_id: "d1", user_id: "ada", visibility: "public", created_at: 1_000 } as const;
-const followers = (count: number): World => {
-  const world = new World();
-  for (let index = 0; index < count; index++) world.follow(`f${index}`, "ada");
-  return world;
-};
+const redis = redisOfFile();
 const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);
 
 test("in a batch of edges, an author whose drops do not come holds up no other, and is left to be handled alone", async () => {

@@ -1,28 +1,17 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { createComplete, createNotify, createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { createListenersAmong } from "../../src/fanout/store.redis.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
 import type { Message, PublishAll } from "../../src/platform/nats/publish.js";
 import { contextWith, deliveryOf } from "../support/deliveries.js";
-import { handle, logged, openFanout, work } from "../support/fanout.js";
-import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
+import { DROP, followers, handle, logged, openFanout, work } from "../support/fanout.js";
+import { adaptersOn } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, received, unfollowed } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
 
-let redis: RedisBench;
-beforeAll(async () => {
-  redis = await openRedis();
-});
-afterAll(() => redis.close());
-beforeEach(() => redis.raw.flushall());
-
-const DROP = { drop_id: "d1", user_id: "ada", visibility: "public", created_at: 1_000 } as const;
-const followers = (count: number): World => {
-  const world = new World();
-  for (let index = 0; index < count; index++) world.follow(`f${index}`, "ada");
-  return world;
-};
+const redis = redisOfFile();
 const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);
 
 test("one page of followers is written at once; more pages become jobs, and the last one done completes the fan-out once", async () => {

@@ -9,7 +9,16 @@ import { contextWith, deliveryOf } from "./deliveries.js";
 import { fanoutSourcesOf, historyOf } from "./memory-upstreams.js";
 import { adaptersOn, type RedisBench } from "./redis.js";
 import type { TimelineEvent as Published } from "./timeline-events.js";
-import type { World } from "./world.js";
+import { World } from "./world.js";
+
+export const DROP = { drop_id: "d1", user_id: "ada", visibility: "public", created_at: 1_000 } as const;
+
+/** A world in which ada has so many followers: f0, f1, and so on. */
+export function followers(count: number): World {
+  const world = new World();
+  for (let index = 0; index < count; index++) world.follow(`f${index}`, "ada");
+  return world;
+}
 
 /** A log in memory: what was admitted, and when. */
 export type MemoryLog = { readonly event: TimelineEvent; readonly time: number }[];

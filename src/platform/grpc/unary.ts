@@ -98,27 +98,23 @@ function headersOf(metadata: Metadata): {
   return { get, entries: () => Object.keys(metadata.getMap()).map((name) => [name, get(name) ?? ""] as const) };
 }
 
-interface MethodOf {
-  readonly path: string;
-  requestDeserialize(bytes: Buffer): unknown;
-  responseDeserialize(bytes: Buffer): unknown;
-}
-
-type Methods<Definition extends Record<keyof Definition, MethodOf>> = {
+type Methods<Definition extends ServiceDefinition> = {
   readonly [Name in keyof Definition]: (
     request: ReturnType<Definition[Name]["requestDeserialize"]>,
     context: CallContext,
   ) => Promise<ReturnType<Definition[Name]["responseDeserialize"]>>;
 };
 
+type Method = Methods<ServiceDefinition>[string];
+
 /** A service of functions; its methods are named as in the proto. */
-export function unaryService<Definition extends Record<keyof Definition, MethodOf>>(
+export function unaryService<Definition extends ServiceDefinition>(
   definition: Definition,
   methods: Methods<Definition>,
   log: Logger,
 ): Service {
-  const names = Object.keys(definition) as (keyof Definition & string)[];
-  const implementation = names.map((name) => [name, unary(nameOf(definition[name]), log, methods[name])]);
-  const [, name = ""] = definition[names[0] as keyof Definition].path.split("/");
-  return { name, definition: definition as never, implementation: Object.fromEntries(implementation) };
+  const entries = Object.entries(definition);
+  const implementation = entries.map(([name, method]) => [name, unary(nameOf(method), log, methods[name] as Method)]);
+  const [, name = ""] = entries[0]?.[1].path.split("/") ?? [];
+  return { name, definition, implementation: Object.fromEntries(implementation) };
 }

@@ -6,8 +6,8 @@ import {
   type JetStreamClient,
   type JsMsg,
   type NatsConnection,
-  type Subscription,
 } from "nats";
+import type { PullConsumerMessagesImpl } from "nats/lib/jetstream/consumer.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
@@ -203,7 +203,6 @@ class ConsumeLoop {
 // The client's own close drops messages on their way, which the server delivers again only after ack_wait. Draining the
 // subscription beneath, which the client follows but does not offer, takes them in.
 async function drained(messages: ConsumerMessages): Promise<void> {
-  const { sub } = messages as unknown as { readonly sub: Subscription };
-  await sub.drain().catch(() => undefined);
+  await (messages as PullConsumerMessagesImpl).sub.drain().catch(() => undefined);
   await messages.closed();
 }

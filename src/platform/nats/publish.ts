@@ -9,6 +9,7 @@ import {
   headers as newHeaders,
   type Status,
 } from "nats";
+import type { NatsConnectionImpl } from "nats/lib/nats-base-client/nats.js";
 import { isPlainSubject } from "../../contracts/subjects.js";
 import { AppError, codeOf, oneLine } from "../../kernel/errors.js";
 
@@ -102,9 +103,8 @@ class PubAcks {
     private readonly connection: NatsConnection,
     private readonly timeoutMs: number,
   ) {
-    // A user's rights may require the prefix. The client's types do not offer its options.
-    const { options } = connection as unknown as { readonly options?: { readonly inboxPrefix?: string } };
-    this.#inbox = `${createInbox(options?.inboxPrefix)}.`;
+    // A user's rights may require the prefix.
+    this.#inbox = `${createInbox((connection as NatsConnectionImpl).options.inboxPrefix)}.`;
     void this.#followDenials();
     void connection.closed().then(() => {
       this.#fail(() => true, NatsError.errorForCode(ErrorCode.ConnectionClosed));

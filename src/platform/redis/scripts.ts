@@ -70,10 +70,16 @@ export interface Scripts {
   command<T>(name: string, call: (client: RedisClient) => Promise<T>): Promise<T>;
 }
 
+type Commands = Record<ScriptName | `${ScriptName}Buffer`, (...args: unknown[]) => Promise<Reply>>;
+
+// Added by defineCommand.
+declare module "ioredis" {
+  interface RedisCommander extends Commands {}
+}
+
 /** The client sends a script's hash, and its text where the server does not know it. */
 export function createScripts(client: RedisClient): Scripts {
   for (const [name, lua] of SOURCES) client.defineCommand(name, { lua });
-  const run = client as unknown as Record<ScriptName | `${ScriptName}Buffer`, (...args: unknown[]) => Promise<Reply>>;
   const pulse = followPulse(client);
   const command: Scripts["command"] = (name, call) =>
     SPANS.has(name) ? inSpan(`redis ${name}`, SPAN, () => measured(name, call)) : measured(name, call);
@@ -94,8 +100,8 @@ export function createScripts(client: RedisClient): Scripts {
   return {
     client,
     isCluster: client.isCluster,
-    run: (name, keys, args) => command(name, () => run[name](keys.length, ...keys, ...args)),
-    runBytes: (name, keys, args) => command(name, () => run[`${name}Buffer`](keys.length, ...keys, ...args)),
+    run: (name, keys, args) => command(name, () => client[name](keys.length, ...keys, ...args)),
+    runBytes: (name, keys, args) => command(name, () => client[`${name}Buffer`](keys.length, ...keys, ...args)),
     command,
   };
 }
