@@ -7,7 +7,7 @@ import type { Complete, Notify, Told, Trace } from "./publish.nats.js";
 import { type Audience, audienceOf, type FanoutSize, type HomeDrops, type TimelineWriter } from "./store.redis.js";
 
 /** About 0.2 s of Redis. */
-const ENTRIES_A_SLICE = 50_000;
+const ENTRIES_A_SLICE = 100_000;
 
 /** A publication or a deletion, as it stands in every chunk job. */
 export type Change = Omit<FanoutJob, "user_ids">;

@@ -28,6 +28,9 @@ export type Postgres = {
   stop(): Promise<void>;
 };
 
+/** `settings`: as in its configuration file. */
+export type PostgresOptions = { readonly fsync?: boolean; readonly settings?: readonly string[] };
+
 /** Where PostgreSQL's programs are; undefined where none is installed. */
 export function postgresPrograms(): string | undefined {
   const root = "/usr/lib/postgresql";
@@ -40,7 +43,7 @@ export function postgresPrograms(): string | undefined {
 }
 
 /** Starts a server with one database in a folder of its own. `fsync` as in production; tests of behaviour need none. */
-export async function startPostgres({ fsync = false } = {}): Promise<Postgres> {
+export async function startPostgres({ fsync = false, settings: more = [] }: PostgresOptions = {}): Promise<Postgres> {
   const programs = postgresPrograms();
   if (programs === undefined) throw new Error("no PostgreSQL is installed");
   const user = unprivileged();
@@ -51,10 +54,10 @@ export async function startPostgres({ fsync = false } = {}): Promise<Postgres> {
   const port = await freePort();
   let server: ChildProcess | undefined;
   const start = async (): Promise<void> => {
-    const settings = ["-c", `fsync=${fsync ? "on" : "off"}`, "-c", "max_connections=200", "-c", "shared_buffers=64MB"];
+    const settings = [`fsync=${fsync ? "on" : "off"}`, "max_connections=200", "shared_buffers=64MB", ...more];
     server = spawn(
       join(programs, "postgres"),
-      ["-D", data, "-h", "127.0.0.1", "-p", String(port), "-k", folder, ...settings],
+      ["-D", data, "-h", "127.0.0.1", "-p", String(port), "-k", folder, ...settings.flatMap((one) => ["-c", one])],
       {
         ...user,
         stdio: "ignore",

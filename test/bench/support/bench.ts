@@ -1,7 +1,7 @@
 import { Redis } from "ioredis";
 import type { Broker } from "../../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../../support/brokers.js";
-import { type Postgres, startPostgres } from "../../support/postgres.js";
+import { type Postgres, type PostgresOptions, startPostgres } from "../../support/postgres.js";
 import { type Service, type ServiceOptions, startService } from "../../support/service.js";
 import type { Stack } from "../../support/stack.js";
 import { openStreams, type Streams } from "../../support/streams.js";
@@ -23,8 +23,8 @@ export class Bench {
     this.#closes.push(close);
   }
 
-  async redis(): Promise<{ readonly redis: Redis; readonly redisServer: Broker }> {
-    const redisServer = await privateRedis();
+  async redis({ appendonly = false } = {}): Promise<{ readonly redis: Redis; readonly redisServer: Broker }> {
+    const redisServer = await privateRedis({ appendonly });
     this.versions["Redis"] = redisServer.version;
     this.defer(() => redisServer.stop());
     const redis = new Redis(redisServer.url, { maxRetriesPerRequest: null });
@@ -41,15 +41,15 @@ export class Bench {
     return { natsServer, streams };
   }
 
-  async postgres({ fsync = true } = {}): Promise<Postgres> {
-    const server = await startPostgres({ fsync });
+  async postgres(options: PostgresOptions = {}): Promise<Postgres> {
+    const server = await startPostgres({ fsync: true, ...options });
     this.versions["PostgreSQL"] = server.version;
     this.defer(() => server.stop());
     return server;
   }
 
-  async servers(world = new World()): Promise<Servers> {
-    const brokers = { ...(await this.redis()), ...(await this.nats()) };
+  async servers(world = new World(), options: { readonly appendonly?: boolean } = {}): Promise<Servers> {
+    const brokers = { ...(await this.redis(options)), ...(await this.nats()) };
     const upstreams = await startUpstreams(world);
     this.defer(() => upstreams.stop());
     return { ...brokers, world, upstreams };

@@ -36,11 +36,15 @@ export const fillHomes = (
 ): Promise<void> => fillKeys(redis, users.map(homeKey), options);
 
 /** How many of these drops the homes of these users hold together. */
-export async function countHeld(redis: Redis, users: readonly string[], drops: readonly string[]): Promise<number> {
+export const countHeld = (redis: Redis, users: readonly string[], drops: readonly string[]): Promise<number> =>
+  countMembers(redis, users.map(homeKey), drops);
+
+/** The same for any sorted sets. */
+export async function countMembers(redis: Redis, keys: readonly string[], drops: readonly string[]): Promise<number> {
   let count = 0;
-  for (const some of chunked(users, KEYS_A_CALL)) {
+  for (const some of chunked(keys, KEYS_A_CALL)) {
     const pipeline = redis.pipeline();
-    for (const user of some) pipeline.zmscore(homeKey(user), ...drops);
+    for (const key of some) pipeline.zmscore(key, ...drops);
     for (const [error, scores] of (await pipeline.exec()) ?? []) {
       if (error) throw error;
       count += (scores as (string | null)[]).filter((score) => score !== null).length;

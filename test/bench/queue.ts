@@ -1,0 +1,237 @@
+import { fork } from "node:child_process";
+import { once } from "node:events";
+import { Queue } from "bullmq";
+import type { Redis } from "ioredis";
+import { HOME_PREFIX } from "../../src/contracts/keys.js";
+import { chunked } from "../../src/kernel/concurrency.js";
+import { createPublisher } from "../../src/platform/nats/publish.js";
+import { eventually } from "../support/eventually.js";
+import type { Service } from "../support/service.js";
+import { World } from "../support/world.js";
+import type { Bench, Servers } from "./support/bench.js";
+import { countMembers, dropIds, fillKeys } from "./support/homes.js";
+import { between, measured } from "./support/measure.js";
+import type { DropJob, QueueAnswer, QueueOrder } from "./support/queue-shared.js";
+import { check, type Parameters, type Result, type Row } from "./support/result.js";
+
+const FOLLOWERS = 100;
+const POSTS = 2_000;
+const ENTRIES = 1_000;
+const TRIM_TO = 950;
+const CONCURRENCY = 50;
+const AT_ONCE = 500;
+const QUEUE = "drops";
+const PEER_PREFIX = "peer:home:";
+const PATIENCE_MS = 60_000;
+
+const ABOUT = `Drops of ${FOLLOWERS} followers, from the first one enqueued to the last one written and acknowledged: from \`DROPS\` by a worker
+process of the service, and from a BullMQ queue by a worker process of BullMQ. Both write to home timelines of ${ENTRIES.toLocaleString("en")} drops in the same
+Redis, whose append-only file is written with \`everysec\`, and trim to ${TRIM_TO} what passes ${ENTRIES.toLocaleString("en")}. Both producers hand over ${AT_ONCE} drops at once (\`addBulk\`). A
+job of BullMQ names its followers and is removed once done; ${CONCURRENCY} are handled at once, each by one call of a script that writes all its
+homes. The peer has no tombstones, no unfollows and no notifications to look for. Every home is checked on both sides.`;
+
+interface Case {
+  readonly name: string;
+  readonly authors: number;
+  /** Followers of neighbouring authors begin so many users apart. */
+  readonly apart: number;
+}
+
+const CASES: readonly Case[] = [
+  { name: "20 authors, each with followers of their own", authors: 20, apart: FOLLOWERS },
+  { name: "400 authors, who share 2,000 followers", authors: 400, apart: 7 },
+];
+const USERS = 2_000;
+
+interface Drop {
+  readonly drop_id: string;
+  readonly author: number;
+}
+
+/** Resolves once all are written and acknowledged. */
+type Write = (drops: readonly Drop[]) => Promise<void>;
+
+export async function run({ posts = POSTS, workers = 1 }: Parameters, bench: Bench): Promise<Result> {
+  const rows: Row[] = [];
+  for (const one of CASES) rows.push(await measureCase(bench, one, { posts, workers }));
+  return { about: ABOUT, rows };
+}
+
+async function measureCase(
+  bench: Bench,
+  { name, authors, apart }: Case,
+  { posts, workers }: { readonly posts: number; readonly workers: number },
+): Promise<Row> {
+  const world = new World();
+  const users = Array.from({ length: USERS }, (_, n) => `user-${n}`);
+  const audiences = Array.from({ length: authors }, (_, author) =>
+    Array.from({ length: FOLLOWERS }, (__, n) => users[(author * apart + n) % USERS] as string),
+  );
+  for (const [author, audience] of audiences.entries()) for (const one of audience) world.follow(one, nameOf(author));
+  const servers = await bench.servers(world, { appendonly: true });
+  const { redis } = servers;
+  const dropsOf = createDrops(authors);
+  const measure = async ({ write, prefix, processes }: Side) => {
+    await fillKeys(
+      redis,
+      users.map((user) => prefix + user),
+      { entries: ENTRIES },
+    );
+    await write(dropsOf(Math.max(authors, posts / 10)));
+    const drops = dropsOf(posts);
+    const spent = await measured({ processes, units: posts }, () => write(drops));
+    await checkEntries(redis, { prefix, users, audiences, drops });
+    return { rate: posts / spent.seconds, cpu: spent.cpu };
+  };
+  const own = await startOwn(bench, servers, workers);
+  const peer = await startPeer(bench, servers, { workers, audiences });
+  let theirs: Readonly<Record<string, number>> = {};
+  const [ceiling, { rate, cpu }] = await between(
+    async () => {
+      const measured = await measure(peer);
+      theirs = measured.cpu;
+      return measured.rate;
+    },
+    () => measure(own),
+  );
+  await own.stop();
+  await peer.stop();
+  const both = { ...cpu, ...theirs };
+  const against = { peer: { name: "BullMQ", value: ceiling }, target: { atLeast: 5 } };
+  return { name, value: rate, unit: "drops/s", ...against, cpu: both };
+}
+
+const nameOf = (author: number): string => `author-${author}`;
+
+function createDrops(authors: number): (count: number) => Drop[] {
+  let made = 1_000_000;
+  return (count) => {
+    const ids = dropIds(count, made);
+    made += count;
+    return ids.map((drop_id, n) => ({ drop_id, author: n % authors }));
+  };
+}
+
+interface Side {
+  readonly write: Write;
+  /** Of the keys of its home timelines. */
+  readonly prefix: string;
+  readonly processes: Readonly<Record<string, number>>;
+}
+
+type Running = Side & { stop(): Promise<void> };
+
+async function startOwn(bench: Bench, servers: Servers, workers: number): Promise<Running> {
+  const services: Service[] = [];
+  while (services.length < workers) services.push(await bench.service(servers, { roles: "fanout" }));
+  const { publishAll } = createPublisher(servers.streams.connection);
+  let written = 0;
+  return {
+    prefix: HOME_PREFIX,
+    processes: {
+      ...Object.fromEntries(services.map(({ pid }, n) => [n === 0 ? "worker" : `worker ${n + 1}`, pid])),
+      ...{ redis: servers.redisServer.pid, nats: servers.natsServer.pid },
+    },
+    write: async (drops) => {
+      for (const some of chunked(drops, AT_ONCE))
+        await publishAll(
+          some.map(({ drop_id, author }) => {
+            const event = { drop_id, user_id: nameOf(author), visibility: "followers", created_at: Date.now() };
+            const body = Buffer.from(JSON.stringify(event));
+            return { subject: "drops.created", id: `drop_created:${drop_id}`, body };
+          }),
+        );
+      written += drops.length;
+      await servers.streams.settledWith(written, PATIENCE_MS);
+    },
+    stop: async () => {
+      for (const service of services) await service.stop();
+    },
+  };
+}
+
+async function startPeer(
+  bench: Bench,
+  { redisServer: { port, pid } }: Servers,
+  { workers, audiences }: { readonly workers: number; readonly audiences: readonly (readonly string[])[] },
+): Promise<Running> {
+  const queue = new Queue<DropJob>(QUEUE, { connection: { host: "127.0.0.1", port } });
+  bench.defer(() => queue.close());
+  const order = {
+    port,
+    queue: QUEUE,
+    concurrency: CONCURRENCY,
+    prefix: PEER_PREFIX,
+    entries: ENTRIES,
+    trimTo: TRIM_TO,
+  };
+  const processes = await Promise.all(Array.from({ length: workers }, () => startWorker(bench, order)));
+  let written = 0;
+  return {
+    prefix: PEER_PREFIX,
+    processes: {
+      ...Object.fromEntries(
+        processes.map(({ child }, n) => [`BullMQ${n === 0 ? "" : ` ${n + 1}`}`, child.pid as number]),
+      ),
+      "redis for BullMQ": pid,
+    },
+    write: async (drops) => {
+      for (const some of chunked(drops, AT_ONCE))
+        await queue.addBulk(
+          some.map(({ drop_id, author }) => ({
+            name: "drop",
+            data: { drop_id, created_at: Date.now(), users: audiences[author] as readonly string[] },
+            opts: { removeOnComplete: true },
+          })),
+        );
+      written += drops.length;
+      const done = (): number => processes.reduce((sum, { completed }) => sum + completed(), 0);
+      await eventually(() => done() === written || `${done()} of ${written}`, "all jobs are completed", PATIENCE_MS);
+    },
+    stop: async () => {
+      for (const { child } of processes) child.kill();
+      await queue.close();
+    },
+  };
+}
+
+async function startWorker(bench: Bench, order: QueueOrder) {
+  const child = fork(new URL("./support/queue-bullmq.ts", import.meta.url), { execArgv: ["--import", "tsx"] });
+  bench.defer(() => child.kill());
+  let completed = 0;
+  child.on("message", (answer: QueueAnswer) => {
+    check(!("fault" in answer), "fault" in answer ? answer.fault : "");
+    completed = answer.completed;
+  });
+  child.send(order);
+  await once(child, "message");
+  return { child, completed: () => completed };
+}
+
+/** Each home holds each drop it was sent, and no more than its cap and the floor. */
+async function checkEntries(
+  redis: Redis,
+  {
+    prefix,
+    users,
+    audiences,
+    drops,
+  }: {
+    readonly prefix: string;
+    readonly users: readonly string[];
+    readonly audiences: readonly (readonly string[])[];
+    readonly drops: readonly Drop[];
+  },
+): Promise<void> {
+  for (const [author, audience] of audiences.entries()) {
+    const sent = drops.filter((drop) => drop.author === author).map(({ drop_id }) => drop_id);
+    const keys = audience.map((user) => prefix + user);
+    const held = await countMembers(redis, keys, sent);
+    check(held === keys.length * sent.length, `${held} of ${keys.length * sent.length} entries are there`);
+  }
+  const sizes = await Promise.all(users.map((user) => redis.zcard(prefix + user)));
+  check(
+    sizes.every((size) => size >= TRIM_TO && size <= ENTRIES + 1),
+    `homes hold ${Math.min(...sizes)} to ${Math.max(...sizes)} entries`,
+  );
+}
