@@ -7,14 +7,14 @@ import type { Facts, FailedFact, RequestFact } from "./saga.js";
 /** The bucket keeps what is known of an analysis for 30 days, as the database keeps its row (nats/streams). */
 const KEPT_DAYS = 30;
 
-type Started = AnalysisRequest & { readonly started_at: string };
+type Started = RequestFact & { readonly started_at: string };
 
 /** Facts about analyses, until they have a row. Everything rejects with AppError `unavailable` while NATS is away. */
 export interface Requests {
   /** Changes nothing where it is recorded. */
   record(fact: RequestFact): Promise<void>;
   /** The first start counts. */
-  start(request: AnalysisRequest, now: number): Promise<void>;
+  start(request: RequestFact, now: number): Promise<void>;
   fail(request: AnalysisRequest, failure: FailedFact): Promise<void>;
   find(user: string, analysis: string): Promise<Facts | undefined>;
   /** Newest first; `before` excludes that id and the newer ones. */
@@ -37,10 +37,11 @@ export function createRequests(bucket: Bucket, now: () => number = Date.now): Re
       bucket.get(keyOf(token, analysis, "started")),
       bucket.get(keyOf(token, analysis, "failed")),
     ]);
-    const startedFact = started?.value as Started | undefined;
-    const request = (requested?.value as RequestFact | undefined) ?? startedFact;
-    if (request === undefined) return undefined;
-    return { request, startedAt: startedFact?.started_at, failed: failed?.value as FailedFact | undefined };
+    const { started_at: startedAt, ...begun } = (started?.value ?? {}) as Partial<Started>;
+    const asked = requested?.value as RequestFact | undefined;
+    if (asked === undefined && startedAt === undefined) return undefined;
+    const request = { ...asked, ...begun } as RequestFact;
+    return { request, startedAt, failed: failed?.value as FailedFact | undefined };
   };
   const idsOfDay = async (token: string, day: string): Promise<string[]> => {
     const keys = await bucket.keys(`r.${token}.${day}.>`);

@@ -11,6 +11,8 @@ import { AccountGone } from "./sources/source.js";
 /** Times are RFC 3339. */
 export interface RequestFact extends AnalysisRequest {
   readonly estimated_completion?: string | undefined;
+  /** Sequence of its message in TIMELINE. */
+  readonly request_seq?: number | undefined;
 }
 
 export interface FailedFact {
@@ -25,6 +27,8 @@ export interface Facts {
   readonly request: RequestFact;
   readonly startedAt?: string | undefined;
   readonly failed?: FailedFact | undefined;
+  /** Its message had left the queue before nothing was found about its end: NATS gave it up. */
+  readonly abandoned?: boolean | undefined;
 }
 
 /** A row of timeline_analyses: the analysis is completed. */
@@ -42,12 +46,14 @@ export type Status = "queued" | "processing" | "completed" | "failed";
 export type Event =
   | { readonly kind: "requested" }
   | { readonly kind: "started" }
+  | { readonly kind: "abandoned" }
   | { readonly kind: "failed" }
   | { readonly kind: "completed" };
 
 const RANK: Readonly<Record<Event["kind"], Status>> = {
   requested: "queued",
   started: "processing",
+  abandoned: "failed",
   failed: "failed",
   completed: "completed",
 };
@@ -62,9 +68,10 @@ export function evolve(status: Status, { kind }: Event): Status {
   return ORDER.indexOf(next) > ORDER.indexOf(status) ? next : status;
 }
 
-export function statusOf({ startedAt, failed }: Facts, completed: CompletedAnalysis | undefined): Status {
+export function statusOf({ startedAt, abandoned, failed }: Facts, completed: CompletedAnalysis | undefined): Status {
   const events: Event[] = [
     ...(startedAt === undefined ? [] : [{ kind: "started" } as const]),
+    ...(abandoned ? [{ kind: "abandoned" } as const] : []),
     ...(failed === undefined ? [] : [{ kind: "failed" } as const]),
     ...(completed === undefined ? [] : [{ kind: "completed" } as const]),
   ];
@@ -127,6 +134,8 @@ export function resultsFor(type: AnalysisType, results: AnalysisResults): Analys
   return left;
 }
 
+const ABANDONED = "the analysis was given up";
+
 /** The JSON of an analysis, as its user and operators read it. */
 export function viewOf(facts: Facts, completed: CompletedAnalysis | undefined) {
   const { request, startedAt, failed } = facts;
@@ -142,6 +151,6 @@ export function viewOf(facts: Facts, completed: CompletedAnalysis | undefined) {
     ...(estimated_completion === undefined ? {} : { estimated_completion }),
     ...(started_at === undefined ? {} : { started_at }),
     ...(completed && { completed_at: completed.completed_at, cached: completed.cached, results: completed.results }),
-    ...(status === "failed" && failed && { error: failed.error }),
+    ...(status === "failed" && { error: failed?.error ?? ABANDONED }),
   };
 }

@@ -76,7 +76,7 @@ interface Message {
 async function complete(deps: WorkerDeps, request: AnalysisRequest, { delivery, context }: Message): Promise<void> {
   const { store, requests, now } = deps;
   const startedAt = now();
-  await requests.start(request, startedAt);
+  await requests.start({ ...request, request_seq: delivery.seq }, startedAt);
   const held = await store.find(request.user_id, request.analysis_id);
   const start = decideStart(held, { seq: delivery.seq, redrives: redrivesOf(delivery) });
   if (start === "ignore") return;

@@ -20,11 +20,9 @@ export type AnalysisType = (typeof ANALYSIS_TYPES)[number];
 
 export const measuresOf = (type: AnalysisType): readonly Measure[] => (type === "full" ? MEASURES : [type]);
 
-const LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?";
-// AT Protocol, specification "DID": these two methods; did:web names a host without a path, a port only on localhost.
-const DID = new RegExp(`^did:(?:plc:[a-z2-7]{24}|web:(?:${LABEL}(?:\\.${LABEL})+|localhost(?:%3A\\d{1,5})?))$`);
-/** RFC 1035: a host name has at most 253 characters. */
-const MAX_DID_CHARACTERS = "did:web:".length + 253;
+// AT Protocol, specification "DID": its syntax, of the two methods that its accounts have.
+const DID = /^did:(?:plc|web):[a-zA-Z0-9._:%-]*[a-zA-Z0-9._-]$/;
+const MAX_DID_CHARACTERS = 2_048;
 
 /** True for an account of the AT Protocol, false for a user of ours. */
 export const isDid = (account: string): boolean => /^did:/i.test(account);

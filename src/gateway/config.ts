@@ -34,7 +34,7 @@ export const GATEWAY_VARIABLES = {
     name: "TIMELINE_ALLOWED_ORIGINS",
     schema: list,
     default: "",
-    about: "Origins (comma list) whose pages may open streams with cookies",
+    about: "Origins (comma list) whose pages may open streams and ask for analyses, also with cookies",
   },
   maxConnections: {
     name: "TIMELINE_SSE_MAX_CONNECTIONS",

@@ -1,6 +1,7 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import { AppError, codeOf, oneLine, PRESENTATION } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
+import { answerPreflight, corsHeaders, isPreflight } from "../platform/http/cors.js";
 import type { Handle } from "../platform/http/serve.js";
 import { type SseLimits, SseStream } from "../platform/http/sse.js";
 import type { Admit, Principal } from "./auth.js";
@@ -22,13 +23,15 @@ interface RouteDeps {
   serve(request: StreamRequest): Promise<void>;
 }
 
+const PREFLIGHT = { methods: "GET", headers: "authorization, last-event-id, cache-control" };
+
 const SSE_PATH = /^\/events\/timeline\/home\/?(?:\?|$)/i;
 
 export function createRoutes(deps: RouteDeps): Handle {
   return (request, response) => {
     if (!SSE_PATH.test(request.url ?? "")) return false;
-    const headers = corsHeaders(request.headers.origin, deps.allowedOrigins);
-    if (request.method === "OPTIONS" && "Access-Control-Allow-Origin" in headers) preflight(response, headers);
+    const headers = corsHeaders(request, deps.allowedOrigins);
+    if (isPreflight(request, headers)) answerPreflight(response, headers, PREFLIGHT);
     else if (request.method !== "GET") sendProblem(response, 405, { ...headers, Allow: "GET" });
     else
       openStream(deps, { request, response, headers }).catch((error) => refuse(deps.log, error, { response, headers }));
@@ -40,7 +43,7 @@ interface Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   /** Of every answer. */
-  readonly headers: Record<string, string>;
+  readonly headers: Readonly<Record<string, string>>;
 }
 
 async function openStream(deps: RouteDeps, { request, response, headers }: Exchange): Promise<void> {
@@ -54,21 +57,6 @@ async function openStream(deps: RouteDeps, { request, response, headers }: Excha
       open: (first, closed) => new SseStream(request, response, deps.limits, { headers, first, closed }),
     }),
   );
-}
-
-function corsHeaders(origin: string | undefined, allowed: ReadonlySet<string>): Record<string, string> {
-  if (origin === undefined || !allowed.has(origin)) return { Vary: "Origin" };
-  return { Vary: "Origin", "Access-Control-Allow-Origin": origin, "Access-Control-Allow-Credentials": "true" };
-}
-
-function preflight(response: ServerResponse, headers: Record<string, string>): void {
-  response.writeHead(204, {
-    ...headers,
-    "Access-Control-Allow-Methods": "GET",
-    "Access-Control-Allow-Headers": "authorization, last-event-id, cache-control",
-    "Access-Control-Max-Age": "600",
-  });
-  response.end();
 }
 
 function refuse(log: Logger, error: unknown, { response, headers }: Omit<Exchange, "request">): void {

@@ -16,7 +16,8 @@ export async function startGatewayRole(
   http.use(
     createAnalysisApi({
       ...connections,
-      ...{ admit: gateway.admit, connected: () => connections.topology.connected },
+      ...{ admit: gateway.admit, allowedOrigins: config.gateway.allowedOrigins },
+      connected: () => connections.topology.connected,
       ...{ db, rewards: db && createXpReader(db), log },
     }),
   );

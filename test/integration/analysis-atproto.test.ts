@@ -34,12 +34,19 @@ test("an unknown and a suspended account are answers", async () => {
 
 test.each([
   [400, { error: "AccountDeactivated", message: "Account is deactivated" }, "account_suspended"],
+  [403, { error: "AccountTakedown", message: "" }, "account_suspended"],
+  [403, { error: "AccountSuspended", message: "" }, "account_suspended"],
+  [401, { error: "AccountTakedown", message: "Account has been taken down" }, "account_suspended"],
   [400, { error: "RepoTakendown", message: "" }, "account_suspended"],
+  [400, { error: "RepoSuspended", message: "" }, "account_suspended"],
+  [400, { error: "DidDeactivated", message: "" }, "account_suspended"],
   [400, { error: "InvalidRequest", message: "Account has been taken down" }, "account_suspended"],
   [404, { error: "ActorNotFound", message: "" }, "account_unknown"],
+  [400, { error: "DidNotFound", message: "" }, "account_unknown"],
   [400, { error: "InvalidRequest", message: "Could not find repo: did:plc:ada" }, "account_unknown"],
   [400, { error: "InvalidRequest", message: "Error: limit must be an integer" }, "failed"],
   [404, { error: "MethodNotImplemented", message: "" }, "failed"],
+  [403, { error: "Forbidden", message: "" }, "failed"],
   [502, { error: "UpstreamFailure", message: "Profile not found" }, "failed"],
 ])("%i %j is understood as %s", async (status, body, expected) => {
   view.inject({ kind: status, body });

@@ -60,10 +60,13 @@ test.each<[string, unknown, string[]]>([
     { did: "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK", type: "flow" },
     ["did"],
   ],
-  ["a did:plc that is too short", { did: "did:plc:z72i7hdynmk6r22z27h6tvu", type: "flow" }, ["did"]],
-  ["a did:plc with other characters", { did: "did:plc:z72i7hdynmk6r22z27h6tvu1", type: "flow" }, ["did"]],
+  ["a did:plc that ends in a colon", { did: "did:plc:z72i7hdynmk6r22z27h6tvur:", type: "flow" }, ["did"]],
+  ["a did:plc with other characters", { did: "did:plc:z72i7hdynmk6r22z27h6tv/r", type: "flow" }, ["did"]],
+  ["a did:plc without an id", { did: "did:plc:", type: "flow" }, ["did"]],
+  ["a DID in capitals", { did: "DID:PLC:z72i7hdynmk6r22z27h6tvur", type: "flow" }, ["did"]],
+  ["a DID above 2 KiB", { did: `did:plc:${"a".repeat(2_041)}`, type: "flow" }, ["did"]],
   ["a did:web without a host", { did: "did:web:", type: "flow" }, ["did"]],
-  ["a did:web with a path", { did: "did:web:example.com:u:bob", type: "flow" }, ["did"]],
+  ["a did:web that ends in a percent sign", { did: "did:web:example.com%", type: "flow" }, ["did"]],
   ["a DID that ends early", { did: "did:", type: "flow" }, ["did"]],
   ["a list", [], ["body"]],
   ["no JSON", "{", ["body"]],
@@ -76,7 +79,14 @@ test.each<[string, unknown, string[]]>([
   for (const field of fields) expect(problem.detail).toContain(`${field}: `);
 });
 
-test.each(["did:plc:z72i7hdynmk6r22z27h6tvur", "did:web:example.com", "did:web:localhost%3A8080", "bob ü"])(
+test.each([
+  "did:plc:z72i7hdynmk6r22z27h6tvur",
+  "did:plc:nobody",
+  `did:plc:${"a".repeat(2_040)}`,
+  "did:web:example.com",
+  "did:web:localhost%3A8080",
+  "bob ü",
+])(
   "%s is an account",
   async (did) => expect((await post(bench.url, "cleo", { body: { did, type: "pulse" } })).status).toBe(202),
 );

@@ -17,6 +17,8 @@ import { openRedis, type RedisBench } from "./redis.js";
 import { JWT_SECRET } from "./service.js";
 import { tokenOf } from "./tokens.js";
 
+const ALLOWED_ORIGINS = ["https://app.example"];
+
 /** The routes of analyses on real servers, in the test's process. */
 export interface AnalysisBench {
   readonly nats: NatsBench;
@@ -46,7 +48,8 @@ export function sharedAnalysisBench({ rewards }: { readonly rewards?: (db: Db) =
     clock.close();
     const { connection } = nats;
     const usual = {
-      admit: createAdmit(createAuthenticate({ jwtSecret: JWT_SECRET }), new Set()),
+      admit: createAdmit(createAuthenticate({ jwtSecret: JWT_SECRET }), new Set(ALLOWED_ORIGINS)),
+      allowedOrigins: ALLOWED_ORIGINS,
       ...{ nats: connection, ...createPublisher(connection), scripts: redis.scripts, clock, db, log: silent },
       connected: () => true,
       rewards: rewards?.(db),

@@ -3,6 +3,7 @@ import { type AnalysisRequest, isAtLeast, statusPath } from "../../contracts/ana
 import { codeOf } from "../../kernel/errors.js";
 import { fingerprint } from "../../kernel/ids.js";
 import { SECOND } from "../../kernel/time.js";
+import type { RequestFact } from "../saga.js";
 import { observeHttp } from "./observe.js";
 import { Problem } from "./problem.js";
 import { type Quota, quotaHeaders, type RateLimit } from "./rate-limit.redis.js";
@@ -39,10 +40,10 @@ export interface IdempotencyKeys {
 interface AskDeps {
   readonly keys: IdempotencyKeys;
   readonly limit: RateLimit;
-  /** Resolves after the PubAck. */
-  readonly publish: (request: AnalysisRequest) => Promise<void>;
+  /** Resolves after the PubAck, to the sequence of the message. */
+  readonly publish: (request: AnalysisRequest) => Promise<number>;
   /** Makes `queued` show. */
-  readonly record: (fact: AnalysisRequest & Pick<Accepted, "estimated_completion">) => Promise<void>;
+  readonly record: (fact: RequestFact) => Promise<void>;
 }
 
 type Asked = Pick<AnalysisRequest, "user_id" | "did" | "type" | "tier"> & { readonly key: string | undefined };
@@ -73,8 +74,8 @@ export function createAsk({ keys, limit, publish, record }: AskDeps): Ask {
       refuseOther(kept, fresh);
       const { analysis_id, estimated_completion } = kept.answer;
       const request = { analysis_id, ...asked, requested_at: kept.at };
-      await publish(request);
-      await record({ ...request, estimated_completion });
+      const request_seq = await publish(request);
+      await record({ ...request, estimated_completion, request_seq });
       if (key !== undefined) await keys.accepted(user, key, kept);
       if (kept === fresh || earlier) observeHttp.accepted(tier, quota !== undefined);
       return { answer: kept.answer, quota };

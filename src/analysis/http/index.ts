@@ -5,6 +5,7 @@ import { traceHeaders } from "../../delivery/telemetry.js";
 import { AppError } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import type { Db } from "../../platform/db/db.js";
+import { createStoredMessages } from "../../platform/nats/message.js";
 import type { Publish } from "../../platform/nats/publish.js";
 import type { RedisClock } from "../../platform/redis/clock.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
@@ -20,6 +21,7 @@ import { createAnalysisRouter, type RouteDeps } from "./routes.http.js";
 
 interface AnalysisApiDeps {
   readonly admit: RouteDeps["admit"];
+  readonly allowedOrigins: readonly string[];
   readonly nats: NatsConnection;
   readonly publish: Publish;
   readonly connected: () => boolean;
@@ -43,7 +45,7 @@ export function createAnalysisApi({ db, rewards, log, ...deps }: AnalysisApiDeps
     publish: async (request) => {
       const body = Buffer.from(JSON.stringify(request));
       const message = { subject: ANALYSIS_REQUESTED, body, id: request.analysis_id, stream: STREAM.timeline };
-      await deps.publish({ ...message, headers: traceHeaders() });
+      return (await deps.publish({ ...message, headers: traceHeaders() })).seq;
     },
   });
   // Without a connection, the client of NATS waits for its timeout.
@@ -54,10 +56,13 @@ export function createAnalysisApi({ db, rewards, log, ...deps }: AnalysisApiDeps
       return work(...args);
     };
   const store = db && createAnalysisStore(db);
+  const messages = createStoredMessages(deps.nats);
   const reads = createReads({
     requests: { find: ifConnected(requests.find), list: ifConnected(requests.list) },
+    isQueued: async (seq) => (await messages.read(STREAM.timeline, seq)) !== undefined,
     store,
     rewards,
   });
-  return createAnalysisRouter({ admit: deps.admit, ask: ifConnected(ask), reads, log });
+  const allowedOrigins = new Set(deps.allowedOrigins);
+  return createAnalysisRouter({ admit: deps.admit, allowedOrigins, ask: ifConnected(ask), reads, log });
 }

@@ -1,6 +1,6 @@
-import { AppError } from "../../kernel/errors.js";
+import { AppError, codeOf } from "../../kernel/errors.js";
 import type { Requests } from "../requests.nats.js";
-import { type CompletedAnalysis, type Facts, mayBeCompleted, viewOf } from "../saga.js";
+import { type CompletedAnalysis, type Facts, mayBeCompleted, statusOf, viewOf } from "../saga.js";
 import type { AnalysisStore } from "../store.sql.js";
 import { badRequest, Problem } from "./problem.js";
 
@@ -23,6 +23,8 @@ export interface Rewards {
 
 interface ReadDeps {
   readonly requests: Pick<Requests, "find" | "list">;
+  /** True while TIMELINE holds the message of this sequence. */
+  readonly isQueued: (seq: number) => Promise<boolean>;
   /** Undefined where no database is configured. */
   readonly store: Pick<AnalysisStore, "find" | "findAmong"> | undefined;
   readonly rewards: Rewards | undefined;
@@ -33,16 +35,42 @@ export type Reads = ReturnType<typeof createReads>;
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
-export function createReads({ requests, store, rewards }: ReadDeps) {
+/** What is known of an analysis. */
+interface Known {
+  readonly facts: Facts;
+  readonly row?: CompletedAnalysis | undefined;
+}
+
+export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
+  const look = async (user: string, id: string): Promise<Known> => {
+    const found = await requests.find(user, id).catch(unlessUnavailable);
+    if (found && !(found instanceof AppError) && !mayBeCompleted(found)) return { facts: found };
+    const row = await known(store).find(user, id);
+    if (found instanceof AppError) {
+      // A row says all; without one only NATS knows.
+      if (row) return { facts: { request: row }, row };
+      throw found;
+    }
+    const facts = found ?? (row && { request: row });
+    if (!facts) throw unknown();
+    return { facts, row };
+  };
+  const settled = async ({ facts, row }: Known): Promise<Known> => {
+    const { user_id, analysis_id, request_seq } = facts.request;
+    const isOpen = ["queued", "processing"].includes(statusOf(facts, row)) && request_seq !== undefined;
+    if (!isOpen || (await isQueued(request_seq))) return { facts, row };
+    // A worker writes how it ended before its message leaves the queue.
+    const last = await look(user_id, analysis_id);
+    return { ...last, facts: { ...last.facts, abandoned: true } };
+  };
+  const view = async (seen: Known) => {
+    const { facts, row } = await settled(seen);
+    return viewOf(facts, row);
+  };
   return {
     analysis: async (user: string, id: string) => {
       if (!UUID.test(id)) throw unknown();
-      const found = await requests.find(user, id);
-      if (found && !mayBeCompleted(found)) return viewOf(found, undefined);
-      const row = await known(store).find(user, id);
-      const facts = found ?? (row && { request: row });
-      if (!facts) throw unknown();
-      return viewOf(facts, row);
+      return view(await look(user, id));
     },
     analyses: async (user: string, { limit, cursor }: PageRequest) => {
       if (cursor !== undefined && !UUID.test(cursor)) throw badCursor();
@@ -52,7 +80,7 @@ export function createReads({ requests, store, rewards }: ReadDeps) {
       const rows = begun.length > 0 ? await known(store).findAmong(user, begun) : new Map<string, CompletedAnalysis>();
       const last = found.length > limit ? page.at(-1) : undefined;
       return {
-        analyses: page.map((facts) => viewOf(facts, rows.get(idOf(facts)))),
+        analyses: await Promise.all(page.map((facts) => view({ facts, row: rows.get(idOf(facts)) }))),
         next_cursor: last ? idOf(last) : null,
       };
     },
@@ -61,6 +89,11 @@ export function createReads({ requests, store, rewards }: ReadDeps) {
       return { user_id: user, total, transactions, next_cursor: next };
     },
   };
+}
+
+function unlessUnavailable(error: unknown): AppError {
+  if (error instanceof AppError && codeOf(error) === "unavailable") return error;
+  throw error;
 }
 
 const idOf = ({ request }: Facts): string => request.analysis_id;

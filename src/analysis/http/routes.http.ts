@@ -3,6 +3,7 @@ import type { z } from "zod";
 import { statusPath, type Tier, tierOf } from "../../contracts/analysis.js";
 import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
 import type { Logger } from "../../kernel/logger.js";
+import { answerPreflight, corsHeaders, isPreflight } from "../../platform/http/cors.js";
 import type { Ask } from "./ask.js";
 import { readJson } from "./body.http.js";
 import { readIdempotencyKey } from "./idempotency-key.js";
@@ -16,6 +17,8 @@ import { ORDER, PAGE } from "./schemas.js";
 export interface RouteDeps {
   /** Finds the caller. @throws AppError `unauthenticated`, `forbidden`, `unavailable` */
   readonly admit: (headers: Request["headers"]) => Promise<{ readonly user: string; readonly tier?: unknown }>;
+  /** Whose pages may read the answers, and send cookies. */
+  readonly allowedOrigins: ReadonlySet<string>;
   readonly ask: Ask;
   readonly reads: Reads;
   readonly log: Logger;
@@ -26,9 +29,22 @@ interface Caller {
   readonly tier: Tier;
 }
 
-export function createAnalysisRouter({ admit, ask, reads, log }: RouteDeps): Router {
+const PREFLIGHT = {
+  methods: "GET, HEAD, POST",
+  headers: "authorization, content-type, idempotency-key, cache-control",
+};
+/** The others a page may read anyway. */
+const READABLE = "Location, Retry-After, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, RateLimit-Policy";
+
+export function createAnalysisRouter({ admit, allowedOrigins, ask, reads, log }: RouteDeps): Router {
   const router = Router();
   const document = openApi();
+  router.use((request, response, next) => {
+    const cors = corsHeaders(request, allowedOrigins);
+    if (isPreflight(request, cors)) return answerPreflight(response, cors, PREFLIGHT);
+    response.set(cors).set("Access-Control-Expose-Headers", READABLE);
+    next();
+  });
   const known: RequestHandler = async (request, response, next) => {
     response.set("Cache-Control", "no-store");
     const { user, tier } = await admit(request.headers);

@@ -7,12 +7,12 @@ import { AccountGone } from "./source.js";
 const GONE = [
   {
     code: "account_suspended",
-    name: /^(Account|Repo)(Takedown|Takendown|Suspended|Deactivated)$/,
+    name: /^(Account|Actor|Did|Profile|Repo|User)(Takedown|Taken[dD]own|Suspended|Deactivated)$/,
     message: /^(account|repo|profile) (has been|is|was) (suspended|taken ?down|deactivated)/i,
   },
   {
     code: "account_unknown",
-    name: /^(Account|Actor|Profile|Repo)NotFound$/,
+    name: /^(Account|Actor|Did|Profile|Repo|User)NotFound$/,
     message: /^((account|repo|profile|actor) not found|could not (find|resolve) |unable to resolve )/i,
   },
 ] as const;

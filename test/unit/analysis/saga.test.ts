@@ -39,15 +39,23 @@ test.each<[string, Facts, CompletedAnalysis | undefined, Status]>([
   ["a request alone", { request }, undefined, "queued"],
   ["a worker that began", { request, startedAt: AT }, undefined, "processing"],
   ["a final failure", { request, startedAt: AT, failed }, undefined, "failed"],
+  ["a request that NATS gave up", { request, abandoned: true }, undefined, "failed"],
+  ["a worker that began, and NATS gave up", { request, startedAt: AT, abandoned: true }, undefined, "failed"],
   ["a row", { request, startedAt: AT }, completed, "completed"],
+  ["a row of a request that NATS gave up: it was redriven", { request, abandoned: true }, completed, "completed"],
   ["a row after a failure: it was redriven", { request, startedAt: AT, failed }, completed, "completed"],
 ])("given %s, the status follows", (_given, facts, row, status) => {
   expect(statusOf(facts, row)).toBe(status);
   expect(viewOf(facts, row)).toMatchObject({ analysis_id: request.analysis_id, status, requested_at: AT });
 });
 
+test("given a request that NATS gave up, the view says so, and a reason that is known instead", () => {
+  expect(viewOf({ request, startedAt: AT, abandoned: true }, undefined).error).toBe("the analysis was given up");
+  expect(viewOf({ request, abandoned: true, failed }, undefined).error).toBe(failed.error);
+});
+
 test("the order in which events become known changes nothing, and no event is undone", () => {
-  const event = fc.constantFrom<Event["kind"]>("requested", "started", "failed", "completed");
+  const event = fc.constantFrom<Event["kind"]>("requested", "started", "abandoned", "failed", "completed");
   fc.assert(
     fc.property(fc.array(event), (kinds) => {
       const statusAfter = (some: readonly Event["kind"][]): Status =>
