@@ -86,9 +86,8 @@ test.each([
   "did:web:example.com",
   "did:web:localhost%3A8080",
   "bob ü",
-])(
-  "%s is an account",
-  async (did) => expect((await post(bench.url, "cleo", { body: { did, type: "pulse" } })).status).toBe(202),
+])("%s is an account", async (did) =>
+  expect((await post(bench.url, "cleo", { body: { did, type: "pulse" } })).status).toBe(202),
 );
 
 test("who the caller is, and what the tier allows, is checked first", async () => {

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { oneLine } from "../../../src/kernel/errors.js";
 import type { Wraps } from "../../../src/roles/role.js";
 
@@ -32,6 +33,13 @@ export const MUTANTS = {
         stored.catch(() => undefined);
         return { stream: "DLQ", seq: 0, duplicate: false };
       },
+    }),
+  },
+  /** What is published again has another message id. */
+  "message-ids": {
+    connections: (usual) => ({
+      ...usual,
+      publish: (message) => usual.publish({ ...message, id: randomUUID() }),
     }),
   },
   /** An attempt that failed because a server is unavailable counts. */

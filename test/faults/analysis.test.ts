@@ -1,0 +1,150 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { status } from "@grpc/grpc-js";
+import { expect } from "@jest/globals";
+import { KNOWN, type Saga, type SagaScenario, sagaMutantTest, sagaTest } from "../support/analysis-run.js";
+import { eventually } from "../support/eventually.js";
+
+/** How long something stays away; time itself is the fault. */
+const AWAY_MS = process.env["FAULTS_LONG"] === "1" ? 60_000 : 4_000;
+
+/** Analyses before the fault, while it lasts, and after it. */
+async function around(saga: Saga, begin: () => unknown, end: () => unknown): Promise<void> {
+  await saga.ask(8);
+  await begin();
+  const asked = saga.ask(8);
+  await delay(AWAY_MS);
+  await end();
+  await asked;
+  await saga.ask(8);
+}
+
+const noAttemptIsSpent = (saga: Saga) => async () => expect(await saga.attemptsSpent()).toBe(0);
+
+/** Where a worker can be when it dies, and in how many of a hundred passes it does. */
+const STEPS = {
+  handle: 10,
+  analysed: 15,
+  "analysis-stored": 15,
+  "analysis-cached": 15,
+  "analysis-published": 15,
+  "analysis-failed": 30,
+  handled: 10,
+  acked: 10,
+  rewarded: 15,
+  "reward-published": 15,
+};
+
+const twoRounds: SagaScenario = async (saga) => {
+  await saga.ask(12);
+  await eventually(() => saga.crew.deaths > 0, "a worker has died").catch(() => undefined);
+  await saga.ask(12);
+  return () => expect(saga.crew.deaths).toBeGreaterThan(0);
+};
+
+for (const [index, [point, percent]] of Object.entries(STEPS).entries()) {
+  const failpoints = `${point}=kill%${percent / 100}`;
+  sagaTest(`a worker killed at \`${point}\``, { seed: index + 1, failpoints, deathsMax: 2 }, twoRounds);
+}
+
+sagaTest(
+  "requests and completions that come twice, and keys used at once",
+  { seed: 21, doubled: true },
+  async (saga) => {
+    saga.crew.signal("SIGSTOP");
+    await saga.ask(16);
+    expect(await saga.again("TIMELINE", "events.timeline.requested")).toBe(16);
+    saga.crew.signal("SIGCONT");
+    await saga.ask(8);
+    await saga.settled();
+    expect(await saga.again("TIMELINE_EVENTS", "events.timeline.completed")).toBeGreaterThan(0);
+    return undefined;
+  },
+);
+
+for (const [index, direction] of (["toServer", "toClient"] as const).entries()) {
+  const what = direction === "toServer" ? "acks and PubAcks" : "what NATS answers";
+  sagaTest(`${what} are lost`, { seed: 22 + index }, async (saga) => {
+    const { natsLink } = saga;
+    await around(
+      saga,
+      () => natsLink.set("drop", direction),
+      () => natsLink.set("pass"),
+    );
+    return () => expect(natsLink.swallowed(direction)).toBeGreaterThan(0);
+  });
+}
+
+sagaTest("the posts service away, and the AT Protocol unreachable", { seed: 31 }, async (saga) => {
+  const { upstreams } = saga.stack;
+  let back: (() => unknown)[] = [];
+  await around(
+    saga,
+    async () => {
+      back = [upstreams.inject({ code: status.UNAVAILABLE }), await saga.stopView()];
+    },
+    () => Promise.all(back.map((heal) => heal())),
+  );
+  return noAttemptIsSpent(saga);
+});
+
+for (const [index, kind] of ([503, "hang"] as const).entries())
+  sagaTest(`the AT Protocol answers nobody (${kind})`, { seed: 32 + index }, async (saga) => {
+    await saga.ask(6, KNOWN);
+    await saga.settled();
+    let heal = () => undefined as unknown;
+    await around(
+      saga,
+      () => {
+        heal = saga.view.inject({ kind });
+      },
+      () => heal(),
+    );
+    return undefined;
+  });
+
+sagaTest("the AT Protocol fails for one account", { seed: 34 }, async (saga) => {
+  await saga.ask(6, KNOWN.slice(1));
+  await saga.settled();
+  saga.failing.add(KNOWN[0] as string);
+  const heal = saga.view.inject({ did: KNOWN[0] as string, kind: 500 });
+  await saga.ask(16);
+  await saga.settled();
+  heal();
+  return undefined;
+});
+
+sagaTest("Redis killed, and back with its append-only file", { seed: 41 }, async (saga) => {
+  let back = async (): Promise<void> => undefined;
+  await around(
+    saga,
+    async () => {
+      back = await saga.kill("redisServer");
+    },
+    () => back(),
+  );
+  return noAttemptIsSpent(saga);
+});
+
+sagaTest("NATS killed, and back with its data", { seed: 42 }, async (saga) => {
+  let back = async (): Promise<void> => undefined;
+  await around(
+    saga,
+    async () => {
+      back = await saga.kill("natsServer");
+    },
+    () => back(),
+  );
+  return noAttemptIsSpent(saga);
+});
+
+sagaTest("the database killed while the workers are busy, and back", { seed: 43 }, async (saga) => {
+  await around(
+    saga,
+    () => saga.postgres.kill(),
+    () => saga.postgres.start(),
+  );
+  return noAttemptIsSpent(saga);
+});
+
+sagaMutantTest("ack-last", { seed: 51, failpoints: "analysed=kill", deathsMax: 1 }, twoRounds);
+sagaMutantTest("message-ids", { seed: 52, failpoints: "analysis-published=kill", deathsMax: 1 }, twoRounds);

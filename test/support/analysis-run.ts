@@ -1,0 +1,344 @@
+import { appendFileSync } from "node:fs";
+import { expect, test } from "@jest/globals";
+import { headers as newHeaders } from "nats";
+import pg from "pg";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
+import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
+import type { Mutant } from "../faults/mutants/mutants.js";
+import { type AppView, startAppView } from "./appview.js";
+import { eventually } from "./eventually.js";
+import { type Postgres, postgresPrograms, startPostgres } from "./postgres.js";
+import { TcpProxy } from "./proxy.js";
+import { oneOf, type Random, seeded } from "./random.js";
+import type { Service } from "./service.js";
+import { type EventStream, openEvents } from "./sse.js";
+import { type Stack, startStack } from "./stack.js";
+import type { Stored } from "./streams.js";
+import { Crew } from "./supervisor.js";
+import { tokenOf } from "./tokens.js";
+
+export interface SagaOptions {
+  readonly seed: number;
+  /** TIMELINE_FAILPOINTS of the workers. */
+  readonly failpoints?: string;
+  /** After so many deaths the workers run unharmed. */
+  readonly deathsMax?: number;
+  readonly mutant?: Mutant;
+  /** Each request is sent twice at once, with one key. */
+  readonly doubled?: boolean;
+}
+
+const ENV = { TIMELINE_ACK_WAIT_MS: "3500", TIMELINE_RETRY_BASE_MS: "50", TIMELINE_ANALYSIS_SOURCE_RATE: "1000000" };
+const TIERS = { ben: "LIFT", cleo: "JET", dan: "ORBIT" } as const;
+const USERS = Object.keys(TIERS) as (keyof typeof TIERS)[];
+const OWN = ["nova", "orion", "pavo"];
+export const KNOWN = ["did:plc:ada", "did:web:anna.example", "did:plc:arno"];
+/** The answer of the AppView fails them at once. */
+const GONE = ["did:plc:nobody", "did:web:suspended.example"];
+const TYPES = ["flow", "clout", "kudos", "pulse", "full"];
+const SETTLING_MS = 45_000;
+const LISTENING_MS = 15_000;
+
+type Json = Readonly<Record<string, unknown>>;
+
+interface Asked {
+  readonly id: string;
+  readonly user: string;
+  readonly did: string;
+}
+
+/** The saga as processes: a gateway that is left alone, and workers that are started again whenever they die. */
+export class Saga {
+  readonly asked: Asked[] = [];
+  /** Accounts that the source fails for, until it is healed. */
+  readonly failing = new Set<string>();
+  readonly #tokens = new Map<string, string>();
+  readonly #heard = new Map<string, EventStream>();
+  #keys = 0;
+  recoveredMs = 0;
+  listeningMs = LISTENING_MS;
+
+  readonly stack: Stack;
+  readonly postgres: Postgres;
+  readonly natsLink: TcpProxy;
+  readonly crew: Crew;
+  readonly front: Service;
+  view: AppView;
+
+  private constructor(
+    readonly options: SagaOptions,
+    readonly random: Random,
+    parts: Pick<Saga, "stack" | "postgres" | "natsLink" | "crew" | "front" | "view">,
+  ) {
+    const { stack, postgres, natsLink, crew, front, view } = parts;
+    this.stack = stack;
+    this.postgres = postgres;
+    this.natsLink = natsLink;
+    this.crew = crew;
+    this.front = front;
+    this.view = view;
+  }
+
+  static async open(options: SagaOptions, seed: number): Promise<Saga> {
+    const stack = await startStack({ service: false, env: ENV });
+    try {
+      const [postgres, view, natsLink] = await Promise.all([
+        startPostgres(),
+        startAppView(),
+        TcpProxy.open(stack.natsServer.port),
+      ]);
+      stack.defer(() => postgres.stop());
+      stack.defer(() => natsLink.close());
+      populate(stack, view);
+      const { failpoints, deathsMax = Number.POSITIVE_INFINITY, mutant } = options;
+      const env = {
+        DATABASE_URL: postgres.url,
+        TIMELINE_ATPROTO_URL: view.url,
+      };
+      const crew = new Crew(stack);
+      stack.defer(() => crew.dismiss());
+      const command = mutant && ["--import", "tsx", "test/faults/mutants/main.ts", mutant];
+      const linked = { ...env, NATS_URL: natsLink.url("nats") };
+      const [front] = await Promise.all([
+        stack.start({ roles: "gateway", env }),
+        ...["analysis", "rewards"].map((roles) => crew.man({ roles, env: linked, failpoints, deathsMax, command })),
+      ]);
+      const saga = new Saga(options, seeded(seed), { stack, postgres, view, natsLink, crew, front });
+      for (const user of USERS) {
+        saga.#tokens.set(user, await tokenOf(user, { claims: { tier: TIERS[user] } }));
+        saga.#heard.set(user, await openEvents(front.httpUrl, user));
+      }
+      return saga;
+    } catch (error) {
+      await stack.stop();
+      throw stack.explain(error);
+    }
+  }
+
+  /** Asks for so many analyses; a 503 is asked again with the same key, until there is a 202. */
+  async ask(count: number, accounts: readonly string[] = [...OWN, ...KNOWN, ...GONE]): Promise<void> {
+    await Promise.all(Array.from({ length: count }, () => this.#askOne(accounts)));
+  }
+
+  async #askOne(accounts: readonly string[]): Promise<void> {
+    const [user, did, type] = [oneOf(this.random, USERS), oneOf(this.random, accounts), oneOf(this.random, TYPES)];
+    const headers = { "idempotency-key": `"${++this.#keys}"` };
+    const body = JSON.stringify({ did, type });
+    const accepted = async (): Promise<string> => {
+      const found: { id?: string } = {};
+      const isAccepted = async () => {
+        const answer = await this.call(user, "/api/v1/timeline/analyze", { method: "POST", headers, body });
+        found.id = String(answer.json["analysis_id"]);
+        return answer.status === 202 || `${answer.status} ${JSON.stringify(answer.json)}`;
+      };
+      await eventually(isAccepted, "a request is accepted", SETTLING_MS);
+      return String(found.id);
+    };
+    const ids = new Set(await Promise.all(this.options.doubled ? [accepted(), accepted()] : [accepted()]));
+    expect(ids.size).toBe(1);
+    for (const id of ids) this.asked.push({ id, user, did });
+  }
+
+  async call(user: string, path: string, how: RequestInit = {}): Promise<{ status: number; json: Json }> {
+    const headers = { authorization: `Bearer ${this.#tokens.get(user)}`, "content-type": "application/json" };
+    const response = await fetch(this.front.httpUrl + path, { ...how, headers: { ...headers, ...how.headers } });
+    return { status: response.status, json: (await response.json()) as Json };
+  }
+
+  /** Stores what a stream holds once more, as other messages. */
+  async again(stream: string, subject: string): Promise<number> {
+    const { streams } = this.stack;
+    const found = (await streams.all(stream)).filter((one) => one.subject === subject && !isAgain(one));
+    const again = newHeaders();
+    again.set(AGAIN, "1");
+    for (const { body } of found) await streams.connection.jetstream().publish(subject, body, { headers: again });
+    return found.length;
+  }
+
+  /** The server is gone until the function returned is called. */
+  async kill(name: "redisServer" | "natsServer"): Promise<() => Promise<void>> {
+    const server: Broker = this.stack[name];
+    const { dir, port } = server;
+    server.kill("SIGKILL");
+    await server.exited;
+    return async () => {
+      const restarted = await (name === "redisServer"
+        ? startRedis({ dir, port, appendonly: true })
+        : startNats({ dir, port }));
+      this.stack.defer(() => restarted.stop());
+      await this.stack.streams.answering();
+    };
+  }
+
+  /** The AppView is unreachable until the function returned is called. */
+  async stopView(): Promise<() => Promise<void>> {
+    await this.view.stop();
+    return async () => {
+      this.view = await startAppView(Number(new URL(this.view.url).port));
+      populate(this.stack, this.view);
+    };
+  }
+
+  /** How often an attempt failed that was not the account's own answer. */
+  async attemptsSpent(): Promise<number> {
+    const failed = (await this.#bodies("TIMELINE_EVENTS")).filter(({ error_code }) => error_code !== undefined);
+    return failed.filter(({ error_code }) => !String(error_code).startsWith("account_")).length;
+  }
+
+  async settled(): Promise<void> {
+    const from = Date.now();
+    const open = async (): Promise<true | string> => {
+      const { manager } = this.stack.streams;
+      const left = await Promise.all([
+        manager.consumers.info("TIMELINE", "analysis"),
+        manager.consumers.info("TIMELINE_EVENTS", "rewards"),
+      ]).catch(() => undefined);
+      const messages = left?.reduce((sum, one) => sum + one.num_pending + one.num_ack_pending, 0);
+      return messages === 0 || `${messages} messages are left`;
+    };
+    await eventually(open, "the saga is settled", SETTLING_MS);
+    this.recoveredMs = Date.now() - Math.max(from, this.crew.lastDeathAt);
+    const told = async () => (await this.findings()).lost.join("; ") === "";
+    await eventually(told, "everybody is told", this.listeningMs).catch(() => undefined);
+  }
+
+  /** Every 202 has one end; a completed analysis has one event, one reward and one of each notification. */
+  async findings(): Promise<Findings> {
+    const findings: Findings = { lost: [], duplicated: [], unexpected: [] };
+    const [events, earned, letters] = await Promise.all(
+      ["TIMELINE_EVENTS", "GAMIFICATION", "DLQ"].map((stream) => this.#bodies(stream)),
+    );
+    const heard = [...this.#heard.values()].flatMap((stream) => stream.events);
+    const rewards = await this.#rewards();
+    const expectOnce = (what: string, found: number, wanted: number): void => {
+      if (found < wanted) findings.lost.push(what);
+      if (found > wanted) (wanted === 0 ? findings.unexpected : findings.duplicated).push(what);
+    };
+    for (const { id, user, did } of this.asked) {
+      const { json } = await this.call(user, `/api/v1/timeline/analyses/${id}`);
+      const isDone = json["status"] === "completed";
+      const done = isDone ? 1 : 0;
+      const of = (some: readonly Json[] = []) => some.filter((one) => (one["analysis_id"] ?? one["event_id"]) === id);
+      const told = (event: string) => of(heard.filter((one) => one.event === event).map(({ data }) => data)).length;
+      const ended = of(events).filter((one) => one["final"] === true).length + of(letters).length;
+      const shouldFail = GONE.includes(did) || this.failing.has(did);
+      if (!isDone && ended === 0) findings.lost.push(`${id} of ${did} is ${json["status"]}`);
+      if (isDone === shouldFail) findings.unexpected.push(`${id} of ${did} is ${json["status"]}`);
+      expectOnce(
+        `completed event of ${id}`,
+        of(events).filter((one) => one["completed_at"] !== undefined).length,
+        done,
+      );
+      expectOnce(`letter of ${id}`, of(letters).length, this.failing.has(did) ? 1 : 0);
+      expectOnce(
+        `transaction of ${id}`,
+        rewards.filter((one) => one.event_id === id && one.user_id === user).length,
+        done,
+      );
+      expectOnce(`xp.earned of ${id}`, of(earned).length, done);
+      expectOnce(`analysis_completed of ${id}`, told("analysis_completed"), done);
+      expectOnce(`xp_earned of ${id}`, told("xp_earned"), done);
+      expectOnce(`analysis_failed of ${id}`, told("analysis_failed"), 1 - done);
+    }
+    for (const user of USERS) {
+      const { json } = await this.call(user, "/api/v1/xp?limit=100");
+      const sum = rewards.filter((one) => one.user_id === user).reduce((all, { amount }) => all + Number(amount), 0);
+      if (json["total"] !== sum) findings.unexpected.push(`total of ${user}: ${json["total"]} instead of ${sum}`);
+    }
+    return findings;
+  }
+
+  async close(): Promise<void> {
+    for (const stream of this.#heard.values()) stream.close();
+    await this.stack.stop();
+  }
+
+  async #bodies(stream: string): Promise<Json[]> {
+    const found = await this.stack.streams.all(stream);
+    return found.filter((one) => !isAgain(one)).map(({ body }) => JSON.parse(String(body)) as Json);
+  }
+
+  async #rewards(): Promise<{ event_id: string; user_id: string; amount: string }[]> {
+    const client = new pg.Client(this.postgres.url);
+    await client.connect();
+    const { rows } = await client.query("SELECT event_id, user_id, amount FROM xp_transactions");
+    await client.end();
+    return rows;
+  }
+}
+
+const AGAIN = "Test-Again";
+const isAgain = ({ headers }: Stored): boolean => headers[AGAIN] !== undefined;
+
+interface Findings {
+  readonly lost: string[];
+  readonly duplicated: string[];
+  readonly unexpected: string[];
+}
+
+function populate({ world }: Stack, view: AppView): void {
+  const now = Date.now();
+  for (const user of OWN) world.post({ drop_id: `${user}-1`, user_id: user, created_at: now - 60_000 });
+  for (const did of KNOWN) view.post(did, { createdAt: now - 60_000, likes: 3 });
+  view.suspend(GONE[1] as string);
+}
+
+const CLEAN: Findings = { lost: [], duplicated: [], unexpected: [] };
+
+/** What a fault does while analyses are asked for; then the saga settles and all is judged, and what is returned is run. */
+export type SagaScenario = (saga: Saga) => Promise<undefined | (() => unknown)>;
+
+/** Processes share a server of the database: without PostgreSQL these tests are skipped. */
+const declare: (name: string, work: () => Promise<void>) => void =
+  postgresPrograms() === undefined ? (name) => test.skip(`${name}: no PostgreSQL is installed`, () => undefined) : test;
+
+/** A test of one fault: after it every 202 has its one end. */
+export function sagaTest(name: string, options: SagaOptions, scenario: SagaScenario): void {
+  run(name, options, scenario, (found) => expect(found).toEqual(CLEAN));
+}
+
+/** A test of the oracle: where the workers have a broken part the same scenario must not come out clean. */
+export function sagaMutantTest(mutant: Mutant, options: SagaOptions, scenario: SagaScenario): void {
+  const broken = { ...options, mutant };
+  run(`the oracle notices analyses without \`${mutant}\``, broken, scenario, (found) =>
+    expect(found).not.toEqual(CLEAN),
+  );
+}
+
+function run(name: string, options: SagaOptions, scenario: SagaScenario, judge: (found: Findings) => void): void {
+  const seed = Number(process.env["FAULTS_SEED"] ?? options.seed);
+  declare(`analyses: ${name} (seed ${seed})`, async () => {
+    const saga = await Saga.open(options, seed);
+    try {
+      // What never comes is not waited for.
+      if (options.mutant) saga.listeningMs = 1_000;
+      const check = await scenario(saga);
+      await saga.settled();
+      const found = await saga.findings();
+      note(name, saga, found);
+      judge(found);
+      await check?.();
+    } catch (error) {
+      throw saga.stack.explain(error);
+    } finally {
+      await saga.close();
+    }
+  });
+}
+
+/** A row of the table that is printed at the end. */
+function note(fault: string, { asked, crew, recoveredMs }: Saga, found: Findings): void {
+  const file = process.env["FAULTS_ROWS"];
+  if (file === undefined) return;
+  const counts = Object.fromEntries(Object.entries(found).map(([name, all]) => [name, all.length]));
+  const others = { broken: 0, resurrected: 0, unfulfilled: 0 };
+  const row = {
+    fault: `analyses: ${fault}`,
+    events: asked.length,
+    deaths: crew.deaths,
+    recoveredMs,
+    ...counts,
+    ...others,
+  };
+  appendFileSync(file, `${JSON.stringify(row)}\n`);
+}
