@@ -15,7 +15,8 @@ export interface Requests {
   record(fact: RequestFact): Promise<void>;
   /** The first start counts. */
   start(request: RequestFact, now: number): Promise<void>;
-  fail(request: AnalysisRequest, failure: FailedFact): Promise<void>;
+  /** Returns the failure that stands: after a crash the next attempt repeats it. */
+  fail(request: AnalysisRequest, failure: FailedFact): Promise<FailedFact>;
   find(user: string, analysis: string): Promise<Facts | undefined>;
   /** Newest first; `before` excludes that id and the newer ones. */
   list(user: string, page: { readonly limit: number; readonly before?: string | undefined }): Promise<Facts[]>;
@@ -55,7 +56,13 @@ export function createRequests(bucket: Bucket, now: () => number = Date.now): Re
       const started: Started = { ...request, started_at: new Date(at).toISOString() };
       await bucket.create(keyOf(encodeId(request.user_id), request.analysis_id, "started"), started);
     },
-    fail: ({ user_id, analysis_id }, failure) => bucket.put(keyOf(encodeId(user_id), analysis_id, "failed"), failure),
+    async fail({ user_id, analysis_id }, failure) {
+      const key = keyOf(encodeId(user_id), analysis_id, "failed");
+      const held = (await bucket.get(key))?.value as FailedFact | undefined;
+      if (held !== undefined && held.redrives === failure.redrives) return held;
+      await bucket.put(key, failure);
+      return failure;
+    },
     find: (user, analysis) => find(encodeId(user), analysis),
     async list(user, { limit, before }) {
       const token = encodeId(user);

@@ -20,6 +20,8 @@ export interface FailedFact {
   readonly error: string;
   readonly error_code: string;
   readonly attempt: number;
+  /** How often a dead letter of the request had been redriven. */
+  readonly redrives?: number;
 }
 
 /** The facts about one analysis that NATS holds. */

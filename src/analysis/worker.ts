@@ -126,9 +126,9 @@ interface Failed {
 
 async function fail(deps: WorkerDeps, { request, failure, redrives }: Failed): Promise<void> {
   const { analysis_id, user_id, did, type } = request;
-  const { attempt, final, error, error_code } = failure;
-  const failed_at = new Date(deps.now()).toISOString();
-  if (final) await deps.requests.fail(request, { failed_at, error, error_code, attempt });
+  const { final, rethrow: _, ...why } = failure;
+  const fact = { ...why, redrives, failed_at: new Date(deps.now()).toISOString() };
+  const { attempt, error, error_code } = final ? await deps.requests.fail(request, fact) : fact;
   const id = failedMessageId(analysis_id, redrives, attempt);
   await deps.publishFailed({ analysis_id, user_id, did, type, attempt, final, error, error_code }, id);
   await failpoint("analysis-failed", did);

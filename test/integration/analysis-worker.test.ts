@@ -139,6 +139,24 @@ test.each(["account_unknown", "account_suspended"] as const)(
   },
 );
 
+test("after a crash that follows a final failure the next attempt repeats it, and its user is told once", async () => {
+  await saga.listen("ada");
+  saga.posts = () => {
+    throw new AccountGone("account_unknown", "Profile not found");
+  };
+  armFailpoints(parseFailpoints("handled=throw"));
+  const request = await saga.ask({ did: "did:plc:nobody" });
+  const letter = async () => (await saga.bodies(STREAM.dlq)).length === 1;
+  await eventually(letter, "each attempt ended after its failure was told");
+  armFailpoints(new Map());
+  await saga.settled();
+  expect(await failures(request.analysis_id)).toMatchObject([
+    { attempt: 1, final: true, error_code: "account_unknown" },
+  ]);
+  expect(await saga.bodies(STREAM.notify)).toMatchObject([{ event: "analysis_failed" }]);
+  expect(await saga.statusOf(request)).toBe("failed");
+});
+
 test("an account without posts is a result", async () => {
   saga.posts = () => [];
   const request = await saga.ask({ did: "nobody", type: "full" });

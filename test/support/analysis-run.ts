@@ -36,7 +36,7 @@ export const KNOWN = ["did:plc:ada", "did:web:anna.example", "did:plc:arno"];
 /** The answer of the AppView fails them at once. */
 const GONE = ["did:plc:nobody", "did:web:suspended.example"];
 const TYPES = ["flow", "clout", "kudos", "pulse", "full"];
-const SETTLING_MS = 45_000;
+const SETTLING_MS = 90_000;
 const LISTENING_MS = 15_000;
 
 type Json = Readonly<Record<string, unknown>>;

@@ -2,14 +2,10 @@ import { v7 } from "uuid";
 import { type AnalysisRequest, isAtLeast, statusPath } from "../../contracts/analysis.js";
 import { codeOf } from "../../kernel/errors.js";
 import { fingerprint } from "../../kernel/ids.js";
-import { SECOND } from "../../kernel/time.js";
 import type { RequestFact } from "../saga.js";
 import { observeHttp } from "./observe.js";
 import { Problem } from "./problem.js";
 import { type Quota, quotaHeaders, type RateLimit } from "./rate-limit.redis.js";
-
-/** An analysis of 500 posts takes a second or two; the queue is mostly empty. */
-const ESTIMATE_MS = 30 * SECOND;
 
 /** The body of the 202. */
 export interface Accepted {
@@ -40,6 +36,8 @@ export interface IdempotencyKeys {
 interface AskDeps {
   readonly keys: IdempotencyKeys;
   readonly limit: RateLimit;
+  /** Time until the completion, ms. */
+  readonly estimate: () => number;
   /** Resolves after the PubAck, to the sequence of the message. */
   readonly publish: (request: AnalysisRequest) => Promise<number>;
   /** Makes `queued` show. */
@@ -57,11 +55,11 @@ interface Outcome {
 /** @throws Problem; AppError `unavailable` */
 export type Ask = (asked: Asked) => Promise<Outcome>;
 
-export function createAsk({ keys, limit, publish, record }: AskDeps): Ask {
+export function createAsk({ keys, limit, estimate, publish, record }: AskDeps): Ask {
   return async ({ key, ...asked }) => {
     const { user_id: user, did, type, tier } = asked;
     if (type === "full" && !isAtLeast(tier, "LIFT")) throw new Problem(403, "type: full needs the tier LIFT or higher");
-    const fresh = answerTo([did, type]);
+    const fresh = answerTo([did, type], estimate());
     const earlier = key === undefined ? undefined : await keys.find(user, key);
     refuseOther(earlier, fresh);
     if (earlier?.accepted) return { answer: earlier.answer, quota: await limit.look(user, tier) };
@@ -86,13 +84,13 @@ export function createAsk({ keys, limit, publish, record }: AskDeps): Ask {
   };
 }
 
-function answerTo(body: readonly string[]): KeptAnswer {
+function answerTo(body: readonly string[], estimateMs: number): KeptAnswer {
   const now = Date.now();
   const id = v7();
   const answer = {
     analysis_id: id,
     status: "queued",
-    estimated_completion: new Date(now + ESTIMATE_MS).toISOString(),
+    estimated_completion: new Date(now + estimateMs).toISOString(),
     status_url: statusPath(id),
   } as const;
   return { at: new Date(now).toISOString(), body: fingerprint(JSON.stringify(body)), answer, accepted: false };

@@ -1,10 +1,11 @@
 import type { Router } from "express";
 import type { NatsConnection } from "nats";
-import { ANALYSIS_REQUESTED, STREAM } from "../../contracts/subjects.js";
+import { ANALYSIS_REQUESTED, CONSUMER, STREAM } from "../../contracts/subjects.js";
 import { traceHeaders } from "../../delivery/telemetry.js";
 import { AppError } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import type { Db } from "../../platform/db/db.js";
+import { managerOf } from "../../platform/nats/ask.js";
 import { createStoredMessages } from "../../platform/nats/message.js";
 import type { Publish } from "../../platform/nats/publish.js";
 import type { RedisClock } from "../../platform/redis/clock.js";
@@ -13,6 +14,7 @@ import { createBucket } from "../bucket.nats.js";
 import { createRequests } from "../requests.nats.js";
 import { createAnalysisStore } from "../store.sql.js";
 import { createAsk } from "./ask.js";
+import { createEstimate } from "./estimate.js";
 import { createIdempotencyKeys } from "./idempotency.nats.js";
 import { observeHttp } from "./observe.js";
 import { createRateLimit } from "./rate-limit.redis.js";
@@ -41,6 +43,7 @@ export function createAnalysisApi({ db, rewards, log, ...deps }: AnalysisApiDeps
   const ask = createAsk({
     keys: createIdempotencyKeys(bucket),
     limit: createRateLimit(deps.scripts, deps.clock),
+    estimate: createEstimate(() => lookAtQueue(deps.nats)),
     record: requests.record,
     publish: async (request) => {
       const body = Buffer.from(JSON.stringify(request));
@@ -65,4 +68,10 @@ export function createAnalysisApi({ db, rewards, log, ...deps }: AnalysisApiDeps
   });
   const allowedOrigins = new Set(deps.allowedOrigins);
   return createAnalysisRouter({ admit: deps.admit, allowedOrigins, ask: ifConnected(ask), reads, log });
+}
+
+async function lookAtQueue(nats: NatsConnection) {
+  const { consumers } = await managerOf(nats);
+  const { num_pending, num_ack_pending, delivered } = await consumers.info(STREAM.timeline, CONSUMER.analysis);
+  return { waiting: num_pending + num_ack_pending, done: delivered.stream_seq - num_ack_pending };
 }

@@ -1,7 +1,7 @@
 import type { Tier } from "../../contracts/analysis.js";
 import { analysesAskedKey } from "../../contracts/keys.js";
-import { AppError, codeOf } from "../../kernel/errors.js";
-import { HOUR, pause, SECOND } from "../../kernel/time.js";
+import { codeOf } from "../../kernel/errors.js";
+import { HOUR, SECOND } from "../../kernel/time.js";
 import type { RedisClock } from "../../platform/redis/clock.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 
@@ -32,15 +32,12 @@ export function createRateLimit(scripts: Scripts, clock: Pick<RedisClock, "now">
     const remaining = Math.max(0, limit - held);
     return { counted: counted === 1, limit, remaining, resetSeconds: Math.ceil(ms / SECOND) };
   };
-  const inTime = async <T>(work: Promise<T>): Promise<T | undefined> => {
-    const silent = pause(TIMEOUT_MS).then(() => {
-      throw new AppError("unavailable", "Redis: does not answer in time");
+  const inTime = <T>(work: Promise<T>): Promise<T | undefined> =>
+    new Promise((resolve, reject) => {
+      const timer = setTimeout(() => resolve(undefined), TIMEOUT_MS);
+      const failed = (error: unknown): void => (codeOf(error) === "unavailable" ? resolve(undefined) : reject(error));
+      work.then(resolve, failed).finally(() => clearTimeout(timer));
     });
-    return Promise.race([work, silent]).catch((error: unknown) => {
-      if (codeOf(error) !== "unavailable") throw error;
-      return undefined;
-    });
-  };
   return {
     take: (user: string, tier: Tier, request: string) => inTime(ask(user, tier, request)),
     look: (user: string, tier: Tier) => inTime(ask(user, tier, "")),

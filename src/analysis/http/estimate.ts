@@ -1,0 +1,41 @@
+import { HOUR, MINUTE, SECOND } from "../../kernel/time.js";
+
+/** What is known of the queue. */
+interface Queue {
+  /** Requests that are not completed. */
+  readonly waiting: number;
+  /** Requests that left the queue, since its consumer was made. */
+  readonly done: number;
+}
+
+/** An analysis of 500 posts takes a second or two. */
+const ALONE_MS = 5 * SECOND;
+const LOOK_EVERY_MS = 5 * SECOND;
+const MAX_MS = 24 * HOUR;
+
+/**
+ * Estimates how long an analysis takes that is asked for now, in ms: by those that wait, and by how fast the queue became
+ * shorter. A call uses what the last look has found, and begins the next one where that is old.
+ */
+export function createEstimate(look: () => Promise<Queue>, now: () => number = Date.now): () => number {
+  let seen: (Queue & { readonly at: number }) | undefined;
+  let eachMs = 0;
+  let due = 0;
+  const refresh = async (): Promise<void> => {
+    const queue = await look();
+    const at = now();
+    const [passed, done] = seen ? [at - seen.at, queue.done - seen.done] : [0, 0];
+    const wasBusy = seen !== undefined && seen.waiting > 0 && queue.waiting > 0;
+    if (wasBusy && done === 0) eachMs = Math.max(eachMs, passed);
+    // Over a longer time it may have been empty in between.
+    else if (wasBusy && passed <= MINUTE) eachMs = passed / done;
+    seen = { ...queue, at };
+  };
+  return () => {
+    if (now() >= due) {
+      due = now() + LOOK_EVERY_MS;
+      refresh().catch(() => undefined);
+    }
+    return Math.min(MAX_MS, ALONE_MS + (seen?.waiting ?? 0) * eachMs);
+  };
+}
