@@ -1,13 +1,10 @@
 import type { EdgeEvent, EventName } from "../contracts/events.js";
 import type { EdgeChange, EdgeState, Fences } from "../contracts/fences.js";
-import { belongsHome, type TimelineEntry } from "../contracts/timelines.js";
-import { isTooFarAhead } from "../contracts/times.js";
-import type { Drop } from "../gen/avion/posts.js";
-import { mapLimited } from "../kernel/concurrency.js";
+import { createOldestFirst, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
-import { pause } from "../kernel/time.js";
+import { type ChangedHome, type DropReads, DropWrites, patient, unhurried } from "./graph-drops.js";
 import type { ReadAuthorDrops } from "./sources.grpc.js";
-import { audienceOf, type HomeBounds, type HomeDrops, type HomeEntries, type TimelineWriter } from "./store.redis.js";
+import type { HomeBounds, TimelineWriter } from "./store.redis.js";
 
 /** `admittedAt` in ms since the epoch. */
 export type EdgeApplied = (event: EventName, admittedAt: number) => void;
@@ -32,9 +29,8 @@ interface Edge extends EdgeState {
   readonly changes: readonly EdgeChange[];
 }
 
-/** Gathered before they are written: this bounds the memory of a batch. */
-const ENTRIES_A_WRITE = 20_000;
-const FOLLOWERS_AT_ONCE = 64;
+/** In a batch, and calls of the process: events handled alone, thousands after a crash, would exceed their deadlines. */
+const AUTHORS_AT_ONCE = 128;
 const MAX_ROUNDS = 10;
 
 /**
@@ -49,8 +45,11 @@ const MAX_ROUNDS = 10;
  * for `patienceMs`: they hold up no other.
  */
 export function createApplyEdges(
-  deps: GraphDeps,
+  given: GraphDeps,
 ): (batch: readonly AdmittedEdge[], patienceMs?: number) => Promise<readonly AdmittedEdge[]> {
+  const calls = createOldestFirst(AUTHORS_AT_ONCE);
+  const readAuthorDrops: ReadAuthorDrops = (...of) => calls.run(calls.place(), () => given.readAuthorDrops(...of));
+  const deps = { ...given, readAuthorDrops };
   return async (batch, patienceMs) => {
     const late = new Set<string>();
     const isLate = ({ event }: AdmittedEdge): boolean => late.has(event.payload.following_id);
@@ -100,141 +99,38 @@ function newer(known: EdgeState | undefined, { version, follows }: EdgeState): E
   return { version: known.version, follows: version === known.version ? both : known.follows };
 }
 
-/** Returns the authors whose edges are left out. */
+/** Returns the authors whose edges are left out. An author's drops are read after all edges of the round are recorded. */
 async function applyRound(
-  deps: GraphDeps,
+  { fences, writer, readAuthorDrops, maxEntries }: GraphDeps,
   edges: readonly Edge[],
   patienceMs: number | undefined,
 ): Promise<ReadonlySet<string>> {
-  const { fences, writer } = deps;
-  const authors = [...new Set(edges.map(({ following }) => following))];
+  const authors = new Map<string, Edge[]>();
+  for (const edge of edges) {
+    const own = authors.get(edge.following);
+    if (own) own.push(edge);
+    else authors.set(edge.following, [edge]);
+  }
   const followers = [...new Set(edges.map(({ follower }) => follower))];
-  await fences.renewGenerations(authors);
-  const bounds = await writer.interruptRebuilds(followers);
-  const readAuthorDrops = shared(deps.readAuthorDrops);
-  const late = patienceMs === undefined ? new Set<string>() : await lateAmong(authors, readAuthorDrops, patienceMs);
-  const homes = new Map(
-    followers.map((follower, at) => [follower, { bounds: bounds[at] as HomeBounds, edges: [] as Edge[] }]),
-  );
-  for (const edge of edges) if (!late.has(edge.following)) homes.get(edge.follower)?.edges.push(edge);
-  const adding = new Parts<HomeEntries>(({ entries }) => entries.length, writer.addHome);
-  const removing = new Parts<HomeDrops>(({ drops }) => drops.length, writer.removeHome);
-  await mapLimited([...homes], FOLLOWERS_AT_ONCE, ([follower, home]) =>
-    applyToHome({ ...deps, readAuthorDrops }, { follower, ...home }, { adding, removing }),
-  );
-  await adding.flush();
-  await removing.flush();
+  await fences.renewGenerations([...authors.keys()]);
+  const held = await writer.interruptRebuilds(followers);
+  const bounds = new Map(followers.map((follower, at) => [follower, held[at] as HomeBounds]));
+  const reads: DropReads = patienceMs === undefined ? unhurried(readAuthorDrops) : patient(readAuthorDrops, patienceMs);
+  const writes = new DropWrites(writer, maxEntries);
+  const late = new Set<string>();
+  await mapLimited([...authors], AUTHORS_AT_ONCE, async ([author, own]) => {
+    const first = await reads.first(author);
+    if (!first) return void late.add(author);
+    const homes = own.flatMap((edge) => homeOf(edge, bounds.get(edge.follower) as HomeBounds));
+    await writes.apply(homes, { first, next: (last) => reads.next(author, last) });
+  }).finally(reads.end);
+  await writes.flush();
   await fences.removeTombstoned(followers);
   return late;
 }
 
-/** While some answer, the others are waited for: all may be slow. */
-async function lateAmong(authors: readonly string[], read: ReadAuthorDrops, patienceMs: number): Promise<Set<string>> {
-  const late = new Set(authors);
-  const answered = authors.map((author) =>
-    read(author, undefined).then(
-      () => late.delete(author),
-      () => undefined,
-    ),
-  );
-  const all = Promise.all(answered).then(() => true);
-  for (let before = Number.POSITIVE_INFINITY; late.size < before; ) {
-    before = late.size;
-    const ended = new AbortController();
-    const isEnd = await Promise.race([all, pause(patienceMs, ended.signal).then(() => false)]);
-    ended.abort();
-    if (isEnd) break;
-  }
-  return new Set(late);
-}
-
-/** Within a round nothing is read twice: all edges of the round were recorded before it. */
-function shared(read: ReadAuthorDrops): ReadAuthorDrops {
-  const pages = new Map<string, ReturnType<ReadAuthorDrops>>();
-  return (author, below) => {
-    const name = JSON.stringify([author, below]);
-    const page = pages.get(name) ?? read(author, below);
-    pages.set(name, page);
-    return page;
-  };
-}
-
-interface Home {
-  readonly follower: string;
-  readonly bounds: HomeBounds;
-  readonly edges: readonly Edge[];
-}
-
-interface Changes {
-  readonly adding: Parts<HomeEntries>;
-  readonly removing: Parts<HomeDrops>;
-}
-
-async function applyToHome(
-  deps: GraphDeps,
-  { follower, bounds, edges }: Home,
-  { adding, removing }: Changes,
-): Promise<void> {
-  const audience = audienceOf([follower]);
-  const add = (entries: readonly TimelineEntry[]): Promise<void> => adding.push({ audience, entries });
-  for (const { following, follows } of edges) {
-    if (follows) await backfill(deps, { follower, following, floor: bounds.floor ?? 0 }, add);
-    else if (bounds.oldest !== undefined)
-      for await (const page of dropsDownTo(deps.readAuthorDrops, following, bounds.oldest - 1))
-        await removing.push({ audience, drops: page.map(({ drop_id }) => drop_id) });
-  }
-}
-
-/** Adds one drop more than a timeline holds, so that trimming raises the floor where the list is cut off. */
-async function backfill(
-  { readAuthorDrops, maxEntries }: GraphDeps,
-  to: { readonly follower: string; readonly following: string; readonly floor: number },
-  add: (entries: readonly TimelineEntry[]) => Promise<void>,
-): Promise<void> {
-  let count = 0;
-  for await (const page of dropsDownTo(readAuthorDrops, to.following, to.floor)) {
-    const now = Date.now();
-    const entries = page
-      .filter((drop) => belongsHome(drop, to.follower) && !isTooFarAhead(drop.created_at, now))
-      .map((drop) => ({ drop: drop.drop_id, score: drop.created_at }));
-    await add(entries.slice(0, maxEntries + 1 - count));
-    count += entries.length;
-    if (count > maxEntries) return;
-  }
-}
-
-/** Gathers what many homes get, and writes it together. */
-class Parts<T> {
-  #parts: T[] = [];
-  #entries = 0;
-
-  constructor(
-    private readonly entriesOf: (part: T) => number,
-    private readonly write: (parts: readonly T[]) => Promise<void>,
-  ) {}
-
-  async push(part: T): Promise<void> {
-    this.#parts.push(part);
-    this.#entries += this.entriesOf(part);
-    if (this.#entries >= ENTRIES_A_WRITE) await this.flush();
-  }
-
-  async flush(): Promise<void> {
-    const parts = this.#parts;
-    this.#parts = [];
-    this.#entries = 0;
-    if (parts.length > 0) await this.write(parts);
-  }
-}
-
-async function* dropsDownTo(read: ReadAuthorDrops, author: string, floor: number): AsyncGenerator<readonly Drop[]> {
-  let below: { before: number; drop: string } | undefined;
-  for (;;) {
-    const page = await read(author, below);
-    const above = page.filter((drop) => drop.created_at > floor || floor <= 0);
-    if (above.length > 0) yield above;
-    const last = page.at(-1);
-    if (last === undefined || above.length < page.length) return;
-    below = { before: last.created_at, drop: last.drop_id };
-  }
+/** A home without drops loses none. */
+function homeOf({ follower, follows }: Edge, { floor = 0, oldest }: HomeBounds): ChangedHome[] {
+  if (follows) return [{ follower, follows, floor }];
+  return oldest === undefined ? [] : [{ follower, follows, floor: oldest - 1 }];
 }

@@ -19,7 +19,7 @@ type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "g
 /** Several batches are under way at once, as many messages as `concurrency` a batch. */
 const BATCHES = 4;
 /** Times `concurrency`: the larger a batch of edges is, the fewer pages of drops it reads. */
-const EDGES_A_BATCH = 4;
+const EDGES_A_BATCH = 32;
 
 /** Starts the consumers of fan-out on their handlers, and the max-deliveries handler behind all consumers. */
 export function startFanoutConsumers(

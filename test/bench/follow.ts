@@ -13,6 +13,7 @@ const FOLLOWS_EACH = 5;
 const DROPS = 20;
 const ENTRIES = 1_000;
 const PEERS = 200;
+const WARM_EDGES = 1_000;
 const PATIENCE_MS = 300_000;
 
 const ABOUT = `Follows and unfollows in \`DROPS\`, applied by one process to full home timelines: ${DROPS} drops of the author are added or
@@ -47,6 +48,13 @@ export async function run(parameters: Parameters, bench: Bench): Promise<Result>
   );
   await fillHomes(redis, users, { entries, newest: now - 30_000 });
   const service = await bench.service(servers, { roles: "fanout" });
+  // Unmeasured: compiled code, fences, connections.
+  const warm = Array.from({ length: WARM_EDGES }, (_, n) => ({
+    follower: `warm-${n}`,
+    author: `author-${n % authors}`,
+  }));
+  await through(servers, "user_followed", warm);
+  await through(servers, "user_unfollowed", warm);
   const processes = { worker: service.pid, redis: redisServer.pid, nats: natsServer.pid, upstreams: process.pid };
   const apply = async (name: "user_followed" | "user_unfollowed"): Promise<Row> => {
     const [ceiling, { seconds, cpu }] = await between(

@@ -3,7 +3,7 @@ import { AppError } from "../../src/kernel/errors.js";
 import { contextWith, headersWith } from "../support/deliveries.js";
 import { DROP, followers, handle, logged, openFanout } from "../support/fanout.js";
 import { redisOfFile } from "../support/redis-of-file.js";
-import { created, deleted, followed } from "../support/timeline-events.js";
+import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
 
@@ -32,6 +32,38 @@ test("in a batch of edges, an author whose drops do not come holds up no other, 
   expect(left).toEqual(edges.slice(1));
   expect(await idsOf(homeKey("rik"))).toEqual(["of-ada"]);
   answer();
+});
+
+test("follows and unfollows of one author share its pages: each home takes what is above its floor and for its owner", async () => {
+  const world = new World();
+  for (let at = 1; at <= 250; at++) world.post({ ...DROP, drop_id: `d${at}`, created_at: 1_000 * at });
+  world.post({ ...DROP, drop_id: "for-f1", visibility: "direct", recipients: ["f1"], created_at: 260_000 });
+  const pages: string[] = [];
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({
+      ...deps,
+      readAuthorDrops: (author, below) => {
+        pages.push(author);
+        return deps.readAuthorDrops(author, below);
+      },
+    }),
+  });
+  for (const [home, floor] of Object.entries({ f0: 0, f1: 249_000, left: 0 }))
+    await redis.raw.zadd(homeKey(home), floor, "~floor", 300_000, "other");
+  await redis.raw.zadd(homeKey("left"), 1_000, "d1", 250_000, "d250");
+  const edges = [
+    ...["f0", "f1"].map((user) => followed(user, "ada", 1)),
+    unfollowed("left", "ada", 1),
+    unfollowed("empty", "ada", 1),
+  ].map((event) => logged(event, Date.now()));
+  expect(await bench.handlers.graph.together(edges, contextWith())).toEqual([]);
+  expect((await idsOf(homeKey("f0"))).toSorted()).toEqual(
+    [...Array.from({ length: 250 }, (_, at) => `d${at + 1}`), "other"].toSorted(),
+  );
+  expect(await idsOf(homeKey("f1"))).toEqual(["other", "for-f1", "d250"]);
+  expect(await idsOf(homeKey("left"))).toEqual(["other"]);
+  // Three pages of at most 100 drops, and one that is empty.
+  expect(pages.length).toBe(4);
 });
 
 test("a batch applies drops whose followers are known, and leaves the others, direct drops and redriven ones", async () => {

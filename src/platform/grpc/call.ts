@@ -122,14 +122,12 @@ function unary<Request, Response>(
   const latest = Date.now() + UPSTREAM_TIMEOUT_MS;
   const options = { deadline: Math.min(deadline ?? latest, latest) };
   return new Promise((resolve, reject) => {
-    client.makeUnaryRequest(
-      path,
-      requestSerialize,
-      responseDeserialize,
-      request,
-      metadata,
-      options,
-      (error, response) => (error ? reject(error) : resolve(response as Response)),
-    );
+    const answered = (error: ServiceError | null, response?: Response): void =>
+      error ? reject(error) : resolve(response as Response);
+    // The client takes a stack for each call, to show it should the call fail: nobody reads it.
+    const { stackTraceLimit } = Error;
+    Error.stackTraceLimit = 0;
+    client.makeUnaryRequest(path, requestSerialize, responseDeserialize, request, metadata, options, answered);
+    Error.stackTraceLimit = stackTraceLimit;
   });
 }

@@ -1,0 +1,139 @@
+import { belongsHome, type TimelineEntry } from "../contracts/timelines.js";
+import { isTooFarAhead } from "../contracts/times.js";
+import type { Drop } from "../gen/avion/posts.js";
+import type { ReadAuthorDrops } from "./sources.grpc.js";
+import { audienceOf, type HomeDrops, type HomeEntries, type TimelineWriter } from "./store.redis.js";
+
+type Page = readonly Drop[];
+
+export interface DropReads {
+  /** Undefined where the page does not come. */
+  first(author: string): Promise<Page | undefined>;
+  next(author: string, last: Drop): Promise<Page>;
+  end(): void;
+}
+
+export const unhurried = (read: ReadAuthorDrops) => ({
+  first: (author: string) => read(author, undefined),
+  next: (author: string, last: Drop) => read(author, { before: last.created_at, drop: last.drop_id }),
+  end: () => undefined,
+});
+
+/** Gives up once no page has come for `patienceMs`: while some come, the others may be slow. */
+export function patient(read: ReadAuthorDrops, patienceMs: number): DropReads {
+  const { first, next } = unhurried(read);
+  let isOver = false;
+  let giveUp = (): void => undefined;
+  const over = new Promise<undefined>((resolve) => {
+    giveUp = () => {
+      isOver = true;
+      resolve(undefined);
+    };
+  });
+  const timer = setTimeout(giveUp, patienceMs);
+  const come = (page: Page): Page => {
+    timer.refresh();
+    return page;
+  };
+  return {
+    first: async (author) => (isOver ? undefined : Promise.race([over, first(author).then(come, () => undefined)])),
+    next: async (author, last) => come(await next(author, last)),
+    end: () => clearTimeout(timer),
+  };
+}
+
+/** A home whose owner follows an author now, or does not any more. */
+export interface ChangedHome {
+  readonly follower: string;
+  readonly follows: boolean;
+  /** Drops of this time and older are left alone, in ms since the epoch; 0 or less: none is. */
+  readonly floor: number;
+}
+
+interface Source {
+  readonly first: Page;
+  readonly next: (last: Drop) => Promise<Page>;
+}
+
+/** Gathered before they are written: this, and the pages read at once, bound the memory of a batch. */
+const ENTRIES_A_WRITE = 20_000;
+
+/** Adds drops to homes and removes them, many together. */
+export class DropWrites {
+  readonly #adding: Parts<HomeEntries>;
+  readonly #removing: Parts<HomeDrops>;
+
+  constructor(
+    { addHome, removeHome }: TimelineWriter,
+    private readonly maxEntries: number,
+  ) {
+    this.#adding = new Parts(({ audience, entries }) => audience.ids.length * entries.length, addHome);
+    this.#removing = new Parts(({ audience, drops }) => audience.ids.length * drops.length, removeHome);
+  }
+
+  /**
+   * Takes an author's drops down to the lowest floor, page by page. One drop more than a timeline holds is added, so that
+   * trimming raises the floor where the list is cut off.
+   */
+  async apply(homes: readonly ChangedHome[], { first, next }: Source): Promise<void> {
+    let [page, open, added] = [first, homes, 0];
+    for (let last = page.at(-1); last && open.length > 0; last = page.at(-1)) {
+      const { created_at } = last;
+      const audience = audienceOf(usersOf(open, false));
+      await this.#removing.push({ audience, drops: page.map(({ drop_id }) => drop_id) });
+      added += await this.#add(usersOf(open, true), page, this.maxEntries + 1 - added);
+      open = open.filter(
+        ({ follows, floor }) => (created_at > floor || floor <= 0) && !(follows && added > this.maxEntries),
+      );
+      if (open.length > 0) page = await next(last);
+    }
+  }
+
+  async flush(): Promise<void> {
+    await this.#adding.flush();
+    await this.#removing.flush();
+  }
+
+  /** Returns how many drops all of these followers are shown. */
+  async #add(followers: readonly string[], page: Page, atMost: number): Promise<number> {
+    const now = Date.now();
+    const toAll: TimelineEntry[] = [];
+    for (const drop of page) {
+      if (isTooFarAhead(drop.created_at, now)) continue;
+      const entry = { drop: drop.drop_id, score: drop.created_at };
+      const readers = followers.filter((follower) => belongsHome(drop, follower));
+      if (readers.length === followers.length) toAll.push(entry);
+      else await this.#adding.push({ audience: audienceOf(readers), entries: [entry] });
+    }
+    await this.#adding.push({ audience: audienceOf(followers), entries: toAll.slice(0, atMost) });
+    return toAll.length;
+  }
+}
+
+const usersOf = (homes: readonly ChangedHome[], following: boolean): string[] =>
+  homes.filter(({ follows }) => follows === following).map(({ follower }) => follower);
+
+class Parts<T> {
+  #parts: T[] = [];
+  #entries = 0;
+
+  constructor(
+    private readonly entriesOf: (part: T) => number,
+    private readonly write: (parts: readonly T[]) => Promise<void>,
+  ) {}
+
+  async push(part: T): Promise<void> {
+    const entries = this.entriesOf(part);
+    if (entries === 0) return;
+    this.#parts.push(part);
+    this.#entries += entries;
+    if (this.#entries >= ENTRIES_A_WRITE) await this.flush();
+  }
+
+  async flush(): Promise<void> {
+    const parts = this.#parts;
+    this.#parts = [];
+    this.#entries = 0;
+    if (parts.length > 0) await this.write(parts);
+  }
+}
