@@ -1,5 +1,5 @@
 import type { Headers } from "../delivery/handler.js";
-import { contextOf, inSpan, inTraceOf, SpanKind, traceHeaders } from "../delivery/telemetry.js";
+import { contextOf, type OpenSpan, openSpan, SpanKind } from "../delivery/telemetry.js";
 import { counter, gauge, histogram, upDownCounter } from "../kernel/meters.js";
 import type { Notification } from "./notification.js";
 import { RESET_REASONS, type ResetReason } from "./resume.js";
@@ -56,30 +56,20 @@ export const observeGateway = {
     for (const status of REFUSALS) refused.add(0, { status });
     for (const reason of RESET_REASONS) resets.add(0, { reason });
   },
-  /** Continues the client's trace. */
-  opening(headers: Headers | undefined, open: () => Promise<void>): Promise<void> {
-    return inSpan("sse open", { kind: SpanKind.SERVER, ...(headers && { parent: contextOf(headers) }) }, open);
-  },
-  /** Returns the trace, for the line that says the end of the stream. */
-  opened(): string | undefined {
+  /** Continues the client's trace. The span is active for nobody: that would cost every promise of the process a hook. */
+  opening: (headers: Headers | undefined): OpenSpan =>
+    openSpan("sse open", { kind: SpanKind.SERVER, ...(headers && { parent: contextOf(headers) }) }),
+  opened(): void {
     open.add(1);
     opened.add(1);
-    return traceHeaders()["traceparent"];
   },
   closed(reason: CloseReason): void {
     open.add(-1);
     closed.add(1, { reason });
   },
   refused: (status: number): void => refused.add(1, { status }),
-  inTrace(traceparent: string | undefined, work: () => void): void {
-    const get = (name: string): string | undefined => (name === "traceparent" ? traceparent : undefined);
-    inTraceOf({ get, entries: () => [["traceparent", traceparent ?? ""]] }, work);
-  },
-  writing({ traced }: Notification, write: () => void): void {
-    if (!traced) return write();
-    const work = async (): Promise<void> => write();
-    void inSpan("sse write", { kind: SpanKind.PRODUCER, parent: contextOf(traced) }, work);
-  },
+  writing: ({ traced }: Notification): OpenSpan | undefined =>
+    traced && openSpan("sse write", { kind: SpanKind.PRODUCER, parent: contextOf(traced) }),
   /** The delay of a replayed one is the client's absence, not ours. */
   sent({ content, storedAt }: Notification, replayed: boolean): void {
     const event = content?.event ?? "";

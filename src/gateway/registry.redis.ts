@@ -42,10 +42,11 @@ export function createRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs
 
   return {
     /** Stores `from` first where the user was not seen since `listedSince`; resolves to what is stored. */
-    register: async (some: readonly Registering[]): Promise<(StreamPosition | undefined)[]> => {
+    register: async (some: readonly Registering[], listedSince: number): Promise<(StreamPosition | undefined)[]> => {
+      const since = { ...times, listedSince };
       const stored = isCluster
-        ? await Promise.all(some.map((one) => registerStepwise(send, one, times)))
-        : await registerTogether(scripts, some, times);
+        ? await Promise.all(some.map((one) => registerStepwise(send, one, since)))
+        : await registerTogether(scripts, some, since);
       return stored.map((text) => (typeof text === "string" ? parsePosition(text) : undefined));
     },
 
@@ -75,7 +76,6 @@ interface Times {
 export interface Registering {
   readonly connection: Connection;
   readonly from: StreamPosition;
-  readonly listedSince: number;
 }
 
 const removal = (some: readonly Connection[]): Command[] => [
@@ -88,21 +88,25 @@ const removal = (some: readonly Connection[]): Command[] => [
   ["ZADD", RECENT_KEY, "XX", ...some.flatMap(({ user }) => [Date.now(), encodeId(user)])],
 ];
 
-async function registerTogether(scripts: Scripts, some: readonly Registering[], times: Times): Promise<unknown[]> {
-  const { podName, ttl, listTtl } = times;
+interface Since extends Times {
+  readonly listedSince: number;
+}
+
+async function registerTogether(scripts: Scripts, some: readonly Registering[], since: Since): Promise<unknown[]> {
+  const { podName, ttl, listTtl, listedSince } = since;
   const keys = [RECENT_KEY, CONNECTIONS_SEEN_KEY];
-  const args: (string | number)[] = [Date.now(), RESUMABLE_FROM_TTL_MS, ttl, listTtl, podName];
-  for (const { connection, from, listedSince } of some) {
+  const args: (string | number)[] = [Date.now(), RESUMABLE_FROM_TTL_MS, ttl, listTtl, podName, listedSince];
+  for (const { connection, from } of some) {
     const { id, user, createdAt } = connection;
     keys.push(resumableFromKey(user), connectionsOfUserKey(user), connectionKey(id));
-    args.push(encodeId(user), id, listedSince, from.seq, from.incarnation, user, createdAt);
+    args.push(encodeId(user), id, formatPosition(from), user, createdAt);
   }
   return (await scripts.run("register-streams", keys, args)) as unknown[];
 }
 
 /** As `register-streams` does, one command after the other. */
-async function registerStepwise(send: Send, { connection, from, listedSince }: Registering, times: Times) {
-  const { podName, ttl } = times;
+async function registerStepwise(send: Send, { connection, from }: Registering, since: Since) {
+  const { podName, ttl, listedSince } = since;
   const { id, user, createdAt } = connection;
   const now = Date.now();
   let [seen, stored] = await send([
@@ -122,7 +126,7 @@ async function registerStepwise(send: Send, { connection, from, listedSince }: R
     ["HSET", connectionKey(id), "pod_name", podName, "user_id", user, "created_at", createdAt],
     ["EXPIRE", connectionKey(id), ttl],
     ["ZADD", RECENT_KEY, now, encodeId(user)],
-    ...keepIndexes(times),
+    ...keepIndexes(since),
   ]);
   return stored;
 }

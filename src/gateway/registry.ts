@@ -72,7 +72,8 @@ export class Registry {
   async register(some: readonly Registering[]): Promise<(StreamPosition | undefined)[]> {
     const listedSince = Date.now() - this.deps.windowMs + MARGIN_MS;
     const resumableFrom = await this.deps.store.register(
-      some.map(({ registration: connection, from }) => ({ connection, from, listedSince })),
+      some.map(({ registration: connection, from }) => ({ connection, from })),
+      listedSince,
     );
     for (const { registration } of some) {
       registration.renewedAt = Date.now();
@@ -109,7 +110,10 @@ export class Registry {
     const last = await lastPosition();
     const from = { ...last, seq: last.seq + 1 };
     const held = lost.filter((entry) => this.#registered.has(entry));
-    await store.register(held.map((connection) => ({ connection, from, listedSince: Number.MAX_SAFE_INTEGER })));
+    await store.register(
+      held.map((connection) => ({ connection, from })),
+      Number.MAX_SAFE_INTEGER,
+    );
     const closed = held.filter((entry) => !this.#registered.has(entry));
     if (closed.length > 0) await store.remove(closed);
     for (const entry of held) {

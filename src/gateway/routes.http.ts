@@ -11,6 +11,8 @@ import { observeGateway } from "./observe.js";
 export interface StreamRequest {
   readonly principal: Principal;
   readonly lastEventId: string | undefined;
+  /** Of the span that opens it. */
+  readonly traceparent: string | undefined;
   isGone(): boolean;
   open(first: string, closed: () => void): SseStream;
 }
@@ -49,14 +51,20 @@ interface Exchange {
 async function openStream(deps: RouteDeps, { request, response, headers }: Exchange): Promise<void> {
   const principal = await deps.admit(request.headers);
   const trace = traceOf((name) => request.headers[name]?.toString());
-  await observeGateway.opening(trace, () =>
-    deps.serve({
+  const span = observeGateway.opening(trace);
+  try {
+    await deps.serve({
       principal,
       lastEventId: request.headers["last-event-id"]?.toString(),
+      traceparent: span.headers["traceparent"],
       isGone: () => response.destroyed,
       open: (first, closed) => new SseStream(request, response, deps.limits, { headers, first, closed }),
-    }),
-  );
+    });
+    span.end();
+  } catch (error) {
+    span.end(error as Error);
+    throw error;
+  }
 }
 
 function refuse(log: Logger, error: unknown, { response, headers }: Omit<Exchange, "request">): void {

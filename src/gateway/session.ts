@@ -229,7 +229,9 @@ export class Session {
     if (!content) return;
     this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
     if (content.key !== undefined && this.#sentKeys.isRepeated(content.key)) return observeGateway.duplicate();
-    observeGateway.writing(notification, () => this.#outlet?.write(frameOf(notification, this.#incarnation)));
+    const span = observeGateway.writing(notification);
+    this.#outlet?.write(frameOf(notification, this.#incarnation));
+    span?.end();
     this.sent++;
     observeGateway.sent(notification, replayed);
   }

@@ -44,22 +44,29 @@ class Stream implements Registration {
   renewedAt = 0;
   readonly session: Session;
   outlet: ReturnType<StreamRequest["open"]> | undefined;
-  /** Of the span that opened it. */
-  trace: string | undefined;
   unfollow: (() => void) | undefined;
   reason: CloseReason | undefined;
   /** By performance.now(), as is `beatAt`. */
   endsAt = 0;
   beatAt = 0;
   checking = false;
+  readonly user: string;
+  readonly expiresAt: number;
+  readonly #traceparent: string | undefined;
 
-  constructor(
-    readonly user: string,
-    readonly expiresAt: number,
-    { feed, log }: StreamsDeps,
-  ) {
+  constructor({ principal, traceparent }: StreamRequest, { feed, log }: StreamsDeps) {
+    const { user, expiresAt } = principal;
+    this.user = user;
+    this.expiresAt = expiresAt;
+    this.#traceparent = traceparent;
     this.id = connectionId(randomUUID(), user);
     this.session = new Session({ user, feed, log });
+  }
+
+  /** Fields of its log lines. */
+  get fields(): object {
+    const [, trace_id, span_id] = this.#traceparent?.split("-") ?? [];
+    return { user: encodeId(this.user), connection: this.id, trace_id, span_id };
   }
 
   lost(): void {
@@ -73,6 +80,10 @@ class Stream implements Registration {
   }
 }
 
+interface Announcing extends Registering {
+  readonly registration: Stream;
+}
+
 export class Streams {
   closing = false;
   /** From admission until the registration is removed. */
@@ -81,7 +92,9 @@ export class Streams {
   readonly #open = new Set<Stream>();
   readonly #sweeping: NodeJS.Timeout;
   /** Streams that open together share a call to Redis and a flush. */
-  readonly #announce = createBatch(AT_ONCE, async (some: readonly Registering[]) => {
+  readonly #announce = createBatch(AT_ONCE, async (some: readonly Announcing[]) => {
+    for (const { registration: stream } of some)
+      stream.unfollow ??= this.deps.feed.follow(stream.user, stream.session.take);
     const [resumableFrom] = await Promise.all([this.deps.registry.register(some), this.deps.feed.flushed()]);
     return resumableFrom;
   });
@@ -95,9 +108,8 @@ export class Streams {
   async serve(request: StreamRequest): Promise<void> {
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");
     if (!this.deps.feed.connected()) throw new AppError("unavailable", "NATS is unavailable");
-    const { user, expiresAt } = request.principal;
-    this.#admit(user);
-    const stream = new Stream(user, expiresAt, this.deps);
+    this.#admit(request.principal.user);
+    const stream = new Stream(request, this.deps);
     try {
       await this.#start(stream, request);
     } finally {
@@ -145,10 +157,9 @@ export class Streams {
 
   async #start(stream: Stream, request: StreamRequest): Promise<void> {
     const { feed, limits, log } = this.deps;
-    const { user, session } = stream;
+    const { session } = stream;
     const resumes = (request.lastEventId ?? "") !== "";
     const tail = await feed.state(resumes ? 0 : TAIL_AGE_MS);
-    stream.unfollow = feed.follow(user, session.take);
     const from = { ...tail, seq: tail.lastSeq + (resumes ? 1 : 0) };
     const resumableFrom = await this.#announce({ registration: stream, from });
     const start = await session.prepare(request.lastEventId, { tail, resumableFrom });
@@ -161,20 +172,21 @@ export class Streams {
     const outlet = request.open(session.greeting(randomMs(limits.retryMs)), () => void this.#closed(stream));
     stream.outlet = outlet;
     this.#open.add(stream);
-    stream.trace = observeGateway.opened();
-    const fields = { user: encodeId(user), connection: stream.id };
-    log.info({ ...fields, resumed: resumes, position: start.seq, reset: start.reset }, "an event stream is open");
+    observeGateway.opened();
+    log.info(
+      { ...stream.fields, resumed: resumes, position: start.seq, reset: start.reset },
+      "an event stream is open",
+    );
     void session.start(outlet, start);
   }
 
   async #closed(stream: Stream): Promise<void> {
-    const { user, id: connection, createdAt, session, outlet } = stream;
+    const { createdAt, session, outlet } = stream;
     const reason = stream.reason ?? (outlet?.slow ? "slow" : "client");
     this.#open.delete(stream);
     observeGateway.closed(reason);
     const seconds = Math.round((Date.now() - createdAt) / SECOND);
-    const fields = { user: encodeId(user), connection, reason, seconds, events: session.sent };
-    observeGateway.inTrace(stream.trace, () => this.deps.log.info(fields, "an event stream is closed"));
+    this.deps.log.info({ ...stream.fields, reason, seconds, events: session.sent }, "an event stream is closed");
     await this.#remove(stream);
   }
 

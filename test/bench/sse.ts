@@ -1,45 +1,50 @@
+import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { connect } from "nats";
-import { startService } from "../support/service.js";
-import type { Bench } from "./support/bench.js";
+import { createPublisher } from "../../src/platform/nats/publish.js";
+import { World } from "../support/world.js";
+import type { Bench, Servers } from "./support/bench.js";
 import type { Parameters, Result, Row } from "./support/result.js";
 import { ask, type Cost, child, costs, publish, receive, SETTLE } from "./support/sse-driver.js";
-import type { BareRequest } from "./support/sse-shared.js";
+import { AUTHORS, authorOf, type BareRequest } from "./support/sse-shared.js";
 
 const SETTLE_MS = 2_000;
-/** Opened and measured against, so that memory that does not grow with streams does not count. */
-const WARM = 200;
+/** Opened before the others and not measured: code is compiled, and memory that does not grow with streams is taken. */
+const WARM = 1_000;
 const EVENTS = 100_000;
 /** Of the phase in which latency is measured; well below what either server can take. */
 const CALM_RATE = 2_000;
 const CALM_EVENTS = 10_000;
 
 const ABOUT = `Event streams in one gateway, each event published to \`NOTIFY\` and read by its client once and in order, against a bare
-\`http\` server that writes the same frames to the same clients. Latency is measured at ${CALM_RATE.toLocaleString("en")} events/s.`;
+\`http\` server that writes the same frames to the same clients, each a socket in one other process. The first ${WARM.toLocaleString("en")} streams are not measured.
+Latency is measured at ${CALM_RATE.toLocaleString("en")} events/s. Events from \`DROPS\` are drops of ${AUTHORS} authors, whose followers all listen, through one worker: its CPU is
+that of an entry in a home and a notification.`;
 
 export async function run({ connections: streams = 10_000 }: Parameters, bench: Bench): Promise<Result> {
-  const { redisServer: redis } = await bench.redis();
-  const { natsServer: nats } = await bench.nats();
-  const gateway = await startService({
-    ...{ redisUrl: redis.url, natsUrl: nats.url, roles: "gateway" },
-    ...{ usersAddress: "127.0.0.1:1", postsAddress: "127.0.0.1:1" },
+  const world = new World();
+  for (let n = 0; n < streams; n++) world.follow(`u${n}`, authorOf(n));
+  const servers = await bench.servers(world);
+  const { connection } = servers.streams;
+  const gateway = await bench.service(servers, {
+    roles: "gateway",
+    env: { TIMELINE_LOG_LEVEL: "info" },
     command: ["--expose-gc", ...profiling(), "--import", SETTLE, join(process.cwd(), "dist/main.js"), "serve"],
   });
-  const connection = await connect({ servers: nats.url });
+  const worker = await bench.service(servers, { roles: "fanout" });
   const own = await measure({
     ...{
       pid: gateway.pid,
       port: Number(new URL(gateway.httpUrl).port),
       streams,
-      others: { Redis: redis.pid, NATS: nats.pid },
+      others: { Redis: servers.redisServer.pid, NATS: servers.natsServer.pid, worker: worker.pid },
     },
     send: (begin, rounds, roundMs) => publish(connection, { streams, begin, rounds, roundMs }),
+    post: (begin, rounds) => post(servers, { begin, rounds }),
   });
-  await connection.close();
-  await gateway.stop();
+  await Promise.all([gateway.stop(), worker.stop()]);
   const server = child("sse-bare.ts");
   const [{ port }] = (await once(server, "message")) as [{ port: number }];
   const bare = await measure({
@@ -50,6 +55,25 @@ export async function run({ connections: streams = 10_000 }: Parameters, bench: 
   });
   server.kill();
   return { about: ABOUT, rows: rowsOf(own, bare) };
+}
+
+/** A drop of each author a round; a round begins when all followers have the one before. */
+async function post(
+  { streams }: Servers,
+  { begin, rounds }: { readonly begin: number; readonly rounds: number },
+): Promise<void> {
+  const { publishAll } = createPublisher(streams.connection);
+  const before = (await streams.count("DROPS")) - begin * AUTHORS;
+  for (let round = begin; round < begin + rounds; round++) {
+    const drops = Array.from({ length: AUTHORS }, (_, n) => {
+      const [user_id, created_at] = [authorOf(n), Date.now()];
+      const drop_id = `${user_id}.${round}.${process.hrtime.bigint() / 1_000n}`;
+      const body = Buffer.from(JSON.stringify({ drop_id, user_id, visibility: "followers", created_at }));
+      return { subject: "drops.created", id: `drop_created:${drop_id}`, body };
+    });
+    await publishAll(drops);
+    await streams.settledWith(before + (round + 1) * AUTHORS);
+  }
 }
 
 /** SSE_PROFILE names a folder for profiles of the gateway's CPU. */
@@ -66,6 +90,8 @@ interface Server {
   readonly others: Readonly<Record<string, number>>;
   /** Sends every user an event, as often as there are rounds. */
   send(begin: number, rounds: number, roundMs: number): Promise<void>;
+  /** The same by drops that a worker fans out. */
+  readonly post?: (begin: number, rounds: number) => Promise<void>;
 }
 
 interface Measured {
@@ -76,9 +102,10 @@ interface Measured {
   readonly event: Cost;
   readonly p50: number;
   readonly p99: number;
+  readonly posted: { readonly perSecond: number; readonly cost: Cost } | undefined;
 }
 
-async function measure({ pid, port, streams, others, send }: Server): Promise<Measured> {
+async function measure({ pid, port, streams, others, send, post: sendDrops }: Server): Promise<Measured> {
   const client = child("sse-client.ts");
   const processes = { server: pid, client: client.pid as number, ...others };
   const warm = Math.min(WARM, streams / 2);
@@ -97,13 +124,32 @@ async function measure({ pid, port, streams, others, send }: Server): Promise<Me
   const roundMs = (1_000 * streams) / CALM_RATE;
   const calmRounds = Math.ceil(CALM_EVENTS / streams);
   const calm = await receive(client, streams * calmRounds, () => send(3 + rounds, calmRounds, roundMs), true);
+  const begin = 3 + rounds + calmRounds;
+  const posted = sendDrops && (await measurePosts({ client, streams, processes, begin, sendDrops }));
   await ask(client, { close: true });
   client.kill();
   return {
-    ...{ kilobytes, opening, event, p50: calm.times?.p50 ?? 0, p99: calm.times?.p99 ?? 0 },
+    ...{ posted, kilobytes, opening, event, p50: calm.times?.p50 ?? 0, p99: calm.times?.p99 ?? 0 },
     opensPerSecond: (streams - warm) / opened.seconds,
     eventsPerSecond: (streams * rounds) / sent.seconds,
   };
+}
+
+interface Posting {
+  readonly client: ChildProcess;
+  readonly streams: number;
+  readonly processes: Readonly<Record<string, number>>;
+  readonly begin: number;
+  readonly sendDrops: NonNullable<Server["post"]>;
+}
+
+async function measurePosts({ client, streams, processes, begin, sendDrops }: Posting): Promise<Measured["posted"]> {
+  const rounds = Math.ceil(EVENTS / streams);
+  // Unmeasured: code is compiled, and the lists of followers are read.
+  await receive(client, streams * 3, () => sendDrops(begin, 3));
+  const posting = costs(processes);
+  const { seconds } = await receive(client, streams * rounds, () => sendDrops(begin + 3, rounds));
+  return { perSecond: (streams * rounds) / seconds, cost: posting(streams * rounds) };
 }
 
 /** Resident memory in bytes, after garbage was collected. */
@@ -121,21 +167,32 @@ function rowsOf(own: Measured, bare: Measured): Row[] {
     more: Pick<Row, "unit" | "target" | "cpu">,
   ): Row => ({ name, value: pick(own), peer: { name: "bare server", value: pick(bare) }, ...more });
   const beside = (pick: (measured: Measured) => Cost): Cost => {
-    const { server = 0, ...others } = pick(own);
+    const { server = 0, worker: _, ...others } = pick(own);
     return { gateway: server, "bare server": pick(bare)["server"] ?? 0, ...others };
   };
+  const { server = 0, worker = 0, ...others } = own.posted?.cost ?? {};
   return [
     row("memory a stream", ({ kilobytes }) => kilobytes, { unit: "KB", target: { atMost: 1.5 } }),
     row("streams opened", ({ opensPerSecond }) => opensPerSecond, {
-      unit: "/s",
+      ...{ unit: "/s", target: { atLeast: 2_000, of: "value" } },
       cpu: beside(({ opening }) => opening),
     }),
     row("events from NOTIFY to the client", ({ eventsPerSecond }) => eventsPerSecond, {
-      unit: "/s",
+      ...{ unit: "/s", target: { atLeast: 20_000, of: "value" } },
       cpu: beside(({ event }) => event),
     }),
-    row("CPU of the server an event", ({ event }) => event["server"] ?? 0, { unit: "µs" }),
+    row("CPU of the gateway an event", ({ event }) => event["server"] ?? 0, {
+      ...{ unit: "µs", target: { atMost: 20, of: "value" } },
+    }),
     row("publish to client, p50", ({ p50 }) => p50, { unit: "ms" }),
     row("publish to client, p99", ({ p99 }) => p99, { unit: "ms" }),
+    {
+      ...{ name: "events from DROPS to the client", value: own.posted?.perSecond ?? 0, unit: "/s" },
+      cpu: { worker, gateway: server, ...others },
+    },
+    {
+      ...{ name: "CPU of the worker an event", value: worker, unit: "µs" },
+      target: { atMost: 20, of: "value" },
+    },
   ];
 }

@@ -42,7 +42,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
   });
 
   const register = async (connection: Connection, from: StreamPosition, listedSince: number) =>
-    (await store.register([{ connection, from, listedSince }]))[0];
+    (await store.register([{ connection, from }], listedSince))[0];
   const connection = (unique: string) => ({ id: `${unique}.${user}`, user, createdAt: 5 });
   const at = (seq: number, incarnation = "k2") => ({ seq, incarnation });
   const LISTED_LATELY = 0;
@@ -66,8 +66,8 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     const connections = users.map((name) => ({ id: `one.${name}`, user: name, createdAt: 5 }));
     const [first, second, third] = connections as [Connection, Connection, Connection];
     await register(second, at(3), NEVER_LISTED);
-    const registering = connections.map((one, n) => ({ connection: one, from: at(7 + n), listedSince: LISTED_LATELY }));
-    expect(await store.register(registering)).toEqual([at(7), at(3), at(9)]);
+    const registering = connections.map((one, n) => ({ connection: one, from: at(7 + n) }));
+    expect(await store.register(registering, LISTED_LATELY)).toEqual([at(7), at(3), at(9)]);
     await client.srem(connectionsOfUserKey(second.user), second.id);
     await client.zrem(RECENT_KEY, encodeId(third.user));
     expect(await store.renew(connections)).toEqual(new Set([second.id, third.id]));

@@ -157,26 +157,34 @@ function messageOf({ headers, data: body }: Msg): SubjectMessage | undefined {
 /** The client's types leave it out: bytes of the subject, the reply subject, the headers and the body. */
 type SizedMsg = Msg & { size(): number };
 
+/** Begins the server's headers, which it appends to the publisher's. */
+const SERVER_LINES = "\r\nNats-Stream: ";
 const LINE = { seq: "\r\nNats-Sequence: ", previous: "\r\nNats-Last-Sequence: ", stamp: "\r\nNats-Time-Stamp: " };
+
+/** What the client read from the socket at once: messages are views of it. */
+let chunk: Buffer = Buffer.alloc(0);
 
 /** The client takes 10 µs to read all headers into a map. They stand before the body, in the same buffer. */
 function liveMessageOf(message: Msg, subject: string): SubjectMessage | undefined {
   const { data: body } = message;
+  if (chunk.buffer !== body.buffer) chunk = Buffer.from(body.buffer);
   const begin = Math.max(0, body.byteOffset - ((message as SizedMsg).size() - subject.length - body.length));
-  const head = Buffer.from(body.buffer, begin, body.byteOffset - begin).toString("latin1");
-  const seq = numberIn(valueAt(head, head.lastIndexOf(LINE.seq)));
+  const head = chunk.toString("latin1", begin, body.byteOffset);
+  const own = head.lastIndexOf(SERVER_LINES);
+  const seq = own < 0 ? undefined : numberIn(valueIn(head, LINE.seq, own));
   if (seq === undefined) return undefined;
   return {
     seq,
-    previous: numberIn(valueAt(head, head.lastIndexOf(LINE.previous))),
-    storedAt: valueAt(head, head.lastIndexOf(LINE.stamp)),
+    previous: numberIn(valueIn(head, LINE.previous, own)),
+    storedAt: valueIn(head, LINE.stamp, own),
     body,
-    header: (name) => valueAt(head, head.indexOf(`\r\n${name}: `)),
+    header: (name) => valueIn(head, `\r\n${name}: `, 0),
   };
 }
 
-function valueAt(head: string, line: number): string | undefined {
-  return line < 0 ? undefined : head.slice(head.indexOf(": ", line) + 2, head.indexOf("\r\n", line + 2));
+function valueIn(head: string, line: string, from: number): string | undefined {
+  const at = head.indexOf(line, from);
+  return at < 0 ? undefined : head.slice(at + line.length, head.indexOf("\r\n", at + line.length));
 }
 
 function followSubject(

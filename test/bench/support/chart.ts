@@ -1,4 +1,4 @@
-import { type Row, ratioOf } from "./result.js";
+import { aimOf, type Row, targetOf } from "./result.js";
 
 interface Bar {
   readonly label: string;
@@ -15,7 +15,7 @@ const LINE = 22;
 const MOST = 1.6;
 const COLOURS = { reached: "#2a7f4f", missed: "#b5651d" };
 
-/** Bars of how much of its target each ratio reaches; the line is the target. */
+/** Bars of how much of its target each figure reaches; the line is the target. */
 export function drawRatios(reports: readonly { readonly name: string; readonly rows: readonly Row[] }[]): string {
   const bars = reports.flatMap(({ name, rows }) => rows.flatMap((row) => barOf(name, row)));
   const height = LINE * (bars.length + 1);
@@ -30,13 +30,10 @@ ${bars.map(drawn).join("\n")}
 }
 
 function barOf(bench: string, row: Row): Bar[] {
-  const ratio = ratioOf(row);
-  if (row.target === undefined || ratio === undefined) return [];
-  const [reached, wanted] =
-    "atLeast" in row.target
-      ? [ratio / row.target.atLeast, `≥ ${row.target.atLeast}`]
-      : [row.target.atMost / ratio, `≤ ${row.target.atMost}`];
-  return [{ label: `${bench}: ${row.name}`, reached, text: `${Number(ratio.toPrecision(3))} (${wanted})` }];
+  const aim = aimOf(row);
+  if (row.target === undefined || aim === undefined) return [];
+  const reached = "atLeast" in row.target ? aim / row.target.atLeast : row.target.atMost / aim;
+  return [{ label: `${bench}: ${row.name}`, reached, text: `${Number(aim.toPrecision(3))} (${targetOf(row)})` }];
 }
 
 function drawn({ label, reached, text }: Bar, at: number): string {

@@ -2,7 +2,7 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { join } from "node:path";
 import { drawRatios } from "./chart.js";
-import { type Parameters, type Result, type Row, ratioOf } from "./result.js";
+import { type Parameters, type Result, type Row, ratioOf, targetOf } from "./result.js";
 
 /** One run of a benchmark as it is stored. */
 export interface Report extends Result {
@@ -64,7 +64,7 @@ export function sectionOf({ name, about, date, machine, versions, parameters, ro
 }
 
 function cellsOf(row: Row): string[] {
-  const { name, value, unit, peer, target, cpu = {}, note } = row;
+  const { name, value, unit, peer, cpu = {}, note } = row;
   const ratio = ratioOf(row);
   const measured = [`${inShort(value)} ${unit}`, ...(note === undefined ? [] : [note])].join("; ");
   return [
@@ -72,15 +72,12 @@ function cellsOf(row: Row): string[] {
     measured,
     peer === undefined ? "" : `${inShort(peer.value)} ${unit}: ${peer.name}`,
     ratio === undefined ? "" : inShort(ratio),
-    targetOf(target),
+    targetOf(row),
     Object.entries(cpu)
       .map(([process, used]) => `${process} ${inShort(used)}`)
       .join(", "),
   ];
 }
-
-const targetOf = (target: Row["target"]): string =>
-  target === undefined ? "" : "atLeast" in target ? `≥ ${target.atLeast}` : `≤ ${target.atMost}`;
 
 /** Three digits, more before the point. */
 const inShort = (value: number): string =>

@@ -4,7 +4,7 @@ import { connect, type Socket } from "node:net";
 import { JWT_SECRET } from "../../support/service.js";
 import { summarise } from "./measure.js";
 import { check } from "./result.js";
-import type { ClientAnswer, ClientRequest } from "./sse-shared.js";
+import { authorOf, type ClientAnswer, type ClientRequest } from "./sse-shared.js";
 
 const AT_ONCE = 128;
 const MARK = '"drop_id":"';
@@ -13,6 +13,8 @@ const TAIL = 100;
 
 interface Stream {
   readonly user: string;
+  /** Whom the user follows. */
+  readonly author: string;
   readonly socket: Socket;
   next: number;
   rest: string;
@@ -45,25 +47,32 @@ async function openMany({ port, from, to }: { port: number; from: number; to: nu
   let next = 0;
   const lane = async (): Promise<void> => {
     for (let n = next++; n < requests.length; n = next++)
-      streams.push(await openOne(port, `u${from + n}`, requests[n] as string));
+      streams.push(await openOne(port, from + n, requests[n] as string));
   };
   await Promise.all(Array.from({ length: AT_ONCE }, lane));
   return { seconds: (performance.now() - started) / 1_000, times: undefined };
 }
 
-function openOne(port: number, user: string, request: string): Promise<Stream> {
+/** All sockets read into it, since their bytes are looked at once. */
+const buffer = Buffer.alloc(64 * 1024);
+
+function openOne(port: number, number: number, request: string): Promise<Stream> {
   return new Promise((resolve, reject) => {
-    const socket = connect({ port, host: "127.0.0.1", noDelay: true });
-    const stream: Stream = { user, socket, next: 0, rest: "" };
-    let head = "";
-    const opening = (chunk: Buffer): void => {
-      head += chunk.toString("latin1");
-      if (!head.includes("\n\n")) return;
-      if (!head.startsWith("HTTP/1.1 200 ")) return reject(new Error(head));
-      socket.off("data", opening).on("data", (part: Buffer) => read(stream, part));
-      resolve(stream);
+    let [head, isOpen] = ["", false];
+    const callback = (count: number): boolean => {
+      const text = buffer.toString("latin1", 0, count);
+      if (isOpen) read(stream, text);
+      else head += text;
+      if (isOpen || !head.includes("\n\n")) return true;
+      isOpen = true;
+      if (head.startsWith("HTTP/1.1 200 ")) resolve(stream);
+      else reject(new Error(head));
+      head = "";
+      return true;
     };
-    socket.on("data", opening).once("error", reject);
+    const socket = connect({ port, host: "127.0.0.1", noDelay: true, onread: { buffer, callback } });
+    const stream: Stream = { user: `u${number}`, author: authorOf(number), socket, next: 0, rest: "" };
+    socket.once("error", reject);
     socket.once("close", () => complete?.());
     socket.write(request, "latin1");
   });
@@ -78,16 +87,16 @@ function tokenOf(user: string): string {
   return `${text}.${createHmac("sha256", JWT_SECRET).update(text).digest("base64url")}`;
 }
 
-/** Drops are called `user.number.time`: each must come once, in the order of its number. */
-function read(stream: Stream, part: Buffer): void {
-  const text = stream.rest + part.toString("latin1");
+/** Drops are called `user.number.time`, or by their author: each must come once, in the order of its number. */
+function read(stream: Stream, part: string): void {
+  const text = stream.rest + part;
   let at = 0;
   for (let mark = text.indexOf(MARK); mark >= 0; mark = text.indexOf(MARK, at)) {
     const end = text.indexOf('"', mark + MARK.length);
     if (end < 0) break;
     at = end;
     const [user, number, time] = text.slice(mark + MARK.length, end).split(".");
-    if (user !== stream.user || Number(number) !== stream.next) {
+    if ((user !== stream.user && user !== stream.author) || Number(number) !== stream.next) {
       const came = `${stream.user} got ${user}.${number} and not ${stream.next}`;
       process.send?.({ fault: `an event was missed, repeated or misplaced: ${came}` } satisfies ClientAnswer);
       process.exit(1);

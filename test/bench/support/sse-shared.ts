@@ -12,6 +12,11 @@ export type ClientAnswer =
   | { readonly waiting: true }
   | { readonly fault: string };
 
+export const AUTHORS = 10;
+
+/** Whom the user of a stream follows. */
+export const authorOf = (stream: number): string => `author${stream % AUTHORS}`;
+
 /** A round sends every user one event. */
 export type BareRequest = { readonly rounds: number; readonly roundMs: number; readonly begin: number };
 

@@ -8,29 +8,30 @@
 -- ARGV[3]  time to live of a connection, seconds
 -- ARGV[4]  time to live of the list of users, seconds
 -- ARGV[5]  pod
--- ARGV[6+] seven a stream: user, encoded; connection; a user seen before this time is not listed any more, ms since the
---          epoch; sequence and incarnation of the position to store; user; creation of the connection
+-- ARGV[6]  a user seen before this time is not listed any more, ms since the epoch
+-- ARGV[7+] five a stream: user, encoded; connection; the position to store; user; creation of the connection
 -- returns  for each stream the position from which the user's streams may be resumed, or false: any
-local now, ttl = ARGV[1], ARGV[3]
+local now, ttl, listed_since = ARGV[1], ARGV[3], tonumber(ARGV[6])
 local found = {}
-local at = 6
+local at = 7
 for key = 3, #KEYS, 3 do
-  local user, connection, listed_since, seq, incarnation = unpack(ARGV, at, at + 4)
+  local user, connection, position = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local seen = redis.call('ZSCORE', KEYS[1], user)
   local from = redis.call('GET', KEYS[key])
-  if not seen or tonumber(seen) < tonumber(listed_since) then
-    local known = from and string.match(from, '^(%d+)%-' .. incarnation .. '$')
-    if not known or tonumber(known) < tonumber(seq) then from = seq .. '-' .. incarnation end
+  if not seen or tonumber(seen) < listed_since then
+    local seq, incarnation = string.match(position, '^(%d+)(%-%w+)$')
+    local known = from and string.match(from, '^(%d+)%' .. incarnation .. '$')
+    if not known or tonumber(known) < tonumber(seq) then from = position end
     redis.call('SET', KEYS[key], from, 'PX', ARGV[2])
   end
   redis.call('ZADD', KEYS[2], now, connection)
   redis.call('SADD', KEYS[key + 1], connection)
   redis.call('EXPIRE', KEYS[key + 1], 2 * ttl)
-  redis.call('HSET', KEYS[key + 2], 'pod_name', ARGV[5], 'user_id', ARGV[at + 5], 'created_at', ARGV[at + 6])
+  redis.call('HSET', KEYS[key + 2], 'pod_name', ARGV[5], 'user_id', ARGV[at + 3], 'created_at', ARGV[at + 4])
   redis.call('EXPIRE', KEYS[key + 2], ttl)
   redis.call('ZADD', KEYS[1], now, user)
   found[#found + 1] = from
-  at = at + 7
+  at = at + 5
 end
 redis.call('EXPIRE', KEYS[2], 10 * ttl)
 redis.call('EXPIRE', KEYS[1], ARGV[4])
