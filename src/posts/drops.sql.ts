@@ -1,5 +1,6 @@
-import type { EventDraft } from "../contracts/outbox.js";
+import { type EventDraft, insertEvents } from "../contracts/outbox.js";
 import type { DropDetails } from "../gen/avion/posts.js";
+import { createBatch } from "../kernel/sharing.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
 import { createdAtOf, monthOf } from "./ids.js";
@@ -13,7 +14,8 @@ export type NewDrop = Omit<DropDetails, "revision" | "created_at" | "updated_at"
 /** The texts and recipients of a deleted drop are empty. Times are ms since the epoch. */
 export type StoredDrop = Omit<DropDetails, "created_at"> & { readonly deleted_at: number | null };
 
-interface CreateOptions {
+interface Creation {
+  readonly drop: NewDrop;
   readonly idempotencyKey: string;
   readonly created: EventDraft;
   readonly replied: EventDraft | undefined;
@@ -30,20 +32,28 @@ interface RemoveOptions {
   readonly withdrawn: EventDraft | undefined;
 }
 
+/** Drops that a statement creates at most. */
+const CREATED_AT_ONCE = 100;
+
 /** Each change is one statement, and so all or nothing in one round trip. */
 export function createDropWrites(db: Db, partitions: Pick<PartitionStore, "make">) {
   return {
-    /** Resolves to false where the key has made a drop before, or the drop that is replied to does not exist. */
-    create: async (drop: NewDrop, options: CreateOptions): Promise<boolean> => {
-      const { text, values } = createStatement(drop, options);
-      const insert = (): Promise<unknown[]> => db.query(text, values);
+    /**
+     * Resolves to false where the key has made a drop before, or the drop that is replied to does not exist. Drops that
+     * are created while others are being committed share the next statement and its commit.
+     */
+    create: createBatch(CREATED_AT_ONCE, async (all: readonly Creation[]): Promise<boolean[]> => {
+      const values = [JSON.stringify(all.map(rowOf))];
+      const insert = () => db.query<{ key: string }>(createStatement(all), values);
       const made = await insert().catch(async (error: unknown) => {
-        if (!lacksPartition(error)) throw error;
-        await partitions.make(monthOf(createdAtOf(drop.drop_id)));
+        const [first, ...others] = all;
+        if (!lacksPartition(error) || first === undefined || others.length > 0) throw error;
+        await partitions.make(monthOf(createdAtOf(first.drop.drop_id)));
         return insert();
       });
-      return made.length > 0;
-    },
+      const keys = new Set(made.map(({ key }) => key));
+      return all.map(({ drop }) => keys.has(drop.drop_id));
+    }),
     dropOfKey: async (userId: string, key: string): Promise<string | undefined> => {
       const rows = await db.query<{ dropId: string }>(
         `SELECT drop_id AS "dropId" FROM posts.idempotency
@@ -63,58 +73,83 @@ export function createDropWrites(db: Db, partitions: Pick<PartitionStore, "make"
   };
 }
 
+const isLocal = ({ reply_to }: NewDrop): boolean => reply_to !== "" && !isUri(reply_to);
+const isRemote = ({ reply_to }: NewDrop): boolean => reply_to !== "" && isUri(reply_to);
+
+const rowOf = ({ drop, idempotencyKey, created, replied }: Creation) => ({
+  ...drop,
+  reply_to: drop.reply_to || null,
+  parent: isLocal(drop) ? drop.reply_to : null,
+  remote: isRemote(drop) ? drop.reply_to : null,
+  key: idempotencyKey || null,
+  updated_at: createdAtOf(drop.drop_id),
+  created,
+  replied,
+});
+
+const ROWS = `SELECT * FROM json_to_recordset($1::json) AS row (
+  drop_id uuid, user_id text, reply_to text, parent uuid, remote text, key text, summary text, body text, visibility smallint,
+  recipients text[], updated_at bigint, created json, replied json)`;
+
 /**
- * The gates let one row through, or none: the drop that is replied to exists, and is not deleted before this commits (FOR
- * SHARE); the key is not taken. All other parts select from that row.
+ * Gates leave out rows: the drop that is replied to exists, and is not deleted before this commits (FOR SHARE); the key
+ * is not taken. A statement has the gates that its rows need.
  */
-function createStatement(drop: NewDrop, { idempotencyKey, created, replied }: CreateOptions) {
-  const parameters = new Parameters();
-  const id = parameters.add(drop.drop_id, "uuid");
-  const author = parameters.add(drop.user_id, "text");
-  const replyTo = parameters.add(drop.reply_to === "" ? null : drop.reply_to, "text");
+function createStatement(all: readonly Creation[]): string {
   const gates: string[] = [];
-  const parts: string[] = [];
-  const fromGates = (): string => (gates.length === 0 ? "" : `FROM ${gates.join(", ")}`);
-  if (drop.reply_to !== "") {
-    const parent = isUri(drop.reply_to) ? remoteParent(replyTo) : localParent(parameters.add(drop.reply_to, "uuid"));
-    parts.push(`parent AS (${parent})`);
-    gates.push("parent");
+  const parts = [`w AS (${ROWS})`];
+  if (all.some(({ drop }) => isLocal(drop))) {
+    parts.push(`parents AS (
+      SELECT drop_id FROM posts.drops WHERE drop_id = ANY (ARRAY(SELECT parent FROM w)) AND deleted_at IS NULL
+      ORDER BY drop_id FOR SHARE
+    )`);
+    gates.push("(parent IS NULL OR parent IN (SELECT drop_id FROM parents))");
   }
-  if (idempotencyKey !== "") {
-    const key = parameters.add(idempotencyKey, "text");
-    parts.push(`claim AS (
+  if (all.some(({ drop }) => isRemote(drop))) {
+    parts.push(`remotes AS (
+      SELECT uri FROM posts.remote_objects
+      WHERE uri = ANY (ARRAY(SELECT remote COLLATE "C" FROM w)) AND kind = 1 AND deleted_at IS NULL
+    )`);
+    gates.push('(remote IS NULL OR remote COLLATE "C" IN (SELECT uri FROM remotes))');
+  }
+  if (all.some(({ idempotencyKey }) => idempotencyKey !== "")) {
+    parts.push(`claims AS (
       INSERT INTO posts.idempotency AS i (user_id, key, drop_id, created_at)
-      SELECT ${author}, ${key}, ${id}, ${NOW} ${fromGates()}
+      SELECT DISTINCT ON (user_id, key) user_id, key, drop_id, ${NOW} FROM w ${where([...gates, "key IS NOT NULL"])}
+      ORDER BY user_id, key, drop_id
       ON CONFLICT (user_id, key) DO UPDATE SET drop_id = excluded.drop_id, created_at = excluded.created_at
         WHERE i.created_at < ${NOW} - ${KEY_LIFETIME_MS}
-      RETURNING 1
+      RETURNING drop_id
     )`);
-    gates.push("claim");
+    gates.push("(key IS NULL OR drop_id IN (SELECT drop_id FROM claims))");
   }
-  const texts = `${parameters.add(drop.summary, "text")}, ${parameters.add(drop.body, "text")}`;
-  const seen = `${parameters.add(drop.visibility, "smallint")}, ${parameters.add(drop.recipients, "text[]")}`;
-  const createdAt = parameters.add(createdAtOf(drop.drop_id), "bigint");
   parts.push(`made AS (
     INSERT INTO posts.drops (drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, changed_at)
-    SELECT ${id}, ${author}, ${replyTo}, ${texts}, ${seen}, ${createdAt}, ${NOW} ${fromGates()}
+    SELECT drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, ${NOW} FROM w ${where(gates)}
     RETURNING drop_id
   )`);
-  if (replied !== undefined) {
-    parts.push(`reply AS (
+  if (all.some(({ replied }) => replied !== undefined)) {
+    parts.push(`replies AS (
       INSERT INTO posts.reactions (drop_id, kind, actor_id, active, version, changed_at)
-      SELECT parent.drop_id, 'reply', made.drop_id::text, true, 1, ${NOW} FROM parent, made
-      RETURNING version
+      SELECT parent, 'reply', drop_id::text, true, 1, ${NOW} FROM w JOIN made USING (drop_id) WHERE replied IS NOT NULL
+      RETURNING actor_id, version
     )`);
-    parts.push(`replying AS (${parameters.insertEvent(replied, "reply", VERSION)})`);
+    parts.push(`replying AS (${eventOf("replied", "w JOIN replies ON actor_id::uuid = drop_id", VERSION)})`);
   }
-  const text = `WITH ${parts.join(", ")} ${parameters.insertEvent(created, "made")} RETURNING key`;
-  return { text, values: parameters.values };
+  return `WITH ${parts.join(", ")} ${eventOf("created", "w JOIN made USING (drop_id)")} RETURNING key`;
 }
 
-const localParent = (id: string): string =>
-  `SELECT drop_id FROM posts.drops WHERE drop_id = ${id} AND deleted_at IS NULL FOR SHARE`;
-const remoteParent = (uri: string): string =>
-  `SELECT FROM posts.remote_objects WHERE uri = ${uri} AND kind = 1 AND deleted_at IS NULL`;
+const where = (gates: readonly string[]): string => (gates.length === 0 ? "" : `WHERE ${gates.join(" AND ")}`);
+
+/** Inserts the event in a column of the rows; `suffix` is added to the message id. */
+function eventOf(column: "created" | "replied", from: string, suffix = "''"): string {
+  const field = (name: keyof EventDraft): string => `${column} ->> '${name}'`;
+  const [owner, key, subject, body, traceparent] = (["owner", "key", "subject", "body", "traceparent"] as const).map(
+    field,
+  ) as [string, string, string, string, string];
+  const messageId = `(${field("messageId")}) || ${suffix}`;
+  return insertEvents("posts", { owner, key, subject, messageId, body, traceparent }, from);
+}
 
 function removeStatement({ drop_id, user_id, reply_to }: NewDrop, { deleted, withdrawn }: RemoveOptions) {
   const parameters = new Parameters();

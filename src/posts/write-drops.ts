@@ -26,7 +26,7 @@ export function writeDrops(deps: PostsDeps) {
       if (request.created_at !== 0) await requireKept(request.created_at, deps);
       const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);
       const replied = isForEverybody(drop) ? replyOf(drop) : undefined;
-      const made = await store.drops.create(drop, { idempotencyKey, created: dropCreated(drop), replied });
+      const made = await store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied });
       if (!made) return { drop: await findMade(deps, drop, idempotencyKey) };
       wakeRelay();
       observe.changed("created");

@@ -2,6 +2,7 @@ import { insertEvents } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
 import type { FollowChange } from "../gen/avion/users.js";
 import { AppError } from "../kernel/errors.js";
+import { createBatch } from "../kernel/sharing.js";
 import type { Db } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
 import { graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
@@ -71,13 +72,21 @@ const EDGE_EVENT = {
     'following', e.active, 'changed_at', e.changed_at)`,
 };
 
+/** In the order of the keys, so that two of these statements do not block each other; those of a pair as they came. */
 const SET_FOLLOWING = `
-WITH e AS (
-  SELECT o_changed AS changed, o_version AS version, o_changed_at AS changed_at, $1::text AS follower_id,
-    $2::text AS following_id, $3::boolean AS active, $5::text AS pair, $6::text AS subject, $7::text AS traceparent
-  FROM users.change_following($1::text, $2::text, $3::boolean, $4::integer)
+WITH e AS MATERIALIZED (
+  SELECT n, o_changed AS changed, o_version AS version, o_changed_at AS changed_at, follower_id, following_id, active,
+    pair, subject, traceparent
+  FROM (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::boolean[], $4::integer[], $5::text[], $6::text[], $7::text[])
+      WITH ORDINALITY AS w (follower_id, following_id, active, most, pair, subject, traceparent, n)
+    ORDER BY follower_id COLLATE "C", following_id COLLATE "C", n
+  ) wanted CROSS JOIN LATERAL users.change_following(follower_id, following_id, active, most)
 ), event AS (${insertEvents("users", EDGE_EVENT, "e WHERE changed")})
-SELECT changed, version FROM e`;
+SELECT changed, version FROM e ORDER BY n`;
+
+/** Follows and unfollows that a statement sets at most. */
+const SET_AT_ONCE = 100;
 
 /** Edges before counts, each in the order of their keys, so that two of these statements do not block each other. */
 const FOLLOW_MANY = `
@@ -122,19 +131,28 @@ export type EdgeStore = ReturnType<typeof createEdgeStore>;
 
 export function createEdgeStore(db: Db) {
   return {
-    /** @throws AppError `exhausted` where more than `most` would be followed */
-    setFollowing: async ({ follower, following, wanted, most, traceparent }: WantedEdge) => {
-      const pair = pairKey({ follower, following });
-      const subject = edgeSubject("calm", following);
-      const values = [follower, following, wanted, most, pair, subject, traceparent ?? null];
+    /**
+     * Edges that are set while others are being committed share the next statement and its commit.
+     * @throws AppError `exhausted` where more than `most` would be followed
+     */
+    setFollowing: createBatch(SET_AT_ONCE, async (edges: readonly WantedEdge[]) => {
+      const values = [
+        edges.map(({ follower }) => follower),
+        edges.map(({ following }) => following),
+        edges.map(({ wanted }) => wanted),
+        edges.map(({ most }) => most),
+        edges.map(pairKey),
+        edges.map(({ following }) => edgeSubject("calm", following)),
+        edges.map(({ traceparent }) => traceparent ?? null),
+      ];
       try {
-        const [row] = await db.query<{ changed: boolean; version: number }>(SET_FOLLOWING, values);
-        return row as { changed: boolean; version: number };
+        return await db.query<{ changed: boolean; version: number }>(SET_FOLLOWING, values);
       } catch (error) {
         if (sqlState(error) !== SQLSTATE.raised) throw error;
+        const most = edges[0]?.most;
         throw new AppError("exhausted", `following_id: nobody can follow more than ${most}`, { cause: error });
       }
-    },
+    }),
     /** Connects all pairs, or none where a user would follow more than `most`. */
     followMany: async (
       pairs: readonly Pair[],

@@ -5,6 +5,7 @@ import { node } from "@opentelemetry/sdk-node";
 import { v7 } from "uuid";
 import { CreateDropRequest, Visibility } from "../../src/gen/avion/posts.js";
 import { dateOfId } from "../../src/kernel/ids.js";
+import { DAY } from "../../src/kernel/time.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 
@@ -178,6 +179,33 @@ describe.each(DATABASES)("drops on $name", ({ start }) => {
     }
     expect(await posts.written()).toEqual([]);
     expect(await posts.db.query("SELECT FROM posts.idempotency WHERE key = 'for-nothing'")).toEqual([]);
+  });
+
+  test("of drops made at once each is judged by itself, whatever they need", async () => {
+    const parent = await post(posts);
+    await posts.written();
+    const longAgo = Date.now() - 400 * DAY;
+    const drafts = Array.from({ length: 8 }, (_, n) => [
+      { body: `plain ${n}` },
+      { body: `reply ${n}`, reply_to: parent },
+      { body: `to nothing ${n}`, reply_to: UNKNOWN },
+      { body: `keyed ${n}`, idempotency_key: `at-once-${n % 4}` },
+      { body: `imported ${n}`, created_at: longAgo + n },
+    ]).flat();
+    const outcomes = await Promise.allSettled(drafts.map((draft) => post(posts, draft)));
+    const refused = drafts.filter((_, n) => outcomes[n]?.status === "rejected");
+    expect(refused).toEqual(drafts.filter(({ body }) => body.startsWith("to nothing")));
+    const made = new Set(outcomes.flatMap((outcome) => (outcome.status === "fulfilled" ? outcome.value : [])));
+    expect(made.size).toBe(8 + 8 + 4 + 8);
+    const written = await posts.written();
+    expect(
+      written
+        .filter(({ subject }) => subject === "drops.created")
+        .map(({ key }) => key)
+        .sort(),
+    ).toEqual([...made].sort());
+    expect(written.filter(({ subject }) => subject !== "drops.created")).toHaveLength(8);
+    expect((await posts.call.listReplies({ drop_id: parent, page_size: 20 })).replies).toHaveLength(8);
   });
 
   test("a reply with a key is made once, and answered after its parent is gone", async () => {

@@ -162,6 +162,20 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ name, start })
     await client.close();
   });
 
+  test("of follows at the same time only those of a user at the limit are refused", async () => {
+    const client = await serveUsers(usersProcess({ db, scripts: redis.scripts, maxFollowing: 2 }));
+    const users = Array.from({ length: 12 }, (_, n) => `u${n}`);
+    const outcomes = await Promise.allSettled(
+      users.flatMap((follower_id, n) =>
+        Array.from({ length: n === 5 ? 3 : 2 }, (_, m) => client.follow({ follower_id, following_id: `m${m}` })),
+      ),
+    );
+    expect(outcomes.filter(({ status }) => status === "rejected")).toHaveLength(1);
+    for (const user_id of users) expect((await client.getFollowCounts({ user_id })).following).toBe(2);
+    expect(await takeEdges()).toHaveLength(24);
+    await client.close();
+  });
+
   test("an unfollow that arrives first stays; older edges are dropped", async () => {
     const event = (version: number, following: boolean, follower = "early"): OutboxEvent => ({
       id: version,
