@@ -14,7 +14,7 @@ export interface Entry {
 export interface Bucket {
   /** False where the key has a value. */
   create(key: string, value: unknown): Promise<boolean>;
-  /** False where the value is of another revision by now. */
+  /** False where the value is of another revision by now; 0: where there is one. */
   replace(key: string, value: unknown, revision: number): Promise<boolean>;
   put(key: string, value: unknown): Promise<void>;
   get(key: string): Promise<Entry | undefined>;

@@ -59,7 +59,7 @@ export function createAsk({ keys, limit, estimate, publish, record }: AskDeps): 
   return async ({ key, ...asked }) => {
     const { user_id: user, did, type, tier } = asked;
     if (type === "full" && !isAtLeast(tier, "LIFT")) throw new Problem(403, "type: full needs the tier LIFT or higher");
-    const fresh = answerTo([did, type], estimate());
+    const fresh = answerTo(key === undefined ? "" : fingerprint(JSON.stringify([did, type])), estimate());
     const earlier = key === undefined ? undefined : await keys.find(user, key);
     refuseOther(earlier, fresh);
     if (earlier?.accepted) return { answer: earlier.answer, quota: await limit.look(user, tier) };
@@ -84,7 +84,7 @@ export function createAsk({ keys, limit, estimate, publish, record }: AskDeps): 
   };
 }
 
-function answerTo(body: readonly string[], estimateMs: number): KeptAnswer {
+function answerTo(body: string, estimateMs: number): KeptAnswer {
   const now = Date.now();
   const id = v7();
   const answer = {
@@ -93,7 +93,7 @@ function answerTo(body: readonly string[], estimateMs: number): KeptAnswer {
     estimated_completion: new Date(now + estimateMs).toISOString(),
     status_url: statusPath(id),
   } as const;
-  return { at: new Date(now).toISOString(), body: fingerprint(JSON.stringify(body)), answer, accepted: false };
+  return { at: new Date(now).toISOString(), body, answer, accepted: false };
 }
 
 function refuseOther(kept: KeptAnswer | undefined, { body }: KeptAnswer): void {

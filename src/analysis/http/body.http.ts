@@ -35,6 +35,6 @@ function readBytes(request: IncomingMessage): Promise<Buffer> {
       if (size > MAX_DISCARDED_BYTES) request.destroy();
     });
     request.once("end", () => resolve(Buffer.concat(parts)));
-    request.once("close", () => reject(new Problem(400, "the body ended early")));
+    request.once("close", () => request.complete || reject(new Problem(400, "the body ended early")));
   });
 }

@@ -13,11 +13,10 @@ export function createIdempotencyKeys(bucket: Bucket): IdempotencyKeys {
     const entry = await bucket.get(name);
     return entry && { kept: entry.value as KeptAnswer, revision: entry.revision };
   };
-  const keep = async (name: string, answer: KeptAnswer): Promise<KeptAnswer> => {
+  const keep = async (name: string, answer: KeptAnswer, revision = 0): Promise<KeptAnswer> => {
+    if (await bucket.replace(name, answer, revision)) return answer;
     const held = await find(name);
-    if (held && isFresh(held.kept)) return held.kept;
-    const won = held ? await bucket.replace(name, answer, held.revision) : await bucket.create(name, answer);
-    return won ? answer : keep(name, answer);
+    return held && isFresh(held.kept) ? held.kept : keep(name, answer, held?.revision);
   };
   return {
     find: async (user, key) => {
