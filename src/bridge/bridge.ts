@@ -16,6 +16,7 @@ import type { Logger } from "../kernel/logger.js";
 import { backoff, pause, SECOND } from "../kernel/time.js";
 import type { Channels } from "./channels.redis.js";
 import type { HeldDeadLetters } from "./held-dead-letters.js";
+import type { Forwarded } from "./observe.js";
 
 export interface Arrived {
   readonly channel: EventName;
@@ -109,10 +110,8 @@ export interface ForwardDeps {
   readonly requestReconcile: RequestReconcile;
   readonly version: string;
   readonly log: Logger;
-  readonly observe: (outcome: Outcome, channel: EventName) => void;
+  readonly observe: (all: readonly Forwarded[]) => void;
 }
-
-type Outcome = "admitted" | "duplicate" | "invalid" | "toolarge" | "refused";
 
 const DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024;
 /** Bytes of a message that are not its payload: headers, above all those of a dead letter. */
@@ -151,9 +150,9 @@ async function forwardOnce(
   const failures: Failure[] = [];
   const understood: Understood[] = [];
   const storing: Promise<void>[] = [];
+  await failpoint("bridge-received", ...batch.map(({ payload }) => payload));
   for (const arrived of batch) {
     try {
-      await failpoint("bridge-received", arrived.payload);
       understood.push({ arrived, event: understand(deps, arrived) });
     } catch (error) {
       const stored = deadLetter(deps, arrived, error).then(
@@ -199,19 +198,19 @@ async function admit(deps: ForwardDeps, understood: readonly Understood[], failu
     headers: (spans[at] as OpenSpan).headers,
   }));
   const results = await deps.admitAll(events);
+  await failpoint("bridge-admitted", ...events.map(({ id }) => id));
   const admitted: Arrived[] = [];
+  const forwarded: Forwarded[] = [];
   for (const [at, { arrived, event }] of understood.entries()) {
     const result = results[at] as (typeof results)[number];
     (spans[at] as OpenSpan).end(result instanceof AppError ? result : undefined);
-    try {
-      if (result instanceof AppError) throw result;
-      await failpoint("bridge-admitted", (events[at] as Admission).id);
-      deps.observe(result.duplicate ? "duplicate" : "admitted", event.name);
+    if (result instanceof AppError) failures.push({ arrived, error: result });
+    else {
+      forwarded.push({ outcome: result.duplicate ? "duplicate" : "admitted", channel: event.name });
       admitted.push(arrived);
-    } catch (error) {
-      failures.push({ arrived, error });
     }
   }
+  deps.observe(forwarded);
   return admitted;
 }
 
@@ -232,7 +231,7 @@ async function deadLetter(deps: ForwardDeps, { channel, payload, arrival }: Arri
     { reason, error, event: channel, version: deps.version, now: arrival },
   );
   const taken = await deps.deadLetters.take(letter);
-  deps.observe(taken === "refused" ? "refused" : reason, channel);
+  deps.observe([{ outcome: taken === "refused" ? "refused" : reason, channel }]);
   if (taken === "stored") deps.log.warn({ channel, reason, error: oneLine(error) }, "a payload was dead-lettered");
 }
 

@@ -62,7 +62,7 @@ export function composeFanout(deps: FanoutDeps): Fanout {
     apply: async (event, { time }) =>
       isEdge(event)
         ? void (await edgesAgain([{ event, admittedAt: time }]))
-        : dropsAgain.one({ event, admission: { admitted_at: time, silent: true } }),
+        : dropsAgain.one({ event, admitted_at: time, silent: true }),
   };
 }
 
@@ -89,16 +89,16 @@ function noOutput(deps: FanoutDeps): Pick<FanoutDeps, "notify" | "queue" | "prog
 
 interface AdmittedDrop {
   readonly event: DropEvent;
-  readonly admission: Admission;
+  /** In ms since the epoch. */
+  readonly admitted_at: number;
+  /** Nobody is to be notified. */
+  readonly silent: true | undefined;
+  readonly trace?: Trace;
 }
 
-/** When an event was admitted to the log (ms since the epoch), whether nobody is to be notified of it, and its trace. */
-type Admission = Pick<Plan, "admitted_at" | "silent" | "trace">;
-
 function dropOf({ subject, body, time, headers }: Delivery, trace?: Trace): AdmittedDrop {
-  const silent = headers.get(SILENT_HEADER) === undefined ? {} : { silent: true };
-  const admission = { admitted_at: time, trace, ...silent };
-  return { event: parseStored(subject, body, time) as DropEvent, admission };
+  const silent = headers.get(SILENT_HEADER) === undefined ? undefined : true;
+  return { event: parseStored(subject, body, time) as DropEvent, admitted_at: time, silent, trace };
 }
 
 interface ApplyDrops {
@@ -119,10 +119,8 @@ function createApplyDrops(deps: FanoutDeps, followers: Followers): ApplyDrops {
         taken.map((delivery) => dropOf(delivery, sampledTrace(delivery.headers))),
       );
       const left = new Set(await plan.together(plans));
-      return deliveries.filter((delivery) => {
-        const at = taken.indexOf(delivery);
-        return at === -1 || left.has(plans[at] as Plan);
-      });
+      const done = new Set(taken.filter((_, at) => !left.has(plans[at] as Plan)));
+      return deliveries.filter((delivery) => !done.has(delivery));
     },
   };
 }
@@ -133,11 +131,11 @@ type DropDeps = Pick<FanoutDeps, "fences" | "writer">;
 async function prepare(deps: DropDeps, drops: readonly AdmittedDrop[]): Promise<readonly Plan[]> {
   const authors = await recordDeletions(deps, drops);
   const shared: SharedEntry[] = [];
-  const plans = drops.map(({ event: { name, payload }, admission }): Plan => {
+  const plans = drops.map(({ event: { name, payload }, admitted_at, silent, trace }): Plan => {
     const { drop_id } = payload;
     if (name === "drop_deleted") {
-      const of = { drop_id, created_at: admission.admitted_at, user_id: authors.get(drop_id) };
-      return { action: "remove", event: name, ...of, ...admission, includeAuthor: true };
+      const change = { action: "remove", event: name, drop_id, created_at: admitted_at, admitted_at, silent } as const;
+      return { change, user_id: authors.get(drop_id), includeAuthor: true, trace };
     }
     const { created_at, user_id, visibility, recipients = [] } = payload as DropCreated | RemoteDropReceived;
     const isLocal = name === "drop_created";
@@ -146,17 +144,9 @@ async function prepare(deps: DropDeps, drops: readonly AdmittedDrop[]): Promise<
         timelines: isLocal ? ["local", "global"] : ["global"],
         entry: { drop: drop_id, score: created_at },
       });
-    const direct = visibility === "direct" ? { recipients } : {};
-    return {
-      action: "add",
-      event: name,
-      drop_id,
-      created_at,
-      user_id,
-      ...admission,
-      includeAuthor: isLocal,
-      ...direct,
-    };
+    const change = { action: "add", event: name, drop_id, created_at, admitted_at, silent } as const;
+    const direct = visibility === "direct" ? recipients : undefined;
+    return { change, user_id, includeAuthor: isLocal, recipients: direct, trace };
   });
   const received = drops.flatMap(({ event }) => (event.name === "ap_drop_received" ? event.payload : []));
   await Promise.all(received.map((drop) => rememberActor(deps, drop)));
@@ -184,8 +174,8 @@ async function addShared({ fences, writer }: DropDeps, all: readonly SharedEntry
 
 /** Returns the authors of the deleted drops. */
 async function recordDeletions({ fences, writer }: DropDeps, drops: readonly AdmittedDrop[]) {
-  const deletions = drops.flatMap(({ event, admission }) =>
-    event.name === "drop_deleted" ? [{ ...event.payload, time: admission.admitted_at }] : [],
+  const deletions = drops.flatMap(({ event, admitted_at: time }) =>
+    event.name === "drop_deleted" ? [{ ...event.payload, time }] : [],
   );
   if (deletions.length === 0) return new Map<string, string | undefined>();
   await fences.recordTombstones(deletions.map(({ drop_id: drop, time }) => ({ drop, time })));

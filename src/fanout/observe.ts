@@ -11,9 +11,13 @@ const recipients = counter("timeline_fanout_recipients", "Home timelines that fa
 const notified = counter("timeline_notifications", "Notifications stored for streams");
 
 export const observeFanout = {
-  landed(completed: FanoutCompleted): void {
-    lag.record(completed.lag_ms / 1_000, { event: completed.event });
-    recipients.add(completed.recipients, { event: completed.event });
+  landed(all: readonly FanoutCompleted[]): void {
+    const sums = new Map<string, number>();
+    for (const { event, lag_ms, recipients: size } of all) {
+      lag.record(lag_ms / 1_000, { event });
+      sums.set(event, (sums.get(event) ?? 0) + size);
+    }
+    for (const [event, size] of sums) recipients.add(size, { event });
   },
   edgeApplied: (event: EventName, admittedAt: number): void =>
     lag.record(Math.max(0, Date.now() - admittedAt) / 1_000, { event }),

@@ -11,7 +11,8 @@ import type { QueueJobs, Trace } from "./publish.nats.js";
 import type { ReadFollowers, ReadFollowing } from "./sources.grpc.js";
 import { type Audience, audienceOf, type Progress } from "./store.redis.js";
 
-export interface Plan extends Omit<Change, "generation" | "user_id"> {
+export interface Plan {
+  readonly change: Omit<Change, "generation" | "user_id">;
   readonly trace?: Trace;
   /** Unset: the drop is in nobody's home. */
   readonly user_id: string | undefined;
@@ -55,13 +56,13 @@ export interface Planner {
 export function createPlan(deps: PlanDeps): Planner {
   const { apply, fences, followers } = deps;
   return {
-    one: async ({ includeAuthor, recipients: named, user_id: author, trace, ...rest }) => {
+    one: async ({ change: planned, includeAuthor, recipients: named, user_id: author, trace }) => {
       if (author === undefined) {
-        const change = { ...rest, user_id: "", generation: "" };
+        const change = { ...planned, user_id: "", generation: "" };
         return apply.complete([{ change, trace, size: { recipients: 0, chunks: 0 } }]);
       }
       const generation = (await fences.generations([author])).get(author) as string;
-      const change: Change = { ...rest, user_id: author, generation };
+      const change: Change = { ...planned, user_id: author, generation };
       if (named !== undefined) return toRecipients(deps, change, { named, includeAuthor });
       const chunks: string[] = [];
       let recipients = 0;
@@ -82,14 +83,14 @@ export function createPlan(deps: PlanDeps): Planner {
       const left: Plan[] = [];
       const parts: Part[] = [];
       for (const plan of plans) {
-        const { includeAuthor, recipients, user_id: author = "", trace, ...rest } = plan;
+        const { includeAuthor, recipients, user_id: author = "", trace } = plan;
         const generation = generations.get(author);
         const audience =
           generation !== undefined && recipients === undefined
             ? followers.known({ author, generation, includeAuthor })
             : undefined;
         if (!audience || generation === undefined) left.push(plan);
-        else parts.push({ change: { ...rest, user_id: author, generation }, audience, trace });
+        else parts.push({ change: { ...plan.change, user_id: author, generation }, audience, trace });
       }
       await apply.first(parts);
       return left;

@@ -35,6 +35,7 @@ export function createNotify(publishAll: PublishAll, listenersAmong: ListenersAm
   return async (all) => {
     if (all.length === 0) return;
     const isListening = await listenersAmong(all.map(({ users }) => users));
+    if (!isListening) return;
     const messages = await Promise.all(all.map((told) => messagesOf(told, isListening)));
     const notifications = messages.flat();
     await stored(publishAll, notifications);
@@ -74,7 +75,7 @@ export function createComplete(publishAll: PublishAll): Complete {
         return { subject: COMPLETED_FANOUT, body: bytes(completed), id, headers };
       }),
     );
-    for (const { completed } of all) observeFanout.landed(completed);
+    observeFanout.landed(all.map(({ completed }) => completed));
   };
 }
 

@@ -157,8 +157,8 @@ function memories({ command }: Scripts, actorTtlMs: number) {
 
 export type IsListening = (user: string) => boolean;
 
-/** The users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index. */
-export type ListenersAmong = (audiences: readonly (readonly string[])[]) => Promise<IsListening>;
+/** The users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index; unset: none. */
+export type ListenersAmong = (audiences: readonly (readonly string[])[]) => Promise<IsListening | undefined>;
 
 export function createListenersAmong({ command }: Scripts): ListenersAmong {
   return async (audiences) => {
@@ -180,7 +180,7 @@ export function createListenersAmong({ command }: Scripts): ListenersAmong {
       for (const audience of audiences) for (const user of audience) tokens.add(encodeId(user));
       await Promise.all(chunked([...tokens], USERS_A_CALL).map(look));
     }
-    return listening.size === 0 ? () => false : (user) => listening.has(encodeId(user));
+    return listening.size === 0 ? undefined : (user) => listening.has(encodeId(user));
   };
 }
 

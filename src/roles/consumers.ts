@@ -20,6 +20,8 @@ type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "g
 const BATCHES = 4;
 /** Times `concurrency`: the larger a batch of edges is, the fewer pages of drops it reads. */
 const EDGES_A_BATCH = 32;
+/** Times `concurrency`: the larger a batch of drops is, the more of them share calls and homes. */
+const DROPS_A_BATCH = 4;
 
 /** Starts the consumers of fan-out on their handlers, and the max-deliveries handler behind all consumers. */
 export function startFanoutConsumers(
@@ -27,12 +29,12 @@ export function startFanoutConsumers(
   handlers: Readonly<Record<"drops" | "graph" | "jobs", Handlers>>,
 ): Consuming[] {
   const { concurrency } = deps.config.delivery;
-  const batched = (stream: string, consumer: string, { one, together }: Handlers, messages = concurrency): Consuming =>
+  const batched = (stream: string, consumer: string, { one, together }: Handlers, messages: number): Consuming =>
     startConsumer(deps, { stream, consumer, handler: one, together, concurrency: messages });
   return [
-    batched(STREAM.drops, CONSUMER.planner, handlers.drops),
+    batched(STREAM.drops, CONSUMER.planner, handlers.drops, DROPS_A_BATCH * concurrency),
     batched(STREAM.drops, CONSUMER.graph, handlers.graph, EDGES_A_BATCH * concurrency),
-    batched(STREAM.fanout, CONSUMER.worker, handlers.jobs),
+    batched(STREAM.fanout, CONSUMER.worker, handlers.jobs, concurrency),
     startConsumer(deps, {
       stream: STREAM.advisories,
       consumer: CONSUMER.backstop,
@@ -59,7 +61,7 @@ interface ConsumerOptions {
   readonly handler: Handler;
   /** Handles first deliveries in batches. */
   readonly together?: BatchHandler;
-  /** Messages handled at once; unset: as configured for fan-out. */
+  /** Messages handled at once, or those of a batch; unset: as configured for fan-out. */
   readonly concurrency?: number;
   /** Unset: as configured for fan-out. */
   readonly maxAttempts?: number;
@@ -94,7 +96,7 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
     stream,
     consumer,
     concurrency: batch ? BATCHES * concurrency : concurrency,
-    batch,
+    ...(batch ? { batch, alone: config.delivery.concurrency } : {}),
     ackWaitMs: config.nats.ackWaitMs,
     process: wraps.process?.(toOutcome) ?? toOutcome,
     stopped: () => topology.check(),

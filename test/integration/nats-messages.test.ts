@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/
 import type { Context, Delivery, Outcome } from "../../src/delivery/handler.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import { type Consuming, consume } from "../../src/platform/nats/consume.js";
+import { type ConsumeOptions, type Consuming, consume } from "../../src/platform/nats/consume.js";
 import { readTopology } from "../../src/platform/nats/declared.js";
 import { type LogEntry, logEntries } from "../../src/platform/nats/read-log.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
@@ -35,7 +35,7 @@ const textOf = ({ body }: { readonly body: Uint8Array }) => Buffer.from(body).to
 const state = () => bench.manager.consumers.info("DROPS", "planner");
 
 type Process = (delivery: Delivery, context: Context) => Promise<Outcome>;
-function start(process: Process, concurrency = 8): Consuming {
+function start(process: Process, concurrency = 8, more: Partial<ConsumeOptions> = {}): Consuming {
   const consuming = consume(bench.connection, {
     stream: "DROPS",
     consumer: "planner",
@@ -43,6 +43,7 @@ function start(process: Process, concurrency = 8): Consuming {
     concurrency,
     process,
     log: silent,
+    ...more,
   });
   running.push(consuming);
   return consuming;
@@ -142,6 +143,29 @@ test("no more than `concurrency` are handled at once, and no more than as many a
   expect([...begun].sort((a, b) => Number(a) - Number(b))).toEqual(
     Array.from({ length: 40 }, (_, count) => `${count}`),
   );
+});
+
+test("what a batch leaves is handled by itself, no more than `alone` at once, and handed back by a close", async () => {
+  const { begun, ends, process } = gate();
+  for (const text of ["a", "b", "c", "d", "e"]) await publish(text);
+  const batch = { messages: 8, process: async (deliveries: readonly Delivery[]) => deliveries };
+  const consuming = start(process, 8, { alone: 2, batch });
+  await eventually(async () => begun.length === 2 && (await state()).num_ack_pending === 5, "all are in hand");
+  ends.shift()?.({ kind: "ack" });
+  await eventually(() => begun.length === 3, "the next one has its turn");
+  const closing = consuming.close(3_000);
+  for (const end of ends) end({ kind: "ack" });
+  await closing;
+  const after = new Set<string>();
+  start(async (delivery) => {
+    after.add(textOf(delivery));
+    return { kind: "ack" };
+  });
+  await eventually(() => after.size === 2, "another process has the two others");
+  expect([begun, [...after].sort()]).toEqual([
+    ["a", "b", "c"],
+    ["d", "e"],
+  ]);
 });
 
 test("close: what was begun is finished, what was not is handed back at once", async () => {

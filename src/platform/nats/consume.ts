@@ -129,7 +129,10 @@ class ConsumeLoop {
     };
     for await (const message of messages) {
       if (this.#closing) this.#notBegun.push(message);
-      else if (!from.gone.signal.aborted) await this.#take(message, hand);
+      else if (!from.gone.signal.aborted) {
+        const room = this.#take(message, hand);
+        if (room) await room;
+      }
     }
   }
 
@@ -189,9 +192,9 @@ class ConsumeLoop {
     this.options.stopped?.();
   }
 
-  async #take(message: JsMsg, hand: Hand): Promise<void> {
+  #take(message: JsMsg, hand: Hand): Promise<void> | undefined {
     this.#handling.take(message, hand);
-    await this.#handling.room();
+    return this.#handling.room();
   }
 
   /** A sequence of a consumer that is gone may name another message by now: its ack would remove that one. */

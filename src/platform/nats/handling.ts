@@ -1,5 +1,6 @@
 import { setImmediate as tickEnded } from "node:timers/promises";
 import type { JsMsg } from "nats";
+import pLimit from "p-limit";
 import type { Context, Delivery, Outcome, Process, ProcessBatch } from "../../delivery/handler.js";
 import { assertNever, oneLine } from "../../kernel/errors.js";
 import { failpoint } from "../../kernel/failpoints.js";
@@ -11,6 +12,8 @@ export interface HandlingOptions {
   readonly process: Process;
   /** Takes first deliveries together, at most so many; unset: each is processed by itself. */
   readonly batch?: { readonly process: ProcessBatch; readonly messages: number } | undefined;
+  /** Of the messages in hand, those that are processed by themselves at once; unset: all. */
+  readonly alone?: number | undefined;
 }
 
 /** While so many batches are under way, messages gather until one has ended, or they are as many as a batch may be. */
@@ -31,8 +34,11 @@ export class Handling {
   #closing = false;
   #freed: (() => void) | undefined;
   #tick: Promise<void> | undefined;
+  readonly #alone: ReturnType<typeof pLimit>;
 
-  constructor(private readonly options: HandlingOptions) {}
+  constructor(private readonly options: HandlingOptions) {
+    this.#alone = pLimit(options.alone ?? options.concurrency);
+  }
 
   get size(): number {
     return this.#inFlight.size;
@@ -48,13 +54,12 @@ export class Handling {
     else if (this.#arrived.length === 1) setImmediate(() => this.#beginIfFew());
   }
 
-  /** Resolves once another message may be taken, or none will be. */
-  async room(): Promise<void> {
-    while (this.#inFlight.size + this.#arrived.length >= this.options.concurrency && !this.#closing) {
-      await new Promise<void>((resolve) => {
-        this.#freed = resolve;
-      });
-    }
+  /** Resolves once another message may be taken, or none will be; undefined where one may be taken at once. */
+  room(): Promise<void> | undefined {
+    if (this.#inFlight.size + this.#arrived.length < this.options.concurrency || this.#closing) return undefined;
+    return new Promise<void>((resolve) => {
+      this.#freed = resolve;
+    }).then(() => this.room());
   }
 
   /** Returns the messages that are not begun. */
@@ -73,7 +78,7 @@ export class Handling {
   }
 
   #begin(message: JsMsg, hand: Hand): Promise<void> {
-    const handling = this.#handle(message, hand);
+    const handling = this.#alone(() => this.#handle(message, hand));
     this.#inFlight.set(message, handling);
     return handling;
   }
@@ -113,7 +118,9 @@ export class Handling {
 
   async #handle(message: JsMsg, { context, mayAck }: Hand): Promise<void> {
     try {
-      const outcome = await this.options.process(deliveryOf(message), context);
+      const outcome: Outcome = this.#closing
+        ? { kind: "release" }
+        : await this.options.process(deliveryOf(message), context);
       await this.#endOfTick();
       if (await mayAck()) obey(message, outcome);
       await failpoint("acked", message.data);

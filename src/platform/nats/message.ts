@@ -20,12 +20,14 @@ export const headersOf = (held: MsgHdrs | undefined): Headers => lazyHeaders(() 
 
 /** Reading the headers of a message takes the client as long as the rest of it: they are read where they matter. */
 function lazyHeaders(read: () => MsgHdrs | undefined): Headers {
+  let held: ReadonlyMap<string, readonly string[]> | undefined;
+  const all = () => {
+    held ??= new Map(read() ?? []);
+    return held;
+  };
   return {
-    get: (name) => read()?.get(name) || undefined,
-    entries: () => {
-      const held = read();
-      return held?.keys().map((name) => [name, held.get(name)] as const) ?? [];
-    },
+    get: (name) => all().get(name)?.[0] || undefined,
+    entries: () => Array.from(all(), ([name, [value = ""]]) => [name, value] as const),
   };
 }
 

@@ -3,10 +3,9 @@ import {
   createInbox,
   ErrorCode,
   type Msg,
-  type MsgHdrs,
+  MsgHdrsImpl,
   type NatsConnection,
   NatsError,
-  headers as newHeaders,
   type Status,
 } from "nats";
 import type { NatsConnectionImpl } from "nats/lib/nats-base-client/nats.js";
@@ -122,19 +121,13 @@ class PubAcks {
     });
   }
 
-  #publish({ subject, body, id, headers, stream }: Message, settle: Pending["settle"]): void {
+  #publish(message: Message, settle: Pending["settle"]): void {
+    const { subject, body } = message;
     const token = String(++this.#sent);
     try {
       if (!isPlainSubject(subject)) throw NatsError.errorForCode(ErrorCode.BadSubject);
       this.#subscribe();
-      this.connection.publish(subject, body, {
-        reply: this.#inbox + token,
-        headers: messageHeaders({
-          ...headers,
-          "Nats-Msg-Id": id,
-          ...(stream === undefined ? {} : { "Nats-Expected-Stream": stream }),
-        }),
-      });
+      this.connection.publish(subject, body, { reply: this.#inbox + token, headers: new Fields(message) });
     } catch (error) {
       return settle(publishError(error, subject));
     }
@@ -208,10 +201,26 @@ function resultOf(message: Msg, subject: string): Stored | AppError {
   }
 }
 
-function messageHeaders(fields: Readonly<Record<string, string>>): MsgHdrs {
-  const built = newHeaders();
-  for (const name in fields) built.set(name, fields[name] as string);
-  return built;
+const HEADER_NAME = /^[!-9;-~]+$/;
+const LINE_BREAK = /[\r\n]/;
+
+/** Costs a fraction of what the client takes to check, set and encode fields. */
+class Fields extends MsgHdrsImpl {
+  constructor({ id, headers, stream }: Message) {
+    super();
+    for (const name in headers) this.#put(name, headers[name] as string);
+    this.#put("Nats-Msg-Id", id);
+    if (stream !== undefined) this.#put("Nats-Expected-Stream", stream);
+  }
+
+  override encode(): Uint8Array {
+    return Buffer.from(this.toString());
+  }
+
+  #put(name: string, value: string): void {
+    if (!HEADER_NAME.test(name) || LINE_BREAK.test(value)) throw NatsError.errorForCode(ErrorCode.BadHeader);
+    this.headers.set(name, [value]);
+  }
 }
 
 function publishError(error: unknown, subject: string): AppError {

@@ -34,7 +34,7 @@ function setup(change: Partial<ForwardDeps> = {}) {
     requestReconcile: () => undefined,
     version: "1.2.3",
     log: silent,
-    observe: (what, channel) => observed.push(`${what} ${channel}`),
+    observe: (all) => observed.push(...all.map(({ outcome, channel }) => `${outcome} ${channel}`)),
     ...change,
   });
   return {
