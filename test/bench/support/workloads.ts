@@ -20,6 +20,8 @@ export const PAGE = 40;
 /** One of so many users has listened lately: fan-out publishes a notification for them. */
 export const LISTENING = 10;
 const AUTHORS = 20;
+/** Between one user and the next that is asked for. Has no divisor in common with a size, so that any audience has as many listeners. */
+const APART = 7_919;
 const READS = 10_000;
 const READS_AT_ONCE = 64;
 /** With those of all sizes fewer than `NOTIFY` keeps of a user: removing the oldest costs more. */
@@ -81,9 +83,8 @@ export function createFanout({ servers, world, followers, posts }: Publishing, p
   return async (users, warm) => {
     const before = await servers.streams.count("DROPS");
     const authorOf = (number: number): string => `author-${users}-${number % AUTHORS}`;
-    const stride = Math.max(1, Math.floor(users / AUTHORS / followers));
     const audiences = Array.from({ length: AUTHORS }, (_, author) =>
-      Array.from({ length: followers }, (__, n) => userOf(((author * followers + n) * stride) % users)),
+      Array.from({ length: followers }, (__, n) => userOf(((author * followers + n) * APART) % users)),
     );
     if (warm)
       for (const [author, some] of audiences.entries()) for (const one of some) world.follow(one, authorOf(author));
@@ -126,7 +127,7 @@ export function createReads(bench: Bench, apis: readonly Service[], processes: P
     let next = 0;
     const lane = async (): Promise<void> => {
       for (let n = next++; n < count; n = next++) {
-        const user_id = userOf((n * 7_919) % users);
+        const user_id = userOf((n * APART) % users);
         const request = GetTimelineRequest.create({ user_id, limit: PAGE });
         const call = calls[n % calls.length] as (typeof calls)[number];
         const answer = GetTimelineResponse.decode(await call(GetTimelineRequest.encode(request).finish()));
