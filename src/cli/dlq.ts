@@ -56,16 +56,12 @@ export function define(dlq: Command): void {
     .description("publish dead letters again, the oldest first; each is deleted once it is stored")
     .option("--rate <per second>", `dead letters a second at most (default: ${DEFAULT_RATE})`, parseRate)
     .addOption(JSON_OPTION)
-    .action((seqs: number[], options: ChangeOptions, command: Command) =>
-      exitWith(redrive)(chosen(seqs, options, command)),
-    );
+    .action(selecting(redrive));
   withSelection(dlq.command("rm"))
     .description("delete dead letters for good; on a terminal it asks first")
     .option("-f, --force", "do not ask")
     .addOption(JSON_OPTION)
-    .action((seqs: number[], options: ChangeOptions, command: Command) =>
-      exitWith(remove)(chosen(seqs, options, command)),
-    );
+    .action(selecting(remove));
 }
 
 const withFilters = (command: Command): Command =>
@@ -81,12 +77,13 @@ const withSelection = (command: Command): Command =>
     .option("--all", "all dead letters")
     .option("--dry-run", "say what would be done, and change nothing");
 
-function chosen(seqs: readonly number[], options: ChangeOptions, command: Command): Chosen {
-  const selection = { ...options, seqs };
-  const fault = selectionFault(selection);
-  if (fault) command.error(`error: ${fault}`);
-  return selection;
-}
+const selecting =
+  (work: (chosen: Chosen) => Promise<number>) => (seqs: number[], options: ChangeOptions, command: Command) => {
+    const chosen = { ...options, seqs };
+    const fault = selectionFault(chosen);
+    if (fault) command.error(`error: ${fault}`);
+    return exitWith(work)(chosen);
+  };
 
 function withDeadLetters(run: (deadLetters: DeadLetterOperations) => Promise<number>): Promise<number> {
   return withConnections({ name: "dlq", open: openLog }, ({ nats, publish, upstreams }, config) => {

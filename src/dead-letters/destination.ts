@@ -11,7 +11,7 @@ import {
 import { parseJob } from "../contracts/fanout.js";
 import { DLQ_HEADER, isPlainSubject, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
-import type { DeadLetter } from "../delivery/dead-letter.js";
+import { carried, type DeadLetter } from "../delivery/dead-letter.js";
 import { AppError } from "../kernel/errors.js";
 import { type IdPage, readPages } from "../kernel/paging.js";
 import type { StoredDeadLetter } from "./dead-letter.js";
@@ -73,10 +73,8 @@ function validateAgain({ summary, origin, body }: StoredDeadLetter, now: number)
 }
 
 function headersOf({ headers, summary, firstSeenAt }: StoredDeadLetter, now: number): Record<string, string> {
-  const kept: Record<string, string> = {};
-  for (const [name, value] of headers.entries()) if (!/^(nats|dlq)-/i.test(name)) kept[name] = value;
   return {
-    ...kept,
+    ...carried(headers),
     [DLQ_HEADER.firstSeen]: summary.first_seen,
     [DLQ_HEADER.redriveCount]: String(summary.redrive_count + 1),
     ...(now - firstSeenAt > NOTIFY_WINDOW_MS ? { [SILENT_HEADER]: "1" } : {}),

@@ -1,7 +1,7 @@
 import { DLQ_HEADER, type DlqReason, dlqSubject } from "../contracts/subjects.js";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
-import type { Delivery } from "./handler.js";
+import type { Delivery, Headers } from "./handler.js";
 
 export interface DeadLetter {
   readonly subject: string;
@@ -30,7 +30,7 @@ export function deadLetterOf(delivery: Delivery, attempts: number, failure: Fail
     id: `dlq:${stream}:${seq}:${time}`,
     body,
     headers: {
-      ...carried(delivery),
+      ...carried(headers),
       ...common(failure),
       [DLQ_HEADER.stream]: stream,
       [DLQ_HEADER.streamSeq]: String(seq),
@@ -92,6 +92,6 @@ function headerSafe(text: string): string {
 }
 
 /** The broker's own headers would change the effect of the dead letter. */
-function carried({ headers }: Delivery): Record<string, string> {
+export function carried(headers: Headers): Record<string, string> {
   return Object.fromEntries([...headers.entries()].filter(([name]) => !/^(nats|dlq)-/i.test(name)));
 }

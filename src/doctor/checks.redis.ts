@@ -1,6 +1,7 @@
 import { Redis } from "ioredis";
 import { printableAddress } from "../kernel/urls.js";
 import { redisError, serverOf } from "../platform/redis/connect.js";
+import { fieldsOf } from "../platform/redis/servers.js";
 import { type About, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
 const OLDEST = "6.2.0";
@@ -9,7 +10,8 @@ const NEEDED = ": ZADD LT and ZMSCORE are needed";
 export const redisChecks = (urls: readonly string[], allowEviction: boolean): Check[] =>
   urls.map((url) =>
     checked(`Redis ${printableAddress(url)}`, "start Redis there, or set REDIS_URL to where it is", async (server) => {
-      const field = fieldsOf(await readInfo(url));
+      const fields = fieldsOf(await readInfo(url));
+      const field = (name: string): string => fields.get(name) ?? "";
       return [
         versionFinding(server, field("valkey_version") || field("redis_version"), OLDEST, NEEDED),
         policyFinding(server, field("maxmemory_policy"), allowEviction),
@@ -17,11 +19,6 @@ export const redisChecks = (urls: readonly string[], allowEviction: boolean): Ch
       ];
     }),
   );
-
-const fieldsOf =
-  (info: string) =>
-  (name: string): string =>
-    new RegExp(`^${name}:(.*)$`, "m").exec(info)?.[1]?.trim() ?? "";
 
 async function readInfo(url: string): Promise<string> {
   const redis = new Redis({

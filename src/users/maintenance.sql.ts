@@ -1,5 +1,5 @@
 import type { Db, Queries } from "../platform/db/db.js";
-import type { ListName } from "./reads.sql.js";
+import { type ListName, TABLES, type Table } from "./reads.sql.js";
 
 export interface Drift {
   readonly list: ListName;
@@ -13,27 +13,6 @@ const LOCK = 0x75_73_65_72_73;
 
 /** Counting longer lists takes too long. */
 const MAX_RECOUNTED = 20_000;
-
-const TABLES = {
-  following: {
-    edges: "users.followings",
-    counts: "users.following_counts",
-    count: "following",
-    owner: "follower_id",
-    other: "following_id",
-    /** A further assignment of the UPDATE that corrects a count. */
-    also: "",
-  },
-  followers: {
-    edges: "users.followers",
-    counts: "users.follower_counts",
-    count: "followers",
-    owner: "following_id",
-    other: "follower_id",
-    also: ", revision = revision + 1",
-  },
-} as const;
-type Table = (typeof TABLES)[ListName];
 
 /** SKIP LOCKED: an edge that is being changed is not old. */
 const prune = ({ edges, owner, other }: Table): string => `
@@ -62,8 +41,8 @@ const lockCount = ({ counts, count }: Table): string =>
   `SELECT ${count} AS counted FROM ${counts} WHERE user_id = $1 FOR UPDATE`;
 const countRows = ({ edges, owner }: Table): string =>
   `SELECT count(*) AS rows FROM ${edges} WHERE ${owner} = $1 AND active`;
-const setCount = ({ counts, count, also }: Table): string =>
-  `UPDATE ${counts} SET ${count} = $2${also} WHERE user_id = $1`;
+const setCount = ({ counts, count, counted }: Table): string =>
+  `UPDATE ${counts} SET ${count} = $2${counted.next} WHERE user_id = $1`;
 
 export type MaintenanceStore = ReturnType<typeof createMaintenanceStore>;
 

@@ -8,19 +8,31 @@ export interface Count {
   readonly revision: number;
 }
 
-const IDS: Readonly<Record<ListName, string>> = {
-  following: `
-SELECT following_id AS id FROM users.followings
-WHERE follower_id = $1 AND following_id > $2 AND active ORDER BY following_id LIMIT $3`,
-  followers: `
-SELECT follower_id AS id FROM users.followers
-WHERE following_id = $1 AND follower_id > $2 AND active ORDER BY follower_id LIMIT $3`,
-};
+export const TABLES = {
+  following: {
+    edges: "users.followings",
+    counts: "users.following_counts",
+    count: "following",
+    owner: "follower_id",
+    other: "following_id",
+    counted: { revision: "0", next: "" },
+  },
+  followers: {
+    edges: "users.followers",
+    counts: "users.follower_counts",
+    count: "followers",
+    owner: "following_id",
+    other: "follower_id",
+    counted: { revision: "revision", next: ", revision = revision + 1" },
+  },
+} as const;
+export type Table = (typeof TABLES)[ListName];
 
-const COUNT: Readonly<Record<ListName, string>> = {
-  following: "SELECT following AS total, 0 AS revision FROM users.following_counts WHERE user_id = $1",
-  followers: "SELECT followers AS total, revision FROM users.follower_counts WHERE user_id = $1",
-};
+const ids = ({ edges, owner, other }: Table): string => `
+SELECT ${other} AS id FROM ${edges} WHERE ${owner} = $1 AND ${other} > $2 AND active ORDER BY ${other} LIMIT $3`;
+
+const countOf = ({ counts, count, counted }: Table): string =>
+  `SELECT ${count} AS total, ${counted.revision} AS revision FROM ${counts} WHERE user_id = $1`;
 
 export type ListStore = ReturnType<typeof createListStore>;
 
@@ -28,9 +40,9 @@ export function createListStore(db: Pick<Db, "query">) {
   return {
     /** Ids after `after` ("": from the start) by their bytes. */
     ids: async (list: ListName, user: string, after: string, limit: number): Promise<string[]> =>
-      (await db.query<{ id: string }>(IDS[list], [user, after, limit])).map(({ id }) => id),
+      (await db.query<{ id: string }>(ids(TABLES[list]), [user, after, limit])).map(({ id }) => id),
     count: async (list: ListName, user: string): Promise<Count> =>
-      (await db.query<Count>(COUNT[list], [user]))[0] ?? { total: 0, revision: 0 },
+      (await db.query<Count>(countOf(TABLES[list]), [user]))[0] ?? { total: 0, revision: 0 },
   };
 }
 

@@ -204,6 +204,7 @@ test("the page and its assets are served with a policy that runs no inline scrip
     ["/app.js", "javascript"],
     ["/timeline.js", "javascript"],
     ["/style.css", "text/css"],
+    ["/pico/pico.min.css", "text/css"],
   ] as const) {
     const response = await fetch(base + path);
     expect(response.headers.get("content-type")).toContain(type);

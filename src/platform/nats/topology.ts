@@ -126,16 +126,25 @@ async function applyStream(manager: JetStreamManager, wanted: StreamConfig, log:
   const fitting = { ...wanted, max_bytes: keeping(wanted.max_bytes, held) };
   const changed = differences(fitting, held.config);
   if (changed.length === 0) return;
+  await unlessUnchangeable(manager.streams.update(wanted.name, { ...held.config, ...fitting }), {
+    exists: `stream ${wanted.name} exists with other ${changed.join(", ")}`,
+    advice: `back it up and delete it, or make nats/streams/${wanted.name}.json fit it`,
+  });
+  log.info({ stream: wanted.name, changed }, "stream updated");
+}
+
+/** @throws TopologyRefusal where the server does not allow the change; a cluster without a leader answers 503 */
+async function unlessUnchangeable(
+  updated: Promise<unknown>,
+  { exists, advice }: { readonly exists: string; readonly advice: string },
+): Promise<void> {
   try {
-    await manager.streams.update(wanted.name, { ...held.config, ...fitting });
-    log.info({ stream: wanted.name, changed }, "stream updated");
+    await updated;
   } catch (error) {
-    if (!isRefusal(error) || isNoRoom(error)) throw error;
-    throw new TopologyRefusal(
-      `stream ${wanted.name} exists with other ${changed.join(", ")}, and the server refuses to change that (${(error as Error).message}); ` +
-        `back it up and delete it, or make nats/streams/${wanted.name}.json fit it`,
-      { cause: error },
-    );
+    const refusal = error instanceof NatsError ? error.api_error : undefined;
+    if (!refusal || refusal.code === 503 || isNoRoom(error)) throw error;
+    const why = `${exists}, and the server refuses to change that (${(error as Error).message})`;
+    throw new TopologyRefusal(`${why}; ${advice}`, { cause: error });
   }
 }
 
@@ -146,11 +155,6 @@ const scaled = (bytes: number, scale: number): number =>
 function keeping(wanted: number, { config, state }: StreamInfo): number {
   if (wanted <= 0 || state.bytes <= wanted) return wanted;
   return config.max_bytes > 0 ? Math.max(config.max_bytes, wanted) : state.bytes;
-}
-
-/** A cluster without a leader answers 503. */
-function isRefusal(error: unknown): boolean {
-  return error instanceof NatsError && error.api_error !== undefined && error.api_error.code !== 503;
 }
 
 interface DeclaredConsumer {
@@ -175,17 +179,11 @@ async function applyConsumer(manager: JetStreamManager, wanted: DeclaredConsumer
     deliver_policy === DeliverPolicy.StartSequence ? { ...declared, deliver_policy, opt_start_seq } : declared;
   const changed = differences(config, held.config);
   if (changed.length === 0) return;
-  try {
-    await manager.consumers.update(stream, name, config as ConsumerUpdateConfig);
-    log.info({ stream, consumer: name, changed }, "consumer updated");
-  } catch (error) {
-    if (!isRefusal(error)) throw error;
-    throw new TopologyRefusal(
-      `consumer ${name} of ${stream} exists with other ${changed.join(", ")}, and the server refuses to change that (${(error as Error).message}); ` +
-        `delete it, or make nats/consumers/${stream}.${name}.json fit it`,
-      { cause: error },
-    );
-  }
+  await unlessUnchangeable(manager.consumers.update(stream, name, config as ConsumerUpdateConfig), {
+    exists: `consumer ${name} of ${stream} exists with other ${changed.join(", ")}`,
+    advice: `delete it, or make nats/consumers/${stream}.${name}.json fit it`,
+  });
+  log.info({ stream, consumer: name, changed }, "consumer updated");
 }
 
 async function startOf(

@@ -71,7 +71,8 @@ async function infoOf(node: string, server: Redis | undefined): Promise<MasterIn
   }
 }
 
-function fieldsOf(info: string): ServerInfo {
+/** The fields of a reply to INFO. */
+export function fieldsOf(info: string): ServerInfo {
   const lines = info.split("\r\n").filter((line) => line.includes(":"));
   return new Map(lines.map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1)]));
 }

@@ -16,6 +16,7 @@ export interface ConsoleDeps {
 }
 
 const ASSETS = fileURLToPath(new URL("./console/", import.meta.url));
+const PICO = fileURLToPath(new URL(".", import.meta.resolve("@picocss/pico/css/pico.min.css")));
 
 const HEADERS = {
   "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
@@ -63,13 +64,9 @@ export function createConsoleRouter(deps: ConsoleDeps): Router {
   addFaults(world, deps.faults);
   world.use(refusals);
   router.use("/world", world);
-  router.use(
-    express.static(ASSETS, {
-      setHeaders: (response) => {
-        for (const [name, value] of Object.entries(HEADERS)) response.setHeader(name, value);
-      },
-    }),
-  );
+  const setHeaders = (response: Response): void => void response.set(HEADERS);
+  router.use(express.static(ASSETS, { setHeaders }));
+  router.use("/pico", express.static(PICO, { setHeaders }));
   return router;
 }
 
