@@ -1,3 +1,5 @@
+import { createRequire } from "node:module";
+import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { status } from "@grpc/grpc-js";
 import express, { type ErrorRequestHandler, type Request, type Response, Router } from "express";
@@ -16,7 +18,7 @@ export interface ConsoleDeps {
 }
 
 const ASSETS = fileURLToPath(new URL("./console/", import.meta.url));
-const PICO = fileURLToPath(new URL(".", import.meta.resolve("@picocss/pico/css/pico.min.css")));
+const PICO = dirname(createRequire(import.meta.url).resolve("@picocss/pico/css/pico.min.css"));
 
 const HEADERS = {
   "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
