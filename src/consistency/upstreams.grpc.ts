@@ -112,12 +112,6 @@ export function createPublicationSources(
 
 function sampleOf(ids: readonly string[], count: number): string[] {
   const left = [...ids];
-  const chosen: string[] = [];
-  while (chosen.length < count && left.length > 0) {
-    const at = randomInt(left.length);
-    chosen.push(left[at] as string);
-    left[at] = left.at(-1) as string;
-    left.pop();
-  }
-  return chosen;
+  const draw = (): string[] => left.splice(randomInt(left.length), 1);
+  return Array.from({ length: Math.min(count, left.length) }, draw).flat();
 }

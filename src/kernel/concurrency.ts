@@ -9,18 +9,12 @@ export async function mapLimited<T, R>(
   work: (item: T, index: number) => Promise<R>,
 ): Promise<R[]> {
   const results = new Array<R>(items.length);
-  let next = 0;
-  let failed = false;
+  // Of all lanes; an error that leaves the loop of one lane ends a generator, and with it the loops of the others.
+  const left = (function* () {
+    yield* items.entries();
+  })();
   const lane = async (): Promise<void> => {
-    while (next < items.length && !failed) {
-      const index = next++;
-      try {
-        results[index] = await work(items[index] as T, index);
-      } catch (error) {
-        failed = true;
-        throw error;
-      }
-    }
+    for (const [index, item] of left) results[index] = await work(item, index);
   };
   await Promise.all(Array.from({ length: Math.min(limit, items.length) }, lane));
   return results;

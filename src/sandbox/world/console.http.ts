@@ -18,7 +18,8 @@ export interface ConsoleDeps {
 }
 
 const ASSETS = fileURLToPath(new URL("./console/", import.meta.url));
-const PICO = dirname(createRequire(import.meta.url).resolve("@picocss/pico/css/pico.min.css"));
+const require = createRequire(import.meta.url);
+const PICO = dirname(require.resolve("@picocss/pico/css/pico.min.css"));
 
 const HEADERS = {
   "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
