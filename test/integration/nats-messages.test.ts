@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { nanos } from "nats";
 import type { Context, Delivery, Outcome } from "../../src/delivery/handler.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -166,6 +167,23 @@ test("what a batch leaves is handled by itself, no more than `alone` at once, an
     ["a", "b", "c"],
     ["d", "e"],
   ]);
+});
+
+test("a message that comes again while it is in hand is handled once, and its latest delivery is acked", async () => {
+  await bench.manager.consumers.update("DROPS", "planner", { ack_wait: nanos(300) });
+  const { begun, ends, process } = gate();
+  start(process);
+  await publish("slow");
+  await eventually(async () => (await state()).delivered.consumer_seq > 2, "it was delivered three times");
+  expect(begun).toEqual(["slow"]);
+  ends[0]?.({ kind: "ack" });
+  await eventually(async () => (await state()).num_ack_pending === 0, "it is acked");
+  await publish("next");
+  await eventually(() => begun.length === 2, "the next is handled");
+  ends[1]?.({ kind: "retry", delayMs: 0 });
+  await eventually(() => begun.length === 3, "it is handled again");
+  expect(begun).toEqual(["slow", "next", "next"]);
+  ends[2]?.({ kind: "ack" });
 });
 
 test("close: what was begun is finished, what was not is handed back at once", async () => {

@@ -56,6 +56,7 @@ interface Source {
   readonly createdAt: number;
   /** Aborts once the consumer is gone: its messages cannot be acked any more, and must not keep the slots. */
   readonly gone: AbortController;
+  readonly latest: Hand["latest"];
 }
 
 class ConsumeLoop {
@@ -126,6 +127,7 @@ class ConsumeLoop {
     const hand = {
       context: { stopping, log: this.options.log },
       mayAck: () => this.#isFrom(from, stopping),
+      latest: from.latest,
     };
     for await (const message of messages) {
       if (this.#closing) this.#notBegun.push(message);
@@ -182,7 +184,7 @@ class ConsumeLoop {
     const before = this.#source;
     if (before?.createdAt === createdAt && !before.gone.signal.aborted) return before;
     before?.gone.abort();
-    this.#source = { createdAt, gone: new AbortController() };
+    this.#source = { createdAt, gone: new AbortController(), latest: new Map() };
     return this.#source;
   }
 

@@ -23,6 +23,11 @@ const BATCHES_AT_ONCE = 2;
 export interface Hand {
   readonly context: Context;
   readonly mayAck: () => Promise<boolean>;
+  /**
+   * The latest delivery of each message in hand, by its sequence. A message that comes again meanwhile is not handled
+   * twice at once: its first handling would count as lost.
+   */
+  readonly latest: Map<number, JsMsg>;
 }
 
 /** The messages a consumer has in hand. The only place where work is acked. */
@@ -46,6 +51,9 @@ export class Handling {
 
   take(message: JsMsg, hand: Hand): void {
     const { batch } = this.options;
+    const isInHand = hand.latest.has(message.seq);
+    hand.latest.set(message.seq, message);
+    if (isInHand) return;
     if (!batch || message.redelivered) return void this.#begin(message, hand);
     if (this.#hand !== hand) this.#beginBatch();
     this.#hand = hand;
@@ -66,7 +74,8 @@ export class Handling {
   close(): JsMsg[] {
     this.#closing = true;
     this.#freed?.();
-    return this.#arrived.splice(0);
+    const hand = this.#hand;
+    return hand ? this.#arrived.splice(0).map((message) => latestOf(message, hand)) : [];
   }
 
   async ended(): Promise<void> {
@@ -104,7 +113,8 @@ export class Handling {
     for (const [at, message] of messages.entries()) {
       if (left.has(deliveries[at] as Delivery)) alone.push(message);
       else {
-        if (mayAck) message.ack();
+        const latest = latestOf(message, hand);
+        if (mayAck) latest.ack();
         this.#inFlight.delete(message);
       }
     }
@@ -116,19 +126,22 @@ export class Handling {
     await Promise.all(handlings);
   }
 
-  async #handle(message: JsMsg, { context, mayAck }: Hand): Promise<void> {
+  async #handle(message: JsMsg, hand: Hand): Promise<void> {
+    const { context, mayAck } = hand;
     try {
       const outcome: Outcome = this.#closing
         ? { kind: "release" }
         : await this.options.process(deliveryOf(message), context);
       await this.#endOfTick();
-      if (await mayAck()) obey(message, outcome);
+      const may = await mayAck();
+      const latest = latestOf(message, hand);
+      if (may) obey(latest, outcome);
       await failpoint("acked", message.data);
     } catch (error) {
       // Our own state is broken; the message comes again.
       const { stack } = error as Error;
       context.log.error({ seq: message.seq, error: oneLine(error), stack }, "handling broke");
-      message.nak(SECOND);
+      latestOf(message, hand).nak(SECOND);
     } finally {
       this.#inFlight.delete(message);
       this.#freed?.();
@@ -142,6 +155,13 @@ export class Handling {
     });
     return this.#tick;
   }
+}
+
+/** From now on the message is not in hand. */
+function latestOf(message: JsMsg, { latest }: Hand): JsMsg {
+  const found = latest.get(message.seq) ?? message;
+  latest.delete(message.seq);
+  return found;
 }
 
 function obey(message: JsMsg, outcome: Outcome): void {
