@@ -40,7 +40,7 @@ test("every script file is registered, and runs again after the server has forgo
     "mark-chunk": [1_000, "0"],
     "record-server": [LATER, "1", "0", "{}"],
     "hold-lease": ["owner", 1_000],
-    "register-streams": [2_000, 1_000, 60, 600, "p", "alice", "c1", 1_000, 1, "k2", "alice", 1_500],
+    "register-streams": [2_000, 1_000, 60, 600, "p", 1_000, "alice", "c1", "1-k2", "alice", 1_500],
     "renew-streams": [2_000, 60, 600, "alice", "c1"],
     "take-slot": ["a", 1, 1_000, 1],
     "take-token": [5_000, 50, 1, 0],

@@ -102,13 +102,21 @@ class ConsumeLoop {
     this.#closing = true;
     this.#notBegun.push(...this.#handling.close());
     // Until the pull has ended, the server would deliver it here once more.
-    if (this.#messages) await Promise.race([drained(this.#messages), pause(SECOND)]);
+    if (this.#messages) await Promise.race([this.#pullEnded(this.#messages), pause(SECOND)]);
     this.#stop.abort();
     for (const message of this.#notBegun) message.nak();
     await Promise.race([this.#handling.ended(), pause(graceMs)]);
     const { stream, consumer, log } = this.options;
     if (this.#handling.size > 0)
       log.warn({ stream, consumer, messages: this.#handling.size }, "not finished in time; delivered again elsewhere");
+  }
+
+  async #pullEnded(messages: ConsumerMessages): Promise<void> {
+    await drained(messages);
+    const { stream, consumer } = this.options;
+    // Asked for the consumer, the server forgets requests whose inbox is gone. With such a request waiting, servers 2.9
+    // deliver the first message that is handed back only after ack_wait, and the last one twice.
+    await this.#jetstream.consumers.get(stream, consumer).catch(() => undefined);
   }
 
   async #pull(): Promise<void> {

@@ -4,7 +4,7 @@ import pLimit from "p-limit";
 import type { Context, Delivery, Outcome, Process, ProcessBatch } from "../../delivery/handler.js";
 import { assertNever, oneLine } from "../../kernel/errors.js";
 import { failpoint } from "../../kernel/failpoints.js";
-import { SECOND } from "../../kernel/time.js";
+import { pause, SECOND } from "../../kernel/time.js";
 import { deliveryOf } from "./message.js";
 
 export interface HandlingOptions {
@@ -129,8 +129,8 @@ export class Handling {
   async #handle(message: JsMsg, hand: Hand): Promise<void> {
     const { context, mayAck } = hand;
     try {
-      const outcome: Outcome = this.#closing
-        ? { kind: "release" }
+      const outcome = this.#closing
+        ? await released(context)
         : await this.options.process(deliveryOf(message), context);
       await this.#endOfTick();
       const may = await mayAck();
@@ -162,6 +162,12 @@ function latestOf(message: JsMsg, { latest }: Hand): JsMsg {
   const found = latest.get(message.seq) ?? message;
   latest.delete(message.seq);
   return found;
+}
+
+/** Not before the pull has ended. */
+async function released({ stopping }: Context): Promise<Outcome> {
+  await pause(SECOND, stopping);
+  return { kind: "release" };
 }
 
 function obey(message: JsMsg, outcome: Outcome): void {
