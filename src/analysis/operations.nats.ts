@@ -20,7 +20,7 @@ export interface Unfinished {
   readonly status: Exclude<Status, "completed">;
   /** When it came into this status, RFC 3339. */
   readonly since: string;
-  /** Where its message is: TIMELINE, or DLQ. */
+  /** The stream of its message: TIMELINE, or DLQ. */
   readonly stream: string;
   readonly stream_seq: number;
   /** Of a dead letter. */

@@ -20,7 +20,7 @@ export interface FailedFact {
   readonly error: string;
   readonly error_code: string;
   readonly attempt: number;
-  /** How often a dead letter of the request had been redriven. */
+  /** Redrives of the dead letter of the request. */
   readonly redrives?: number;
 }
 

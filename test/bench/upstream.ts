@@ -38,7 +38,7 @@ export async function run({ posts = WRITES, followers }: Parameters, bench: Benc
   const of = { writes: posts, bench };
   if (postgresPrograms() !== undefined) {
     rows.push(...(await onPostgres({ ...of, followers: followers ?? FOLLOWERS, fsync: true })));
-    // What the service and the database take, without the disk.
+    // The service and the database, without the disk.
     rows.push(...(await onPostgres({ ...of, followers: followers ?? FOLLOWERS, fsync: false })));
   }
   rows.push(...(await onPglite({ ...of, followers: followers ?? FOLLOWERS_EMBEDDED })));

@@ -63,7 +63,7 @@ test("on a Redis Cluster a drop reaches every follower's timeline on every node,
   expect((await reader.local()).drop_ids).toEqual([drop.drop_id]);
 
   world.remove(drop.drop_id);
-  // Who leaves by then is found by the deletion, on whatever node that is noted.
+  // The deletion finds a user who has left by then, on whatever node that is noted.
   const left = { follower_id: "leaver", following_id: "grace", version: world.unfollow("leaver", "grace") };
   await redis.publish("user_unfollowed", JSON.stringify(left));
   await eventually(async () => (await redis.zscore(unfollowersKey("grace"), "leaver")) !== null, "it is noted");

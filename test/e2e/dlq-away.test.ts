@@ -6,7 +6,7 @@ import { created } from "../support/timeline-events.js";
 
 const DROP = { drop_id: "given-up", user_id: "anna", visibility: "followers", created_at: Date.now() } as const;
 
-/** How often the DLQ refused a dead letter, by the metrics. */
+/** Dead letters that the DLQ refused, by the metrics. */
 async function refusals({ service }: Stack): Promise<number> {
   const text = await (await fetch(`${service.httpUrl}/metrics`)).text();
   return Number(/timeline_deliveries_total\{[^}]*outcome="letter-refused"[^}]*\} (\d+)/.exec(text)?.[1] ?? 0);
@@ -55,7 +55,7 @@ testWithStack("the DLQ missing: it is declared again, and the dead letter is wri
 const VALID = 20;
 const MOST_HELD = 256;
 
-/** How many payloads the bridge refused, by the metrics. */
+/** Payloads that the bridge refused, by the metrics. */
 async function refusedPayloads({ service }: Stack): Promise<number> {
   const text = await (await fetch(`${service.httpUrl}/metrics`)).text();
   return Number(/timeline_bridge_events_total\{[^}]*outcome="refused"[^}]*\} (\d+)/.exec(text)?.[1] ?? 0);

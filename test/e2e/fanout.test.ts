@@ -36,7 +36,7 @@ async function expectLanded({ redis }: Stack, history: readonly TimelineEvent[])
   });
 }
 
-/** How often each drop was reported as done. */
+/** Times each drop was reported as done. */
 async function completions({ streams }: Stack): Promise<Map<string, number>> {
   const found = new Map<string, number>();
   for (const { subject, body } of await streams.all("COMPLETIONS")) {
@@ -68,7 +68,7 @@ testWithStack(
   },
 );
 
-/** How many jobs of fan-out a process has finished. */
+/** Number of jobs of fan-out that a process has finished. */
 async function jobsDone({ httpUrl }: Service): Promise<number> {
   const samples = samplesOf(await (await fetch(`${httpUrl}/metrics`)).text());
   const own = samples.filter(
@@ -94,7 +94,7 @@ testWithStack(
 
 testWithStack(
   "a process killed in the middle loses nothing: what it had is delivered again",
-  // What it had is handed out again after this time.
+  // Its messages are delivered again after this time.
   { env: { TIMELINE_ACK_WAIT_MS: "3500" }, timeoutMs: 150_000 },
   async (stack) => {
     const posts = 25;

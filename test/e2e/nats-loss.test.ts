@@ -331,7 +331,7 @@ testWithStack(
     const { config } = await streams.manager.streams.info("COMPLETIONS");
     const { manager } = streams;
     await manager.streams.delete("COMPLETIONS");
-    // Whoever is faster: in the end it stands in another way than declared.
+    // In any order: in the end it stands in another way than declared.
     await eventually(async () => {
       await manager.streams.delete("COMPLETIONS").catch(() => undefined);
       const { storage: _, ...rest } = config;

@@ -10,7 +10,7 @@ import { created, followed, type TimelineEvent } from "../support/timeline-event
 const START = Date.now() - 3_600_000;
 const AUTHORS = ["alice", "anna", "arno", "axel", "abel", "asta"];
 const READERS = Array.from({ length: 30 }, (_, number) => `reader-${number}`);
-/** How long something stays away: far longer than a few quick attempts take. */
+/** Time that something stays away: far longer than a few quick attempts take. */
 const AWAY_MS = 3_000;
 /** Attempts that follow each other fast, so that an outage taken for poison would show. */
 const IMPATIENT: StackOptions = {

@@ -28,7 +28,7 @@ async function seed(stack: Stack, drops: readonly WorldDrop[]): Promise<void> {
   await stack.streams.settled(drops.length);
 }
 
-/** What changes while a reader turns pages; remembers which of the first drops are gone. */
+/** Changes while a reader turns pages; remembers which of the first drops are gone. */
 class Bustle {
   readonly gone = new Set<string>();
   readonly known: Map<string, WorldDrop>;

@@ -29,7 +29,7 @@ async function publishNow({ world, publish, streams }: Stack, of: ReturnType<typ
   await eventually(async () => (await streams.count("COMPLETIONS")) > before, "it is completed");
 }
 
-/** How many publications had this result. */
+/** Number of publications with this result. */
 async function results({ service }: Stack): Promise<Record<string, number>> {
   const text = await (await fetch(`${service.httpUrl}/metrics`)).text();
   const series = text.matchAll(/^timeline_audit_publications_total\{[^}]*result="(\w+)"[^}]*\} (\d+)/gm);

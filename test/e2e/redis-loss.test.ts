@@ -45,7 +45,7 @@ testWithStack("writes that Redis confirmed and lost are applied again from the l
   try {
     await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and recovered from", 30_000);
     await streams.settledWith(before.length + lost.length + gone.length);
-    // What is in the sets themselves, before any read could have healed them.
+    // The sets themselves, before any read could have healed them.
     await expectLoaded(stack.redis, READERS, [...before, ...lost, ...gone]);
     await eventually(async () => !(await reads.home("reader-0")).degraded, "pages are whole again");
     expect(await streams.count("DLQ")).toBe(0);
@@ -217,7 +217,7 @@ testWithStack(
       "the job is applied",
       30_000,
     );
-    // Whatever of its last seconds Redis loses now, the record that is left reaches back to the job.
+    // Even if Redis loses its last seconds now, the record that is left reaches back to the job.
     expect(Date.now() - (coveredSince ?? Date.now())).toBeGreaterThan(3_500);
     await progressRecorded(stack);
   },

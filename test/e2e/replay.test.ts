@@ -78,7 +78,7 @@ testWithStack(
     }
     expect(await consumersOf(stack)).toEqual(consumers);
     expect(await streams.count("NOTIFY")).toBe(told);
-    // Whatever had been sent before this one would have arrived before it.
+    // A frame sent before this one would have arrived before it.
     const last = { drop_id: "last", user_id: "alice", visibility: "public", created_at: Date.now() } as const;
     stack.world.post(last);
     await stack.publish(created(last));

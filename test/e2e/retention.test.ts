@@ -78,7 +78,7 @@ test("a month that is dropped leaves home, local and global, and an audit finds 
         expect(await stack.redis.zcount(key, 1, edge - 1)).toBe(0);
     }, 40_000);
 
-    // What the log still holds of them is not brought back by a rebuild.
+    // A rebuild does not bring back those that the log still holds.
     await stack.redis.flushall();
     await becomes(async () => expect(await pages(after)).toEqual(shown(kept)), 20_000);
     const env = {

@@ -258,7 +258,7 @@ live(
   60_000,
 );
 
-/** How many notifications a user's subject holds, or how many of them are about one drop. */
+/** Number of notifications of a user's subject, or of those about one drop. */
 async function notesOf({ streams }: Stack, user: string, drop?: string): Promise<number> {
   const info = await streams.manager.streams.info("NOTIFY", { subjects_filter: `notify.user.${user}` });
   if (drop === undefined) return info.state.subjects?.[`notify.user.${user}`] ?? 0;

@@ -23,7 +23,7 @@ interface Counted {
   readonly file: string;
   readonly name: string;
   readonly startOffset: number;
-  /** How often it ran while drops passed, and in as much time without any. */
+  /** Times it ran while drops passed, and in as much time without any. */
   readonly count: number;
   readonly idle: number;
 }
@@ -167,7 +167,7 @@ async function follow(functions: readonly string[]): Promise<{ counted: Counted[
     const started = performance.now();
     await post(DROPS);
     const busy = await step<Counted[]>(2);
-    // What runs in the background by itself, in as much time.
+    // Functions that run in the background, in as much time.
     await pause(performance.now() - started);
     const idle = await step<Counted[]>(3);
     await post(1);

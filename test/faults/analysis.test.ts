@@ -4,7 +4,7 @@ import { expect } from "@jest/globals";
 import { KNOWN, type Saga, type SagaScenario, sagaMutantTest, sagaTest } from "../support/analysis-run.js";
 import { eventually } from "../support/eventually.js";
 
-/** How long something stays away; time itself is the fault. */
+/** Time that something stays away; time itself is the fault. */
 const AWAY_MS = process.env["FAULTS_LONG"] === "1" ? 60_000 : 4_000;
 
 /** Analyses before the fault, while it lasts, and after it. */
@@ -20,7 +20,7 @@ async function around(saga: Saga, begin: () => unknown, end: () => unknown): Pro
 
 const noAttemptIsSpent = (saga: Saga) => async () => expect(await saga.attemptsSpent()).toBe(0);
 
-/** Where a worker can be when it dies; in half of the passes it does. */
+/** The steps at which a worker dies, in half of the passes. */
 const STEPS = [
   "handle",
   "analysed",

@@ -48,7 +48,7 @@ async function twice(arena: Arena): Promise<undefined> {
   return undefined;
 }
 
-/** What may happen to the workers and their links; each is over when it resolves. */
+/** Faults of the workers and their links; each is over when it resolves. */
 const FAULTS: Readonly<Record<string, (arena: Arena, ms: number) => Promise<unknown>>> = {
   kill: async ({ crew, random }) => crew.running.length > 0 && oneOf(random, crew.running).signal("SIGKILL"),
   stop: async ({ crew, random }, ms) => {

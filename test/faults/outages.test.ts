@@ -3,7 +3,7 @@ import { expect } from "@jest/globals";
 import { eventually } from "../support/eventually.js";
 import { type Arena, faultTest } from "../support/fault-run.js";
 
-/** How long something stays away; time itself is the fault. */
+/** Time that something stays away; time itself is the fault. */
 const AWAY_MS = process.env["FAULTS_LONG"] === "1" ? 60_000 : 4_000;
 
 /** Two rounds before the fault, two while it lasts, one after it. */

@@ -11,7 +11,7 @@ import type { Mutant } from "./mutants/mutants.js";
 const QUIET = { churn: false, deletions: false, remote: false };
 const READER = READERS[3] as string;
 
-/** How often a worker has reported an outcome. */
+/** Outcomes that a worker has reported. */
 async function outcomes({ crew }: Arena, outcome: string): Promise<number> {
   const text = await (await fetch(`${crew.running[0]?.httpUrl}/metrics`)).text();
   return Number(

@@ -1,7 +1,7 @@
 import { expect } from "@jest/globals";
 import { type Arena, faultTest } from "../support/fault-run.js";
 
-/** Where a worker can be when it dies, and in how many of a hundred passes it does. */
+/** The steps at which a worker dies, and the percentage of passes. */
 const POINTS = { handle: 3, write: 4, written: 4, checked: 4, notified: 4, handled: 3, acked: 3 };
 
 async function fourRounds(arena: Arena): Promise<() => void> {

@@ -58,7 +58,7 @@ const stepping =
     return call(...args);
   };
 
-/** What the world is in the end, before any of these events is handled, and a process that knows it from before. */
+/** The world as it is in the end, before any of these events is handled, and a process that knows it from before. */
 interface Setting {
   readonly world: World;
   readonly elsewhere: FanoutBench;

@@ -70,7 +70,7 @@ test("an open stream gets a reset when its stream is made anew, also where the n
   await send("alice", "after");
   await eventually(() => raw.drops().includes("after"), "it goes on live");
   expect(isHonest(raw, sent)).toBe(true);
-  // What came before the reset carries the old incarnation, what came after it the new one.
+  // An event before the reset carries the old incarnation, one after it the new one.
   const resetAt = raw.events.findIndex(({ event }) => event === "reset");
   const incarnations = raw.events.map(({ id }) => String(id).split("-")[1]);
   expect(new Set(incarnations.slice(0, resetAt))).toEqual(new Set([before.split("-")[1]]));

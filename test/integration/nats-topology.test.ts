@@ -36,7 +36,7 @@ afterEach(async () => {
   await broker.stop();
 });
 
-/** What was done, as the log says it. */
+/** The changes that the log names. */
 async function apply(): Promise<string[]> {
   const said: string[] = [];
   const info = (fields: object, message: string): void => {

@@ -85,7 +85,7 @@ class Scene {
     return homeRead(this.deps)(request(asked), { deadline });
   }
 
-  /** What home must show, newest first. */
+  /** Drops that home must show, newest first. */
   ids(): string[] {
     return this.world.homeOf(READER).map(({ drop_id }) => drop_id);
   }

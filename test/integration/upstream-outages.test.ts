@@ -79,7 +79,7 @@ test("many bad reads by id are no outage to a caller of another kind over the sa
   }
   served.inject({ method: "GetDropsByUserID", user: "anna", code: status.INTERNAL });
   for (let attempt = 0; attempt < 5; attempt++) expect(await drops(fanout, "anna")).toBe("failed");
-  // What the reads take for an outage themselves.
+  // Errors that the reads take for an outage themselves.
   expect(await drops(reads, "anna")).toBe("unavailable");
   channels.close();
 });

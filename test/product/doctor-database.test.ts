@@ -10,7 +10,7 @@ type Finding = { readonly what: string; readonly state: string; readonly says: s
 
 const NOWHERE = { REDIS_URL: "redis://127.0.0.1:1", NATS_URL: "nats://127.0.0.1:1" };
 
-/** What doctor says of the database alone. */
+/** The lines of doctor about the database. */
 async function findingsOf(env: Readonly<Record<string, string>>): Promise<Finding[]> {
   const run = runMain(["doctor", "--json"], { ...NOWHERE, TIMELINE_ROLES: "users,posts", ...env });
   await run.exited;

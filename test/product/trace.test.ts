@@ -22,7 +22,7 @@ const spans: Span[] = [];
 let collector: Server;
 let stack: Stack;
 
-/** What an OpenTelemetry collector is to an exporter that speaks JSON over HTTP. */
+/** Stands for an OpenTelemetry collector that takes JSON over HTTP. */
 async function startCollector(): Promise<Server> {
   const server = createServer((request, response) => {
     const parts: Buffer[] = [];

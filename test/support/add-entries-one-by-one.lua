@@ -42,7 +42,7 @@ local function add(key)
   end
   local added = 0
   for i = 1, entries do
-    -- What is not above the floor is found by reading past it.
+    -- Entries at or below the floor are found by reading past it.
     if not floor or floor <= 0 or scores[i] > floor then
       added = added + call('ZADD', key, 'LT', scores[i], drops[i])
     end

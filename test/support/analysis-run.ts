@@ -179,7 +179,7 @@ export class Saga {
     };
   }
 
-  /** How often an attempt failed that was not the account's own answer. */
+  /** Number of failed attempts, without those that the account's own answer failed. */
   async attemptsSpent(): Promise<number> {
     const failed = (await this.#bodies("TIMELINE_EVENTS")).filter(({ error_code }) => error_code !== undefined);
     return failed.filter(({ error_code }) => !String(error_code).startsWith("account_")).length;
@@ -285,7 +285,7 @@ function populate({ world }: Stack, view: AppView): void {
 
 const CLEAN: Findings = { lost: [], duplicated: [], unexpected: [] };
 
-/** What a fault does while analyses are asked for; then the saga settles and all is judged, and what is returned is run. */
+/** A fault while analyses are asked for. Then the saga settles, all is judged, and the function returned is run. */
 export type SagaScenario = (saga: Saga) => Promise<undefined | (() => unknown)>;
 
 /** Processes share a server of the database: without PostgreSQL these tests are skipped. */
@@ -310,7 +310,7 @@ function run(name: string, options: SagaOptions, scenario: SagaScenario, judge: 
   declare(`analyses: ${name} (seed ${seed})`, async () => {
     const saga = await Saga.open(options, seed);
     try {
-      // What never comes is not waited for.
+      // Events that never come are not waited for.
       if (options.mutant) saga.listeningMs = 1_000;
       const check = await scenario(saga);
       await saga.settled();

@@ -30,7 +30,7 @@ export async function readPosts(source: Source, account: string, limit = 500, si
   return posts;
 }
 
-/** How many posts were read, or the code of the error. */
+/** The number of posts read, or the code of the error. */
 export const outcome = (source: Source, account: string, signal = never): Promise<string> =>
   readPosts(source, account, 500, signal).then(
     (posts) => `${posts.length} posts`,

@@ -11,7 +11,7 @@ const RANGES = [
   [10923, 16383],
 ] as const;
 
-/** How long a master may be silent before a replica takes over, in ms. */
+/** Time a master may be silent before a replica takes over, in ms. */
 const NODE_TIMEOUT_MS = 2_000;
 
 /** A Redis Cluster of three masters, each with a replica where asked for. */

@@ -32,7 +32,7 @@ export class Witness {
   }
 }
 
-/** What the law is checked against. */
+/** The servers that the law is checked against. */
 export type LawDeps = {
   readonly streams: Streams;
   readonly redis: Redis;

@@ -7,7 +7,7 @@ import { headersWith } from "./deliveries.js";
 /** When the dead letters of these tests failed, in ms since the epoch. */
 export const FAILED_AT = Date.parse("2026-01-02T03:04:05.678Z");
 
-/** What a test states of a dead letter; the rest is that of a drop the planner gave up. */
+/** The fields of a dead letter that a test states; the others are those of a drop the planner gave up. */
 export interface Stated {
   readonly seq?: number;
   readonly subject?: string;

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 
-/** How long a fact may take to come true unless a test says otherwise. */
+/** Time in which a fact must come true unless a test says otherwise. */
 const PATIENCE_MS = 20_000;
 const POLL_MS = 20;
 

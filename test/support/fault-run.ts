@@ -16,7 +16,7 @@ import { Crew } from "./supervisor.js";
 import type { TimelineEvent } from "./timeline-events.js";
 import { type Case, type Findings, missedOnStreams, verdictOn } from "./verdict.js";
 
-/** How a scenario differs from the usual one: a front that is left alone, and one process that writes. */
+/** Differences from the usual scenario: a front that is left alone, and one process that writes. */
 export type ArenaOptions = StoryOptions & {
   /** The same history again: the same seed. FAULTS_SEED wins. */
   readonly seed?: number;
@@ -49,14 +49,14 @@ const ZOMBIE_MS = 8_000;
 /** A registration that Redis has lost is found out, and the stream told, within this time. */
 const LISTENING_MS = 25_000;
 
-/** What is wrong in the end, and what was acked and not applied at a look. */
+/** Faults found in the end, and messages acked but not applied at a look. */
 type Found = Findings & { readonly broken: readonly string[] };
 
 /** Everything a fault happens in. */
 export class Arena {
   readonly told: TimelineEvent[] = [];
   readonly poison: string[] = [];
-  /** What was acked and not applied at one of the looks. */
+  /** Messages that were acked but not applied at one of the looks. */
   readonly broken: string[] = [];
   readonly heard = new Map<string, EventStream>();
   readonly story: Story;
@@ -197,7 +197,7 @@ export class Arena {
     await eventually(async () => !(await this.reads.global()).degraded, "global is whole");
   }
 
-  /** What is wrong by now; to be asked once all is settled. */
+  /** Faults found so far; to be asked once all is settled. */
   async findings(): Promise<Found> {
     return { ...(await verdictOn(this.#case())), broken: [...new Set(this.broken)] };
   }
@@ -252,7 +252,7 @@ export class Arena {
     return { streams, redis, witness: this.#witness, told, poison, heard, reads, toldBefore: this.#toldBefore };
   }
 
-  /** What was notified before everything was done may still be on its way over the wire. */
+  /** A notification may still be on its way after everything is done. */
   async #listened(): Promise<void> {
     const givenUp = new Set((await this.stack.streams.all("DLQ")).flatMap((letter) => dropOf(letter) ?? []));
     const fact = () => missedOnStreams(this.#case(), givenUp).length === 0;
@@ -313,7 +313,7 @@ function isSuperseded(told: readonly TimelineEvent[], { payload }: TimelineEvent
   });
 }
 
-/** What a fault does while the story goes on; then the arena is settled, what is returned is run, and all is judged. */
+/** A fault while the story goes on. Then the arena settles, the function returned is run, and all is judged. */
 export type Scenario = (arena: Arena) => Promise<undefined | (() => unknown)>;
 
 const CLEAN = { lost: [], duplicated: [], resurrected: [], unexpected: [], unfulfilled: [], broken: [] };
@@ -337,7 +337,7 @@ export function mutantTest(mutant: Mutant, options: ArenaOptions, scenario: Scen
   const seed = Number(process.env["FAULTS_SEED"] ?? options.seed ?? 1);
   test(`the oracle notices workers without the step ${mutant} (seed ${seed})`, async () => {
     await inArena({ ...options, mutant }, seed, async (arena) => {
-      // What never comes is not waited for.
+      // Events that never come are not waited for.
       arena.listeningMs = 1_000;
       const found = await runScenario(arena, scenario);
       note(`without \`${mutant}\` (must not be 0)`, arena, found);

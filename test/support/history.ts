@@ -10,7 +10,7 @@ import {
 } from "./timeline-events.js";
 import type { World, WorldDrop } from "./world.js";
 
-/** What a story is made of. */
+/** Parameters of a story. */
 export type StoryOptions = {
   /** False: nothing comes by ActivityPub; no upstream could tell of what of that gets lost. */
   readonly remote?: boolean;
@@ -41,7 +41,7 @@ export function steadyFollowings(reader: string): readonly string[] {
   return place < 5 ? [BIG_AUTHOR, SMALL_AUTHOR] : [BIG_AUTHOR];
 }
 
-/** Who follows an author from the beginning to the end. */
+/** Users who follow an author from the beginning to the end. */
 export function steadyFollowers(author: string): readonly string[] {
   return READERS.filter((reader) => steadyFollowings(reader).includes(author));
 }

@@ -13,7 +13,7 @@ type Publication = {
   readonly recipients: readonly string[];
 };
 
-/** Where a drop shows up, told apart from how the service gets there. */
+/** The timelines of a drop, computed without the service's code. */
 export type Expected = {
   readonly local: readonly Entry[];
   readonly global: readonly Entry[];
@@ -21,7 +21,7 @@ export type Expected = {
 };
 
 /**
- * What the timelines must hold after these events, whatever their order and however often each came: the smaller
+ * The drops that timelines must hold after these events, whatever their order and however often each came: the smaller
  * time of an id wins, what was deleted once is dead, and of a pair's follows and unfollows the newest version counts.
  */
 export function expectedAfter(history: readonly TimelineEvent[]): Expected {

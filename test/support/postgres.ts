@@ -31,7 +31,7 @@ export type Postgres = {
 /** `settings`: as in its configuration file. */
 export type PostgresOptions = { readonly fsync?: boolean; readonly settings?: readonly string[] };
 
-/** Where PostgreSQL's programs are; undefined where none is installed. */
+/** The folder of PostgreSQL's programs; undefined where none is installed. */
 export function postgresPrograms(): string | undefined {
   const root = "/usr/lib/postgresql";
   const versions = existsSync(root) ? readdirSync(root).sort((a, b) => Number(b) - Number(a)) : [];

@@ -14,7 +14,7 @@ import { DEFAULT_POSTS_LIMITS } from "../../src/posts/request.js";
 import { createPostsStore, type PostsStore } from "../../src/posts/store.sql.js";
 import { type Calls, callsOf } from "./grpc.js";
 
-/** What an event in the outbox says. */
+/** An event in the outbox. */
 export type Written = {
   readonly key: string;
   readonly subject: string;
@@ -30,7 +30,7 @@ export type PostsHarness = {
   readonly store: PostsStore;
   readonly client: PostServiceClient;
   readonly call: Calls<typeof Posts.PostServiceService>;
-  /** How often the relay was woken. */
+  /** Times the relay was woken. */
   woken(): number;
   /** Events written since the last look, oldest first. */
   written(): Promise<Written[]>;

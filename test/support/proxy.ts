@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { createServer, connect as dial, type Server, type Socket } from "node:net";
 
-/** What becomes of bytes: handed on, held back, or swallowed; the connection stays open meanwhile. */
+/** The treatment of bytes: handed on, held back, or swallowed; the connection stays open meanwhile. */
 export type Flow = "pass" | "pause" | "drop";
 
 /** One direction of a proxy, as its clients see it. */
@@ -118,7 +118,7 @@ export class TcpProxy {
     from.on("data", (chunk: Buffer) => this.#take(link, direction, chunk));
     to.on("drain", () => from.resume());
     from.once("close", () => {
-      // Who is cut off half-way does not hear that the other end has gone.
+      // A client that is cut off half-way does not hear that the other end has gone.
       if (this.#flows[direction] !== "pass") link.holed = true;
       else to.destroy();
       if (link.client.destroyed && link.server.destroyed) this.#links.delete(link);
@@ -134,7 +134,7 @@ export class TcpProxy {
     } else if (!link.to(direction).write(chunk)) link.from(direction).pause();
   }
 
-  /** What was held back goes on, in order; where its sender has gone meanwhile it still arrives. */
+  /** Bytes held back go on, in order; they arrive also where their sender has gone meanwhile. */
   #release(link: Link, direction: Direction): void {
     for (const chunk of link.held[direction].splice(0)) this.#take(link, direction, chunk);
     if (link.from(direction).destroyed) link.to(direction).end();

@@ -7,7 +7,7 @@ import {
 } from "../../src/gen/avion/timeline.js";
 import { callsOf } from "./grpc.js";
 
-/** What a read may ask for; what is left out is empty. */
+/** Fields of a read; those left out are empty. */
 export type Query = Partial<GetTimelineRequest>;
 /** A read of one timeline. */
 export type Read = (query?: Query, deadlineMs?: number) => Promise<GetTimelineResponse>;
@@ -32,10 +32,10 @@ export function openReader(address: string): Reader {
   };
 }
 
-/** What a test does between two pages. */
+/** Called between two pages. */
 export type Between = (page: number) => Promise<void>;
 
-/** How many pages a test turns at most: more means that paging does not end. */
+/** Pages a test turns at most: more means that paging does not end. */
 const PAGES_MAX = 2_000;
 
 /** Turns pages towards the older end; yields the pages, each newest first. */

@@ -3,7 +3,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { eventually } from "./eventually.js";
 
-/** Where a service finds what it needs; `env` wins over everything. */
+/** Addresses a service needs; `env` wins over everything. */
 export type ServiceOptions = {
   readonly redisUrl: string;
   readonly natsUrl: string;
@@ -15,7 +15,7 @@ export type ServiceOptions = {
   readonly command?: readonly string[];
 };
 
-/** How a process ended. */
+/** The end of a process. */
 export type Ending = { readonly code: number | null; readonly signal: NodeJS.Signals | null };
 
 /** A process of the built service. */
@@ -41,7 +41,7 @@ export type Service = ServiceProcess & { readonly grpcAddress: string; readonly 
 /** The secret that signs the tokens of tests. */
 export const JWT_SECRET = "a secret for tests that is long enough for HS256";
 
-/** What was built, bundled by test/support/jest/bundle.mjs. */
+/** The build, bundled by test/support/jest/bundle.mjs. */
 export const MAIN = process.env["AVION_TEST_MAIN"] ?? join(process.cwd(), "dist/main.js");
 
 const STOP_PATIENCE_MS = 30_000;

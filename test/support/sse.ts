@@ -32,7 +32,7 @@ export type EventStream = {
   close(): void;
 };
 
-/** How to ask for a stream. */
+/** Options of a request for a stream. */
 export type StreamRequest = {
   readonly token?: string;
   readonly lastEventId?: string;

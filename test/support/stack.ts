@@ -10,13 +10,13 @@ import { publish, type TimelineEvent } from "./timeline-events.js";
 import { startUpstreams, type UpstreamOptions, type Upstreams } from "./upstreams.js";
 import { World } from "./world.js";
 
-/** How a stack differs from the usual one. */
+/** Differences from the usual stack. */
 export type StackOptions = UpstreamOptions & {
   readonly env?: Readonly<Record<string, string>>;
   readonly roles?: string;
   /** True: left to `npm run test:all`. */
   readonly slow?: boolean;
-  /** How long the whole test may take. */
+  /** Time the whole test may take. */
   readonly timeoutMs?: number;
   /** False: brokers and upstreams only; the test starts services itself. */
   readonly service?: boolean;
@@ -36,7 +36,7 @@ export type Stack = {
   readonly reads: Reader;
   /** Starts one more service on the same brokers. */
   start(options?: Pick<ServiceOptions, "roles" | "env" | "command">): Promise<Service>;
-  /** What a further service needs to know. */
+  /** Addresses for a further service. */
   readonly serviceOptions: ServiceOptions;
   publish(...events: readonly TimelineEvent[]): Promise<void>;
   /** Leaves `close` to be called at the end, last first. */

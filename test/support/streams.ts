@@ -20,7 +20,7 @@ export type Stored = {
 export type Streams = {
   readonly connection: NatsConnection;
   readonly manager: JetStreamManager;
-  /** How many messages a stream holds; 0 while it does not exist. */
+  /** Number of messages in a stream; 0 while it does not exist. */
   count(stream: string): Promise<number>;
   /** Everything a stream holds, oldest first. */
   all(stream: string): Promise<Stored[]>;

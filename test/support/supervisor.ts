@@ -1,7 +1,7 @@
 import type { Service } from "./service.js";
 import type { Stack } from "./stack.js";
 
-/** What a supervised process is started with. */
+/** Options of a supervised process. */
 export type Post = {
   readonly roles: string;
   readonly env: Readonly<Record<string, string>>;

@@ -1,6 +1,6 @@
 import type { Redis } from "ioredis";
 
-/** Who may see a drop, as events spell it. */
+/** Visibilities of a drop, as events spell them. */
 export type VisibilityName = "public" | "unlisted" | "followers" | "direct";
 
 type DropCreated = {
@@ -52,14 +52,14 @@ export function unfollowed(follower_id: string, following_id: string, version: n
   return { channel: "user_unfollowed", payload: { follower_id, following_id, version } };
 }
 
-/** What makes two events the same one: channel and drop id, or follower, following and version. */
+/** The identity of an event: channel and drop id, or follower, following and version. */
 function identity(event: TimelineEvent): string {
   const { payload } = event;
   if ("drop_id" in payload) return JSON.stringify([event.channel, payload.drop_id]);
   return JSON.stringify([event.channel, payload.follower_id, payload.following_id, payload.version]);
 }
 
-/** How many messages the log must hold after these events. */
+/** Number of messages that the log must hold after these events. */
 export function admitted(history: readonly TimelineEvent[]): number {
   return new Set(history.map(identity)).size;
 }

@@ -1,6 +1,6 @@
 import type { Redis } from "ioredis";
 
-/** What a sorted set holds: drops with their scores, newest first, and the floor that is no drop. */
+/** The content of a sorted set: drops with their scores, newest first, and the floor that is no drop. */
 export type Held = { readonly entries: readonly Entry[]; readonly floor: number | undefined };
 
 /** A drop and its score. */

@@ -1,7 +1,7 @@
 import { SignJWT } from "jose";
 import { JWT_SECRET } from "./service.js";
 
-/** What a test token says; `exp` null leaves it out. */
+/** Claims of a test token; `exp` null leaves it out. */
 export type TokenOptions = {
   readonly secret?: string;
   /** Seconds since the epoch. */

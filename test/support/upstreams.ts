@@ -13,7 +13,7 @@ export type UpstreamMethod =
   | "GetCounts"
   | "ListDrops";
 
-/** What goes wrong with calls; without `method` or `user` with all of them. */
+/** A fault of calls; without `method` or `user` of all of them. */
 export type Fault = {
   readonly method?: UpstreamMethod;
   readonly user?: string;
@@ -40,7 +40,7 @@ export type Upstreams = {
   stop(): Promise<void>;
 };
 
-/** How the two services behave beyond the world. */
+/** Behaviour of the two services beyond the world. */
 export type UpstreamOptions = {
   /** False: ListDrops and ListFollowChanges are UNIMPLEMENTED, as older upstreams have them. */
   readonly reconciliation?: boolean;

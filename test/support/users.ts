@@ -31,7 +31,7 @@ export async function newUsersDatabase(server: DatabaseServer): Promise<Db> {
   return db;
 }
 
-/** How a process of the users service is made otherwise than usual. */
+/** Options of a process of the users service. */
 export interface UsersOptions {
   readonly db: Db;
   readonly scripts: Scripts;

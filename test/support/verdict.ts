@@ -8,7 +8,7 @@ import type { Stored } from "./streams.js";
 import type { TimelineEvent } from "./timeline-events.js";
 import { type Entry, heldBy, homeKey } from "./timeline-keys.js";
 
-/** What may be wrong in the end; all of it by name. */
+/** Faults found in the end, by name. */
 export type Findings = {
   /** In no timeline, and no letter says why. */
   readonly lost: string[];
@@ -16,20 +16,20 @@ export type Findings = {
   readonly duplicated: string[];
   /** Deleted, and there again. */
   readonly resurrected: string[];
-  /** Where it must not be, or a letter nobody wrote for a reason. */
+  /** Entries that must not be there, and letters without a reason. */
   readonly unexpected: string[];
   /** Said to be there (a completion, a notification), and is not. */
   readonly unfulfilled: string[];
 };
 
-/** What the verdict is about. */
+/** The subject of the verdict. */
 export type Case = LawDeps & {
   readonly told: readonly TimelineEvent[];
   /** Bodies that must end as letters, one each. */
   readonly poison: readonly string[];
   /** Open streams, by whose they are. */
   readonly heard: ReadonlyMap<string, EventStream>;
-  /** How many events were told before the streams were opened. */
+  /** Number of events told before the streams were opened. */
   readonly toldBefore: number;
   readonly reads: Reader;
 };
@@ -142,7 +142,7 @@ function judgeStreams(about: Case, given: ReadonlySet<string>, findings: Finding
   findings.lost.push(...missedOnStreams(about, given));
 }
 
-/** What the streams of readers should have said; nothing after a reset, which says that something may be missing. */
+/** Events that streams should have sent; none after a reset, which says that something may be missing. */
 export function missedOnStreams({ heard, told, toldBefore }: Case, given: ReadonlySet<string>): string[] {
   const expected = expectedAfter(told);
   return [...heard].flatMap(([user, stream]) => {
@@ -158,7 +158,7 @@ export function missedOnStreams({ heard, told, toldBefore }: Case, given: Readon
   });
 }
 
-/** Who is told that a drop has landed finds it in the author's home. */
+/** A completed drop is in the author's home. */
 async function judgeCompletions(
   { redis, streams, told }: Case,
   given: ReadonlySet<string>,

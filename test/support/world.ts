@@ -70,7 +70,7 @@ export class World {
     return [...(this.#following.get(user) ?? [])].sort(compareBytes);
   }
 
-  /** Who follows a user, by bytes of the id. */
+  /** Followers of a user, by bytes of the id. */
   followersOf(user: string): string[] {
     const known = this.#sortedFollowers.get(user);
     if (known !== undefined) return known;
@@ -142,7 +142,7 @@ export class World {
     return inside.sort((a, b) => a.changed_at - b.changed_at || compareBytes(edgeKey(a), edgeKey(b)));
   }
 
-  /** What `user`'s home must hold, newest first: own drops and those of the followed that this user may see. */
+  /** Drops that `user`'s home must hold, newest first: own ones, and those of the followed that this user may see. */
   homeOf(user: string): Drop[] {
     const authors = [user, ...this.followingOf(user)];
     const visible = authors.flatMap((author) => this.dropsOf(author).filter((drop) => maySee(user, drop)));

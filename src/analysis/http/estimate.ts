@@ -1,6 +1,6 @@
 import { HOUR, MINUTE, SECOND } from "../../kernel/time.js";
 
-/** What is known of the queue. */
+/** State of the queue. */
 interface Queue {
   /** Requests that are not completed. */
   readonly waiting: number;

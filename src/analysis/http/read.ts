@@ -35,7 +35,7 @@ export type Reads = ReturnType<typeof createReads>;
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
-/** What is known of an analysis. */
+/** The facts and the row of an analysis. */
 interface Known {
   readonly facts: Facts;
   readonly row?: CompletedAnalysis | undefined;

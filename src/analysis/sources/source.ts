@@ -14,7 +14,7 @@ export interface PostsOptions {
   readonly signal: AbortSignal;
 }
 
-/** Where the posts of an account are read. */
+/** A place from which posts of an account are read. */
 export interface Source {
   /**
    * The newest posts of an account that everybody may see, newest first, without posts of others that it shared.

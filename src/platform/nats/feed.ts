@@ -161,7 +161,7 @@ type SizedMsg = Msg & { size(): number };
 const SERVER_LINES = "\r\nNats-Stream: ";
 const LINE = { seq: "\r\nNats-Sequence: ", previous: "\r\nNats-Last-Sequence: ", stamp: "\r\nNats-Time-Stamp: " };
 
-/** What the client read from the socket at once: messages are views of it. */
+/** Bytes the client read from the socket at once: messages are views of them. */
 let chunk: Buffer = Buffer.alloc(0);
 
 /** The client takes 10 µs to read all headers into a map. They stand before the body, in the same buffer. */

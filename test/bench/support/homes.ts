@@ -35,7 +35,7 @@ export const fillHomes = (
   options: Parameters<typeof fillKeys>[2],
 ): Promise<void> => fillKeys(redis, users.map(homeKey), options);
 
-/** How many of these drops the homes of these users hold together. */
+/** Number of these drops in the homes of these users together. */
 export const countHeld = (redis: Redis, users: readonly string[], drops: readonly string[]): Promise<number> =>
   countMembers(redis, users.map(homeKey), drops);
 

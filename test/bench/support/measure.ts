@@ -26,7 +26,7 @@ export async function timed(count: number, work: (n: number) => Promise<unknown>
   return summarise(times);
 }
 
-/** How many seconds the work took, and what the named processes spent on each of its units, in µs of CPU time. */
+/** Seconds the work took, and the CPU time of the named processes for each of its units, in µs. */
 export async function measured<T>(
   of: { readonly processes: Readonly<Record<string, number>>; readonly units: number },
   work: () => Promise<T>,

@@ -5,7 +5,7 @@ export interface DropJob {
   readonly users: readonly string[];
 }
 
-/** What a worker process is told first. */
+/** The first message to a worker process. */
 export interface QueueOrder {
   readonly port: number;
   readonly queue: string;
@@ -17,5 +17,5 @@ export interface QueueOrder {
   readonly trimTo: number;
 }
 
-/** How many jobs a worker process has completed since it began. */
+/** Number of jobs a worker process has completed since it began. */
 export type QueueAnswer = { readonly completed: number } | { readonly fault: string };

@@ -8,7 +8,7 @@ const CLIENTS = 50;
 const RANDOM = "__rand_int__";
 
 export interface Load {
-  /** How many commands are sent. */
+  /** Number of commands sent. */
   readonly requests: number;
   /** `__rand_int__` becomes twelve digits below `keys`. */
   readonly keys: number;

@@ -21,7 +21,7 @@ export interface Row {
 }
 
 export interface Result {
-  /** What is measured, and against what: one or two sentences. */
+  /** One or two sentences: the measurement, and its ceiling or peer. */
   readonly about: string;
   readonly rows: readonly Row[];
 }

@@ -35,7 +35,7 @@ export const MUTANTS = {
       },
     }),
   },
-  /** What is published again has another message id. */
+  /** A message that is published again has another id. */
   "message-ids": {
     connections: (usual) => ({
       ...usual,

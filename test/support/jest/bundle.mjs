@@ -6,10 +6,10 @@ const DIST = join(process.cwd(), "dist");
 const FOLDER = join(process.cwd(), "node_modules/.cache/avion-timeline-test");
 const MAIN = join(FOLDER, "bundle/start.cjs");
 
-/** Where the bundles of test files are. */
+/** The folder of the bundles of test files. */
 export const TESTS = join(FOLDER, "tests");
 
-/** What dist/main.js does. Modules it imports later stay so: instruments must be made after telemetry has started. */
+/** As dist/main.js does. Modules it imports later stay so: instruments must be made after telemetry has started. */
 const ENTRY = `
   export const main = async () => {
     const { runCli } = await import("./cli/program.js");

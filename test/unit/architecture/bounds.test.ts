@@ -18,7 +18,7 @@ const consumers = read("consumers");
 const limit = (declared: Declared, field: string): number => Number(declared[field] ?? 0);
 const stream = (name: string): Declared => new Map(streams).get(`${name}.json`) ?? {};
 
-/** What the server hands out of a message at most is this many times what may be spent on it. */
+/** A message may be delivered this many times as often as attempts may be spent on it. */
 const FAR_ABOVE = 100;
 
 test.each(streams)("nats/streams/%s is bounded by age, bytes or messages", (_file, declared) => {

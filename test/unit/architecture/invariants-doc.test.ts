@@ -20,7 +20,7 @@ const NAMES = [
 
 interface Section {
   readonly heading: string;
-  /** What stands under "Held by:" and "Shown by:", an item a line. */
+  /** The items under "Held by:" and "Shown by:", one a line. */
   readonly held: readonly string[];
   readonly shown: readonly string[];
 }

@@ -6,7 +6,7 @@ import { type Attempts, createProcess } from "../../../src/delivery/process.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { contextWith, deliveryOf } from "../../support/deliveries.js";
 
-/** What happened, in order. */
+/** The steps that ran, in order. */
 type Trace = string[];
 
 /** Counts names in memory; the adapter on Redis passes the same expectations in the integration tests. */
@@ -29,7 +29,7 @@ function memoryAttempts(trace: Trace, begun = new Set<string>(), failed = new Se
   };
 }
 
-/** What earlier processes left behind. */
+/** Attempts of earlier processes. */
 const begunBefore = (times: number): Set<string> =>
   new Set(Array.from({ length: times }, (_, index) => `earlier ${index}`));
 

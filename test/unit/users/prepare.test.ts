@@ -8,7 +8,7 @@ const bench = (threshold: number) => {
     pass: (ms: number) => {
       time += ms;
     },
-    /** How many of so many changes at once were called hot. */
+    /** The number of changes at once that were called hot. */
     change: (user: string, times: number) => Array.from({ length: times }, () => isHot(user)).filter(Boolean).length,
   };
 };

@@ -33,7 +33,7 @@ local function trim(key, floor, size)
   if risen then call('ZADD', key, risen, '~floor') end
 end
 
--- What is not above the floor is found by reading past it.
+-- Entries at or below the floor are found by reading past it.
 local function above(floor, entries)
   local kept = {}
   for i = 1, #entries, 2 do

@@ -28,7 +28,7 @@ local function less(a, b)
   return #a < #b
 end
 
--- How many entries come before (score, id); ties are searched by halving.
+-- Number of entries before (score, id); ties are searched by halving.
 local function entries_before(key, score, id)
   local low = call('ZCOUNT', key, '-inf', '(' .. score)
   local high = low + call('ZCOUNT', key, score, score)
