@@ -115,29 +115,22 @@ sagaTest("the AT Protocol fails for one account", { seed: 34 }, async (saga) => 
   return undefined;
 });
 
-sagaTest("Redis killed, and back with its append-only file", { seed: 41 }, async (saga) => {
-  let back = async (): Promise<void> => undefined;
-  await around(
-    saga,
-    async () => {
-      back = await saga.kill("redisServer");
-    },
-    () => back(),
-  );
-  return noAttemptIsSpent(saga);
-});
+const killed =
+  (server: "redisServer" | "natsServer"): SagaScenario =>
+  async (saga) => {
+    let back = async (): Promise<void> => undefined;
+    await around(
+      saga,
+      async () => {
+        back = await saga.kill(server);
+      },
+      () => back(),
+    );
+    return noAttemptIsSpent(saga);
+  };
 
-sagaTest("NATS killed, and back with its data", { seed: 42 }, async (saga) => {
-  let back = async (): Promise<void> => undefined;
-  await around(
-    saga,
-    async () => {
-      back = await saga.kill("natsServer");
-    },
-    () => back(),
-  );
-  return noAttemptIsSpent(saga);
-});
+sagaTest("Redis killed, and back with its append-only file", { seed: 41 }, killed("redisServer"));
+sagaTest("NATS killed, and back with its data", { seed: 42 }, killed("natsServer"));
 
 sagaTest("the database killed while the workers are busy, and back", { seed: 43 }, async (saga) => {
   await around(

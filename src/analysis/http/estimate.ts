@@ -14,8 +14,8 @@ const LOOK_EVERY_MS = 5 * SECOND;
 const MAX_MS = 24 * HOUR;
 
 /**
- * Estimates how long an analysis takes that is asked for now, in ms: by those that wait, and by how fast the queue became
- * shorter. A call uses what the last look has found, and begins the next one where that is old.
+ * Estimates the time until a new analysis is completed, in ms: by those that wait, and by the pace of the queue. A call
+ * uses the last look, and begins the next one where that is old. A consumer that was made anew counts from 0: no pace.
  */
 export function createEstimate(look: () => Promise<Queue>, now: () => number = Date.now): () => number {
   let seen: (Queue & { readonly at: number }) | undefined;
@@ -28,7 +28,7 @@ export function createEstimate(look: () => Promise<Queue>, now: () => number = D
     const wasBusy = seen !== undefined && seen.waiting > 0 && queue.waiting > 0;
     if (wasBusy && done === 0) eachMs = Math.max(eachMs, passed);
     // Over a longer time it may have been empty in between.
-    else if (wasBusy && passed <= MINUTE) eachMs = passed / done;
+    else if (wasBusy && done > 0 && passed <= MINUTE) eachMs = passed / done;
     seen = { ...queue, at };
   };
   return () => {

@@ -46,6 +46,14 @@ test("a queue that stands still takes longer and longer, at most a day", async (
   expect(await ask(600_001)).toBe(86_400_000);
 });
 
+test("a consumer that was made anew has no pace: the last one stays", async () => {
+  const { ask } = bench();
+  await ask(0, { waiting: 1, done: 900 });
+  await ask(5_000, { waiting: 300, done: 950 });
+  await ask(10_000, { waiting: 300, done: 10 });
+  expect(await ask(10_001)).toBe(5_000 + 300 * 100);
+});
+
 test("there is at most one look in five seconds, and none is waited for or fails a request", async () => {
   const { state, ask } = bench();
   state.away = true;
