@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 
 /** Time in which a fact must come true unless a test says otherwise. */
-const PATIENCE_MS = 20_000;
+const PATIENCE_MS = 30_000;
 const POLL_MS = 20;
 
 /** Waits until `fact` holds; the error names it and carries the last thing seen. */

@@ -45,6 +45,8 @@ export const JWT_SECRET = "a secret for tests that is long enough for HS256";
 export const MAIN = process.env["AVION_TEST_MAIN"] ?? join(process.cwd(), "dist/main.js");
 
 const STOP_PATIENCE_MS = 30_000;
+/** The embedded database alone takes half of it where other tests keep all cores busy. */
+const START_PATIENCE_MS = 45_000;
 const LINES_KEPT = 400;
 const LINES_SHOWN = 60;
 const running = new Set<ChildProcess>();
@@ -83,7 +85,7 @@ export async function launchService(options: ServiceOptions): Promise<Service> {
 }
 
 /** Waits for `GET /readyz` to answer 200; fails at once when the process ends. */
-export async function untilReady(service: Service, patienceMs?: number): Promise<void> {
+export async function untilReady(service: Service, patienceMs = START_PATIENCE_MS): Promise<void> {
   let ending: Ending | undefined;
   void service.exited.then((value) => {
     ending = value;
