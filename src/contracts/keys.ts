@@ -21,6 +21,21 @@ export function userOfHomeKey(key: string): string | undefined {
   return homeKey(user) === key && idFault(user) === undefined ? user : undefined;
 }
 
+export const AUTHOR_PREFIX = "timeline:author:";
+
+/** The drops of a pulled author, those for a recipient only left out. */
+export const authorKey = (author: string): string => AUTHOR_PREFIX + encodeId(author);
+
+/** Hash of author token -> state, of those who are pulled or about to change. */
+export const PULLED_KEY = "timeline:x:pulled";
+
+/** The braces put a user's set into the slot of their home. */
+export const PULLS_PREFIX = `timeline:x:pulls:{${HOME_PREFIX}`;
+export const pullsToken = (user: string): string => `${encodeId(user)}}`;
+
+/** Set of the tokens of the pulled authors whom the user follows. */
+export const pullsKey = (user: string): string => PULLS_PREFIX + pullsToken(user);
+
 export const kindOf = (key: string): "home" | "local" | "global" =>
   key === LOCAL_KEY ? "local" : key === GLOBAL_KEY ? "global" : "home";
 

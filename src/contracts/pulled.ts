@@ -1,0 +1,48 @@
+import { SECOND } from "../kernel/time.js";
+
+/**
+ * How the drops of an author in the registry of pulled authors reach followers. An author who is not in it is pushed:
+ * drops go into homes.
+ *
+ * - `promoting`: into homes and the author's timeline, while the author is added to what followers pull;
+ * - `pulled`: into the author's timeline, which is merged when a home is read;
+ * - `demoting`: into both, while what was pulled is added to homes;
+ * - `leaving`: into both, while the author is removed from what followers pull; homes are complete again.
+ */
+export const PULL_STATES = ["promoting", "pulled", "demoting", "leaving"] as const;
+export type PullState = (typeof PULL_STATES)[number];
+
+export interface PulledAuthor {
+  readonly state: PullState;
+  readonly by: "hand" | "count";
+  /** When the state began by the clock of Redis, ms since the epoch. */
+  readonly since: number;
+}
+
+/** By author id. */
+export type PullRegistry = ReadonlyMap<string, PulledAuthor>;
+
+/** A newly filled set of pulled authors (`pullsKey`) has those followed authors of whom this is true. */
+export const isToBePulled = (author: PulledAuthor | undefined): boolean =>
+  author !== undefined && author.state !== "leaving";
+
+/** A copy that is older may not be used. */
+export const MAX_COPY_AGE_MS = 2 * SECOND;
+
+/**
+ * Every state lasts at least as long before the work begins that relies on it: no process uses a copy from before the
+ * state then. A look at a copy that comes after the calls it decides about holds even if the process was suspended.
+ */
+export const PULL_GRACE_MS = 5 * SECOND;
+
+export interface PulledAuthors {
+  /** The copy of this process; undefined where it is older than {@link MAX_COPY_AGE_MS}. */
+  copy(): PullRegistry | undefined;
+  /** Reads the registry after the call. @throws AppError `unavailable` */
+  refresh(): Promise<PullRegistry>;
+}
+
+/** Members of `pullsKey` beside the tokens of authors. Without the first one the set is not known. */
+export const PULLS_COMPLETE = "~complete";
+/** A nonce follows. A change of the set removes the key, and the fill starts over. */
+export const PULLS_FILLING = "~filling:";
