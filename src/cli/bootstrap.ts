@@ -117,7 +117,7 @@ export async function openTimelines(opening: Opening): Promise<Connections> {
   const log = await openLogAndUpstreams(opening);
   const redis = openRedis(config.redis, silent, closers);
   await untilRedisAnswers(redis, config.redis.urls);
-  const connections = withFences(config.timeline, { ...redis, ...log }, silent);
+  const connections = withFences(config, { ...redis, ...log }, silent);
   // Not every command calls the posts service, and reads hide a drop that is older than its retention.
   await connections.retention.refresh().catch(() => false);
   return connections;

@@ -36,8 +36,11 @@ export const pullsToken = (user: string): string => `${encodeId(user)}}`;
 /** Set of the tokens of the pulled authors whom the user follows. */
 export const pullsKey = (user: string): string => PULLS_PREFIX + pullsToken(user);
 
-export const kindOf = (key: string): "home" | "local" | "global" =>
-  key === LOCAL_KEY ? "local" : key === GLOBAL_KEY ? "global" : "home";
+export function kindOf(key: string): "home" | "local" | "global" | "author" {
+  if (key === LOCAL_KEY) return "local";
+  if (key === GLOBAL_KEY) return "global";
+  return key.startsWith(AUTHOR_PREFIX) ? "author" : "home";
+}
 
 /** A new value invalidates the follower lists cached under the old one. */
 export const generationKey = (author: string): string => `timeline:x:generation:${encodeId(author)}`;

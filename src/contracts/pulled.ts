@@ -23,7 +23,7 @@ export interface PulledAuthor {
 export type PullRegistry = ReadonlyMap<string, PulledAuthor>;
 
 /** A newly filled set of pulled authors (`pullsKey`) has those followed authors of whom this is true. */
-export const isToBePulled = (author: PulledAuthor | undefined): boolean =>
+export const isMerged = (author: PulledAuthor | undefined): boolean =>
   author !== undefined && author.state !== "leaving";
 
 /** A copy that is older may not be used. */

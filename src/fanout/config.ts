@@ -17,9 +17,9 @@ export const FANOUT_VARIABLES = {
   },
   pullThreshold: {
     name: "TIMELINE_FANOUT_PULL_THRESHOLD",
-    schema: integer(1, 1_000_000_000),
+    schema: z.union([z.literal("off").transform(() => Number.POSITIVE_INFINITY), integer(0, 1_000_000_000)]),
     default: "100000",
-    about: "Followers above which an author is to be pulled (reserved: every author is pushed)",
+    about: "Followers above which an author is pulled, not pushed; off: nobody is by their followers",
   },
 } as const satisfies Variables;
 

@@ -17,7 +17,7 @@ import { createFenced, type Fenced } from "../platform/redis/fenced.js";
 import { startRedisHealth } from "../platform/redis/health.js";
 import { createScripts, type Scripts } from "../platform/redis/scripts.js";
 import { Refusal } from "../platform/refusals.js";
-import type { TimelineConfig } from "../timeline/config.js";
+import { openPulled, type Registry } from "../pull/index.js";
 import { createReadLimits, type ReadLimits } from "../timeline/index.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
@@ -31,6 +31,7 @@ export interface Connections extends Publisher {
   readonly nats: NatsConnection;
   readonly retention: ReturnType<typeof openFences>["retention"];
   readonly fences: Fences;
+  readonly pulled: Registry;
   readonly upstreams: OpenUpstreams;
   readonly readLimits: ReadLimits;
 }
@@ -53,7 +54,7 @@ export type OpenUpstreams = (caller: Caller) => Upstreams;
  * @param waiting called with the server that is waited for, at the end with undefined
  */
 export async function openConnections(
-  config: Pick<Config, "process" | "redis" | "nats" | "upstreams" | "timeline">,
+  config: Pick<Config, "process" | "redis" | "nats" | "upstreams" | "timeline" | "fanout">,
   log: Logger,
   { closers, waiting }: { closers: Closers; waiting: (server: string | undefined) => void },
 ): Promise<ServiceConnections> {
@@ -80,7 +81,7 @@ export async function openConnections(
   waiting(undefined);
   const upstreams = upstreamsOnDemand(config.upstreams, closers);
   const opened = { ...redis, nats, ...createPublisher(nats, { noStream: () => topology.check() }), upstreams };
-  return { ...withFences(config.timeline, opened, log), topology, eviction, podName };
+  return { ...withFences(config, opened, log), topology, eviction, podName };
 }
 
 /** Redis and its clock, which is read before the first write. It returns at once: commands fail until Redis answers. */
@@ -93,12 +94,20 @@ export function openRedis({ urls }: Pick<RedisConfig, "urls">, log: Logger, clos
   return { scripts, clock, fenced: createFenced(scripts, clock) };
 }
 
-/** Adds fences and read limits. The retention is not read yet: this process may be the posts service itself. */
+/**
+ * Adds fences, read limits and the registry of pulled authors. The retention is not read yet: this process may be the
+ * posts service itself.
+ */
 export const withFences = (
-  config: TimelineConfig,
+  config: Pick<Config, "timeline" | "fanout">,
   opened: Pick<Connections, "scripts" | "clock" | "fenced" | "nats" | keyof Publisher | "upstreams">,
   log: Logger,
-): Connections => ({ ...opened, ...openFences({ ...opened, log }), readLimits: createReadLimits(config) });
+): Connections => ({
+  ...opened,
+  ...openFences({ ...opened, log }),
+  readLimits: createReadLimits(config.timeline),
+  pulled: openPulled(opened.scripts, opened.clock, config.fanout.pullThreshold),
+});
 
 export const natsOptions = (config: NatsConfig, name: string) => ({
   ...config,

@@ -56,8 +56,12 @@ export async function startService(config: Config, options: StartOptions): Promi
   );
   closers.add("gRPC", () => grpc?.close(shutdownGraceMs));
   if (roles.includes("fanout") || roles.includes("api")) {
-    const following = deps.connections.retention.follow();
-    closers.add("retention", () => following.close());
+    const { retention, pulled } = deps.connections;
+    for (const [name, following] of [
+      ["retention", retention.follow()],
+      ["pulled authors", pulled.follow(log)],
+    ] as const)
+      closers.add(name, () => following.close());
   }
   await start(WORKING);
   readiness.waiting = undefined;

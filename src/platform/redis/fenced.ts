@@ -9,7 +9,7 @@ import type { Scripts } from "./scripts.js";
 type Argument = string | number;
 
 export interface FencedCall {
-  readonly script: "trim-older" | "mark-edges";
+  readonly script: "trim-older" | "mark-edges" | "change-pulls";
   readonly prefix: string;
   readonly keys: PackedKeys;
   readonly before: readonly Argument[];

@@ -26,6 +26,8 @@ const NAMES = [
   "read-recent-unfollowers",
   "note-attempt",
   "mark-chunk",
+  "change-pulled",
+  "change-pulls",
   "record-server",
   "hold-lease",
   "register-streams",

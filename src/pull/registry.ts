@@ -1,0 +1,121 @@
+import {
+  MAX_COPY_AGE_MS,
+  PULL_GRACE_MS,
+  type PulledAuthor,
+  type PulledAuthors,
+  type PullRegistry,
+  type PullState,
+} from "../contracts/pulled.js";
+import { oneLine } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
+import { type Loop, startLoop } from "../kernel/loop.js";
+import { coalesce } from "../kernel/sharing.js";
+import { SECOND } from "../kernel/time.js";
+import { type Held, MAX_AUTHORS, type PullStore, type Stored } from "./store.redis.js";
+
+export type Wish = "pull" | "push" | "auto";
+
+/** An author whose state has begun long enough ago for the work that relies on it. */
+export interface Due extends PulledAuthor {
+  readonly author: string;
+}
+
+interface RegistryDeps {
+  readonly store: PullStore;
+  /** Followers above which an author is pulled; infinite: nobody is by their followers. */
+  readonly threshold: number;
+  readonly graceMs?: number;
+}
+
+/** Of the threshold: an author with fewer followers is pushed again. */
+const HYSTERESIS = 0.8;
+const REFRESH_MS = SECOND;
+const MAX_TRIES = 10;
+
+export type Registry = ReturnType<typeof createRegistry>;
+
+export function createRegistry({ store, threshold, graceMs = PULL_GRACE_MS }: RegistryDeps) {
+  let stored: Stored = { version: -1, authors: new Map() };
+  let pulled: PullRegistry = new Map();
+  let readAt = Number.NEGATIVE_INFINITY;
+  const refresh = coalesce(async () => {
+    const began = performance.now();
+    if ((await store.version()) !== stored.version) {
+      stored = await store.read();
+      pulled = new Map([...stored.authors].filter((one): one is [string, PulledAuthor] => one[1].state !== "pushed"));
+    }
+    readAt = began;
+    return pulled;
+  });
+  const copy: PulledAuthors["copy"] = () => (performance.now() - readAt <= MAX_COPY_AGE_MS ? pulled : undefined);
+  const change = async (author: string, from: Held | undefined, state: Held["state"] | undefined, by: Held["by"]) => {
+    const changed = await store.change(author, from, state && { state, by });
+    await refresh();
+    return changed;
+  };
+  /** The state that so many followers ask for, where it is not in force. */
+  const wanted = (author: string, followers: number): PullState | undefined => {
+    const held = stored.authors.get(author);
+    if (held?.by === "hand") return undefined;
+    const isAway = held === undefined || held.state === "demoting" || held.state === "leaving";
+    if (isAway) return followers > threshold && stored.authors.size < MAX_AUTHORS ? "promoting" : undefined;
+    return followers < threshold * HYSTERESIS ? "demoting" : undefined;
+  };
+  return {
+    copy,
+    refresh,
+    crosses: (author: string, followers: number): boolean => wanted(author, followers) !== undefined,
+    /** Lets the number of followers decide, unless an operator has. */
+    async cross(author: string, followers: number): Promise<void> {
+      const state = wanted(author, followers);
+      if (state) await change(author, stored.authors.get(author), state, "count");
+    },
+    /** An operator's choice holds until `auto`. */
+    async choose(author: string, wish: Wish): Promise<Held | undefined> {
+      for (let tries = 0; tries < MAX_TRIES; tries++) {
+        await refresh();
+        const held = stored.authors.get(author);
+        const next = chosen(held, wish);
+        if (held?.state === next?.state && held?.by === next?.by) return held;
+        if (await change(author, held, next?.state, next?.by ?? "count")) return stored.authors.get(author);
+      }
+      throw new Error("the registry of pulled authors is full, or changes faster than it can be written");
+    },
+    /** All authors with a state or a choice of an operator. */
+    async list(): Promise<Stored["authors"]> {
+      await refresh();
+      return stored.authors;
+    },
+    /** Those whose next step may begin: no process uses a copy from before their state any more. */
+    async due(): Promise<Due[]> {
+      const moving = [...(await refresh())].filter(([, { state }]) => state !== "pulled");
+      if (moving.length === 0) return [];
+      const now = await store.now();
+      return moving.filter(([, { since }]) => now - since >= graceMs).map(([author, held]) => ({ author, ...held }));
+    },
+    /** Ends a step: the author's next state; none after `leaving`. */
+    async proceed({ author, ...held }: Due): Promise<void> {
+      const next = NEXT[held.state];
+      const stays = next === undefined && held.by === "hand" ? "pushed" : next;
+      await change(author, held, stays, held.by);
+    },
+    follow: (log: Logger): Loop =>
+      startLoop({
+        work: refresh,
+        everyMs: REFRESH_MS,
+        failed: (error) => log.warn({ error: oneLine(error) }, "the registry of pulled authors could not be read"),
+        closeMs: SECOND,
+      }),
+  };
+}
+
+const NEXT: Readonly<Partial<Record<PullState, PullState>>> = { promoting: "pulled", demoting: "leaving" };
+
+function chosen(held: Held | undefined, wish: Wish): Omit<Held, "since"> | undefined {
+  const state = held?.state;
+  if (wish === "auto") return state === undefined || state === "pushed" ? undefined : { state, by: "count" };
+  const by = "hand";
+  if (wish === "pull") return { state: state === "promoting" || state === "pulled" ? state : "promoting", by };
+  if (state === undefined || state === "pushed") return { state: "pushed", by };
+  return { state: state === "leaving" ? "leaving" : "demoting", by };
+}

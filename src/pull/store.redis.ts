@@ -1,0 +1,55 @@
+import { PULLED_KEY } from "../contracts/keys.js";
+import { PULL_STATES, type PulledAuthor, type PullState } from "../contracts/pulled.js";
+import { decodeId, encodeId } from "../kernel/ids.js";
+import type { RedisClock } from "../platform/redis/clock.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+
+/** As stored: an author in none of the states is to stay pushed, whatever their followers. */
+export interface Held {
+  readonly state: PullState | "pushed";
+  readonly by: PulledAuthor["by"];
+  readonly since: number;
+}
+
+export interface Stored {
+  /** How often the registry was changed. */
+  readonly version: number;
+  readonly authors: ReadonlyMap<string, Held>;
+}
+
+export type PullStore = ReturnType<typeof createPullStore>;
+
+/** Bounds the copy of each process: about 1 MB. */
+export const MAX_AUTHORS = 10_000;
+
+const VERSION_FIELD = "~version";
+const VALUE = new RegExp(`^(pushed|${PULL_STATES.join("|")}):(hand|count):(\\d+)$`);
+
+export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
+  return {
+    async version(): Promise<number> {
+      return Number((await command("hget", (client) => client.hget(PULLED_KEY, VERSION_FIELD))) ?? 0);
+    },
+    async read(): Promise<Stored> {
+      const { [VERSION_FIELD]: version = 0, ...fields } = await command("hgetall", (client) =>
+        client.hgetall(PULLED_KEY),
+      );
+      const authors = Object.entries(fields).map(([token, value]) => [decodeId(token), parse(value)] as const);
+      return { version: Number(version), authors: new Map(authors) };
+    },
+    /** Returns false where the author's state is not `from` any more, or the registry is full. */
+    async change(author: string, from: Held | undefined, to: Omit<Held, "since"> | undefined): Promise<boolean> {
+      const held = from ? `${from.state}:${from.by}:${from.since}` : "";
+      const next = to ? `${to.state}:${to.by}` : "";
+      return (await run("change-pulled", [PULLED_KEY], [encodeId(author), held, next, MAX_AUTHORS])) === 1;
+    },
+    /** By the clock of Redis, ms since the epoch. */
+    now: (): Promise<number> => clock.now(PULLED_KEY),
+  };
+}
+
+function parse(value: string): Held {
+  const [, state, by, since] = VALUE.exec(value) ?? [];
+  if (state === undefined) throw new Error("the registry of pulled authors holds a value that is not understood");
+  return { state: state as Held["state"], by: by as Held["by"], since: Number(since) };
+}
