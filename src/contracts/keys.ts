@@ -26,6 +26,9 @@ export const AUTHOR_PREFIX = "timeline:author:";
 /** The drops of a pulled author, those for a recipient only left out. */
 export const authorKey = (author: string): string => AUTHOR_PREFIX + encodeId(author);
 
+export const authorOfKey = (key: string): string | undefined =>
+  key.startsWith(AUTHOR_PREFIX) ? decodeId(key.slice(AUTHOR_PREFIX.length)) : undefined;
+
 /** Hash of author token -> state, of those who are pulled or about to change. */
 export const PULLED_KEY = "timeline:x:pulled";
 
@@ -35,6 +38,8 @@ export const pullsToken = (user: string): string => `${encodeId(user)}}`;
 
 /** Set of the tokens of the pulled authors whom the user follows. */
 export const pullsKey = (user: string): string => PULLS_PREFIX + pullsToken(user);
+
+export const pullsKeyOfHome = (home: string): string => `${PULLS_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
 
 export function kindOf(key: string): "home" | "local" | "global" | "author" {
   if (key === LOCAL_KEY) return "local";

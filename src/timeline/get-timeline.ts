@@ -1,4 +1,4 @@
-import { GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
+import { authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
 import { codeOf, invalid, oneLine } from "../kernel/errors.js";
@@ -6,7 +6,7 @@ import { dateOfId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import { withDeadline } from "./deadlines.js";
-import { type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
+import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import { type Cursor, fromToken, type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
 import { type EncodedPage, present } from "./page-response.js";
 import { type BelowFloor, type Entries, Incomplete, type PageFences, type Query, readPage } from "./pages.js";
@@ -39,6 +39,7 @@ interface Timeline {
   readonly name: "home" | "local" | "global";
   readonly key: string;
   readonly snapshot: TakeSnapshot;
+  readonly fillPulls?: (deadline: number) => Promise<void>;
   readonly belowFloor?: (options: { readonly deadline: number; readonly tolerant?: boolean }) => BelowFloor;
 }
 
@@ -49,6 +50,7 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
       name: "home",
       key: homeKey(user),
       snapshot: homeSnapshot(deps, user),
+      fillPulls: (deadline) => fillPulls(deps, user, deadline),
       belowFloor: (options) => homeBelowFloor(deps, user, options),
     });
   };
@@ -107,6 +109,9 @@ const MARGIN_SHARE = 0.1;
 
 const DEGRADED_WAIT_MS = SECOND;
 
+/** A home, then whom its owner pulls if a change came between, then the timelines of these authors; and one to spare. */
+const MAX_REBUILDS = 4;
+
 function readDeadline({ deadlineMaxMs }: ReadDeps, callerDeadline: number): number {
   const left = Math.min(callerDeadline - Date.now(), deadlineMaxMs);
   return Date.now() + left - Math.min(MARGIN_MAX_MS, Math.max(MARGIN_MIN_MS, left * MARGIN_SHARE));
@@ -117,18 +122,37 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, reading: Reading
   const below = timeline.belowFloor && tracked(timeline.belowFloor({ deadline }));
   const query: Query = { ...reading.query, ...(below && { belowFloor: below.belowFloor }) };
   const read = (): Promise<Read["page"]> => withDeadline(readPage(deps, timeline.key, query), deadline);
-  try {
-    const page = await read();
-    return { page, outcome: below?.isSourceOf(page, query.count - 1) ? "beyond" : "hit" };
-  } catch (error) {
-    if (!(error instanceof Incomplete)) return degrade(deps, timeline, { ...reading, error });
+  for (let rebuilds = 0; ; rebuilds++) {
+    try {
+      const page = await read();
+      if (rebuilds > 0) return { page, outcome: "rebuilt" };
+      return { page, outcome: below?.isSourceOf(page, query.count - 1) ? "beyond" : "hit" };
+    } catch (error) {
+      if (!(error instanceof Incomplete) || rebuilds === MAX_REBUILDS)
+        return degrade(deps, timeline, { ...reading, error });
+      try {
+        await withDeadline(complete(deps, timeline, { pulled: error.pulled, deadline }), deadline);
+      } catch (failure) {
+        return degrade(deps, timeline, { ...reading, error: failure });
+      }
+    }
   }
-  try {
-    await withDeadline(deps.rebuild(timeline.key, timeline.snapshot), deadline);
-    return { page: await read(), outcome: "rebuilt" };
-  } catch (error) {
-    return degrade(deps, timeline, { ...reading, error });
-  }
+}
+
+/** Makes the timeline complete, and those that are merged into it, as far as they are known. */
+async function complete(
+  deps: ReadDeps,
+  { key, snapshot, fillPulls }: Timeline,
+  { pulled, deadline }: Pick<Incomplete, "pulled"> & { readonly deadline: number },
+): Promise<void> {
+  const rebuild = (incomplete: string): Promise<void> => {
+    const author = authorOfKey(incomplete);
+    return deps.rebuild(incomplete, author === undefined ? snapshot : authorSnapshot(deps, author));
+  };
+  const keys = pulled?.incomplete ?? [key];
+  // The rebuild of a home reads whom its owner pulls, too.
+  const fills = pulled?.areKnown === false && !keys.includes(key);
+  await Promise.all([...keys.map(rebuild), fills && fillPulls?.(deadline)]);
 }
 
 function tracked({ older, newer }: BelowFloor): {

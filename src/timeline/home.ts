@@ -2,20 +2,30 @@ import { annotate } from "../delivery/telemetry.js";
 import type { InTurn } from "../kernel/concurrency.js";
 import { collect, collectUpward } from "./collect.js";
 import { type BelowFloor, startOf } from "./pages.js";
+import type { Pulls } from "./pulls.redis.js";
 import { snapshotOf, type TakeSnapshot } from "./rebuild.js";
 import type { OpenSources, Sources } from "./sources.grpc.js";
 
 export interface HomeDeps {
   readonly openSources: OpenSources;
+  readonly pulls: Pulls;
   readonly inTurn: InTurn;
   readonly maxEntries: number;
 }
+
+/** No user has this id. */
+const NOBODY = "";
 
 async function authorsFor(sources: Sources, user: string, deadline: number): Promise<string[]> {
   return [...new Set([user, ...(await sources.following(user, deadline))])];
 }
 
-export function homeSnapshot({ openSources, maxEntries }: HomeDeps, reader: string): TakeSnapshot {
+/** Also reads which of the authors are pulled: `afresh`, whatever is kept of it. */
+export function homeSnapshot(
+  { openSources, pulls, maxEntries }: HomeDeps,
+  reader: string,
+  { afresh = false } = {},
+): TakeSnapshot {
   return async (deadline) => {
     const opened = openSources();
     let reads = 0;
@@ -24,11 +34,24 @@ export function homeSnapshot({ openSources, maxEntries }: HomeDeps, reader: stri
       return opened.drops(...args);
     };
     const sources = { ...opened, drops };
-    const authors = await authorsFor(sources, reader, deadline);
+    const following = await pulls.following(reader, () => sources.following(reader, deadline), afresh);
+    const authors = [...new Set([reader, ...following])];
     const { entries } = await collect(sources, { reader, authors, deadline, count: maxEntries + 1 });
     annotate({ "timeline.authors": authors.length, "timeline.author_reads": reads });
     return snapshotOf(entries, maxEntries, 0);
   };
+}
+
+/** The drops of a pulled author that any follower may see; direct ones are in the homes of their recipients. */
+export function authorSnapshot({ openSources, maxEntries }: HomeDeps, author: string): TakeSnapshot {
+  return async (deadline) => {
+    const wanted = { reader: NOBODY, authors: [author], deadline, count: maxEntries + 1 };
+    return snapshotOf((await collect(openSources(), wanted)).entries, maxEntries, 0);
+  };
+}
+
+export function fillPulls({ openSources, pulls }: HomeDeps, user: string, deadline: number): Promise<void> {
+  return pulls.fill(user, () => openSources().following(user, deadline));
 }
 
 export interface Expected {

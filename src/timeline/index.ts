@@ -2,6 +2,7 @@ import type { NatsConnection } from "nats";
 import type { StoredTimelinesConfig } from "../contracts/config.js";
 import type { Fences } from "../contracts/fences.js";
 import { GLOBAL_KEY, homeKey, LOCAL_KEY, TRIM_LEASE_KEY } from "../contracts/keys.js";
+import type { PulledAuthors } from "../contracts/pulled.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
 import { createInTurn, createOldestFirst } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
@@ -17,6 +18,7 @@ import { getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
 import { type Expected, homeSnapshot, readExpectedHome } from "./home.js";
 import { createTrimStore, type Homes, listHomes } from "./homes.redis.js";
 import { observeTimeline } from "./observe.js";
+import { createPulls } from "./pulls.redis.js";
 import { createRebuild } from "./rebuild.js";
 import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
 import { createSources } from "./sources.grpc.js";
@@ -31,6 +33,7 @@ interface TimelinesDeps {
   readonly nats: NatsConnection;
   readonly upstreams: Upstreams;
   readonly fences: Fences;
+  readonly pulled: PulledAuthors;
   readonly readLimits: ReadLimits;
   readonly config: { readonly storedTimelines: StoredTimelinesConfig; readonly timeline: TimelineConfig };
   readonly log: Logger;
@@ -48,11 +51,12 @@ export type Timelines = ReturnType<typeof createTimelines>;
 
 /** Composes the reads, rebuilds and trimming of timelines. */
 export function createTimelines(deps: TimelinesDeps) {
-  const { scripts, fenced, nats, fences, config, log } = deps;
-  const { maxEntries } = config.storedTimelines;
+  const { scripts, fenced, nats, fences, pulled, config, log } = deps;
+  const { maxEntries, ttlMs } = config.storedTimelines;
   const { inTurn, calls } = deps.readLimits;
-  const store = createTimelineStore(scripts, fenced, config.storedTimelines);
-  const home = { openSources: createSources(deps.upstreams, calls), inTurn, maxEntries };
+  const store = createTimelineStore(scripts, fenced, { config: config.storedTimelines, pulled });
+  const pulls = createPulls(scripts, pulled, ttlMs);
+  const home = { openSources: createSources(deps.upstreams, calls), pulls, inTurn, maxEntries };
   const readSharedLog = createReadSharedLog(nats, maxEntries);
   const rebuild = createRebuild({ store, fences, inTurn, log, observe: observeTimeline.rebuilt });
   return {
@@ -70,7 +74,8 @@ export function createTimelines(deps: TimelinesDeps) {
       return { name: "avion.TimelineService", definition, implementation };
     },
     /** Rebuilds a home timeline, whatever its state; its entries stay readable meanwhile. */
-    rebuildHome: (user: string): Promise<void> => rebuild(homeKey(user), homeSnapshot(home, user), { afresh: true }),
+    rebuildHome: (user: string): Promise<void> =>
+      rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true }),
     /** Rebuilds local or global from the log; drops older than the log go, except those of `older`. */
     rebuildShared: (name: SharedName, older?: Snapshot): Promise<void> => {
       const takeSnapshot = async (): Promise<Snapshot> => {

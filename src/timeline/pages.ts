@@ -1,6 +1,7 @@
 import type { Fences } from "../contracts/fences.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { EncodedPage } from "./page-response.js";
+import type { Pulled, Stored } from "./read-pages.redis.js";
 import type { TimelineStore } from "./store.redis.js";
 
 export type Entries = readonly TimelineEntry[];
@@ -22,7 +23,12 @@ export interface BelowFloor {
   newer(query: Query & { readonly above: TimelineEntry }, top: number): Promise<Entries>;
 }
 
-export class Incomplete extends Error {}
+export class Incomplete extends Error {
+  /** Unset: nothing is merged into the timeline. */
+  constructor(readonly pulled: Pulled | undefined) {
+    super("the timeline must be rebuilt");
+  }
+}
 
 interface PageDeps {
   readonly store: Pick<TimelineStore, "read" | "remove">;
@@ -55,10 +61,10 @@ async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Ent
     const page = isFirst ? { drops: query.count - 1, since: deps.fences.retentionStart() } : undefined;
     const stored = await deps.store.read({ key, direction: "older", from, count, page });
     if (stored.page) return stored.page;
-    if (stored.floor === undefined) throw new Incomplete();
+    if (stored.floor === undefined) throw new Incomplete(stored.pulled);
     const complete = query.belowFloor ? aboveFloor(stored.entries, stored.floor) : stored.entries;
     const wanted = complete.filter((entry) => query.above === undefined || compareEntries(entry, query.above) > 0);
-    found.push(...(await visibleStored(deps, key, { entries: wanted, areAlive: stored.areAlive })));
+    found.push(...(await visibleStored(deps, key, { ...stored, entries: wanted })));
     if (found.length >= query.count || wanted.length < complete.length) break;
     if (complete.length < stored.entries.length || stored.entries.length < count) {
       const top = startOf(stored.floor + 1);
@@ -91,7 +97,7 @@ async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Ent
   while (found.length < query.count) {
     const missing = query.count - found.length;
     const stored = await deps.store.read({ key, direction: "newer", from, count: missing + SPARE });
-    if (stored.floor === undefined) throw new Incomplete();
+    if (stored.floor === undefined) throw new Incomplete(stored.pulled);
     const top = startOf(stored.floor + 1);
     if (query.belowFloor && stored.floor > 0 && from !== undefined && compareEntries(from, top) < 0) {
       const below = await query.belowFloor.newer({ ...query, above: from, count: missing }, top.score);
@@ -124,13 +130,13 @@ export function retainedOf(fences: PageFences, entries: Entries): Entries {
 async function visibleStored(
   { store, fences }: PageDeps,
   key: string,
-  { entries, areAlive }: { readonly entries: Entries; readonly areAlive: boolean },
+  { entries, areAlive, pulled }: Pick<Stored, "entries" | "areAlive" | "pulled">,
 ): Promise<Entries> {
   const shown = areAlive ? retainedOf(fences, entries) : await visible(fences, entries);
   if (shown.length < entries.length) {
     const kept = new Set(shown);
     const gone = entries.filter((entry) => !kept.has(entry)).map(({ drop }) => drop);
-    void store.remove(key, gone).catch(() => undefined);
+    for (const one of [key, ...(pulled?.keys ?? [])]) void store.remove(one, gone).catch(() => undefined);
   }
   return shown;
 }

@@ -1,12 +1,22 @@
-import { GLOBAL_KEY, LOCAL_KEY, TOMBSTONES_KEY } from "../contracts/keys.js";
-import type { TimelineEntry } from "../contracts/timelines.js";
+import {
+  AUTHOR_PREFIX,
+  authorOfKey,
+  GLOBAL_KEY,
+  kindOf,
+  LOCAL_KEY,
+  PULLED_KEY,
+  pullsKeyOfHome,
+  TOMBSTONES_KEY,
+} from "../contracts/keys.js";
+import type { PulledAuthors } from "../contracts/pulled.js";
+import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
 import { inSpan, SpanKind } from "../delivery/telemetry.js";
 import { codeOf } from "../kernel/errors.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { type EncodedPage, encodedPage } from "./page-response.js";
 
-interface Range {
+export interface Range {
   readonly key: string;
   readonly direction: "older" | "newer";
   /** Exclusive; undefined: from the end. */
@@ -17,7 +27,7 @@ interface Range {
 }
 
 export interface Stored {
-  /** In ms; undefined: the timeline must be rebuilt. */
+  /** In ms; undefined: the timeline, or what is merged into it, must be rebuilt. */
   readonly floor: number | undefined;
   /** Those nearest to `from` first, complete down to `floor`. */
   readonly entries: readonly TimelineEntry[];
@@ -25,6 +35,16 @@ export interface Stored {
   readonly areAlive: boolean;
   /** Then there are no entries. */
   readonly page?: EncodedPage;
+  readonly pulled?: Pulled;
+}
+
+/** The timelines of pulled authors that are merged into a home. */
+export interface Pulled {
+  /** False: whom the reader pulls must be read first. */
+  readonly areKnown: boolean;
+  readonly keys: readonly string[];
+  /** The keys to rebuild, that of the home among them. */
+  readonly incomplete: readonly string[];
 }
 
 interface Asked {
@@ -35,6 +55,8 @@ interface Asked {
 
 /** Redis takes some 2 ms for a call of so many pages, and serves nobody else meanwhile. */
 const PAGES_A_CALL = 32;
+/** Merging the timelines of twenty authors takes as long as so many pages. */
+const MERGED_PAGES = 8;
 
 const NO_PAGE = { drops: 0, since: 0 } as const;
 const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
@@ -43,7 +65,11 @@ const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as 
  * Reads entries next to a position. Reads of one turn of the event loop, and those that come while a call is under way,
  * share the next call; no read shares a call that began before it. `ttlMs`: of homes.
  */
-export function createReadPages(scripts: Scripts, ttlMs: number): (range: Range) => Promise<Stored> {
+export function createReadPages(
+  scripts: Scripts,
+  ttlMs: number,
+  pulled: PulledAuthors,
+): (range: Range) => Promise<Stored> {
   const lanes = new Map<string, Lane>();
   // The slots of a cluster fail one by one.
   const laneOf = (key: string): Lane => {
@@ -52,11 +78,52 @@ export function createReadPages(scripts: Scripts, ttlMs: number): (range: Range)
     lanes.set(name, lane);
     return lane;
   };
-  return ({ key, direction, from, count, page = NO_PAGE }) => {
+  const readOne = ({ key, direction, from, count, page = NO_PAGE }: Range, pulls: string): Promise<Stored> => {
     const ttl = key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : ttlMs;
     const position = from ? [from.score, from.drop] : ["", ""];
-    const args = [direction, count, ttl, page.drops, page.since, ...position];
+    const args = [direction, count, ttl, page.drops, page.since, ...position, pulls];
     return inSpan("redis read-page", SPAN, () => laneOf(key).read(key, args));
+  };
+  const readPulled = async (range: Range): Promise<Stored> => {
+    const home = await readOne(range, pullsKeyOfHome(range.key));
+    if (!scripts.isCluster || !home.pulled?.areKnown) return home;
+    const registry = pulled.copy() ?? (await pulled.refresh());
+    const keys = home.pulled.keys.filter((key) => registry.has(authorOfKey(key) as string));
+    return merge(range, home, { keys, parts: await Promise.all(keys.map((key) => readOne({ ...range, key }, ""))) });
+  };
+  return async (range) => {
+    if (kindOf(range.key) !== "home") return readOne(range, "");
+    for (;;) {
+      if ((pulled.copy() ?? (await pulled.refresh())).size > 0) return readPulled(range);
+      const stored = await readOne(range, "");
+      // The process may have been suspended while the first author changed over.
+      if ((pulled.copy() ?? (await pulled.refresh())).size === 0) return stored;
+    }
+  };
+}
+
+/** In a cluster each timeline is in a slot of its own; elsewhere read-page.lua merges. */
+function merge(
+  { key, direction, count }: Range,
+  home: Stored,
+  { keys, parts }: { readonly keys: readonly string[]; readonly parts: readonly Stored[] },
+): Stored {
+  const entries = new Map<string, TimelineEntry>();
+  let floor = home.floor ?? 0;
+  const incomplete = home.floor === undefined ? [key] : [];
+  for (const [at, part] of [home, ...parts].entries()) {
+    for (const entry of part.entries)
+      if (entry.score < (entries.get(entry.drop)?.score ?? Number.POSITIVE_INFINITY)) entries.set(entry.drop, entry);
+    floor = Math.max(floor, part.floor ?? 0);
+    if (at > 0 && part.floor === undefined) incomplete.push(keys[at - 1] as string);
+  }
+  const sign = direction === "older" ? -1 : 1;
+  const nearest = [...entries.values()].sort((a, b) => sign * compareEntries(a, b)).slice(0, count);
+  return {
+    floor: incomplete.length === 0 ? floor : undefined,
+    entries: nearest,
+    areAlive: false,
+    pulled: { areKnown: true, keys, incomplete },
   };
 }
 
@@ -84,9 +151,12 @@ class Lane {
   /** Sends the next call before readers get their answers: Redis works while they are sent. */
   #next(): void {
     const pages: Asked[] = [];
+    let size = 0;
     for (const [name, asked] of this.#asked) {
       this.#asked.delete(name);
-      if (pages.push(asked) === PAGES_A_CALL) break;
+      pages.push(asked);
+      size += asked.args.at(-1) === "" ? 1 : MERGED_PAGES;
+      if (size >= PAGES_A_CALL) break;
     }
     if (pages.length === 0) {
       this.#isBusy = false;
@@ -101,7 +171,7 @@ class Lane {
   async #call(pages: readonly Asked[]): Promise<() => void> {
     const { isCluster, runBytes } = this.scripts;
     const keys = pages.map(({ key }) => key);
-    const args = [isCluster ? "" : 1, MAX_IDLE_MS, ...pages.flatMap((page) => page.args)];
+    const args = [isCluster ? "" : 1, MAX_IDLE_MS, PULLED_KEY, AUTHOR_PREFIX, ...pages.flatMap((page) => page.args)];
     try {
       const replies = (await runBytes("read-page", isCluster ? keys : [...keys, TOMBSTONES_KEY], args)) as unknown[];
       const stored = replies.map((reply, at) => storedOf(reply as Buffer | Buffer[], pages[at] as Asked));
@@ -121,16 +191,29 @@ class Lane {
   }
 }
 
-function storedOf(reply: Buffer | readonly Buffer[], { args: [direction, count] }: Asked): Stored {
+function storedOf(reply: Buffer | readonly Buffer[], { key, args: [direction, count] }: Asked): Stored {
   if (Buffer.isBuffer(reply)) return { floor: 0, entries: [], areAlive: true, page: encodedPage(reply) };
-  const [floor, alive, ...held] = reply.map(String);
+  const [floor, alive, merged = "", ...held] = reply.map(String);
   const ascending: TimelineEntry[] = [];
   for (let at = 0; at < held.length; at += 2) ascending.push({ drop: held[at] as string, score: Number(held[at + 1]) });
   const nearest = direction === "older" ? ascending.toReversed() : ascending;
   const isComplete = floor !== "" && Number(floor) >= 0;
+  const pulled = merged === "" ? undefined : pulledIn(merged, key, isComplete);
   return {
-    floor: isComplete ? Number(floor) : undefined,
+    floor: isComplete && pulled?.areKnown !== false ? Number(floor) : undefined,
     entries: nearest.slice(0, Number(count)),
     areAlive: alive === "1",
+    ...(pulled && { pulled }),
   };
+}
+
+const NOT_KNOWN = "?";
+const HOME = "~home";
+
+function pulledIn(merged: string, home: string, isComplete: boolean): Pulled {
+  if (merged === NOT_KNOWN) return { areKnown: false, keys: [], incomplete: isComplete ? [] : [home] };
+  const keysIn = (names: string): string[] =>
+    names === "" ? [] : names.split(",").map((name) => (name === HOME ? home : AUTHOR_PREFIX + name));
+  const [authors = "", incomplete = ""] = merged.split("/");
+  return { areKnown: true, keys: keysIn(authors), incomplete: keysIn(incomplete) };
 }

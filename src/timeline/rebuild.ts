@@ -1,6 +1,6 @@
 import { randomInt } from "node:crypto";
 import { writeUnlessDeleted } from "../contracts/fences.js";
-import { kindOf } from "../contracts/keys.js";
+import { GLOBAL_KEY, kindOf, LOCAL_KEY } from "../contracts/keys.js";
 import { annotate, inSpan } from "../delivery/telemetry.js";
 import type { InTurn } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
@@ -78,7 +78,7 @@ interface Task {
 async function rebuild(deps: RebuildDeps, key: string, task: Task): Promise<void> {
   const lease: Lease = deps.store.rebuildLease(key);
   // Local and global come from the log, and are only two: they do not wait for homes.
-  const inTurn: InTurn = kindOf(key) === "home" ? deps.inTurn : (work) => work();
+  const inTurn: InTurn = key === LOCAL_KEY || key === GLOBAL_KEY ? (work) => work() : deps.inTurn;
   while (!(await inTurn(() => underLease(lease, () => rebuildInRounds(deps, key, task))))) {
     if (await completedElsewhere(deps.store, key, task.afresh)) return;
   }
@@ -123,10 +123,7 @@ async function completedElsewhere(store: TimelineStore, key: string, afresh: boo
   const deadline = Date.now() + REBUILD_MS;
   for (let wait = POLL_MIN_MS; Date.now() < deadline; wait = Math.min(2 * wait, POLL_MAX_MS)) {
     await pause(wait);
-    if (!afresh) {
-      const { floor } = await store.read({ key, direction: "older", from: undefined, count: 1 });
-      if (floor !== undefined) return true;
-    }
+    if (!afresh && (await store.isComplete(key))) return true;
     if ((await store.rebuildLeaseLeft(key)) === 0) return false;
   }
   throw new AppError("unavailable", "another process has not finished rebuilding the timeline in time");

@@ -1,11 +1,23 @@
 import type { StoredTimelinesConfig } from "../contracts/config.js";
-import { deletedDropKey, GLOBAL_KEY, LOCAL_KEY, rebuildLeaseKey, stagedKey } from "../contracts/keys.js";
+import {
+  AUTHOR_PREFIX,
+  deletedDropKey,
+  GLOBAL_KEY,
+  kindOf,
+  LOCAL_KEY,
+  pullsKeyOfHome,
+  rebuildLeaseKey,
+  stagedKey,
+} from "../contracts/keys.js";
+import type { PulledAuthors } from "../contracts/pulled.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
+import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import { registryOf } from "./pulls.redis.js";
 import { createReadPages } from "./read-pages.redis.js";
 
 export interface Snapshot {
@@ -26,19 +38,32 @@ const DROPS_A_CALL = 5_000;
 
 const STAGED_TTL_MS = MINUTE;
 
-export function createTimelineStore(scripts: Scripts, fenced: Fenced, config: StoredTimelinesConfig) {
+export function createTimelineStore(
+  scripts: Scripts,
+  fenced: Fenced,
+  { config, pulled }: { readonly config: StoredTimelinesConfig; readonly pulled: PulledAuthors },
+) {
   const { run, command } = scripts;
+  const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
+  const mergedKeys = async (home: string): Promise<string[]> => {
+    if ((await registryOf(pulled)).size === 0) return [];
+    const members = await command("smembers", (client) => client.smembers(pullsKeyOfHome(home)));
+    return members.filter((member) => !member.startsWith("~")).map((token) => AUTHOR_PREFIX + token);
+  };
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
   return {
-    read: createReadPages(scripts, config.ttlMs),
-    /** From this timeline or from a recent deletion; undefined if neither knows the drop. */
+    read: createReadPages(scripts, config.ttlMs, pulled),
+    isComplete: async (key: string): Promise<boolean> => Number((await score(key, FLOOR_MEMBER)) ?? -1) >= 0,
+    /** From this timeline, what is merged into it, or a recent deletion; undefined if none of them knows the drop. */
     async createdAt(key: string, drop: string): Promise<number | undefined> {
       const [stored, deleted] = await Promise.all([
-        command("zscore", (client) => client.zscore(key, drop)),
+        score(key, drop),
         command("get", (client) => client.get(deletedDropKey(drop))),
       ]);
-      const score = stored ?? deleted;
-      return score == null ? undefined : Number(score);
+      const keys = stored === null && deleted === null && kindOf(key) === "home" ? await mergedKeys(key) : [];
+      const others = await Promise.all(keys.map((one) => score(one, drop)));
+      const known = stored ?? deleted ?? others.find((other) => other !== null);
+      return known == null ? undefined : Number(known);
     },
     /** Marks an incomplete timeline, or any if `afresh`. Returns its drops; undefined if it was not marked. */
     async beginRebuild(key: string, mark: number, afresh = false): Promise<readonly string[] | undefined> {

@@ -1,5 +1,6 @@
 import type { Redis } from "ioredis";
 import { homeKey, TOMBSTONES_KEY } from "../../src/contracts/keys.js";
+import type { PulledAuthors } from "../../src/contracts/pulled.js";
 import { FLOOR_MEMBER } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connected, connectRedis } from "../../src/platform/redis/connect.js";
@@ -82,6 +83,8 @@ async function measure(bench: Bench, { kind, entries, listpack }: Case): Promise
   return { name: `${kind}, ${entries} entries, ${encoding}`, value: bytes, unit: "B an entry", cpu };
 }
 
+const NOBODY: PulledAuthors = { copy: () => new Map(), refresh: async () => new Map() };
+
 async function usedMemory(redis: Redis): Promise<number> {
   return Number(/used_memory:(\d+)/.exec(await redis.info("memory"))?.[1]);
 }
@@ -94,7 +97,7 @@ async function pages(
   const client = connectRedis([url], silent);
   bench.defer(() => client.disconnect());
   await connected(client);
-  const read = createReadPages(createScripts(client), 0);
+  const read = createReadPages(createScripts(client), 0, NOBODY);
   const { cpu } = await measured({ processes: { redis: pid }, units: READS }, async () => {
     for (let n = 0; n < READS; n += AT_ONCE) {
       const some = Array.from({ length: AT_ONCE }, (_, index) => keys[(n + index) % keys.length] as string);

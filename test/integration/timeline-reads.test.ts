@@ -49,10 +49,10 @@ class Scene {
 
   constructor(change: Partial<ReadDeps> = {}) {
     this.fanout = openFanout(redis, this.world, { maxEntries: MAX });
-    const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX });
+    const { store, pulls, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX });
     this.fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
     this.deps = {
-      store,
+      ...{ store, pulls },
       fences: this.fences,
       openSources: () => sourcesOf(this.world),
       inTurn,

@@ -1,6 +1,7 @@
 import { Redis } from "ioredis";
 import { createFenceStore } from "../../src/consistency/fences/store.redis.js";
 import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
+import type { PulledAuthors } from "../../src/contracts/pulled.js";
 import { createTimelineWriter } from "../../src/fanout/store.redis.js";
 import { silent } from "../../src/kernel/logger.js";
 import { followClock } from "../../src/platform/redis/clock.js";
@@ -8,6 +9,7 @@ import { connectRedis, type RedisClient } from "../../src/platform/redis/connect
 import { createFenced, type Fenced } from "../../src/platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
+import { createPulls } from "../../src/timeline/pulls.redis.js";
 import { createTimelineStore } from "../../src/timeline/store.redis.js";
 import { privateRedis } from "./brokers.js";
 import { eventually } from "./eventually.js";
@@ -55,13 +57,21 @@ export function fencedOn(scripts: Scripts): Fenced {
   return fenced;
 }
 
+/** A registry of pulled authors that stays empty. */
+const NOBODY: PulledAuthors = { copy: () => new Map(), refresh: async () => new Map() };
+
 /** The adapters of fan-out, fences and reads on one Redis. */
-export function adaptersOn(scripts: Scripts, options: { readonly maxEntries: number; readonly activeOnly?: boolean }) {
+export function adaptersOn(
+  scripts: Scripts,
+  options: { readonly maxEntries: number; readonly activeOnly?: boolean },
+  pulled: PulledAuthors = NOBODY,
+) {
   const ttlMs = Number(STORED_TIMELINES_VARIABLES.ttlMs.default);
   const fenced = fencedOn(scripts);
   return {
     writer: createTimelineWriter(scripts, fenced, { activeOnly: false, ttlMs, ...options }),
-    store: createTimelineStore(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),
+    store: createTimelineStore(scripts, fenced, { config: { ttlMs, maxEntries: options.maxEntries }, pulled }),
+    pulls: createPulls(scripts, pulled, ttlMs),
     fenceStore: createFenceStore(scripts, fenced),
   };
 }

@@ -12,6 +12,7 @@ const NAMES = [
   "remove-entries",
   "trim-older",
   "read-page",
+  "fill-pulls",
   "begin-rebuild",
   "stage-rebuild",
   "finish-rebuild",

@@ -1,8 +1,11 @@
 -- Reads of each timeline the entries next to a position, the floor, and which of them are tombstoned, at one instant.
+-- Into a home the timelines of the pulled authors whom its owner follows can be merged.
 --
 -- KEYS     the timelines; then the tombstones if ARGV[1] is 1
--- ARGV[1]  without 1 nothing is said about tombstones, and no page is answered
+-- ARGV[1]  without 1 nothing is said about tombstones, no page is answered, and authors are named but not merged
 -- ARGV[2]  a key nobody has read for longer than this, ms, is not vouched for: deletions it has missed may be forgotten
+-- ARGV[3]  the registry of pulled authors
+-- ARGV[4]  prefix of authors' timelines
 -- ARGV     then of each timeline:
 --     [1]  "older" or "newer" than the position
 --     [2]  how many
@@ -11,9 +14,12 @@
 --     [5]  drops older than this are hidden, ms
 --     [6]  score of the position; "" reads from the end (older: the newest; newer: the oldest)
 --     [7]  drop id of the position, which need not be held
+--     [8]  the set of authors to merge; "": none
 -- returns  of each timeline
 --          the page: 1 if more follow, score (double) and length of its newest and its oldest id, `repeated string 1`;
---          or { floor or "", "1" if none is tombstoned, id, score, id, score, ... } in ascending order of (score, bytes)
+--          or { floor or "", "1" if none is tombstoned, pulled, id, score, id, score, ... } in ascending order of
+--          (score, bytes). pulled: "?" where the set is not known; else the authors, "/", and what must be rebuilt
+--          ("~home" or authors), each joined by ","; "" where nothing is merged
 local call = redis.call
 local timelines = ARGV[1] == '1' and #KEYS - 1 or #KEYS
 local tombstones = KEYS[timelines + 1]
@@ -74,56 +80,165 @@ local function encode(ids, from, to)
   return table.concat(parts)
 end
 
+-- `scores`: of the newest drop, the oldest of the page, and the oldest given.
+local function page(ids, size, floor, scores, since)
+  local more = #ids > size
+  local oldest = tonumber(scores[3])
+  if floor < 0 or (not more and floor > 0) then return nil end
+  if (oldest <= floor and floor > 0) or oldest < since then return nil end
+  if not untouched(ids) then return nil end
+  local shown = math.min(#ids, size)
+  local header = struct.pack('>BdBdB', more and 1 or 0, tonumber(scores[1]), #ids[1], tonumber(scores[2]), #ids[shown])
+  return header .. encode(ids, 1, shown)
+end
+
 -- The newest drops before `first` entries, newest first.
-local function page(key, first, size, since)
+local function stored_page(key, first, size, since)
   local skipped = first and call('ZCARD', key) - first or 0
   local ids = call('ZRANGE', key, skipped, skipped + size + 1, 'REV')
   for i = #ids, 1, -1 do
     if ids[i] == '~floor' then table.remove(ids, i) end
   end
-  local more = #ids > size
   local last = math.min(#ids, size + 1)
   if last == 0 then return nil end
-  local scores = call('ZMSCORE', key, '~floor', ids[1], ids[math.min(last, size)], ids[last])
-  local floor, oldest = tonumber(scores[1] or -1), tonumber(scores[4])
-  if floor < 0 or (not more and floor > 0) then return nil end
-  if (oldest <= floor and floor > 0) or oldest < since then return nil end
   ids[last + 1] = nil
-  if not untouched(ids) then return nil end
-  local shown = math.min(last, size)
-  local header = struct.pack('>BdBdB', more and 1 or 0, tonumber(scores[2]), #ids[1], tonumber(scores[3]), #ids[shown])
-  return header .. encode(ids, 1, shown)
+  local scores = call('ZMSCORE', key, '~floor', ids[1], ids[math.min(last, size)], ids[last])
+  return page(ids, size, tonumber(table.remove(scores, 1) or -1), scores, since)
 end
 
-local function entries(key, first, older, count)
+-- Ids and scores in ascending order. `bound`: none beyond this score, further from the position, are wanted.
+local function stored_entries(key, first, older, count, bound)
   -- One more than asked, since the floor may be among them. Ranks below 0 count from the newest.
   local from, to = first or 0, (first or 0) + count
   if older and first then from, to = math.max(0, first - count - 1), first - 1 end
   if older and not first then from, to = -count - 1, -1 end
+  if bound and older then
+    if not first then to = call('ZCARD', key) - 1 end
+    from = math.max(0, to - count, call('ZCOUNT', key, '-inf', '(' .. bound))
+  elseif bound then
+    to = math.min(to, call('ZCOUNT', key, '-inf', bound) - 1)
+  end
   local held = to >= from and call('ZRANGE', key, from, to, 'WITHSCORES') or {}
-  local result, ids = { call('ZSCORE', key, '~floor') or '', '' }, {}
+  local ids, scores = {}, {}
   for i = 1, #held, 2 do
     if held[i] ~= '~floor' then
       ids[#ids + 1] = held[i]
-      result[#result + 1] = held[i]
-      result[#result + 1] = held[i + 1]
+      scores[#scores + 1] = held[i + 1]
     end
   end
-  if untouched(ids) then result[2] = '1' end
+  return ids, scores
+end
+
+local function answer(floor, pulled, ids, scores)
+  local result = { floor, untouched(ids) and '1' or '', pulled }
+  for i = 1, #ids do
+    result[#result + 1] = ids[i]
+    result[#result + 1] = scores[i]
+  end
   return result
 end
 
-local function read(key, direction, count, ttl, size, since, score, id)
-  if tonumber(ttl) > 0 then renew(key, tonumber(ttl)) end
-  local older, first = direction == 'older', nil
-  if score ~= '' then
-    first = entries_before(key, score, id)
-    if not older and call('ZRANGE', key, first, first)[1] == id then first = first + 1 end
+-- Number of entries before the position; nil reads from the end.
+local function first_of(key, older, score, id)
+  if score == '' then return nil end
+  local first = entries_before(key, score, id)
+  if not older and call('ZRANGE', key, first, first)[1] == id then return first + 1 end
+  return first
+end
+
+-- The authors to merge, or nil where they are not known.
+local function authors_of(pulls, ttl)
+  local complete, authors = false, {}
+  for _, member in ipairs(call('SMEMBERS', pulls)) do
+    if member == '~complete' then complete = true elseif string.sub(member, 1, 1) ~= '~' then
+      authors[#authors + 1] = member
+    end
   end
-  local answer = tombstones and tonumber(size) > 0 and page(key, first, tonumber(size), tonumber(since))
-  return answer or entries(key, first, older, tonumber(count))
+  if not complete then return nil end
+  if math.abs(ttl - call('PTTL', pulls)) > ttl / 100 then call('PEXPIRE', pulls, ttl) end
+  if #authors == 0 or not tombstones then return authors end
+  local pulled = {}
+  for from = 1, #authors, 5000 do
+    local some = { unpack(authors, from, math.min(#authors, from + 4999)) }
+    for i, state in ipairs(call('HMGET', ARGV[3], unpack(some))) do
+      if state and string.sub(state, 1, 7) ~= 'pushed:' then pulled[#pulled + 1] = some[i] end
+    end
+  end
+  return pulled
+end
+
+-- Entries of a home and of its authors, those nearest to the position; an id has its smallest score.
+local function merge(key, authors, older, count, ttl, score, id)
+  local found, known, floor, missing, bound = {}, {}, 0, {}, nil
+  local function before(a, b)
+    if a.time == b.time then return less(a.id, b.id) ~= older and a.id ~= b.id end
+    return (a.time < b.time) ~= older
+  end
+  local function cut()
+    table.sort(found, before)
+    for i = #found, count + 1, -1 do found[i] = nil end
+    if #found == count then bound = found[count].score end
+  end
+  local function take(name, timeline)
+    if timeline ~= key then renew(timeline, ttl) end
+    local own = tonumber(call('ZSCORE', timeline, '~floor') or -1)
+    if own < 0 then missing[#missing + 1] = name end
+    floor = math.max(floor, own)
+    local ids, scores = stored_entries(timeline, first_of(timeline, older, score, id), older, count, bound)
+    for i, drop in ipairs(ids) do
+      local entry, time = known[drop], tonumber(scores[i])
+      if not entry then
+        known[drop] = { id = drop, score = scores[i], time = time }
+        found[#found + 1] = known[drop]
+      elseif time < entry.time then
+        entry.score, entry.time = scores[i], time
+      end
+    end
+    if #found >= 2 * count or (#found >= count and not bound) then cut() end
+  end
+  take('~home', key)
+  for _, author in ipairs(authors) do take(author, ARGV[4] .. author) end
+  cut()
+  return found, #missing == 0 and floor or nil, missing
+end
+
+local function merged_page(found, floor, size, since)
+  local last = math.min(#found, size + 1)
+  if last == 0 then return nil end
+  local ids = {}
+  for i = 1, last do ids[i] = found[i].id end
+  return page(ids, size, floor, { found[1].score, found[math.min(last, size)].score, found[last].score }, since)
+end
+
+local function merged(key, authors, older, count, ttl, size, since, score, id)
+  local found, floor, missing = merge(key, authors, older, count, ttl, score, id)
+  local encoded = floor and older and size > 0 and merged_page(found, floor, size, since)
+  if encoded then return encoded end
+  local ids, scores = {}, {}
+  for i, entry in ipairs(found) do
+    local at = older and #found + 1 - i or i
+    ids[at], scores[at] = entry.id, entry.score
+  end
+  return answer(floor and tostring(floor) or '', table.concat(authors, ',') .. '/' .. table.concat(missing, ','), ids, scores)
+end
+
+local function read(key, direction, count, ttl, size, since, score, id, pulls)
+  count, ttl, size, since = tonumber(count), tonumber(ttl), tonumber(size), tonumber(since)
+  if ttl > 0 then renew(key, ttl) end
+  local older, pulled = direction == 'older', ''
+  if pulls ~= '' then
+    local authors = authors_of(pulls, ttl)
+    if authors and #authors > 0 and tombstones then
+      return merged(key, authors, older, count, ttl, size, since, score, id)
+    end
+    pulled = not authors and '?' or #authors > 0 and table.concat(authors, ',') .. '/' or ''
+  end
+  local first = first_of(key, older, score, id)
+  local encoded = tombstones and size > 0 and pulled == '' and stored_page(key, first, size, since)
+  if encoded then return encoded end
+  return answer(call('ZSCORE', key, '~floor') or '', pulled, stored_entries(key, first, older, count))
 end
 
 local answers = {}
-for i = 1, timelines do answers[i] = read(KEYS[i], unpack(ARGV, 7 * i - 4, 7 * i + 2)) end
+for i = 1, timelines do answers[i] = read(KEYS[i], unpack(ARGV, 8 * i - 3, 8 * i + 4)) end
 return answers

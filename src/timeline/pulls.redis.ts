@@ -1,0 +1,49 @@
+import { randomUUID } from "node:crypto";
+import { pullsKey } from "../contracts/keys.js";
+import { isMerged, PULLS_FILLING, type PulledAuthors, type PullRegistry } from "../contracts/pulled.js";
+import { AppError } from "../kernel/errors.js";
+import { encodeId } from "../kernel/ids.js";
+import { SingleFlight } from "../kernel/sharing.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+
+export type Pulls = ReturnType<typeof createPulls>;
+
+type Following = readonly string[];
+
+interface Filled {
+  readonly following: Following;
+  /** False where a change came between. */
+  readonly known: boolean;
+}
+
+const MAX_ROUNDS = 8;
+
+export const registryOf = async (pulled: PulledAuthors): Promise<PullRegistry> => pulled.copy() ?? pulled.refresh();
+
+/** Keeps for each user the pulled authors among those they follow. */
+export function createPulls({ run }: Scripts, pulled: PulledAuthors, ttlMs: number) {
+  const flight = new SingleFlight<void>();
+  const filling = async (user: string, read: () => Promise<Following>, how: "begin" | "afresh"): Promise<Filled> => {
+    const mark = PULLS_FILLING + randomUUID();
+    const step = (...args: string[]) => run("fill-pulls", [pullsKey(user)], [mark, ttlMs, ...args]);
+    const begun = await step(how);
+    const following = await read();
+    if (begun === 0) return { following, known: true };
+    const registry = await pulled.refresh();
+    const tokens = following.filter((author) => isMerged(registry.get(author))).map(encodeId);
+    return { following, known: (await step("finish", ...tokens)) === 1 };
+  };
+  return {
+    /** Reads whom a user follows, and keeps the pulled ones if nothing changes meanwhile; `afresh`: whatever is kept. */
+    async following(user: string, read: () => Promise<Following>, afresh = false): Promise<Following> {
+      if ((await registryOf(pulled)).size === 0) return read();
+      return (await filling(user, read, afresh ? "afresh" : "begin")).following;
+    },
+    /** Resolves once the pulled authors of the user are known. */
+    fill: (user: string, read: () => Promise<Following>): Promise<void> =>
+      flight.run(user, async () => {
+        for (let round = 0; round < MAX_ROUNDS; round++) if ((await filling(user, read, "begin")).known) return;
+        throw new AppError("unavailable", "what the user follows changes faster than it can be read");
+      }),
+  };
+}
