@@ -1,5 +1,14 @@
 /** A user may set these for a benchmark; each has defaults of its own. */
-export const PARAMETERS = ["followers", "posts", "authors", "workers", "entries", "connections"] as const;
+export const PARAMETERS = [
+  "followers",
+  "posts",
+  "authors",
+  "workers",
+  "entries",
+  "connections",
+  "users",
+  "seed",
+] as const;
 export type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], number>>>;
 
 /** One figure, and the ceiling or peer it is a ratio to, measured in the same run. */

@@ -1,0 +1,48 @@
+import { writeFileSync } from "node:fs";
+import type { Bench } from "./support/bench.js";
+import type { Parameters, Result, Row } from "./support/result.js";
+import { DEFAULT_THRESHOLD, loadOf, nameOf, type Scene, sceneOf } from "./support/scene.js";
+import { drawCores, pageOf } from "./support/simulation-page.js";
+import { coresOf, type Strategy } from "./support/strategies.js";
+import { readUnitCosts } from "./support/unit-costs.js";
+
+const USERS = 100_000_000;
+const SEED = 1;
+/** Of sizes other than the main one; each drawn user then stands for several. */
+const DRAWS = 20_000_000;
+/** For docs/capacity.md. */
+const SIZES = [1_000_000, 10_000_000, 100_000_000, 500_000_000];
+const about = (
+  users: number,
+): string => `A seeded simulation of ${users.toLocaleString("en")} users: followers, followings, drops and reads as published, and what Redis spends on
+entries and first pages where authors above a threshold are pulled instead of pushed. It starts no server: a unit of work costs what \`fanout\`, \`read\`
+and \`units\` measured last. The figure is CPU of Redis in cores, on the average; the peer is push. [simulation.md](simulation.md) has the tables,
+the sources and the conclusion.`;
+
+export async function run({ users = USERS, seed = SEED }: Parameters, _: Bench): Promise<Result> {
+  const costs = readUnitCosts();
+  const main = sceneOf({ users, seed });
+  const alike = sceneOf({ users, seed, rates: "alike", draws: DRAWS });
+  const scenes = { "by followers": main, alike } as const;
+  writeFileSync("docs/benchmarks/simulation.md", pageOf({ scenes, costs, seed }));
+  writeFileSync("docs/benchmarks/simulation.svg", drawCores(main, costs));
+  const loads = SIZES.map((size) => loadOf(size === users ? main : sceneOf({ users: size, seed, draws: DRAWS })));
+  return { about: about(users), rows: rowsOf(main, costs), ...{ loads } };
+}
+
+function rowsOf({ population, strategies }: Scene, costs: ReturnType<typeof readUnitCosts>): Row[] {
+  const { entry, page, author } = costs.server;
+  const unit = { entry: entry.value, page: page.value, author: author.value };
+  const shown = [Number.POSITIVE_INFINITY, 1_000_000, DEFAULT_THRESHOLD, 10_000, 0];
+  const cores = (one: Strategy): number => coresOf(one, population.users, unit).all;
+  const push = strategies.at(-1) as Strategy;
+  return shown.map((threshold) => {
+    const one = strategies.find((strategy) => strategy.threshold === threshold) as Strategy;
+    const merged = `${one.merged.perRead.toFixed(1)} authors merged a read`;
+    return {
+      ...{ name: nameOf(threshold), value: cores(one), unit: "cores" },
+      ...(one === push ? {} : { peer: { name: "push", value: cores(push) } }),
+      note: `${one.entriesADrop.toFixed(0)} entries a drop; ${merged}`,
+    };
+  });
+}

@@ -1,0 +1,82 @@
+import { readFileSync } from "node:fs";
+import type { Report } from "./report.js";
+import type { Row } from "./result.js";
+
+/** µs of CPU and bytes, each with the benchmark that measured it. */
+export interface Unit {
+  readonly value: number;
+  readonly unit: "µs" | "B" | "/s" | "KB";
+  readonly by: string;
+}
+
+/** Reads a stored run. */
+export type Stored = (bench: string) => Pick<Report, "rows">;
+
+export const storedRun: Stored = (bench) => JSON.parse(readFileSync(`docs/benchmarks/${bench}.json`, "utf8")) as Report;
+
+export type UnitCosts = ReturnType<typeof readUnitCosts>;
+
+/** Users in a home of the fan-out benchmark's two audiences, with the author. */
+const [SMALL, LARGE] = [101, 1_001];
+
+/** Everything the simulation and docs/capacity.md count with, from the stored runs. */
+export function readUnitCosts(stored: Stored = storedRun) {
+  const row = (bench: string, name: string): Row => {
+    const found = stored(bench).rows.find((one) => one.name === name);
+    if (found === undefined) throw new Error(`docs/benchmarks/${bench}.json has no row "${name}"`);
+    return found;
+  };
+  const value = (bench: string, name: string, unit: Unit["unit"]): Unit => ({
+    ...{ value: row(bench, name).value, unit, by: `\`${bench}\`, ${name}` },
+  });
+  const cpu = (bench: string, name: string, process: string): Unit => {
+    const used = row(bench, name).cpu?.[process];
+    if (used === undefined) throw new Error(`docs/benchmarks/${bench}.json has no CPU of ${process} in "${name}"`);
+    return { value: used, unit: "µs", by: `\`${bench}\`, ${name}, ${process}` };
+  };
+  /** A drop costs so much, and each of its entries; from two audiences. */
+  const line = (process: string): { readonly drop: Unit; readonly entry: Unit } => {
+    const [small, large] = ["audience 100, single", "audience 1000, single"].map((name) =>
+      cpu("fanout", name, process),
+    );
+    const entry = ((large as Unit).value - (small as Unit).value) / (LARGE - SMALL);
+    const by = `\`fanout\`, audiences 100 and 1000, single, ${process}`;
+    return {
+      drop: { value: Math.max(0, (small as Unit).value - SMALL * entry), unit: "µs", by },
+      entry: { value: entry, unit: "µs", by },
+    };
+  };
+  const redis = line("redis");
+  return {
+    server: {
+      entry: redis.entry,
+      page: cpu("read", "GetHomeTimeline", "redis"),
+      author: value("units", "Redis: one more author in a page, of the page", "µs"),
+      workerEntry: line("worker").entry,
+      apiPage: cpu("read", "GetHomeTimeline", "service"),
+    },
+    cluster: {
+      entry: value("units", "Redis Cluster: an entry, CPU of Redis", "µs"),
+      page: value("units", "Redis Cluster: a page of 40, CPU of Redis", "µs"),
+      author: value("units", "Redis Cluster: a page of 40, CPU of Redis", "µs"),
+      workerEntry: value("units", "Redis Cluster: an entry, CPU of the worker", "µs"),
+      apiPage: value("units", "Redis Cluster: a page of 40, CPU of api", "µs"),
+    },
+    workerDrop: line("worker").drop,
+    natsDrop: line("nats").drop,
+    homeEntry: value("units", "Redis: an entry of a home of 1,000", "B"),
+    pullsMember: value("units", "Redis: an author in a reader's pulls of 32", "B"),
+    listenerLook: value("units", "Redis: a look for a listener among a million", "µs"),
+    workerNotification: value("sse", "CPU of the worker an event", "µs"),
+    natsNotification: cpu("sse", "events from NOTIFY to the client", "NATS"),
+    gatewayEvent: value("sse", "CPU of the gateway an event", "µs"),
+    gatewayStream: value("sse", "memory a stream", "KB"),
+    bridgeEvent: cpu("bridge", "events admitted", "bridge"),
+    postsDrop: cpu("landing", "50 x 5,000 followers, mean", "posts"),
+    dropsASecond: value("upstream", "PostgreSQL, fsync on: drops and events, 16 at once", "/s"),
+    drop: value("units", "PostgreSQL: a drop of 200 characters", "B"),
+    follow: value("units", "PostgreSQL: a follow, in both lists", "B"),
+    dropInLog: value("units", "NATS: a drop in DROPS", "B"),
+    notification: value("units", "NATS: a notification in NOTIFY", "B"),
+  } as const;
+}

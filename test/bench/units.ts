@@ -1,0 +1,121 @@
+import type { Redis } from "ioredis";
+import { homeKey, RECENT_KEY } from "../../src/contracts/keys.js";
+import { chunked } from "../../src/kernel/concurrency.js";
+import { encodeId } from "../../src/kernel/ids.js";
+import { createDropIds } from "../../src/posts/ids.js";
+import type { Bench } from "./support/bench.js";
+import { measured } from "./support/measure.js";
+import type { Parameters, Result, Row } from "./support/result.js";
+import { ofTheCluster } from "./support/units-cluster.js";
+import { bytesInPostgres } from "./support/units-postgres.js";
+
+const HOMES = 400;
+const ENTRIES = 1_000;
+const PULLS = 20_000;
+/** Big authors a reader follows. */
+const PULLED = 32;
+const LISTENERS = 1_000_000;
+const LOOKS = 2_000;
+const LOOKS_A_CALL = 1_000;
+const MERGES = 2_000;
+const PAGE = 50;
+const newest = Date.now() - 1_000 * ENTRIES;
+
+/** Each author has written two drops since, or all that they read are. */
+const RANGES = [
+  ["of the page", newest + 1_000 * (ENTRIES - 2)],
+  [`${PAGE} read`, "-inf"],
+] as const;
+
+const ABOUT = `What [capacity.md](../capacity.md) counts with and no other benchmark measures: bytes in Redis, PostgreSQL and NATS, with ids as the
+posts service makes them; Redis CPU of a look-up in the index of listeners, and of the newest ${PAGE} drops of one more author in a script; and a
+fan-out and first pages on a Redis Cluster of three masters, where each home is a call of its own, by one process each.`;
+
+export async function run({ followers, posts }: Parameters, bench: Bench): Promise<Result> {
+  const { redis, redisServer } = await bench.redis();
+  const rows: Row[] = [];
+  rows.push(await bytesOfEntry(redis));
+  for (const range of RANGES) rows.push(await merged(redis, redisServer.pid, range));
+  await redis.flushall();
+  rows.push(await bytesOfPulls(redis));
+  await redis.flushall();
+  rows.push(await looks(redis, redisServer.pid));
+  rows.push(...(await bytesInPostgres(bench)));
+  rows.push(...(await ofTheCluster(bench, { followers, posts })));
+  return { about: ABOUT, rows };
+}
+
+async function grown(redis: Redis, work: () => Promise<void>): Promise<number> {
+  const used = async (): Promise<number> => Number(/used_memory:(\d+)/.exec(await redis.info("memory"))?.[1]);
+  const before = await used();
+  await work();
+  return (await used()) - before;
+}
+
+async function bytesOfEntry(redis: Redis): Promise<Row> {
+  const idOf = createDropIds();
+  const bytes = await grown(redis, async () => {
+    for (let home = 0; home < HOMES; home++) {
+      const drops = Array.from({ length: ENTRIES }, (_, n) => [newest + 1_000 * n, idOf(newest + 1_000 * n)]);
+      await redis.zadd(homeKey(`user-${home}`), 0, "~floor", ...drops.flat());
+    }
+  });
+  return { name: "Redis: an entry of a home of 1,000", value: bytes / (HOMES * ENTRIES), unit: "B" };
+}
+
+const MERGE = `local held = 0
+for n = 1, tonumber(ARGV[1]) do
+  held = held + #redis.call('ZRANGE', KEYS[n], '+inf', ARGV[3], 'BYSCORE', 'REV', 'LIMIT', 0, ARGV[2], 'WITHSCORES')
+end
+return held`;
+
+/** The same script with one author and with many; of each the drops of the page, or as many as a page has. */
+async function merged(redis: Redis, pid: number, [of, since]: readonly [string, number | "-inf"]): Promise<Row> {
+  const cost = async (authors: number): Promise<number> => {
+    const { cpu } = await measured({ processes: { redis: pid }, units: MERGES }, async () => {
+      for (const some of chunked([...Array(MERGES).keys()], 50)) {
+        const pipeline = redis.pipeline();
+        for (const n of some) {
+          const keys = Array.from({ length: authors }, (_, at) => homeKey(`user-${(n * authors + at) % HOMES}`));
+          pipeline.eval(MERGE, authors, ...keys, authors, PAGE, since);
+        }
+        await pipeline.exec();
+      }
+    });
+    return cpu["redis"] as number;
+  };
+  const [one, many] = [await cost(1), await cost(1 + PULLED)];
+  return { name: `Redis: one more author in a page, ${of}`, value: (many - one) / PULLED, unit: "µs" };
+}
+
+async function bytesOfPulls(redis: Redis): Promise<Row> {
+  const idOf = createDropIds();
+  const authors = Array.from({ length: 10 * PULLED }, () => encodeId(idOf(newest)));
+  const bytes = await grown(redis, async () => {
+    for (const some of chunked([...Array(PULLS).keys()], 500)) {
+      const pipeline = redis.pipeline();
+      for (const user of some) {
+        const members = Array.from({ length: PULLED }, (_, n) => authors[(user + 7 * n) % authors.length] as string);
+        pipeline.sadd(`timeline:x:pulls:{${homeKey(`user-${user}`)}}`, "~complete", ...members);
+      }
+      await pipeline.exec();
+    }
+  });
+  return { name: `Redis: an author in a reader's pulls of ${PULLED}`, value: bytes / (PULLS * PULLED), unit: "B" };
+}
+
+async function looks(redis: Redis, pid: number): Promise<Row> {
+  const users = Array.from({ length: LISTENERS }, (_, n) => `listener-${String(n).padStart(8, "0")}`);
+  for (const some of chunked(users, 5_000)) await redis.zadd(RECENT_KEY, ...some.flatMap((user) => [Date.now(), user]));
+  const units = LOOKS * LOOKS_A_CALL;
+  const { cpu } = await measured({ processes: { redis: pid }, units }, async () => {
+    for (let n = 0; n < LOOKS; n++) {
+      const asked = Array.from(
+        { length: LOOKS_A_CALL },
+        (_, at) => users[(n * 7_919 + at * 104_729) % LISTENERS] as string,
+      );
+      await redis.zmscore(RECENT_KEY, ...asked);
+    }
+  });
+  return { name: "Redis: a look for a listener among a million", value: cpu["redis"] as number, unit: "µs" };
+}
