@@ -1,3 +1,4 @@
+import { mapLimited } from "./concurrency.js";
 import { codeOf } from "./errors.js";
 
 /** Concurrent callers for the same key share one run. */
@@ -40,21 +41,34 @@ interface Waiting<Item, Result> {
   readonly reject: (error: unknown) => void;
 }
 
+/** Runs of a batch at once, of which all but one are late. */
+const MAX_LANES = 4;
+
+/** Items of a batch that failed, run at once. */
+const ALONE_AT_ONCE = 16;
+
 /**
  * Items asked for together, or while a batch runs, are run together. One bad item does not fail its batch, which is run
- * item by item then. Resolves after the item's run, with the result at its place.
+ * item by item then. Resolves after the item's run, with the result at its place. The next batch does not wait for one
+ * that has run for `lateMs`.
  */
 export function createBatch<Item>(
   max: number,
   run: (items: readonly Item[]) => Promise<void>,
+  lateMs?: number,
 ): (item: Item) => Promise<void>;
 export function createBatch<Item, Result>(
   max: number,
   run: (items: readonly Item[]) => Promise<readonly Result[]>,
+  lateMs?: number,
 ): (item: Item) => Promise<Result>;
-export function createBatch<Item, Result>(max: number, run: (items: readonly Item[]) => Promise<unknown>) {
+export function createBatch<Item, Result>(
+  max: number,
+  run: (items: readonly Item[]) => Promise<unknown>,
+  lateMs?: number,
+) {
   const queue: Waiting<Item, Result>[] = [];
-  let running = false;
+  let [lanes, late] = [0, 0];
 
   const runSome = async (some: readonly Waiting<Item, Result>[]): Promise<void> => {
     try {
@@ -63,23 +77,41 @@ export function createBatch<Item, Result>(max: number, run: (items: readonly Ite
         resolve((results as readonly Result[] | undefined)?.[index] as Result);
     } catch (error) {
       if (some.length > 1 && codeOf(error) !== "unavailable") {
-        for (const one of some) await runSome([one]);
+        await mapLimited(some, ALONE_AT_ONCE, (one) => runSome([one]));
       } else {
         for (const { reject } of some) reject(error);
       }
     }
   };
 
+  const runNext = async (): Promise<void> => {
+    let isLate = false;
+    const overtaken = (): void => {
+      isLate = true;
+      late += 1;
+      start();
+    };
+    const timer = lateMs === undefined ? undefined : setTimeout(overtaken, lateMs);
+    await runSome(queue.splice(0, max));
+    clearTimeout(timer);
+    if (isLate) late -= 1;
+  };
+
   const drain = async (): Promise<void> => {
-    running = true;
+    lanes += 1;
     await new Promise<void>((resolve) => setImmediate(resolve));
-    while (queue.length > 0) await runSome(queue.splice(0, max));
-    running = false;
+    // After a late run the queue may have another lane.
+    while (queue.length > 0 && lanes - late === 1) await runNext();
+    lanes -= 1;
+  };
+
+  const start = (): void => {
+    if (queue.length > 0 && lanes === late && lanes < MAX_LANES) void drain();
   };
 
   return (item: Item) =>
     new Promise<Result>((resolve, reject) => {
       queue.push({ item, resolve, reject });
-      if (!running) void drain();
+      start();
     });
 }

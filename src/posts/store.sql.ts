@@ -1,4 +1,5 @@
 import type { Db } from "../platform/db/db.js";
+import { createCreation } from "./create.sql.js";
 import { createDropWrites } from "./drops.sql.js";
 import {
   createCleanupStore,
@@ -15,7 +16,7 @@ export type PostsStore = ReturnType<typeof createPostsStore>;
 export function createPostsStore(db: Db) {
   const partitions = createPartitionStore(db);
   return {
-    drops: { ...createDropReads(db), ...createDropWrites(db, partitions) },
+    drops: { ...createDropReads(db), ...createDropWrites(db), create: createCreation(db, partitions) },
     reactions: createReactionStore(db),
     remote: createRemoteStore(db),
     partitions,

@@ -1,10 +1,10 @@
 import { insertEvents } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
 import type { FollowChange } from "../gen/avion/users.js";
-import { AppError } from "../kernel/errors.js";
-import { createBatch } from "../kernel/sharing.js";
-import type { Db } from "../platform/db/db.js";
+import { AppError, codeOf } from "../kernel/errors.js";
+import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
+import { createSharedWrites, givenRows } from "../platform/db/shared-writes.js";
 import { graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
 import type { Count } from "./reads.sql.js";
 
@@ -72,45 +72,52 @@ const EDGE_EVENT = {
     'following', e.active, 'changed_at', e.changed_at)`,
 };
 
-/** In the order of the keys, so that two of these statements do not block each other; those of a pair as they came. */
-const SET_FOLLOWING = `
-WITH e AS MATERIALIZED (
-  SELECT n, o_changed AS changed, o_version AS version, o_changed_at AS changed_at, follower_id, following_id, active,
-    pair, subject, traceparent
-  FROM (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::boolean[], $4::integer[], $5::text[], $6::text[], $7::text[])
-      WITH ORDINALITY AS w (follower_id, following_id, active, most, pair, subject, traceparent, n)
-    ORDER BY follower_id COLLATE "C", following_id COLLATE "C", n
-  ) wanted CROSS JOIN LATERAL users.change_following(follower_id, following_id, active, most)
-), event AS (${insertEvents("users", EDGE_EVENT, "e WHERE changed")})
-SELECT changed, version FROM e ORDER BY n`;
+/** Of one pair at most one row: a statement cannot change a row twice. */
+const WANTED = {
+  n: "integer",
+  follower_id: "text",
+  following_id: "text",
+  active: "boolean",
+  pair: "text",
+  subject: "text",
+  traceparent: "text",
+};
 
-/** Follows and unfollows that a statement sets at most. */
-const SET_AT_ONCE = 100;
-
-/** Edges before counts, each in the order of their keys, so that two of these statements do not block each other. */
-const FOLLOW_MANY = `
-WITH wanted AS (
-  SELECT DISTINCT ON (follower_id, following_id) *
-  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS w (follower_id, following_id, pair, subject)
+/**
+ * Edges before counts, each in the order of their keys, so that two of these statements do not block each other. Where
+ * an edge is so already nothing is written or locked. The version is null where the same change was made meanwhile.
+ * OFFSET 0 keeps a plan for an empty table from scanning a full one.
+ */
+const setFollowing = (given: string, most: number): string => `
+WITH ${given}, wanted AS MATERIALIZED (
+  SELECT w.*, coalesce(before.active, false) AS was_active, coalesce(before.version, 0) AS version
+  FROM w LEFT JOIN LATERAL (
+    SELECT f.active, f.version FROM users.followings f
+    WHERE f.follower_id = w.follower_id AND f.following_id = w.following_id OFFSET 0
+  ) before ON true
 ), edge AS (
   INSERT INTO users.followings AS f (follower_id, following_id, version, active, changed_at)
-  SELECT follower_id, following_id, users.now_ms(), true, users.now_ms() FROM wanted
+  SELECT follower_id, following_id, ${NOW}, active, ${NOW} FROM wanted WHERE active <> was_active
   ORDER BY follower_id COLLATE "C", following_id COLLATE "C"
   ON CONFLICT (follower_id, following_id) DO UPDATE
-  SET version = GREATEST(f.version + 1, excluded.version), active = true, changed_at = excluded.changed_at
-  WHERE NOT f.active
-  RETURNING f.follower_id, f.following_id, f.version, f.changed_at
+  SET version = GREATEST(f.version + 1, excluded.version), active = excluded.active, changed_at = excluded.changed_at
+  WHERE f.active <> excluded.active
+  RETURNING f.follower_id, f.following_id, f.version, f.active, f.changed_at
 ), counted AS (
-  INSERT INTO users.following_counts AS c (user_id, following)
-  SELECT follower_id, count(*) FROM edge GROUP BY follower_id ORDER BY follower_id
-  ON CONFLICT (user_id) DO UPDATE SET following = c.following + excluded.following
-  RETURNING c.user_id, c.following
+  INSERT INTO users.following_counts AS c (user_id, following, delta)
+  SELECT follower_id, GREATEST(sum(delta), 0), sum(delta)
+  FROM (SELECT follower_id, CASE WHEN active THEN 1 ELSE -1 END AS delta FROM edge) deltas
+  GROUP BY follower_id ORDER BY follower_id
+  ON CONFLICT (user_id) DO UPDATE SET following = GREATEST(c.following + excluded.delta, 0), delta = excluded.delta
+  RETURNING CASE WHEN c.delta > 0 AND c.following > ${most} THEN users.refuse_following(c.user_id, ${most}) END
 ), e AS (
-  SELECT edge.*, true AS active, w.pair, w.subject, $6::text AS traceparent
+  SELECT edge.*, w.pair, w.subject, w.traceparent
   FROM edge JOIN wanted w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id)
 ), event AS (${insertEvents("users", EDGE_EVENT, "e")})
-SELECT (SELECT count(*) FROM edge) AS changed, (SELECT min(user_id) FROM counted WHERE following > $5::int) AS over`;
+SELECT edge.version IS NOT NULL AS changed,
+  CASE WHEN w.active = w.was_active THEN w.version ELSE edge.version END AS version
+FROM wanted w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)
+ORDER BY w.n`;
 
 const FOLLOWED = `
 SELECT following_id AS id FROM users.followings WHERE follower_id = $1 AND following_id = ANY($2::text[]) AND active`;
@@ -123,58 +130,44 @@ ORDER BY changed_at, following_id, follower_id LIMIT $6`;
 
 export interface WantedEdge extends Pair {
   readonly wanted: boolean;
+  /** The same for all edges of a process. */
   readonly most: number;
   readonly traceparent?: string | undefined;
+}
+
+interface SetEdge {
+  readonly changed: boolean;
+  readonly version: number;
 }
 
 export type EdgeStore = ReturnType<typeof createEdgeStore>;
 
 export function createEdgeStore(db: Db) {
+  const setShared = createSharedWrites((edges: readonly WantedEdge[]) => setAll(db, edges, edges.length > 1));
   return {
     /**
      * Edges that are set while others are being committed share the next statement and its commit.
      * @throws AppError `exhausted` where more than `most` would be followed
      */
-    setFollowing: createBatch(SET_AT_ONCE, async (edges: readonly WantedEdge[]) => {
-      const values = [
-        edges.map(({ follower }) => follower),
-        edges.map(({ following }) => following),
-        edges.map(({ wanted }) => wanted),
-        edges.map(({ most }) => most),
-        edges.map(pairKey),
-        edges.map(({ following }) => edgeSubject("calm", following)),
-        edges.map(({ traceparent }) => traceparent ?? null),
-      ];
-      try {
-        return await db.query<{ changed: boolean; version: number }>(SET_FOLLOWING, values);
-      } catch (error) {
-        if (sqlState(error) !== SQLSTATE.raised) throw error;
-        const most = edges[0]?.most;
-        throw new AppError("exhausted", `following_id: nobody can follow more than ${most}`, { cause: error });
+    setFollowing: async (edge: WantedEdge): Promise<SetEdge> => {
+      for (;;) {
+        const set = await setShared(edge);
+        if (set !== undefined) return set;
       }
-    }),
-    /** Connects all pairs, or none where a user would follow more than `most`. */
+    },
+    /** Connects all pairs, or none where a user would follow more than `most`. Resolves to the number of changed edges. */
     followMany: async (
       pairs: readonly Pair[],
       { most, traceparent }: Pick<WantedEdge, "most" | "traceparent">,
     ): Promise<{ readonly changed: number } | { readonly over: string }> => {
-      const values = [
-        pairs.map(({ follower }) => follower),
-        pairs.map(({ following }) => following),
-        pairs.map(pairKey),
-        pairs.map(({ following }) => edgeSubject("calm", following)),
-        most,
-        traceparent ?? null,
-      ];
       try {
-        return await db.transaction(async ({ query }) => {
-          const [row] = await query<{ changed: number; over: string | null }>(FOLLOW_MANY, values);
-          if (row?.over != null) throw new TooMany(row.over);
-          return { changed: row?.changed ?? 0 };
-        });
+        const edges = pairs.map((pair) => ({ ...pair, wanted: true, most, traceparent }));
+        const set = await setAll(db, edges, false);
+        return { changed: set.filter((one) => one?.changed).length };
       } catch (error) {
-        if (error instanceof TooMany) return { over: error.user };
-        throw error;
+        const { cause } = error as { cause?: { detail?: string } };
+        if (codeOf(error) !== "exhausted" || cause?.detail === undefined) throw error;
+        return { over: cause.detail };
       }
     },
     /** The newest version of a pair wins. Resolves to the number of changed edges. */
@@ -210,8 +203,28 @@ export function createEdgeStore(db: Db) {
   };
 }
 
-class TooMany extends Error {
-  constructor(readonly user: string) {
-    super("too many would be followed");
-  }
+/** Undefined where another change of the pair came first: of changes that differ a statement makes one. */
+async function setAll(db: Db, edges: readonly WantedEdge[], shared: boolean): Promise<(SetEdge | undefined)[]> {
+  const first = new Map<string, WantedEdge>();
+  for (const edge of edges) if (!first.has(pairKey(edge))) first.set(pairKey(edge), edge);
+  const rows = [...first].map(([pair, { follower, following, wanted, traceparent }], n) => ({
+    ...{ n, follower_id: follower, following_id: following, active: wanted, pair, traceparent },
+    subject: edgeSubject("calm", following),
+  }));
+  const most = edges[0]?.most ?? 0;
+  const { parts, values } = givenRows(rows, WANTED, shared);
+  const found = await db
+    .query<{ changed: boolean; version: number | null }>(setFollowing(parts, most), values)
+    .catch((error: unknown) => {
+      if (sqlState(error) !== SQLSTATE.raised) throw error;
+      const message = `following_id: nobody can follow more than ${most}`;
+      throw new AppError("exhausted", message, { cause: error });
+    });
+  const set = new Map(rows.map(({ pair }, n) => [pair, found[n]]));
+  return edges.map((edge) => {
+    const { changed = false, version = null } = set.get(pairKey(edge)) ?? {};
+    const leader = first.get(pairKey(edge));
+    if (version === null || leader?.wanted !== edge.wanted) return undefined;
+    return { changed: changed && leader === edge, version };
+  });
 }

@@ -1,0 +1,62 @@
+import { createBatch } from "../../kernel/sharing.js";
+import { SECOND } from "../../kernel/time.js";
+import { SQLSTATE, sqlState } from "./errors.js";
+
+const ROWS_AT_ONCE = 100;
+
+/** A write that takes longer, because it waits for a lock or the database does not answer, holds up no other. */
+const OVERTAKEN_AFTER_MS = SECOND / 4;
+
+const LOCK_TIMEOUT_MS = { alone: 5 * SECOND, shared: SECOND / 4 };
+
+/**
+ * Rows that are written while a statement is being committed go together into the next one. A statement that fails, or
+ * meets a locked row, is repeated row by row, so that each caller gets the error of its own row.
+ */
+export function createSharedWrites<Row, Result>(
+  write: (rows: readonly Row[]) => Promise<readonly Result[]>,
+): (row: Row) => Promise<Result> {
+  const writeShared = async (rows: readonly Row[]): Promise<readonly Result[]> => {
+    try {
+      return await write(rows);
+    } catch (error) {
+      const { cause } = error as { cause?: unknown };
+      throw rows.length > 1 && sqlState(cause) === SQLSTATE.lockNotAvailable ? cause : error;
+    }
+  };
+  return createBatch(ROWS_AT_ONCE, writeShared, OVERTAKEN_AFTER_MS);
+}
+
+interface GivenRows {
+  /** The first parts of a WITH; `w` has the rows. */
+  readonly parts: string;
+  readonly values: readonly unknown[];
+}
+
+/**
+ * Rows as parameters: of one row each field, of several, whose number varies, one JSON text. A statement that reads them
+ * waits for a lock for a bounded time, less long where its rows are of several callers.
+ */
+export function givenRows<Row extends Readonly<Record<keyof Row, unknown>>>(
+  rows: readonly Row[],
+  types: Readonly<Record<keyof Row & string, string>>,
+  shared = rows.length > 1,
+): GivenRows {
+  const columns = Object.entries(types) as [keyof Row & string, string][];
+  const timeout = shared ? LOCK_TIMEOUT_MS.shared : LOCK_TIMEOUT_MS.alone;
+  const bounded = `bounded AS MATERIALIZED (SELECT set_config('lock_timeout', '${timeout}', true))`;
+  const [first, second] = rows;
+  if (first !== undefined && second === undefined) {
+    const fields = columns.map(([name, type], at) => `$${at + 1}::${type} AS ${name}`);
+    return {
+      parts: `${bounded}, w AS NOT MATERIALIZED (SELECT ${fields.join(", ")} FROM bounded)`,
+      values: columns.map(([name]) => first[name]),
+    };
+  }
+  const fields = columns.map(([name, type]) => `${name} ${type}`);
+  const given = `json_to_recordset($1::json) AS given (${fields.join(", ")})`;
+  return {
+    parts: `${bounded}, w AS (SELECT given.* FROM bounded CROSS JOIN ${given})`,
+    values: [JSON.stringify(rows)],
+  };
+}

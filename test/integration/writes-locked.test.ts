@@ -1,0 +1,118 @@
+import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import pg from "pg";
+import { Visibility } from "../../src/gen/avion/posts.js";
+import type { AppError } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
+import type { Db } from "../../src/platform/db/db.js";
+import { migrate } from "../../src/platform/db/migrate.js";
+import { openPostgres } from "../../src/platform/db/postgres.js";
+import { dropCreated } from "../../src/posts/events.js";
+import { createDropIds } from "../../src/posts/ids.js";
+import { createPostsStore } from "../../src/posts/store.sql.js";
+import { MIGRATIONS } from "../../src/roles/database.js";
+import { createEdgeStore } from "../../src/users/edges.sql.js";
+import { type Postgres, postgresPrograms, startPostgres } from "../support/postgres.js";
+
+const installed = postgresPrograms() === undefined ? describe.skip : describe;
+
+installed("writes beside a locked row, on PostgreSQL", () => {
+  let server: Postgres;
+  let db: Db;
+  let holder: pg.Client;
+
+  beforeAll(async () => {
+    server = await startPostgres();
+    db = openPostgres({ url: server.url, poolSize: 10, name: "test" }, silent);
+    await migrate(db, MIGRATIONS, silent);
+    holder = new pg.Client(server.url);
+    await holder.connect();
+  });
+  afterAll(async () => {
+    await holder.end();
+    await db.close();
+    await server.stop();
+  });
+
+  /** Holds the lock that the statement takes while `work` runs. */
+  async function locked<T>(statement: string, value: string, work: () => Promise<T>): Promise<T> {
+    await holder.query("BEGIN");
+    try {
+      await holder.query(statement, [value]);
+      return await work();
+    } finally {
+      await holder.query("ROLLBACK");
+    }
+  }
+
+  const nextId = createDropIds();
+  function creation(replyTo = "") {
+    const texts = { summary: "", body: "text", recipients: [] };
+    const drop = {
+      drop_id: nextId(Date.now()),
+      user_id: "ada",
+      reply_to: replyTo,
+      visibility: Visibility.PUBLIC,
+      ...texts,
+    };
+    return { drop, idempotencyKey: "", created: dropCreated(drop), replied: undefined };
+  }
+  const LOCK_DROP = "SELECT FROM posts.drops WHERE drop_id = $1 FOR UPDATE";
+  const LOCK_COUNT = "SELECT FROM users.following_counts WHERE user_id = $1 FOR UPDATE";
+
+  test("drops that share a statement with a reply to a locked drop are created; the reply follows", async () => {
+    const { create } = createPostsStore(db).drops;
+    const parent = creation();
+    expect(await create(parent)).toBe(true);
+    const reply = await locked(LOCK_DROP, parent.drop.drop_id, async () => {
+      const waiting = create(creation(parent.drop.drop_id));
+      const beside = Array.from({ length: 40 }, () => create(creation()));
+      expect(new Set(await Promise.all(beside))).toEqual(new Set([true]));
+      return { waiting };
+    });
+    expect(await reply.waiting).toBe(true);
+  });
+
+  test("drops created after a reply that waits alone are created beside it", async () => {
+    const { create } = createPostsStore(db).drops;
+    const parent = creation();
+    await create(parent);
+    const reply = await locked(LOCK_DROP, parent.drop.drop_id, async () => {
+      const waiting = create(creation(parent.drop.drop_id));
+      await new Promise(setImmediate);
+      await new Promise(setImmediate);
+      expect(await create(creation())).toBe(true);
+      return { waiting };
+    });
+    expect(await reply.waiting).toBe(true);
+  });
+
+  test("a reply to a drop that stays locked is refused as unavailable, and nothing of it is kept", async () => {
+    const { create, byIds } = createPostsStore(db).drops;
+    const parent = creation();
+    await create(parent);
+    const reply = creation(parent.drop.drop_id);
+    await locked(LOCK_DROP, parent.drop.drop_id, async () => {
+      await expect(create(reply)).rejects.toMatchObject({ code: "unavailable" } satisfies Partial<AppError>);
+    });
+    expect(await byIds([reply.drop.drop_id])).toEqual([]);
+    expect(await create(reply)).toBe(true);
+  });
+
+  test("follows that share a statement with one of a locked follower are set; that one follows", async () => {
+    const { setFollowing } = createEdgeStore(db);
+    const follow = (follower: string, following: string) =>
+      setFollowing({ follower, following, wanted: true, most: 100 });
+    await follow("slow", "first");
+    const slow = await locked(LOCK_COUNT, "slow", async () => {
+      const waiting = follow("slow", "second");
+      const beside = Array.from({ length: 40 }, (_, n) => follow(`quick${n}`, "star"));
+      expect((await Promise.all(beside)).every(({ changed }) => changed)).toBe(true);
+      return { waiting };
+    });
+    expect(await slow.waiting).toEqual({ changed: true, version: expect.any(Number) });
+    const [row] = await db.query<{ following: number }>(
+      "SELECT following FROM users.following_counts WHERE user_id = 'slow'",
+    );
+    expect(row?.following).toBe(2);
+  });
+});
