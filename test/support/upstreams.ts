@@ -155,12 +155,12 @@ function userService(
   type ListRequest = { user_id: string; page_size: number; page_token: string };
   const list = (ids: readonly string[], request: ListRequest) => {
     const after = request.page_token === "" ? undefined : Buffer.from(request.page_token, "base64url").toString();
-    const rest = after === undefined ? ids : ids.slice(firstAfter(ids, after));
+    const from = after === undefined ? 0 : firstAfter(ids, after);
     const size = Math.min(request.page_size > 0 ? request.page_size : 100, pageLimit);
-    const page = rest.slice(0, size);
+    const page = ids.slice(from, from + size);
     const last = page.at(-1);
-    const next = rest.length > page.length && last !== undefined ? Buffer.from(last).toString("base64url") : "";
-    return { user_ids: [...page], next_page_token: next, total_count: ids.length };
+    const next = ids.length > from + page.length && last !== undefined ? Buffer.from(last).toString("base64url") : "";
+    return { user_ids: page, next_page_token: next, total_count: ids.length };
   };
   return {
     getFollowingList: desk.unary("GetFollowingList", (request: ListRequest) =>

@@ -4,7 +4,7 @@ import { homeKey } from "../../support/timeline-keys.js";
 import { check } from "./result.js";
 
 const KEYS_A_CALL = 500;
-const TTL_MS = 7 * 86_400_000;
+export const TTL_MS = 7 * 86_400_000;
 
 /** Drop ids as long as those of the posts service. */
 export const dropIds = (count: number, from = 0): string[] =>
