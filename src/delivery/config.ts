@@ -12,7 +12,7 @@ export const DELIVERY_VARIABLES = {
     schema: integer(1, 1_024),
     default: "64",
     about:
-      "Messages a consumer of this process handles at once; a batch of first deliveries has as many jobs, 4 times as many drops, 32 times as many follows; four batches are in hand",
+      "Messages a consumer of this process handles at once; a batch of first deliveries has 1/32 as many jobs, 4 times as many drops, 32 times as many follows; four batches are in hand",
   },
   retryBaseMs: {
     name: "TIMELINE_RETRY_BASE_MS",

@@ -24,6 +24,8 @@ interface ApplyDeps {
   readonly fences: Fences;
   readonly notify: Notify;
   readonly complete: Complete;
+  /** Writes to homes let those of others go first. */
+  readonly yields?: boolean;
 }
 
 /** The steps of a fan-out. Doing one of them again changes nothing more. */
@@ -58,12 +60,12 @@ export interface Apply {
  * the first time was written by no other list.
  */
 export function createApply(deps: ApplyDeps): Apply {
-  const { writer, fences, complete } = deps;
+  const { writer, fences, complete, yields } = deps;
   const { add, removeUnfollowed } = createAdd(deps);
   const remove = async (parts: readonly Part[]): Promise<void> => {
     if (parts.length === 0) return;
     await tell(deps, parts);
-    await writer.removeHome(removals(parts));
+    await writer.removeHome(removals(parts), yields);
   };
   const removeFromUnfollowers = async (deletions: readonly Part[]): Promise<void> => {
     for await (const users of fences.recentUnfollowers(deletions[0]?.change.user_id as string, 0)) {
@@ -111,7 +113,7 @@ interface Add {
 }
 
 function createAdd(deps: ApplyDeps): Add {
-  const { writer, fences } = deps;
+  const { writer, fences, yields } = deps;
   const steps: Add = {
     async add(all) {
       const start = fences.retentionStart();
@@ -122,7 +124,8 @@ function createAdd(deps: ApplyDeps): Add {
       const deleted = await writeUnlessDeleted(drops, {
         write: async () => {
           await failpoint("write", ...drops);
-          await writer.addHome(parts.map(({ audience, change }) => ({ audience, entries: [entryOf(change)] })));
+          const entries = parts.map(({ audience, change }) => ({ audience, entries: [entryOf(change)] }));
+          await writer.addHome(entries, yields);
           await failpoint("written", ...drops);
         },
         tombstonedAmong: async () => {

@@ -57,7 +57,7 @@ export function composeFanout(deps: FanoutDeps): Fanout {
           return deliveries.filter((_, at) => left.has(edges[at] as AdmittedEdge));
         },
       },
-      jobs: createJobHandlers({ ...deps, apply: createApply(deps) }),
+      jobs: createJobHandlers({ ...deps, apply: createApply({ ...deps, yields: true }) }),
     },
     apply: async (event, { time }) =>
       isEdge(event)
@@ -78,7 +78,7 @@ const nothing = async (): Promise<undefined> => undefined;
 function noOutput(deps: FanoutDeps): Pick<FanoutDeps, "notify" | "queue" | "progress" | "complete" | "applied"> {
   const progress = { planned: nothing, done: nothing };
   const outputs = { notify: nothing, progress, complete: nothing, applied: nothing };
-  const { chunks } = createApply({ ...deps, ...outputs });
+  const { chunks } = createApply({ ...deps, ...outputs, yields: true });
   return {
     ...outputs,
     queue: async (jobs) => {

@@ -74,7 +74,7 @@ const PROGRESS_TTL_MS = DAY;
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
 
-/** Every method resolves only after each reply was a success. */
+/** Every method resolves only after each reply was a success. `yields`: others do not wait for the call. */
 export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: WriterOptions) {
   const limits = (ttl: number, activeOnly: boolean): (string | number)[] => [
     options.maxEntries,
@@ -86,13 +86,13 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
   const sharedLimits = limits(0, false);
   const itemOf = ({ drop, score }: TimelineEntry) => [score, drop];
   return {
-    async addHome(all: readonly HomeEntries[]): Promise<void> {
+    async addHome(all: readonly HomeEntries[], yields = false): Promise<void> {
       const groups = all.map(({ audience: { keys }, entries }) => ({ keys, items: entries.map(itemOf) }));
-      await fenced.groups({ script: "add-entries", prefix: HOME_PREFIX, before: homeLimits, groups });
+      await fenced.groups({ script: "add-entries", prefix: HOME_PREFIX, before: homeLimits, groups, yields });
     },
-    async removeHome(all: readonly HomeDrops[]): Promise<void> {
+    async removeHome(all: readonly HomeDrops[], yields = false): Promise<void> {
       const groups = all.map(({ audience: { keys }, drops }) => ({ keys, items: drops.map((drop) => [drop]) }));
-      await fenced.groups({ script: "remove-entries", prefix: HOME_PREFIX, before: [], groups });
+      await fenced.groups({ script: "remove-entries", prefix: HOME_PREFIX, before: [], groups, yields });
     },
     async holdersAmong(users: readonly string[], drop: string): Promise<string[]> {
       const holders: string[] = [];

@@ -22,6 +22,8 @@ const BATCHES = 4;
 const EDGES_A_BATCH = 32;
 /** Times `concurrency`: the larger a batch of drops is, the more of them share calls and homes. */
 const DROPS_A_BATCH = 4;
+/** Of `concurrency`: a job takes this process 1 ms at a stretch, for which small drops and reads wait. */
+const JOBS_A_BATCH = 1 / 32;
 
 /** Starts the consumers of fan-out on their handlers, and the max-deliveries handler behind all consumers. */
 export function startFanoutConsumers(
@@ -34,7 +36,7 @@ export function startFanoutConsumers(
   return [
     batched(STREAM.drops, CONSUMER.planner, handlers.drops, DROPS_A_BATCH * concurrency),
     batched(STREAM.drops, CONSUMER.graph, handlers.graph, EDGES_A_BATCH * concurrency),
-    batched(STREAM.fanout, CONSUMER.worker, handlers.jobs, concurrency),
+    batched(STREAM.fanout, CONSUMER.worker, handlers.jobs, Math.ceil(JOBS_A_BATCH * concurrency)),
     startConsumer(deps, {
       stream: STREAM.advisories,
       consumer: CONSUMER.backstop,

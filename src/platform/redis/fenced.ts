@@ -1,7 +1,8 @@
-import pLimit from "p-limit";
 import type { PackedKeys } from "../../contracts/keys.js";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { chunked } from "../../kernel/concurrency.js";
+import { createLanes, type Lane, type Lanes } from "../../kernel/lanes.js";
+import { gauge } from "../../kernel/meters.js";
 import type { RedisClock } from "./clock.js";
 import { COMMAND_TIMEOUT_MS } from "./connect.js";
 import type { Scripts } from "./scripts.js";
@@ -21,6 +22,8 @@ export interface GroupsCall {
   readonly prefix: string;
   readonly before: readonly Argument[];
   readonly groups: readonly Group[];
+  /** Of a fan-out that others must not wait for. */
+  readonly yields?: boolean;
 }
 
 /** Keys, and what each of them gets: arguments an item. */
@@ -44,16 +47,26 @@ export interface Fenced {
   one(script: FencedScript, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
 }
 
-/** Takes the server about 7 ms, for which reads wait. */
-const ENTRIES_A_CALL = 1_000;
+/** Take the server up to 7 and 1 ms, for which reads wait. */
+const ENTRIES_A_CALL = { prompt: 1_000, yielding: 125 };
 /** Lua passes about 8,000 values to a command. */
 const ITEMS_A_CALL = 250;
-/** A call sent later has its deadline later: its replies need not wait behind all others. */
-const CALLS_AT_ONCE = 32;
+/** A call takes the server as long as so many entries, beside its own. */
+const CALL_WEIGHT = 50;
+/** In entries. A call sent later has its deadline later: its reply need not wait behind all others. */
+const WINDOWS = {
+  prompt: { least: 2_000, most: 32_000, targetMs: 20 },
+  yielding: { least: 350, most: 8_000, targetMs: 2 },
+};
+
+const figures = {
+  window: gauge("timeline_redis_write_window", "Entries that may be under way to Redis"),
+  waiting: gauge("timeline_redis_writes_waiting", "Calls with entries that wait for a turn"),
+};
 
 // In a cluster each key is a call: the client can follow a slot that moves. A redirected call keeps its deadline.
 export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
-  const limit = pLimit(CALLS_AT_ONCE);
+  const lanes = createLanes(WINDOWS);
   const deadline = async (key: string): Promise<number> => (await clock.now(key)) + COMMAND_TIMEOUT_MS;
   const inScriptSpan = <T>(script: string, work: () => Promise<T>): Promise<T> =>
     inSpan(`redis ${script}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, work);
@@ -73,26 +86,42 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
       const key = prefix + token;
       return scripts.run(script, [key], [await deadline(key), ...before, "", "", ...after]);
     };
-    return sum(await Promise.all(tokensOf(keys).map((token) => limit(() => write(token)))));
+    return sum(await Promise.all(tokensOf(keys).map((token) => lanes.prompt.run(CALL_WEIGHT, () => write(token)))));
   }
 
-  async function groups({ script, prefix, before, groups: all }: GroupsCall): Promise<void> {
-    const send = (keys: readonly string[], start: string, args: readonly Argument[]): Promise<unknown> =>
-      limit(async () => scripts.run(script, keys, [await deadline(keys[0] ?? prefix), ...before, start, ...args]));
+  async function groups({ script, prefix, before, groups: all, yields = false }: GroupsCall): Promise<void> {
+    const name = yields ? "yielding" : "prompt";
+    const send = (keys: readonly string[], start: string, { args, entries }: Call): Promise<unknown> =>
+      lanes[name].run(CALL_WEIGHT + entries, async () =>
+        scripts.run(script, keys, [await deadline(keys[0] ?? prefix), ...before, start, ...args]),
+      );
     const replies = scripts.isCluster
       ? all.flatMap(({ keys, items }) =>
-          chunked(items, ITEMS_A_CALL).flatMap((some) =>
-            tokensOf(keys).map((token) => send([prefix + token], "", ["", some.length, ...some.flat()])),
-          ),
+          chunked(items, ITEMS_A_CALL).flatMap((some) => {
+            const call = { args: ["", some.length, ...some.flat()], entries: some.length };
+            return tokensOf(keys).map((token) => send([prefix + token], "", call));
+          }),
         )
-      : callsOf(all).map((args) => send([], prefix, args));
+      : callsOf(all, ENTRIES_A_CALL[name]).map((call) => send([], prefix, call));
+    observeLane(name, lanes[name]);
     const failed = (await Promise.allSettled(replies)).find((reply) => reply.status === "rejected");
+    observeLane(name, lanes[name]);
     if (failed) throw failed.reason;
   }
 }
 
+function observeLane(lane: keyof Lanes, { window, waiting }: Lane): void {
+  figures.window.record(window, { lane });
+  figures.waiting.record(waiting, { lane });
+}
+
+interface Call {
+  readonly args: Argument[];
+  entries: number;
+}
+
 /** Items for the same keys go together, many items to few keys a call: they share the look at each key. */
-function callsOf(groups: readonly Group[]): Argument[][] {
+function callsOf(groups: readonly Group[], most: number): Call[] {
   const merged = new Map<string, (readonly Argument[])[]>();
   for (const { keys, items } of groups) {
     for (const packed of keys) {
@@ -101,19 +130,17 @@ function callsOf(groups: readonly Group[]): Argument[][] {
       else merged.set(packed, [...items]);
     }
   }
-  const calls: Argument[][] = [];
-  let room = 0;
+  const calls: Call[] = [];
   for (const [packed, all] of merged) {
-    for (const items of chunked(all, ITEMS_A_CALL)) {
+    for (const items of chunked(all, Math.min(ITEMS_A_CALL, most))) {
       const flat = items.flat();
-      for (const part of partsOf(packed, Math.max(1, Math.floor(ENTRIES_A_CALL / items.length)))) {
+      for (const part of partsOf(packed, Math.max(1, Math.floor(most / items.length)))) {
         const entries = part.count * items.length;
-        if (entries > room) {
-          calls.push([]);
-          room = ENTRIES_A_CALL;
-        }
-        calls.at(-1)?.push(part.packed, items.length, ...flat);
-        room -= entries;
+        const last = calls.at(-1);
+        const call = last && last.entries + entries <= most ? last : { args: [], entries: 0 };
+        if (call !== last) calls.push(call);
+        call.args.push(part.packed, items.length, ...flat);
+        call.entries += entries;
       }
     }
   }

@@ -1,0 +1,174 @@
+import { describe, expect, test } from "@jest/globals";
+import fc from "fast-check";
+import { createLanes, type Lanes, Window, type WindowBounds } from "../../../src/kernel/lanes.js";
+
+const BOUNDS: WindowBounds = { least: 500, most: 8_000, targetMs: 2 };
+const WEIGHT = 250;
+
+const weight = fc.integer({ min: 1, max: 2_000 });
+const latency = fc.double({ min: 0, max: 5_000, noNaN: true });
+const pastCalls = fc.array(fc.record({ weight, ms: latency, isFull: fc.boolean(), failed: fc.boolean() }), {
+  maxLength: 200,
+});
+
+describe("a window", () => {
+  const windowAfter = (calls: readonly { weight: number; ms: number; isFull: boolean; failed: boolean }[]) => {
+    const window = new Window(BOUNDS);
+    let now = 0;
+    for (const { failed, ...call } of calls) {
+      now += call.ms;
+      if (failed) window.failed(call.weight);
+      else window.ended({ ...call, now });
+    }
+    return { window, now };
+  };
+  const end = (window: Window, ms: number, now: number) => window.ended({ weight: WEIGHT, ms, isFull: true, now });
+
+  test("is never smaller than its least and never larger than its most", () => {
+    fc.assert(
+      fc.property(pastCalls, (calls) => {
+        const { size } = windowAfter(calls).window;
+        expect(size).toBeGreaterThanOrEqual(BOUNDS.least);
+        expect(size).toBeLessThanOrEqual(BOUNDS.most);
+      }),
+    );
+  });
+
+  test("recovers to its most whatever was before, once calls take no longer than the shortest one", () => {
+    fc.assert(
+      fc.property(pastCalls, (calls) => {
+        const { window, now } = windowAfter(calls);
+        for (let n = 0; n < 100; n++) end(window, 0, now);
+        expect(window.size).toBe(BOUNDS.most);
+      }),
+    );
+  });
+
+  test("shrinks to its least while calls take longer than the target allows", () => {
+    fc.assert(
+      fc.property(pastCalls, fc.double({ min: 2.1, max: 1_000, noNaN: true }), (calls, delay) => {
+        const { window, now } = windowAfter(calls);
+        end(window, 0, now);
+        for (let n = 0; n < 5_000 && window.size > BOUNDS.least; n++) end(window, delay, now);
+        expect(window.size).toBe(BOUNDS.least);
+      }),
+    );
+  });
+
+  test("takes the latency of a server that became slower as its baseline after two minutes", () => {
+    const window = new Window(BOUNDS);
+    for (let n = 0; n < 100; n++) end(window, 1, n);
+    expect(window.size).toBe(BOUNDS.most);
+    for (let n = 0; n < 100; n++) end(window, 50, 1_000 + n);
+    expect(window.size).toBe(BOUNDS.least);
+    for (let second = 2; second <= 240; second++) end(window, 50, second * 1_000);
+    expect(window.size).toBe(BOUNDS.most);
+  });
+
+  test("does not grow while it is not used up", () => {
+    const window = new Window(BOUNDS);
+    for (let n = 0; n < 100; n++) window.ended({ weight: WEIGHT, ms: 1, isFull: false, now: n });
+    expect(window.size).toBe(BOUNDS.least);
+  });
+});
+
+describe("lanes", () => {
+  /** A server that does one call after another, `perUnit` ms for each unit of weight, by a clock of its own. */
+  function simulated(perUnit = 0.004) {
+    let now = 0;
+    const served: { readonly end: () => void; readonly weight: number }[] = [];
+    const lanes = createLanes({ prompt: { least: 2_000, most: 32_000, targetMs: 20 }, yielding: BOUNDS }, () => now);
+    const underWay = { prompt: 0, yielding: 0 };
+    const most = { prompt: 0, yielding: 0 };
+    const order: string[] = [];
+    const call = (lane: keyof Lanes, weight: number, name: string = lane): Promise<void> =>
+      lanes[lane].run(weight, async () => {
+        order.push(name);
+        underWay[lane] += weight;
+        most[lane] = Math.max(most[lane], underWay[lane]);
+        await new Promise<void>((end) => served.push({ end, weight }));
+        underWay[lane] -= weight;
+      });
+    const turn = () => new Promise((resolve) => setImmediate(resolve));
+    const serve = async (): Promise<boolean> => {
+      await turn();
+      const next = served.shift();
+      if (!next) return false;
+      now += next.weight * perUnit;
+      next.end();
+      await turn();
+      return true;
+    };
+    return { lanes, call, serve, order, most, now: () => now };
+  }
+
+  const load = fc.array(
+    fc.record({
+      lane: fc.constantFrom("prompt" as const, "yielding" as const),
+      weight: fc.integer({ min: 1, max: 300 }),
+    }),
+    { minLength: 1, maxLength: 100 },
+  );
+
+  test("every call ends, in the order of its lane, and no more than the bounds are under way", async () => {
+    await fc.assert(
+      fc.asyncProperty(load, async (calls) => {
+        const { call, serve, order, most, lanes } = simulated();
+        const ends = calls.map(({ lane, weight }, n) => call(lane, weight, `${lane} ${n}`));
+        while (await serve());
+        await Promise.all(ends);
+        for (const lane of ["prompt", "yielding"] as const) {
+          const begun = order.filter((name) => name.startsWith(lane));
+          expect(begun).toEqual(calls.flatMap((one, n) => (one.lane === lane ? `${lane} ${n}` : [])));
+          expect(lanes[lane].waiting).toBe(0);
+        }
+        expect(most.prompt).toBeLessThanOrEqual(32_000);
+        expect(most.yielding).toBeLessThanOrEqual(BOUNDS.most);
+      }),
+      { numRuns: 50 },
+    );
+  });
+
+  test("a prompt call never waits for more of the other lane than its window, however much of it waits", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.integer({ min: 20, max: 200 }), fc.integer({ min: 1, max: 40 }), async (large, before) => {
+        const { call, serve, order, lanes, now } = simulated();
+        const ends = Array.from({ length: large }, () => call("yielding", WEIGHT));
+        for (let n = 0; n < Math.min(before, large - 1); n++) await serve();
+        const [asked, window] = [now(), lanes.yielding.window];
+        let took = Number.POSITIVE_INFINITY;
+        const prompt = call("prompt", 100).then(() => {
+          took = now() - asked;
+        });
+        while (await serve());
+        await Promise.all([...ends, prompt]);
+        expect(order).toContain("prompt");
+        expect(took).toBeLessThanOrEqual((window + 100) * 0.004 + 1e-9);
+      }),
+      { numRuns: 50 },
+    );
+  });
+
+  test("while prompt calls wait, the other lane goes on with its least", async () => {
+    const { call, serve, lanes, order, most } = simulated();
+    const large = Array.from({ length: 100 }, () => call("yielding", WEIGHT));
+    const small = Array.from({ length: 100 }, () => call("prompt", 1_000));
+    while (lanes.prompt.waiting > 0) {
+      await serve();
+      if (lanes.prompt.waiting > 0) expect(most.yielding).toBeLessThanOrEqual(BOUNDS.least);
+    }
+    expect(order.filter((lane) => lane === "yielding").length).toBeGreaterThan(10);
+    while (await serve());
+    await Promise.all([...large, ...small]);
+  });
+
+  test("a call that fails gives its place to the next, and makes the window no larger", async () => {
+    const { lanes, call, serve } = simulated();
+    const broken = () => lanes.yielding.run(WEIGHT, () => Promise.reject(new Error("broken")));
+    await Promise.all(Array.from({ length: 20 }, () => expect(broken()).rejects.toThrow("broken")));
+    expect(lanes.yielding.window).toBe(BOUNDS.least);
+    const next = call("yielding", WEIGHT);
+    while (await serve());
+    await next;
+  });
+});
