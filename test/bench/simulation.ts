@@ -11,7 +11,7 @@ const SEED = 1;
 /** Of sizes other than the main one; each drawn user then stands for several. */
 const DRAWS = 20_000_000;
 /** For docs/capacity.md. */
-const SIZES = [1_000_000, 10_000_000, 100_000_000, 500_000_000];
+const SIZES = [100_000, 1_000_000, 10_000_000, 100_000_000, 500_000_000];
 const about = (
   users: number,
 ): string => `A seeded simulation of ${users.toLocaleString("en")} users: followers, followings, drops and reads as published, and what Redis spends on

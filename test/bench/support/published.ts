@@ -22,6 +22,11 @@ export const PUBLISHED = {
   deliveries: { value: 75, unit: "followers a drop", by: `${KRIKORIAN}; followers away for 30 days are left out` },
   silent: { value: 0.4, unit: "of the users post nothing in a month", by: COSTOLO },
   daily: { value: 0.5, unit: "of the users come each day", by: COSTOLO },
+  minutes: {
+    value: 32,
+    unit: "minutes a day each of them spends",
+    by: "L. Yaccarino, X, 2023-10 (7.8 billion minutes a day)",
+  },
   followersOfSilent: { value: 1, unit: "follower: median of all accounts", by: BRUNER },
   median: { value: 61, unit: "followers: median of those who post", by: BRUNER },
   percentile96: { value: 1_000, unit: "followers: percentile 96 of those who post", by: BRUNER },

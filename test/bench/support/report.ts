@@ -1,6 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { join } from "node:path";
+import { CAPACITY_PAGE, withTables } from "./capacity-page.js";
 import { drawRatios } from "./chart.js";
 import { type Parameters, type Result, type Row, ratioOf, targetOf } from "./result.js";
 
@@ -40,12 +41,13 @@ export function store(report: Report): void {
   writeFileSync(join(FOLDER, `${report.name}.json`), `${JSON.stringify(report, undefined, 2)}\n`);
 }
 
-/** Writes the page and the chart anew from all stored runs. */
+/** Writes the page, the chart and the tables of docs/capacity.md anew from all stored runs. */
 export function render(): void {
   const names = readdirSync(FOLDER).filter((file) => file.endsWith(".json"));
   const reports = names.sort().map((file) => JSON.parse(readFileSync(join(FOLDER, file), "utf8")) as Report);
   writeFileSync(join(FOLDER, "README.md"), [HEAD, ...reports.map(sectionOf)].join("\n"));
   writeFileSync(join(FOLDER, "ratios.svg"), drawRatios(reports));
+  writeFileSync(CAPACITY_PAGE, withTables(readFileSync(CAPACITY_PAGE, "utf8")));
 }
 
 /** A section of the page, and what a run prints. */

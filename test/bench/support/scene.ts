@@ -23,20 +23,24 @@ export function sceneOf(options: PopulationOptions): Scene {
   return { population, readers, strategies: THRESHOLDS.map((threshold) => strategyAt(threshold, population, readers)) };
 }
 
-/** For docs/capacity.md, at the default threshold and with push. */
+/** For docs/capacity.md. */
 export interface Load {
   readonly users: number;
-  readonly most: number;
+  /** Authors a user follows, on the average. */
   readonly followings: number;
   readonly push: Strategy;
-  readonly hybrid: Strategy;
+  /** Above a million followers pulled. */
+  readonly raised: Strategy;
+  /** At the default threshold. */
+  readonly usual: Strategy;
 }
 
 export function loadOf({ population, readers, strategies }: Scene): Load {
   const at = (threshold: number) => strategies.find((one) => one.threshold === threshold) as Strategy;
+  // JSON has no Infinity.
   const push = { ...at(Number.POSITIVE_INFINITY), threshold: population.users };
   const followings = readers.get(0)?.mean ?? 0;
-  return { users: population.users, most: population.most, followings, push, hybrid: at(DEFAULT_THRESHOLD) };
+  return { users: population.users, followings, push, raised: at(1_000_000), usual: at(DEFAULT_THRESHOLD) };
 }
 
 export function nameOf(threshold: number): string {

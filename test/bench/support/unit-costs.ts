@@ -77,6 +77,7 @@ export function readUnitCosts(stored: Stored = storedRun) {
     drop: value("units", "PostgreSQL: a drop of 200 characters", "B"),
     follow: value("units", "PostgreSQL: a follow, in both lists", "B"),
     dropInLog: value("units", "NATS: a drop in DROPS", "B"),
+    completion: value("units", "NATS: a completion in COMPLETIONS", "B"),
     notification: value("units", "NATS: a notification in NOTIFY", "B"),
   } as const;
 }

@@ -1,0 +1,126 @@
+import { readFileSync } from "node:fs";
+import { bytesKept, CHOSEN, LISTENING, limitsOf, nodesOf, PEAK, requestsOf } from "./capacity.js";
+import { PUBLISHED } from "./published.js";
+import type { Load } from "./scene.js";
+import { plain, short, sized, tableOf } from "./tables.js";
+import { readUnitCosts, type Unit } from "./unit-costs.js";
+
+export const CAPACITY_PAGE = "docs/capacity.md";
+/** Users whose share of each load the limits are counted with. */
+const LIMITS_AT = 100_000_000;
+
+/** The page with its tables counted again from the stored runs; a table stands between two comments that name it. */
+export function withTables(page: string): string {
+  const tables = tablesOf();
+  return page.replace(
+    /(<!-- table: (\w+) -->\n)[\s\S]*?(<!-- end -->)/g,
+    (_, start: string, name: string, end: string) => `${start}${tables[name] ?? `no table ${name}`}\n${end}`,
+  );
+}
+
+function tablesOf(): Readonly<Record<string, string>> {
+  const { loads } = JSON.parse(readFileSync("docs/benchmarks/simulation.json", "utf8")) as { loads: readonly Load[] };
+  const costs = readUnitCosts();
+  const sizes = loads.map(({ users }) => `${short(users)} users`);
+  const table = (rows: readonly (readonly [string, readonly number[]])[], shown = short): string =>
+    tableOf(
+      ["", ...sizes],
+      rows.map(([name, values]) => [name, ...values.map(shown)]),
+    );
+  const [requests, bytes, nodes] = [
+    loads.map(requestsOf),
+    loads.map((load) => bytesKept(load, costs)),
+    loads.map((load) => nodesOf(load, costs)),
+  ];
+  const from = <Row>(all: readonly Row[], what: (row: Row) => number): number[] => all.map(what);
+  const main = loads.find(({ users }) => users === LIMITS_AT) as Load;
+  return {
+    requests: table([
+      ["drops/s", from(requests, ({ drops }) => drops)],
+      ["reads of homes/s", from(requests, ({ reads }) => reads)],
+      ["entries/s, push", from(requests, ({ entries }) => entries)],
+      ["authors merged a read, 100,000", from(requests, ({ merged }) => merged)],
+      ["open streams", from(requests, ({ streams }) => streams)],
+      ["notifications/s", from(requests, ({ notifications }) => notifications)],
+    ]),
+    bytes: table(
+      (
+        [
+          ["Redis: homes", ({ homes }) => homes],
+          ["Redis: pulled authors of readers, 100,000", ({ pulls }) => pulls],
+          ["PostgreSQL: drops of a year", ({ dropsAYear }) => dropsAYear],
+          ["PostgreSQL: follows", ({ follows }) => follows],
+          ["NATS: `DROPS`, 7 days", ({ log }) => log],
+          ["NATS: `COMPLETIONS`, 1 day", ({ completions }) => completions],
+          ["NATS: `NOTIFY`, 10 minutes at peak", ({ notify }) => notify],
+        ] as const satisfies readonly (readonly [string, (kept: (typeof bytes)[number]) => number])[]
+      ).map(([name, what]) => [name, from(bytes, what)]),
+      sized,
+    ),
+    nodes: table([
+      ["Redis masters for memory", from(nodes, ({ byMemory }) => byMemory)],
+      ["Redis masters for CPU, push", from(nodes, ({ byCpu }) => byCpu)],
+      ["Redis masters for CPU, 1,000,000", from(nodes, ({ byCpuRaised }) => byCpuRaised)],
+      ["Redis masters for CPU, 100,000", from(nodes, ({ byCpuUsual }) => byCpuUsual)],
+      ["NATS servers", from(nodes, (one) => one.nats)],
+      ["PostgreSQL primaries for `posts`", from(nodes, ({ databases }) => databases)],
+      ["`fanout` processes", from(nodes, ({ workers }) => workers)],
+      ["`api` processes", from(nodes, ({ apis }) => apis)],
+      ["`gateway` processes", from(nodes, ({ gateways }) => gateways)],
+      ["`posts` processes", from(nodes, ({ posts }) => posts)],
+    ]),
+    limits: tableOf(
+      ["", "Limit", "Reached with", "Measured by"],
+      limitsOf(main, costs).map(({ what, limit, unit, users, by }) => [
+        ...[what, unit === "B" ? sized(limit) : `${short(limit)} ${unit}`, `${short(users)} users`, by],
+      ]),
+    ),
+    units: tableOf(["Unit", "Cost", "Measured by"], unitRows(costs)),
+    chosen: tableOf(
+      ["Chosen", ""],
+      Object.values(CHOSEN).map(({ value, unit }) => [unit.startsWith("bytes") ? sized(value) : short(value), unit]),
+    ),
+    published: tableOf(
+      ["Published or counted from it", "", "By"],
+      [
+        ["peak, times the average", plain(PEAK), PUBLISHED.dropsAtPeak.by],
+        ["of the users have a stream open", plain(LISTENING), `${PUBLISHED.daily.by}; ${PUBLISHED.minutes.by}`],
+        ["drops a user and day", plain((86_400 * PUBLISHED.drops.value) / PUBLISHED.users.value), PUBLISHED.drops.by],
+        ["reads a user and day", plain((86_400 * PUBLISHED.reads.value) / PUBLISHED.users.value), PUBLISHED.reads.by],
+      ],
+    ),
+  };
+}
+
+const NAMES: Readonly<Record<string, string>> = {
+  entry: "Redis, an entry",
+  page: "Redis, a page",
+  author: "Redis, one more author in a page",
+  workerEntry: "`fanout`, an entry",
+  apiPage: "`api`, a page",
+  workerDrop: "`fanout`, a drop",
+  natsDrop: "NATS, a drop",
+  homeEntry: "Redis, an entry of a home",
+  pullsMember: "Redis, a pulled author of a reader",
+  listenerLook: "Redis, a look for a listener",
+  workerNotification: "`fanout`, an entry and its notification",
+  natsNotification: "NATS, a notification",
+  gatewayEvent: "`gateway`, an event",
+  gatewayStream: "`gateway`, a stream",
+  bridgeEvent: "`bridge`, an event",
+  postsDrop: "`posts`, a drop",
+  dropsASecond: "PostgreSQL, drops and events",
+  drop: "PostgreSQL, a drop",
+  follow: "PostgreSQL, a follow",
+  dropInLog: "NATS, a drop in `DROPS`",
+  completion: "NATS, a completion",
+  notification: "NATS, a notification in `NOTIFY`",
+};
+
+function unitRows({ server, cluster, ...others }: ReturnType<typeof readUnitCosts>): string[][] {
+  const rows = (units: Readonly<Record<string, Unit>>, where: string): string[][] =>
+    Object.entries(units).map(([name, { value, unit, by }]) => [
+      ...[`${NAMES[name] ?? name}${where}`, `${plain(value)} ${unit}`, by],
+    ]);
+  return [...rows(server, "; one server"), ...rows(cluster, "; Cluster"), ...rows(others, "")];
+}
