@@ -3,6 +3,7 @@ import { createReadRange, parsed, replay, retrying } from "../consistency/index.
 import type { Delivery } from "../delivery/handler.js";
 import { createFanout } from "../fanout/index.js";
 import { oneLine } from "../kernel/errors.js";
+import { silent } from "../kernel/logger.js";
 import { DAY } from "../kernel/time.js";
 import { openTimelines, runJob } from "./bootstrap.js";
 import { parseRate, parseTime } from "./option-values.js";
@@ -45,7 +46,7 @@ function replayByHand({ from, to, after, rate, json }: ReplayOptions): Promise<n
   return runJob({ name: "replay", open: openTimelines, json }, async ({ connections, config, stopping, say }) => {
     const outcome: Outcome = { applied: 0, upTo: undefined, left_out: [] };
     const events = new Resumable<Delivery>(after?.toString(), ({ seq }) => String(seq - 1));
-    const fanout = createFanout({ ...connections, config, upstreams: connections.upstreams("fanout") });
+    const fanout = createFanout({ ...connections, config, upstreams: connections.upstreams("fanout"), log: silent });
     const apply = retrying(parsed(fanout.apply), {
       stopping,
       waiting: (error) => say(() => `${outcome.applied} events; waiting: ${error}${events.hint()}`),

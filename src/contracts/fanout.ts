@@ -19,6 +19,8 @@ const job = z.object({
   generation: z.string().max(MAX_GENERATION_CHARACTERS),
   user_ids: userIds(MAX_CHUNK_USERS),
   silent: z.boolean().optional(),
+  /** Of an addition: its users pull the drop, so that homes are left alone. Of a removal: the author's timeline had it. */
+  pulled: z.boolean().optional(),
 });
 
 export type FanoutJob = z.output<typeof job>;
@@ -27,13 +29,13 @@ export function parseJob(bytes: Uint8Array): FanoutJob {
   return understood(job, parseJson(bytes));
 }
 
-/** Planning the same chunk again names it the same. */
-export function chunkId(users: readonly string[]): string {
-  return fingerprint(users.map(encodeId).join(","));
+/** Planning the same chunk again names it the same; one that is pushed after it was pulled is another. */
+export function chunkId({ user_ids, pulled }: Pick<FanoutJob, "user_ids" | "pulled">): string {
+  return `${fingerprint(user_ids.map(encodeId).join(","))}${pulled ? ":pulled" : ""}`;
 }
 
 export function jobMessageId(of: FanoutJob): string {
-  return `${of.event}:${encodeId(of.drop_id)}:${chunkId(of.user_ids)}`;
+  return `${of.event}:${encodeId(of.drop_id)}:${chunkId(of)}`;
 }
 
 export type Notification =

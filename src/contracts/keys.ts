@@ -32,6 +32,8 @@ export const authorOfKey = (key: string): string | undefined =>
 /** Hash of author token -> state, of those who are pulled or about to change. */
 export const PULLED_KEY = "timeline:x:pulled";
 
+export const CROSSING_LEASE_KEY = "timeline:x:crossing";
+
 /** The braces put a user's set into the slot of their home. */
 export const PULLS_PREFIX = `timeline:x:pulls:{${HOME_PREFIX}`;
 export const pullsToken = (user: string): string => `${encodeId(user)}}`;

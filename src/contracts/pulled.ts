@@ -19,6 +19,11 @@ export interface PulledAuthor {
   readonly since: number;
 }
 
+/** An author whose state began so long ago that no process uses a copy from before it. */
+export interface Due extends PulledAuthor {
+  readonly author: string;
+}
+
 /** By author id. */
 export type PullRegistry = ReadonlyMap<string, PulledAuthor>;
 
@@ -41,6 +46,10 @@ export interface PulledAuthors {
   /** Reads the registry after the call. @throws AppError `unavailable` */
   refresh(): Promise<PullRegistry>;
 }
+
+/** A copy that may be used. @throws AppError `unavailable` */
+export const currentOf = async (pulled: PulledAuthors): Promise<PullRegistry> =>
+  pulled.copy() ?? (await pulled.refresh());
 
 /** Members of `pullsKey` beside the tokens of authors. Without the first one the set is not known. */
 export const PULLS_COMPLETE = "~complete";

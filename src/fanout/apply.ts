@@ -4,7 +4,14 @@ import type { TimelineEntry } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS, NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Complete, Notify, Told, Trace } from "./publish.nats.js";
-import { type Audience, audienceOf, type FanoutSize, type HomeDrops, type TimelineWriter } from "./store.redis.js";
+import {
+  type Audience,
+  audienceOf,
+  type FanoutSize,
+  type HomeDrops,
+  type HomeEntries,
+  type TimelineWriter,
+} from "./store.redis.js";
 
 /** About 0.2 s of Redis. */
 const ENTRIES_A_SLICE = 100_000;
@@ -124,8 +131,7 @@ function createAdd(deps: ApplyDeps): Add {
       const deleted = await writeUnlessDeleted(drops, {
         write: async () => {
           await failpoint("write", ...drops);
-          const entries = parts.map(({ audience, change }) => ({ audience, entries: [entryOf(change)] }));
-          await writer.addHome(entries, yields);
+          await writer.addHome(additions(parts), yields);
           await failpoint("written", ...drops);
         },
         tombstonedAmong: async () => {
@@ -174,7 +180,8 @@ async function tell({ writer, notify }: ApplyDeps, parts: readonly Part[]): Prom
     told.map(({ change, audience: { ids: users }, trace }): Told => {
       const { drop_id, created_at } = change;
       if (change.action === "add") return { users, notification: { event: "new_drop", drop_id, created_at }, trace };
-      const among = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
+      const holders = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
+      const among = change.pulled ? undefined : holders;
       return { users, notification: { event: "drop_deleted", drop_id }, among, trace };
     }),
   );
@@ -183,6 +190,8 @@ async function tell({ writer, notify }: ApplyDeps, parts: readonly Part[]): Prom
 const NOBODY = audienceOf([]);
 const isDeletion = ({ change }: Part): boolean => change.action === "remove";
 const entryOf = ({ drop_id: drop, created_at: score }: Change): TimelineEntry => ({ drop, score });
+const additions = (parts: readonly Part[]): HomeEntries[] =>
+  parts.flatMap(({ audience, change }) => (change.pulled ? [] : { audience, entries: [entryOf(change)] }));
 const removals = (parts: readonly Part[]): HomeDrops[] =>
   parts.map(({ audience, change }) => ({ audience, drops: [change.drop_id] }));
 const sizeOf = ({ audience }: Part): FanoutSize => ({ recipients: audience.ids.length, chunks: 1 });

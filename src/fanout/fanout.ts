@@ -13,8 +13,11 @@ import { sampledTrace } from "../delivery/telemetry.js";
 import { SECOND } from "../kernel/time.js";
 import { createApply } from "./apply.js";
 import { type AdmittedEdge, createApplyEdges, type EdgeApplied } from "./graph.js";
-import { createJobHandlers, createPlan, Followers, isRedriven, type Plan, type UntilCovered } from "./plan.js";
+import { createJobHandlers, type UntilCovered } from "./jobs.js";
+import { createPlan, Followers, isRedriven, type Plan } from "./plan.js";
 import type { Complete, Notify, QueueJobs, Trace } from "./publish.nats.js";
+import type { Pulled } from "./pulled.js";
+import type { AuthorWriter } from "./pulled.redis.js";
 import type { Sources } from "./sources.grpc.js";
 import { audienceOf, type Progress, type SharedEntry, type TimelineWriter } from "./store.redis.js";
 
@@ -23,6 +26,8 @@ const PATIENCE_MS = SECOND / 2;
 
 export interface FanoutDeps extends Sources {
   readonly writer: TimelineWriter;
+  readonly authors: AuthorWriter;
+  readonly pulled: Pulled;
   readonly fences: Fences;
   readonly notify: Notify;
   readonly queue: QueueJobs;

@@ -1,8 +1,10 @@
 import type { EdgeEvent, EventName } from "../contracts/events.js";
 import type { EdgeChange, EdgeState, Fences } from "../contracts/fences.js";
+import { currentOf, isMerged, type PulledAuthors, type PullRegistry } from "../contracts/pulled.js";
 import { createOldestFirst, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { type ChangedHome, type DropReads, DropWrites, patient, unhurried } from "./graph-drops.js";
+import type { AuthorWriter } from "./pulled.redis.js";
 import type { ReadAuthorDrops } from "./sources.grpc.js";
 import type { HomeBounds, TimelineWriter } from "./store.redis.js";
 
@@ -17,6 +19,8 @@ export interface AdmittedEdge {
 interface GraphDeps {
   readonly fences: Fences;
   readonly writer: TimelineWriter;
+  readonly pulled: PulledAuthors;
+  readonly authors: Pick<AuthorWriter, "addToPulls" | "removeFromPulls">;
   readonly readAuthorDrops: ReadAuthorDrops;
   readonly maxEntries: number;
   readonly applied: EdgeApplied;
@@ -38,6 +42,9 @@ const MAX_ROUNDS = 10;
  * or removes them. The newest version of an edge wins in any order of events: after each round the edges are read
  * again, and the round is repeated for those that have changed.
  *
+ * Followers of a pulled author pull: only the sets of the authors they pull change. An author whose state has changed
+ * meanwhile is another reason to repeat the round.
+ *
  * A round ends by removing tombstoned drops from the homes, those it has just added among them: a deletion that read
  * the followers while an edge was changing may have missed them (see `apply.ts`).
  *
@@ -57,14 +64,19 @@ export function createApplyEdges(
     const admitted = batch.filter(({ event: { payload } }) => payload.follower_id !== payload.following_id);
     let edges = await inForce(deps.fences, admitted.map(changeOf));
     for (let round = 0; round < MAX_ROUNDS && edges.length > 0; round++) {
-      for (const author of await applyRound(deps, edges, patienceMs)) late.add(author);
+      const registry = await currentOf(deps.pulled);
+      for (const author of await applyRound(deps, { edges, registry }, patienceMs)) late.add(author);
       const before = edges.filter(({ following }) => !late.has(following));
       const now = await inForce(
         deps.fences,
         before.flatMap(({ changes }) => changes),
       );
+      const registryNow = await currentOf(deps.pulled);
       edges = now.filter(
-        ({ version, follows }, at) => version !== before[at]?.version || follows !== before[at].follows,
+        ({ version, follows, following }, at) =>
+          version !== before[at]?.version ||
+          follows !== before[at].follows ||
+          registry.get(following)?.state !== registryNow.get(following)?.state,
       );
     }
     if (edges.length > 0) throw new AppError("failed", "the edge changes faster than it can be applied");
@@ -101,8 +113,8 @@ function newer(known: EdgeState | undefined, { version, follows }: EdgeState): E
 
 /** Returns the authors whose edges are left out. An author's drops are read after all edges of the round are recorded. */
 async function applyRound(
-  { fences, writer, readAuthorDrops, maxEntries }: GraphDeps,
-  edges: readonly Edge[],
+  { fences, writer, authors: { addToPulls, removeFromPulls }, readAuthorDrops, maxEntries }: GraphDeps,
+  { edges, registry }: { readonly edges: readonly Edge[]; readonly registry: PullRegistry },
   patienceMs: number | undefined,
 ): Promise<ReadonlySet<string>> {
   const authors = new Map<string, Edge[]>();
@@ -118,7 +130,14 @@ async function applyRound(
   const reads: DropReads = patienceMs === undefined ? unhurried(readAuthorDrops) : patient(readAuthorDrops, patienceMs);
   const writes = new DropWrites(writer, maxEntries);
   const late = new Set<string>();
-  await mapLimited([...authors], AUTHORS_AT_ONCE, async ([author, own]) => {
+  await mapLimited([...authors], AUTHORS_AT_ONCE, async ([author, all]) => {
+    const pulled = registry.get(author);
+    if (pulled) {
+      await removeFromPulls(author, followersOf(all, false));
+      if (isMerged(pulled)) await addToPulls(author, followersOf(all, true));
+    }
+    const own = pulled?.state === "pulled" ? all.filter(({ follows }) => !follows) : all;
+    if (own.length === 0) return;
     const first = await reads.first(author);
     if (!first) return void late.add(author);
     const homes = own.flatMap((edge) => homeOf(edge, bounds.get(edge.follower) as HomeBounds));
@@ -128,6 +147,9 @@ async function applyRound(
   await fences.removeTombstoned(followers);
   return late;
 }
+
+const followersOf = (edges: readonly Edge[], following: boolean): string[] =>
+  edges.filter(({ follows }) => follows === following).map(({ follower }) => follower);
 
 /** A home without drops loses none. */
 function homeOf({ follower, follows }: Edge, { floor = 0, oldest }: HomeBounds): ChangedHome[] {

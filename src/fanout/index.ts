@@ -1,14 +1,21 @@
 import type { StoredTimelinesConfig } from "../contracts/config.js";
 import type { Fences } from "../contracts/fences.js";
+import { CROSSING_LEASE_KEY } from "../contracts/keys.js";
+import type { Logger } from "../kernel/logger.js";
+import type { Loop } from "../kernel/loop.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { PublishAll } from "../platform/nats/publish.js";
 import type { Fenced } from "../platform/redis/fenced.js";
+import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { FanoutConfig } from "./config.js";
+import { type Crossings, startCrossings } from "./crossing.js";
 import { composeFanout, type Fanout } from "./fanout.js";
+import type { UntilCovered } from "./jobs.js";
 import { observeFanout } from "./observe.js";
-import type { UntilCovered } from "./plan.js";
 import { createComplete, createNotify, createQueueJobs } from "./publish.nats.js";
+import type { Pulled } from "./pulled.js";
+import { createAuthorWriter } from "./pulled.redis.js";
 import { createSources } from "./sources.grpc.js";
 import { createListenersAmong, createProgress, createTimelineWriter } from "./store.redis.js";
 
@@ -19,32 +26,34 @@ interface FanoutHandles {
   readonly publishAll: PublishAll;
   readonly upstreams: Upstreams;
   readonly fences: Fences;
+  readonly pulled: Pulled & Crossings;
+  readonly log: Logger;
   /** Redriven jobs wait for it; unset: they do not wait. */
   readonly untilCovered?: UntilCovered | undefined;
 }
 
 /** Composes fan-out: the handlers of its three consumers, and the function under them that a replay calls. */
-export function createFanout({
-  config,
-  scripts,
-  fenced,
-  publishAll,
-  upstreams,
-  fences,
-  untilCovered,
-}: FanoutHandles): Fanout {
+export function createFanout(handles: FanoutHandles): Fanout & { readonly startCrossings: () => Loop } {
+  const { config, scripts, fenced, publishAll, upstreams, fences, pulled, untilCovered, log } = handles;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const activeOnly = config.fanout.audience === "active";
-  return composeFanout({
-    fences,
-    untilCovered,
+  const shared = {
     ...createSources(upstreams, config.fanout.chunkSize),
+    fences,
     writer: createTimelineWriter(scripts, fenced, { maxEntries, ttlMs, activeOnly }),
+    authors: createAuthorWriter(scripts, fenced, { maxEntries, ttlMs }),
+    maxEntries,
+  };
+  const fanout = composeFanout({
+    ...shared,
+    pulled,
+    untilCovered,
     notify: createNotify(publishAll, createListenersAmong(scripts)),
     queue: createQueueJobs(publishAll),
     progress: createProgress(scripts),
     complete: createComplete(publishAll),
     applied: observeFanout.edgeApplied,
-    maxEntries,
   });
+  const lease = createLease(scripts, CROSSING_LEASE_KEY);
+  return { ...fanout, startCrossings: () => startCrossings({ ...shared, registry: pulled, lease, log }) };
 }

@@ -1,15 +1,18 @@
 import { LRUCache } from "lru-cache";
-import { chunkId, type FanoutJob, MAX_CHUNK_USERS, parseJob } from "../contracts/fanout.js";
+import { chunkId, type FanoutJob, MAX_CHUNK_USERS } from "../contracts/fanout.js";
 import type { Fences } from "../contracts/fences.js";
+import { currentOf, type PullState } from "../contracts/pulled.js";
 import { DLQ_HEADER } from "../contracts/subjects.js";
-import type { Delivery, Handlers } from "../delivery/handler.js";
-import { sampledTrace } from "../delivery/telemetry.js";
+import type { Delivery } from "../delivery/handler.js";
 import { mapLimited } from "../kernel/concurrency.js";
+import { AppError } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import type { Apply, Change, Part } from "./apply.js";
 import type { QueueJobs, Trace } from "./publish.nats.js";
+import { addToAuthor, covers, type Pulled } from "./pulled.js";
+import type { AuthorWriter } from "./pulled.redis.js";
 import type { ReadFollowers, ReadFollowing } from "./sources.grpc.js";
-import { type Audience, audienceOf, type Progress } from "./store.redis.js";
+import { type Audience, audienceOf, type Progress, type TimelineWriter } from "./store.redis.js";
 
 export interface Plan {
   readonly change: Omit<Change, "generation" | "user_id">;
@@ -22,7 +25,10 @@ export interface Plan {
 }
 
 export interface PlanDeps {
-  readonly fences: Pick<Fences, "generations">;
+  readonly fences: Pick<Fences, "generations" | "tombstonedAmong" | "retentionStart">;
+  readonly pulled: Pulled;
+  readonly authors: AuthorWriter;
+  readonly writer: Pick<TimelineWriter, "addHome" | "removeHome">;
   readonly followers: Followers;
   readonly apply: Apply;
   readonly queue: QueueJobs;
@@ -30,14 +36,13 @@ export interface PlanDeps {
   readonly readFollowing: ReadFollowing;
 }
 
-/** Resolves once an event of that time (ms since the epoch) would be applied again after a loss of Redis. */
-export type UntilCovered = (admittedAt: number, stopping: AbortSignal) => Promise<void>;
-
 /** Bytes of user ids a job carries at most, as JSON; a message may have 1 MiB with its headers. */
 const MAX_JOB_BYTES = 512 * 1024;
 /** Of the smallest size, one follower. */
-const MAX_PAGES = 100_000_000;
+export const MAX_PAGES = 100_000_000;
 const RECIPIENTS_AT_ONCE = 16;
+/** More than an author passes while a change is planned: each lasts seconds. */
+const MAX_STATES = 5;
 /** 5,000 followers and the author. */
 const MAX_KEPT_USERS = 5_001;
 /** About 200 MB at 36 bytes an id. */
@@ -52,51 +57,102 @@ export interface Planner {
 /**
  * Finds the audience of a change. One page of followers is written at once; more become one job a page, whose progress
  * is kept. The generation is read before the followers, so that a change of the list in between is seen after the write.
+ *
+ * The author's state is looked at before the writes and after them. A change that was planned for another state is
+ * planned again: it is in the author's timeline or in the homes, whichever the followers read.
  */
 export function createPlan(deps: PlanDeps): Planner {
-  const { apply, fences, followers } = deps;
+  const { apply, fences, followers, pulled } = deps;
+  const stateOf = async (author: string) => (await currentOf(pulled)).get(author)?.state;
   return {
-    one: async ({ change: planned, includeAuthor, recipients: named, user_id: author, trace }) => {
+    one: async (plan) => {
+      const { change: planned, user_id: author, trace } = plan;
       if (author === undefined) {
         const change = { ...planned, user_id: "", generation: "" };
         return apply.complete([{ change, trace, size: { recipients: 0, chunks: 0 } }]);
       }
-      const generation = (await fences.generations([author])).get(author) as string;
-      const change: Change = { ...planned, user_id: author, generation };
-      if (named !== undefined) return toRecipients(deps, change, { named, includeAuthor });
-      const chunks: string[] = [];
-      let recipients = 0;
-      for await (const page of followers.pages({ author, generation, includeAuthor })) {
-        if (page.only) return apply.whole({ change, audience: page, trace });
-        const jobs = jobsOf(change, page.ids);
-        await deps.queue(jobs);
-        for (const job of jobs) chunks.push(chunkId(job.user_ids));
-        recipients += page.ids.length;
+      for (let tries = 0; tries < MAX_STATES; tries++) {
+        const state = await stateOf(author);
+        const size = await planOne(deps, { ...plan, user_id: author }, state);
+        if (!covers(state, await stateOf(author))) continue;
+        if (size !== undefined) await pulled.cross(author, size);
+        return;
       }
-      await apply.toRecentUnfollowers(change);
-      const size = await deps.progress.planned(change, chunks, recipients);
-      if (size) await apply.complete([{ change, trace, size }]);
+      throw new AppError("unavailable", "the author's state changes faster than a change can be planned");
     },
     together: async (plans) => {
       const authors = new Set(plans.flatMap(({ user_id }) => user_id ?? []));
+      const registry = await currentOf(pulled);
       const generations = await fences.generations([...authors]);
       const left: Plan[] = [];
+      const taken: Plan[] = [];
       const parts: Part[] = [];
       for (const plan of plans) {
         const { includeAuthor, recipients, user_id: author = "", trace } = plan;
         const generation = generations.get(author);
-        const audience =
-          generation !== undefined && recipients === undefined
-            ? followers.known({ author, generation, includeAuthor })
-            : undefined;
-        if (!audience || generation === undefined) left.push(plan);
-        else parts.push({ change: { ...plan.change, user_id: author, generation }, audience, trace });
+        const isKnown = generation !== undefined && recipients === undefined && !registry.has(author);
+        const audience = isKnown ? followers.known({ author, generation, includeAuthor }) : undefined;
+        if (!audience || generation === undefined || pulled.crosses(author, followersIn(audience.ids.length, plan)))
+          left.push(plan);
+        else {
+          taken.push(plan);
+          parts.push({ change: { ...plan.change, user_id: author, generation }, audience, trace });
+        }
       }
       await apply.first(parts);
-      return left;
+      const now = await currentOf(pulled);
+      return now.size === 0 ? left : [...left, ...taken.filter(({ user_id = "" }) => now.has(user_id))];
     },
   };
 }
+
+/** Returns how many followers the author has; undefined where only recipients were looked at. */
+async function planOne(
+  deps: PlanDeps,
+  plan: Plan & { readonly user_id: string },
+  state: PullState | undefined,
+): Promise<number | undefined> {
+  const { fences, authors } = deps;
+  const { change: planned, includeAuthor, recipients: named, user_id: author } = plan;
+  const generation = (await fences.generations([author])).get(author) as string;
+  const change: Change = { ...planned, user_id: author, generation };
+  if (named !== undefined) return void (await toRecipients(deps, change, { named, includeAuthor }));
+  if (state === undefined) return toFollowers(deps, plan, change);
+  const isRemoval = planned.action === "remove";
+  if (!isRemoval) await addToAuthor(deps, change, { includeAuthor });
+  const pulled = isRemoval ? await authors.rememberCreation(author, planned.drop_id) : state === "pulled";
+  const size = await toFollowers(deps, plan, { ...change, pulled });
+  // Until every job is stored, planning the deletion again has to find out whether the timeline had the drop.
+  if (isRemoval) await authors.remove(author, planned.drop_id);
+  return size;
+}
+
+async function toFollowers(
+  { apply, followers, queue, progress }: PlanDeps,
+  plan: Plan & { readonly user_id: string },
+  change: Change,
+): Promise<number> {
+  const { user_id: author, includeAuthor, trace } = plan;
+  const chunks: string[] = [];
+  let recipients = 0;
+  for await (const page of followers.pages({ author, generation: change.generation, includeAuthor })) {
+    if (page.only) {
+      await apply.whole({ change, audience: page, trace });
+      return followersIn(page.ids.length, plan);
+    }
+    const jobs = jobsOf(change, page.ids);
+    await queue(jobs);
+    for (const job of jobs) chunks.push(chunkId(job));
+    recipients += page.ids.length;
+  }
+  await apply.toRecentUnfollowers(change);
+  const size = await progress.planned(change, chunks, recipients);
+  if (size) await apply.complete([{ change, trace, size }]);
+  return followersIn(recipients, plan);
+}
+
+const followersIn = (recipients: number, { includeAuthor }: Pick<Plan, "includeAuthor">): number =>
+  includeAuthor ? recipients - 1 : recipients;
 
 async function toRecipients(
   { apply, readFollowing }: PlanDeps,
@@ -133,45 +189,6 @@ function jobsOf(change: Change, users: readonly string[]): FanoutJob[] {
   }
   if (part.length > 0) jobs.push({ ...change, user_ids: part });
   return jobs;
-}
-
-interface JobDeps {
-  readonly apply: Apply;
-  readonly progress: Progress;
-  readonly untilCovered?: UntilCovered | undefined;
-}
-
-/** Handles `fanout.job.*`: writes chunks, and publishes a completion after the last one of a fan-out. */
-export function createJobHandlers({ apply, progress, untilCovered }: JobDeps): Handlers {
-  const all = async (deliveries: readonly Delivery[], traceOf?: typeof sampledTrace): Promise<void> => {
-    const jobs = deliveries.map(({ body, headers }) => ({ ...parseJob(body), trace: traceOf?.(headers) }));
-    const parts = jobs.map(({ user_ids, trace, ...change }) => ({ change, audience: audienceOf(user_ids), trace }));
-    await apply.chunks(parts);
-    const finished = await Promise.all(
-      parts.map(({ change }, at) => progress.done(change, chunkId(jobs[at]?.user_ids ?? []))),
-    );
-    await apply.complete(
-      parts.flatMap((part, at) => {
-        const size = finished[at];
-        return size ? [{ ...part, size }] : [];
-      }),
-    );
-  };
-  return {
-    one: async (delivery, { stopping }) => {
-      // A redriven job was not pending when the server identity was last recorded: a loss right after it would not be
-      // replayed from there.
-      if (isRedriven(delivery)) await untilCovered?.(parseJob(delivery.body).admitted_at, stopping);
-      await all([delivery]);
-    },
-    together: async (deliveries) => {
-      await all(
-        deliveries.filter((delivery) => !isRedriven(delivery)),
-        sampledTrace,
-      );
-      return deliveries.filter(isRedriven);
-    },
-  };
 }
 
 /** It may have been handled before, under another sequence. */

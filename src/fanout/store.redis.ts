@@ -56,7 +56,7 @@ type Shared = keyof typeof SHARED_TOKENS;
 
 export type TimelineWriter = ReturnType<typeof createTimelineWriter>;
 
-interface WriterOptions {
+export interface WriterOptions {
   readonly maxEntries: number;
   /** Time to live of a home timeline that is not read. */
   readonly ttlMs: number;
@@ -64,7 +64,7 @@ interface WriterOptions {
   readonly activeOnly: boolean;
 }
 
-const BURIED_TTL_MS = DAY;
+export const BURIED_TTL_MS = DAY;
 const LOOKS_AT_ONCE = 500;
 const USERS_A_CALL = 1_000;
 /** Of an audience: reading so many listeners costs much less than a look for each user. */
@@ -74,16 +74,18 @@ const PROGRESS_TTL_MS = DAY;
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
 
+/** What the script `add-entries` is told of timelines; a time to live of 0: none. */
+export const limitsOf = (options: Omit<WriterOptions, "ttlMs">, ttlMs: number): (string | number)[] => [
+  options.maxEntries,
+  Math.ceil(options.maxEntries * TRIM_TO),
+  ttlMs,
+  options.activeOnly ? "1" : "0",
+];
+
 /** Every method resolves only after each reply was a success. `yields`: others do not wait for the call. */
 export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: WriterOptions) {
-  const limits = (ttl: number, activeOnly: boolean): (string | number)[] => [
-    options.maxEntries,
-    Math.ceil(options.maxEntries * TRIM_TO),
-    ttl,
-    activeOnly ? "1" : "0",
-  ];
-  const homeLimits = limits(options.ttlMs, options.activeOnly);
-  const sharedLimits = limits(0, false);
+  const homeLimits = limitsOf(options, options.ttlMs);
+  const sharedLimits = limitsOf({ ...options, activeOnly: false }, 0);
   const itemOf = ({ drop, score }: TimelineEntry) => [score, drop];
   return {
     async addHome(all: readonly HomeEntries[], yields = false): Promise<void> {

@@ -11,6 +11,7 @@ const FAILPOINTS = [
   "acked",
   "bury",
   "buried",
+  "crossing",
   "rebuild-marked",
   "rebuild-read",
   "redriven",

@@ -3,7 +3,7 @@ import type { Scripts } from "../platform/redis/scripts.js";
 import { createRegistry, type Registry } from "./registry.js";
 import { createPullStore } from "./store.redis.js";
 
-export type { Due, Registry, Wish } from "./registry.js";
+export type { Registry, Wish } from "./registry.js";
 
 export const openPulled = (scripts: Scripts, clock: RedisClock, threshold: number): Registry =>
   createRegistry({ store: createPullStore(scripts, clock), threshold });

@@ -1,4 +1,5 @@
 import {
+  type Due,
   MAX_COPY_AGE_MS,
   PULL_GRACE_MS,
   type PulledAuthor,
@@ -14,11 +15,6 @@ import { SECOND } from "../kernel/time.js";
 import { type Held, MAX_AUTHORS, type PullStore, type Stored } from "./store.redis.js";
 
 export type Wish = "pull" | "push" | "auto";
-
-/** An author whose state has begun long enough ago for the work that relies on it. */
-export interface Due extends PulledAuthor {
-  readonly author: string;
-}
 
 interface RegistryDeps {
   readonly store: PullStore;
@@ -40,7 +36,9 @@ export function createRegistry({ store, threshold, graceMs = PULL_GRACE_MS }: Re
   let readAt = Number.NEGATIVE_INFINITY;
   const refresh = coalesce(async () => {
     const began = performance.now();
-    if ((await store.version()) !== stored.version) {
+    const version = await store.version();
+    if (version === 0) await restore(store, stored.authors);
+    if (version === 0 || version !== stored.version) {
       stored = await store.read();
       pulled = new Map([...stored.authors].filter((one): one is [string, PulledAuthor] => one[1].state !== "pushed"));
     }
@@ -108,6 +106,19 @@ export function createRegistry({ store, threshold, graceMs = PULL_GRACE_MS }: Re
       }),
   };
 }
+
+/** Begins anew what a registry that was lost had in hand: the sets of pulled authors may be lost too. */
+async function restore(store: PullStore, lost: Stored["authors"]): Promise<void> {
+  for (const [author, { state, by }] of lost) await store.change(author, undefined, { state: AFTER_LOSS[state], by });
+}
+
+const AFTER_LOSS: Readonly<Record<Held["state"], Held["state"]>> = {
+  pushed: "pushed",
+  promoting: "promoting",
+  pulled: "promoting",
+  demoting: "demoting",
+  leaving: "demoting",
+};
 
 const NEXT: Readonly<Partial<Record<PullState, PullState>>> = { promoting: "pulled", demoting: "leaving" };
 

@@ -12,7 +12,7 @@ export interface Held {
 }
 
 export interface Stored {
-  /** How often the registry was changed. */
+  /** The time of the last change; 0: none is known. */
   readonly version: number;
   readonly authors: ReadonlyMap<string, Held>;
 }

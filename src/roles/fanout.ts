@@ -11,9 +11,10 @@ export async function startFanoutRole(
 ): Promise<RunningRole> {
   const { config, connections, log } = deps;
   const { nats, publish } = connections;
-  const { handlers, apply } = createFanout({
+  const { handlers, apply, startCrossings } = createFanout({
     ...connections,
     config,
+    log,
     upstreams: connections.upstreams("fanout"),
     untilCovered: (admittedAt, stopping) => losses.untilCovered(admittedAt, stopping),
   });
@@ -22,6 +23,7 @@ export async function startFanoutRole(
   const losses = watchForLosses(handles, recovery);
   const timelines = createTimelines({ ...handles, upstreams: connections.upstreams("reads"), config });
   const trimming = timelines.startTrimming();
+  const crossings = startCrossings();
   const audits = startAudits(config, handles, {
     auditor: openAuditor(config, handles, timelines),
     maybeLost: losses.maybeLost,
@@ -38,6 +40,7 @@ export async function startFanoutRole(
         losses.close(),
         audits.close(graceMs),
         trimming.close(),
+        crossings.close(),
         deadLetters.close(),
         ...consumers.map((one) => one.close(graceMs)),
       ]);

@@ -33,6 +33,16 @@ export interface FanoutBench {
   readonly applied: { readonly event: string; readonly admittedAt: number }[];
 }
 
+const nobody = new Map();
+
+/** Every author is pushed. */
+const NOBODY_PULLED: FanoutDeps["pulled"] = {
+  copy: () => nobody,
+  refresh: async () => nobody,
+  crosses: () => false,
+  cross: async () => undefined,
+};
+
 /** Fan-out on a real Redis, with the upstreams, the log and the queue in memory. */
 export function openFanout(
   redis: RedisBench,
@@ -46,13 +56,15 @@ export function openFanout(
   } = {},
 ): FanoutBench {
   const { log = [], maxEntries = 1_000, pageSize = 100, activeOnly = false, change = (deps) => deps } = how;
-  const { writer, fenceStore } = adaptersOn(redis.scripts, { maxEntries, activeOnly });
+  const { writer, authors, fenceStore } = adaptersOn(redis.scripts, { maxEntries, activeOnly });
   const jobs: FanoutJob[] = [];
   const notified: FanoutBench["notified"] = [];
   const completed: FanoutCompleted[] = [];
   const applied: FanoutBench["applied"] = [];
   const deps = change({
     writer,
+    authors,
+    pulled: NOBODY_PULLED,
     fences: createFences({ store: fenceStore, readHistory: historyOf(log), log: silent }),
     notify: async (all) => {
       for (const { users, notification, among } of all) {

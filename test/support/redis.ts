@@ -2,9 +2,10 @@ import { Redis } from "ioredis";
 import { createFenceStore } from "../../src/consistency/fences/store.redis.js";
 import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
 import type { PulledAuthors } from "../../src/contracts/pulled.js";
+import { createAuthorWriter } from "../../src/fanout/pulled.redis.js";
 import { createTimelineWriter } from "../../src/fanout/store.redis.js";
 import { silent } from "../../src/kernel/logger.js";
-import { followClock } from "../../src/platform/redis/clock.js";
+import { followClock, type RedisClock } from "../../src/platform/redis/clock.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createFenced, type Fenced } from "../../src/platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
@@ -45,14 +46,23 @@ export async function openRedis(options: Parameters<typeof privateRedis>[0] = {}
 }
 
 const FENCED = new WeakMap<Scripts, Fenced>();
+const CLOCKS = new WeakMap<Scripts, RedisClock>();
+
+/** The clock of one Redis. */
+export function clockOn(scripts: Scripts): RedisClock {
+  const known = CLOCKS.get(scripts);
+  if (known) return known;
+  const clock = followClock(scripts);
+  clock.close();
+  CLOCKS.set(scripts, clock);
+  return clock;
+}
 
 /** Write scripts under a deadline, on one Redis. */
 export function fencedOn(scripts: Scripts): Fenced {
   const known = FENCED.get(scripts);
   if (known) return known;
-  const clock = followClock(scripts);
-  clock.close();
-  const fenced = createFenced(scripts, clock);
+  const fenced = createFenced(scripts, clockOn(scripts));
   FENCED.set(scripts, fenced);
   return fenced;
 }
@@ -70,6 +80,7 @@ export function adaptersOn(
   const fenced = fencedOn(scripts);
   return {
     writer: createTimelineWriter(scripts, fenced, { activeOnly: false, ttlMs, ...options }),
+    authors: createAuthorWriter(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),
     store: createTimelineStore(scripts, fenced, { config: { ttlMs, maxEntries: options.maxEntries }, pulled }),
     pulls: createPulls(scripts, pulled, ttlMs),
     fenceStore: createFenceStore(scripts, fenced),

@@ -129,9 +129,10 @@ test("a chunk is named by whom it is for, its message by that, the event and the
     { event: "drop_deleted" },
     { user_ids: ["bob"] },
     { user_ids: ["bob,eve"] },
+    { pulled: true },
   ];
-  expect(new Set([id, ...others.map((change) => jobMessageId({ ...JOB, ...change }))]).size).toBe(5);
-  expect(chunkId(["a", "b"])).not.toBe(chunkId(["a,b"]));
+  expect(new Set([id, ...others.map((change) => jobMessageId({ ...JOB, ...change }))]).size).toBe(6);
+  expect(chunkId({ user_ids: ["a", "b"] })).not.toBe(chunkId({ user_ids: ["a,b"] }));
 });
 
 test.each<[string, Partial<Drop>, string, boolean]>([

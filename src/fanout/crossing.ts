@@ -1,0 +1,147 @@
+import type { Fences } from "../contracts/fences.js";
+import { currentOf, type Due, type PulledAuthors, type PullState } from "../contracts/pulled.js";
+import type { Drop } from "../gen/avion/posts.js";
+import { oneLine } from "../kernel/errors.js";
+import { failpoint } from "../kernel/failpoints.js";
+import { type Lease, underLease } from "../kernel/lease.js";
+import type { Logger } from "../kernel/logger.js";
+import { type Loop, startLoop } from "../kernel/loop.js";
+import { readPages } from "../kernel/paging.js";
+import { SECOND } from "../kernel/time.js";
+import { type ChangedHome, DropWrites, unhurried } from "./graph-drops.js";
+import { MAX_PAGES } from "./plan.js";
+import type { AuthorWriter } from "./pulled.redis.js";
+import type { Sources } from "./sources.grpc.js";
+import type { TimelineWriter } from "./store.redis.js";
+
+/** The registry of pulled authors as those see it who change it. */
+export interface Crossings extends PulledAuthors {
+  due(): Promise<Due[]>;
+  /** Ends a step: gives the author the next state, unless somebody else has changed it. */
+  proceed(of: Due): Promise<void>;
+}
+
+export interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops"> {
+  readonly fences: Pick<Fences, "unfollowedAmong" | "removeTombstoned">;
+  readonly writer: TimelineWriter;
+  readonly authors: AuthorWriter;
+  readonly registry: Crossings;
+  readonly maxEntries: number;
+}
+
+const EVERY_MS = SECOND;
+
+/** Ends what is between pushed and pulled, in one process at a time; after a crash a step begins anew. */
+export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; readonly log: Logger }): Loop {
+  const { registry, lease, log } = deps;
+  const cross = createCross(deps);
+  return startLoop({
+    work: async (stopping) => {
+      const due = await registry.due();
+      if (due.length === 0) return;
+      await underLease(lease, async () => {
+        for (const one of due) {
+          if (stopping.aborted) return;
+          await cross(one, stopping).catch((error: unknown) =>
+            log.warn({ error: oneLine(error), state: one.state }, "an author could not be pulled or pushed yet"),
+          );
+        }
+      });
+    },
+    everyMs: EVERY_MS,
+    failed: (error) => log.warn({ error: oneLine(error) }, "the registry of pulled authors could not be read"),
+    closeMs: SECOND,
+  });
+}
+
+/**
+ * Makes the function that does what a state of an author asks for, for all followers. Every step may be done again.
+ *
+ * - `promoting`: the author's timeline may be left from earlier; it goes, so that a read rebuilds it from drops that
+ *   include all that were only pushed. Then the followers' sets of pulled authors get the author.
+ * - `demoting`: homes get the author's drops, as after a follow. A rebuild of a home reads all followed authors.
+ * - `leaving`: the sets lose the author. Until then what is demoted stays merged.
+ *
+ * A follower who leaves while a page is written is in the records of unfollows before their own removal is done: they
+ * are looked for after the write.
+ */
+export function createCross(deps: CrossingDeps) {
+  const { authors, registry, readFollowers } = deps;
+  const steps: Readonly<Record<Exclude<PullState, "pulled">, (author: string) => Promise<Step>>> = {
+    promoting: async (author) => {
+      await authors.forget(author);
+      const apply = (users: readonly string[]) => authors.addToPulls(author, users);
+      const undo = (users: readonly string[]) => authors.removeFromPulls(author, users);
+      return (users) => toFollowers(deps, author, { users, apply, undo });
+    },
+    demoting: async (author) => {
+      const page = openDrops(deps, author);
+      const change = (follows: boolean) => (users: readonly string[]) => changeHomes(deps, page, { users, follows });
+      return (users) => toFollowers(deps, author, { users, apply: change(true), undo: change(false) });
+    },
+    leaving: async (author) => (users) => authors.removeFromPulls(author, users),
+  };
+  return async (due: Due, stopping: AbortSignal): Promise<void> => {
+    const { author, state, since } = due;
+    if (state === "pulled") return;
+    const step = await steps[state](author);
+    for await (const { ids } of readPages((token) => readFollowers(author, token), MAX_PAGES)) {
+      if (stopping.aborted || (await currentOf(registry)).get(author)?.since !== since) return;
+      await step(ids.filter((id) => id !== author));
+      await failpoint("crossing", state);
+    }
+    await registry.proceed(due);
+  };
+}
+
+type Step = (users: readonly string[]) => Promise<void>;
+
+interface ToFollowers {
+  readonly users: readonly string[];
+  readonly apply: (users: readonly string[]) => Promise<void>;
+  readonly undo: (users: readonly string[]) => Promise<void>;
+}
+
+async function toFollowers(deps: CrossingDeps, author: string, { users, apply, undo }: ToFollowers): Promise<void> {
+  const { fences } = deps;
+  for (let open = users; open.length > 0; ) {
+    const before = new Set(await fences.unfollowedAmong(author, open));
+    const following = open.filter((user) => !before.has(user));
+    await apply(following);
+    const gone = await fences.unfollowedAmong(author, following);
+    await undo(gone);
+    const still = new Set(await fences.unfollowedAmong(author, gone));
+    open = gone.filter((user) => !still.has(user));
+  }
+}
+
+type ReadPage = (index: number) => Promise<readonly Drop[]>;
+
+/** An author's drops page by page, newest first. A page is read once for all followers: later drops go into homes. */
+function openDrops({ readAuthorDrops }: CrossingDeps, author: string): ReadPage {
+  const { first, next } = unhurried(readAuthorDrops);
+  const pages: Promise<readonly Drop[]>[] = [];
+  const page: ReadPage = async (index) => {
+    const last = index === 0 ? undefined : (await page(index - 1)).at(-1);
+    pages[index] ??= last ? next(author, last) : first(author);
+    return pages[index];
+  };
+  return page;
+}
+
+async function changeHomes(
+  { writer, fences, maxEntries }: CrossingDeps,
+  page: ReadPage,
+  { users, follows }: { readonly users: readonly string[]; readonly follows: boolean },
+): Promise<void> {
+  if (users.length === 0) return;
+  const bounds = await writer.interruptRebuilds(users);
+  const homes: ChangedHome[] = users.map((follower, at) => {
+    return { follower, follows, floor: follows ? (bounds[at]?.floor ?? 0) : 0 };
+  });
+  const writes = new DropWrites(writer, maxEntries);
+  let index = 0;
+  await writes.apply(homes, { first: await page(0), next: () => page(++index) });
+  await writes.flush();
+  await fences.removeTombstoned(users);
+}

@@ -1,0 +1,46 @@
+import { AUTHOR_PREFIX, authorKey, deletedDropKey, PULLS_PREFIX, packKeys, pullsToken } from "../contracts/keys.js";
+import type { TimelineEntry } from "../contracts/timelines.js";
+import { encodeId } from "../kernel/ids.js";
+import type { Fenced } from "../platform/redis/fenced.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import { BURIED_TTL_MS, limitsOf, type WriterOptions } from "./store.redis.js";
+
+export type AuthorWriter = ReturnType<typeof createAuthorWriter>;
+
+/** The timelines of pulled authors, and the sets of the pulled authors that users follow. */
+export function createAuthorWriter({ command }: Scripts, fenced: Fenced, options: Omit<WriterOptions, "activeOnly">) {
+  const before = limitsOf({ ...options, activeOnly: false }, options.ttlMs);
+  const changePulls = async (author: string, users: readonly string[], how: "add" | "remove"): Promise<void> => {
+    if (users.length === 0) return;
+    const keys = packKeys(users.map(pullsToken));
+    await fenced.many({
+      script: "change-pulls",
+      prefix: PULLS_PREFIX,
+      keys,
+      before: [],
+      after: [how, encodeId(author)],
+    });
+  };
+  return {
+    async add(author: string, { drop, score }: TimelineEntry): Promise<void> {
+      const groups = [{ keys: [encodeId(author)], items: [[score, drop]] }];
+      await fenced.groups({ script: "add-entries", prefix: AUTHOR_PREFIX, before, groups });
+    },
+    async remove(author: string, drop: string): Promise<void> {
+      const groups = [{ keys: [encodeId(author)], items: [[drop]] }];
+      await fenced.groups({ script: "remove-entries", prefix: AUTHOR_PREFIX, before: [], groups });
+    },
+    /** Whether the timeline has the drop, whose id then still works as a cursor once it is removed. */
+    async rememberCreation(author: string, drop: string): Promise<boolean> {
+      const score = await command("zscore", (client) => client.zscore(authorKey(author), drop));
+      if (score === null) return false;
+      await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", BURIED_TTL_MS));
+      return true;
+    },
+    async forget(author: string): Promise<void> {
+      await command("del", (client) => client.del(authorKey(author)));
+    },
+    addToPulls: (author: string, users: readonly string[]) => changePulls(author, users, "add"),
+    removeFromPulls: (author: string, users: readonly string[]) => changePulls(author, users, "remove"),
+  };
+}

@@ -1,0 +1,41 @@
+import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
+import type { PulledAuthors, PullState } from "../contracts/pulled.js";
+import type { Change } from "./apply.js";
+import type { AuthorWriter } from "./pulled.redis.js";
+import { audienceOf, type TimelineWriter } from "./store.redis.js";
+
+/** The registry of pulled authors as fan-out sees it. */
+export interface Pulled extends PulledAuthors {
+  /** By the copy: the author is to be pulled, or pushed again, with so many followers. */
+  crosses(author: string, followers: number): boolean;
+  cross(author: string, followers: number): Promise<void>;
+}
+
+/** A change planned in one state need not be planned again in the other; pushed authors have none. */
+export function covers(planned: PullState | undefined, now: PullState | undefined): boolean {
+  const isBoth = planned !== undefined && planned !== "pulled";
+  return isBoth || planned === now;
+}
+
+interface ToAuthorDeps {
+  readonly fences: Pick<Fences, "tombstonedAmong" | "retentionStart">;
+  readonly writer: Pick<TimelineWriter, "addHome" | "removeHome">;
+  readonly authors: Pick<AuthorWriter, "add" | "remove">;
+}
+
+/** Adds a drop to the timeline of its author, and to the author's own home. */
+export async function addToAuthor(
+  { fences, writer, authors }: ToAuthorDeps,
+  change: Change,
+  { includeAuthor }: { readonly includeAuthor: boolean },
+): Promise<void> {
+  const { user_id: author, drop_id: drop, created_at: score } = change;
+  if (score < fences.retentionStart()) return;
+  const audience = audienceOf(includeAuthor ? [author] : []);
+  await writeUnlessDeleted([drop], {
+    write: () =>
+      Promise.all([authors.add(author, { drop, score }), writer.addHome([{ audience, entries: [{ drop, score }] }])]),
+    tombstonedAmong: fences.tombstonedAmong,
+    remove: () => Promise.all([authors.remove(author, drop), writer.removeHome([{ audience, drops: [drop] }])]),
+  });
+}

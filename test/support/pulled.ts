@@ -1,0 +1,19 @@
+import type { PullState } from "../../src/contracts/pulled.js";
+import { createCross } from "../../src/fanout/crossing.js";
+import { createRegistry, type Registry } from "../../src/pull/registry.js";
+import { createPullStore } from "../../src/pull/store.redis.js";
+import type { FanoutBench } from "./fanout.js";
+import { clockOn, type RedisBench } from "./redis.js";
+
+/** The registry of a process; its states need not last before the work that relies on them. */
+export const openRegistry = ({ scripts }: RedisBench, threshold: number): Registry =>
+  createRegistry({ store: createPullStore(scripts, clockOn(scripts)), threshold, graceMs: 0 });
+
+/** Takes every author one step further. */
+export async function step(bench: FanoutBench, registry: Registry): Promise<void> {
+  const cross = createCross({ ...bench.deps, registry });
+  for (const due of await registry.due()) await cross(due, new AbortController().signal);
+}
+
+export const stateOf = async (registry: Registry, author: string): Promise<PullState | undefined> =>
+  (await registry.refresh()).get(author)?.state;
