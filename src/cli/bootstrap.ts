@@ -6,6 +6,7 @@ import { printableAddresses } from "../kernel/urls.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublisher } from "../platform/nats/publish.js";
 import { connected } from "../platform/redis/connect.js";
+import { openPulled, type Registry } from "../pull/index.js";
 import { Closers } from "../roles/closers.js";
 import { type Config, readCommandConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
@@ -121,6 +122,12 @@ export async function openTimelines(opening: Opening): Promise<Connections> {
   // Not every command calls the posts service, and reads hide a drop that is older than its retention.
   await connections.retention.refresh().catch(() => false);
   return connections;
+}
+
+export async function openRegistry({ config, closers }: Opening): Promise<Registry> {
+  const redis = openRedis(config.redis, silent, closers);
+  await untilRedisAnswers(redis, config.redis.urls);
+  return openPulled(redis.scripts, redis.clock, config.fanout.pullThreshold);
 }
 
 export const timelinesOn = (connections: Connections, config: Config): Timelines =>

@@ -12,7 +12,7 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { coalesce } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
-import { type Held, MAX_AUTHORS, type PullStore, type Stored } from "./store.redis.js";
+import { type HeldState, MAX_AUTHORS, type PullStore, type Stored } from "./store.redis.js";
 
 export type Wish = "pull" | "push" | "auto";
 
@@ -46,30 +46,31 @@ export function createRegistry({ store, threshold, graceMs = PULL_GRACE_MS }: Re
     return pulled;
   });
   const copy: PulledAuthors["copy"] = () => (performance.now() - readAt <= MAX_COPY_AGE_MS ? pulled : undefined);
-  const change = async (author: string, from: Held | undefined, state: Held["state"] | undefined, by: Held["by"]) => {
+  const change = async (
+    author: string,
+    from: HeldState | undefined,
+    state: HeldState["state"] | undefined,
+    by: HeldState["by"],
+  ) => {
     const changed = await store.change(author, from, state && { state, by });
     await refresh();
     return changed;
   };
-  /** The state that so many followers ask for, where it is not in force. */
-  const wanted = (author: string, followers: number): PullState | undefined => {
-    const held = stored.authors.get(author);
-    if (held?.by === "hand") return undefined;
-    const isAway = held === undefined || held.state === "demoting" || held.state === "leaving";
-    if (isAway) return followers > threshold && stored.authors.size < MAX_AUTHORS ? "promoting" : undefined;
-    return followers < threshold * HYSTERESIS ? "demoting" : undefined;
-  };
+  const wanted = (author: string, followers: number): PullState | undefined =>
+    wantedState(stored.authors.get(author), followers, threshold);
   return {
     copy,
     refresh,
-    crosses: (author: string, followers: number): boolean => wanted(author, followers) !== undefined,
+    /** By the copy. */
+    crosses: (author: string, followers: number): boolean =>
+      wanted(author, followers) !== undefined && stored.authors.size < MAX_AUTHORS,
     /** Lets the number of followers decide, unless an operator has. */
     async cross(author: string, followers: number): Promise<void> {
       const state = wanted(author, followers);
       if (state) await change(author, stored.authors.get(author), state, "count");
     },
     /** An operator's choice holds until `auto`. */
-    async choose(author: string, wish: Wish): Promise<Held | undefined> {
+    async choose(author: string, wish: Wish): Promise<HeldState | undefined> {
       for (let tries = 0; tries < MAX_TRIES; tries++) {
         await refresh();
         const held = stored.authors.get(author);
@@ -107,12 +108,20 @@ export function createRegistry({ store, threshold, graceMs = PULL_GRACE_MS }: Re
   };
 }
 
+/** The state that so many followers ask for, where it is not in force. */
+function wantedState(held: HeldState | undefined, followers: number, threshold: number): PullState | undefined {
+  if (held?.by === "hand") return undefined;
+  const isPushed = held === undefined || held.state === "demoting" || held.state === "leaving";
+  if (isPushed) return followers > threshold ? "promoting" : undefined;
+  return followers < threshold * HYSTERESIS ? "demoting" : undefined;
+}
+
 /** Begins anew what a registry that was lost had in hand: the sets of pulled authors may be lost too. */
 async function restore(store: PullStore, lost: Stored["authors"]): Promise<void> {
   for (const [author, { state, by }] of lost) await store.change(author, undefined, { state: AFTER_LOSS[state], by });
 }
 
-const AFTER_LOSS: Readonly<Record<Held["state"], Held["state"]>> = {
+const AFTER_LOSS: Readonly<Record<HeldState["state"], HeldState["state"]>> = {
   pushed: "pushed",
   promoting: "promoting",
   pulled: "promoting",
@@ -122,7 +131,7 @@ const AFTER_LOSS: Readonly<Record<Held["state"], Held["state"]>> = {
 
 const NEXT: Readonly<Partial<Record<PullState, PullState>>> = { promoting: "pulled", demoting: "leaving" };
 
-function chosen(held: Held | undefined, wish: Wish): Omit<Held, "since"> | undefined {
+function chosen(held: HeldState | undefined, wish: Wish): Omit<HeldState, "since"> | undefined {
   const state = held?.state;
   if (wish === "auto") return state === undefined || state === "pushed" ? undefined : { state, by: "count" };
   const by = "hand";

@@ -5,7 +5,7 @@ import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 
 /** As stored: an author in none of the states is to stay pushed, whatever their followers. */
-export interface Held {
+export interface HeldState {
   readonly state: PullState | "pushed";
   readonly by: PulledAuthor["by"];
   readonly since: number;
@@ -14,7 +14,7 @@ export interface Held {
 export interface Stored {
   /** The time of the last change; 0: none is known. */
   readonly version: number;
-  readonly authors: ReadonlyMap<string, Held>;
+  readonly authors: ReadonlyMap<string, HeldState>;
 }
 
 export type PullStore = ReturnType<typeof createPullStore>;
@@ -38,7 +38,11 @@ export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
       return { version: Number(version), authors: new Map(authors) };
     },
     /** Returns false where the author's state is not `from` any more, or the registry is full. */
-    async change(author: string, from: Held | undefined, to: Omit<Held, "since"> | undefined): Promise<boolean> {
+    async change(
+      author: string,
+      from: HeldState | undefined,
+      to: Omit<HeldState, "since"> | undefined,
+    ): Promise<boolean> {
       const held = from ? `${from.state}:${from.by}:${from.since}` : "";
       const next = to ? `${to.state}:${to.by}` : "";
       return (await run("change-pulled", [PULLED_KEY], [encodeId(author), held, next, MAX_AUTHORS])) === 1;
@@ -48,8 +52,8 @@ export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
   };
 }
 
-function parse(value: string): Held {
+function parse(value: string): HeldState {
   const [, state, by, since] = VALUE.exec(value) ?? [];
   if (state === undefined) throw new Error("the registry of pulled authors holds a value that is not understood");
-  return { state: state as Held["state"], by: by as Held["by"], since: Number(since) };
+  return { state: state as HeldState["state"], by: by as HeldState["by"], since: Number(since) };
 }

@@ -5,9 +5,9 @@ import { createPullStore } from "../../src/pull/store.redis.js";
 import type { FanoutBench } from "./fanout.js";
 import { clockOn, type RedisBench } from "./redis.js";
 
-/** The registry of a process; its states need not last before the work that relies on them. */
-export const openRegistry = ({ scripts }: RedisBench, threshold: number): Registry =>
-  createRegistry({ store: createPullStore(scripts, clockOn(scripts)), threshold, graceMs: 0 });
+/** The registry of a process; without a grace its states need not last before the work that relies on them. */
+export const openRegistry = ({ scripts }: RedisBench, threshold: number, graceMs = 0): Registry =>
+  createRegistry({ store: createPullStore(scripts, clockOn(scripts)), threshold, graceMs });
 
 /** Takes every author one step further. */
 export async function step(bench: FanoutBench, registry: Registry): Promise<void> {

@@ -1,0 +1,109 @@
+import { expect, test } from "@jest/globals";
+import { PULLED_KEY } from "../../src/contracts/keys.js";
+import { MAX_COPY_AGE_MS } from "../../src/contracts/pulled.js";
+import { eventually } from "../support/eventually.js";
+import { openRegistry, stateOf } from "../support/pulled.js";
+import { redisOfFile } from "../support/redis-of-file.js";
+
+const redis = redisOfFile();
+
+test("an author crosses above the threshold, and back below 80 % of it", async () => {
+  const registry = openRegistry(redis, 100);
+  const after = async (followers: number) => {
+    await registry.cross("ada", followers);
+    for (const due of await registry.due()) await registry.proceed(due);
+    return stateOf(registry, "ada");
+  };
+  expect(await after(100)).toBeUndefined();
+  expect([registry.crosses("ada", 100), registry.crosses("ada", 101)]).toEqual([false, true]);
+  expect(await after(101)).toBe("pulled");
+  expect(await after(80)).toBe("pulled");
+  expect(await after(79)).toBe("leaving");
+  expect(await after(79)).toBeUndefined();
+});
+
+test.each([
+  [0, 1, "promoting"],
+  [Number.POSITIVE_INFINITY, 1_000_000_000, undefined],
+])("with a threshold of %d an author of %d followers is %s", async (threshold, followers, state) => {
+  const registry = openRegistry(redis, threshold);
+  await registry.cross("ada", followers);
+  expect(await stateOf(registry, "ada")).toBe(state);
+});
+
+test("an operator's choice outweighs the followers until it is withdrawn", async () => {
+  const registry = openRegistry(redis, 100);
+  const end = async () => {
+    for (let steps = 0; steps < 2; steps++) for (const due of await registry.due()) await registry.proceed(due);
+  };
+  await registry.choose("ada", "pull");
+  await end();
+  await registry.cross("ada", 1);
+  expect(await registry.choose("ada", "pull")).toMatchObject({ state: "pulled", by: "hand" });
+  await registry.choose("ada", "push");
+  await end();
+  await registry.cross("ada", 1_000);
+  expect([...(await registry.list())]).toEqual([["ada", expect.objectContaining({ state: "pushed", by: "hand" })]]);
+  expect((await registry.refresh()).size).toBe(0);
+  await registry.choose("ada", "auto");
+  expect((await registry.list()).size).toBe(0);
+  await registry.cross("ada", 1_000);
+  expect(await stateOf(registry, "ada")).toBe("promoting");
+});
+
+test("a change that another process has overtaken changes nothing", async () => {
+  const [registry, other] = [openRegistry(redis, 100), openRegistry(redis, 100)];
+  await registry.choose("ada", "pull");
+  const [due] = await registry.due();
+  if (!due) throw new Error("nothing is due");
+  await other.choose("ada", "push");
+  await registry.proceed(due);
+  expect(await stateOf(registry, "ada")).toBe("demoting");
+});
+
+test("a state is due only after the grace, by the clock of Redis", async () => {
+  const registry = openRegistry(redis, 100, 60_000);
+  await registry.choose("ada", "pull");
+  expect(await registry.due()).toEqual([]);
+  const [value = ""] = await redis.raw.hmget(PULLED_KEY, "ada");
+  await redis.raw.hset(
+    PULLED_KEY,
+    "ada",
+    String(value).replace(/\d+$/, (since) => String(Number(since) - 60_000)),
+    "~version",
+    1,
+  );
+  expect(await registry.due()).toEqual([expect.objectContaining({ author: "ada", state: "promoting" })]);
+});
+
+test("a copy is used for two seconds, and one of an empty registry says so", async () => {
+  const registry = openRegistry(redis, 100);
+  expect(registry.copy()).toBeUndefined();
+  await registry.refresh();
+  const from = performance.now();
+  expect(registry.copy()?.size).toBe(0);
+  await eventually(() => registry.copy() === undefined, "the copy is too old");
+  expect(performance.now() - from).toBeGreaterThanOrEqual(MAX_COPY_AGE_MS);
+});
+
+test("a registry that is lost is restored from a copy, and what it had in hand begins anew", async () => {
+  const registry = openRegistry(redis, 100);
+  await registry.choose("ada", "pull");
+  for (const due of await registry.due()) await registry.proceed(due);
+  await registry.choose("bob", "push");
+  await redis.raw.del(PULLED_KEY);
+  expect(await stateOf(registry, "ada")).toBe("promoting");
+  const other = openRegistry(redis, 100);
+  expect([...(await other.list()).keys()].sort()).toEqual(["ada", "bob"]);
+});
+
+test("a full registry takes no further author", async () => {
+  const registry = openRegistry(redis, 0);
+  const authors = Object.fromEntries(Array.from({ length: 10_000 }, (_, index) => [`a${index}`, "pulled:count:1"]));
+  await redis.raw.hset(PULLED_KEY, { ...authors, "~version": 1 });
+  expect((await registry.refresh()).size).toBe(10_000);
+  expect(registry.crosses("ada", 1)).toBe(false);
+  await registry.cross("ada", 1);
+  expect(await stateOf(registry, "ada")).toBeUndefined();
+  await expect(registry.choose("ada", "pull")).rejects.toThrow(/full/);
+});
