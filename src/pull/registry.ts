@@ -3,7 +3,6 @@ import {
   MAX_COPY_AGE_MS,
   PULL_GRACE_MS,
   type PulledAuthor,
-  type PulledAuthors,
   type PullRegistry,
   type PullState,
 } from "../contracts/pulled.js";
@@ -31,6 +30,69 @@ const MAX_TRIES = 10;
 export type Registry = ReturnType<typeof createRegistry>;
 
 export function createRegistry({ store, threshold, graceMs = PULL_GRACE_MS }: RegistryDeps) {
+  const held = createCopy(store);
+  const { copy, refresh, change } = held;
+  const wanted = (author: string, followers: number): PullState | undefined =>
+    wantedState(held.authors().get(author), followers, threshold);
+  return {
+    copy,
+    refresh,
+    /** By the copy. */
+    crosses: (author: string, followers: number): boolean =>
+      wanted(author, followers) !== undefined && held.authors().size < MAX_AUTHORS,
+    /** Lets the number of followers decide, unless an operator has. */
+    async cross(author: string, followers: number): Promise<void> {
+      const state = wanted(author, followers);
+      if (state) await change(author, held.authors().get(author), { state, by: "count" });
+    },
+    /** An operator's choice holds until `auto`. */
+    async choose(author: string, wish: Wish): Promise<HeldState | undefined> {
+      for (let tries = 0; tries < MAX_TRIES; tries++) {
+        await refresh();
+        const now = held.authors().get(author);
+        const next = chosen(now, wish);
+        if (now?.state === next?.state && now?.by === next?.by) return now;
+        if (await change(author, now, next)) return held.authors().get(author);
+      }
+      throw new Error("the registry of pulled authors is full, or changes faster than it can be written");
+    },
+    /** All authors with a state or a choice of an operator. */
+    async list(): Promise<Stored["authors"]> {
+      await refresh();
+      return held.authors();
+    },
+    /** Those whose next step may begin: no process uses a copy from before their state any more. */
+    async due(): Promise<Due[]> {
+      const moving = [...(await refresh())].filter(([, { state }]) => state !== "pulled");
+      if (moving.length === 0) return [];
+      const time = await store.now();
+      return moving.filter(([, { since }]) => time - since >= graceMs).map(([author, now]) => ({ author, ...now }));
+    },
+    /** Ends a step: the author's next state; none after `leaving`. */
+    async proceed({ author, ...now }: Due): Promise<void> {
+      const next = NEXT[now.state] ?? (now.by === "hand" ? "pushed" : undefined);
+      await change(author, now, next && { state: next, by: now.by });
+    },
+    /** After a loss of writes that Redis had confirmed: those of a finished walk may be among them. */
+    async beginAnew(): Promise<void> {
+      await refresh();
+      for (const [author, now] of held.authors()) {
+        const state = AFTER_LOSS[now.state];
+        if (state !== now.state) await change(author, now, { state, by: now.by });
+      }
+    },
+    follow: (log: Logger): Loop =>
+      startLoop({
+        work: refresh,
+        everyMs: REFRESH_MS,
+        failed: (error) => log.warn({ error: oneLine(error) }, "the registry of pulled authors could not be read"),
+        closeMs: SECOND,
+      }),
+  };
+}
+
+/** What this process knows of the registry. */
+function createCopy(store: PullStore) {
   let stored: Stored = { version: -1, authors: new Map() };
   let pulled: PullRegistry = new Map();
   let readAt = Number.NEGATIVE_INFINITY;
@@ -45,66 +107,20 @@ export function createRegistry({ store, threshold, graceMs = PULL_GRACE_MS }: Re
     readAt = began;
     return pulled;
   });
-  const copy: PulledAuthors["copy"] = () => (performance.now() - readAt <= MAX_COPY_AGE_MS ? pulled : undefined);
-  const change = async (
-    author: string,
-    from: HeldState | undefined,
-    state: HeldState["state"] | undefined,
-    by: HeldState["by"],
-  ) => {
-    const changed = await store.change(author, from, state && { state, by });
-    await refresh();
-    return changed;
-  };
-  const wanted = (author: string, followers: number): PullState | undefined =>
-    wantedState(stored.authors.get(author), followers, threshold);
   return {
-    copy,
+    /** With those an operator keeps pushed. */
+    authors: () => stored.authors,
+    copy: () => (performance.now() - readAt <= MAX_COPY_AGE_MS ? pulled : undefined),
     refresh,
-    /** By the copy. */
-    crosses: (author: string, followers: number): boolean =>
-      wanted(author, followers) !== undefined && stored.authors.size < MAX_AUTHORS,
-    /** Lets the number of followers decide, unless an operator has. */
-    async cross(author: string, followers: number): Promise<void> {
-      const state = wanted(author, followers);
-      if (state) await change(author, stored.authors.get(author), state, "count");
-    },
-    /** An operator's choice holds until `auto`. */
-    async choose(author: string, wish: Wish): Promise<HeldState | undefined> {
-      for (let tries = 0; tries < MAX_TRIES; tries++) {
-        await refresh();
-        const held = stored.authors.get(author);
-        const next = chosen(held, wish);
-        if (held?.state === next?.state && held?.by === next?.by) return held;
-        if (await change(author, held, next?.state, next?.by ?? "count")) return stored.authors.get(author);
-      }
-      throw new Error("the registry of pulled authors is full, or changes faster than it can be written");
-    },
-    /** All authors with a state or a choice of an operator. */
-    async list(): Promise<Stored["authors"]> {
+    change: async (
+      author: string,
+      from: HeldState | undefined,
+      to: Omit<HeldState, "since"> | undefined,
+    ): Promise<boolean> => {
+      const changed = await store.change(author, from, to);
       await refresh();
-      return stored.authors;
+      return changed;
     },
-    /** Those whose next step may begin: no process uses a copy from before their state any more. */
-    async due(): Promise<Due[]> {
-      const moving = [...(await refresh())].filter(([, { state }]) => state !== "pulled");
-      if (moving.length === 0) return [];
-      const now = await store.now();
-      return moving.filter(([, { since }]) => now - since >= graceMs).map(([author, held]) => ({ author, ...held }));
-    },
-    /** Ends a step: the author's next state; none after `leaving`. */
-    async proceed({ author, ...held }: Due): Promise<void> {
-      const next = NEXT[held.state];
-      const stays = next === undefined && held.by === "hand" ? "pushed" : next;
-      await change(author, held, stays, held.by);
-    },
-    follow: (log: Logger): Loop =>
-      startLoop({
-        work: refresh,
-        everyMs: REFRESH_MS,
-        failed: (error) => log.warn({ error: oneLine(error) }, "the registry of pulled authors could not be read"),
-        closeMs: SECOND,
-      }),
   };
 }
 

@@ -20,7 +20,13 @@ export async function startFanoutRole(
   });
   const handles = { ...connections, log };
   const recovery = openRecovery(config, handles, { apply, deadLetters: publish, version: VERSION });
-  const losses = watchForLosses(handles, recovery);
+  const losses = watchForLosses(handles, {
+    ...recovery,
+    recover: async (...loss) => {
+      await connections.pulled.beginAnew();
+      return recovery.recover(...loss);
+    },
+  });
   const timelines = createTimelines({ ...handles, upstreams: connections.upstreams("reads"), config });
   const trimming = timelines.startTrimming();
   const crossings = startCrossings();

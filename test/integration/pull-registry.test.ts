@@ -97,6 +97,16 @@ test("a registry that is lost is restored from a copy, and what it had in hand b
   expect([...(await other.list()).keys()].sort()).toEqual(["ada", "bob"]);
 });
 
+test("after a loss of confirmed writes finished states begin anew", async () => {
+  const registry = openRegistry(redis, 100);
+  const authors = { ada: "pulled:count:1", bob: "leaving:hand:1", eve: "pushed:hand:1", "~version": 1 };
+  await redis.raw.hset(PULLED_KEY, authors);
+  await registry.beginAnew();
+  expect(await stateOf(registry, "ada")).toBe("promoting");
+  expect(await stateOf(registry, "bob")).toBe("demoting");
+  expect((await registry.list()).get("eve")).toEqual({ state: "pushed", by: "hand", since: 1 });
+});
+
 test("a full registry takes no further author", async () => {
   const registry = openRegistry(redis, 0);
   const authors = Object.fromEntries(Array.from({ length: 10_000 }, (_, index) => [`a${index}`, "pulled:count:1"]));

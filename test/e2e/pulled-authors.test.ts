@@ -1,0 +1,71 @@
+import { expect } from "@jest/globals";
+import { jsonOf } from "../support/command.js";
+import { eventually } from "../support/eventually.js";
+import { openReader } from "../support/reader.js";
+import { openEvents } from "../support/sse.js";
+import { type Stack, testWithStack } from "../support/stack.js";
+import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
+import { held, homeKey } from "../support/timeline-keys.js";
+
+const OPTIONS = { env: { TIMELINE_FANOUT_PULL_THRESHOLD: "3", TIMELINE_FANOUT_CHUNK_SIZE: "2" }, timeoutMs: 180_000 };
+const FOLLOWERS = ["f0", "f1", "f2", "f3", "f4"];
+
+type Row = { readonly author_id: string; readonly state: string; readonly by: string };
+
+/** `events`: in the log with it. */
+async function post({ world, publish, streams }: Stack, events: number, drop_id: string): Promise<void> {
+  const drop = { drop_id, user_id: "ada", visibility: "public", created_at: Date.now() } as const;
+  world.post(drop);
+  await publish(created(drop));
+  await streams.settledWith(events);
+}
+
+const becomes = ({ redis }: Stack, state: string) =>
+  eventually(async () => (await redis.hget("timeline:x:pulled", "ada"))?.split(":")[0] === state, `ada is ${state}`);
+
+testWithStack(
+  "an author crosses both ways while the process that promotes is killed: homes show every drop once, and none that is deleted or unfollowed",
+  { ...OPTIONS, service: false },
+  async (stack) => {
+    const { world, publish, redis } = stack;
+    for (const follower of FOLLOWERS) world.follow(follower, "ada");
+    const dying = await stack.start({ env: { TIMELINE_FAILPOINTS: "crossing=kill@promoting" } });
+    await post(stack, 1, "d1");
+    await dying.exited;
+    const { grpcAddress, httpUrl } = await stack.start();
+    const reads = openReader(grpcAddress);
+    stack.defer(() => reads.close());
+    const pageOf = async (user: string) => {
+      const { drop_ids, degraded } = await reads.home(user);
+      return degraded ? "degraded" : drop_ids;
+    };
+    const stream = await openEvents(httpUrl, "f4");
+    await becomes(stack, "pulled");
+    expect(await jsonOf<Row[]>(stack, ["author", "ls"])).toMatchObject([
+      { author_id: "ada", state: "pulled", by: "count" },
+    ]);
+    // The second bridge admits the five follows, of which no event told.
+    await post(stack, 7, "d2");
+    for (const follower of FOLLOWERS) expect(await pageOf(follower)).toEqual(["d2", "d1"]);
+    expect((await held(redis, homeKey("f0"))).entries.map(([id]) => id)).toEqual(["d1"]);
+    await eventually(() => stream.drops().includes("d2"), "f4 is notified");
+
+    world.follow("late", "ada", 7);
+    world.unfollow("f0", "ada", 7);
+    await publish(followed("late", "ada", 7), unfollowed("f0", "ada", 7));
+    await eventually(async () => (await pageOf("late")).length === 2, "the new follower sees the drops");
+    await eventually(async () => (await pageOf("f0")).length === 0, "the old follower sees none");
+    world.remove("d1");
+    await publish(deleted("d1", "ada"));
+    await eventually(async () => (await pageOf("f1")).length === 1, "the deleted drop is gone");
+
+    expect(await jsonOf<Row>(stack, ["author", "push", "ada"])).toMatchObject({ state: "demoting", by: "hand" });
+    await becomes(stack, "pushed");
+    for (const follower of ["late", "f1", "f2"])
+      expect((await held(redis, homeKey(follower))).entries.map(([id]) => id)).toEqual(["d2"]);
+    expect(await jsonOf<Row>(stack, ["author", "auto", "ada"])).toMatchObject({ state: "pushed", by: "count" });
+    await post(stack, 11, "d3");
+    expect(await pageOf("late")).toEqual(["d3", "d2"]);
+    stream.close();
+  },
+);
