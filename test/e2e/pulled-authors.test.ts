@@ -46,8 +46,8 @@ testWithStack(
     ]);
     // The second bridge admits the five follows, of which no event told.
     await post(stack, 7, "d2");
-    for (const follower of FOLLOWERS) expect(await pageOf(follower)).toEqual(["d2", "d1"]);
     expect((await held(redis, homeKey("f0"))).entries.map(([id]) => id)).toEqual(["d1"]);
+    for (const follower of FOLLOWERS) expect(await pageOf(follower)).toEqual(["d2", "d1"]);
     await eventually(() => stream.drops().includes("d2"), "f4 is notified");
 
     world.follow("late", "ada", 7);
