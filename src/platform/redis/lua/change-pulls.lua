@@ -1,5 +1,5 @@
--- Adds an author to the sets of pulled authors that are known, or removes the author from them. A set that is being
--- filled goes, and its fill starts over: what it has read may be outdated.
+-- Adds an author to the sets of pulled authors that are known or removes the author; sets that are being filled go,
+-- and their fills start over, since what they have read may be outdated.
 --
 -- KEYS     the sets (Redis Cluster: exactly one); or none
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since the author's state or the user's
