@@ -37,7 +37,7 @@ export function define(timeline: Command): void {
     .command("rebuild")
     .description("rebuild home timelines from the upstreams, whatever they hold now; no user is notified")
     .argument("[users...]", "users whose home timelines to rebuild")
-    .option("--all", "all home timelines")
+    .option("--all", "all home timelines, and those of pulled authors")
     .option("--shared", "local and global, from the log: entries older than the log are lost")
     .option(AFTER_OPTION, "with --all: continue where an earlier run stopped")
     .option("--rate <per second>", "timelines a second at most", parseRate, DEFAULT_RATE)
@@ -78,10 +78,15 @@ async function rebuild(chosen: Chosen): Promise<number> {
     const pace = { turn: createTurns(chosen.rate), atOnce: AT_ONCE, stopping };
     const steps = chosen.all ? timelines.listHomes(chosen.after) : [{ users: chosen.users, place: "" }];
     for await (const step of homes.taken(steps)) {
-      await paced(step.users, pace, (user) => attempt(user, () => timelines.rebuildHome(user)));
+      const alone = chosen.all === true;
+      await paced(step.users, pace, (user) => attempt(user, () => timelines.rebuildHome(user, { alone })));
       if (stopping.aborted) break;
       homes.done(step);
     }
+    if (chosen.all && !stopping.aborted)
+      await paced(await timelines.pulledAuthors(), pace, (author) =>
+        attempt(author, () => timelines.rebuildAuthor(author)),
+      );
     const complete = !stopping.aborted;
     return {
       json: { ...outcome, complete, after: complete ? null : (homes.place ?? null) },

@@ -2,6 +2,7 @@ import type { NatsConnection } from "nats";
 import type { StoredTimelinesConfig } from "../contracts/config.js";
 import type { Fences } from "../contracts/fences.js";
 import { AUDIT_LEASE_KEY, REPLAY_LEASE_KEY } from "../contracts/keys.js";
+import type { PulledAuthors } from "../contracts/pulled.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Logger } from "../kernel/logger.js";
@@ -53,11 +54,12 @@ interface Handles {
   readonly publish: Publish;
   readonly upstreams: (caller: "reads" | "reconcile" | "operator") => Upstreams;
   readonly fences: Fences;
+  readonly pulled: PulledAuthors;
   readonly log: Logger;
 }
 
 /** The fences, and the retention time they use once it is refreshed or followed. */
-export function openFences(handles: Omit<Handles, "publish" | "fences">) {
+export function openFences(handles: Omit<Handles, "publish" | "fences" | "pulled">) {
   const { scripts, fenced, nats, upstreams, log } = handles;
   const retention = createRetention(createReadRetentionStart(() => upstreams("operator")));
   const fences = createFences({
@@ -130,7 +132,7 @@ interface Config {
 /** Recovers from losses with the function that applies an event. Dead letters name the version of this program. */
 export function openRecovery(
   config: Pick<Config, "delivery">,
-  handles: Omit<Handles, "fenced" | "fences">,
+  handles: Omit<Handles, "fenced" | "fences" | "pulled">,
   { apply, ...deadLettering }: { apply: ApplyEvent; deadLetters: StoreDeadLetter; version: string },
 ): Recovery {
   const { scripts, nats, log } = handles;
@@ -157,7 +159,7 @@ export function openRecovery(
 /** Audits timelines, and rebuilds those that differ. */
 export const openAuditor = (
   { audit: { settleMs }, storedTimelines }: Pick<Config, "audit" | "storedTimelines">,
-  handles: Pick<Handles, "scripts" | "nats" | "fences" | "log">,
+  handles: Pick<Handles, "scripts" | "nats" | "fences" | "pulled" | "log">,
   rebuilding: Rebuilding,
 ): Auditor =>
   createAuditor({
@@ -202,13 +204,13 @@ const MOST_HELD = 1_024;
 /** Switched off, the checks still ack publications, so that they do not pile up before the consumer. */
 function startPublicationChecks(
   { audit, fanout, nats: { ackWaitMs } }: Config,
-  { scripts, nats, upstreams, fences, log }: Omit<Handles, "fenced" | "publish">,
+  { scripts, nats, upstreams, fences, pulled, log }: Omit<Handles, "fenced" | "publish">,
   { auditor, maybeLost, stopped }: Audited,
 ): Consuming {
   const { publicationsPercent: percent, publicationsRate: rate, publicationsDelayMs: delayMs } = audit;
   const deps = {
     ...createPublicationSources(() => upstreams("reads"), fanout.chunkSize),
-    readEntry: createReadEntry(scripts),
+    readEntry: createReadEntry(scripts, pulled),
     tombstonedAmong: fences.tombstonedAmong,
     unfollowedAmong: fences.unfollowedAmong,
     readBacklogStart: createReadBacklogStart(nats),

@@ -1,4 +1,13 @@
-import { HOME_PREFIX, packKeys, SHARED_PREFIX, SHARED_TOKENS, TRIMMED_KEY, userOfHomeKey } from "../contracts/keys.js";
+import {
+  AUTHOR_PREFIX,
+  HOME_PREFIX,
+  packKeys,
+  SHARED_PREFIX,
+  SHARED_TOKENS,
+  TRIMMED_KEY,
+  userOfHomeKey,
+} from "../contracts/keys.js";
+import type { PulledAuthors } from "../contracts/pulled.js";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
@@ -39,7 +48,7 @@ export async function* listHomes(scripts: Scripts, after?: string): AsyncGenerat
 
 export type TrimStore = ReturnType<typeof createTrimStore>;
 
-export function createTrimStore(scripts: Scripts, fenced: Fenced) {
+export function createTrimStore(scripts: Scripts, fenced: Fenced, pulled: PulledAuthors) {
   const trim = (prefix: string, tokens: readonly string[], before: number): Promise<number> =>
     fenced.many({ script: "trim-older", prefix, keys: packKeys(tokens), before: [before], after: [] });
   return {
@@ -52,6 +61,7 @@ export function createTrimStore(scripts: Scripts, fenced: Fenced) {
     /** Yields the number of drops removed. */
     async *trimAll(before: number): AsyncGenerator<number> {
       yield await trim(SHARED_PREFIX, Object.values(SHARED_TOKENS), before);
+      yield await trim(AUTHOR_PREFIX, [...(await pulled.refresh()).keys()].map(encodeId), before);
       for await (const { users } of listHomes(scripts)) yield await trim(HOME_PREFIX, users.map(encodeId), before);
     },
   };

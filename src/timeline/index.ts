@@ -1,10 +1,10 @@
 import type { NatsConnection } from "nats";
 import type { StoredTimelinesConfig } from "../contracts/config.js";
 import type { Fences } from "../contracts/fences.js";
-import { GLOBAL_KEY, homeKey, LOCAL_KEY, TRIM_LEASE_KEY } from "../contracts/keys.js";
+import { authorKey, authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY, TRIM_LEASE_KEY } from "../contracts/keys.js";
 import type { PulledAuthors } from "../contracts/pulled.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
-import { createInTurn, createOldestFirst } from "../kernel/concurrency.js";
+import { createInTurn, createOldestFirst, mapLimited } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
 import type { Service } from "../platform/grpc/serve.js";
@@ -15,7 +15,7 @@ import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { TimelineConfig } from "./config.js";
 import { getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
-import { type Expected, homeSnapshot, readExpectedHome } from "./home.js";
+import { authorSnapshot, type Expected, homeSnapshot, readExpectedHome } from "./home.js";
 import { createTrimStore, type Homes, listHomes } from "./homes.redis.js";
 import { observeTimeline } from "./observe.js";
 import { createPulls } from "./pulls.redis.js";
@@ -59,6 +59,8 @@ export function createTimelines(deps: TimelinesDeps) {
   const home = { openSources: createSources(deps.upstreams, calls), pulls, inTurn, maxEntries };
   const readSharedLog = createReadSharedLog(nats, maxEntries);
   const rebuild = createRebuild({ store, fences, inTurn, log, observe: observeTimeline.rebuilt });
+  const rebuildAuthorKey = (key: string): Promise<void> =>
+    rebuild(key, authorSnapshot(home, authorOfKey(key) as string), { afresh: true });
   return {
     /** Serves the three reads over gRPC; `maybeLost` is true while Redis may lack writes that it had confirmed. */
     service: (maybeLost: () => boolean): Service => {
@@ -73,9 +75,14 @@ export function createTimelines(deps: TimelinesDeps) {
       const definition = encodedResponses(TimelineServiceService);
       return { name: "avion.TimelineService", definition, implementation };
     },
-    /** Rebuilds a home timeline, whatever its state; its entries stay readable meanwhile. */
-    rebuildHome: (user: string): Promise<void> =>
-      rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true }),
+    /** Rebuilds a home timeline, and those merged into it, whatever their state; they stay readable meanwhile. */
+    async rebuildHome(user: string, { alone = false } = {}): Promise<void> {
+      await rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true });
+      if (!alone) await mapLimited(await store.mergedKeys(homeKey(user)), 1, rebuildAuthorKey);
+    },
+    /** Rebuilds the timeline of a pulled author, whatever its state. */
+    rebuildAuthor: (author: string): Promise<void> => rebuildAuthorKey(authorKey(author)),
+    pulledAuthors: async (): Promise<string[]> => [...(await pulled.refresh()).keys()],
     /** Rebuilds local or global from the log; drops older than the log go, except those of `older`. */
     rebuildShared: (name: SharedName, older?: Snapshot): Promise<void> => {
       const takeSnapshot = async (): Promise<Snapshot> => {
@@ -92,7 +99,7 @@ export function createTimelines(deps: TimelinesDeps) {
     /** Starts removing drops older than the retention, in one process at a time. */
     startTrimming: (): Loop =>
       startTrimming({
-        store: createTrimStore(scripts, fenced),
+        store: createTrimStore(scripts, fenced, pulled),
         retentionStart: () => fences.retentionStart(),
         lease: createLease(scripts, TRIM_LEASE_KEY),
         log,

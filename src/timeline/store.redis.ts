@@ -45,6 +45,7 @@ export function createTimelineStore(
 ) {
   const { run, command } = scripts;
   const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
+  /** The timelines of authors that are merged into a home, as far as they are known. */
   const mergedKeys = async (home: string): Promise<string[]> => {
     if ((await registryOf(pulled)).size === 0) return [];
     const members = await command("smembers", (client) => client.smembers(pullsKeyOfHome(home)));
@@ -53,6 +54,7 @@ export function createTimelineStore(
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
   return {
     read: createReadPages(scripts, config.ttlMs, pulled),
+    mergedKeys,
     isComplete: async (key: string): Promise<boolean> => Number((await score(key, FLOOR_MEMBER)) ?? -1) >= 0,
     /** From this timeline, what is merged into it, or a recent deletion; undefined if none of them knows the drop. */
     async createdAt(key: string, drop: string): Promise<number | undefined> {

@@ -9,7 +9,7 @@ import { startTrimming } from "../../src/timeline/trim.js";
 import { becomes } from "../support/eventually.js";
 import { handle, openFanout } from "../support/fanout.js";
 import { historyOf, inTurn } from "../support/memory-upstreams.js";
-import { adaptersOn, fencedOn, openRedis, type RedisBench } from "../support/redis.js";
+import { adaptersOn, fencedOn, NOBODY, openRedis, type RedisBench } from "../support/redis.js";
 import { created, received } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
@@ -34,7 +34,7 @@ const fill = (key: string, floor: number | undefined, scores: readonly number[])
 function scene(retentionStart = (): number => SINCE) {
   const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 100 });
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), retentionStart, log: silent });
-  return { store, fences, trimStore: createTrimStore(redis.scripts, fencedOn(redis.scripts)) };
+  return { store, fences, trimStore: createTrimStore(redis.scripts, fencedOn(redis.scripts), NOBODY) };
 }
 
 test("pages leave out drops older than the retention, and remove them from the timeline", async () => {

@@ -1,11 +1,21 @@
 import { randomInt } from "node:crypto";
 import type { StoredTimelinesConfig } from "../../contracts/config.js";
 import type { Fences } from "../../contracts/fences.js";
-import { GLOBAL_KEY, HOME_PREFIX, homeKey, LOCAL_KEY, userOfHomeKey } from "../../contracts/keys.js";
+import {
+  AUTHOR_PREFIX,
+  authorKey,
+  GLOBAL_KEY,
+  HOME_PREFIX,
+  homeKey,
+  LOCAL_KEY,
+  pullsKey,
+  userOfHomeKey,
+} from "../../contracts/keys.js";
+import { PULLS_COMPLETE, type PulledAuthors, type PullRegistry } from "../../contracts/pulled.js";
 import type { TimelineEntry } from "../../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../../contracts/times.js";
 import { oneLine } from "../../kernel/errors.js";
-import { FLOOR_MEMBER } from "../../kernel/ids.js";
+import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { type DataNode, dataNodes } from "../../platform/redis/servers.js";
@@ -18,12 +28,13 @@ import {
   type TimelineKind,
   type TimelineName,
 } from "./audit.js";
-import type { PublicationDeps } from "./publications.js";
+import type { PublicationDeps, StoredEntry } from "./publications.js";
 
 type SharedName = Exclude<TimelineKind, "home">;
 
 /** Timelines as they should be, and how they become that; see timeline/index.ts. */
 export interface Rebuilding {
+  /** With the timelines of the pulled authors that are merged into it. */
   rebuildHome(user: string): Promise<void>;
   /** From the log; what `older` holds below the log stays. */
   rebuildShared(name: SharedName, older?: Contents): Promise<void>;
@@ -37,6 +48,7 @@ export interface Rebuilding {
 interface AuditorDeps extends Pick<AuditDeps, "readBacklogStart" | "settleMs"> {
   readonly scripts: Scripts;
   readonly fences: Pick<Fences, "retentionStart" | "tombstonedAmong">;
+  readonly pulled: PulledAuthors;
   readonly storedTimelines: StoredTimelinesConfig;
   readonly rebuilding: Rebuilding;
   readonly log: Logger;
@@ -50,10 +62,16 @@ export function createAuditor(deps: AuditorDeps) {
   const { maxEntries, ttlMs } = deps.storedTimelines;
   const { retentionStart, tombstonedAmong } = fences;
   const common = { retentionStart, tombstonedAmong, readBacklogStart, maxEntries, settleMs };
-  const readStored = (timeline: TimelineName): Promise<Contents | undefined> => readTimeline(scripts, timeline, ttlMs);
+  const readOne = (key: string): Promise<Contents | undefined> => readTimeline(scripts, key, ttlMs);
+  const readStored = (timeline: TimelineName): Promise<Contents | undefined> => readOne(keyOf(timeline));
   const ofHomes: AuditDeps = {
     ...common,
-    readStored: (name) => readStored({ kind: "home", name }),
+    readStored: async (user) => {
+      const registry = deps.pulled.copy() ?? (await deps.pulled.refresh());
+      const keys = await mergedKeys(scripts, user, registry);
+      const parts = await Promise.all([homeKey(user), ...(keys ?? [])].map(readOne));
+      return keys && merged(parts);
+    },
     readExpected: async (user, of) => {
       const entries = await rebuilding.readExpectedHome(user, of);
       // If there may be more, nothing is known below the last entry.
@@ -89,12 +107,7 @@ const keyOf = ({ kind, name }: TimelineName): string =>
   kind === "home" ? homeKey(name) : kind === "local" ? LOCAL_KEY : GLOBAL_KEY;
 
 /** Unlike the read of a user, this one does not extend the time to live, which is `ttlMs` after a read. */
-async function readTimeline(
-  { command }: Scripts,
-  timeline: TimelineName,
-  ttlMs: number,
-): Promise<Contents | undefined> {
-  const key = keyOf(timeline);
+async function readTimeline({ command }: Scripts, key: string, ttlMs: number): Promise<Contents | undefined> {
   const left = await command("pttl", (client) => client.pttl(key));
   if (left >= 0 && ttlMs - left > MAX_IDLE_MS) return undefined;
   const flat = await command("zrange", (client) => client.zrange(key, "0", "-1", "WITHSCORES"));
@@ -108,14 +121,52 @@ async function readTimeline(
   return floor < 0 ? undefined : { floor, entries };
 }
 
-export function createReadEntry({ command }: Scripts): PublicationDeps["readEntry"] {
+/** The timelines of pulled authors that a read merges into a home; undefined where that is not known. */
+async function mergedKeys(
+  { command }: Scripts,
+  user: string,
+  registry: PullRegistry,
+): Promise<readonly string[] | undefined> {
+  if (registry.size === 0) return [];
+  const members = await command("smembers", (client) => client.smembers(pullsKey(user)));
+  if (!members.includes(PULLS_COMPLETE)) return undefined;
+  return members.filter((token) => registry.has(decodeId(token))).map((token) => AUTHOR_PREFIX + token);
+}
+
+function merged(parts: readonly (Contents | undefined)[]): Contents | undefined {
+  const whole = parts.filter((part) => part !== undefined);
+  if (whole.length < parts.length) return undefined;
+  const scores = new Map<string, number>();
+  for (const { entries } of whole)
+    for (const { drop, score } of entries) scores.set(drop, Math.min(score, scores.get(drop) ?? score));
+  const entries = [...scores].map(([drop, score]) => ({ drop, score }));
+  return { floor: Math.max(...whole.map(({ floor }) => floor)), entries };
+}
+
+export function createReadEntry({ command }: Scripts, pulled: PulledAuthors): PublicationDeps["readEntry"] {
   const numberOf = (text: string | null | undefined): number | undefined => (text == null ? undefined : Number(text));
-  return async (timeline, drop) => {
-    const key = keyOf(timeline);
+  const look = async (key: string, drop: string): Promise<StoredEntry> => {
     const [score, floor] = await command("zmscore", (client) => client.zmscore(key, drop, FLOOR_MEMBER));
     return { score: numberOf(score), floor: numberOf(floor) };
   };
+  const isPulled = async (author: string): Promise<boolean> => (pulled.copy() ?? (await pulled.refresh())).has(author);
+  return async (timeline, drop, author) => {
+    const own = await look(keyOf(timeline), drop);
+    if (timeline.kind !== "home" || own.score !== undefined || !(await isPulled(author))) return own;
+    const members = [PULLS_COMPLETE, encodeId(author)];
+    const [known, pulls] = await command("smismember", (client) =>
+      client.smismember(pullsKey(timeline.name), ...members),
+    );
+    if (known !== 1) return NOT_KNOWN;
+    if (pulls !== 1) return own;
+    const merging = await look(authorKey(author), drop);
+    const floors = [own.floor ?? -1, merging.floor ?? -1];
+    return { score: merging.score, floor: Math.min(...floors) < 0 ? undefined : Math.max(...floors) };
+  };
 }
+
+/** A read makes it complete first. */
+const NOT_KNOWN: StoredEntry = { score: undefined, floor: undefined };
 
 const KEYS_A_STEP = 500;
 /** Bounds the scan of a server that holds few home timelines. */

@@ -20,7 +20,8 @@ export interface StoredEntry {
 
 export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "readBacklogStart"> {
   readonly repair: (timeline: TimelineName) => Promise<void>;
-  readonly readEntry: (timeline: TimelineName, drop: string) => Promise<StoredEntry>;
+  /** As a reader would find the drop of an author. */
+  readonly readEntry: (timeline: TimelineName, drop: string, author: string) => Promise<StoredEntry>;
   /** Followers at random, out of a list of about so many pages. */
   readonly sampleFollowers: (author: string, pages: number) => Promise<readonly string[]>;
   readonly findDrop: (author: string, drop: string, createdAt: number) => Promise<Drop | undefined>;
@@ -77,7 +78,7 @@ async function lookForDeleted(
   const homes = async (): Promise<TimelineName[]> =>
     user_id === "" ? [] : [user_id, ...(await deps.sampleFollowers(user_id, chunks))].map(homeOf);
   const sample = timelines ?? [...SHARED, ...(await homes())];
-  return filtered(deps, sample, drop_id, ({ score }) => score !== undefined);
+  return filtered(deps, sample, { drop_id, user_id }, ({ score }) => score !== undefined);
 }
 
 async function lookForPublished(
@@ -96,7 +97,7 @@ async function lookForPublished(
   const absent = await filtered(
     deps,
     sample,
-    drop_id,
+    completed,
     ({ floor, score }) =>
       score === undefined && floor !== undefined && floor >= 0 && (floor === 0 || createdAt > floor),
   );
@@ -127,10 +128,10 @@ const homeOf = (user: string): TimelineName => ({ kind: "home", name: user });
 async function filtered(
   { readEntry }: PublicationDeps,
   timelines: readonly TimelineName[],
-  drop: string,
+  { drop_id, user_id }: Pick<FanoutCompleted, "drop_id" | "user_id">,
   wrong: (entry: StoredEntry) => boolean,
 ): Promise<readonly TimelineName[]> {
-  const entries = await Promise.all(timelines.map((timeline) => readEntry(timeline, drop)));
+  const entries = await Promise.all(timelines.map((timeline) => readEntry(timeline, drop_id, user_id)));
   return timelines.filter((_, index) => wrong(entries[index] as StoredEntry));
 }
 

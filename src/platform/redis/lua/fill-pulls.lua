@@ -1,5 +1,7 @@
--- Fills the set of pulled authors whom a user follows. A change of it that comes between the two steps removes the key.
--- The second step needs no deadline: as long as the mark is there, nothing has changed.
+-- Fills the set of pulled authors whom a user follows, in two steps.
+--
+-- A change that comes between them removes the key. The second step needs no deadline: as long as the mark is there,
+-- nothing has changed.
 --
 -- KEYS[1]  the set
 -- ARGV[1]  the mark of this fill, a member that no other fill uses

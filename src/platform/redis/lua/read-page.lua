@@ -1,5 +1,6 @@
 -- Reads of each timeline the entries next to a position, the floor, and which of them are tombstoned, at one instant.
--- Into a home the timelines of the pulled authors whom its owner follows can be merged.
+--
+-- The timelines of pulled authors are merged into a home, if the set of those whom its owner follows is named.
 --
 -- KEYS     the timelines; then the tombstones if ARGV[1] is 1
 -- ARGV[1]  without 1 nothing is said about tombstones, no page is answered, and authors are named but not merged
@@ -156,7 +157,8 @@ local function authors_of(pulls, ttl)
   end
   if not complete then return nil end
   if math.abs(ttl - call('PTTL', pulls)) > ttl / 100 then call('PEXPIRE', pulls, ttl) end
-  if #authors == 0 or not tombstones then return authors end
+  -- A registry that was lost has no version, and is written anew with the same authors.
+  if #authors == 0 or not tombstones or not call('HGET', ARGV[3], '~version') then return authors end
   local pulled = {}
   for from = 1, #authors, 5000 do
     local some = { unpack(authors, from, math.min(#authors, from + 4999)) }
