@@ -40,13 +40,16 @@ export const PRESENTATION: Readonly<Record<ErrorCode, Presentation>> = {
 /** `message` may be shown to a caller, `cause` is for the log. */
 export class AppError extends Error {
   override readonly name = "AppError";
+  /** When to try again at the earliest, ms from now. */
+  readonly retryAfterMs: number | undefined;
 
   constructor(
     readonly code: ErrorCode,
     message: string,
-    options?: { cause?: unknown },
+    options?: { readonly cause?: unknown; readonly retryAfterMs?: number },
   ) {
     super(message, options);
+    this.retryAfterMs = options?.retryAfterMs;
   }
 }
 

@@ -21,6 +21,8 @@ export interface OutboxOptions {
   /** Unset: events are not published on Redis channels. */
   readonly channels: Pick<Redis, "publish"> | undefined;
   readonly prepare?: PrepareEvents;
+  /** Unset: as often as metrics need it. */
+  readonly countEveryMs?: number | undefined;
   readonly version: string;
   readonly log: Logger;
 }
@@ -32,7 +34,7 @@ const BACKLOG_SAMPLE_MS = 10 * SECOND;
 
 /** Starts the relay, its maintenance, and the sampling of the backlog. */
 export async function startOutbox(options: OutboxOptions) {
-  const { source, db, channels, deadLetters, version, prepare, log } = options;
+  const { source, db, channels, deadLetters, version, prepare, countEveryMs = BACKLOG_SAMPLE_MS, log } = options;
   const store = createOutboxStore(db, source);
   const publish = createPublishEvent(options.publish);
   const relay = startRelay({
@@ -45,10 +47,19 @@ export async function startOutbox(options: OutboxOptions) {
   });
   await store.onNotified(relay.wake);
   const maintenance = startOutboxMaintenance(store, log);
-  const backlog = startSampling([{ name: `outbox ${source}`, take: () => backlogFigures(store, source) }], {
-    everyMs: BACKLOG_SAMPLE_MS,
-    log,
-  });
+  let waiting = 0;
+  const count = async () => {
+    const found = await store.backlog();
+    waiting = found.waiting;
+    return found;
+  };
+  const backlog = startSampling(
+    [{ name: `outbox ${source}`, take: () => backlogFigures({ backlog: count }, source) }],
+    {
+      everyMs: countEveryMs,
+      log,
+    },
+  );
   const wakeOthers = sparingly(store.notifyRelays, log);
   return {
     /** Tells the relays of a new event. Never throws. */
@@ -56,6 +67,8 @@ export async function startOutbox(options: OutboxOptions) {
       relay.wake();
       wakeOthers();
     },
+    /** Events of all processes that waited when they were last counted. */
+    waiting: (): number => waiting,
     notReady: (): string | undefined => (relay.healthy() ? undefined : `${source}: the outbox cannot be published`),
     close: async (): Promise<void> => {
       await Promise.all([relay.close(), maintenance.close(), backlog.close()]);

@@ -19,6 +19,12 @@ export const POSTS_VARIABLES = {
     default: "3650",
     about: "Maximum age of an imported drop, days; each month takes partitions (role posts)",
   },
+  maxWaitingEvents: {
+    name: "TIMELINE_OUTBOX_MAX_WAITING",
+    schema: integer(0, 100_000_000),
+    default: "0",
+    about: "Events waiting in the outbox above which CreateDrop answers RESOURCE_EXHAUSTED; 0: never (role posts)",
+  },
 } as const satisfies Variables;
 
 export type PostsConfig = ConfigOf<typeof POSTS_VARIABLES>;

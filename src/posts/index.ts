@@ -27,7 +27,7 @@ export interface PostsOptions {
   readonly users: Followings | undefined;
   readonly tokens: PageTokens;
   readonly config: PostsConfig;
-  readonly wakeRelay: () => void;
+  readonly outbox: { wake(): void; waiting(): number };
   readonly log: Logger;
 }
 
@@ -37,13 +37,15 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
 }
 
 /** Starts the posts service and its maintenance, on a migrated database. */
-export function startPosts({ db, users, tokens, config, wakeRelay, log }: PostsOptions) {
+export function startPosts({ db, users, tokens, config, outbox, log }: PostsOptions) {
   const store = createPostsStore(db);
   const [now, observe] = [Date.now, observePosts];
-  const { retentionDays, maxBodyCharacters, maxImportAgeDays } = config;
+  const { retentionDays, maxBodyCharacters, maxImportAgeDays, maxWaitingEvents } = config;
   const limits = { ...DEFAULT_POSTS_LIMITS, maxBodyCharacters, maxImportAgeDays };
   const followedAmong = createFollowedAmong(users);
-  const deps = { store, followedAmong, tokens, limits, retentionDays, now, wakeRelay, observe };
+  const isFull = () => maxWaitingEvents > 0 && outbox.waiting() > maxWaitingEvents;
+  const written = { isFull, wakeRelay: outbox.wake };
+  const deps = { store, followedAmong, tokens, limits, retentionDays, now, ...written, observe };
   const maintenance = startMaintenance({ store, now, retentionDays, log, observe });
   return {
     service: createPostsService(deps, log),

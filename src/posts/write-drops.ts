@@ -1,7 +1,7 @@
 import * as wire from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
-import { DAY } from "../kernel/time.js";
+import { DAY, SECOND } from "../kernel/time.js";
 import { findDrop, isForEverybody, type PostsDeps, presentDetails, presentTombstone, requireKept } from "./drops.js";
 import type { NewDrop } from "./drops.sql.js";
 import { dropCreated, dropDeleted, engagementChanged } from "./events.js";
@@ -22,6 +22,8 @@ export function writeDrops(deps: PostsDeps) {
   return {
     /** Creates a drop, or answers the drop that the same key has made before. */
     async createDrop(request: wire.CreateDropRequest): Promise<wire.CreateDropResponse> {
+      if (deps.isFull())
+        throw new AppError("exhausted", "too many drops wait to be published", { retryAfterMs: SECOND });
       const drop = readDraft(request, deps, nextId);
       if (request.created_at !== 0) await requireKept(request.created_at, deps);
       const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);

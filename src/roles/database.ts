@@ -77,7 +77,7 @@ async function connect(config: DatabaseConfig, log: Logger): Promise<Db> {
 /** Starts the outbox of a service on the connections of this process. */
 export const startOutboxOf = (
   { config, connections: { publish, scripts }, db, log }: StoringRoleDeps<"outbox">,
-  service: Pick<OutboxOptions, "source" | "prepare">,
+  service: Pick<OutboxOptions, "source" | "prepare" | "countEveryMs">,
 ): Promise<Outbox> =>
   startOutbox({
     ...service,

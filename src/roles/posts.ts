@@ -1,4 +1,5 @@
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { SECOND } from "../kernel/time.js";
 import { connectFollowings } from "../platform/grpc/upstreams.js";
 import { startPosts } from "../posts/index.js";
 import { type ConsumerSlices, startConsumer } from "./consumers.js";
@@ -16,10 +17,11 @@ export async function startPostsRole(
   const { userServiceAddr: usersAddr } = config.upstreams;
   if (usersAddr === undefined)
     log.warn({}, "TIMELINE_USER_SERVICE_ADDR is not set: drops for followers are shown to no viewer but their author");
-  const outbox = await startOutboxOf(deps, { source: "posts" });
+  const countEveryMs = config.posts.maxWaitingEvents === 0 ? undefined : SECOND;
+  const outbox = await startOutboxOf(deps, { source: "posts", countEveryMs });
   const users = usersAddr === undefined ? undefined : connectFollowings(usersAddr, config.upstreams);
   const tokens = await openPageTokens(db, "posts", log);
-  const posts = startPosts({ db, users, tokens, config: config.posts, wakeRelay: outbox.wake, log });
+  const posts = startPosts({ db, users, tokens, config: config.posts, outbox, log });
   const counter = startConsumer(deps, {
     stream: STREAM.engagement,
     consumer: CONSUMER.counter,

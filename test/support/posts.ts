@@ -54,6 +54,7 @@ export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Prom
     wakeRelay: () => {
       woken += 1;
     },
+    isFull: () => false,
     observe: { changed: () => undefined },
     ...options,
   };

@@ -1,6 +1,6 @@
 import {
   type handleUnaryCall,
-  type Metadata,
+  Metadata,
   type ServerUnaryCall,
   type ServiceDefinition,
   type ServiceError,
@@ -78,7 +78,10 @@ const tenths = (ms: number): number => Math.round(ms * 10) / 10;
 
 function serviceError(error: unknown, name: string, log: Logger): Partial<ServiceError> {
   if (error instanceof AppError) {
-    return { code: PRESENTATION[error.code].grpcStatus, details: error.message, message: error.message };
+    const metadata = new Metadata();
+    // gRPC A6, "Pushback": a client with a retry policy waits as long.
+    if (error.retryAfterMs !== undefined) metadata.set("grpc-retry-pushback-ms", `${error.retryAfterMs}`);
+    return { code: PRESENTATION[error.code].grpcStatus, details: error.message, message: error.message, metadata };
   }
   log.error({ method: name, error: oneLine(error), stack: (error as Error).stack }, "a call broke");
   return { code: status.INTERNAL, details: "internal error", message: "internal error" };
