@@ -42,8 +42,8 @@ const MAX_ROUNDS = 10;
  * or removes them. The newest version of an edge wins in any order of events: after each round the edges are read
  * again, and the round is repeated for those that have changed.
  *
- * Followers of a pulled author pull: only the sets of the authors they pull change. An author whose state has changed
- * meanwhile is another reason to repeat the round.
+ * Of a pulled author the followers' sets change too. Homes get the drops all the same: among them are direct ones, which
+ * the author's timeline lacks. An author whose state has changed meanwhile is another reason to repeat the round.
  *
  * A round ends by removing tombstoned drops from the homes, those it has just added among them: a deletion that read
  * the followers while an edge was changing may have missed them (see `apply.ts`).
@@ -130,14 +130,12 @@ async function applyRound(
   const reads: DropReads = patienceMs === undefined ? unhurried(readAuthorDrops) : patient(readAuthorDrops, patienceMs);
   const writes = new DropWrites(writer, maxEntries);
   const late = new Set<string>();
-  await mapLimited([...authors], AUTHORS_AT_ONCE, async ([author, all]) => {
+  await mapLimited([...authors], AUTHORS_AT_ONCE, async ([author, own]) => {
     const pulled = registry.get(author);
     if (pulled) {
-      await removeFromPulls(author, followersOf(all, false));
-      if (isMerged(pulled)) await addToPulls(author, followersOf(all, true));
+      await removeFromPulls(author, followersOf(own, false));
+      if (isMerged(pulled)) await addToPulls(author, followersOf(own, true));
     }
-    const own = pulled?.state === "pulled" ? all.filter(({ follows }) => !follows) : all;
-    if (own.length === 0) return;
     const first = await reads.first(author);
     if (!first) return void late.add(author);
     const homes = own.flatMap((edge) => homeOf(edge, bounds.get(edge.follower) as HomeBounds));

@@ -115,15 +115,19 @@ test("a deletion removes what was pushed and what is pulled, and notifies everyb
   expect(told("d1").sort()).toEqual(["ada", "f0", "f1", "f2", "f3", "f4"]);
 });
 
-test("a follow of a pulled author changes the follower's set only; an unfollow clears set and home", async () => {
+test("a follow of a pulled author adds to the follower's set, and to the home what is direct too; an unfollow clears both", async () => {
   const { world, bench } = await pulledAuthor();
   await redis.raw.sadd(pullsKey("late"), PULLS_COMPLETE);
+  world.post({ ...DROP, drop_id: "d2", created_at: 2_000, visibility: "direct", recipients: ["late"] });
   world.follow("late", "ada");
   await handle(bench, followed("late", "ada", 1));
-  expect([await pullsOf("late"), await idsOf(homeKey("late"))]).toEqual([["ada", "~complete"], []]);
-  world.unfollow("f0", "ada");
-  await handle(bench, unfollowed("f0", "ada", 2));
-  expect([await pullsOf("f0"), await idsOf(homeKey("f0"))]).toEqual([["~complete"], []]);
+  expect([await pullsOf("late"), await idsOf(homeKey("late"))]).toEqual([
+    ["ada", "~complete"],
+    ["d2", "d1"],
+  ]);
+  world.unfollow("late", "ada");
+  await handle(bench, unfollowed("late", "ada", 2));
+  expect([await pullsOf("late"), await idsOf(homeKey("late"))]).toEqual([["~complete"], []]);
 });
 
 test("an author who is demoted is in the homes again, and in no set; later drops are pushed", async () => {
