@@ -69,7 +69,7 @@ test("a state is due only after the grace, by the clock of Redis", async () => {
   await redis.raw.hset(
     PULLED_KEY,
     "ada",
-    String(value).replace(/\d+$/, (since) => String(Number(since) - 60_000)),
+    String(value).replace(/\d+$/, (since) => String(Number(since) - 120_000)),
     "~version",
     1,
   );
