@@ -50,7 +50,7 @@ export const observeAudit = {
       if (report) auditedOne(kind, report);
     }
   },
-  published: (result: PublicationResult): void => publications.add(1, { result }),
+  published: (result: PublicationResult, count = 1): void => publications.add(count, { result }),
   repaired: (result: "repaired" | "failed", count = 1): void => repairs.add(count, { result }),
 };
 

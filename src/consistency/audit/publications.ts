@@ -137,7 +137,7 @@ async function filtered(
 
 interface SampledChecksDeps {
   readonly check: (completed: FanoutCompleted, context: Context) => Promise<PublicationResult>;
-  readonly observe: (result: PublicationResult) => void;
+  readonly observe: (result: PublicationResult, count?: number) => void;
   readonly percent: number;
   readonly rate: number;
   /** From the last write to the check, in ms. */
@@ -167,7 +167,7 @@ export function createSampledChecks(deps: SampledChecksDeps): SampledChecks {
     together: async (deliveries) => {
       const sample = deliveries.filter(() => Math.random() * 100 < deps.percent);
       const chosen = sample.filter(({ body }) => budget.isOpen() && !isOld(completedIn(body)) && budget.take());
-      for (let skipped = chosen.length; skipped < sample.length; skipped++) deps.observe("skipped");
+      if (chosen.length < sample.length) deps.observe("skipped", sample.length - chosen.length);
       return chosen;
     },
     one: async (delivery, context) => {

@@ -2,6 +2,7 @@ import { setMaxListeners } from "node:events";
 import {
   ConsumerEvents,
   type ConsumerMessages,
+  deferred,
   Events,
   type JetStreamClient,
   type JsMsg,
@@ -137,13 +138,11 @@ class ConsumeLoop {
       mayAck: () => this.#isFrom(from, stopping),
       latest: from.latest,
     };
-    for await (const message of messages) {
+    await eachArrived(messages, (message) => {
       if (this.#closing) this.#notBegun.push(message);
-      else if (!from.gone.signal.aborted) {
-        const room = this.#take(message, hand);
-        if (room) await room;
-      }
-    }
+      else if (!from.gone.signal.aborted) return this.#take(message, hand);
+      return undefined;
+    });
   }
 
   async #watch(messages: ConsumerMessages): Promise<void> {
@@ -210,6 +209,34 @@ class ConsumeLoop {
   /** A sequence of a consumer that is gone may name another message by now: its ack would remove that one. */
   async #isFrom({ createdAt }: Source, stopping: AbortSignal): Promise<boolean> {
     return (this.#incarnation.current ?? (await this.#incarnation.known(stopping))) === createdAt;
+  }
+}
+
+/** As the client's iterator, which makes several promises a message; this one makes one for what arrived together. */
+async function eachArrived(
+  messages: ConsumerMessages,
+  take: (message: JsMsg) => Promise<void> | undefined,
+): Promise<void> {
+  const queue = messages as PullConsumerMessagesImpl;
+  try {
+    do {
+      if (queue.yields.length === 0) await queue.signal;
+      if (queue.err) throw queue.err;
+      // Beside messages the client queues functions, which ask for more of them.
+      const arrived: readonly (JsMsg | (() => void))[] = queue.yields;
+      queue.yields = [];
+      if (!queue.done) queue.signal = deferred();
+      for (const one of arrived) {
+        if (typeof one === "function") one();
+        else {
+          const room = take(one);
+          if (room) await room;
+        }
+        if (queue.err) throw queue.err;
+      }
+    } while (!queue.done);
+  } finally {
+    queue.stop();
   }
 }
 

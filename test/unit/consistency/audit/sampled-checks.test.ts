@@ -41,7 +41,7 @@ function scene(how: { percent?: number; rate?: number; check?: () => Promise<Pub
       checks++;
       return how.check?.() ?? "same";
     },
-    observe: (result) => seen.push(result),
+    observe: (result, count = 1) => seen.push(...Array.from({ length: count }, () => result)),
     percent: how.percent ?? 100,
     rate: how.rate ?? 100,
     delayMs: 0,
