@@ -6,10 +6,12 @@ import {
   type RemoteDropReceived,
   type TimelineEvent,
 } from "../contracts/events.js";
+import type { FanoutJob } from "../contracts/fanout.js";
 import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import { SILENT_HEADER } from "../contracts/subjects.js";
 import type { BatchHandler, Delivery, Handlers } from "../delivery/handler.js";
 import { sampledTrace } from "../delivery/telemetry.js";
+import { Precedence } from "../kernel/precedence.js";
 import { SECOND } from "../kernel/time.js";
 import { createApply } from "./apply.js";
 import { type AdmittedEdge, createApplyEdges, type EdgeApplied } from "./graph.js";
@@ -23,6 +25,8 @@ import { audienceOf, type Progress, type SharedEntry, type TimelineWriter } from
 
 /** For the drops of authors whose edges are handled together. */
 const PATIENCE_MS = SECOND / 2;
+/** A page or a batch of jobs waits no longer for batches of drops: it goes on at 50 a second at least. */
+const PRECEDENCE_MS = SECOND / 50;
 
 export interface FanoutDeps extends Sources {
   readonly writer: TimelineWriter;
@@ -46,14 +50,23 @@ export interface Fanout {
 
 export function composeFanout(deps: FanoutDeps): Fanout {
   const followers = new Followers(deps.readFollowers);
-  const { one, together } = createApplyDrops(deps, followers);
+  const precedence = new Precedence(PRECEDENCE_MS);
+  const yielding = async (jobs: readonly FanoutJob[]): Promise<void> => {
+    await precedence.turn();
+    await deps.queue(jobs);
+  };
+  const { one, together } = createApplyDrops({ ...deps, queue: yielding }, followers);
+  const jobs = createJobHandlers({ ...deps, apply: createApply({ ...deps, yields: true }) });
   const applyEdges = createApplyEdges(deps);
   const silently = { ...deps, ...noOutput(deps) };
   const dropsAgain = createApplyDrops(silently, followers);
   const edgesAgain = createApplyEdges(silently);
   return {
     handlers: {
-      drops: { one: async (delivery) => one(dropOf(delivery)), together },
+      drops: {
+        one: async (delivery) => one(dropOf(delivery)),
+        together: (...batch) => precedence.first(() => together(...batch)),
+      },
       graph: {
         one: async (delivery) => void (await applyEdges([edgeOf(delivery)])),
         together: async (deliveries) => {
@@ -62,7 +75,13 @@ export function composeFanout(deps: FanoutDeps): Fanout {
           return deliveries.filter((_, at) => left.has(edges[at] as AdmittedEdge));
         },
       },
-      jobs: createJobHandlers({ ...deps, apply: createApply({ ...deps, yields: true }) }),
+      jobs: {
+        ...jobs,
+        together: async (...batch) => {
+          await precedence.turn();
+          return jobs.together(...batch);
+        },
+      },
     },
     apply: async (event, { time }) =>
       isEdge(event)
