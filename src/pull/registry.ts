@@ -93,14 +93,15 @@ export function createRegistry({ store, threshold, graceMs = PULL_GRACE_MS }: Re
 
 /** What this process knows of the registry. */
 function createCopy(store: PullStore) {
-  let stored: Stored = { version: -1, authors: new Map() };
+  let stored: Stored = { version: null, born: null, authors: new Map() };
   let pulled: PullRegistry = new Map();
   let readAt = Number.NEGATIVE_INFINITY;
   const refresh = coalesce(async () => {
     const began = performance.now();
-    const version = await store.version();
-    if (version === 0) await restore(store, stored.authors);
-    if (version === 0 || version !== stored.version) {
+    const { version, born } = await store.version();
+    const isLost = stored.born !== null && born !== stored.born;
+    if (isLost) await restore(store, stored.authors);
+    if (isLost || version !== stored.version) {
       stored = await store.read();
       pulled = new Map([...stored.authors].filter((one): one is [string, PulledAuthor] => one[1].state !== "pushed"));
     }

@@ -11,9 +11,13 @@ export interface HeldState {
   readonly since: number;
 }
 
-export interface Stored {
-  /** The time of the last change; 0: none is known. */
-  readonly version: number;
+/** The times of the last and the first change; null: there was none, or all was lost. */
+export interface Version {
+  readonly version: string | null;
+  readonly born: string | null;
+}
+
+export interface Stored extends Version {
   readonly authors: ReadonlyMap<string, HeldState>;
 }
 
@@ -23,19 +27,24 @@ export type PullStore = ReturnType<typeof createPullStore>;
 export const MAX_AUTHORS = 10_000;
 
 const VERSION_FIELD = "~version";
+const BORN_FIELD = "~born";
 const VALUE = new RegExp(`^(pushed|${PULL_STATES.join("|")}):(hand|count):(\\d+)$`);
 
 export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
   return {
-    async version(): Promise<number> {
-      return Number((await command("hget", (client) => client.hget(PULLED_KEY, VERSION_FIELD))) ?? 0);
+    async version(): Promise<Version> {
+      const fields = [VERSION_FIELD, BORN_FIELD] as const;
+      const [version = null, born = null] = await command("hmget", (client) => client.hmget(PULLED_KEY, ...fields));
+      return { version, born };
     },
     async read(): Promise<Stored> {
-      const { [VERSION_FIELD]: version = 0, ...fields } = await command("hgetall", (client) =>
-        client.hgetall(PULLED_KEY),
-      );
+      const {
+        [VERSION_FIELD]: version = null,
+        [BORN_FIELD]: born = null,
+        ...fields
+      } = await command("hgetall", (client) => client.hgetall(PULLED_KEY));
       const authors = Object.entries(fields).map(([token, value]) => [decodeId(token), parse(value)] as const);
-      return { version: Number(version), authors: new Map(authors) };
+      return { version, born, authors: new Map(authors) };
     },
     /** Returns false where the author's state is not `from` any more, or the registry is full. */
     async change(

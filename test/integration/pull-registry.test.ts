@@ -97,9 +97,20 @@ test("a registry that is lost is restored from a copy, and what it had in hand b
   expect([...(await other.list()).keys()].sort()).toEqual(["ada", "bob"]);
 });
 
+test("a registry that another process has begun anew after a loss gets back what a copy has", async () => {
+  const registry = openRegistry(redis, 100);
+  await registry.choose("ada", "pull");
+  await redis.raw.del(PULLED_KEY);
+  await openRegistry(redis, 100).choose("bob", "pull");
+  expect([...(await registry.refresh()).keys()].sort()).toEqual(["ada", "bob"]);
+  await redis.raw.del(PULLED_KEY);
+  await registry.cross("eve", 1_000);
+  expect([...(await registry.refresh()).keys()].sort()).toEqual(["ada", "bob", "eve"]);
+});
+
 test("after a loss of confirmed writes finished states begin anew", async () => {
   const registry = openRegistry(redis, 100);
-  const authors = { ada: "pulled:count:1", bob: "leaving:hand:1", eve: "pushed:hand:1", "~version": 1 };
+  const authors = { ada: "pulled:count:1", bob: "leaving:hand:1", eve: "pushed:hand:1", "~version": 1, "~born": 1 };
   await redis.raw.hset(PULLED_KEY, authors);
   await registry.beginAnew();
   expect(await stateOf(registry, "ada")).toBe("promoting");
@@ -110,7 +121,7 @@ test("after a loss of confirmed writes finished states begin anew", async () => 
 test("a full registry takes no further author", async () => {
   const registry = openRegistry(redis, 0);
   const authors = Object.fromEntries(Array.from({ length: 10_000 }, (_, index) => [`a${index}`, "pulled:count:1"]));
-  await redis.raw.hset(PULLED_KEY, { ...authors, "~version": 1 });
+  await redis.raw.hset(PULLED_KEY, { ...authors, "~version": 1, "~born": 1 });
   expect((await registry.refresh()).size).toBe(10_000);
   expect(registry.crosses("ada", 1)).toBe(false);
   await registry.cross("ada", 1);
