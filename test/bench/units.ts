@@ -17,25 +17,16 @@ const PULLED = 32;
 const LISTENERS = 1_000_000;
 const LOOKS = 2_000;
 const LOOKS_A_CALL = 1_000;
-const MERGES = 2_000;
-const PAGE = 50;
 const newest = Date.now() - 1_000 * ENTRIES;
 
-/** Each author has written two drops since, or all that they read are. */
-const RANGES = [
-  ["of the page", newest + 1_000 * (ENTRIES - 2)],
-  [`${PAGE} read`, "-inf"],
-] as const;
-
 const ABOUT = `What [capacity.md](../capacity.md) counts with and no other benchmark measures: bytes in Redis, PostgreSQL and NATS, with ids as the
-posts service makes them; Redis CPU of a look-up in the index of listeners, and of the newest ${PAGE} drops of one more author in a script; and a
-fan-out and first pages on a Redis Cluster of three masters, where each home is a call of its own, by one process each.`;
+posts service makes them; Redis CPU of a look in the index of
+listeners; and a fan-out and first pages on a Redis Cluster of three masters, where each home is a call of its own, by one process each.`;
 
 export async function run({ followers, posts }: Parameters, bench: Bench): Promise<Result> {
   const { redis, redisServer } = await bench.redis();
   const rows: Row[] = [];
   rows.push(await bytesOfEntry(redis));
-  for (const range of RANGES) rows.push(await merged(redis, redisServer.pid, range));
   await redis.flushall();
   rows.push(await bytesOfPulls(redis));
   await redis.flushall();
@@ -61,31 +52,6 @@ async function bytesOfEntry(redis: Redis): Promise<Row> {
     }
   });
   return { name: "Redis: an entry of a home of 1,000", value: bytes / (HOMES * ENTRIES), unit: "B" };
-}
-
-const MERGE = `local held = 0
-for n = 1, tonumber(ARGV[1]) do
-  held = held + #redis.call('ZRANGE', KEYS[n], '+inf', ARGV[3], 'BYSCORE', 'REV', 'LIMIT', 0, ARGV[2], 'WITHSCORES')
-end
-return held`;
-
-/** The same script with one author and with many; of each the drops of the page, or as many as a page has. */
-async function merged(redis: Redis, pid: number, [of, since]: readonly [string, number | "-inf"]): Promise<Row> {
-  const cost = async (authors: number): Promise<number> => {
-    const { cpu } = await measured({ processes: { redis: pid }, units: MERGES }, async () => {
-      for (const some of chunked([...Array(MERGES).keys()], 50)) {
-        const pipeline = redis.pipeline();
-        for (const n of some) {
-          const keys = Array.from({ length: authors }, (_, at) => homeKey(`user-${(n * authors + at) % HOMES}`));
-          pipeline.eval(MERGE, authors, ...keys, authors, PAGE, since);
-        }
-        await pipeline.exec();
-      }
-    });
-    return cpu["redis"] as number;
-  };
-  const [one, many] = [await cost(1), await cost(1 + PULLED)];
-  return { name: `Redis: one more author in a page, ${of}`, value: (many - one) / PULLED, unit: "µs" };
 }
 
 async function bytesOfPulls(redis: Redis): Promise<Row> {

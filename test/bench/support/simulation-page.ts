@@ -150,7 +150,7 @@ followers and every fan-out behind it, and the CPU that merging takes is the pri
 
 - Set the threshold as high as the largest fan-out allows: its seconds of CPU, divided by the nodes and by the share of their CPU that is idle.
 - In a network of fewer than half a million users nobody has more than 100,000 followers, and the default pulls nobody.
-- In a larger one the default costs what the table says. At 1,000,000 the largest fan-out takes ten times as long, and a page merges half as many authors.
+- In a larger one the default costs what the table says. At 1,000,000 the largest fan-out takes ten times as long, and a page merges less than half as many authors.
 - An author who posts more often than the last column says is cheaper to pull, with any number of followers: pull them by hand or by write pressure.
 - The price falls where processes keep authors' pages, since the same few authors are merged into most pages. Only Redis is counted here, without such pages.
 `;

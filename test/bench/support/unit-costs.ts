@@ -18,6 +18,8 @@ export type UnitCosts = ReturnType<typeof readUnitCosts>;
 
 /** Users in a home of the fan-out benchmark's two audiences, with the author. */
 const [SMALL, LARGE] = [101, 1_001];
+/** Pulled authors of a reader of the benchmark `big`. */
+const SOME = 20;
 
 /** Everything the simulation and docs/capacity.md count with, from the stored runs. */
 export function readUnitCosts(stored: Stored = storedRun) {
@@ -47,11 +49,18 @@ export function readUnitCosts(stored: Stored = storedRun) {
     };
   };
   const redis = line("redis");
+  const [ofNone, ofSome] = [0, SOME].map((count) =>
+    cpu("big", `a page of a follower of ${count} pulled authors`, "redis"),
+  ) as [Unit, Unit];
   return {
     server: {
       entry: redis.entry,
       page: cpu("read", "GetHomeTimeline", "redis"),
-      author: value("units", "Redis: one more author in a page, of the page", "µs"),
+      author: {
+        value: (ofSome.value - ofNone.value) / SOME,
+        unit: "µs",
+        by: "`big`, followers of 0 and 20 pulled authors, redis",
+      },
       workerEntry: line("worker").entry,
       apiPage: cpu("read", "GetHomeTimeline", "service"),
     },
