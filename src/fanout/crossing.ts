@@ -139,7 +139,7 @@ async function changeHomes(
   const homes: ChangedHome[] = users.map((follower, at) => {
     return { follower, follows, floor: follows ? (bounds[at]?.floor ?? 0) : 0 };
   });
-  const writes = new DropWrites(writer, maxEntries);
+  const writes = new DropWrites(writer, maxEntries, true);
   let index = 0;
   await writes.apply(homes, { first: await page(0), next: () => page(++index) });
   await writes.flush();

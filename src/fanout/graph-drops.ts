@@ -66,9 +66,16 @@ export class DropWrites {
   constructor(
     { addHome, removeHome }: TimelineWriter,
     private readonly maxEntries: number,
+    yields = false,
   ) {
-    this.#adding = new Parts(({ audience, entries }) => audience.ids.length * entries.length, addHome);
-    this.#removing = new Parts(({ audience, drops }) => audience.ids.length * drops.length, removeHome);
+    this.#adding = new Parts(
+      ({ audience, entries }) => audience.ids.length * entries.length,
+      (all) => addHome(all, yields),
+    );
+    this.#removing = new Parts(
+      ({ audience, drops }) => audience.ids.length * drops.length,
+      (all) => removeHome(all, yields),
+    );
   }
 
   /**

@@ -11,6 +11,7 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { coalesce } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
+import { observePulled } from "./observe.js";
 import { type HeldState, MAX_AUTHORS, type PullStore, type Stored } from "./store.redis.js";
 
 export type Wish = "pull" | "push" | "auto";
@@ -81,13 +82,15 @@ export function createRegistry({ store, threshold, graceMs = PULL_GRACE_MS }: Re
         if (state !== now.state) await change(author, now, { state, by: now.by });
       }
     },
-    follow: (log: Logger): Loop =>
-      startLoop({
+    follow(log: Logger): Loop {
+      observePulled(copy);
+      return startLoop({
         work: refresh,
         everyMs: REFRESH_MS,
         failed: (error) => log.warn({ error: oneLine(error) }, "the registry of pulled authors could not be read"),
         closeMs: SECOND,
-      }),
+      });
+    },
   };
 }
 

@@ -35,6 +35,8 @@ export async function readInstruments(): Promise<Instrument[]> {
   for (const name of makers()) await import(`../../src/${name}.ts`);
   const { Readiness } = await import("../../src/roles/service.js");
   new Readiness([]);
+  const { observePulled } = await import("../../src/pull/observe.js");
+  observePulled(() => undefined);
   metrics.disable();
   return made;
 }

@@ -1,0 +1,17 @@
+import type { PulledAuthors } from "../contracts/pulled.js";
+import { observedGauge } from "../kernel/meters.js";
+
+export function observePulled(copy: PulledAuthors["copy"]): void {
+  const states = () => [...(copy()?.values() ?? [])];
+  const count = (value: () => number) => () => (copy() === undefined ? Number.NaN : value());
+  observedGauge(
+    "timeline_pulled_authors",
+    "Authors in the registry of pulled authors; NaN while it cannot be read",
+    count(() => states().length),
+  );
+  observedGauge(
+    "timeline_crossing_authors",
+    "Authors who change from pushed to pulled or back; NaN while the registry cannot be read",
+    count(() => states().filter(({ state }) => state !== "pulled").length),
+  );
+}
