@@ -22,7 +22,7 @@ interface Creation {
 export function createCreation(db: Db, partitions: Pick<PartitionStore, "make">) {
   return createSharedWrites(async (all: readonly Creation[]): Promise<boolean[]> => {
     const rows = all.map(rowOf);
-    const { parts, values } = givenRows(rows, COLUMNS);
+    const { parts, values } = givenDrops(rows);
     const insert = () => db.query<{ key: string }>(createStatement(parts, rows), values);
     const made = await insert().catch(async (error: unknown) => {
       const [first, ...others] = all;
@@ -72,7 +72,7 @@ const rowOf = ({ drop, idempotencyKey, created, replied }: Creation) => ({
 
 type Row = ReturnType<typeof rowOf>;
 
-const COLUMNS: Readonly<Record<keyof Row, string>> = {
+const givenDrops = givenRows<Row>({
   drop_id: "uuid",
   user_id: "text",
   reply_to: "text",
@@ -96,7 +96,7 @@ const COLUMNS: Readonly<Record<keyof Row, string>> = {
   replied_message_id: "text",
   replied_body: "text",
   replied_traceparent: "text",
-};
+});
 
 /**
  * Gates leave out rows: the drop that is replied to exists, and is not deleted before this commits (FOR SHARE); the key

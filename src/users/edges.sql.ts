@@ -73,7 +73,7 @@ const EDGE_EVENT = {
 };
 
 /** Of one pair at most one row: a statement cannot change a row twice. */
-const WANTED = {
+const givenEdges = givenRows({
   n: "integer",
   follower_id: "text",
   following_id: "text",
@@ -81,7 +81,7 @@ const WANTED = {
   pair: "text",
   subject: "text",
   traceparent: "text",
-};
+});
 
 /**
  * Edges before counts, each in the order of their keys, so that two of these statements do not block each other. Where
@@ -118,6 +118,16 @@ SELECT edge.version IS NOT NULL AS changed,
   CASE WHEN w.active = w.was_active THEN w.version ELSE edge.version END AS version
 FROM wanted w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)
 ORDER BY w.n`;
+
+/** Building a text takes longer than finding it. */
+const texts = new Map<string, string>();
+
+function textOf(given: string, most: number): string {
+  const key = `${most} ${given}`;
+  const text = texts.get(key) ?? setFollowing(given, most);
+  texts.set(key, text);
+  return text;
+}
 
 const FOLLOWED = `
 SELECT following_id AS id FROM users.followings WHERE follower_id = $1 AND following_id = ANY($2::text[]) AND active`;
@@ -212,9 +222,9 @@ async function setAll(db: Db, edges: readonly WantedEdge[], shared: boolean): Pr
     subject: edgeSubject("calm", following),
   }));
   const most = edges[0]?.most ?? 0;
-  const { parts, values } = givenRows(rows, WANTED, shared);
+  const { parts, values } = givenEdges(rows, shared);
   const found = await db
-    .query<{ changed: boolean; version: number | null }>(setFollowing(parts, most), values)
+    .query<{ changed: boolean; version: number | null }>(textOf(parts, most), values)
     .catch((error: unknown) => {
       if (sqlState(error) !== SQLSTATE.raised) throw error;
       const message = `following_id: nobody can follow more than ${most}`;

@@ -34,29 +34,24 @@ interface GivenRows {
 }
 
 /**
- * Rows as parameters: of one row each field, of several, whose number varies, one JSON text. A statement that reads them
- * waits for a lock for a bounded time, less long where its rows are of several callers.
+ * Rows of columns of these types as parameters: of one row each field, of several, whose number varies, one JSON text. A
+ * statement that reads them waits for a lock for a bounded time, less long where its rows are of several callers.
  */
 export function givenRows<Row extends Readonly<Record<keyof Row, unknown>>>(
-  rows: readonly Row[],
   types: Readonly<Record<keyof Row & string, string>>,
-  shared = rows.length > 1,
-): GivenRows {
+): (rows: readonly Row[], shared?: boolean) => GivenRows {
   const columns = Object.entries(types) as [keyof Row & string, string][];
-  const timeout = shared ? LOCK_TIMEOUT_MS.shared : LOCK_TIMEOUT_MS.alone;
-  const bounded = `bounded AS MATERIALIZED (SELECT set_config('lock_timeout', '${timeout}', true))`;
-  const [first, second] = rows;
-  if (first !== undefined && second === undefined) {
-    const fields = columns.map(([name, type], at) => `$${at + 1}::${type} AS ${name}`);
-    return {
-      parts: `${bounded}, w AS NOT MATERIALIZED (SELECT ${fields.join(", ")} FROM bounded)`,
-      values: columns.map(([name]) => first[name]),
-    };
-  }
-  const fields = columns.map(([name, type]) => `${name} ${type}`);
-  const given = `json_to_recordset($1::json) AS given (${fields.join(", ")})`;
-  return {
-    parts: `${bounded}, w AS (SELECT given.* FROM bounded CROSS JOIN ${given})`,
-    values: [JSON.stringify(rows)],
+  const bounded = (ms: number) => `bounded AS MATERIALIZED (SELECT set_config('lock_timeout', '${ms}', true))`;
+  const fields = columns.map(([name, type], at) => `$${at + 1}::${type} AS ${name}`).join(", ");
+  const one = `${bounded(LOCK_TIMEOUT_MS.alone)}, w AS NOT MATERIALIZED (SELECT ${fields} FROM bounded)`;
+  const record = columns.map(([name, type]) => `${name} ${type}`).join(", ");
+  const several = (ms: number) =>
+    `${bounded(ms)}, w AS (SELECT given.* FROM bounded CROSS JOIN json_to_recordset($1::json) AS given (${record}))`;
+  const [ofOne, ofSeveral] = [several(LOCK_TIMEOUT_MS.alone), several(LOCK_TIMEOUT_MS.shared)];
+  return (rows, shared = rows.length > 1) => {
+    const [first, second] = rows;
+    if (first !== undefined && second === undefined)
+      return { parts: one, values: columns.map(([name]) => first[name]) };
+    return { parts: shared ? ofSeveral : ofOne, values: [JSON.stringify(rows)] };
   };
 }
