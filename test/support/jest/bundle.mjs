@@ -1,15 +1,4 @@
-import {
-  chmodSync,
-  copyFileSync,
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statfsSync,
-  statSync,
-} from "node:fs";
+import { copyFileSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { pathToFileURL } from "node:url";
 
@@ -28,9 +17,6 @@ const ENTRY = `
     await runCli(process.argv, sandboxCommands());
   };`;
 
-/** A run of all tests takes less than one. */
-const ROOM_BYTES = 4 * 1024 ** 3;
-
 const USUAL = {
   bundle: true,
   platform: "node",
@@ -44,24 +30,11 @@ const USUAL = {
 // oxlint-disable-next-line import/no-default-export -- Jest calls the default export of a globalSetup.
 export default async function bundle({ testPathPatterns }) {
   const { build, stop } = await import("esbuild");
-  keepFilesInMemory();
   const product = process.env.AVION_TEST_MAIN === undefined && existsSync(join(DIST, "main.js"));
   await Promise.all([bundleTests(build, testPathPatterns), product && bundleProduct(build)]);
   if (product) process.env.AVION_TEST_MAIN = MAIN;
   // Its own process would keep Jest from ending.
   await stop();
-}
-
-/** The files of test servers need not outlive the machine: a disk costs a twentieth of the CPU time, and waits. */
-function keepFilesInMemory() {
-  if (process.env.TMPDIR !== undefined || !existsSync("/dev/shm")) return;
-  const { bavail, bsize } = statfsSync("/dev/shm");
-  if (bavail * bsize < ROOM_BYTES) return;
-  const folder = mkdtempSync("/dev/shm/avion-timeline-test-");
-  // PostgreSQL runs as a user of its own.
-  chmodSync(folder, 0o711);
-  process.env.TMPDIR = folder;
-  process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
 }
 
 /** One module a test file, with the modules of src and support it uses. Libraries are not in it: files share them. */
