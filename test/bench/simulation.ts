@@ -1,5 +1,4 @@
 import { writeFileSync } from "node:fs";
-import type { Bench } from "./support/bench.js";
 import type { Parameters, Result, Row } from "./support/result.js";
 import { DEFAULT_THRESHOLD, loadOf, nameOf, type Scene, sceneOf } from "./support/scene.js";
 import { drawCores, pageOf } from "./support/simulation-page.js";
@@ -19,7 +18,7 @@ entries and first pages where authors above a threshold are pulled instead of pu
 \`big\` and \`units\` measured last. The figure is CPU of Redis in cores, on the average; the peer is push. [simulation.md](simulation.md) has the tables,
 the sources and the conclusion.`;
 
-export async function run({ users = USERS, seed = SEED }: Parameters, _: Bench): Promise<Result> {
+export async function run({ users = USERS, seed = SEED }: Parameters): Promise<Result> {
   const costs = readUnitCosts();
   const main = sceneOf({ users, seed });
   const alike = sceneOf({ users, seed, rates: "alike", draws: DRAWS });
