@@ -113,9 +113,11 @@ local function stored_entries(key, first, older, count, bound)
   local from, to = first or 0, (first or 0) + count
   if older and first then from, to = math.max(0, first - count - 1), first - 1 end
   if older and not first then from, to = -count - 1, -1 end
-  if bound and older then
-    if not first then to = call('ZCARD', key) - 1 end
-    from = math.max(0, to - count, call('ZCOUNT', key, '-inf', '(' .. bound))
+  if bound and older and first then
+    from = math.max(from, call('ZCOUNT', key, '-inf', '(' .. bound))
+  elseif bound and older then
+    local above = call('ZCOUNT', key, bound, '+inf')
+    from, to = -math.min(count + 1, above), above > 0 and -1 or -count - 2
   elseif bound then
     to = math.min(to, call('ZCOUNT', key, '-inf', bound) - 1)
   end
@@ -156,7 +158,7 @@ local function authors_of(pulls, ttl)
     end
   end
   if not complete then return nil end
-  if math.abs(ttl - call('PTTL', pulls)) > ttl / 100 then call('PEXPIRE', pulls, ttl) end
+  if ttl > 0 and math.abs(ttl - call('PTTL', pulls)) > ttl / 100 then call('PEXPIRE', pulls, ttl) end
   -- A registry that was lost has no version, and is written anew with the same authors.
   if #authors == 0 or not tombstones or not call('HGET', ARGV[3], '~version') then return authors end
   local pulled = {}
@@ -169,38 +171,51 @@ local function authors_of(pulls, ttl)
   return pulled
 end
 
--- Entries of a home and of its authors, those nearest to the position; an id has its smallest score.
+-- Entries of a home and of its authors, those nearest to the position first; an id has its smallest score.
 local function merge(key, authors, older, count, ttl, score, id)
   local found, known, floor, missing, bound = {}, {}, 0, {}, nil
   local function before(a, b)
-    if a.time == b.time then return less(a.id, b.id) ~= older and a.id ~= b.id end
-    return (a.time < b.time) ~= older
+    if a.time ~= b.time then return (a.time < b.time) ~= older end
+    return a.id ~= b.id and less(a.id, b.id) ~= older
   end
-  local function cut()
-    table.sort(found, before)
-    for i = #found, count + 1, -1 do found[i] = nil end
-    if #found == count then bound = found[count].score end
+  -- False where the entry is too far from the position, and with it all that are further.
+  local function insert(entry)
+    local low, high = 1, #found + 1
+    if high > 1 and before(found[high - 1], entry) then low = high end
+    if low > count then return false end
+    while low < high do
+      local middle = math.floor((low + high) / 2)
+      if before(found[middle], entry) then low = middle + 1 else high = middle end
+    end
+    table.insert(found, low, entry)
+    found[count + 1] = nil
+    bound = found[count] and found[count].score
+    return true
+  end
+  local function forget(entry)
+    for i = #found, 1, -1 do
+      if found[i] == entry then table.remove(found, i) end
+    end
   end
   local function take(name, timeline)
-    if timeline ~= key then renew(timeline, ttl) end
+    if timeline ~= key and ttl > 0 then renew(timeline, ttl) end
     local own = tonumber(call('ZSCORE', timeline, '~floor') or -1)
     if own < 0 then missing[#missing + 1] = name end
     floor = math.max(floor, own)
     local ids, scores = stored_entries(timeline, first_of(timeline, older, score, id), older, count, bound)
-    for i, drop in ipairs(ids) do
-      local entry, time = known[drop], tonumber(scores[i])
-      if not entry then
-        known[drop] = { id = drop, score = scores[i], time = time }
-        found[#found + 1] = known[drop]
-      elseif time < entry.time then
-        entry.score, entry.time = scores[i], time
+    local from, to, step = 1, #ids, 1
+    if older then from, to, step = #ids, 1, -1 end
+    for i = from, to, step do
+      local entry, time = known[ids[i]], tonumber(scores[i])
+      if not entry or time < entry.time then
+        if entry then forget(entry) end
+        known[ids[i]] = { id = ids[i], score = scores[i], time = time }
+        if not insert(known[ids[i]]) then break end
       end
     end
-    if #found >= 2 * count or (#found >= count and not bound) then cut() end
   end
   take('~home', key)
   for _, author in ipairs(authors) do take(author, ARGV[4] .. author) end
-  cut()
   return found, #missing == 0 and floor or nil, missing
 end
 

@@ -1,0 +1,219 @@
+import { expect } from "@jest/globals";
+import fc from "fast-check";
+import { createFences } from "../../src/consistency/fences/fences.js";
+import type { TimelineEvent as Admitted } from "../../src/contracts/events.js";
+import { authorKey, homeKey, PULLED_KEY, pullsKey } from "../../src/contracts/keys.js";
+import { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import { silent } from "../../src/kernel/logger.js";
+import type { Registry } from "../../src/pull/registry.js";
+import { getHomeTimeline, type ReadDeps } from "../../src/timeline/get-timeline.js";
+import { toToken } from "../../src/timeline/page-request.js";
+import { createRebuild } from "../../src/timeline/rebuild.js";
+import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "./fanout.js";
+import { historyOf, inTurn, sourcesOf } from "./memory-upstreams.js";
+import { openRegistry, stateOf, step } from "./pulled.js";
+import { adaptersOn, type RedisBench } from "./redis.js";
+import { created, deleted, followed, received, type TimelineEvent, unfollowed } from "./timeline-events.js";
+import { World } from "./world.js";
+
+/** Of each step the fields that its kind needs, as numbers: the same history for every way to cross. */
+export interface Step {
+  readonly kind: "post" | "delete" | "edge" | "cross" | "proceed" | "lose" | "flush" | "read";
+  readonly who: number;
+  readonly whom: number;
+  readonly at: number;
+  readonly pick: number;
+}
+
+/** `off`: every author is pushed; `zero`: everybody with a follower is pulled; `random`: as the history says. */
+export type Crossing = "off" | "zero" | "random";
+
+export type Mutate = (deps: FanoutBench["deps"]) => FanoutBench["deps"];
+
+const USERS = ["ada", "bob", "eve", "rik é", "zoë"] as const;
+const ACTOR = "https://remote.example/rita";
+const AUTHORS = [...USERS, ACTOR];
+/** They write twice as often as the others. */
+const BUSY = ["ada", ACTOR];
+const VISIBILITIES = ["public", "public", "unlisted", "followers", "direct"] as const;
+const MAX_ENTRIES = 5;
+const START = Date.now() - 60_000;
+
+const weighted: readonly (readonly [Step["kind"], number])[] = [
+  ["post", 16],
+  ["delete", 3],
+  ["edge", 5],
+  ["cross", 3],
+  ["proceed", 3],
+  ["lose", 2],
+  ["read", 4],
+];
+const stepOf = (kind: fc.Arbitrary<Step["kind"]>): fc.Arbitrary<Step> =>
+  fc.record({ kind, who: fc.nat(), whom: fc.nat(), at: fc.nat(29), pick: fc.nat() });
+const kinds = fc.oneof(...weighted.map(([kind, weight]) => ({ weight, arbitrary: fc.constant(kind) })));
+const some = fc.array(stepOf(kinds), { minLength: 10, maxLength: 40, size: "max" });
+
+/** At most one loss of all of Redis. */
+export const history: fc.Arbitrary<readonly Step[]> = fc
+  .tuple(some, fc.option(stepOf(fc.constant("flush")), { nil: undefined, freq: 3 }), some)
+  .map(([before, flush, after]) => [...before, ...(flush ? [flush] : []), ...after]);
+
+const pickOf = <T>(items: readonly T[], pick: number): T => items[pick % items.length] as T;
+
+/** Fan-out, reads and the crossings of authors on one Redis, and the world they are about. */
+export class Scene {
+  readonly #world = new World();
+  readonly #log: MemoryLog = [];
+  readonly #registry: Registry;
+  readonly #fanout: FanoutBench;
+  readonly #reads: ReadDeps;
+  readonly #alive: { readonly id: string; readonly author: string }[] = [];
+  #under: Promise<void>[] = [];
+  #drops = 0;
+
+  constructor(
+    private readonly redis: RedisBench,
+    private readonly crossing: Crossing,
+    mutate: Mutate,
+  ) {
+    this.#registry = openRegistry(redis, crossing === "zero" ? 0 : Number.POSITIVE_INFINITY);
+    const pulled = this.#registry;
+    const options = { log: this.#log, maxEntries: MAX_ENTRIES, pageSize: 2 };
+    this.#fanout = openFanout(redis, this.#world, { ...options, change: (deps) => mutate({ ...deps, pulled }) });
+    const { store, pulls, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES }, pulled);
+    const fences = createFences({ store: fenceStore, readHistory: historyOf(this.#log), log: silent });
+    this.#reads = {
+      ...{ store, pulls, fences, inTurn, maxEntries: MAX_ENTRIES, log: silent },
+      openSources: () => sourcesOf(this.#world),
+      deadlineMaxMs: 30_000,
+      readSharedLog: async () => ({ entries: [], floor: 0 }),
+      rebuild: createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined }),
+      maybeLost: () => false,
+      observe: () => undefined,
+    };
+  }
+
+  /** Returns the pages that were read: the same, whoever is pulled. */
+  async run(steps: readonly Step[]): Promise<readonly (readonly string[])[]> {
+    const pages: (readonly string[])[] = [];
+    for (const one of steps) {
+      if (one.kind === "read") pages.push(await this.#read(pickOf(USERS, one.who), one.pick));
+      else await this.#change(one);
+    }
+    for (const [at, user] of USERS.entries()) pages.push(await this.#read(user, at));
+    return pages;
+  }
+
+  async #change(one: Step): Promise<void> {
+    if (one.kind === "post") this.#apply(this.#post(one));
+    else if (one.kind === "delete" && this.#alive.length > 0) this.#apply(this.#delete(one));
+    else if (one.kind === "edge") this.#apply(this.#edge(one));
+    else if (one.kind === "lose") await this.#lose(this.#keyOf(one));
+    else if (one.kind === "flush") await this.#settled(() => this.redis.raw.flushall());
+    else if (one.kind === "proceed") await this.#proceed();
+    else if (one.kind === "cross" && this.crossing === "random") await this.#cross(pickOf(AUTHORS, one.who));
+  }
+
+  /** Events are handled beside what follows, up to the next read. */
+  #apply(event: TimelineEvent | undefined): void {
+    if (!event) return;
+    const time = Date.now();
+    this.#log.push({ event: { name: event.channel, payload: event.payload } as Admitted, time });
+    this.#under.push(handle(this.#fanout, event, time));
+  }
+
+  /** Does something once nothing is being handled. */
+  async #settled(then: () => Promise<unknown> = async () => undefined): Promise<void> {
+    const under = this.#under;
+    this.#under = [];
+    await Promise.all(under);
+    await work(this.#fanout);
+    await then();
+  }
+
+  async #proceed(): Promise<void> {
+    if (this.crossing !== "off") await step(this.#fanout, this.#registry);
+  }
+
+  async #cross(author: string): Promise<void> {
+    const state = await stateOf(this.#registry, author);
+    const isPulled = state === "promoting" || state === "pulled";
+    await this.#registry.choose(author, isPulled ? "push" : "pull");
+  }
+
+  async #lose(key: string): Promise<void> {
+    // A process notices the loss of the registry before it changes it the next time.
+    if (key === PULLED_KEY)
+      await this.#settled(async () => this.redis.raw.del(key).then(() => this.#registry.refresh()));
+    else await this.redis.raw.del(key);
+  }
+
+  #post({ who, whom, at, pick }: Step): TimelineEvent {
+    const user_id = pick % 3 === 0 ? pickOf(BUSY, who) : pickOf(AUTHORS, who);
+    const visibility = pickOf(VISIBILITIES, whom);
+    const recipients = visibility === "direct" ? [pickOf(USERS, pick), pickOf(USERS, pick + at)] : [];
+    const drop = { drop_id: `${at % 2 ? "d" : "é"}${this.#drops++}`, user_id, created_at: START + at };
+    this.#alive.push({ id: drop.drop_id, author: user_id });
+    this.#world.post({ ...drop, visibility, recipients, remote: user_id === ACTOR });
+    const payload = { ...drop, visibility, recipients };
+    return user_id === ACTOR ? received(payload) : created(payload);
+  }
+
+  #delete({ pick }: Step): TimelineEvent | undefined {
+    const [gone] = this.#alive.splice(pick % this.#alive.length, 1);
+    if (!gone) return undefined;
+    this.#world.remove(gone.id);
+    return gone.author === ACTOR ? deleted(gone.id) : deleted(gone.id, gone.author);
+  }
+
+  #edge({ who, whom }: Step): TimelineEvent | undefined {
+    const [follower, author] = [pickOf(USERS, who), pickOf(AUTHORS, whom)];
+    if (follower === author) return undefined;
+    if (!this.#world.follows(follower, author)) return followed(follower, author, this.#world.follow(follower, author));
+    return unfollowed(follower, author, this.#world.unfollow(follower, author));
+  }
+
+  #keyOf({ who, pick }: Step): string {
+    const [user, author] = [pickOf(USERS, who), pickOf(AUTHORS, who)];
+    return pickOf([homeKey(user), pullsKey(user), authorKey(author), PULLED_KEY], pick);
+  }
+
+  /** Turns all pages down and up, compares them with the world, and reads next to one drop. */
+  async #read(user: string, pick: number): Promise<readonly string[]> {
+    await this.#settled();
+    if (this.crossing === "zero") await this.#proceed();
+    const all = this.#world.homeOf(user).map(({ drop_id, created_at }) => ({ drop: drop_id, score: created_at }));
+    const ids = all.map(({ drop }) => drop);
+    const limit = 1 + (pick % 6);
+    const down: string[] = [];
+    for (let max_id = ""; ; ) {
+      const page = await this.#page(user, { limit, max_id });
+      down.push(...page.drop_ids);
+      if (!page.has_more) break;
+      max_id = page.next_max_id;
+    }
+    expect({ user, down }).toEqual({ user, down: ids });
+    const last = all.at(-1);
+    if (!last) return ids;
+    const up: string[] = [];
+    for (let min_id = toToken(last); ; ) {
+      const page = await this.#page(user, { limit, min_id });
+      up.unshift(...page.drop_ids);
+      if (!page.has_more) break;
+      min_id = page.prev_min_id;
+    }
+    expect({ user, up }).toEqual({ user, up: ids.slice(0, -1) });
+    const at = pick % all.length;
+    const since = await this.#page(user, { limit, since_id: toToken(pickOf(all, at)) });
+    expect({ user, since: since.drop_ids }).toEqual({ user, since: ids.slice(0, at).slice(0, limit) });
+    return ids;
+  }
+
+  async #page(user_id: string, asked: Partial<GetTimelineRequest>): Promise<GetTimelineResponse> {
+    const request = GetTimelineRequest.create({ user_id, ...asked });
+    const answer = await getHomeTimeline(this.#reads)(request, { deadline: Date.now() + 20_000 });
+    const page = GetTimelineResponse.decode(answer);
+    expect(page.degraded).toBe(false);
+    return page;
+  }
+}
