@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { pullsKey } from "../contracts/keys.js";
-import { isMerged, PULLS_FILLING, type PulledAuthors, type PullRegistry } from "../contracts/pulled.js";
+import { currentOf, isMerged, PULLS_FILLING, type PulledAuthors } from "../contracts/pulled.js";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
@@ -18,8 +18,6 @@ interface Filled {
 
 const MAX_ROUNDS = 8;
 
-export const registryOf = async (pulled: PulledAuthors): Promise<PullRegistry> => pulled.copy() ?? pulled.refresh();
-
 /** Keeps for each user the pulled authors among those they follow. */
 export function createPulls({ run }: Scripts, pulled: PulledAuthors, ttlMs: number) {
   const flight = new SingleFlight<void>();
@@ -36,7 +34,7 @@ export function createPulls({ run }: Scripts, pulled: PulledAuthors, ttlMs: numb
   return {
     /** Reads whom a user follows, and keeps the pulled ones if nothing changes meanwhile; `afresh`: whatever is kept. */
     async following(user: string, read: () => Promise<Following>, afresh = false): Promise<Following> {
-      if ((await registryOf(pulled)).size === 0) return read();
+      if ((await currentOf(pulled)).size === 0) return read();
       return (await filling(user, read, afresh ? "afresh" : "begin")).following;
     },
     /** Resolves once the pulled authors of the user are known. */

@@ -8,7 +8,7 @@ import {
   pullsKeyOfHome,
   TOMBSTONES_KEY,
 } from "../contracts/keys.js";
-import type { PulledAuthors } from "../contracts/pulled.js";
+import { currentOf, type PulledAuthors } from "../contracts/pulled.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
 import { inSpan, SpanKind } from "../delivery/telemetry.js";
@@ -87,17 +87,17 @@ export function createReadPages(
   const readPulled = async (range: Range): Promise<Stored> => {
     const home = await readOne(range, pullsKeyOfHome(range.key));
     if (!scripts.isCluster || !home.pulled?.areKnown) return home;
-    const registry = pulled.copy() ?? (await pulled.refresh());
+    const registry = await currentOf(pulled);
     const keys = home.pulled.keys.filter((key) => registry.has(authorOfKey(key) as string));
     return merge(range, home, { keys, parts: await Promise.all(keys.map((key) => readOne({ ...range, key }, ""))) });
   };
   return async (range) => {
     if (kindOf(range.key) !== "home") return readOne(range, "");
     for (;;) {
-      if ((pulled.copy() ?? (await pulled.refresh())).size > 0) return readPulled(range);
+      if ((await currentOf(pulled)).size > 0) return readPulled(range);
       const stored = await readOne(range, "");
       // The process may have been suspended while the first author changed over.
-      if ((pulled.copy() ?? (await pulled.refresh())).size === 0) return stored;
+      if ((await currentOf(pulled)).size === 0) return stored;
     }
   };
 }

@@ -9,7 +9,7 @@ import {
   rebuildLeaseKey,
   stagedKey,
 } from "../contracts/keys.js";
-import type { PulledAuthors } from "../contracts/pulled.js";
+import { currentOf, type PulledAuthors } from "../contracts/pulled.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
@@ -17,7 +17,6 @@ import { MINUTE } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { registryOf } from "./pulls.redis.js";
 import { createReadPages } from "./read-pages.redis.js";
 
 export interface Snapshot {
@@ -47,7 +46,7 @@ export function createTimelineStore(
   const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
   /** The timelines of authors that are merged into a home, as far as they are known. */
   const mergedKeys = async (home: string): Promise<string[]> => {
-    if ((await registryOf(pulled)).size === 0) return [];
+    if ((await currentOf(pulled)).size === 0) return [];
     const members = await command("smembers", (client) => client.smembers(pullsKeyOfHome(home)));
     return members.filter((member) => !member.startsWith("~")).map((token) => AUTHOR_PREFIX + token);
   };

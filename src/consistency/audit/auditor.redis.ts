@@ -11,7 +11,7 @@ import {
   pullsKey,
   userOfHomeKey,
 } from "../../contracts/keys.js";
-import { PULLS_COMPLETE, type PulledAuthors, type PullRegistry } from "../../contracts/pulled.js";
+import { currentOf, PULLS_COMPLETE, type PulledAuthors, type PullRegistry } from "../../contracts/pulled.js";
 import type { TimelineEntry } from "../../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../../contracts/times.js";
 import { oneLine } from "../../kernel/errors.js";
@@ -67,7 +67,7 @@ export function createAuditor(deps: AuditorDeps) {
   const ofHomes: AuditDeps = {
     ...common,
     readStored: async (user) => {
-      const registry = deps.pulled.copy() ?? (await deps.pulled.refresh());
+      const registry = await currentOf(deps.pulled);
       const keys = await mergedKeys(scripts, user, registry);
       const parts = await Promise.all([homeKey(user), ...(keys ?? [])].map(readOne));
       return keys && merged(parts);
@@ -149,7 +149,7 @@ export function createReadEntry({ command }: Scripts, pulled: PulledAuthors): Pu
     const [score, floor] = await command("zmscore", (client) => client.zmscore(key, drop, FLOOR_MEMBER));
     return { score: numberOf(score), floor: numberOf(floor) };
   };
-  const isPulled = async (author: string): Promise<boolean> => (pulled.copy() ?? (await pulled.refresh())).has(author);
+  const isPulled = async (author: string): Promise<boolean> => (await currentOf(pulled)).has(author);
   return async (timeline, drop, author) => {
     const own = await look(keyOf(timeline), drop);
     if (timeline.kind !== "home" || own.score !== undefined || !(await isPulled(author))) return own;
