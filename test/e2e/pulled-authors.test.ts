@@ -8,6 +8,7 @@ import { created, deleted, followed, unfollowed } from "../support/timeline-even
 import { held, homeKey } from "../support/timeline-keys.js";
 
 const OPTIONS = { env: { TIMELINE_FANOUT_PULL_THRESHOLD: "3", TIMELINE_FANOUT_CHUNK_SIZE: "2" }, timeoutMs: 180_000 };
+const AUTHOR_KEY = "timeline:author:ada";
 const FOLLOWERS = ["f0", "f1", "f2", "f3", "f4"];
 
 type Row = { readonly author_id: string; readonly state: string; readonly by: string };
@@ -67,5 +68,40 @@ testWithStack(
     await post(stack, 11, "d3");
     expect(await pageOf("late")).toEqual(["d3", "d2"]);
     stream.close();
+  },
+);
+
+testWithStack(
+  "an audit looks at what readers of a pulled author see; --fix and a rebuild of all mend the author's timeline",
+  { ...OPTIONS, env: { ...OPTIONS.env, TIMELINE_AUDIT_SETTLE_MS: "300" } },
+  async (stack) => {
+    const { world, redis, reads } = stack;
+    const expectPages = async (drops: readonly string[]): Promise<void> => {
+      for (const follower of FOLLOWERS) expect((await reads.home(follower)).drop_ids).toEqual(drops);
+    };
+    for (const follower of FOLLOWERS) world.follow(follower, "ada");
+    await post(stack, 1, "d1");
+    await becomes(stack, "pulled");
+    await expectPages(["d1"]);
+    for (const number of [2, 3]) await post(stack, number, `d${number}`);
+    await expectPages(["d3", "d2", "d1"]);
+    const right = await held(redis, AUTHOR_KEY);
+    expect(right.entries.map(([id]) => id)).toEqual(["d3", "d2", "d1"]);
+    const spoil = async (): Promise<void> => {
+      await redis.zrem(AUTHOR_KEY, "d2");
+      await redis.zadd(AUTHOR_KEY, Date.now() - 60_000, "never");
+    };
+
+    const args = ["audit", "--user", "f1", "f2"];
+    expect(await jsonOf<unknown>(stack, args)).toMatchObject({ users: 2, differ: 0 });
+    await spoil();
+    expect(await jsonOf<unknown>(stack, [...args, "--fix"])).toMatchObject({
+      differences: ["f1", "f2"].map((user) => ({ user, missing: ["d2"], unexpected: ["never"] })),
+      remaining: [],
+    });
+    expect(await held(redis, AUTHOR_KEY)).toEqual(right);
+    await spoil();
+    await jsonOf<unknown>(stack, ["timeline", "rebuild", "--all"]);
+    expect(await held(redis, AUTHOR_KEY)).toEqual(right);
   },
 );

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences, createRetention } from "../../src/consistency/fences/fences.js";
+import type { PullRegistry } from "../../src/contracts/pulled.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
 import { createTrimStore } from "../../src/timeline/homes.redis.js";
@@ -9,9 +10,9 @@ import { startTrimming } from "../../src/timeline/trim.js";
 import { becomes } from "../support/eventually.js";
 import { handle, openFanout } from "../support/fanout.js";
 import { historyOf, inTurn } from "../support/memory-upstreams.js";
-import { adaptersOn, fencedOn, NOBODY, openRedis, type RedisBench } from "../support/redis.js";
+import { adaptersOn, fencedOn, openRedis, type RedisBench } from "../support/redis.js";
 import { created, received } from "../support/timeline-events.js";
-import { held, homeKey } from "../support/timeline-keys.js";
+import { held, homeKey, inKey } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
 
 const SINCE = 5_000;
@@ -23,6 +24,8 @@ beforeAll(async () => {
 afterAll(() => redis.close());
 beforeEach(() => redis.raw.flushall());
 
+const REGISTRY: PullRegistry = new Map([["ö", { state: "pulled", by: "hand", since: 0 }]]);
+const PULLED = { copy: () => REGISTRY, refresh: async () => REGISTRY };
 const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);
 const fill = (key: string, floor: number | undefined, scores: readonly number[]) =>
   redis.raw.zadd(
@@ -34,7 +37,7 @@ const fill = (key: string, floor: number | undefined, scores: readonly number[])
 function scene(retentionStart = (): number => SINCE) {
   const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 100 });
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), retentionStart, log: silent });
-  return { store, fences, trimStore: createTrimStore(redis.scripts, fencedOn(redis.scripts), NOBODY) };
+  return { store, fences, trimStore: createTrimStore(redis.scripts, fencedOn(redis.scripts), PULLED) };
 }
 
 test("pages leave out drops older than the retention, and remove them from the timeline", async () => {
@@ -83,6 +86,7 @@ test("trimming removes old drops from all timelines, and leaves floors, rebuild 
   const floors: [string, number | undefined][] = [
     ["timeline:local", 0],
     ["timeline:global", 2_000],
+    [`timeline:author:${inKey("ö")}`, 0],
     [homeKey("complete"), 0],
     [homeKey("trimmed"), 2_000],
     [homeKey("above"), SINCE + 1],
