@@ -21,6 +21,8 @@ interface RegistryDeps {
   /** Followers above which an author is pulled; infinite: nobody is by their followers. */
   readonly threshold: number;
   readonly graceMs?: number;
+  /** Counts ms from any moment on. */
+  readonly clock?: () => number;
 }
 
 /** Of the threshold: an author with fewer followers is pushed again. */
@@ -30,8 +32,9 @@ const MAX_TRIES = 10;
 
 export type Registry = ReturnType<typeof createRegistry>;
 
-export function createRegistry({ store, threshold, graceMs = PULL_GRACE_MS }: RegistryDeps) {
-  const held = createCopy(store);
+export function createRegistry(deps: RegistryDeps) {
+  const { store, threshold, graceMs = PULL_GRACE_MS, clock = () => performance.now() } = deps;
+  const held = createCopy(store, clock);
   const { copy, refresh, change } = held;
   const wanted = (author: string, followers: number): PullState | undefined =>
     wantedState(held.authors().get(author), followers, threshold);
@@ -95,12 +98,12 @@ export function createRegistry({ store, threshold, graceMs = PULL_GRACE_MS }: Re
 }
 
 /** What this process knows of the registry. */
-function createCopy(store: PullStore) {
+function createCopy(store: PullStore, clock: () => number) {
   let stored: Stored = { version: null, born: null, authors: new Map() };
   let pulled: PullRegistry = new Map();
   let readAt = Number.NEGATIVE_INFINITY;
   const refresh = coalesce(async () => {
-    const began = performance.now();
+    const began = clock();
     const { version, born } = await store.version();
     const isLost = stored.born !== null && born !== stored.born;
     if (isLost) await restore(store, stored.authors);
@@ -114,7 +117,7 @@ function createCopy(store: PullStore) {
   return {
     /** With those an operator keeps pushed. */
     authors: () => stored.authors,
-    copy: () => (performance.now() - readAt <= MAX_COPY_AGE_MS ? pulled : undefined),
+    copy: () => (clock() - readAt <= MAX_COPY_AGE_MS ? pulled : undefined),
     refresh,
     change: async (
       author: string,
