@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { type Crossing, history, type Mutate, Scene } from "../support/pulled-history.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
+import { runs, slowTest } from "../support/suite.js";
 
 const READ_PAGE = readFileSync("src/platform/redis/lua/read-page.lua", "utf8");
 const asIs: Mutate = (deps) => deps;
@@ -25,10 +26,10 @@ const samePages = (crossings: readonly Crossing[], mutate: Mutate = asIs) =>
   });
 
 test("the same history gives the same pages, entry for entry, whoever is pulled and whenever they cross", async () => {
-  await fc.assert(samePages(["off", "zero", "random"]), { numRuns: 10, endOnFailure: true });
+  await fc.assert(samePages(["off", "zero", "random"]), { numRuns: runs.slow ? 60 : 10, endOnFailure: true });
 }, 300_000);
 
-test.each([
+const MUTANTS = [
   [
     "shows a drop twice that was pushed before its author was pulled",
     "local entry, time = known[ids[i]],",
@@ -40,23 +41,34 @@ test.each([
     "if name == '~home' then floor = own end",
   ],
   ["takes an author's timeline without a floor for complete", "if own < 0 then", "if own < 0 and name == '~home' then"],
-])(
-  "a merge that %s is found out",
-  async (_, code, mutant) => {
-    expect(READ_PAGE).toContain(code);
-    redis.client.defineCommand("read-page", { lua: READ_PAGE.replace(code, mutant) });
-    try {
-      const { failed } = await fc.check(samePages(["random"]), { seed: 1, numRuns: 300, endOnFailure: true });
-      expect(failed).toBe(true);
-    } finally {
-      redis.client.defineCommand("read-page", { lua: READ_PAGE });
-    }
+] as const;
+
+for (const [does, code, mutant] of MUTANTS) {
+  slowTest(
+    `a merge that ${does} is found out`,
+    async () => {
+      expect(READ_PAGE).toContain(code);
+      redis.client.defineCommand("read-page", { lua: READ_PAGE.replace(code, mutant) });
+      try {
+        const { failed } = await fc.check(samePages(["random"]), { seed: 1, numRuns: 300, endOnFailure: true });
+        expect(failed).toBe(true);
+      } finally {
+        redis.client.defineCommand("read-page", { lua: READ_PAGE });
+      }
+    },
+    300_000,
+  );
+}
+
+slowTest(
+  "an unfollow that leaves the set of pulled authors as it is is found out",
+  async () => {
+    const mutate: Mutate = (deps) => ({
+      ...deps,
+      authors: { ...deps.authors, removeFromPulls: async () => undefined },
+    });
+    const { failed } = await fc.check(samePages(["random"], mutate), { seed: 1, numRuns: 300, endOnFailure: true });
+    expect(failed).toBe(true);
   },
   300_000,
 );
-
-test("an unfollow that leaves the set of pulled authors as it is is found out", async () => {
-  const mutate: Mutate = (deps) => ({ ...deps, authors: { ...deps.authors, removeFromPulls: async () => undefined } });
-  const { failed } = await fc.check(samePages(["random"], mutate), { seed: 1, numRuns: 300, endOnFailure: true });
-  expect(failed).toBe(true);
-}, 300_000);
