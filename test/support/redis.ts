@@ -68,7 +68,7 @@ export function fencedOn(scripts: Scripts): Fenced {
 }
 
 /** A registry of pulled authors that stays empty. */
-export const NOBODY: PulledAuthors = { copy: () => new Map(), refresh: async () => new Map() };
+const NOBODY: PulledAuthors = { copy: () => new Map(), refresh: async () => new Map() };
 
 /** The adapters of fan-out, fences and reads on one Redis. */
 export function adaptersOn(
