@@ -74,7 +74,7 @@ const PROGRESS_TTL_MS = DAY;
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
 
-/** What the script `add-entries` is told of timelines; a time to live of 0: none. */
+/** The limits that the script `add-entries` takes; a time to live of 0: none. */
 export const limitsOf = (options: Omit<WriterOptions, "ttlMs">, ttlMs: number): (string | number)[] => [
   options.maxEntries,
   Math.ceil(options.maxEntries * TRIM_TO),

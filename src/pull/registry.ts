@@ -97,7 +97,7 @@ export function createRegistry(deps: RegistryDeps) {
   };
 }
 
-/** What this process knows of the registry. */
+/** The copy of the registry that this process has. */
 function createCopy(store: PullStore, clock: () => number) {
   let stored: Stored = { version: null, born: null, authors: new Map() };
   let pulled: PullRegistry = new Map();
