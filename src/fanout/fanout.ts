@@ -16,6 +16,7 @@ import { SECOND } from "../kernel/time.js";
 import { createApply } from "./apply.js";
 import { type AdmittedEdge, createApplyEdges, type EdgeApplied } from "./graph.js";
 import { createJobHandlers, type UntilCovered } from "./jobs.js";
+import type { Listeners } from "./listeners.redis.js";
 import { createPlan, Followers, isRedriven, type Plan } from "./plan.js";
 import type { Complete, Notify, QueueJobs, Trace } from "./publish.nats.js";
 import type { Pulled } from "./pulled.js";
@@ -33,6 +34,7 @@ export interface FanoutDeps extends Sources {
   readonly authors: AuthorWriter;
   readonly pulled: Pulled;
   readonly fences: Fences;
+  readonly listeners: Listeners;
   readonly notify: Notify;
   readonly queue: QueueJobs;
   readonly progress: Progress;

@@ -12,6 +12,7 @@ import type { FanoutConfig } from "./config.js";
 import { type Crossings, startCrossings } from "./crossing.js";
 import { composeFanout, type Fanout } from "./fanout.js";
 import type { UntilCovered } from "./jobs.js";
+import { createListeners } from "./listeners.redis.js";
 import { observeFanout } from "./observe.js";
 import { createComplete, createNotify, createQueueJobs } from "./publish.nats.js";
 import type { Pulled } from "./pulled.js";
@@ -28,6 +29,8 @@ interface FanoutHandles {
   readonly fences: Fences;
   readonly pulled: Pulled & Crossings;
   readonly log: Logger;
+  /** Resolves once it is known whom a user pulls; unset where nobody is notified. */
+  readonly fillPulls?: (user: string) => Promise<void>;
   /** Redriven jobs wait for it; unset: they do not wait. */
   readonly untilCovered?: UntilCovered | undefined;
 }
@@ -44,10 +47,12 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
     authors: createAuthorWriter(scripts, fenced, { maxEntries, ttlMs }),
     maxEntries,
   };
+  const fillPulls = handles.fillPulls ?? (async () => undefined);
   const fanout = composeFanout({
     ...shared,
     pulled,
     untilCovered,
+    listeners: createListeners({ scripts, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
     notify: createNotify(publishAll, createListenersAmong(scripts)),
     queue: createQueueJobs(publishAll),
     progress: createProgress(scripts),

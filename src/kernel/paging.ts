@@ -78,6 +78,8 @@ export function createPageTokens(secret: string) {
 export interface IdPage {
   readonly ids: readonly string[];
   readonly next: string;
+  /** Length of the whole list; unset: not known. */
+  readonly total?: number | undefined;
 }
 
 /** With pages of 1,000 users: a hundred million. */

@@ -11,14 +11,15 @@ export async function startFanoutRole(
 ): Promise<RunningRole> {
   const { config, connections, log } = deps;
   const { nats, publish } = connections;
+  const handles = { ...connections, log };
+  const timelines = createTimelines({ ...handles, upstreams: connections.upstreams("reads"), config });
   const { handlers, apply, startCrossings } = createFanout({
-    ...connections,
+    ...handles,
     config,
-    log,
     upstreams: connections.upstreams("fanout"),
+    fillPulls: timelines.fillPulls,
     untilCovered: (admittedAt, stopping) => losses.untilCovered(admittedAt, stopping),
   });
-  const handles = { ...connections, log };
   const recovery = openRecovery(config, handles, { apply, deadLetters: publish, version: VERSION });
   const losses = watchForLosses(handles, {
     ...recovery,
@@ -27,7 +28,6 @@ export async function startFanoutRole(
       return recovery.recover(...loss);
     },
   });
-  const timelines = createTimelines({ ...handles, upstreams: connections.upstreams("reads"), config });
   const trimming = timelines.startTrimming();
   const crossings = startCrossings();
   const audits = startAudits(config, handles, {

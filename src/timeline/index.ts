@@ -7,6 +7,7 @@ import { TimelineServiceService } from "../gen/avion/timeline.js";
 import { createInTurn, createOldestFirst, mapLimited } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
+import { SECOND } from "../kernel/time.js";
 import type { Service } from "../platform/grpc/serve.js";
 import { encodedResponses, unary } from "../platform/grpc/unary.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
@@ -15,7 +16,7 @@ import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { TimelineConfig } from "./config.js";
 import { getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
-import { authorSnapshot, type Expected, homeSnapshot, readExpectedHome } from "./home.js";
+import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
 import { createTrimStore, type Homes, listHomes } from "./homes.redis.js";
 import { observeTimeline } from "./observe.js";
 import { createPulls } from "./pulls.redis.js";
@@ -46,6 +47,9 @@ export const createReadLimits = (config: TimelineConfig) => ({
   inTurn: createInTurn({ atOnce: config.rebuildConcurrency, waiting: config.rebuildQueue }),
   calls: createOldestFirst(config.upstreamConcurrency),
 });
+
+/** For the followings of one user. */
+const FILL_MS = 10 * SECOND;
 
 export type Timelines = ReturnType<typeof createTimelines>;
 
@@ -82,6 +86,8 @@ export function createTimelines(deps: TimelinesDeps) {
     },
     /** Rebuilds the timeline of a pulled author, whatever its state. */
     rebuildAuthor: (author: string): Promise<void> => rebuildAuthorKey(authorKey(author)),
+    /** Resolves once it is known which pulled authors the user follows. */
+    fillPulls: (user: string): Promise<void> => fillPulls(home, user, Date.now() + FILL_MS),
     pulledAuthors: async (): Promise<string[]> => [...(await pulled.refresh()).keys()],
     /** Rebuilds local or global from the log; drops older than the log go, except those of `older`. */
     rebuildShared: (name: SharedName, older?: Snapshot): Promise<void> => {

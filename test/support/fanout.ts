@@ -2,6 +2,7 @@ import { createFences } from "../../src/consistency/fences/fences.js";
 import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contracts/events.js";
 import type { FanoutCompleted, FanoutJob, Notification } from "../../src/contracts/fanout.js";
 import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
+import { createListeners } from "../../src/fanout/listeners.redis.js";
 import { createProgress } from "../../src/fanout/store.redis.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -61,11 +62,15 @@ export function openFanout(
   const notified: FanoutBench["notified"] = [];
   const completed: FanoutCompleted[] = [];
   const applied: FanoutBench["applied"] = [];
+  const fences = createFences({ store: fenceStore, readHistory: historyOf(log), log: silent });
+  const fillPulls = (user: string): Promise<void> =>
+    adaptersOn(redis.scripts, { maxEntries }, deps.pulled).pulls.fill(user, async () => world.followingOf(user));
   const deps = change({
     writer,
     authors,
     pulled: NOBODY_PULLED,
-    fences: createFences({ store: fenceStore, readHistory: historyOf(log), log: silent }),
+    fences,
+    listeners: createListeners({ scripts: redis.scripts, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
     notify: async (all) => {
       for (const { users, notification, among } of all) {
         const told = among ? await among(users) : users;

@@ -73,9 +73,14 @@ function onUsers(users: Client) {
   ): Promise<IdPage> => {
     const { user, size, token, deadline } = page;
     const request = { user_id: user, page_size: size, page_token: token };
-    const { user_ids: ids, next_page_token: next } = await call(method, request, { subject: user, deadline });
+    const {
+      user_ids: ids,
+      next_page_token: next,
+      total_count,
+    } = await call(method, request, { subject: user, deadline });
     checkPage(nameOf(method), token, { length: ids.length, next });
-    return { ids: validUsers(nameOf(method), ids), next };
+    const total = total_count >= ids.length && total_count > 0 ? total_count : undefined;
+    return { ids: validUsers(nameOf(method), ids), next, total };
   };
   return {
     followers: (page: PageRequest) => list(getFollowersList, page),

@@ -29,6 +29,7 @@ const NAMES = [
   "mark-chunk",
   "change-pulled",
   "change-pulls",
+  "find-pulling",
   "record-server",
   "hold-lease",
   "register-streams",

@@ -1,0 +1,144 @@
+import type { Fences } from "../contracts/fences.js";
+import { PULLS_PREFIX, pullsKey, pullsToken, RECENT_KEY } from "../contracts/keys.js";
+import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
+import { chunked, mapLimited, paced } from "../kernel/concurrency.js";
+import { AppError, codeOf } from "../kernel/errors.js";
+import { decodeId, encodeId } from "../kernel/ids.js";
+import { createBatch } from "../kernel/sharing.js";
+import { SECOND } from "../kernel/time.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+
+/** The users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index. */
+export interface Listeners {
+  /** At least as many as listen. */
+  count(): Promise<number>;
+  /**
+   * Visits those who follow an author whom followers pull, 1,000 at most at a time; one may be visited twice. Those whose
+   * pulled authors are not known come last, once they are. Resolves once every visit has.
+   *
+   * @throws AppError `unavailable`; then some may have been visited
+   */
+  visit(author: string, visit: Visit): Promise<void>;
+}
+
+type Visit = (users: readonly string[]) => Promise<void>;
+
+interface ListenersDeps {
+  readonly scripts: Scripts;
+  readonly unfollowedAmong: Fences["unfollowedAmong"];
+  /** Resolves once it is known whom the user pulls. */
+  readonly fillPulls: (user: string) => Promise<void>;
+}
+
+interface Wanted {
+  readonly author: string;
+  readonly visit: Visit;
+}
+
+const USERS_A_PAGE = 1_000;
+const PAGES_AT_ONCE = 4;
+/** Redis answers nobody else meanwhile. */
+const USERS_A_CALL = 250;
+const AUTHORS_A_WALK = 16;
+/** Those who are not known may take longer than all others: the next walk does not wait. */
+const LATE_MS = SECOND;
+const FILLS_AT_ONCE = 32;
+
+/** Authors asked for together share a walk through the index. */
+export function createListeners(deps: ListenersDeps): Listeners {
+  const { scripts } = deps;
+  const walk = createBatch<Wanted>(AUTHORS_A_WALK, (wanted) => walkListeners(deps, wanted), LATE_MS);
+  return {
+    count: () => scripts.command("zcard", (client) => client.zcard(RECENT_KEY)),
+    visit: (author, visit) => walk({ author, visit }),
+  };
+}
+
+async function walkListeners(deps: ListenersDeps, wanted: readonly Wanted[]): Promise<void> {
+  const unknown: string[] = [];
+  await paced(listening(deps.scripts), { atOnce: PAGES_AT_ONCE }, async (users) => {
+    unknown.push(...(await visitFollowers(deps, users, wanted)));
+  });
+  for (const users of chunked(unknown, USERS_A_PAGE)) {
+    const isKnown = await mapLimited(users, FILLS_AT_ONCE, (user) => fill(deps, user));
+    const known = users.filter((_, at) => isKnown[at]);
+    if ((await visitFollowers(deps, known, wanted)).length > 0)
+      throw new AppError("unavailable", "whom listeners pull changes faster than it can be read");
+  }
+}
+
+/** A listener whose followings cannot be read is nobody else's failure. */
+async function fill({ fillPulls }: ListenersDeps, user: string): Promise<boolean> {
+  try {
+    await fillPulls(user);
+    return true;
+  } catch (error) {
+    if (codeOf(error) === "unavailable") throw error;
+    return false;
+  }
+}
+
+/**
+ * Pages in the order of the times users were last seen. One who is seen again meanwhile moves on to pages still to be
+ * read: none is missed.
+ */
+async function* listening({ command }: Scripts): AsyncGenerator<readonly string[]> {
+  const now = Date.now();
+  const until = String(now + NOTIFY_WINDOW_MS);
+  let from = `(${now - NOTIFY_WINDOW_MS}`;
+  let before: ReadonlySet<string> = new Set();
+  for (let size = USERS_A_PAGE; ; ) {
+    const held = await command("zrange", (client) =>
+      client.zrange(RECENT_KEY, from, until, "BYSCORE", "LIMIT", 0, size, "WITHSCORES"),
+    );
+    const tokens = held.filter((_, at) => at % 2 === 0);
+    yield tokens.filter((token) => !before.has(token)).map(decodeId);
+    if (tokens.length < size) return;
+    const last = held.at(-1) as string;
+    // More may have been seen in one ms than a page has.
+    size = last === from ? 2 * size : USERS_A_PAGE;
+    from = last;
+    before = new Set(tokens);
+  }
+}
+
+/** Returns those of whom it is not known whom they pull. */
+async function visitFollowers(
+  { scripts, unfollowedAmong }: ListenersDeps,
+  users: readonly string[],
+  wanted: readonly Wanted[],
+): Promise<readonly string[]> {
+  if (users.length === 0) return [];
+  const authors = wanted.map(({ author }) => author);
+  const { unknown, pulling } = await findPulling(scripts, users, authors);
+  const visitOne = async ({ author, visit }: Wanted, at: number): Promise<void> => {
+    const some = pulling[at] ?? [];
+    const gone = new Set(await unfollowedAmong(author, some));
+    const following = some.filter((user) => !gone.has(user));
+    if (following.length > 0) await visit(following);
+  };
+  await Promise.all(wanted.map(visitOne));
+  return unknown;
+}
+
+interface Pulling {
+  readonly unknown: readonly string[];
+  /** By author. */
+  readonly pulling: readonly (readonly string[])[];
+}
+
+async function findPulling(
+  { run, isCluster }: Scripts,
+  users: readonly string[],
+  authors: readonly string[],
+): Promise<Pulling> {
+  const tokens = authors.map(encodeId);
+  const parts = chunked(users, isCluster ? 1 : USERS_A_CALL);
+  const calls = isCluster
+    ? users.map((user) => run("find-pulling", [pullsKey(user)], ["", "", ...tokens]))
+    : parts.map((part) => run("find-pulling", [], [PULLS_PREFIX, part.map(pullsToken).join(","), ...tokens]));
+  const replies = (await Promise.all(calls)) as number[][][];
+  const usersAt = (list: number): string[] =>
+    parts.flatMap((part, call) => (replies[call]?.[list] ?? []).map((place) => part[place] as string));
+  return { unknown: usersAt(0), pulling: authors.map((_, at) => usersAt(at + 1)) };
+}

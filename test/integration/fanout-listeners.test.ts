@@ -1,0 +1,149 @@
+import { expect, test } from "@jest/globals";
+import fc from "fast-check";
+import { pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
+import { PULLS_COMPLETE, PULLS_FILLING } from "../../src/contracts/pulled.js";
+import { createListeners, type Listeners } from "../../src/fanout/listeners.redis.js";
+import { AppError } from "../../src/kernel/errors.js";
+import { encodeId } from "../../src/kernel/ids.js";
+import { redisOfFile } from "../support/redis-of-file.js";
+
+const redis = redisOfFile();
+const MINUTE = 60_000;
+
+interface How {
+  readonly isCluster?: boolean;
+  readonly unfollowed?: readonly string[];
+  readonly fillPulls?: (user: string) => Promise<void>;
+  readonly commands?: string[];
+}
+
+function open({
+  isCluster = false,
+  unfollowed = [],
+  fillPulls = async () => undefined,
+  commands = [],
+}: How): Listeners {
+  const { scripts } = redis;
+  return createListeners({
+    scripts: {
+      ...scripts,
+      isCluster,
+      command: (name, call) => {
+        commands.push(name);
+        return scripts.command(name, call);
+      },
+    },
+    unfollowedAmong: async (_, users) => users.filter((user) => unfollowed.includes(user)),
+    fillPulls,
+  });
+}
+
+async function listen(users: readonly string[], seen: (at: number) => number = () => Date.now()): Promise<void> {
+  const pipeline = redis.raw.pipeline();
+  for (const [at, user] of users.entries()) pipeline.zadd(RECENT_KEY, seen(at), encodeId(user));
+  await pipeline.exec();
+}
+
+async function pull(users: readonly string[], ...authors: readonly string[]): Promise<void> {
+  const pipeline = redis.raw.pipeline();
+  for (const user of users) pipeline.sadd(pullsKey(user), PULLS_COMPLETE, ...authors.map(encodeId));
+  await pipeline.exec();
+}
+
+async function visited(listeners: Listeners, author: string): Promise<string[]> {
+  const all: string[] = [];
+  await listeners.visit(author, async (users) => void all.push(...users));
+  return all.sort();
+}
+
+const names = (prefix: string, count: number): string[] => Array.from({ length: count }, (_, at) => `${prefix}${at}`);
+
+const listener = fc.record({
+  user: fc.string({ unit: fc.constantFrom("a", "b", "é", "~", "}"), minLength: 1, maxLength: 3 }),
+  /** A stream that was closed longer ago than the window of NOTIFY does not count. */
+  minutesAgo: fc.constantFrom(0, 1, 9, 11),
+  set: fc.constantFrom("known", "unknown", "filling"),
+  pulls: fc.subarray(["ada", "eve é"]),
+  left: fc.boolean(),
+});
+
+test.each([false, true])(
+  "those who listen, follow the author and have not left are visited, once each (in a cluster: %s)",
+  async (isCluster) => {
+    const some = fc.uniqueArray(listener, { selector: ({ user }) => user, maxLength: 20 });
+    await fc.assert(
+      fc.asyncProperty(some, async (users) => {
+        await redis.raw.flushall();
+        for (const { user, minutesAgo, set, pulls } of users) {
+          await listen([user], () => Date.now() - minutesAgo * MINUTE);
+          if (set === "known") await pull([user], ...pulls);
+          if (set === "filling") await redis.raw.sadd(pullsKey(user), `${PULLS_FILLING}1`, ...pulls.map(encodeId));
+        }
+        const fillPulls = async (user: string): Promise<void> => {
+          await redis.raw.del(pullsKey(user));
+          await pull([user], ...(users.find((one) => one.user === user)?.pulls ?? []));
+        };
+        const unfollowed = users.filter(({ left }) => left).map(({ user }) => user);
+        const listeners = open({ isCluster, unfollowed, fillPulls });
+        for (const author of ["ada", "eve é"]) {
+          const follow = users.filter((one) => one.minutesAgo < 10 && !one.left && one.pulls.includes(author));
+          expect(await visited(listeners, author)).toEqual(follow.map(({ user }) => user).sort());
+        }
+      }),
+      { numRuns: 40 },
+    );
+  },
+);
+
+test.each([
+  ["one ms", 0],
+  ["a ms each", 1],
+])("of more than a page of listeners who were last seen in %s each is visited once", async (_, apart) => {
+  const users = names("u", 2_500);
+  const now = Date.now();
+  await listen(users, (at) => now - at * apart);
+  await pull(users, "ada");
+  expect(await visited(open({}), "ada")).toEqual([...users].sort());
+});
+
+test("nobody who is seen again during the walk is missed", async () => {
+  const users = names("u", 3_000);
+  const now = Date.now();
+  await listen(users, (at) => now - 10_000 + at);
+  await pull(users, "ada");
+  const seen = new Set<string>();
+  await open({}).visit("ada", async (some) => {
+    for (const user of some) seen.add(user);
+    await listen(users.slice(1_500, 2_500), () => Date.now());
+  });
+  expect(seen.size).toBe(users.length);
+});
+
+test("authors who are asked for together share a walk", async () => {
+  await listen(names("u", 20));
+  await pull(names("u", 10), "ada", "eve");
+  await pull(names("u", 20).slice(10), "ada");
+  const commands: string[] = [];
+  const listeners = open({ commands });
+  const [ada, eve, nobody] = await Promise.all(["ada", "eve", "zoe"].map((author) => visited(listeners, author)));
+  expect([ada?.length, eve?.length, nobody?.length]).toEqual([20, 10, 0]);
+  expect(commands).toEqual(["zrange"]);
+});
+
+test("those whose pulled authors are not known are visited after all others", async () => {
+  await listen(["new", ...names("u", 1_500)]);
+  await pull(names("u", 1_500), "ada");
+  const order: string[] = [];
+  const listeners = open({ fillPulls: async (user) => pull([user], "ada") });
+  await listeners.visit("ada", async (users) => void order.push(...users));
+  expect([order.length, order.at(-1)]).toEqual([1_501, "new"]);
+});
+
+test("a listener whose followings cannot be read is left out; while the upstream is unavailable nobody is", async () => {
+  await listen(["broken", "well"]);
+  await pull(["well"], "ada");
+  const failing = (code: "failed" | "unavailable") =>
+    open({ fillPulls: () => Promise.reject(new AppError(code, "no answer")) });
+  expect(await visited(failing("failed"), "ada")).toEqual(["well"]);
+  await expect(visited(failing("unavailable"), "ada")).rejects.toMatchObject({ code: "unavailable" });
+});
