@@ -31,7 +31,7 @@ export async function run({ connections: streams = 10_000 }: Parameters, bench: 
   const gateway = await bench.service(servers, {
     roles: "gateway",
     env: { TIMELINE_LOG_LEVEL: "info" },
-    command: ["--expose-gc", ...profiling(), "--import", SETTLE, join(process.cwd(), "dist/main.js"), "serve"],
+    command: ["--expose-gc", "--import", SETTLE, join(process.cwd(), "dist/main.js"), "serve"],
   });
   const worker = await bench.service(servers, { roles: "fanout" });
   const own = await measure({
@@ -74,12 +74,6 @@ async function post(
     await publishAll(drops);
     await streams.settledWith(before + (round + 1) * AUTHORS);
   }
-}
-
-/** SSE_PROFILE names a folder for profiles of the gateway's CPU. */
-function profiling(): string[] {
-  const folder = process.env["SSE_PROFILE"];
-  return folder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", folder];
 }
 
 interface Server {

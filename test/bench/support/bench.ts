@@ -2,7 +2,7 @@ import { Redis } from "ioredis";
 import type { Broker } from "../../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../../support/brokers.js";
 import { type Postgres, type PostgresOptions, startPostgres } from "../../support/postgres.js";
-import { type Service, type ServiceOptions, startService } from "../../support/service.js";
+import { MAIN, type Service, type ServiceOptions, startService } from "../../support/service.js";
 import type { Stack } from "../../support/stack.js";
 import { openStreams, type Streams } from "../../support/streams.js";
 import { startUpstreams } from "../../support/upstreams.js";
@@ -17,6 +17,9 @@ export type Servers = Pick<Stack, "redis" | "redisServer" | "natsServer" | "stre
 export class Bench {
   readonly versions: Record<string, string> = { Node: process.versions.node };
   readonly #closes: (() => unknown)[] = [];
+
+  /** `profile`: a folder into which processes of the service write profiles of their CPU when they end. */
+  constructor(private readonly profile?: string) {}
 
   /** Leaves `close` to be called at the end, last first. */
   defer(close: () => unknown): void {
@@ -59,8 +62,11 @@ export class Bench {
   async service(servers: Servers, options: Pick<ServiceOptions, "roles" | "env" | "command"> = {}): Promise<Service> {
     const { redisServer, natsServer, upstreams } = servers;
     const { usersAddress, postsAddress } = upstreams;
+    const { command = [MAIN, "serve"], ...others } = options;
+    const profiling = this.profile === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", this.profile];
     const service = await startService({
-      ...{ redisUrl: redisServer.url, natsUrl: natsServer.url, usersAddress, postsAddress, ...options },
+      ...{ redisUrl: redisServer.url, natsUrl: natsServer.url, usersAddress, postsAddress, ...others },
+      command: [...profiling, ...command],
       env: { TIMELINE_LOG_LEVEL: "warn", ...options.env },
     });
     this.defer(() => service.stop());
