@@ -73,7 +73,10 @@ const withFilters = (command: Command): Command =>
 
 const withSelection = (command: Command): Command =>
   withFilters(command)
-    .argument("[seqs...]", "sequences in the stream DLQ", (text, seqs: number[] = []) => [...seqs, parseSeq(text)])
+    .argument("[seqs...]", "sequences in the stream DLQ", (text, seqs: number[] | undefined) => [
+      ...(seqs ?? []),
+      parseSeq(text),
+    ])
     .option("--all", "all dead letters")
     .option("--dry-run", "say what would be done, and change nothing");
 

@@ -116,7 +116,10 @@ async function planOne(
   const { change: planned, includeAuthor, recipients: named, user_id: author } = plan;
   const generation = (await fences.generations([author])).get(author) as string;
   const change: Change = { ...planned, user_id: author, generation };
-  if (named !== undefined) return void (await toRecipients(deps, change, { named, includeAuthor }));
+  if (named !== undefined) {
+    await toRecipients(deps, change, { named, includeAuthor });
+    return undefined;
+  }
   if (state === undefined) return toFollowers(deps, plan, change);
   const isRemoval = planned.action === "remove";
   if (!isRemoval) await addToAuthor(deps, change, { includeAuthor });

@@ -110,7 +110,7 @@ function createLog({ streams }: Servers, service: Service) {
       published += count;
       await streams
         .settledWith(published, PATIENCE_MS)
-        .catch((error: unknown) => check(false, `${error} ${service.logs()}`));
+        .catch((error: unknown) => check(false, `${String(error)} ${service.logs()}`));
       return ids;
     },
   };

@@ -66,7 +66,7 @@ async function onPglite(size: Size): Promise<Row[]> {
   const folder = mkdtempSync(join(tmpdir(), "timeline-bench-"));
   const db = await openPglite({ folder: join(folder, "pglite") });
   try {
-    return named("PGlite", await measure(db, size)).map(({ target, ...row }) => row);
+    return named("PGlite", await measure(db, size)).map(({ target: _, ...row }) => row);
   } finally {
     await db.close();
     rmSync(folder, { recursive: true, force: true });

@@ -201,7 +201,8 @@ test("requests at once with one key and two bodies: one body is taken", async ()
   const answers = await Promise.all(
     Array.from({ length: 12 }, (_, at) => post(bench.url, "lou", keyed("k", { body: bodies[at % 2] }))),
   );
-  expect(answers.map(({ status }) => status).sort()).toEqual([...Array(6).fill(202), ...Array(6).fill(422)]);
+  const countOf = (wanted: number): number => answers.filter(({ status }) => status === wanted).length;
+  expect([countOf(202), countOf(422)]).toEqual([6, 6]);
   expect(await requestsOf("lou")).toHaveLength(1);
 });
 

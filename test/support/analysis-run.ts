@@ -139,9 +139,14 @@ export class Saga {
     for (const id of ids) this.asked.push({ id, user, did });
   }
 
-  async call(user: string, path: string, how: RequestInit = {}): Promise<{ status: number; json: Json }> {
-    const headers = { authorization: `Bearer ${this.#tokens.get(user)}`, "content-type": "application/json" };
-    const response = await fetch(this.front.httpUrl + path, { ...how, headers: { ...headers, ...how.headers } });
+  async call(
+    user: string,
+    path: string,
+    how: Omit<RequestInit, "headers"> & { headers?: Readonly<Record<string, string>> } = {},
+  ): Promise<{ status: number; json: Json }> {
+    const headers = new Headers({ "content-type": "application/json", ...how.headers });
+    headers.set("authorization", `Bearer ${this.#tokens.get(user)}`);
+    const response = await fetch(this.front.httpUrl + path, { ...how, headers });
     return { status: response.status, json: (await response.json()) as Json };
   }
 
@@ -222,8 +227,8 @@ export class Saga {
       const told = (event: string) => of(heard.filter((one) => one.event === event).map(({ data }) => data)).length;
       const ended = of(events).filter((one) => one["final"] === true).length + of(letters).length;
       const shouldFail = GONE.includes(did) || this.failing.has(did);
-      if (!isDone && ended === 0) findings.lost.push(`${id} of ${did} is ${json["status"]}`);
-      if (isDone === shouldFail) findings.unexpected.push(`${id} of ${did} is ${json["status"]}`);
+      if (!isDone && ended === 0) findings.lost.push(`${id} of ${did} is ${String(json["status"])}`);
+      if (isDone === shouldFail) findings.unexpected.push(`${id} of ${did} is ${String(json["status"])}`);
       expectOnce(
         `completed event of ${id}`,
         of(events).filter((one) => one["completed_at"] !== undefined).length,
@@ -243,7 +248,8 @@ export class Saga {
     for (const user of USERS) {
       const { json } = await this.call(user, "/api/v1/xp?limit=100");
       const sum = rewards.filter((one) => one.user_id === user).reduce((all, { amount }) => all + Number(amount), 0);
-      if (json["total"] !== sum) findings.unexpected.push(`total of ${user}: ${json["total"]} instead of ${sum}`);
+      if (json["total"] !== sum)
+        findings.unexpected.push(`total of ${user}: ${String(json["total"])} instead of ${sum}`);
     }
     return findings;
   }

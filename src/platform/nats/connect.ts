@@ -113,7 +113,8 @@ function natsError(error: unknown): Error {
 async function logStatus(connection: NatsConnection, log: Logger): Promise<void> {
   let away = false;
   let reported = "";
-  for await (const { type, data } of connection.status()) {
+  for await (const { type, data: about } of connection.status()) {
+    const data = typeof about === "string" ? about : JSON.stringify(about);
     if (type === Events.Disconnect) {
       if (!away) log.warn({ server: data }, "NATS is unavailable; work waits");
       away = true;
@@ -122,10 +123,10 @@ async function logStatus(connection: NatsConnection, log: Logger): Promise<void>
       noteRefusal(connection, undefined, log);
       away = false;
       reported = "";
-    } else if (type === Events.Error && REFUSED.has(String(data))) {
-      noteRefusal(connection, new Refusal(`NATS refuses the connection: ${String(data)}`), log);
+    } else if (type === Events.Error && REFUSED.has(data)) {
+      noteRefusal(connection, new Refusal(`NATS refuses the connection: ${data}`), log);
     } else if (type === Events.Error && data !== reported) {
-      reported = String(data);
+      reported = data;
       log.error({ error: data }, "NATS reported an error");
     }
   }

@@ -41,6 +41,9 @@ export interface Publisher {
   readonly publishAll: PublishAll;
 }
 
+/** The server names what is false by leaving it out. */
+type PubAck = Omit<Stored, "duplicate"> & { readonly duplicate?: boolean; readonly error?: ApiError };
+
 const ACK_TIMEOUT_MS = 5_000;
 
 /** JetStream error codes about one message: nats-server, server/errors.json. */
@@ -191,7 +194,7 @@ function resultOf(message: Msg, subject: string): Stored | AppError {
   try {
     // No stream takes the subject: the server answers with a status and no body.
     if (message.data.length === 0) throw NatsError.errorForCode(ErrorCode.NoResponders);
-    const { error: refusal, stream, seq, duplicate = false } = message.json<Stored & { readonly error?: ApiError }>();
+    const { error: refusal, stream, seq, duplicate = false } = message.json<PubAck>();
     if (refusal) throw Object.assign(new NatsError(refusal.description, String(refusal.code)), { api_error: refusal });
     // Clustered 2.10 servers may answer "duplicate" for a message they have not stored (nats-server#6415).
     if (duplicate && seq === 0) throw new AppError("unavailable", `${subject}: the id is still in process`);

@@ -65,8 +65,9 @@ interface Answered {
 
 /** Asks the gateway as the reader. */
 export async function request({ sandbox, reader }: Stage, path: string, init: RequestInit = {}) {
-  const authorization = `Bearer ${await sandbox.issueToken(reader)}`;
-  const response = await fetch(sandbox.httpUrl + path, { ...init, headers: { ...init.headers, authorization } });
+  const headers = new Headers(init.headers);
+  headers.set("authorization", `Bearer ${await sandbox.issueToken(reader)}`);
+  const response = await fetch(sandbox.httpUrl + path, { ...init, headers });
   return { status: response.status, body: (await response.json()) as Answered };
 }
 
@@ -107,8 +108,8 @@ interface Stream {
 
 /** Opens the reader's stream; `lastId` resumes an earlier one. */
 export async function openStream(sandbox: Sandbox, reader: string, lastId?: string): Promise<Stream> {
-  const abort = new AbortController();
   const authorization = `Bearer ${await sandbox.issueToken(reader)}`;
+  const abort = new AbortController();
   const response = await fetch(`${sandbox.httpUrl}/events/timeline/home`, {
     signal: abort.signal,
     headers: { authorization, ...(lastId === undefined ? {} : { "last-event-id": lastId }) },
