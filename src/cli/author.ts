@@ -11,6 +11,7 @@ interface Options {
 
 const WISHES: Readonly<Record<Wish, string>> = {
   pull: "write an author's drops once, whatever their followers; homes merge them when they are read",
+  tier: "write an author's drops into homes, first of those who listen, then of recent readers, then of all others",
   push: "write an author's drops into the homes of all followers, however many",
   auto: "let the number of followers decide again",
 };
@@ -18,7 +19,7 @@ const WISHES: Readonly<Record<Wish, string>> = {
 export function define(author: Command): void {
   author
     .command("ls")
-    .description("list the authors who are pulled or about to change, and those an operator has chosen for")
+    .description("list the authors who are tiered, pulled or about to change, and those an operator has chosen for")
     .addOption(JSON_OPTION)
     .action(exitWith(list));
   for (const [wish, about] of Object.entries(WISHES)) {

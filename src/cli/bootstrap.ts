@@ -127,7 +127,7 @@ export async function openTimelines(opening: Opening): Promise<Connections> {
 export async function openRegistry({ config, closers }: Opening): Promise<Registry> {
   const redis = openRedis(config.redis, silent, closers);
   await untilRedisAnswers(redis, config.redis.urls);
-  return openPulled(redis.scripts, redis.clock, config.fanout.pullThreshold);
+  return openPulled(redis.scripts, redis.clock, config.fanout);
 }
 
 export const timelinesOn = (connections: Connections, config: Config): Timelines =>

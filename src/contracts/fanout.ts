@@ -7,6 +7,10 @@ export const MAX_CHUNK_USERS = 5_000;
 
 const MAX_GENERATION_CHARACTERS = 128;
 
+/** Parts of a tiered author's followers, in the order in which their homes are written. */
+export const TIERS = ["connected", "recent", "rest"] as const;
+export type Tier = (typeof TIERS)[number];
+
 const ms = z.number().int().nonnegative();
 
 const job = z.object({
@@ -21,6 +25,7 @@ const job = z.object({
   silent: z.boolean().optional(),
   /** Of an addition: its users pull the drop, so that homes are left alone. Of a removal: the author's timeline had it. */
   pulled: z.boolean().optional(),
+  tier: z.enum(TIERS).optional(),
 });
 
 export type FanoutJob = z.output<typeof job>;
@@ -29,31 +34,12 @@ export function parseJob(bytes: Uint8Array): FanoutJob {
   return understood(job, parseJson(bytes));
 }
 
-export const MAX_JOB_EDGES = 250;
-
-const edgeJob = z.object({
-  following_id: userId,
-  /** Of the oldest change. */
-  admitted_at: ms,
-  edges: z.array(z.object({ follower_id: userId, version: ms, follows: z.boolean() })).max(MAX_JOB_EDGES),
-});
-
-/** Changed edges of one followed user. */
-export type EdgeJob = z.output<typeof edgeJob>;
-
-export function parseEdgeJob(bytes: Uint8Array): EdgeJob {
-  return understood(edgeJob, parseJson(bytes));
+/** Planning the same chunk again names it the same; one that goes another way is another. */
+export function chunkId({ user_ids, pulled, tier }: Pick<FanoutJob, "user_ids" | "pulled" | "tier">): string {
+  return `${tier ? `${tier}:` : ""}${fingerprint(user_ids.map(encodeId).join(","))}${pulled ? ":pulled" : ""}`;
 }
 
-export function edgeJobMessageId({ following_id, edges }: EdgeJob): string {
-  const changes = edges.map(({ follower_id, version, follows }) => `${encodeId(follower_id)}:${version}:${follows}`);
-  return `edges:${encodeId(following_id)}:${fingerprint(changes.join(","))}`;
-}
-
-/** Planning the same chunk again names it the same; one that is pushed after it was pulled is another. */
-export function chunkId({ user_ids, pulled }: Pick<FanoutJob, "user_ids" | "pulled">): string {
-  return `${fingerprint(user_ids.map(encodeId).join(","))}${pulled ? ":pulled" : ""}`;
-}
+export const tierOfChunk = (chunk: string): Tier | undefined => TIERS.find((tier) => chunk.startsWith(`${tier}:`));
 
 export function jobMessageId(of: FanoutJob): string {
   return `${of.event}:${encodeId(of.drop_id)}:${chunkId(of)}`;
@@ -73,4 +59,9 @@ export interface FanoutCompleted {
   readonly admitted_at: number;
   readonly landed_at: number;
   readonly lag_ms: number;
+  /** Of a tiered author's drop. */
+  readonly tiers?: Tiers | undefined;
 }
+
+/** `landed_at` in ms since the epoch; null: nobody is in the tier. */
+export type Tiers = Readonly<Record<Tier, { readonly recipients: number; readonly landed_at: number | null }>>;

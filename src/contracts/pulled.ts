@@ -6,11 +6,22 @@ import { SECOND } from "../kernel/time.js";
  *
  * - `promoting`: into homes and the author's timeline, while the author is added to what followers pull;
  * - `pulled`: into the author's timeline, which is merged when a home is read;
- * - `demoting`: into both, while what was pulled is added to homes;
- * - `leaving`: into both, while the author is removed from what followers pull; homes are complete again.
+ * - `lowering`: into both, while what was pulled is added to homes; then `tiering`;
+ * - `tiering`: into homes, while the author is added to what followers pull;
+ * - `tiered`: into homes, tier by tier, and into the author's timeline until the last one is written;
+ * - `demoting`: into both, while what was pulled is added to homes; then `leaving`;
+ * - `leaving`: into homes, while the author is removed from what followers pull.
  */
-export const PULL_STATES = ["promoting", "pulled", "demoting", "leaving"] as const;
+export const PULL_STATES = ["promoting", "pulled", "lowering", "tiering", "tiered", "demoting", "leaving"] as const;
 export type PullState = (typeof PULL_STATES)[number];
+
+const PUSHED_STATES: ReadonlySet<string | undefined> = new Set(["pushed", "leaving", "tiering", "tiered", undefined]);
+
+/**
+ * Homes get all drops of the author. The author's timeline need not be complete: it is merged where it exists, and
+ * never rebuilt.
+ */
+export const isPushed = (state: PullState | "pushed" | undefined): boolean => PUSHED_STATES.has(state);
 
 export interface PulledAuthor {
   readonly state: PullState;
@@ -26,6 +37,9 @@ export interface Due extends PulledAuthor {
 
 /** By author id. */
 export type PullRegistry = ReadonlyMap<string, PulledAuthor>;
+
+/** No step is under way. */
+export const isSettled = (state: PullState): state is "pulled" | "tiered" => state === "pulled" || state === "tiered";
 
 /** A newly filled set of pulled authors (`pullsKey`) has those followed authors of whom this is true. */
 export const isMerged = (author: PulledAuthor | undefined): boolean =>

@@ -4,6 +4,7 @@ import type { TimelineEntry } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS, NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Complete, Notify, Told, Trace } from "./publish.nats.js";
+import type { AuthorWriter } from "./pulled.redis.js";
 import {
   type Audience,
   audienceOf,
@@ -31,6 +32,7 @@ interface ApplyDeps {
   readonly fences: Fences;
   readonly notify: Notify;
   readonly complete: Complete;
+  readonly authors: Pick<AuthorWriter, "remove">;
   /** Writes to homes let those of others go first. */
   readonly yields?: boolean;
 }
@@ -67,7 +69,7 @@ export interface Apply {
  * the first time was written by no other list.
  */
 export function createApply(deps: ApplyDeps): Apply {
-  const { writer, fences, complete, yields } = deps;
+  const { writer, authors, fences, complete, yields } = deps;
   const { add, removeUnfollowed } = createAdd(deps);
   const remove = async (parts: readonly Part[]): Promise<void> => {
     if (parts.length === 0) return;
@@ -107,8 +109,11 @@ export function createApply(deps: ApplyDeps): Apply {
       else await removeUnfollowed(change, await fences.unfollowedAmong(change.user_id, nonFollowers));
       await steps.complete([{ ...part, size: sizeOf(part) }]);
     },
-    complete: (done) =>
-      complete(done.map(({ change, trace, size }) => ({ completed: completedOf(change, size), trace }))),
+    complete: async (done) => {
+      const tiered = done.filter(({ size }) => size.tiers !== undefined);
+      await Promise.all(tiered.map(({ change }) => authors.remove(change.user_id, change.drop_id)));
+      await complete(done.map(({ change, trace, size }) => ({ completed: completedOf(change, size), trace })));
+    },
   };
   return steps;
 }
@@ -221,10 +226,11 @@ function* slices(parts: readonly Part[]): Generator<readonly Part[]> {
   if (slice.length > 0) yield slice;
 }
 
-function completedOf(change: Change, { recipients, chunks }: FanoutSize): FanoutCompleted {
+function completedOf(change: Change, { recipients, chunks, tiers }: FanoutSize): FanoutCompleted {
   const { event, drop_id, user_id, created_at, admitted_at } = change;
   const landed = Date.now();
   // A drop from the past (imported, remote) has a lag only since it was admitted.
   const lag = Math.max(0, landed - Math.max(created_at, admitted_at));
-  return { event, drop_id, user_id, recipients, chunks, created_at, admitted_at, landed_at: landed, lag_ms: lag };
+  const times = { created_at, admitted_at, landed_at: landed, lag_ms: lag };
+  return { event, drop_id, user_id, recipients, chunks, ...times, ...(tiers && { tiers }) };
 }

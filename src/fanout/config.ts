@@ -2,6 +2,8 @@ import { z } from "zod";
 import { MAX_CHUNK_USERS } from "../contracts/fanout.js";
 import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
 
+const THRESHOLD = z.union([z.literal("off").transform(() => Number.POSITIVE_INFINITY), integer(0, 1_000_000_000)]);
+
 export const FANOUT_VARIABLES = {
   audience: {
     name: "TIMELINE_FANOUT_AUDIENCE",
@@ -15,9 +17,21 @@ export const FANOUT_VARIABLES = {
     default: "1000",
     about: "Followers a page, and so a chunk job",
   },
+  tierThreshold: {
+    name: "TIMELINE_FANOUT_TIER_THRESHOLD",
+    schema: THRESHOLD,
+    default: "off",
+    about: "Followers above which an author is tiered, up to the pull threshold; off: nobody is by their followers",
+  },
+  recentDays: {
+    name: "TIMELINE_FANOUT_RECENT_DAYS",
+    schema: integer(0, 365),
+    default: "3",
+    about: "Followers of a tiered author who have read their home within so many days are written before the others",
+  },
   pullThreshold: {
     name: "TIMELINE_FANOUT_PULL_THRESHOLD",
-    schema: z.union([z.literal("off").transform(() => Number.POSITIVE_INFINITY), integer(0, 1_000_000_000)]),
+    schema: THRESHOLD,
     default: "100000",
     about: "Followers above which an author is pulled, not pushed; off: nobody is by their followers",
   },

@@ -1,5 +1,5 @@
 import type { Fences } from "../contracts/fences.js";
-import { currentOf, type Due, type PulledAuthors, type PullState } from "../contracts/pulled.js";
+import { currentOf, type Due, isSettled, type PulledAuthors, type PullState } from "../contracts/pulled.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
@@ -31,7 +31,7 @@ export interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAutho
 
 const EVERY_MS = SECOND;
 
-/** Ends what is between pushed and pulled, in one process at a time; after a crash a step begins anew. */
+/** Ends what is between pushed, tiered and pulled, in one process at a time; after a crash a step begins anew. */
 export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; readonly log: Logger }): Loop {
   const { registry, lease, log } = deps;
   const cross = createCross(deps);
@@ -43,7 +43,10 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
         for (const one of due) {
           if (stopping.aborted) return;
           await cross(one, stopping).catch((error: unknown) =>
-            log.warn({ error: oneLine(error), state: one.state }, "an author could not be pulled or pushed yet"),
+            log.warn(
+              { error: oneLine(error), state: one.state },
+              "an author could not be pushed, tiered or pulled yet",
+            ),
           );
         }
       });
@@ -57,9 +60,10 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
 /**
  * Makes the function that does what a state of an author asks for, for all followers. Every step may be done again.
  *
- * - `promoting`: the author's timeline may be left from earlier; it goes, so that a read rebuilds it from drops that
- *   include all that were only pushed. Then the followers' sets of pulled authors get the author.
- * - `demoting`: homes get the author's drops, as after a follow. A rebuild of a home reads all followed authors.
+ * - `promoting`, `tiering`: the author's timeline may be left from earlier; it goes. A read of a pulled author rebuilds it
+ *   from drops that include all that were only pushed. Then the followers' sets of pulled authors get the author.
+ * - `demoting`, `lowering`: homes get the author's drops, as after a follow. A rebuild of a home reads all followed
+ *   authors.
  * - `leaving`: the sets lose the author. Until then what is demoted stays merged.
  *
  * A follower who leaves while a page is written is in the records of unfollows before their own removal is done: they
@@ -67,23 +71,27 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
  */
 export function createCross(deps: CrossingDeps) {
   const { authors, registry, readFollowers } = deps;
-  const steps: Readonly<Record<Exclude<PullState, "pulled">, (author: string) => Promise<Step>>> = {
-    promoting: async (author) => {
-      await authors.forget(author);
-      const apply = (users: readonly string[]) => authors.addToPulls(author, users);
-      const undo = (users: readonly string[]) => authors.removeFromPulls(author, users);
-      return (users) => toFollowers(deps, author, { users, apply, undo });
-    },
-    demoting: async (author) => {
-      const page = openDrops(deps, author);
-      const change = (follows: boolean) => (users: readonly string[]) => changeHomes(deps, page, { users, follows });
-      return (users) => toFollowers(deps, author, { users, apply: change(true), undo: change(false) });
-    },
+  const join = async (author: string): Promise<Step> => {
+    await authors.forget(author);
+    const apply = (users: readonly string[]) => authors.addToPulls(author, users);
+    const undo = (users: readonly string[]) => authors.removeFromPulls(author, users);
+    return (users) => toFollowers(deps, author, { users, apply, undo });
+  };
+  const fill = async (author: string): Promise<Step> => {
+    const page = openDrops(deps, author);
+    const change = (follows: boolean) => (users: readonly string[]) => changeHomes(deps, page, { users, follows });
+    return (users) => toFollowers(deps, author, { users, apply: change(true), undo: change(false) });
+  };
+  const steps: Readonly<Record<Exclude<PullState, "pulled" | "tiered">, (author: string) => Promise<Step>>> = {
+    promoting: join,
+    lowering: fill,
+    tiering: join,
+    demoting: fill,
     leaving: async (author) => (users) => authors.removeFromPulls(author, users),
   };
   return async (due: Due, stopping: AbortSignal): Promise<void> => {
     const { author, state, since } = due;
-    if (state === "pulled") return;
+    if (isSettled(state)) return;
     const step = await steps[state](author);
     for await (const { ids } of readPages((token) => readFollowers(author, token), MAX_PAGES)) {
       if (stopping.aborted || (await currentOf(registry)).get(author)?.since !== since) return;

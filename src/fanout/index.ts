@@ -3,6 +3,7 @@ import type { Fences } from "../contracts/fences.js";
 import { CROSSING_LEASE_KEY } from "../contracts/keys.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
+import { DAY } from "../kernel/time.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { PublishAll } from "../platform/nats/publish.js";
 import type { Fenced } from "../platform/redis/fenced.js";
@@ -14,7 +15,7 @@ import { composeFanout, type Fanout } from "./fanout.js";
 import type { UntilCovered } from "./jobs.js";
 import { createListeners } from "./listeners.redis.js";
 import { observeFanout } from "./observe.js";
-import { createComplete, createNotify, createQueueEdges, createQueueJobs } from "./publish.nats.js";
+import { createComplete, createNotify, createQueueJobs } from "./publish.nats.js";
 import type { Pulled } from "./pulled.js";
 import { createAuthorWriter } from "./pulled.redis.js";
 import { createSources } from "./sources.grpc.js";
@@ -51,11 +52,11 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
   const fanout = composeFanout({
     ...shared,
     pulled,
+    recentMs: config.fanout.recentDays * DAY,
     untilCovered,
     listeners: createListeners({ scripts, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
     notify: createNotify(publishAll, createListenersAmong(scripts)),
     queue: createQueueJobs(publishAll),
-    queueEdges: createQueueEdges(publishAll),
     progress: createProgress(scripts),
     complete: createComplete(publishAll),
     applied: observeFanout.edgeApplied,

@@ -1,16 +1,17 @@
 import { LRUCache } from "lru-cache";
-import { chunkId, type FanoutJob, MAX_CHUNK_USERS } from "../contracts/fanout.js";
 import type { Fences } from "../contracts/fences.js";
-import { currentOf, type PullState } from "../contracts/pulled.js";
+import { currentOf, isPushed, type PullState } from "../contracts/pulled.js";
 import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { Delivery } from "../delivery/handler.js";
 import { mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import type { Apply, Change, Part } from "./apply.js";
+import type { Listeners } from "./listeners.redis.js";
 import type { QueueJobs, Trace } from "./publish.nats.js";
 import { addToAuthor, covers, type Pulled } from "./pulled.js";
 import type { AuthorWriter } from "./pulled.redis.js";
+import { openJobs, toTiers } from "./queue.js";
 import type { ReadFollowers, ReadFollowing } from "./sources.grpc.js";
 import { type Audience, audienceOf, type Progress, type TimelineWriter } from "./store.redis.js";
 
@@ -28,16 +29,17 @@ export interface PlanDeps {
   readonly fences: Pick<Fences, "generations" | "tombstonedAmong" | "retentionStart">;
   readonly pulled: Pulled;
   readonly authors: AuthorWriter;
-  readonly writer: Pick<TimelineWriter, "addHome" | "removeHome">;
+  readonly writer: Pick<TimelineWriter, "addHome" | "removeHome" | "recentAmong">;
   readonly followers: Followers;
   readonly apply: Apply;
   readonly queue: QueueJobs;
   readonly progress: Progress;
   readonly readFollowing: ReadFollowing;
+  readonly listeners: Pick<Listeners, "visit">;
+  /** Followers of tiered authors who have read their home so lately are in the second tier, ms. */
+  readonly recentMs: number;
 }
 
-/** Bytes of user ids a job carries at most, as JSON; a message may have 1 MiB with its headers. */
-const MAX_JOB_BYTES = 512 * 1024;
 /** Of the smallest size, one follower. */
 export const MAX_PAGES = 100_000_000;
 const RECIPIENTS_AT_ONCE = 16;
@@ -60,6 +62,9 @@ export interface Planner {
  *
  * The author's state is looked at before the writes and after them. A change that was planned for another state is
  * planned again: it is in the author's timeline or in the homes, whichever the followers read.
+ *
+ * A drop of a tiered author is in the author's timeline until the last home has it, so that followers see it before
+ * their tier has its turn. One that is silent is pushed: it is history, or applied again.
  */
 export function createPlan(deps: PlanDeps): Planner {
   const { apply, fences, followers, pulled } = deps;
@@ -122,7 +127,13 @@ async function planOne(
   }
   if (state === undefined) return toFollowers(deps, plan, change);
   const isRemoval = planned.action === "remove";
-  if (!isRemoval) await addToAuthor(deps, change, { includeAuthor });
+  const isTiered = state === "tiered" && !isRemoval && !planned.silent;
+  if (!isRemoval && (isTiered || !isPushed(state))) await addToAuthor(deps, change, { includeAuthor });
+  if (isTiered) {
+    const pages = deps.followers.pages({ author, generation, includeAuthor: false });
+    const jobs = openJobs(deps, change, plan.trace);
+    return toTiers({ ...deps, pages, jobs }, plan);
+  }
   const pulled = isRemoval ? await authors.rememberCreation(author, planned.drop_id) : state === "pulled";
   const size = await toFollowers(deps, plan, { ...change, pulled });
   // Until every job is stored, planning the deletion again has to find out whether the timeline had the drop.
@@ -130,27 +141,19 @@ async function planOne(
   return size;
 }
 
-async function toFollowers(
-  { apply, followers, queue, progress }: PlanDeps,
-  plan: Plan & { readonly user_id: string },
-  change: Change,
-): Promise<number> {
+async function toFollowers(deps: PlanDeps, plan: Plan & { readonly user_id: string }, change: Change): Promise<number> {
   const { user_id: author, includeAuthor, trace } = plan;
-  const chunks: string[] = [];
+  const jobs = openJobs(deps, change, trace);
   let recipients = 0;
-  for await (const page of followers.pages({ author, generation: change.generation, includeAuthor })) {
+  for await (const page of deps.followers.pages({ author, generation: change.generation, includeAuthor })) {
     if (page.only) {
-      await apply.whole({ change, audience: page, trace });
+      await deps.apply.whole({ change, audience: page, trace });
       return followersIn(page.ids.length, plan);
     }
-    const jobs = jobsOf(change, page.ids);
-    await queue(jobs);
-    for (const job of jobs) chunks.push(chunkId(job));
+    await jobs.add(page.ids);
     recipients += page.ids.length;
   }
-  await apply.toRecentUnfollowers(change);
-  const size = await progress.planned(change, chunks, recipients);
-  if (size) await apply.complete([{ change, trace, size }]);
+  await jobs.end([recipients]);
   return followersIn(recipients, plan);
 }
 
@@ -174,24 +177,6 @@ async function toRecipients(
 async function isFollowing(read: ReadFollowing, user: string, author: string): Promise<boolean> {
   for await (const { ids } of readPages((token) => read(user, token))) if (ids.includes(author)) return true;
   return false;
-}
-
-function jobsOf(change: Change, users: readonly string[]): FanoutJob[] {
-  const jobs: FanoutJob[] = [];
-  let part: string[] = [];
-  let bytes = 0;
-  for (const user of users) {
-    const size = Buffer.byteLength(JSON.stringify(user)) + 1;
-    if (bytes + size > MAX_JOB_BYTES || part.length === MAX_CHUNK_USERS) {
-      jobs.push({ ...change, user_ids: part });
-      part = [];
-      bytes = 0;
-    }
-    part.push(user);
-    bytes += size;
-  }
-  if (part.length > 0) jobs.push({ ...change, user_ids: part });
-  return jobs;
 }
 
 /** It may have been handled before, under another sequence. */

@@ -1,5 +1,5 @@
 import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
-import type { PulledAuthors, PullState } from "../contracts/pulled.js";
+import { isPushed, type PulledAuthors, type PullState } from "../contracts/pulled.js";
 import type { Change } from "./apply.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import { audienceOf, type TimelineWriter } from "./store.redis.js";
@@ -13,8 +13,8 @@ export interface Pulled extends PulledAuthors {
 
 /** A change planned in one state need not be planned again in the other; pushed authors have none. */
 export function covers(planned: PullState | undefined, now: PullState | undefined): boolean {
-  const isBoth = planned !== undefined && planned !== "pulled";
-  return isBoth || planned === now;
+  if (isPushed(planned)) return isPushed(now);
+  return planned !== "pulled" || now === "pulled";
 }
 
 interface ToAuthorDeps {

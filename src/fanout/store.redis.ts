@@ -1,4 +1,4 @@
-import type { FanoutJob } from "../contracts/fanout.js";
+import { type FanoutJob, TIERS, type Tier, type Tiers, tierOfChunk } from "../contracts/fanout.js";
 import {
   actorKey,
   deletedDropKey,
@@ -70,6 +70,7 @@ const USERS_A_CALL = 1_000;
 /** Of an audience: reading so many listeners costs much less than a look for each user. */
 const FEW = 1 / 4;
 const PROGRESS_TTL_MS = DAY;
+const RECIPIENTS = "~recipients";
 
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
@@ -104,6 +105,15 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
         holders.push(...some.filter((_, index) => scores[index] != null));
       }
       return holders;
+    },
+    /** Those whose home was read so lately. Only reads renew its time to live, and only a read gives it a floor. */
+    async recentAmong(users: readonly string[], withinMs: number): Promise<string[]> {
+      const left = options.ttlMs - withinMs;
+      const calls = scripts.isCluster
+        ? users.map((user) => scripts.run("read-lately", [homeKey(user)], [left]))
+        : packKeys(users.map(encodeId)).map((keys) => scripts.run("read-lately", [], [left, HOME_PREFIX, keys]));
+      const recent = (await Promise.all(calls)).flat();
+      return users.filter((_, at) => recent[at] === 1);
     },
     async addShared(all: readonly SharedEntry[]): Promise<void> {
       const groups = all.map(({ timelines, entry }) => {
@@ -189,11 +199,15 @@ export function createListenersAmong({ command }: Scripts): ListenersAmong {
 export interface FanoutSize {
   readonly recipients: number;
   readonly chunks: number;
+  readonly tiers?: Tiers | undefined;
 }
+
+/** How many users a fan-out is for; of a tiered one also the users of each tier, in the order of the tiers. */
+export type Recipients = readonly [all: number, ...tiers: number[]];
 
 /** Progress of a fan-out of many chunks. Both return its size once all of it is done. */
 export interface Progress {
-  planned(of: FanoutName, chunks: readonly string[], recipients: number): Promise<FanoutSize | undefined>;
+  planned(of: FanoutName, chunks: readonly string[], recipients: Recipients): Promise<FanoutSize | undefined>;
   done(of: FanoutName, chunk: string): Promise<FanoutSize | undefined>;
 }
 
@@ -206,11 +220,25 @@ export function createProgress({ run }: Scripts): Progress {
     chunks: readonly string[],
   ): Promise<FanoutSize | undefined> => {
     const key = fanoutProgressKey(event, drop_id);
-    const [done, users] = (await run("mark-chunk", [key], [PROGRESS_TTL_MS, recipients, ...chunks])) as number[];
-    return done === undefined || users === undefined ? undefined : { chunks: done, recipients: users };
+    const done = (await run("mark-chunk", [key], [PROGRESS_TTL_MS, recipients, ...chunks])) as string[];
+    return done.length === 0 ? undefined : sizeOf(done);
   };
   return {
-    planned: (of, chunks, recipients) => mark(of, String(recipients), chunks),
+    planned: (of, chunks, recipients) => mark(of, recipients.join(), chunks),
     done: (of, chunk) => mark(of, "", [chunk]),
   };
+}
+
+/** `done`: chunks and when they were done, and the recipients. */
+function sizeOf(done: readonly string[]): FanoutSize {
+  const fields = new Map<string, string>();
+  for (let at = 0; at < done.length; at += 2) fields.set(done[at] as string, done[at + 1] as string);
+  const [recipients = 0, ...counts] = (fields.get(RECIPIENTS) ?? "").split(",").map(Number);
+  fields.delete(RECIPIENTS);
+  const landed = (tier: Tier) =>
+    Math.max(0, ...[...fields].map(([chunk, time]) => (tierOfChunk(chunk) === tier ? Number(time) : 0))) || null;
+  const tiers = Object.fromEntries(
+    TIERS.map((tier, at) => [tier, { recipients: counts[at] ?? 0, landed_at: landed(tier) }]),
+  ) as Tiers;
+  return { chunks: fields.size, recipients, ...(counts.length > 0 && { tiers }) };
 }

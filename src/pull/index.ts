@@ -6,5 +6,14 @@ import { createPullStore } from "./store.redis.js";
 export type { Registry, Wish } from "./registry.js";
 export type { HeldState } from "./store.redis.js";
 
-export const openPulled = (scripts: Scripts, clock: RedisClock, threshold: number): Registry =>
-  createRegistry({ store: createPullStore(scripts, clock), threshold });
+/** Followers above which an author is tiered, or pulled. */
+interface Thresholds {
+  readonly tierThreshold: number;
+  readonly pullThreshold: number;
+}
+
+export const openPulled = (
+  scripts: Scripts,
+  clock: RedisClock,
+  { tierThreshold: tier, pullThreshold: pull }: Thresholds,
+): Registry => createRegistry({ store: createPullStore(scripts, clock), thresholds: { tier, pull } });

@@ -1,4 +1,4 @@
-import type { PulledAuthors } from "../contracts/pulled.js";
+import { isSettled, type PulledAuthors } from "../contracts/pulled.js";
 import { observedGauge } from "../kernel/meters.js";
 
 export function observePulled(copy: PulledAuthors["copy"]): void {
@@ -11,7 +11,7 @@ export function observePulled(copy: PulledAuthors["copy"]): void {
   );
   observedGauge(
     "timeline_crossing_authors",
-    "Authors who change from pushed to pulled or back; NaN while the registry cannot be read",
-    count(() => states().filter(({ state }) => state !== "pulled").length),
+    "Authors who change between pushed, tiered and pulled; NaN while the registry cannot be read",
+    count(() => states().filter(({ state }) => !isSettled(state)).length),
   );
 }

@@ -1,5 +1,7 @@
 import {
   type Due,
+  isPushed,
+  isSettled,
   MAX_COPY_AGE_MS,
   PULL_GRACE_MS,
   type PulledAuthor,
@@ -14,12 +16,16 @@ import { SECOND } from "../kernel/time.js";
 import { observePulled } from "./observe.js";
 import { type HeldState, MAX_AUTHORS, type PullStore, type Stored } from "./store.redis.js";
 
-export type Wish = "pull" | "push" | "auto";
+const WAYS = ["push", "tier", "pull"] as const;
+type Way = (typeof WAYS)[number];
+export type Wish = Way | "auto";
+
+/** Followers above which an author is tiered, and pulled; infinite: nobody is by their followers. */
+type Thresholds = Readonly<Record<Exclude<Way, "push">, number>>;
 
 interface RegistryDeps {
   readonly store: PullStore;
-  /** Followers above which an author is pulled; infinite: nobody is by their followers. */
-  readonly threshold: number;
+  readonly thresholds: Thresholds;
   readonly graceMs?: number;
   /** Counts ms from any moment on. */
   readonly clock?: () => number;
@@ -33,11 +39,11 @@ const MAX_TRIES = 10;
 export type Registry = ReturnType<typeof createRegistry>;
 
 export function createRegistry(deps: RegistryDeps) {
-  const { store, threshold, graceMs = PULL_GRACE_MS, clock = () => performance.now() } = deps;
+  const { store, thresholds, graceMs = PULL_GRACE_MS, clock = () => performance.now() } = deps;
   const held = createCopy(store, clock);
   const { copy, refresh, change } = held;
-  const wanted = (author: string, followers: number): PullState | undefined =>
-    wantedState(held.authors().get(author), followers, threshold);
+  const wanted = (author: string, followers: number): State | undefined =>
+    wantedState(held.authors().get(author), followers, thresholds);
   return {
     copy,
     refresh,
@@ -67,7 +73,7 @@ export function createRegistry(deps: RegistryDeps) {
     },
     /** Those whose next step may begin: no process uses a copy from before their state any more. */
     async due(): Promise<Due[]> {
-      const moving = [...(await refresh())].filter(([, { state }]) => state !== "pulled");
+      const moving = [...(await refresh())].filter(([, { state }]) => !isSettled(state));
       if (moving.length === 0) return [];
       const time = await store.now();
       return moving.filter(([, { since }]) => time - since >= graceMs).map(([author, now]) => ({ author, ...now }));
@@ -131,12 +137,38 @@ function createCopy(store: PullStore, clock: () => number) {
   };
 }
 
+type State = HeldState["state"];
+
+/** The way that is in force, or that a step leads to. */
+const WAY_OF: Readonly<Record<State, Way>> = {
+  pushed: "push",
+  leaving: "push",
+  demoting: "push",
+  lowering: "tier",
+  tiering: "tier",
+  tiered: "tier",
+  promoting: "pull",
+  pulled: "pull",
+};
+
+/** The first state on the way, from any other one. */
+function towards(way: Way, state: State): State {
+  if (WAY_OF[state] === way) return state;
+  if (way === "pull") return "promoting";
+  if (way === "tier") return isPushed(state) ? "tiering" : "lowering";
+  return isPushed(state) ? "leaving" : "demoting";
+}
+
 /** The state that so many followers ask for, where it is not in force. */
-function wantedState(held: HeldState | undefined, followers: number, threshold: number): PullState | undefined {
+function wantedState(held: HeldState | undefined, followers: number, thresholds: Thresholds): State | undefined {
   if (held?.by === "hand") return undefined;
-  const isPushed = held === undefined || held.state === "demoting" || held.state === "leaving";
-  if (isPushed) return followers > threshold ? "promoting" : undefined;
-  return followers < threshold * HYSTERESIS ? "demoting" : undefined;
+  const state = held?.state ?? "pushed";
+  const isAbove = (way: keyof Thresholds): boolean =>
+    WAYS.indexOf(WAY_OF[state]) < WAYS.indexOf(way)
+      ? followers > thresholds[way]
+      : followers >= thresholds[way] * HYSTERESIS;
+  const next = towards(isAbove("pull") ? "pull" : isAbove("tier") ? "tier" : "push", state);
+  return next === state ? undefined : next;
 }
 
 /** Begins anew what a registry that was lost had in hand: the sets of pulled authors may be lost too. */
@@ -144,21 +176,26 @@ async function restore(store: PullStore, lost: Stored["authors"]): Promise<void>
   for (const [author, { state, by }] of lost) await store.change(author, undefined, { state: AFTER_LOSS[state], by });
 }
 
-const AFTER_LOSS: Readonly<Record<HeldState["state"], HeldState["state"]>> = {
+const AFTER_LOSS: Readonly<Record<State, State>> = {
   pushed: "pushed",
   promoting: "promoting",
   pulled: "promoting",
+  lowering: "lowering",
+  tiering: "tiering",
+  tiered: "tiering",
   demoting: "demoting",
   leaving: "demoting",
 };
 
-const NEXT: Readonly<Partial<Record<PullState, PullState>>> = { promoting: "pulled", demoting: "leaving" };
+const NEXT: Readonly<Partial<Record<PullState, PullState>>> = {
+  promoting: "pulled",
+  lowering: "tiering",
+  tiering: "tiered",
+  demoting: "leaving",
+};
 
 function chosen(held: HeldState | undefined, wish: Wish): Omit<HeldState, "since"> | undefined {
-  const state = held?.state;
-  if (wish === "auto") return state === undefined || state === "pushed" ? undefined : { state, by: "count" };
-  const by = "hand";
-  if (wish === "pull") return { state: state === "promoting" || state === "pulled" ? state : "promoting", by };
-  if (state === undefined || state === "pushed") return { state: "pushed", by };
-  return { state: state === "leaving" ? "leaving" : "demoting", by };
+  const state = held?.state ?? "pushed";
+  if (wish === "auto") return state === "pushed" ? undefined : { state, by: "count" };
+  return { state: towards(wish, state), by: "hand" };
 }

@@ -106,7 +106,7 @@ export const withFences = (
   ...opened,
   ...openFences({ ...opened, log }),
   readLimits: createReadLimits(config.timeline),
-  pulled: openPulled(opened.scripts, opened.clock, config.fanout.pullThreshold),
+  pulled: openPulled(opened.scripts, opened.clock, config.fanout),
 });
 
 export const natsOptions = (config: NatsConfig, name: string) => ({

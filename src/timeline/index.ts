@@ -2,7 +2,7 @@ import type { NatsConnection } from "nats";
 import type { StoredTimelinesConfig } from "../contracts/config.js";
 import type { Fences } from "../contracts/fences.js";
 import { authorKey, authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY, TRIM_LEASE_KEY } from "../contracts/keys.js";
-import type { PulledAuthors } from "../contracts/pulled.js";
+import { isPushed, type PulledAuthors } from "../contracts/pulled.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
 import { createInTurn, createOldestFirst, mapLimited } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
@@ -82,13 +82,19 @@ export function createTimelines(deps: TimelinesDeps) {
     /** Rebuilds a home timeline, and those merged into it, whatever their state; they stay readable meanwhile. */
     async rebuildHome(user: string, { alone = false } = {}): Promise<void> {
       await rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true });
-      if (!alone) await mapLimited(await store.mergedKeys(homeKey(user)), 1, rebuildAuthorKey);
+      if (!alone) {
+        const registry = await pulled.refresh();
+        const keys = await store.mergedKeys(homeKey(user));
+        const isWhole = (key: string) => !isPushed(registry.get(authorOfKey(key) as string)?.state);
+        await mapLimited(keys.filter(isWhole), 1, rebuildAuthorKey);
+      }
     },
     /** Rebuilds the timeline of a pulled author, whatever its state. */
     rebuildAuthor: (author: string): Promise<void> => rebuildAuthorKey(authorKey(author)),
     /** Resolves once it is known which pulled authors the user follows. */
     fillPulls: (user: string): Promise<void> => fillPulls(home, user, Date.now() + FILL_MS),
-    pulledAuthors: async (): Promise<string[]> => [...(await pulled.refresh()).keys()],
+    pulledAuthors: async (): Promise<string[]> =>
+      [...(await pulled.refresh())].flatMap(([author, { state }]) => (isPushed(state) ? [] : author)),
     /** Rebuilds local or global from the log; drops older than the log go, except those of `older`. */
     rebuildShared: (name: SharedName, older?: Snapshot): Promise<void> => {
       const takeSnapshot = async (): Promise<Snapshot> => {

@@ -1,14 +1,5 @@
-import {
-  AUTHOR_PREFIX,
-  authorOfKey,
-  GLOBAL_KEY,
-  kindOf,
-  LOCAL_KEY,
-  PULLED_KEY,
-  pullsKeyOfHome,
-  TOMBSTONES_KEY,
-} from "../contracts/keys.js";
-import { currentOf, type PulledAuthors } from "../contracts/pulled.js";
+import { AUTHOR_PREFIX, authorOfKey, kindOf, PULLED_KEY, pullsKeyOfHome, TOMBSTONES_KEY } from "../contracts/keys.js";
+import { currentOf, isPushed, type PulledAuthors } from "../contracts/pulled.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
 import { inSpan, SpanKind } from "../delivery/telemetry.js";
@@ -78,24 +69,30 @@ export function createReadPages(
     lanes.set(name, lane);
     return lane;
   };
-  const readOne = ({ key, direction, from, count, page = NO_PAGE }: Range, pulls: string): Promise<Stored> => {
-    const ttl = key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : ttlMs;
+  const readOne = ({ key, direction, from, count, page = NO_PAGE }: Range, pulls: string, ttl: number) => {
     const position = from ? [from.score, from.drop] : ["", ""];
     const args = [direction, count, ttl, page.drops, page.since, ...position, pulls];
     return inSpan("redis read-page", SPAN, () => laneOf(key).read(key, args));
   };
   const readPulled = async (range: Range): Promise<Stored> => {
-    const home = await readOne(range, pullsKeyOfHome(range.key));
+    const home = await readOne(range, pullsKeyOfHome(range.key), ttlMs);
     if (!scripts.isCluster || !home.pulled?.areKnown) return home;
     const registry = await currentOf(pulled);
-    const keys = home.pulled.keys.filter((key) => registry.has(authorOfKey(key) as string));
-    return merge(range, home, { keys, parts: await Promise.all(keys.map((key) => readOne({ ...range, key }, ""))) });
+    const stateOf = (key: string) => registry.get(authorOfKey(key) as string)?.state;
+    const keys = home.pulled.keys.filter(stateOf);
+    // As in read-page.lua, of authors who are pushed too.
+    const parts = keys.map(async (key): Promise<Stored> => {
+      if (!isPushed(stateOf(key))) return readOne({ ...range, key }, "", ttlMs);
+      return { ...(await readOne({ ...range, key }, "", 0)), floor: 0 };
+    });
+    return merge(range, home, { keys, parts: await Promise.all(parts) });
   };
   return async (range) => {
-    if (kindOf(range.key) !== "home") return readOne(range, "");
+    const kind = kindOf(range.key);
+    if (kind !== "home") return readOne(range, "", kind === "author" ? ttlMs : 0);
     for (;;) {
       if ((await currentOf(pulled)).size > 0) return readPulled(range);
-      const stored = await readOne(range, "");
+      const stored = await readOne(range, "", ttlMs);
       // The process may have been suspended while the first author changed over.
       if ((await currentOf(pulled)).size === 0) return stored;
     }

@@ -33,6 +33,48 @@ test.each([
   expect(await stateOf(registry, "ada")).toBe(state);
 });
 
+test.each([
+  [0, undefined, undefined],
+  [11, undefined, "tiering"],
+  [101, undefined, "promoting"],
+  [8, "tiered", "tiered"],
+  [7, "tiered", "leaving"],
+  [101, "tiered", "promoting"],
+  [80, "pulled", "pulled"],
+  [79, "pulled", "lowering"],
+  [7, "pulled", "demoting"],
+  [11, "demoting", "lowering"],
+  [11, "leaving", "tiering"],
+])(
+  "with %d followers, tiered above 10 and pulled above 100, an author who is %s is then %s",
+  async (followers, from, to) => {
+    const registry = openRegistry(redis, 100, { tier: 10 });
+    if (from) await redis.raw.hset(PULLED_KEY, { ada: `${from}:count:1`, "~version": 1, "~born": 1 });
+    await registry.refresh();
+    expect(registry.crosses("ada", followers)).toBe(from !== to);
+    await registry.cross("ada", followers);
+    expect(await stateOf(registry, "ada")).toBe(to);
+  },
+);
+
+test.each([
+  ["tier", undefined, ["tiering", "tiered"]],
+  ["tier", "pulled", ["lowering", "tiering", "tiered"]],
+  ["pull", "tiered", ["promoting", "pulled"]],
+  ["push", "tiered", ["leaving", undefined]],
+  ["tier", "promoting", ["lowering", "tiering", "tiered"]],
+] as const)("an operator who chooses %s takes an author who is %s through %j", async (wish, from, states) => {
+  const registry = openRegistry(redis, Number.POSITIVE_INFINITY);
+  if (from) await redis.raw.hset(PULLED_KEY, { ada: `${from}:hand:1`, "~version": 1, "~born": 1 });
+  await registry.choose("ada", wish);
+  const passed = [await stateOf(registry, "ada")];
+  for (let due = await registry.due(); due[0]; due = await registry.due()) {
+    await registry.proceed(due[0]);
+    passed.push(await stateOf(registry, "ada"));
+  }
+  expect(passed).toEqual(states);
+});
+
 test("an operator's choice outweighs the followers until it is withdrawn", async () => {
   const registry = openRegistry(redis, 100);
   const end = async () => {
@@ -64,7 +106,7 @@ test("a change that another process has overtaken changes nothing", async () => 
 });
 
 test("a state is due only after the grace, by the clock of Redis", async () => {
-  const registry = openRegistry(redis, 100, 60_000);
+  const registry = openRegistry(redis, 100, { graceMs: 60_000 });
   await registry.choose("ada", "pull");
   expect(await registry.due()).toEqual([]);
   const [value = ""] = await redis.raw.hmget(PULLED_KEY, "ada");
@@ -82,7 +124,7 @@ test("a copy is used until it is too old, counted from before it was read, and o
   let now = 0;
   const registry = createRegistry({
     store: createPullStore(redis.scripts, clockOn(redis.scripts)),
-    threshold: 100,
+    thresholds: { tier: Number.POSITIVE_INFINITY, pull: 100 },
     clock: () => now,
   });
   expect(registry.copy()).toBeUndefined();
@@ -119,11 +161,19 @@ test("a registry that another process has begun anew after a loss gets back what
 
 test("after a loss of confirmed writes finished states begin anew", async () => {
   const registry = openRegistry(redis, 100);
-  const authors = { ada: "pulled:count:1", bob: "leaving:hand:1", eve: "pushed:hand:1", "~version": 1, "~born": 1 };
+  const authors = {
+    zoe: "tiered:count:1",
+    ada: "pulled:count:1",
+    bob: "leaving:hand:1",
+    eve: "pushed:hand:1",
+    "~version": 1,
+    "~born": 1,
+  };
   await redis.raw.hset(PULLED_KEY, authors);
   await registry.beginAnew();
   expect(await stateOf(registry, "ada")).toBe("promoting");
   expect(await stateOf(registry, "bob")).toBe("demoting");
+  expect(await stateOf(registry, "zoe")).toBe("tiering");
   expect((await registry.list()).get("eve")).toEqual({ state: "pushed", by: "hand", since: 1 });
 });
 

@@ -26,7 +26,7 @@ const samePages = (crossings: readonly Crossing[], mutate: Mutate = asIs) =>
   });
 
 test("the same history gives the same pages, entry for entry, whoever is pulled and whenever they cross", async () => {
-  await fc.assert(samePages(["off", "zero", "random"]), { numRuns: runs.slow ? 60 : 10, endOnFailure: true });
+  await fc.assert(samePages(["off", "pull", "tier", "random"]), { numRuns: runs.slow ? 60 : 10, endOnFailure: true });
 }, 300_000);
 
 const MUTANTS = [
@@ -41,16 +41,22 @@ const MUTANTS = [
     "if name == '~home' then floor = own end",
   ],
   ["takes an author's timeline without a floor for complete", "if own < 0 then", "if own < 0 and name == '~home' then"],
+  [
+    "leaves out a drop of a tiered author that has not reached the reader's tier",
+    "call('EXISTS', ARGV[4] .. author) == 1",
+    "false",
+    "tier",
+  ],
 ] as const;
 
-for (const [does, code, mutant] of MUTANTS) {
+for (const [does, code, mutant, crossing = "random"] of MUTANTS) {
   slowTest(
     `a merge that ${does} is found out`,
     async () => {
       expect(READ_PAGE).toContain(code);
       redis.client.defineCommand("read-page", { lua: READ_PAGE.replace(code, mutant) });
       try {
-        const { failed } = await fc.check(samePages(["random"]), { seed: 1, numRuns: 300, endOnFailure: true });
+        const { failed } = await fc.check(samePages([crossing]), { seed: 1, numRuns: 300, endOnFailure: true });
         expect(failed).toBe(true);
       } finally {
         redis.client.defineCommand("read-page", { lua: READ_PAGE });

@@ -136,6 +136,31 @@ test("a set that is not known is said to be unknown, and the home is answered al
   }
 });
 
+test("the timeline of a tiered author is merged where it exists, whatever its floor, and reads do not renew it", async () => {
+  const tiered: PullRegistry = new Map([["bob", { state: "tiered", by: "hand", since: 0 }]]);
+  await redis.raw.del("timeline:x:pulled");
+  await redis.raw.hset("timeline:x:pulled", "bob", "tiered:hand:0", "~version", 3);
+  const all = [
+    { score: 3, drop: "under way", held: [1] },
+    { score: 2, drop: "own", held: [0] },
+  ];
+  for (const isCluster of [false, true]) {
+    const pulled = { copy: () => tiered, refresh: async () => tiered };
+    const { store } = adaptersOn({ ...redis.scripts, isCluster }, { maxEntries: 100 }, pulled);
+    const read = async () => {
+      const { floor, entries } = await store.read({ key: HOME, direction: "older", from: undefined, count: 9 });
+      return [floor, ...entries.map((entry) => entry.drop)];
+    };
+    for (const floor of [undefined, -1, 7]) {
+      await place(all, [0, floor, undefined], ["~complete", "bob"]);
+      expect(await read()).toEqual([0, "under way", "own"]);
+      expect(await redis.raw.pttl("timeline:author:bob")).toBe(-1);
+    }
+    await redis.raw.del("timeline:author:bob");
+    expect(await read()).toEqual([0, "own"]);
+  }
+});
+
 test("authors who have left the registry are not merged, nor those an operator keeps pushed", async () => {
   await redis.raw.hset("timeline:x:pulled", "bob", "pushed:hand:0");
   await place([{ score: 1, drop: "stale", held: [1] }], [0, 0, 0], ["~complete", "bob", "eve"]);

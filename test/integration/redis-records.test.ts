@@ -120,14 +120,29 @@ test("mark chunk: done once all that was planned is, in whatever order it is rep
   expect(await mark("", "c1")).toEqual([]);
   expect(await mark("70", "c1", "c2", "c3")).toEqual([]);
   expect(await mark("", "c3")).toEqual([]);
-  expect(await mark("", "c2")).toEqual([3, 70]);
-  expect(await mark("", "c2")).toEqual([3, 70]);
-  expect(await mark("70", "c1", "c2", "c3")).toEqual([3, 70]);
+  const done = (await mark("", "c2")) as string[];
+  expect(done.filter((_, at) => at % 2 === 0).sort()).toEqual(["c1", "c2", "c3", "~recipients"]);
+  expect(done[done.indexOf("~recipients") + 1]).toBe("70");
+  expect(Date.now() - Number(done[done.indexOf("c1") + 1])).toBeLessThan(60_000);
+  expect(await mark("", "c2")).toEqual(done);
+  expect(await mark("70", "c1", "c2", "c3")).toEqual(done);
   expect(await bench.raw.pttl("timeline:x:fanout:e:d")).toBeGreaterThan(50_000);
 });
 
 test("mark chunk: a fan-out to nobody is done when it is planned", async () => {
-  expect(await mark("0")).toEqual([0, 0]);
+  expect(await mark("0")).toEqual(["~recipients", "0"]);
+});
+
+test("read lately: homes with a floor and much time to live left", async () => {
+  await bench.raw.zadd("timeline:home:ada", 5, "~floor");
+  await bench.raw.zadd("timeline:home:bob", 5, "~floor");
+  await bench.raw.zadd("timeline:home:eve", 5, "never read");
+  await bench.raw.zadd("timeline:home:zoe", 5, "~floor");
+  await bench.raw.pexpire("timeline:home:ada", 60_000);
+  await bench.raw.pexpire("timeline:home:bob", 20_000);
+  await bench.raw.pexpire("timeline:home:eve", 60_000);
+  const look = (...args: string[]) => bench.scripts.run("read-lately", [], [30_000, "timeline:home:", ...args]);
+  expect(await look("ada,bob,eve,nobody,zoe")).toEqual([1, 0, 0, 0, 1]);
 });
 
 test("note attempt: counts names, tells who never reported back, and every note extends the life of the count", async () => {

@@ -38,6 +38,7 @@ test("every script file is registered, and runs again after the server has forgo
     "read-recent-unfollowers": ["author:", 1_000, 0, 10],
     "note-attempt": [1_000, "n", "begun", "n", "begun", "n", "failed"],
     "mark-chunk": [1_000, "0"],
+    "read-lately": [1_000, "timeline:home:", "ada"],
     "change-pulled": ["ada", "", "promoting:hand", 10],
     "change-pulls": [LATER, "", "", "add", "ada"],
     "find-pulling": ["", "", "ada"],

@@ -1,11 +1,12 @@
 import { createFences } from "../../src/consistency/fences/fences.js";
 import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contracts/events.js";
-import type { EdgeJob, FanoutCompleted, FanoutJob, Notification } from "../../src/contracts/fanout.js";
+import type { FanoutCompleted, FanoutJob, Notification } from "../../src/contracts/fanout.js";
 import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
 import { createListeners } from "../../src/fanout/listeners.redis.js";
 import { createProgress } from "../../src/fanout/store.redis.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
+import { DAY } from "../../src/kernel/time.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
 import { fanoutSourcesOf, historyOf } from "./memory-upstreams.js";
 import { adaptersOn, type RedisBench } from "./redis.js";
@@ -29,7 +30,6 @@ export interface FanoutBench {
   readonly handlers: ReturnType<typeof composeFanout>["handlers"];
   readonly deps: FanoutDeps;
   readonly jobs: FanoutJob[];
-  readonly edgeJobs: EdgeJob[];
   readonly notified: { readonly users: readonly string[]; readonly notification: Notification }[];
   readonly completed: FanoutCompleted[];
   readonly applied: { readonly event: string; readonly admittedAt: number }[];
@@ -60,7 +60,6 @@ export function openFanout(
   const { log = [], maxEntries = 1_000, pageSize = 100, activeOnly = false, change = (deps) => deps } = how;
   const { writer, authors, fenceStore } = adaptersOn(redis.scripts, { maxEntries, activeOnly });
   const jobs: FanoutJob[] = [];
-  const edgeJobs: EdgeJob[] = [];
   const notified: FanoutBench["notified"] = [];
   const completed: FanoutCompleted[] = [];
   const applied: FanoutBench["applied"] = [];
@@ -80,14 +79,14 @@ export function openFanout(
       }
     },
     queue: async (more) => void jobs.push(...more),
-    queueEdges: async (more) => void edgeJobs.push(...more),
     progress: createProgress(redis.scripts),
     complete: async (all) => void completed.push(...all.map((one) => one.completed)),
     applied: (event, admittedAt) => void applied.push({ event, admittedAt }),
     ...fanoutSourcesOf(world, pageSize),
     maxEntries,
+    recentMs: DAY,
   });
-  return { handlers: composeFanout(deps).handlers, deps, jobs, edgeJobs, notified, completed, applied };
+  return { handlers: composeFanout(deps).handlers, deps, jobs, notified, completed, applied };
 }
 
 /** An event in the log, as the planner or the graph consumer is handed it. */

@@ -2,7 +2,8 @@ import { expect } from "@jest/globals";
 import fc from "fast-check";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { TimelineEvent as Admitted } from "../../src/contracts/events.js";
-import { authorKey, homeKey, PULLED_KEY, pullsKey } from "../../src/contracts/keys.js";
+import type { FanoutJob } from "../../src/contracts/fanout.js";
+import { AUTHOR_PREFIX, authorKey, homeKey, PULLED_KEY, pullsKey } from "../../src/contracts/keys.js";
 import { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Registry } from "../../src/pull/registry.js";
@@ -11,7 +12,7 @@ import { toToken } from "../../src/timeline/page-request.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "./fanout.js";
 import { historyOf, inTurn, sourcesOf } from "./memory-upstreams.js";
-import { openRegistry, stateOf, step } from "./pulled.js";
+import { openRegistry, step } from "./pulled.js";
 import { adaptersOn, type RedisBench } from "./redis.js";
 import { created, deleted, followed, received, type TimelineEvent, unfollowed } from "./timeline-events.js";
 import { World } from "./world.js";
@@ -25,8 +26,8 @@ export interface Step {
   readonly pick: number;
 }
 
-/** `off`: every author is pushed; `zero`: everybody with a follower is pulled; `random`: as the history says. */
-export type Crossing = "off" | "zero" | "random";
+/** `off`: every author is pushed; `pull`, `tier`: everybody with a follower is; `random`: as the history says. */
+export type Crossing = "off" | "pull" | "tier" | "random";
 
 export type Mutate = (deps: FanoutBench["deps"]) => FanoutBench["deps"];
 
@@ -76,7 +77,8 @@ export class Scene {
     private readonly crossing: Crossing,
     mutate: Mutate,
   ) {
-    this.#registry = openRegistry(redis, crossing === "zero" ? 0 : Number.POSITIVE_INFINITY);
+    const thresholdOf = (way: Crossing) => (crossing === way ? 0 : Number.POSITIVE_INFINITY);
+    this.#registry = openRegistry(redis, thresholdOf("pull"), { tier: thresholdOf("tier") });
     const pulled = this.#registry;
     const options = { log: this.#log, maxEntries: MAX_ENTRIES, pageSize: 2 };
     this.#fanout = openFanout(redis, this.#world, { ...options, change: (deps) => mutate({ ...deps, pulled }) });
@@ -111,7 +113,7 @@ export class Scene {
     else if (one.kind === "lose") await this.#lose(this.#keyOf(one));
     else if (one.kind === "flush") await this.#settled(() => this.redis.raw.flushall());
     else if (one.kind === "proceed") await this.#proceed();
-    else if (one.kind === "cross" && this.crossing === "random") await this.#cross(pickOf(AUTHORS, one.who));
+    else if (one.kind === "cross" && this.crossing === "random") await this.#cross(pickOf(AUTHORS, one.who), one.pick);
   }
 
   /** Events are handled beside what follows, up to the next read. */
@@ -122,28 +124,46 @@ export class Scene {
     this.#under.push(handle(this.#fanout, event, time));
   }
 
-  /** Does something once nothing is being handled. */
-  async #settled(then: () => Promise<unknown> = async () => undefined): Promise<void> {
+  /** Does something once nothing is being handled, but for jobs of tiers. */
+  async #settled(
+    then: () => Promise<unknown> = async () => undefined,
+    isHeld: (job: FanoutJob, at: number) => boolean = () => false,
+  ): Promise<void> {
     const under = this.#under;
     this.#under = [];
     await Promise.all(under);
+    const { jobs } = this.#fanout;
+    const held = jobs.filter(isHeld);
+    jobs.splice(0, jobs.length, ...jobs.filter((job) => !held.includes(job)));
     await work(this.#fanout);
+    jobs.push(...held);
     await then();
   }
 
-  async #proceed(): Promise<void> {
-    if (this.crossing !== "off") await step(this.#fanout, this.#registry);
+  /** No author's timeline holds more drops than it may. */
+  #isHeld(pick: number) {
+    const drops = new Set(this.#fanout.jobs.map(({ drop_id }) => drop_id));
+    return ({ tier }: FanoutJob, at: number) =>
+      tier !== undefined && drops.size < MAX_ENTRIES && ((pick >> (at % 24)) & 1) === 1;
   }
 
-  async #cross(author: string): Promise<void> {
-    const state = await stateOf(this.#registry, author);
-    const isPulled = state === "promoting" || state === "pulled";
-    await this.#registry.choose(author, isPulled ? "push" : "pull");
+  async #proceed(): Promise<void> {
+    if (this.crossing === "off") return;
+    const registry = await this.#registry.refresh();
+    // An author who is not tiered any more is not merged before the tiers have their turns.
+    const isEnding = ({ user_id }: FanoutJob) => ["leaving", "tiering"].includes(registry.get(user_id)?.state ?? "");
+    if (this.#fanout.jobs.some(isEnding)) await this.#settled();
+    await step(this.#fanout, this.#registry);
+  }
+
+  async #cross(author: string, pick: number): Promise<void> {
+    await this.#registry.choose(author, pickOf(["push", "tier", "pull"], pick));
   }
 
   async #lose(key: string): Promise<void> {
-    // A process notices the loss of the registry before it changes it the next time.
-    if (key === PULLED_KEY)
+    // A process notices the loss of the registry before it changes it the next time. What tiers have not got yet is in
+    // the author's timeline only.
+    if (key === PULLED_KEY || key.startsWith(AUTHOR_PREFIX))
       await this.#settled(async () => this.redis.raw.del(key).then(() => this.#registry.refresh()));
     else await this.redis.raw.del(key);
   }
@@ -180,8 +200,8 @@ export class Scene {
 
   /** Turns all pages down and up, compares them with the world, and reads next to one drop. */
   async #read(user: string, pick: number): Promise<readonly string[]> {
-    await this.#settled();
-    if (this.crossing === "zero") await this.#proceed();
+    await this.#settled(undefined, this.#isHeld(pick));
+    if (this.crossing === "pull" || this.crossing === "tier") await this.#proceed();
     const all = this.#world.homeOf(user).map(({ drop_id, created_at }) => ({ drop: drop_id, score: created_at }));
     const ids = all.map(({ drop }) => drop);
     const limit = 1 + (pick % 6);

@@ -9,8 +9,12 @@ import { clockOn, type RedisBench } from "./redis.js";
 const NO_GRACE_MS = -60_000;
 
 /** The registry of a process; without a grace its states need not last before the work that relies on them. */
-export const openRegistry = ({ scripts }: RedisBench, threshold: number, graceMs = NO_GRACE_MS): Registry =>
-  createRegistry({ store: createPullStore(scripts, clockOn(scripts)), threshold, graceMs });
+export const openRegistry = (
+  { scripts }: RedisBench,
+  pull: number,
+  { tier = Number.POSITIVE_INFINITY, graceMs = NO_GRACE_MS } = {},
+): Registry =>
+  createRegistry({ store: createPullStore(scripts, clockOn(scripts)), thresholds: { tier, pull }, graceMs });
 
 /** Takes every author one step further. */
 export async function step(bench: FanoutBench, registry: Registry): Promise<void> {

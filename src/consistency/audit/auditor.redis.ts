@@ -11,7 +11,7 @@ import {
   pullsKey,
   userOfHomeKey,
 } from "../../contracts/keys.js";
-import { currentOf, PULLS_COMPLETE, type PulledAuthors, type PullRegistry } from "../../contracts/pulled.js";
+import { currentOf, isPushed, PULLS_COMPLETE, type PulledAuthors, type PullRegistry } from "../../contracts/pulled.js";
 import type { TimelineEntry } from "../../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../../contracts/times.js";
 import { oneLine } from "../../kernel/errors.js";
@@ -130,7 +130,9 @@ async function mergedKeys(
   if (registry.size === 0) return [];
   const members = await command("smembers", (client) => client.smembers(pullsKey(user)));
   if (!members.includes(PULLS_COMPLETE)) return undefined;
-  return members.filter((token) => registry.has(decodeId(token))).map((token) => AUTHOR_PREFIX + token);
+  return members
+    .filter((token) => !isPushed(registry.get(decodeId(token))?.state))
+    .map((token) => AUTHOR_PREFIX + token);
 }
 
 function merged(parts: readonly (Contents | undefined)[]): Contents | undefined {
@@ -149,7 +151,7 @@ export function createReadEntry({ command }: Scripts, pulled: PulledAuthors): Pu
     const [score, floor] = await command("zmscore", (client) => client.zmscore(key, drop, FLOOR_MEMBER));
     return { score: numberOf(score), floor: numberOf(floor) };
   };
-  const isPulled = async (author: string): Promise<boolean> => (await currentOf(pulled)).has(author);
+  const isPulled = async (author: string): Promise<boolean> => !isPushed((await currentOf(pulled)).get(author)?.state);
   return async (timeline, drop, author) => {
     const own = await look(keyOf(timeline), drop);
     if (timeline.kind !== "home" || own.score !== undefined || !(await isPulled(author))) return own;

@@ -27,6 +27,7 @@ const NAMES = [
   "read-recent-unfollowers",
   "note-attempt",
   "mark-chunk",
+  "read-lately",
   "change-pulled",
   "change-pulls",
   "find-pulling",

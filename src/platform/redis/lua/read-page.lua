@@ -149,7 +149,11 @@ local function first_of(key, older, score, id)
   return first
 end
 
--- The authors to merge, or nil where they are not known.
+-- States in which homes get all drops of the author (contracts/pulled.ts): the author's timeline is merged where it
+-- exists. Its floor does not count, and reads do not renew it.
+local BESIDE = { leaving = true, tiering = true, tiered = true }
+
+-- The authors to merge, or nil where they are not known; and which of them homes are complete without.
 local function authors_of(pulls, ttl)
   local complete, authors = false, {}
   for _, member in ipairs(call('SMEMBERS', pulls)) do
@@ -160,19 +164,24 @@ local function authors_of(pulls, ttl)
   if not complete then return nil end
   if ttl > 0 and math.abs(ttl - call('PTTL', pulls)) > ttl / 100 then call('PEXPIRE', pulls, ttl) end
   -- A registry that was lost has no version, and is written anew with the same authors.
-  if #authors == 0 or not tombstones or not call('HGET', ARGV[3], '~version') then return authors end
-  local pulled = {}
+  if #authors == 0 or not tombstones or not call('HGET', ARGV[3], '~version') then return authors, {} end
+  local pulled, beside = {}, {}
   for from = 1, #authors, 5000 do
     local some = { unpack(authors, from, math.min(#authors, from + 4999)) }
     for i, state in ipairs(call('HMGET', ARGV[3], unpack(some))) do
-      if state and string.sub(state, 1, 7) ~= 'pushed:' then pulled[#pulled + 1] = some[i] end
+      local author = some[i]
+      local name = state and string.match(state, '^%a+') or 'pushed'
+      beside[author] = BESIDE[name]
+      if name ~= 'pushed' and (not BESIDE[name] or call('EXISTS', ARGV[4] .. author) == 1) then
+        pulled[#pulled + 1] = author
+      end
     end
   end
-  return pulled
+  return pulled, beside
 end
 
 -- Entries of a home and of its authors, those nearest to the position first; an id has its smallest score.
-local function merge(key, authors, older, count, ttl, score, id)
+local function merge(key, authors, beside, older, count, ttl, score, id)
   local found, known, floor, missing, bound = {}, {}, 0, {}, nil
   local function before(a, b)
     if a.time ~= b.time then return (a.time < b.time) ~= older end
@@ -198,10 +207,12 @@ local function merge(key, authors, older, count, ttl, score, id)
     end
   end
   local function take(name, timeline)
-    if timeline ~= key and ttl > 0 then renew(timeline, ttl) end
-    local own = tonumber(call('ZSCORE', timeline, '~floor') or -1)
-    if own < 0 then missing[#missing + 1] = name end
-    floor = math.max(floor, own)
+    if not beside[name] then
+      if timeline ~= key and ttl > 0 then renew(timeline, ttl) end
+      local own = tonumber(call('ZSCORE', timeline, '~floor') or -1)
+      if own < 0 then missing[#missing + 1] = name end
+      floor = math.max(floor, own)
+    end
     local ids, scores = stored_entries(timeline, first_of(timeline, older, score, id), older, count, bound)
     local from, to, step = 1, #ids, 1
     if older then from, to, step = #ids, 1, -1 end
@@ -227,8 +238,8 @@ local function merged_page(found, floor, size, since)
   return page(ids, size, floor, { found[1].score, found[math.min(last, size)].score, found[last].score }, since)
 end
 
-local function merged(key, authors, older, count, ttl, size, since, score, id)
-  local found, floor, missing = merge(key, authors, older, count, ttl, score, id)
+local function merged(key, authors, beside, older, count, ttl, size, since, score, id)
+  local found, floor, missing = merge(key, authors, beside, older, count, ttl, score, id)
   local encoded = floor and older and size > 0 and merged_page(found, floor, size, since)
   if encoded then return encoded end
   local ids, scores = {}, {}
@@ -244,9 +255,9 @@ local function read(key, direction, count, ttl, size, since, score, id, pulls)
   if ttl > 0 then renew(key, ttl) end
   local older, pulled = direction == 'older', ''
   if pulls ~= '' then
-    local authors = authors_of(pulls, ttl)
+    local authors, beside = authors_of(pulls, ttl)
     if authors and #authors > 0 and tombstones then
-      return merged(key, authors, older, count, ttl, size, since, score, id)
+      return merged(key, authors, beside, older, count, ttl, size, since, score, id)
     end
     pulled = not authors and '?' or #authors > 0 and table.concat(authors, ',') .. '/' or ''
   end

@@ -1,0 +1,20 @@
+-- Tells which homes were read lately: those with a floor, which a read gives them, and much time to live left, which
+-- only reads renew.
+--
+-- KEYS     the home (Redis Cluster); or none
+-- ARGV[1]  time to live that must be left, ms
+-- ARGV[2]  prefix of the keys
+-- ARGV[3]  rest of each key, joined by "," (none: KEYS)
+-- returns  of each home 1 or 0
+local least = tonumber(ARGV[1])
+
+local function is_recent(key)
+  if not redis.call('ZSCORE', key, '~floor') then return 0 end
+  local left = redis.call('PTTL', key)
+  return (left < 0 or left >= least) and 1 or 0
+end
+
+local answers = {}
+for i, key in ipairs(KEYS) do answers[i] = is_recent(key) end
+for rest in string.gmatch(ARGV[3] or '', '[^,]+') do answers[#answers + 1] = is_recent(ARGV[2] .. rest) end
+return answers
