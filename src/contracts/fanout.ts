@@ -34,6 +34,27 @@ export function parseJob(bytes: Uint8Array): FanoutJob {
   return understood(job, parseJson(bytes));
 }
 
+export const MAX_JOB_EDGES = 250;
+
+const edgeJob = z.object({
+  following_id: userId,
+  /** Of the oldest change. */
+  admitted_at: ms,
+  edges: z.array(z.object({ follower_id: userId, version: ms, follows: z.boolean() })).max(MAX_JOB_EDGES),
+});
+
+/** Changed edges of one followed user. */
+export type EdgeJob = z.output<typeof edgeJob>;
+
+export function parseEdgeJob(bytes: Uint8Array): EdgeJob {
+  return understood(edgeJob, parseJson(bytes));
+}
+
+export function edgeJobMessageId({ following_id, edges }: EdgeJob): string {
+  const changes = edges.map(({ follower_id, version, follows }) => `${encodeId(follower_id)}:${version}:${follows}`);
+  return `edges:${encodeId(following_id)}:${fingerprint(changes.join(","))}`;
+}
+
 /** Planning the same chunk again names it the same; one that goes another way is another. */
 export function chunkId({ user_ids, pulled, tier }: Pick<FanoutJob, "user_ids" | "pulled" | "tier">): string {
   return `${tier ? `${tier}:` : ""}${fingerprint(user_ids.map(encodeId).join(","))}${pulled ? ":pulled" : ""}`;

@@ -24,6 +24,7 @@ export const CONSUMER = {
   backstop: "backstop",
   edges: "edges",
   hotEdges: "edges-hot",
+  hotGraph: "graph-hot",
   counter: "counter",
   publications: "publications",
   analysis: "analysis",
@@ -46,11 +47,18 @@ export const ENGAGEMENT_CHANGED = "engagement.changed";
 
 export const COMPLETED_FANOUT = "completed.fanout";
 
-export const JOB_SUBJECTS = "fanout.job.>";
+/** Of the stream FANOUT. */
+export const JOB_SUBJECTS = "fanout.>";
 
 /** The minute of admission in the subject tells the age of the oldest job, whatever the order of the queue. */
 export const jobSubject = (action: "add" | "remove", admittedAt: number): string =>
   `fanout.job.${action}.${Math.floor(admittedAt / MINUTE)}`;
+
+const EDGE_JOBS = "fanout.edges.";
+
+export const edgeJobSubject = (admittedAt: number): string => EDGE_JOBS + Math.floor(admittedAt / MINUTE);
+
+export const isEdgeJob = (subject: string): boolean => subject.startsWith(EDGE_JOBS);
 
 /** ms since the epoch; 0 where the subject has no minute of admission. */
 export const admittedSince = (subject: string): number => Number(/\.(\d+)$/.exec(subject)?.[1] ?? 0) * MINUTE;

@@ -8,8 +8,8 @@ import {
   SUBJECT_OF,
   type TimelineEvent,
 } from "../contracts/events.js";
-import { parseJob } from "../contracts/fanout.js";
-import { DLQ_HEADER, isPlainSubject, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
+import { parseEdgeJob, parseJob } from "../contracts/fanout.js";
+import { DLQ_HEADER, isEdgeJob, isPlainSubject, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { carried, type DeadLetter } from "../delivery/dead-letter.js";
 import { AppError } from "../kernel/errors.js";
@@ -67,7 +67,7 @@ function traceOf({ payload }: TimelineEvent): Record<string, string> {
 
 function validateAgain({ summary, origin, body }: StoredDeadLetter, now: number): void {
   if (summary.stream === STREAM.drops) parseEvent(eventOfSubject(origin), body, now);
-  if (summary.stream === STREAM.fanout) parseJob(body);
+  if (summary.stream === STREAM.fanout) (isEdgeJob(origin) ? parseEdgeJob : parseJob)(body);
   if (summary.stream === STREAM.timeline) parseRequest(body);
   if (summary.stream === STREAM.timelineEvents) parseCompleted(body);
 }
@@ -117,7 +117,7 @@ type Check = (upstreams: Upstreams) => Promise<string | undefined>;
 
 function checkOf({ stream, subject, body }: RedrivenMessage, now: number): Check | undefined {
   if (stream === STREAM.fanout) {
-    if (parseJob(body).action === "remove") return undefined;
+    if (!isEdgeJob(subject) && parseJob(body).action === "remove") return undefined;
     throw new AppError(
       "invalid",
       "it names followers of that time, and the unfollows since are no longer stored: rebuild their timelines instead",

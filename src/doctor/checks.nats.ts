@@ -62,6 +62,7 @@ async function consumerFindings(manager: JetStreamManager): Promise<Finding[]> {
     [STREAM.drops, CONSUMER.planner],
     [STREAM.drops, CONSUMER.graph],
     [STREAM.fanout, CONSUMER.worker],
+    [STREAM.fanout, CONSUMER.hotGraph],
   ] as const;
   return Promise.all(
     consumers.map(async ([stream, consumer]): Promise<Finding> => {

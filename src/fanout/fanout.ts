@@ -14,18 +14,17 @@ import { sampledTrace } from "../delivery/telemetry.js";
 import { Precedence } from "../kernel/precedence.js";
 import { SECOND } from "../kernel/time.js";
 import { createApply } from "./apply.js";
-import { type AdmittedEdge, createApplyEdges, type EdgeApplied } from "./graph.js";
+import { createApplyEdges, type EdgeApplied } from "./graph.js";
+import { createGraphHandlers } from "./graph-jobs.js";
 import { createJobHandlers, type UntilCovered } from "./jobs.js";
 import type { Listeners } from "./listeners.redis.js";
 import { createPlan, Followers, isRedriven, type Plan } from "./plan.js";
-import type { Complete, Notify, QueueJobs, Trace } from "./publish.nats.js";
+import type { Complete, Notify, QueueEdges, QueueJobs, Trace } from "./publish.nats.js";
 import type { Pulled } from "./pulled.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import type { Sources } from "./sources.grpc.js";
 import { audienceOf, type Progress, type SharedEntry, type TimelineWriter } from "./store.redis.js";
 
-/** For the drops of authors whose edges are handled together. */
-const PATIENCE_MS = SECOND / 2;
 /** A page or a batch of jobs waits no longer for batches of drops: it goes on at 50 a second at least. */
 const PRECEDENCE_MS = SECOND / 50;
 
@@ -37,6 +36,7 @@ export interface FanoutDeps extends Sources {
   readonly listeners: Listeners;
   readonly notify: Notify;
   readonly queue: QueueJobs;
+  readonly queueEdges: QueueEdges;
   readonly progress: Progress;
   readonly complete: Complete;
   readonly applied: EdgeApplied;
@@ -46,7 +46,7 @@ export interface FanoutDeps extends Sources {
 }
 
 export interface Fanout {
-  readonly handlers: Readonly<Record<"drops" | "graph" | "jobs", Handlers>>;
+  readonly handlers: Readonly<Record<"drops" | "graph" | "hotGraph" | "jobs", Handlers>>;
   /** Applies an event of the log again: nobody is notified, chunks are written in place, no completion is published. */
   readonly apply: (event: TimelineEvent, of: { readonly time: number }) => Promise<void>;
 }
@@ -60,7 +60,6 @@ export function composeFanout(deps: FanoutDeps): Fanout {
   };
   const { one, together } = createApplyDrops({ ...deps, queue: yielding }, followers);
   const jobs = createJobHandlers({ ...deps, apply: createApply({ ...deps, yields: true }) });
-  const applyEdges = createApplyEdges(deps);
   const silently = { ...deps, ...noOutput(deps) };
   const dropsAgain = createApplyDrops(silently, followers);
   const edgesAgain = createApplyEdges(silently);
@@ -70,14 +69,12 @@ export function composeFanout(deps: FanoutDeps): Fanout {
         one: async (delivery) => one(dropOf(delivery)),
         together: (...batch) => precedence.first(() => together(...batch)),
       },
-      graph: {
-        one: async (delivery) => void (await applyEdges([edgeOf(delivery)])),
-        together: async (deliveries) => {
-          const edges = deliveries.map(edgeOf);
-          const left = new Set(await applyEdges(edges, PATIENCE_MS));
-          return deliveries.filter((_, at) => left.has(edges[at] as AdmittedEdge));
-        },
-      },
+      ...createGraphHandlers({
+        ...deps,
+        applyEdges: createApplyEdges(deps),
+        applyYielding: createApplyEdges({ ...deps, yields: true }),
+        turn: () => precedence.turn(),
+      }),
       jobs: {
         ...jobs,
         together: async (...batch) => {
@@ -95,10 +92,6 @@ export function composeFanout(deps: FanoutDeps): Fanout {
 
 const isEdge = (event: TimelineEvent): event is EdgeEvent =>
   event.name === "user_followed" || event.name === "user_unfollowed";
-
-function edgeOf({ subject, body, time }: Delivery): AdmittedEdge {
-  return { event: parseStored(subject, body, time) as EdgeEvent, admittedAt: time };
-}
 
 const nothing = async (): Promise<undefined> => undefined;
 

@@ -1,7 +1,7 @@
 import type { EdgeEvent, EventName } from "../contracts/events.js";
 import type { EdgeChange, EdgeState, Fences } from "../contracts/fences.js";
 import { currentOf, isMerged, type PulledAuthors, type PullRegistry } from "../contracts/pulled.js";
-import { createOldestFirst, mapLimited } from "../kernel/concurrency.js";
+import { createOldestFirst, grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { type ChangedHome, type DropReads, DropWrites, patient, unhurried } from "./graph-drops.js";
 import type { AuthorWriter } from "./pulled.redis.js";
@@ -24,7 +24,12 @@ interface GraphDeps {
   readonly readAuthorDrops: ReadAuthorDrops;
   readonly maxEntries: number;
   readonly applied: EdgeApplied;
+  /** Writes to homes let those of others go first. */
+  readonly yields?: boolean;
 }
+
+/** Returns the edges that are left out, in the same order. */
+export type ApplyEdges = (batch: readonly AdmittedEdge[], patienceMs?: number) => Promise<readonly AdmittedEdge[]>;
 
 /** The changes of one edge in a batch, and the state in force. */
 interface Edge extends EdgeState {
@@ -51,9 +56,7 @@ const MAX_ROUNDS = 10;
  * The edges of authors whose drops cannot be read are returned, as are those that are missing once no author's have come
  * for `patienceMs`: they hold up no other.
  */
-export function createApplyEdges(
-  given: GraphDeps,
-): (batch: readonly AdmittedEdge[], patienceMs?: number) => Promise<readonly AdmittedEdge[]> {
+export function createApplyEdges(given: GraphDeps): ApplyEdges {
   const calls = createOldestFirst(AUTHORS_AT_ONCE);
   const readAuthorDrops: ReadAuthorDrops = (...of) => calls.run(calls.place(), () => given.readAuthorDrops(...of));
   const deps = { ...given, readAuthorDrops };
@@ -113,22 +116,17 @@ function newer(known: EdgeState | undefined, { version, follows }: EdgeState): E
 
 /** Returns the authors whose edges are left out. An author's drops are read after all edges of the round are recorded. */
 async function applyRound(
-  { fences, writer, authors: { addToPulls, removeFromPulls }, readAuthorDrops, maxEntries }: GraphDeps,
+  { fences, writer, authors: { addToPulls, removeFromPulls }, readAuthorDrops, maxEntries, yields }: GraphDeps,
   { edges, registry }: { readonly edges: readonly Edge[]; readonly registry: PullRegistry },
   patienceMs: number | undefined,
 ): Promise<ReadonlySet<string>> {
-  const authors = new Map<string, Edge[]>();
-  for (const edge of edges) {
-    const own = authors.get(edge.following);
-    if (own) own.push(edge);
-    else authors.set(edge.following, [edge]);
-  }
+  const authors = grouped(edges, ({ following }) => following);
   const followers = [...new Set(edges.map(({ follower }) => follower))];
   await fences.renewGenerations([...authors.keys()]);
   const held = await writer.interruptRebuilds(followers);
   const bounds = new Map(followers.map((follower, at) => [follower, held[at] as HomeBounds]));
   const reads: DropReads = patienceMs === undefined ? unhurried(readAuthorDrops) : patient(readAuthorDrops, patienceMs);
-  const writes = new DropWrites(writer, maxEntries);
+  const writes = new DropWrites(writer, maxEntries, yields);
   const late = new Set<string>();
   await mapLimited([...authors], AUTHORS_AT_ONCE, async ([author, own]) => {
     const pulled = registry.get(author);

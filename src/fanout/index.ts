@@ -15,7 +15,7 @@ import { composeFanout, type Fanout } from "./fanout.js";
 import type { UntilCovered } from "./jobs.js";
 import { createListeners } from "./listeners.redis.js";
 import { observeFanout } from "./observe.js";
-import { createComplete, createNotify, createQueueJobs } from "./publish.nats.js";
+import { createComplete, createNotify, createQueueEdges, createQueueJobs } from "./publish.nats.js";
 import type { Pulled } from "./pulled.js";
 import { createAuthorWriter } from "./pulled.redis.js";
 import { createSources } from "./sources.grpc.js";
@@ -57,6 +57,7 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
     listeners: createListeners({ scripts, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
     notify: createNotify(publishAll, createListenersAmong(scripts)),
     queue: createQueueJobs(publishAll),
+    queueEdges: createQueueEdges(publishAll),
     progress: createProgress(scripts),
     complete: createComplete(publishAll),
     applied: observeFanout.edgeApplied,

@@ -1,5 +1,12 @@
-import { type FanoutCompleted, type FanoutJob, jobMessageId, type Notification } from "../contracts/fanout.js";
-import { COMPLETED_FANOUT, jobSubject, notifySubject } from "../contracts/subjects.js";
+import {
+  type EdgeJob,
+  edgeJobMessageId,
+  type FanoutCompleted,
+  type FanoutJob,
+  jobMessageId,
+  type Notification,
+} from "../contracts/fanout.js";
+import { COMPLETED_FANOUT, edgeJobSubject, jobSubject, notifySubject } from "../contracts/subjects.js";
 import { traceHeaders } from "../delivery/telemetry.js";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
@@ -23,6 +30,9 @@ export type Notify = (all: readonly Told[]) => Promise<void>;
 
 /** Resolves after every PubAck. */
 export type QueueJobs = (jobs: readonly FanoutJob[]) => Promise<void>;
+
+/** Resolves after every PubAck. */
+export type QueueEdges = (jobs: readonly EdgeJob[]) => Promise<void>;
 
 /** Resolves after every PubAck. */
 export type Complete = (
@@ -60,6 +70,18 @@ export function createQueueJobs(publishAll: PublishAll): QueueJobs {
       publishAll,
       jobs.map((job) => {
         return { subject: jobSubject(job.action, job.admitted_at), body: bytes(job), id: jobMessageId(job), headers };
+      }),
+    );
+  };
+}
+
+export function createQueueEdges(publishAll: PublishAll): QueueEdges {
+  return async (jobs) => {
+    const headers = traceHeaders();
+    await stored(
+      publishAll,
+      jobs.map((job) => {
+        return { subject: edgeJobSubject(job.admitted_at), body: bytes(job), id: edgeJobMessageId(job), headers };
       }),
     );
   };

@@ -26,6 +26,18 @@ export function chunked<T>(items: readonly T[], size: number): T[][] {
   return pieces;
 }
 
+/** Groups keep the items' order, and stand in the order of their first items. */
+export function grouped<T>(items: readonly T[], keyOf: (item: T) => string): Map<string, T[]> {
+  const groups = new Map<string, T[]>();
+  for (const item of items) {
+    const key = keyOf(item);
+    const group = groups.get(key);
+    if (group) group.push(item);
+    else groups.set(key, [item]);
+  }
+  return groups;
+}
+
 export type InTurn = <T>(work: () => Promise<T>) => Promise<T>;
 
 /** First come, first served. @throws AppError `exhausted`, or `refusal`, at once where `waiting` pieces of work wait */

@@ -1,6 +1,8 @@
 import { expect, test } from "@jest/globals";
+import { edgeJobSubject } from "../../src/contracts/subjects.js";
+import type { Delivery } from "../../src/delivery/handler.js";
 import { AppError } from "../../src/kernel/errors.js";
-import { contextWith, headersWith } from "../support/deliveries.js";
+import { contextWith, deliveryOf, headersWith } from "../support/deliveries.js";
 import { DROP, followers, handle, logged, openFanout } from "../support/fanout.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
@@ -64,6 +66,50 @@ test("follows and unfollows of one author share its pages: each home takes what 
   expect(await idsOf(homeKey("left"))).toEqual(["other"]);
   // Three pages of at most 100 drops, and one that is empty.
   expect(pages.length).toBe(4);
+});
+
+test("edges of a user with more than 100 in a batch become jobs of 250, and others are applied; in any order the newest wins", async () => {
+  const world = new World();
+  for (const author of ["ada", "star"]) world.post({ ...DROP, drop_id: `of-${author}`, user_id: author });
+  const bench = openFanout(redis, world);
+  const fans = Array.from({ length: 300 }, (_, at) => `fan${at}`);
+  const edges = [
+    ...fans.map((fan) => followed(fan, "star", 1)),
+    unfollowed("fan7", "star", 2),
+    ...fans.slice(0, 100).map((fan) => followed(fan, "ada", 1)),
+  ].map((event, at) => logged(event, 1_000_000 - at));
+  expect(await bench.handlers.graph.together(edges, contextWith())).toEqual([]);
+  expect(bench.edgeJobs.map((job) => [job.following_id, job.admitted_at, job.edges.length])).toEqual([
+    ["star", 999_751, 250],
+    ["star", 999_700, 51],
+  ]);
+  expect([await idsOf(homeKey("fan0")), await idsOf(homeKey("fan200"))]).toEqual([["of-ada"], []]);
+  const jobs = bench.edgeJobs.map((job) =>
+    deliveryOf({ stream: "FANOUT", subject: edgeJobSubject(job.admitted_at), json: job }),
+  );
+  const [first, second] = [openFanout(redis, world), openFanout(redis, world)];
+  await second.handlers.hotGraph.one(jobs[1] as Delivery, contextWith());
+  expect(await first.handlers.hotGraph.together(jobs.slice(0, 1), contextWith())).toEqual([]);
+  const shown = await Promise.all(fans.map(async (fan) => (await idsOf(homeKey(fan))).includes("of-star")));
+  expect(fans.filter((_, at) => !shown[at])).toEqual(["fan7"]);
+});
+
+test("a job of edges that is redriven is handled alone, once a loss of Redis would have its events applied again", async () => {
+  const world = new World();
+  world.post({ ...DROP, drop_id: "of-star", user_id: "star" });
+  const covered: number[] = [];
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({ ...deps, untilCovered: async (admittedAt) => void covered.push(admittedAt) }),
+  });
+  const job = { following_id: "star", admitted_at: 5_000, edges: [{ follower_id: "rik", version: 1, follows: true }] };
+  const redriven = {
+    ...deliveryOf({ stream: "FANOUT", subject: edgeJobSubject(job.admitted_at), json: job }),
+    headers: headersWith({ "Dlq-Redrive-Count": "1" }),
+  };
+  expect(await bench.handlers.hotGraph.together([redriven], contextWith())).toEqual([redriven]);
+  expect(await idsOf(homeKey("rik"))).toEqual([]);
+  await bench.handlers.hotGraph.one(redriven, contextWith());
+  expect([covered, await idsOf(homeKey("rik"))]).toEqual([[5_000], ["of-star"]]);
 });
 
 test("a batch applies drops whose followers are known, and leaves the others, direct drops and redriven ones", async () => {

@@ -1,6 +1,6 @@
 import { createFences } from "../../src/consistency/fences/fences.js";
 import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contracts/events.js";
-import type { FanoutCompleted, FanoutJob, Notification } from "../../src/contracts/fanout.js";
+import type { EdgeJob, FanoutCompleted, FanoutJob, Notification } from "../../src/contracts/fanout.js";
 import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
 import { createListeners } from "../../src/fanout/listeners.redis.js";
 import { createProgress } from "../../src/fanout/store.redis.js";
@@ -30,6 +30,7 @@ export interface FanoutBench {
   readonly handlers: ReturnType<typeof composeFanout>["handlers"];
   readonly deps: FanoutDeps;
   readonly jobs: FanoutJob[];
+  readonly edgeJobs: EdgeJob[];
   readonly notified: { readonly users: readonly string[]; readonly notification: Notification }[];
   readonly completed: FanoutCompleted[];
   readonly applied: { readonly event: string; readonly admittedAt: number }[];
@@ -60,6 +61,7 @@ export function openFanout(
   const { log = [], maxEntries = 1_000, pageSize = 100, activeOnly = false, change = (deps) => deps } = how;
   const { writer, authors, fenceStore } = adaptersOn(redis.scripts, { maxEntries, activeOnly });
   const jobs: FanoutJob[] = [];
+  const edgeJobs: EdgeJob[] = [];
   const notified: FanoutBench["notified"] = [];
   const completed: FanoutCompleted[] = [];
   const applied: FanoutBench["applied"] = [];
@@ -79,6 +81,7 @@ export function openFanout(
       }
     },
     queue: async (more) => void jobs.push(...more),
+    queueEdges: async (more) => void edgeJobs.push(...more),
     progress: createProgress(redis.scripts),
     complete: async (all) => void completed.push(...all.map((one) => one.completed)),
     applied: (event, admittedAt) => void applied.push({ event, admittedAt }),
@@ -86,7 +89,7 @@ export function openFanout(
     maxEntries,
     recentMs: DAY,
   });
-  return { handlers: composeFanout(deps).handlers, deps, jobs, notified, completed, applied };
+  return { handlers: composeFanout(deps).handlers, deps, jobs, edgeJobs, notified, completed, applied };
 }
 
 /** An event in the log, as the planner or the graph consumer is handed it. */

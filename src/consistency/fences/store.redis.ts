@@ -14,7 +14,7 @@ import {
   UNFOLLOWERS_PREFIX,
   unfollowersKey,
 } from "../../contracts/keys.js";
-import { chunked } from "../../kernel/concurrency.js";
+import { chunked, grouped } from "../../kernel/concurrency.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
 import { DAY, HOUR } from "../../kernel/time.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
@@ -188,13 +188,7 @@ function edgesIn(scripts: Scripts) {
 /** In a cluster a call changes the edges of one part: keys of one call must be in one slot. */
 function callsFor(edges: readonly EdgeChange[], isCluster: boolean): (readonly EdgeChange[])[] {
   if (!isCluster) return chunked(edges, EDGES_A_CALL);
-  const parts = new Map<string, EdgeChange[]>();
-  for (const edge of edges) {
-    const part = parts.get(edgePart(edge.following));
-    if (part) part.push(edge);
-    else parts.set(edgePart(edge.following), [edge]);
-  }
-  return [...parts.values()];
+  return [...grouped(edges, ({ following }) => edgePart(following)).values()];
 }
 
 async function changeEdges(

@@ -84,6 +84,7 @@ export class Handling {
 
   working(): void {
     for (const message of this.#inFlight.keys()) message.working();
+    for (const message of this.#arrived) message.working();
   }
 
   #begin(message: JsMsg, hand: Hand): Promise<void> {

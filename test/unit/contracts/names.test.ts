@@ -6,6 +6,8 @@ import {
   admittedSince,
   DLQ_REASONS,
   dlqSubject,
+  edgeJobSubject,
+  isEdgeJob,
   jobSubject,
   liveSubject,
   notifySubject,
@@ -47,6 +49,9 @@ test("subjects of dead letters and jobs", () => {
   ]);
   expect(admittedSince(jobSubject("add", admitted))).toBe(minute * 60_000);
   expect(admittedSince("fanout.job.add")).toBe(0);
+  expect(edgeJobSubject(admitted)).toBe(`fanout.edges.${minute}`);
+  expect(admittedSince(edgeJobSubject(admitted))).toBe(minute * 60_000);
+  expect([edgeJobSubject(admitted), jobSubject("add", admitted)].map(isEdgeJob)).toEqual([true, false]);
 });
 
 test("no id reaches a key without encoding, and no two ids share a key", () => {

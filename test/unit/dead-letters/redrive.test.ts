@@ -300,6 +300,9 @@ test("an old dead letter that cannot be checked is refused: no upstreams, no aut
   const stale = deadLetterWith({ headers: { ...old, ...onFanout }, json: job("add") });
   const job17 = await redriveOne(stale, { upstreams: upstreamsWith({ drops: [["d1", AT]] }) });
   expect([job17.report.refused[0]?.why, job17.held.size]).toEqual([expect.stringMatching(/rebuild/), 1]);
+  const edges = deadLetterWith({ headers: { ...old, ...onFanout, "Dlq-Subject": "fanout.edges.1" }, json: {} });
+  const edges17 = await redriveOne(edges, { upstreams: upstreamsWith({}) });
+  expect([edges17.report.refused[0]?.why, edges17.held.size]).toEqual([expect.stringMatching(/rebuild/), 1]);
   const unknown = await redriveOne(deadLetterWith({ headers: old }));
   expect(unknown.report.refused[0]?.why).toMatch(/TIMELINE_USER_SERVICE_ADDR and TIMELINE_POST_SERVICE_ADDR/);
   const remote = deadLetterWith({ headers: on("drops.ap_received"), json: { drop_id: "d1", created_at: AT } });

@@ -1,0 +1,94 @@
+import { type EdgeEvent, parseStored } from "../contracts/events.js";
+import { type EdgeJob, MAX_JOB_EDGES, parseEdgeJob } from "../contracts/fanout.js";
+import type { Delivery, Handlers } from "../delivery/handler.js";
+import { chunked, grouped } from "../kernel/concurrency.js";
+import { SECOND } from "../kernel/time.js";
+import type { AdmittedEdge, ApplyEdges } from "./graph.js";
+import type { UntilCovered } from "./jobs.js";
+import { isRedriven } from "./plan.js";
+import type { QueueEdges } from "./publish.nats.js";
+
+/** Of one followed user in a batch: with more edges the user is hot. */
+const FEW_EDGES = 100;
+/** For the drops of authors whose edges are handled together. */
+const PATIENCE_MS = SECOND / 2;
+
+interface GraphDeps {
+  readonly applyEdges: ApplyEdges;
+  /** Its writes let those of others go first. */
+  readonly applyYielding: ApplyEdges;
+  readonly queueEdges: QueueEdges;
+  /** Resolves when a batch of jobs may begin. */
+  readonly turn: () => Promise<void>;
+  readonly untilCovered?: UntilCovered | undefined;
+}
+
+/**
+ * Handles `graph.*` and `fanout.edges.*`. A batch in which one user gets very many followers shows that edges wait: those
+ * of this user become jobs, so that the edges of others do not wait for them.
+ */
+export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | "hotGraph", Handlers>> {
+  const { applyEdges, queueEdges } = deps;
+  return {
+    graph: {
+      one: async (delivery) => void (await applyEdges([edgeOf(delivery)])),
+      together: async (deliveries) => {
+        const edges = deliveries.map(edgeOf);
+        const { few, jobs } = divided(edges);
+        const [late] = await Promise.all([applyEdges(few, PATIENCE_MS), queueEdges(jobs)]);
+        const left = new Set(late);
+        return deliveries.filter((_, at) => left.has(edges[at] as AdmittedEdge));
+      },
+    },
+    hotGraph: createHotGraph(deps),
+  };
+}
+
+function createHotGraph({ applyYielding, turn, untilCovered }: GraphDeps): Handlers {
+  return {
+    one: async (delivery, { stopping }) => {
+      const job = parseEdgeJob(delivery.body);
+      // See jobs.ts.
+      if (isRedriven(delivery)) await untilCovered?.(job.admitted_at, stopping);
+      await applyYielding(edgesIn(job));
+    },
+    together: async (deliveries) => {
+      await turn();
+      const jobs = deliveries.map((delivery) => (isRedriven(delivery) ? [] : edgesIn(parseEdgeJob(delivery.body))));
+      const left = new Set(await applyYielding(jobs.flat(), PATIENCE_MS));
+      return deliveries.filter((delivery, at) => isRedriven(delivery) || jobs[at]?.some((edge) => left.has(edge)));
+    },
+  };
+}
+
+function edgeOf({ subject, body, time }: Delivery): AdmittedEdge {
+  return { event: parseStored(subject, body, time) as EdgeEvent, admittedAt: time };
+}
+
+/** The edges of users who have few in the batch, and jobs for those of hot users. */
+function divided(edges: readonly AdmittedEdge[]): { readonly few: AdmittedEdge[]; readonly jobs: EdgeJob[] } {
+  const few: AdmittedEdge[] = [];
+  const jobs: EdgeJob[] = [];
+  for (const [user, own] of grouped(edges, ({ event }) => event.payload.following_id)) {
+    if (own.length <= FEW_EDGES) few.push(...own);
+    else jobs.push(...chunked(own, MAX_JOB_EDGES).map((some) => jobOf(user, some)));
+  }
+  return { few, jobs };
+}
+
+function jobOf(following_id: string, edges: readonly AdmittedEdge[]): EdgeJob {
+  return {
+    following_id,
+    admitted_at: edges.reduce((oldest, { admittedAt }) => Math.min(oldest, admittedAt), Number.POSITIVE_INFINITY),
+    edges: edges.map(({ event: { name, payload } }) => {
+      return { follower_id: payload.follower_id, version: payload.version, follows: name === "user_followed" };
+    }),
+  };
+}
+
+function edgesIn({ following_id, admitted_at: admittedAt, edges }: EdgeJob): AdmittedEdge[] {
+  return edges.map(({ follower_id, version, follows }) => {
+    const name = follows ? "user_followed" : "user_unfollowed";
+    return { event: { name, payload: { follower_id, following_id, version } }, admittedAt };
+  });
+}
