@@ -3,6 +3,7 @@ import { type Fences, generationSince, writeUnlessDeleted } from "../contracts/f
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS, NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { failpoint } from "../kernel/failpoints.js";
+import type { Listeners } from "./listeners.redis.js";
 import type { Complete, Notify, Told, Trace } from "./publish.nats.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import {
@@ -30,6 +31,7 @@ export interface Part {
 interface ApplyDeps {
   readonly writer: TimelineWriter;
   readonly fences: Fences;
+  readonly listeners: Listeners;
   readonly notify: Notify;
   readonly complete: Complete;
   readonly authors: Pick<AuthorWriter, "remove">;
@@ -40,6 +42,8 @@ interface ApplyDeps {
 /** The steps of a fan-out. Doing one of them again changes nothing more. */
 export interface Apply {
   chunks(parts: readonly Part[]): Promise<void>;
+  /** Notifies the given users, and the author's followers who listen; no home is touched. */
+  toListeners(part: Part): Promise<void>;
   toRecentUnfollowers(change: Change): Promise<void>;
   /** Applies changes to their whole audiences, those of publications for the first time. */
   first(parts: readonly Part[]): Promise<void>;
@@ -69,7 +73,7 @@ export interface Apply {
  * the first time was written by no other list.
  */
 export function createApply(deps: ApplyDeps): Apply {
-  const { writer, authors, fences, complete, yields } = deps;
+  const { writer, authors, fences, listeners, complete, yields } = deps;
   const { add, removeUnfollowed } = createAdd(deps);
   const remove = async (parts: readonly Part[]): Promise<void> => {
     if (parts.length === 0) return;
@@ -79,13 +83,20 @@ export function createApply(deps: ApplyDeps): Apply {
   const removeFromUnfollowers = async (deletions: readonly Part[]): Promise<void> => {
     for await (const users of fences.recentUnfollowers(deletions[0]?.change.user_id as string, 0)) {
       const audience = audienceOf(users);
-      await remove(deletions.map((part) => ({ ...part, audience })));
+      // They pull the author no more: those are told whose homes have the drop.
+      await remove(deletions.map((part) => ({ ...part, change: { ...part.change, pulled: false }, audience })));
     }
   };
   const steps: Apply = {
     chunks: async (parts) => {
       await add(parts.filter(({ change }) => change.action === "add"));
       await remove(parts.filter(isDeletion));
+    },
+    toListeners: async (part) => {
+      if (!isTold(part.change)) return;
+      const notify = (parts: readonly Part[]) => (isDeletion(part) ? tell(deps, parts) : add(parts));
+      await notify([part]);
+      await listeners.visit(part.change.user_id, (users) => notify([{ ...part, audience: audienceOf(users) }]));
     },
     toRecentUnfollowers: async (change) => {
       if (change.action === "remove") return removeFromUnfollowers([{ change, audience: NOBODY }]);
@@ -177,10 +188,7 @@ function createAdd(deps: ApplyDeps): Add {
 }
 
 async function tell({ writer, notify }: ApplyDeps, parts: readonly Part[]): Promise<void> {
-  const now = Date.now();
-  const told = parts.filter(
-    ({ change, audience: { ids } }) => ids.length > 0 && !change.silent && now - change.admitted_at <= NOTIFY_WINDOW_MS,
-  );
+  const told = parts.filter(({ change, audience: { ids } }) => ids.length > 0 && isTold(change));
   await notify(
     told.map(({ change, audience: { ids: users }, trace }): Told => {
       const { drop_id, created_at } = change;
@@ -193,6 +201,7 @@ async function tell({ writer, notify }: ApplyDeps, parts: readonly Part[]): Prom
 }
 
 const NOBODY = audienceOf([]);
+const isTold = ({ silent, admitted_at }: Change): boolean => !silent && Date.now() - admitted_at <= NOTIFY_WINDOW_MS;
 const isDeletion = ({ change }: Part): boolean => change.action === "remove";
 const entryOf = ({ drop_id: drop, created_at: score }: Change): TimelineEntry => ({ drop, score });
 const additions = (parts: readonly Part[]): HomeEntries[] =>

@@ -9,7 +9,7 @@ import { readPages } from "../kernel/paging.js";
 import type { Apply, Change, Part } from "./apply.js";
 import type { Listeners } from "./listeners.redis.js";
 import type { QueueJobs, Trace } from "./publish.nats.js";
-import { addToAuthor, covers, type Pulled } from "./pulled.js";
+import { addToAuthor, covers, type Pulled, toListeners } from "./pulled.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import { openJobs, toTiers } from "./queue.js";
 import type { ReadFollowers, ReadFollowing } from "./sources.grpc.js";
@@ -35,7 +35,7 @@ export interface PlanDeps {
   readonly queue: QueueJobs;
   readonly progress: Progress;
   readonly readFollowing: ReadFollowing;
-  readonly listeners: Pick<Listeners, "visit">;
+  readonly listeners: Listeners;
   /** Followers of tiered authors who have read their home so lately are in the second tier, ms. */
   readonly recentMs: number;
 }
@@ -135,7 +135,11 @@ async function planOne(
     return toTiers({ ...deps, pages, jobs }, plan);
   }
   const pulled = isRemoval ? await authors.rememberCreation(author, planned.drop_id) : state === "pulled";
-  const size = await toFollowers(deps, plan, { ...change, pulled });
+  const pages = deps.followers.pages({ author, generation, includeAuthor });
+  const reaches = state === "pulled" && pulled;
+  const told = reaches ? await toListeners(deps, { ...plan, change: { ...change, pulled } }, pages) : undefined;
+  if (told !== undefined && !isRemoval) return told;
+  const size = await toFollowers(deps, plan, { ...change, pulled, silent: told === undefined ? change.silent : true });
   // Until every job is stored, planning the deletion again has to find out whether the timeline had the drop.
   if (isRemoval) await authors.remove(author, planned.drop_id);
   return size;
@@ -202,8 +206,8 @@ export class Followers {
     return cached?.generation === generation ? cached.audience : undefined;
   }
 
-  /** `only`: the page is the whole list. */
-  async *pages(of: ListOf): AsyncGenerator<Audience & { only: boolean }> {
+  /** `only`: the page is the whole list. `total`: its length, where it is known. */
+  async *pages(of: ListOf): AsyncGenerator<Audience & { readonly only: boolean; readonly total?: number | undefined }> {
     const { author, generation, includeAuthor } = of;
     const known = this.known(of);
     if (known) {
@@ -221,7 +225,7 @@ export class Followers {
       if (ids.length <= MAX_KEPT_USERS) ids.push(...audience.ids);
       if (next === "" && ids.length <= MAX_KEPT_USERS)
         this.#cache.set(`${includeAuthor ? "+" : "-"}${author}`, { generation, audience: audienceOf(ids) });
-      yield { ...audience, only: isFirst && next === "" };
+      yield { ...audience, only: isFirst && next === "", total: page.total };
     }
   }
 }

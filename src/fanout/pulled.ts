@@ -1,6 +1,8 @@
 import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import { isPushed, type PulledAuthors, type PullState } from "../contracts/pulled.js";
-import type { Change } from "./apply.js";
+import type { Apply, Change } from "./apply.js";
+import type { Listeners } from "./listeners.redis.js";
+import type { Trace } from "./publish.nats.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import { audienceOf, type TimelineWriter } from "./store.redis.js";
 
@@ -38,4 +40,35 @@ export async function addToAuthor(
     tombstonedAmong: fences.tombstonedAmong,
     remove: () => Promise.all([authors.remove(author, drop), writer.removeHome([{ audience, drops: [drop] }])]),
   });
+}
+
+interface ToListenersDeps {
+  readonly apply: Pick<Apply, "toListeners" | "toRecentUnfollowers" | "complete">;
+  readonly listeners: Pick<Listeners, "count">;
+}
+
+interface Notified {
+  readonly change: Change;
+  readonly includeAuthor: boolean;
+  readonly trace?: Trace;
+}
+
+/**
+ * Notifies those who listen to a pulled author, by the index of listeners, which completes a publication. Returns the
+ * number of followers; undefined where it is not known, or is one page, or more users listen: then nobody is notified.
+ */
+export async function toListeners(
+  { apply, listeners }: ToListenersDeps,
+  { change, includeAuthor, trace }: Notified,
+  pages: AsyncIterable<{ readonly only: boolean; readonly total?: number | undefined }>,
+): Promise<number | undefined> {
+  for await (const { only, total } of pages) {
+    if (only || total === undefined || (await listeners.count()) > total) return undefined;
+    await apply.toListeners({ change, audience: audienceOf(includeAuthor ? [change.user_id] : []), trace });
+    if (change.action === "remove") return total;
+    await apply.toRecentUnfollowers(change);
+    await apply.complete([{ change, trace, size: { recipients: includeAuthor ? total + 1 : total, chunks: 1 } }]);
+    return total;
+  }
+  return undefined;
 }

@@ -72,6 +72,30 @@ testWithStack(
 );
 
 testWithStack(
+  "a worker killed between the write of a pulled drop and its notifications: another tells those who listen and follow, once",
+  { ...OPTIONS, service: false },
+  async (stack) => {
+    const { world } = stack;
+    for (const follower of FOLLOWERS) world.follow(follower, "ada");
+    const { httpUrl } = await stack.start({ roles: "bridge,gateway" });
+    const dying = await stack.start({ roles: "fanout", env: { TIMELINE_FAILPOINTS: "written=kill@d2" } });
+    await post(stack, 1, "d1");
+    await becomes(stack, "pulled");
+    const [follower, stranger] = await Promise.all(["f4", "eve"].map((user) => openEvents(httpUrl, user)));
+    const drop = { drop_id: "d2", user_id: "ada", visibility: "public", created_at: Date.now() } as const;
+    world.post(drop);
+    await stack.publish(created(drop));
+    await dying.exited;
+    await stack.start({ roles: "fanout" });
+    await post(stack, 3, "d3");
+    await eventually(() => follower?.drops().includes("d3") ?? false, "f4 is notified of the last drop");
+    expect([follower?.drops().toSorted(), stranger?.drops()]).toEqual([["d2", "d3"], []]);
+    follower?.close();
+    stranger?.close();
+  },
+);
+
+testWithStack(
   "an audit looks at what readers of a pulled author see; --fix and a rebuild of all mend the author's timeline",
   { ...OPTIONS, env: { ...OPTIONS.env, TIMELINE_AUDIT_SETTLE_MS: "300" } },
   async (stack) => {

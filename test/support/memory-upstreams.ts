@@ -36,7 +36,7 @@ export function fanoutSourcesOf(world: World, pageSize: number): FanoutSources {
   const page = (ids: readonly string[], token: string) => {
     const from = token === "" ? 0 : Number(token);
     const next = from + pageSize < ids.length ? String(from + pageSize) : "";
-    return { ids: ids.slice(from, from + pageSize), next };
+    return { ids: ids.slice(from, from + pageSize), next, total: ids.length };
   };
   return {
     readFollowers: async (author, token) => page(world.followersOf(author), token),
