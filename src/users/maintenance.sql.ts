@@ -11,8 +11,8 @@ export interface Drift {
 /** Key of an advisory lock: the bytes of "users". */
 const LOCK = 0x75_73_65_72_73;
 
-/** Counting longer lists takes too long. */
-const MAX_RECOUNTED = 20_000;
+/** Rows that a statement counts. */
+const PAGE = 20_000;
 
 /** SKIP LOCKED: an edge that is being changed is not old. */
 const prune = ({ edges, owner, other }: Table): string => `
@@ -28,43 +28,53 @@ SELECT count(*) AS gone FROM gone`;
 const PERCENT = `
 SELECT least(100, 1000.0 * $1::int / greatest(reltuples, 1))::real AS percent FROM pg_class WHERE oid = $2::regclass`;
 
-/** One statement, so that counts and rows are of one moment. */
-const drifted = ({ edges, counts, count, owner }: Table): string => `
+/** Those whose count differs from their rows, and those with more rows than a page. */
+const toCount = ({ edges, counts, count, owner }: Table): string => `
 SELECT c.user_id AS "user"
 FROM (SELECT * FROM ${counts} TABLESAMPLE SYSTEM ($1::real) ORDER BY random() LIMIT $2) c
 CROSS JOIN LATERAL (
-  SELECT count(*) AS rows FROM (SELECT FROM ${edges} WHERE ${owner} = c.user_id AND active LIMIT $3) AS first
+  SELECT count(*) AS rows FROM (SELECT FROM ${edges} WHERE ${owner} = c.user_id AND active LIMIT $3::int + 1) AS first
 ) AS found
-WHERE c.${count} < $3 AND found.rows <> c.${count}`;
+WHERE found.rows > $3 OR found.rows <> c.${count}`;
 
-const lockCount = ({ counts, count }: Table): string =>
-  `SELECT ${count} AS counted FROM ${counts} WHERE user_id = $1 FOR UPDATE`;
-const countRows = ({ edges, owner }: Table): string =>
-  `SELECT count(*) AS rows FROM ${edges} WHERE ${owner} = $1 AND active`;
-const setCount = ({ counts, count, counted }: Table): string =>
-  `UPDATE ${counts} SET ${count} = $2${counted.next} WHERE user_id = $1`;
+const SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY";
+const readCount = ({ counts, count }: Table): string =>
+  `SELECT ${count} AS counted, corrections FROM ${counts} WHERE user_id = $1`;
+const countPage = ({ edges, owner, other }: Table): string => `
+SELECT count(*) AS read, count(*) FILTER (WHERE active) AS active, max(${other}) AS last
+FROM (SELECT ${other}, active FROM ${edges} WHERE ${owner} = $1 AND ${other} > $2 ORDER BY ${other} LIMIT $3) AS page`;
+const correct = ({ counts, count, counted }: Table): string => `
+UPDATE ${counts} SET ${count} = GREATEST(${count} + $2, 0), corrections = corrections + 1${counted.next}
+WHERE user_id = $1 AND corrections = $3 RETURNING 1`;
 
 export type MaintenanceStore = ReturnType<typeof createMaintenanceStore>;
 
 /** Each step does nothing while another process runs it. */
-export function createMaintenanceStore(db: Db) {
+export function createMaintenanceStore(db: Db, pageSize = PAGE) {
   return {
     prune: async (list: ListName, keptMs: number, limit: number): Promise<number> => {
       const gone = await underLock(db, ({ query }) => query<{ gone: number }>(prune(TABLES[list]), [keptMs, limit]));
       return gone?.[0]?.gone ?? 0;
     },
-    calibrate: async (list: ListName, sample: number): Promise<Drift[]> => {
+    /** Users whose counts are to be compared with their rows, some of `sample`. */
+    toCount: async (list: ListName, sample: number): Promise<readonly string[]> => {
       const table = TABLES[list];
       const users = await underLock(db, async ({ query }) => {
         const [row] = await query<{ percent: number }>(PERCENT, [sample, table.counts]);
-        return query<{ user: string }>(drifted(table), [row?.percent ?? 100, sample, MAX_RECOUNTED]);
+        return query<{ user: string }>(toCount(table), [row?.percent ?? 100, sample, pageSize]);
       });
-      const drifts: Drift[] = [];
-      for (const { user } of users ?? []) {
-        const drift = await db.transaction((queries) => correctCount(queries, list, user));
-        if (drift) drifts.push(drift);
-      }
-      return drifts;
+      return (users ?? []).map(({ user }) => user);
+    },
+    /**
+     * Corrects a count by its difference from the rows, which changes of the list leave as it is: none waits meanwhile.
+     * Of two processes that find the difference one corrects it.
+     */
+    calibrate: async (list: ListName, user: string, stopping?: AbortSignal): Promise<Drift | undefined> => {
+      const found = await countRows(db, { list, user, pageSize, stopping });
+      if (found === undefined || found.counted === found.rows) return undefined;
+      const { counted, rows, corrections } = found;
+      const corrected = await db.query(correct(TABLES[list]), [user, rows - counted, corrections]);
+      return corrected.length === 0 ? undefined : { list, user, counted, rows };
     },
   };
 }
@@ -77,12 +87,34 @@ function underLock<Result>(db: Db, work: (queries: Queries) => Promise<Result>):
   });
 }
 
-/** A transaction that is about to change rows waits for the count's lock, and then changes the corrected count. */
-async function correctCount({ query }: Queries, list: ListName, user: string): Promise<Drift | undefined> {
+interface CountedPage {
+  readonly read: number;
+  readonly active: number;
+  readonly last: string;
+}
+const EMPTY: CountedPage = { read: 0, active: 0, last: "" };
+
+interface Counting {
+  readonly list: ListName;
+  readonly user: string;
+  readonly pageSize: number;
+  readonly stopping: AbortSignal | undefined;
+}
+
+/** Count and rows of one moment, whatever the length of the list; undefined where it is broken off. */
+function countRows(db: Db, { list, user, pageSize, stopping }: Counting) {
   const table = TABLES[list];
-  const [held] = await query<{ counted: number }>(lockCount(table), [user]);
-  const [found] = await query<{ rows: number }>(countRows(table), [user]);
-  if (held === undefined || found === undefined || held.counted === found.rows) return undefined;
-  await query(setCount(table), [user, found.rows]);
-  return { list, user, counted: held.counted, rows: found.rows };
+  return db.transaction(async ({ run, query }) => {
+    await run(SNAPSHOT);
+    const [held] = await query<{ counted: number; corrections: number }>(readCount(table), [user]);
+    let rows = 0;
+    for (let after: string | undefined = ""; after !== undefined; ) {
+      if (held === undefined || stopping?.aborted) return undefined;
+      const pages: CountedPage[] = await query(countPage(table), [user, after, pageSize]);
+      const [{ read, active, last } = EMPTY] = pages;
+      rows += active;
+      after = read === pageSize ? last : undefined;
+    }
+    return held && { ...held, rows };
+  });
 }

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
-import type { Db } from "../../src/platform/db/db.js";
+import type { Db, Queries } from "../../src/platform/db/db.js";
 import { KEPT_MS, maintain, startMaintenance } from "../../src/users/maintenance.js";
 import { createMaintenanceStore } from "../../src/users/maintenance.sql.js";
 import { observeUsers } from "../../src/users/observe.js";
@@ -83,6 +83,26 @@ describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name
     expect(await maintain(keeping())).toEqual({ pruned: 0, drifts: [] });
   });
 
+  const long = async (): Promise<void> => {
+    await db.run(
+      "INSERT INTO users.followers SELECT 'star', 'f' || n, 1, n % 5 > 0, 1, 1 FROM generate_series(1, 250) AS n",
+    );
+    await db.run("INSERT INTO users.follower_counts VALUES ('star', 7, 0, 1)");
+  };
+  const starCount = async (): Promise<number | undefined> =>
+    (await db.query<{ followers: number }>("SELECT followers FROM users.follower_counts"))[0]?.followers;
+
+  test("a list of any length is counted page by page, also where its count equals a page", async () => {
+    await long();
+    const store = createMaintenanceStore(db, 100);
+    await db.run("UPDATE users.follower_counts SET followers = 100");
+    expect((await maintain({ ...keeping(), store })).drifts).toEqual([
+      { list: "followers", user: "star", counted: 100, rows: 200 },
+    ]);
+    expect((await maintain({ ...keeping(), store })).drifts).toEqual([]);
+    expect(await starCount()).toBe(200);
+  });
+
   test("it runs again and again until it is closed", async () => {
     await graph();
     await db.run("UPDATE users.follower_counts SET followers = 7");
@@ -96,6 +116,48 @@ describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name
 
   // Embedded, everything is one session, and a lock is never somebody else's.
   const elsewhere = name === "PGlite" ? test.skip : test;
+  /** Does something after each statement of a transaction, in another one. */
+  const beside = (what: () => Promise<unknown>): Db => ({
+    ...db,
+    transaction: (work) =>
+      db.transaction((queries) =>
+        work({
+          ...queries,
+          query: async <Row>(...asked: Parameters<Queries["query"]>) => {
+            const rows = await queries.query<Row>(...asked);
+            await what();
+            return rows;
+          },
+        }),
+      ),
+  });
+
+  elsewhere("changes of a list while it is counted neither wait nor spoil its correction", async () => {
+    await long();
+    let more = 0;
+    const counting = beside(async () => {
+      await users.follow({ follower_id: `z${more}`, following_id: "star" });
+      await users.follow({ follower_id: `a${more++}`, following_id: "star" });
+      await settle(db, users);
+    });
+    const drift = await createMaintenanceStore(counting, 100).calibrate("followers", "star");
+    expect([drift?.rows, drift?.counted]).toEqual([200, 7]);
+    expect(await starCount()).toBe(200 + 2 * more);
+  });
+
+  elsewhere("of two processes that find the same difference one corrects it", async () => {
+    await long();
+    let others = 0;
+    const counting = beside(async () => {
+      if (await createMaintenanceStore(db, 100).calibrate("followers", "star")) others++;
+    });
+    expect([await createMaintenanceStore(counting, 100).calibrate("followers", "star"), others]).toEqual([
+      undefined,
+      1,
+    ]);
+    expect(await starCount()).toBe(200);
+  });
+
   elsewhere("a step that another process runs is left to it", async () => {
     await db.query("INSERT INTO users.followings VALUES ('a', 'b', 1, false, 1)");
     await db.transaction(async ({ query }) => {
