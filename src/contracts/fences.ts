@@ -27,6 +27,8 @@ export interface Fences {
   /** Returns the newest version after each change. An unfollow records the recent unfollower first, even if a newer
    * follow is known. */
   changeEdges(changes: readonly EdgeChange[]): Promise<readonly EdgeState[]>;
+  /** The newest versions of edges whose changes are recorded. */
+  newestEdges(changes: readonly EdgeChange[]): Promise<readonly EdgeState[]>;
   unfollowedAmong(author: string, users: readonly string[]): Promise<string[]>;
   /** Pages of users recorded at `since` (ms since the epoch) or later; those recorded meanwhile may be among them. */
   recentUnfollowers(author: string, since: number): AsyncIterable<readonly string[]>;

@@ -19,24 +19,35 @@ export const unhurried = (read: ReadAuthorDrops) => ({
   end: () => undefined,
 });
 
-/** Gives up once no page has come for `patienceMs`: while some come, the others may be slow. */
+/** Many pages that do not come are those of a slow upstream, which calls edge by edge would slow down further. */
+const FEW_PAGES = 8;
+
+/** Gives up on a few pages once none has come for `patienceMs`: while some come, the others may be slow. */
 export function patient(read: ReadAuthorDrops, patienceMs: number): DropReads {
   const { first, next } = unhurried(read);
   let isOver = false;
+  let missing = 0;
   let giveUp = (): void => undefined;
   const over = new Promise<undefined>((resolve) => {
     giveUp = () => {
+      if (missing > FEW_PAGES) return void timer.refresh();
       isOver = true;
       resolve(undefined);
     };
   });
-  const timer = setTimeout(giveUp, patienceMs);
+  const timer = setTimeout(() => giveUp(), patienceMs);
   const come = (page: Page): Page => {
     timer.refresh();
     return page;
   };
+  const firstOf = async (author: string): Promise<Page | undefined> => {
+    missing++;
+    const page = await first(author).then(come, () => undefined);
+    missing--;
+    return page;
+  };
   return {
-    first: async (author) => (isOver ? undefined : Promise.race([over, first(author).then(come, () => undefined)])),
+    first: async (author) => (isOver ? undefined : Promise.race([over, firstOf(author)])),
     next: async (author, last) => come(await next(author, last)),
     end: () => clearTimeout(timer),
   };

@@ -65,13 +65,13 @@ export function createApplyEdges(given: GraphDeps): ApplyEdges {
     const isLate = ({ event }: AdmittedEdge): boolean => late.has(event.payload.following_id);
     // A user's own drops are in their home anyway.
     const admitted = batch.filter(({ event: { payload } }) => payload.follower_id !== payload.following_id);
-    let edges = await inForce(deps.fences, admitted.map(changeOf));
+    let edges = await inForce(deps.fences.changeEdges, admitted.map(changeOf));
     for (let round = 0; round < MAX_ROUNDS && edges.length > 0; round++) {
       const registry = await currentOf(deps.pulled);
       for (const author of await applyRound(deps, { edges, registry }, patienceMs)) late.add(author);
       const before = edges.filter(({ following }) => !late.has(following));
       const now = await inForce(
-        deps.fences,
+        deps.fences.newestEdges,
         before.flatMap(({ changes }) => changes),
       );
       const registryNow = await currentOf(deps.pulled);
@@ -93,10 +93,10 @@ const changeOf = ({ event: { name, payload } }: AdmittedEdge): EdgeChange => {
   return { follower, following, version, follows: name === "user_followed" };
 };
 
-/** Records the changes; the edges are in the order of their first change. */
-async function inForce(fences: Fences, changes: readonly EdgeChange[]): Promise<Edge[]> {
+/** The edges are in the order of their first change. */
+async function inForce(statesOf: Fences["changeEdges"], changes: readonly EdgeChange[]): Promise<Edge[]> {
   const edges = new Map<string, Edge>();
-  const states = await fences.changeEdges(changes);
+  const states = await statesOf(changes);
   for (const [at, change] of changes.entries()) {
     const { follower, following } = change;
     const name = JSON.stringify([follower, following]);

@@ -102,8 +102,8 @@ async function through(
   await connection.flush();
   const done = async (): Promise<true | string> => {
     if ((await streams.count("DROPS")) < before + edges.length) return "not all are admitted";
-    const { num_pending, num_ack_pending } = await streams.manager.consumers.info("DROPS", "graph");
-    return num_pending + num_ack_pending === 0 || `${num_pending} waiting, ${num_ack_pending} in work`;
+    const left = await streams.unfinished();
+    return left === 0 || `${left} are not applied`;
   };
   await eventually(done, "all edges are applied", PATIENCE_MS);
 }

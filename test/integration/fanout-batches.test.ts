@@ -1,3 +1,4 @@
+import { setTimeout as latency } from "node:timers/promises";
 import { expect, test } from "@jest/globals";
 import { edgeJobSubject } from "../../src/contracts/subjects.js";
 import type { Delivery } from "../../src/delivery/handler.js";
@@ -34,6 +35,24 @@ test("in a batch of edges, an author whose drops do not come holds up no other, 
   expect(left).toEqual(edges.slice(1));
   expect(await idsOf(homeKey("rik"))).toEqual(["of-ada"]);
   answer();
+});
+
+test("where the pages of many authors do not come, the upstream is slow: their edges stay together", async () => {
+  const world = new World();
+  const authors = Array.from({ length: 20 }, (_, at) => `author${at}`);
+  for (const author of authors) world.post({ ...DROP, drop_id: `of-${author}`, user_id: author });
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({
+      ...deps,
+      readAuthorDrops: async (author, below) => {
+        if (below === undefined) await latency(800);
+        return deps.readAuthorDrops(author, below);
+      },
+    }),
+  });
+  const edges = authors.map((author) => logged(followed("rik", author, 1), Date.now()));
+  expect(await bench.handlers.graph.together(edges, contextWith())).toEqual([]);
+  expect(await idsOf(homeKey("rik"))).toHaveLength(authors.length);
 });
 
 test("follows and unfollows of one author share its pages: each home takes what is above its floor and for its owner", async () => {

@@ -34,7 +34,7 @@ test("edge versions: in any order and however often told, the newest is in force
         last = await bench.scripts.run(
           "change-edges",
           [],
-          ["k:", "l:", 60_000, "0", "{1}", "b", "a", version, follows ? "1" : "0"],
+          ["k:", "l:", 60_000, "record", "{1}", "b", "a", version, follows ? "1" : "0"],
         );
       const newest = Math.max(...changes.map(({ version }) => version));
       const left = changes.some(({ version, follows }) => version === newest && !follows);

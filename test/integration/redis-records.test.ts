@@ -39,12 +39,12 @@ test("record-tombstones: the floor never falls, and recording nothing is a look"
 
 type Edge = readonly [author: string, follower: string, version: number, follows: boolean];
 const PART = "k:{1}";
-const changeEdges = (edges: readonly Edge[], how: { keepMs?: number; refilling?: boolean } = {}) =>
+const changeEdges = (edges: readonly Edge[], { how = "record" }: { readonly how?: string } = {}) =>
   bench.scripts.run(
     "change-edges",
     [],
     [
-      ...["k:", "l:", how.keepMs ?? 60_000, how.refilling ? "1" : "0"],
+      ...["k:", "l:", 60_000, how],
       ...edges.flatMap(([author, follower, version, follows]) => [
         "{1}",
         author,
@@ -79,12 +79,26 @@ test("change edges: a part that was lost decides nothing and remembers nothing, 
         ["b", "a", 4, false],
         ["b", "c", 1, true],
       ],
-      { refilling: true },
+      { how: "refill" },
     ),
   ).toEqual(["4", "0", "1", "1"]);
   expect(await bench.raw.hget(PART, "~floor")).toBe("-7");
   await bench.raw.hset(PART, "~floor", "1");
   expect(await edge(3, true)).toEqual(["4", "0"]);
+});
+
+test("change edges: a look finds the newest and records nothing", async () => {
+  const look = (version: number, follows: boolean) => changeEdges([["b", "a", version, follows]], { how: "look" });
+  expect(await look(3, false)).toEqual(["", ""]);
+  await bench.raw.hset(PART, "~floor", "1");
+  await edge(3, true);
+  const before = await bench.raw.hgetall(PART);
+  expect([await look(2, false), await look(3, false), await look(4, false)]).toEqual([
+    ["3", "1"],
+    ["3", "0"],
+    ["4", "0"],
+  ]);
+  expect([await bench.raw.hgetall(PART), await bench.raw.exists("l:{1}:b")]).toEqual([before, 0]);
 });
 
 test("change edges: what is too old goes as others change, and nothing else does", async () => {

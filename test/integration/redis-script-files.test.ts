@@ -34,7 +34,7 @@ test("every script file is registered, and runs again after the server has forgo
     "finish-refill": [LATER, -1, 0],
     "release-lease": ["owner"],
     "mark-edges": [LATER, "begin", -1, "", ""],
-    "change-edges": ["k:", "l:", 1_000, "0", "{1}", "author", "follower", 1, "1"],
+    "change-edges": ["k:", "l:", 1_000, "record", "{1}", "author", "follower", 1, "1"],
     "read-recent-unfollowers": ["author:", 1_000, 0, 10],
     "note-attempt": [1_000, "n", "begun", "n", "begun", "n", "failed"],
     "mark-chunk": [1_000, "0"],

@@ -52,6 +52,7 @@ export function createFences(deps: FencesDeps): Fences {
       });
     },
     changeEdges: async (changes) => (changes.length === 0 ? [] : certain(() => store.changeEdges(changes))),
+    newestEdges: async (changes) => (changes.length === 0 ? [] : certain(() => store.changeEdges(changes, "look"))),
     unfollowedAmong: async (author, users) =>
       users.length === 0 ? [] : certain(() => store.unfollowedAmong(author, users)),
     async *recentUnfollowers(author, since) {

@@ -14,7 +14,7 @@ import {
   UNFOLLOWERS_PREFIX,
   unfollowersKey,
 } from "../../contracts/keys.js";
-import { chunked, grouped } from "../../kernel/concurrency.js";
+import { chunked, grouped, mapLimited } from "../../kernel/concurrency.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
 import { DAY, HOUR } from "../../kernel/time.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
@@ -30,6 +30,9 @@ const PARTS = packKeys(ALL_EDGE_PARTS);
 const DROPS_A_CALL = 5_000;
 /** Full ones take the server about 3 ms where it holds more tombstones than a home holds drops. */
 const HOMES_A_CALL = 20;
+/** Others wait for no more of them, and no more homes of a cluster are in memory. */
+const CALLS_AT_ONCE = 4;
+const HOMES_AT_ONCE = 64;
 
 interface Tombstoned {
   readonly tombstoned: ReadonlySet<string>;
@@ -101,7 +104,7 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
     async refill({ deletions, edges }: RefillBatch): Promise<void> {
       await Promise.all([
         deletions.length > 0 ? recordTombstones(deletions) : undefined,
-        ...callsFor(edges, scripts.isCluster).map((some) => changeEdges(scripts, some, true)),
+        ...callsFor(edges, scripts.isCluster).map((some) => changeEdges(scripts, some, "refill")),
       ]);
     },
     /** Declares the keys complete that still have the mark; returns how many: fewer if some were lost again. */
@@ -138,17 +141,22 @@ function createRemoveTombstoned({
   const ofHomes = async (users: readonly string[]): Promise<boolean> =>
     (await scripts.run("remove-tombstoned", [TOMBSTONES_KEY], [HOME_PREFIX, ...users.map(encodeId)])) === 1;
   return async (users) => {
-    const done = scripts.isCluster ? users.map(ofHome) : chunked(users, HOMES_A_CALL).map(ofHomes);
-    return { complete: (await Promise.all(done)).every(Boolean) };
+    const done = scripts.isCluster
+      ? await mapLimited(users, HOMES_AT_ONCE, ofHome)
+      : await mapLimited(chunked(users, HOMES_A_CALL), CALLS_AT_ONCE, ofHomes);
+    return { complete: done.every(Boolean) };
   };
 }
 
 function edgesIn(scripts: Scripts) {
   return {
-    async changeEdges(changes: readonly EdgeChange[]): Promise<readonly EdgeState[] | undefined> {
+    async changeEdges(
+      changes: readonly EdgeChange[],
+      how: "record" | "look" = "record",
+    ): Promise<readonly EdgeState[] | undefined> {
       const states = new Map<EdgeChange, EdgeState>();
       const recorded = callsFor(changes, scripts.isCluster).map(async (some) => {
-        const held = await changeEdges(scripts, some, false);
+        const held = await changeEdges(scripts, some, how);
         for (const [at, change] of some.entries())
           if (held[2 * at]) states.set(change, { version: Number(held[2 * at]), follows: held[2 * at + 1] === "1" });
       });
@@ -194,14 +202,14 @@ function callsFor(edges: readonly EdgeChange[], isCluster: boolean): (readonly E
 async function changeEdges(
   { run, isCluster }: Scripts,
   edges: readonly EdgeChange[],
-  refilling: boolean,
+  how: "record" | "refill" | "look",
 ): Promise<string[]> {
   const keys = isCluster ? edges.slice(0, 1).map(({ following }) => edgesKey(following)) : [];
   const args = edges.flatMap(({ follower, following, version, follows }) => [
     ...[edgePart(following), encodeId(following), encodeId(follower), version, follows ? "1" : "0"],
   ]);
   return (await run("change-edges", keys, [
-    ...[EDGES_PREFIX, UNFOLLOWERS_PREFIX, REMEMBER_MS, refilling ? "1" : "0"],
+    ...[EDGES_PREFIX, UNFOLLOWERS_PREFIX, REMEMBER_MS, how],
     ...args,
   ])) as string[];
 }

@@ -7,12 +7,12 @@
 -- ARGV[1]  prefix of the parts
 -- ARGV[2]  prefix of the recent unfollowers, sorted sets by the time of recording; no two at one time
 -- ARGV[3]  how long an edge is kept, ms
--- ARGV[4]  "1": the part is being refilled, and need not be complete
+-- ARGV[4]  "record"; "refill": the part is being refilled, and need not be complete; "look": nothing is recorded
 -- ARGV[5+] of each edge: part, author, follower, version, "1" for a follow or "0"
 -- returns  of each edge: version and state in force ("" and "" if the part was lost and nothing is recorded);
 --          of two changes that name one version, the unfollow is in force
 local call = redis.call
-local keep, refilling = tonumber(ARGV[3]), ARGV[4] == '1'
+local keep, refilling, looking = tonumber(ARGV[3]), ARGV[4] == 'refill', ARGV[4] == 'look'
 local time = call('TIME')
 local seconds, now = tonumber(time[1]), time[1] * 1000 + math.floor(time[2] / 1000)
 
@@ -43,14 +43,16 @@ for i = 5, #ARGV, 5 do
     version, state = '', ''
   else
     -- First, so that a process that finds the edge gone finds the unfollower too.
-    if state == '0' then record_unfollower(ARGV[2] .. ARGV[i] .. ':' .. author, part, author, follower) end
+    if state == '0' and not looking then record_unfollower(ARGV[2] .. ARGV[i] .. ':' .. author, part, author, follower) end
     local field = author .. ':' .. follower
     local v, s = string.match(call('HGET', part, field) or '', '^(%d+):(%d)')
     if v and (tonumber(v) > tonumber(version) or (tonumber(v) == tonumber(version) and s == '0')) then
       version, state = v, s
     end
-    call('HSET', part, field, version .. ':' .. state .. ':' .. seconds)
-    if not refilling and (time[2] + i) % 8 == 0 then forget(part) end
+    if not looking then
+      call('HSET', part, field, version .. ':' .. state .. ':' .. seconds)
+      if not refilling and (time[2] + i) % 8 == 0 then forget(part) end
+    end
   end
   result[#result + 1] = version
   result[#result + 1] = state
