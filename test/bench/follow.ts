@@ -2,8 +2,10 @@ import { headers } from "nats";
 import { SUBJECT_OF } from "../../src/contracts/events.js";
 import { eventually } from "../support/eventually.js";
 import { homeKey } from "../support/timeline-keys.js";
+import type { World } from "../support/world.js";
 import type { Bench, Servers } from "./support/bench.js";
 import { countHeld, fillHomes, fillKeys } from "./support/homes.js";
+import { besideHotUser } from "./support/hot-user.js";
 import { between, measured } from "./support/measure.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
@@ -14,10 +16,14 @@ const DROPS = 20;
 const ENTRIES = 1_000;
 const PEERS = 200;
 const WARM_EDGES = 1_000;
+const FANS = 10_000;
+const OTHERS = 100;
+const CALM_AUTHORS = 20;
 const PATIENCE_MS = 300_000;
 
 const ABOUT = `Follows and unfollows in \`DROPS\`, applied by one process to full home timelines: ${DROPS} drops of the author are added or
-removed. The ceiling is the same ZADD or ZREM bare, pipelined by the client on full timelines; one is an entry's.`;
+removed. The ceiling is the same ZADD or ZREM bare, pipelined by the client on full timelines; one is an entry's.
+Then follows and drops of others, one each 10 ms, from publishing to their ack or completion: idle, and beside ${FANS} follows of one user.`;
 
 interface Edge {
   readonly follower: string;
@@ -80,8 +86,22 @@ export async function run(parameters: Parameters, bench: Bench): Promise<Result>
   check(followed === edges.length * posts, `${followed} entries are there, not ${edges.length * posts}`);
   rows.push(await apply("user_unfollowed"));
   check((await held()) === 0, "no drop is left after the unfollow");
+  const crowd = hotCrowd(world, { posts, authors: Math.min(authors, CALM_AUTHORS) });
+  await fillHomes(redis, [...crowd.fans, ...crowd.others], { entries, newest: now - 30_000 });
+  rows.push(...(await besideHotUser(servers, { ...crowd, processes })));
+  check((await countHeld(redis, crowd.fans, crowd.drops)) === crowd.fans.length * posts, "all fans have the drops");
   check((await streams.count("DLQ")) === 0, "nothing was dead-lettered");
   return { about: ABOUT, rows };
+}
+
+/** Who follow one user at once, and others. */
+function hotCrowd(world: World, { posts, authors }: { readonly posts: number; readonly authors: number }) {
+  const names = (prefix: string, count: number) => Array.from({ length: count }, (_, n) => `${prefix}-${n}`);
+  const [fans, others, drops] = [names("fan", FANS), names("other", OTHERS), names("star-drop", posts)];
+  world.post(...drops.map((drop_id, age) => ({ drop_id, user_id: "star", created_at: Date.now() - 60_000 - age })));
+  for (const fan of fans) world.follow(fan, "star");
+  for (const [n, other] of others.entries()) world.follow(other, `author-${n % authors}`);
+  return { fans, others, drops, star: "star", authors: names("author", authors) };
 }
 
 /** Until nothing is left to do; each event is in the log before the first is handled but for those of the first ms. */

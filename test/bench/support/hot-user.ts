@@ -1,0 +1,118 @@
+import { headers } from "nats";
+import { SUBJECT_OF } from "../../../src/contracts/events.js";
+import { COMPLETED_FANOUT } from "../../../src/contracts/subjects.js";
+import { createPublisher } from "../../../src/platform/nats/publish.js";
+import { eventually } from "../../support/eventually.js";
+import type { Servers } from "./bench.js";
+import { dropIds } from "./homes.js";
+import { measured, summarise } from "./measure.js";
+import { check, type Row } from "./result.js";
+
+/** One event of others each so many ms, however long those before take. */
+const EVERY_MS = 10;
+const TARGET = 2;
+const PATIENCE_MS = 300_000;
+const FIRST_DROP = 50_000_000;
+
+export interface Crowd {
+  /** Who follow `star` at once. */
+  readonly fans: readonly string[];
+  readonly star: string;
+  /** Each is followed by some of `others`, and then posts a drop. */
+  readonly authors: readonly string[];
+  readonly others: readonly string[];
+  readonly processes: Readonly<Record<string, number>>;
+}
+
+/** Times in ms, from publishing an event to its ack or its completion. */
+interface Times {
+  readonly follows: number[];
+  readonly drops: number[];
+}
+
+/** Follows and drops of others: idle, beside very many follows of one user, and idle again. */
+export async function besideHotUser(servers: Servers, crowd: Crowd): Promise<Row[]> {
+  const { streams } = servers;
+  const paced = openPaced(servers, crowd);
+  await paced();
+  const before = await paced();
+  const { result: beside, cpu } = await measured({ processes: crowd.processes, units: crowd.fans.length }, async () => {
+    follow(servers, crowd.fans, crowd.star);
+    const times = await paced();
+    check((await streams.unfinished()) > 0, "the hot user's follows last as long as the events of others");
+    const done = async () => (await streams.unfinished()) === 0;
+    await eventually(done, "the hot user's follows are applied", PATIENCE_MS);
+    return times;
+  });
+  const after = await paced();
+  const rows: Row[] = [];
+  for (const kind of ["follows", "drops"] as const) {
+    const [own, ...idle] = [beside, before, after].map((times) => summarise(times[kind]));
+    for (const what of ["p50", "p99"] as const) {
+      const peer = idle.reduce((sum, one) => sum + one[what], 0) / idle.length;
+      rows.push({
+        name: `${kind} of others beside ${crowd.fans.length} follows of one user, ${what}`,
+        ...{ value: own?.[what] ?? Number.NaN, unit: "ms", peer: { name: "idle", value: peer } },
+        ...(what === "p99" ? { target: { atMost: TARGET } } : { cpu }),
+      });
+    }
+  }
+  return rows;
+}
+
+function follow({ streams: { connection } }: Servers, followers: readonly string[], author: string): void {
+  for (const follower of followers) {
+    const header = headers();
+    header.set("Nats-Msg-Id", `user_followed:${follower}:${author}`);
+    const body = JSON.stringify({ follower_id: follower, following_id: author, version: 1 });
+    connection.publish(SUBJECT_OF.user_followed, body, { headers: header });
+  }
+}
+
+/** Publishes a follow and a drop of others at fixed times. */
+function openPaced({ streams }: Servers, { authors, others }: Crowd): () => Promise<Times> {
+  const { connection } = streams;
+  const { publish } = createPublisher(connection);
+  const acked = new Map<number, number>();
+  const completed = new Map<string, number>();
+  // Sequence in the stream: of a subject that an ack is sent to.
+  connection.subscribe("$JS.ACK.DROPS.graph.>", {
+    callback: (_, { subject }) => void acked.set(Number(subject.split(".")[5]), performance.now()),
+  });
+  connection.subscribe(COMPLETED_FANOUT, {
+    callback: (_, message) => void completed.set(message.json<{ drop_id: string }>().drop_id, performance.now()),
+  });
+  let round = 0;
+  return async () => {
+    round++;
+    const begun = { follows: new Map<number, number>(), drops: new Map<string, number>() };
+    const work: Promise<void>[] = [];
+    const started = performance.now();
+    const oneFollow = async (follower: string, author: string): Promise<void> => {
+      const at = performance.now();
+      const body = Buffer.from(JSON.stringify({ follower_id: follower, following_id: author, version: round }));
+      const { seq } = await publish({ subject: SUBJECT_OF.user_followed, id: `${round}:${follower}:${author}`, body });
+      begun.follows.set(seq, at);
+    };
+    const oneDrop = async (drop_id: string, user_id: string): Promise<void> => {
+      begun.drops.set(drop_id, performance.now());
+      const body = Buffer.from(JSON.stringify({ drop_id, user_id, visibility: "followers", created_at: Date.now() }));
+      await publish({ subject: SUBJECT_OF.drop_created, id: drop_id, body });
+    };
+    const drops = dropIds(others.length, FIRST_DROP + round * others.length);
+    for (const [n, other] of others.entries()) {
+      const author = authors[n % authors.length] as string;
+      await new Promise((resolve) => setTimeout(resolve, Math.max(0, started + n * EVERY_MS - performance.now())));
+      work.push(oneFollow(other, author), oneDrop(drops[n] as string, author));
+    }
+    await Promise.all(work);
+    const left = (): number =>
+      [...begun.follows.keys()].filter((seq) => !acked.has(seq)).length +
+      [...begun.drops.keys()].filter((id) => !completed.has(id)).length;
+    await eventually(() => left() === 0 || `${left()} are missing`, "events of others are done", PATIENCE_MS);
+    return {
+      follows: [...begun.follows].map(([seq, at]) => (acked.get(seq) as number) - at),
+      drops: [...begun.drops].map(([id, at]) => (completed.get(id) as number) - at),
+    };
+  };
+}
