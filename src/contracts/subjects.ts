@@ -1,5 +1,6 @@
 import { encodeId } from "../kernel/ids.js";
 import { MINUTE } from "../kernel/time.js";
+import type { FanoutJob } from "./fanout.js";
 
 export const STREAM = {
   drops: "DROPS",
@@ -21,6 +22,7 @@ export const CONSUMER = {
   planner: "planner",
   graph: "graph",
   worker: "worker",
+  rest: "rest",
   backstop: "backstop",
   edges: "edges",
   hotEdges: "edges-hot",
@@ -50,9 +52,12 @@ export const COMPLETED_FANOUT = "completed.fanout";
 /** Of the stream FANOUT. */
 export const JOB_SUBJECTS = "fanout.>";
 
-/** The minute of admission in the subject tells the age of the oldest job, whatever the order of the queue. */
-export const jobSubject = (action: "add" | "remove", admittedAt: number): string =>
-  `fanout.job.${action}.${Math.floor(admittedAt / MINUTE)}`;
+/**
+ * The minute of admission in the subject tells the age of the oldest job, whatever the order of the queue. The last tier
+ * has a consumer of its own, and filters of a work queue must not overlap.
+ */
+export const jobSubject = ({ action, tier, admitted_at }: Pick<FanoutJob, "action" | "tier" | "admitted_at">): string =>
+  `fanout.${tier === "rest" ? "rest" : `job.${tier ?? action}`}.${Math.floor(admitted_at / MINUTE)}`;
 
 const EDGE_JOBS = "fanout.edges.";
 

@@ -63,6 +63,7 @@ async function consumerFindings(manager: JetStreamManager): Promise<Finding[]> {
     [STREAM.drops, CONSUMER.graph],
     [STREAM.fanout, CONSUMER.worker],
     [STREAM.fanout, CONSUMER.hotGraph],
+    [STREAM.fanout, CONSUMER.rest],
   ] as const;
   return Promise.all(
     consumers.map(async ([stream, consumer]): Promise<Finding> => {

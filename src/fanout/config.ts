@@ -29,6 +29,12 @@ export const FANOUT_VARIABLES = {
     default: "3",
     about: "Followers of a tiered author who have read their home within so many days are written before the others",
   },
+  restRate: {
+    name: "TIMELINE_FANOUT_REST_RATE",
+    schema: integer(1, 1_000_000),
+    default: "20000",
+    about: "Homes of the last tier that a process writes a second, at most",
+  },
   pullThreshold: {
     name: "TIMELINE_FANOUT_PULL_THRESHOLD",
     schema: THRESHOLD,

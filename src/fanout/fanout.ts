@@ -11,6 +11,7 @@ import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import { SILENT_HEADER } from "../contracts/subjects.js";
 import type { BatchHandler, Delivery, Handlers } from "../delivery/handler.js";
 import { sampledTrace } from "../delivery/telemetry.js";
+import { createTurns } from "../kernel/concurrency.js";
 import { Precedence } from "../kernel/precedence.js";
 import { SECOND } from "../kernel/time.js";
 import { createApply } from "./apply.js";
@@ -27,6 +28,8 @@ import { audienceOf, type Progress, type SharedEntry, type TimelineWriter } from
 
 /** A page or a batch of jobs waits no longer for batches of drops: it goes on at 50 a second at least. */
 const PRECEDENCE_MS = SECOND / 50;
+/** The last tier waits no longer for batches of drops and of other jobs. */
+const REST_MS = SECOND;
 
 export interface FanoutDeps extends Sources {
   readonly writer: TimelineWriter;
@@ -42,11 +45,13 @@ export interface FanoutDeps extends Sources {
   readonly applied: EdgeApplied;
   readonly maxEntries: number;
   readonly recentMs: number;
+  /** Homes of the last tier a second. */
+  readonly restRate: number;
   readonly untilCovered?: UntilCovered | undefined;
 }
 
 export interface Fanout {
-  readonly handlers: Readonly<Record<"drops" | "graph" | "hotGraph" | "jobs", Handlers>>;
+  readonly handlers: Readonly<Record<"drops" | "graph" | "hotGraph" | "jobs" | "rest", Handlers>>;
   /** Applies an event of the log again: nobody is notified, chunks are written in place, no completion is published. */
   readonly apply: (event: TimelineEvent, of: { readonly time: number }) => Promise<void>;
 }
@@ -59,7 +64,17 @@ export function composeFanout(deps: FanoutDeps): Fanout {
     await deps.queue(jobs);
   };
   const { one, together } = createApplyDrops({ ...deps, queue: yielding }, followers);
-  const jobs = createJobHandlers({ ...deps, apply: createApply({ ...deps, yields: true }) });
+  const last = new Precedence(REST_MS);
+  const rate = createTurns(deps.restRate);
+  const yields = { ...deps, apply: createApply({ ...deps, yields: true }) };
+  const jobs = createJobHandlers({ ...yields, turn: () => precedence.turn() });
+  const rest = createJobHandlers({
+    ...yields,
+    turn: async (homes, stopping) => {
+      await last.turn();
+      await rate(stopping, homes);
+    },
+  });
   const silently = { ...deps, ...noOutput(deps) };
   const dropsAgain = createApplyDrops(silently, followers);
   const edgesAgain = createApplyEdges(silently);
@@ -67,7 +82,7 @@ export function composeFanout(deps: FanoutDeps): Fanout {
     handlers: {
       drops: {
         one: async (delivery) => one(dropOf(delivery)),
-        together: (...batch) => precedence.first(() => together(...batch)),
+        together: (...batch) => last.first(() => precedence.first(() => together(...batch))),
       },
       ...createGraphHandlers({
         ...deps,
@@ -75,13 +90,8 @@ export function composeFanout(deps: FanoutDeps): Fanout {
         applyYielding: createApplyEdges({ ...deps, yields: true }),
         turn: () => precedence.turn(),
       }),
-      jobs: {
-        ...jobs,
-        together: async (...batch) => {
-          await precedence.turn();
-          return jobs.together(...batch);
-        },
-      },
+      jobs: { ...jobs, together: (...batch) => last.first(() => jobs.together(...batch)) },
+      rest,
     },
     apply: async (event, { time }) =>
       isEdge(event)

@@ -1,11 +1,17 @@
 import type { EventName } from "../contracts/events.js";
-import type { FanoutCompleted } from "../contracts/fanout.js";
+import type { FanoutCompleted, FanoutJob } from "../contracts/fanout.js";
 import { counter, histogram } from "../kernel/meters.js";
 
+const LAGS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300];
 const lag = histogram(
   "timeline_event_lag_seconds",
   "From the creation of a drop, or the admission of a follow, until its last timeline is written",
-  [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300],
+  LAGS,
+);
+const tierLag = histogram(
+  "timeline_tier_lag_seconds",
+  "From the creation of a tiered drop until a chunk of the tier is written",
+  LAGS,
 );
 const recipients = counter("timeline_fanout_recipients", "Home timelines that fan-outs were for");
 const notified = counter("timeline_notifications", "Notifications stored for streams");
@@ -21,5 +27,8 @@ export const observeFanout = {
   },
   edgeApplied: (event: EventName, admittedAt: number): void =>
     lag.record(Math.max(0, Date.now() - admittedAt) / 1_000, { event }),
+  tierWritten({ tier, created_at, admitted_at }: Pick<FanoutJob, "tier" | "created_at" | "admitted_at">): void {
+    if (tier) tierLag.record(Math.max(0, Date.now() - Math.max(created_at, admitted_at)) / 1_000, { tier });
+  },
   notified: (count: number): void => notified.add(count),
 };

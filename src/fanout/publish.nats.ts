@@ -69,7 +69,7 @@ export function createQueueJobs(publishAll: PublishAll): QueueJobs {
     await stored(
       publishAll,
       jobs.map((job) => {
-        return { subject: jobSubject(job.action, job.admitted_at), body: bytes(job), id: jobMessageId(job), headers };
+        return { subject: jobSubject(job), body: bytes(job), id: jobMessageId(job), headers };
       }),
     );
   };

@@ -87,15 +87,16 @@ export function createOldestFirst(atOnce: number): OldestFirst {
   };
 }
 
-export type Turn = (stopping?: AbortSignal) => Promise<void>;
+/** `weight`: takes as many turns. */
+export type Turn = (stopping?: AbortSignal, weight?: number) => Promise<void>;
 
 /** A turn that was not taken is lost. */
 export function createTurns(rate: number): Turn {
   let next = 0;
-  return async (stopping) => {
+  return async (stopping, weight = 1) => {
     const now = performance.now();
     const mine = Math.max(next, now);
-    next = mine + SECOND / rate;
+    next = mine + (weight * SECOND) / rate;
     if (mine > now) await pause(mine - now, stopping);
   };
 }

@@ -28,7 +28,7 @@ const JOBS_A_BATCH = 1 / 32;
 /** Starts the consumers of fan-out on their handlers, and the max-deliveries handler behind all consumers. */
 export function startFanoutConsumers(
   deps: ConsumerDeps,
-  handlers: Readonly<Record<"drops" | "graph" | "hotGraph" | "jobs", Handlers>>,
+  handlers: Readonly<Record<"drops" | "graph" | "hotGraph" | "jobs" | "rest", Handlers>>,
 ): Consuming[] {
   const { concurrency } = deps.config.delivery;
   const batched = (stream: string, consumer: string, { one, together }: Handlers, messages: number): Consuming =>
@@ -38,6 +38,7 @@ export function startFanoutConsumers(
     batched(STREAM.drops, CONSUMER.graph, handlers.graph, EDGES_A_BATCH * concurrency),
     batched(STREAM.fanout, CONSUMER.worker, handlers.jobs, Math.ceil(JOBS_A_BATCH * concurrency)),
     batched(STREAM.fanout, CONSUMER.hotGraph, handlers.hotGraph, Math.ceil(JOBS_A_BATCH * concurrency)),
+    batched(STREAM.fanout, CONSUMER.rest, handlers.rest, 1),
     startConsumer(deps, {
       stream: STREAM.advisories,
       consumer: CONSUMER.backstop,

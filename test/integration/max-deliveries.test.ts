@@ -75,6 +75,7 @@ const MESSAGE_FOR: Readonly<Record<string, readonly [subject: string, event: str
   "edges.hot.>": ["edges.hot.bob", "edge_changed"],
   "engagement.>": ["engagement.changed", "engagement_changed"],
   "fanout.job.>": ["fanout.job.remove", "fanout_job"],
+  "fanout.rest.>": ["fanout.rest.1", "fanout_job"],
   "fanout.edges.>": ["fanout.edges.1", "fanout_job"],
   "completed.fanout": ["completed.fanout", "fanout_completed"],
   "events.timeline.requested": ["events.timeline.requested", "analysis_requested"],

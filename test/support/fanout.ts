@@ -1,6 +1,7 @@
 import { createFences } from "../../src/consistency/fences/fences.js";
 import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contracts/events.js";
 import type { EdgeJob, FanoutCompleted, FanoutJob, Notification } from "../../src/contracts/fanout.js";
+import { jobSubject } from "../../src/contracts/subjects.js";
 import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
 import { createListeners } from "../../src/fanout/listeners.redis.js";
 import { createProgress } from "../../src/fanout/store.redis.js";
@@ -88,6 +89,7 @@ export function openFanout(
     ...fanoutSourcesOf(world, pageSize),
     maxEntries,
     recentMs: DAY,
+    restRate: 1_000_000,
   });
   return { handlers: composeFanout(deps).handlers, deps, jobs, edgeJobs, notified, completed, applied };
 }
@@ -106,8 +108,9 @@ export async function handle(bench: FanoutBench, event: Published, time = Date.n
 /** Does the jobs that are queued, and those that come meanwhile. */
 export async function work(bench: FanoutBench): Promise<void> {
   for (let job = bench.jobs.shift(); job; job = bench.jobs.shift()) {
-    const delivery = deliveryOf({ stream: "FANOUT", subject: `fanout.job.${job.action}`, json: job });
-    await insisting(() => bench.handlers.jobs.one(delivery, contextWith()));
+    const delivery = deliveryOf({ stream: "FANOUT", subject: jobSubject(job), json: job });
+    const { one } = bench.handlers[job.tier === "rest" ? "rest" : "jobs"];
+    await insisting(() => one(delivery, contextWith()));
   }
 }
 

@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { chunkId, type FanoutJob, jobMessageId, parseJob } from "../../../src/contracts/fanout.js";
+import { chunkId, type FanoutJob, jobMessageId, parseJob, TIERS } from "../../../src/contracts/fanout.js";
 import * as keys from "../../../src/contracts/keys.js";
 import {
   admittedSince,
@@ -43,15 +43,20 @@ test("subjects of dead letters and jobs", () => {
   ]);
   const minute = 29_000_000;
   const admitted = minute * 60_000 + 59_999;
-  expect([jobSubject("add", admitted), jobSubject("remove", admitted)]).toEqual([
+  const added = { action: "add", admitted_at: admitted } as const;
+  const jobs = [added, { ...added, action: "remove" }, ...TIERS.map((tier) => ({ ...added, tier }))] as const;
+  expect(jobs.map(jobSubject)).toEqual([
     `fanout.job.add.${minute}`,
     `fanout.job.remove.${minute}`,
+    `fanout.job.connected.${minute}`,
+    `fanout.job.recent.${minute}`,
+    `fanout.rest.${minute}`,
   ]);
-  expect(admittedSince(jobSubject("add", admitted))).toBe(minute * 60_000);
+  expect(admittedSince(jobSubject(added))).toBe(minute * 60_000);
   expect(admittedSince("fanout.job.add")).toBe(0);
   expect(edgeJobSubject(admitted)).toBe(`fanout.edges.${minute}`);
   expect(admittedSince(edgeJobSubject(admitted))).toBe(minute * 60_000);
-  expect([edgeJobSubject(admitted), jobSubject("add", admitted)].map(isEdgeJob)).toEqual([true, false]);
+  expect([edgeJobSubject(admitted), jobSubject(added)].map(isEdgeJob)).toEqual([true, false]);
 });
 
 test("no id reaches a key without encoding, and no two ids share a key", () => {

@@ -30,7 +30,13 @@ test("the defaults of the contract", () => {
     process: { roles: ["bridge", "fanout", "api", "gateway"], httpAddress: "0.0.0.0:8080" },
     grpcServer: { address: "0.0.0.0:50051" },
     storedTimelines: { maxEntries: 1_000 },
-    fanout: { audience: "all", tierThreshold: Number.POSITIVE_INFINITY, recentDays: 3, pullThreshold: 100_000 },
+    fanout: {
+      audience: "all",
+      tierThreshold: Number.POSITIVE_INFINITY,
+      recentDays: 3,
+      restRate: 20_000,
+      pullThreshold: 100_000,
+    },
     delivery: { maxAttempts: 5 },
     upstreams: { userServiceAddr: "users:1" },
   });
