@@ -13,7 +13,7 @@ const WISHES: Readonly<Record<Wish, string>> = {
   pull: "write an author's drops once, whatever their followers; homes merge them when they are read",
   tier: "write an author's drops into homes, first of those who listen, then of recent readers, then of all others",
   push: "write an author's drops into the homes of all followers, however many",
-  auto: "let the number of followers decide again",
+  auto: "let the number of followers, and of writes to their homes, decide again",
 };
 
 export function define(author: Command): void {
@@ -62,7 +62,12 @@ const row = (author_id: string, held: HeldState | undefined) => ({
   since: held ? new Date(held.since).toISOString() : null,
 });
 
+const REASONS: Readonly<Record<HeldState["by"], string>> = {
+  hand: "an operator",
+  count: "followers",
+  pressure: "writes to homes",
+};
+
 function asLine({ author_id, state, by, since }: ReturnType<typeof row>): string {
-  const chosen = by === "hand" ? "by an operator" : "by followers";
-  return printable(`${author_id}  ${state} ${chosen}${since === null ? "" : ` since ${since}`}`);
+  return printable(`${author_id}  ${state} by ${REASONS[by]}${since === null ? "" : ` since ${since}`}`);
 }

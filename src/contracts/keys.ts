@@ -32,6 +32,9 @@ export const authorOfKey = (key: string): string | undefined =>
 /** Hash of author token -> state, of those who are pulled or about to change. */
 export const PULLED_KEY = "timeline:x:pulled";
 
+/** Sorted set of an author's drops of the last hour, by the time they were admitted. */
+export const postedKey = (author: string): string => `timeline:x:posted:${encodeId(author)}`;
+
 export const CROSSING_LEASE_KEY = "timeline:x:crossing";
 
 /** The braces put a user's set into the slot of their home. */

@@ -25,9 +25,20 @@ export const isPushed = (state: PullState | "pushed" | undefined): boolean => PU
 
 export interface PulledAuthor {
   readonly state: PullState;
-  readonly by: "hand" | "count";
+  /** An operator's choice, the number of followers, or the writes to their homes. */
+  readonly by: "hand" | "count" | "pressure";
   /** When the state began by the clock of Redis, ms since the epoch. */
   readonly since: number;
+}
+
+/** A drop that was published to its author's followers. */
+export interface Published {
+  readonly author: string;
+  /** Their number. */
+  readonly followers: number;
+  readonly drop: string;
+  /** When it was admitted, ms since the epoch. */
+  readonly at: number;
 }
 
 /** An author whose state began so long ago that no process uses a copy from before it. */

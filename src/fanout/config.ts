@@ -2,7 +2,9 @@ import { z } from "zod";
 import { MAX_CHUNK_USERS } from "../contracts/fanout.js";
 import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
 
-const THRESHOLD = z.union([z.literal("off").transform(() => Number.POSITIVE_INFINITY), integer(0, 1_000_000_000)]);
+const thresholdUpTo = (most: number) =>
+  z.union([z.literal("off").transform(() => Number.POSITIVE_INFINITY), integer(0, most)]);
+const FOLLOWERS = thresholdUpTo(1_000_000_000);
 
 export const FANOUT_VARIABLES = {
   audience: {
@@ -19,7 +21,7 @@ export const FANOUT_VARIABLES = {
   },
   tierThreshold: {
     name: "TIMELINE_FANOUT_TIER_THRESHOLD",
-    schema: THRESHOLD,
+    schema: FOLLOWERS,
     default: "off",
     about: "Followers above which an author is tiered, up to the pull threshold; off: nobody is by their followers",
   },
@@ -37,9 +39,15 @@ export const FANOUT_VARIABLES = {
   },
   pullThreshold: {
     name: "TIMELINE_FANOUT_PULL_THRESHOLD",
-    schema: THRESHOLD,
+    schema: FOLLOWERS,
     default: "100000",
     about: "Followers above which an author is pulled, not pushed; off: nobody is by their followers",
+  },
+  pullPressure: {
+    name: "TIMELINE_FANOUT_PULL_PRESSURE",
+    schema: thresholdUpTo(1_000_000_000_000),
+    default: "off",
+    about: "Writes to homes an hour (drops times followers) above which an author is pulled; off: nobody is by them",
   },
 } as const satisfies Variables;
 

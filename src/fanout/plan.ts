@@ -1,6 +1,6 @@
 import { LRUCache } from "lru-cache";
 import type { Fences } from "../contracts/fences.js";
-import { currentOf, isPushed, type PullState } from "../contracts/pulled.js";
+import { currentOf, isPushed, type Published, type PullState } from "../contracts/pulled.js";
 import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { Delivery } from "../delivery/handler.js";
 import { mapLimited } from "../kernel/concurrency.js";
@@ -80,7 +80,7 @@ export function createPlan(deps: PlanDeps): Planner {
         const state = await stateOf(author);
         const size = await planOne(deps, { ...plan, user_id: author }, state);
         if (!covers(state, await stateOf(author))) continue;
-        if (size !== undefined) await pulled.cross(author, size);
+        if (size !== undefined) await pulled.cross(publishedOf(plan, size));
         return;
       }
       throw new AppError("unavailable", "the author's state changes faster than a change can be planned");
@@ -97,8 +97,7 @@ export function createPlan(deps: PlanDeps): Planner {
         const generation = generations.get(author);
         const isKnown = generation !== undefined && recipients === undefined && !registry.has(author);
         const audience = isKnown ? followers.known({ author, generation, includeAuthor }) : undefined;
-        if (!audience || generation === undefined || pulled.crosses(author, followersIn(audience.ids.length, plan)))
-          left.push(plan);
+        if (!audience || generation === undefined) left.push(plan);
         else {
           taken.push(plan);
           parts.push({ change: { ...plan.change, user_id: author, generation }, audience, trace });
@@ -106,7 +105,10 @@ export function createPlan(deps: PlanDeps): Planner {
       }
       await apply.first(parts);
       const now = await currentOf(pulled);
-      return now.size === 0 ? left : [...left, ...taken.filter(({ user_id = "" }) => now.has(user_id))];
+      const again = now.size === 0 ? [] : taken.filter(({ user_id = "" }) => now.has(user_id));
+      const sizeAt = (at: number): number => parts[at]?.audience.ids.length ?? 0;
+      await pulled.cross(taken.flatMap((plan, at) => publishedOf(plan, followersIn(sizeAt(at), plan))));
+      return [...left, ...again];
     },
   };
 }
@@ -159,6 +161,12 @@ async function toFollowers(deps: PlanDeps, plan: Plan & { readonly user_id: stri
   }
   await jobs.end([recipients]);
   return followersIn(recipients, plan);
+}
+
+/** History, and what is applied again, says nothing about how much an author writes. */
+function publishedOf({ change, user_id: author = "" }: Plan, followers: number): Published[] {
+  const { action, drop_id: drop, admitted_at: at, silent } = change;
+  return action === "add" && !silent ? [{ author, followers, drop, at }] : [];
 }
 
 const followersIn = (recipients: number, { includeAuthor }: Pick<Plan, "includeAuthor">): number =>

@@ -1,5 +1,5 @@
 import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
-import { isPushed, type PulledAuthors, type PullState } from "../contracts/pulled.js";
+import { isPushed, type Published, type PulledAuthors, type PullState } from "../contracts/pulled.js";
 import type { Apply, Change } from "./apply.js";
 import type { Listeners } from "./listeners.redis.js";
 import type { Trace } from "./publish.nats.js";
@@ -8,9 +8,8 @@ import { audienceOf, type TimelineWriter } from "./store.redis.js";
 
 /** The registry of pulled authors as fan-out sees it. */
 export interface Pulled extends PulledAuthors {
-  /** By the copy: the author is to be pulled, or pushed again, with so many followers. */
-  crosses(author: string, followers: number): boolean;
-  cross(author: string, followers: number): Promise<void>;
+  /** Has authors pulled, tiered or pushed where their followers or drops ask for it. */
+  cross(published: readonly Published[]): Promise<void>;
 }
 
 /** A change planned in one state need not be planned again in the other; pushed authors have none. */

@@ -6,14 +6,14 @@ import { createPullStore } from "./store.redis.js";
 export type { Registry, Wish } from "./registry.js";
 export type { HeldState } from "./store.redis.js";
 
-/** Followers above which an author is tiered, or pulled. */
-interface Thresholds {
+interface Configured {
   readonly tierThreshold: number;
   readonly pullThreshold: number;
+  readonly pullPressure: number;
 }
 
 export const openPulled = (
   scripts: Scripts,
   clock: RedisClock,
-  { tierThreshold: tier, pullThreshold: pull }: Thresholds,
-): Registry => createRegistry({ store: createPullStore(scripts, clock), thresholds: { tier, pull } });
+  { tierThreshold: tier, pullThreshold: pull, pullPressure: pressure }: Configured,
+): Registry => createRegistry({ store: createPullStore(scripts, clock), thresholds: { tier, pull, pressure } });

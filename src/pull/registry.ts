@@ -4,6 +4,7 @@ import {
   isSettled,
   MAX_COPY_AGE_MS,
   PULL_GRACE_MS,
+  type Published,
   type PulledAuthor,
   type PullRegistry,
   type PullState,
@@ -12,16 +13,23 @@ import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { coalesce } from "../kernel/sharing.js";
-import { SECOND } from "../kernel/time.js";
+import { DAY, SECOND } from "../kernel/time.js";
 import { observePulled } from "./observe.js";
-import { type HeldState, MAX_AUTHORS, type PullStore, type Stored } from "./store.redis.js";
+import { type HeldState, MAX_AUTHORS, MAX_DROPS_AN_HOUR, type PullStore, type Stored } from "./store.redis.js";
 
 const WAYS = ["push", "tier", "pull"] as const;
 type Way = (typeof WAYS)[number];
 export type Wish = Way | "auto";
 
-/** Followers above which an author is tiered, and pulled; infinite: nobody is by their followers. */
-type Thresholds = Readonly<Record<Exclude<Way, "push">, number>>;
+/** Above which an author is tiered or pulled; infinite: nobody is. */
+export interface Thresholds {
+  /** Followers. */
+  readonly tier: number;
+  /** Followers. */
+  readonly pull: number;
+  /** Writes to homes an hour: drops times followers. */
+  readonly pressure: number;
+}
 
 interface RegistryDeps {
   readonly store: PullStore;
@@ -33,6 +41,8 @@ interface RegistryDeps {
 
 /** Of the threshold: an author with fewer followers is pushed again. */
 const HYSTERESIS = 0.8;
+/** An author who is pulled by pressure stays so as long: a demotion writes more than an hour of pushed drops. */
+const PRESSED_MS = DAY;
 const REFRESH_MS = SECOND;
 const MAX_TRIES = 10;
 
@@ -42,18 +52,23 @@ export function createRegistry(deps: RegistryDeps) {
   const { store, thresholds, graceMs = PULL_GRACE_MS, clock = () => performance.now() } = deps;
   const held = createCopy(store, clock);
   const { copy, refresh, change } = held;
-  const wanted = (author: string, followers: number): State | undefined =>
-    wantedState(held.authors().get(author), followers, thresholds);
+  const wanted = ({ author, followers, at }: Published, drops: number) =>
+    wantedState(held.authors().get(author), { followers, writes: drops * followers, at }, thresholds);
+  /** Of small authors nothing is counted. */
+  const mayPress = ({ followers }: Published): boolean =>
+    followers * MAX_DROPS_AN_HOUR >= thresholds.pressure * HYSTERESIS;
   return {
     copy,
     refresh,
-    /** By the copy. */
-    crosses: (author: string, followers: number): boolean =>
-      wanted(author, followers) !== undefined && held.authors().size < MAX_AUTHORS,
-    /** Lets the number of followers decide, unless an operator has. */
-    async cross(author: string, followers: number): Promise<void> {
-      const state = wanted(author, followers);
-      if (state) await change(author, held.authors().get(author), { state, by: "count" });
+    /** Lets the number of followers decide, and that of the writes to their homes, unless an operator has. */
+    async cross(published: readonly Published[]): Promise<void> {
+      const some = published.filter((one) => mayPress(one) || wanted(one, 0));
+      const drops = await Promise.all(some.map(async (one) => (mayPress(one) ? store.countDrops(one) : 0)));
+      for (const [at, one] of some.entries()) {
+        const next = wanted(one, drops[at] as number);
+        const from = held.authors().get(one.author);
+        if (next && (from || held.authors().size < MAX_AUTHORS)) await change(one.author, from, next);
+      }
     },
     /** An operator's choice holds until `auto`. */
     async choose(author: string, wish: Wish): Promise<HeldState | undefined> {
@@ -159,16 +174,29 @@ function towards(way: Way, state: State): State {
   return isPushed(state) ? "leaving" : "demoting";
 }
 
-/** The state that so many followers ask for, where it is not in force. */
-function wantedState(held: HeldState | undefined, followers: number, thresholds: Thresholds): State | undefined {
+interface Load {
+  readonly followers: number;
+  /** To homes an hour. */
+  readonly writes: number;
+  /** ms since the epoch. */
+  readonly at: number;
+}
+
+/** The state that so many followers and writes ask for, where it is not in force. */
+function wantedState(
+  held: HeldState | undefined,
+  { followers, writes, at }: Load,
+  { tier, pull, pressure }: Thresholds,
+): Omit<HeldState, "since"> | undefined {
   if (held?.by === "hand") return undefined;
   const state = held?.state ?? "pushed";
-  const isAbove = (way: keyof Thresholds): boolean =>
-    WAYS.indexOf(WAY_OF[state]) < WAYS.indexOf(way)
-      ? followers > thresholds[way]
-      : followers >= thresholds[way] * HYSTERESIS;
-  const next = towards(isAbove("pull") ? "pull" : isAbove("tier") ? "tier" : "push", state);
-  return next === state ? undefined : next;
+  const isAbove = (value: number, threshold: number, way: Way): boolean =>
+    WAYS.indexOf(WAY_OF[state]) < WAYS.indexOf(way) ? value > threshold : value >= threshold * HYSTERESIS;
+  const byCount = isAbove(followers, pull, "pull") ? "pull" : isAbove(followers, tier, "tier") ? "tier" : "push";
+  const stays = held?.by === "pressure" && at - held.since < PRESSED_MS;
+  const way = stays || isAbove(writes, pressure, "pull") ? "pull" : byCount;
+  const next = towards(way, state);
+  return next === state ? undefined : { state: next, by: way === byCount ? "count" : "pressure" };
 }
 
 /** Begins anew what a registry that was lost had in hand: the sets of pulled authors may be lost too. */

@@ -1,6 +1,7 @@
-import { PULLED_KEY } from "../contracts/keys.js";
-import { PULL_STATES, type PulledAuthor, type PullState } from "../contracts/pulled.js";
+import { PULLED_KEY, postedKey } from "../contracts/keys.js";
+import { PULL_STATES, type Published, type PulledAuthor, type PullState } from "../contracts/pulled.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
+import { HOUR } from "../kernel/time.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 
@@ -25,10 +26,12 @@ export type PullStore = ReturnType<typeof createPullStore>;
 
 /** Bounds the copy of each process: about 1 MB. */
 export const MAX_AUTHORS = 10_000;
+/** More are not counted. */
+export const MAX_DROPS_AN_HOUR = 1_000;
 
 const VERSION_FIELD = "~version";
 const BORN_FIELD = "~born";
-const VALUE = new RegExp(`^(pushed|${PULL_STATES.join("|")}):(hand|count):(\\d+)$`);
+const VALUE = new RegExp(`^(pushed|${PULL_STATES.join("|")}):(hand|count|pressure):(\\d+)$`);
 
 export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
   return {
@@ -56,6 +59,9 @@ export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
       const next = to ? `${to.state}:${to.by}` : "";
       return (await run("change-pulled", [PULLED_KEY], [encodeId(author), held, next, MAX_AUTHORS])) === 1;
     },
+    /** Drops of the author in the hour up to this one. */
+    countDrops: async ({ author, drop, at }: Published): Promise<number> =>
+      Number(await run("note-drop", [postedKey(author)], [drop, at, HOUR, MAX_DROPS_AN_HOUR])),
     /** By the clock of Redis, ms since the epoch. */
     now: (): Promise<number> => clock.now(PULLED_KEY),
   };

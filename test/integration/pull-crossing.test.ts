@@ -206,7 +206,6 @@ test.each([
   const pulled = {
     copy: () => registries[Math.min(1, looks++)],
     refresh: async () => new Map(),
-    crosses: () => false,
     cross: async () => undefined,
   };
   const bench = openFanout(redis, world, { pageSize: 2, change: (deps) => ({ ...deps, pulled }) });

@@ -42,6 +42,7 @@ test("every script file is registered, and runs again after the server has forgo
     "change-pulled": ["ada", "", "promoting:hand", 10],
     "change-pulls": [LATER, "", "", "add", "ada"],
     "find-pulling": ["", "", "ada"],
+    "note-drop": ["d", 1_000, 1_000, 10],
     "record-server": [LATER, "1", "0", "{}"],
     "hold-lease": ["owner", 1_000],
     "register-streams": [2_000, 1_000, 60, 600, "p", 1_000, "alice", "c1", "1-k2", "alice", 1_500],

@@ -43,7 +43,6 @@ const nobody = new Map();
 const NOBODY_PULLED: FanoutDeps["pulled"] = {
   copy: () => nobody,
   refresh: async () => nobody,
-  crosses: () => false,
   cross: async () => undefined,
 };
 

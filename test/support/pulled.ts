@@ -1,4 +1,4 @@
-import type { PullState } from "../../src/contracts/pulled.js";
+import type { Published, PullState } from "../../src/contracts/pulled.js";
 import { createCross } from "../../src/fanout/crossing.js";
 import { createRegistry, type Registry } from "../../src/pull/registry.js";
 import { createPullStore } from "../../src/pull/store.redis.js";
@@ -12,9 +12,14 @@ const NO_GRACE_MS = -60_000;
 export const openRegistry = (
   { scripts }: RedisBench,
   pull: number,
-  { tier = Number.POSITIVE_INFINITY, graceMs = NO_GRACE_MS } = {},
+  { tier = Number.POSITIVE_INFINITY, pressure = Number.POSITIVE_INFINITY, graceMs = NO_GRACE_MS } = {},
 ): Registry =>
-  createRegistry({ store: createPullStore(scripts, clockOn(scripts)), thresholds: { tier, pull }, graceMs });
+  createRegistry({ store: createPullStore(scripts, clockOn(scripts)), thresholds: { tier, pull, pressure }, graceMs });
+
+/** An author with so many followers has published a drop. */
+export const published = (author: string, followers: number, drop = "d1", at = Date.now()): readonly Published[] => [
+  { author, followers, drop, at },
+];
 
 /** Takes every author one step further. */
 export async function step(bench: FanoutBench, registry: Registry): Promise<void> {

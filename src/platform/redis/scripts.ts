@@ -31,6 +31,7 @@ const NAMES = [
   "change-pulled",
   "change-pulls",
   "find-pulling",
+  "note-drop",
   "record-server",
   "hold-lease",
   "register-streams",
