@@ -1,8 +1,10 @@
 import { readFileSync } from "node:fs";
+import { type FanoutCompleted, TIERS, type Tiers } from "../../src/contracts/fanout.js";
 import { authorKey, homeKey, PULLED_KEY, RECENT_KEY } from "../../src/contracts/keys.js";
 import { COMPLETED_FANOUT } from "../../src/contracts/subjects.js";
 import { chunked, mapLimited } from "../../src/kernel/concurrency.js";
 import { encodeId } from "../../src/kernel/ids.js";
+import { DAY } from "../../src/kernel/time.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
 import { createDropIds } from "../../src/posts/ids.js";
 import { eventually } from "../support/eventually.js";
@@ -10,7 +12,7 @@ import { runMain } from "../support/service.js";
 import type { Bench, Servers } from "./support/bench.js";
 import { openReads, readCosts } from "./support/big-reads.js";
 import { BigWorld } from "./support/big-world.js";
-import { countHeld, fillHomes } from "./support/homes.js";
+import { checkHomes, countHeld, fillHomes } from "./support/homes.js";
 import { fanOf, STAR } from "./support/lanes-shared.js";
 import { measured } from "./support/measure.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
@@ -21,20 +23,23 @@ const ENTRIES = 20;
 const LISTENERS = 1_000;
 /** Followers whose pages are read at the end. */
 const READERS = 200;
+const RECENT_APART = 4;
 const PATIENCE_MS = 600_000;
 const SAMPLE_MS = 50;
 const PAGE_BYTES = 4_096;
 const MB = 1_048_576;
 
-const ABOUT = `Drops of one author with very many followers, one after the other, pushed and then pulled (\`avion-timeline author pull\`): from
+const ABOUT = `Drops of one author with very many followers, one after the other, pushed, then tiered, then pulled (\`avion-timeline author\`): from
 publishing a drop until each follower can read it, and until each of those who listen was told, by one worker; and how far its memory grew. With
-push every home is looked at afterwards, with pull no home may hold a drop, and pages of ${READERS} followers show all. Then first pages of followers of 0, 20 and
+tiers, also until the homes of each tier are written; every ${RECENT_APART}th follower has read their home lately. With push and tiers every home is looked at afterwards,
+with pull no home may hold a drop, and pages of ${READERS} followers show all. Then first pages of followers of 0, 20 and
 200 pulled authors with ten drops a day each, from homes of 1,000 that get a drop in 36 s: CPU of \`api\` and Redis together, each page compared.`;
 
 interface Landed {
   readonly published: number;
   readonly told: { count: number; last: number };
   completed?: number;
+  tiers?: Tiers | undefined;
   readable?: number;
 }
 
@@ -55,7 +60,8 @@ export async function run(parameters: Parameters, bench: Bench): Promise<Result>
   const servers = await bench.servers(world);
   const fans = Array.from({ length: followers }, (_, n) => fanOf(n));
   await fillHomes(servers.redis, fans, { entries });
-  const env = { TIMELINE_FANOUT_PULL_THRESHOLD: "off", TIMELINE_MAX_ENTRIES: "1000" };
+  const env = { TIMELINE_FANOUT_PULL_THRESHOLD: "off", TIMELINE_MAX_ENTRIES: "1000", TIMELINE_FANOUT_RECENT_DAYS: "1" };
+  await readLately(servers, fans);
   const worker = await bench.service(servers, { roles: "fanout", env });
   const api = await bench.service(servers, { roles: "api", env });
   const scene = { servers, fans, worker: worker.pid, listeners: connections, posts, landed: openLanded(servers) };
@@ -63,9 +69,11 @@ export async function run(parameters: Parameters, bench: Bench): Promise<Result>
   await listen(scene);
   await publish(scene, "push", 1);
   const pushed = await measure(scene, "push");
-  const held = await countHeld(servers.redis, fans, pushed.drops);
-  check(held === fans.length * posts, `${held} of ${fans.length * posts} entries are there`);
-  await pull(scene, env);
+  await choose(scene, "tier", env);
+  await publish(scene, "tier", 1);
+  const tiered = await measure(scene, "tier");
+  for (const { drops } of [pushed, tiered]) await checkHomes(servers.redis, fans, drops);
+  await choose(scene, "pull", env);
   await publish(scene, "pull", 1);
   const pulled = await measure(scene, "pull");
   check((await countHeld(servers.redis, fans, pulled.drops)) === 0, "no home holds a pulled drop");
@@ -78,20 +86,26 @@ export async function run(parameters: Parameters, bench: Bench): Promise<Result>
       const { drop_ids, degraded } = await read(fan);
       check(!degraded && drop_ids.slice(0, posts).join() === newest.join(), `${fan} reads all pulled drops`);
       check(
-        pushed.drops.every((drop) => drop_ids.includes(drop)),
-        `${fan} reads all pushed drops`,
+        [...pushed.drops, ...tiered.drops].every((drop) => drop_ids.includes(drop)),
+        `${fan} reads all other drops`,
       );
     },
   );
-  return { about: ABOUT, rows: [...pushed.rows, ...pulled.rows, ...(await readCosts(servers, api, read))] };
+  return {
+    about: ABOUT,
+    rows: [...pushed.rows, ...tiered.rows, ...pulled.rows, ...(await readCosts(servers, api, read))],
+  };
 }
 
 function openLanded({ streams: { connection } }: Servers): Map<string, Landed> {
   const landed = new Map<string, Landed>();
   connection.subscribe(COMPLETED_FANOUT, {
     callback: (_, message) => {
-      const one = landed.get(message.json<{ drop_id: string }>().drop_id);
-      if (one) one.completed ??= Date.now();
+      const { drop_id, tiers } = message.json<FanoutCompleted>();
+      const one = landed.get(drop_id);
+      if (!one) return;
+      one.completed ??= Date.now();
+      one.tiers = tiers;
     },
   });
   connection.subscribe("live.user.*", {
@@ -113,7 +127,17 @@ async function listen({ servers: { redis }, fans, listeners }: Scene): Promise<v
     await redis.zadd(RECENT_KEY, ...part.flatMap((fan) => [Date.now() + PATIENCE_MS, encodeId(fan)]));
 }
 
-type Mode = "push" | "pull";
+/** Some have read their home a moment ago. */
+async function readLately({ redis }: Servers, fans: readonly string[]): Promise<void> {
+  const some = fans.filter((_, n) => n % RECENT_APART === 1);
+  for (const part of chunked(some, 1_000)) {
+    const pipeline = redis.pipeline();
+    for (const fan of part) pipeline.pexpire(homeKey(fan), 30 * DAY);
+    await pipeline.exec();
+  }
+}
+
+type Mode = "push" | "tier" | "pull";
 
 /** Each once the one before is complete. */
 async function publish(scene: Scene, mode: Mode, count: number): Promise<string[]> {
@@ -130,8 +154,9 @@ async function publish(scene: Scene, mode: Mode, count: number): Promise<string[
     servers.world.post({ drop_id, user_id: STAR, created_at, visibility: "followers" });
     const body = Buffer.from(JSON.stringify({ drop_id, user_id: STAR, visibility: "followers", created_at }));
     await publishAll([{ subject: "drops.created", id: `drop_created:${drop_id}`, body }]);
-    if (mode === "pull") {
-      const isThere = async () => (await servers.redis.zscore(authorKey(STAR), drop_id)) !== null;
+    if (mode !== "push") {
+      const isThere = async () =>
+        one.completed !== undefined || (await servers.redis.zscore(authorKey(STAR), drop_id)) !== null;
       await eventually(isThere, "the author's timeline holds the drop", PATIENCE_MS);
       one.readable = Date.now();
     }
@@ -173,6 +198,7 @@ async function measure(scene: Scene, mode: Mode): Promise<{ readonly rows: Row[]
         cpu,
       },
       { name: name(`${scene.listeners} who listen are told`), value: mean(({ told }) => told.last), unit: "s" },
+      ...tierRows(times).map(([tier, value]) => ({ name: name(`homes written: ${tier}`), value, unit: "s" })),
       { name: name("complete"), value: mean(({ completed }) => completed as number), unit: "s" },
       {
         name: name("memory of the worker"),
@@ -187,18 +213,28 @@ async function measure(scene: Scene, mode: Mode): Promise<{ readonly rows: Row[]
 const residentBytes = (pid: number): number =>
   PAGE_BYTES * Number(readFileSync(`/proc/${pid}/statm`, "utf8").split(" ")[1]);
 
-/** By hand; resolves once no process pushes the author's drops any more. */
-async function pull({ servers }: Scene, env: Readonly<Record<string, string>>): Promise<void> {
+/** Of each tier the mean time in s until its last home was written; none where drops are not tiered. */
+function tierRows(times: readonly Landed[]): [string, number][] {
+  if (!times[0]?.tiers) return [];
+  return TIERS.map((tier) => {
+    const landed = times.map(({ tiers, published }) => (tiers?.[tier].landed_at ?? published) - published);
+    return [tier, landed.reduce((sum, ms) => sum + ms, 0) / times.length / 1_000];
+  });
+}
+
+/** By hand; resolves once every process does it. */
+async function choose({ servers }: Scene, wish: "tier" | "pull", env: Readonly<Record<string, string>>): Promise<void> {
   const { redis, redisServer, natsServer, upstreams } = servers;
-  const command = runMain(["author", "pull", STAR, "--json"], {
+  const command = runMain(["author", wish, STAR, "--json"], {
     ...{ REDIS_URL: redisServer.url, NATS_URL: natsServer.url, ...env },
     ...{ TIMELINE_USER_SERVICE_ADDR: upstreams.usersAddress, TIMELINE_POST_SERVICE_ADDR: upstreams.postsAddress },
   });
   const { code } = await command.exited;
-  check(code === 0, `author pull: ${command.errors()}`);
+  check(code === 0, `author ${wish}: ${command.errors()}`);
+  const wanted = wish === "tier" ? "tiered:" : "pulled:";
   const state = async (): Promise<true | string> => {
     const held = (await redis.hget(PULLED_KEY, encodeId(STAR))) ?? "not held";
-    return held.startsWith("pulled:") || held;
+    return held.startsWith(wanted) || held;
   };
-  await eventually(state, "the author is pulled", PATIENCE_MS);
+  await eventually(state, `the author is ${wanted}`, PATIENCE_MS);
 }

@@ -44,6 +44,10 @@ test("turns come evenly, and whoever stops does not wait for one", async () => {
   const started = performance.now();
   for (let count = 0; count < 11; count++) await turn();
   expect(performance.now() - started).toBeGreaterThanOrEqual(95);
+  const heavy = createTurns(100);
+  const weighing = performance.now();
+  for (let count = 0; count < 3; count++) await heavy(undefined, 5);
+  expect(performance.now() - weighing).toBeGreaterThanOrEqual(95);
   const slow = createTurns(0.001);
   await slow();
   await slow(AbortSignal.abort());
