@@ -17,13 +17,14 @@ const ENTRIES = 1_000;
 const PEERS = 200;
 const WARM_EDGES = 1_000;
 const FANS = 10_000;
-const OTHERS = 100;
+const OTHERS = 500;
 const CALM_AUTHORS = 20;
 const PATIENCE_MS = 300_000;
 
 const ABOUT = `Follows and unfollows in \`DROPS\`, applied by one process to full home timelines: ${DROPS} drops of the author are added or
 removed. The ceiling is the same ZADD or ZREM bare, pipelined by the client on full timelines; one is an entry's.
-Then follows and drops of others, one each 10 ms, from publishing to their ack or completion: idle, and beside ${FANS} follows of one user.`;
+Then follows and drops of others, one each 10 ms, from publishing to their ack or completion: idle, and while
+one user gains ${FANS} followers.`;
 
 interface Edge {
   readonly follower: string;
