@@ -161,42 +161,46 @@ test("a home whose floor is below what an author's list holds gets a floor where
   expect([entries[0], floor]).toEqual([["d25", 15], 15 - entries.length]);
 });
 
-test.each(["promoting", "demoting", "leaving"])(
-  "a step that breaks off while an author is %s is done again",
-  async (state) => {
-    const { world, registry, bench } = await pulledAuthor();
-    await post(bench, world, "d2", 2_000);
-    await registry.choose("ada", "push");
-    if (state === "promoting") await registry.choose("ada", "pull");
-    if (state === "leaving") await step(bench, registry);
-    expect(await stateOf(registry, "ada")).toBe(state);
-    const { readFollowers } = bench.deps;
-    const breaking: FanoutBench = {
-      ...bench,
-      deps: {
-        ...bench.deps,
-        readFollowers: async (author, token) => {
-          if (token !== "") throw new Error("killed");
-          return readFollowers(author, token);
-        },
+test.each([
+  ["promoting", "pulled"],
+  ["demoting", undefined],
+  ["leaving", undefined],
+  ["lowering", "tiered"],
+  ["tiering", "tiered"],
+])("a step that breaks off while an author is %s is done again", async (state, end) => {
+  const { world, registry, bench } = await pulledAuthor();
+  await post(bench, world, "d2", 2_000);
+  await registry.choose("ada", end === "tiered" ? "tier" : "push");
+  if (state === "promoting") await registry.choose("ada", "pull");
+  if (state === "leaving" || state === "tiering") await step(bench, registry);
+  expect(await stateOf(registry, "ada")).toBe(state);
+  const { readFollowers } = bench.deps;
+  const breaking: FanoutBench = {
+    ...bench,
+    deps: {
+      ...bench.deps,
+      readFollowers: async (author, token) => {
+        if (token !== "") throw new Error("killed");
+        return readFollowers(author, token);
       },
-    };
-    await expect(step(breaking, registry)).rejects.toThrow("killed");
-    expect(await stateOf(registry, "ada")).toBe(state);
-    for (let steps = 0; steps < 2; steps++) await step(bench, registry);
-    const isPulled = state === "promoting";
-    expect(await stateOf(registry, "ada")).toBe(isPulled ? "pulled" : undefined);
-    for (let index = 0; index < 5; index++) {
-      const reads = [...(await idsOf(homeKey(`f${index}`))), ...(isPulled ? await idsOf(authorKey("ada")) : [])];
-      expect(await pullsOf(`f${index}`)).toEqual(isPulled ? ["ada", "~complete"] : ["~complete"]);
-      expect(reads).toEqual(isPulled ? ["d1"] : ["d2", "d1"]);
-    }
-  },
-);
+    },
+  };
+  await expect(step(breaking, registry)).rejects.toThrow("killed");
+  expect(await stateOf(registry, "ada")).toBe(state);
+  for (let steps = 0; steps < 2; steps++) await step(bench, registry);
+  expect(await stateOf(registry, "ada")).toBe(end);
+  for (let index = 0; index < 5; index++) {
+    const reads = [...(await idsOf(homeKey(`f${index}`))), ...(end ? await idsOf(authorKey("ada")) : [])];
+    expect(await pullsOf(`f${index}`)).toEqual(end ? ["ada", "~complete"] : ["~complete"]);
+    expect(reads).toEqual(end === "pulled" ? ["d1"] : ["d2", "d1"]);
+  }
+});
 
 test.each([
   ["pushed", "promoting", undefined],
   ["pulled", "demoting", "pulled"],
+  ["pulled", "lowering", "pulled"],
+  ["tiered", "promoting", "tiered"],
 ] as const)("a drop that is planned while its author is %s and then %s is written for both", async (_, now, before) => {
   const world = followers(3);
   const registries = [before, now].map(

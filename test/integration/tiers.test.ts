@@ -1,6 +1,9 @@
 import { expect, test } from "@jest/globals";
+import type { Tier } from "../../src/contracts/fanout.js";
 import { authorKey, pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { PULLS_COMPLETE } from "../../src/contracts/pulled.js";
+import { jobSubject } from "../../src/contracts/subjects.js";
+import { contextWith, deliveryOf } from "../support/deliveries.js";
 import { DROP, type FanoutBench, followers, handle, openFanout, work } from "../support/fanout.js";
 import { openRegistry, stateOf, step } from "../support/pulled.js";
 import { redisOfFile } from "../support/redis-of-file.js";
@@ -103,6 +106,38 @@ test("a removal from the author's timeline that fails is done again before the f
   bench.jobs.push(last);
   await work(bench);
   expect([bench.completed.length, await idsOf(authorKey("ada"))]).toEqual([1, []]);
+});
+
+test("the last tier begins once other jobs have ended", async () => {
+  const order: string[] = [];
+  let open = (): void => undefined;
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  const bench = openFanout(redis, followers(2), {
+    change: (deps) => {
+      const addHome: typeof deps.writer.addHome = async (all, yields) => {
+        const [user] = all[0]?.audience.ids ?? [];
+        order.push(`${user} begins`);
+        if (user === "f0") await opened;
+        await deps.writer.addHome(all, yields);
+        order.push(`${user} ends`);
+      };
+      return { ...deps, writer: { ...deps.writer, addHome } };
+    },
+  });
+  const { drop_id, user_id, created_at } = DROP;
+  const job = { action: "add", event: "drop_created", drop_id, user_id, created_at, generation: "g" } as const;
+  const deliver = (tier: Tier, user: string) => {
+    const one = { ...job, admitted_at: Date.now(), tier, user_ids: [user] };
+    return [deliveryOf({ stream: "FANOUT", subject: jobSubject(one), json: one })];
+  };
+  const recent = bench.handlers.jobs.together(deliver("recent", "f0"), contextWith());
+  const rest = bench.handlers.rest.together(deliver("rest", "f1"), contextWith());
+  for (let turns = 0; turns < 50; turns++) await new Promise(setImmediate);
+  open();
+  await Promise.all([recent, rest]);
+  expect(order).toEqual(["f0 begins", "f0 ends", "f1 begins", "f1 ends"]);
 });
 
 test("a drop of history is not tiered", async () => {
