@@ -9,6 +9,7 @@ import { type Loop, startLoop } from "../kernel/loop.js";
 import { readPages } from "../kernel/paging.js";
 import { SECOND } from "../kernel/time.js";
 import { type ChangedHome, DropWrites, unhurried } from "./graph-drops.js";
+import type { Listeners } from "./listeners.redis.js";
 import { MAX_PAGES } from "./plan.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import type { Sources } from "./sources.grpc.js";
@@ -25,6 +26,7 @@ export interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAutho
   readonly fences: Pick<Fences, "unfollowedAmong" | "removeTombstoned">;
   readonly writer: TimelineWriter;
   readonly authors: AuthorWriter;
+  readonly listeners: Pick<Listeners, "visit">;
   readonly registry: Crossings;
   readonly maxEntries: number;
 }
@@ -61,7 +63,8 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
  * Makes the function that does what a state of an author asks for, for all followers. Every step may be done again.
  *
  * - `promoting`, `tiering`: the author's timeline may be left from earlier; it goes. A read of a pulled author rebuilds it
- *   from drops that include all that were only pushed. Then the followers' sets of pulled authors get the author.
+ *   from drops that include all that were only pushed. Then the followers' sets of pulled authors get the author, and
+ *   those of listeners that are not known are filled, so that the first drop need not wait for it.
  * - `demoting`, `lowering`: homes get the author's drops, as after a follow. A rebuild of a home reads all followed
  *   authors.
  * - `leaving`: the sets lose the author. Until then what is demoted stays merged.
@@ -70,7 +73,7 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
  * are looked for after the write.
  */
 export function createCross(deps: CrossingDeps) {
-  const { authors, registry, readFollowers } = deps;
+  const { authors, listeners, registry, readFollowers } = deps;
   const join = async (author: string): Promise<Step> => {
     await authors.forget(author);
     const apply = (users: readonly string[]) => authors.addToPulls(author, users);
@@ -98,6 +101,7 @@ export function createCross(deps: CrossingDeps) {
       await step(ids.filter((id) => id !== author));
       await failpoint("crossing", state);
     }
+    if (steps[state] === join) await listeners.visit(author, async () => undefined);
     await registry.proceed(due);
   };
 }

@@ -41,21 +41,21 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
   const { config, scripts, fenced, publishAll, upstreams, fences, pulled, untilCovered, log } = handles;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const activeOnly = config.fanout.audience === "active";
+  const { fillPulls = async () => undefined } = handles;
   const shared = {
     ...createSources(upstreams, config.fanout.chunkSize),
     fences,
     writer: createTimelineWriter(scripts, fenced, { maxEntries, ttlMs, activeOnly }),
     authors: createAuthorWriter(scripts, fenced, { maxEntries, ttlMs }),
+    listeners: createListeners({ scripts, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
     maxEntries,
   };
-  const fillPulls = handles.fillPulls ?? (async () => undefined);
   const fanout = composeFanout({
     ...shared,
     pulled,
     recentMs: config.fanout.recentDays * DAY,
     restRate: config.fanout.restRate,
     untilCovered,
-    listeners: createListeners({ scripts, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
     notify: createNotify(publishAll, createListenersAmong(scripts)),
     queue: createQueueJobs(publishAll),
     queueEdges: createQueueEdges(publishAll),

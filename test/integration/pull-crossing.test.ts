@@ -58,6 +58,20 @@ test("an author with more followers than the threshold is promoted: sets that ar
   expect(await held(redis.raw, authorKey("ada"))).toEqual({ entries: [], floor: undefined });
 });
 
+test("once an author is pulled it is known of everybody who listens whom they pull", async () => {
+  const world = followers(5);
+  world.follow("eve", "bob");
+  const { registry, bench } = open(world, 4);
+  await redis.raw.zadd(RECENT_KEY, Date.now(), "f1", Date.now(), "eve");
+  await post(bench, world, "d1", 1_000);
+  await step(bench, registry);
+  expect([await pullsOf("f1"), await pullsOf("eve"), await pullsOf("f2")]).toEqual([
+    ["ada", "~complete"],
+    ["~complete"],
+    [],
+  ]);
+});
+
 test("a drop of a pulled author is in the author's timeline and home, and in no other; its fan-out is completed for all followers", async () => {
   const { world, bench } = await pulledAuthor();
   await post(bench, world, "d2", 2_000);

@@ -34,6 +34,13 @@ async function pull({ bench, registry }: Scene): Promise<void> {
   expect(await stateOf(registry, "ada")).toBe("pulled");
 }
 
+/** A process, changed so, after another has pulled an author of nine followers. */
+async function pulledBy(change: Change): Promise<Scene> {
+  const { world, registry, bench } = open(followers(9));
+  await pull({ world, registry, bench });
+  return open(world, change, registry);
+}
+
 const listen = (...users: string[]) => redis.raw.zadd(RECENT_KEY, ...users.flatMap((user) => [Date.now(), user]));
 
 async function post({ bench, world }: Scene, drop_id: string, admittedAt = Date.now()): Promise<void> {
@@ -128,17 +135,16 @@ test("a fan-out that breaks off after some were told is repeated, and reaches al
 });
 
 test("a drop that is too old to be notified of has nobody looked for", async () => {
-  const scene = open(followers(9), (deps) => ({
+  const scene = await pulledBy((deps) => ({
     ...deps,
     listeners: { ...deps.listeners, visit: () => Promise.reject(new Error("looked")) },
   }));
-  await pull(scene);
   await post(scene, "d1", Date.now() - 3_600_000);
   expect([told(scene), scene.bench.completed.length]).toEqual([[], 1]);
 });
 
 test("a drop that is deleted while those who listen are looked for is not told to the others", async () => {
-  const scene = open(followers(9), (deps) => ({
+  const scene = await pulledBy((deps) => ({
     ...deps,
     listeners: {
       ...deps.listeners,
@@ -148,7 +154,6 @@ test("a drop that is deleted while those who listen are looked for is not told t
       },
     },
   }));
-  await pull(scene);
   await listen("f1");
   await post(scene, "d1");
   expect(told(scene)).toEqual(["ada"]);

@@ -64,6 +64,14 @@ export function checkPage(
   if (next.length > MAX_TOKEN_CHARACTERS) throw broken(method, "its token is too long");
 }
 
+/** Undefined where an upstream leaves the total out, or counts the page alone. */
+export function totalOf(
+  total: number,
+  { length, next }: { readonly length: number; readonly next: string },
+): number | undefined {
+  return total > 0 && total >= length + (next === "" ? 0 : 1) ? total : undefined;
+}
+
 function refuseLong(method: string, length: number): void {
   if (length > MAX_ITEMS) throw broken(method, `it has ${length} items, and at most ${MAX_ITEMS} are read`);
 }

@@ -7,7 +7,7 @@ import {
 } from "../../gen/avion/posts.js";
 import { type ListFollowChangesRequest, UserServiceService } from "../../gen/avion/users.js";
 import type { IdPage } from "../../kernel/paging.js";
-import { checkPage, validDrops, validUsers } from "./answers.js";
+import { checkPage, totalOf, validDrops, validUsers } from "./answers.js";
 import { connectUpstream, createCallUpstream, nameOf, type TlsFiles } from "./call.js";
 
 export interface PageRequest {
@@ -79,7 +79,7 @@ function onUsers(users: Client) {
       total_count,
     } = await call(method, request, { subject: user, deadline });
     checkPage(nameOf(method), token, { length: ids.length, next });
-    const total = total_count >= ids.length && total_count > 0 ? total_count : undefined;
+    const total = totalOf(total_count, { length: ids.length, next });
     return { ids: validUsers(nameOf(method), ids), next, total };
   };
   return {

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { type Drop, Visibility } from "../../../src/gen/avion/posts.js";
 import { AppError } from "../../../src/kernel/errors.js";
-import { checkPage, validDrops, validUsers } from "../../../src/platform/grpc/answers.js";
+import { checkPage, totalOf, validDrops, validUsers } from "../../../src/platform/grpc/answers.js";
 
 const DROP: Drop = {
   drop_id: "d1",
@@ -54,4 +54,15 @@ test("a token that leads nowhere fails: a list is read to its end", () => {
   expect([nextOf("a", "b"), nextOf("", "")]).toEqual(["taken", "taken"]);
   expect(nextOf("a", "a")).toContain("the same page again");
   expect(nextOf("a", "t".repeat(5_000))).toContain("too long");
+});
+
+test.each([
+  [5, 2, "next", 5],
+  [2, 2, "", 2],
+  [0, 2, "next", undefined],
+  [2, 2, "next", undefined],
+  [1, 2, "", undefined],
+  [-1, 0, "", undefined],
+])("a total of %d beside a page of %d and the token %j is known as %p", (total, length, next, known) => {
+  expect(totalOf(total, { length, next })).toBe(known);
 });
