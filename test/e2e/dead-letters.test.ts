@@ -3,45 +3,56 @@ import { expect, test } from "@jest/globals";
 import { headers } from "nats";
 import { becomes, eventually } from "../support/eventually.js";
 import { type Ending, runMain, type ServiceProcess } from "../support/service.js";
-import { type Stack, type StackOptions, testWithStack } from "../support/stack.js";
+import { type Stack, sharedStack } from "../support/stack.js";
 import { created, type TimelineEvent } from "../support/timeline-events.js";
 
 const START = Date.now() - 3_600_000;
-const OPTIONS: StackOptions = {
-  env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "3", TIMELINE_RETRY_BASE_MS: "50" },
-  timeoutMs: 90_000,
-};
 const FIELDS =
   "seq reason event error error_code stream stream_seq consumer deliveries first_seen failed_at redrive_count";
 
+/** `id` makes a name of the test's own. */
+type Scene = Stack & { id(name: string): string };
+
+const onStack = sharedStack({
+  env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "3", TIMELINE_RETRY_BASE_MS: "50" },
+  timeoutMs: 90_000,
+});
+let scenes = 0;
+
+/** A test that begins with an empty DLQ. */
+function testDeadLetters(name: string, work: (scene: Scene) => Promise<void>): void {
+  onStack(name, async (stack) => {
+    await stack.streams.manager.streams.purge("DLQ");
+    const number = ++scenes;
+    await work(Object.assign(Object.create(stack), { id: (own: string) => `${own}-${number}` }));
+  });
+}
+
 /** Drops of five authors, each with two followers. */
-function load({ world }: Stack, count: number): TimelineEvent[] {
-  const authors = ["alice", "anna", "arno", "axel", "abel"];
-  for (const author of authors) for (const reader of ["bob", "carol"]) world.follow(reader, author);
+function load({ world, id }: Scene, count: number): TimelineEvent[] {
+  const authors = ["alice", "anna", "arno", "axel", "abel"].map(id);
+  for (const author of authors) for (const reader of ["bob", "carol"]) world.follow(id(reader), author);
   const drops = Array.from({ length: count }, (_, number) => {
-    const user_id = authors[number % authors.length] ?? "alice";
-    return { drop_id: `load-${number}`, user_id, visibility: "public" as const, created_at: START + number };
+    const user_id = authors[number % authors.length] as string;
+    return { drop_id: id(`load-${number}`), user_id, visibility: "public" as const, created_at: START + number };
   });
   world.post(...drops);
   return drops.map(created);
 }
 
-function ofAnna(event: TimelineEvent): boolean {
-  return "user_id" in event.payload && event.payload.user_id === "anna";
-}
-
 /** Lets anna's drops fail until they are given up; yields how many dead letters that made. */
-async function giveUpOnAnna(stack: Stack): Promise<number> {
-  const history = load(stack, 40);
-  const heal = stack.upstreams.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
-  await stack.publish(...history);
-  await stack.streams.settled(history.length, 40_000);
+async function giveUpOnAnna(scene: Scene): Promise<number> {
+  const { streams, upstreams, id } = scene;
+  const history = load(scene, 40);
+  const heal = upstreams.inject({ method: "GetFollowersList", user: id("anna"), code: status.INTERNAL });
+  await scene.publish(...history);
+  await streams.settled(history.length, 40_000);
   heal();
-  return history.filter(ofAnna).length;
+  return history.filter(({ payload }) => "user_id" in payload && payload.user_id === id("anna")).length;
 }
 
-async function shown(stack: Stack): Promise<string[]> {
-  return stack.redis.zrevrange("timeline:home:bob", 0, -1);
+async function shown({ redis, id }: Scene): Promise<string[]> {
+  return redis.zrevrange(`timeline:home:${id("bob")}`, 0, -1);
 }
 
 /** Runs a command of the program against the stack's brokers. */
@@ -92,7 +103,7 @@ async function deadLetterFrom(
   return (await streams.connection.jetstream().publish("dlq.exhausted.drop_created", body, { headers: held })).seq;
 }
 
-testWithStack("a failure of one author alone is given up, and holds up nobody else", OPTIONS, async (stack) => {
+testDeadLetters("a failure of one author alone is given up, and holds up nobody else", async (stack) => {
   const { streams, world } = stack;
   const count = await giveUpOnAnna(stack);
   const deadLetters = await streams.all("DLQ");
@@ -118,13 +129,13 @@ testWithStack("a failure of one author alone is given up, and holds up nobody el
       expect(Date.parse(deadLetter.headers[name] ?? "")).toBeGreaterThan(START);
     }
   }
-  const others = world.homeOf("bob").filter(({ user_id }) => user_id !== "anna");
+  const others = world.homeOf(stack.id("bob")).filter(({ user_id }) => user_id !== stack.id("anna"));
   expect(await shown(stack)).toEqual(expect.arrayContaining(others.map(({ drop_id }) => drop_id)));
 });
 
-testWithStack("dead letters are listed and redriven by the command line", OPTIONS, async (stack) => {
+testDeadLetters("dead letters are listed and redriven by the command line", async (stack) => {
   const count = await giveUpOnAnna(stack);
-  await stack.redis.publish("drop_created", "nonsense");
+  await stack.redis.publish("drop_created", stack.id("nonsense"));
   await eventually(async () => (await stack.streams.count("DLQ")) === count + 1, "all letters");
   const all = (await json(stack, "dlq", "ls")) as Array<Record<string, unknown>>;
   expect(all).toHaveLength(count + 1);
@@ -146,14 +157,14 @@ testWithStack("dead letters are listed and redriven by the command line", OPTION
     expect(await shown(stack)).toContain(body.drop_id);
   });
   await json(stack, "dlq", "redrive", ...rest);
-  const expected = stack.world.homeOf("bob").map(({ drop_id }) => drop_id);
+  const expected = stack.world.homeOf(stack.id("bob")).map(({ drop_id }) => drop_id);
   await becomes(async () => {
     expect(await shown(stack)).toEqual(expected);
   });
   expect(await stack.streams.count("DLQ")).toBe(1);
 });
 
-testWithStack("dead letters are listed and redriven as a NATS service", OPTIONS, async (stack) => {
+testDeadLetters("dead letters are listed and redriven as a NATS service", async (stack) => {
   const { connection } = stack.streams;
   const count = await giveUpOnAnna(stack);
   const list = await connection.request("avion.ops.dlq.list", "{}", { timeout: 5_000 });
@@ -161,7 +172,7 @@ testWithStack("dead letters are listed and redriven as a NATS service", OPTIONS,
   expect(list.string()).toContain("exhausted");
   const done = await connection.request("avion.ops.dlq.redrive", '{"all":true}', { timeout: 10_000 });
   expect(done.headers?.get("Nats-Service-Error") ?? "").toBe("");
-  const expected = stack.world.homeOf("bob").map(({ drop_id }) => drop_id);
+  const expected = stack.world.homeOf(stack.id("bob")).map(({ drop_id }) => drop_id);
   await becomes(async () => {
     expect(await shown(stack)).toEqual(expected);
     expect(await stack.streams.count("DLQ")).toBe(0);
@@ -169,10 +180,10 @@ testWithStack("dead letters are listed and redriven as a NATS service", OPTIONS,
   expect(count).toBeGreaterThan(0);
 });
 
-testWithStack("a dead letter that fails again comes back with its count raised", OPTIONS, async (stack) => {
+testDeadLetters("a dead letter that fails again comes back with its count raised", async (stack) => {
   const { upstreams, streams } = stack;
   await giveUpOnAnna(stack);
-  const heal = upstreams.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
+  const heal = upstreams.inject({ method: "GetFollowersList", user: stack.id("anna"), code: status.INTERNAL });
   const [deadLetter] = await streams.all("DLQ");
   await json(stack, "dlq", "redrive", String(deadLetter?.seq));
   await becomes(async () => {
@@ -182,28 +193,24 @@ testWithStack("a dead letter that fails again comes back with its count raised",
   heal();
 });
 
-testWithStack(
-  "a redrive killed between publishing and deleting publishes each dead letter once",
-  OPTIONS,
-  async (stack) => {
-    const { streams } = stack;
-    const count = await giveUpOnAnna(stack);
-    const before = await streams.count("DROPS");
-    const killed = commandWith(stack, { TIMELINE_FAILPOINTS: "redriven=kill" }, "dlq", "redrive", "--all");
-    expect((await killed.exited).signal).toBe("SIGKILL");
-    expect([await streams.count("DROPS"), await streams.count("DLQ")]).toEqual([before + 1, count]);
-    expect(await json(stack, "dlq", "redrive", "--all")).toMatchObject({ refused: [], failed: [], overtaken: [] });
-    expect([await streams.count("DROPS"), await streams.count("DLQ")]).toEqual([before + count, 0]);
-    const expected = stack.world.homeOf("bob").map(({ drop_id }) => drop_id);
-    await becomes(async () => {
-      expect(await shown(stack)).toEqual(expected);
-    });
-  },
-);
+testDeadLetters("a redrive killed between publishing and deleting publishes each dead letter once", async (stack) => {
+  const { streams } = stack;
+  const count = await giveUpOnAnna(stack);
+  const before = await streams.count("DROPS");
+  const killed = commandWith(stack, { TIMELINE_FAILPOINTS: "redriven=kill" }, "dlq", "redrive", "--all");
+  expect((await killed.exited).signal).toBe("SIGKILL");
+  expect([await streams.count("DROPS"), await streams.count("DLQ")]).toEqual([before + 1, count]);
+  expect(await json(stack, "dlq", "redrive", "--all")).toMatchObject({ refused: [], failed: [], overtaken: [] });
+  expect([await streams.count("DROPS"), await streams.count("DLQ")]).toEqual([before + count, 0]);
+  const expected = stack.world.homeOf(stack.id("bob")).map(({ drop_id }) => drop_id);
+  await becomes(async () => {
+    expect(await shown(stack)).toEqual(expected);
+  });
+});
 
-testWithStack("redriving validates what was invalid again and refuses what was cut", OPTIONS, async (stack) => {
-  const { streams, redis } = stack;
-  await redis.publish("drop_created", "nonsense");
+testDeadLetters("redriving validates what was invalid again and refuses what was cut", async (stack) => {
+  const { streams, redis, id } = stack;
+  await redis.publish("drop_created", id("nonsense"));
   await redis.publish("drop_created", JSON.stringify({ drop_id: "x".repeat(2_000_000) }));
   await eventually(async () => (await streams.count("DLQ")) === 2, "two letters");
   const why = { invalid: "is not JSON", toolarge: "only its beginning was kept" };
@@ -218,11 +225,11 @@ testWithStack("redriving validates what was invalid again and refuses what was c
   expect(await streams.count("DROPS")).toBe(0);
 });
 
-testWithStack("a payload that has become valid is admitted by its redrive, and shown", OPTIONS, async (stack) => {
-  const { streams, redis, world } = stack;
-  world.follow("bob", "alice");
+testDeadLetters("a payload that has become valid is admitted by its redrive, and shown", async (stack) => {
+  const { streams, redis, world, id } = stack;
+  world.follow(id("bob"), id("alice"));
   const created_at = Date.now() + 5 * 60_000 + 5_000;
-  const drop = { drop_id: "ahead", user_id: "alice", visibility: "public" as const, created_at };
+  const drop = { drop_id: id("ahead"), user_id: id("alice"), visibility: "public" as const, created_at };
   world.post(drop);
   await redis.publish("drop_created", JSON.stringify(drop));
   await eventually(async () => (await streams.count("DLQ")) === 1, "a letter");
@@ -231,96 +238,85 @@ testWithStack("a payload that has become valid is admitted by its redrive, and s
   await eventually(() => Date.now() > created_at - 5 * 60_000, "it is not too far ahead any more");
   expect(await json(stack, "dlq", "redrive", "--reason", "invalid")).toMatchObject({ redriven: [deadLetter?.seq] });
   await becomes(async () => {
-    expect(await shown(stack)).toEqual(["ahead"]);
+    expect(await shown(stack)).toEqual([id("ahead")]);
   });
   expect(await streams.count("DLQ")).toBe(0);
 });
 
-testWithStack("a dead letter older than its drop's deletion does not bring the drop back", OPTIONS, async (stack) => {
-  const { world, streams, reads } = stack;
+testDeadLetters("a dead letter older than its drop's deletion does not bring the drop back", async (stack) => {
+  const { world, streams, reads, id } = stack;
   const count = await giveUpOnAnna(stack);
-  world.remove("load-1");
-  await stack.publish({ channel: "drop_deleted", payload: { drop_id: "load-1", user_id: "anna" } });
+  world.remove(id("load-1"));
+  await stack.publish({ channel: "drop_deleted", payload: { drop_id: id("load-1"), user_id: id("anna") } });
   await streams.settled(41);
   await json(stack, "dlq", "redrive", "--all");
   await becomes(async () => {
     expect(await streams.count("DLQ")).toBe(0);
-    expect(await shown(stack)).toContain("load-6");
+    expect(await shown(stack)).toContain(id("load-6"));
   });
   await streams.settled(await streams.count("DROPS"));
-  expect(await shown(stack)).not.toContain("load-1");
-  expect((await reads.home("bob", { limit: 100 })).drop_ids).toEqual(world.homeOf("bob").map(({ drop_id }) => drop_id));
+  expect(await shown(stack)).not.toContain(id("load-1"));
+  expect((await reads.home(id("bob"), { limit: 100 })).drop_ids).toEqual(
+    world.homeOf(id("bob")).map(({ drop_id }) => drop_id),
+  );
   expect(count).toBeGreaterThan(1);
 });
 
-testWithStack(
-  "a dead letter older than the log is redriven only if its drop is still there",
-  OPTIONS,
-  async (stack) => {
-    const { world, streams } = stack;
-    world.follow("bob", "alice");
-    const drops = ["kept", "gone"].map((drop_id, at) => ({
-      ...{ drop_id, user_id: "alice", visibility: "public" as const, created_at: START + at },
-    }));
-    world.post(...drops);
-    world.remove("gone");
-    const [kept, gone] = [
-      await deadLetterFrom(stack, 8, drops[0] ?? {}),
-      await deadLetterFrom(stack, 8, drops[1] ?? {}),
-    ];
-    const [natsOnly] = [{ NATS_URL: stack.serviceOptions.natsUrl }];
-    const blind = await finished(runMain(["dlq", "redrive", "--all", "--json"], natsOnly));
-    expect(blind.code).toBe(1);
-    expect(JSON.parse(blind.output).refused).toHaveLength(2);
-    expect(blind.output).toContain("TIMELINE_POST_SERVICE_ADDR");
-    const dry = await json(stack, "dlq", "redrive", "--all", "--dry-run");
-    const report = { redriven: [kept], refused: [], failed: [], overtaken: [{ seq: gone, why: expect.any(String) }] };
-    expect(dry).toEqual({ ...report, dry_run: true });
-    expect([await streams.count("DLQ"), await streams.count("DROPS")]).toEqual([2, 0]);
-    expect(await json(stack, "dlq", "redrive", "--all")).toEqual(report);
-    await becomes(async () => {
-      expect(await shown(stack)).toEqual(["kept"]);
-    });
-    const log = await streams.all("DROPS");
-    expect(log.map(({ headers: of }) => of["Timeline-Silent"])).toEqual(["1"]);
-    expect(await streams.count("DLQ")).toBe(0);
-  },
-);
+testDeadLetters("a dead letter older than the log is redriven only if its drop is still there", async (stack) => {
+  const { world, streams, id } = stack;
+  world.follow(id("bob"), id("alice"));
+  const drops = ["kept", "gone"].map((name, at) => ({
+    ...{ drop_id: id(name), user_id: id("alice"), visibility: "public" as const, created_at: START + at },
+  }));
+  world.post(...drops);
+  world.remove(id("gone"));
+  const [kept, gone] = [await deadLetterFrom(stack, 8, drops[0] ?? {}), await deadLetterFrom(stack, 8, drops[1] ?? {})];
+  const [natsOnly] = [{ NATS_URL: stack.serviceOptions.natsUrl }];
+  const blind = await finished(runMain(["dlq", "redrive", "--all", "--json"], natsOnly));
+  expect(blind.code).toBe(1);
+  expect(JSON.parse(blind.output).refused).toHaveLength(2);
+  expect(blind.output).toContain("TIMELINE_POST_SERVICE_ADDR");
+  const dry = await json(stack, "dlq", "redrive", "--all", "--dry-run");
+  const report = { redriven: [kept], refused: [], failed: [], overtaken: [{ seq: gone, why: expect.any(String) }] };
+  expect(dry).toEqual({ ...report, dry_run: true });
+  expect([await streams.count("DLQ"), await streams.count("DROPS")]).toEqual([2, 0]);
+  expect(await json(stack, "dlq", "redrive", "--all")).toEqual(report);
+  await becomes(async () => {
+    expect(await shown(stack)).toEqual([id("kept")]);
+  });
+  const log = await streams.all("DROPS");
+  expect(log.map(({ headers: of }) => of["Timeline-Silent"])).toEqual(["1"]);
+  expect(await streams.count("DLQ")).toBe(0);
+});
 
-testWithStack(
-  "dead letters are grouped for people, filtered, shown and removed",
-  { ...OPTIONS, service: false },
-  async (stack) => {
-    const { streams } = stack;
-    const service = await stack.start({ roles: "fanout" });
-    await service.stop();
-    const seqs: number[] = [];
-    for (const author of ["42", "42", "7"])
-      seqs.push(await deadLetterFrom(stack, 1, { drop_id: author, user_id: author }));
-    const [old] = [await deadLetterFrom(stack, 20, { drop_id: "d", user_id: "42" })];
-    const list = await finished(command(stack, "dlq", "ls"));
-    expect(list.output).toMatch(/^4 x GetFollowersList: INTERNAL for 2 authors, most often 42 \(3\)\n/);
-    const single = await finished(command(stack, "dlq", "ls", "--letters", "--since", "2d"));
-    expect(single.output.trim().split("\n")).toHaveLength(3);
-    const seqsOf = async (...args: readonly string[]) =>
-      ((await json(stack, "dlq", "ls", ...args)) as Array<{ seq: number }>).map(({ seq }) => seq);
-    expect(await seqsOf("--since", "2d")).toEqual(seqs);
-    expect(await seqsOf("--event", "drop_created", "--error", "INTERNAL")).toEqual([...seqs, old]);
-    expect(await seqsOf("--event", "fanout_job")).toEqual([]);
-    expect(await seqsOf("--error", "none of this")).toEqual([]);
-    const shownOne = await finished(command(stack, "dlq", "show", String(old)));
-    expect(shownOne.output).toContain("Dlq-Error: GetFollowersList: INTERNAL");
-    expect(shownOne.output).toContain('  "user_id": "42"');
-    const missing = await finished(command(stack, "dlq", "show", "999"));
-    expect(missing).toMatchObject({ code: 1, output: "", errors: expect.stringContaining("999") });
-    const partly = await finished(command(stack, "dlq", "rm", String(old), "999"));
-    expect(partly).toMatchObject({ code: 1, errors: expect.stringContaining("999") });
-    expect(await json(stack, "dlq", "rm", "--since", "2d", "--dry-run")).toMatchObject({ removed: seqs });
-    expect(await streams.count("DLQ")).toBe(4);
-    expect(await json(stack, "dlq", "rm", "--since", "2d")).toEqual({ removed: seqs, failed: [] });
-    expect(await seqsOf()).toEqual([old]);
-  },
-);
+testDeadLetters("dead letters are grouped for people, filtered, shown and removed", async (stack) => {
+  const { streams } = stack;
+  const seqs: number[] = [];
+  for (const author of ["42", "42", "7"])
+    seqs.push(await deadLetterFrom(stack, 1, { drop_id: author, user_id: author }));
+  const [old] = [await deadLetterFrom(stack, 20, { drop_id: "d", user_id: "42" })];
+  const list = await finished(command(stack, "dlq", "ls"));
+  expect(list.output).toMatch(/^4 x GetFollowersList: INTERNAL for 2 authors, most often 42 \(3\)\n/);
+  const single = await finished(command(stack, "dlq", "ls", "--letters", "--since", "2d"));
+  expect(single.output.trim().split("\n")).toHaveLength(3);
+  const seqsOf = async (...args: readonly string[]) =>
+    ((await json(stack, "dlq", "ls", ...args)) as Array<{ seq: number }>).map(({ seq }) => seq);
+  expect(await seqsOf("--since", "2d")).toEqual(seqs);
+  expect(await seqsOf("--event", "drop_created", "--error", "INTERNAL")).toEqual([...seqs, old]);
+  expect(await seqsOf("--event", "fanout_job")).toEqual([]);
+  expect(await seqsOf("--error", "none of this")).toEqual([]);
+  const shownOne = await finished(command(stack, "dlq", "show", String(old)));
+  expect(shownOne.output).toContain("Dlq-Error: GetFollowersList: INTERNAL");
+  expect(shownOne.output).toContain('  "user_id": "42"');
+  const missing = await finished(command(stack, "dlq", "show", "999"));
+  expect(missing).toMatchObject({ code: 1, output: "", errors: expect.stringContaining("999") });
+  const partly = await finished(command(stack, "dlq", "rm", String(old), "999"));
+  expect(partly).toMatchObject({ code: 1, errors: expect.stringContaining("999") });
+  expect(await json(stack, "dlq", "rm", "--since", "2d", "--dry-run")).toMatchObject({ removed: seqs });
+  expect(await streams.count("DLQ")).toBe(4);
+  expect(await json(stack, "dlq", "rm", "--since", "2d")).toEqual({ removed: seqs, failed: [] });
+  expect(await seqsOf()).toEqual([old]);
+});
 
 test("a wrong command line exits with 2 and names what is wrong", async () => {
   const wrong: ReadonlyArray<readonly [args: string, names: string]> = [

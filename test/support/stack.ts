@@ -124,28 +124,35 @@ export function testWithStack(name: string, options: StackOptions, work: (stack:
 }
 
 /**
- * One stack for all tests that are declared with the function returned; they must use ids of their own. `settled` and
- * `settledWith` count from the start of the test.
+ * One stack for all tests that are declared with the function returned; they must use ids of their own. The log counts
+ * from the start of the test. A test that fails takes its stack with it: the next one starts another.
  */
 export function sharedStack(
   options: StackOptions = {},
 ): (name: string, work: (stack: Stack) => Promise<void>, timeoutMs?: number) => void {
   let stack: Stack | undefined;
+  let isUsed = false;
+  const end = async (): Promise<void> => {
+    await stack?.stop();
+    stack = undefined;
+  };
   beforeAll(async () => {
     stack = await startStack(options);
   });
-  afterAll(async () => {
-    await stack?.stop();
-  });
-  return (name, work, timeoutMs) => {
+  afterAll(end);
+  return (name, work, timeoutMs = options.timeoutMs) => {
     test(
       name,
       async () => {
-        const shared = present(stack);
+        if (isUsed) await end();
+        const shared = stack ?? (await startStack(options));
+        stack = shared;
+        isUsed = true;
         const streams = await countingFromNow(shared.streams);
         await work(Object.create(shared, { streams: { value: streams } })).catch((error: unknown) => {
           throw shared.explain(error);
         });
+        isUsed = false;
       },
       timeoutMs,
     );
@@ -153,9 +160,12 @@ export function sharedStack(
 }
 
 async function countingFromNow(streams: Streams): Promise<Streams> {
-  const before = await streams.count("DROPS");
+  const { state } = await streams.manager.streams.info("DROPS");
+  const before = state.messages;
   return {
     ...streams,
+    count: async (stream) => (await streams.count(stream)) - (stream === "DROPS" ? before : 0),
+    all: async (stream) => (await streams.all(stream)).filter(({ seq }) => stream !== "DROPS" || seq > state.last_seq),
     settled: (events, patienceMs) => streams.settled(before + events, patienceMs),
     settledWith: (atLeast, patienceMs) => streams.settledWith(before + atLeast, patienceMs),
   };
