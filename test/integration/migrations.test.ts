@@ -19,7 +19,7 @@ describe.each(DATABASES)("migrations on $name", ({ start }) => {
     server = await start();
   });
   beforeEach(async () => {
-    db = await server.newDatabase();
+    db = await server.emptyDatabase();
     folder = mkdtempSync(join(tmpdir(), "timeline-test-migrations-"));
     source = { component: "shop", folder: pathToFileURL(`${folder}/`) };
   });

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import { fillDataFolder } from "./data-folder.js";
 import { eventually } from "./eventually.js";
 
 /** Addresses a service needs; `env` wins over everything. */
@@ -69,6 +70,8 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
 /** Starts `serve` without waiting for anything. */
 export async function launchService(options: ServiceOptions): Promise<Service> {
+  const dataDir = options.env?.["TIMELINE_DATA_DIR"];
+  if (dataDir !== undefined) await fillDataFolder(dataDir);
   const [grpcPort, httpPort] = await freePorts();
   const addresses = { TIMELINE_GRPC_ADDR: `127.0.0.1:${grpcPort}`, TIMELINE_HTTP_ADDR: `127.0.0.1:${httpPort}` };
   const child = runNode(options.command ?? [MAIN, "serve"], {

@@ -28,22 +28,32 @@ const VACUUM_EVERY_MS = MINUTE;
 export async function openPglite({ folder }: PgliteOptions): Promise<Db> {
   const unlock = folder === undefined ? undefined : await lockFolder(folder);
   try {
-    const filled = folder !== undefined && existsSync(join(folder, "PG_VERSION"));
-    const lite = await PGlite.create({
-      ...(folder === undefined ? {} : { dataDir: folder }),
-      // Takes a second of CPU time; PGlite's own initdb takes five.
-      ...(filled ? {} : { loadDataDir: await preparedCluster() }),
-      parsers: { [types.INT8]: Number },
+    const lite = await createPglite(folder);
+    return await openOn(lite, async () => {
+      if (!lite.closed) await lite.close();
+      await unlock?.();
     });
-    await lite.exec(SETTINGS);
-    return dbOn(lite, unlock);
   } catch (error) {
     await unlock?.();
     throw error;
   }
 }
 
-function dbOn(lite: PGlite, unlock: (() => Promise<void>) | undefined): Db {
+export async function createPglite(folder?: string): Promise<PGlite> {
+  const filled = folder !== undefined && existsSync(join(folder, "PG_VERSION"));
+  return PGlite.create({
+    ...(folder === undefined ? {} : { dataDir: folder }),
+    // Takes a second of CPU time; PGlite's own initdb takes five.
+    ...(filled ? {} : { loadDataDir: await preparedCluster() }),
+    // The timer behind this setting would keep the process from ending.
+    startParams: [...PGlite.defaultStartParams, "-c", "log_startup_progress_interval=0"],
+    parsers: { [types.INT8]: Number },
+  });
+}
+
+/** Nobody else may use the PGlite until `closed` is called. */
+export async function openOn(lite: PGlite, closed: () => Promise<void>): Promise<Db> {
+  await lite.exec(SETTINGS);
   const onSession = sessionOf(lite);
   const alone = pLimit(1);
   const vacuum = (): Promise<void> => alone(() => onSession.run("VACUUM")).catch(() => undefined);
@@ -58,10 +68,7 @@ function dbOn(lite: PGlite, unlock: (() => Promise<void>) | undefined): Db {
     },
     close: async () => {
       clearInterval(vacuuming);
-      await alone(async () => {
-        if (!lite.closed) await lite.close();
-      });
-      await unlock?.();
+      await alone(closed);
     },
   };
 }
