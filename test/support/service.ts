@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { fillDataFolder } from "./data-folder.js";
 import { eventually } from "./eventually.js";
 
@@ -45,6 +46,8 @@ export const JWT_SECRET = "a secret for tests that is long enough for HS256";
 /** The build, bundled by test/support/jest/bundle.mjs. */
 export const MAIN = process.env["AVION_TEST_MAIN"] ?? join(process.cwd(), "dist/main.js");
 
+/** A service takes a second to start, and each look some ms of CPU time of both processes. */
+const READY_POLL_MS = 80;
 const STOP_PATIENCE_MS = 30_000;
 /** The embedded database alone takes half of it where other tests keep all cores busy. */
 const START_PATIENCE_MS = 45_000;
@@ -96,7 +99,9 @@ export async function untilReady(service: Service, patienceMs = START_PATIENCE_M
   const ready = async (): Promise<true | string> => {
     if (ending !== undefined) throw new Error(`ended while starting: ${JSON.stringify(ending)}`);
     const status = await httpStatus(`${service.httpUrl}/readyz`);
-    return status === 200 || `answers ${status ?? "nothing"}`;
+    if (status === 200) return true;
+    await delay(READY_POLL_MS);
+    return `answers ${status ?? "nothing"}`;
   };
   await eventually(ready, "the service is ready", patienceMs);
 }
