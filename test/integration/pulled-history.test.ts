@@ -43,7 +43,7 @@ const MUTANTS = [
   ["takes an author's timeline without a floor for complete", "if own < 0 then", "if own < 0 and name == '~home' then"],
   [
     "leaves out a drop of a tiered author that has not reached the reader's tier",
-    "call('EXISTS', ARGV[4] .. author) == 1",
+    "call('EXISTS', key) == 1",
     "false",
     "tier",
   ],

@@ -167,13 +167,20 @@ local function authors_of(pulls, ttl)
   if #authors == 0 or not tombstones or not call('HGET', ARGV[3], '~version') then return authors, {} end
   local pulled, beside = {}, {}
   for from = 1, #authors, 5000 do
-    local some = { unpack(authors, from, math.min(#authors, from + 4999)) }
+    local some, keys = { unpack(authors, from, math.min(#authors, from + 4999)) }, {}
     for i, state in ipairs(call('HMGET', ARGV[3], unpack(some))) do
-      local author = some[i]
-      local name = state and string.match(state, '^%a+') or 'pushed'
-      beside[author] = BESIDE[name]
-      if name ~= 'pushed' and (not BESIDE[name] or call('EXISTS', ARGV[4] .. author) == 1) then
+      local author, name = some[i], state and string.match(state, '^%a+') or 'pushed'
+      if BESIDE[name] then
+        beside[author] = true
+        keys[#keys + 1] = ARGV[4] .. author
+      elseif name ~= 'pushed' then
         pulled[#pulled + 1] = author
+      end
+    end
+    -- Seldom is a drop of any of them under way.
+    if #keys > 0 and call('EXISTS', unpack(keys)) > 0 then
+      for _, key in ipairs(keys) do
+        if call('EXISTS', key) == 1 then pulled[#pulled + 1] = string.sub(key, #ARGV[4] + 1) end
       end
     end
   end
