@@ -11,6 +11,9 @@ export const SHARED_TOKENS = {
 
 export const TOMBSTONES_KEY = "timeline:tombstones";
 
+/** Each drop is announced when its tombstone is written; not in a cluster, where no pages are held. */
+export const DELETIONS_CHANNEL = "timeline:x:deletions";
+
 export const HOME_PREFIX = "timeline:home:";
 
 export const homeKey = (user: string): string => HOME_PREFIX + encodeId(user);

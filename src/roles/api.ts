@@ -1,5 +1,5 @@
 import { watchForLosses } from "../consistency/index.js";
-import { createTimelines } from "../timeline/index.js";
+import { createTimelines, openReadCache } from "../timeline/index.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
 /** Timelines over gRPC. */
@@ -7,10 +7,18 @@ export async function startApiRole({
   config,
   connections,
   log,
-}: RoleDeps<"storedTimelines" | "timeline">): Promise<RunningRole> {
+}: RoleDeps<"storedTimelines" | "timeline" | "redis">): Promise<RunningRole> {
   const losses = watchForLosses({ ...connections, log });
   connections.scripts.client.on("close", losses.suspect);
   connections.topology.onPossibleLoss(losses.suspect);
-  const timelines = createTimelines({ ...connections, upstreams: connections.upstreams("reads"), config, log });
-  return { services: [timelines.service(losses.maybeLost)], notReady: () => undefined, close: () => losses.close() };
+  const readCache = openReadCache({ ...connections, urls: config.redis.urls, config, log });
+  const upstreams = connections.upstreams("reads");
+  const timelines = createTimelines({ ...connections, upstreams, readCache, config, log });
+  return {
+    services: [timelines.service(losses.maybeLost)],
+    notReady: () => undefined,
+    close: async () => {
+      await Promise.all([losses.close(), readCache?.close()]);
+    },
+  };
 }

@@ -26,6 +26,12 @@ export const TIMELINE_VARIABLES = {
     default: "128",
     about: "Calls of reads and rebuilds to the upstreams under way at once in this process",
   },
+  readCacheBytes: {
+    name: "TIMELINE_READ_CACHE_BYTES",
+    schema: integer(0, 2 ** 40),
+    default: String(64 * 2 ** 20),
+    about: "Memory for pages that are read again and again, bytes (role api); 0: none. Unused with a Redis Cluster",
+  },
 } as const satisfies Variables;
 
 export type TimelineConfig = ConfigOf<typeof TIMELINE_VARIABLES>;

@@ -1,7 +1,15 @@
 import type { NatsConnection } from "nats";
 import type { StoredTimelinesConfig } from "../contracts/config.js";
 import type { Fences } from "../contracts/fences.js";
-import { authorKey, authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY, TRIM_LEASE_KEY } from "../contracts/keys.js";
+import {
+  authorKey,
+  authorOfKey,
+  DELETIONS_CHANNEL,
+  GLOBAL_KEY,
+  homeKey,
+  LOCAL_KEY,
+  TRIM_LEASE_KEY,
+} from "../contracts/keys.js";
 import { isPushed, type PulledAuthors } from "../contracts/pulled.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
 import { createInTurn, createOldestFirst, mapLimited } from "../kernel/concurrency.js";
@@ -14,11 +22,13 @@ import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import { trackChanges } from "../platform/redis/tracking.js";
 import type { TimelineConfig } from "./config.js";
 import { getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
 import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
 import { createTrimStore, type Homes, listHomes } from "./homes.redis.js";
 import { observeTimeline } from "./observe.js";
+import { PageCache } from "./page-cache.js";
 import { createPulls } from "./pulls.redis.js";
 import { createRebuild } from "./rebuild.js";
 import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
@@ -37,7 +47,29 @@ interface TimelinesDeps {
   readonly pulled: PulledAuthors;
   readonly readLimits: ReadLimits;
   readonly config: { readonly storedTimelines: StoredTimelinesConfig; readonly timeline: TimelineConfig };
+  readonly readCache?: ReadCache | undefined;
   readonly log: Logger;
+}
+
+export type ReadCache = NonNullable<ReturnType<typeof openReadCache>>;
+
+/** Holds pages that are read often; undefined where there is no room for any, or in a cluster, whose nodes fail one by one. */
+export function openReadCache({
+  scripts,
+  urls,
+  config,
+  log,
+}: Pick<TimelinesDeps, "scripts" | "config" | "log"> & { readonly urls: readonly string[] }) {
+  const { readCacheBytes: maxBytes } = config.timeline;
+  if (scripts.isCluster || maxBytes === 0) return undefined;
+  const tracking = trackChanges({ scripts, urls, channel: DELETIONS_CHANNEL, log });
+  const { ttlMs } = config.storedTimelines;
+  const pages = new PageCache({ changes: tracking, maxBytes, ttlMs, observe: observeTimeline.cache });
+  tracking.announcements.on("changed", (key) => pages.changed(key));
+  tracking.announcements.on("published", (drop) => pages.deleted(drop));
+  tracking.announcements.on("lost", () => pages.clear());
+  observeTimeline.cacheBytes(() => pages.bytes);
+  return { pages, close: () => tracking.close() };
 }
 
 export type ReadLimits = ReturnType<typeof createReadLimits>;
@@ -58,7 +90,11 @@ export function createTimelines(deps: TimelinesDeps) {
   const { scripts, fenced, nats, fences, pulled, config, log } = deps;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const { inTurn, calls } = deps.readLimits;
-  const store = createTimelineStore(scripts, fenced, { config: config.storedTimelines, pulled });
+  const store = createTimelineStore(scripts, fenced, {
+    config: config.storedTimelines,
+    pulled,
+    cache: deps.readCache?.pages,
+  });
   const pulls = createPulls(scripts, pulled, ttlMs);
   const home = { openSources: createSources(deps.upstreams, calls), pulls, inTurn, maxEntries };
   const readSharedLog = createReadSharedLog(nats, maxEntries);

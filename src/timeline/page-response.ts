@@ -42,17 +42,26 @@ export function present(
   const { limit, cursor } = page;
   const nearest = read.slice(0, limit);
   const entries = newestFirst ? nearest : nearest.toReversed();
-  const [newest, oldest] = [entries[0], entries.at(-1)];
-  return encode({
-    drop_ids: entries.map(({ drop }) => drop),
-    has_more: read.length > limit,
-    next_max_id: oldest ? toToken(oldest) : (cursor?.text ?? ""),
-    prev_min_id: newest ? toToken(newest) : (cursor?.text ?? ""),
-    degraded,
-  });
+  return encodeEntries(entries, { hasMore: read.length > limit, cursor: cursor?.text, degraded });
 }
 
-function encode(response: GetTimelineResponse): Buffer {
+/** Entries newest first; `cursor` is handed back where there are none. */
+export function encodeEntries(
+  entries: readonly TimelineEntry[],
+  {
+    hasMore,
+    cursor = "",
+    degraded = false,
+  }: { readonly hasMore: boolean; readonly cursor?: string | undefined; readonly degraded?: boolean },
+): Buffer {
+  const [newest, oldest] = [entries[0], entries.at(-1)];
+  const response = {
+    drop_ids: entries.map(({ drop }) => drop),
+    has_more: hasMore,
+    next_max_id: oldest ? toToken(oldest) : cursor,
+    prev_min_id: newest ? toToken(newest) : cursor,
+    degraded,
+  };
   const { buffer, byteOffset, byteLength } = GetTimelineResponse.encode(response).finish();
   return Buffer.from(buffer, byteOffset, byteLength);
 }

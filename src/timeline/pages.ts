@@ -1,8 +1,8 @@
 import type { Fences } from "../contracts/fences.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { EncodedPage } from "./page-response.js";
-import type { Pulled, Stored } from "./read-pages.redis.js";
 import type { TimelineStore } from "./store.redis.js";
+import type { Pulled, Stored } from "./stored.js";
 
 export type Entries = readonly TimelineEntry[];
 

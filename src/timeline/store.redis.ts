@@ -17,6 +17,7 @@ import { MINUTE } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import type { PageCache } from "./page-cache.js";
 import { createReadPages } from "./read-pages.redis.js";
 
 export interface Snapshot {
@@ -40,7 +41,11 @@ const STAGED_TTL_MS = MINUTE;
 export function createTimelineStore(
   scripts: Scripts,
   fenced: Fenced,
-  { config, pulled }: { readonly config: StoredTimelinesConfig; readonly pulled: PulledAuthors },
+  {
+    config,
+    pulled,
+    cache,
+  }: { readonly config: StoredTimelinesConfig; readonly pulled: PulledAuthors; readonly cache?: PageCache | undefined },
 ) {
   const { run, command } = scripts;
   const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
@@ -52,7 +57,7 @@ export function createTimelineStore(
   };
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
   return {
-    read: createReadPages(scripts, config.ttlMs, pulled),
+    read: createReadPages(scripts, { ttlMs: config.ttlMs, pulled, cache }),
     mergedKeys,
     isComplete: async (key: string): Promise<boolean> => Number((await score(key, FLOOR_MEMBER)) ?? -1) >= 0,
     /** From this timeline, what is merged into it, or a recent deletion; undefined if none of them knows the drop. */

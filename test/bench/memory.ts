@@ -97,7 +97,7 @@ async function pages(
   const client = connectRedis([url], silent);
   bench.defer(() => client.disconnect());
   await connected(client);
-  const read = createReadPages(createScripts(client), 0, NOBODY);
+  const read = createReadPages(createScripts(client), { ttlMs: 0, pulled: NOBODY });
   const { cpu } = await measured({ processes: { redis: pid }, units: READS }, async () => {
     for (let n = 0; n < READS; n += AT_ONCE) {
       const some = Array.from({ length: AT_ONCE }, (_, index) => keys[(n + index) % keys.length] as string);

@@ -41,7 +41,11 @@ export async function run({ authors, users: readers = READERS }: Parameters, ben
   for (const pulls of authors === undefined ? [undefined, 0, 20, AUTHORS] : [undefined, authors]) {
     const users = Array.from({ length: readers }, (_, number) => readerOf(pulls ?? -1, number));
     for (const [number, user] of users.entries()) await follow(redis, user, { number, pulls });
-    const row = await measure(createReadPages(scripts, 0, registryOf(pulls)), users, redisServer.pid as number);
+    const row = await measure(
+      createReadPages(scripts, { ttlMs: 0, pulled: registryOf(pulls) }),
+      users,
+      redisServer.pid as number,
+    );
     if (pulls === undefined) alone = row.value;
     const peer = { name: "nobody is pulled", value: alone };
     rows.push({ ...row, name: pulls === undefined ? "nobody is pulled" : `${pulls} pulled authors`, peer });

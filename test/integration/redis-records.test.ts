@@ -12,7 +12,7 @@ beforeEach(() => bench.raw.flushall());
 
 const TOMBSTONES = "timeline:tombstones";
 const recordTombstones = (before: number, ...entries: (readonly [number, string])[]) =>
-  bench.scripts.run("record-tombstones", [TOMBSTONES], [before, ...entries.flat()]);
+  bench.scripts.run("record-tombstones", [TOMBSTONES], [before, "", ...entries.flat()]);
 
 test("record-tombstones: says whether the tombstones are complete, and forgets nothing while they are not", async () => {
   expect(await recordTombstones(50, [10, "a"], [60, "b"])).toBe(0);

@@ -29,7 +29,7 @@ test("every script file is registered, and runs again after the server has forgo
     "finish-rebuild": [LATER, -1, 0, 10, 0, 0],
     "interrupt-rebuild": [],
     "remove-tombstoned": ["timeline:home:", "ada"],
-    "record-tombstones": [1],
+    "record-tombstones": [1, "channel", 1, "a"],
     "begin-refill": [-1],
     "finish-refill": [LATER, -1, 0],
     "release-lease": ["owner"],

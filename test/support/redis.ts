@@ -10,6 +10,7 @@ import { connectRedis, type RedisClient } from "../../src/platform/redis/connect
 import { createFenced, type Fenced } from "../../src/platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
+import type { PageCache } from "../../src/timeline/page-cache.js";
 import { createPulls } from "../../src/timeline/pulls.redis.js";
 import { createTimelineStore } from "../../src/timeline/store.redis.js";
 import { privateRedis } from "./brokers.js";
@@ -73,7 +74,7 @@ const NOBODY: PulledAuthors = { copy: () => new Map(), refresh: async () => new 
 /** The adapters of fan-out, fences and reads on one Redis. */
 export function adaptersOn(
   scripts: Scripts,
-  options: { readonly maxEntries: number; readonly activeOnly?: boolean },
+  { cache, ...options }: { readonly maxEntries: number; readonly activeOnly?: boolean; readonly cache?: PageCache },
   pulled: PulledAuthors = NOBODY,
 ) {
   const ttlMs = Number(STORED_TIMELINES_VARIABLES.ttlMs.default);
@@ -81,7 +82,7 @@ export function adaptersOn(
   return {
     writer: createTimelineWriter(scripts, fenced, { activeOnly: false, ttlMs, ...options }),
     authors: createAuthorWriter(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),
-    store: createTimelineStore(scripts, fenced, { config: { ttlMs, maxEntries: options.maxEntries }, pulled }),
+    store: createTimelineStore(scripts, fenced, { config: { ttlMs, maxEntries: options.maxEntries }, pulled, cache }),
     pulls: createPulls(scripts, pulled, ttlMs),
     fenceStore: createFenceStore(scripts, fenced),
   };

@@ -1,6 +1,7 @@
 import type { Deletion, EdgeChange, EdgeState } from "../../contracts/fences.js";
 import {
   ALL_EDGE_PARTS,
+  DELETIONS_CHANNEL,
   EDGES_PREFIX,
   edgeField,
   edgePart,
@@ -53,7 +54,11 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
     const complete = await run(
       "record-tombstones",
       [TOMBSTONES_KEY],
-      [Date.now() - REMEMBER_MS, ...entries.flatMap(({ drop, time }) => [time, drop])],
+      [
+        Date.now() - REMEMBER_MS,
+        isCluster ? "" : DELETIONS_CHANNEL,
+        ...entries.flatMap(({ drop, time }) => [time, drop]),
+      ],
     );
     return { complete: complete === 1 };
   };

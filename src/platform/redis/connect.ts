@@ -19,9 +19,12 @@ const STRICT = {
   retryStrategy: (times: number) => Math.min(100 * times, 2 * SECOND),
 } as const;
 
-/** Reconnects for ever; commands fail while Redis is unavailable. Several URLs name the nodes of a Redis Cluster. */
-export function connectRedis(urls: readonly string[], log: Logger): RedisClient {
-  const client = urls.length > 1 ? clusterOf(urls, STRICT) : new Redis({ ...STRICT, ...serverOf(urls) });
+/**
+ * Reconnects for ever; commands fail while Redis is unavailable. Several URLs name the nodes of a Redis Cluster.
+ * `options`: of a single server.
+ */
+export function connectRedis(urls: readonly string[], log: Logger, options: RedisOptions = {}): RedisClient {
+  const client = urls.length > 1 ? clusterOf(urls, STRICT) : new Redis({ ...STRICT, ...serverOf(urls), ...options });
   watch(client, log);
   return client;
 }

@@ -3,10 +3,10 @@
 -- The timelines of pulled authors are merged into a home, if the set of those whom its owner follows is named.
 --
 -- KEYS     the timelines; then the tombstones if ARGV[1] is 1
--- ARGV[1]  without 1 nothing is said about tombstones, no page is answered, and authors are named but not merged
+-- ARGV[1]  without 1 nothing is said about tombstones, and no page is answered
 -- ARGV[2]  a key nobody has read for longer than this, ms, is not vouched for: deletions it has missed may be forgotten
 -- ARGV[3]  the registry of pulled authors
--- ARGV[4]  prefix of authors' timelines
+-- ARGV[4]  prefix of authors' timelines; "": authors are named but not merged
 -- ARGV     then of each timeline:
 --     [1]  "older" or "newer" than the position
 --     [2]  how many
@@ -170,8 +170,8 @@ local function authors_of(pulls, ttl)
     local some, keys = { unpack(authors, from, math.min(#authors, from + 4999)) }, {}
     for i, state in ipairs(call('HMGET', ARGV[3], unpack(some))) do
       local author, name = some[i], state and string.match(state, '^%a+') or 'pushed'
-      if BESIDE[name] then
-        beside[author] = true
+      beside[author] = BESIDE[name]
+      if BESIDE[name] and ARGV[4] ~= '' then
         keys[#keys + 1] = ARGV[4] .. author
       elseif name ~= 'pushed' then
         pulled[#pulled + 1] = author
@@ -263,7 +263,7 @@ local function read(key, direction, count, ttl, size, since, score, id, pulls)
   local older, pulled = direction == 'older', ''
   if pulls ~= '' then
     local authors, beside = authors_of(pulls, ttl)
-    if authors and #authors > 0 and tombstones then
+    if authors and #authors > 0 and tombstones and ARGV[4] ~= '' then
       return merged(key, authors, beside, older, count, ttl, size, since, score, id)
     end
     pulled = not authors and '?' or #authors > 0 and table.concat(authors, ',') .. '/' or ''

@@ -1,0 +1,204 @@
+import { LRUCache } from "lru-cache";
+import { MINUTE } from "../kernel/time.js";
+import type { Stored } from "./stored.js";
+
+/** Changes of keys, as the server announces them (see platform/redis/tracking.ts). */
+interface Changes {
+  isOn(): boolean;
+  follow(keys: readonly string[]): Promise<boolean>;
+  upToDate(): Promise<boolean>;
+}
+
+export type CacheEvent = "hit" | "miss" | "changed" | "deleted" | "evicted" | "expired";
+
+interface PageCacheOptions {
+  readonly changes: Changes;
+  readonly maxBytes: number;
+  /** Time to live of homes, ms, which reads renew: but for those that are answered from here. */
+  readonly ttlMs: number;
+  readonly observe: (event: CacheEvent) => void;
+}
+
+/** A key that answers were read from. */
+interface Token {
+  readonly key: string;
+  changed: boolean;
+  /** Reads under way. */
+  reads: number;
+  /** Of what is held. */
+  readonly names: Set<string>;
+}
+
+/** The keys of an answer, and how many deletions were known before it was read. */
+export interface Origin {
+  readonly tokens: readonly Token[];
+  readonly deletions: number;
+}
+
+interface Held {
+  readonly stored: Stored;
+  readonly tokens: readonly Token[];
+  deletions: number;
+  readonly size: number;
+}
+
+/** A page is held that is read again before so many others have been read once. */
+const SEEN = 32_768;
+/** Deletions an answer is compared with; where there are more since it was read last, it is read anew. */
+const DELETIONS = 256;
+const MAX_AGE_MS = MINUTE;
+/** What is answered from here is renewed that much later in Redis. */
+const SHARE_OF_TTL = 0.01;
+
+/** Of memory: an answer, each of its keys, and each drop of one that is not encoded. */
+const BYTES = { answer: 500, key: 200, drop: 150 };
+
+/**
+ * Holds answers of Redis until a key that they are made of changes. One is given only after the server has said, since
+ * the reader asked, that there was no change: so it is what Redis would answer.
+ *
+ * Each deletion changes the tombstones. They are not followed: deleted drops are announced by name, and an answer that
+ * shows one is dropped.
+ */
+export class PageCache {
+  readonly #options: PageCacheOptions;
+  readonly #tokens = new Map<string, Token>();
+  readonly #seen = new LRUCache<string, true>({ max: SEEN });
+  readonly #held: LRUCache<string, Held>;
+  readonly #deleted: string[] = [];
+  #deletions = 0;
+
+  constructor(options: PageCacheOptions) {
+    this.#options = options;
+    this.#held = new LRUCache<string, Held>({
+      maxSize: options.maxBytes,
+      sizeCalculation: ({ size }) => size,
+      ttl: Math.max(1, Math.min(MAX_AGE_MS, options.ttlMs * SHARE_OF_TTL)),
+      dispose: (one, name, reason) => {
+        for (const token of one.tokens) {
+          token.names.delete(name);
+          this.#forget(token);
+        }
+        if (reason === "evict") options.observe("evicted");
+        if (reason === "expire") options.observe("expired");
+      },
+    });
+  }
+
+  get bytes(): number {
+    return this.#held.calculatedSize;
+  }
+
+  isOn(): boolean {
+    return this.#options.changes.isOn();
+  }
+
+  /** Whether the page was asked for before, and not long ago. */
+  isWanted(name: string): boolean {
+    if (this.#seen.get(name)) return true;
+    this.#seen.set(name, true);
+    return false;
+  }
+
+  /** What Redis would answer now, if it is held. */
+  async read(name: string): Promise<Stored | undefined> {
+    const found = this.#held.has(name) && (await this.upToDate()) ? this.get(name) : undefined;
+    this.#options.observe(found ? "hit" : "miss");
+    return found?.stored;
+  }
+
+  /** Resolves to true once {@link get} gives nothing that was outdated when this was called. */
+  upToDate(): Promise<boolean> {
+    return this.#options.changes.upToDate();
+  }
+
+  get(name: string): Held | undefined {
+    const one = this.#held.get(name);
+    if (!one || this.#isAlive(one)) return one;
+    this.#drop(name, "deleted");
+    return undefined;
+  }
+
+  /** Follows the keys of a read that is sent after the call, and that must be ended. */
+  begin(keys: readonly string[]): Origin {
+    const tokens = keys.map((key) => this.#tokenOf(key));
+    for (const token of tokens) token.reads++;
+    return { tokens, deletions: this.#deletions };
+  }
+
+  /** Sends the keys of reads, which are sent next; resolves to true where they are followed. */
+  follow(origins: readonly Origin[]): Promise<boolean> {
+    return this.#options.changes.follow([...new Set(origins.flatMap(({ tokens }) => tokens.map(({ key }) => key)))]);
+  }
+
+  /** Holds what was read, unless it is incomplete, hides something, or has changed meanwhile. */
+  keep(name: string, stored: Stored, { tokens, deletions }: Origin): void {
+    if (!stored.areAlive || stored.floor === undefined || tokens.some(({ changed }) => changed)) return;
+    const page = stored.page && ownCopy(stored.page);
+    const size = BYTES.answer + BYTES.key * tokens.length + BYTES.drop * stored.entries.length + (page?.length ?? 0);
+    this.#held.delete(name);
+    this.#held.set(name, { stored: page ? { ...stored, page } : stored, tokens, deletions, size: size + name.length });
+    if (this.#held.has(name)) for (const token of tokens) token.names.add(name);
+  }
+
+  end({ tokens }: Origin): void {
+    for (const token of tokens) {
+      token.reads--;
+      this.#forget(token);
+    }
+  }
+
+  changed(key: string): void {
+    const token = this.#tokens.get(key);
+    if (!token) return;
+    token.changed = true;
+    this.#tokens.delete(key);
+    for (const name of [...token.names]) this.#drop(name, "changed");
+  }
+
+  deleted(drop: string): void {
+    this.#deletions++;
+    this.#deleted.push(drop);
+    if (this.#deleted.length > DELETIONS) this.#deleted.shift();
+  }
+
+  /** Any key may have changed. */
+  clear(): void {
+    for (const token of this.#tokens.values()) token.changed = true;
+    this.#tokens.clear();
+    this.#held.clear();
+  }
+
+  #tokenOf(key: string): Token {
+    const token = this.#tokens.get(key) ?? { key, changed: false, reads: 0, names: new Set<string>() };
+    this.#tokens.set(key, token);
+    return token;
+  }
+
+  #forget(token: Token): void {
+    const isUsed = token.reads > 0 || token.names.size > 0;
+    if (!isUsed && this.#tokens.get(token.key) === token) this.#tokens.delete(token.key);
+  }
+
+  #drop(name: string, why: CacheEvent): void {
+    if (this.#held.delete(name)) this.#options.observe(why);
+  }
+
+  /** Whether no drop of the answer is known to be deleted since it was read. */
+  #isAlive(one: Held): boolean {
+    const unknown = this.#deletions - one.deletions;
+    one.deletions = this.#deletions;
+    if (unknown === 0) return true;
+    return unknown <= DELETIONS && !this.#deleted.slice(-unknown).some((drop) => shows(one.stored, drop));
+  }
+}
+
+const shows = ({ page, entries }: Stored, drop: string): boolean =>
+  page ? page.includes(drop) : entries.some((entry) => entry.drop === drop);
+
+/** A small buffer is a part of a larger one, which it would keep alive. */
+function ownCopy(part: Buffer): Buffer {
+  const copy = Buffer.allocUnsafeSlow(part.length);
+  part.copy(copy);
+  return copy;
+}

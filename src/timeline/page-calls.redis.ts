@@ -1,0 +1,183 @@
+import { AUTHOR_PREFIX, PULLED_KEY, TOMBSTONES_KEY } from "../contracts/keys.js";
+import type { TimelineEntry } from "../contracts/timelines.js";
+import { MAX_IDLE_MS } from "../contracts/times.js";
+import { codeOf } from "../kernel/errors.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import type { Origin, PageCache } from "./page-cache.js";
+import { encodedPage } from "./page-response.js";
+import type { Pulled, Stored } from "./stored.js";
+
+/** Of one timeline of read-page.lua. */
+export interface Ask {
+  /** Asks for the same have the same name. */
+  readonly name: string;
+  readonly key: string;
+  readonly args: readonly (string | number)[];
+  /** The keys that the answer is made of, if it is to be held. */
+  readonly follows: readonly string[];
+  /** Makes of an answer what all who asked for it get. */
+  readonly finish: (answer: Stored, call: Call) => Stored | Promise<Stored>;
+}
+
+interface Call {
+  /** Undefined: the keys are not followed. */
+  readonly origin: Origin | undefined;
+  /** Of the cache, as of the call. */
+  readonly upToDate: Promise<boolean>;
+}
+
+interface Asked extends Ask {
+  readonly readers: {
+    readonly resolve: (stored: Stored | Promise<Stored>) => void;
+    readonly reject: (error: unknown) => void;
+  }[];
+}
+
+/** Redis takes some 2 ms for a call of so many pages, and serves nobody else meanwhile. */
+const PAGES_A_CALL = 32;
+/** Merging the timelines of twenty authors takes as long as so many pages. */
+const MERGED_PAGES = 8;
+
+/**
+ * Asks of one turn of the event loop, and those that come while a call is under way, share the next call; none shares a
+ * call that began before it.
+ */
+export function createPageCalls(scripts: Scripts, cache: PageCache | undefined): (ask: Ask) => Promise<Stored> {
+  const lanes = new Map<string, Lane>();
+  return (ask) => {
+    // The slots of a cluster fail one by one.
+    const name = scripts.isCluster ? ask.key : "";
+    const lane = lanes.get(name) ?? new Lane(scripts, cache, () => lanes.delete(name));
+    lanes.set(name, lane);
+    return lane.read(ask);
+  };
+}
+
+class Lane {
+  readonly #asked = new Map<string, Asked>();
+  #isBusy = false;
+
+  constructor(
+    private readonly scripts: Scripts,
+    private readonly cache: PageCache | undefined,
+    private readonly idle: () => void,
+  ) {}
+
+  read(ask: Ask): Promise<Stored> {
+    return new Promise((resolve, reject) => {
+      const asked = this.#asked.get(ask.name);
+      if (asked) asked.readers.push({ resolve, reject });
+      else this.#asked.set(ask.name, { ...ask, readers: [{ resolve, reject }] });
+      if (this.#isBusy) return;
+      this.#isBusy = true;
+      setImmediate(() => this.#next());
+    });
+  }
+
+  /** Sends the next call before readers get their answers: Redis works while they are sent. */
+  #next(): void {
+    const pages: Asked[] = [];
+    const merges = !this.#names();
+    let size = 0;
+    for (const [name, asked] of this.#asked) {
+      this.#asked.delete(name);
+      pages.push(asked);
+      size += merges && pullsIn(asked) ? MERGED_PAGES : 1;
+      if (size >= PAGES_A_CALL) break;
+    }
+    if (pages.length === 0) {
+      this.#isBusy = false;
+      return this.idle();
+    }
+    void this.#call(pages).then((settle) => {
+      this.#next();
+      settle();
+    });
+  }
+
+  /** Whether pulled authors are named only: in a cluster their timelines are in other slots, else they may be held. */
+  #names(): boolean {
+    return this.scripts.isCluster || this.cache?.isOn() === true;
+  }
+
+  async #call(pages: readonly Asked[]): Promise<() => void> {
+    const { cache } = this;
+    const areNamed = this.#names();
+    const origins = pages.map(({ follows }) => (follows.length > 0 ? cache?.begin(follows) : undefined));
+    const begun = origins.filter((origin) => origin !== undefined);
+    const end = (): void => {
+      for (const origin of begun) cache?.end(origin);
+    };
+    const followed = begun.length > 0 && cache?.follow(begun);
+    const upToDate = (areNamed && pages.some(pullsIn) && cache?.upToDate()) || Promise.resolve(false);
+    try {
+      const replies = await this.#ask(pages, areNamed);
+      const stored = replies.map((reply, at) => storedOf(reply, { ...(pages[at] as Asked), areNamed }));
+      const areFollowed = (await followed) === true;
+      return () => {
+        const finished = pages.map(({ finish, readers }, at) => {
+          const origin = areFollowed ? origins[at] : undefined;
+          const answer = finish(stored[at] as Stored, { origin, upToDate });
+          for (const { resolve } of readers) resolve(answer);
+          return answer;
+        });
+        if (begun.length > 0) void Promise.allSettled(finished).then(end);
+      };
+    } catch (error) {
+      end();
+      // One of the keys may be no timeline.
+      const isOfOne = pages.length > 1 && codeOf(error) !== "unavailable";
+      const alone = isOfOne ? await Promise.all(pages.map((page) => this.#call([page]))) : undefined;
+      return () => {
+        if (alone) for (const settle of alone) settle();
+        else for (const { readers } of pages) for (const { reject } of readers) reject(error);
+      };
+    }
+  }
+
+  #ask(pages: readonly Asked[], areNamed: boolean): Promise<(Buffer | Buffer[])[]> {
+    const { isCluster, runBytes } = this.scripts;
+    const keys = pages.map(({ key }) => key);
+    const prefix = areNamed ? "" : AUTHOR_PREFIX;
+    const args = [isCluster ? "" : 1, MAX_IDLE_MS, PULLED_KEY, prefix, ...pages.flatMap((page) => page.args)];
+    return runBytes("read-page", isCluster ? keys : [...keys, TOMBSTONES_KEY], args) as Promise<(Buffer | Buffer[])[]>;
+  }
+}
+
+const pullsIn = ({ args }: Ask): boolean => args.at(-1) !== "";
+
+function storedOf(
+  reply: Buffer | readonly Buffer[],
+  { key, args: [direction, count], areNamed }: Pick<Ask, "key" | "args"> & { readonly areNamed: boolean },
+): Stored {
+  if (Buffer.isBuffer(reply)) return { floor: 0, entries: [], areAlive: true, page: encodedPage(reply) };
+  const [floor, alive, merged = "", ...held] = reply.map(String);
+  const ascending: TimelineEntry[] = [];
+  for (let at = 0; at < held.length; at += 2) ascending.push({ drop: held[at] as string, score: Number(held[at + 1]) });
+  const nearest = direction === "older" ? ascending.toReversed() : ascending;
+  const isComplete = floor !== "" && Number(floor) >= 0;
+  const pulled = merged === "" ? undefined : pulledIn(merged, { home: key, isComplete, areNamed });
+  return {
+    floor: isComplete && pulled?.areKnown !== false ? Number(floor) : undefined,
+    entries: nearest.slice(0, Number(count)),
+    areAlive: alive === "1",
+    ...(pulled && { pulled }),
+  };
+}
+
+const NOT_KNOWN = "?";
+const HOME = "~home";
+
+interface PulledBy {
+  readonly home: string;
+  readonly isComplete: boolean;
+  readonly areNamed: boolean;
+}
+
+function pulledIn(merged: string, { home, isComplete, areNamed }: PulledBy): Pulled {
+  if (merged === NOT_KNOWN) return { areKnown: false, keys: [], incomplete: isComplete ? [] : [home], areNamed };
+  const keysIn = (names: string): string[] =>
+    names === "" ? [] : names.split(",").map((name) => (name === HOME ? home : AUTHOR_PREFIX + name));
+  const [authors = "", incomplete = ""] = merged.split("/");
+  return { areKnown: true, keys: keysIn(authors), incomplete: keysIn(incomplete), areNamed };
+}

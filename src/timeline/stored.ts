@@ -1,0 +1,35 @@
+import type { TimelineEntry } from "../contracts/timelines.js";
+import type { EncodedPage } from "./page-response.js";
+
+export interface Range {
+  readonly key: string;
+  readonly direction: "older" | "newer";
+  /** Exclusive; undefined: from the end. */
+  readonly from: TimelineEntry | undefined;
+  readonly count: number;
+  /** Asks for an encoded page of so many drops where none of them is hidden; those older than `since` (ms) are. */
+  readonly page?: { readonly drops: number; readonly since: number } | undefined;
+}
+
+export interface Stored {
+  /** In ms; undefined: the timeline, or what is merged into it, must be rebuilt. */
+  readonly floor: number | undefined;
+  /** Those nearest to the position first, complete down to `floor`. */
+  readonly entries: readonly TimelineEntry[];
+  /** False: the entries must be compared with the tombstones. */
+  readonly areAlive: boolean;
+  /** Then there are no entries. */
+  readonly page?: EncodedPage;
+  readonly pulled?: Pulled;
+}
+
+/** The timelines of pulled authors that are merged into a home. */
+export interface Pulled {
+  /** False: whom the reader pulls must be read first. */
+  readonly areKnown: boolean;
+  readonly keys: readonly string[];
+  /** The keys to rebuild, that of the home among them. */
+  readonly incomplete: readonly string[];
+  /** The entries are those of the home alone. */
+  readonly areNamed: boolean;
+}

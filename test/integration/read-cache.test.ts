@@ -1,0 +1,192 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { createFences } from "../../src/consistency/fences/fences.js";
+import type { Fences } from "../../src/contracts/fences.js";
+import type { PullRegistry } from "../../src/contracts/pulled.js";
+import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import { silent } from "../../src/kernel/logger.js";
+import { connected, connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
+import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import { Incomplete, type Query, readPage } from "../../src/timeline/pages.js";
+import type { TimelineStore } from "../../src/timeline/store.redis.js";
+import { becomes, eventually } from "../support/eventually.js";
+import { historyOf } from "../support/memory-upstreams.js";
+import { TcpProxy } from "../support/proxy.js";
+import { below, oneOf, type Random, seeded } from "../support/random.js";
+import { type CacheBench, openCache } from "../support/read-cache.js";
+import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
+
+const MAX = 100;
+const HOMES = ["ada", "bob", "cy"].map((user) => `timeline:home:${user}`);
+const AUTHORS = ["big", "huge"];
+const AUTHOR_KEYS = AUTHORS.map((author) => `timeline:author:${author}`);
+const SHARED = "timeline:local";
+const KEYS = [...HOMES, ...AUTHOR_KEYS, SHARED];
+const pullsOf = (home: string): string => `timeline:x:pulls:{${home}}`;
+const REGISTRY: PullRegistry = new Map(AUTHORS.map((author) => [author, { state: "pulled", by: "hand", since: 0 }]));
+
+let redis: RedisBench;
+/** The connections of a process that reads; those of `redis` write. */
+let client: RedisClient;
+let scripts: Scripts;
+/** Between the server and the connection that announcements come over. */
+let proxy: TcpProxy;
+let held: CacheBench;
+
+beforeAll(async () => {
+  redis = await openRedis();
+  client = connectRedis([redis.broker.url], silent);
+  await connected(client);
+  scripts = createScripts(client);
+  proxy = await TcpProxy.open(Number(new URL(redis.broker.url).port));
+  held = await openCache({ scripts, url: proxy.url("redis") });
+});
+afterAll(async () => {
+  await held.close();
+  client.disconnect();
+  await proxy.close();
+  await redis.close();
+});
+beforeEach(() => redis.raw.flushall());
+
+type Asked = Query & { readonly key: string };
+
+const first = (key: string, count = 4): Asked => ({
+  ...{ key, direction: "older", above: undefined, below: undefined, count },
+});
+
+/** The drops that a reader is shown; undefined where the timeline must be rebuilt. */
+async function shown(store: TimelineStore, fences: Fences, { key, ...query }: Asked): Promise<unknown> {
+  const page = await readPage({ store, fences }, key, query).catch((error: unknown) => {
+    if (!(error instanceof Incomplete)) throw error;
+  });
+  if (!Buffer.isBuffer(page)) return page?.slice(0, query.count - 1).map(({ drop }) => drop);
+  return GetTimelineResponse.decode(page).drop_ids;
+}
+
+const fencesOn = (of: Scripts) =>
+  createFences({ store: adaptersOn(of, { maxEntries: MAX }).fenceStore, readHistory: historyOf([]), log: silent });
+
+/** Reads again while the connection that was cut is not back. */
+async function patiently<T>(read: () => Promise<T>): Promise<T> {
+  const answers: T[] = [];
+  const answered = async (): Promise<boolean> =>
+    answers.push(
+      ...(await read().then(
+        (one) => [one],
+        () => [],
+      )),
+    ) > 0;
+  await eventually(answered, "the reader is answered");
+  return answers[0] as T;
+}
+
+interface Step {
+  readonly name: string;
+  readonly change: () => Promise<unknown>;
+}
+
+/** A change of Redis as fan-out, deletions, follows, crossings, expiry and operators make it. */
+function stepOf(random: Random): Step {
+  const { raw } = redis;
+  const key = oneOf(random, KEYS);
+  const home = oneOf(random, HOMES);
+  const drop = `d${below(random, 30)}`;
+  const author = oneOf(random, AUTHORS);
+  const fences = fencesOn(redis.scripts);
+  const steps: readonly Step[] = [
+    { name: `add ${drop} to ${key}`, change: () => raw.zadd(key, 100 + below(random, 50), drop) },
+    { name: `remove ${drop} from ${key}`, change: () => raw.zrem(key, drop) },
+    { name: `delete ${drop}`, change: () => fences.recordTombstones([{ drop, time: Date.now() }]) },
+    { name: `complete ${key}`, change: () => raw.zadd(key, below(random, 2) * 90, "~floor") },
+    { name: `complete ${home}`, change: () => raw.zadd(home, 0, "~floor") },
+    { name: `follow ${author} in ${home}`, change: () => raw.sadd(pullsOf(home), "~complete", author) },
+    { name: `unfollow ${author} in ${home}`, change: () => raw.srem(pullsOf(home), author) },
+    {
+      name: `${author} is pulled`,
+      change: () => raw.hset("timeline:x:pulled", author, "pulled:hand:0", "~version", 1),
+    },
+    { name: `${author} is pushed`, change: () => raw.hdel("timeline:x:pulled", author) },
+  ];
+  const rare: readonly Step[] = [
+    { name: `lose ${key}`, change: () => raw.del(key) },
+    {
+      name: `let ${key} expire`,
+      change: async () => {
+        // A read under way may renew it.
+        await becomes(async () => {
+          await raw.pexpire(key, 1);
+          expect(await raw.exists(key)).toBe(0);
+        });
+      },
+    },
+    { name: `rename ${key}`, change: () => raw.rename(key, oneOf(random, KEYS)).catch(() => undefined) },
+    { name: "lose everything", change: () => raw.multi().flushall().zadd("timeline:tombstones", 0, "~floor").exec() },
+    { name: "cut the reader's connection", change: () => cut("reader") },
+    { name: "cut the listener's connection", change: () => cut("listener") },
+    { name: "hold announcements back", change: async () => heldBack(() => raw.zadd(key, 200, drop)) },
+    {
+      name: "hold announcements of a deletion back",
+      change: async () => heldBack(() => fences.recordTombstones([{ drop, time: 1 }])),
+    },
+    { name: "the process stands still", change: async () => standStill(20, () => raw.zadd(key, 200, drop)) },
+  ];
+  return below(random, 12) === 0 ? oneOf(random, rare) : oneOf(random, steps);
+}
+
+async function cut(whose: "reader" | "listener"): Promise<void> {
+  if (whose === "listener") return void (await redis.raw.call("CLIENT", "KILL", "TYPE", "pubsub"));
+  const id = await client.client("ID");
+  await redis.raw.call("CLIENT", "KILL", "ID", id);
+}
+
+/** Announcements arrive some time after the change is made. */
+async function heldBack(change: () => Promise<unknown>): Promise<void> {
+  proxy.set("pause", "toClient");
+  await change();
+  setTimeout(() => proxy.set("pass", "toClient"), 50);
+}
+
+/** Announcements wait in the sockets of a process whose event loop is blocked. */
+async function standStill(ms: number, change: () => Promise<unknown>): Promise<void> {
+  const changed = change();
+  const until = performance.now() + ms;
+  while (performance.now() < until);
+  await changed;
+}
+
+test.each([1, 2, 3, 4])(
+  "history %i: a page that is held is what Redis has, whatever changes, expires or is cut off",
+  async (seed) => {
+    const random = seeded(seed);
+    const pulled = { copy: () => REGISTRY, refresh: async () => REGISTRY };
+    const cached = adaptersOn(scripts, { maxEntries: MAX, cache: held.cache }, pulled).store;
+    const plain = adaptersOn(redis.scripts, { maxEntries: MAX }, pulled).store;
+    const [fences, plainFences] = [fencesOn(scripts), fencesOn(redis.scripts)];
+    const askedOf = (): Asked => {
+      const key = oneOf(random, [...HOMES, SHARED]);
+      // No drop: one at another time than its own is no position that anybody was given.
+      const position = { score: 100 + below(random, 50), drop: `d${below(random, 30)}-` };
+      if (below(random, 3) > 0) return first(key);
+      return below(random, 2) === 0
+        ? { ...first(key), below: position }
+        : { ...first(key), direction: "newer", above: position };
+    };
+    await redis.raw.zadd("timeline:tombstones", 0, "~floor");
+    for (const key of KEYS) await redis.raw.zadd(key, 0, "~floor", 120, "d0", 130, "d1");
+    for (let at = 0; at < 400; at++) {
+      const { name, change } = stepOf(random);
+      const some = Array.from({ length: 3 }, askedOf);
+      // Reads under way while the change is made: they may see it or not, and may be held.
+      const before = some.map((asked) => shown(cached, fences, asked).catch(() => undefined));
+      await change();
+      for (const asked of some) {
+        // First: a read of Redis removes what it hides.
+      const seen = await patiently(() => shown(cached, fences, asked));
+      const expected = await shown(plain, plainFences, asked);
+      expect({ at, name, asked, seen }).toEqual({ at, name, asked, seen: expected });
+      }
+      await Promise.all(before);
+    }
+    expect(held.events.hit).toBeGreaterThan(100 * seed);
+  },
+);
