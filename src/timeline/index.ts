@@ -64,11 +64,11 @@ export function openReadCache({
   if (scripts.isCluster || maxBytes === 0) return undefined;
   const tracking = trackChanges({ scripts, urls, channel: DELETIONS_CHANNEL, log });
   const { ttlMs } = config.storedTimelines;
-  const pages = new PageCache({ changes: tracking, maxBytes, ttlMs, observe: observeTimeline.cache });
+  const pages = new PageCache({ changes: tracking, maxBytes, ttlMs });
   tracking.announcements.on("changed", (key) => pages.changed(key));
   tracking.announcements.on("published", (drop) => pages.deleted(drop));
   tracking.announcements.on("lost", () => pages.clear());
-  observeTimeline.cacheBytes(() => pages.bytes);
+  observeTimeline.cache({ events: pages.events, bytes: () => pages.bytes });
   return { pages, close: () => tracking.close() };
 }
 

@@ -22,17 +22,20 @@ export function partOfHead(
   if (floor === undefined) return undefined;
   const isWhole = entries.length < size;
   const last = home.entries.length >= count ? home.entries.at(-1) : undefined;
-  const sign = direction === "older" ? -1 : 1;
-  const isWithin = (entry: TimelineEntry): boolean => last === undefined || sign * compareEntries(entry, last) < 0;
   const oldest = entries.at(-1);
-  if (direction === "newer") {
-    if (!isWhole && (!from || !oldest || compareEntries(oldest, from) > 0)) return undefined;
-    const newer = entries.filter((entry) => !from || compareEntries(entry, from) > 0).reverse();
-    return newer.slice(0, count).filter(isWithin);
+  if (direction === "older") {
+    const part: TimelineEntry[] = [];
+    for (const entry of entries) {
+      if (from && compareEntries(entry, from) >= 0) continue;
+      if (part.length === count || (last && compareEntries(entry, last) <= 0)) return part;
+      part.push(entry);
+    }
+    return isWhole || part.length === count ? part : undefined;
   }
-  const older = entries.filter((entry) => (!from || compareEntries(entry, from) < 0) && isWithin(entry));
-  const isCovered = isWhole || older.length >= count || (oldest !== undefined && !isWithin(oldest));
-  return isCovered ? older.slice(0, count) : undefined;
+  if (!isWhole && (!from || !oldest || compareEntries(oldest, from) > 0)) return undefined;
+  const end = from ? entries.findIndex((entry) => compareEntries(entry, from) <= 0) : -1;
+  const newer = entries.slice(0, end < 0 ? entries.length : end).reverse();
+  return newer.slice(0, count).filter((entry) => !last || compareEntries(entry, last) < 0);
 }
 
 /** Each drop once, with its smallest time. In a cluster, and where authors are held; elsewhere read-page.lua merges. */

@@ -1,4 +1,4 @@
-import { counter, histogram, observedGauge } from "../kernel/meters.js";
+import { counter, histogram, observedCounter, observedGauge } from "../kernel/meters.js";
 import type { CacheEvent } from "./page-cache.js";
 
 const reads = counter(
@@ -11,20 +11,26 @@ const rebuildTime = histogram(
   "Time a rebuild took, in seconds",
   [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25],
 );
-const cached = counter(
-  "timeline_read_cache",
-  "Answers of Redis held by this process: read from there (hit) or not (miss); dropped since a key of theirs changed, a drop was deleted, for want of room (evicted), or after a minute (expired)",
-);
-
 export const observeTimeline = {
   read: (timeline: string, outcome: string): void => reads.add(1, { timeline, outcome }),
-  cache: (event: CacheEvent): void => cached.add(1, { event }),
-  cacheBytes: (bytes: () => number): void =>
+  cache({
+    events,
+    bytes,
+  }: {
+    readonly events: Readonly<Record<CacheEvent, number>>;
+    readonly bytes: () => number;
+  }): void {
+    observedCounter(
+      "timeline_read_cache",
+      "Answers of Redis held by this process: read from there (hit) or not (miss); dropped since a key of theirs changed, a drop was deleted, for want of room (evicted), or after a minute (expired)",
+      { label: "event", values: () => events },
+    );
     observedGauge(
       "timeline_read_cache_bytes",
       "Memory of the answers of Redis that this process holds, in bytes",
       bytes,
-    ),
+    );
+  },
   rebuilt(outcome: string, seconds: number): void {
     rebuilds.add(1, { outcome });
     if (outcome === "done") rebuildTime.record(seconds);

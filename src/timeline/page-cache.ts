@@ -16,7 +16,6 @@ interface PageCacheOptions {
   readonly maxBytes: number;
   /** Time to live of homes, ms, which reads renew: but for those that are answered from here. */
   readonly ttlMs: number;
-  readonly observe: (event: CacheEvent) => void;
 }
 
 /** A key that answers were read from. */
@@ -61,6 +60,8 @@ const BYTES = { answer: 500, key: 200, drop: 150 };
  * shows one is dropped.
  */
 export class PageCache {
+  /** How often what happened. */
+  readonly events: Record<CacheEvent, number> = { hit: 0, miss: 0, changed: 0, deleted: 0, evicted: 0, expired: 0 };
   readonly #options: PageCacheOptions;
   readonly #tokens = new Map<string, Token>();
   readonly #seen = new LRUCache<string, true>({ max: SEEN });
@@ -79,8 +80,8 @@ export class PageCache {
           token.names.delete(name);
           this.#forget(token);
         }
-        if (reason === "evict") options.observe("evicted");
-        if (reason === "expire") options.observe("expired");
+        if (reason === "evict") this.events.evicted++;
+        if (reason === "expire") this.events.expired++;
       },
     });
   }
@@ -103,7 +104,7 @@ export class PageCache {
   /** What Redis would answer now, if it is held. */
   async read(name: string): Promise<Stored | undefined> {
     const found = this.#held.has(name) && (await this.upToDate()) ? this.get(name) : undefined;
-    this.#options.observe(found ? "hit" : "miss");
+    this.events[found ? "hit" : "miss"]++;
     return found?.stored;
   }
 
@@ -181,7 +182,7 @@ export class PageCache {
   }
 
   #drop(name: string, why: CacheEvent): void {
-    if (this.#held.delete(name)) this.#options.observe(why);
+    if (this.#held.delete(name)) this.events[why]++;
   }
 
   /** Whether no drop of the answer is known to be deleted since it was read. */

@@ -121,7 +121,7 @@ class Lane {
           for (const { resolve } of readers) resolve(answer);
           return answer;
         });
-        if (begun.length > 0) void Promise.allSettled(finished).then(end);
+        if (begun.length > 0) void Promise.allSettled(finished.map((one) => Promise.resolve(one))).then(end);
       };
     } catch (error) {
       end();

@@ -6,6 +6,7 @@ import { silent } from "../../src/kernel/logger.js";
 import { connected, connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { createReadPages } from "../../src/timeline/read-pages.redis.js";
+import { openCache } from "../support/read-cache.js";
 import type { Bench } from "./support/bench.js";
 import { measured } from "./support/measure.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
@@ -15,6 +16,7 @@ const AUTHORS = 200;
 const ENTRIES = 1_000;
 const LIMIT = 50;
 const AT_ONCE = 32;
+const HELD_BYTES = 64 * 2 ** 20;
 const NEWEST_MS = 1_750_000_000_000;
 /** Between the drops of a home, and of an author, who writes less often than all whom a reader follows. */
 const HOME_MS = 60_000;
@@ -22,7 +24,7 @@ const AUTHOR_MS = 20 * HOME_MS;
 
 const ABOUT = `First pages of ${LIMIT} from homes of ${ENTRIES} drops by how many pulled authors the reader follows, whose timelines of ${ENTRIES} drops
 are merged into them: CPU of Redis for a page, and of the process that asks, ${AT_ONCE} pages at once. The peer is the same homes
-while nobody is pulled. Each page is checked to be whole.`;
+while nobody is pulled. In the rows "held" the process holds the newest drops of the authors, and merges. Each page is checked to be whole.`;
 
 const authorOf = (number: number): string => `author-${number}`;
 const readerOf = (pulls: number, number: number): string => `reader-${pulls}-${number}`;
@@ -38,17 +40,20 @@ export async function run({ authors, users: readers = READERS }: Parameters, ben
   const scripts = createScripts(client);
   const rows: Row[] = [];
   let alone = Number.NaN;
+  const held = await openCache({ scripts, url: redisServer.url }, HELD_BYTES);
+  bench.defer(() => held.close());
   for (const pulls of authors === undefined ? [undefined, 0, 20, AUTHORS] : [undefined, authors]) {
     const users = Array.from({ length: readers }, (_, number) => readerOf(pulls ?? -1, number));
     for (const [number, user] of users.entries()) await follow(redis, user, { number, pulls });
-    const row = await measure(
-      createReadPages(scripts, { ttlMs: 0, pulled: registryOf(pulls) }),
-      users,
-      redisServer.pid as number,
-    );
-    if (pulls === undefined) alone = row.value;
-    const peer = { name: "nobody is pulled", value: alone };
-    rows.push({ ...row, name: pulls === undefined ? "nobody is pulled" : `${pulls} pulled authors`, peer });
+    const options = { ttlMs: 0, pulled: registryOf(pulls) };
+    for (const cache of pulls ? [undefined, held.cache] : [undefined]) {
+      const read = createReadPages(scripts, { ...options, cache });
+      const row = await measure(read, users, redisServer.pid as number);
+      if (pulls === undefined) alone = row.value;
+      const peer = { name: "nobody is pulled", value: alone };
+      const name = pulls === undefined ? "nobody is pulled" : `${pulls} pulled authors${cache ? ", held" : ""}`;
+      rows.push({ ...row, name, peer });
+    }
   }
   return { about: ABOUT, rows };
 }
@@ -88,18 +93,19 @@ async function measure(
   redisPid: number,
 ): Promise<Pick<Row, "value" | "unit" | "cpu">> {
   const turns = 5;
-  const page = { drops: LIMIT, since: 0 };
-  const turn = async (): Promise<void> => {
+  // Each turn asks for other pages: none is held as a whole.
+  const turn = async (number: number): Promise<void> => {
+    const page = { drops: LIMIT - number, since: 0 };
     for (let at = 0; at < users.length; at += AT_ONCE) {
       const some = users.slice(at, at + AT_ONCE).map((user) => homeKey(user));
       const first = (key: string) => read({ key, direction: "older", from: undefined, count: LIMIT + 17, page });
       for (const stored of await Promise.all(some.map(first))) check(stored.page !== undefined, "each page is whole");
     }
   };
-  await turn();
+  await turn(turns);
   const units = turns * users.length;
   const { cpu, seconds } = await measured({ processes: { redis: redisPid, reader: process.pid }, units }, async () => {
-    for (let number = 0; number < turns; number++) await turn();
+    for (let number = 0; number < turns; number++) await turn(number);
   });
   return { value: (1e6 * seconds) / units, unit: "µs", cpu };
 }
