@@ -11,6 +11,7 @@ export interface Instrument {
 
 const TYPES = {
   createCounter: "counter",
+  createObservableCounter: "counter",
   createHistogram: "histogram",
   createGauge: "gauge",
   createUpDownCounter: "gauge",
@@ -37,6 +38,9 @@ export async function readInstruments(): Promise<Instrument[]> {
   new Readiness([]);
   const { observePulled } = await import("../../src/pull/observe.js");
   observePulled(() => undefined);
+  const { observeTimeline } = await import("../../src/timeline/observe.js");
+  const events = { hit: 0, miss: 0, changed: 0, deleted: 0, evicted: 0, expired: 0 };
+  observeTimeline.cache({ events, bytes: () => 0 });
   metrics.disable();
   return made;
 }
