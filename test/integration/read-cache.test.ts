@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { Fences } from "../../src/contracts/fences.js";
-import type { PullRegistry } from "../../src/contracts/pulled.js";
+import type { PulledAuthor } from "../../src/contracts/pulled.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connected, connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
@@ -22,7 +22,7 @@ const AUTHOR_KEYS = AUTHORS.map((author) => `timeline:author:${author}`);
 const SHARED = "timeline:local";
 const KEYS = [...HOMES, ...AUTHOR_KEYS, SHARED];
 const pullsOf = (home: string): string => `timeline:x:pulls:{${home}}`;
-const REGISTRY: PullRegistry = new Map(AUTHORS.map((author) => [author, { state: "pulled", by: "hand", since: 0 }]));
+const registry = new Map<string, PulledAuthor>();
 
 let redis: RedisBench;
 /** The connections of a process that reads; those of `redis` write. */
@@ -101,10 +101,8 @@ function stepOf(random: Random): Step {
     { name: `complete ${home}`, change: () => raw.zadd(home, 0, "~floor") },
     { name: `follow ${author} in ${home}`, change: () => raw.sadd(pullsOf(home), "~complete", author) },
     { name: `unfollow ${author} in ${home}`, change: () => raw.srem(pullsOf(home), author) },
-    {
-      name: `${author} is pulled`,
-      change: () => raw.hset("timeline:x:pulled", author, "pulled:hand:0", "~version", 1),
-    },
+    { name: `${author} is pulled`, change: () => turn(author, "pulled") },
+    { name: `${author} is tiered`, change: () => turn(author, "tiered") },
     { name: `${author} is pushed`, change: () => raw.hdel("timeline:x:pulled", author) },
   ];
   const rare: readonly Step[] = [
@@ -133,6 +131,11 @@ function stepOf(random: Random): Step {
   return below(random, 12) === 0 ? oneOf(random, rare) : oneOf(random, steps);
 }
 
+async function turn(author: string, state: "pulled" | "tiered"): Promise<void> {
+  registry.set(author, { state, by: "hand", since: 0 });
+  await redis.raw.hset("timeline:x:pulled", author, `${state}:hand:0`, "~version", 1);
+}
+
 async function cut(whose: "reader" | "listener"): Promise<void> {
   if (whose === "listener") return void (await redis.raw.call("CLIENT", "KILL", "TYPE", "pubsub"));
   const id = await client.client("ID");
@@ -158,7 +161,8 @@ test.each([1, 2, 3, 4])(
   "history %i: a page that is held is what Redis has, whatever changes, expires or is cut off",
   async (seed) => {
     const random = seeded(seed);
-    const pulled = { copy: () => REGISTRY, refresh: async () => REGISTRY };
+    const pulled = { copy: () => registry, refresh: async () => registry };
+    for (const author of AUTHORS) registry.set(author, { state: "pulled", by: "hand", since: 0 });
     const cached = adaptersOn(scripts, { maxEntries: MAX, cache: held.cache }, pulled).store;
     const plain = adaptersOn(redis.scripts, { maxEntries: MAX }, pulled).store;
     const [fences, plainFences] = [fencesOn(scripts), fencesOn(redis.scripts)];
