@@ -10,6 +10,7 @@ import type { Row } from "./result.js";
 
 /** One event of others each so many ms, however long those before take. */
 const EVERY_MS = 10;
+const A_MINUTE = 10_000;
 const TARGET = 2;
 const PATIENCE_MS = 300_000;
 const FIRST_DROP = 50_000_000;
@@ -30,32 +31,56 @@ interface Times {
   readonly drops: number[];
 }
 
-/** Follows and drops of others: idle, beside very many follows of one user, and idle again. */
+/**
+ * Follows and drops of others: idle, beside one user who gains 10,000 followers a minute, beside one who gains very many
+ * at once, and idle again.
+ */
 export async function besideHotUser(servers: Servers, crowd: Crowd): Promise<Row[]> {
   const { streams } = servers;
   const paced = openPaced(servers, crowd);
+  const seconds = (crowd.others.length * EVERY_MS) / 1_000;
+  const inAMinute = Math.round((A_MINUTE / 60) * seconds);
+  const beside = (fans: readonly string[]) =>
+    measured({ processes: crowd.processes, units: fans.length }, async () => {
+      const times = await paced(fans);
+      const done = async () => (await streams.unfinished()) === 0;
+      await eventually(done, "the hot user's follows are applied", PATIENCE_MS);
+      return times;
+    });
   await paced();
   const before = await paced();
-  const { result: beside, cpu } = await measured({ processes: crowd.processes, units: crowd.fans.length }, async () => {
-    const times = await paced(crowd.fans);
-    const done = async () => (await streams.unfinished()) === 0;
-    await eventually(done, "the hot user's follows are applied", PATIENCE_MS);
-    return times;
+  const steady = await beside(crowd.fans.slice(0, inAMinute));
+  const burst = await beside(crowd.fans.slice(inAMinute));
+  const idle = [before, await paced()];
+  const name = (many: number, during: string): string =>
+    `beside ${many.toLocaleString("en")} follows of one user ${during}`;
+  return [
+    ...rowsOf({ name: name(A_MINUTE, "a minute"), ...steady, idle, target: { atMost: TARGET } }),
+    ...rowsOf({ name: name(crowd.fans.length - inAMinute, `in ${seconds} s`), ...burst, idle }),
+  ];
+}
+
+interface Beside {
+  readonly name: string;
+  readonly result: Times;
+  readonly cpu: Row["cpu"];
+  readonly idle: readonly Times[];
+  readonly target?: Row["target"];
+}
+
+function rowsOf({ name, result, cpu, idle, target }: Beside): Row[] {
+  return (["follows", "drops"] as const).flatMap((kind) => {
+    const own = summarise(result[kind]);
+    const others = idle.map((times) => summarise(times[kind]));
+    return (["p50", "p99"] as const).map((what) => {
+      const peer = others.reduce((sum, one) => sum + one[what], 0) / others.length;
+      return {
+        name: `${kind} of others ${name}, ${what}`,
+        ...{ value: own[what], unit: "ms", peer: { name: "idle", value: peer } },
+        ...(what === "p99" ? { target } : { cpu }),
+      };
+    });
   });
-  const after = await paced();
-  const rows: Row[] = [];
-  for (const kind of ["follows", "drops"] as const) {
-    const [own, ...idle] = [beside, before, after].map((times) => summarise(times[kind]));
-    for (const what of ["p50", "p99"] as const) {
-      const peer = idle.reduce((sum, one) => sum + one[what], 0) / idle.length;
-      rows.push({
-        name: `${kind} of others beside ${crowd.fans.length} follows of one user, ${what}`,
-        ...{ value: own?.[what] ?? Number.NaN, unit: "ms", peer: { name: "idle", value: peer } },
-        ...(what === "p99" ? { target: { atMost: TARGET } } : { cpu }),
-      });
-    }
-  }
-  return rows;
 }
 
 function follow({ connection }: Servers["streams"], followers: readonly string[], author: string): void {
