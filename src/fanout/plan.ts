@@ -136,7 +136,8 @@ async function planOne(
     const jobs = openJobs(deps, change, plan.trace);
     return toTiers({ ...deps, pages, jobs }, plan);
   }
-  const pulled = isRemoval ? await authors.rememberCreation(author, planned.drop_id) : state === "pulled";
+  const held = isRemoval ? await authors.rememberCreation(author, planned.drop_id) : state === "pulled";
+  const pulled = held ?? !isPushed(state);
   const pages = deps.followers.pages({ author, generation, includeAuthor });
   const reaches = state === "pulled" && pulled;
   const told = reaches ? await toListeners(deps, { ...plan, change: { ...change, pulled } }, pages) : undefined;

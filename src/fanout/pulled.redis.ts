@@ -1,6 +1,6 @@
 import { AUTHOR_PREFIX, authorKey, deletedDropKey, PULLS_PREFIX, packKeys, pullsToken } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
-import { encodeId } from "../kernel/ids.js";
+import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { BURIED_TTL_MS, limitsOf, type WriterOptions } from "./store.redis.js";
@@ -30,10 +30,14 @@ export function createAuthorWriter({ command }: Scripts, fenced: Fenced, options
       const groups = [{ keys: [encodeId(author)], items: [[drop]] }];
       await fenced.groups({ script: "remove-entries", prefix: AUTHOR_PREFIX, before: [], groups });
     },
-    /** Whether the timeline has the drop, whose id then still works as a cursor once it is removed. */
-    async rememberCreation(author: string, drop: string): Promise<boolean> {
-      const score = await command("zscore", (client) => client.zscore(authorKey(author), drop));
-      if (score === null) return false;
+    /**
+     * Whether the timeline has the drop, whose id then still works as a cursor once it is removed; undefined where it
+     * lacks the drop and is not complete: readers may have seen it before the timeline was lost or forgotten.
+     */
+    async rememberCreation(author: string, drop: string): Promise<boolean | undefined> {
+      const members = [drop, FLOOR_MEMBER];
+      const [score, floor] = await command("zmscore", (client) => client.zmscore(authorKey(author), ...members));
+      if (score == null) return floor == null || Number(floor) < 0 ? undefined : false;
       await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", BURIED_TTL_MS));
       return true;
     },
