@@ -14,6 +14,9 @@ export const TOMBSTONES_KEY = "timeline:tombstones";
 /** Each drop is announced when its tombstone is written; not in a cluster, where no pages are held. */
 export const DELETIONS_CHANNEL = "timeline:x:deletions";
 
+/** Sorted set of the first pages of homes that are read most, by minute and reads in it. */
+export const MOST_READ_KEY = "timeline:x:most-read";
+
 export const HOME_PREFIX = "timeline:home:";
 
 export const homeKey = (user: string): string => HOME_PREFIX + encodeId(user);

@@ -14,11 +14,13 @@ export async function startApiRole({
   const readCache = openReadCache({ ...connections, urls: config.redis.urls, config, log });
   const upstreams = connections.upstreams("reads");
   const timelines = createTimelines({ ...connections, upstreams, readCache, config, log });
+  const readAhead = timelines.startReadAhead();
   return {
     services: [timelines.service(losses.maybeLost)],
     notReady: () => undefined,
     close: async () => {
-      await Promise.all([losses.close(), readCache?.close()]);
+      await Promise.all([losses.close(), readAhead?.close()]);
+      await readCache?.close();
     },
   };
 }

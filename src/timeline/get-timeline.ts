@@ -7,6 +7,7 @@ import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import { withDeadline } from "./deadlines.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
+import type { FirstPage } from "./most-read.redis.js";
 import { type Cursor, fromToken, type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
 import { type EncodedPage, present } from "./page-response.js";
 import { type BelowFloor, type Entries, Incomplete, type PageFences, type Query, readPage } from "./pages.js";
@@ -22,6 +23,7 @@ export interface ReadDeps extends HomeDeps {
   readonly deadlineMaxMs: number;
   readonly maybeLost: () => boolean;
   readonly log: Logger;
+  readonly noteRead?: ((page: FirstPage) => void) | undefined;
   readonly observe: (timeline: string, outcome: Outcome) => void;
 }
 
@@ -46,7 +48,9 @@ interface Timeline {
 export function getHomeTimeline(deps: ReadDeps): GetTimeline {
   return (request, context) => {
     const user = parseUser(request.user_id);
-    return getPage(deps, context, parsePageRequest(request), {
+    const page = parsePageRequest(request);
+    if (!page.cursor) deps.noteRead?.({ user, limit: page.limit });
+    return getPage(deps, context, page, {
       name: "home",
       key: homeKey(user),
       snapshot: homeSnapshot(deps, user),
@@ -54,6 +58,12 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
       belowFloor: (options) => homeBelowFloor(deps, user, options),
     });
   };
+}
+
+/** The first page of a home as readers ask for it, without a rebuild. */
+export function readFirstPage(deps: Pick<ReadDeps, "store" | "fences">, { user, limit }: FirstPage): Promise<unknown> {
+  const query: Query = { direction: "older", above: undefined, below: undefined, count: limit + 1 };
+  return readPage(deps, homeKey(user), query);
 }
 
 export function getSharedTimeline(deps: ReadDeps, name: "local" | "global"): GetTimeline {

@@ -24,12 +24,14 @@ import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { trackChanges } from "../platform/redis/tracking.js";
 import type { TimelineConfig } from "./config.js";
-import { getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
+import { getHomeTimeline, getSharedTimeline, readFirstPage } from "./get-timeline.js";
 import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
 import { createTrimStore, type Homes, listHomes } from "./homes.redis.js";
+import { createMostRead } from "./most-read.redis.js";
 import { observeTimeline } from "./observe.js";
 import { PageCache } from "./page-cache.js";
 import { createPulls } from "./pulls.redis.js";
+import { type ReadFirstPage, startReadAhead } from "./read-ahead.js";
 import { createRebuild } from "./rebuild.js";
 import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
 import { createSources } from "./sources.grpc.js";
@@ -83,6 +85,14 @@ export const createReadLimits = (config: TimelineConfig) => ({
 /** For the followings of one user. */
 const FILL_MS = 10 * SECOND;
 
+function openReadAhead({ readCache, scripts, config, log }: TimelinesDeps) {
+  const rate = config.timeline.readAheadRate;
+  if (!readCache || rate === 0) return undefined;
+  const mostRead = createMostRead(scripts);
+  const start = (read: ReadFirstPage) => startReadAhead({ mostRead, cache: readCache.pages, read, rate, log });
+  return { note: mostRead.note, start };
+}
+
 export type Timelines = ReturnType<typeof createTimelines>;
 
 /** Composes the reads, rebuilds and trimming of timelines. */
@@ -90,13 +100,16 @@ export function createTimelines(deps: TimelinesDeps) {
   const { scripts, fenced, nats, fences, pulled, config, log } = deps;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const { inTurn, calls } = deps.readLimits;
+  const cache = deps.readCache?.pages;
   const store = createTimelineStore(scripts, fenced, {
     config: config.storedTimelines,
     pulled,
-    cache: deps.readCache?.pages,
+    cache,
   });
   const pulls = createPulls(scripts, pulled, ttlMs);
   const home = { openSources: createSources(deps.upstreams, calls), pulls, inTurn, maxEntries };
+  const readAhead = openReadAhead(deps);
+  const observe = { observe: observeTimeline.read, noteRead: readAhead?.note };
   const readSharedLog = createReadSharedLog(nats, maxEntries);
   const rebuild = createRebuild({ store, fences, inTurn, log, observe: observeTimeline.rebuilt });
   const rebuildAuthorKey = (key: string): Promise<void> =>
@@ -105,8 +118,7 @@ export function createTimelines(deps: TimelinesDeps) {
     /** Serves the three reads over gRPC; `maybeLost` is true while Redis may lack writes that it had confirmed. */
     service: (maybeLost: () => boolean): Service => {
       const deadlineMaxMs = config.timeline.readDeadlineMaxMs;
-      const observe = observeTimeline.read;
-      const reads = { ...home, store, fences, readSharedLog, rebuild, deadlineMaxMs, maybeLost, log, observe };
+      const reads = { ...home, ...observe, store, fences, readSharedLog, rebuild, deadlineMaxMs, maybeLost, log };
       const implementation = {
         getHomeTimeline: unary("GetHomeTimeline", log, getHomeTimeline(reads)),
         getLocalTimeline: unary("GetLocalTimeline", log, getSharedTimeline(reads, "local")),
@@ -115,6 +127,8 @@ export function createTimelines(deps: TimelinesDeps) {
       const definition = encodedResponses(TimelineServiceService);
       return { name: "avion.TimelineService", definition, implementation };
     },
+    /** Holds the pages that were read most lately; undefined where no pages are held. */
+    startReadAhead: () => readAhead?.start((page) => readFirstPage({ store, fences }, page)),
     /** Rebuilds a home timeline, and those merged into it, whatever their state; they stay readable meanwhile. */
     async rebuildHome(user: string, { alone = false } = {}): Promise<void> {
       await rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true });

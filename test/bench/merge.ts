@@ -40,7 +40,7 @@ export async function run({ authors, users: readers = READERS }: Parameters, ben
   const scripts = createScripts(client);
   const rows: Row[] = [];
   let alone = Number.NaN;
-  const held = await openCache({ scripts, url: redisServer.url }, HELD_BYTES);
+  const held = await openCache({ scripts, url: redisServer.url }, { maxBytes: HELD_BYTES });
   bench.defer(() => held.close());
   for (const pulls of authors === undefined ? [undefined, 0, 20, AUTHORS] : [undefined, authors]) {
     const users = Array.from({ length: readers }, (_, number) => readerOf(pulls ?? -1, number));

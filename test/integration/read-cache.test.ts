@@ -14,6 +14,7 @@ import { TcpProxy } from "../support/proxy.js";
 import { below, oneOf, type Random, seeded } from "../support/random.js";
 import { type CacheBench, openCache } from "../support/read-cache.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
+import { slowTest } from "../support/suite.js";
 
 const MAX = 100;
 const HOMES = ["ada", "bob", "cy"].map((user) => `timeline:home:${user}`);
@@ -157,40 +158,71 @@ async function standStill(ms: number, change: () => Promise<unknown>): Promise<v
   await changed;
 }
 
+/** Compares what a cached reader is shown with what Redis has, after each step of a history. */
+async function followHistory(seed: number, { cache }: CacheBench): Promise<void> {
+  const random = seeded(seed);
+  const pulled = { copy: () => registry, refresh: async () => registry };
+  for (const author of AUTHORS) registry.set(author, { state: "pulled", by: "hand", since: 0 });
+  const cached = adaptersOn(scripts, { maxEntries: MAX, cache }, pulled).store;
+  const plain = adaptersOn(redis.scripts, { maxEntries: MAX }, pulled).store;
+  const [fences, plainFences] = [fencesOn(scripts), fencesOn(redis.scripts)];
+  const askedOf = (): Asked => {
+    const key = oneOf(random, [...HOMES, SHARED]);
+    // No drop: one at another time than its own is no position that anybody was given.
+    const position = { score: 100 + below(random, 50), drop: `d${below(random, 30)}-` };
+    if (below(random, 3) > 0) return first(key);
+    return below(random, 2) === 0
+      ? { ...first(key), below: position }
+      : { ...first(key), direction: "newer", above: position };
+  };
+  await redis.raw.zadd("timeline:tombstones", 0, "~floor");
+  for (const key of KEYS) await redis.raw.zadd(key, 0, "~floor", 120, "d0", 130, "d1");
+  for (let at = 0; at < 400; at++) {
+    const { name, change } = stepOf(random);
+    const some = Array.from({ length: 3 }, askedOf);
+    // Reads under way while the change is made: they may see it or not, and may be held.
+    const before = some.map((asked) => shown(cached, fences, asked).catch(() => undefined));
+    await change();
+    for (const asked of some) {
+      // First: a read of Redis removes what it hides.
+      const seen = await patiently(() => shown(cached, fences, asked));
+      const expected = await shown(plain, plainFences, asked);
+      expect({ at, name, asked, seen }).toEqual({ at, name, asked, seen: expected });
+    }
+    await Promise.all(before);
+  }
+}
+
 test.each([1, 2, 3, 4])(
   "history %i: a page that is held is what Redis has, whatever changes, expires or is cut off",
   async (seed) => {
-    const random = seeded(seed);
-    const pulled = { copy: () => registry, refresh: async () => registry };
-    for (const author of AUTHORS) registry.set(author, { state: "pulled", by: "hand", since: 0 });
-    const cached = adaptersOn(scripts, { maxEntries: MAX, cache: held.cache }, pulled).store;
-    const plain = adaptersOn(redis.scripts, { maxEntries: MAX }, pulled).store;
-    const [fences, plainFences] = [fencesOn(scripts), fencesOn(redis.scripts)];
-    const askedOf = (): Asked => {
-      const key = oneOf(random, [...HOMES, SHARED]);
-      // No drop: one at another time than its own is no position that anybody was given.
-      const position = { score: 100 + below(random, 50), drop: `d${below(random, 30)}-` };
-      if (below(random, 3) > 0) return first(key);
-      return below(random, 2) === 0
-        ? { ...first(key), below: position }
-        : { ...first(key), direction: "newer", above: position };
-    };
-    await redis.raw.zadd("timeline:tombstones", 0, "~floor");
-    for (const key of KEYS) await redis.raw.zadd(key, 0, "~floor", 120, "d0", 130, "d1");
-    for (let at = 0; at < 400; at++) {
-      const { name, change } = stepOf(random);
-      const some = Array.from({ length: 3 }, askedOf);
-      // Reads under way while the change is made: they may see it or not, and may be held.
-      const before = some.map((asked) => shown(cached, fences, asked).catch(() => undefined));
-      await change();
-      for (const asked of some) {
-        // First: a read of Redis removes what it hides.
-        const seen = await patiently(() => shown(cached, fences, asked));
-        const expected = await shown(plain, plainFences, asked);
-        expect({ at, name, asked, seen }).toEqual({ at, name, asked, seen: expected });
-      }
-      await Promise.all(before);
-    }
-    expect(held.cache.events.hit).toBeGreaterThan(100 * seed);
+    const before = held.cache.events.hit;
+    await followHistory(seed, held);
+    expect(held.cache.events.hit).toBeGreaterThan(before + 100);
   },
 );
+
+async function historiesFail(cache: CacheBench): Promise<void> {
+  try {
+    const histories = async (): Promise<void> => {
+      for (let seed = 1; seed <= 4; seed++) {
+        await redis.raw.flushall();
+        await followHistory(seed, cache);
+      }
+    };
+    await expect(histories()).rejects.toThrow("toEqual");
+  } finally {
+    await cache.close();
+  }
+}
+
+slowTest("mutant: pages are answered without a question to Redis", async () => {
+  const upToDate = async (): Promise<boolean> => true;
+  await historiesFail(await openCache({ scripts, url: proxy.url("redis") }, { upToDate }));
+});
+
+slowTest("mutant: deletions are not heard of", async () => {
+  const mutant = await openCache({ scripts, url: proxy.url("redis") });
+  mutant.cache.deleted = () => undefined;
+  await historiesFail(mutant);
+});

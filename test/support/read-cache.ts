@@ -2,7 +2,7 @@ import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
 import { DELETIONS_CHANNEL } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
-import { trackChanges } from "../../src/platform/redis/tracking.js";
+import { type Tracking, trackChanges } from "../../src/platform/redis/tracking.js";
 import { PageCache } from "../../src/timeline/page-cache.js";
 import { eventually } from "./eventually.js";
 
@@ -12,13 +12,24 @@ export interface CacheBench {
   close(): Promise<void>;
 }
 
+interface Servers {
+  readonly scripts: Scripts;
+  readonly url: string;
+}
+
+interface CacheOptions {
+  readonly maxBytes?: number;
+  /** In place of the tracking's own. */
+  readonly upToDate?: Tracking["upToDate"];
+}
+
 export async function openCache(
-  { scripts, url }: { readonly scripts: Scripts; readonly url: string },
-  maxBytes = 1_000_000,
+  { scripts, url }: Servers,
+  { maxBytes = 1_000_000, upToDate }: CacheOptions = {},
 ): Promise<CacheBench> {
   const tracking = trackChanges({ scripts, urls: [url], channel: DELETIONS_CHANNEL, log: silent });
   const cache = new PageCache({
-    changes: tracking,
+    changes: upToDate ? { ...tracking, upToDate } : tracking,
     maxBytes,
     ttlMs: Number(STORED_TIMELINES_VARIABLES.ttlMs.default),
   });

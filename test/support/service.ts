@@ -51,6 +51,7 @@ const READY_POLL_MS = 80;
 const STOP_PATIENCE_MS = 30_000;
 /** The embedded database alone takes half of it where other tests keep all cores busy. */
 const START_PATIENCE_MS = 45_000;
+const MOST_TRIES = 3;
 const LINES_KEPT = 400;
 const LINES_SHOWN = 60;
 const running = new Set<ChildProcess>();
@@ -61,13 +62,17 @@ process.once("exit", () => {
 
 /** Starts `serve` and waits until it says that it is ready. */
 export async function startService(options: ServiceOptions): Promise<Service> {
-  const service = await launchService(options);
-  try {
-    await untilReady(service);
-    return service;
-  } catch (error) {
-    await service.crash();
-    throw new Error(`${String(error)}\n${service.logs()}`);
+  for (let tries = 1; ; tries++) {
+    const service = await launchService(options);
+    try {
+      await untilReady(service);
+      return service;
+    } catch (error) {
+      await service.crash();
+      // Another process may have taken a port that was free.
+      if (tries < MOST_TRIES && service.logs().includes("EADDRINUSE")) continue;
+      throw new Error(`${String(error)}\n${service.logs()}`);
+    }
   }
 }
 
