@@ -134,7 +134,8 @@ export class PageCache {
 
   /** Holds what was read, unless it is incomplete, hides something, or has changed meanwhile. */
   keep(name: string, stored: Stored, { tokens, deletions }: Origin): void {
-    if (!stored.areAlive || stored.floor === undefined || tokens.some(({ changed }) => changed)) return;
+    const hides = !stored.areAlive && stored.entries.length > 0;
+    if (hides || stored.floor === undefined || tokens.some(({ changed }) => changed)) return;
     const page = stored.page && ownCopy(stored.page);
     const size = BYTES.answer + BYTES.key * tokens.length + BYTES.drop * stored.entries.length + (page?.length ?? 0);
     this.#held.delete(name);
