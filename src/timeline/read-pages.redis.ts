@@ -1,4 +1,4 @@
-import { authorOfKey, kindOf, PULLED_KEY, pullsKeyOfHome } from "../contracts/keys.js";
+import { authorOfKey, GLOBAL_KEY, kindOf, LOCAL_KEY, PULLED_KEY, pullsKeyOfHome } from "../contracts/keys.js";
 import { currentOf, isPushed, type PulledAuthors } from "../contracts/pulled.js";
 import { inSpan, SpanKind } from "../delivery/telemetry.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -24,6 +24,9 @@ interface How {
 const NO_PAGE = { drops: 0, since: 0 } as const;
 const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
 
+/** All reads of a turn share their one page: it costs less to read than to ask whether it is up to date. */
+const SHARED: ReadonlySet<string> = new Set([LOCAL_KEY, GLOBAL_KEY]);
+
 /** Newest drops of a pulled author that are held: more than a page. */
 const HEAD = 128;
 
@@ -43,7 +46,8 @@ export function createReadPages(scripts: Scripts, { ttlMs, pulled, cache }: Read
     const { pulls } = how;
     const args = argsOf(range, how);
     const name = `${range.key} ${args.join(" ")}`;
-    const held = await cache?.read(name);
+    const holding = SHARED.has(range.key) ? undefined : cache;
+    const held = await holding?.read(name);
     if (held) return held;
     const finish: Ask["finish"] = (stored, { origin, upToDate }) => {
       if (!stored.pulled?.areNamed || !stored.pulled.areKnown) return keep(name, stored, origin);
@@ -52,7 +56,7 @@ export function createReadPages(scripts: Scripts, { ttlMs, pulled, cache }: Read
       );
     };
     const keys = pulls === "" ? [range.key] : [range.key, pulls, PULLED_KEY];
-    const follows = cache?.isOn() && cache.isWanted(name) ? keys : [];
+    const follows = holding?.isOn() && holding.isWanted(name) ? keys : [];
     return inSpan("redis read-page", SPAN, () => call({ name, key: range.key, args, follows, finish }));
   };
 

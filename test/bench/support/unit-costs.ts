@@ -55,14 +55,14 @@ export function readUnitCosts(stored: Stored = storedRun) {
   return {
     server: {
       entry: redis.entry,
-      page: cpu("read", "GetHomeTimeline", "redis"),
+      page: cpu("read", "GetHomeTimeline from Redis", "redis"),
       author: {
         value: (ofSome.value - ofNone.value) / SOME,
         unit: "µs",
         by: "`big`, followers of 0 and 20 pulled authors, redis",
       },
       workerEntry: line("worker").entry,
-      apiPage: cpu("read", "GetHomeTimeline", "service"),
+      apiPage: cpu("read", "GetHomeTimeline from Redis", "service"),
     },
     cluster: {
       entry: value("units", "Redis Cluster: an entry, CPU of Redis", "µs"),
