@@ -202,7 +202,7 @@ export interface FanoutSize {
   readonly tiers?: Tiers | undefined;
 }
 
-/** How many users a fan-out is for; of a tiered one also the users of each tier, in the order of the tiers. */
+/** Number of users of a fan-out; of a tiered one also the users of each tier, in the order of the tiers. */
 export type Recipients = readonly [all: number, ...tiers: number[]];
 
 /** Progress of a fan-out of many chunks. Both return its size once all of it is done. */

@@ -3,7 +3,7 @@ import type { Origin } from "./page-cache.js";
 import { encodeEntries } from "./page-response.js";
 import type { Range, Stored } from "./stored.js";
 
-/** What the timeline of a pulled author adds to a home. */
+/** The entries of a pulled author that a home may take. */
 export interface Part {
   readonly key: string;
   readonly stored: Stored;

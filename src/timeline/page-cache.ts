@@ -46,7 +46,7 @@ const SEEN = 32_768;
 /** Deletions an answer is compared with; where there are more since it was read last, it is read anew. */
 const DELETIONS = 256;
 const MAX_AGE_MS = MINUTE;
-/** What is answered from here is renewed that much later in Redis. */
+/** Answers from here renew no key in Redis: it is renewed so much later. */
 const SHARE_OF_TTL = 0.01;
 
 /** Of memory: an answer, each of its keys, and each drop of one that is not encoded. */
@@ -60,7 +60,7 @@ const BYTES = { answer: 500, key: 200, drop: 150 };
  * shows one is dropped.
  */
 export class PageCache {
-  /** How often what happened. */
+  /** Counts since the start. */
   readonly events: Record<CacheEvent, number> = { hit: 0, miss: 0, changed: 0, deleted: 0, evicted: 0, expired: 0 };
   readonly #options: PageCacheOptions;
   readonly #tokens = new Map<string, Token>();
@@ -101,7 +101,7 @@ export class PageCache {
     return false;
   }
 
-  /** What Redis would answer now, if it is held. */
+  /** The answer that Redis would give now, if it is held. */
   async read(name: string): Promise<Stored | undefined> {
     const found = this.#held.has(name) && (await this.upToDate()) ? this.get(name) : undefined;
     this.events[found ? "hit" : "miss"]++;

@@ -17,7 +17,7 @@ const known = readdirSync(FOLDER)
   .filter((name) => name !== OWN);
 
 const { names, parameters, profile } = readArguments();
-/** What is stored was measured with the sizes a benchmark has by itself, and without a profiler. */
+/** Figures are stored that were measured with the sizes a benchmark has by itself, and without a profiler. */
 const isStored = Object.keys(parameters).length === 0 && profile === undefined;
 const failed: string[] = [];
 for (const name of names) await runOne(name);

@@ -95,7 +95,7 @@ export async function run(parameters: Parameters, bench: Bench): Promise<Result>
   return { about: ABOUT, rows };
 }
 
-/** Who follow one user at once, and others. */
+/** Users who follow one user at once, and others. */
 function hotCrowd(world: World, { posts, authors }: { readonly posts: number; readonly authors: number }) {
   const names = (prefix: string, count: number) => Array.from({ length: count }, (_, n) => `${prefix}-${n}`);
   const [fans, others, drops] = [names("fan", FANS), names("other", OTHERS), names("star-drop", posts)];

@@ -25,7 +25,7 @@ function post({ world }: Stack, author: string, count: number, prefix = "drop"):
 const follow = ({ world }: Stack, follower: string, author: string): TimelineEvent =>
   followed(follower, author, world.follow(follower, author));
 
-/** How many users hold so many drops. */
+/** Number of users who hold so many drops. */
 async function holding({ redis }: Stack, users: readonly string[], drops: number): Promise<number> {
   const homes = await heldBy(redis, users.map(homeKey));
   return users.filter((user) => (homes.get(homeKey(user))?.entries.length ?? 0) === drops).length;

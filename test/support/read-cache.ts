@@ -6,7 +6,7 @@ import { type Tracking, trackChanges } from "../../src/platform/redis/tracking.j
 import { PageCache } from "../../src/timeline/page-cache.js";
 import { eventually } from "./eventually.js";
 
-/** What a process holds of one Redis. */
+/** The answers of one Redis that a process holds. */
 export interface CacheBench {
   readonly cache: PageCache;
   close(): Promise<void>;

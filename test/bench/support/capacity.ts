@@ -6,7 +6,7 @@ import type { UnitCosts } from "./unit-costs.js";
 
 const [MINUTE_S, DAY_S] = [60, 86_400];
 
-/** What an operator chooses; the rest is published or measured. */
+/** An operator chooses these; the rest is published or measured. */
 export const CHOSEN = {
   busy: { value: 0.6, unit: "of a core may be used at peak" },
   redisBytes: {
@@ -101,7 +101,7 @@ export interface Limit {
   readonly by: string;
 }
 
-/** What cannot be scaled by one more of it; the first to be reached comes first. Each user adds what one of `load` adds. */
+/** Limits that one more server does not move; the first to be reached comes first. Each user adds what one of `load` adds. */
 export function limitsOf(load: Load, costs: UnitCosts): Limit[] {
   const { drops, entries, notifications } = requestsOf(load);
   const { homes } = bytesKept(load, costs);

@@ -16,7 +16,7 @@ const PATIENCE_MS = 300_000;
 const FIRST_DROP = 50_000_000;
 
 export interface Crowd {
-  /** Who follow `star` at once. */
+  /** They follow `star` at once. */
   readonly fans: readonly string[];
   readonly star: string;
   /** Each is followed by some of `others`, and then posts a drop. */
