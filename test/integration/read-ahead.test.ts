@@ -1,34 +1,30 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import { silent } from "../../src/kernel/logger.js";
-import { connected, connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
-import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import type { Scripts } from "../../src/platform/redis/scripts.js";
 import { readFirstPage } from "../../src/timeline/get-timeline.js";
 import { createMostRead, type FirstPage, type MostRead } from "../../src/timeline/most-read.redis.js";
 import { startReadAhead } from "../../src/timeline/read-ahead.js";
 import { historyOf } from "../support/memory-upstreams.js";
-import { type CacheBench, openCache } from "../support/read-cache.js";
+import { type CacheBench, openReader } from "../support/read-cache.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 import { homeKey } from "../support/timeline-keys.js";
 
 const MAX = 100;
 
 let redis: RedisBench;
-let client: RedisClient;
 let scripts: Scripts;
 let held: CacheBench;
+const closes: (() => Promise<void>)[] = [];
 
 beforeAll(async () => {
   redis = await openRedis();
-  client = connectRedis([redis.broker.url], silent);
-  await connected(client);
-  scripts = createScripts(client);
-  held = await openCache({ scripts, url: redis.broker.url });
+  const reader = await openReader(redis.broker.url);
+  ({ scripts, held } = reader);
+  closes.push(() => redis.close(), reader.close);
 });
 afterAll(async () => {
-  await held.close();
-  client.disconnect();
-  await redis.close();
+  for (const close of closes.reverse()) await close();
 });
 beforeEach(async () => {
   await redis.raw.flushall();
@@ -52,10 +48,7 @@ async function readAhead(read: (one: FirstPage) => Promise<unknown>): Promise<vo
   await new Promise<void>((resolve) => {
     const log = { ...silent, info: () => resolve() };
     const ahead = startReadAhead({ mostRead: createMostRead(scripts), cache: held.cache, read, rate: 1_000, log });
-    held.close = ((close) => async () => {
-      await ahead.close();
-      await close();
-    })(held.close);
+    closes.push(() => ahead.close());
   });
 }
 

@@ -4,15 +4,15 @@ import type { Fences } from "../../src/contracts/fences.js";
 import type { PulledAuthor } from "../../src/contracts/pulled.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
-import { connected, connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
-import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import type { RedisClient } from "../../src/platform/redis/connect.js";
+import type { Scripts } from "../../src/platform/redis/scripts.js";
 import { Incomplete, type Query, readPage } from "../../src/timeline/pages.js";
 import type { TimelineStore } from "../../src/timeline/store.redis.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { historyOf } from "../support/memory-upstreams.js";
 import { TcpProxy } from "../support/proxy.js";
 import { below, oneOf, type Random, seeded } from "../support/random.js";
-import { type CacheBench, openCache } from "../support/read-cache.js";
+import { type CacheBench, openCache, openReader } from "../support/read-cache.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 import { slowTest } from "../support/suite.js";
 
@@ -26,6 +26,7 @@ const pullsOf = (home: string): string => `timeline:x:pulls:{${home}}`;
 const registry = new Map<string, PulledAuthor>();
 
 let redis: RedisBench;
+let reader: Awaited<ReturnType<typeof openReader>>;
 /** The connections of a process that reads; those of `redis` write. */
 let client: RedisClient;
 let scripts: Scripts;
@@ -35,15 +36,12 @@ let held: CacheBench;
 
 beforeAll(async () => {
   redis = await openRedis();
-  client = connectRedis([redis.broker.url], silent);
-  await connected(client);
-  scripts = createScripts(client);
   proxy = await TcpProxy.open(Number(new URL(redis.broker.url).port));
-  held = await openCache({ scripts, url: proxy.url("redis") });
+  reader = await openReader(redis.broker.url, proxy.url("redis"));
+  ({ client, scripts, held } = reader);
 });
 afterAll(async () => {
-  await held.close();
-  client.disconnect();
+  await reader.close();
   await proxy.close();
   await redis.close();
 });
@@ -178,6 +176,8 @@ async function followHistory(seed: number, { cache }: CacheBench): Promise<void>
   await redis.raw.zadd("timeline:tombstones", 0, "~floor");
   for (const key of KEYS) await redis.raw.zadd(key, 0, "~floor", 120, "d0", 130, "d1");
   for (let at = 0; at < 400; at++) {
+    // Else most of a history would be over before a connection that was cut is back.
+    if (at % 10 === 0) await eventually(() => cache.isOn(), "changes are followed again");
     const { name, change } = stepOf(random);
     const some = Array.from({ length: 3 }, askedOf);
     // Reads under way while the change is made: they may see it or not, and may be held.

@@ -1,7 +1,8 @@
 import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
 import { DELETIONS_CHANNEL } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
-import type { Scripts } from "../../src/platform/redis/scripts.js";
+import { connected, connectRedis } from "../../src/platform/redis/connect.js";
+import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import { type Tracking, trackChanges } from "../../src/platform/redis/tracking.js";
 import { PageCache } from "../../src/timeline/page-cache.js";
 import { eventually } from "./eventually.js";
@@ -15,6 +16,19 @@ export interface CacheBench {
 interface Servers {
   readonly scripts: Scripts;
   readonly url: string;
+}
+
+/** The connections of a process that reads; `listenTo`: the address that its announcements come over. */
+export async function openReader(redisUrl: string, listenTo = redisUrl) {
+  const client = connectRedis([redisUrl], silent);
+  await connected(client);
+  const scripts = createScripts(client);
+  const held = await openCache({ scripts, url: listenTo });
+  const close = async (): Promise<void> => {
+    await held.close();
+    client.disconnect();
+  };
+  return { client, scripts, held, close };
 }
 
 interface CacheOptions {
