@@ -128,7 +128,7 @@ async function applyRound(
   const reads: DropReads = patienceMs === undefined ? unhurried(readAuthorDrops) : patient(readAuthorDrops, patienceMs);
   const writes = new DropWrites(writer, maxEntries, yields);
   const late = new Set<string>();
-  await mapLimited([...authors], AUTHORS_AT_ONCE, async ([author, own]) => {
+  const applyAuthor = async (author: string, own: readonly Edge[]): Promise<void> => {
     const pulled = registry.get(author);
     if (pulled) {
       await removeFromPulls(author, followersOf(own, false));
@@ -138,7 +138,16 @@ async function applyRound(
     if (!first) return void late.add(author);
     const homes = own.flatMap((edge) => homeOf(edge, bounds.get(edge.follower) as HomeBounds));
     await writes.apply(homes, { first, next: (last) => reads.next(author, last) });
+  };
+  let failure: { readonly error: unknown } | undefined;
+  await mapLimited([...authors], AUTHORS_AT_ONCE, async ([author, own]) => {
+    if (failure) return;
+    await applyAuthor(author, own).catch((error: unknown) => {
+      failure ??= { error };
+    });
   }).finally(reads.end);
+  // Not before: what other authors' followers still get would come after what the next handling writes.
+  if (failure) throw failure.error;
   await writes.flush();
   await fences.removeTombstoned(followers);
   return late;

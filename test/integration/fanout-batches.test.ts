@@ -37,6 +37,39 @@ test("in a batch of edges, an author whose drops do not come holds up no other, 
   answer();
 });
 
+test("a batch of edges that fails has ended for all authors: it writes nothing after what the next handling writes", async () => {
+  const world = new World();
+  for (let at = 1; at <= 250; at++) world.post({ ...DROP, drop_id: `d${at}`, created_at: 1_000 * at });
+  world.post({ ...DROP, drop_id: "of-broken", user_id: "broken" });
+  const fans = Array.from({ length: 100 }, (_, at) => `fan${at}`);
+  for (const fan of fans) world.follow(fan, "ada");
+  let failed = (): void => undefined;
+  const failing = new Promise<void>((resolve) => (failed = resolve));
+  let isRead = false;
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({
+      ...deps,
+      readAuthorDrops: async (author, below) => {
+        if (author === "broken" && below) {
+          failed();
+          throw new AppError("failed", "no answer");
+        }
+        if (author === "ada" && below) await failing;
+        for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
+        const page = await deps.readAuthorDrops(author, below);
+        isRead ||= author === "ada" && page.length === 0;
+        return page;
+      },
+    }),
+  });
+  const events = [followed("rik", "broken", 1), ...fans.map((fan) => followed(fan, "ada", 1))];
+  const edges = events.map((event) => logged(event, Date.now()));
+  await expect(bench.handlers.graph.together(edges, contextWith())).rejects.toThrow("no answer");
+  expect(isRead).toBe(true);
+  await handle(bench, unfollowed("fan0", "ada", 2));
+  expect(await idsOf(homeKey("fan0"))).toEqual([]);
+});
+
 test("where the pages of many authors do not come, the upstream is slow: their edges stay together", async () => {
   const world = new World();
   const authors = Array.from({ length: 20 }, (_, at) => `author${at}`);
