@@ -1,19 +1,33 @@
+import { randomInt } from "node:crypto";
 import type { Headers } from "../delivery/handler.js";
 
 /** Sequences of two incarnations cannot be compared: a stream that is created again counts from 1. */
 export interface StreamPosition {
   readonly seq: number;
   readonly incarnation: string;
+  /**
+   * Names a listing of the user, in the position at which it begins. While a user is not listed, no sequence tells what
+   * was not stored for them: a client that left before has the same sequence as one that came with the listing.
+   */
+  readonly listing?: string | undefined;
 }
 
-/** A position as clients (`id:`) and Redis hold it: `17-mi9c3k2v`. */
-export const formatPosition = ({ seq, incarnation }: StreamPosition): string => `${seq}-${incarnation}`;
+export const nameListing = (): string => randomInt(36 ** 8).toString(36);
+
+/** A position as clients (`id:`) and Redis hold it: `17-mi9c3k2v`, or `17-mi9c3k2v-4fzyo82m` where a listing begins. */
+export const formatPosition = ({ seq, incarnation, listing }: StreamPosition): string =>
+  `${seq}-${incarnation}${listing === undefined ? "" : `-${listing}`}`;
 
 export function parsePosition(text: string): StreamPosition | undefined {
-  const [, digits, incarnation] = /^(\d{1,16})-([0-9a-z]{1,16})$/.exec(text) ?? [];
+  const [, digits, incarnation, listing] = /^(\d{1,16})-([0-9a-z]{1,16})(?:-([0-9a-z]{1,16}))?$/.exec(text) ?? [];
   const seq = Number(digits);
-  return incarnation !== undefined && Number.isSafeInteger(seq) ? { seq, incarnation } : undefined;
+  return incarnation !== undefined && Number.isSafeInteger(seq) ? { seq, incarnation, listing } : undefined;
 }
+
+/** Whether notifications between the position and the beginning of the listing may never have been stored. */
+export const isBeforeListing = ({ seq, incarnation, listing }: StreamPosition, listed: StreamPosition): boolean =>
+  incarnation === listed.incarnation &&
+  (seq < listed.seq || (seq === listed.seq && listed.listing !== undefined && listing !== listed.listing));
 
 export interface Notification {
   readonly seq: number;

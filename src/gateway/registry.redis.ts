@@ -115,8 +115,8 @@ async function registerStepwise(send: Send, { connection, from }: Registering, s
   ]);
   if (seen == null || Number(seen) < listedSince) {
     const known = typeof stored === "string" ? parsePosition(stored) : undefined;
-    const seq = known?.incarnation === from.incarnation ? Math.max(known.seq, from.seq) : from.seq;
-    stored = formatPosition({ seq, incarnation: from.incarnation });
+    const isBeyond = known?.incarnation === from.incarnation && known.seq > from.seq;
+    stored = formatPosition(isBeyond ? known : from);
     await send([["SET", resumableFromKey(user), stored as string, "PX", RESUMABLE_FROM_TTL_MS]]);
   }
   await send([

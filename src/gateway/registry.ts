@@ -4,7 +4,7 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
-import type { StreamPosition } from "./notification.js";
+import { nameListing, type StreamPosition } from "./notification.js";
 import { observeGateway } from "./observe.js";
 import type { Connection, RegistryStore } from "./registry.redis.js";
 
@@ -20,8 +20,8 @@ interface RegistryDeps {
 export interface Registration extends Connection {
   /** ms since the epoch. */
   renewedAt: number;
-  /** Called after the registration was lost and is restored. */
-  lost(): void;
+  /** Called after the registration was lost and is restored, with the position to resume from at least. */
+  registeredAgain(from: StreamPosition | undefined): void;
 }
 
 export interface Registering {
@@ -38,8 +38,8 @@ export const AT_ONCE = 100;
  * Keeps this process's streams registered, so that fan-out stores notifications for their users.
  *
  * No notifications are stored for a user who is not listed. So before a user is listed again, the position is stored
- * from which notifications are complete (`resumableFrom`), and a resume from below it gets a reset. After a loss it is
- * one more than the stream's last sequence: a client may have got that sequence before the loss or after it.
+ * from which notifications are complete (`resumableFrom`), and a resume from below it gets a reset, as does one from the
+ * same sequence that a client got before.
  */
 export class Registry {
   readonly #registered = new Set<Registration>();
@@ -108,17 +108,17 @@ export class Registry {
   async #restore(lost: readonly Registration[]): Promise<void> {
     const { store, lastPosition, log } = this.deps;
     const last = await lastPosition();
-    const from = { ...last, seq: last.seq + 1 };
+    const from = { ...last, listing: nameListing() };
     const held = lost.filter((entry) => this.#registered.has(entry));
-    await store.register(
+    const stored = await store.register(
       held.map((connection) => ({ connection, from })),
       Number.MAX_SAFE_INTEGER,
     );
     const closed = held.filter((entry) => !this.#registered.has(entry));
     if (closed.length > 0) await store.remove(closed);
-    for (const entry of held) {
+    for (const [at, entry] of held.entries()) {
       entry.renewedAt = Date.now();
-      entry.lost();
+      entry.registeredAgain(stored[at]);
     }
     observeGateway.registrations("lost", held.length);
     if (held.length > 0)

@@ -1,7 +1,14 @@
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Feed, FeedState } from "./feed.nats.js";
-import { frameOf, type Notification, positionBlock, resetBlock, type StreamPosition } from "./notification.js";
+import {
+  frameOf,
+  isBeforeListing,
+  type Notification,
+  positionBlock,
+  resetBlock,
+  type StreamPosition,
+} from "./notification.js";
 import { observeGateway } from "./observe.js";
 import {
   type History,
@@ -54,6 +61,7 @@ export class Session {
   #outlet: Outlet | undefined;
   #seq = 0;
   #incarnation = "";
+  #listed: StreamPosition | undefined;
   #catchingUp = true;
   #ended = false;
 
@@ -67,6 +75,7 @@ export class Session {
     const wanted = readLastEventId(lastEventId);
     const { lastSeq, incarnation } = wanted.kind === "new" ? tail : await this.deps.feed.state();
     this.#incarnation = incarnation;
+    this.#listed = resumableFrom;
     const start = await this.#startAt(wanted, resumableFrom);
     const atEnd = start === undefined || start.reset !== undefined;
     this.#seq = atEnd ? lastSeq : start.seq;
@@ -96,8 +105,10 @@ export class Session {
     void this.#catchUp();
   };
 
-  reset(reason: ResetReason): void {
-    if (!this.#ended) this.#sendReset(reason);
+  /** The user was not listed for a while, and is again from that position on. */
+  registeredAgain(listed: StreamPosition | undefined): void {
+    this.#listed = listed;
+    if (!this.#ended) this.#sendReset("registration_lost");
   }
 
   /**
@@ -140,7 +151,9 @@ export class Session {
   }
 
   get #position(): StreamPosition {
-    return { seq: this.#seq, incarnation: this.#incarnation };
+    const { seq, incarnation } = this.#listed ?? {};
+    const isListed = seq === this.#seq && incarnation === this.#incarnation;
+    return { seq: this.#seq, incarnation: this.#incarnation, listing: isListed ? this.#listed?.listing : undefined };
   }
 
   async #startAt(wanted: Wanted, resumableFrom: StreamPosition | undefined): Promise<Start | undefined> {
@@ -151,11 +164,12 @@ export class Session {
     return start;
   }
 
-  async #replayFrom({ seq, incarnation }: StreamPosition, resumableFrom: StreamPosition | undefined): Promise<Start> {
+  async #replayFrom(position: StreamPosition, resumableFrom: StreamPosition | undefined): Promise<Start> {
+    const { seq, incarnation } = position;
     if (incarnation !== this.#incarnation) return resetWith("stream_replaced");
     const { lastSeq } = await this.deps.feed.state();
     if (seq > lastSeq) return resetWith("unknown_position");
-    if (resumableFrom?.incarnation === incarnation && seq < resumableFrom.seq) return resetWith("registration_lost");
+    if (resumableFrom && isBeforeListing(position, resumableFrom)) return resetWith("registration_lost");
     this.#seq = seq;
     // All of the user's history: a notification the client has may be stored again after its position.
     const { notifications, fault } = await this.#readHistory(0);

@@ -7,6 +7,7 @@ import { createBatch } from "../kernel/sharing.js";
 import { pause, SECOND } from "../kernel/time.js";
 import type { GatewayConfig } from "./config.js";
 import type { Feed } from "./feed.nats.js";
+import { nameListing, type StreamPosition } from "./notification.js";
 import { type CloseReason, observeGateway } from "./observe.js";
 import { AT_ONCE, type Registering, type Registration, type Registry } from "./registry.js";
 import { connectionId } from "./registry.redis.js";
@@ -69,8 +70,8 @@ class Stream implements Registration {
     return { user: encodeId(this.user), connection: this.id, trace_id, span_id };
   }
 
-  lost(): void {
-    this.session.reset("registration_lost");
+  registeredAgain(from: StreamPosition | undefined): void {
+    this.session.registeredAgain(from);
   }
 
   end(reason: CloseReason): void {
@@ -160,7 +161,7 @@ export class Streams {
     const { session } = stream;
     const resumes = (request.lastEventId ?? "") !== "";
     const tail = await feed.state(resumes ? 0 : TAIL_AGE_MS);
-    const from = { ...tail, seq: tail.lastSeq + (resumes ? 1 : 0) };
+    const from = { seq: tail.lastSeq, incarnation: tail.incarnation, listing: nameListing() };
     const resumableFrom = await this.#announce({ registration: stream, from });
     const start = await session.prepare(request.lastEventId, { tail, resumableFrom });
     if (request.isGone()) return;

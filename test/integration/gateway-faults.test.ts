@@ -155,6 +155,24 @@ test("a client away for longer than the window gets a reset, although the stream
   expect(again.resets()).toEqual(["registration_lost"]);
 });
 
+test("a client away for longer than the window gets a reset, also where another tab was opened first", async () => {
+  const running = await start();
+  const phone = await listen(running, "alice");
+  await phone.goes();
+  await idle(running);
+  await client.zadd(RECENT_KEY, Date.now() - 11 * 60_000, "alice");
+  const laptop = await listen(running, "alice");
+  expect(laptop.lastSeq).toBe(phone.lastSeq);
+  const again = await listen(running, "alice", phone.lastId);
+  await eventually(() => again.resets().length > 0, "a reset");
+  expect(again.resets()).toEqual(["registration_lost"]);
+  for (const quiet of [laptop, again]) {
+    const next = await listen(running, "alice", quiet.lastId);
+    await eventually(() => next.blocks().length > 1, "a heartbeat");
+    expect(next.resets()).toEqual([]);
+  }
+});
+
 test("registrations of dead pods are swept, those of live ones stay", async () => {
   const running = await start();
   const raw = await listen(running, "a.b");
@@ -184,8 +202,8 @@ test("ids that look like wildcards or like alice's token read nothing of hers", 
     "ali\0ce",
   ];
   const alice = await listen(running, "alice");
-  const before = alice.lastId;
   const others = await Promise.all(tricks.map((user) => listen(running, user)));
+  const before = others.map(({ lastId }) => lastId);
   await send("alice", "secret");
   await alice.sees(["secret"]);
   for (const [i, user] of tricks.entries()) {
@@ -194,7 +212,7 @@ test("ids that look like wildcards or like alice's token read nothing of hers", 
   }
   for (const [i, user] of tricks.entries()) {
     await (others[i] as Raw).goes();
-    const resumed = await listen(running, user, before);
+    const resumed = await listen(running, user, before[i]);
     await resumed.sees([`own ${i}`]);
   }
 });

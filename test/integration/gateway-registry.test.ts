@@ -82,5 +82,10 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     expect(await register(connection("c"), at(9), NEVER_LISTED)).toEqual(at(9));
     expect(await register(connection("d"), at(8), NEVER_LISTED)).toEqual(at(9));
     expect(await register(connection("e"), at(3, "k3"), NEVER_LISTED)).toEqual(at(3, "k3"));
+    const named = (listing: string) => ({ ...at(3, "k3"), listing });
+    expect(await register(connection("f"), named("a"), NEVER_LISTED)).toEqual(named("a"));
+    expect(await register(connection("g"), named("b"), LISTED_LATELY)).toEqual(named("a"));
+    expect(await register(connection("h"), named("c"), NEVER_LISTED)).toEqual(named("c"));
+    expect(await register(connection("i"), at(2, "k3"), NEVER_LISTED)).toEqual(named("c"));
   });
 });

@@ -28,7 +28,7 @@ test("the head, the first block and a live event are as the contract says", asyn
     "x-accel-buffering": "no",
     connection: "keep-alive",
   });
-  expect(raw.blocks()[0]).toMatch(/^retry: \d+\n: connected\nid: \d+-[0-9a-z]+$/);
+  expect(raw.blocks()[0]).toMatch(/^retry: \d+\n: connected\nid: \d+-[0-9a-z]+-[0-9a-z]+$/);
   const seq = await send("alice", "d1");
   await raw.sees(["d1"]);
   expect(raw.lastSeq).toBe(seq);

@@ -19,9 +19,9 @@ for key = 3, #KEYS, 3 do
   local seen = redis.call('ZSCORE', KEYS[1], user)
   local from = redis.call('GET', KEYS[key])
   if not seen or tonumber(seen) < listed_since then
-    local seq, incarnation = string.match(position, '^(%d+)(%-%w+)$')
-    local known = from and string.match(from, '^(%d+)%' .. incarnation .. '$')
-    if not known or tonumber(known) < tonumber(seq) then from = position end
+    local seq, incarnation = string.match(position, '^(%d+)%-(%w+)')
+    local known, of = string.match(from or '', '^(%d+)%-(%w+)')
+    if of ~= incarnation or tonumber(known) <= tonumber(seq) then from = position end
     redis.call('SET', KEYS[key], from, 'PX', ARGV[2])
   end
   redis.call('ZADD', KEYS[2], now, connection)
