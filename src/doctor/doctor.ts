@@ -39,7 +39,7 @@ export function versionFinding(server: About, version: string, oldest: string, w
   return isOlder(version, oldest) ? server.fault(says, `use ${oldest} or newer${why}`) : server.ok(says);
 }
 
-const OLDEST_NODE = "20";
+const OLDEST_NODE = "20.19";
 
 export function nodeCheck(serviceVersion: string): Check {
   const { node } = process.versions;

@@ -36,7 +36,7 @@ interface FanoutHandles {
   readonly untilCovered?: UntilCovered | undefined;
 }
 
-/** Composes fan-out: the handlers of its four consumers, and the function under them that a replay calls. */
+/** Composes fan-out: the handlers of its consumers, and the function under them that a replay calls. */
 export function createFanout(handles: FanoutHandles): Fanout & { readonly startCrossings: () => Loop } {
   const { config, scripts, fenced, publishAll, upstreams, fences, pulled, untilCovered, log } = handles;
   const { maxEntries, ttlMs } = config.storedTimelines;
