@@ -16,6 +16,7 @@ import { delimiter, join } from "node:path";
 import pg from "pg";
 import { freePort, isFree } from "../../src/sandbox/brokers/index.js";
 import { eventually } from "./eventually.js";
+import { makeWalSparse } from "./wal.js";
 
 /** A PostgreSQL of this test's own. */
 export type Postgres = {
@@ -89,7 +90,7 @@ export async function startPostgres({ fsync = false, settings: more = [] }: Post
 /** initdb takes longer than most tests of a store: its result is kept for each version and user. */
 function preparedCluster(programs: string, user: { readonly uid?: number }): string {
   const version = createHash("sha256").update(programs).digest("hex").slice(0, 8);
-  const cluster = join(tmpdir(), `timeline-test-cluster-${version}-${user.uid ?? process.getuid?.()}`);
+  const cluster = join(tmpdir(), `timeline-test-cluster-small-${version}-${user.uid ?? process.getuid?.()}`);
   if (existsSync(cluster)) return cluster;
   const draft = mkdtempSync(`${cluster}-`);
   if (user.uid !== undefined) chownSync(draft, user.uid, -1);
@@ -98,6 +99,13 @@ function preparedCluster(programs: string, user: { readonly uid?: number }): str
     ["-D", draft, "-A", "trust", "-U", "timeline", "-E", "UTF8", "--no-locale", "-N"],
     { ...user, stdio: ["ignore", "ignore", "inherit"], env: { PATH: process.env["PATH"], LC_ALL: "C" } },
   );
+  // New databases are copies of template1.
+  execFileSync(join(programs, "postgres"), ["--single", "-D", draft, "-c", "log_checkpoints=off", "postgres"], {
+    ...user,
+    input: "UPDATE pg_database SET datistemplate = false WHERE datname = 'template0'\nDROP DATABASE template0\n",
+    stdio: ["pipe", "ignore", "inherit"],
+  });
+  makeWalSparse(draft);
   try {
     renameSync(draft, cluster);
   } catch {

@@ -12,7 +12,7 @@ const BUNDLE = join(__dirname, "main.cjs");
 const COMPILED = join(__dirname, "main.v8");
 
 const cachedData = existsSync(COMPILED) ? readFileSync(COMPILED) : undefined;
-const script = new Script(`(require, module) => {${readFileSync(BUNDLE, "utf8")}\n}`, {
+const script = new Script(`(require, module) => {${readFileSync(BUNDLE, "latin1")}\n}`, {
   filename: BUNDLE,
   ...(cachedData && { cachedData }),
 });

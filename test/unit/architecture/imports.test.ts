@@ -21,9 +21,9 @@ beforeAll(async () => {
 });
 afterAll(() => rm(copy, { recursive: true, force: true }));
 
-function cruise(folder: string, ...what: string[]): Cruise["summary"] {
+function cruise(folder: string): Cruise["summary"] {
   const command = join(process.cwd(), "node_modules/.bin/depcruise");
-  const ran = spawnSync(command, [...what, "--output-type", "json"], {
+  const ran = spawnSync(command, ["src", "--output-type", "json"], {
     cwd: folder,
     encoding: "utf8",
     maxBuffer: 64 * 1024 * 1024,
@@ -32,13 +32,7 @@ function cruise(folder: string, ...what: string[]): Cruise["summary"] {
   return (JSON.parse(ran.stdout) as Cruise).summary;
 }
 
-test("imports go one way only, in every module", () => {
-  const summary = cruise(process.cwd(), "src");
-  expect(summary.violations.map(({ from, rule }) => `${rule.name}: ${from}`)).toEqual([]);
-  expect(summary.totalCruised).toBeGreaterThan(100);
-});
-
-test("every rule finds what is planted against it", async () => {
+test("imports go one way only, in every module, and every rule finds what is planted against it", async () => {
   const planted: Record<string, [file: string, text: string]> = {
     "kernel-imports-nothing-of-ours": ["src/kernel/planted.ts", 'export { STREAM } from "../contracts/subjects.js";'],
     "contracts-know-the-kernel-and-the-protos": [
@@ -85,9 +79,11 @@ test("every rule finds what is planted against it", async () => {
     'export { one } from "./a-planted.js";\nexport const other = 2;',
   );
   for (const [file, text] of Object.values(planted)) await writeFile(join(copy, file), text);
-  const found = cruise(copy, ...Object.values(planted).map(([file]) => file)).violations;
-  for (const [rule, [file]] of Object.entries(planted))
-    expect(found.map(({ from, rule: { name } }) => `${name}: ${from}`)).toContain(`${rule}: ${file}`);
+  const { violations, totalCruised } = cruise(copy);
+  const found = violations.map(({ from, rule }) => `${rule.name}: ${from}`);
+  for (const [rule, [file]] of Object.entries(planted)) expect(found).toContain(`${rule}: ${file}`);
+  expect(found.filter((one) => !one.includes("planted"))).toEqual([]);
+  expect(totalCruised).toBeGreaterThan(100);
 });
 
 test("the header of every script says what it takes and returns, and nothing else is used", async () => {
