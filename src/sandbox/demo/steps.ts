@@ -68,14 +68,15 @@ export const STEPS: readonly Step[] = [
     },
   },
   {
-    title: "A deletion takes it away, and tells the stream",
+    title: "A deletion takes a drop away, and tells the stream",
     async run(stage) {
       const drop = await post(stage, stage.author);
       await stage.stream.waitFor("new_drop", drop);
       await stage.sandbox.world.posts.deleteDrop({ drop_id: drop, user_id: stage.author });
       await stage.stream.waitFor("drop_deleted", drop);
-      await eventually("the drop gone", 2_000, () => gone(stage, homeKey(stage.reader), drop));
-      return "gone from every timeline";
+      for (const key of [homeKey(stage.reader), LOCAL_KEY, GLOBAL_KEY])
+        await eventually(`the drop gone from ${key}`, 2_000, () => gone(stage, key, drop));
+      return "gone from the home, local and global timelines";
     },
   },
   {
@@ -165,7 +166,7 @@ export const STEPS: readonly Step[] = [
     },
   },
   {
-    title: "It is rewarded once, however often it is asked for with the same key",
+    title: "The analysis is rewarded once, however often it is asked for with the same key",
     async run(stage) {
       const { body } = await askForAnalysis(stage);
       const again = await askForAnalysis(stage);
