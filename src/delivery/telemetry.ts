@@ -5,11 +5,14 @@ import {
   type Link,
   propagation,
   ROOT_CONTEXT,
+  type Span,
   SpanKind,
+  type SpanOptions,
   SpanStatusCode,
   TraceFlags,
   trace,
 } from "@opentelemetry/api";
+import { oneLine } from "../kernel/errors.js";
 import { counter, histogram } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
 import type { BatchHandler, Handler, Headers } from "./handler.js";
@@ -45,28 +48,49 @@ export function sampledTrace(headers: Headers): Readonly<Record<string, string>>
   return { traceparent, ...(tracestate === undefined ? {} : { tracestate }) };
 }
 
-export interface OpenSpan {
+/** A span that is active only in what is given to `run`: see decision 45. */
+export class OpenSpan {
+  readonly #span: Span;
+  readonly #parent: Context;
+
+  constructor(
+    name: string,
+    { parent = context.active(), ...options }: Pick<SpanOptions, "kind" | "attributes"> & { readonly parent?: Context },
+  ) {
+    this.#parent = parent;
+    this.#span = tracer.startSpan(name, options, parent);
+  }
+
   /** Continue the trace. */
-  readonly headers: Record<string, string>;
-  end(error?: Error): void;
+  get headers(): Record<string, string> {
+    const headers: Record<string, string> = {};
+    propagation.inject(trace.setSpan(this.#parent, this.#span), headers);
+    return headers;
+  }
+
+  /** Fields of a log line. */
+  get ids(): { readonly trace_id: string; readonly span_id: string } {
+    const { traceId, spanId } = this.#span.spanContext();
+    return { trace_id: traceId, span_id: spanId };
+  }
+
+  /** Whether it is exported. */
+  get isSampled(): boolean {
+    return (this.#span.spanContext().traceFlags & TraceFlags.SAMPLED) !== 0;
+  }
+
+  run<T>(work: () => T): T {
+    return context.with(trace.setSpan(this.#parent, this.#span), work);
+  }
+
+  end(error?: unknown): void {
+    if (error) this.#span.setStatus({ code: SpanStatusCode.ERROR, message: oneLine(error) });
+    this.#span.end();
+  }
 }
 
 /** A span of one of several pieces of work that are done together, so that none is active. */
-export function openSpan(
-  name: string,
-  { kind, parent = context.active() }: { readonly kind: SpanKind; readonly parent?: Context },
-): OpenSpan {
-  const span = tracer.startSpan(name, { kind }, parent);
-  const headers: Record<string, string> = {};
-  propagation.inject(trace.setSpan(parent, span), headers);
-  return {
-    headers,
-    end: (error) => {
-      if (error) span.setStatus({ code: SpanStatusCode.ERROR, message: error.message });
-      span.end();
-    },
-  };
-}
+export const openSpan = (...of: ConstructorParameters<typeof OpenSpan>): OpenSpan => new OpenSpan(...of);
 
 export function inSpan<T>(
   name: string,
@@ -87,7 +111,7 @@ export function inSpan<T>(
       return result;
     },
     (error: unknown) => {
-      span.setStatus({ code: SpanStatusCode.ERROR, message: error instanceof Error ? error.message : String(error) });
+      span.setStatus({ code: SpanStatusCode.ERROR, message: oneLine(error) });
       span.end();
       throw error;
     },
@@ -104,6 +128,10 @@ function isUnsampled(parent: Context): boolean {
 export function inTraceOf<T>(headers: Headers, work: () => T): T {
   return context.with(contextOf(headers), work);
 }
+
+/** As {@link inSpan}, where a span is active. */
+export const inChildSpan: typeof inSpan = (name, options, work) =>
+  trace.getActiveSpan() ? inSpan(name, options, work) : work();
 
 export function annotate(attributes: Attributes): void {
   trace.getActiveSpan()?.setAttributes(attributes);

@@ -3,7 +3,7 @@ export interface Logger {
   info(fields: object, message: string): void;
   warn(fields: object, message: string): void;
   error(fields: object, message: string): void;
-  isLevelEnabled(level: "debug"): boolean;
+  isLevelEnabled(level: "debug" | "info"): boolean;
 }
 
 export const silent: Logger = {

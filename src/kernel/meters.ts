@@ -1,4 +1,11 @@
-import { type Counter, type Gauge, type Histogram, metrics, type UpDownCounter } from "@opentelemetry/api";
+import {
+  type Attributes,
+  type Counter,
+  type Gauge,
+  type Histogram,
+  metrics,
+  type UpDownCounter,
+} from "@opentelemetry/api";
 
 // Asked for each time: an instrument of a meter that is older than the telemetry of the process measures nothing.
 const meter = () => metrics.getMeter("avion-timeline");
@@ -19,6 +26,30 @@ export const observedGauge = (name: string, description: string, value: () => nu
   meter()
     .createObservableGauge(name, { description })
     .addCallback((result) => result.observe(value()));
+
+export interface Tally {
+  add(count?: number): void;
+}
+
+/** A counter for what happens very often: its attributes are looked at in a scrape only. */
+export function tallies(name: string, description: string): (attributes: Attributes) => Tally {
+  const sums = new Map<string, { readonly attributes: Attributes; sum: number }>();
+  meter()
+    .createObservableCounter(name, { description })
+    .addCallback((result) => {
+      for (const { attributes, sum } of sums.values()) result.observe(sum, attributes);
+    });
+  return (attributes) => {
+    const name = JSON.stringify(attributes);
+    const one = sums.get(name) ?? { attributes, sum: 0 };
+    sums.set(name, one);
+    return {
+      add: (count = 1) => {
+        one.sum += count;
+      },
+    };
+  };
+}
 
 /** Calls `values` at each scrape: cheaper than a counter for what happens very often. Sums by label. */
 export const observedCounter = (

@@ -3,6 +3,7 @@ import { PrometheusExporter } from "@opentelemetry/exporter-prometheus";
 import { resourceFromAttributes } from "@opentelemetry/resources";
 import { NodeSDK } from "@opentelemetry/sdk-node";
 import { AlwaysOffSampler, NoopSpanProcessor, ParentBasedSampler } from "@opentelemetry/sdk-trace-base";
+import { ActiveContext } from "./active-context.js";
 
 export interface Telemetry {
   scrape(request: IncomingMessage, response: ServerResponse): void;
@@ -23,6 +24,7 @@ export function startTelemetry(env: NodeJS.ProcessEnv, version: string): Telemet
     resource: resourceFromAttributes({ "service.version": version }),
     autoDetectResources: false,
     metricReaders: [prometheus],
+    contextManager: new ActiveContext(),
     instrumentations: [],
     ...(traced
       ? {}

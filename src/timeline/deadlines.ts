@@ -1,4 +1,17 @@
 import { AppError } from "../kernel/errors.js";
+import { SECOND } from "../kernel/time.js";
+
+/** The answer needs this long to reach the caller, longer from a process under load. */
+const MARGIN_MIN_MS = 50;
+const MARGIN_MAX_MS = SECOND;
+const MARGIN_SHARE = 0.1;
+
+/** ms since the epoch. */
+export function readDeadline(callerDeadline: number, maxMs: number): number {
+  const now = Date.now();
+  const left = Math.min(callerDeadline - now, maxMs);
+  return now + left - Math.min(MARGIN_MAX_MS, Math.max(MARGIN_MIN_MS, left * MARGIN_SHARE));
+}
 
 interface Waiting {
   /** ms since the epoch. */

@@ -5,15 +5,24 @@ import { codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { dateOfId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
-import { withDeadline } from "./deadlines.js";
+import { readDeadline, withDeadline } from "./deadlines.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import type { FirstPage } from "./most-read.redis.js";
 import { type Cursor, fromToken, type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
 import { type EncodedPage, present } from "./page-response.js";
-import { type BelowFloor, type Entries, Incomplete, type PageFences, type Query, readPage } from "./pages.js";
+import {
+  type BelowFloor,
+  type Entries,
+  firstRange,
+  Incomplete,
+  type PageFences,
+  type Query,
+  readPage,
+} from "./pages.js";
 import type { Rebuild, TakeSnapshot } from "./rebuild.js";
 import type { ReadSharedLog } from "./shared-log.nats.js";
 import type { TimelineStore } from "./store.redis.js";
+import type { Stored } from "./stored.js";
 
 export interface ReadDeps extends HomeDeps {
   readonly store: TimelineStore;
@@ -32,6 +41,8 @@ type Outcome = "hit" | "beyond" | "rebuilt" | "degraded";
 
 export interface ReadContext {
   readonly deadline: number;
+  /** The span of the call is active in `work`. */
+  traced<T>(work: () => Promise<T>): Promise<T>;
 }
 
 /** Returns an encoded GetTimelineResponse. */
@@ -72,7 +83,25 @@ export function getSharedTimeline(deps: ReadDeps, name: "local" | "global"): Get
     getPage(deps, context, parsePageRequest(request), { name, key, snapshot: () => deps.readSharedLog(name) });
 }
 
+/** A first page that Redis has whole is read outside the trace of its call: see decision 45. */
 async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
+  const deadline = readDeadline(context.deadline, deps.deadlineMaxMs);
+  const isFirst = page.cursor === undefined && !deps.maybeLost();
+  const range = firstRange(deps.fences, timeline.key, { below: undefined, count: page.limit + 1 });
+  const first = isFirst ? await withDeadline(deps.store.read(range), deadline).catch(() => undefined) : undefined;
+  if (!first?.page || deps.maybeLost())
+    return context.traced(() => getAnyPage(deps, { deadline, page, first }, timeline));
+  deps.observe(timeline.name, "hit");
+  return first.page;
+}
+
+interface Asked {
+  readonly deadline: number;
+  readonly page: PageRequest;
+  readonly first: Stored | undefined;
+}
+
+async function getAnyPage(deps: ReadDeps, { deadline, page, first }: Asked, timeline: Timeline): Promise<Buffer> {
   const { cursor } = page;
   const position = cursor && (await positionOf(deps, timeline, cursor));
   const query: Query = {
@@ -82,7 +111,7 @@ async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, 
     count: page.limit + 1,
   };
   const maybeLost = deps.maybeLost();
-  const read = await readComplete(deps, timeline, { query, deadline: readDeadline(deps, context.deadline) });
+  const read = await readComplete(deps, timeline, { query, deadline, first });
   const outcome = maybeLost || deps.maybeLost() ? "degraded" : read.outcome;
   deps.observe(timeline.name, outcome);
   return present(read.page, { page, newestFirst: query.direction === "older", degraded: outcome === "degraded" });
@@ -105,6 +134,7 @@ async function positionOf(deps: ReadDeps, timeline: Timeline, cursor: Cursor): P
 interface Reading {
   readonly query: Query;
   readonly deadline: number;
+  readonly first?: Stored | undefined;
 }
 
 interface Read {
@@ -112,31 +142,21 @@ interface Read {
   readonly outcome: Outcome;
 }
 
-/** The answer needs this long to reach the caller, longer from a process under load. */
-const MARGIN_MIN_MS = 50;
-const MARGIN_MAX_MS = SECOND;
-const MARGIN_SHARE = 0.1;
-
 const DEGRADED_WAIT_MS = SECOND;
 
 /** A home, then whom its owner pulls if a change came between, then the timelines of these authors; and one to spare. */
 const MAX_REBUILDS = 4;
 
-function readDeadline({ deadlineMaxMs }: ReadDeps, callerDeadline: number): number {
-  const left = Math.min(callerDeadline - Date.now(), deadlineMaxMs);
-  return Date.now() + left - Math.min(MARGIN_MAX_MS, Math.max(MARGIN_MIN_MS, left * MARGIN_SHARE));
-}
-
 async function readComplete(deps: ReadDeps, timeline: Timeline, reading: Reading): Promise<Read> {
-  const { deadline } = reading;
+  const { deadline, first } = reading;
   const below = timeline.belowFloor && tracked(timeline.belowFloor({ deadline }));
-  const query: Query = { ...reading.query, ...(below && { belowFloor: below.belowFloor }) };
-  const read = (): Promise<Read["page"]> => withDeadline(readPage(deps, timeline.key, query), deadline);
+  const whole: Query = { ...reading.query, ...(below && { belowFloor: below.belowFloor }) };
+  const read = (query: Query): Promise<Read["page"]> => withDeadline(readPage(deps, timeline.key, query), deadline);
   for (let rebuilds = 0; ; rebuilds++) {
     try {
-      const page = await read();
+      const page = await read(rebuilds === 0 ? { ...whole, first } : whole);
       if (rebuilds > 0) return { page, outcome: "rebuilt" };
-      return { page, outcome: below?.isSourceOf(page, query.count - 1) ? "beyond" : "hit" };
+      return { page, outcome: below?.isSourceOf(page, whole.count - 1) ? "beyond" : "hit" };
     } catch (error) {
       if (!(error instanceof Incomplete) || rebuilds === MAX_REBUILDS)
         return degrade(deps, timeline, { ...reading, error });

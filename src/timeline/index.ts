@@ -17,7 +17,7 @@ import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
 import { SECOND } from "../kernel/time.js";
 import type { Service } from "../platform/grpc/serve.js";
-import { encodedResponses, unary } from "../platform/grpc/unary.js";
+import { encodedResponses, lazilyTraced } from "../platform/grpc/unary.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
@@ -120,9 +120,9 @@ export function createTimelines(deps: TimelinesDeps) {
       const deadlineMaxMs = config.timeline.readDeadlineMaxMs;
       const reads = { ...home, ...observe, store, fences, readSharedLog, rebuild, deadlineMaxMs, maybeLost, log };
       const implementation = {
-        getHomeTimeline: unary("GetHomeTimeline", log, getHomeTimeline(reads)),
-        getLocalTimeline: unary("GetLocalTimeline", log, getSharedTimeline(reads, "local")),
-        getGlobalTimeline: unary("GetGlobalTimeline", log, getSharedTimeline(reads, "global")),
+        getHomeTimeline: lazilyTraced("GetHomeTimeline", log, getHomeTimeline(reads)),
+        getLocalTimeline: lazilyTraced("GetLocalTimeline", log, getSharedTimeline(reads, "local")),
+        getGlobalTimeline: lazilyTraced("GetGlobalTimeline", log, getSharedTimeline(reads, "global")),
       };
       const definition = encodedResponses(TimelineServiceService);
       return { name: "avion.TimelineService", definition, implementation };

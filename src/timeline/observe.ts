@@ -1,7 +1,7 @@
-import { counter, histogram, observedCounter, observedGauge } from "../kernel/meters.js";
+import { counter, histogram, observedCounter, observedGauge, type Tally, tallies } from "../kernel/meters.js";
 import type { CacheEvent } from "./page-cache.js";
 
-const reads = counter(
+const reads = tallies(
   "timeline_reads",
   "Pages by timeline and outcome: complete (hit), complete and read wholly below the stored part (beyond), rebuilt first, or degraded",
 );
@@ -11,8 +11,15 @@ const rebuildTime = histogram(
   "Time a rebuild took, in seconds",
   [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25],
 );
+const known = new Map<string, Tally>();
+
 export const observeTimeline = {
-  read: (timeline: string, outcome: string): void => reads.add(1, { timeline, outcome }),
+  read(timeline: string, outcome: string): void {
+    const name = `${timeline} ${outcome}`;
+    const tally = known.get(name) ?? reads({ timeline, outcome });
+    known.set(name, tally);
+    tally.add();
+  },
   cache({
     events,
     bytes,

@@ -2,7 +2,7 @@ import type { Fences } from "../contracts/fences.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { EncodedPage } from "./page-response.js";
 import type { TimelineStore } from "./store.redis.js";
-import type { Pulled, Stored } from "./stored.js";
+import type { Pulled, Range, Stored } from "./stored.js";
 
 export type Entries = readonly TimelineEntry[];
 
@@ -14,6 +14,8 @@ export interface Query {
   /** One more than a page's, to know if another page follows. */
   readonly count: number;
   readonly belowFloor?: BelowFloor;
+  /** The answer to {@link firstRange}, which was asked for already. */
+  readonly first?: Stored | undefined;
 }
 
 export interface BelowFloor {
@@ -52,14 +54,26 @@ export function readPage(deps: PageDeps, key: string, query: Query): Promise<Ent
   return query.direction === "older" ? readOlder(deps, key, query) : readNewer(deps, key, query);
 }
 
+/** Asks for the whole page of a query without `above`. */
+export const firstRange = (
+  fences: Pick<PageFences, "retentionStart">,
+  key: string,
+  { below, count }: Pick<Query, "below" | "count">,
+): Range => ({
+  ...{ key, direction: "older", from: below, count: count + SPARE },
+  page: { drops: count - 1, since: fences.retentionStart() },
+});
+
 async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Entries | EncodedPage> {
   const found: TimelineEntry[] = [];
   let from = query.below;
+  let { first } = query;
   for (;;) {
     const count = query.count - found.length + SPARE;
     const isFirst = from === query.below && query.above === undefined;
-    const page = isFirst ? { drops: query.count - 1, since: deps.fences.retentionStart() } : undefined;
-    const stored = await deps.store.read({ key, direction: "older", from, count, page });
+    const range = isFirst ? firstRange(deps.fences, key, query) : { key, direction: query.direction, from, count };
+    const stored = first ?? (await deps.store.read(range));
+    first = undefined;
     if (stored.page) return stored.page;
     if (stored.floor === undefined) throw new Incomplete(stored.pulled);
     const complete = query.belowFloor ? aboveFloor(stored.entries, stored.floor) : stored.entries;

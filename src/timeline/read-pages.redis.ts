@@ -1,6 +1,6 @@
 import { authorOfKey, GLOBAL_KEY, kindOf, LOCAL_KEY, PULLED_KEY, pullsKeyOfHome } from "../contracts/keys.js";
 import { currentOf, isPushed, type PulledAuthors } from "../contracts/pulled.js";
-import { inSpan, SpanKind } from "../delivery/telemetry.js";
+import { inChildSpan, SpanKind } from "../delivery/telemetry.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { merge, type Part, partOfHead } from "./merge.js";
 import type { Origin, PageCache } from "./page-cache.js";
@@ -57,7 +57,7 @@ export function createReadPages(scripts: Scripts, { ttlMs, pulled, cache }: Read
     };
     const keys = pulls === "" ? [range.key] : [range.key, pulls, PULLED_KEY];
     const follows = holding?.isOn() && holding.isWanted(name) ? keys : [];
-    return inSpan("redis read-page", SPAN, () => call({ name, key: range.key, args, follows, finish }));
+    return inChildSpan("redis read-page", SPAN, () => call({ name, key: range.key, args, follows, finish }));
   };
 
   /** The tokens are undefined where not all keys are followed. */

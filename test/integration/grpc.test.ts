@@ -16,7 +16,7 @@ import { HealthCheckResponse_ServingStatus, HealthClient } from "../../src/gen/g
 import { AppError, type ErrorCode } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
-import { type CallContext, unary } from "../../src/platform/grpc/unary.js";
+import { type CallContext, lazilyTraced, unary } from "../../src/platform/grpc/unary.js";
 import { connectUpstreams } from "../../src/platform/grpc/upstreams.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { type Upstreams as Served, startUpstreams } from "../support/upstreams.js";
@@ -134,6 +134,39 @@ test("the caller's trace goes on through the method into the calls it makes", as
   const byName = new Map(spans.getFinishedSpans().map((span) => [span.name, span]));
   expect(byName.get("Get")?.parentSpanContext?.spanId).toBe("00f067aa0ba902b7");
   expect(byName.get("GetFollowingList")?.parentSpanContext?.spanId).toBe(inside?.spanContext().spanId);
+});
+
+test("the span of a lazily traced call is active where the work asks for it, or from the start if it is sampled", async () => {
+  const seen: (string | undefined)[] = [];
+  const activeId = (): string | undefined => trace.getActiveSpan()?.spanContext().traceId;
+  const get = lazilyTraced<GetTimelineRequest, GetTimelineResponse>("Lazy", silent, async (_, { traced }) => {
+    seen.push(activeId(), await traced(async () => activeId()));
+    return EMPTY;
+  });
+  const lazy = await serveGrpc(
+    "127.0.0.1:0",
+    [{ name: "avion.TimelineService", definition: TimelineServiceService, implementation: { getHomeTimeline: get } }],
+    {},
+  );
+  const caller = new TimelineServiceClient(`127.0.0.1:${lazy.port}`, credentials.createInsecure());
+  const traceId = "4bf92f3577b34da6a3ce929d0e0e4736";
+  const request = { user_id: "ada", limit: 0, since_id: "", max_id: "", min_id: "" };
+  const callWith = (flags: string): Promise<unknown> => {
+    const metadata = new Metadata();
+    metadata.set("traceparent", `00-${traceId}-00f067aa0ba902b7-${flags}`);
+    return new Promise((resolve, reject) =>
+      caller.getHomeTimeline(request, metadata, (error, answer) => (error ? reject(error) : resolve(answer))),
+    );
+  };
+  try {
+    await callWith("00");
+    expect(seen.splice(0)).toEqual([undefined, traceId]);
+    await callWith("01");
+    expect(seen).toEqual([traceId, traceId]);
+  } finally {
+    caller.close();
+    await lazy.close(1_000);
+  }
 });
 
 const health = (service: string): Promise<number> =>

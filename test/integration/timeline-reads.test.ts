@@ -33,8 +33,8 @@ const MAX = 12;
 
 const decoded =
   (read: GetTimeline) =>
-  async (...asked: Parameters<GetTimeline>): Promise<GetTimelineResponse> =>
-    GetTimelineResponse.decode(await read(...asked));
+  async (asked: GetTimelineRequest, { deadline }: { readonly deadline: number }): Promise<GetTimelineResponse> =>
+    GetTimelineResponse.decode(await read(asked, { deadline, traced: (work) => work() }));
 const homeRead = (deps: ReadDeps) => decoded(getHomeTimeline(deps));
 const sharedRead = (...of: Parameters<typeof getSharedTimeline>) => decoded(getSharedTimeline(...of));
 

@@ -231,7 +231,8 @@ export class Scene {
 
   async #page(user_id: string, asked: Partial<GetTimelineRequest>): Promise<GetTimelineResponse> {
     const request = GetTimelineRequest.create({ user_id, ...asked });
-    const answer = await getHomeTimeline(this.#reads)(request, { deadline: Date.now() + 20_000 });
+    const context = { deadline: Date.now() + 20_000, traced: <T>(work: () => Promise<T>) => work() };
+    const answer = await getHomeTimeline(this.#reads)(request, context);
     const page = GetTimelineResponse.decode(answer);
     expect(page.degraded).toBe(false);
     return page;

@@ -6,10 +6,10 @@ import {
   type ServiceError,
   status,
 } from "@grpc/grpc-js";
-import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
+import { contextOf, type OpenSpan, openSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
-import { counter, histogram } from "../../kernel/meters.js";
+import { histogram, type Tally, tallies } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
 import { nameOf } from "./call.js";
 import type { Service } from "./serve.js";
@@ -21,7 +21,7 @@ export interface CallContext {
 
 const DEFAULT_DEADLINE_MS = 10 * SECOND;
 
-const requests = counter("timeline_grpc_requests", "gRPC calls by method and status");
+const requests = tallies("timeline_grpc_requests", "gRPC calls by method and status");
 const duration = histogram(
   "timeline_grpc_request_seconds",
   "Time a gRPC call took, in seconds",
@@ -37,31 +37,67 @@ export function unary<Request, Response>(
   log: Logger,
   method: (request: Request, context: CallContext) => Promise<Response>,
 ): handleUnaryCall<Request, Response> {
-  for (const code of EXPECTED) requests.add(0, { method: name, code: status[code] });
+  return answering({ name, log }, (request, deadline, span) =>
+    span.run(async () => method(request as Request, { deadline })),
+  ) as handleUnaryCall<Request, Response>;
+}
+
+export interface TracedContext extends CallContext {
+  /** The span of the call is active in `work`: its log lines and calls carry the trace. */
+  traced<T>(work: () => Promise<T>): Promise<T>;
+}
+
+/** As {@link unary}; without `traced` the span of a call is active only where it is exported (decision 45). */
+export function lazilyTraced<Request, Response>(
+  name: string,
+  log: Logger,
+  method: (request: Request, context: TracedContext) => Promise<Response>,
+): handleUnaryCall<Request, Response> {
+  return answering({ name, log }, (request, deadline, span) => {
+    const start = (): Promise<Response> => method(request as Request, { deadline, traced: (work) => span.run(work) });
+    return span.isSampled ? span.run(start) : start();
+  }) as handleUnaryCall<Request, Response>;
+}
+
+function answering(
+  { name, log }: { readonly name: string; readonly log: Logger },
+  start: (request: unknown, deadline: number, span: OpenSpan) => Promise<unknown>,
+): handleUnaryCall<unknown, unknown> {
+  const outcomes = new Map(EXPECTED.map((code) => [code, requests({ method: name, code: status[code] })]));
+  const outcomeOf = (code: status): Tally => {
+    const known = outcomes.get(code) ?? requests({ method: name, code: status[code] ?? "UNKNOWN" });
+    outcomes.set(code, known);
+    return known;
+  };
+  const labels = { method: name };
+  const attributes = { "rpc.system": "grpc", "rpc.method": name };
   return (call, callback) => {
     const started = performance.now();
-    const parent = contextOf(headersOf(call.metadata));
-    const ended = (code: status): void => {
+    const span = openSpan(name, { kind: SpanKind.SERVER, parent: contextOf(headersOf(call.metadata)), attributes });
+    const ended = (code: status, error?: unknown): void => {
       const ms = performance.now() - started;
-      requests.add(1, { method: name, code: status[code] ?? "UNKNOWN" });
-      duration.record(ms / SECOND, { method: name });
-      log.info({ method: name, code: status[code], duration_ms: tenths(ms), peer: call.getPeer() }, "a call is served");
+      outcomeOf(code).add();
+      duration.record(ms / SECOND, labels);
+      if (log.isLevelEnabled("info")) {
+        const what = { ...labels, code: status[code], duration_ms: tenths(ms), peer: call.getPeer() };
+        log.info({ ...what, ...span.ids }, "a call is served");
+      }
+      span.end(error);
     };
-    const answered = (response: Response): void => {
+    const answered = (response: unknown): void => {
       ended(status.OK);
       callback(null, response);
     };
-    const failed = (error: unknown): never => {
-      const refusal = serviceError(error, name, log);
-      ended(refusal.code ?? status.UNKNOWN);
+    const failed = (error: unknown): void => {
+      const refusal = span.run(() => serviceError(error, name, log));
+      ended(refusal.code ?? status.UNKNOWN, error);
       callback(refusal);
-      throw error;
     };
-    const work = async (): Promise<Response> => method(call.request, { deadline: deadlineOf(call) });
-    const attributes = { "rpc.system": "grpc", "rpc.method": name };
-    inSpan(name, { kind: SpanKind.SERVER, parent, attributes }, () => work().then(answered, failed)).catch(
-      () => undefined,
-    );
+    try {
+      start(call.request, deadlineOf(call), span).then(answered, failed);
+    } catch (error) {
+      failed(error);
+    }
   };
 }
 

@@ -120,7 +120,7 @@ export function trackChanges({ scripts, urls, channel, log }: TrackingDeps): Tra
         () => false,
       );
     },
-    upToDate: async () => on && (await settled()),
+    upToDate: () => (on ? settled() : Promise.resolve(false)),
     close: async () => {
       await loop.close();
       listener.disconnect();
