@@ -31,7 +31,10 @@ export interface LogEntry {
 
 const BATCH = 1_000;
 
-/** Messages that arrive meanwhile may be left out. @throws AppError `unavailable` where the server stops answering */
+/**
+ * Messages that arrive meanwhile may be left out. @throws AppError `unavailable` where the server stops answering, or a
+ * connection that was cut took messages along
+ */
 export async function* logEntries(connection: NatsConnection, range: LogRange): AsyncGenerator<LogEntry> {
   const { until = Number.POSITIVE_INFINITY } = range;
   try {
@@ -55,19 +58,24 @@ async function* storedEntries(connection: NatsConnection, range: LogRange): Asyn
   });
   try {
     const source = await connection.jetstream().consumers.get(range.stream, created.name);
+    const lost = () => new AppError("unavailable", `messages of ${range.stream} were lost on their way here`);
+    let received = 0;
     for (let left = created.num_pending; left > 0; ) {
       const before = left;
       const batch = await source.fetch({ max_messages: Math.min(left, range.batch ?? BATCH), expires: 5_000 });
       for await (const message of batch) {
         left--;
-        const { streamSequence: seq, timestampNanos } = message.info;
+        const { streamSequence: seq, deliverySequence, timestampNanos } = message.info;
+        // Nothing is acknowledged, so the server sends nothing again.
+        if (deliverySequence !== ++received) throw lost();
         const { subject, data: body } = message;
         yield { subject, seq, time: millis(timestampNanos), headers: headersOf(message.headers), body };
       }
-      if (left === before && (await source.info()).num_pending > 0) {
-        throw new AppError("unavailable", `the log ${range.stream} stopped answering`);
-      }
-      if (left === before) return;
+      if (left < before) continue;
+      const { num_pending, delivered } = await source.info();
+      if (num_pending > 0) throw new AppError("unavailable", `the log ${range.stream} stopped answering`);
+      if (delivered.consumer_seq > received) throw lost();
+      return;
     }
   } finally {
     await manager.consumers.delete(range.stream, created.name).catch(() => undefined);
