@@ -37,7 +37,7 @@ export const AUDIT_VARIABLES = {
     name: "TIMELINE_AUDIT_PUBLICATIONS_RATE",
     schema: integer(1, 10_000),
     default: "20",
-    about: "Publications a process of the role fanout looks up a second at most; the others are skipped",
+    about: "Publications of a process of the role fanout that are looked up a second at most; the others are skipped",
   },
 } as const satisfies Variables;
 

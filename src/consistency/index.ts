@@ -14,7 +14,7 @@ import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { startAuditLoop } from "./audit/audit-loop.js";
 import { type Auditor, createAuditor, createReadEntry, type Rebuilding } from "./audit/auditor.redis.js";
-import { checkPublication, createSampledChecks } from "./audit/publications.js";
+import { checkPublication, createChecks, createSample } from "./audit/publications.js";
 import type { AuditConfig } from "./config.js";
 import { createFences, createRetention, followRetention } from "./fences/fences.js";
 import { createFenceStore } from "./fences/store.redis.js";
@@ -201,13 +201,16 @@ export function startAudits(
 
 const MOST_HELD = 1_024;
 
-/** Switched off, the checks still ack publications, so that they do not pile up before the consumer. */
+/** Chooses the publications that are checked. */
+export const samplePublications = ({ publicationsPercent: percent, publicationsRate: rate }: AuditConfig) =>
+  createSample({ percent, rate, observe: observeAudit.published });
+
 function startPublicationChecks(
   { audit, fanout, nats: { ackWaitMs } }: Config,
   { scripts, nats, upstreams, fences, pulled, log }: Omit<Handles, "fenced" | "publish">,
   { auditor, maybeLost, stopped }: Audited,
 ): Consuming {
-  const { publicationsPercent: percent, publicationsRate: rate, publicationsDelayMs: delayMs } = audit;
+  const { publicationsDelayMs: delayMs } = audit;
   const deps = {
     ...createPublicationSources(() => upstreams("reads"), fanout.chunkSize),
     readEntry: createReadEntry(scripts, pulled),
@@ -218,16 +221,15 @@ function startPublicationChecks(
     maybeLost,
     recheckMs: delayMs,
   };
-  const { one, together } = createSampledChecks({
+  const process = createChecks({
     check: (completed, context) => checkPublication(deps, completed, context),
     observe: observeAudit.published,
-    ...{ percent, rate, delayMs },
+    delayMs,
   });
   return consume(nats, {
-    stream: STREAM.completions,
+    stream: STREAM.checks,
     consumer: CONSUMER.publications,
     concurrency: MOST_HELD,
-    batch: { process: together, messages: MOST_HELD / 4 },
-    ...{ ackWaitMs, process: one, stopped, log },
+    ...{ ackWaitMs, process, stopped, log },
   });
 }

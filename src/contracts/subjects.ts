@@ -6,6 +6,7 @@ export const STREAM = {
   drops: "DROPS",
   fanout: "FANOUT",
   completions: "COMPLETIONS",
+  checks: "CHECKS",
   notify: "NOTIFY",
   dlq: "DLQ",
   advisories: "ADVISORIES",
@@ -48,6 +49,8 @@ export const edgeSubject = (lane: EdgeLane, followed: string): string => `edges.
 export const ENGAGEMENT_CHANGED = "engagement.changed";
 
 export const COMPLETED_FANOUT = "completed.fanout";
+
+export const PUBLICATION_CHECK = "checks.publication";
 
 /** Of the stream FANOUT. */
 export const JOB_SUBJECTS = "fanout.>";

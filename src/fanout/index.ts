@@ -15,7 +15,7 @@ import { composeFanout, type Fanout } from "./fanout.js";
 import type { UntilCovered } from "./jobs.js";
 import { createListeners } from "./listeners.redis.js";
 import { observeFanout } from "./observe.js";
-import { createComplete, createNotify, createQueueEdges, createQueueJobs } from "./publish.nats.js";
+import { createComplete, createNotify, createQueueEdges, createQueueJobs, type Sample } from "./publish.nats.js";
 import type { Pulled } from "./pulled.js";
 import { createAuthorWriter } from "./pulled.redis.js";
 import { createSources } from "./sources.grpc.js";
@@ -34,6 +34,8 @@ interface FanoutHandles {
   readonly fillPulls?: (user: string) => Promise<void>;
   /** Redriven jobs wait for it; unset: they do not wait. */
   readonly untilCovered?: UntilCovered | undefined;
+  /** Chooses the completions that are checked later; unset: none. */
+  readonly sample?: Sample;
 }
 
 /** Composes fan-out: the handlers of its consumers, and the function under them that a replay calls. */
@@ -41,7 +43,7 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
   const { config, scripts, fenced, publishAll, upstreams, fences, pulled, untilCovered, log } = handles;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const activeOnly = config.fanout.audience === "active";
-  const { fillPulls = async () => undefined } = handles;
+  const { fillPulls = async () => undefined, sample = () => new Set() } = handles;
   const shared = {
     ...createSources(upstreams, config.fanout.chunkSize),
     fences,
@@ -60,7 +62,7 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
     queue: createQueueJobs(publishAll),
     queueEdges: createQueueEdges(publishAll),
     progress: createProgress(scripts),
-    complete: createComplete(publishAll),
+    complete: createComplete(publishAll, sample),
     applied: observeFanout.edgeApplied,
   });
   const lease = createLease(scripts, CROSSING_LEASE_KEY);

@@ -6,7 +6,13 @@ import {
   jobMessageId,
   type Notification,
 } from "../contracts/fanout.js";
-import { COMPLETED_FANOUT, edgeJobSubject, jobSubject, notifySubject } from "../contracts/subjects.js";
+import {
+  COMPLETED_FANOUT,
+  edgeJobSubject,
+  jobSubject,
+  notifySubject,
+  PUBLICATION_CHECK,
+} from "../contracts/subjects.js";
 import { traceHeaders } from "../delivery/telemetry.js";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
@@ -87,16 +93,21 @@ export function createQueueEdges(publishAll: PublishAll): QueueEdges {
   };
 }
 
-export function createComplete(publishAll: PublishAll): Complete {
+/** Chooses those that are to be checked later. */
+export type Sample = (all: readonly FanoutCompleted[]) => ReadonlySet<FanoutCompleted>;
+
+export function createComplete(publishAll: PublishAll, sample: Sample): Complete {
   return async (all) => {
+    const toCheck = sample(all.map(({ completed }) => completed));
     const active = traceHeaders();
-    await stored(
-      publishAll,
-      all.map(({ completed, trace: headers = active }) => {
-        const id = `${completed.event}:${encodeId(completed.drop_id)}`;
-        return { subject: COMPLETED_FANOUT, body: bytes(completed), id, headers };
-      }),
-    );
+    const messages: Message[] = [];
+    for (const { completed, trace: headers = active } of all) {
+      const id = `${completed.event}:${encodeId(completed.drop_id)}`;
+      const message = { subject: COMPLETED_FANOUT, body: bytes(completed), id, headers };
+      messages.push(message);
+      if (toCheck.has(completed)) messages.push({ ...message, subject: PUBLICATION_CHECK });
+    }
+    await stored(publishAll, messages);
     observeFanout.landed(all.map(({ completed }) => completed));
   };
 }

@@ -54,7 +54,7 @@ export const maxDeliveriesHandler = ({ nats, publish }: Pick<Connections, "nats"
 /** The event name in the subject of a dead letter. */
 function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): string {
   if (stream === STREAM.advisories) return "advisory";
-  if (stream === STREAM.completions) return "fanout_completed";
+  if (stream === STREAM.checks) return "fanout_completed";
   if (stream === STREAM.timelineEvents) return TIMELINE_COMPLETED;
   return workEventOf(stream) ?? eventOfSubject(subject);
 }

@@ -1,4 +1,4 @@
-import { openAuditor, openRecovery, startAudits, watchForLosses } from "../consistency/index.js";
+import { openAuditor, openRecovery, samplePublications, startAudits, watchForLosses } from "../consistency/index.js";
 import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
 import { createFanout } from "../fanout/index.js";
 import { createTimelines } from "../timeline/index.js";
@@ -19,6 +19,7 @@ export async function startFanoutRole(
     upstreams: connections.upstreams("fanout"),
     fillPulls: timelines.fillPulls,
     untilCovered: (admittedAt, stopping) => losses.untilCovered(admittedAt, stopping),
+    sample: samplePublications(config.audit),
   });
   const recovery = openRecovery(config, handles, { apply, deadLetters: publish, version: VERSION });
   const losses = watchForLosses(handles, {

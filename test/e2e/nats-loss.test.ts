@@ -15,7 +15,7 @@ import type { Fault } from "../support/upstreams.js";
 const READERS = Array.from({ length: 12 }, (_, number) => `reader-${number}`);
 /** Those who stay; a further drop would make the others follow its author again. */
 const STAYING = READERS.filter((reader) => reader !== "reader-1");
-const STREAMS = ["ADVISORIES", "COMPLETIONS", "DLQ", "DROPS", "EDGES", "ENGAGEMENT", "FANOUT", "NOTIFY"];
+const STREAMS = ["ADVISORIES", "CHECKS", "COMPLETIONS", "DLQ", "DROPS", "EDGES", "ENGAGEMENT", "FANOUT", "NOTIFY"];
 /** Pages of five followers: alice's audience is queued in chunks. */
 const OPTIONS: StackOptions = { env: { TIMELINE_FANOUT_CHUNK_SIZE: "5" }, timeoutMs: 90_000 };
 

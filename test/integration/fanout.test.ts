@@ -280,7 +280,11 @@ test("only users with a stream, or with one until recently, are notified, each u
   expect(JSON.parse(String(messages[0]?.body))).toEqual({ event: "drop_deleted", drop_id: "d.1" });
   const bench = openFanout(redis, followers(3), {
     pageSize: 1,
-    change: (deps) => ({ ...deps, queue: createQueueJobs(publish), complete: createComplete(publish) }),
+    change: (deps) => ({
+      ...deps,
+      queue: createQueueJobs(publish),
+      complete: createComplete(publish, (all) => new Set(all)),
+    }),
   });
   messages.length = 0;
   await handle(bench, created(DROP));
@@ -288,6 +292,31 @@ test("only users with a stream, or with one until recently, are notified, each u
     Array(3).fill("fanout.job.add.<minute>"),
   );
   expect(new Set(messages.map(({ id }) => id)).size).toBe(3);
+});
+
+test("a publication that is chosen has its check stored with its completion, under one message id and trace", async () => {
+  const messages: Message[] = [];
+  const complete = createComplete(
+    async (more) => {
+      messages.push(...more);
+      return more.map((_, index) => ({ stream: "COMPLETIONS", seq: index + 1, duplicate: false }));
+    },
+    (all) => new Set(all.filter(({ drop_id }) => drop_id === "chosen")),
+  );
+  const times = { created_at: 1, admitted_at: 2, landed_at: 3, lag_ms: 1 };
+  const of = (drop_id: string) => ({
+    completed: { event: "drop_created", drop_id, user_id: "ada", recipients: 1, chunks: 1, ...times },
+    trace: { traceparent: drop_id },
+  });
+  await complete([of("chosen"), of("other")]);
+  const [completion, check, other] = messages;
+  expect(messages.map(({ subject }) => subject)).toEqual([
+    "completed.fanout",
+    "checks.publication",
+    "completed.fanout",
+  ]);
+  expect({ ...check, subject: "" }).toEqual({ ...completion, subject: "" });
+  expect([other?.id, other?.headers]).toEqual(["drop_created:other", { traceparent: "other" }]);
 });
 
 test("a remote drop that is not public is in no shared timeline, and reaches homes by the rules of its visibility", async () => {

@@ -77,7 +77,7 @@ const MESSAGE_FOR: Readonly<Record<string, readonly [subject: string, event: str
   "fanout.job.>": ["fanout.job.remove", "fanout_job"],
   "fanout.rest.>": ["fanout.rest.1", "fanout_job"],
   "fanout.edges.>": ["fanout.edges.1", "fanout_job"],
-  "completed.fanout": ["completed.fanout", "fanout_completed"],
+  "checks.publication": ["checks.publication", "fanout_completed"],
   "events.timeline.requested": ["events.timeline.requested", "analysis_requested"],
   "events.timeline.completed": ["events.timeline.completed", "timeline_completed"],
   "": ["$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.FANOUT.none", "advisory"],

@@ -59,6 +59,7 @@ test("everything declared is created once; a second time nothing is changed", as
   }
   expect(streams.map(({ name }) => name).sort()).toEqual([
     "ADVISORIES",
+    "CHECKS",
     "COMPLETIONS",
     "DLQ",
     "DROPS",

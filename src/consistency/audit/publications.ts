@@ -1,7 +1,7 @@
 import { parseJson } from "../../contracts/events.js";
 import type { FanoutCompleted } from "../../contracts/fanout.js";
 import { belongsHome } from "../../contracts/timelines.js";
-import type { Context, Delivery, Outcome, Process, ProcessBatch } from "../../delivery/handler.js";
+import type { Context, Delivery, Outcome, Process } from "../../delivery/handler.js";
 import { contextOf, inSpan } from "../../delivery/telemetry.js";
 import { type Drop, Visibility } from "../../gen/avion/posts.js";
 import { codeOf, oneLine } from "../../kernel/errors.js";
@@ -135,15 +135,6 @@ async function filtered(
   return timelines.filter((_, index) => wrong(entries[index] as StoredEntry));
 }
 
-interface SampledChecksDeps {
-  readonly check: (completed: FanoutCompleted, context: Context) => Promise<PublicationResult>;
-  readonly observe: (result: PublicationResult, count?: number) => void;
-  readonly percent: number;
-  readonly rate: number;
-  /** From the last write to the check, in ms. */
-  readonly delayMs: number;
-}
-
 /** Older or backdated publications are left to the audit loop: an import takes no checks from new drops. */
 const OLDEST_MS = 10 * MINUTE;
 const MOST_TRIES = 3;
@@ -154,39 +145,54 @@ const completedIn = (body: Uint8Array): FanoutCompleted => parseJson(body) as Fa
 const isOld = ({ landed_at, admitted_at, created_at }: FanoutCompleted): boolean =>
   Date.now() - landed_at > OLDEST_MS || admitted_at - created_at > OLDEST_MS;
 
-interface SampledChecks {
-  /** Chooses those that are to be checked. */
-  readonly together: ProcessBatch;
-  readonly one: Process;
+type Observe = (result: PublicationResult, count?: number) => void;
+
+interface SampleDeps {
+  readonly observe: Observe;
+  readonly percent: number;
+  readonly rate: number;
+}
+
+/** Chooses publications to be checked: a share of them, so many a second and as many at once (a token bucket). */
+export function createSample({ observe, percent, rate }: SampleDeps) {
+  let left = rate;
+  let at = performance.now();
+  return (all: readonly FanoutCompleted[]): ReadonlySet<FanoutCompleted> => {
+    const now = performance.now();
+    left = Math.min(rate, left + ((now - at) / SECOND) * rate);
+    at = now;
+    const sample = all.filter(() => Math.random() * 100 < percent);
+    const chosen = new Set(sample.filter((one) => left >= 1 && !isOld(one) && left-- >= 1));
+    if (chosen.size < sample.length) observe("skipped", sample.length - chosen.size);
+    return chosen;
+  };
+}
+
+interface ChecksDeps {
+  readonly check: (completed: FanoutCompleted, context: Context) => Promise<PublicationResult>;
+  readonly observe: Observe;
+  /** From the last write to the check, in ms. */
+  readonly delayMs: number;
 }
 
 /** A message is acked after its check, so that another process takes over the checks of one that died. */
-export function createSampledChecks(deps: SampledChecksDeps): SampledChecks {
-  const budget = createBudget(deps.rate);
-  return {
-    together: async (deliveries) => {
-      const sample = deliveries.filter(() => Math.random() * 100 < deps.percent);
-      const chosen = sample.filter(({ body }) => budget.isOpen() && !isOld(completedIn(body)) && budget.take());
-      if (chosen.length < sample.length) deps.observe("skipped", sample.length - chosen.length);
-      return chosen;
-    },
-    one: async (delivery, context) => {
-      const completed = completedIn(delivery.body);
-      if (isOld(completed)) {
-        deps.observe("skipped");
-        return { kind: "ack" };
-      }
-      await pause(Math.max(0, deps.delayMs - (Date.now() - completed.landed_at)), context.stopping);
-      if (context.stopping.aborted) return { kind: "release" };
-      return inSpan("audit publication", { parent: contextOf(delivery.headers) }, () =>
-        checked(deps, { completed, delivery, context }),
-      );
-    },
+export function createChecks(deps: ChecksDeps): Process {
+  return async (delivery, context) => {
+    const completed = completedIn(delivery.body);
+    if (isOld(completed)) {
+      deps.observe("skipped");
+      return { kind: "ack" };
+    }
+    await pause(Math.max(0, deps.delayMs - (Date.now() - completed.landed_at)), context.stopping);
+    if (context.stopping.aborted) return { kind: "release" };
+    return inSpan("audit publication", { parent: contextOf(delivery.headers) }, () =>
+      checked(deps, { completed, delivery, context }),
+    );
   };
 }
 
 async function checked(
-  { check, observe }: SampledChecksDeps,
+  { check, observe }: ChecksDeps,
   of: { readonly completed: FanoutCompleted; readonly delivery: Delivery; readonly context: Context },
 ): Promise<Outcome> {
   const { stopping, log } = of.context;
@@ -201,22 +207,4 @@ async function checked(
     observe("failed");
   }
   return { kind: "ack" };
-}
-
-/** A token bucket: `rate` a second, and as many at once. */
-function createBudget(rate: number) {
-  let left = rate;
-  let at = performance.now();
-  return {
-    isOpen(): boolean {
-      const now = performance.now();
-      left = Math.min(rate, left + ((now - at) / SECOND) * rate);
-      at = now;
-      return left >= 1;
-    },
-    take(): true {
-      left--;
-      return true;
-    },
-  };
 }
