@@ -29,7 +29,7 @@ export interface PlanDeps {
   readonly fences: Pick<Fences, "generations" | "tombstonedAmong" | "retentionStart">;
   readonly pulled: Pulled;
   readonly authors: AuthorWriter;
-  readonly writer: Pick<TimelineWriter, "addHome" | "removeHome" | "recentAmong">;
+  readonly writer: Pick<TimelineWriter, "addHome" | "removeHome" | "recentAmong" | "rest">;
   readonly followers: Followers;
   readonly apply: Apply;
   readonly queue: QueueJobs;

@@ -11,6 +11,7 @@ interface JobsDeps {
   readonly apply: Pick<Apply, "toRecentUnfollowers" | "complete">;
   readonly queue: QueueJobs;
   readonly progress: Progress;
+  readonly writer: Pick<TimelineWriter, "rest">;
 }
 
 /** The jobs of one change. */
@@ -20,14 +21,18 @@ interface Jobs {
 }
 
 /** Jobs of a change, whose progress is kept. */
-export function openJobs({ apply, queue, progress }: JobsDeps, change: Change, trace: Trace): Jobs {
+export function openJobs({ apply, queue, progress, writer }: JobsDeps, change: Change, trace: Trace): Jobs {
   const chunks: string[] = [];
+  let resumed = performance.now();
   return {
     add: async (users, tier) => {
       if (users.length === 0) return;
       const jobs = jobsOf(tier ? { ...change, tier } : change, users);
       await queue(jobs);
       for (const job of jobs) chunks.push(chunkId(job));
+      // Reading a page and queueing it costs as much CPU as writing it, of the upstream and NATS too.
+      await writer.rest(performance.now() - resumed);
+      resumed = performance.now();
     },
     end: async (recipients) => {
       await apply.toRecentUnfollowers(change);

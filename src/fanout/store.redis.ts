@@ -134,6 +134,8 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
       const timeOf = (text: string | undefined) => (text ? Number(text) : undefined);
       return users.map((_, at) => ({ floor: timeOf(held[2 * at]), oldest: timeOf(held[2 * at + 1]) }));
     },
+    /** Lets others go first, after `ms` of work for writes that yield. */
+    rest: fenced.rest,
     ...memories(scripts, options.ttlMs),
   };
 }

@@ -61,6 +61,8 @@ export interface Lane {
   readonly window: number;
   /** Calls that have not begun. */
   readonly waiting: number;
+  /** For how long the lane rests after a call of that weight that took `ms`. */
+  restMs(weight: number, ms: number): number;
 }
 
 export interface Lanes {
@@ -68,40 +70,69 @@ export interface Lanes {
   readonly yielding: Lane;
 }
 
+/** ms by a clock of its own, and calls at a later time. */
+export interface Timers {
+  now(): number;
+  after(ms: number, call: () => void): void;
+}
+
+const REAL: Timers = { now: () => performance.now(), after: (ms, call) => void setTimeout(call, ms) };
+
+/** Where small drops come, the next one comes as soon. */
+const LATELY_MS = 100;
+const MOST_REST_MS = 50;
+
 /**
- * Two lanes to one server, each with a window of its own. While a call of `prompt` waits, `yielding` has only its
- * least window: it neither delays that call by more nor stands still.
+ * Two lanes to one server, each with a window of its own. While calls of `prompt` come, the window of `yielding` is
+ * `beside`, which may be less than a call: then one call at a time is under way, and the lane rests after it, so that it
+ * is busy for the share that the window is of the call. Latency cannot say this: each call alone is fast, but a small
+ * drop makes ten, and shares its cores with what feeds the lane.
  */
 export function createLanes(
-  bounds: Readonly<Record<keyof Lanes, WindowBounds>>,
-  clock = () => performance.now(),
+  bounds: Readonly<Record<keyof Lanes, WindowBounds>> & { readonly beside: number },
+  timers = REAL,
 ): Lanes {
-  const lanes = {
-    prompt: new WindowedLane(bounds.prompt, clock, () => admit()),
-    yielding: new WindowedLane(bounds.yielding, clock, () => admit()),
-  };
+  let lately = Number.NEGATIVE_INFINITY;
+  const prompt = new WindowedLane(bounds.prompt, timers, {
+    current: (size) => size,
+    changed: () => {
+      lately = timers.now() + LATELY_MS;
+      admit();
+    },
+  });
+  const yielding = new WindowedLane(bounds.yielding, timers, {
+    current: (size) => (prompt.waiting > 0 || timers.now() < lately ? bounds.beside : size),
+    changed: () => admit(),
+  });
   const admit = (): void => {
-    lanes.prompt.admit(lanes.prompt.window);
-    lanes.yielding.admit(lanes.prompt.waiting > 0 ? bounds.yielding.least : lanes.yielding.window);
+    prompt.admit();
+    yielding.admit();
   };
-  return lanes;
+  return { prompt, yielding };
+}
+
+interface LaneOptions {
+  /** The window in force, of the size that the latency allows. */
+  readonly current: (size: number) => number;
+  readonly changed: () => void;
 }
 
 class WindowedLane implements Lane {
   readonly #window: Window;
   readonly #waiting: { readonly weight: number; readonly begin: () => void }[] = [];
   #underWay = 0;
+  #isResting = false;
 
   constructor(
     bounds: WindowBounds,
-    private readonly clock: () => number,
-    private readonly changed: () => void,
+    private readonly timers: Timers,
+    private readonly options: LaneOptions,
   ) {
     this.#window = new Window(bounds);
   }
 
   get window(): number {
-    return this.#window.size;
+    return this.options.current(this.#window.size);
   }
 
   get waiting(): number {
@@ -109,9 +140,9 @@ class WindowedLane implements Lane {
   }
 
   /** A call heavier than the window goes alone. */
-  admit(window: number): void {
-    for (let [next] = this.#waiting; next; [next] = this.#waiting) {
-      if (this.#underWay > 0 && this.#underWay + next.weight > window) return;
+  admit(): void {
+    for (let [next] = this.#waiting; next && !this.#isResting; [next] = this.#waiting) {
+      if (this.#underWay > 0 && this.#underWay + next.weight > this.window) return;
       this.#waiting.shift();
       this.#underWay += next.weight;
       next.begin();
@@ -121,12 +152,12 @@ class WindowedLane implements Lane {
   async run<T>(weight: number, call: () => Promise<T>): Promise<T> {
     await new Promise<void>((begin) => {
       this.#waiting.push({ weight, begin });
-      this.changed();
+      this.options.changed();
     });
-    const begun = this.clock();
+    const begun = this.timers.now();
     try {
       const result = await call();
-      const now = this.clock();
+      const now = this.timers.now();
       this.#window.ended({ weight, ms: now - begun, isFull: this.#waiting.length > 0, now });
       return result;
     } catch (error) {
@@ -134,7 +165,21 @@ class WindowedLane implements Lane {
       throw error;
     } finally {
       this.#underWay -= weight;
-      this.changed();
+      this.#rest(this.restMs(weight, this.timers.now() - begun));
+      this.options.changed();
     }
+  }
+
+  restMs(weight: number, ms: number): number {
+    return Math.min(Math.max(0, weight / this.window - 1) * ms, MOST_REST_MS);
+  }
+
+  #rest(ms: number): void {
+    if (ms === 0 || this.#isResting) return;
+    this.#isResting = true;
+    this.timers.after(ms, () => {
+      this.#isResting = false;
+      this.options.changed();
+    });
   }
 }

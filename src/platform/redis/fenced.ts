@@ -3,6 +3,7 @@ import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { chunked } from "../../kernel/concurrency.js";
 import { createLanes, type Lane, type Lanes } from "../../kernel/lanes.js";
 import { gauge } from "../../kernel/meters.js";
+import { pause } from "../../kernel/time.js";
 import type { RedisClock } from "./clock.js";
 import { COMMAND_TIMEOUT_MS } from "./connect.js";
 import type { Scripts } from "./scripts.js";
@@ -43,6 +44,8 @@ export interface Fenced {
    * others have ended before it rejects: none is applied later than what its caller does next.
    */
   groups(call: GroupsCall): Promise<void>;
+  /** Pauses as long as calls that yield rest after one that took `ms`: not at all while there are no others. */
+  rest(ms: number): Promise<void>;
   /** All keys are in one slot. */
   one(script: FencedScript, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
 }
@@ -57,10 +60,15 @@ const CALL_WEIGHT = 50;
 const WINDOWS = {
   prompt: { least: 2_000, most: 32_000, targetMs: 20 },
   yielding: { least: 350, most: 8_000, targetMs: 2 },
+  /** A third of a call. */
+  beside: 60,
 };
 
 const figures = {
-  window: gauge("timeline_redis_write_window", "Entries that may be under way to Redis"),
+  window: gauge(
+    "timeline_redis_write_window",
+    "Entries that may be under way to Redis; less than a call: one call at a time, and a rest after it",
+  ),
   waiting: gauge("timeline_redis_writes_waiting", "Calls with entries that wait for a turn"),
 };
 
@@ -73,6 +81,10 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   return {
     many: (call) => inScriptSpan(call.script, () => many(call)),
     groups: (call) => inScriptSpan(call.script, () => groups(call)),
+    rest: async (ms) => {
+      const rest = lanes.yielding.restMs(CALL_WEIGHT + ENTRIES_A_CALL.yielding, ms);
+      if (rest > 0) await pause(rest);
+    },
     one: async (script, keys, args) => scripts.run(script, keys, [await deadline(keys[0]), ...args]),
   };
 
