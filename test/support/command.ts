@@ -4,7 +4,7 @@ import type { Stack } from "./stack.js";
 
 /** Starts one command of the built program on a stack's servers. */
 export function startCommand(
-  { serviceOptions }: Stack,
+  { serviceOptions }: Pick<Stack, "serviceOptions">,
   args: readonly string[],
   env: Readonly<Record<string, string>> = {},
 ): ServiceProcess {
@@ -19,7 +19,7 @@ export function startCommand(
 
 /** Runs a command to its end with `--json`; yields what it printed, and fails where it exits otherwise. */
 export async function jsonOf<T>(
-  stack: Stack,
+  stack: Pick<Stack, "serviceOptions">,
   args: readonly string[],
   how: { readonly code?: number; readonly env?: Readonly<Record<string, string>> } = {},
 ): Promise<T> {
