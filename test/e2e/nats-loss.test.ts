@@ -105,10 +105,9 @@ testWithStack(
       await eventually(
         async () => (await Promise.all(STREAMS.map(streamIsThere(stack)))).every(Boolean),
         "all streams",
-        10_000,
       );
       // The process that only reads reconnects by itself, a moment later.
-      await eventually(async () => (await reads.home("reader-0", { limit: 100 })).degraded, "pages say so", 10_000);
+      await eventually(async () => (await reads.home("reader-0", { limit: 100 })).degraded, "pages say so");
       await ready(service);
       await readiness.stop();
       heal();
@@ -251,14 +250,10 @@ for (const stream of ["DROPS", "FANOUT", "NOTIFY", "DLQ"]) {
       const readiness = followReadiness(service);
       const gone = await streams.manager.streams.info(stream);
       await streams.manager.streams.delete(stream);
-      await eventually(
-        async () => {
-          const held = await streams.manager.streams.info(stream).catch(() => undefined);
-          return held !== undefined && held.created !== gone.created;
-        },
-        "it is made again",
-        10_000,
-      );
+      await eventually(async () => {
+        const held = await streams.manager.streams.info(stream).catch(() => undefined);
+        return held !== undefined && held.created !== gone.created;
+      }, "it is made again");
       heal();
       const after = drops(world, READERS, 30, 10);
       await stack.publish(...after);
@@ -298,14 +293,10 @@ for (const [stream, consumer] of [
       const readiness = followReadiness(service);
       const gone = await streams.manager.consumers.info(stream, consumer);
       await streams.manager.consumers.delete(stream, consumer);
-      await eventually(
-        async () => {
-          const held = await streams.manager.consumers.info(stream, consumer).catch(() => undefined);
-          return held !== undefined && held.created !== gone.created;
-        },
-        "it is made again",
-        10_000,
-      );
+      await eventually(async () => {
+        const held = await streams.manager.consumers.info(stream, consumer).catch(() => undefined);
+        return held !== undefined && held.created !== gone.created;
+      }, "it is made again");
       heal();
       const all = [...before, ...during, ...edges];
       await streams.settledWith(all.length, 40_000);
@@ -359,7 +350,7 @@ testWithStack(
       await stack.publish(...some);
       await eventually(async () => (await streams.count("DROPS")) > 0, "some are admitted");
       await streams.manager.streams.delete("DROPS");
-      await eventually(() => streamIsThere(stack)("DROPS"), "it is made again", 10_000);
+      await eventually(() => streamIsThere(stack)("DROPS"), "it is made again");
     }
     const drop = { drop_id: "last", user_id: "alice", visibility: "public" as const, created_at: Date.now() };
     world.post(drop);

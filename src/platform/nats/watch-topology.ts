@@ -10,6 +10,11 @@ import { readCreated, TopologyRefusal } from "./topology.js";
 /** Finds a deletion whose advisory was missed. */
 const CHECK_MS = 10 * SECOND;
 const CHECK_AGAIN_MS = SECOND;
+/**
+ * A server tells of a deletion before it has removed the files. With them it removes those of a stream that is made
+ * meanwhile under the same name (seen with 2.9.10): that one stores messages and never hands them out.
+ */
+const REMOVAL_MS = 3 * SECOND;
 
 interface WatchDeps {
   readonly connection: NatsConnection;
@@ -30,6 +35,7 @@ export class TopologyWatch {
   readonly #listeners: (() => void)[] = [];
   #declared: Topology = { streams: [], consumers: [] };
   #known: ReadonlyMap<string, string> = new Map();
+  #missing = { names: "", since: 0 };
   readonly #told = new Set<string>();
   readonly #subscriptions: Subscription[] = [];
   #loop: Loop | undefined;
@@ -97,6 +103,8 @@ export class TopologyWatch {
     const before = this.#announcements;
     const held = await readCreated(manager, this.#declared);
     const lost = this.#lostOf(held);
+    const missing = lost.filter((name) => !held.has(name)).join();
+    if (missing !== this.#missing.names) this.#missing = { names: missing, since: Date.now() };
     if (lost.length === 0) {
       // An announcement during the check is for the next one.
       if (before === this.#announcements) this.fault = undefined;
@@ -107,6 +115,7 @@ export class TopologyWatch {
     if (!this.#told.has(gone)) this.fault = gone;
     this.#tell(gone, "streams or consumers are gone or were replaced; what is declared is applied again");
     for (const listener of this.#listeners) listener();
+    if (missing !== "" && Date.now() < this.#missing.since + REMOVAL_MS) return;
     await this.deps.apply(manager);
     this.fault = gone;
     this.#known = await readCreated(manager, this.#declared);

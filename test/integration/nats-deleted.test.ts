@@ -1,0 +1,45 @@
+import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import type { JetStreamManager } from "nats";
+import { silent } from "../../src/kernel/logger.js";
+import { consume } from "../../src/platform/nats/consume.js";
+import { applyTopology } from "../../src/platform/nats/topology.js";
+import { watchTopology } from "../../src/platform/nats/watch-topology.js";
+import { eventually } from "../support/eventually.js";
+import { type NatsBench, openNats } from "../support/nats.js";
+
+let bench: NatsBench;
+beforeAll(async () => {
+  bench = await openNats();
+});
+afterAll(() => bench.close());
+
+test("a stream that is deleted is not made again before its files are gone, and hands out what it stores", async () => {
+  const apply = (manager: JetStreamManager) => applyTopology(manager, { replicas: 1 }, silent);
+  const watch = await watchTopology({ connection: bench.connection, apply, log: silent });
+  const handled: string[] = [];
+  const consuming = consume(bench.connection, {
+    ...{ stream: "FANOUT", consumer: "worker", ackWaitMs: 15_000, concurrency: 8, log: silent },
+    process: async ({ body }) => {
+      handled.push(Buffer.from(body).toString());
+      return { kind: "ack" };
+    },
+  });
+  const told: { timestamp: string }[] = [];
+  bench.connection.subscribe("$JS.EVENT.ADVISORY.STREAM.DELETED.FANOUT", {
+    callback: (_, message) => told.push(message.json()),
+  });
+  try {
+    await bench.manager.streams.delete("FANOUT");
+    const created = async () =>
+      (await bench.manager.consumers.info("FANOUT", "worker").catch(() => undefined))?.created;
+    await eventually(async () => (await created()) !== undefined, "it is made again");
+    // By the clock of the server, which goes on removing files after it has told of the deletion.
+    const [deleted, made] = [told[0]?.timestamp as string, (await bench.manager.streams.info("FANOUT")).created];
+    expect(Date.parse(made) - Date.parse(deleted)).toBeGreaterThanOrEqual(3_000);
+    await bench.publish({ subject: "fanout.job.add.1", body: Buffer.from("after"), id: "after" });
+    await eventually(() => handled.includes("after"), "its messages are handed out");
+  } finally {
+    watch.close();
+    await consuming.close(100);
+  }
+});
