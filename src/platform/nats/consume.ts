@@ -180,6 +180,8 @@ class ConsumeLoop {
     if (messages !== this.#messages || this.#closing) return;
     if (same) {
       this.#incarnation.settle(this.#source?.createdAt as number);
+      // Where a reset was under way when the link broke, the client leaves its monitor off: a lost pull would stay lost.
+      (messages as PullConsumerMessagesImpl | undefined)?.monitor?.restart();
       this.pulling = true;
     } else {
       this.#source?.gone.abort();
