@@ -109,7 +109,7 @@ export async function openLog({ config, name, closers }: Opening): Promise<LogCo
 /** @throws an error naming the addresses of upstreams that are not configured */
 export async function openLogAndUpstreams(opening: Opening): Promise<LogConnections> {
   const missing = missingUpstreams(opening.config.upstreams);
-  if (missing.length > 0) throw new Error(`${missing.join(" and ")}: needed to ask the upstreams`);
+  if (missing.length > 0) throw new Error(`set ${missing.join(" and ")}: this command asks the upstreams`);
   return openLog(opening);
 }
 
