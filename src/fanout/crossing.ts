@@ -1,5 +1,6 @@
 import type { Fences } from "../contracts/fences.js";
 import { currentOf, type Due, isSettled, type PulledAuthors, type PullState } from "../contracts/pulled.js";
+import { CLOCK_SKEW_MS } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
@@ -8,12 +9,12 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { readPages } from "../kernel/paging.js";
 import { SECOND } from "../kernel/time.js";
-import { type ChangedHome, DropWrites, unhurried } from "./graph-drops.js";
+import { changedHome, DropWrites, unhurried } from "./graph-drops.js";
 import type { Listeners } from "./listeners.redis.js";
 import { MAX_PAGES } from "./plan.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import type { Sources } from "./sources.grpc.js";
-import type { TimelineWriter } from "./store.redis.js";
+import type { HomeBounds, TimelineWriter } from "./store.redis.js";
 
 /** The registry of pulled authors as those see it who change it. */
 export interface Crossings extends PulledAuthors {
@@ -23,7 +24,7 @@ export interface Crossings extends PulledAuthors {
 }
 
 export interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops"> {
-  readonly fences: Pick<Fences, "unfollowedAmong" | "removeTombstoned">;
+  readonly fences: Pick<Fences, "unfollowedAmong" | "recentUnfollowers" | "removeTombstoned">;
   readonly writer: TimelineWriter;
   readonly authors: AuthorWriter;
   readonly listeners: Pick<Listeners, "visit">;
@@ -70,27 +71,29 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
  * - `leaving`: the sets lose the author. Until then what is demoted stays merged.
  *
  * A follower who leaves while a page is written is in the records of unfollows before their own removal is done: they
- * are looked for after the write.
+ * are looked for after the write. One that broke off may not have come to that, and they are in no page any more: a step
+ * ends with all who have unfollowed since the state began.
  */
 export function createCross(deps: CrossingDeps) {
   const { authors, listeners, registry, readFollowers } = deps;
   const join = async (author: string): Promise<Step> => {
     await authors.forget(author);
-    const apply = (users: readonly string[]) => authors.addToPulls(author, users);
-    const undo = (users: readonly string[]) => authors.removeFromPulls(author, users);
-    return (users) => toFollowers(deps, author, { users, apply, undo });
+    return {
+      apply: (users) => authors.addToPulls(author, users),
+      undo: (users) => authors.removeFromPulls(author, users),
+    };
   };
   const fill = async (author: string): Promise<Step> => {
     const page = openDrops(deps, author);
     const change = (follows: boolean) => (users: readonly string[]) => changeHomes(deps, page, { users, follows });
-    return (users) => toFollowers(deps, author, { users, apply: change(true), undo: change(false) });
+    return { apply: change(true), undo: change(false) };
   };
   const steps: Readonly<Record<Exclude<PullState, "pulled" | "tiered">, (author: string) => Promise<Step>>> = {
     promoting: join,
     lowering: fill,
     tiering: join,
     demoting: fill,
-    leaving: async (author) => (users) => authors.removeFromPulls(author, users),
+    leaving: async (author) => ({ apply: (users) => authors.removeFromPulls(author, users) }),
   };
   return async (due: Due, stopping: AbortSignal): Promise<void> => {
     const { author, state, since } = due;
@@ -98,24 +101,32 @@ export function createCross(deps: CrossingDeps) {
     const step = await steps[state](author);
     for await (const { ids } of readPages((token) => readFollowers(author, token), MAX_PAGES)) {
       if (stopping.aborted || (await currentOf(registry)).get(author)?.since !== since) return;
-      await step(ids.filter((id) => id !== author));
+      await toFollowers(deps, { author, users: ids.filter((id) => id !== author) }, step);
       await failpoint("crossing", state);
     }
+    await toUnfollowers(deps, due, step);
     if (steps[state] === join) await listeners.visit(author, async () => undefined);
     await registry.proceed(due);
   };
 }
 
-type Step = (users: readonly string[]) => Promise<void>;
-
-interface ToFollowers {
-  readonly users: readonly string[];
+interface Step {
   readonly apply: (users: readonly string[]) => Promise<void>;
-  readonly undo: (users: readonly string[]) => Promise<void>;
+  /** For those who have unfollowed; unset: nothing is to be taken back. */
+  readonly undo?: (users: readonly string[]) => Promise<void>;
 }
 
-async function toFollowers(deps: CrossingDeps, author: string, { users, apply, undo }: ToFollowers): Promise<void> {
-  const { fences } = deps;
+interface Followers {
+  readonly author: string;
+  readonly users: readonly string[];
+}
+
+async function toFollowers(
+  { fences }: CrossingDeps,
+  { author, users }: Followers,
+  { apply, undo }: Step,
+): Promise<void> {
+  if (!undo) return apply(users);
   for (let open = users; open.length > 0; ) {
     const before = new Set(await fences.unfollowedAmong(author, open));
     const following = open.filter((user) => !before.has(user));
@@ -124,6 +135,17 @@ async function toFollowers(deps: CrossingDeps, author: string, { users, apply, u
     await undo(gone);
     const still = new Set(await fences.unfollowedAmong(author, gone));
     open = gone.filter((user) => !still.has(user));
+  }
+}
+
+async function toUnfollowers(deps: CrossingDeps, { author, since }: Due, step: Step): Promise<void> {
+  const { fences } = deps;
+  if (!step.undo) return;
+  for await (const users of fences.recentUnfollowers(author, since - CLOCK_SKEW_MS)) {
+    const gone = await fences.unfollowedAmong(author, users);
+    await step.undo(gone);
+    const still = new Set(await fences.unfollowedAmong(author, gone));
+    await toFollowers(deps, { author, users: gone.filter((user) => !still.has(user)) }, step);
   }
 }
 
@@ -148,9 +170,7 @@ async function changeHomes(
 ): Promise<void> {
   if (users.length === 0) return;
   const bounds = await writer.interruptRebuilds(users);
-  const homes: ChangedHome[] = users.map((follower, at) => {
-    return { follower, follows, floor: follows ? (bounds[at]?.floor ?? 0) : 0 };
-  });
+  const homes = users.flatMap((follower, at) => changedHome({ follower, follows }, bounds[at] as HomeBounds));
   const writes = new DropWrites(writer, maxEntries, true);
   let index = 0;
   await writes.apply(homes, { first: await page(0), next: () => page(++index) });

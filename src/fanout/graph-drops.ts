@@ -2,7 +2,7 @@ import { belongsHome, type TimelineEntry } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
 import type { ReadAuthorDrops } from "./sources.grpc.js";
-import { audienceOf, type HomeDrops, type HomeEntries, type TimelineWriter } from "./store.redis.js";
+import { audienceOf, type HomeBounds, type HomeDrops, type HomeEntries, type TimelineWriter } from "./store.redis.js";
 
 type Page = readonly Drop[];
 
@@ -59,6 +59,15 @@ export interface ChangedHome {
   readonly follows: boolean;
   /** Drops of this time and older are left alone, in ms since the epoch; 0 or less: none is. */
   readonly floor: number;
+}
+
+/** A home without drops loses none. */
+export function changedHome(
+  { follower, follows }: Pick<ChangedHome, "follower" | "follows">,
+  { floor = 0, oldest }: HomeBounds,
+): ChangedHome[] {
+  if (follows) return [{ follower, follows, floor }];
+  return oldest === undefined ? [] : [{ follower, follows, floor: oldest - 1 }];
 }
 
 interface Source {

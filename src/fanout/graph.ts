@@ -3,7 +3,7 @@ import type { EdgeChange, EdgeState, Fences } from "../contracts/fences.js";
 import { currentOf, isMerged, type PulledAuthors, type PullRegistry } from "../contracts/pulled.js";
 import { createOldestFirst, grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
-import { type ChangedHome, type DropReads, DropWrites, patient, unhurried } from "./graph-drops.js";
+import { changedHome, type DropReads, DropWrites, patient, unhurried } from "./graph-drops.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import type { ReadAuthorDrops } from "./sources.grpc.js";
 import type { HomeBounds, TimelineWriter } from "./store.redis.js";
@@ -136,7 +136,7 @@ async function applyRound(
     }
     const first = await reads.first(author);
     if (!first) return void late.add(author);
-    const homes = own.flatMap((edge) => homeOf(edge, bounds.get(edge.follower) as HomeBounds));
+    const homes = own.flatMap((edge) => changedHome(edge, bounds.get(edge.follower) as HomeBounds));
     await writes.apply(homes, { first, next: (last) => reads.next(author, last) });
   };
   let failure: { readonly error: unknown } | undefined;
@@ -155,9 +155,3 @@ async function applyRound(
 
 const followersOf = (edges: readonly Edge[], following: boolean): string[] =>
   edges.filter(({ follows }) => follows === following).map(({ follower }) => follower);
-
-/** A home without drops loses none. */
-function homeOf({ follower, follows }: Edge, { floor = 0, oldest }: HomeBounds): ChangedHome[] {
-  if (follows) return [{ follower, follows, floor }];
-  return oldest === undefined ? [] : [{ follower, follows, floor: oldest - 1 }];
-}

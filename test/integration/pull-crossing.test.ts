@@ -210,6 +210,33 @@ test.each([
   }
 });
 
+test.each(["demoting", "promoting"])(
+  "a follower who leaves while a step breaks off (%s) keeps nothing of the author",
+  async (state) => {
+    const { world, registry, bench } = await pulledAuthor();
+    await post(bench, world, "d2", 2_000);
+    await registry.choose("ada", "push");
+    if (state === "promoting") await registry.choose("ada", "pull");
+    expect(await stateOf(registry, "ada")).toBe(state);
+    const breaking = async (write: () => Promise<void>): Promise<void> => {
+      world.unfollow("f0", "ada");
+      await handle(bench, unfollowed("f0", "ada", 2));
+      await write();
+      throw new Error("killed");
+    };
+    const { writer, authors } = bench.deps;
+    const deps: FanoutDeps = {
+      ...bench.deps,
+      writer: { ...writer, addHome: (...homes) => breaking(() => writer.addHome(...homes)) },
+      authors: { ...authors, addToPulls: (...users) => breaking(() => authors.addToPulls(...users)) },
+    };
+    await expect(step({ ...bench, deps }, registry)).rejects.toThrow("killed");
+    await step(bench, registry);
+    expect([await idsOf(homeKey("f0")), await pullsOf("f0")]).toEqual([[], ["~complete"]]);
+    expect(await idsOf(homeKey("f1"))).toEqual(state === "demoting" ? ["d2", "d1"] : ["d1"]);
+  },
+);
+
 test.each([
   ["pushed", "promoting", undefined],
   ["pulled", "demoting", "pulled"],

@@ -151,6 +151,20 @@ test("however groups are cut into calls, each timeline gets each of its drops on
   expect(await heldIn("t:d*")).toBe(0);
 });
 
+test("where the change of one of many sets fails, the others have ended before it rejects", async () => {
+  const clock = { now: async () => Date.now(), sample: async () => undefined, close: () => undefined };
+  // As in a cluster, each key is a call.
+  const scripts = { ...bench.scripts, isCluster: true };
+  const fenced = createFenced(scripts, clock as Parameters<typeof createFenced>[1]);
+  const users = Array.from({ length: 300 }, (_, at) => `u${at}`);
+  await Promise.all(users.map((user) => bench.raw.sadd(`p:${user}`, "~complete")));
+  await bench.raw.set("p:u0", "a text");
+  const sets = { prefix: "p:", keys: [users.join(",")], before: [], after: ["add", "ada"] };
+  await expect(fenced.many({ script: "change-pulls", ...sets })).rejects.toThrow("WRONGTYPE");
+  const changed = await Promise.all(users.slice(1).map((user) => bench.raw.sismember(`p:${user}`, "ada")));
+  expect(changed.filter((held) => held === 1)).toHaveLength(299);
+});
+
 test("callers whose groups go together each fail by their own keys only", async () => {
   const clock = { now: async () => Date.now(), sample: async () => undefined, close: () => undefined };
   const fenced = createFenced(bench.scripts, clock as Parameters<typeof createFenced>[1]);

@@ -37,7 +37,7 @@ export type FencedScript = "stage-rebuild" | "finish-rebuild" | "finish-refill" 
 
 /** The deadline is the command timeout, by the clock of the server written to. */
 export interface Fenced {
-  /** Resolves to the sum of the replies once all of them succeeded. */
+  /** Resolves to the sum of the replies once all of them succeeded. Where one fails, the others have ended, as below. */
   many(call: FencedCall): Promise<number>;
   /**
    * Resolves once each reply was a success. A call takes as many entries as reads can wait for. Where one fails, the
@@ -92,13 +92,13 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
     if (!scripts.isCluster) {
       const until = await deadline(prefix);
       const replies = keys.map((packed) => scripts.run(script, [], [until, ...before, prefix, packed, ...after]));
-      return sum(await Promise.all(replies));
+      return sum(await allOf(replies));
     }
     const write = async (token: string): Promise<unknown> => {
       const key = prefix + token;
       return scripts.run(script, [key], [await deadline(key), ...before, "", "", ...after]);
     };
-    return sum(await Promise.all(tokensOf(keys).map((token) => lanes.prompt.run(CALL_WEIGHT, () => write(token)))));
+    return sum(await allOf(tokensOf(keys).map((token) => lanes.prompt.run(CALL_WEIGHT, () => write(token)))));
   }
 
   async function groups({ script, prefix, before, groups: all, yields = false }: GroupsCall): Promise<void> {
@@ -116,10 +116,15 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
         )
       : callsOf(all, ENTRIES_A_CALL[name]).map((call) => send([], prefix, call));
     observeLane(name, lanes[name]);
-    const failed = (await Promise.allSettled(replies)).find((reply) => reply.status === "rejected");
-    observeLane(name, lanes[name]);
-    if (failed) throw failed.reason;
+    await allOf(replies).finally(() => observeLane(name, lanes[name]));
   }
+}
+
+/** As Promise.all, but a failure waits for the end of the others. */
+async function allOf<T>(replies: readonly Promise<T>[]): Promise<T[]> {
+  const failed = (await Promise.allSettled(replies)).find((reply) => reply.status === "rejected");
+  if (failed) throw failed.reason;
+  return Promise.all(replies);
 }
 
 function observeLane(lane: keyof Lanes, { window, waiting }: Lane): void {
