@@ -10,8 +10,8 @@ import { numbered, redisBenchmark } from "./support/redis-benchmark.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
 const ABOUT = `\`DROPS\` to Redis by one worker process: drops of several authors, whose followers it knows already and whose homes are
-full, so that each entry trims. Together: a batch holds several drops for the same homes. Single: each drop of a batch is of another author, with other
-followers. Every entry is looked up afterwards. The ceiling is \`ZADD\` into keys that are as full, which nothing trims. The bare loop
+full, so that each entry trims. Together: a batch holds several drops of each author. Single: each drop of a batch is of another author, whose followers
+are mostly those of others. Every entry is looked up afterwards. The ceiling is \`ZADD\` into keys that are as full, which nothing trims. The bare loop
 pulls from \`DROPS\`, writes each batch in packed calls of one script, and acks; it checks nothing and notifies nobody.`;
 
 interface Case {

@@ -25,8 +25,9 @@ const PEER_PREFIX = "peer:home:";
 const PATIENCE_MS = 60_000;
 
 const ABOUT = `Drops of ${FOLLOWERS} followers, from the first one enqueued to the last one written and acknowledged: from \`DROPS\` by a worker
-process of the service, and from a BullMQ queue by a worker process of BullMQ. Both write to home timelines of ${ENTRIES.toLocaleString("en")} drops in the same
-Redis, whose append-only file is written with \`everysec\`, and trim to ${TRIM_TO} what passes ${ENTRIES.toLocaleString("en")}. Both producers hand over ${AT_ONCE} drops at once (\`addBulk\`). A
+process of the service, and from a BullMQ queue by a worker process of BullMQ. Both write to home timelines in the same
+Redis, whose append-only file is written with \`everysec\`: to full ones of ${ENTRIES.toLocaleString("en")} drops, which they trim to ${TRIM_TO} once they pass
+${ENTRIES.toLocaleString("en")}, or to new ones. As many drops before warm both sides. Both producers hand over ${AT_ONCE} drops at once (\`addBulk\`). A
 job of BullMQ names its followers and is removed once done; ${CONCURRENCY} are handled at once, each by one call of a script that writes all its
 homes. The peer has no tombstones, no unfollows and no notifications to look for. Every home is checked on both sides.`;
 
@@ -35,12 +36,17 @@ interface Case {
   readonly authors: number;
   /** Followers of neighbouring authors begin so many users apart. */
   readonly apart: number;
+  /** Drops in each home before. */
+  readonly entries: number;
 }
 
-const CASES: readonly Case[] = [
-  { name: "20 authors, each with followers of their own", authors: 20, apart: FOLLOWERS },
-  { name: "400 authors, who share 2,000 followers", authors: 400, apart: 7 },
-];
+const CASES: readonly Case[] = [ENTRIES, 0].flatMap((entries) => {
+  const homes = entries === 0 ? "new homes" : "full homes";
+  return [
+    { name: `20 authors, each with followers of their own; ${homes}`, authors: 20, apart: FOLLOWERS, entries },
+    { name: `400 authors, who share 2,000 followers; ${homes}`, authors: 400, apart: 7, entries },
+  ];
+});
 const USERS = 2_000;
 
 interface Drop {
@@ -59,7 +65,7 @@ export async function run({ posts = POSTS, workers = 1 }: Parameters, bench: Ben
 
 async function measureCase(
   bench: Bench,
-  { name, authors, apart }: Case,
+  { name, authors, apart, entries }: Case,
   { posts, workers }: { readonly posts: number; readonly workers: number },
 ): Promise<Row> {
   const world = new World();
@@ -72,15 +78,14 @@ async function measureCase(
   const { redis } = servers;
   const dropsOf = createDrops(authors);
   const measure = async ({ write, prefix, processes }: Side) => {
-    await fillKeys(
-      redis,
-      users.map((user) => prefix + user),
-      { entries: ENTRIES },
-    );
-    await write(dropsOf(Math.max(authors, posts / 10)));
+    const keys = users.map((user) => prefix + user);
+    const prepare = () => (entries === 0 ? redis.del(...keys) : fillKeys(redis, keys, { entries }));
+    await prepare();
+    await write(dropsOf(posts));
+    await prepare();
     const drops = dropsOf(posts);
     const spent = await measured({ processes, units: posts }, () => write(drops));
-    await checkEntries(redis, { prefix, users, audiences, drops });
+    await checkEntries(redis, { prefix, users, audiences, drops, entries });
     return { rate: posts / spent.seconds, cpu: spent.cpu };
   };
   const own = await startOwn(bench, servers, workers);
@@ -216,11 +221,13 @@ async function checkEntries(
     users,
     audiences,
     drops,
+    entries,
   }: {
     readonly prefix: string;
     readonly users: readonly string[];
     readonly audiences: readonly (readonly string[])[];
     readonly drops: readonly Drop[];
+    readonly entries: number;
   },
 ): Promise<void> {
   for (const [author, audience] of audiences.entries()) {
@@ -231,7 +238,7 @@ async function checkEntries(
   }
   const sizes = await Promise.all(users.map((user) => redis.zcard(prefix + user)));
   check(
-    sizes.every((size) => size >= TRIM_TO && size <= ENTRIES + 1),
+    sizes.every((size) => size >= Math.min(TRIM_TO, entries) && size <= ENTRIES + 1),
     `homes hold ${Math.min(...sizes)} to ${Math.max(...sizes)} entries`,
   );
 }

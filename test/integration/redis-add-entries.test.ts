@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import type { AppError } from "../../src/kernel/errors.js";
+import type { RedisClock } from "../../src/platform/redis/clock.js";
 import { createFenced, type Group } from "../../src/platform/redis/fenced.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 
@@ -17,6 +18,7 @@ beforeEach(() => bench.raw.flushall());
 
 const LATER = 32_503_680_000_000;
 const USERS = ["a", "b", "c", "d"];
+const CLOCK = { now: async () => Date.now(), sample: async () => undefined, close: () => undefined } as RedisClock;
 
 interface Limits {
   readonly cap: number;
@@ -120,7 +122,6 @@ test("however groups are cut into calls, each timeline gets each of its drops on
     { keys: [names("e", 2)], items: [] },
   ];
   const sizes: number[] = [];
-  const clock = { now: async () => Date.now(), sample: async () => undefined, close: () => undefined };
   const watched: typeof bench.scripts = {
     ...bench.scripts,
     run: (name, keys, args) => {
@@ -133,7 +134,7 @@ test("however groups are cut into calls, each timeline gets each of its drops on
   };
   const before = [5_000, 4_000, 0, "0"];
   const call = { script: "add-entries", prefix: "t:", before, groups } as const;
-  const fenced = createFenced(watched, clock as Parameters<typeof createFenced>[1]);
+  const fenced = createFenced(watched, CLOCK);
   await fenced.groups(call);
   expect(await heldIn("t:*")).toBe(620 + 3 * 700 + 400 * 30);
   expect([await bench.raw.zcard("t:a499"), await bench.raw.zcard("t:c2"), await bench.raw.zcard("t:d0")]).toEqual([
@@ -152,10 +153,9 @@ test("however groups are cut into calls, each timeline gets each of its drops on
 });
 
 test("where the change of one of many sets fails, the others have ended before it rejects", async () => {
-  const clock = { now: async () => Date.now(), sample: async () => undefined, close: () => undefined };
   // As in a cluster, each key is a call.
   const scripts = { ...bench.scripts, isCluster: true };
-  const fenced = createFenced(scripts, clock as Parameters<typeof createFenced>[1]);
+  const fenced = createFenced(scripts, CLOCK);
   const users = Array.from({ length: 300 }, (_, at) => `u${at}`);
   await Promise.all(users.map((user) => bench.raw.sadd(`p:${user}`, "~complete")));
   await bench.raw.set("p:u0", "a text");
@@ -165,9 +165,48 @@ test("where the change of one of many sets fails, the others have ended before i
   expect(changed.filter((held) => held === 1)).toHaveLength(299);
 });
 
+test("a home that is written to by several groups is looked at once, and gets each of their drops", async () => {
+  const name = fc.integer({ min: 0, max: 9 }).map((index) => `k${index}`);
+  const group = fc.record({
+    keys: fc.array(fc.uniqueArray(name, { minLength: 1 }), { maxLength: 2 }),
+    items: fc.array(entry, { maxLength: 6 }),
+  });
+  await fc.assert(
+    fc.asyncProperty(fc.array(group, { maxLength: 8 }), fc.boolean(), async (groups, isCluster) => {
+      const looks: string[] = [];
+      const entries: string[] = [];
+      const scripts: typeof bench.scripts = {
+        ...bench.scripts,
+        isCluster,
+        run: async (_, given, args) => {
+          for (let at = 6; at < args.length; at += 2 + 2 * Number(args[at + 1])) {
+            const keys = isCluster
+              ? given
+              : String(args[at])
+                  .split(",")
+                  .map((key) => `${String(args[5])}${key}`);
+            const items = args.slice(at + 2, at + 2 + 2 * Number(args[at + 1]));
+            looks.push(...keys);
+            for (let n = 0; n < items.length; n += 2)
+              entries.push(...keys.map((key) => [key, items[n], items[n + 1]].join(" ")));
+          }
+        },
+      };
+      const packed = groups.map(({ keys, items }) => ({ keys: keys.map((some) => some.join(",")), items }));
+      const call = { script: "add-entries", prefix: "t:", before: [10, 9, 0, "0"], groups: packed } as const;
+      await createFenced(scripts, CLOCK).groups(call);
+      const wanted = groups.flatMap(({ keys, items }) =>
+        keys.flat().flatMap((key) => items.map(([score, drop]) => `t:${key} ${score} ${drop}`)),
+      );
+      expect([...entries].sort()).toEqual([...wanted].sort());
+      expect(looks).toHaveLength(new Set(looks).size);
+    }),
+    { numRuns: 200 },
+  );
+});
+
 test("callers whose groups go together each fail by their own keys only", async () => {
-  const clock = { now: async () => Date.now(), sample: async () => undefined, close: () => undefined };
-  const fenced = createFenced(bench.scripts, clock as Parameters<typeof createFenced>[1]);
+  const fenced = createFenced(bench.scripts, CLOCK);
   await bench.raw.set("t:odd", "not a sorted set");
   const write = (key: string, drop: string) =>
     fenced

@@ -107,14 +107,15 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
       lanes[name].run(CALL_WEIGHT + entries, async () =>
         scripts.run(script, keys, [await deadline(keys[0] ?? prefix), ...before, start, ...args]),
       );
+    const lists = yields ? merged(all) : byKey(merged(all));
     const replies = scripts.isCluster
-      ? all.flatMap(({ keys, items }) =>
+      ? [...lists].flatMap(([packed, items]) =>
           chunked(items, ITEMS_A_CALL).flatMap((some) => {
             const call = { args: ["", some.length, ...some.flat()], entries: some.length };
-            return tokensOf(keys).map((token) => send([prefix + token], "", call));
+            return packed.split(",").map((token) => send([prefix + token], "", call));
           }),
         )
-      : callsOf(all, ENTRIES_A_CALL[name]).map((call) => send([], prefix, call));
+      : callsOf(lists, ENTRIES_A_CALL[name]).map((call) => send([], prefix, call));
     observeLane(name, lanes[name]);
     await allOf(replies).finally(() => observeLane(name, lanes[name]));
   }
@@ -137,18 +138,10 @@ interface Call {
   entries: number;
 }
 
-/** Items for the same keys go together, many items to few keys a call: they share the look at each key. */
-function callsOf(groups: readonly Group[], most: number): Call[] {
-  const merged = new Map<string, (readonly Argument[])[]>();
-  for (const { keys, items } of groups) {
-    for (const packed of keys) {
-      const held = merged.get(packed);
-      if (held) held.push(...items);
-      else merged.set(packed, [...items]);
-    }
-  }
+/** Many items to few keys a call: they share the look at each key. */
+function callsOf(lists: ReadonlyMap<string, Items>, most: number): Call[] {
   const calls: Call[] = [];
-  for (const [packed, all] of merged) {
+  for (const [packed, all] of lists) {
     for (const items of chunked(all, Math.min(ITEMS_A_CALL, most))) {
       const flat = items.flat();
       for (const part of partsOf(packed, Math.max(1, Math.floor(most / items.length)))) {
@@ -162,6 +155,50 @@ function callsOf(groups: readonly Group[], most: number): Call[] {
     }
   }
   return calls;
+}
+
+type Items = Group["items"][number][];
+
+/** Items for the same packed keys go together. */
+function merged(groups: readonly Group[]): ReadonlyMap<string, Items> {
+  const lists = new Map<string, Items>();
+  for (const { keys, items } of groups) {
+    for (const packed of keys) {
+      const held = lists.get(packed);
+      if (held) held.push(...items);
+      else lists.set(packed, [...items]);
+    }
+  }
+  return lists;
+}
+
+/**
+ * A key of several lists gets the items of all at once, together with the other keys of the same lists. Calls that yield
+ * are spared this: the chunks of a large fan-out share no key.
+ */
+function byKey(lists: ReadonlyMap<string, Items>): ReadonlyMap<string, Items> {
+  if (lists.size === 1) return lists;
+  const listsOf = new Map<string, string>();
+  let keys = 0;
+  for (const [at, packed] of [...lists.keys()].entries()) {
+    const name = String(at);
+    for (const key of packed.split(",")) {
+      const others = listsOf.get(key);
+      listsOf.set(key, others === undefined ? name : `${others},${name}`);
+      keys++;
+    }
+  }
+  if (listsOf.size === keys) return lists;
+  const together = new Map<string, string[]>();
+  for (const [key, names] of listsOf) {
+    const held = together.get(names);
+    if (held) held.push(key);
+    else together.set(names, [key]);
+  }
+  const all = [...lists.values()];
+  return new Map(
+    [...together].map(([names, some]) => [some.join(","), names.split(",").flatMap((name) => all[Number(name)] ?? [])]),
+  );
 }
 
 function partsOf(packed: string, atMost: number): { packed: string; count: number }[] {
