@@ -54,9 +54,20 @@ export function createAdmit(publish: Publish): Admit {
     });
 }
 
+const KINDS = ["drops.*", "graph.*"] as const;
+
+/**
+ * The last drop or deletion, or the last follow or unfollow, whichever is older: an outbox of ours may publish those of
+ * one kind, also while no bridge runs.
+ */
 export function createReadLastAdmission(nats: NatsConnection): () => Promise<number | undefined> {
   return async () => {
-    const { state } = await (await nats.jetstreamManager()).streams.info(STREAM.drops);
+    const { streams } = await managerOf(nats);
+    const lastOf = (last_by_subj: string) =>
+      unlessAbsent(streams.getMessage(STREAM.drops, { last_by_subj }), "message");
+    const held = (await Promise.all(KINDS.map(lastOf))).flatMap((message) => message?.time.getTime() ?? []);
+    if (held.length > 0) return Math.min(...held);
+    const { state } = await streams.info(STREAM.drops);
     return state.last_seq > 0 ? Date.parse(state.last_ts) : undefined;
   };
 }

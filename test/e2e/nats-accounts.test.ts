@@ -88,6 +88,10 @@ test("every role does its whole work as its own user of NATS", async () => {
     const remote = { drop_id: "https://far.example/1", created_at: Date.now() };
     await publisher.publish("ap_drop_received", JSON.stringify(remote));
     await becomes(async () => expect((await reads.global()).drop_ids).toContain(remote.drop_id));
+    // A gap in the numbers of a producer: the bridge compares the upstreams with the log.
+    for (const seq of [1, 3])
+      await publisher.publish("ap_drop_received", JSON.stringify({ ...remote, producer: "far", seq }));
+    await becomes(async () => expect(of("bridge").output()).toContain("no events were lost on Redis Pub/Sub"));
     // Local and global are rebuilt from the log.
     await publisher.del("timeline:global");
     await becomes(async () => expect((await reads.global()).drop_ids).toContain(remote.drop_id));

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createReadBacklog, createReadLogState } from "../../src/consistency/log.nats.js";
+import { createReadBacklog, createReadLastAdmission, createReadLogState } from "../../src/consistency/log.nats.js";
 import type { FanoutJob } from "../../src/contracts/fanout.js";
 import { createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { type NatsBench, openNats } from "../support/nats.js";
@@ -45,6 +45,22 @@ test("an event that no consumer has acknowledged is in the backlog", async () =>
   const { seq } = await bench.publish({ subject: "drops.created", id: "one", body: Buffer.from("{}") });
   const { time } = await bench.manager.streams.getMessage("DROPS", { seq });
   expect(await createReadBacklog(bench.connection)()).toEqual({ start: time.getTime(), acked: seq - 1 });
+});
+
+test("the last admission is that of the kind of events that has waited longer; of an empty log, that of its last event", async () => {
+  const read = createReadLastAdmission(bench.connection);
+  const admit = async (subject: string, id: string): Promise<number> => {
+    const { seq } = await bench.publish({ subject, id, body: Buffer.from("{}") });
+    return (await bench.manager.streams.getMessage("DROPS", { seq })).time.getTime();
+  };
+  const created = await admit("drops.created", "last 1");
+  expect(await read()).toBe(created);
+  const followed = await admit("graph.followed", "last 2");
+  expect(await read()).toBe(created);
+  const deleted = await admit("drops.deleted", "last 3");
+  expect([followed <= deleted, await read()]).toEqual([true, followed]);
+  await bench.manager.streams.purge("DROPS");
+  expect(await read()).toBe(deleted);
 });
 
 test("a stream that was deleted and declared again has another creation time", async () => {
