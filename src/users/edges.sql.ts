@@ -2,6 +2,7 @@ import { insertEvents } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
 import type { FollowChange } from "../gen/avion/users.js";
 import { AppError, codeOf } from "../kernel/errors.js";
+import { SECOND } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
 import { createSharedWrites, givenRows } from "../platform/db/shared-writes.js";
@@ -20,9 +21,9 @@ const EVENT = {
 
 /** Rows before counts, each in the order of their keys, so that two batches do not block each other. */
 const APPLY = `
-WITH incoming AS (
-  SELECT DISTINCT ON (following_id, follower_id) *
-  FROM unnest($1::text[], $2::text[], $3::bigint[], $4::boolean[],
+WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $10, true)), incoming AS (
+  SELECT DISTINCT ON (following_id, follower_id) i.*
+  FROM bounded CROSS JOIN unnest($1::text[], $2::text[], $3::bigint[], $4::boolean[],
     $5::text[], $6::text[], $7::text[], $8::text[], $9::text[])
     AS i (follower_id, following_id, version, active, pair, subject, message_id, body, traceparent)
   ORDER BY following_id, follower_id, version DESC
@@ -180,10 +181,10 @@ export function createEdgeStore(db: Db) {
         return { over: cause.detail };
       }
     },
-    /** The newest version of a pair wins. Resolves to the number of changed edges. */
-    apply: async (edges: readonly TracedEdge[]): Promise<number> => {
+    /** The newest version of a pair wins. Resolves to the number of changed edges; undefined where a row stays locked. */
+    apply: async (edges: readonly TracedEdge[], lockMs = 5 * SECOND): Promise<number | undefined> => {
       const events = edges.map(graphEvent);
-      const [row] = await db.query<{ changed: number }>(APPLY, [
+      const values = [
         edges.map(({ follower }) => follower),
         edges.map(({ following }) => following),
         edges.map(({ version }) => version),
@@ -193,8 +194,15 @@ export function createEdgeStore(db: Db) {
         events.map(({ messageId }) => messageId),
         events.map(({ body }) => body),
         edges.map(({ traceparent }) => traceparent ?? null),
-      ]);
-      return row?.changed ?? 0;
+        String(lockMs),
+      ];
+      try {
+        const [row] = await db.query<{ changed: number }>(APPLY, values);
+        return row?.changed ?? 0;
+      } catch (error) {
+        if (sqlState((error as Error).cause) === SQLSTATE.lockNotAvailable) return undefined;
+        throw error;
+      }
     },
     currentFollowers: (pairs: readonly Pair[]): Promise<CurrentFollowers[]> =>
       db.query<CurrentFollowers>(CURRENT, [

@@ -3,8 +3,11 @@ import { messageId, parseJson, SUBJECT_OF, type TimelineEvent } from "../contrac
 import { understood, userId } from "../contracts/untrusted.js";
 import type { Handler } from "../delivery/handler.js";
 import { traceHeaders } from "../delivery/telemetry.js";
+import { grouped, mapLimited } from "../kernel/concurrency.js";
+import { AppError } from "../kernel/errors.js";
 import { encodeId, spread } from "../kernel/ids.js";
 import { createBatch } from "../kernel/sharing.js";
+import { SECOND } from "../kernel/time.js";
 import type { ObserveUsers } from "./observe.js";
 
 export interface Pair {
@@ -51,8 +54,8 @@ export interface TracedEdge extends Edge {
 }
 
 interface ApplyDeps {
-  /** Resolves to the number of changed edges. */
-  readonly apply: (edges: readonly TracedEdge[]) => Promise<number>;
+  /** Resolves to the number of changed edges; undefined where a row stays locked for so long. */
+  readonly apply: (edges: readonly TracedEdge[], lockMs?: number) => Promise<number | undefined>;
   readonly wakeRelay: () => void;
   readonly observe: Pick<ObserveUsers, "applied" | "listed">;
 }
@@ -62,22 +65,34 @@ export interface Lane {
   readonly batch: number;
   /** Batches at once; all edges of one followed user go into the same. */
   readonly atOnce: number;
+  /** A batch waits no longer for a row that another process has locked, and the next batch no longer for it. */
+  readonly patienceMs: number;
 }
 
+const USERS_AT_ONCE = 8;
+
 /** Small batches, several at once: an edge waits for few others. */
-export const CALM_LANE: Lane = { name: "calm", batch: 250, atOnce: 4 };
+export const CALM_LANE: Lane = { name: "calm", batch: 250, atOnce: 4, patienceMs: SECOND / 4 };
 
 /** One large batch after the other: very many followers of one user are one update of the count. */
-export const HOT_LANE: Lane = { name: "hot", batch: 2_000, atOnce: 1 };
+export const HOT_LANE: Lane = { name: "hot", batch: 2_000, atOnce: 1, patienceMs: 5 * SECOND };
 
 /** Handles the stream EDGES: applies edges to the follower lists. The newest version of a pair wins, in any order. */
 export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane: Lane): Handler {
-  const run = async (edges: readonly TracedEdge[]): Promise<void> => {
-    const changed = await apply(edges);
+  const applied = async (edges: readonly TracedEdge[], lockMs?: number): Promise<boolean> => {
+    const changed = await apply(edges, lockMs);
+    if (changed === undefined) return false;
     observe.applied(lane.name, edges.length, changed);
     if (changed > 0) wakeRelay();
+    return true;
   };
-  const batches = Array.from({ length: lane.atOnce }, () => createBatch(lane.batch, run));
+  const run = async (edges: readonly TracedEdge[]): Promise<void> => {
+    if (await applied(edges, lane.patienceMs)) return;
+    const users = [...grouped(edges, ({ following }) => following).values()];
+    const all = await mapLimited(users, USERS_AT_ONCE, (own) => applied(own));
+    if (!all.every(Boolean)) throw new AppError("unavailable", "the followers of a user stay locked");
+  };
+  const batches = Array.from({ length: lane.atOnce }, () => createBatch(lane.batch, run, lane.patienceMs));
   return async ({ body }) => {
     const { acceptedAt, ...edge } = parseEdge(body);
     const batch = batches[spread(edge.following) % batches.length] as (typeof batches)[number];

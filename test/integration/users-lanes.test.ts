@@ -92,9 +92,9 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ na
       db,
       scripts: redis.scripts,
       wakeRelay: () => relay.wake?.(),
-      wrapHot: (apply) => async (edges) => {
+      wrapHot: (apply) => async (edges, lockMs) => {
         await hot.through(Promise.resolve());
-        return apply(edges);
+        return apply(edges, lockMs);
       },
     });
     const failures: number[] = [];

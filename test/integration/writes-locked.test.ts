@@ -10,8 +10,11 @@ import { dropCreated } from "../../src/posts/events.js";
 import { createDropIds } from "../../src/posts/ids.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { MIGRATIONS } from "../../src/roles/database.js";
+import { CALM_LANE, createApplyEdges } from "../../src/users/edges.js";
 import { createEdgeStore } from "../../src/users/edges.sql.js";
+import { eventually } from "../support/eventually.js";
 import { type Postgres, postgresPrograms, startPostgres } from "../support/postgres.js";
+import { deliver } from "../support/users.js";
 
 const installed = postgresPrograms() === undefined ? describe.skip : describe;
 
@@ -114,5 +117,45 @@ installed("writes beside a locked row, on PostgreSQL", () => {
       "SELECT following FROM users.following_counts WHERE user_id = 'slow'",
     );
     expect(row?.following).toBe(2);
+  });
+
+  test("edges of others are listed by two processes while the count of a user whom all follow is locked", async () => {
+    const other = openPostgres({ url: server.url, poolSize: 10, name: "test" }, silent);
+    const nothing = () => undefined;
+    const handlers = [db, other].map((of) => {
+      const observe = { applied: nothing, listed: nothing };
+      return createApplyEdges({ apply: createEdgeStore(of).apply, wakeRelay: nothing, observe }, CALM_LANE);
+    });
+    const edge = (follower_id: string, following_id: string) => ({
+      ...{ id: 0, key: "", messageId: "", createdAt: 0, subject: "edges.calm.x" },
+      body: JSON.stringify({ follower_id, following_id, version: 1, following: true }),
+    });
+    const totals = async () => {
+      const rows = await db.query<{ user: string; followers: number }>(
+        `SELECT user_id AS "user", followers FROM users.follower_counts WHERE user_id LIKE 'list-%' ORDER BY 1`,
+      );
+      return rows.map(({ user, followers }) => `${user} ${followers}`).join();
+    };
+    await deliver(handlers, [edge("first", "list-idol")]);
+    const toIdol = Array.from({ length: 40 }, (_, n) => edge(`fan${n}`, "list-idol"));
+    const toOthers = Array.from({ length: 80 }, (_, n) => edge(`fan${n}`, `list-${n % 8}`));
+    const others = Array.from({ length: 8 }, (_, n) => `list-${n} 10`);
+    const delivered = await locked(
+      "SELECT FROM users.follower_counts WHERE user_id = $1 FOR UPDATE",
+      "list-idol",
+      async () => {
+        const waiting = Promise.allSettled(
+          [...toIdol, ...toOthers].map((one, n) => deliver([handlers[n % 2] as (typeof handlers)[0]], [one])),
+        );
+        const listed = async () => (await totals()) === [...others, "list-idol 1"].join() || totals();
+        await eventually(listed, "the followers of others are listed");
+        return { waiting };
+      },
+    );
+    await delivered.waiting;
+    // As the stream delivers again what has waited for too long.
+    await deliver(handlers, toIdol);
+    expect(await totals()).toBe([...others, "list-idol 41"].join());
+    await other.close();
   });
 });
