@@ -17,7 +17,7 @@ export default {
   transform: {},
   roots: ["<rootDir>/test"],
   testPathIgnorePatterns: ["/node_modules/", ...slow],
-  // One more than two cores: files often wait, for processes, consumers and intervals.
-  maxWorkers: 3,
+  // Two more than two cores: files often wait, for processes, consumers and intervals.
+  maxWorkers: 4,
   testTimeout: 60_000,
 };

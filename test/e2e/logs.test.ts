@@ -4,7 +4,7 @@ import { TimelineServiceClient } from "../../src/gen/avion/timeline.js";
 import { eventually } from "../support/eventually.js";
 import type { ServiceProcess } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
-import { type Stack, testWithStack } from "../support/stack.js";
+import { type Stack, sharedStack, testWithStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";
 import { inKey } from "../support/timeline-keys.js";
 
@@ -45,7 +45,9 @@ function read({ service }: Stack, user_id: string, limit = 20): Promise<number> 
   });
 }
 
-testWithStack("each served call is a line with method, status, duration, peer and trace", {}, async (stack) => {
+const onStack = sharedStack();
+
+onStack("each served call is a line with method, status, duration, peer and trace", async (stack) => {
   expect(await read(stack, "ada")).toBe(0);
   expect(await read(stack, "ada", 1_000)).toBe(3);
   const lines = await waitForLines(stack.service, "a call is served", 2);
@@ -83,7 +85,7 @@ testWithStack("a stream is a line when it opens, and one with its reason when it
   expect(logged(service, "an event stream is closed").at(-1)).toMatchObject({ user: "second", reason: "drain" });
 });
 
-testWithStack("a refused stream is a line with its status", {}, async ({ service }) => {
+onStack("a refused stream is a line with its status", async ({ service }) => {
   expect((await fetch(`${service.httpUrl}/events/timeline/home`)).status).toBe(401);
   expect(await waitForLines(service, "an event stream was refused")).toMatchObject([{ level: "info", status: 401 }]);
 });

@@ -1,7 +1,7 @@
 import { expect } from "@jest/globals";
 import { eventually } from "../support/eventually.js";
 import { badPayloads, goodPayload } from "../support/payloads.js";
-import { type Stack, testWithStack } from "../support/stack.js";
+import { type Stack, sharedStack, testWithStack } from "../support/stack.js";
 import type { Stored } from "../support/streams.js";
 import { created, followed } from "../support/timeline-events.js";
 import { held, heldBy, homeKey } from "../support/timeline-keys.js";
@@ -11,14 +11,27 @@ async function publishBytes({ redis }: Stack, channel: string, bytes: Buffer | s
   expect(await redis.publish(channel, bytes as string)).toBeGreaterThan(0);
 }
 
+const onStack = sharedStack();
+
+/** A test that begins with an empty DLQ, on the stack of the others. */
+const testLetters = (name: string, work: (stack: Stack) => Promise<void>): void =>
+  onStack(name, async (stack) => {
+    await stack.streams.manager.streams.purge("DLQ");
+    await work(stack);
+  });
+
+let proofs = 0;
+
 /** The service still takes a drop and shows it. */
 async function expectAlive(stack: Stack): Promise<void> {
   const before = await stack.streams.count("DROPS");
-  const drop = { drop_id: "proof-of-life", user_id: "proof", visibility: "public" as const, created_at: Date.now() };
+  const number = ++proofs;
+  const [drop_id, user_id] = [`proof-of-life-${number}`, `proof-${number}`];
+  const drop = { drop_id, user_id, visibility: "public" as const, created_at: Date.now() };
   stack.world.post(drop);
   await stack.publish(created(drop));
   await stack.streams.settled(before + 1);
-  expect((await stack.reads.home("proof")).drop_ids).toEqual(["proof-of-life"]);
+  expect((await stack.reads.home(user_id)).drop_ids).toEqual([drop_id]);
 }
 
 function expectBridgeLetter(letter: Stored, channel: string, reason: string): void {
@@ -34,35 +47,31 @@ function expectBridgeLetter(letter: Stored, channel: string, reason: string): vo
   }
 }
 
-testWithStack(
-  "whatever cannot be understood is kept byte for byte with the reason, and stops nothing",
-  {},
-  async (stack) => {
-    const bad = badPayloads();
-    const distinct = new Map(bad.map((payload) => [`${payload.channel} ${payload.bytes.toString("base64")}`, payload]));
-    for (const { channel, bytes } of distinct.values()) await publishBytes(stack, channel, bytes);
-    await eventually(
-      async () => {
-        const letters = await stack.streams.count("DLQ");
-        return letters >= distinct.size || `${letters} of ${distinct.size} letters`;
-      },
-      "every payload is in the DLQ",
-      10_000,
-    ).catch(() => undefined);
-    const letters = new Map<string, Stored>();
-    for (const letter of await stack.streams.all("DLQ")) {
-      letters.set(`${letter.subject.split(".").at(-1)} ${letter.body.toString("base64")}`, letter);
-    }
-    const lost = [...distinct].filter(([key]) => !letters.has(key)).map(([, { name }]) => name);
-    expect(lost).toEqual([]);
-    for (const [key, { channel }] of distinct) expectBridgeLetter(letters.get(key) as Stored, channel, "invalid");
-    expect(await stack.streams.count("DLQ")).toBe(distinct.size);
-    expect(await stack.streams.count("DROPS")).toBe(0);
-    await expectAlive(stack);
-  },
-);
+testLetters("whatever cannot be understood is kept byte for byte with the reason, and stops nothing", async (stack) => {
+  const bad = badPayloads();
+  const distinct = new Map(bad.map((payload) => [`${payload.channel} ${payload.bytes.toString("base64")}`, payload]));
+  for (const { channel, bytes } of distinct.values()) await publishBytes(stack, channel, bytes);
+  await eventually(
+    async () => {
+      const letters = await stack.streams.count("DLQ");
+      return letters >= distinct.size || `${letters} of ${distinct.size} letters`;
+    },
+    "every payload is in the DLQ",
+    10_000,
+  ).catch(() => undefined);
+  const letters = new Map<string, Stored>();
+  for (const letter of await stack.streams.all("DLQ")) {
+    letters.set(`${letter.subject.split(".").at(-1)} ${letter.body.toString("base64")}`, letter);
+  }
+  const lost = [...distinct].filter(([key]) => !letters.has(key)).map(([, { name }]) => name);
+  expect(lost).toEqual([]);
+  for (const [key, { channel }] of distinct) expectBridgeLetter(letters.get(key) as Stored, channel, "invalid");
+  expect(await stack.streams.count("DLQ")).toBe(distinct.size);
+  expect(await stack.streams.count("DROPS")).toBe(0);
+  await expectAlive(stack);
+});
 
-testWithStack("a payload too large for a message is kept cut, with its size", {}, async (stack) => {
+testLetters("a payload too large for a message is kept cut, with its size", async (stack) => {
   const filler = "f".repeat(2 * 1_024 * 1_024);
   const valid = JSON.stringify({ ...goodPayload("drop_created", "huge"), filler });
   const broken = `{"drop_id":"${filler}`;
@@ -81,7 +90,7 @@ testWithStack("a payload too large for a message is kept cut, with its size", {}
   await expectAlive(stack);
 });
 
-testWithStack("payloads around the limit of a message are either admitted or kept", {}, async (stack) => {
+testLetters("payloads around the limit of a message are either admitted or kept", async (stack) => {
   const limit = 1_024 * 1_024;
   const sizes = [limit - 5_000, limit - 600, limit - 100, limit - 1, limit, limit + 1];
   for (const size of sizes) {
