@@ -93,7 +93,7 @@ export async function startIntake({ channels, forward, requestReconcile, log, ob
 interface Admission {
   readonly subject: string;
   readonly id: string;
-  readonly body: Uint8Array;
+  readonly body: string;
   readonly headers: Readonly<Record<string, string>>;
 }
 
@@ -194,7 +194,7 @@ async function admit(deps: ForwardDeps, understood: readonly Understood[], failu
   const events = understood.map(({ event }, at) => ({
     subject: SUBJECT_OF[event.name],
     id: messageId(event),
-    body: Buffer.from(JSON.stringify(event.payload)),
+    body: JSON.stringify(event.payload),
     headers: (spans[at] as OpenSpan).headers,
   }));
   const results = await deps.admitAll(events);

@@ -1,7 +1,8 @@
 import type { NatsConnection } from "nats";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Logger } from "../kernel/logger.js";
-import { type PublishAll, refusalOf } from "../platform/nats/publish.js";
+import type { PublishAll } from "../platform/nats/publish.js";
+import { refusalOf } from "../platform/nats/publish-errors.js";
 import type { RedisClient } from "../platform/redis/connect.js";
 import { createForward, type RequestReconcile, startIntake } from "./bridge.js";
 import { createChannels } from "./channels.redis.js";

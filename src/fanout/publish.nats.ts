@@ -45,8 +45,6 @@ export type Complete = (
   all: readonly { readonly completed: FanoutCompleted; readonly trace?: Trace }[],
 ) => Promise<void>;
 
-const bytes = (value: unknown): Buffer => Buffer.from(JSON.stringify(value));
-
 export function createNotify(publishAll: PublishAll, listenersAmong: ListenersAmong): Notify {
   return async (all) => {
     if (all.length === 0) return;
@@ -63,7 +61,7 @@ async function messagesOf({ users, notification, among, trace }: Told, isListeni
   const listening = users.filter(isListening);
   const left = listening.length === 0 || !among ? listening : await among(listening);
   if (left.length === 0) return [];
-  const body = bytes(notification);
+  const body = JSON.stringify(notification);
   const headers = trace ?? traceHeaders();
   const id = `${notification.event}:${encodeId(notification.drop_id)}:`;
   return left.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers }));
@@ -75,7 +73,7 @@ export function createQueueJobs(publishAll: PublishAll): QueueJobs {
     await stored(
       publishAll,
       jobs.map((job) => {
-        return { subject: jobSubject(job), body: bytes(job), id: jobMessageId(job), headers };
+        return { subject: jobSubject(job), body: JSON.stringify(job), id: jobMessageId(job), headers };
       }),
     );
   };
@@ -87,7 +85,12 @@ export function createQueueEdges(publishAll: PublishAll): QueueEdges {
     await stored(
       publishAll,
       jobs.map((job) => {
-        return { subject: edgeJobSubject(job.admitted_at), body: bytes(job), id: edgeJobMessageId(job), headers };
+        return {
+          subject: edgeJobSubject(job.admitted_at),
+          body: JSON.stringify(job),
+          id: edgeJobMessageId(job),
+          headers,
+        };
       }),
     );
   };
@@ -103,7 +106,7 @@ export function createComplete(publishAll: PublishAll, sample: Sample): Complete
     const messages: Message[] = [];
     for (const { completed, trace: headers = active } of all) {
       const id = `${completed.event}:${encodeId(completed.drop_id)}`;
-      const message = { subject: COMPLETED_FANOUT, body: bytes(completed), id, headers };
+      const message = { subject: COMPLETED_FANOUT, body: JSON.stringify(completed), id, headers };
       messages.push(message);
       if (toCheck.has(completed)) messages.push({ ...message, subject: PUBLICATION_CHECK });
     }

@@ -1,7 +1,8 @@
 import type { Redis } from "ioredis";
 import { eventOfSubject } from "../contracts/events.js";
 import { AppError, oneLine } from "../kernel/errors.js";
-import { type Publish, refusalOf } from "../platform/nats/publish.js";
+import type { Publish } from "../platform/nats/publish.js";
+import { refusalOf } from "../platform/nats/publish-errors.js";
 import { EventRefused, type PublishEvent } from "./relay.js";
 
 export function createPublishEvent(publish: Publish): PublishEvent {

@@ -44,7 +44,8 @@ const DOCUMENT = "docs/architecture.md";
 const MAX_FILES = 25;
 const DROPS = 20;
 /** Pure helpers, shared facts, telemetry, and what follows the completion: not drawn, as docs/architecture.md says. */
-const NOT_DRAWN = /^(kernel|contracts|gen)\/|^delivery\/telemetry$|(^|\/)observe$|^consistency\/audit\//;
+const NOT_DRAWN =
+  /^(kernel|contracts|gen)\/|^delivery\/telemetry$|^platform\/active-context$|(^|\/)observe$|^consistency\/audit\//;
 
 const drawn = readDrawing(readFileSync(DOCUMENT, "utf8"));
 const files = [...new Set(drawn.map(({ file }) => file))];

@@ -50,6 +50,24 @@ test("too large is invalid, no stream or a full one is an outage", async () => {
   await bench.manager.streams.update("DLQ", held);
 });
 
+test("bodies of text and of bytes are stored in their order, byte for byte, however many and large they are", async () => {
+  const bodies = [
+    ...["plain", Buffer.of(0, 255, 13, 10, 128), "", "ü€😀\ud800\r\n", Buffer.alloc(0)],
+    ...Array.from({ length: 300 }, (_, number) =>
+      number % 7 === 0 ? Buffer.alloc(number, number) : "é".repeat(number),
+    ),
+  ];
+  const headers = { traceparent: "00-ü" };
+  const results = await bench.publishAll(bodies.map((body) => message({ body, headers })));
+  const [{ seq: first }] = results as [Stored];
+  expect(results).toEqual(bodies.map((_, at) => ({ stream: "DROPS", seq: first + at, duplicate: false })));
+  for (const [at, body] of bodies.entries()) {
+    const held = await bench.manager.streams.getMessage("DROPS", { seq: first + at });
+    expect(Buffer.from(held.data)).toEqual(Buffer.from(body));
+    expect([held.header.get("traceparent"), held.header.keys().length]).toEqual(["00-ü", 2]);
+  }
+});
+
 test("of many messages each has its own PubAck or its own error", async () => {
   let missing = 0;
   const { publishAll } = createPublisher(bench.connection, { noStream: () => missing++ });

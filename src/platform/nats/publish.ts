@@ -1,20 +1,12 @@
-import {
-  type ApiError,
-  createInbox,
-  ErrorCode,
-  type Msg,
-  MsgHdrsImpl,
-  type NatsConnection,
-  NatsError,
-  type Status,
-} from "nats";
+import { type ApiError, createInbox, ErrorCode, type Msg, type NatsConnection, NatsError, type Status } from "nats";
 import type { NatsConnectionImpl } from "nats/lib/nats-base-client/nats.js";
 import { isPlainSubject } from "../../contracts/subjects.js";
-import { AppError, codeOf, oneLine } from "../../kernel/errors.js";
+import { AppError } from "../../kernel/errors.js";
+import { publishError, refusalOf } from "./publish-errors.js";
 
 export interface Message {
   readonly subject: string;
-  readonly body: Uint8Array;
+  readonly body: Uint8Array | string;
   readonly id: string;
   readonly headers?: Readonly<Record<string, string>>;
   /** The only stream that may store it; unset: any that takes its subject. */
@@ -26,6 +18,9 @@ export interface Stored {
   readonly seq: number;
   readonly duplicate: boolean;
 }
+
+/** The server names what is false by leaving it out. */
+type PubAck = Omit<Stored, "duplicate"> & { readonly duplicate?: boolean; readonly error?: ApiError };
 
 /**
  * Resolves only after the PubAck. @throws AppError `invalid` for a message too large or malformed, `failed` where
@@ -41,17 +36,7 @@ export interface Publisher {
   readonly publishAll: PublishAll;
 }
 
-/** The server names what is false by leaving it out. */
-type PubAck = Omit<Stored, "duplicate"> & { readonly duplicate?: boolean; readonly error?: ApiError };
-
 const ACK_TIMEOUT_MS = 5_000;
-
-/** JetStream error codes about one message: nats-server, server/errors.json. */
-const TOO_LARGE = new Set([10054, 10097]);
-const OTHER_STREAM = 10060;
-/** Stream, account or server have no room left. */
-const FULL = new Set([10077, 10002, 10023, 10028, 10047]);
-const MALFORMED: ReadonlySet<string> = new Set([ErrorCode.BadSubject, ErrorCode.BadHeader]);
 
 interface PublisherOptions {
   /** Called where no stream takes a subject. */
@@ -60,20 +45,11 @@ interface PublisherOptions {
 }
 
 export function createPublisher(connection: NatsConnection, options: PublisherOptions = {}): Publisher {
-  const { noStream, timeoutMs = ACK_TIMEOUT_MS } = options;
-  const pubAcks = new PubAcks(connection, timeoutMs);
+  const pubAcks = new PubAcks(connection as NatsConnectionImpl, options);
   const publishAll: PublishAll = (messages) =>
     new Promise((resolve) => {
       if (messages.length === 0) return resolve([]);
-      const results = new Array<Stored | AppError>(messages.length);
-      let missing = messages.length;
-      for (const [index, message] of messages.entries()) {
-        pubAcks.send(message, (result) => {
-          if (refusalOf(result) === "missing") noStream?.();
-          results[index] = result;
-          if (--missing === 0) resolve(results);
-        });
-      }
+      pubAcks.send({ messages, results: new Array(messages.length), missing: messages.length, resolve });
     });
   return {
     publishAll,
@@ -85,28 +61,40 @@ export function createPublisher(connection: NatsConnection, options: PublisherOp
   };
 }
 
+interface Batch {
+  readonly messages: readonly Message[];
+  readonly results: (Stored | AppError)[];
+  missing: number;
+  readonly resolve: (results: readonly (Stored | AppError)[]) => void;
+}
+
 interface Pending {
+  readonly batch: Batch;
+  readonly index: number;
   readonly subject: string;
   readonly deadline: number;
-  readonly settle: (result: Stored | AppError) => void;
 }
+
+/** Characters that are encoded together. */
+const TEXT_AT_ONCE = 32 * 1024;
 
 /** Counts PubAcks on one inbox: a request of the client takes ten times the processor time. */
 class PubAcks {
   /** By the last token of the reply subject, in the order of their deadlines. */
-  readonly #pending = new Map<string, Pending>();
-  readonly #unsent: { readonly message: Message; readonly settle: Pending["settle"] }[] = [];
+  readonly #pending = new Map<number, Pending>();
+  readonly #unsent: Batch[] = [];
   readonly #inbox: string;
   #sent = 0;
+  #text = "";
   #subscribed = false;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(
-    private readonly connection: NatsConnection,
-    private readonly timeoutMs: number,
+    private readonly connection: NatsConnectionImpl,
+    private readonly options: PublisherOptions,
   ) {
     // A user's rights may require the prefix.
-    this.#inbox = `${createInbox((connection as NatsConnectionImpl).options.inboxPrefix)}.`;
+    this.#inbox = `${createInbox(connection.options.inboxPrefix)}.`;
     void this.#followDenials();
     void connection.closed().then(() => {
       this.#fail(() => true, NatsError.errorForCode(ErrorCode.ConnectionClosed));
@@ -115,26 +103,60 @@ class PubAcks {
   }
 
   /** Messages of one tick go out in one write. */
-  send(message: Message, settle: Pending["settle"]): void {
-    this.#unsent.push({ message, settle });
+  send(batch: Batch): void {
+    this.#unsent.push(batch);
     if (this.#unsent.length > 1) return;
     setImmediate(() => {
-      for (const one of this.#unsent.splice(0)) this.#publish(one.message, one.settle);
+      const deadline = performance.now() + (this.options.timeoutMs ?? ACK_TIMEOUT_MS);
+      for (const one of this.#unsent.splice(0))
+        for (let index = 0; index < one.messages.length; index++) this.#publish(one, index, deadline);
+      this.#writeText();
       this.#watchDeadlines();
     });
   }
 
-  #publish(message: Message, settle: Pending["settle"]): void {
-    const { subject, body } = message;
-    const token = String(++this.#sent);
+  #publish(batch: Batch, index: number, deadline: number): void {
+    const message = batch.messages[index] as Message;
+    const { subject } = message;
+    const token = ++this.#sent;
     try {
       if (!isPlainSubject(subject)) throw NatsError.errorForCode(ErrorCode.BadSubject);
       this.#subscribe();
-      this.connection.publish(subject, body, { reply: this.#inbox + token, headers: new Fields(message) });
+      this.#write(message, this.#inbox + token);
     } catch (error) {
-      return settle(publishError(error, subject));
+      return this.#settle(batch, index, publishError(error, subject));
     }
-    this.#pending.set(token, { subject, settle, deadline: performance.now() + this.timeoutMs });
+    this.#pending.set(token, { batch, index, subject, deadline });
+  }
+
+  /** As the client's `publish`, which encodes and copies the parts of each message one by one. */
+  #write(message: Message, reply: string): void {
+    const { subject, body } = message;
+    this.connection._check(subject, false, true);
+    const fields = fieldsOf(message);
+    const size = Buffer.byteLength(fields);
+    const total = size + Buffer.byteLength(body);
+    if (total > (this.connection.info?.max_payload ?? total))
+      throw NatsError.errorForCode(ErrorCode.MaxPayloadExceeded);
+    this.#text += `HPUB ${subject} ${reply} ${size} ${total}\r\n${fields}`;
+    if (typeof body === "string") this.#text += body;
+    else {
+      this.#writeText();
+      this.connection.protocol.sendCommand(body);
+    }
+    this.#text += "\r\n";
+    if (this.#text.length > TEXT_AT_ONCE) this.#writeText();
+  }
+
+  #writeText(): void {
+    if (this.#text !== "") this.connection.protocol.sendCommand(Buffer.from(this.#text));
+    this.#text = "";
+  }
+
+  #settle(batch: Batch, index: number, result: Stored | AppError): void {
+    if (result instanceof AppError && refusalOf(result) === "missing") this.options.noStream?.();
+    batch.results[index] = result;
+    if (--batch.missing === 0) batch.resolve(batch.results);
   }
 
   #subscribe(): void {
@@ -150,18 +172,18 @@ class PubAcks {
   }
 
   #take(message: Msg): void {
-    const token = message.subject.slice(this.#inbox.length);
+    const token = Number(message.subject.slice(this.#inbox.length));
     const pending = this.#pending.get(token);
     if (!pending) return;
     this.#pending.delete(token);
-    pending.settle(resultOf(message, pending.subject));
+    this.#settle(pending.batch, pending.index, resultOf(message, pending.subject));
   }
 
   #fail(isConcerned: (pending: Pending) => boolean, error: NatsError): void {
     for (const [token, pending] of this.#pending) {
       if (!isConcerned(pending)) continue;
       this.#pending.delete(token);
-      pending.settle(publishError(error, pending.subject));
+      this.#settle(pending.batch, pending.index, publishError(error, pending.subject));
     }
   }
 
@@ -207,51 +229,15 @@ function resultOf(message: Msg, subject: string): Stored | AppError {
 const HEADER_NAME = /^[!-9;-~]+$/;
 const LINE_BREAK = /[\r\n]/;
 
-/** Costs a fraction of what the client takes to check, set and encode fields. */
-class Fields extends MsgHdrsImpl {
-  constructor({ id, headers, stream }: Message) {
-    super();
-    for (const name in headers) this.#put(name, headers[name] as string);
-    this.#put("Nats-Msg-Id", id);
-    if (stream !== undefined) this.#put("Nats-Expected-Stream", stream);
-  }
-
-  override encode(): Uint8Array {
-    return Buffer.from(this.toString());
-  }
-
-  #put(name: string, value: string): void {
-    if (!HEADER_NAME.test(name) || LINE_BREAK.test(value)) throw NatsError.errorForCode(ErrorCode.BadHeader);
-    this.headers.set(name, [value]);
-  }
+function fieldsOf({ id, headers, stream }: Message): string {
+  let fields = "NATS/1.0\r\n";
+  for (const name in headers) fields += fieldOf(name, headers[name] as string);
+  fields += fieldOf("Nats-Msg-Id", id);
+  if (stream !== undefined) fields += fieldOf("Nats-Expected-Stream", stream);
+  return `${fields}\r\n`;
 }
 
-function publishError(error: unknown, subject: string): AppError {
-  if (error instanceof AppError) return error;
-  if (error instanceof NatsError) {
-    const code = error.api_error?.err_code;
-    if (error.code === "MAX_PAYLOAD_EXCEEDED" || (code !== undefined && TOO_LARGE.has(code))) {
-      return new AppError("invalid", `${subject}: the message is larger than the server takes`, { cause: error });
-    }
-    if (MALFORMED.has(error.code))
-      return new AppError("invalid", "the message has a subject or a header that is none", { cause: error });
-    if (code === OTHER_STREAM)
-      return new AppError("failed", `${subject}: is kept by another stream than the one named`, { cause: error });
-  }
-  const why = (error instanceof NatsError && error.api_error?.description) || error;
-  return new AppError("unavailable", `NATS did not store a message for ${subject}: ${oneLine(why)}`, {
-    cause: error,
-  });
-}
-
-/** Undefined for an outage. */
-export function refusalOf(error: unknown): "toolarge" | "malformed" | "refused" | "full" | "missing" | undefined {
-  const cause = error instanceof AppError ? error.cause : undefined;
-  if (!(cause instanceof NatsError)) return undefined;
-  if (MALFORMED.has(cause.code)) return "malformed";
-  if (codeOf(error) === "invalid") return "toolarge";
-  const refusal = cause.api_error;
-  if (refusal === undefined) return cause.code === ErrorCode.NoResponders ? "missing" : undefined;
-  if (FULL.has(refusal.err_code ?? 0)) return "full";
-  return refusal.code === 503 ? undefined : "refused";
+function fieldOf(name: string, value: string): string {
+  if (!HEADER_NAME.test(name) || LINE_BREAK.test(value)) throw NatsError.errorForCode(ErrorCode.BadHeader);
+  return `${name}: ${value}\r\n`;
 }

@@ -1,0 +1,39 @@
+import { ErrorCode, NatsError } from "nats";
+import { AppError, codeOf, oneLine } from "../../kernel/errors.js";
+
+/** JetStream error codes about one message: nats-server, server/errors.json. */
+const TOO_LARGE = new Set([10054, 10097]);
+const OTHER_STREAM = 10060;
+/** Stream, account or server have no room left. */
+const FULL = new Set([10077, 10002, 10023, 10028, 10047]);
+const MALFORMED: ReadonlySet<string> = new Set([ErrorCode.BadSubject, ErrorCode.BadHeader]);
+
+export function publishError(error: unknown, subject: string): AppError {
+  if (error instanceof AppError) return error;
+  if (error instanceof NatsError) {
+    const code = error.api_error?.err_code;
+    if (error.code === "MAX_PAYLOAD_EXCEEDED" || (code !== undefined && TOO_LARGE.has(code))) {
+      return new AppError("invalid", `${subject}: the message is larger than the server takes`, { cause: error });
+    }
+    if (MALFORMED.has(error.code))
+      return new AppError("invalid", "the message has a subject or a header that is none", { cause: error });
+    if (code === OTHER_STREAM)
+      return new AppError("failed", `${subject}: is kept by another stream than the one named`, { cause: error });
+  }
+  const why = (error instanceof NatsError && error.api_error?.description) || error;
+  return new AppError("unavailable", `NATS did not store a message for ${subject}: ${oneLine(why)}`, {
+    cause: error,
+  });
+}
+
+/** Undefined for an outage. */
+export function refusalOf(error: unknown): "toolarge" | "malformed" | "refused" | "full" | "missing" | undefined {
+  const cause = error instanceof AppError ? error.cause : undefined;
+  if (!(cause instanceof NatsError)) return undefined;
+  if (MALFORMED.has(cause.code)) return "malformed";
+  if (codeOf(error) === "invalid") return "toolarge";
+  const refusal = cause.api_error;
+  if (refusal === undefined) return cause.code === ErrorCode.NoResponders ? "missing" : undefined;
+  if (FULL.has(refusal.err_code ?? 0)) return "full";
+  return refusal.code === 503 ? undefined : "refused";
+}
