@@ -35,6 +35,19 @@ export function coalesce<T>(work: () => Promise<T>): () => Promise<T> {
   };
 }
 
+/** Callers in one turn of the event loop share a call, which is made after it. */
+export function oncePerTurn<T>(work: () => Promise<T>): () => Promise<T> {
+  let next: Promise<T> | undefined;
+  const start = (resolve: (result: Promise<T>) => void): void => {
+    next = undefined;
+    resolve(work());
+  };
+  return () => {
+    next ??= new Promise((resolve) => setImmediate(start, resolve));
+    return next;
+  };
+}
+
 interface Waiting<Item, Result> {
   readonly item: Item;
   readonly resolve: (result: Result) => void;

@@ -11,13 +11,13 @@ const rebuildTime = histogram(
   "Time a rebuild took, in seconds",
   [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25],
 );
-const known = new Map<string, Tally>();
+const known = new Map<string, Map<string, Tally>>();
 
 export const observeTimeline = {
   read(timeline: string, outcome: string): void {
-    const name = `${timeline} ${outcome}`;
-    const tally = known.get(name) ?? reads({ timeline, outcome });
-    known.set(name, tally);
+    const outcomes = known.get(timeline) ?? new Map<string, Tally>();
+    const tally = outcomes.get(outcome) ?? reads({ timeline, outcome });
+    known.set(timeline, outcomes.set(outcome, tally));
     tally.add();
   },
   cache({

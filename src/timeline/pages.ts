@@ -60,7 +60,10 @@ export const firstRange = (
   key: string,
   { below, count }: Pick<Query, "below" | "count">,
 ): Range => ({
-  ...{ key, direction: "older", from: below, count: count + SPARE },
+  key,
+  direction: "older",
+  from: below,
+  count: count + SPARE,
   page: { drops: count - 1, since: fences.retentionStart() },
 });
 

@@ -11,11 +11,20 @@ const LATENCY_MS = 20;
 const AT_ONCE = 128;
 const DROPS = 20;
 const PATIENCE_MS = 300_000;
-const CASES = [
-  { readers: 1, followings: 1_500 },
+
+interface Case {
+  readonly readers: number;
+  readonly followings: number;
+  /** A new process compiles while it reads. */
+  readonly process?: "new" | "warm";
+}
+
+const CASES: readonly Case[] = [
+  { readers: 1, followings: 1_500, process: "new" },
   { readers: 12, followings: 1_500 },
   { readers: 200, followings: 150 },
   { readers: 8, followings: 7_500 },
+  { readers: 1, followings: 1_500, process: "warm" },
 ];
 
 const ABOUT = `Home timelines that are not in Redis, read at once from a service with a heap of 256 MB; each page must be complete. The
@@ -44,9 +53,9 @@ interface Scene {
 
 async function coldReads(
   { servers: { world, upstreams }, service, reads }: Scene,
-  { readers, followings }: (typeof CASES)[number],
+  { readers, followings, process }: Case,
 ): Promise<Row> {
-  const name = `${readers}x${followings}`;
+  const name = `${readers}x${followings}${process ?? ""}`;
   const authors = Array.from({ length: followings }, (_, number) => `author-${name}-${number}`);
   for (const user_id of authors)
     for (let age = 0; age < DROPS; age++)
@@ -68,7 +77,7 @@ async function coldReads(
   const made = upstreams.calls("GetDropsByUserID") - calls;
   const { p50, max } = summarise(times);
   return {
-    name: `${readers} at once, ${followings.toLocaleString("en")} followings each: the last page`,
+    name: `${readers} at once, ${followings.toLocaleString("en")} followings each${process ? `, ${process} process` : ""}: the last page`,
     ...{ value: max / 1_000, unit: "s" },
     peer: { name: `${made} bare calls`, value: (bare * made) / 1_000 },
     cpu: { service: (cpu["service"] ?? 0) / made },

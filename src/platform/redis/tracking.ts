@@ -3,7 +3,7 @@ import type { Redis } from "ioredis";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { type Logger, silent } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
-import { coalesce } from "../../kernel/sharing.js";
+import { coalesce, oncePerTurn } from "../../kernel/sharing.js";
 import { SECOND } from "../../kernel/time.js";
 import { connectRedis } from "./connect.js";
 import type { Scripts } from "./scripts.js";
@@ -99,7 +99,7 @@ export function trackChanges({ scripts, urls, channel, log }: TrackingDeps): Tra
     closeMs: SECOND,
   });
 
-  const settled = coalesce(async () => {
+  const ping = async (): Promise<boolean> => {
     const before = closed;
     try {
       await Promise.all([listener.ping(), scripts.command("ping", () => client.ping())]);
@@ -108,7 +108,8 @@ export function trackChanges({ scripts, urls, channel, log }: TrackingDeps): Tra
       end();
     }
     return on && closed === before;
-  });
+  };
+  const settled = oncePerTurn(coalesce(ping));
   return {
     announcements,
     isOn: () => on,

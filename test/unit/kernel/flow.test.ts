@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { chunked, mapLimited } from "../../../src/kernel/concurrency.js";
-import { coalesce, SingleFlight } from "../../../src/kernel/sharing.js";
+import { coalesce, oncePerTurn, SingleFlight } from "../../../src/kernel/sharing.js";
 import { backoff, pause } from "../../../src/kernel/time.js";
 
 /** Work that ends when it is told to. */
@@ -56,6 +56,23 @@ test("a pause ends at once when it is aborted, and never begins when it already 
   stop.abort();
   await paused;
   await pause(3_600_000, stop.signal);
+});
+
+test("oncePerTurn: callers of one turn share a call made after it; later ones get another, and so do those after a failure", async () => {
+  const calls: number[] = [];
+  let turns = 0;
+  const ask = oncePerTurn(async () => {
+    calls.push(turns);
+    if (calls.length === 2) throw new Error("the second fails");
+    return calls.length;
+  });
+  const first = [ask(), ask()];
+  expect(calls).toEqual([]);
+  turns = 1;
+  expect(await Promise.all(first)).toEqual([1, 1]);
+  expect(calls).toEqual([1]);
+  await expect(Promise.all([ask(), ask()])).rejects.toThrow("the second fails");
+  expect([await ask(), calls]).toEqual([3, [1, 1, 1]]);
 });
 
 test("coalesce hands out no run that had started before the caller asked", async () => {
