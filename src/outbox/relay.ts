@@ -1,5 +1,5 @@
 import type { OutboxEvent } from "../contracts/outbox.js";
-import { codeOf, oneLine } from "../kernel/errors.js";
+import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
@@ -80,9 +80,10 @@ export function startRelay(deps: RelayDeps) {
   };
 }
 
-/** Returns the number of events published. Rejects where a server is unavailable, after releasing the other events. */
+/** Returns the number of events published. Rejects where a server is unavailable or too slow, after releasing the rest. */
 async function relayOnce(deps: RelayDeps): Promise<number> {
   const { store, observe } = deps;
+  const leasedUntil = performance.now() + LEASE_MS;
   const claimed = await store.claim(BATCH, LEASE_MS);
   if (claimed.length === 0) return 0;
   await failpoint("outbox-claimed");
@@ -94,7 +95,8 @@ async function relayOnce(deps: RelayDeps): Promise<number> {
   await Promise.all(refused.map((one) => deadLetterOrRetry(deps, one)));
   if (outage === undefined) return published.length;
   const done = new Set([...published, ...refused.map(({ event }) => event)].map(({ id }) => id));
-  await store.release(claimed.map(({ id }) => id).filter((id) => !done.has(id)));
+  // An expired claim may be another relay's by now.
+  if (performance.now() < leasedUntil) await store.release(claimed.map(({ id }) => id).filter((id) => !done.has(id)));
   throw outage;
 }
 
@@ -135,7 +137,13 @@ async function publishAll(
   const refused: Refused[] = [];
   let outage: unknown;
   const publishOne = async (event: OutboxEvent): Promise<void> => {
-    if (performance.now() > until) return;
+    if (performance.now() > until) {
+      outage ??= new AppError(
+        "unavailable",
+        `events could not be published within ${PUBLISH_WITHIN_MS} ms of their claim`,
+      );
+      return;
+    }
     try {
       await publish(event);
       published.push(event);
