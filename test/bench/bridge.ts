@@ -35,7 +35,7 @@ export async function run({ posts = POSTS }: Parameters, bench: Bench): Promise<
     await eventually(admitted, `${published} events are admitted`, PATIENCE_MS);
   };
   // The first events make the process compile what it runs.
-  await through(Math.ceil(posts / 5));
+  await through(posts);
   const processes = { bridge: service.pid, redis: redisServer.pid, nats: natsServer.pid };
   const [ceiling, { seconds, cpu }] = await between(
     () => barePublish(streams, { like: "DROPS", count: posts, bodyOf }),
