@@ -18,7 +18,7 @@ const STREAMS = 500;
 const DROPS = 1_000;
 
 const ABOUT = `The cost of an operation with 1, 10 and 100 times as many users, by one process a role: a drop for ${AUDIENCE}
-followers anywhere among them, a first page of ${PAGE} from any home, an event for one of ${STREAMS} open streams. Each user has a full
+followers anywhere among them, a first page of ${PAGE} from any home, which the process does not hold, an event for one of ${STREAMS} open streams. Each user has a full
 home of ${ENTRIES} drops and a notification in \`NOTIFY\`; one in ${LISTENING} has listened lately, in any audience. CPU of all servers together; the
 ratio is that to the cost with ${SIZES[0]?.toLocaleString("en")} users: near 1, the cost does not depend on the number of users. Everything is done once
 before, so that the first size does not pay for compiling code.`;
@@ -31,7 +31,7 @@ export async function run(
   const servers = await bench.servers(world);
   const env = { TIMELINE_MAX_ENTRIES: String(ENTRIES) };
   const worker = await bench.service(servers, { roles: "fanout", env });
-  const api = await bench.service(servers, { roles: "api", env });
+  const api = await bench.service(servers, { roles: "api", env: { ...env, TIMELINE_READ_CACHE_BYTES: "0" } });
   const gateway = await bench.service(servers, { roles: "gateway", env });
   const stored = { redis: servers.redisServer.pid, nats: servers.natsServer.pid };
   const measures: Readonly<Record<string, Measure>> = {

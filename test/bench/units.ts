@@ -21,7 +21,7 @@ const newest = Date.now() - 1_000 * ENTRIES;
 
 const ABOUT = `What [capacity.md](../capacity.md) counts with and no other benchmark measures: bytes in Redis, PostgreSQL and NATS, with ids as the
 posts service makes them; Redis CPU of a look in the index of
-listeners; and a fan-out and first pages on a Redis Cluster of three masters, where each home is a call of its own, by one process each.`;
+listeners; and a fan-out and first pages on a Redis Cluster of three masters, where each home is a call of its own and gets one drop at a time, by one process each.`;
 
 export async function run({ followers, posts }: Parameters, bench: Bench): Promise<Result> {
   const { redis, redisServer } = await bench.redis();
