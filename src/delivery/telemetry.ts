@@ -74,7 +74,7 @@ export class OpenSpan {
     return { trace_id: traceId, span_id: spanId };
   }
 
-  /** Whether it is exported. */
+  /** It is exported. */
   get isSampled(): boolean {
     return (this.#span.spanContext().traceFlags & TraceFlags.SAMPLED) !== 0;
   }

@@ -31,7 +31,7 @@ export function createAuthorWriter({ command }: Scripts, fenced: Fenced, options
       await fenced.groups({ script: "remove-entries", prefix: AUTHOR_PREFIX, before: [], groups });
     },
     /**
-     * Whether the timeline has the drop, whose id then still works as a cursor once it is removed; undefined where it
+     * True where the timeline has the drop, whose id then still works as a cursor once it is removed; undefined where it
      * lacks the drop and is not complete: readers may have seen it before the timeline was lost or forgotten.
      */
     async rememberCreation(author: string, drop: string): Promise<boolean | undefined> {

@@ -24,7 +24,7 @@ export function parsePosition(text: string): StreamPosition | undefined {
   return incarnation !== undefined && Number.isSafeInteger(seq) ? { seq, incarnation, listing } : undefined;
 }
 
-/** Whether notifications between the position and the beginning of the listing may never have been stored. */
+/** Notifications between the position and the beginning of the listing may never have been stored. */
 export const isBeforeListing = ({ seq, incarnation, listing }: StreamPosition, listed: StreamPosition): boolean =>
   incarnation === listed.incarnation &&
   (seq < listed.seq || (seq === listed.seq && listed.listing !== undefined && listing !== listed.listing));

@@ -20,7 +20,7 @@ export interface PostsDeps {
   readonly retentionDays: number;
   readonly now: Clock;
   readonly wakeRelay: () => void;
-  /** Whether more events wait to be published than may, so that no drop is created now. */
+  /** More events wait to be published than may: no drop is created now. */
   readonly isFull: () => boolean;
   readonly observe: Pick<ObservePosts, "changed">;
 }

@@ -94,7 +94,7 @@ export class PageCache {
     return this.#options.changes.isOn();
   }
 
-  /** Whether the page was asked for before, and not long ago. */
+  /** The page was asked for before, and not long ago. */
   isWanted(name: string): boolean {
     if (this.#seen.get(name)) return true;
     this.#seen.set(name, true);
@@ -186,7 +186,7 @@ export class PageCache {
     if (this.#held.delete(name)) this.events[why]++;
   }
 
-  /** Whether no drop of the answer is known to be deleted since it was read. */
+  /** No drop of the answer is known to be deleted since it was read. */
   #isAlive(one: Held): boolean {
     const unknown = this.#deletions - one.deletions;
     one.deletions = this.#deletions;

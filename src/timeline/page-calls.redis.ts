@@ -95,7 +95,7 @@ class Lane {
     });
   }
 
-  /** Whether pulled authors are named only: in a cluster their timelines are in other slots, else they may be held. */
+  /** Pulled authors are named only: in a cluster their timelines are in other slots, else they may be held. */
   #names(): boolean {
     return this.scripts.isCluster || this.cache?.isOn() === true;
   }
