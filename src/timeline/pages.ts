@@ -33,7 +33,7 @@ export class Incomplete extends Error {
 }
 
 interface PageDeps {
-  readonly store: Pick<TimelineStore, "read" | "removeHidden">;
+  readonly store: Pick<TimelineStore, "read" | "remove">;
   readonly fences: PageFences;
 }
 
@@ -153,7 +153,7 @@ async function visibleStored(
   if (shown.length < entries.length) {
     const kept = new Set(shown);
     const gone = entries.filter((entry) => !kept.has(entry)).map(({ drop }) => drop);
-    for (const one of [key, ...(pulled?.keys ?? [])]) void store.removeHidden(one, gone).catch(() => undefined);
+    for (const one of [key, ...(pulled?.keys ?? [])]) void store.remove(one, gone).catch(() => undefined);
   }
   return shown;
 }

@@ -8,11 +8,9 @@ import {
   pullsKeyOfHome,
   rebuildLeaseKey,
   stagedKey,
-  TOMBSTONES_KEY,
 } from "../contracts/keys.js";
 import { currentOf, type PulledAuthors } from "../contracts/pulled.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
-import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { chunked } from "../kernel/concurrency.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { MINUTE } from "../kernel/time.js";
@@ -57,9 +55,6 @@ export function createTimelineStore(
     const members = await command("smembers", (client) => client.smembers(pullsKeyOfHome(home)));
     return members.filter((member) => !member.startsWith("~")).map((token) => AUTHOR_PREFIX + token);
   };
-  const remove = async (key: string, drops: readonly string[]): Promise<void> => {
-    for (const part of chunked(drops, DROPS_A_CALL)) await command("zrem", (client) => client.zrem(key, ...part));
-  };
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
   return {
     read: createReadPages(scripts, { ttlMs: config.ttlMs, pulled, cache }),
@@ -94,17 +89,8 @@ export function createTimelineStore(
       const rest = [mark, snapshot.floor, config.maxEntries, staged, ...last];
       return (await fenced.one("finish-rebuild", keys, rest)) === 1;
     },
-    remove,
-    /** Those deleted lately are left to fan-out: it tells the listeners whose homes have them. */
-    async removeHidden(key: string, drops: readonly string[]): Promise<void> {
-      const since = Date.now() - NOTIFY_WINDOW_MS;
-      for (const part of chunked(drops, DROPS_A_CALL)) {
-        const deletions = await command("zmscore", (client) => client.zmscore(TOMBSTONES_KEY, ...part));
-        await remove(
-          key,
-          part.filter((_, at) => Number(deletions[at] ?? 0) < since),
-        );
-      }
+    async remove(key: string, drops: readonly string[]): Promise<void> {
+      for (const part of chunked(drops, DROPS_A_CALL)) await command("zrem", (client) => client.zrem(key, ...part));
     },
     rebuildLease: (key: string) => createLease(scripts, rebuildLeaseKey(key)),
     async rebuildLeaseLeft(key: string): Promise<number> {
