@@ -173,7 +173,7 @@ const DISTURBANCES: readonly [name: string, replicas: boolean, disturb: (scene: 
         ...READERS.map(homeKey),
       ];
       for (const key of new Map(keys.map((one) => [slotOf(one), one])).values())
-        await moveSlot(slotOf(key), ...mastersOf(scene, key));
+        await moveSlot(scene.cluster, slotOf(key), ...mastersOf(scene, key));
     },
   ],
 ];

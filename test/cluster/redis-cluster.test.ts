@@ -56,7 +56,7 @@ test("slots that move from one master to another under load: nothing is lost or 
   let moved = 0;
   for (const reader of READERS.slice(0, 30)) {
     const slot = Number(await scene.redis.cluster("KEYSLOT", `timeline:home:${reader}`));
-    if (slot <= 5_460) moved += await moveSlot(slot, from, to);
+    if (slot <= 5_460) moved += await moveSlot(scene.cluster, slot, from, to);
   }
   await loading;
   expect(moved).toBeGreaterThan(0);

@@ -70,7 +70,7 @@ test("a slot that moves to another shard takes its floor along, and does not cou
     const slot = Number(
       await (client as { cluster(how: string, key: string): Promise<unknown> }).cluster("KEYSLOT", edgesKey(author)),
     );
-    if (slot <= 5_460) moved += await moveSlot(slot, first, second);
+    if (slot <= 5_460) moved += await moveSlot(cluster, slot, first, second);
   }
   expect(moved).toBeGreaterThan(0);
   for (const author of AUTHORS) expect(await oldFollow(author)).toEqual([{ version: 5, follows: false }]);

@@ -57,9 +57,14 @@ async function replicating(replicas: readonly Redis[]): Promise<boolean> {
   return infos.every((info) => /master_link_status:up/.test(info));
 }
 
-/** Moves a slot with all its keys from one master to another, as `redis-cli --cluster reshard` does. */
-export async function moveSlot(slot: number, from: Broker, to: Broker): Promise<number> {
-  const [source, target] = [new Redis(from.url), new Redis(to.url)];
+/**
+ * Moves a slot with all its keys from one master to another, as `redis-cli --cluster reshard` does. It ends once every
+ * master knows the newest epoch: a target that does not may claim its next slot under an older epoch than its source has,
+ * and then loses the slot and its keys again. Returns how many keys were moved.
+ */
+export async function moveSlot({ masters }: RedisCluster, slot: number, from: Broker, to: Broker): Promise<number> {
+  const links = new Map([...new Set([to, from, ...masters])].map((master) => [master, new Redis(master.url)]));
+  const [target, source] = [links.get(to) as Redis, links.get(from) as Redis];
   try {
     const ids = await Promise.all([source.call("CLUSTER", "MYID"), target.call("CLUSTER", "MYID")]);
     const [sourceId, targetId] = ids.map(String) as [string, string];
@@ -72,12 +77,17 @@ export async function moveSlot(slot: number, from: Broker, to: Broker): Promise<
       await source.call("MIGRATE", "127.0.0.1", to.port, "", 0, 5_000, "KEYS", ...keys);
       moved += keys.length;
     }
-    for (const link of [target, source]) await link.call("CLUSTER", "SETSLOT", slot, "NODE", targetId);
+    for (const link of links.values()) await link.call("CLUSTER", "SETSLOT", slot, "NODE", targetId);
+    await eventually(() => haveOneEpoch([...links.values()]), "every master knows the newest epoch");
     return moved;
   } finally {
-    source.disconnect();
-    target.disconnect();
+    for (const link of links.values()) link.disconnect();
   }
+}
+
+async function haveOneEpoch(masters: readonly Redis[]): Promise<boolean> {
+  const infos = await Promise.all(masters.map((master) => master.call("CLUSTER", "INFO")));
+  return new Set(infos.map((info) => /cluster_current_epoch:(\d+)/.exec(String(info))?.[1])).size === 1;
 }
 
 /** Three nats-servers with one JetStream. */
