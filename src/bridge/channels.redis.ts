@@ -1,19 +1,18 @@
-import { Redis } from "ioredis";
+import type { Redis } from "ioredis";
 import type { EventName } from "../contracts/events.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
-import type { RedisClient } from "../platform/redis/connect.js";
 
 const PING_MS = 5 * SECOND;
 
 export type Channels = ReturnType<typeof createChannels>;
 
 /** Reads Redis Pub/Sub channels; a link that no longer answers is cut, and opened and subscribed again. */
-export function createChannels(subscriber: RedisClient, log: Logger) {
+export function createChannels(subscriber: Redis, log: Logger) {
   let held = false;
   let alive = Date.now();
-  const stream = (): Partial<Redis>["stream"] => (subscriber instanceof Redis ? subscriber.stream : undefined);
+  const stream = (): Partial<Redis>["stream"] => subscriber.stream;
   // A link that is not read on cannot answer.
   const checkAlive = async (): Promise<void> => {
     if (!held && (await checkLink(subscriber, log))) alive = Date.now();
@@ -61,8 +60,8 @@ export function createChannels(subscriber: RedisClient, log: Logger) {
 }
 
 /** TCP notices a silent link after hours; a ping without an answer notices it within ten seconds. */
-async function checkLink(subscriber: RedisClient, log: Logger): Promise<boolean> {
-  if (!(subscriber instanceof Redis) || subscriber.status !== "ready") return false;
+async function checkLink(subscriber: Redis, log: Logger): Promise<boolean> {
+  if (subscriber.status !== "ready") return false;
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Error(`no answer within ${PING_MS} ms`)), PING_MS);

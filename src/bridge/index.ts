@@ -1,9 +1,9 @@
+import type { Redis } from "ioredis";
 import type { NatsConnection } from "nats";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Logger } from "../kernel/logger.js";
 import type { PublishAll } from "../platform/nats/publish.js";
 import { refusalOf } from "../platform/nats/publish-errors.js";
-import type { RedisClient } from "../platform/redis/connect.js";
 import { createForward, type RequestReconcile, startIntake } from "./bridge.js";
 import { createChannels } from "./channels.redis.js";
 import { createHeldDeadLetters } from "./held-dead-letters.js";
@@ -11,7 +11,7 @@ import { observeBridge } from "./observe.js";
 
 interface BridgeHandles {
   /** A connection of its own: a subscribed one takes no other commands. */
-  readonly subscriber: RedisClient;
+  readonly subscriber: Redis;
   readonly nats: Pick<NatsConnection, "info">;
   readonly publishAll: PublishAll;
   readonly storeDeadLetter: StoreDeadLetter;

@@ -45,7 +45,7 @@ export type { Auditor } from "./audit/auditor.redis.js";
 export { reportsAsJson, reportsAsText } from "./audit/report.js";
 export type { Reconciled, ReconcileRequests } from "./reconcile/reconcile.js";
 export { parsed, replay, retrying } from "./redis-loss/recovery.js";
-export { createReadRange };
+export { createReadLastAdmission, createReadRange };
 
 interface Handles {
   readonly scripts: Scripts;
@@ -102,7 +102,6 @@ export function startReconcileRequests(
 ): ReconcileRequests {
   return createReconcileRequests({
     reconcile: canReconcile ? createReconcile(handles) : undefined,
-    readLastAdmission: createReadLastAdmission(handles.nats),
     log: handles.log,
     observe: observeReconcile,
   });

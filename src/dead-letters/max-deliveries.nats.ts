@@ -33,7 +33,8 @@ export function createMaxDeliveriesHandler({ nats, deadLetters, eventOf, version
   return async (delivery, { log }) => {
     const { stream, consumer, stream_seq: seq, deliveries } = understood(advisory, parseJson(delivery.body));
     const stored = await messages.read(stream, seq);
-    if (!stored) return;
+    // A younger message is another one, of a stream that was made anew: the advisory outlives the stream.
+    if (!stored || stored.time > delivery.time) return;
     const error = new AppError("failed", `NATS gave up after ${deliveries} deliveries`);
     const about = { reason: "exhausted", error, event: eventOf(stored), version, now: Date.now() } as const;
     await deadLetters(deadLetterOf({ ...stored, consumer, deliveries }, deliveries, about));

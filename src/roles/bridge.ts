@@ -1,5 +1,5 @@
 import { startBridge } from "../bridge/index.js";
-import { startReconcileRequests } from "../consistency/index.js";
+import { createReadLastAdmission, startReconcileRequests } from "../consistency/index.js";
 import { connectSubscriber } from "../platform/redis/connect.js";
 import { missingUpstreams } from "./connections.js";
 import type { RoleDeps, RunningRole } from "./role.js";
@@ -15,6 +15,8 @@ export async function startBridgeRole({
   if (upstreamsMissing)
     log.warn({}, "without UserService and PostService a bridge cannot look up what Redis Pub/Sub has lost");
   const requests = startReconcileRequests({ ...connections, log }, { canReconcile: !upstreamsMissing });
+  // Read first: what this bridge admits would hide since when none ran.
+  const last = await createReadLastAdmission(connections.nats)();
   const bridge = await startBridge({
     ...connections,
     subscriber,
@@ -23,7 +25,8 @@ export async function startBridgeRole({
     version: VERSION,
     log,
   });
-  await requests.requestSinceLastEvent();
+  // An empty log has missed nothing.
+  if (last !== undefined) requests.request(last, "start");
   return {
     notReady: bridge.notReady,
     close: async (graceMs) => {

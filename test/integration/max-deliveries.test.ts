@@ -1,6 +1,6 @@
 import { readdirSync } from "node:fs";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { type ConsumerInfo, headers as newHeaders, RetentionPolicy } from "nats";
+import { type ConsumerInfo, headers as newHeaders, RetentionPolicy, type StoredMsg } from "nats";
 import { eventOfSubject } from "../../src/contracts/events.js";
 import { createMaxDeliveriesHandler } from "../../src/dead-letters/max-deliveries.nats.js";
 import type { Delivery } from "../../src/delivery/handler.js";
@@ -27,7 +27,8 @@ const handlerOn = (store: (deadLetter: Parameters<typeof bench.publish>[0]) => P
     version: "1.2.3",
   });
 
-const advisory = (fields: object): Delivery => deliveryOf({ stream: "ADVISORIES", consumer: "backstop", json: fields });
+const advisory = (fields: object, time = Date.now()): Delivery =>
+  deliveryOf({ stream: "ADVISORIES", consumer: "backstop", json: fields, time });
 const count = async (stream: string) => (await bench.manager.streams.info(stream)).state.messages;
 
 /** Lets a consumer be handed a message more often than it may. */
@@ -50,7 +51,7 @@ test("what the server gives up is captured, dead-lettered once, and taken off th
   await eventually(async () => (await count("ADVISORIES")) === 1, "the advisory is captured");
   const stored = await bench.manager.streams.getMessage("ADVISORIES", { last_by_subj: "$JS.EVENT.>" });
   const handler = handlerOn();
-  const delivery = deliveryOf({ stream: "ADVISORIES", body: stored.data });
+  const delivery = deliveryOf({ stream: "ADVISORIES", body: stored.data, time: stored.time.getTime() });
   await handler(delivery, contextWith());
   await handler(delivery, contextWith());
   expect([await count("DLQ"), await count("FANOUT")]).toEqual([1, 0]);
@@ -95,7 +96,8 @@ test.each(DECLARED)(
     const captured = () => bench.manager.streams.getMessage("ADVISORIES", { last_by_subj }).catch(() => undefined);
     await eventually(async () => (await captured()) !== undefined, "the advisory is captured");
     const handler = maxDeliveriesHandler({ nats: bench.connection, publish: bench.publish });
-    const delivery = deliveryOf({ stream: "ADVISORIES", body: (await captured())?.data as Uint8Array });
+    const { data: body, time } = (await captured()) as StoredMsg;
+    const delivery = deliveryOf({ stream: "ADVISORIES", body, time: time.getTime() });
     await handler(delivery, contextWith());
     await handler(delivery, contextWith());
     expect(await count("DLQ")).toBe(1);
@@ -123,6 +125,14 @@ test("a message that is gone makes no dead letter; an advisory that is none is i
   await handler(advisory(gone), contextWith());
   expect(await count("DLQ")).toBe(0);
   await expect(handler(advisory({ stream: "FANOUT" }), contextWith())).rejects.toMatchObject({ code: "invalid" });
+});
+
+test("a message stored since is another one, of a stream that was made anew: it stays on the work queue", async () => {
+  const { seq } = await bench.connection.jetstream().publish("fanout.job.add", "{}");
+  const { time } = await bench.manager.streams.getMessage("FANOUT", { seq });
+  const given = { stream: "FANOUT", consumer: "worker", stream_seq: seq, deliveries: 1_000 };
+  await handlerOn()(advisory(given, time.getTime() - 1), contextWith());
+  expect([await count("DLQ"), await count("FANOUT")]).toEqual([0, 1]);
 });
 
 test("while the DLQ takes no dead letter the message stays on the work queue", async () => {

@@ -93,7 +93,6 @@ export type Cause = "start" | "reconnect" | "gap" | "overflow";
 interface RequestsDeps {
   /** Unset: requests are only counted. */
   readonly reconcile: Reconcile | undefined;
-  readonly readLastAdmission: () => Promise<number | undefined>;
   readonly log: Logger;
   readonly observe: { requested(cause: Cause): void; reconciled(found: Reconciled): void };
 }
@@ -107,7 +106,7 @@ const RETRY_CAP_MS = 30 * SECOND;
 
 /** Reconciles the requested time, one range at a time, and retries until the upstreams have answered. */
 export function createReconcileRequests(deps: RequestsDeps) {
-  const { reconcile, readLastAdmission, log, observe } = deps;
+  const { reconcile, log, observe } = deps;
   let since = Number.POSITIVE_INFINITY;
   const work = async (stopping: AbortSignal): Promise<void> => {
     if (!reconcile || since === Number.POSITIVE_INFINITY) return;
@@ -142,11 +141,6 @@ export function createReconcileRequests(deps: RequestsDeps) {
   return {
     /** Events may have been lost from `since` (ms since the epoch) until now. */
     request,
-    /** Events were lost while no bridge ran, which is since the last admission. An empty log has missed none. */
-    async requestSinceLastEvent(): Promise<void> {
-      const last = await readLastAdmission();
-      if (last !== undefined) request(last, "start");
-    },
     close: () => loop.close(),
   };
 }

@@ -24,7 +24,7 @@ const STRICT = {
  * `options`: of a single server.
  */
 export function connectRedis(urls: readonly string[], log: Logger, options: RedisOptions = {}): RedisClient {
-  const client = urls.length > 1 ? clusterOf(urls, STRICT) : new Redis({ ...STRICT, ...serverOf(urls), ...options });
+  const client = urls.length > 1 ? clusterOf(urls) : new Redis({ ...STRICT, ...serverOf(urls), ...options });
   watch(client, log);
   return client;
 }
@@ -37,16 +37,22 @@ export async function connected(client: RedisClient): Promise<void> {
   await pause(SECOND / 4, settled.signal);
 }
 
-/** Waits for Redis, and subscribes again by itself. */
-export function connectSubscriber(urls: readonly string[], log: Logger): RedisClient {
-  const listening = {
+/**
+ * Waits for Redis, and subscribes again by itself. In a cluster every node hands on what is published at any: one is
+ * subscribed to at a time. The client's own subscriber of a cluster does not tell that it was interrupted.
+ */
+export function connectSubscriber(urls: readonly string[], log: Logger): Redis {
+  const nodes = urls.map(parseServerUrl).map(({ host, port }) => ({ host, port }));
+  const client: Redis = new Redis({
+    ...serverOf(urls),
     enableOfflineQueue: true,
     maxRetriesPerRequest: null,
-    retryStrategy: STRICT.retryStrategy,
     autoResubscribe: true,
-  };
-  const client =
-    urls.length > 1 ? clusterOf(urls, { enableOfflineQueue: true }) : new Redis({ ...listening, ...serverOf(urls) });
+    retryStrategy: (times) => {
+      Object.assign(client.options, nodes[times % nodes.length]);
+      return STRICT.retryStrategy(times);
+    },
+  });
   watch(client, log);
   return client;
 }
@@ -66,10 +72,10 @@ function wayIn(url: string): RedisOptions {
   };
 }
 
-function clusterOf(urls: readonly string[], { enableOfflineQueue }: { enableOfflineQueue: boolean }): Cluster {
+function clusterOf(urls: readonly string[]): Cluster {
   const nodes = urls.map(parseServerUrl).map(({ host, port }) => ({ host, port }));
   return new Cluster(nodes, {
-    enableOfflineQueue,
+    enableOfflineQueue: STRICT.enableOfflineQueue,
     // A master that fails is replaced within the cluster's node timeout (15 s by default).
     retryDelayOnFailover: 200,
     maxRedirections: 16,
