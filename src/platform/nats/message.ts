@@ -10,19 +10,28 @@ export function deliveryOf(message: JsMsg): Delivery {
     seq: info.streamSequence,
     time: millis(info.timestampNanos),
     subject: message.subject,
-    headers: lazyHeaders(() => message.headers),
+    headers: headersOf(() => message.headers),
     body: message.data,
     deliveries: info.redeliveryCount,
   };
 }
 
-export const headersOf = (held: MsgHdrs | undefined): Headers => lazyHeaders(() => held);
-
-/** Reading the headers of a message takes the client as long as the rest of it: they are read where they matter. */
-function lazyHeaders(read: () => MsgHdrs | undefined): Headers {
+/**
+ * Reading the headers of a message takes the client as long as the rest of it: they are read where they matter. It throws
+ * where a name is none, which servers and other clients take: such a message has no headers, and keeps no other from
+ * being read.
+ */
+export function headersOf(header: () => MsgHdrs | undefined): Headers {
   let held: ReadonlyMap<string, readonly string[]> | undefined;
+  const read = () => {
+    try {
+      return new Map(header() ?? []);
+    } catch {
+      return new Map();
+    }
+  };
   const all = () => {
-    held ??= new Map(read() ?? []);
+    held ??= read();
     return held;
   };
   return {
@@ -65,6 +74,8 @@ export function createStoredMessages(connection: NatsConnection): StoredMessages
   };
 }
 
-function storedOf(stream: string, { seq, subject, header, data, time }: StoredMsg): StoredMessage {
-  return { stream, seq, subject, headers: headersOf(header), body: data, time: time.getTime() };
+function storedOf(stream: string, stored: StoredMsg): StoredMessage {
+  const { seq, subject, data: body, time } = stored;
+  const headers = headersOf(() => stored.header);
+  return { stream, seq, subject, headers, body, time: time.getTime() };
 }
