@@ -76,6 +76,25 @@ export function deadLetterOfUnstored(unstored: Unstored, failure: Failure): Dead
   };
 }
 
+/** Where a message leaves no room for the headers of its dead letter, it is kept cut: it would never leave its consumer. */
+export const cutWhereTooLarge =
+  (store: StoreDeadLetter): StoreDeadLetter =>
+  async (deadLetter) => {
+    try {
+      return await store(deadLetter);
+    } catch (error) {
+      const { subject, headers, body } = deadLetter;
+      if (codeOf(error) !== "invalid" || body.byteLength <= CUT_BYTES) throw error;
+      const reason: DlqReason = "toolarge";
+      return store({
+        ...deadLetter,
+        subject: subject.replace(/^dlq\.\w+/, `dlq.${reason}`),
+        body: body.subarray(0, CUT_BYTES),
+        headers: { ...headers, [DLQ_HEADER.reason]: reason, [DLQ_HEADER.size]: String(body.byteLength) },
+      });
+    }
+  };
+
 function common(failure: Failure): Record<string, string> {
   return {
     [DLQ_HEADER.reason]: failure.reason,

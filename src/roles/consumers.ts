@@ -1,7 +1,7 @@
 import { eventOfSubject } from "../contracts/events.js";
 import { CONSUMER, STREAM, TIMELINE_COMPLETED, workEventOf } from "../contracts/subjects.js";
 import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
-import type { StoreDeadLetter } from "../delivery/dead-letter.js";
+import { cutWhereTooLarge, type StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { BatchHandler, Delivery, Handler, Handlers } from "../delivery/handler.js";
 import { createBatchProcess, createProcess } from "../delivery/process.js";
 import { countOutcome, expectOutcomes, observed, observedBatch } from "../delivery/telemetry.js";
@@ -49,7 +49,7 @@ export function startFanoutConsumers(
 
 /** Dead-letters messages that exceeded max_deliver, of any of our streams. */
 export const maxDeliveriesHandler = ({ nats, publish }: Pick<Connections, "nats" | "publish">): Handler =>
-  createMaxDeliveriesHandler({ nats, deadLetters: publish, eventOf, version: VERSION });
+  createMaxDeliveriesHandler({ nats, deadLetters: cutWhereTooLarge(publish), eventOf, version: VERSION });
 
 /** The event name in the subject of a dead letter. */
 function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): string {
@@ -82,7 +82,7 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
   const toOutcome = createProcess({
     handler: observed(wraps.handler?.(handler) ?? handler),
     attempts: createAttempts(scripts),
-    storeDeadLetter: options.storeDeadLetter ?? publish,
+    storeDeadLetter: cutWhereTooLarge(options.storeDeadLetter ?? publish),
     limits: {
       maxAttempts: options.maxAttempts ?? config.delivery.maxAttempts,
       retryBaseMs: config.delivery.retryBaseMs,

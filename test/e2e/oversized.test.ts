@@ -46,3 +46,22 @@ testWithStack(
     expect((await fetch(`${service.httpUrl}/healthz`)).status).toBe(200);
   },
 );
+
+testWithStack(
+  "a message that leaves no room for the headers of its dead letter is kept cut, with its size",
+  { roles: "fanout" },
+  async ({ streams }) => {
+    const { max_payload = 0 } = streams.connection.info ?? {};
+    const body = Buffer.alloc(max_payload - 100, "x");
+    await streams.connection.jetstream().publish("drops.created", body);
+    await eventually(async () => (await streams.count("DLQ")) === 1, "it has its letter", 10_000);
+    await eventually(async () => (await streams.unfinished()) === 0, "no consumer is left with it");
+    const [letter] = await streams.all("DLQ");
+    expect(letter?.subject).toBe("dlq.toolarge.drop_created");
+    expect(letter?.headers).toMatchObject({
+      ...{ "Dlq-Reason": "toolarge", "Dlq-Size": String(body.length), "Dlq-Subject": "drops.created" },
+      ...{ "Dlq-Stream": "DROPS", "Dlq-Stream-Seq": "1", "Dlq-Error-Code": "invalid" },
+    });
+    expect(body.subarray(0, letter?.body.length).equals(letter?.body as Buffer)).toBe(true);
+  },
+);
