@@ -21,7 +21,6 @@ interface PageCacheOptions {
 /** A key that answers were read from. */
 interface Token {
   readonly key: string;
-  changed: boolean;
   /** Reads under way. */
   reads: number;
   /** Of what is held. */
@@ -132,15 +131,18 @@ export class PageCache {
     return this.#options.changes.follow([...new Set(origins.flatMap(({ tokens }) => tokens.map(({ key }) => key)))]);
   }
 
-  /** Holds what was read, unless it is incomplete, hides something, or has changed meanwhile. */
+  /** Holds what was read, unless it is incomplete, hides something, or a key has changed or ceased to be followed. */
   keep(name: string, stored: Stored, { tokens, deletions }: Origin): void {
-    const hides = !stored.areAlive && stored.entries.length > 0;
-    if (hides || stored.floor === undefined || tokens.some(({ changed }) => changed)) return;
-    const page = stored.page && ownCopy(stored.page);
-    const size = BYTES.answer + BYTES.key * tokens.length + BYTES.drop * stored.entries.length + (page?.length ?? 0);
     this.#held.delete(name);
-    this.#held.set(name, { stored: page ? { ...stored, page } : stored, tokens, deletions, size: size + name.length });
-    if (this.#held.has(name)) for (const token of tokens) token.names.add(name);
+    const hides = !stored.areAlive && stored.entries.length > 0;
+    if (hides || stored.floor === undefined || !tokens.every((token) => this.#isFollowed(token))) return;
+    const page = stored.page && ownCopy(stored.page);
+    const parts = BYTES.key * tokens.length + BYTES.drop * stored.entries.length + (page?.length ?? 0);
+    const size = BYTES.answer + parts + name.length;
+    if (size > this.#options.maxBytes) return;
+    // First: the answers that make room for this one may be the last others of a key.
+    for (const token of tokens) token.names.add(name);
+    this.#held.set(name, { stored: page ? { ...stored, page } : stored, tokens, deletions, size });
   }
 
   end({ tokens }: Origin): void {
@@ -153,7 +155,6 @@ export class PageCache {
   changed(key: string): void {
     const token = this.#tokens.get(key);
     if (!token) return;
-    token.changed = true;
     this.#tokens.delete(key);
     for (const name of [...token.names]) this.#drop(name, "changed");
   }
@@ -166,20 +167,23 @@ export class PageCache {
 
   /** Any key may have changed. */
   clear(): void {
-    for (const token of this.#tokens.values()) token.changed = true;
     this.#tokens.clear();
     this.#held.clear();
   }
 
   #tokenOf(key: string): Token {
-    const token = this.#tokens.get(key) ?? { key, changed: false, reads: 0, names: new Set<string>() };
+    const token = this.#tokens.get(key) ?? { key, reads: 0, names: new Set<string>() };
     this.#tokens.set(key, token);
     return token;
   }
 
   #forget(token: Token): void {
     const isUsed = token.reads > 0 || token.names.size > 0;
-    if (!isUsed && this.#tokens.get(token.key) === token) this.#tokens.delete(token.key);
+    if (!isUsed && this.#isFollowed(token)) this.#tokens.delete(token.key);
+  }
+
+  #isFollowed(token: Token): boolean {
+    return this.#tokens.get(token.key) === token;
   }
 
   #drop(name: string, why: CacheEvent): void {

@@ -12,7 +12,7 @@ import { becomes, eventually } from "../support/eventually.js";
 import { historyOf } from "../support/memory-upstreams.js";
 import { TcpProxy } from "../support/proxy.js";
 import { below, oneOf, type Random, seeded } from "../support/random.js";
-import { type CacheBench, openCache, openReader } from "../support/read-cache.js";
+import { type CacheBench, type CacheOptions, openReader } from "../support/read-cache.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 import { slowTest } from "../support/suite.js";
 
@@ -26,22 +26,17 @@ const pullsOf = (home: string): string => `timeline:x:pulls:{${home}}`;
 const registry = new Map<string, PulledAuthor>();
 
 let redis: RedisBench;
-let reader: Awaited<ReturnType<typeof openReader>>;
 /** The connections of a process that reads; those of `redis` write. */
 let client: RedisClient;
 let scripts: Scripts;
 /** Between the server and the connection that announcements come over. */
 let proxy: TcpProxy;
-let held: CacheBench;
 
 beforeAll(async () => {
   redis = await openRedis();
   proxy = await TcpProxy.open(Number(new URL(redis.broker.url).port));
-  reader = await openReader(redis.broker.url, proxy.url("redis"));
-  ({ client, scripts, held } = reader);
 });
 afterAll(async () => {
-  await reader.close();
   await proxy.close();
   await redis.close();
 });
@@ -193,36 +188,61 @@ async function followHistory(seed: number, { cache }: CacheBench): Promise<void>
   }
 }
 
-test.each([1, 2, 3, 4])(
-  "history %i: a page that is held is what Redis has, whatever changes, expires or is cut off",
-  async (seed) => {
-    const before = held.cache.events.hit;
-    await followHistory(seed, held);
-    expect(held.cache.events.hit).toBeGreaterThan(before + 100);
-  },
-);
-
-async function historiesFail(cache: CacheBench): Promise<void> {
+async function withReader(options: CacheOptions, run: (held: CacheBench) => Promise<void>): Promise<void> {
+  const reader = await openReader(redis.broker.url, proxy.url("redis"), options);
+  ({ client, scripts } = reader);
   try {
-    const histories = async (): Promise<void> => {
-      for (let seed = 1; seed <= 4; seed++) {
-        await redis.raw.flushall();
-        await followHistory(seed, cache);
-      }
-    };
-    await expect(histories()).rejects.toThrow("toEqual");
+    await run(reader.held);
   } finally {
-    await cache.close();
+    await reader.close();
   }
 }
 
-slowTest("mutant: pages are answered without a question to Redis", async () => {
-  const upToDate = async (): Promise<boolean> => true;
-  await historiesFail(await openCache({ scripts, url: proxy.url("redis") }, { upToDate }));
-});
+test.each([1, 2, 3, 4])(
+  "history %i: a page that is held is what Redis has, whatever changes, expires or is cut off",
+  (seed) =>
+    withReader({}, async (held) => {
+      await followHistory(seed, held);
+      expect(held.cache.events.hit).toBeGreaterThan(100);
+    }),
+);
 
-slowTest("mutant: deletions are not heard of", async () => {
-  const mutant = await openCache({ scripts, url: proxy.url("redis") });
-  mutant.cache.deleted = () => undefined;
-  await historiesFail(mutant);
-});
+test("a page is not held whose authors are no longer followed, since others took their room while it was read", () =>
+  withReader({ maxBytes: 20_000 }, async ({ cache }) => {
+    const { raw } = redis;
+    const [ada, bob] = HOMES as [string, string];
+    const [big, huge] = AUTHOR_KEYS as [string, string];
+    const pulled = { copy: () => registry, refresh: async () => registry };
+    const { store } = adaptersOn(scripts, { maxEntries: MAX, cache }, pulled);
+    const read = (home: string) => shown(store, fencesOn(scripts), first(home));
+    for (const author of AUTHORS) await turn(author, "pulled");
+    for (const key of [...HOMES, big, huge, "timeline:tombstones"]) await raw.zadd(key, 0, "~floor");
+    await raw.sadd(pullsOf(ada), "~complete", ...AUTHORS);
+    await raw.sadd(pullsOf(bob), "~complete", "big");
+    // The drops of one of them fit, and not those of both.
+    for (const key of [big, huge])
+      await raw.zadd(key, ...Array.from({ length: MAX }, (_, n) => [n + 1, `${key}-${n}`]).flat());
+    for (const home of [ada, ada, bob, ada]) await read(home);
+    await raw.zadd(big, 1_000, "new");
+    expect(await read(ada)).toEqual(["new", `${huge}-99`, `${big}-99`]);
+  }));
+
+const historiesFail = (options: CacheOptions, mutate: (held: CacheBench) => void = () => undefined): Promise<void> =>
+  withReader(options, async (held) => {
+    mutate(held);
+    const histories = async (): Promise<void> => {
+      for (let seed = 1; seed <= 4; seed++) {
+        await redis.raw.flushall();
+        await followHistory(seed, held);
+      }
+    };
+    await expect(histories()).rejects.toThrow("toEqual");
+  });
+
+slowTest("mutant: pages are answered without a question to Redis", () => historiesFail({ upToDate: async () => true }));
+
+slowTest("mutant: deletions are not heard of", () =>
+  historiesFail({}, ({ cache }) => {
+    cache.deleted = () => undefined;
+  }),
+);

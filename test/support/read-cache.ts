@@ -19,11 +19,11 @@ interface Servers {
 }
 
 /** The connections of a process that reads; `listenTo`: the address that its announcements come over. */
-export async function openReader(redisUrl: string, listenTo = redisUrl) {
+export async function openReader(redisUrl: string, listenTo = redisUrl, options: CacheOptions = {}) {
   const client = connectRedis([redisUrl], silent);
   await connected(client);
   const scripts = createScripts(client);
-  const held = await openCache({ scripts, url: listenTo });
+  const held = await openCache({ scripts, url: listenTo }, options);
   const close = async (): Promise<void> => {
     await held.close();
     client.disconnect();
@@ -31,7 +31,7 @@ export async function openReader(redisUrl: string, listenTo = redisUrl) {
   return { client, scripts, held, close };
 }
 
-interface CacheOptions {
+export interface CacheOptions {
   readonly maxBytes?: number;
   /** In place of the tracking's own. */
   readonly upToDate?: Tracking["upToDate"];

@@ -13,7 +13,7 @@ import {
 import { type Environment, PORTS } from "./files.js";
 import { type Rendered, renderChart, type Values } from "./helm.js";
 
-const CALLERS = ["api", "bridge", "fanout", "analysis"];
+const CALLERS = ["api", "bridge", "fanout", "analysis", "posts"];
 
 rendering.each<[string, Values, string[]]>([
   ["pods themselves, by default", OWN_UPSTREAMS, ["-users-headless", "-posts-headless"]],
@@ -21,7 +21,7 @@ rendering.each<[string, Values, string[]]>([
 ])("whoever calls upstreams finds the release's own: %s", (_name, values, suffixes) => {
   const objects = renderChart(values);
   const callers = ofKind(objects, "Deployment").filter((one) => CALLERS.includes(role(one)));
-  expect(callers).toHaveLength(values === EVERYTHING ? 4 : 3);
+  expect(callers).toHaveLength(values === EVERYTHING ? 5 : 4);
   for (const caller of callers) {
     const config = readConfig(environmentOf(caller, objects));
     const addresses = [config.upstreams.userServiceAddr, config.upstreams.postServiceAddr] as [string, string];
@@ -56,7 +56,11 @@ rendering("network policies admit the release's own callers and the peers that a
   const podOf = (name: string): Environment =>
     ofKind(objects, "Deployment").find((one) => role(one) === name)?.spec.template.metadata.labels as Environment;
   const fits = (labels: Environment, peers: Rendered["spec"]["ingress"][0]["from"] = []): boolean =>
-    peers.some(({ podSelector }) => podSelector && includes(labels, podSelector.matchLabels ?? {}));
+    peers.some(
+      ({ podSelector: { matchLabels = {}, matchExpressions = [] } = {} }) =>
+        includes(labels, matchLabels) &&
+        matchExpressions.every(({ key, values }) => values.includes(labels[key] as string)),
+    );
   for (const name of ["users", "posts"]) {
     const [calls] = policyOf(name).spec.ingress;
     expect(calls?.ports.map(({ port }) => port)).toEqual(["grpc"]);
@@ -66,6 +70,7 @@ rendering("network policies admit the release's own callers and the peers that a
       expect(out.flatMap(({ ports }) => ports.map(({ port }) => port))).toEqual([PORTS.grpc]);
     }
     expect(fits({ app: "writer" }, calls?.from)).toBe(name === "posts");
+    expect(fits(podOf("gateway"), calls?.from)).toBe(false);
   }
   expect(fits({ app: "reader" }, policyOf("posts").spec.ingress[0]?.from)).toBe(false);
 });

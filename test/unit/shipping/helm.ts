@@ -45,7 +45,7 @@ interface PodSpec {
 }
 
 interface Peer {
-  podSelector?: { matchLabels?: Labels };
+  podSelector?: { matchLabels?: Labels; matchExpressions?: { key: string; operator: "In"; values: string[] }[] };
 }
 
 export interface Rendered {
