@@ -7,6 +7,7 @@ import { openPostgres } from "../../src/platform/db/postgres.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
 import { postgresPrograms, startPostgres } from "../support/postgres.js";
+import { TcpProxy } from "../support/proxy.js";
 
 describe.each(DATABASES)("$name as a database", ({ start }) => {
   let server: DatabaseServer;
@@ -74,6 +75,27 @@ installed("PostgreSQL that goes away", () => {
       await eventually(() => heard === 2, "the notification is heard");
     } finally {
       await db.close();
+      await server.stop();
+    }
+  });
+
+  test("a server that no longer answers over an open connection is unavailable, and asked anew over another", async () => {
+    const server = await startPostgres();
+    const { port } = new URL(server.url);
+    const proxy = await TcpProxy.open(Number(port));
+    const url = server.url.replace(`:${port}/`, `:${new URL(proxy.url("nats")).port}/`);
+    const db = openPostgres({ url, poolSize: 2, name: "test", answerMs: 500 }, silent);
+    try {
+      await db.query("SELECT 1");
+      proxy.set("drop");
+      const asked = [db.query("SELECT 2"), db.transaction(({ query }) => query("SELECT 3"))];
+      for (const result of await Promise.allSettled(asked))
+        expect(result).toMatchObject({ status: "rejected", reason: { code: "unavailable" } });
+      proxy.set("pass");
+      await eventually(async () => (await db.query("SELECT 4")).length === 1, "it answers");
+    } finally {
+      await db.close();
+      await proxy.close();
       await server.stop();
     }
   });

@@ -23,8 +23,13 @@ const AWAY = /^(08...|53...|57P0.|25006|55P03)$/;
 
 const SOCKET_ERRORS = new Set(["ECONNREFUSED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "ENOTFOUND", "EAI_AGAIN", "ENOENT"]);
 
-const AWAY_MESSAGES =
-  /Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error/;
+const UNANSWERED = "Query read timeout";
+const AWAY_MESSAGES = new RegExp(
+  `Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error|${UNANSWERED}`,
+);
+
+/** The connection may lead nowhere: nothing else is sent over it. */
+export const isUnanswered = (error: unknown): error is Error => error instanceof Error && error.message === UNANSWERED;
 
 const REFUSED = /^(28...|3D000)$/;
 /** Errors of the driver, or of a pooler under a code that it uses for outages, too. */

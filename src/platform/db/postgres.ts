@@ -3,17 +3,21 @@ import type { Logger } from "../../kernel/logger.js";
 import { backoff, pause, SECOND } from "../../kernel/time.js";
 import { noteRefusal, Refusal } from "../refusals.js";
 import type { Db, Queries } from "./db.js";
-import { databaseError, retryConflicts } from "./errors.js";
+import { databaseError, isUnanswered, retryConflicts } from "./errors.js";
 
 export interface PostgresOptions {
   readonly url: string;
   /** Beside the connection that listens. */
   readonly poolSize: number;
   readonly name: string;
+  /** Longest time until a statement is answered. */
+  readonly answerMs?: number;
 }
 
 const CONNECT_TIMEOUT_MS = 5 * SECOND;
 const STATEMENT_TIMEOUT_MS = 30 * SECOND;
+/** A server that is there has given the statement up before. */
+const ANSWER_MS = STATEMENT_TIMEOUT_MS + 5 * SECOND;
 const INT8 = 20;
 
 const types: pg.CustomTypesConfig = {
@@ -30,16 +34,16 @@ export const settingsOf = (url: string, name: string) => ({
 });
 
 /** Connects at the first statement; a connection that breaks is replaced. */
-export function openPostgres({ url, poolSize, name }: PostgresOptions, log: Logger): Db {
+export function openPostgres({ url, poolSize, name, answerMs = ANSWER_MS }: PostgresOptions, log: Logger): Db {
   const settings = { ...settingsOf(url, name), types };
   const pool = new pg.Pool({ ...settings, max: poolSize });
   // Without a listener, the end of an idle connection would end the process.
   pool.on("error", (error) => log.debug({ error: error.message }, "an idle database connection ended"));
   const listener = createListener(() => new pg.Client(settings), log);
   const db: Db = {
-    query: (...query) => asked(() => queryOn(pool, ...query)),
+    query: (...query) => asked(() => queryOn({ connection: pool, answerMs }, ...query)),
     run: (script) => asked(async () => void (await pool.query(script))),
-    transaction: (work) => asked(() => transact(pool, work)),
+    transaction: (work) => asked(() => transact(pool, answerMs, work)),
     listen: listener.listen,
     close: async () => {
       await Promise.all([listener.close(), pool.end()]);
@@ -58,41 +62,51 @@ export function openPostgres({ url, poolSize, name }: PostgresOptions, log: Logg
   return db;
 }
 
-type Connection = Pick<pg.ClientBase, "query">;
+interface Session {
+  readonly connection: Pick<pg.ClientBase, "query"> | pg.Pool;
+  readonly answerMs: number;
+}
 
 /** Each connection prepares a statement once: planning over partitions costs more than running. */
 const names = new Map<string, string>();
 
 async function queryOn<Row>(
-  connection: Connection | pg.Pool,
+  { connection, answerMs }: Session,
   ...[sql, params = [], planned]: Parameters<Queries["query"]>
 ): Promise<Row[]> {
-  if (planned?.eachTime) return (await connection.query({ text: sql, values: [...params] })).rows as Row[];
+  const query = { text: sql, values: [...params], query_timeout: answerMs };
+  if (planned?.eachTime) return (await connection.query(query)).rows as Row[];
   const name = names.get(sql) ?? `s${names.size}`;
   names.set(sql, name);
-  const { rows } = await connection.query({ name, text: sql, values: [...params] });
-  return rows as Row[];
+  return (await connection.query({ ...query, name })).rows as Row[];
 }
 
-async function transact<Result>(pool: pg.Pool, work: (queries: Queries) => Promise<Result>): Promise<Result> {
+async function transact<Result>(
+  pool: pg.Pool,
+  answerMs: number,
+  work: (queries: Queries) => Promise<Result>,
+): Promise<Result> {
   const client = await pool.connect();
+  const command = (text: string) => client.query({ text, query_timeout: answerMs } as pg.QueryConfig);
   let broken: Error | undefined;
   const onError = (error: Error): void => {
     broken = error;
   };
   client.on("error", onError);
   try {
-    await client.query("BEGIN");
+    await command("BEGIN");
     const result = await work({
-      query: (...query) => queryOn(client, ...query),
+      query: (...query) => queryOn({ connection: client, answerMs }, ...query),
       run: async (script) => void (await client.query(script)),
     });
-    await client.query("COMMIT");
+    await command("COMMIT");
     return result;
   } catch (error) {
-    await client.query("ROLLBACK").catch((rollback: Error) => {
-      broken = rollback;
-    });
+    if (isUnanswered(error)) broken = error;
+    else
+      await command("ROLLBACK").catch((rollback: Error) => {
+        broken = rollback;
+      });
     throw error;
   } finally {
     client.off("error", onError);
