@@ -33,7 +33,9 @@ export function createRoutes(deps: RouteDeps): Handle {
   return (request, response) => {
     if (!SSE_PATH.test(request.url ?? "")) return false;
     const headers = corsHeaders(request, deps.allowedOrigins);
-    if (isPreflight(request, headers)) answerPreflight(response, headers, PREFLIGHT);
+    // Pipelined behind an answer that is not over: a stream writes to the socket itself, and so into that answer.
+    if (response.socket === null) request.socket.destroy();
+    else if (isPreflight(request, headers)) answerPreflight(response, headers, PREFLIGHT);
     else if (request.method !== "GET") sendProblem(response, 405, { ...headers, Allow: "GET" });
     else
       openStream(deps, { request, response, headers }).catch((error) => refuse(deps.log, error, { response, headers }));

@@ -123,6 +123,22 @@ test("a reader that takes nothing is cut off after a while", async () => {
   await idle(running);
 });
 
+test("a request that is pipelined behind a stream ends the connection, and nothing of another user comes over it", async () => {
+  const running = await start();
+  const socket = connectTcp(running.port, "127.0.0.1");
+  let seen = "";
+  socket.on("data", (chunk) => {
+    seen += String(chunk);
+  });
+  for (const user of ["alice", "bob"])
+    socket.write(`GET /events/timeline/home HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${await token(user)}\r\n\r\n`);
+  await eventually(() => socket.closed || running.gateway.counts().streams === 2, "the end, or two streams");
+  await send("bob", "for-bob");
+  await eventually(() => socket.closed || seen.includes("for-bob"), "the end, or the event");
+  expect(seen).not.toContain("for-bob");
+  await idle(running);
+});
+
 test("FLUSHALL: the stream gets a reset, and is registered again", async () => {
   const running = await start();
   const raw = await listen(running, "alice");
