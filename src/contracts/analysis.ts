@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { idFault } from "../kernel/ids.js";
+import { storedIdFault } from "../kernel/fields.js";
 import { parseJson } from "./events.js";
 import { understood, userId } from "./untrusted.js";
 
@@ -29,7 +29,7 @@ export const isDid = (account: string): boolean => /^did:/i.test(account);
 
 /** The reason if the text names no account that can be analysed. */
 function accountFault(account: string): string | undefined {
-  if (!isDid(account)) return idFault(account);
+  if (!isDid(account)) return storedIdFault(account);
   if (account.length <= MAX_DID_CHARACTERS && DID.test(account)) return undefined;
   return "must be a did:plc or did:web, or the id of a user";
 }

@@ -54,6 +54,7 @@ test.each<[string, unknown, string[]]>([
   ["two wrong fields", { did: 7, type: "glow" }, ["did", "type"]],
   ["a wrong type", { did: "bob", type: "Flow" }, ["type"]],
   ["no user id", { did: "", type: "flow" }, ["did"]],
+  ["a user id that no database stores", { did: "b\0", type: "flow" }, ["did"]],
   ["a user id too long", { did: "b".repeat(129), type: "flow" }, ["did"]],
   [
     "a DID of another method",
