@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { createTurns, paced } from "../kernel/concurrency.js";
-import { codeOf, oneLine } from "../kernel/errors.js";
+import { codeOf, oneLine, printable } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import type { Homes } from "../timeline/index.js";
 import { openTimelines, runJob, timelinesOn } from "./bootstrap.js";
@@ -119,6 +119,6 @@ function createAttempt(
 }
 
 function asText({ rebuilt, failures, failed }: Outcome, end: string): string {
-  const lines = failed.map(({ timeline, error }) => `  ${JSON.stringify(timeline)}: ${error}`);
+  const lines = failed.map(({ timeline, error }) => `  ${printable(JSON.stringify(timeline))}: ${error}`);
   return [`${rebuilt} timelines rebuilt, ${failures} failed`, ...lines, ...(end ? [end] : [])].join("\n");
 }

@@ -1,9 +1,10 @@
+import { printable } from "../../kernel/errors.js";
 import type { Differing, Report, Reports } from "./audit.js";
 import { type Difference, KINDS, type Kind } from "./audit.js";
 
 const MOST_NAMED = 10;
 
-const quoted = (id: string): string => JSON.stringify(id);
+const quoted = (id: string): string => printable(JSON.stringify(id));
 
 const rateOf = ({ judged, differing }: Report): number => (judged === 0 ? 0 : differing.length / judged);
 

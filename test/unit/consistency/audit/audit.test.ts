@@ -119,6 +119,13 @@ test("a fix rebuilds timelines that differ, compares again, and reports those th
   );
 });
 
+test("no id in a report controls the terminal", async () => {
+  const [user, drop] = ["eve\u009b2J", "\u202eb\u007f"];
+  const text = reportsAsText({ home: await audit(scene({ [user]: [] }, { [user]: [drop] }).deps, [user]) });
+  expect(text).toContain(String.raw`"eve\u{9b}2J"`);
+  expect(text.replaceAll("\n", "")).not.toMatch(/[\p{Cc}\p{Cf}]/u);
+});
+
 test("drops older than the retention are neither missing nor unexpected", async () => {
   const homes = [{ ada: ["gone"], bob: [] }, { bob: ["going"] }] as const;
   const report = await audit(scene(...homes, OLD + 1).deps, ["ada", "bob"]);
