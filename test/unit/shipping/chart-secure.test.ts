@@ -11,7 +11,9 @@ rendering("by default gRPC is open only to the roles that call it", () => {
   for (const name of ["users", "posts"]) {
     const [rule, ...more] = own.get(name)?.spec.ingress ?? [];
     expect(more).toEqual([]);
-    expect(JSON.stringify(rule?.from)).toContain('"operator":"In","values":["api","fanout","bridge","analysis","posts"]');
+    expect(JSON.stringify(rule?.from)).toContain(
+      '"operator":"In","values":["api","fanout","bridge","analysis","posts"]',
+    );
     expect(rule?.from).toHaveLength(1);
   }
   for (const name of ["bridge", "fanout"]) expect(own.get(name)?.spec.ingress).toEqual([]);
