@@ -3,12 +3,15 @@ import type { TimelineEntry } from "../contracts/timelines.js";
 import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import { createTaken } from "../platform/redis/taken.js";
 import { BURIED_TTL_MS, limitsOf, type WriterOptions } from "./store.redis.js";
 
 export type AuthorWriter = ReturnType<typeof createAuthorWriter>;
 
 /** The timelines of pulled authors, and the sets of the pulled authors that users follow. */
-export function createAuthorWriter({ command }: Scripts, fenced: Fenced, options: Omit<WriterOptions, "activeOnly">) {
+export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Omit<WriterOptions, "activeOnly">) {
+  const { command } = scripts;
+  const taken = createTaken(scripts);
   const before = limitsOf({ ...options, activeOnly: false }, options.ttlMs);
   const changePulls = async (author: string, users: readonly string[], how: "add" | "remove"): Promise<void> => {
     if (users.length === 0) return;
@@ -31,13 +34,15 @@ export function createAuthorWriter({ command }: Scripts, fenced: Fenced, options
       await fenced.groups({ script: "remove-entries", prefix: AUTHOR_PREFIX, before: [], groups });
     },
     /**
-     * True where the timeline has the drop, whose id then still works as a cursor once it is removed; undefined where it
-     * lacks the drop and is not complete: readers may have seen it before the timeline was lost or forgotten.
+     * True where the timeline has the drop, whose id then still works as a cursor once it is removed, or had it lately;
+     * undefined where it lacks the drop and is not complete: readers may have seen it before the timeline was lost or
+     * forgotten.
      */
     async rememberCreation(author: string, drop: string): Promise<boolean | undefined> {
       const members = [drop, FLOOR_MEMBER];
       const [score, floor] = await command("zmscore", (client) => client.zmscore(authorKey(author), ...members));
-      if (score == null) return floor == null || Number(floor) < 0 ? undefined : false;
+      if (score == null)
+        return (await taken.wasTaken(authorKey(author), drop)) || (isComplete(floor) ? false : undefined);
       await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", BURIED_TTL_MS));
       return true;
     },
@@ -48,3 +53,5 @@ export function createAuthorWriter({ command }: Scripts, fenced: Fenced, options
     removeFromPulls: (author: string, users: readonly string[]) => changePulls(author, users, "remove"),
   };
 }
+
+const isComplete = (floor: string | null | undefined): boolean => floor != null && Number(floor) >= 0;

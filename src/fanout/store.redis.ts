@@ -20,6 +20,7 @@ import { encodeId } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import { createTaken } from "../platform/redis/taken.js";
 
 export interface Audience {
   readonly ids: readonly string[];
@@ -88,6 +89,7 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
   const homeLimits = limitsOf(options, options.ttlMs);
   const sharedLimits = limitsOf({ ...options, activeOnly: false }, 0);
   const itemOf = ({ drop, score }: TimelineEntry) => [score, drop];
+  const taken = createTaken(scripts);
   return {
     async addHome(all: readonly HomeEntries[], yields = false): Promise<void> {
       const groups = all.map(({ audience: { keys }, entries }) => ({ keys, items: entries.map(itemOf) }));
@@ -100,9 +102,8 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
     async holdersAmong(users: readonly string[], drop: string): Promise<string[]> {
       const holders: string[] = [];
       for (const some of chunked(users, LOOKS_AT_ONCE)) {
-        const look = (user: string) => scripts.command("zscore", (client) => client.zscore(homeKey(user), drop));
-        const scores = await Promise.all(some.map(look));
-        holders.push(...some.filter((_, index) => scores[index] != null));
+        const had = await Promise.all(some.map((user) => taken.had(homeKey(user), drop)));
+        holders.push(...some.filter((_, index) => had[index]));
       }
       return holders;
     },

@@ -17,6 +17,7 @@ import { MINUTE } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import { createTaken } from "../platform/redis/taken.js";
 import type { PageCache } from "./page-cache.js";
 import { createReadPages } from "./read-pages.redis.js";
 
@@ -48,6 +49,7 @@ export function createTimelineStore(
   }: { readonly config: StoredTimelinesConfig; readonly pulled: PulledAuthors; readonly cache?: PageCache | undefined },
 ) {
   const { run, command } = scripts;
+  const taken = createTaken(scripts);
   const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
   /** The timelines of authors that are merged into a home, as far as they are known. */
   const mergedKeys = async (home: string): Promise<string[]> => {
@@ -81,6 +83,11 @@ export function createTimelineStore(
       const keys = [key, stagedKey(key, mark, "add"), stagedKey(key, mark, "remove")] as const;
       const parts = partsOf(gone, snapshot.entries);
       const last = parts.pop() ?? [0];
+      const kept = new Set(snapshot.entries.map(({ drop }) => drop));
+      await taken.note(
+        key,
+        gone.filter((drop) => !kept.has(drop)),
+      );
       let staged = 0;
       for (const part of parts) {
         staged = Number(await fenced.one("stage-rebuild", keys, [mark, STAGED_TTL_MS, ...part]));
@@ -89,9 +96,7 @@ export function createTimelineStore(
       const rest = [mark, snapshot.floor, config.maxEntries, staged, ...last];
       return (await fenced.one("finish-rebuild", keys, rest)) === 1;
     },
-    async remove(key: string, drops: readonly string[]): Promise<void> {
-      for (const part of chunked(drops, DROPS_A_CALL)) await command("zrem", (client) => client.zrem(key, ...part));
-    },
+    remove: taken.remove,
     rebuildLease: (key: string) => createLease(scripts, rebuildLeaseKey(key)),
     async rebuildLeaseLeft(key: string): Promise<number> {
       return Math.max(0, await command("pttl", (client) => client.pttl(rebuildLeaseKey(key))));

@@ -102,8 +102,8 @@ async function expectPages(world: World, reads: Reader): Promise<void> {
   }
 }
 
-/** Whom they follow changes, and a drop of each author is deleted. */
-async function change({ world, publish, posted }: Scene, told = async (_: readonly string[]) => {}): Promise<void> {
+/** Whom they follow changes, and a drop of each author is deleted; returns these drops. */
+async function change({ world, publish, posted }: Scene): Promise<readonly string[]> {
   for (const author of ["ada", "bob"]) {
     await publish(followed("late", author, world.follow("late", author)));
     await publish(unfollowed("f1", author, world.unfollow("f1", author)));
@@ -113,7 +113,7 @@ async function change({ world, publish, posted }: Scene, told = async (_: readon
     world.remove(drop);
     await publish(deleted(drop, drop.split("-")[0] as string));
   }
-  await told(gone);
+  return gone;
 }
 
 type Scene = Awaited<ReturnType<typeof open>>;
@@ -138,9 +138,9 @@ test("pages of a cluster are the same with authors pulled, tiered and pushed, an
 
   const taken = () =>
     stream.events.filter(({ event }) => event === "drop_deleted").map(({ data }) => String(data["drop_id"]));
-  // Before a page is read: a read takes a deleted drop out of a home, and then its reader is not among those who have it.
-  await change(scene, (gone) => becomes(async () => expect(taken().toSorted()).toEqual(gone.toSorted())));
+  const gone = await change(scene);
   await pagesAgree();
+  await becomes(async () => expect(taken().toSorted()).toEqual(gone.toSorted()));
 
   for (const author of ["ada", "bob"]) await jsonOf({ serviceOptions }, ["author", "push", author]);
   for (const author of ["ada", "bob"]) await becomesState(author, "pushed");

@@ -56,6 +56,7 @@ test("whatever is handled, each key it leaves has a time to live, but for the th
     await rebuild(key, async () => ({ entries: [{ drop: "d1", score: 1 }], floor: 0 }));
     await store.read({ key, direction: "older", from: undefined, count: 1 });
   }
+  await store.remove("timeline:home:f0", ["d1"]);
   await store.rebuildLease("timeline:home:other").hold();
   await fenceStore.lease.hold();
   const attempts = createAttempts(redis.scripts);
@@ -72,6 +73,7 @@ test("whatever is handled, each key it leaves has a time to live, but for the th
     "x:fanout",
     "x:actor",
     "x:buried",
+    "x:taken",
     "x:rebuilding",
   ])
     expect([kind, keys.some((key) => key.startsWith(`timeline:${kind}:`))]).toEqual([kind, true]);

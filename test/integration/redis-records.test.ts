@@ -175,18 +175,29 @@ test("note attempt: counts names, tells who never reported back, and every note 
   expect(await bench.raw.pttl("timeline:x:attempts:S:1:2")).toBeGreaterThan(50_000);
 });
 
-test("remove tombstoned: removes the tombstoned drops of every home and nothing else, unless tombstones were lost", async () => {
-  const remove = () =>
-    bench.scripts.run("remove-tombstoned", ["timeline:tombstones"], ["timeline:home:", "ada", "bob"]);
+test("find tombstoned: finds the tombstoned drops of every timeline and nothing else, unless tombstones were lost", async () => {
+  const find = () =>
+    bench.scripts.run("find-tombstoned", ["timeline:tombstones"], ["timeline:home:ada", "timeline:home:bob", "none"]);
   await bench.raw.zadd("timeline:home:ada", 5, "~floor", 6, "a", 7, "dead", 8, "b");
   await bench.raw.zadd("timeline:home:bob", 9, "dead too");
   await bench.raw.zadd("timeline:tombstones", 1, "dead", 2, "dead too", 3, "elsewhere");
-  expect(await remove()).toBe(0);
+  expect(await find()).toBeNull();
   await bench.raw.zadd("timeline:tombstones", -4, "~floor");
-  expect(await remove()).toBe(0);
-  expect(await bench.raw.zcard("timeline:home:ada")).toBe(4);
+  expect(await find()).toBeNull();
   await bench.raw.zadd("timeline:tombstones", 0, "~floor");
-  expect(await remove()).toBe(1);
-  expect(await bench.raw.zrange("timeline:home:ada", "0", "-1")).toEqual(["~floor", "a", "b"]);
-  expect(await bench.raw.exists("timeline:home:bob")).toBe(0);
+  expect(await find()).toEqual([["dead"], ["dead too"], []]);
+});
+
+test("take drops: notes what the timeline held, for a while, and removes it if that is asked for", async () => {
+  const [timeline, taken] = ["timeline:home:ada", "timeline:x:taken:{timeline:home:ada}"] as const;
+  const take = (how: "remove" | "note", ...drops: readonly string[]) =>
+    bench.scripts.run("take-drops", [timeline, taken], [60_000, how, ...drops]);
+  await bench.raw.zadd(timeline, 0, "~floor", 6, "a", 7, "b");
+  expect(await take("remove", "elsewhere")).toBe(0);
+  expect(await bench.raw.exists(taken)).toBe(0);
+  await bench.raw.zadd(taken, Date.now() - 61_000, "long ago", Date.now() - 30_000, "lately");
+  expect([await take("note", "a", "elsewhere"), await take("remove", "b")]).toEqual([1, 1]);
+  expect(await bench.raw.zrange(taken, "0", "-1")).toEqual(["lately", "a", "b"]);
+  expect(await bench.raw.zrange(timeline, "0", "-1")).toEqual(["~floor", "a"]);
+  expect(await bench.raw.pttl(taken)).toBeGreaterThan(50_000);
 });

@@ -7,7 +7,6 @@ import {
   edgePart,
   edgesKey,
   generationKey,
-  HOME_PREFIX,
   homeKey,
   packKeys,
   REFILL_LEASE_KEY,
@@ -21,6 +20,7 @@ import { DAY, HOUR } from "../../kernel/time.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
 import { createLease } from "../../platform/redis/lease.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import { createTaken } from "../../platform/redis/taken.js";
 
 /** Longer than the log holds events, which is seven days. */
 const REMEMBER_MS = 7 * DAY + 12 * HOUR;
@@ -84,7 +84,7 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
   return {
     recordTombstones,
     tombstonedAmong,
-    removeTombstoned: createRemoveTombstoned({ scripts, fenced, tombstonedAmong }),
+    removeTombstoned: createRemoveTombstoned(scripts, tombstonedAmong),
     ...edgesIn(scripts),
     async generations(authors: readonly string[], nameNew: () => string): Promise<Map<string, string>> {
       const held = authors.length === 0 ? [] : await read(authors.map(generationKey));
@@ -127,24 +127,23 @@ const stands = (floor: string | null | undefined): boolean => floor != null && N
  * Removes tombstoned drops from homes, unless tombstones are lost. In a cluster they are in another slot than a home, which
  * is then read.
  */
-function createRemoveTombstoned({
-  scripts,
-  fenced,
-  tombstonedAmong,
-}: {
-  readonly scripts: Scripts;
-  readonly fenced: Fenced;
-  readonly tombstonedAmong: (drops: readonly string[]) => Promise<Tombstoned>;
-}): (users: readonly string[]) => Promise<{ complete: boolean }> {
+function createRemoveTombstoned(
+  scripts: Scripts,
+  tombstonedAmong: (drops: readonly string[]) => Promise<Tombstoned>,
+): (users: readonly string[]) => Promise<{ complete: boolean }> {
+  const { remove } = createTaken(scripts);
   const ofHome = async (user: string): Promise<boolean> => {
     const held = await scripts.command("zrange", (client) => client.zrange(homeKey(user), "0", "-1"));
     const { tombstoned, complete } = await tombstonedAmong(held.filter((member) => member !== FLOOR_MEMBER));
-    const groups = [{ keys: packKeys([encodeId(user)]), items: [...tombstoned].map((drop) => [drop]) }];
-    await fenced.groups({ script: "remove-entries", prefix: HOME_PREFIX, before: [], groups });
+    await remove(homeKey(user), [...tombstoned]);
     return complete || held.length === 0;
   };
-  const ofHomes = async (users: readonly string[]): Promise<boolean> =>
-    (await scripts.run("remove-tombstoned", [TOMBSTONES_KEY], [HOME_PREFIX, ...users.map(encodeId)])) === 1;
+  const ofHomes = async (users: readonly string[]): Promise<boolean> => {
+    const keys = users.map(homeKey);
+    const found = (await scripts.run("find-tombstoned", [TOMBSTONES_KEY], keys)) as string[][] | null;
+    await Promise.all(keys.map((key, at) => remove(key, found?.[at] ?? [])));
+    return found !== null;
+  };
   return async (users) => {
     const done = scripts.isCluster
       ? await mapLimited(users, HOMES_AT_ONCE, ofHome)

@@ -1,0 +1,278 @@
+import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { createFences } from "../../src/consistency/fences/fences.js";
+import { authorKey, pullsKey, RECENT_KEY, takenKey } from "../../src/contracts/keys.js";
+import { PULLS_COMPLETE } from "../../src/contracts/pulled.js";
+import type { FanoutDeps } from "../../src/fanout/fanout.js";
+import { createNotify } from "../../src/fanout/publish.nats.js";
+import { createListenersAmong } from "../../src/fanout/store.redis.js";
+import { AppError } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
+import type { Registry } from "../../src/pull/registry.js";
+import { readPage } from "../../src/timeline/pages.js";
+import { createRebuild } from "../../src/timeline/rebuild.js";
+import { DROP, type FanoutBench, followers, handle, openFanout, work } from "../support/fanout.js";
+import { historyOf, inTurn } from "../support/memory-upstreams.js";
+import { type NatsBench, openNats } from "../support/nats.js";
+import { openRegistry, stateOf, step } from "../support/pulled.js";
+import { below, oneOf, type Random, seeded } from "../support/random.js";
+import { adaptersOn } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
+import { openStreams, type Streams } from "../support/streams.js";
+import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
+import { held, homeKey } from "../support/timeline-keys.js";
+import type { World } from "../support/world.js";
+
+const redis = redisOfFile();
+let nats: NatsBench;
+let streams: Streams;
+beforeAll(async () => {
+  nats = await openNats();
+  streams = await openStreams(nats.broker.url);
+});
+afterAll(async () => {
+  await streams.close();
+  await nats.close();
+});
+
+const MAX_ENTRIES = 20;
+
+/** A process of `api`. */
+function openReads(world: World, registry?: Registry) {
+  const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES }, registry);
+  const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
+  const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
+  const entriesOf = (user: string) =>
+    world.homeOf(user).map(({ drop_id: drop, created_at: score }) => ({ drop, score }));
+  return {
+    /** Reads a page, and resolves once what it hides has left the home. */
+    async page(user: string): Promise<void> {
+      const removals: Promise<void>[] = [];
+      const remove: typeof store.remove = (...args) => {
+        const removal = store.remove(...args);
+        removals.push(removal);
+        return removal;
+      };
+      const query = { direction: "older", above: undefined, below: undefined, count: 10 } as const;
+      await readPage({ store: { read: store.read, remove }, fences }, homeKey(user), query);
+      await Promise.all(removals);
+    },
+    rebuild: (user: string, during = async () => {}) =>
+      rebuild(
+        homeKey(user),
+        async () => {
+          const entries = entriesOf(user);
+          await during();
+          return { entries, floor: 0 };
+        },
+        { afresh: true },
+      ),
+  };
+}
+
+/** A process of `fanout` that notifies through NATS, and does something else before each step. */
+function openSteps(world: World, before: (step: string) => Promise<void>, pageSize = 100): FanoutBench {
+  const stepping = <T extends object>(port: T): T => {
+    const steps = Object.entries(port).map(([name, call]) => {
+      const isPlain = name === "recentUnfollowers" || name === "retentionStart";
+      const stepped = async (...args: unknown[]) => {
+        await before(name);
+        return call(...args);
+      };
+      return [name, isPlain ? call : stepped];
+    });
+    return Object.fromEntries(steps) as T;
+  };
+  const notify = createNotify(nats.publishAll, createListenersAmong(redis.scripts));
+  const change = (deps: FanoutDeps): FanoutDeps => ({
+    ...deps,
+    ...{ writer: stepping(deps.writer), fences: stepping(deps.fences) },
+    notify: async (all) => {
+      await before("notify");
+      await notify(all);
+      await before("notified");
+    },
+  });
+  return openFanout(redis, world, { pageSize, maxEntries: MAX_ENTRIES, change });
+}
+
+const listen = (...users: string[]) => redis.raw.zadd(RECENT_KEY, ...users.flatMap((user) => [Date.now(), user]));
+const makeReadable = async (users: readonly string[]) => {
+  for (const user of users) await redis.raw.zadd(homeKey(user), 0, "~floor");
+};
+
+/** Users told of the deletion of a drop, each as often as NOTIFY has it. */
+async function toldOf(drop_id: string): Promise<string[]> {
+  const body = JSON.stringify({ event: "drop_deleted", drop_id });
+  const all = await streams.all("NOTIFY");
+  return all
+    .filter((message) => String(message.body) === body)
+    .map(({ subject }) => subject.replace("notify.user.", ""))
+    .sort();
+}
+
+let drops = 0;
+const newDrop = () => ({ ...DROP, drop_id: `drop-${++drops}`, visibility: "followers" as const });
+
+type Reads = ReturnType<typeof openReads>;
+interface Taking {
+  readonly world: World;
+  readonly reads: Reads;
+  readonly fanout: FanoutBench;
+}
+
+const TAKINGS: readonly (readonly [what: string, take: (of: Taking) => Promise<unknown>])[] = [
+  ["a page that is read", ({ reads }) => reads.page("f0")],
+  ["a rebuild", ({ reads }) => reads.rebuild("f0")],
+  ["a follow", ({ world, fanout }) => handle(fanout, followed("f0", "eve", world.follow("f0", "eve")))],
+  ["an unfollow", ({ world, fanout }) => handle(fanout, unfollowed("f0", "zoë", world.unfollow("f0", "zoë")))],
+];
+
+test.each(TAKINGS)(
+  "a listener is told of a deletion, also if %s has taken the drop out of the home",
+  async (_, take) => {
+    const world = followers(2);
+    world.follow("f0", "zoë");
+    const reads = openReads(world);
+    const fanout = openFanout(redis, world);
+    const drop = newDrop();
+    world.post(drop);
+    await listen("f0", "f1");
+    await makeReadable(["f0", "f1"]);
+    await handle(fanout, created(drop));
+    world.remove(drop.drop_id);
+    const bench = openSteps(world, async (name) => {
+      if (name !== "notify") return;
+      await take({ world, reads, fanout });
+      expect((await held(redis.raw, homeKey("f0"))).entries).toEqual([]);
+    });
+    await handle(bench, deleted(drop.drop_id, "ada"));
+    expect(await toldOf(drop.drop_id)).toEqual(["f0", "f1"]);
+  },
+);
+
+test("a listener is told of a deletion, also if it comes while their home is rebuilt with the drop", async () => {
+  const world = followers(1);
+  const reads = openReads(world);
+  const fanout = openFanout(redis, world);
+  const drop = newDrop();
+  world.post(drop);
+  await listen("f0");
+  await makeReadable(["f0"]);
+  await handle(fanout, created(drop));
+  let rebuilding: Promise<void> | undefined;
+  const bench = openSteps(world, async (name) => {
+    if (name === "notify") await rebuilding;
+  });
+  let deleting: Promise<void> | undefined;
+  const recorded = new Promise<void>((resolve) => {
+    rebuilding = reads.rebuild("f0", async () => {
+      const { recordTombstones } = fanout.deps.fences;
+      await recordTombstones([{ drop: drop.drop_id, time: Date.now() }]);
+      deleting = handle(bench, deleted(drop.drop_id, "ada"));
+      resolve();
+    });
+  });
+  await recorded;
+  await deleting;
+  expect((await held(redis.raw, homeKey("f0"))).entries).toEqual([]);
+  expect(await toldOf(drop.drop_id)).toEqual(["f0"]);
+});
+
+test("those who listen to a pulled author are told of a deletion, also if a page has taken the drop out of the author's timeline", async () => {
+  const world = followers(3);
+  const registry = openRegistry(redis, Number.POSITIVE_INFINITY);
+  const fanout = openFanout(redis, world, { change: (deps) => ({ ...deps, pulled: registry }) });
+  await registry.choose("ada", "pull");
+  await step(fanout, registry);
+  expect(await stateOf(registry, "ada")).toBe("pulled");
+  const reads = openReads(world, registry);
+  const drop = newDrop();
+  world.post(drop);
+  for (const user of ["f0", "f1"]) await redis.raw.sadd(pullsKey(user), PULLS_COMPLETE, "ada");
+  await listen("f0", "f1");
+  await makeReadable(["f0", "f1"]);
+  await redis.raw.zadd(authorKey("ada"), 0, "~floor");
+  await handle(fanout, created(drop));
+  expect((await held(redis.raw, authorKey("ada"))).entries).toHaveLength(1);
+  world.remove(drop.drop_id);
+  await fanout.deps.fences.recordTombstones([{ drop: drop.drop_id, time: Date.now() }]);
+  await reads.page("f0");
+  expect((await held(redis.raw, authorKey("ada"))).entries).toEqual([]);
+  fanout.notified.length = 0;
+  await handle(fanout, deleted(drop.drop_id, "ada"));
+  await work(fanout);
+  const told = fanout.notified.flatMap(({ users }) => users);
+  expect(told).toEqual(expect.arrayContaining(["f0", "f1"]));
+  expect(new Set(told).size).toBe(told.length);
+});
+
+test("what a read takes out of a home is noted only if it was deleted or hidden, and for ten minutes", async () => {
+  const world = followers(1);
+  const reads = openReads(world);
+  const fanout = openFanout(redis, world);
+  const [kept, gone] = [newDrop(), newDrop()];
+  await makeReadable(["f0"]);
+  for (const drop of [kept, gone]) await handle(fanout, created(drop));
+  await reads.page("f0");
+  expect(await redis.raw.exists(takenKey(homeKey("f0")))).toBe(0);
+  await fanout.deps.fences.recordTombstones([{ drop: gone.drop_id, time: Date.now() }]);
+  await reads.page("f0");
+  expect(await redis.raw.zrange(takenKey(homeKey("f0")), "0", "-1")).toEqual([gone.drop_id]);
+  const left = await redis.raw.pttl(takenKey(homeKey("f0")));
+  expect([left > 540_000, left <= 600_000]).toEqual([true, true]);
+});
+
+const USERS = ["f0", "f1", "f2", "f3", "f4", "f5"];
+
+/** A deletion beside pages, rebuilds, follows and failures, and what has to come of it. */
+async function history(random: Random) {
+  const world = followers(USERS.length);
+  const reads = openReads(world);
+  const elsewhere = openFanout(redis, world);
+  const isDirect = random() < 0.4;
+  const recipients = isDirect ? USERS.filter(() => random() < 0.5) : USERS;
+  const drop = { ...newDrop(), visibility: isDirect ? "direct" : "followers", recipients } as const;
+  world.post(drop);
+  const listening = USERS.filter(() => random() < 0.7);
+  await listen("nobody", ...listening);
+  await makeReadable(USERS);
+  await handle(elsewhere, created(drop));
+  await work(elsewhere);
+  world.remove(drop.drop_id);
+  const somebodyElse = async (): Promise<void> => {
+    const user = oneOf(random, USERS);
+    const what = below(random, 8);
+    if (what < 4) await reads.page(user);
+    else if (what === 4) await reads.rebuild(user);
+    else if (what === 5) await handle(elsewhere, followed(user, "eve", world.follow(user, "eve")));
+  };
+  const bench = openSteps(
+    world,
+    async (name) => {
+      if (random() < 0.1 && name.startsWith("notif")) throw new AppError("unavailable", "away");
+      while (random() < 0.7) await somebodyElse();
+    },
+    oneOf(random, [2, 100]),
+  );
+  do {
+    await handle(bench, deleted(drop.drop_id, "ada"));
+    await work(bench);
+  } while (random() < 0.3);
+  const [homes, told] = [
+    await Promise.all(USERS.map((user) => held(redis.raw, homeKey(user)))),
+    await toldOf(drop.drop_id),
+  ];
+  return {
+    left: homes.flatMap(({ entries }) => entries),
+    told,
+    holders: listening.filter((user) => recipients.includes(user)),
+  };
+}
+
+test("whatever comes between the steps of a deletion, the listeners who had the drop are told of it once each, and nobody else", async () => {
+  for (let seed = 1; seed <= 60; seed++) {
+    await redis.raw.flushall();
+    const { left, told, holders } = await history(seeded(seed));
+    expect({ seed, left, told }).toEqual({ seed, left: [], told: holders });
+  }
+}, 120_000);
