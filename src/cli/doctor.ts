@@ -10,7 +10,7 @@ import {
   redisChecks,
   upstreamChecks,
 } from "../doctor/index.js";
-import { type Config, readConfig } from "../roles/config/config.js";
+import { type Config, ownGrpcAddress, readConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
 import { natsOptions } from "../roles/connections.js";
 import { dataFolder, keepsData, MIGRATIONS } from "../roles/database.js";
@@ -34,7 +34,8 @@ async function doctor({ json }: { readonly json?: boolean }): Promise<number> {
   return findings.some(({ state }) => state === "fault") ? 1 : 0;
 }
 
-function checksOf({ process, redis, nats, upstreams, database }: Config): Check[] {
+function checksOf(config: Config): Check[] {
+  const { process, redis, nats, upstreams, database } = config;
   const { userServiceAddr, postServiceAddr } = upstreams;
   const { url, poolSize } = database;
   return [
@@ -44,7 +45,7 @@ function checksOf({ process, redis, nats, upstreams, database }: Config): Check[
     ...(url !== undefined ? databaseChecks({ url, poolSize, migrations: MIGRATIONS }) : []),
     ...(url === undefined && keepsData(process.roles) ? folderChecks(dataFolder(database)) : []),
     ...(userServiceAddr !== undefined && postServiceAddr !== undefined
-      ? upstreamChecks({ userServiceAddr, postServiceAddr, tls: upstreams })
+      ? upstreamChecks({ userServiceAddr, postServiceAddr, tls: upstreams }, ownGrpcAddress(config))
       : []),
   ];
 }

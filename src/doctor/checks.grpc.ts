@@ -5,15 +5,18 @@ const TIMEOUT_MS = 3_000;
 /** A user id; the answer does not matter. */
 const PROBE = "avion-doctor";
 
-/** Checks that both upstreams answer the calls that reads and fan-out make. */
-export function upstreamChecks(options: UpstreamOptions): Check[] {
+/** Checks that both upstreams answer the calls that reads and fan-out make. One at `ownAddress` is not up before its process. */
+export function upstreamChecks(options: UpstreamOptions, ownAddress?: string): Check[] {
   type Call = (upstreams: ReturnType<typeof connectUpstreams>, deadline: number) => Promise<unknown>;
-  const answers = (what: string, variable: string, calls: readonly Call[]): Check =>
-    checked(what, `start it there, or set ${variable} to where it is`, async (upstream) => {
+  const answers = (name: string, address: string, variable: string, calls: readonly Call[]): Check =>
+    checked(`${name} ${address}`, `start it there, or set ${variable} to where it is`, async (upstream) => {
       const upstreams = connectUpstreams(options);
       const deadline = Date.now() + TIMEOUT_MS;
       try {
         for (const call of calls) await call(upstreams, deadline);
+      } catch (error) {
+        if (address !== ownAddress) throw error;
+        return [upstream.warning("does not answer yet", "serve starts it: it is a role of this process")];
       } finally {
         upstreams.close();
       }
@@ -21,11 +24,11 @@ export function upstreamChecks(options: UpstreamOptions): Check[] {
     });
   const page = { user: PROBE, size: 1, token: "" };
   return [
-    answers(`UserService ${options.userServiceAddr}`, "TIMELINE_USER_SERVICE_ADDR", [
+    answers("UserService", options.userServiceAddr, "TIMELINE_USER_SERVICE_ADDR", [
       (upstreams, deadline) => upstreams.followers({ ...page, deadline }),
       (upstreams, deadline) => upstreams.following({ ...page, deadline }),
     ]),
-    answers(`PostService ${options.postServiceAddr}`, "TIMELINE_POST_SERVICE_ADDR", [
+    answers("PostService", options.postServiceAddr, "TIMELINE_POST_SERVICE_ADDR", [
       (upstreams, deadline) => upstreams.dropsByUser({ user_id: PROBE, limit: 1, max_id: "", before: 0 }, deadline),
     ]),
   ];

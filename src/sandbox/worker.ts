@@ -8,6 +8,8 @@ const MAIN = fileURLToPath(new URL("../main.js", import.meta.url));
 
 export interface Worker {
   pid(): number | undefined;
+  /** Called whenever another process takes the place of one that ended. */
+  onReplaced(listener: () => void): void;
   stop(): Promise<void>;
 }
 
@@ -16,15 +18,23 @@ export function superviseWorker(env: NodeJS.ProcessEnv, logFile: string): Worker
   const log = openSync(logFile, "a");
   let stopped = false;
   let child: ChildProcess;
+  let replaced = (): void => undefined;
   const start = (): void => {
     child = spawn(process.execPath, [MAIN, "serve"], { env, stdio: ["ignore", log, log, "ipc"] });
     child.once("exit", () => {
-      if (!stopped) setTimeout(start, SECOND / 2).unref();
+      if (!stopped) setTimeout(restart, SECOND / 2).unref();
     });
+  };
+  const restart = (): void => {
+    start();
+    replaced();
   };
   start();
   return {
     pid: () => child.pid,
+    onReplaced: (listener) => {
+      replaced = listener;
+    },
     stop: async () => {
       stopped = true;
       if (child.exitCode !== null || child.signalCode !== null) return;

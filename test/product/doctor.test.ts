@@ -1,5 +1,6 @@
+import { rm } from "node:fs/promises";
 import { expect, test } from "@jest/globals";
-import { withBrokers } from "../support/brokers.js";
+import { temporaryFolder, withBrokers } from "../support/brokers.js";
 import { runMain } from "../support/service.js";
 import { startUpstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
@@ -28,6 +29,22 @@ test("reports no fault if every server is there, and names what the service will
     expect({ code, faults: findings.filter(({ state }) => state === "fault") }).toEqual({ code: 0, faults: [] });
     expect(findings.find(({ what }) => what === "stream DROPS")?.advice).toMatch(/creates it/);
     expect(findings.filter(({ says }) => says === "answers")).toHaveLength(2);
+  });
+});
+
+test("upstreams that the process will serve itself are no fault before it is started", async () => {
+  await withBrokers(async ({ redis, nats }) => {
+    const folder = await temporaryFolder("doctor");
+    const { code, findings } = await doctor({
+      ...{ REDIS_URL: redis.url, NATS_URL: nats.url, TIMELINE_DATA_DIR: folder },
+      ...{ TIMELINE_ROLES: "users,posts,fanout,api", TIMELINE_GRPC_ADDR: "127.0.0.1:1" },
+    });
+    await rm(folder, { recursive: true, force: true });
+    expect(code).toBe(0);
+    const upstreams = findings.filter(({ what }) => /^(User|Post)Service /.test(what));
+    expect(upstreams.map(({ state, advice }) => [state, advice])).toEqual(
+      Array.from({ length: 2 }, () => ["warning", "serve starts it: it is a role of this process"]),
+    );
   });
 });
 

@@ -1,9 +1,10 @@
+import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import { type Browser, chromium, type Page } from "playwright-core";
 import { eventually } from "../support/eventually.js";
-import { runMain, type ServiceProcess } from "../support/service.js";
+import { MAIN, runMain, type ServiceProcess } from "../support/service.js";
 
 /** A Chromium of the machine; none is fetched. */
 const browserPath = ["chromium", "chromium-browser", "google-chrome"]
@@ -68,6 +69,7 @@ if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests 
     process.kill(worker, "SIGKILL");
     await postAs(writer, "nova");
     await eventually(async () => (await newest(reader)) !== seen, "the drop that a new worker wrote", 40_000);
+    expect(up.logs()).toMatch(/The worker has ended; another one is started with pid (?!${worker}\b)\d+\./);
     if (process.env["SCREENSHOT"]) await reader.screenshot({ path: process.env["SCREENSHOT"], fullPage: true });
   }, 90_000);
 
@@ -84,4 +86,21 @@ if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests 
     await page.getByRole("button", { name: "Analyse" }).click();
     await page.getByText(/^did: must be a did:plc or did:web/).waitFor();
   }, 60_000);
+
+  test("the commands that up prints make dead letters, which are redriven once the users service is mended", async () => {
+    const printed = up
+      .logs()
+      .split("\n")
+      .map((line) => line.trim());
+    const variables = printed.filter((line) => /^export (?!TOKEN)/.test(line));
+    const [fail = "", post = "", mend = ""] = printed.filter((line) => /^curl .*\$HTTP/.test(line));
+    const shell = (...commands: string[]): string =>
+      execFileSync("sh", ["-c", [...variables, ...commands].join("\n")], { encoding: "utf8", stdio: "pipe" });
+    const dlq = (command: string): string => shell(`"${process.execPath}" "${MAIN}" dlq ${command}`);
+    shell(fail, post);
+    await eventually(() => dlq("ls").startsWith("5 x GetFollowersList: INTERNAL"), "five dead letters", 60_000);
+    shell(mend);
+    expect(dlq("redrive --error GetFollowersList")).toBe("5 redriven\n");
+    expect(dlq("ls")).toBe("no dead letters\n");
+  }, 90_000);
 });

@@ -92,12 +92,18 @@ function readSlice(variables: Variables, env: NodeJS.ProcessEnv, faults: string[
 
 const OWN_ADDRESSES = { userServiceAddr: "users", postServiceAddr: "posts" } as const;
 
+/** Where the process reaches its own gRPC; undefined where the port is not known yet. */
+export function ownGrpcAddress({ grpcServer }: Pick<Config, "grpcServer">): string | undefined {
+  const [, host = "", port = "0"] = /^(.*):(\d+)$/.exec(grpcServer.address ?? "") ?? [];
+  if (port === "0") return undefined;
+  return `${host === "0.0.0.0" || host === "[::]" ? "127.0.0.1" : host}:${port}`;
+}
+
 /** A process that serves an upstream itself calls that one. */
 function withOwnAddresses(config: Config): Config {
-  const { process, grpcServer, upstreams } = config;
-  const [, host = "", port = "0"] = /^(.*):(\d+)$/.exec(grpcServer.address ?? "") ?? [];
-  if (port === "0") return config;
-  const own = `${host === "0.0.0.0" || host === "[::]" ? "127.0.0.1" : host}:${port}`;
+  const { process, upstreams } = config;
+  const own = ownGrpcAddress(config);
+  if (own === undefined) return config;
   const served = Object.entries(OWN_ADDRESSES).filter(([, role]) => process.roles?.includes(role));
   return { ...config, upstreams: { ...Object.fromEntries(served.map(([key]) => [key, own])), ...upstreams } };
 }
