@@ -5,7 +5,7 @@ import type { Context, Delivery, Outcome, Process, ProcessBatch } from "../../de
 import { assertNever, oneLine } from "../../kernel/errors.js";
 import { failpoint } from "../../kernel/failpoints.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { deliveryOf } from "./message.js";
+import { ackAll, deliveryOf } from "./message.js";
 
 export interface HandlingOptions {
   readonly concurrency: number;
@@ -111,14 +111,15 @@ export class Handling {
     const left = new Set(await this.options.batch?.process(deliveries, hand.context));
     const mayAck = await hand.mayAck();
     const alone: JsMsg[] = [];
+    const done: JsMsg[] = [];
     for (const [at, message] of messages.entries()) {
       if (left.has(deliveries[at] as Delivery)) alone.push(message);
       else {
-        const latest = latestOf(message, hand);
-        if (mayAck) latest.ack();
+        done.push(latestOf(message, hand));
         this.#inFlight.delete(message);
       }
     }
+    if (mayAck) ackAll(done);
     const handlings = alone.map((message) => this.#begin(message, hand));
     this.#batches--;
     this.#beginIfFew();

@@ -1,4 +1,8 @@
-import { type JsMsg, type MsgHdrs, millis, type NatsConnection, type StoredMsg } from "nats";
+import { type JsMsg, millis, type NatsConnection, type StoredMsg } from "nats";
+import type { JsMsgImpl } from "nats/lib/jetstream/jsmsg.js";
+import type { MsgHdrsImpl } from "nats/lib/nats-base-client/headers.js";
+import type { MsgImpl } from "nats/lib/nats-base-client/msg.js";
+import type { ProtocolHandler } from "nats/lib/nats-base-client/protocol.js";
 import type { Delivery, Headers } from "../../delivery/handler.js";
 import { askNats, managerOf, unlessAbsent } from "./ask.js";
 
@@ -10,34 +14,54 @@ export function deliveryOf(message: JsMsg): Delivery {
     seq: info.streamSequence,
     time: millis(info.timestampNanos),
     subject: message.subject,
-    headers: headersOf(() => message.headers),
+    headers: headersOf(message),
     body: message.data,
     deliveries: info.redeliveryCount,
   };
 }
 
+const beneath = (message: JsMsg): MsgImpl => (message as JsMsgImpl).msg as MsgImpl;
+
+/** Acks of several messages in one command: the client encodes and copies three parts of each. */
+export function ackAll(messages: readonly JsMsg[]): void {
+  const [first] = messages;
+  if (!first) return;
+  const commands = messages.map((message) => `PUB ${beneath(message).reply} 4\r\n+ACK\r\n`);
+  (beneath(first).publisher as ProtocolHandler).sendCommand(Buffer.from(commands.join("")));
+}
+
+export function headersOf(message: JsMsg): Headers {
+  const { _rdata: bytes, _msg: from } = beneath(message);
+  return new HeaderLines(() => Buffer.from(bytes.buffer, bytes.byteOffset, Math.max(0, from.hdr)).toString());
+}
+
+const NAMES = /\r\n([!-9;-~]+):/g;
+const LINE_BREAK = /[\r\n]/;
+
 /**
- * Reading the headers of a message takes the client as long as the rest of it: they are read where they matter. It throws
- * where a name is none, which servers and other clients take: such a message has no headers, and keeps no other from
- * being read.
+ * The client takes as long to read all headers into a map as for the rest of the message, and throws where one is
+ * malformed, which servers and other clients take. Such a header is none here.
  */
-export function headersOf(header: () => MsgHdrs | undefined): Headers {
-  let held: ReadonlyMap<string, readonly string[]> | undefined;
-  const read = () => {
-    try {
-      return new Map(header() ?? []);
-    } catch {
-      return new Map();
-    }
-  };
-  const all = () => {
-    held ??= read();
-    return held;
-  };
-  return {
-    get: (name) => all().get(name)?.[0] || undefined,
-    entries: () => Array.from(all(), ([name, [value = ""]]) => [name, value] as const),
-  };
+class HeaderLines implements Headers {
+  #text: string | undefined;
+
+  constructor(private readonly read: () => string) {}
+
+  get(name: string): string | undefined {
+    this.#text ??= this.read();
+    const line = `\r\n${name}:`;
+    const at = this.#text.indexOf(line);
+    if (at < 0) return undefined;
+    const from = at + line.length;
+    const value = this.#text.slice(from, this.#text.indexOf("\r\n", from)).trim();
+    return value === "" || LINE_BREAK.test(value) ? undefined : value;
+  }
+
+  *entries(): Generator<readonly [string, string]> {
+    this.#text ??= this.read();
+    const names = new Set(Array.from(this.#text.matchAll(NAMES), ([, name = ""]) => name));
+    for (const name of names) yield [name, this.get(name) ?? ""];
+  }
 }
 
 export type StoredMessage = Omit<Delivery, "consumer" | "deliveries">;
@@ -76,6 +100,14 @@ export function createStoredMessages(connection: NatsConnection): StoredMessages
 
 function storedOf(stream: string, stored: StoredMsg): StoredMessage {
   const { seq, subject, data: body, time } = stored;
-  const headers = headersOf(() => stored.header);
+  const headers = new HeaderLines(() => textOf(stored));
   return { stream, seq, subject, headers, body, time: time.getTime() };
+}
+
+function textOf(stored: StoredMsg): string {
+  try {
+    return (stored.header as MsgHdrsImpl).toString();
+  } catch {
+    return "";
+  }
 }

@@ -69,7 +69,7 @@ async function* storedEntries(connection: NatsConnection, range: LogRange): Asyn
         // Nothing is acknowledged, so the server sends nothing again.
         if (deliverySequence !== ++received) throw lost();
         const { subject, data: body } = message;
-        yield { subject, seq, time: millis(timestampNanos), headers: headersOf(() => message.headers), body };
+        yield { subject, seq, time: millis(timestampNanos), headers: headersOf(message), body };
       }
       if (left < before) continue;
       const { num_pending, delivered } = await source.info();
