@@ -12,7 +12,7 @@ import type { Admit, ReadAdmittedIds } from "./reconcile/reconcile.js";
 import type { Backlog, LogState } from "./redis-loss/loss-detector.js";
 import type { ReadRange } from "./redis-loss/recovery.js";
 
-/** `keptMs`: how long a reader may read nothing without losing its place; unset: a minute. */
+/** `keptMs`: how long a reader may read nothing without losing its place; unset: an hour. */
 export function createReadRange(nats: NatsConnection, { keptMs }: { readonly keptMs?: number } = {}): ReadRange {
   return async function* ({ since, until, after }) {
     const from = after === undefined ? since : undefined;

@@ -1,4 +1,5 @@
 import { expect, test } from "@jest/globals";
+import { nanos } from "nats";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
@@ -36,3 +37,17 @@ test("a read of the log is whole or fails, also where the connection takes messa
     await bench.close();
   }
 }, 60_000);
+
+test("a reader who takes long for what it has read keeps its place in the log for an hour", async () => {
+  const bench = await openNats();
+  try {
+    await bench.publish({ subject: "drops.created", id: "m", body: "{}" });
+    const kept: (number | undefined)[] = [];
+    for await (const _ of logEntries(bench.connection, { stream: "DROPS", subject: ">" }))
+      for await (const { config } of bench.manager.consumers.list("DROPS"))
+        if (config.durable_name === undefined) kept.push(config.inactive_threshold);
+    expect(kept).toEqual([nanos(3_600_000)]);
+  } finally {
+    await bench.close();
+  }
+});

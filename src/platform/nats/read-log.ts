@@ -1,7 +1,7 @@
 import { AckPolicy, DeliverPolicy, millis, type NatsConnection, nanos } from "nats";
 import type { Headers } from "../../delivery/handler.js";
 import { AppError } from "../../kernel/errors.js";
-import { MINUTE } from "../../kernel/time.js";
+import { HOUR } from "../../kernel/time.js";
 import { natsError } from "./ask.js";
 import { headersOf } from "./message.js";
 
@@ -17,7 +17,7 @@ export interface LogRange {
   readonly headersOnly?: boolean | undefined;
   /** Messages fetched at once; unset: 1,000. */
   readonly batch?: number | undefined;
-  /** The server forgets the place of a reader that fetched nothing for so long; unset: a minute. */
+  /** The server forgets the place of a reader that fetched nothing for so long; unset: an hour. */
   readonly keptMs?: number | undefined;
 }
 
@@ -52,7 +52,7 @@ async function* storedEntries(connection: NatsConnection, range: LogRange): Asyn
   const created = await manager.consumers.add(range.stream, {
     ack_policy: AckPolicy.None,
     filter_subject: range.subject,
-    inactive_threshold: nanos(range.keptMs ?? MINUTE),
+    inactive_threshold: nanos(range.keptMs ?? HOUR),
     ...(range.headersOnly ? { headers_only: true } : {}),
     ...startOf(range),
   });
