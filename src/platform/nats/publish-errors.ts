@@ -6,6 +6,8 @@ const TOO_LARGE = new Set([10054, 10097]);
 const OTHER_STREAM = 10060;
 /** Stream, account or server have no room left. */
 const FULL = new Set([10077, 10002, 10023, 10028, 10047]);
+/** No leader, or more than the stream can take at this moment (429, since 2.11). */
+const PASSING = new Set([503, 429]);
 const MALFORMED: ReadonlySet<string> = new Set([ErrorCode.BadSubject, ErrorCode.BadHeader]);
 
 export function publishError(error: unknown, subject: string): AppError {
@@ -35,5 +37,5 @@ export function refusalOf(error: unknown): "toolarge" | "malformed" | "refused" 
   const refusal = cause.api_error;
   if (refusal === undefined) return cause.code === ErrorCode.NoResponders ? "missing" : undefined;
   if (FULL.has(refusal.err_code ?? 0)) return "full";
-  return refusal.code === 503 ? undefined : "refused";
+  return PASSING.has(refusal.code) ? undefined : "refused";
 }
