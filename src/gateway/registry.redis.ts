@@ -23,7 +23,7 @@ interface StoreOptions {
 type Command = readonly [name: string, ...args: (string | number)[]];
 
 const SWEPT_AT_ONCE = 500;
-/** Outlives every position that it could be compared with. */
+/** After the last renewal: longer than the user is listed. */
 const RESUMABLE_FROM_TTL_MS = HOUR;
 
 const resumableFromKey = (user: string): string => `sse_recent:from:${encodeId(user)}`;
@@ -113,7 +113,7 @@ async function registerStepwise(send: Send, { connection, from }: Registering, s
     ["ZSCORE", RECENT_KEY, encodeId(user)],
     ["GET", resumableFromKey(user)],
   ]);
-  if (seen == null || Number(seen) < listedSince) {
+  if (stored == null || seen == null || Number(seen) < listedSince) {
     const known = typeof stored === "string" ? parsePosition(stored) : undefined;
     const isBeyond = known?.incarnation === from.incarnation && known.seq > from.seq;
     stored = formatPosition(isBeyond ? known : from);
@@ -137,10 +137,16 @@ const keepIndexes = ({ ttl, listTtl }: Times): Command[] => [
 ];
 
 async function renewTogether(scripts: Scripts, some: readonly Connection[], { ttl, listTtl }: Times) {
-  const keys = some.flatMap(({ id, user }) => [connectionsOfUserKey(user), connectionKey(id)]);
+  const keys = some.flatMap(({ id, user }) => [resumableFromKey(user), connectionsOfUserKey(user), connectionKey(id)]);
   const args = some.flatMap(({ id, user }) => [encodeId(user), id]);
   const all = [RECENT_KEY, CONNECTIONS_SEEN_KEY, ...keys];
-  return (await scripts.run("renew-streams", all, [Date.now(), ttl, listTtl, ...args])) as string[];
+  return (await scripts.run("renew-streams", all, [
+    Date.now(),
+    ttl,
+    listTtl,
+    RESUMABLE_FROM_TTL_MS,
+    ...args,
+  ])) as string[];
 }
 
 /** As `renew-streams` does. */
@@ -148,6 +154,7 @@ async function renewSingly(send: Send, some: readonly Connection[], times: Times
   const now = Date.now();
   const perConnection = some.flatMap<Command>(({ id, user }) => [
     ["ZSCORE", RECENT_KEY, encodeId(user)],
+    ["PEXPIRE", resumableFromKey(user), RESUMABLE_FROM_TTL_MS],
     ["EXPIRE", connectionKey(id), times.ttl],
     ["SISMEMBER", connectionsOfUserKey(user), id],
     ["EXPIRE", connectionsOfUserKey(user), 2 * times.ttl],
@@ -159,8 +166,8 @@ async function renewSingly(send: Send, some: readonly Connection[], times: Times
     ...keepIndexes(times),
   ]);
   const isGone = (at: number): boolean =>
-    replies[at] == null || replies.slice(at + 1, at + 3).some((n) => Number(n) === 0);
-  return some.filter((_, n) => isGone(4 * n)).map(({ id }) => id);
+    replies[at] == null || replies.slice(at + 1, at + 4).some((n) => Number(n) === 0);
+  return some.filter((_, n) => isGone(5 * n)).map(({ id }) => id);
 }
 
 /**

@@ -189,6 +189,28 @@ test("a client away for longer than the window gets a reset, also where another 
   }
 });
 
+test("a client away for longer than the window gets a reset, however long another stream of its user has been open", async () => {
+  const running = await start();
+  const laptop = await listen(running, "alice");
+  await laptop.goes();
+  await idle(running);
+  await client.zadd(RECENT_KEY, Date.now() - 11 * 60_000, "alice");
+  const phone = await listen(running, "alice");
+  // As an hour after the phone came: nothing was stored for anybody before, and all of it is still there.
+  const position = "sse_recent:from:alice";
+  await client.pexpire(position, 300);
+  await eventually(async () => {
+    const left = await client.pttl(position);
+    return left < 0 || left > 60_000;
+  }, "the position is renewed, or gone");
+  await send("alice", "d1");
+  await phone.sees(["d1"]);
+  const again = await listen(running, "alice", laptop.lastId);
+  await eventually(() => again.resets().length > 0, "a reset");
+  expect(again.resets()).toEqual(["registration_lost"]);
+  expect(phone.resets()).toEqual([]);
+});
+
 test("registrations of dead pods are swept, those of live ones stay", async () => {
   const running = await start();
   const raw = await listen(running, "a.b");

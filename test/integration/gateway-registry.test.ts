@@ -88,4 +88,15 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     expect(await register(connection("h"), named("c"), NEVER_LISTED)).toEqual(named("c"));
     expect(await register(connection("i"), at(2, "k3"), NEVER_LISTED)).toEqual(named("c"));
   });
+
+  test("the position is kept as long as a stream is renewed, and a lost one counts as a lost registration", async () => {
+    const [one, key] = [connection("a"), `sse_recent:from:${encodeId(user)}`];
+    await register(one, at(7), NEVER_LISTED);
+    await client.pexpire(key, 60_000);
+    expect(await store.renew([one])).toEqual(new Set());
+    expect(await client.pttl(key)).toBeGreaterThan(60_000);
+    await client.del(key);
+    expect(await store.renew([one])).toEqual(new Set([one.id]));
+    expect(await register(one, at(9), LISTED_LATELY)).toEqual(at(9));
+  });
 });

@@ -47,7 +47,7 @@ test("every script file is registered, and runs again after the server has forgo
     "record-server": [LATER, "1", "0", "{}"],
     "hold-lease": ["owner", 1_000],
     "register-streams": [2_000, 1_000, 60, 600, "p", 1_000, "alice", "c1", "1-k2", "alice", 1_500],
-    "renew-streams": [2_000, 60, 600, "alice", "c1"],
+    "renew-streams": [2_000, 60, 600, 3_600_000, "alice", "c1"],
     "take-slot": ["a", 1, 1_000, 1],
     "take-token": [5_000, 50, 1, 0],
     "users-read-list": ["(", 10, "g", 1_000],
@@ -61,7 +61,7 @@ test("every script file is registered, and runs again after the server has forgo
   expect(Object.keys(args).sort()).toEqual(files.sort());
   const fresh = createScripts(bench.client);
   for (const name of Object.keys(args) as ScriptName[]) {
-    const keys = [1, 2, 3, ...(name === "register-streams" ? [4, 5] : name === "renew-streams" ? [4] : [])].map(
+    const keys = [1, 2, 3, ...(name === "register-streams" || name === "renew-streams" ? [4, 5] : [])].map(
       (key) => `k:${name}:${key}`,
     );
     await fresh.run(name, keys, args[name]);

@@ -18,7 +18,7 @@ for key = 3, #KEYS, 3 do
   local user, connection, position = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local seen = redis.call('ZSCORE', KEYS[1], user)
   local from = redis.call('GET', KEYS[key])
-  if not seen or tonumber(seen) < listed_since then
+  if not from or not seen or tonumber(seen) < listed_since then
     local seq, incarnation = string.match(position, '^(%d+)%-(%w+)')
     local known, of = string.match(from or '', '^(%d+)%-(%w+)')
     if of ~= incarnation or tonumber(known) <= tonumber(seq) then from = position end
