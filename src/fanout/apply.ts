@@ -110,7 +110,7 @@ export function createApply(deps: ApplyDeps): Apply {
       for (const some of slices(parts)) {
         await steps.chunks(some);
         await Promise.all([...byAuthor(some.filter(isDeletion)).values()].map(removeFromUnfollowers));
-        await steps.complete(some.map((part) => ({ ...part, size: sizeOf(part) })));
+        await steps.complete(some.map((part) => ({ change: part.change, trace: part.trace, size: sizeOf(part) })));
       }
     },
     whole: async (part, nonFollowers) => {
@@ -237,9 +237,9 @@ function* slices(parts: readonly Part[]): Generator<readonly Part[]> {
 
 function completedOf(change: Change, { recipients, chunks, tiers }: FanoutSize): FanoutCompleted {
   const { event, drop_id, user_id, created_at, admitted_at } = change;
-  const landed = Date.now();
+  const landed_at = Date.now();
   // A drop from the past (imported, remote) has a lag only since it was admitted.
-  const lag = Math.max(0, landed - Math.max(created_at, admitted_at));
-  const times = { created_at, admitted_at, landed_at: landed, lag_ms: lag };
-  return { event, drop_id, user_id, recipients, chunks, ...times, ...(tiers && { tiers }) };
+  const lag_ms = Math.max(0, landed_at - Math.max(created_at, admitted_at));
+  const completed = { event, drop_id, user_id, recipients, chunks, created_at, admitted_at, landed_at, lag_ms };
+  return tiers ? { ...completed, tiers } : completed;
 }
