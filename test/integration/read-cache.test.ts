@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { Fences } from "../../src/contracts/fences.js";
@@ -21,6 +22,7 @@ const HOMES = ["ada", "bob", "cy"].map((user) => `timeline:home:${user}`);
 const AUTHORS = ["big", "huge"];
 const AUTHOR_KEYS = AUTHORS.map((author) => `timeline:author:${author}`);
 const SHARED = "timeline:local";
+const READ_BESIDE = [...HOMES, SHARED, "timeline:global"];
 const KEYS = [...HOMES, ...AUTHOR_KEYS, SHARED];
 const pullsOf = (home: string): string => `timeline:x:pulls:{${home}}`;
 const registry = new Map<string, PulledAuthor>();
@@ -204,6 +206,56 @@ test.each([1, 2, 3, 4])(
     withReader({}, async (held) => {
       await followHistory(seed, held);
       expect(held.cache.events.hit).toBeGreaterThan(100);
+    }),
+);
+
+/** Reads first pages until `isOver`; each is compared with the deletions that were recorded when its read began. */
+async function readBeside({ cache }: CacheBench, deleted: readonly string[], isOver: () => boolean): Promise<number[]> {
+  const { store } = adaptersOn(scripts, { maxEntries: MAX, cache });
+  const fences = fencesOn(scripts);
+  const readAll = async (key: string): Promise<number> => {
+    for (let reads = 0; ; reads++) {
+      await nextTurn();
+      if (isOver()) return reads;
+      const dead = new Set(deleted);
+      const drops = (await shown(store, fences, first(key))) as string[];
+      expect({ key, dead: drops.filter((drop) => dead.has(drop)) }).toEqual({ key, dead: [] });
+    }
+  };
+  return Promise.all(READ_BESIDE.map(readAll));
+}
+
+test.each([1, 2, 3, 4])(
+  "history %i: a page read beside deletions shows no drop whose tombstone stood when the read began",
+  (seed) =>
+    withReader({}, async (held) => {
+      const random = seeded(seed);
+      const { raw } = redis;
+      await raw.zadd("timeline:tombstones", 0, "~floor");
+      for (const key of READ_BESIDE) await raw.zadd(key, 0, "~floor");
+      const newest: string[] = [];
+      const post = async (): Promise<void> => {
+        const drop = `d${newest.length}`;
+        newest.unshift(drop);
+        for (const key of READ_BESIDE) await raw.zadd(key, 100 + newest.length, drop);
+      };
+      for (let posted = 0; posted < 40; posted++) await post();
+      const deleted: string[] = [];
+      let isOver = false;
+      const reads = readBeside(held, deleted, () => isOver);
+      const deletions = async (): Promise<void> => {
+        for (let at = 0; at < 100; at++) {
+          const drop = oneOf(random, newest.filter((one) => !deleted.includes(one)).slice(0, 4));
+          await fencesOn(redis.scripts).recordTombstones([{ drop, time: Date.now() }]);
+          deleted.push(drop);
+          if (below(random, 2) === 0) for (const key of READ_BESIDE) await raw.zrem(key, drop);
+          await post();
+        }
+      };
+      await deletions().finally(() => {
+        isOver = true;
+      });
+      for (const count of await reads) expect(count).toBeGreaterThan(10);
     }),
 );
 
