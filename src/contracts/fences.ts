@@ -10,6 +10,7 @@ export interface EdgeChange {
 /** `time` in ms since the epoch. */
 export interface Deletion {
   readonly drop: string;
+  readonly author?: string | undefined;
   readonly time: number;
 }
 
@@ -20,7 +21,8 @@ export interface EdgeState {
 
 /** State that decides against late events. It lives longer than the log, and is refilled from it if Redis lost it. */
 export interface Fences {
-  recordTombstones(deletions: readonly Deletion[]): Promise<void>;
+  /** Returns the authors of the drops; where one is not known, the drop is in nobody's home. */
+  recordTombstones(deletions: readonly Deletion[]): Promise<ReadonlyMap<string, string | undefined>>;
   /** Older drops are gone, in ms since the epoch; 0: every drop is kept. */
   retentionStart(): number;
   tombstonedAmong(drops: readonly string[]): Promise<ReadonlySet<string>>;
@@ -35,8 +37,8 @@ export interface Fences {
   /** The names of the authors' current follower lists. One changes with its list, and if it is lost. */
   generations(authors: readonly string[]): Promise<ReadonlyMap<string, string>>;
   renewGenerations(authors: readonly string[]): Promise<void>;
-  /** From the home timelines of these users. */
-  removeTombstoned(users: readonly string[]): Promise<void>;
+  /** Removes authors' deleted drops from the homes of these users, by author. */
+  removeDeleted(users: ReadonlyMap<string, readonly string[]>): Promise<void>;
 }
 
 export const nameGeneration = (): string => `${Date.now()}:${randomUUID()}`;

@@ -67,6 +67,8 @@ export const generationKey = (author: string): string => `timeline:x:generation:
 const EDGE_PARTS = 1_024;
 export const EDGES_PREFIX = "timeline:x:edges:";
 export const UNFOLLOWERS_PREFIX = "timeline:x:leavers:";
+/** Sorted sets of an author's deleted drops, in the slot of the author's edges. */
+export const DELETED_PREFIX = "timeline:x:deleted:";
 
 const partName = (part: number): string => `{${part}}`;
 

@@ -60,13 +60,13 @@ export interface Apply {
  * **A deletion and an unfollow** may each miss a home that the other changes: an unfollow removes the author's drops,
  * of which a deleted one is none. Therefore:
  *
- * - an edge that changes records the unfollower, then renews the generation, then removes all tombstoned drops from
- *   the home (`graph.ts`);
- * - a deletion sets the tombstone, then reads the generation, then the followers of that generation and the recent
- *   unfollowers.
+ * - an edge that changes records the unfollower, then renews the generation, then removes the author's deleted drops
+ *   from the home (`graph.ts`);
+ * - a deletion sets the tombstone and records the drop under its author, then reads the generation, then the followers
+ *   of that generation and the recent unfollowers.
  *
  * A user in neither list was recorded after the recent unfollowers were read, or renewed the generation after it was
- * read: the look for tombstoned drops is later still, and finds the tombstone.
+ * read: the look for the author's deleted drops is later still, and finds the drop.
  *
  * **A publication** that is handled again may have been written by a list of followers that it does not get a second
  * time. It is removed from the homes of those recorded as unfollowers since it was admitted. One that is handled for

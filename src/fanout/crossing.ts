@@ -24,7 +24,7 @@ export interface Crossings extends PulledAuthors {
 }
 
 export interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops"> {
-  readonly fences: Pick<Fences, "unfollowedAmong" | "recentUnfollowers" | "removeTombstoned">;
+  readonly fences: Pick<Fences, "unfollowedAmong" | "recentUnfollowers" | "removeDeleted">;
   readonly writer: TimelineWriter;
   readonly authors: AuthorWriter;
   readonly listeners: Pick<Listeners, "visit">;
@@ -85,7 +85,8 @@ export function createCross(deps: CrossingDeps) {
   };
   const fill = async (author: string): Promise<Step> => {
     const page = openDrops(deps, author);
-    const change = (follows: boolean) => (users: readonly string[]) => changeHomes(deps, page, { users, follows });
+    const change = (follows: boolean) => (users: readonly string[]) =>
+      changeHomes(deps, page, { author, users, follows });
     return { apply: change(true), undo: change(false) };
   };
   const steps: Readonly<Record<Exclude<PullState, "pulled" | "tiered">, (author: string) => Promise<Step>>> = {
@@ -166,7 +167,7 @@ function openDrops({ readAuthorDrops }: CrossingDeps, author: string): ReadPage 
 async function changeHomes(
   { writer, fences, maxEntries }: CrossingDeps,
   page: ReadPage,
-  { users, follows }: { readonly users: readonly string[]; readonly follows: boolean },
+  { author, users, follows }: Followers & { readonly follows: boolean },
 ): Promise<void> {
   if (users.length === 0) return;
   const bounds = await writer.interruptRebuilds(users);
@@ -175,5 +176,5 @@ async function changeHomes(
   let index = 0;
   await writes.apply(homes, { first: await page(0), next: () => page(++index) });
   await writes.flush();
-  await fences.removeTombstoned(users);
+  await fences.removeDeleted(new Map([[author, users]]));
 }

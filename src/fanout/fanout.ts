@@ -205,15 +205,10 @@ async function addShared({ fences, writer }: DropDeps, all: readonly SharedEntry
 /** Returns the authors of the deleted drops. */
 async function recordDeletions({ fences, writer }: DropDeps, drops: readonly AdmittedDrop[]) {
   const deletions = drops.flatMap(({ event, admitted_at: time }) =>
-    event.name === "drop_deleted" ? [{ ...event.payload, time }] : [],
+    event.name === "drop_deleted" ? [{ drop: event.payload.drop_id, author: event.payload.user_id, time }] : [],
   );
   if (deletions.length === 0) return new Map<string, string | undefined>();
-  await fences.recordTombstones(deletions.map(({ drop_id: drop, time }) => ({ drop, time })));
-  const authors = new Map(
-    await Promise.all(
-      deletions.map(async ({ drop_id, user_id }) => [drop_id, user_id ?? (await writer.actorOf(drop_id))] as const),
-    ),
-  );
+  const authors = await fences.recordTombstones(deletions);
   await writer.rememberCreations(authors);
   await writer.removeShared([...authors.keys()]);
   return authors;

@@ -50,8 +50,8 @@ const MAX_ROUNDS = 10;
  * Of a pulled author the followers' sets change too. Homes get the drops all the same: among them are direct ones, which
  * the author's timeline lacks. An author whose state has changed meanwhile is another reason to repeat the round.
  *
- * A round ends by removing tombstoned drops from the homes, those it has just added among them: a deletion that read
- * the followers while an edge was changing may have missed them (see `apply.ts`).
+ * A round ends by removing the authors' deleted drops from the homes, those it has just added among them: a deletion that
+ * read the followers while an edge was changing may have missed them (see `apply.ts`).
  *
  * The edges of authors whose drops cannot be read are returned, as are those that are missing once no author's have come
  * for `patienceMs`: they hold up no other.
@@ -149,7 +149,8 @@ async function applyRound(
   // Not before: what other authors' followers still get would come after what the next handling writes.
   if (failure) throw failure.error;
   await writes.flush();
-  await fences.removeTombstoned(followers);
+  const changed = [...authors].map(([author, own]) => [author, own.map(({ follower }) => follower)] as const);
+  await fences.removeDeleted(new Map(changed));
   return late;
 }
 

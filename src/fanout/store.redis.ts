@@ -164,9 +164,6 @@ function memories({ command }: Scripts, actorTtlMs: number) {
     async rememberActor(drop: string, actor: string): Promise<void> {
       await command("set", (client) => client.set(actorKey(drop), actor, "PX", actorTtlMs));
     },
-    async actorOf(drop: string): Promise<string | undefined> {
-      return (await command("get", (client) => client.get(actorKey(drop)))) ?? undefined;
-    },
   };
 }
 

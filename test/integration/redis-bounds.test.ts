@@ -69,6 +69,7 @@ test("whatever is handled, each key it leaves has a time to live, but for the th
     "x:generation",
     "x:edges",
     "x:leavers",
+    "x:deleted",
     "x:attempts",
     "x:fanout",
     "x:actor",

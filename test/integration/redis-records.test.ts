@@ -175,19 +175,6 @@ test("note attempt: counts names, tells who never reported back, and every note 
   expect(await bench.raw.pttl("timeline:x:attempts:S:1:2")).toBeGreaterThan(50_000);
 });
 
-test("find tombstoned: finds the tombstoned drops of every timeline and nothing else, unless tombstones were lost", async () => {
-  const find = () =>
-    bench.scripts.run("find-tombstoned", ["timeline:tombstones"], ["timeline:home:ada", "timeline:home:bob", "none"]);
-  await bench.raw.zadd("timeline:home:ada", 5, "~floor", 6, "a", 7, "dead", 8, "b");
-  await bench.raw.zadd("timeline:home:bob", 9, "dead too");
-  await bench.raw.zadd("timeline:tombstones", 1, "dead", 2, "dead too", 3, "elsewhere");
-  expect(await find()).toBeNull();
-  await bench.raw.zadd("timeline:tombstones", -4, "~floor");
-  expect(await find()).toBeNull();
-  await bench.raw.zadd("timeline:tombstones", 0, "~floor");
-  expect(await find()).toEqual([["dead"], ["dead too"], []]);
-});
-
 test("take drops: notes what the timeline held, for a while, and removes it if that is asked for", async () => {
   const [timeline, taken] = ["timeline:home:ada", "timeline:x:taken:{timeline:home:ada}"] as const;
   const take = (how: "remove" | "note", ...drops: readonly string[]) =>

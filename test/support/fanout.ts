@@ -48,7 +48,7 @@ const NOBODY_PULLED: FanoutDeps["pulled"] = {
 
 /** Fan-out on a real Redis, with the upstreams, the log and the queue in memory. */
 export function openFanout(
-  redis: RedisBench,
+  redis: Pick<RedisBench, "scripts">,
   world: World,
   how: {
     readonly log?: MemoryLog;

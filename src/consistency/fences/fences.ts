@@ -41,8 +41,9 @@ export function createFences(deps: FencesDeps): Fences {
   return {
     retentionStart,
     async recordTombstones(deletions) {
-      const { complete } = await store.recordTombstones(deletions);
+      const { complete, authors } = await store.recordTombstones(deletions);
       if (!complete) await ensure();
+      return authors;
     },
     async tombstonedAmong(drops) {
       if (drops.length === 0) return new Set();
@@ -65,8 +66,8 @@ export function createFences(deps: FencesDeps): Fences {
     },
     generations: (authors) => store.generations(authors, nameGeneration),
     renewGenerations: (authors) => store.setGenerations(authors.map((author) => [author, nameGeneration()] as const)),
-    async removeTombstoned(users) {
-      await certain(async () => ((await store.removeTombstoned(users)).complete ? true : undefined));
+    async removeDeleted(users) {
+      await certain(async () => ((await store.removeDeleted(users)).complete ? true : undefined));
     },
   };
 }
@@ -110,7 +111,10 @@ async function* batchesOf(
   for await (const { event, time } of history) {
     done.events++;
     done.upTo = time;
-    if (event.name === "drop_deleted") deletions.push({ drop: event.payload.drop_id, time });
+    if (event.name === "drop_deleted") {
+      const { drop_id: drop, user_id: author } = event.payload;
+      deletions.push({ drop, author, time });
+    }
     if (event.name === "user_followed" || event.name === "user_unfollowed") {
       const { follower_id: follower, following_id: following, version } = event.payload;
       // A user cannot unfollow themselves: their own drops stay in their home.

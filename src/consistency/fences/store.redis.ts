@@ -1,39 +1,31 @@
 import type { Deletion, EdgeChange, EdgeState } from "../../contracts/fences.js";
 import {
   ALL_EDGE_PARTS,
-  DELETIONS_CHANNEL,
   EDGES_PREFIX,
   edgeField,
   edgePart,
   edgesKey,
   generationKey,
-  homeKey,
   packKeys,
   REFILL_LEASE_KEY,
   TOMBSTONES_KEY,
   UNFOLLOWERS_PREFIX,
   unfollowersKey,
 } from "../../contracts/keys.js";
-import { chunked, grouped, mapLimited } from "../../kernel/concurrency.js";
+import { chunked } from "../../kernel/concurrency.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
 import { DAY, HOUR } from "../../kernel/time.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
 import { createLease } from "../../platform/redis/lease.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import { createTaken } from "../../platform/redis/taken.js";
+import { createDeletions } from "./deletions.redis.js";
+import { callsFor } from "./parts.js";
 
 /** Longer than the log holds events, which is seven days. */
 const REMEMBER_MS = 7 * DAY + 12 * HOUR;
 const UNFOLLOWERS_A_PAGE = 1_000;
-/** A call then takes the server about 2 ms. */
-const EDGES_A_CALL = 200;
-const PARTS = packKeys(ALL_EDGE_PARTS);
 const DROPS_A_CALL = 5_000;
-/** Full ones take the server about 3 ms where it holds more tombstones than a home holds drops. */
-const HOMES_A_CALL = 20;
-/** Others wait for no more of them, and no more homes of a cluster are in memory. */
-const CALLS_AT_ONCE = 4;
-const HOMES_AT_ONCE = 64;
+const PARTS = packKeys(ALL_EDGE_PARTS);
 
 interface Tombstoned {
   readonly tombstoned: ReadonlySet<string>;
@@ -50,18 +42,6 @@ export type FenceStore = ReturnType<typeof createFenceStore>;
 /** Each key holds a floor that is lost with it: then `complete` is false, and an answer undefined. */
 export function createFenceStore(scripts: Scripts, fenced: Fenced) {
   const { run, command, isCluster } = scripts;
-  const recordTombstones = async (entries: readonly Deletion[]): Promise<{ complete: boolean }> => {
-    const complete = await run(
-      "record-tombstones",
-      [TOMBSTONES_KEY],
-      [
-        Date.now() - REMEMBER_MS,
-        isCluster ? "" : DELETIONS_CHANNEL,
-        ...entries.flatMap(({ drop, time }) => [time, drop]),
-      ],
-    );
-    return { complete: complete === 1 };
-  };
   const tombstonedAmong = async (drops: readonly string[]): Promise<Tombstoned> => {
     const tombstoned = new Set<string>();
     let complete = true;
@@ -74,6 +54,7 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
     }
     return { tombstoned, complete };
   };
+  const deletions = createDeletions(scripts, tombstonedAmong, REMEMBER_MS);
   // A call in a cluster is for one slot.
   const read = (keys: readonly string[]): Promise<(string | null)[]> =>
     isCluster
@@ -82,9 +63,8 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
   const markEdges = (step: "begin" | "finish", mark: number): Promise<number> =>
     fenced.many({ script: "mark-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [step, mark], after: [] });
   return {
-    recordTombstones,
     tombstonedAmong,
-    removeTombstoned: createRemoveTombstoned(scripts, tombstonedAmong),
+    ...deletions,
     ...edgesIn(scripts),
     async generations(authors: readonly string[], nameNew: () => string): Promise<Map<string, string>> {
       const held = authors.length === 0 ? [] : await read(authors.map(generationKey));
@@ -106,10 +86,10 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
     async beginRefill(mark: number): Promise<number> {
       return Number(await run("begin-refill", [TOMBSTONES_KEY], [mark])) + (await markEdges("begin", mark));
     },
-    async refill({ deletions, edges }: RefillBatch): Promise<void> {
+    async refill({ deletions: deleted, edges }: RefillBatch): Promise<void> {
       await Promise.all([
-        deletions.length > 0 ? recordTombstones(deletions) : undefined,
-        ...callsFor(edges, scripts.isCluster).map((some) => changeEdges(scripts, some, "refill")),
+        deleted.length > 0 ? deletions.recordTombstones(deleted) : undefined,
+        ...callsFor(edges, authorOf, scripts.isCluster).map((some) => changeEdges(scripts, some, "refill")),
       ]);
     },
     /** Declares the keys complete that still have the mark; returns how many: fewer if some were lost again. */
@@ -123,35 +103,6 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
 
 const stands = (floor: string | null | undefined): boolean => floor != null && Number(floor) >= 0;
 
-/**
- * Removes tombstoned drops from homes, unless tombstones are lost. In a cluster they are in another slot than a home, which
- * is then read.
- */
-function createRemoveTombstoned(
-  scripts: Scripts,
-  tombstonedAmong: (drops: readonly string[]) => Promise<Tombstoned>,
-): (users: readonly string[]) => Promise<{ complete: boolean }> {
-  const { remove } = createTaken(scripts);
-  const ofHome = async (user: string): Promise<boolean> => {
-    const held = await scripts.command("zrange", (client) => client.zrange(homeKey(user), "0", "-1"));
-    const { tombstoned, complete } = await tombstonedAmong(held.filter((member) => member !== FLOOR_MEMBER));
-    await remove(homeKey(user), [...tombstoned]);
-    return complete || held.length === 0;
-  };
-  const ofHomes = async (users: readonly string[]): Promise<boolean> => {
-    const keys = users.map(homeKey);
-    const found = (await scripts.run("find-tombstoned", [TOMBSTONES_KEY], keys)) as string[][] | null;
-    await Promise.all(keys.map((key, at) => remove(key, found?.[at] ?? [])));
-    return found !== null;
-  };
-  return async (users) => {
-    const done = scripts.isCluster
-      ? await mapLimited(users, HOMES_AT_ONCE, ofHome)
-      : await mapLimited(chunked(users, HOMES_A_CALL), CALLS_AT_ONCE, ofHomes);
-    return { complete: done.every(Boolean) };
-  };
-}
-
 function edgesIn(scripts: Scripts) {
   return {
     async changeEdges(
@@ -159,7 +110,7 @@ function edgesIn(scripts: Scripts) {
       how: "record" | "look" = "record",
     ): Promise<readonly EdgeState[] | undefined> {
       const states = new Map<EdgeChange, EdgeState>();
-      const recorded = callsFor(changes, scripts.isCluster).map(async (some) => {
+      const recorded = callsFor(changes, authorOf, scripts.isCluster).map(async (some) => {
         const held = await changeEdges(scripts, some, how);
         for (const [at, change] of some.entries())
           if (held[2 * at]) states.set(change, { version: Number(held[2 * at]), follows: held[2 * at + 1] === "1" });
@@ -197,11 +148,7 @@ function edgesIn(scripts: Scripts) {
   };
 }
 
-/** In a cluster a call changes the edges of one part: keys of one call must be in one slot. */
-function callsFor(edges: readonly EdgeChange[], isCluster: boolean): (readonly EdgeChange[])[] {
-  if (!isCluster) return chunked(edges, EDGES_A_CALL);
-  return [...grouped(edges, ({ following }) => edgePart(following)).values()];
-}
+const authorOf = ({ following }: EdgeChange): string => following;
 
 async function changeEdges(
   { run, isCluster }: Scripts,

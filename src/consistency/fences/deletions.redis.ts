@@ -1,0 +1,124 @@
+import type { Deletion } from "../../contracts/fences.js";
+import {
+  actorKey,
+  DELETED_PREFIX,
+  DELETIONS_CHANNEL,
+  EDGES_PREFIX,
+  edgePart,
+  edgesKey,
+  homeKey,
+  TOMBSTONES_KEY,
+} from "../../contracts/keys.js";
+import { mapLimited } from "../../kernel/concurrency.js";
+import { encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { createTaken } from "../../platform/redis/taken.js";
+import { callsFor } from "./parts.js";
+
+/** Of an author: to look for more of them in a home costs more than to read the home. */
+const MANY_DELETED = 1_000;
+/** Others wait for no more of them, and no more homes are in memory. */
+const CALLS_AT_ONCE = 4;
+const HOMES_AT_ONCE = 16;
+
+type Authors = ReadonlyMap<string, string | undefined>;
+
+interface Complete {
+  /** False where something was lost, which must be refilled. */
+  readonly complete: boolean;
+}
+
+type TombstonedAmong = (drops: readonly string[]) => Promise<Complete & { readonly tombstoned: ReadonlySet<string> }>;
+
+interface Followers {
+  readonly author: string;
+  readonly users: readonly string[];
+}
+
+/** The tombstones, and the deleted drops of each author, for which the part of the author's edges speaks. */
+export function createDeletions(scripts: Scripts, tombstonedAmong: TombstonedAmong, rememberMs: number) {
+  const { remove } = createTaken(scripts);
+  const removeTombstoned = async (user: string): Promise<boolean> => {
+    const held = await scripts.command("zrange", (client) => client.zrange(homeKey(user), "0", "-1"));
+    const { tombstoned, complete } = await tombstonedAmong(held.filter((member) => member !== FLOOR_MEMBER));
+    await remove(homeKey(user), [...tombstoned]);
+    return complete || held.length === 0;
+  };
+  const removeFrom = async (users: readonly string[], drops: readonly string[]): Promise<boolean> => {
+    if (drops.length === 0) return true;
+    if (drops.length >= MANY_DELETED)
+      return !(await mapLimited(users, HOMES_AT_ONCE, removeTombstoned)).includes(false);
+    await mapLimited(users, HOMES_AT_ONCE, (user) => remove(homeKey(user), drops));
+    return true;
+  };
+  const removeOf = async (all: readonly Followers[]): Promise<boolean> => {
+    for (let open = all; open.length > 0; ) {
+      const authors = open.map(({ author }) => author);
+      const before = [rememberMs, MANY_DELETED];
+      const read = (await run(scripts, "read-deleted", { authors, before })) as (string[] | null)[];
+      for (const [at, drops] of read.entries())
+        if (drops === null || !(await removeFrom((open[at] as Followers).users, drops))) return false;
+      open = open.slice(read.length);
+    }
+    return true;
+  };
+  return {
+    recordTombstones: createRecord(scripts, rememberMs),
+    /** From the homes of followers, by author. */
+    async removeDeleted(followers: ReadonlyMap<string, readonly string[]>): Promise<Complete> {
+      const all = [...followers].map(([author, users]) => ({ author, users }));
+      const calls = callsFor(all, ({ author }) => author, scripts.isCluster);
+      const done = await mapLimited(calls, CALLS_AT_ONCE, removeOf);
+      return { complete: done.every(Boolean) };
+    },
+  };
+}
+
+function createRecord(scripts: Scripts, rememberMs: number) {
+  const { command, isCluster } = scripts;
+  const setTombstones = async (deletions: readonly Deletion[]): Promise<boolean> => {
+    const entries = deletions.flatMap(({ drop, time }) => [time, drop]);
+    const args = [Date.now() - rememberMs, isCluster ? "" : DELETIONS_CHANNEL, ...entries];
+    return (await scripts.run("record-tombstones", [TOMBSTONES_KEY], args)) === 1;
+  };
+  const recordUnder = async (authors: Authors, deletions: readonly Deletion[]): Promise<void> => {
+    const known = deletions.flatMap(({ drop, time }) => {
+      const author = authors.get(drop);
+      return author === undefined ? [] : { author, of: [drop, time] };
+    });
+    const calls = callsFor(known, ({ author }) => author, isCluster).map((some) =>
+      run(scripts, "record-deleted", {
+        authors: some.map(({ author }) => author),
+        before: [rememberMs],
+        of: some.map(({ of }) => of),
+      }),
+    );
+    await Promise.all(calls);
+  };
+  const actorOf = async ({ drop }: Deletion) =>
+    [drop, (await command("get", (client) => client.get(actorKey(drop)))) ?? undefined] as const;
+  /** Returns the authors of the deleted drops. The actor of a received drop is remembered before the tombstone is looked for. */
+  return async (deletions: readonly Deletion[]): Promise<Complete & { readonly authors: Authors }> => {
+    const named = new Map(
+      deletions.flatMap(({ drop, author }) => (author === undefined ? [] : [[drop, author] as const])),
+    );
+    const [complete] = await Promise.all([setTombstones(deletions), recordUnder(named, deletions)]);
+    const unnamed = deletions.filter(({ drop }) => !named.has(drop));
+    const actors = new Map(await Promise.all(unnamed.map(actorOf)));
+    await recordUnder(actors, unnamed);
+    return { complete, authors: new Map([...named, ...actors]) };
+  };
+}
+
+interface Call {
+  readonly authors: readonly string[];
+  readonly before: readonly number[];
+  /** Further arguments of each author. */
+  readonly of?: readonly (readonly (string | number)[])[];
+}
+
+function run(scripts: Scripts, name: "record-deleted" | "read-deleted", { authors, before, of = [] }: Call) {
+  const keys = scripts.isCluster ? authors.slice(0, 1).map(edgesKey) : [];
+  const args = authors.flatMap((author, at) => [edgePart(author), encodeId(author), ...(of[at] ?? [])]);
+  return scripts.run(name, keys, [EDGES_PREFIX, DELETED_PREFIX, ...before, ...args]);
+}

@@ -1,0 +1,24 @@
+-- Records deleted drops under their authors, and forgets old ones.
+--
+-- KEYS[1]  Redis Cluster: the part of the follow edges that all authors given are in; else none
+-- ARGV[1]  prefix of the parts
+-- ARGV[2]  prefix of the deleted drops, sorted sets by the time of deletion
+-- ARGV[3]  how long a deletion is kept, ms
+-- ARGV[4+] of each deletion: part, author, drop, time in ms
+-- returns  1
+local call, keep = redis.call, tonumber(ARGV[3])
+local time = call('TIME')
+local before = time[1] * 1000 - keep
+for i = 4, #ARGV, 4 do
+  local part, author = ARGV[i], ARGV[i + 1]
+  local key = ARGV[2] .. part .. ':' .. author
+  call('ZADD', key, 'LT', ARGV[i + 3], ARGV[i + 2])
+  call('ZREMRANGEBYSCORE', key, '-inf', '(' .. before)
+  local newest = call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
+  if newest then
+    call('PEXPIRE', key, keep)
+    -- So that a lost set is seen.
+    call('HSET', ARGV[1] .. part, author .. ':~deleted', '0:0:' .. math.floor(newest / 1000))
+  end
+end
+return 1
