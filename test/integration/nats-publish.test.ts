@@ -3,10 +3,13 @@ import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { connect } from "nats";
 import { AppError } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
+import { connectNats } from "../../src/platform/nats/connect.js";
 import { createPublisher, type Message, type Stored } from "../../src/platform/nats/publish.js";
 import { freeze, privateNats, temporaryFolder } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";
+import { TcpProxy } from "../support/proxy.js";
 
 let bench: NatsBench;
 
@@ -146,3 +149,25 @@ test("a message without the right to its subject is an outage at once, as is one
   await Promise.all([allowed.close(), denied.close()]);
   await broker.stop();
 });
+
+test("no more messages than a stream takes at once are without their PubAck; the others follow", async () => {
+  const proxy = await TcpProxy.open(Number(new URL(bench.broker.url).port));
+  const connection = await connectNats({ servers: [proxy.url("nats")], name: "publisher" }, silent);
+  try {
+    const { publishAll } = createPublisher(connection, { timeoutMs: 60_000 });
+    proxy.set("pause", "toClient");
+    const messages = Array.from({ length: 10_000 }, (_, at) => ({
+      subject: "drops.created",
+      id: `a${at}`,
+      body: "{}",
+    }));
+    const published = publishAll(messages);
+    await eventually(async () => (await stored()) === 4_096 || `${await stored()} are`, "as many as may are stored");
+    proxy.set("pass");
+    expect((await published).filter((one) => one instanceof AppError)).toEqual([]);
+    expect(await stored()).toBe(10_000);
+  } finally {
+    await connection.close();
+    await proxy.close();
+  }
+}, 60_000);

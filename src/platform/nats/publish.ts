@@ -3,6 +3,7 @@ import type { NatsConnectionImpl } from "nats/lib/nats-base-client/nats.js";
 import { isPlainSubject } from "../../contracts/subjects.js";
 import { AppError } from "../../kernel/errors.js";
 import { publishError, refusalOf } from "./publish-errors.js";
+import { fieldsOf } from "./publish-headers.js";
 
 export interface Message {
   readonly subject: string;
@@ -49,7 +50,8 @@ export function createPublisher(connection: NatsConnection, options: PublisherOp
   const publishAll: PublishAll = (messages) =>
     new Promise((resolve) => {
       if (messages.length === 0) return resolve([]);
-      pubAcks.send({ messages, results: new Array(messages.length), missing: messages.length, resolve });
+      const deadline = performance.now() + (options.timeoutMs ?? ACK_TIMEOUT_MS);
+      pubAcks.send({ messages, results: new Array(messages.length), missing: messages.length, deadline, resolve });
     });
   return {
     publishAll,
@@ -65,6 +67,7 @@ interface Batch {
   readonly messages: readonly Message[];
   readonly results: (Stored | AppError)[];
   missing: number;
+  readonly deadline: number;
   readonly resolve: (results: readonly (Stored | AppError)[]) => void;
 }
 
@@ -72,8 +75,10 @@ interface Pending {
   readonly batch: Batch;
   readonly index: number;
   readonly subject: string;
-  readonly deadline: number;
 }
+
+/** Servers since 2.11 refuse messages of a stream that wait to be stored beyond 10,000, of all publishers. */
+const MOST_PENDING = 4_096;
 
 /** Characters that are encoded together. */
 const TEXT_AT_ONCE = 32 * 1024;
@@ -83,6 +88,8 @@ class PubAcks {
   /** By the last token of the reply subject, in the order of their deadlines. */
   readonly #pending = new Map<number, Pending>();
   readonly #unsent: Batch[] = [];
+  #next = 0;
+  #scheduled = false;
   readonly #inbox: string;
   #sent = 0;
   #text = "";
@@ -105,28 +112,43 @@ class PubAcks {
   /** Messages of one tick go out in one write. */
   send(batch: Batch): void {
     this.#unsent.push(batch);
-    if (this.#unsent.length > 1) return;
+    this.#schedule();
+  }
+
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
     setImmediate(() => {
-      const deadline = performance.now() + (this.options.timeoutMs ?? ACK_TIMEOUT_MS);
-      for (const one of this.#unsent.splice(0))
-        for (let index = 0; index < one.messages.length; index++) this.#publish(one, index, deadline);
-      this.#writeText();
-      this.#watchDeadlines();
+      this.#scheduled = false;
+      this.#sendSome();
     });
   }
 
-  #publish(batch: Batch, index: number, deadline: number): void {
+  #sendSome(): void {
+    const now = performance.now();
+    for (let [first] = this.#unsent; first && this.#pending.size < MOST_PENDING; [first] = this.#unsent) {
+      this.#publish(first, this.#next++, now);
+      if (this.#next < first.messages.length) continue;
+      this.#unsent.shift();
+      this.#next = 0;
+    }
+    this.#writeText();
+    this.#watchDeadlines();
+  }
+
+  #publish(batch: Batch, index: number, now: number): void {
     const message = batch.messages[index] as Message;
     const { subject } = message;
     const token = ++this.#sent;
     try {
+      if (batch.deadline <= now) throw NatsError.errorForCode(ErrorCode.Timeout);
       if (!isPlainSubject(subject)) throw NatsError.errorForCode(ErrorCode.BadSubject);
       this.#subscribe();
       this.#write(message, this.#inbox + token);
     } catch (error) {
       return this.#settle(batch, index, publishError(error, subject));
     }
-    this.#pending.set(token, { batch, index, subject, deadline });
+    this.#pending.set(token, { batch, index, subject });
   }
 
   /** As the client's `publish`, which encodes and copies the parts of each message one by one. */
@@ -157,6 +179,7 @@ class PubAcks {
     if (result instanceof AppError && refusalOf(result) === "missing") this.options.noStream?.();
     batch.results[index] = result;
     if (--batch.missing === 0) batch.resolve(batch.results);
+    if (this.#unsent.length > 0) this.#schedule();
   }
 
   #subscribe(): void {
@@ -193,9 +216,9 @@ class PubAcks {
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       const now = performance.now();
-      this.#fail(({ deadline }) => deadline <= now, NatsError.errorForCode(ErrorCode.Timeout));
+      this.#fail(({ batch }) => batch.deadline <= now, NatsError.errorForCode(ErrorCode.Timeout));
       this.#watchDeadlines();
-    }, first.deadline - performance.now());
+    }, first.batch.deadline - performance.now());
     this.#timer.unref();
   }
 
@@ -224,20 +247,4 @@ function resultOf(message: Msg, subject: string): Stored | AppError {
   } catch (error) {
     return publishError(error, subject);
   }
-}
-
-const HEADER_NAME = /^[!-9;-~]+$/;
-const LINE_BREAK = /[\r\n]/;
-
-function fieldsOf({ id, headers, stream }: Message): string {
-  let fields = "NATS/1.0\r\n";
-  for (const name in headers) fields += fieldOf(name, headers[name] as string);
-  fields += fieldOf("Nats-Msg-Id", id);
-  if (stream !== undefined) fields += fieldOf("Nats-Expected-Stream", stream);
-  return `${fields}\r\n`;
-}
-
-function fieldOf(name: string, value: string): string {
-  if (!HEADER_NAME.test(name) || LINE_BREAK.test(value)) throw NatsError.errorForCode(ErrorCode.BadHeader);
-  return `${name}: ${value}\r\n`;
 }
