@@ -1,4 +1,5 @@
 import { expect, test } from "@jest/globals";
+import type { StoredMsg } from "nats";
 import { v7 } from "uuid";
 import { createBucket } from "../../src/analysis/bucket.nats.js";
 import { createRequests } from "../../src/analysis/requests.nats.js";
@@ -23,7 +24,8 @@ async function giveUp(): Promise<void> {
   const last_by_subj = `$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.${STREAM.timeline}.${CONSUMER.analysis}`;
   const advisory = () => manager.streams.getMessage(STREAM.advisories, { last_by_subj }).catch(() => undefined);
   await eventually(async () => (await advisory()) !== undefined, "the advisory is captured");
-  const delivery = deliveryOf({ stream: STREAM.advisories, body: (await advisory())?.data as Uint8Array });
+  const { data: body, time } = (await advisory()) as StoredMsg;
+  const delivery = deliveryOf({ stream: STREAM.advisories, body, time: time.getTime() });
   await maxDeliveriesHandler({ nats: connection, publish })(delivery, contextWith());
 }
 

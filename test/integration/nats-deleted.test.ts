@@ -28,6 +28,7 @@ test("a stream that is deleted is not made again before its files are gone, and 
   bench.connection.subscribe("$JS.EVENT.ADVISORY.STREAM.DELETED.FANOUT", {
     callback: (_, message) => told.push(message.json()),
   });
+  await bench.connection.flush();
   try {
     await bench.manager.streams.delete("FANOUT");
     const created = async () =>

@@ -97,7 +97,7 @@ test("100,000 deleted drops are removed from a home, by a graph event and by a r
   const entries = drops("dead");
   await fences.tombstonedAmong(["any"]);
   for (const part of chunked(entries, 5_000))
-    await fenceStore.recordTombstones(part.map(({ drop }) => ({ drop, time: Date.now() })));
+    await fenceStore.recordTombstones(part.map(({ drop }) => ({ drop, author: "bob", time: Date.now() })));
   await fill(entries);
   await redis.raw.zadd(KEY, 0, "~floor", 2 * MAX, "alive");
   await handle(openFanout(redis, new World(), { maxEntries: MAX }), unfollowed("ada", "bob", 1));

@@ -1,4 +1,4 @@
-import { type JsMsg, millis, type NatsConnection, type StoredMsg } from "nats";
+import { ErrorCode, type JsMsg, millis, type NatsConnection, NatsError, type StoredMsg } from "nats";
 import type { JsMsgImpl } from "nats/lib/jetstream/jsmsg.js";
 import type { MsgHdrsImpl } from "nats/lib/nats-base-client/headers.js";
 import type { MsgImpl } from "nats/lib/nats-base-client/msg.js";
@@ -62,6 +62,28 @@ class HeaderLines implements Headers {
     const names = new Set(Array.from(this.#text.matchAll(NAMES), ([, name = ""]) => name));
     for (const name of names) yield [name, this.get(name) ?? ""];
   }
+}
+
+interface Fields {
+  readonly id: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly stream?: string | undefined;
+}
+
+const HEADER_NAME = /^[!-9;-~]+$/;
+
+/** The headers of a message as they are sent. */
+export function fieldsOf({ id, headers, stream }: Fields): string {
+  let fields = "NATS/1.0\r\n";
+  for (const name in headers) fields += fieldOf(name, headers[name] as string);
+  fields += fieldOf("Nats-Msg-Id", id);
+  if (stream !== undefined) fields += fieldOf("Nats-Expected-Stream", stream);
+  return `${fields}\r\n`;
+}
+
+function fieldOf(name: string, value: string): string {
+  if (!HEADER_NAME.test(name) || LINE_BREAK.test(value)) throw NatsError.errorForCode(ErrorCode.BadHeader);
+  return `${name}: ${value}\r\n`;
 }
 
 export type StoredMessage = Omit<Delivery, "consumer" | "deliveries">;

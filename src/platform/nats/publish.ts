@@ -2,8 +2,8 @@ import { type ApiError, createInbox, ErrorCode, type Msg, type NatsConnection, N
 import type { NatsConnectionImpl } from "nats/lib/nats-base-client/nats.js";
 import { isPlainSubject } from "../../contracts/subjects.js";
 import { AppError } from "../../kernel/errors.js";
+import { fieldsOf } from "./message.js";
 import { publishError, refusalOf } from "./publish-errors.js";
-import { fieldsOf } from "./publish-headers.js";
 
 export interface Message {
   readonly subject: string;
