@@ -160,28 +160,35 @@ test("FLUSHALL: the stream gets a reset, and is registered again", async () => {
   expect(fine.resets()).toEqual([]);
 });
 
+/** Longer than the window. */
+async function longAway(running: Awaited<ReturnType<typeof start>>): Promise<void> {
+  await idle(running);
+  await client.zadd(RECENT_KEY, Date.now() - 11 * 60_000, "alice");
+}
+
+async function isReset(again: Awaited<ReturnType<typeof listen>>): Promise<void> {
+  await eventually(() => again.resets().length > 0, "a reset");
+  expect(again.resets()).toEqual(["registration_lost"]);
+}
+
 test("a client away for longer than the window gets a reset, although the stream shows no gap", async () => {
   const running = await start();
   const raw = await listen(running, "alice");
   await raw.goes();
-  await idle(running);
-  await client.zadd(RECENT_KEY, Date.now() - 11 * 60_000, "alice");
+  await longAway(running);
   const again = await listen(running, "alice", raw.lastId);
-  await eventually(() => again.resets().length > 0, "a reset");
-  expect(again.resets()).toEqual(["registration_lost"]);
+  await isReset(again);
 });
 
 test("a client away for longer than the window gets a reset, also where another tab was opened first", async () => {
   const running = await start();
   const phone = await listen(running, "alice");
   await phone.goes();
-  await idle(running);
-  await client.zadd(RECENT_KEY, Date.now() - 11 * 60_000, "alice");
+  await longAway(running);
   const laptop = await listen(running, "alice");
   expect(laptop.lastSeq).toBe(phone.lastSeq);
   const again = await listen(running, "alice", phone.lastId);
-  await eventually(() => again.resets().length > 0, "a reset");
-  expect(again.resets()).toEqual(["registration_lost"]);
+  await isReset(again);
   for (const quiet of [laptop, again]) {
     const next = await listen(running, "alice", quiet.lastId);
     await eventually(() => next.blocks().length > 1, "a heartbeat");
@@ -193,8 +200,7 @@ test("a client away for longer than the window gets a reset, however long anothe
   const running = await start();
   const laptop = await listen(running, "alice");
   await laptop.goes();
-  await idle(running);
-  await client.zadd(RECENT_KEY, Date.now() - 11 * 60_000, "alice");
+  await longAway(running);
   const phone = await listen(running, "alice");
   // As an hour after the phone came: nothing was stored for anybody before, and all of it is still there.
   const position = "sse_recent:from:alice";
@@ -206,8 +212,7 @@ test("a client away for longer than the window gets a reset, however long anothe
   await send("alice", "d1");
   await phone.sees(["d1"]);
   const again = await listen(running, "alice", laptop.lastId);
-  await eventually(() => again.resets().length > 0, "a reset");
-  expect(again.resets()).toEqual(["registration_lost"]);
+  await isReset(again);
   expect(phone.resets()).toEqual([]);
 });
 
