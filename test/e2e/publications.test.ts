@@ -79,6 +79,21 @@ testWithStack(
   },
 );
 
+testWithStack("what is no publication is removed from the checks at once, and said", { env: ENV }, async (stack) => {
+  const { connection, manager } = stack.streams;
+  const publish = (body: string) => connection.jetstream().publish("checks.publication", body);
+  const [, , last] = [await publish("junk"), await publish("null"), await publish("{}")];
+  const handled = async (): Promise<boolean> => {
+    const { ack_floor, num_redelivered } = await manager.consumers.info("CHECKS", "publications");
+    expect(num_redelivered).toBe(0);
+    return ack_floor.stream_seq >= last.seq;
+  };
+  await eventually(handled, "they are acked");
+  expect((await results(stack))["failed"]).toBe(3);
+  await eventually(() => stack.service.output().match(/is no publication/g)?.length === 3, "it is logged");
+  expect(await stack.streams.count("DLQ")).toBe(0);
+});
+
 testWithStack("the checks of a process that dies are done by another", { env: ENV, service: false }, async (stack) => {
   const env = { TIMELINE_ACK_WAIT_MS: "3500" };
   const api = await stack.start({ roles: "api,bridge", env });

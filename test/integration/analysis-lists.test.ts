@@ -151,3 +151,17 @@ test("while the database is away, what rests on NATS is answered, and what canno
     expect((await call(`${url}${LIST}/no-id`, { user: "ben" })).status).toBe(404);
   }
 });
+
+test("a user whom no database stores is told so, and other odd users are served as any", async () => {
+  const paths = ["xp", "timeline/analyses", `timeline/analyses/${v7()}`].map((path) => `${bench.url}/api/v1/${path}`);
+  const answersTo = async (user: string) => [
+    await post(bench.url, user),
+    ...(await Promise.all(paths.map((path) => call(path, { user })))),
+  ];
+  for (const user of ["a\0b", "\0"]) {
+    const answers = await answersTo(user);
+    expect(answers.map(({ status, body }) => [status, body.errors?.[0]?.field])).toEqual(Array(4).fill([400, "sub"]));
+  }
+  for (const user of ["a.b", "*", ">", " ", "x".repeat(128), "=YWRh", "%", "'; DROP TABLE", "ü\u202e"])
+    expect((await answersTo(user)).map(({ status }) => status)).toEqual([202, 200, 200, 404]);
+});

@@ -2,6 +2,7 @@ import { type Request, type RequestHandler, type Response, Router } from "expres
 import type { z } from "zod";
 import { statusPath, type Tier, tierOf } from "../../contracts/analysis.js";
 import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
+import { storedIdFault } from "../../kernel/fields.js";
 import type { Logger } from "../../kernel/logger.js";
 import { answerPreflight, corsHeaders, isPreflight } from "../../platform/http/cors.js";
 import type { Ask } from "./ask.js";
@@ -48,6 +49,8 @@ export function createAnalysisRouter({ admit, allowedOrigins, ask, reads, log }:
   const known: RequestHandler = async (request, response, next) => {
     response.set("Cache-Control", "no-store");
     const { user, tier } = await admit(request.headers);
+    const fault = storedIdFault(user);
+    if (fault !== undefined) throw badRequest([{ field: "sub", detail: `of the access token ${fault}` }]);
     response.locals["caller"] = { user, tier: tierOf(tier) } satisfies Caller;
     next();
   };

@@ -1,6 +1,8 @@
+import { z } from "zod";
 import { parseJson } from "../../contracts/events.js";
 import type { FanoutCompleted } from "../../contracts/fanout.js";
 import { belongsHome } from "../../contracts/timelines.js";
+import { understood } from "../../contracts/untrusted.js";
 import type { Context, Delivery, Outcome, Process } from "../../delivery/handler.js";
 import { contextOf, inSpan } from "../../delivery/telemetry.js";
 import { type Drop, Visibility } from "../../gen/avion/posts.js";
@@ -140,7 +142,11 @@ const OLDEST_MS = 10 * MINUTE;
 const MOST_TRIES = 3;
 const RETRY_MS = 5 * SECOND;
 
-const completedIn = (body: Uint8Array): FanoutCompleted => parseJson(body) as FanoutCompleted;
+const time = z.number();
+const publication = z.object({
+  ...{ event: z.string(), drop_id: z.string(), user_id: z.string(), recipients: z.number(), chunks: z.number() },
+  ...{ created_at: time, admitted_at: time, landed_at: time, lag_ms: time },
+});
 
 const isOld = ({ landed_at, admitted_at, created_at }: FanoutCompleted): boolean =>
   Date.now() - landed_at > OLDEST_MS || admitted_at - created_at > OLDEST_MS;
@@ -178,17 +184,28 @@ interface ChecksDeps {
 /** A message is acked after its check, so that another process takes over the checks of one that died. */
 export function createChecks(deps: ChecksDeps): Process {
   return async (delivery, context) => {
-    const completed = completedIn(delivery.body);
-    if (isOld(completed)) {
-      deps.observe("skipped");
+    const completed = completedIn(delivery, context);
+    if (completed === undefined || isOld(completed)) {
+      deps.observe(completed ? "skipped" : "failed");
       return { kind: "ack" };
     }
-    await pause(Math.max(0, deps.delayMs - (Date.now() - completed.landed_at)), context.stopping);
+    const sinceLanded = Math.max(0, Date.now() - completed.landed_at);
+    await pause(Math.max(0, deps.delayMs - sinceLanded), context.stopping);
     if (context.stopping.aborted) return { kind: "release" };
     return inSpan("audit publication", { parent: contextOf(delivery.headers) }, () =>
       checked(deps, { completed, delivery, context }),
     );
   };
+}
+
+/** Undefined for what somebody has published by hand: it is not worth a dead letter. */
+function completedIn({ body, seq }: Delivery, { log }: Context): FanoutCompleted | undefined {
+  try {
+    return understood(publication, parseJson(body));
+  } catch (error) {
+    log.error({ seq, error: oneLine(error) }, "a message of CHECKS is no publication; it is removed");
+    return undefined;
+  }
 }
 
 async function checked(

@@ -90,6 +90,24 @@ test("a check that meets an outage is retried, and fails in the end", async () =
   expect(seen).toEqual(["failed"]);
 });
 
+test.each([
+  ["no JSON", "junk"],
+  ["no UTF-8", "\xff"],
+  ["null", "null"],
+  ["without a field", "{}"],
+  ["with a wrong field", JSON.stringify({ ...completed(), landed_at: "now" })],
+])("a message that is no publication (%s) is acked and counts as failed", async (_, text) => {
+  const { run, seen } = scene();
+  expect(await run({ ...delivery(), body: Buffer.from(text, "latin1") })).toEqual({ kind: "ack" });
+  expect(seen).toEqual(["failed"]);
+});
+
+test("a publication that claims to land later waits no longer than any", async () => {
+  const { run, seen } = scene();
+  expect(await run(delivery(completed(-86_400_000)))).toEqual({ kind: "ack" });
+  expect(seen).toEqual(["same"]);
+});
+
 test("a process that stops releases its checks", async () => {
   const { run, seen, stopping } = scene();
   stopping.abort();
