@@ -22,7 +22,7 @@ interface StoreOptions {
 
 type Command = readonly [name: string, ...args: (string | number)[]];
 
-const SWEPT_AT_ONCE = 500;
+const SWEPT_AT_ONCE = 100;
 /** After the last renewal: longer than the user is listed. */
 const RESUMABLE_FROM_TTL_MS = HOUR;
 

@@ -33,6 +33,7 @@ export interface Registering {
 const MARGIN_MS = 10 * SECOND;
 /** Redis answers nobody else meanwhile: about 1 ms. */
 export const AT_ONCE = 100;
+const BETWEEN_SWEEPS_MS = 20;
 
 /**
  * Keeps this process's streams registered, so that fan-out stores notifications for their users.
@@ -56,7 +57,7 @@ export class Registry {
       log.warn({ error: oneLine(error) }, "registrations were not renewed; they are tried again");
     this.#loops = [
       startLoop({ work: () => this.#renewAll(), everyMs: renewMs, firstAfterMs: renewMs, failed }),
-      startLoop({ work: () => this.#sweep(), everyMs: sweepMs, firstAfterMs: sweepMs, jitter: true, failed }),
+      startLoop({ work: () => this.#sweep(), everyMs: sweepMs, jitter: true, failed }),
     ];
   }
 
@@ -125,7 +126,10 @@ export class Registry {
       log.warn({ count: held.length }, "registrations were lost and are restored; their streams were reset");
   }
 
-  async #sweep(): Promise<void> {
-    observeGateway.registrations("swept", await this.deps.store.sweep());
+  /** A gateway that was killed leaves as many as it had streams. */
+  async #sweep(): Promise<number | undefined> {
+    const swept = await this.deps.store.sweep();
+    observeGateway.registrations("swept", swept);
+    return swept > 0 ? BETWEEN_SWEEPS_MS : undefined;
   }
 }

@@ -230,6 +230,20 @@ test("registrations of dead pods are swept, those of live ones stay", async () =
   expect(raw.resets()).toEqual([]);
 });
 
+test("thousands of registrations of a dead pod are swept in one go, and no others", async () => {
+  const streams = names("dead", 5_000).map((user) => [connectionsOfUserKey(user), `one.${user}`] as const);
+  const pipeline = client.pipeline(streams.map(([key, id]) => ["sadd", key, id]));
+  const died = Date.now() - 120_000;
+  await pipeline.zadd(CONNECTIONS_SEEN_KEY, ...streams.flatMap(([, id]) => [died, id])).exec();
+  const running = await start({ limits: { sweepMs: 3_600_000 } });
+  const raw = await listen(running, "alice");
+  await eventually(async () => (await client.zcard(CONNECTIONS_SEEN_KEY)) === 1, "all are swept");
+  expect(await client.keys("sse_connections:user:*")).toEqual([connectionsOfUserKey("alice")]);
+  await send("alice", "d1");
+  await raw.sees(["d1"]);
+  expect(raw.resets()).toEqual([]);
+});
+
 test("ids that look like wildcards or like alice's token read nothing of hers", async () => {
   const running = await start();
   const tricks = [
