@@ -85,11 +85,11 @@ async function call(method: string, path: string, body?: unknown) {
   return { status: response.status, headers: response.headers, body: text === "" ? undefined : JSON.parse(text) };
 }
 
-test("a session is an HttpOnly, SameSite=Lax cookie with the user's token", async () => {
+test("a session is a token of the user, and no cookie, which tabs of other users would share", async () => {
   const { status, headers, body } = await call("POST", "/world/session", { user: "ada" });
   expect(status).toBe(200);
-  expect(headers.get("set-cookie")).toBe("access_token=token-of-ada; Path=/; HttpOnly; SameSite=Lax");
-  expect(body).toEqual({ user: { user_id: "ada", followers: 0, following: 0 } });
+  expect(headers.get("set-cookie")).toBeNull();
+  expect(body).toEqual({ user: { user_id: "ada", followers: 0, following: 0 }, token: "token-of-ada" });
 });
 
 test("drops are posted, shown with their text, and deleted", async () => {

@@ -1,9 +1,10 @@
 import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { delimiter, join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "@jest/globals";
 import { type Browser, chromium, type Page } from "playwright-core";
 import { eventually } from "../support/eventually.js";
+import { TcpProxy } from "../support/proxy.js";
 import { MAIN, runMain, type ServiceProcess } from "../support/service.js";
 
 /** A Chromium of the machine; none is fetched. */
@@ -17,6 +18,7 @@ if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests 
   let up: ServiceProcess;
   let browser: Browser;
   let url: string;
+  let proxy: TcpProxy | undefined;
 
   beforeAll(async () => {
     up = runMain(["up", "--http-port", "0", "--grpc-port", "0", "--followers", "300"], {});
@@ -33,6 +35,11 @@ if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests 
       ],
     });
   }, 150_000);
+
+  afterEach(async () => {
+    await proxy?.close();
+    proxy = undefined;
+  });
 
   afterAll(async () => {
     await browser?.close();
@@ -72,6 +79,47 @@ if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests 
     expect(up.logs()).toMatch(/The worker has ended; another one is started with pid (?!${worker}\b)\d+\./);
     if (process.env["SCREENSHOT"]) await reader.screenshot({ path: process.env["SCREENSHOT"], fullPage: true });
   }, 90_000);
+
+  test("tabs of one browser that show different users each have their own stream, also after it was cut", async () => {
+    proxy = await TcpProxy.open(Number(new URL(url).port));
+    const address = proxy.url("http");
+    const context = await browser.newContext();
+    const tab = async (viewer: string): Promise<Page> => {
+      const page = await context.newPage();
+      await page.goto(`${address}/#${viewer}`);
+      await page.getByText(`live as ${viewer}`).waitFor();
+      return page;
+    };
+    const [grace, alan] = [await tab("grace"), await tab("alan")];
+    await grace.getByRole("button", { name: "Analyse" }).click();
+    await grace.getByText(/^full of grace: \d+ posts/).waitFor();
+    expect(await alan.locator("#analysis-status").textContent()).toBe("");
+
+    proxy.refuse(true);
+    for (const page of [grace, alan]) await page.getByText("connection lost").waitFor();
+    proxy.refuse(false);
+    await grace.getByText("live as grace").waitFor();
+    await alan.getByText("live as alan").waitFor();
+    await alan.locator("#post-form select").selectOption("direct");
+    await postAs(alan, "alan");
+    await alan.locator("#log").getByText("new_drop").waitFor();
+    // Grace's stream has no news of it: that of what happens next comes first.
+    await postAs(grace, "grace");
+    await grace.locator("#log").getByText("new_drop").waitFor();
+    expect(await grace.locator("#log").getByText("new_drop").count()).toBe(1);
+    await context.close();
+  }, 60_000);
+
+  test("on a narrow screen nothing is cut off, and names are not broken into letters", async () => {
+    const page = await open("grace");
+    await page.setViewportSize({ width: 320, height: 700 });
+    const widths = await page.evaluate(
+      "[document.documentElement.scrollWidth, document.querySelector('.author').clientHeight / document.querySelector('time').clientHeight]",
+    );
+    const [width, lines] = widths as [number, number];
+    expect(width).toBe(320);
+    expect(lines).toBeLessThan(2);
+  });
 
   test("an analysis that was asked for arrives with a chart of each measure, and its reward", async () => {
     const page = await open("ada");

@@ -57,7 +57,7 @@ export class TcpProxy {
   }
 
   /** Its address, for a client that would go to the server itself. */
-  url(scheme: "redis" | "nats"): string {
+  url(scheme: "redis" | "nats" | "http"): string {
     const address = this.listener.address();
     if (address === null || typeof address === "string") throw new Error("the proxy does not listen");
     return `${scheme}://127.0.0.1:${address.port}`;

@@ -88,9 +88,7 @@ function addReads(router: Router, { world, issueToken }: ConsoleDeps): void {
   };
   router.post("/session", async (request, response) => {
     const { user } = understood(sessionRequest, request.body ?? {});
-    const answer = await summary(user);
-    response.cookie("access_token", await issueToken(user), { httpOnly: true, sameSite: "lax", path: "/" });
-    response.json(answer);
+    response.json({ ...(await summary(user)), token: await issueToken(user) });
   });
   router.get("/users", async (request, response) => {
     const { prefix, limit } = understood(usersRequest, request.query);

@@ -1,4 +1,5 @@
 import { createAnalyses } from "./analysis.js";
+import { readEvents } from "./events.js";
 import { createTimeline } from "./timeline.js";
 
 const MAX_LOG_ROWS = 200;
@@ -18,15 +19,18 @@ const analyses = createAnalyses({
 });
 
 let viewer = "";
-let source;
+let token = "";
+// Ends the stream that is open.
+let stream = new AbortController();
+let lastEventId = "";
 let retry;
 let older = "";
 // Grows with every fetch, so that an answer that arrives late is dropped.
 let fetches = 0;
 
 async function call(method, path, body) {
-  const json = { body: JSON.stringify(body), headers: { "content-type": "application/json" } };
-  const response = await fetch(path, { method, ...(body === undefined ? {} : json) });
+  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+  const response = await fetch(path, { method, headers, body: JSON.stringify(body) });
   const answer = response.status === 204 ? {} : await response.json();
   if (!response.ok) throw new Error(answer.detail ?? `status ${response.status}`);
   return answer;
@@ -65,42 +69,47 @@ async function fetchPage(maxId = "") {
 }
 
 /** new_drop says which drop and when; who wrote it is asked of the world. */
-async function showNew(event) {
-  const { drop_id, created_at } = JSON.parse(event.data);
+async function showNew({ drop_id, created_at }) {
   const user = viewer;
   timeline.add([{ drop_id, created_at }], fetches);
   const drop = await call("GET", `/world/drops/${encodeURIComponent(drop_id)}`).catch(() => undefined);
   if (drop !== undefined && user === viewer) timeline.describe(drop);
 }
 
-function connect() {
+const ACTS = {
+  new_drop: showNew,
+  drop_deleted: ({ drop_id }) => timeline.drop(drop_id),
+  reset: () => fetchPage(),
+  analysis_completed: analyses.completed,
+  analysis_failed: analyses.failed,
+  xp_earned: analyses.rewarded,
+};
+
+/** Heartbeats have an id and no event. */
+function receive({ id, event, data }) {
+  lastEventId = id ?? lastEventId;
+  if (event === undefined) return;
+  log(event, id ?? "", data ?? "");
+  attempt(() => ACTS[event]?.(JSON.parse(data)));
+}
+
+async function connect() {
   clearTimeout(retry);
-  source?.close();
+  stream.abort();
+  stream = new AbortController();
+  const { signal } = stream;
   showStatus("connecting", "connecting…");
-  const current = new EventSource("/events/timeline/home");
-  source = current;
-  const on = (type, act = () => undefined) =>
-    current.addEventListener(type, (event) => {
-      if (current !== source) return;
-      log(type, event.lastEventId ?? "", event.data ?? "");
-      attempt(() => act(event));
-    });
-  on("new_drop", showNew);
-  on("drop_deleted", (event) => timeline.drop(JSON.parse(event.data).drop_id));
-  on("reset", () => fetchPage());
-  on("analysis_completed", (event) => analyses.completed(JSON.parse(event.data)));
-  on("analysis_failed", (event) => analyses.failed(JSON.parse(event.data)));
-  on("xp_earned", (event) => analyses.rewarded(JSON.parse(event.data)));
   // On every opening, not only the first: what was missed may be gone.
-  on("open", () => {
+  const opened = () => {
+    log("open");
     showStatus("live", `live as ${viewer}`);
-    return fetchPage();
-  });
-  on("error", () => {
-    showStatus("down", "connection lost, trying again…");
-    // The browser gives up for good after an HTTP error, such as an expired token.
-    if (current.readyState === EventSource.CLOSED) openLater(2_000 + Math.random() * 2_000);
-  });
+    attempt(() => fetchPage());
+  };
+  await readEvents({ token, after: lastEventId, signal, opened, received: receive }).catch(() => undefined);
+  if (signal.aborted) return;
+  log("closed");
+  showStatus("down", "connection lost, trying again…");
+  openLater(2_000 + Math.random() * 2_000);
 }
 
 function openLater(ms) {
@@ -112,7 +121,11 @@ async function open(user) {
   try {
     const session = await call("POST", "/world/session", { user });
     fetches += 1;
-    if (user !== viewer) timeline.replace([]);
+    token = session.token;
+    if (user !== viewer) {
+      timeline.replace([]);
+      lastEventId = "";
+    }
     viewer = user;
     showPeople(session.user);
   } catch (error) {
@@ -133,7 +146,7 @@ function showPeople({ followers, following }) {
 async function changeFaults(method, body) {
   const { faults } = await call(method, "/world/faults", body);
   const broken = faults.map(({ service, method }) => `${service}${method ? `.${method}` : ""}`);
-  byId("faults").textContent = broken.length === 0 ? "All upstreams work." : `Broken: ${broken.join(", ")}`;
+  byId("faults").textContent = broken.length === 0 ? "No service is broken." : `Broken: ${broken.join(", ")}`;
 }
 
 async function post({ author, visibility, body }, count) {
