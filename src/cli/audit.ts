@@ -11,6 +11,7 @@ import {
 } from "../consistency/index.js";
 import { silent } from "../kernel/logger.js";
 import { openTimelines, runJob, timelinesOn } from "./bootstrap.js";
+import { parseUserIds } from "./option-values.js";
 import { exitWith, JSON_OPTION, wholeNumber } from "./options.js";
 import type { Say } from "./terminal.js";
 
@@ -28,7 +29,7 @@ interface AuditOptions {
 export function define(command: Command): void {
   command
     .option("--users <count>", "homes picked at random", wholeNumber({ min: 1, max: MAX_USERS }), DEFAULT_USERS)
-    .option("--user <id...>", "the homes of these users, and none at random")
+    .option("--user <id...>", "the homes of these users, and none at random", parseUserIds)
     .addOption(new Option("--timeline <name...>", "only these (default: all, or with --user homes)").choices(TIMELINES))
     .option("--fix", "rebuild those that differ, and compare again")
     .addOption(JSON_OPTION)

@@ -1,8 +1,8 @@
 import type { Command } from "commander";
 import { printable } from "../kernel/errors.js";
-import { idFault } from "../kernel/ids.js";
 import type { HeldState, Registry, Wish } from "../pull/index.js";
 import { openRegistry, withConnections } from "./bootstrap.js";
+import { parseUserId } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 
 interface Options {
@@ -26,7 +26,7 @@ export function define(author: Command): void {
     author
       .command(wish)
       .description(about)
-      .argument("<id>", "the author's user id")
+      .argument("<id>", "the author's user id", parseUserId)
       .addOption(JSON_OPTION)
       .action(exitWith((id: string, options: Options) => choose(id, wish as Wish, options)));
   }
@@ -46,8 +46,6 @@ function list({ json }: Options): Promise<number> {
 }
 
 function choose(id: string, wish: Wish, { json }: Options): Promise<number> {
-  const fault = idFault(id);
-  if (fault) throw new Error(`author ${JSON.stringify(id)}: ${fault}`);
   return withRegistry(async (registry) => {
     const chosen = row(id, await registry.choose(id, wish));
     console.log(json ? JSON.stringify(chosen) : asLine(chosen));

@@ -5,7 +5,8 @@ import { SECOND } from "../kernel/time.js";
 import { printableAddresses } from "../kernel/urls.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublisher } from "../platform/nats/publish.js";
-import { connected } from "../platform/redis/connect.js";
+import { connected, redisError } from "../platform/redis/connect.js";
+import { adviceOn } from "../platform/refusals.js";
 import { openPulled, type Registry } from "../pull/index.js";
 import { Closers } from "../roles/closers.js";
 import { type Config, readCommandConfig } from "../roles/config/config.js";
@@ -49,7 +50,7 @@ export async function withConnections<Opened>(
   checkFiles(config);
   if (config.process.failpoints) armFailpoints(config.process.failpoints);
   // A pipe may be closed before all output is written (`| head`).
-  process.stdout.on("error", () => process.exit(0));
+  process.stdout.on("error", () => process.exit());
   const closers = new Closers();
   try {
     return await run(await open({ config, name, closers }), config);
@@ -79,10 +80,22 @@ export function runJob<Opened>(
   return withConnections({ name, open }, async (connections, config) => {
     const stopping = interruption();
     const answer = await withProgress((say) => job({ connections, config, stopping, say }));
-    console.log(json ? JSON.stringify(answer.json) : answer.text);
-    if (stopping.aborted) return INTERRUPTED;
-    return answer.failed ? 1 : 0;
+    return printAnswer({ ...answer, text: json ? JSON.stringify(answer.json) : answer.text, stopping });
   });
+}
+
+interface Printed {
+  readonly text: string;
+  readonly failed?: boolean;
+  readonly stopping: AbortSignal;
+}
+
+/** Returns the exit code, and sets it first: a pipe that is closed ends the process. */
+export function printAnswer({ text, failed, stopping }: Printed): number {
+  const code = stopping.aborted ? INTERRUPTED : failed ? 1 : 0;
+  process.exitCode = code;
+  console.log(text);
+  return code;
 }
 
 /** Aborts on SIGINT and SIGTERM. A second signal ends the process. */
@@ -96,10 +109,7 @@ export async function openLog({ config, name, closers }: Opening): Promise<LogCo
   const upstreams = upstreamsOnDemand(config.upstreams, closers);
   const nats = await connectNats({ ...natsOptions(config.nats, name), failFast: true }, silent).catch(
     (error: unknown) => {
-      throw new Error(
-        `NATS at ${printableAddresses(config.nats.servers)}: ${oneLine(error)}; start it there, or set NATS_URL`,
-        { cause: error },
-      );
+      throw unreachable(`NATS at ${printableAddresses(config.nats.servers)}`, "NATS_URL", error);
     },
   );
   closers.add("NATS", () => nats.drain().catch(() => undefined));
@@ -135,6 +145,11 @@ export const timelinesOn = (connections: Connections, config: Config): Timelines
 
 async function untilRedisAnswers({ scripts, clock }: Pick<Connections, "scripts" | "clock">, urls: readonly string[]) {
   const until = Date.now() + REDIS_TIMEOUT_MS;
+  let reason: unknown;
+  // A command that fails does not name why there is no connection.
+  scripts.client.on("error", (error: Error & { lastNodeError?: Error }) => {
+    reason = redisError(error.lastNodeError ?? error);
+  });
   try {
     await connected(scripts.client);
     await retryUntilDone(
@@ -144,8 +159,11 @@ async function untilRedisAnswers({ scripts, clock }: Pick<Connections, "scripts"
       () => Date.now() < until,
     );
   } catch (error) {
-    throw new Error(`Redis at ${printableAddresses(urls)}: ${oneLine(error)}; start it there, or set REDIS_URL`, {
-      cause: error,
-    });
+    throw unreachable(`Redis at ${printableAddresses(urls)}`, "REDIS_URL", reason ?? error);
   }
+}
+
+function unreachable(server: string, variable: string, error: unknown): Error {
+  const advice = adviceOn(error, `start it there, or set ${variable}`);
+  return new Error(`${server}: ${oneLine(error)}; ${advice}`, { cause: error });
 }

@@ -19,7 +19,7 @@ import {
   selectionFault,
 } from "../dead-letters/index.js";
 import { missingUpstreams } from "../roles/connections.js";
-import { interruption, openLog, withConnections } from "./bootstrap.js";
+import { interruption, openLog, printAnswer, withConnections } from "./bootstrap.js";
 import { argumentOf, parseRate, parseSeq, parseTime } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 import { confirm, withProgress } from "./terminal.js";
@@ -128,13 +128,12 @@ function redrive({ rate, dryRun = false, json, ...selection }: Chosen): Promise<
   return withDeadLetters(async (deadLetters) => {
     const seqs = await deadLetters.select(selection);
     const stopping = interruption();
-    const verb = dryRun ? "looked at" : "redriven";
     const report = await withProgress((say) => {
-      const onProgress = (now: Report): void => say(() => `${lengthOf(now)} of ${seqs.length} dead letters ${verb}`);
+      const onProgress = (now: Report): void => say(() => `${lengthOf(now)} of ${seqs.length} dead letters tried`);
       return deadLetters.redrive(seqs, { rate, dryRun, stopping, onProgress });
     });
-    console.log(json ? asJson(report, dryRun) : reportAsText(report, dryRun));
-    return report.refused.length + report.failed.length === 0 ? 0 : 1;
+    const text = json ? asJson(report, dryRun) : reportAsText(report, dryRun);
+    return printAnswer({ text, stopping, failed: report.refused.length + report.failed.length > 0 });
   });
 }
 
@@ -145,13 +144,14 @@ function remove({ dryRun = false, force, json, ...selection }: Chosen): Promise<
   return withDeadLetters(async (deadLetters) => {
     const seqs = await deadLetters.select(selection);
     if (!force && !dryRun && seqs.length > 0 && !(await mayDelete(seqs.length))) return 1;
+    const stopping = interruption();
     const removal = await withProgress((say) => {
       const onProgress = (now: Removal): void =>
         say(() => `${now.removed.length} of ${seqs.length} dead letters deleted`);
-      return deadLetters.remove(seqs, { dryRun, onProgress });
+      return deadLetters.remove(seqs, { dryRun, stopping, onProgress });
     });
-    console.log(json ? asJson(removal, dryRun) : removalAsText(removal, dryRun));
-    return removal.failed.length === 0 ? 0 : 1;
+    const text = json ? asJson(removal, dryRun) : removalAsText(removal, dryRun);
+    return printAnswer({ text, stopping, failed: removal.failed.length > 0 });
   });
 }
 

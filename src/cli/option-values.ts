@@ -1,6 +1,7 @@
-import { InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 import type { z } from "zod";
 import { FIELDS } from "../dead-letters/index.js";
+import { idFault } from "../kernel/ids.js";
 
 export function argumentOf<Output>(schema: z.ZodType<Output>): (value: unknown) => Output {
   return (value) => {
@@ -16,3 +17,20 @@ export const parseRate = (text: string): number => argumentOf(FIELDS.rate)(toNum
 export const parseSeq = (text: string): number => argumentOf(FIELDS.seq)(toNumber(text));
 /** In ms since the epoch: 15m, 2h, 7d (ago), or a date. */
 export const parseTime = (text: string): number => argumentOf(FIELDS.since)(text);
+
+export function parseUserId(text: string): string {
+  const fault = idFault(text);
+  if (fault) throw new InvalidArgumentError(fault);
+  return text;
+}
+
+export const parseUserIds = (text: string, before: readonly string[] = []): string[] => [...before, parseUserId(text)];
+
+/** Ends the command with a usage error where no event can be in the range; `end` is the option that names its end. */
+export function refuseEmptyRange(
+  command: Command,
+  from: number,
+  { end, to = Date.now() }: { end: string; to?: number | undefined },
+) {
+  if (from >= to) command.error(`error: the range is empty: ${end} (default: now) must be later than its start`);
+}

@@ -1,10 +1,9 @@
 import type { Command } from "commander";
 import { createTurns, paced } from "../kernel/concurrency.js";
 import { codeOf, oneLine, printable } from "../kernel/errors.js";
-import { idFault } from "../kernel/ids.js";
 import type { Homes } from "../timeline/index.js";
 import { openTimelines, runJob, timelinesOn } from "./bootstrap.js";
-import { parseRate } from "./option-values.js";
+import { parseRate, parseUserIds } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 import { AFTER_OPTION, Resumable } from "./resumable.js";
 
@@ -36,13 +35,13 @@ export function define(timeline: Command): void {
   timeline
     .command("rebuild")
     .description("rebuild home timelines from the upstreams, whatever they hold now; no user is notified")
-    .argument("[users...]", "users whose home timelines to rebuild")
+    .argument("[users...]", "users whose home timelines to rebuild", parseUserIds)
     .option("--all", "all home timelines, and those of pulled authors")
     .option("--shared", "local and global, from the log: entries older than the log are lost")
     .option(AFTER_OPTION, "with --all: continue where an earlier run stopped")
     .option("--rate <per second>", "timelines a second at most", parseRate, DEFAULT_RATE)
     .addOption(JSON_OPTION)
-    .action((users: string[], options: RebuildOptions, command: Command) => {
+    .action((users: string[] = [], options: RebuildOptions, command: Command) => {
       const chosen = { ...options, users };
       const fault = faultOf(chosen);
       if (fault) command.error(`error: ${fault}`);
@@ -57,11 +56,7 @@ function faultOf({ users, all, shared, after }: Chosen): string | undefined {
 }
 
 /** Exit code 1: a timeline could not be rebuilt. */
-async function rebuild(chosen: Chosen): Promise<number> {
-  for (const user of chosen.users) {
-    const fault = idFault(user);
-    if (fault) throw new Error(`user ${JSON.stringify(user)}: ${fault}`);
-  }
+function rebuild(chosen: Chosen): Promise<number> {
   const job = { name: "rebuild", open: openTimelines, json: chosen.json };
   return runJob(job, async ({ connections, config, stopping: interrupted, say }) => {
     const timelines = timelinesOn(connections, config);

@@ -2,13 +2,13 @@ import type { Command } from "commander";
 import { createReconcile, type Reconciled } from "../consistency/index.js";
 import { silent } from "../kernel/logger.js";
 import { openLogAndUpstreams, runJob } from "./bootstrap.js";
-import { parseTime } from "./option-values.js";
+import { parseTime, refuseEmptyRange } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 
 /** Times in ms since the epoch. */
 interface ReconcileOptions {
   readonly since: number;
-  readonly until?: number;
+  readonly until?: number | undefined;
   readonly json?: boolean;
 }
 
@@ -17,7 +17,10 @@ export function define(command: Command): void {
     .requiredOption("--since <when>", "the start of the window: 15m, 2h, 7d (ago), or a date", parseTime)
     .option("--until <when>", "its end (default: now)", parseTime)
     .addOption(JSON_OPTION)
-    .action(exitWith(reconcile));
+    .action((options: ReconcileOptions, command: Command) => {
+      refuseEmptyRange(command, options.since, { end: "--until", to: options.until });
+      return exitWith(reconcile)(options);
+    });
 }
 
 function reconcile({ since, until = Date.now(), json }: ReconcileOptions): Promise<number> {

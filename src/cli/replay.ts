@@ -6,7 +6,7 @@ import { oneLine } from "../kernel/errors.js";
 import { silent } from "../kernel/logger.js";
 import { DAY } from "../kernel/time.js";
 import { openTimelines, runJob } from "./bootstrap.js";
-import { parseRate, parseTime } from "./option-values.js";
+import { parseRate, parseTime, refuseEmptyRange } from "./option-values.js";
 import { exitWith, JSON_OPTION, wholeNumber } from "./options.js";
 import { AFTER_OPTION, Resumable } from "./resumable.js";
 
@@ -16,7 +16,7 @@ const DEFAULT_RATE = 1_000;
 /** Times in ms since the epoch. */
 interface ReplayOptions {
   readonly from: number;
-  readonly to?: number;
+  readonly to?: number | undefined;
   /** A sequence in the log. */
   readonly after?: number;
   readonly rate: number;
@@ -38,7 +38,10 @@ export function define(command: Command): void {
     .option(AFTER_OPTION, "continue where an earlier run stopped", wholeNumber({ max: Number.MAX_SAFE_INTEGER }))
     .option("--rate <per second>", "events a second at most", parseRate, DEFAULT_RATE)
     .addOption(JSON_OPTION)
-    .action(exitWith(replayByHand));
+    .action((options: ReplayOptions, command: Command) => {
+      refuseEmptyRange(command, options.from, { end: "--to", to: options.to });
+      return exitWith(replayByHand)(options);
+    });
 }
 
 /** Exit code 1: an event could not be applied. */

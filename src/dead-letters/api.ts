@@ -62,7 +62,7 @@ export function createDeadLetterApi(deps: DeadLetterApiDeps): DeadLetterApi {
       const asked = parse(REMOVE, request);
       const seqs = await operations.select(asked);
       return answerInTime(deps, (onProgress: (removal: Removal) => void) =>
-        operations.remove(seqs, { dryRun: asked.dry_run, onProgress }),
+        operations.remove(seqs, { dryRun: asked.dry_run, stopping: deps.stopping, onProgress }),
       );
     },
     redrive: async (request) => {

@@ -1,10 +1,10 @@
 import { z } from "zod";
 import { EVENT_NAMES } from "../contracts/events.js";
 import { DLQ_REASONS, TIMELINE_COMPLETED, WORK_EVENTS } from "../contracts/subjects.js";
-import { AppError, invalid, oneLine } from "../kernel/errors.js";
+import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { DAY, HOUR, MINUTE, SECOND } from "../kernel/time.js";
 import type { DeadLetterStore, StoredDeadLetter } from "./dead-letter.js";
-import { type Causes, type RedriveDeps, type RedriveOptions, redrive } from "./redrive.js";
+import { type Causes, oneByOne, type RedriveDeps, type RedriveOptions, redrive } from "./redrive.js";
 
 /** An unset filter excludes nothing. */
 export interface Filters {
@@ -72,6 +72,7 @@ export interface Removal {
 
 interface RemoveOptions {
   readonly dryRun?: boolean | undefined;
+  readonly stopping?: AbortSignal | undefined;
   readonly onProgress?: ((removal: Removal) => void) | undefined;
 }
 
@@ -133,18 +134,21 @@ function missing(seqs: readonly number[]): AppError {
 async function remove(
   store: DeadLetterStore,
   seqs: readonly number[],
-  { dryRun, onProgress }: RemoveOptions = {},
+  { dryRun, stopping, onProgress }: RemoveOptions = {},
 ): Promise<Removal> {
   const removal: Removal = { removed: [], failed: [] };
   onProgress?.(removal);
-  for (const seq of seqs) {
+  const notTried = await oneByOne(seqs, { stopping }, async (seq) => {
     try {
       if (!dryRun) await store.remove(seq);
       removal.removed.push(seq);
+      return false;
     } catch (error) {
       removal.failed.push({ seq, why: oneLine(error) });
+      return codeOf(error) === "unavailable";
+    } finally {
+      onProgress?.(removal);
     }
-    onProgress?.(removal);
-  }
-  return removal;
+  });
+  return { ...removal, failed: [...removal.failed, ...notTried] };
 }

@@ -55,7 +55,7 @@ function shapeOf(error: string): string {
 
 function authorOf(body: Uint8Array): string | undefined {
   const { user_id, following_id } = Object(decodeBody(body).value) as Record<string, unknown>;
-  return [user_id, following_id].find((id): id is string => typeof id === "string");
+  return [user_id, following_id].find((id): id is string => typeof id === "string" && id !== "");
 }
 
 export function groupsAsText(groups: readonly Group[]): string {
@@ -121,5 +121,19 @@ function causesAsText(name: string, list: Causes): string[] {
     if (seqs) seqs.push(seq);
     else seqsOf.set(why, [seq]);
   }
-  return [...seqsOf].map(([why, seqs]) => `  ${name} ${seqs.join(", ")}: ${printable(why)}`);
+  return [...seqsOf].map(([why, seqs]) => `  ${name} ${rangesAsText(seqs)}: ${printable(why)}`);
+}
+
+const RANGES_SHOWN = 20;
+
+/** Neighbours as one range; `--json` names each. */
+function rangesAsText(seqs: readonly number[]): string {
+  const ranges: [number, number][] = [];
+  for (const seq of seqs) {
+    const last = ranges.at(-1);
+    if (last?.[1] === seq - 1) last[1] = seq;
+    else ranges.push([seq, seq]);
+  }
+  const shown = ranges.slice(0, RANGES_SHOWN).map(([from, to]) => (from === to ? `${from}` : `${from}-${to}`));
+  return `${shown.join(", ")}${ranges.length > RANGES_SHOWN ? ", …" : ""}`;
 }

@@ -39,8 +39,31 @@ export interface RedriveOptions {
 /** Low enough for upstreams that have just recovered. */
 export const DEFAULT_RATE = 100;
 
-/** A redrive ends after so many dead letters in a row that found a server unavailable. */
+/** Work on dead letters ends after so many in a row that found a server unavailable. */
 const GIVE_UP_AFTER = 3;
+
+interface Course {
+  readonly stopping?: AbortSignal | undefined;
+  /** Resolves when the next one may begin. */
+  readonly turn?: () => Promise<void>;
+}
+
+/** `work` resolves to whether a server was unavailable. Returns the dead letters that were not tried. */
+export async function oneByOne(
+  seqs: readonly number[],
+  { stopping, turn }: Course,
+  work: (seq: number) => Promise<boolean>,
+): Promise<Causes> {
+  let unavailableInRow = 0;
+  for (const [at, seq] of seqs.entries()) {
+    const left = (why: string): Causes => seqs.slice(at).map((one) => ({ seq: one, why: `not tried: ${why}` }));
+    if (unavailableInRow >= GIVE_UP_AFTER) return left("a server was unavailable for those before it");
+    await turn?.();
+    if (stopping?.aborted) return left("the process stops");
+    unavailableInRow = (await work(seq)) ? unavailableInRow + 1 : 0;
+  }
+  return [];
+}
 
 type Outcome =
   | "redriven"
@@ -59,26 +82,19 @@ export async function redrive(
   const logAgeMs = await deps.logAgeMs();
   const gapMs = options.dryRun ? 0 : SECOND / (options.rate ?? DEFAULT_RATE);
   let next = deps.now();
-  let unavailableInRow = 0;
-  options.onProgress?.(report);
-  for (const seq of seqs) {
+  const turn = async (): Promise<void> => {
     if (next > deps.now()) await deps.pause(next - deps.now(), options.stopping);
     next = Math.max(next, deps.now()) + gapMs;
-    const outcome =
-      notTried(options, unavailableInRow) ??
-      (await redriveOne(deps, seq, { logAgeMs, dryRun: options.dryRun === true }));
-    unavailableInRow = typeof outcome === "object" && outcome.unavailable ? unavailableInRow + 1 : 0;
+  };
+  options.onProgress?.(report);
+  const notTried = await oneByOne(seqs, { stopping: options.stopping, turn }, async (seq) => {
+    const outcome = await redriveOne(deps, seq, { logAgeMs, dryRun: options.dryRun === true });
     if (outcome === "redriven") report.redriven.push(seq);
     else report[outcome.list].push({ seq, why: outcome.why });
     options.onProgress?.(report);
-  }
-  return report;
-}
-
-function notTried({ stopping }: RedriveOptions, unavailableInRow: number): Outcome | undefined {
-  if (stopping?.aborted) return { list: "failed", why: "not tried: the process stops" };
-  if (unavailableInRow < GIVE_UP_AFTER) return undefined;
-  return { list: "failed", why: "not tried: a server was unavailable for those before it", unavailable: true };
+    return typeof outcome === "object" && outcome.unavailable === true;
+  });
+  return { ...report, failed: [...report.failed, ...notTried] };
 }
 
 async function redriveOne(

@@ -5,16 +5,18 @@ import { printableAddresses } from "../kernel/urls.js";
 import { connectNats, type NatsOptions } from "../platform/nats/connect.js";
 import { readTopology } from "../platform/nats/declared.js";
 import { differences } from "../platform/nats/topology.js";
+import { adviceOn } from "../platform/refusals.js";
 import { type About, about, type Check, checked, type Finding, isOlder, versionFinding } from "./doctor.js";
 
 const OLDEST = "2.9.10";
 /** Older ones get no security fixes (NATS advisories, 2026). */
 const MAINTAINED = "2.12.0";
-const ADVICE = "start nats-server there with JetStream (-js), or set NATS_URL to where it is";
+const advice = (error: unknown): string =>
+  adviceOn(error, "start nats-server there with JetStream (-js), or set NATS_URL to where it is");
 const MISSING = ["is not there", "the service creates it when it starts"] as const;
 
 export function natsChecks(options: NatsOptions): Check[] {
-  return [checked(`NATS ${printableAddresses(options.servers)}`, ADVICE, () => examineNats(options))];
+  return [checked(`NATS ${printableAddresses(options.servers)}`, advice, () => examineNats(options))];
 }
 
 async function examineNats(options: NatsOptions): Promise<readonly Finding[]> {

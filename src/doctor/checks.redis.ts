@@ -2,14 +2,17 @@ import { Redis } from "ioredis";
 import { printableAddress } from "../kernel/urls.js";
 import { redisError, serverOf } from "../platform/redis/connect.js";
 import { fieldsOf } from "../platform/redis/servers.js";
+import { adviceOn } from "../platform/refusals.js";
 import { type About, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
 const OLDEST = "6.2.0";
 const NEEDED = ": ZADD LT and ZMSCORE are needed";
 
+const advice = (error: unknown): string => adviceOn(error, "start Redis there, or set REDIS_URL to where it is");
+
 export const redisChecks = (urls: readonly string[], allowEviction: boolean): Check[] =>
   urls.map((url) =>
-    checked(`Redis ${printableAddress(url)}`, "start Redis there, or set REDIS_URL to where it is", async (server) => {
+    checked(`Redis ${printableAddress(url)}`, advice, async (server) => {
       const fields = fieldsOf(await readInfo(url));
       const field = (name: string): string => fields.get(name) ?? "";
       return [

@@ -9,6 +9,7 @@ import { printableAddress } from "../kernel/urls.js";
 import { databaseError } from "../platform/db/errors.js";
 import { type MigrationSource, pendingMigrations } from "../platform/db/migrate.js";
 import { settingsOf } from "../platform/db/postgres.js";
+import { adviceOn } from "../platform/refusals.js";
 import { type About, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
 const OLDEST = "15";
@@ -25,7 +26,8 @@ export interface DatabaseCheckOptions {
 
 /** Checks PostgreSQL: reachable, new enough, with our schema, enough connections, and a session for each of them. */
 export function databaseChecks(options: DatabaseCheckOptions): Check[] {
-  const advice = "start PostgreSQL there, or set DATABASE_URL to where it is";
+  const advice = (error: unknown): string =>
+    adviceOn(error, "start PostgreSQL there, or set DATABASE_URL to where it is");
   return [checked(`PostgreSQL ${hostOf(options.url)}`, advice, (server) => examinePostgres(server, options))];
 }
 

@@ -18,13 +18,18 @@ export const about = (what: string) => ({
 });
 
 /** Turns an error of `check` into a fault with `advice`. */
-export function checked(what: string, advice: string, check: (about: About) => Promise<readonly Finding[]>): Check {
+export function checked(
+  what: string,
+  advice: string | ((error: unknown) => string),
+  check: (about: About) => Promise<readonly Finding[]>,
+): Check {
   const server = about(what);
   return async () => {
     try {
       return await check(server);
     } catch (error) {
-      return [server.fault(error instanceof Error ? error.message : String(error), advice)];
+      const says = error instanceof Error ? error.message : String(error);
+      return [server.fault(says, typeof advice === "string" ? advice : advice(error))];
     }
   };
 }

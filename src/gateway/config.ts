@@ -1,6 +1,17 @@
 import { webUrl } from "../kernel/urls.js";
 import { type ConfigOf, flag, integer, list, text, type Variables } from "../kernel/variables.js";
 
+/** As browsers send it: no path, no default port, in lower case. Apps have schemes of their own. */
+function isOrigin(text: string): boolean {
+  const [, scheme] = /^([a-z][a-z0-9+.-]*):\/\/[^/?#@\s*]+$/.exec(text) ?? [];
+  if (scheme === "http" || scheme === "https") return URL.canParse(text) && new URL(text).origin === text;
+  return scheme !== undefined;
+}
+
+const origins = list.refine((all) => all.every(isOrigin), {
+  message: "must be origins as browsers send them, e.g. https://app.example",
+});
+
 export const GATEWAY_VARIABLES = {
   jwtSecret: {
     name: "TIMELINE_JWT_SECRET",
@@ -32,9 +43,10 @@ export const GATEWAY_VARIABLES = {
   },
   allowedOrigins: {
     name: "TIMELINE_ALLOWED_ORIGINS",
-    schema: list,
+    schema: origins,
     default: "",
-    about: "Origins (comma list) whose pages may open streams and ask for analyses, also with cookies",
+    about:
+      "Origins (comma list), each as https://app.example, whose pages may open streams and ask for analyses, also with cookies",
   },
   maxConnections: {
     name: "TIMELINE_SSE_MAX_CONNECTIONS",

@@ -8,6 +8,10 @@ export class Refusal extends AppError {
   }
 }
 
+/** What to do about `error`. */
+export const adviceOn = (error: unknown, otherwise: string): string =>
+  error instanceof Refusal ? "correct the user, the password or the certificate" : otherwise;
+
 /** EPROTO is a server that does not speak TLS. */
 const TLS_CODE =
   /^(EPROTO$|ERR_TLS_|ERR_SSL_|ERR_OSSL_|CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|HOSTNAME_MISMATCH|INVALID_CA|INVALID_PURPOSE)/;

@@ -1,8 +1,10 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { status } from "@grpc/grpc-js";
-import { expect, test } from "@jest/globals";
+import { expect } from "@jest/globals";
 import { headers } from "nats";
 import { becomes, eventually } from "../support/eventually.js";
-import { type Ending, runMain, type ServiceProcess } from "../support/service.js";
+import { type Ending, MAIN, runMain, type ServiceProcess } from "../support/service.js";
 import { type Stack, sharedStack } from "../support/stack.js";
 import { created, type TimelineEvent } from "../support/timeline-events.js";
 
@@ -318,30 +320,28 @@ testDeadLetters("dead letters are grouped for people, filtered, shown and remove
   expect(await seqsOf()).toEqual([old]);
 });
 
-test("a wrong command line exits with 2 and names what is wrong", async () => {
-  const wrong: ReadonlyArray<readonly [args: string, names: string]> = [
-    ["ls --reason luck", "--reason"],
-    ["ls --since yesterday", "--since"],
-    ["ls --event party", "--event"],
-    ["ls --bogus", "--bogus"],
-    ["ls --rate 5", "--rate"],
-    ["show", "seq"],
-    ["show one", "seq"],
-    ["redrive", "sequences, a filter"],
-    ["redrive 17 --all", "not both"],
-    ["redrive 17 x", "seqs"],
-    ["redrive --all --rate 0", "--rate"],
-    ["rm", "sequences, a filter"],
-    ["rm --dry-run", "sequences, a filter"],
-  ];
-  const runs = await Promise.all(wrong.map(([args]) => finished(runMain(["dlq", ...args.split(" ")], {}))));
-  for (const [position, [args, names]] of wrong.entries())
-    expect({ args, ...runs[position] }).toMatchObject({
-      ...{ args, code: 2, output: "", errors: expect.stringContaining(names) },
-    });
-}, 60_000);
+testDeadLetters("Ctrl-C ends a redrive with 130; the report names those that were not tried", async (stack) => {
+  const seqs: number[] = [];
+  for (const author of ["1", "2", "3", "4"])
+    seqs.push(
+      await deadLetterFrom(stack, 1, { drop_id: author, user_id: author, visibility: "public", created_at: START }),
+    );
+  const redrive = command(stack, "dlq", "redrive", "--all", "--rate", "0.05", "--json");
+  await eventually(async () => (await stack.streams.count("DLQ")) === 3, "one is redriven");
+  redrive.signal("SIGINT");
+  const { code, output } = await finished(redrive);
+  expect({ code, report: JSON.parse(output) }).toMatchObject({
+    ...{ code: 130, report: { redriven: [seqs[0]], failed: seqs.slice(1).map((seq) => ({ seq })) } },
+  });
+});
 
-test("without NATS a command fails at once and says what to do", async () => {
-  const run = await finished(runMain(["dlq", "ls"], { NATS_URL: "nats://127.0.0.1:1" }));
-  expect(run).toMatchObject({ code: 1, output: "", errors: expect.stringContaining("set NATS_URL") });
+testDeadLetters("a pipe that is closed changes no exit code", async (stack) => {
+  const js = stack.streams.connection.jetstream();
+  await js.publish("dlq.toolarge.drop_created", "{");
+  const child = spawn(process.execPath, [MAIN, "dlq", "redrive", "--all"], {
+    env: { ...process.env, NATS_URL: stack.serviceOptions.natsUrl },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  child.stdout.destroy();
+  expect(await once(child, "exit")).toEqual([1, null]);
 });

@@ -145,6 +145,19 @@ test.each([
   expect(shown["headers"]).toMatchObject({ "Dlq-Subject": "drops.created" });
 });
 
+test("a report of thousands names them as ranges, and a limited number of those", () => {
+  const failed = (seqs: readonly number[]) => ({
+    ...{ redriven: [], overtaken: [], refused: [] },
+    failed: seqs.map((seq) => ({ seq, why: "away" })),
+  });
+  const many = Array.from({ length: 10_000 }, (_, at) => at + 1);
+  expect(reportAsText(failed([...many, 20_000]), false)).toBe(
+    "0 redriven, 10,001 failed\n  failed 1-10000, 20000: away",
+  );
+  const odd = reportAsText(failed(many.map((seq) => 2 * seq)), false);
+  expect(odd).toMatch(/failed 2, 4, .* 40, …: away$/);
+});
+
 test("a report shows the lists that are not empty, and the cause for each dead letter", () => {
   const report = {
     redriven: [1, 2],

@@ -97,10 +97,10 @@ test("a redrive interrupted after the publishing publishes the same id when repe
   expect(new Set(published.map(({ id }) => id)).size).toBe(1);
 });
 
-test("a redrive gives up after three dead letters that met an unavailable server", async () => {
+test("a redrive gives up after three dead letters that met an unavailable server, without waiting for the others", async () => {
   const seqs = Array.from({ length: 50 }, (_, at) => at + 1);
   let asked = 0;
-  const { deps } = redriveBench(
+  const { deps, clock } = redriveBench(
     seqs.map((seq) => deadLetterWith({ seq })),
     {
       publish: async () => {
@@ -109,9 +109,30 @@ test("a redrive gives up after three dead letters that met an unavailable server
       },
     },
   );
-  const { failed } = await redrive(deps, seqs);
-  expect([asked, failed.length]).toEqual([3, 50]);
+  const started = clock();
+  const { failed } = await redrive(deps, seqs, { rate: 1 });
+  expect([asked, failed.length, clock() - started]).toEqual([3, 50, 2_000]);
   expect(failed.at(-1)?.why).toMatch(/^not tried/);
+});
+
+test("a removal ends after three dead letters that met an unavailable server, and where it is stopped", async () => {
+  const seqs = [1, 2, 3, 4, 5];
+  const bench = redriveBench(seqs.map((seq) => deadLetterWith({ seq })));
+  const asked: number[] = [];
+  const away = async (seq: number): Promise<void> => {
+    asked.push(seq);
+    throw new AppError("unavailable", "no answer");
+  };
+  const { failed } = await createOperations({ ...bench.deps, store: { ...bench.deps.store, remove: away } }).remove(
+    seqs,
+  );
+  expect([asked, failed.map(({ seq }) => seq)]).toEqual([[1, 2, 3], seqs]);
+  const stop = new AbortController();
+  const removal = await createOperations(bench.deps).remove(seqs, {
+    stopping: stop.signal,
+    onProgress: ({ removed }) => void (removed.length === 2 && stop.abort()),
+  });
+  expect(removal).toMatchObject({ removed: [1, 2], failed: [{ seq: 3 }, { seq: 4 }, { seq: 5 }] });
 });
 
 test("a redrive keeps to its rate", async () => {

@@ -114,6 +114,11 @@ test.each<[string, string, object]>([
   ["NATS_URL", "tls://a:4222, tls://b:4222", { nats: { servers: ["tls://a:4222", "tls://b:4222"] } }],
   ["TIMELINE_GRPC_ADDR", "[::1]:50051", { grpcServer: { address: "[::1]:50051" } }],
   ["TIMELINE_MAX_ENTRIES", "10", { storedTimelines: { maxEntries: 10 } }],
+  [
+    "TIMELINE_ALLOWED_ORIGINS",
+    "https://app.example, http://[::1]:8080,capacitor://localhost",
+    { gateway: { allowedOrigins: ["https://app.example", "http://[::1]:8080", "capacitor://localhost"] } },
+  ],
 ])("%s=%j is understood", (name, given, value) => {
   expect(readConfig({ ...ENOUGH, [name]: given })).toMatchObject(value);
 });
@@ -131,6 +136,9 @@ test.each([
   ["TIMELINE_ROLES", ","],
   ["REDIS_URL", ","],
   ["NATS_URL", "nats://a,redis://b"],
+  ...["*", "null", "app.example", "https://app.example/", "https://app.example:443", "https://App.example"].map(
+    (origin) => ["TIMELINE_ALLOWED_ORIGINS", `https://other.example,${origin}`] as const,
+  ),
 ])("%s=%j is refused by name", (name, given) => {
   expect(faultsOf({ ...ENOUGH, [name]: given }).map((fault) => fault.split(":")[0])).toContain(name);
 });
