@@ -27,7 +27,8 @@ interface RouteDeps {
 
 const PREFLIGHT = { methods: "GET", headers: "authorization, last-event-id, cache-control" };
 
-const SSE_PATH = /^\/events\/timeline\/home\/?(?:\?|$)/i;
+/** Also in the absolute form, which a server must take (RFC 9112, 3.2.2). */
+const SSE_PATH = /^(?:https?:\/\/[^/?]+)?\/events\/timeline\/home\/?(?:\?|$)/i;
 
 export function createRoutes(deps: RouteDeps): Handle {
   return (request, response) => {

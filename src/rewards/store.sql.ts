@@ -82,7 +82,7 @@ async function readPage(
   user: string,
   { limit, before = FIRST_PAGE }: { readonly limit: number; readonly before?: string | undefined },
 ): Promise<XpPage> {
-  if (!/^\d{1,16}$/.test(before)) throw invalid("cursor", "is not one of this list");
+  if (!/^\d{1,16}$/.test(before)) throw invalid("cursor", "is no cursor of this list");
   const [held] = await db.query<{ total: number }>(
     "SELECT total::float8 AS total FROM public.xp_totals WHERE user_id = $1",
     [user],

@@ -67,7 +67,7 @@ export async function startService(config: Config, options: StartOptions): Promi
   readiness.waiting = undefined;
   // Closed first: load balancers send no more requests here.
   closers.add("readiness", () => {
-    readiness.waiting = "stopping";
+    readiness.waiting = STOPPING;
     grpc?.setServing(false);
   });
   log.info({ roles }, "ready");
@@ -157,6 +157,8 @@ async function openGrpc(
   return server;
 }
 
+const STOPPING = "stopping";
+
 /** Reasons for which `/readyz` answers 503. */
 export class Readiness {
   waiting: string | undefined = "start";
@@ -172,6 +174,8 @@ export class Readiness {
   }
 
   reasons(): string[] {
+    // What is closed already is not unavailable.
+    if (this.waiting === STOPPING) return [STOPPING];
     const { topology, eviction } = this.connections ?? {};
     // The role api answers from Redis, and users and posts from their database, while NATS is unavailable.
     const needsNats = this.configured.some((role) => WORKING.includes(role));

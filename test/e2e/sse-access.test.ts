@@ -136,6 +136,17 @@ guarded("no spelling of a name opens another user's stream", async (stack) => {
   bob.close();
 });
 
+guarded("the absolute form of the address is that of the stream, too", async ({ service }) => {
+  const { hostname, port } = new URL(service.httpUrl);
+  const path = `${service.httpUrl}/events/timeline/home`;
+  const status = await new Promise((resolve, reject) => {
+    const call = request({ hostname, port, path, agent: false }, ({ statusCode }) => resolve(statusCode));
+    call.once("error", reject);
+    call.end();
+  });
+  expect(status).toBe(401);
+});
+
 guarded("other paths and methods are refused without harm", async ({ service }) => {
   const status = async (method: string, path: string): Promise<number> =>
     new Promise((resolve, reject) => {

@@ -73,9 +73,15 @@ const problem = z
   .meta({ description: "RFC 9457" });
 
 const MAX_CURSOR = 256;
+const MAX_LIMIT = 100;
 
 export const PAGE = z.object({
-  limit: z.coerce.number({ message: "must be a number" }).int().min(1).max(100).default(20),
+  limit: z.coerce
+    .number({ message: `must be a whole number from 1 to ${MAX_LIMIT}` })
+    .int()
+    .min(1)
+    .max(MAX_LIMIT)
+    .default(20),
   cursor: z.string().max(MAX_CURSOR).optional(),
 });
 

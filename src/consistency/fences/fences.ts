@@ -82,7 +82,10 @@ async function refillLost({ store, readHistory, log }: FencesDeps): Promise<void
   const mark = -randomInt(1, 2 ** 47);
   const lost = await store.beginRefill(mark);
   if (lost === 0) return;
-  log.warn({ keys: lost }, "fences (tombstones, follow edges) were lost; they are refilled from the log");
+  log.warn(
+    { keys: lost },
+    "fences (tombstones, follow edges) are missing in Redis, as in a new one; they are refilled from the log",
+  );
   const started = performance.now();
   const done = { events: 0, upTo: 0 };
   const fields = () => ({
