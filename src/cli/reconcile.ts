@@ -23,12 +23,26 @@ export function define(command: Command): void {
     });
 }
 
+/** Exit code 1: an upstream lists no changes. */
 function reconcile({ since, until = Date.now(), json }: ReconcileOptions): Promise<number> {
   return runJob({ name: "reconcile", open: openLogAndUpstreams, json }, async ({ connections, stopping, say }) => {
-    const progress = (done: Reconciled, upTo: number): void =>
-      say(() => `up to ${new Date(upTo).toISOString()}: ${done.changes} changes, ${done.admitted} admitted`);
-    const found = await createReconcile({ ...connections, log: silent })({ since, until }, { progress, stopping });
-    const text = `${found.changes} changes, ${found.admitted} of them had been lost and are admitted now`;
-    return { json: found, text };
+    let reached = since;
+    const lacking = new Set<string>();
+    const progress = (done: Reconciled, upTo: number): void => {
+      reached = upTo;
+      say(() => `up to ${dateOf(upTo)}: ${done.changes} changes, ${done.admitted} admitted`);
+    };
+    const handles = { ...connections, log: silent, lacking: (method: string) => void lacking.add(method) };
+    const found = await createReconcile(handles)({ since, until }, { progress, stopping });
+    const complete = reached >= until;
+    const lines = [
+      `${found.changes} changes, ${found.admitted} of them had been lost and are admitted now`,
+      ...[...lacking].map((method) => `no upstream answers ${method}: its changes were not looked at`),
+      ...(complete ? [] : [`stopped before the end; to continue: --since ${dateOf(reached)}`]),
+    ];
+    const rest = { complete, since: complete ? null : dateOf(reached), lacking: [...lacking] };
+    return { json: { ...found, ...rest }, text: lines.join("\n"), failed: lacking.size > 0 };
   });
 }
+
+const dateOf = (ms: number): string => new Date(ms).toISOString();

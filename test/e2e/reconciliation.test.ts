@@ -1,12 +1,13 @@
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { startRedis } from "../../src/sandbox/brokers/index.js";
+import { jsonOf, startCommand } from "../support/command.js";
 import { eventually } from "../support/eventually.js";
 import { drops, expectLoaded } from "../support/load.js";
-import { runMain } from "../support/service.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { deleted, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
 
+const HOUR = 3_600_000;
 const READERS = ["bob", "carol", "dora"];
 
 /** All keys hold what they must, whatever else was admitted on the way (the follows may have been). */
@@ -94,17 +95,34 @@ testWithStack(
   async (stack) => {
     // No bridge runs at all.
     const history = drops(stack.world, READERS, 0, 12);
-    const { redisUrl, natsUrl, usersAddress, postsAddress } = stack.serviceOptions;
-    const reconcile = async (...args: readonly string[]): Promise<unknown> => {
-      const run = runMain(["reconcile", "--json", ...args], {
-        ...{ REDIS_URL: redisUrl, NATS_URL: natsUrl },
-        ...{ TIMELINE_USER_SERVICE_ADDR: usersAddress, TIMELINE_POST_SERVICE_ADDR: postsAddress },
-      });
-      expect({ ...(await run.exited), errors: run.errors() }).toMatchObject({ code: 0 });
-      return JSON.parse(run.output());
-    };
-    expect(await reconcile("--since", "15m")).toEqual({ changes: 15, admitted: 15 });
+    const reconcile = (): Promise<unknown> => jsonOf(stack, ["reconcile", "--since", "15m"]);
+    const done = { changes: 15, complete: true, since: null, lacking: [] };
+    expect(await reconcile()).toEqual({ ...done, admitted: 15 });
     await expectLanded(stack, history, 15);
-    expect(await reconcile("--since", "15m")).toEqual({ changes: 15, admitted: 0 });
+    expect(await reconcile()).toEqual({ ...done, admitted: 0 });
   },
 );
+
+testWithStack("after Ctrl-C reconcile says where to continue", { roles: "fanout" }, async (stack) => {
+  const { upstreams } = stack;
+  const history = drops(stack.world, READERS, 0, 5);
+  const release = upstreams.inject({ method: "ListDrops", delayMs: 200 });
+  const run = startCommand(stack, ["reconcile", "--since", "1d", "--json"]);
+  await eventually(() => upstreams.calls("ListDrops") >= 3, "some time is reconciled");
+  run.signal("SIGINT");
+  expect(await run.exited).toEqual({ code: 130, signal: null });
+  release();
+  const stopped = JSON.parse(run.output()) as { complete: boolean; since: string };
+  expect([stopped.complete, Date.parse(stopped.since) < Date.now() - 20 * HOUR]).toEqual([false, true]);
+  const rest = await jsonOf(stack, ["reconcile", "--since", stopped.since]);
+  expect(rest).toMatchObject({ admitted: 8, complete: true, since: null });
+  await expectLanded(stack, history, 8);
+});
+
+testWithStack("reconcile fails where an upstream lists no changes, and names what it lacks", {}, async (stack) => {
+  for (const method of ["ListDrops", "ListFollowChanges"] as const)
+    stack.upstreams.inject({ method, code: status.UNIMPLEMENTED });
+  const found = await jsonOf<{ lacking: string[] }>(stack, ["reconcile", "--since", "15m"], { code: 1 });
+  expect(found).toMatchObject({ changes: 0, admitted: 0 });
+  expect(found.lacking.toSorted()).toEqual(["ListDrops", "ListFollowChanges"]);
+});

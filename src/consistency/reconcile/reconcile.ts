@@ -51,6 +51,7 @@ export function createReconciliation(deps: ReconcileDeps): Reconcile {
     for (let since = range.since; since < range.until && !stopping?.aborted; since += SLICE_MS) {
       const until = Math.min(since + SLICE_MS, range.until);
       const found = await reconcileSlice(deps, { since, until }, stopping);
+      if (!found) break;
       total = { changes: total.changes + found.changes, admitted: total.admitted + found.admitted };
       progress?.(total, until);
     }
@@ -58,14 +59,15 @@ export function createReconciliation(deps: ReconcileDeps): Reconcile {
   };
 }
 
+/** Undefined where `stopping` aborts before anything is admitted. */
 async function reconcileSlice(
   { readChanges, readAdmittedIds, admit }: ReconcileDeps,
   slice: TimeRange,
   stopping: AbortSignal | undefined,
-): Promise<Reconciled> {
+): Promise<Reconciled | undefined> {
   const missing = new Map<string, TimelineEvent>();
   for await (const event of readChanges(slice)) {
-    if (stopping?.aborted) break;
+    if (stopping?.aborted) return undefined;
     missing.set(messageId(event), event);
   }
   const changes = missing.size;
@@ -77,7 +79,7 @@ async function reconcileSlice(
     if (id.startsWith("ap_drop_received:")) missing.delete(id.replace("ap_drop_received:", "drop_created:"));
     if (missing.size === 0 || stopping?.aborted) break;
   }
-  if (stopping?.aborted) return { changes, admitted: 0 };
+  if (stopping?.aborted) return undefined;
   const now = Date.now();
   await mapLimited([...missing.values()], ADMITTED_AT_ONCE, (event) =>
     admit(event, slice.until < now - NOTIFY_WINDOW_MS || isHistory(event, now)),
