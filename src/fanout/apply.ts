@@ -158,7 +158,7 @@ function createAdd(deps: ApplyDeps): Add {
           await failpoint("checked", ...drops);
           return tombstoned;
         },
-        remove: (dead) => writer.removeHome(removals(parts.filter(({ change }) => dead.includes(change.drop_id)))),
+        remove: (dead) => writer.takeHome(removals(parts.filter(({ change }) => dead.includes(change.drop_id)))),
       });
       const told: Part[] = [];
       for (const part of deleted?.size ? parts.filter(({ change }) => !deleted.has(change.drop_id)) : parts) {
@@ -170,7 +170,7 @@ function createAdd(deps: ApplyDeps): Add {
     },
     async removeUnfollowed(change, unfollowed) {
       if (unfollowed.length === 0) return;
-      await writer.removeHome([{ audience: audienceOf(unfollowed), drops: [change.drop_id] }]);
+      await writer.takeHome([{ audience: audienceOf(unfollowed), drops: [change.drop_id] }]);
       const still = new Set(await fences.unfollowedAmong(change.user_id, unfollowed));
       const back = unfollowed.filter((user) => !still.has(user));
       if (back.length > 0) await steps.add([{ change, audience: audienceOf(back) }]);

@@ -20,11 +20,12 @@ import { createGraphHandlers } from "./graph-jobs.js";
 import { createJobHandlers, type UntilCovered } from "./jobs.js";
 import type { Listeners } from "./listeners.redis.js";
 import { createPlan, Followers, isRedriven, type Plan } from "./plan.js";
+import type { Progress } from "./progress.redis.js";
 import type { Complete, Notify, QueueEdges, QueueJobs, Trace } from "./publish.nats.js";
 import type { Pulled } from "./pulled.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import type { Sources } from "./sources.grpc.js";
-import { audienceOf, type Progress, type SharedEntry, type TimelineWriter } from "./store.redis.js";
+import { audienceOf, type SharedEntry, type TimelineWriter } from "./store.redis.js";
 
 /** A page or a batch of jobs waits no longer for batches of drops: it goes on at 50 a second at least. */
 const PRECEDENCE_MS = SECOND / 50;

@@ -4,7 +4,8 @@ import { sampledTrace } from "../delivery/telemetry.js";
 import type { Apply } from "./apply.js";
 import { observeFanout } from "./observe.js";
 import { isRedriven } from "./plan.js";
-import { audienceOf, type Progress } from "./store.redis.js";
+import type { Progress } from "./progress.redis.js";
+import { audienceOf } from "./store.redis.js";
 
 /** Resolves once an event of that time (ms since the epoch) would be applied again after a loss of Redis. */
 export type UntilCovered = (admittedAt: number, stopping: AbortSignal) => Promise<void>;

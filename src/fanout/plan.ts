@@ -8,12 +8,13 @@ import { AppError } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import type { Apply, Change, Part } from "./apply.js";
 import type { Listeners } from "./listeners.redis.js";
+import type { Progress } from "./progress.redis.js";
 import type { QueueJobs, Trace } from "./publish.nats.js";
 import { addToAuthor, covers, type Pulled, toListeners } from "./pulled.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import { openJobs, toTiers } from "./queue.js";
 import type { ReadFollowers, ReadFollowing } from "./sources.grpc.js";
-import { type Audience, audienceOf, type Progress, type TimelineWriter } from "./store.redis.js";
+import { type Audience, audienceOf, type TimelineWriter } from "./store.redis.js";
 
 export interface Plan {
   readonly change: Omit<Change, "generation" | "user_id" | "pulled" | "tier">;
@@ -29,7 +30,7 @@ export interface PlanDeps {
   readonly fences: Pick<Fences, "generations" | "tombstonedAmong" | "retentionStart">;
   readonly pulled: Pulled;
   readonly authors: AuthorWriter;
-  readonly writer: Pick<TimelineWriter, "addHome" | "removeHome" | "recentAmong" | "rest">;
+  readonly writer: Pick<TimelineWriter, "addHome" | "takeHome" | "recentAmong" | "rest">;
   readonly followers: Followers;
   readonly apply: Apply;
   readonly queue: QueueJobs;

@@ -33,6 +33,8 @@ export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Om
       const groups = [{ keys: [encodeId(author)], items: [[drop]] }];
       await fenced.groups({ script: "remove-entries", prefix: AUTHOR_PREFIX, before: [], groups });
     },
+    /** As `remove`, before fan-out of the drop's deletion looks here. */
+    take: (author: string, drop: string) => taken.remove(authorKey(author), [drop]),
     /**
      * True where the timeline has the drop, whose id then still works as a cursor once it is removed, or had it lately;
      * undefined where it lacks the drop and is not complete: readers may have seen it before the timeline was lost or

@@ -20,8 +20,8 @@ export function covers(planned: PullState | undefined, now: PullState | undefine
 
 interface ToAuthorDeps {
   readonly fences: Pick<Fences, "tombstonedAmong" | "retentionStart">;
-  readonly writer: Pick<TimelineWriter, "addHome" | "removeHome">;
-  readonly authors: Pick<AuthorWriter, "add" | "remove">;
+  readonly writer: Pick<TimelineWriter, "addHome" | "takeHome">;
+  readonly authors: Pick<AuthorWriter, "add" | "take">;
 }
 
 /** Adds a drop to the timeline of its author, and to the author's own home. */
@@ -37,7 +37,7 @@ export async function addToAuthor(
     write: () =>
       Promise.all([authors.add(author, { drop, score }), writer.addHome([{ audience, entries: [{ drop, score }] }])]),
     tombstonedAmong: fences.tombstonedAmong,
-    remove: () => Promise.all([authors.remove(author, drop), writer.removeHome([{ audience, drops: [drop] }])]),
+    remove: () => Promise.all([authors.take(author, drop), writer.takeHome([{ audience, drops: [drop] }])]),
   });
 }
 

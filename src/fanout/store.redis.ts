@@ -1,8 +1,7 @@
-import { type FanoutJob, TIERS, type Tier, type Tiers, tierOfChunk } from "../contracts/fanout.js";
+import type { Tiers } from "../contracts/fanout.js";
 import {
   actorKey,
   deletedDropKey,
-  fanoutProgressKey,
   GLOBAL_KEY,
   HOME_PREFIX,
   homeKey,
@@ -70,8 +69,6 @@ const LOOKS_AT_ONCE = 500;
 const USERS_A_CALL = 1_000;
 /** Of an audience: reading so many listeners costs much less than a look for each user. */
 const FEW = 1 / 4;
-const PROGRESS_TTL_MS = DAY;
-const RECIPIENTS = "~recipients";
 
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
@@ -90,14 +87,25 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
   const sharedLimits = limitsOf({ ...options, activeOnly: false }, 0);
   const itemOf = ({ drop, score }: TimelineEntry) => [score, drop];
   const taken = createTaken(scripts);
+  const listenersAmong = createListenersAmong(scripts);
+  const removeHome = async (all: readonly HomeDrops[], yields = false): Promise<void> => {
+    const groups = all.map(({ audience: { keys }, drops }) => ({ keys, items: drops.map((drop) => [drop]) }));
+    await fenced.groups({ script: "remove-entries", prefix: HOME_PREFIX, before: [], groups, yields });
+  };
   return {
+    removeHome,
+    /** As `removeHome`, before fan-out of the drops' deletions looks which listeners had them. */
+    async takeHome(all: readonly HomeDrops[]): Promise<void> {
+      const isListening = await listenersAmong(all.map(({ audience }) => audience.ids));
+      if (isListening)
+        for (const { audience, drops } of all)
+          for (const some of chunked(audience.ids.filter(isListening), LOOKS_AT_ONCE))
+            await Promise.all(some.map((user) => taken.note(homeKey(user), drops)));
+      await removeHome(all);
+    },
     async addHome(all: readonly HomeEntries[], yields = false): Promise<void> {
       const groups = all.map(({ audience: { keys }, entries }) => ({ keys, items: entries.map(itemOf) }));
       await fenced.groups({ script: "add-entries", prefix: HOME_PREFIX, before: homeLimits, groups, yields });
-    },
-    async removeHome(all: readonly HomeDrops[], yields = false): Promise<void> {
-      const groups = all.map(({ audience: { keys }, drops }) => ({ keys, items: drops.map((drop) => [drop]) }));
-      await fenced.groups({ script: "remove-entries", prefix: HOME_PREFIX, before: [], groups, yields });
     },
     async holdersAmong(users: readonly string[], drop: string): Promise<string[]> {
       const holders: string[] = [];
@@ -200,45 +208,4 @@ export interface FanoutSize {
   readonly recipients: number;
   readonly chunks: number;
   readonly tiers?: Tiers | undefined;
-}
-
-/** Number of users of a fan-out; of a tiered one also the users of each tier, in the order of the tiers. */
-export type Recipients = readonly [all: number, ...tiers: number[]];
-
-/** Progress of a fan-out of many chunks. Both return its size once all of it is done. */
-export interface Progress {
-  planned(of: FanoutName, chunks: readonly string[], recipients: Recipients): Promise<FanoutSize | undefined>;
-  done(of: FanoutName, chunk: string): Promise<FanoutSize | undefined>;
-}
-
-type FanoutName = Pick<FanoutJob, "event" | "drop_id">;
-
-export function createProgress({ run }: Scripts): Progress {
-  const mark = async (
-    { event, drop_id }: FanoutName,
-    recipients: string,
-    chunks: readonly string[],
-  ): Promise<FanoutSize | undefined> => {
-    const key = fanoutProgressKey(event, drop_id);
-    const done = (await run("mark-chunk", [key], [PROGRESS_TTL_MS, recipients, ...chunks])) as string[];
-    return done.length === 0 ? undefined : sizeOf(done);
-  };
-  return {
-    planned: (of, chunks, recipients) => mark(of, recipients.join(), chunks),
-    done: (of, chunk) => mark(of, "", [chunk]),
-  };
-}
-
-/** `done`: chunks and when they were done, and the recipients. */
-function sizeOf(done: readonly string[]): FanoutSize {
-  const fields = new Map<string, string>();
-  for (let at = 0; at < done.length; at += 2) fields.set(done[at] as string, done[at + 1] as string);
-  const [recipients = 0, ...counts] = (fields.get(RECIPIENTS) ?? "").split(",").map(Number);
-  fields.delete(RECIPIENTS);
-  const landed = (tier: Tier) =>
-    Math.max(0, ...[...fields].map(([chunk, time]) => (tierOfChunk(chunk) === tier ? Number(time) : 0))) || null;
-  const tiers = Object.fromEntries(
-    TIERS.map((tier, at) => [tier, { recipients: counts[at] ?? 0, landed_at: landed(tier) }]),
-  ) as Tiers;
-  return { chunks: fields.size, recipients, ...(counts.length > 0 && { tiers }) };
 }

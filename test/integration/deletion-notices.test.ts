@@ -70,7 +70,11 @@ function openReads(world: World, registry?: Registry) {
 }
 
 /** A process of `fanout` that notifies through NATS, and does something else before each step. */
-function openSteps(world: World, before: (step: string) => Promise<void>, pageSize = 100): FanoutBench {
+function openSteps(
+  world: World,
+  before: (step: string) => Promise<void>,
+  { pageSize = 100, registry }: { readonly pageSize?: number; readonly registry?: Registry | undefined } = {},
+): FanoutBench {
   const stepping = <T extends object>(port: T): T => {
     const steps = Object.entries(port).map(([name, call]) => {
       const isPlain = name === "recentUnfollowers" || name === "retentionStart";
@@ -85,6 +89,7 @@ function openSteps(world: World, before: (step: string) => Promise<void>, pageSi
   const notify = createNotify(nats.publishAll, createListenersAmong(redis.scripts));
   const change = (deps: FanoutDeps): FanoutDeps => ({
     ...deps,
+    ...(registry && { pulled: registry }),
     ...{ writer: stepping(deps.writer), fences: stepping(deps.fences) },
     notify: async (all) => {
       await before("notify");
@@ -177,20 +182,27 @@ test("a listener is told of a deletion, also if it comes while their home is reb
   expect(await toldOf(drop.drop_id)).toEqual(["f0"]);
 });
 
-test("those who listen to a pulled author are told of a deletion, also if a page has taken the drop out of the author's timeline", async () => {
-  const world = followers(3);
+/** Ada is pulled by f0 and f1, who listen. */
+async function pulledAda(world: World): Promise<Registry> {
   const registry = openRegistry(redis, Number.POSITIVE_INFINITY);
   const fanout = openFanout(redis, world, { change: (deps) => ({ ...deps, pulled: registry }) });
   await registry.choose("ada", "pull");
   await step(fanout, registry);
   expect(await stateOf(registry, "ada")).toBe("pulled");
-  const reads = openReads(world, registry);
-  const drop = newDrop();
-  world.post(drop);
   for (const user of ["f0", "f1"]) await redis.raw.sadd(pullsKey(user), PULLS_COMPLETE, "ada");
   await listen("f0", "f1");
   await makeReadable(["f0", "f1"]);
   await redis.raw.zadd(authorKey("ada"), 0, "~floor");
+  return registry;
+}
+
+test("those who listen to a pulled author are told of a deletion, also if a page has taken the drop out of the author's timeline", async () => {
+  const world = followers(3);
+  const registry = await pulledAda(world);
+  const fanout = openFanout(redis, world, { change: (deps) => ({ ...deps, pulled: registry }) });
+  const reads = openReads(world, registry);
+  const drop = newDrop();
+  world.post(drop);
   await handle(fanout, created(drop));
   expect((await held(redis.raw, authorKey("ada"))).entries).toHaveLength(1);
   world.remove(drop.drop_id);
@@ -203,6 +215,52 @@ test("those who listen to a pulled author are told of a deletion, also if a page
   const told = fanout.notified.flatMap(({ users }) => users);
   expect(told).toEqual(expect.arrayContaining(["f0", "f1"]));
   expect(new Set(told).size).toBe(told.length);
+});
+
+/** Handles a publication whose tombstone is set after it is written and read by f0. */
+async function overtaken(world: World, drop: ReturnType<typeof newDrop>, registry?: Registry): Promise<string[]> {
+  const reads = openReads(world, registry);
+  const timeline = registry ? authorKey("ada") : homeKey("f0");
+  const [other, seen] = [openFanout(redis, world), [] as string[]];
+  const bench = openSteps(
+    world,
+    async (name) => {
+      if (name !== "tombstonedAmong" || seen.length > 0) return;
+      await reads.page("f0");
+      seen.push(...(await held(redis.raw, timeline)).entries.map(([id]) => id));
+      world.remove(drop.drop_id);
+      await other.deps.fences.recordTombstones([{ drop: drop.drop_id, time: Date.now() }]);
+    },
+    { registry },
+  );
+  await handle(bench, created(drop));
+  expect((await held(redis.raw, timeline)).entries).toEqual([]);
+  return seen;
+}
+
+test("a listener is told of a deletion, also if the drop's own fan-out finds the tombstone", async () => {
+  const world = followers(3);
+  const drop = newDrop();
+  world.post(drop);
+  await listen("f0", "f1");
+  await makeReadable(["f0", "f1", "f2"]);
+  expect(await overtaken(world, drop)).toEqual([drop.drop_id]);
+  expect(await redis.raw.exists(takenKey(homeKey("f2")))).toBe(0);
+  const bench = openSteps(world, async () => {});
+  for (let times = 0; times < 2; times++) await handle(bench, deleted(drop.drop_id, "ada"));
+  expect(await toldOf(drop.drop_id)).toEqual(["f0", "f1"]);
+});
+
+test("those who listen to a pulled author are told of a deletion, also if the drop's own fan-out finds the tombstone", async () => {
+  const world = followers(3);
+  const registry = await pulledAda(world);
+  const drop = newDrop();
+  world.post(drop);
+  expect(await overtaken(world, drop, registry)).toEqual([drop.drop_id]);
+  const bench = openSteps(world, async () => {}, { registry });
+  await handle(bench, deleted(drop.drop_id, "ada"));
+  await work(bench);
+  expect(await toldOf(drop.drop_id)).toEqual(["f0", "f1"]);
 });
 
 test("what a read takes out of a home is noted only if it was deleted or hidden, and for ten minutes", async () => {
@@ -251,7 +309,7 @@ async function history(random: Random) {
       if (random() < 0.1 && name.startsWith("notif")) throw new AppError("unavailable", "away");
       while (random() < 0.7) await somebodyElse();
     },
-    oneOf(random, [2, 100]),
+    { pageSize: oneOf(random, [2, 100]) },
   );
   do {
     await handle(bench, deleted(drop.drop_id, "ada"));

@@ -4,7 +4,7 @@ import type { EdgeJob, FanoutCompleted, FanoutJob, Notification } from "../../sr
 import { jobSubject } from "../../src/contracts/subjects.js";
 import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
 import { createListeners } from "../../src/fanout/listeners.redis.js";
-import { createProgress } from "../../src/fanout/store.redis.js";
+import { createProgress } from "../../src/fanout/progress.redis.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";

@@ -1,0 +1,49 @@
+import { type FanoutJob, TIERS, type Tier, type Tiers, tierOfChunk } from "../contracts/fanout.js";
+import { fanoutProgressKey } from "../contracts/keys.js";
+import { DAY } from "../kernel/time.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import type { FanoutSize } from "./store.redis.js";
+
+const PROGRESS_TTL_MS = DAY;
+const RECIPIENTS = "~recipients";
+
+/** Number of users of a fan-out; of a tiered one also the users of each tier, in the order of the tiers. */
+export type Recipients = readonly [all: number, ...tiers: number[]];
+
+/** Progress of a fan-out of many chunks. Both return its size once all of it is done. */
+export interface Progress {
+  planned(of: FanoutName, chunks: readonly string[], recipients: Recipients): Promise<FanoutSize | undefined>;
+  done(of: FanoutName, chunk: string): Promise<FanoutSize | undefined>;
+}
+
+type FanoutName = Pick<FanoutJob, "event" | "drop_id">;
+
+export function createProgress({ run }: Scripts): Progress {
+  const mark = async (
+    { event, drop_id }: FanoutName,
+    recipients: string,
+    chunks: readonly string[],
+  ): Promise<FanoutSize | undefined> => {
+    const key = fanoutProgressKey(event, drop_id);
+    const done = (await run("mark-chunk", [key], [PROGRESS_TTL_MS, recipients, ...chunks])) as string[];
+    return done.length === 0 ? undefined : sizeOf(done);
+  };
+  return {
+    planned: (of, chunks, recipients) => mark(of, recipients.join(), chunks),
+    done: (of, chunk) => mark(of, "", [chunk]),
+  };
+}
+
+/** `done`: chunks and when they were done, and the recipients. */
+function sizeOf(done: readonly string[]): FanoutSize {
+  const fields = new Map<string, string>();
+  for (let at = 0; at < done.length; at += 2) fields.set(done[at] as string, done[at + 1] as string);
+  const [recipients = 0, ...counts] = (fields.get(RECIPIENTS) ?? "").split(",").map(Number);
+  fields.delete(RECIPIENTS);
+  const landed = (tier: Tier) =>
+    Math.max(0, ...[...fields].map(([chunk, time]) => (tierOfChunk(chunk) === tier ? Number(time) : 0))) || null;
+  const tiers = Object.fromEntries(
+    TIERS.map((tier, at) => [tier, { recipients: counts[at] ?? 0, landed_at: landed(tier) }]),
+  ) as Tiers;
+  return { chunks: fields.size, recipients, ...(counts.length > 0 && { tiers }) };
+}
