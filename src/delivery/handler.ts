@@ -23,6 +23,8 @@ export interface Context {
   readonly stopping: AbortSignal;
   /** Counts this one; unset where it is not counted. */
   readonly attempt?: number;
+  /** Of a batch: lets the next one begin. What is left of this one makes no other wait. */
+  readonly beginNext?: () => void;
   readonly log: Logger;
 }
 

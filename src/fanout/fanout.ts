@@ -141,34 +141,50 @@ function createApplyDrops(deps: FanoutDeps, followers: Followers): ApplyDrops {
   const plan = createPlan({ ...deps, apply: createApply(deps), followers });
   return {
     one: async (drop) => {
-      for (const one of await prepare(deps, [drop])) await plan.one(one);
+      const drops = [drop];
+      const plans = isDeletion(drop)
+        ? await planDeletions(deps, drops, await recordTombstones(deps, drops))
+        : await planPublications(deps, drops);
+      for (const one of plans) await plan.one(one);
     },
-    together: async (deliveries) => {
-      const taken = deliveries.filter((delivery) => !isRedriven(delivery));
-      const plans = await prepare(
-        deps,
-        taken.map((delivery) => dropOf(delivery, sampledTrace(delivery.headers))),
+    // Once its tombstone stands no page shows a drop: its removal makes no other deletion wait for a tombstone.
+    together: async (deliveries, { beginNext }) => {
+      const taken = deliveries.flatMap((delivery) =>
+        isRedriven(delivery) ? [] : { delivery, drop: dropOf(delivery, sampledTrace(delivery.headers)) },
       );
-      const left = new Set(await plan.together(plans));
-      const done = new Set(taken.filter((_, at) => !left.has(plans[at] as Plan)));
+      const done = new Set<Delivery>();
+      const apply = async (
+        some: typeof taken,
+        planAll: (drops: readonly AdmittedDrop[]) => Promise<readonly Plan[]>,
+      ) => {
+        if (some.length === 0) return;
+        const plans = await planAll(some.map(({ drop }) => drop));
+        const left = new Set(await plan.together(plans));
+        for (const [at, { delivery }] of some.entries()) if (!left.has(plans[at] as Plan)) done.add(delivery);
+      };
+      const deletions = taken.filter(({ drop }) => isDeletion(drop));
+      const authors = await recordTombstones(
+        deps,
+        taken.map(({ drop }) => drop),
+      );
+      const publications = deletions.length === 0 ? taken : taken.filter(({ drop }) => !isDeletion(drop));
+      await apply(publications, (drops) => planPublications(deps, drops));
+      beginNext?.();
+      await apply(deletions, (drops) => planDeletions(deps, drops, authors));
       return deliveries.filter((delivery) => !done.has(delivery));
     },
   };
 }
 
+const isDeletion = ({ event }: AdmittedDrop): boolean => event.name === "drop_deleted";
+
 type DropDeps = Pick<FanoutDeps, "fences" | "writer">;
 
 /** Does what concerns no follower, and returns what is left to be planned, in the same order. */
-async function prepare(deps: DropDeps, drops: readonly AdmittedDrop[]): Promise<readonly Plan[]> {
-  const authors = await recordDeletions(deps, drops);
+async function planPublications(deps: DropDeps, drops: readonly AdmittedDrop[]): Promise<readonly Plan[]> {
   const shared: SharedEntry[] = [];
   const plans = drops.map(({ event: { name, payload }, admitted_at, silent, trace }): Plan => {
-    const { drop_id } = payload;
-    if (name === "drop_deleted") {
-      const change = { action: "remove", event: name, drop_id, created_at: admitted_at, admitted_at, silent } as const;
-      return { change, user_id: authors.get(drop_id), includeAuthor: true, trace };
-    }
-    const { created_at, user_id, visibility, recipients = [] } = payload as DropCreated | RemoteDropReceived;
+    const { drop_id, created_at, user_id, visibility, recipients = [] } = payload as DropCreated | RemoteDropReceived;
     const isLocal = name === "drop_created";
     if (visibility === "public")
       shared.push({
@@ -183,6 +199,19 @@ async function prepare(deps: DropDeps, drops: readonly AdmittedDrop[]): Promise<
   await Promise.all(received.map((drop) => rememberActor(deps, drop)));
   await addShared(deps, shared);
   return plans;
+}
+
+type Authors = Awaited<ReturnType<Fences["recordTombstones"]>>;
+
+/** The same for drops whose tombstones stand. */
+async function planDeletions({ writer }: DropDeps, drops: readonly AdmittedDrop[], authors: Authors): Promise<Plan[]> {
+  await writer.rememberCreations(authors);
+  await writer.removeShared([...authors.keys()]);
+  return drops.map(({ event: { name, payload }, admitted_at, silent, trace }): Plan => {
+    const { drop_id } = payload;
+    const change = { action: "remove", event: name, drop_id, created_at: admitted_at, admitted_at, silent } as const;
+    return { change, user_id: authors.get(drop_id), includeAuthor: true, trace };
+  });
 }
 
 async function rememberActor({ writer }: DropDeps, { drop_id, user_id }: RemoteDropReceived): Promise<void> {
@@ -203,14 +232,10 @@ async function addShared({ fences, writer }: DropDeps, all: readonly SharedEntry
   );
 }
 
-/** Returns the authors of the deleted drops. */
-async function recordDeletions({ fences, writer }: DropDeps, drops: readonly AdmittedDrop[]) {
+/** Returns the authors of those that are deleted. */
+async function recordTombstones({ fences }: DropDeps, drops: readonly AdmittedDrop[]): Promise<Authors> {
   const deletions = drops.flatMap(({ event, admitted_at: time }) =>
     event.name === "drop_deleted" ? [{ drop: event.payload.drop_id, author: event.payload.user_id, time }] : [],
   );
-  if (deletions.length === 0) return new Map<string, string | undefined>();
-  const authors = await fences.recordTombstones(deletions);
-  await writer.rememberCreations(authors);
-  await writer.removeShared([...authors.keys()]);
-  return authors;
+  return deletions.length === 0 ? new Map() : fences.recordTombstones(deletions);
 }

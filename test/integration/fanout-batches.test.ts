@@ -1,9 +1,11 @@
 import { setTimeout as latency } from "node:timers/promises";
 import { expect, test } from "@jest/globals";
+import { TOMBSTONES_KEY } from "../../src/contracts/keys.js";
 import { edgeJobSubject } from "../../src/contracts/subjects.js";
 import type { Delivery } from "../../src/delivery/handler.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { contextWith, deliveryOf, headersWith } from "../support/deliveries.js";
+import { eventually } from "../support/eventually.js";
 import { DROP, followers, handle, logged, openFanout } from "../support/fanout.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
@@ -186,6 +188,44 @@ test("a batch applies drops whose followers are known, and leaves the others, di
     ["drop_created", "d2"],
     ["drop_deleted", "d2"],
   ]);
+});
+
+test("deletions hide their drops and let the next batch begin while others are removed, and then share a removal", async () => {
+  const removals: string[][] = [];
+  let release = (): void => undefined;
+  const released = new Promise<void>((resolve) => (release = resolve));
+  const bench = openFanout(redis, followers(2), {
+    change: (deps) => ({
+      ...deps,
+      writer: {
+        ...deps.writer,
+        removeHome: async (all, ...more) => {
+          removals.push(all.flatMap(({ drops }) => drops));
+          await released;
+          await deps.writer.removeHome(all, ...more);
+        },
+      },
+    }),
+  });
+  const drops = ["d1", "d2", "d3", "d4"];
+  for (const drop_id of drops) await handle(bench, created({ ...DROP, drop_id }));
+  let next = 0;
+  const context = { ...contextWith(), beginNext: () => void next++ };
+  const remove = (...ids: string[]) =>
+    bench.handlers.drops.together(
+      ids.map((id) => logged(deleted(id, "ada"), Date.now())),
+      context,
+    );
+  const batches = [remove("d1")];
+  await eventually(() => removals.length === 1, "the first is being removed");
+  batches.push(remove("d2", "d3"), remove("d4"));
+  await eventually(() => next === 3, "each has let the next begin");
+  expect(await Promise.all(drops.map((drop) => redis.raw.zscore(TOMBSTONES_KEY, drop)))).not.toContain(null);
+  expect(bench.completed.filter(({ event }) => event === "drop_deleted")).toEqual([]);
+  release();
+  expect(await Promise.all(batches)).toEqual([[], [], []]);
+  expect(removals).toEqual([["d1"], ["d2", "d3", "d4"]]);
+  expect(await idsOf(homeKey("f0"))).toEqual([]);
 });
 
 test("the list of an author with 5,000 followers is kept: the next drop is written at once; one more makes jobs of all", async () => {

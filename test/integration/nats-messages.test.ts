@@ -169,6 +169,22 @@ test("what a batch leaves is handled by itself, no more than `alone` at once, an
   ]);
 });
 
+test("a batch that lets the next begin makes no other wait", async () => {
+  const { begun, ends, process } = gate();
+  const together = async ([first]: readonly Delivery[], context: Context) => {
+    context.beginNext?.();
+    await process(first as Delivery, context);
+    return [];
+  };
+  start(process, 8, { batch: { messages: 8, process: together } });
+  for (const text of ["a", "b", "c", "d"]) {
+    await publish(text);
+    await eventually(() => begun.at(-1) === text, "it has begun");
+  }
+  for (const end of ends) end({ kind: "ack" });
+  await eventually(async () => (await state()).num_ack_pending === 0, "all are acked");
+});
+
 test("a message that comes again while it is in hand is handled once, and its latest delivery is acked", async () => {
   await bench.manager.consumers.update("DROPS", "planner", { ack_wait: nanos(300) });
   const { begun, ends, process } = gate();

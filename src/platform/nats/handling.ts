@@ -16,7 +16,10 @@ export interface HandlingOptions {
   readonly alone?: number | undefined;
 }
 
-/** While so many batches are under way, messages gather until one has ended, or they are as many as a batch may be. */
+/**
+ * While so many batches are under way, messages gather until one has ended or lets the next begin, or they are as many
+ * as a batch may be.
+ */
 const BATCHES_AT_ONCE = 2;
 
 /** The context of a message's handling; `mayAck` is false where its ack would name another message. */
@@ -108,7 +111,13 @@ export class Handling {
 
   async #handleBatch(messages: readonly JsMsg[], hand: Hand): Promise<void> {
     const deliveries = messages.map(deliveryOf);
-    const left = new Set(await this.options.batch?.process(deliveries, hand.context));
+    let isCounted = true;
+    const beginNext = (): void => {
+      if (isCounted) this.#batches--;
+      isCounted = false;
+      this.#beginIfFew();
+    };
+    const left = new Set(await this.options.batch?.process(deliveries, { ...hand.context, beginNext }));
     const mayAck = await hand.mayAck();
     const alone: JsMsg[] = [];
     const done: JsMsg[] = [];
@@ -121,8 +130,7 @@ export class Handling {
     }
     if (mayAck) ackAll(done);
     const handlings = alone.map((message) => this.#begin(message, hand));
-    this.#batches--;
-    this.#beginIfFew();
+    beginNext();
     this.#freed?.();
     await failpoint("acked", ...deliveries.map(({ body }) => body));
     await Promise.all(handlings);

@@ -1,3 +1,4 @@
+import pLimit from "p-limit";
 import type { PackedKeys } from "../../contracts/keys.js";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { chunked } from "../../kernel/concurrency.js";
@@ -56,6 +57,8 @@ const ENTRIES_A_CALL = { prompt: 1_000, yielding: 125 };
 const ITEMS_A_CALL = 250;
 /** A call takes the server as long as so many entries, beside its own. */
 const CALL_WEIGHT = 50;
+/** Of one write: as many as fill a window. The calls of other writes come between them. */
+const MOST_IN_LINE = { calls: 32, keys: 640 };
 /** In entries. A call sent later has its deadline later: its reply need not wait behind all others. */
 const WINDOWS = {
   prompt: { least: 2_000, most: 32_000, targetMs: 20 },
@@ -107,15 +110,16 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
       lanes[name].run(CALL_WEIGHT + entries, async () =>
         scripts.run(script, keys, [await deadline(keys[0] ?? prefix), ...before, start, ...args]),
       );
+    const inLine = pLimit(scripts.isCluster ? MOST_IN_LINE.keys : MOST_IN_LINE.calls);
     const lists = yields ? merged(all) : byKey(merged(all));
     const replies = scripts.isCluster
       ? [...lists].flatMap(([packed, items]) =>
           chunked(items, ITEMS_A_CALL).flatMap((some) => {
             const call = { args: ["", some.length, ...some.flat()], entries: some.length };
-            return packed.split(",").map((token) => send([prefix + token], "", call));
+            return packed.split(",").map((token) => inLine(() => send([prefix + token], "", call)));
           }),
         )
-      : callsOf(lists, ENTRIES_A_CALL[name]).map((call) => send([], prefix, call));
+      : callsOf(lists, ENTRIES_A_CALL[name]).map((call) => inLine(() => send([], prefix, call)));
     observeLane(name, lanes[name]);
     await allOf(replies).finally(() => observeLane(name, lanes[name]));
   }
