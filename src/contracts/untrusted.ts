@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { AppError } from "../kernel/errors.js";
+import { faultInWords } from "../kernel/fields.js";
 import { FLOOR_MEMBER, idFault } from "../kernel/ids.js";
 
 /** All the faults of a list may need far more memory than the input. */
@@ -45,7 +46,7 @@ export function faultsOf({ issues }: z.ZodError, whole: string): string {
 }
 
 export function understood<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
-  const parsed = schema.safeParse(value);
+  const parsed = schema.safeParse(value, { error: faultInWords });
   if (parsed.success) return parsed.data;
   throw new AppError("invalid", faultsOf(parsed.error, "payload"));
 }

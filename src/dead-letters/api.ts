@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { boundedList, faultsOf } from "../contracts/untrusted.js";
 import { AppError, oneLine } from "../kernel/errors.js";
+import { faultInWords } from "../kernel/fields.js";
 import type { Logger } from "../kernel/logger.js";
 import { type DeadLetterSummary, deadLetterAsJson } from "./dead-letter.js";
 import { type DeadLetterOperations, FIELDS, type Removal, SEQ_FAULT } from "./operations.js";
@@ -92,7 +93,7 @@ function parse<Schema extends z.ZodType>(schema: Schema, request: Uint8Array): z
   } catch (error) {
     throw new AppError("invalid", `the request is not JSON (${oneLine(error)})`);
   }
-  const result = schema.safeParse(value);
+  const result = schema.safeParse(value, { error: faultInWords });
   if (result.success) return result.data;
   throw new AppError("invalid", faultsOf(result.error, "request"));
 }

@@ -1,3 +1,4 @@
+import type { z } from "zod";
 import { invalid } from "./errors.js";
 import { idFault } from "./ids.js";
 
@@ -25,3 +26,17 @@ function exceeds(text: string, maxCharacters: number): boolean {
   for (const _ of text) if (++characters > maxCharacters) return true;
   return false;
 }
+
+const KINDS: Readonly<Record<string, string>> = { int: "a whole number", object: "an object", array: "a list" };
+
+/** Words for faults of values from outside, where their schema has none of its own. */
+export const faultInWords: z.core.$ZodErrorMap = (issue) => {
+  if (issue.code === "invalid_type" && issue.input === undefined) return "is missing";
+  if (issue.code === "invalid_type") return `must be ${KINDS[issue.expected] ?? `a ${issue.expected}`}`;
+  if (issue.code === "invalid_value") return `must be one of ${issue.values.join(", ")}`;
+  if (issue.code === "too_small" && isNumber(issue.origin)) return `must be at least ${issue.minimum}`;
+  if (issue.code === "too_big" && isNumber(issue.origin)) return `must be at most ${issue.maximum}`;
+  return undefined;
+};
+
+const isNumber = (origin: string): boolean => origin === "number" || origin === "int";

@@ -2,7 +2,7 @@ import { type Request, type RequestHandler, type Response, Router } from "expres
 import type { z } from "zod";
 import { statusPath, type Tier, tierOf } from "../../contracts/analysis.js";
 import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
-import { storedIdFault } from "../../kernel/fields.js";
+import { faultInWords, storedIdFault } from "../../kernel/fields.js";
 import type { Logger } from "../../kernel/logger.js";
 import { answerPreflight, corsHeaders, isPreflight } from "../../platform/http/cors.js";
 import type { Ask } from "./ask.js";
@@ -107,7 +107,7 @@ const allowOnly =
 const pageOf = (request: Request<{ id: string }>): z.output<typeof PAGE> => understood(PAGE, request.query, "query");
 
 function understood<Schema extends z.ZodType>(schema: Schema, value: unknown, whole: string): z.output<Schema> {
-  const parsed = schema.safeParse(value);
+  const parsed = schema.safeParse(value, { error: faultInWords });
   if (parsed.success) return parsed.data;
   const { issues } = parsed.error;
   throw badRequest(issues.map(({ path, message }) => ({ field: path.join(".") || whole, detail: message })));

@@ -105,11 +105,14 @@ const ABOUT_US = /^(NOAUTH|WRONGPASS|NOPERM|ERR (AUTH|invalid password|Client se
 /** Redis 6 wraps an error inside a script in an ERR of its own. */
 const WRAPPED_OUTAGE = /\b(OOM|READONLY|LOADING|CLUSTERDOWN|MASTERDOWN|MISCONF|NOREPLICAS|MOVED|TRYAGAIN)\b/;
 
+/** The client's words for a command that it cannot send now. */
+const NOT_CONNECTED = "Stream isn't writeable and enableOfflineQueue options is false";
+
 export function redisError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   const text = oneLine(error);
   if (ABOUT_US.test(text)) return new Refusal(`Redis: ${text}`, { cause: error });
   if (isTlsFault(error)) return new Refusal(`Redis: TLS failed: ${text}`, { cause: error });
   const code = ABOUT_THE_COMMAND.test(text) && !WRAPPED_OUTAGE.test(text) ? "failed" : "unavailable";
-  return new AppError(code, `Redis: ${text}`, { cause: error });
+  return new AppError(code, `Redis: ${text === NOT_CONNECTED ? "is not connected" : text}`, { cause: error });
 }

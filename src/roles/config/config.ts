@@ -4,6 +4,7 @@ import { STORED_TIMELINES_VARIABLES } from "../../contracts/config.js";
 import { DELIVERY_VARIABLES } from "../../delivery/config.js";
 import { FANOUT_VARIABLES } from "../../fanout/config.js";
 import { GATEWAY_VARIABLES, tokenFaults } from "../../gateway/config.js";
+import { faultInWords } from "../../kernel/fields.js";
 import { parseServerUrl } from "../../kernel/urls.js";
 import { ConfigError, type ConfigOf, type Variable, type Variables } from "../../kernel/variables.js";
 import { OUTBOX_VARIABLES } from "../../outbox/config.js";
@@ -83,7 +84,7 @@ function readSlice(variables: Variables, env: NodeJS.ProcessEnv, faults: string[
   for (const [key, variable] of Object.entries(variables)) {
     const given = env[variable.name] || variable.default;
     if (given === undefined) continue;
-    const parsed = variable.schema.safeParse(given);
+    const parsed = variable.schema.safeParse(given, { error: faultInWords });
     if (parsed.success) values[key] = parsed.data;
     else faults.push(...parsed.error.issues.map((issue) => `${variable.name}: ${issue.message}`));
   }

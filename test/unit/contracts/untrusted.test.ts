@@ -19,6 +19,17 @@ function faultOf(parse: () => unknown): string {
 const DROP = { drop_id: "d1", user_id: "ada", visibility: "direct", created_at: 1 };
 const eventWith = (recipients: unknown) => faultOf(() => parseEvent("drop_created", bytes({ ...DROP, recipients }), 1));
 
+test.each([
+  ["drop_deleted", {}, "drop_id: is missing"],
+  ["drop_deleted", [], "payload: must be an object"],
+  ["drop_deleted", { drop_id: 1, user_id: null }, "drop_id: must be a string; user_id: must be a string"],
+  ["drop_created", { ...DROP, visibility: "secret" }, "visibility: must be one of public, unlisted, followers, direct"],
+  ["user_followed", { follower_id: "ada", following_id: "bob", version: -1 }, "version: must be at least 0"],
+  ["user_followed", { follower_id: "ada", following_id: "bob", version: 1.5 }, "version: must be a whole number"],
+] as const)("the faults of a payload are in plain words: %s %j", (name, payload, words) => {
+  expect(faultOf(() => parseEvent(name, bytes(payload), 1))).toBe(words);
+});
+
 test("a drop has at most 1,000 recipients, and each is an id", () => {
   const names = (count: number) => Array.from({ length: count }, (_, n) => `u${n}`);
   expect(eventWith(names(1_000))).toBe("understood");
