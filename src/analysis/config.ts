@@ -1,4 +1,4 @@
-import { webUrl } from "../kernel/urls.js";
+import { webOrigin } from "../kernel/urls.js";
 import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
 
 export const ANALYSIS_VARIABLES = {
@@ -10,7 +10,7 @@ export const ANALYSIS_VARIABLES = {
   },
   atprotoUrl: {
     name: "TIMELINE_ATPROTO_URL",
-    schema: webUrl,
+    schema: webOrigin,
     default: "https://public.api.bsky.app",
     about: "AppView of the AT Protocol, which is asked for the posts of a DID (role analysis)",
   },

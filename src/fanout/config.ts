@@ -52,3 +52,10 @@ export const FANOUT_VARIABLES = {
 } as const satisfies Variables;
 
 export type FanoutConfig = ConfigOf<typeof FANOUT_VARIABLES>;
+
+/** With such thresholds an author would be pulled before being tiered. */
+export function thresholdFaults({ tierThreshold, pullThreshold }: Partial<FanoutConfig>): string[] {
+  if (tierThreshold === undefined || pullThreshold === undefined) return [];
+  if (tierThreshold === Number.POSITIVE_INFINITY || tierThreshold < pullThreshold) return [];
+  return ["TIMELINE_FANOUT_TIER_THRESHOLD: must be below TIMELINE_FANOUT_PULL_THRESHOLD, or nobody is tiered"];
+}

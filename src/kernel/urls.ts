@@ -84,10 +84,7 @@ const noExtras = each(({ url }) => url.search || url.hash, "has a query or a fra
 const noPath = each(({ url }) => url.pathname.length > 1, "has a path, which is not used");
 const numberPath = each(({ url }) => !/^\/?\d*$/.test(url.pathname), "has a path that is not the number of a database");
 const noUserAlone = each(({ user, password }) => user !== "" && password === "", "has a user and no password");
-const noCredentials = each(
-  ({ user, password }) => user || password,
-  "has a user or a password, with which no key set is fetched",
-);
+const noCredentials = each(({ user, password }) => user || password, "has a user or a password, which is not used");
 
 const clusterDatabase: Check = (all) =>
   all.length === 1
@@ -131,3 +128,5 @@ const first = ([url]: readonly string[]): string => url as string;
 export const databaseUrl = urls(["postgres:", "postgresql:"], single, ...postgresChecks).transform(first);
 
 export const webUrl = urls(["https:", "http:"], single, noCredentials).transform(first);
+
+export const webOrigin = urls(["https:", "http:"], single, noCredentials, noExtras, noPath).transform(first);

@@ -2,7 +2,7 @@ import { ANALYSIS_VARIABLES } from "../../analysis/config.js";
 import { AUDIT_VARIABLES } from "../../consistency/config.js";
 import { STORED_TIMELINES_VARIABLES } from "../../contracts/config.js";
 import { DELIVERY_VARIABLES } from "../../delivery/config.js";
-import { FANOUT_VARIABLES } from "../../fanout/config.js";
+import { FANOUT_VARIABLES, thresholdFaults } from "../../fanout/config.js";
 import { GATEWAY_VARIABLES, tokenFaults } from "../../gateway/config.js";
 import { faultInWords } from "../../kernel/fields.js";
 import { parseServerUrl } from "../../kernel/urls.js";
@@ -70,7 +70,8 @@ function read(env: NodeJS.ProcessEnv): { config: Config; faults: string[] } {
     readSlice(variables, env, faults),
   ]);
   const config = Object.fromEntries(slices) as Config;
-  return { config, faults: [...faults, ...tokenFaults(config.gateway), ...channelFaults(config)] };
+  const { fanout, gateway } = config;
+  return { config, faults: [...faults, ...thresholdFaults(fanout), ...tokenFaults(gateway), ...channelFaults(config)] };
 }
 
 function frozen(config: Config, faults: readonly string[]): Config {

@@ -114,6 +114,8 @@ test.each<[string, string, object]>([
   ["NATS_URL", "tls://a:4222, tls://b:4222", { nats: { servers: ["tls://a:4222", "tls://b:4222"] } }],
   ["TIMELINE_GRPC_ADDR", "[::1]:50051", { grpcServer: { address: "[::1]:50051" } }],
   ["TIMELINE_MAX_ENTRIES", "10", { storedTimelines: { maxEntries: 10 } }],
+  ["TIMELINE_FANOUT_TIER_THRESHOLD", "99999", { fanout: { tierThreshold: 99_999, pullThreshold: 100_000 } }],
+  ["TIMELINE_FANOUT_PULL_THRESHOLD", "0", { fanout: { pullThreshold: 0 } }],
   [
     "TIMELINE_ALLOWED_ORIGINS",
     "https://app.example, http://[::1]:8080,capacitor://localhost",
@@ -136,6 +138,9 @@ test.each([
   ["TIMELINE_ROLES", ","],
   ["REDIS_URL", ","],
   ["NATS_URL", "nats://a,redis://b"],
+  ["TIMELINE_ATPROTO_URL", "https://appview.example/prefix"],
+  ["TIMELINE_ATPROTO_URL", "https://appview.example?key=1"],
+  ["TIMELINE_FANOUT_TIER_THRESHOLD", "100000"],
   ...["*", "null", "app.example", "https://app.example/", "https://app.example:443", "https://App.example"].map(
     (origin) => ["TIMELINE_ALLOWED_ORIGINS", `https://other.example,${origin}`] as const,
   ),
