@@ -110,6 +110,16 @@ if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests 
     await context.close();
   }, 60_000);
 
+  test("who deletes a drop by keyboard goes on at the next one", async () => {
+    const page = await open("grace");
+    const nextId = await page.locator("#timeline > li").nth(1).getAttribute("data-id");
+    await page.locator("#timeline > li button").first().press("Enter");
+    await eventually(async () => {
+      const focused = await page.evaluate("document.activeElement.closest('li')?.dataset.id");
+      return focused === nextId;
+    }, "the focus is on the next drop");
+  }, 30_000);
+
   test("on a narrow screen nothing is cut off, and names are not broken into letters", async () => {
     const page = await open("grace");
     await page.setViewportSize({ width: 320, height: 700 });

@@ -98,7 +98,7 @@ export async function seedWorld(
       onProgress(what, done, total);
     });
   };
-  await each("people", chunked(plan.people, 1), ([user_id = ""]) =>
+  await each("users", chunked(plan.people, 1), ([user_id = ""]) =>
     users.setProfile({ user_id, display_name: `${user_id.charAt(0).toUpperCase()}${user_id.slice(1)}` }),
   );
   await each("drops", chunked(plan.drops, 1), async ([drop]) => {

@@ -101,13 +101,13 @@ async function connect() {
   showStatus("connecting", "connecting…");
   // On every opening, not only the first: what was missed may be gone.
   const opened = () => {
-    log("open");
+    log("open", "", "");
     showStatus("live", `live as ${viewer}`);
     attempt(() => fetchPage());
   };
   await readEvents({ token, after: lastEventId, signal, opened, received: receive }).catch(() => undefined);
   if (signal.aborted) return;
-  log("closed");
+  log("closed", "", "");
   showStatus("down", "connection lost, trying again…");
   openLater(2_000 + Math.random() * 2_000);
 }

@@ -9,7 +9,11 @@ export function createTimeline({ list, empty, template, onDelete }) {
   const isAfter = (a, b) => a.created_at > b.created_at || (a.created_at === b.created_at && a.drop_id > b.drop_id);
 
   function forget(dropId) {
-    shown.get(dropId)?.row.remove();
+    const row = shown.get(dropId)?.row;
+    // The keyboard goes on beside a row that vanishes, and not at the top of the page.
+    if (row?.contains(document.activeElement))
+      ((row.nextElementSibling ?? row.previousElementSibling)?.querySelector("button") ?? list).focus();
+    row?.remove();
     shown.delete(dropId);
     empty.hidden = shown.size > 0;
   }
