@@ -77,6 +77,6 @@ test("a plan is made true as it stands: people first, follows last and in bounde
   expect(seen.follows).toEqual(wanted.follows);
   expect(seen.reactions).toBe(wanted.people.length * 2);
   expect(new Set(seen.drops)).toEqual(new Set(wanted.drops));
-  expect([...told.keys()]).toEqual(["people", "drops", "follows"]);
+  expect([...told.keys()]).toEqual(["users", "drops", "follows"]);
   for (const shares of told.values()) expect(shares.at(-1)).toBe(1);
 });
