@@ -122,7 +122,7 @@ async function once(options: ProcessOptions, message: InFlight): Promise<Step> {
     const begun = await attempts.begin(delivery, message.name, message.alone);
     message.attempt = begun.count;
     if (begun.lost > 0 && !message.alone) return { kind: "alone" };
-    // Where a counted attempt never reported back, the first delivery, in a batch, has not either.
+    // If a counted attempt did not end, the first delivery, which was in a batch and not counted, did not end either.
     const lost = begun.lost + (options.batched && begun.lost > 0 && delivery.deliveries > 1 ? 1 : 0);
     if (message.attempt > limits.maxAttempts || lost >= limits.maxAttempts) {
       const spent = Math.max(message.attempt - 1, lost);
@@ -148,7 +148,7 @@ async function afterFailure(options: ProcessOptions, message: InFlight, error: u
   switch (decided.kind) {
     case "wait":
       if (waits === 0) context.log.warn(fields, "a server is unavailable; the message is held");
-      // Where this fails too, the same name is counted again, which changes nothing.
+      // If this fails too, the same name is counted again, which changes nothing.
       await options.attempts.refund(delivery, message.name).catch(() => undefined);
       return decided;
     case "retry":

@@ -78,7 +78,7 @@ export interface Timers {
 
 const REAL: Timers = { now: () => performance.now(), after: (ms, call) => void setTimeout(call, ms) };
 
-/** Where small drops come, the next one comes as soon. */
+/** After a prompt call another one is likely for so long. */
 const LATELY_MS = 100;
 const MOST_REST_MS = 50;
 

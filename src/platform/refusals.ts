@@ -8,7 +8,7 @@ export class Refusal extends AppError {
   }
 }
 
-/** What to do about `error`. */
+/** For an operator: after a refusal it does not help to start the server. */
 export const adviceOn = (error: unknown, otherwise: string): string =>
   error instanceof Refusal ? "correct the user, the password or the certificate" : otherwise;
 

@@ -174,7 +174,7 @@ export class Readiness {
   }
 
   reasons(): string[] {
-    // What is closed already is not unavailable.
+    // Connections that this process closes are not unavailable.
     if (this.waiting === STOPPING) return [STOPPING];
     const { topology, eviction } = this.connections ?? {};
     // The role api answers from Redis, and users and posts from their database, while NATS is unavailable.

@@ -15,7 +15,7 @@ import type { Scripts } from "../../platform/redis/scripts.js";
 import { createTaken } from "../../platform/redis/taken.js";
 import { callsFor } from "./parts.js";
 
-/** Of an author: to look for more of them in a home costs more than to read the home. */
+/** If an author has more, reading a home costs less than looking for each of them there. */
 const MANY_DELETED = 1_000;
 /** Others wait for no more of them, and no more homes are in memory. */
 const CALLS_AT_ONCE = 4;

@@ -25,7 +25,7 @@ const GAUGES = {
     "timeline_stream_last_sequence",
     "Sequence of the last message a stream stored; it rises with each, and never falls",
   ),
-  letters: gauge("timeline_dlq_messages", "Dead letters in the DLQ"),
+  deadLetters: gauge("timeline_dlq_messages", "Dead letters in the DLQ"),
   advisories: gauge("timeline_advisories", "Messages the server gave up delivering"),
 } as const;
 
@@ -62,7 +62,7 @@ async function streamFigures(manager: JetStreamManager, stream: string): Promise
     { gauge: GAUGES.bytes, labels, value: state.bytes },
     { gauge: GAUGES.lastSequence, labels, value: state.last_seq },
     ...(config.max_bytes > 0 ? [{ gauge: GAUGES.maxBytes, labels, value: config.max_bytes }] : []),
-    ...(stream === STREAM.dlq ? [{ gauge: GAUGES.letters, labels: {}, value: state.messages }] : []),
+    ...(stream === STREAM.dlq ? [{ gauge: GAUGES.deadLetters, labels: {}, value: state.messages }] : []),
     ...(stream === STREAM.advisories ? [{ gauge: GAUGES.advisories, labels: {}, value: state.messages }] : []),
   ];
 }

@@ -19,7 +19,7 @@ export class Incarnation {
   #loop: Loop | undefined;
   #closed = false;
 
-  /** Without `asking`, whoever suspects asks and settles. */
+  /** Without `asking`, the caller of `suspect` asks the server and calls `settle`. */
   constructor(private readonly asking?: Asking) {}
 
   settle(createdAt: number): void {
