@@ -3,7 +3,9 @@ import { COMPLETED_FANOUT } from "../../../src/contracts/subjects.js";
 import { mapLimited } from "../../../src/kernel/concurrency.js";
 import { type Api, openApi } from "../../support/api.js";
 import { eventually } from "../../support/eventually.js";
+import { homeKey } from "../../support/timeline-keys.js";
 import type { Bench, Servers } from "./bench.js";
+import { timeOfRemovals } from "./bounds.js";
 import { countHeld, dropIds, fillHomes } from "./homes.js";
 import { Inbox } from "./inbox.js";
 import { measured, summarise } from "./measure.js";
@@ -26,7 +28,8 @@ PostgreSQL, the outbox, the log and a worker process. Each home timeline holds $
 trimmed once. Redis keeps an append-only file with \`everysec\`, as in docker-compose.yml; both PostgreSQL servers have \`fsync\` on, 1 GB of shared
 buffers, and commit as by default. The peer is an inbox table that holds as many rows, with a primary key (owner, post) and an index
 (owner, created_at): 8 workers claim up to 64 outbox rows at once, upsert 1,000 rows a statement, and commit each. It trims nothing, which
-is less work than the service does. Deletions: until a post is gone from the last home; hidden: until its tombstone stands, from when on no page shows it. Before, both sides handle ${WARM} posts of an author without followers, and one of the author.`;
+is less work than the service does. Deletions: until a post is gone from the last home; hidden: until its tombstone stands, from when on no page shows it. Bare ZREM is
+the bound of homes that are sorted sets: the same number of posts leaves the same homes, in calls of 1,000 entries with one look at each home, and nothing else happens. Before, both sides handle ${WARM} posts of an author without followers, and one of the author.`;
 
 type Change = "create" | "delete";
 
@@ -48,6 +51,7 @@ export async function landing(change: Change, parameters: Parameters, bench: Ben
   const api = openApi(service.grpcAddress);
   bench.defer(() => api.close());
   const { times, hidden, cpu } = await timesOfService({ servers, api, users, processes }, change, posts);
+  const bound = change === "delete" ? await timeOfRemovals(servers, users.map(homeKey), posts) : undefined;
   const name = `${posts} x ${followers.toLocaleString("en")} followers`;
   const rowsOf = (of: string, ours: readonly number[]) =>
     (["mean", "p95", "p99"] as const).map((what): Row => {
@@ -58,7 +62,13 @@ export async function landing(change: Change, parameters: Parameters, bench: Ben
   const rows = rowsOf(name, times).map((row, at): Row => {
     return { ...row, target: at === 1 ? { atLeast: 6 } : undefined, cpu: at === 0 ? cpu : undefined };
   });
-  return { about: ABOUT, rows: [...rows, ...(change === "delete" ? rowsOf(`${name}, hidden`, hidden) : [])] };
+  if (bound === undefined) return { about: ABOUT, rows };
+  const [{ p95 }, value] = [summarise(theirs), 1_000 * posts * bound.seconds];
+  const bare: Row = {
+    ...{ name: `${name}, bare ZREM`, value, unit: "ms", note: "all of them", cpu: bound.cpu },
+    ...{ peer: { name: "inbox table, p95", value: p95 }, ratio: p95 / value },
+  };
+  return { about: ABOUT, rows: [...rows, bare, ...rowsOf(`${name}, hidden`, hidden)] };
 }
 
 async function timesOfInbox(
