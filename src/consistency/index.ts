@@ -35,6 +35,7 @@ import {
   type Reconcile,
   type ReconcileRequests,
 } from "./reconcile/reconcile.js";
+import { createUnreconciled } from "./reconcile/unreconciled.redis.js";
 import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
 import { type ApplyEvent, createRecovery, parsed } from "./redis-loss/recovery.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
@@ -97,11 +98,12 @@ export function createReconcile({
 
 /** Takes requests to reconcile. Without upstreams to ask it only counts them. */
 export function startReconcileRequests(
-  handles: Pick<Handles, "nats" | "publish" | "upstreams" | "log">,
+  handles: Pick<Handles, "scripts" | "nats" | "publish" | "upstreams" | "log">,
   { canReconcile }: { readonly canReconcile: boolean },
 ): ReconcileRequests {
   return createReconcileRequests({
     reconcile: canReconcile ? createReconcile(handles) : undefined,
+    unreconciled: createUnreconciled(handles.scripts),
     log: handles.log,
     observe: observeReconcile,
   });

@@ -99,6 +99,9 @@ export const REPLAY_LEASE_KEY = "timeline:x:replaying";
 
 export const AUDIT_LEASE_KEY = "timeline:x:auditing";
 
+/** Sorted set of requests to reconcile that are not done, by the time they begin at. */
+export const UNRECONCILED_KEY = "timeline:x:unreconciled";
+
 export const TRIMMED_KEY = "timeline:x:trimmed";
 
 export const TRIM_LEASE_KEY = "timeline:x:trimming";

@@ -36,7 +36,7 @@ test("a bridge that starts looks back to the last admission before its own, howe
   const addresses = { userServiceAddr: "upstreams", postServiceAddr: "upstreams" };
   const role = await startBridgeRole({
     config: { redis: { urls: [redis.broker.url] }, upstreams: addresses } as never,
-    connections: { ...nats, nats: connection, upstreams } as unknown as ServiceConnections,
+    connections: { ...nats, nats: connection, scripts: redis.scripts, upstreams } as unknown as ServiceConnections,
     gate: undefined as never,
     log: silent,
   });

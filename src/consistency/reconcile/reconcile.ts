@@ -92,9 +92,19 @@ const isHistory = ({ name, payload }: TimelineEvent, now: number): boolean =>
 
 export type Cause = "start" | "reconnect" | "gap" | "overflow";
 
+/** Times of all processes that are still to be reconciled: a process may end before its own are. */
+export interface Unreconciled {
+  /** Until now. */
+  note(since: number): Promise<void>;
+  /** The earliest one; infinite where there is none. */
+  read(): Promise<{ readonly since: number; readonly names: readonly string[] }>;
+  forget(names: readonly string[]): Promise<void>;
+}
+
 interface RequestsDeps {
   /** Unset: requests are only counted. */
   readonly reconcile: Reconcile | undefined;
+  readonly unreconciled: Unreconciled;
   readonly log: Logger;
   readonly observe: { requested(cause: Cause): void; reconciled(found: Reconciled): void };
 }
@@ -108,21 +118,29 @@ const RETRY_CAP_MS = 30 * SECOND;
 
 /** Reconciles the requested time, one range at a time, and retries until the upstreams have answered. */
 export function createReconcileRequests(deps: RequestsDeps) {
-  const { reconcile, log, observe } = deps;
-  let since = Number.POSITIVE_INFINITY;
+  const { reconcile, unreconciled, log, observe } = deps;
+  let [since, noted] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
+  const unnoted = (error: unknown) => {
+    log.debug({ error: oneLine(error) }, "times that are to be reconciled were not noted, read or forgotten");
+    return { since: Number.POSITIVE_INFINITY, names: [] };
+  };
   const work = async (stopping: AbortSignal): Promise<void> => {
     if (!reconcile || since === Number.POSITIVE_INFINITY) return;
     await pause(SETTLE_MS, stopping);
     if (stopping.aborted) return;
-    const from = since;
-    since = Number.POSITIVE_INFINITY;
+    const requested = since;
+    since = noted = Number.POSITIVE_INFINITY;
     try {
+      const held = await unreconciled.read().catch(unnoted);
+      const from = Math.min(requested, held.since);
       const found = await reconcile({ since: from - OVERLAP_MS, until: Date.now() });
+      await unreconciled.forget(held.names).catch(unnoted);
       observe.reconciled(found);
       if (found.admitted > 0) log.warn({ ...found, from }, "events lost on Redis Pub/Sub are admitted now");
       else log.info({ ...found, from }, "no events were lost on Redis Pub/Sub");
     } catch (error) {
-      since = Math.min(since, from);
+      since = Math.min(since, requested);
+      noted = Math.min(noted, requested);
       throw error;
     }
   };
@@ -138,6 +156,10 @@ export function createReconcileRequests(deps: RequestsDeps) {
   const request = (from: number, cause: Cause): void => {
     observe.requested(cause);
     since = Math.min(since, from);
+    if (reconcile && from < noted) {
+      noted = from;
+      void unreconciled.note(from).catch(unnoted);
+    }
     loop.wake();
   };
   return {
