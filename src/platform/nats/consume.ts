@@ -16,8 +16,6 @@ import { type Hand, Handling, type HandlingOptions } from "./handling.js";
 import { Incarnation } from "./incarnation.js";
 
 export interface ConsumeOptions extends HandlingOptions {
-  readonly stream: string;
-  readonly consumer: string;
   readonly ackWaitMs: number;
   readonly stopped?: (() => void) | undefined;
   readonly log: Logger;

@@ -8,6 +8,8 @@ import { pause, SECOND } from "../../kernel/time.js";
 import { ackAll, deliveryOf } from "./message.js";
 
 export interface HandlingOptions {
+  readonly stream: string;
+  readonly consumer: string;
   readonly concurrency: number;
   readonly process: Process;
   /** Takes first deliveries together, at most so many; unset: each is processed by itself. */
@@ -33,10 +35,17 @@ export interface Hand {
   readonly latest: Map<number, JsMsg>;
 }
 
+interface Taken {
+  readonly message: JsMsg;
+  readonly delivery: Delivery;
+}
+
 /** The messages a consumer has in hand. The only place where work is acked. */
 export class Handling {
-  readonly #inFlight = new Map<JsMsg, Promise<void>>();
-  #arrived: JsMsg[] = [];
+  /** What is handled together, and when it ends. */
+  readonly #inFlight = new Map<readonly Taken[], Promise<void>>();
+  #size = 0;
+  #arrived: Taken[] = [];
   #hand: Hand | undefined;
   #batches = 0;
   #closing = false;
@@ -49,25 +58,27 @@ export class Handling {
   }
 
   get size(): number {
-    return this.#inFlight.size;
+    return this.#size;
   }
 
   take(message: JsMsg, hand: Hand): void {
     const { batch } = this.options;
-    const isInHand = hand.latest.has(message.seq);
-    hand.latest.set(message.seq, message);
+    const delivery = deliveryOf(message, this.options);
+    const isInHand = hand.latest.has(delivery.seq);
+    hand.latest.set(delivery.seq, message);
     if (isInHand) return;
-    if (!batch || message.redelivered) return void this.#begin(message, hand);
+    const taken = { message, delivery };
+    if (!batch || delivery.deliveries > 1) return void this.#begin(taken, hand);
     if (this.#hand !== hand) this.#beginBatch();
     this.#hand = hand;
-    this.#arrived.push(message);
+    this.#arrived.push(taken);
     if (this.#arrived.length === batch.messages) this.#beginBatch();
     else if (this.#arrived.length === 1) setImmediate(() => this.#beginIfFew());
   }
 
   /** Resolves once another message may be taken, or none will be; undefined where one may be taken at once. */
   room(): Promise<void> | undefined {
-    if (this.#inFlight.size + this.#arrived.length < this.options.concurrency || this.#closing) return undefined;
+    if (this.#size + this.#arrived.length < this.options.concurrency || this.#closing) return undefined;
     return new Promise<void>((resolve) => {
       this.#freed = resolve;
     }).then(() => this.room());
@@ -78,7 +89,7 @@ export class Handling {
     this.#closing = true;
     this.#freed?.();
     const hand = this.#hand;
-    return hand ? this.#arrived.splice(0).map((message) => latestOf(message, hand)) : [];
+    return hand ? this.#arrived.splice(0).map((taken) => latestOf(taken, hand)) : [];
   }
 
   async ended(): Promise<void> {
@@ -86,14 +97,26 @@ export class Handling {
   }
 
   working(): void {
-    for (const message of this.#inFlight.keys()) message.working();
-    for (const message of this.#arrived) message.working();
+    for (const together of this.#inFlight.keys()) for (const { message } of together) message.working();
+    for (const { message } of this.#arrived) message.working();
   }
 
-  #begin(message: JsMsg, hand: Hand): Promise<void> {
-    const handling = this.#alone(() => this.#handle(message, hand));
-    this.#inFlight.set(message, handling);
+  #begin(taken: Taken, hand: Hand): Promise<void> {
+    const one = [taken];
+    const handling = this.#alone(() => this.#handle(taken, hand)).finally(() => this.#ended(one));
+    this.#started(one, handling);
     return handling;
+  }
+
+  #started(together: readonly Taken[], handling: Promise<void>): void {
+    this.#inFlight.set(together, handling);
+    this.#size += together.length;
+  }
+
+  #ended(together: readonly Taken[]): void {
+    this.#inFlight.delete(together);
+    this.#size -= together.length;
+    this.#freed?.();
   }
 
   #beginIfFew(): void {
@@ -101,16 +124,15 @@ export class Handling {
   }
 
   #beginBatch(): void {
-    const [messages, hand] = [this.#arrived, this.#hand];
-    if (messages.length === 0 || !hand) return;
+    const [taken, hand] = [this.#arrived, this.#hand];
+    if (taken.length === 0 || !hand) return;
     this.#arrived = [];
     this.#batches++;
-    const handling = this.#handleBatch(messages, hand);
-    for (const message of messages) this.#inFlight.set(message, handling);
+    this.#started(taken, this.#handleBatch(taken, hand));
   }
 
-  async #handleBatch(messages: readonly JsMsg[], hand: Hand): Promise<void> {
-    const deliveries = messages.map(deliveryOf);
+  async #handleBatch(taken: readonly Taken[], hand: Hand): Promise<void> {
+    const deliveries = taken.map(({ delivery }) => delivery);
     let isCounted = true;
     const beginNext = (): void => {
       if (isCounted) this.#batches--;
@@ -119,42 +141,32 @@ export class Handling {
     };
     const left = new Set(await this.options.batch?.process(deliveries, { ...hand.context, beginNext }));
     const mayAck = await hand.mayAck();
-    const alone: JsMsg[] = [];
-    const done: JsMsg[] = [];
-    for (const [at, message] of messages.entries()) {
-      if (left.has(deliveries[at] as Delivery)) alone.push(message);
-      else {
-        done.push(latestOf(message, hand));
-        this.#inFlight.delete(message);
-      }
-    }
-    if (mayAck) ackAll(done);
-    const handlings = alone.map((message) => this.#begin(message, hand));
+    const alone = left.size === 0 ? [] : taken.filter(({ delivery }) => left.has(delivery));
+    const done = left.size === 0 ? taken : taken.filter(({ delivery }) => !left.has(delivery));
+    const acked = done.map((one) => latestOf(one, hand));
+    if (mayAck) ackAll(acked);
+    const handlings = alone.map((one) => this.#begin(one, hand));
+    this.#ended(taken);
     beginNext();
-    this.#freed?.();
     await failpoint("acked", ...deliveries.map(({ body }) => body));
     await Promise.all(handlings);
   }
 
-  async #handle(message: JsMsg, hand: Hand): Promise<void> {
+  async #handle(taken: Taken, hand: Hand): Promise<void> {
     const { context, mayAck } = hand;
+    const { message, delivery } = taken;
     try {
-      const outcome = this.#closing
-        ? await released(context)
-        : await this.options.process(deliveryOf(message), context);
+      const outcome = this.#closing ? await released(context) : await this.options.process(delivery, context);
       await this.#endOfTick();
       const may = await mayAck();
-      const latest = latestOf(message, hand);
+      const latest = latestOf(taken, hand);
       if (may) obey(latest, outcome);
       await failpoint("acked", message.data);
     } catch (error) {
       // Our own state is broken; the message comes again.
       const { stack } = error as Error;
-      context.log.error({ seq: message.seq, error: oneLine(error), stack }, "handling broke");
-      latestOf(message, hand).nak(SECOND);
-    } finally {
-      this.#inFlight.delete(message);
-      this.#freed?.();
+      context.log.error({ seq: delivery.seq, error: oneLine(error), stack }, "handling broke");
+      latestOf(taken, hand).nak(SECOND);
     }
   }
 
@@ -168,9 +180,9 @@ export class Handling {
 }
 
 /** From now on the message is not in hand. */
-function latestOf(message: JsMsg, { latest }: Hand): JsMsg {
-  const found = latest.get(message.seq) ?? message;
-  latest.delete(message.seq);
+function latestOf({ message, delivery: { seq } }: Taken, { latest }: Hand): JsMsg {
+  const found = latest.get(seq) ?? message;
+  latest.delete(seq);
   return found;
 }
 

@@ -1,4 +1,4 @@
-import { ErrorCode, type JsMsg, millis, type NatsConnection, NatsError, type StoredMsg } from "nats";
+import { ErrorCode, type JsMsg, type NatsConnection, NatsError, type StoredMsg } from "nats";
 import type { JsMsgImpl } from "nats/lib/jetstream/jsmsg.js";
 import type { MsgHdrsImpl } from "nats/lib/nats-base-client/headers.js";
 import type { MsgImpl } from "nats/lib/nats-base-client/msg.js";
@@ -6,18 +6,48 @@ import type { ProtocolHandler } from "nats/lib/nats-base-client/protocol.js";
 import type { Delivery, Headers } from "../../delivery/handler.js";
 import { askNats, managerOf, unlessAbsent } from "./ask.js";
 
-export function deliveryOf(message: JsMsg): Delivery {
-  const { info } = message;
+/** The consumer that a message was pulled from. */
+export interface Source {
+  readonly stream: string;
+  readonly consumer: string;
+}
+
+const DOT = 46;
+const DIGIT_0 = 48;
+/** Digits of a time in ns that are below a ms. */
+const BELOW_MS = 6;
+/** Where the number of deliveries stands; newer servers name domain and account before the stream. */
+const AT = { old: 4, domain: 6 };
+const DOTS_OLD = 8;
+const dots = new Uint16Array(16);
+
+/** The client splits the reply subject into eleven strings, and keeps eleven fields a message. */
+export function deliveryOf(message: JsMsg, { stream, consumer }: Source): Delivery {
+  const reply = beneath(message)._msg.reply ?? NO_REPLY;
+  let found = 0;
+  for (let at = 0; at < reply.length; at++) if (reply[at] === DOT) dots[found++] = at;
+  if (found < DOTS_OLD) throw new Error(`${message.subject}: no message of a consumer`);
+  const first = found === DOTS_OLD ? AT.old : AT.domain;
   return {
-    stream: info.stream,
-    consumer: info.consumer,
-    seq: info.streamSequence,
-    time: millis(info.timestampNanos),
+    stream,
+    consumer,
+    seq: numberIn(reply, first + 1),
+    time: numberIn(reply, first + 3, BELOW_MS),
     subject: message.subject,
     headers: headersOf(message),
     body: message.data,
-    deliveries: info.redeliveryCount,
+    deliveries: numberIn(reply, first),
   };
+}
+
+const NO_REPLY = new Uint8Array();
+
+/** In the token after so many dots, without its last digits. */
+function numberIn(reply: Uint8Array, token: number, digitsLeftOut = 0): number {
+  let value = 0;
+  const end = (dots[token] as number) - digitsLeftOut;
+  for (let at = (dots[token - 1] as number) + 1; at < end; at++) value = value * 10 + (reply[at] as number) - DIGIT_0;
+  return value;
 }
 
 const beneath = (message: JsMsg): MsgImpl => (message as JsMsgImpl).msg as MsgImpl;
@@ -32,7 +62,7 @@ export function ackAll(messages: readonly JsMsg[]): void {
 
 export function headersOf(message: JsMsg): Headers {
   const { _rdata: bytes, _msg: from } = beneath(message);
-  return new HeaderLines(() => Buffer.from(bytes.buffer, bytes.byteOffset, Math.max(0, from.hdr)).toString());
+  return new HeaderLines(bytes, Math.max(0, from.hdr));
 }
 
 const NAMES = /\r\n([!-9;-~]+):/g;
@@ -45,22 +75,32 @@ const LINE_BREAK = /[\r\n]/;
 class HeaderLines implements Headers {
   #text: string | undefined;
 
-  constructor(private readonly read: () => string) {}
+  constructor(
+    private readonly bytes: Uint8Array,
+    private readonly size: number,
+  ) {}
 
   get(name: string): string | undefined {
-    this.#text ??= this.read();
-    const line = `\r\n${name}:`;
-    const at = this.#text.indexOf(line);
-    if (at < 0) return undefined;
-    const from = at + line.length;
-    const value = this.#text.slice(from, this.#text.indexOf("\r\n", from)).trim();
-    return value === "" || LINE_BREAK.test(value) ? undefined : value;
+    const text = this.#read();
+    const end = name.length;
+    for (let at = text.indexOf(name); at >= 0; at = text.indexOf(name, at + end)) {
+      if (text[at - 1] !== "\n" || text[at - 2] !== "\r" || text[at + end] !== ":") continue;
+      const from = at + end + 1;
+      const value = text.slice(from, text.indexOf("\r\n", from)).trim();
+      return value === "" || LINE_BREAK.test(value) ? undefined : value;
+    }
+    return undefined;
   }
 
   *entries(): Generator<readonly [string, string]> {
-    this.#text ??= this.read();
-    const names = new Set(Array.from(this.#text.matchAll(NAMES), ([, name = ""]) => name));
+    const names = new Set(Array.from(this.#read().matchAll(NAMES), ([, name = ""]) => name));
     for (const name of names) yield [name, this.get(name) ?? ""];
+  }
+
+  #read(): string {
+    const { buffer, byteOffset } = this.bytes;
+    this.#text ??= Buffer.from(buffer, byteOffset, this.size).toString();
+    return this.#text;
   }
 }
 
@@ -72,17 +112,27 @@ interface Fields {
 
 const HEADER_NAME = /^[!-9;-~]+$/;
 
+/** The messages of a batch mostly have the same ones. */
+let latest: { readonly headers: Fields["headers"]; readonly lines: string } = { headers: undefined, lines: "" };
+
 /** The headers of a message as they are sent. */
 export function fieldsOf({ id, headers, stream }: Fields): string {
-  let fields = "NATS/1.0\r\n";
-  for (const name in headers) fields += fieldOf(name, headers[name] as string);
-  fields += fieldOf("Nats-Msg-Id", id);
-  if (stream !== undefined) fields += fieldOf("Nats-Expected-Stream", stream);
-  return `${fields}\r\n`;
+  if (latest.headers !== headers) latest = { headers, lines: linesOf(headers) };
+  const named = stream === undefined ? "" : fieldOf("Nats-Expected-Stream", stream);
+  return `NATS/1.0\r\n${latest.lines}${fieldOf("Nats-Msg-Id", id)}${named}\r\n`;
+}
+
+function linesOf(headers: Fields["headers"]): string {
+  let lines = "";
+  for (const name in headers) {
+    if (!HEADER_NAME.test(name)) throw NatsError.errorForCode(ErrorCode.BadHeader);
+    lines += fieldOf(name, headers[name] as string);
+  }
+  return lines;
 }
 
 function fieldOf(name: string, value: string): string {
-  if (!HEADER_NAME.test(name) || LINE_BREAK.test(value)) throw NatsError.errorForCode(ErrorCode.BadHeader);
+  if (LINE_BREAK.test(value)) throw NatsError.errorForCode(ErrorCode.BadHeader);
   return `${name}: ${value}\r\n`;
 }
 
@@ -122,7 +172,8 @@ export function createStoredMessages(connection: NatsConnection): StoredMessages
 
 function storedOf(stream: string, stored: StoredMsg): StoredMessage {
   const { seq, subject, data: body, time } = stored;
-  const headers = new HeaderLines(() => textOf(stored));
+  const lines = Buffer.from(textOf(stored));
+  const headers = new HeaderLines(lines, lines.length);
   return { stream, seq, subject, headers, body, time: time.getTime() };
 }
 

@@ -47,11 +47,13 @@ interface PublisherOptions {
 
 export function createPublisher(connection: NatsConnection, options: PublisherOptions = {}): Publisher {
   const pubAcks = new PubAcks(connection as NatsConnectionImpl, options);
+  let batches = 0;
   const publishAll: PublishAll = (messages) =>
     new Promise((resolve) => {
       if (messages.length === 0) return resolve([]);
       const deadline = performance.now() + (options.timeoutMs ?? ACK_TIMEOUT_MS);
-      pubAcks.send({ messages, results: new Array(messages.length), missing: messages.length, deadline, resolve });
+      const results = new Array(messages.length);
+      pubAcks.send({ messages, results, missing: messages.length, name: ++batches, sent: 0, deadline, resolve });
     });
   return {
     publishAll,
@@ -67,14 +69,11 @@ interface Batch {
   readonly messages: readonly Message[];
   readonly results: (Stored | AppError)[];
   missing: number;
+  /** Begins the last token of its reply subjects. */
+  readonly name: number;
+  sent: number;
   readonly deadline: number;
   readonly resolve: (results: readonly (Stored | AppError)[]) => void;
-}
-
-interface Pending {
-  readonly batch: Batch;
-  readonly index: number;
-  readonly subject: string;
 }
 
 /** Servers since 2.11 refuse messages of a stream that wait to be stored beyond 10,000, of all publishers. */
@@ -85,13 +84,12 @@ const TEXT_AT_ONCE = 32 * 1024;
 
 /** Counts PubAcks on one inbox: a request of the client takes ten times the processor time. */
 class PubAcks {
-  /** By the last token of the reply subject, in the order of their deadlines. */
-  readonly #pending = new Map<number, Pending>();
+  /** Those of which messages are sent, in the order of their deadlines. */
+  readonly #batches = new Map<number, Batch>();
   readonly #unsent: Batch[] = [];
-  #next = 0;
+  #pending = 0;
   #scheduled = false;
   readonly #inbox: string;
-  #sent = 0;
   #text = "";
   #subscribed = false;
   #timer: NodeJS.Timeout | undefined;
@@ -126,11 +124,9 @@ class PubAcks {
 
   #sendSome(): void {
     const now = performance.now();
-    for (let [first] = this.#unsent; first && this.#pending.size < MOST_PENDING; [first] = this.#unsent) {
-      this.#publish(first, this.#next++, now);
-      if (this.#next < first.messages.length) continue;
-      this.#unsent.shift();
-      this.#next = 0;
+    for (let [first] = this.#unsent; first && this.#pending < MOST_PENDING; [first] = this.#unsent) {
+      this.#publish(first, first.sent++, now);
+      if (first.sent === first.messages.length) this.#unsent.shift();
     }
     this.#writeText();
     this.#watchDeadlines();
@@ -138,17 +134,16 @@ class PubAcks {
 
   #publish(batch: Batch, index: number, now: number): void {
     const message = batch.messages[index] as Message;
-    const { subject } = message;
-    const token = ++this.#sent;
+    if (index === 0) this.#batches.set(batch.name, batch);
+    this.#pending++;
     try {
       if (batch.deadline <= now) throw NatsError.errorForCode(ErrorCode.Timeout);
-      if (!isPlainSubject(subject)) throw NatsError.errorForCode(ErrorCode.BadSubject);
+      if (!isPlainSubject(message.subject)) throw NatsError.errorForCode(ErrorCode.BadSubject);
       this.#subscribe();
-      this.#write(message, this.#inbox + token);
+      this.#write(message, `${this.#inbox}${batch.name}-${index}`);
     } catch (error) {
-      return this.#settle(batch, index, publishError(error, subject));
+      this.#settle(batch, index, publishError(error, message.subject));
     }
-    this.#pending.set(token, { batch, index, subject });
   }
 
   /** As the client's `publish`, which encodes and copies the parts of each message one by one. */
@@ -178,7 +173,11 @@ class PubAcks {
   #settle(batch: Batch, index: number, result: Stored | AppError): void {
     if (result instanceof AppError && refusalOf(result) === "missing") this.options.noStream?.();
     batch.results[index] = result;
-    if (--batch.missing === 0) batch.resolve(batch.results);
+    this.#pending--;
+    if (--batch.missing === 0) {
+      this.#batches.delete(batch.name);
+      batch.resolve(batch.results);
+    }
     if (this.#unsent.length > 0) this.#schedule();
   }
 
@@ -195,30 +194,32 @@ class PubAcks {
   }
 
   #take(message: Msg): void {
-    const token = Number(message.subject.slice(this.#inbox.length));
-    const pending = this.#pending.get(token);
-    if (!pending) return;
-    this.#pending.delete(token);
-    this.#settle(pending.batch, pending.index, resultOf(message, pending.subject));
+    const { subject } = message;
+    const [from, between] = [this.#inbox.length, subject.lastIndexOf("-")];
+    const batch = this.#batches.get(Number(subject.slice(from, between)));
+    const index = Number(subject.slice(between + 1));
+    if (!batch || !isPending(batch, index)) return;
+    this.#settle(batch, index, resultOf(message, (batch.messages[index] as Message).subject));
   }
 
-  #fail(isConcerned: (pending: Pending) => boolean, error: NatsError): void {
-    for (const [token, pending] of this.#pending) {
-      if (!isConcerned(pending)) continue;
-      this.#pending.delete(token);
-      this.#settle(pending.batch, pending.index, publishError(error, pending.subject));
-    }
+  #fail(isConcerned: (subject: string, batch: Batch) => boolean, error: NatsError): void {
+    for (const batch of this.#batches.values())
+      for (let index = 0; index < batch.sent; index++) {
+        const { subject } = batch.messages[index] as Message;
+        if (isPending(batch, index) && isConcerned(subject, batch))
+          this.#settle(batch, index, publishError(error, subject));
+      }
   }
 
   #watchDeadlines(): void {
-    const [first] = this.#pending.values();
+    const [first] = this.#batches.values();
     if (this.#timer || !first) return;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       const now = performance.now();
-      this.#fail(({ batch }) => batch.deadline <= now, NatsError.errorForCode(ErrorCode.Timeout));
+      this.#fail((_, { deadline }) => deadline <= now, NatsError.errorForCode(ErrorCode.Timeout));
       this.#watchDeadlines();
-    }, first.batch.deadline - performance.now());
+    }, first.deadline - performance.now());
     this.#timer.unref();
   }
 
@@ -230,16 +231,18 @@ class PubAcks {
       };
       if (denied?.operation !== "publish") continue;
       const error = NatsError.errorForCode(ErrorCode.PermissionsViolation);
-      this.#fail(({ subject }) => subject === denied.subject, error);
+      this.#fail((subject) => subject === denied.subject, error);
     }
   }
 }
+
+const isPending = ({ results, sent }: Batch, index: number): boolean => index < sent && results[index] === undefined;
 
 function resultOf(message: Msg, subject: string): Stored | AppError {
   try {
     // No stream takes the subject: the server answers with a status and no body.
     if (message.data.length === 0) throw NatsError.errorForCode(ErrorCode.NoResponders);
-    const { error: refusal, stream, seq, duplicate = false } = message.json<PubAck>();
+    const { error: refusal, stream, seq, duplicate = false } = JSON.parse(message.string()) as PubAck;
     if (refusal) throw Object.assign(new NatsError(refusal.description, String(refusal.code)), { api_error: refusal });
     // Clustered 2.10 servers may answer "duplicate" for a message they have not stored (nats-server#6415).
     if (duplicate && seq === 0) throw new AppError("unavailable", `${subject}: the id is still in process`);
