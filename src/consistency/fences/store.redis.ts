@@ -68,14 +68,21 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
     ...edgesIn(scripts),
     async generations(authors: readonly string[], nameNew: () => string): Promise<Map<string, string>> {
       const held = authors.length === 0 ? [] : await read(authors.map(generationKey));
-      const named = authors.map(async (author, at) => {
-        const key = generationKey(author);
-        if (held[at]) return [author, held[at]] as const;
-        const name = nameNew();
-        await command("set", (client) => client.set(key, name, "PX", REMEMBER_MS, "NX"));
-        return [author, (await command("get", (client) => client.get(key))) ?? name] as const;
+      const names = new Map<string, string>();
+      const unnamed = authors.filter((author, at) => {
+        const name = held[at];
+        if (name) names.set(author, name);
+        return !name;
       });
-      return new Map(await Promise.all(named));
+      await Promise.all(
+        unnamed.map(async (author) => {
+          const key = generationKey(author);
+          const name = nameNew();
+          await command("set", (client) => client.set(key, name, "PX", REMEMBER_MS, "NX"));
+          names.set(author, (await command("get", (client) => client.get(key))) ?? name);
+        }),
+      );
+      return names;
     },
     async setGenerations(names: readonly (readonly [author: string, name: string])[]): Promise<void> {
       const set = ([author, name]: readonly [string, string]) =>

@@ -1,3 +1,4 @@
+import { LRUCache } from "lru-cache";
 import pLimit from "p-limit";
 import type { PackedKeys } from "../../contracts/keys.js";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
@@ -66,6 +67,9 @@ const WINDOWS = {
   /** A third of a call. */
   beside: 60,
 };
+
+/** Some 10 MB. */
+const MOST_TOKENS = 250_000;
 
 const figures = {
   window: gauge(
@@ -145,15 +149,16 @@ interface Call {
 /** Many items to few keys a call: they share the look at each key. */
 function callsOf(lists: ReadonlyMap<string, Items>, most: number): Call[] {
   const calls: Call[] = [];
+  const itemsACall = Math.min(ITEMS_A_CALL, most);
   for (const [packed, all] of lists) {
-    for (const items of chunked(all, Math.min(ITEMS_A_CALL, most))) {
-      const flat = items.flat();
+    for (const items of all.length <= itemsACall ? [all] : chunked(all, itemsACall)) {
       for (const part of partsOf(packed, Math.max(1, Math.floor(most / items.length)))) {
         const entries = part.count * items.length;
         const last = calls.at(-1);
         const call = last && last.entries + entries <= most ? last : { args: [], entries: 0 };
         if (call !== last) calls.push(call);
-        call.args.push(part.packed, items.length, ...flat);
+        call.args.push(part.packed, items.length);
+        for (const item of items) call.args.push(...item);
         call.entries += entries;
       }
     }
@@ -186,7 +191,7 @@ function byKey(lists: ReadonlyMap<string, Items>): ReadonlyMap<string, Items> {
   let keys = 0;
   for (const [at, packed] of [...lists.keys()].entries()) {
     const name = String(at);
-    for (const key of packed.split(",")) {
+    for (const key of tokensIn(packed)) {
       const others = listsOf.get(key);
       listsOf.set(key, others === undefined ? name : `${others},${name}`);
       keys++;
@@ -206,9 +211,23 @@ function byKey(lists: ReadonlyMap<string, Items>): ReadonlyMap<string, Items> {
 }
 
 function partsOf(packed: string, atMost: number): { packed: string; count: number }[] {
-  const tokens = packed.split(",");
+  const tokens = tokensIn(packed);
   if (tokens.length <= atMost) return [{ packed, count: tokens.length }];
   return chunked(tokens, atMost).map((part) => ({ packed: part.join(","), count: part.length }));
+}
+
+/** Batches of drops have the same audiences. */
+const splits = new LRUCache<string, readonly string[]>({
+  maxSize: MOST_TOKENS,
+  sizeCalculation: (tokens) => tokens.length,
+});
+
+function tokensIn(packed: string): readonly string[] {
+  const known = splits.get(packed);
+  if (known) return known;
+  const tokens = packed.split(",");
+  splits.set(packed, tokens);
+  return tokens;
 }
 
 const tokensOf = (keys: PackedKeys): string[] => keys.flatMap((packed) => packed.split(","));
