@@ -36,7 +36,7 @@ interface IntakeDeps {
   readonly observe: { inFlight(change: number): void; refused(channel: EventName): void };
 }
 
-const MAX_IN_FLIGHT = 8_192;
+const MAX_IN_FLIGHT = 2_048;
 const MAX_IN_FLIGHT_BYTES = 64 * 1024 * 1024;
 
 export interface Intake {
@@ -139,7 +139,6 @@ export function createForward(deps: ForwardDeps): Forward {
 }
 
 type WithGaps = ForwardDeps & { readonly gaps: Gaps };
-type Understood = { readonly arrived: Arrived; readonly event: TimelineEvent };
 type Failure = { readonly arrived: Arrived; readonly error: unknown };
 
 async function forwardOnce(
@@ -148,22 +147,16 @@ async function forwardOnce(
   settled: (some: readonly Arrived[]) => void,
 ): Promise<Failure[]> {
   const failures: Failure[] = [];
-  const understood: Understood[] = [];
   const storing: Promise<void>[] = [];
   await failpoint("bridge-received", ...batch.map(({ payload }) => payload));
-  for (const arrived of batch) {
-    try {
-      understood.push({ arrived, event: understand(deps, arrived) });
-    } catch (error) {
-      const stored = deadLetter(deps, arrived, error).then(
-        () => settled([arrived]),
-        (failed: unknown) => void failures.push({ arrived, error: failed }),
-      );
-      storing.push(stored);
-    }
-  }
-  const admitted = await admit(deps, understood, failures);
-  settled(admitted);
+  const refuse = (arrived: Arrived, error: unknown): void => {
+    const stored = deadLetter(deps, arrived, error).then(
+      () => settled([arrived]),
+      (failed: unknown) => void failures.push({ arrived, error: failed }),
+    );
+    storing.push(stored);
+  };
+  settled(await admitted(deps, admit(deps, batch, refuse), failures));
   await Promise.all(storing);
   return failures;
 }
@@ -186,38 +179,58 @@ class TooLarge extends AppError {
   }
 }
 
-async function admit(deps: ForwardDeps, understood: readonly Understood[], failures: Failure[]): Promise<Arrived[]> {
-  if (understood.length === 0) return [];
-  const spans = understood.map(({ event }) =>
-    openSpan(`receive ${event.name}`, { kind: SpanKind.CONSUMER, ...parentOf(event) }),
-  );
-  const events = understood.map(({ event }, at) => ({
-    subject: SUBJECT_OF[event.name],
-    id: messageId(event),
-    body: JSON.stringify(event.payload),
-    headers: (spans[at] as OpenSpan).headers,
-  }));
-  const results = await deps.admitAll(events);
-  await failpoint("bridge-admitted", ...events.map(({ id }) => id));
-  const admitted: Arrived[] = [];
+/** Payloads that wait for their PubAcks, with their spans where these are exported. */
+interface Waiting {
+  readonly all: readonly Arrived[];
+  readonly spans: readonly (OpenSpan | undefined)[];
+  readonly results: ReturnType<AdmitAll>;
+}
+
+/** Admits what can be understood, and refuses the rest. Returns before it waits: then nothing else of an event is held. */
+function admit(deps: WithGaps, batch: readonly Arrived[], refuse: (arrived: Arrived, error: unknown) => void): Waiting {
+  const all: Arrived[] = [];
+  const spans: (OpenSpan | undefined)[] = [];
+  const events: Admission[] = [];
+  for (const arrived of batch) {
+    try {
+      const event = understand(deps, arrived);
+      const span = spanOf(event);
+      const body = JSON.stringify(event.payload);
+      events.push({ subject: SUBJECT_OF[event.name], id: messageId(event), body, headers: span.headers });
+      spans.push(span.isSampled ? span : undefined);
+      all.push(arrived);
+    } catch (error) {
+      refuse(arrived, error);
+    }
+  }
+  return { all, spans, results: events.length === 0 ? Promise.resolve([]) : deps.admitAll(events) };
+}
+
+async function admitted(deps: ForwardDeps, { all, spans, results }: Waiting, failures: Failure[]): Promise<Arrived[]> {
+  const found = await results;
+  await failpoint("bridge-admitted", ...all.map(({ payload }) => payload));
+  const stored: Arrived[] = [];
   const forwarded: Forwarded[] = [];
-  for (const [at, { arrived, event }] of understood.entries()) {
-    const result = results[at] as (typeof results)[number];
-    (spans[at] as OpenSpan).end(result instanceof AppError ? result : undefined);
+  for (const [at, arrived] of all.entries()) {
+    const result = found[at] as (typeof found)[number];
+    const failed = result instanceof AppError ? result : undefined;
+    spans[at]?.end(failed);
     if (result instanceof AppError) failures.push({ arrived, error: result });
     else {
-      forwarded.push({ outcome: result.duplicate ? "duplicate" : "admitted", channel: event.name });
-      admitted.push(arrived);
+      forwarded.push({ outcome: result.duplicate ? "duplicate" : "admitted", channel: arrived.channel });
+      stored.push(arrived);
     }
   }
   deps.observe(forwarded);
-  return admitted;
+  return stored;
 }
 
-function parentOf({ payload: { traceparent } }: TimelineEvent): { parent?: ReturnType<typeof contextOf> } {
-  if (traceparent === undefined) return {};
-  const get = (name: string): string | undefined => (name === "traceparent" ? traceparent : undefined);
-  return { parent: contextOf({ get, entries: () => [["traceparent", traceparent]] }) };
+function spanOf({ name, payload: { traceparent } }: TimelineEvent): OpenSpan {
+  const options = { kind: SpanKind.CONSUMER };
+  if (traceparent === undefined) return openSpan(`receive ${name}`, options);
+  const get = (field: string): string | undefined => (field === "traceparent" ? traceparent : undefined);
+  const parent = contextOf({ get, entries: () => [["traceparent", traceparent]] });
+  return openSpan(`receive ${name}`, { ...options, parent });
 }
 
 /** @throws the error itself where it is not about the payload */

@@ -2,6 +2,7 @@ import { fork } from "node:child_process";
 import { once } from "node:events";
 import { Queue } from "bullmq";
 import type { Redis } from "ioredis";
+import { AckPolicy } from "nats";
 import { HOME_PREFIX } from "../../src/contracts/keys.js";
 import { chunked } from "../../src/kernel/concurrency.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
@@ -11,7 +12,7 @@ import { World } from "../support/world.js";
 import type { Bench, Servers } from "./support/bench.js";
 import { countMembers, dropIds, fillKeys } from "./support/homes.js";
 import { between, measured } from "./support/measure.js";
-import type { DropJob, QueueAnswer, QueueOrder } from "./support/queue-shared.js";
+import type { BareQueueOrder, DropJob, QueueAnswer, QueueOrder } from "./support/queue-shared.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
 const FOLLOWERS = 100;
@@ -22,6 +23,9 @@ const CONCURRENCY = 50;
 const AT_ONCE = 500;
 const QUEUE = "drops";
 const PEER_PREFIX = "peer:home:";
+/** Stream, subject and consumer of the bare loop. */
+const BARE = "BARE_LOOP";
+const BARE_PREFIX = "bare:home:";
 const PATIENCE_MS = 60_000;
 
 const ABOUT = `Drops of ${FOLLOWERS} followers, from the first one enqueued to the last one written and acknowledged: from \`DROPS\` by a worker
@@ -29,7 +33,8 @@ process of the service, and from a BullMQ queue by a worker process of BullMQ. B
 Redis, whose append-only file is written with \`everysec\`: to full ones of ${ENTRIES.toLocaleString("en")} drops, which they trim to ${TRIM_TO} once they pass
 ${ENTRIES.toLocaleString("en")}, or to new ones. As many drops before warm both sides. Both producers hand over ${AT_ONCE} drops at once (\`addBulk\`). A
 job of BullMQ names its followers and is removed once done; ${CONCURRENCY} are handled at once, each by one call of a script that writes all its
-homes. The peer has no tombstones, no unfollows and no notifications to look for. Every home is checked on both sides.`;
+homes. The peer has no tombstones, no unfollows and no notifications to look for. The bound is a process that pulls the same drops from a stream, writes each batch by one call of a script,
+in which homes get all their drops at once, and acks; it looks for nothing either. Every home is checked on all sides.`;
 
 interface Case {
   readonly name: string;
@@ -59,7 +64,7 @@ type Write = (drops: readonly Drop[]) => Promise<void>;
 
 export async function run({ posts = POSTS, workers = 1 }: Parameters, bench: Bench): Promise<Result> {
   const rows: Row[] = [];
-  for (const one of CASES) rows.push(await measureCase(bench, one, { posts, workers }));
+  for (const one of CASES) rows.push(...(await measureCase(bench, one, { posts, workers })));
   return { about: ABOUT, rows };
 }
 
@@ -67,7 +72,7 @@ async function measureCase(
   bench: Bench,
   { name, authors, apart, entries }: Case,
   { posts, workers }: { readonly posts: number; readonly workers: number },
-): Promise<Row> {
+): Promise<Row[]> {
   const world = new World();
   const users = Array.from({ length: USERS }, (_, n) => `user-${n}`);
   const audiences = Array.from({ length: authors }, (_, author) =>
@@ -91,19 +96,22 @@ async function measureCase(
   const own = await startOwn(bench, servers, workers);
   const peer = await startPeer(bench, servers, { workers, audiences });
   let theirs: Readonly<Record<string, number>> = {};
-  const [ceiling, { rate, cpu }] = await between(
+  const bare = await startBare(bench, servers, audiences);
+  const [ceiling, [{ rate, cpu }, bound]] = await between(
     async () => {
       const measured = await measure(peer);
       theirs = measured.cpu;
       return measured.rate;
     },
-    () => measure(own),
+    async () => [await measure(own), await measure(bare)],
   );
-  await own.stop();
-  await peer.stop();
+  for (const side of [own, peer, bare]) await side.stop();
   const both = { ...cpu, ...theirs };
-  const against = { peer: { name: "BullMQ", value: ceiling }, target: { atLeast: 5 } };
-  return { name, value: rate, unit: "drops/s", ...against, cpu: both };
+  const against = { unit: "drops/s", peer: { name: "BullMQ", value: ceiling } };
+  return [
+    { name, value: rate, ...against, target: { atLeast: 5 }, cpu: both },
+    { name: `bound: bare loop; ${name}`, value: bound.rate, ...against, cpu: bound.cpu },
+  ];
 }
 
 const nameOf = (author: number): string => `author-${author}`;
@@ -155,6 +163,44 @@ async function startOwn(bench: Bench, servers: Servers, workers: number): Promis
   };
 }
 
+async function startBare(
+  bench: Bench,
+  { streams, redisServer, natsServer }: Servers,
+  audiences: BareQueueOrder["audiences"],
+): Promise<Running> {
+  const { config } = await streams.manager.streams.info("DROPS");
+  await streams.manager.streams.add({ ...config, name: BARE, subjects: [BARE] });
+  await streams.manager.consumers.add(BARE, {
+    durable_name: BARE,
+    ack_policy: AckPolicy.Explicit,
+    max_ack_pending: -1,
+  });
+  const trimmed = { prefix: BARE_PREFIX, entries: ENTRIES, trimTo: TRIM_TO };
+  const order = { port: redisServer.port, natsUrl: natsServer.url, stream: BARE, audiences, ...trimmed };
+  const { child, completed } = await startWorker(bench, "queue-bare", order);
+  const { publishAll } = createPublisher(streams.connection);
+  let written = 0;
+  return {
+    prefix: BARE_PREFIX,
+    processes: { "bare loop": child.pid as number, redis: redisServer.pid, nats: natsServer.pid },
+    write: async (drops) => {
+      for (const some of chunked(drops, AT_ONCE))
+        await publishAll(
+          some.map((drop) => {
+            const body = JSON.stringify({ ...drop, created_at: Date.now() });
+            return { subject: BARE, id: drop.drop_id, body };
+          }),
+        );
+      written += drops.length;
+      await eventually(() => completed() === written || `${completed()} of ${written}`, "all are written", PATIENCE_MS);
+    },
+    stop: async () => {
+      child.kill();
+      await once(child, "exit");
+    },
+  };
+}
+
 async function startPeer(
   bench: Bench,
   { redisServer: { port, pid } }: Servers,
@@ -170,7 +216,7 @@ async function startPeer(
     entries: ENTRIES,
     trimTo: TRIM_TO,
   };
-  const processes = await Promise.all(Array.from({ length: workers }, () => startWorker(bench, order)));
+  const processes = await Promise.all(Array.from({ length: workers }, () => startWorker(bench, "queue-bullmq", order)));
   let written = 0;
   return {
     prefix: PEER_PREFIX,
@@ -200,8 +246,8 @@ async function startPeer(
   };
 }
 
-async function startWorker(bench: Bench, order: QueueOrder) {
-  const child = fork(new URL("./support/queue-bullmq.ts", import.meta.url), { execArgv: ["--import", "tsx"] });
+async function startWorker(bench: Bench, program: string, order: QueueOrder | BareQueueOrder) {
+  const child = fork(new URL(`./support/${program}.ts`, import.meta.url), { execArgv: ["--import", "tsx"] });
   bench.defer(() => child.kill());
   let completed = 0;
   child.on("message", (answer: QueueAnswer) => {

@@ -17,5 +17,14 @@ export interface QueueOrder {
   readonly trimTo: number;
 }
 
-/** Number of jobs a worker process has completed since it began. */
+/** The first message to the bare loop. */
+export interface BareQueueOrder extends Omit<QueueOrder, "queue" | "concurrency"> {
+  readonly natsUrl: string;
+  /** The name of its consumer, too. */
+  readonly stream: string;
+  /** Followers by author. */
+  readonly audiences: readonly (readonly string[])[];
+}
+
+/** Number of jobs or drops that a worker process has completed since it began. */
 export type QueueAnswer = { readonly completed: number } | { readonly fault: string };
