@@ -1,4 +1,3 @@
-import { isAscii } from "node:buffer";
 import { z } from "zod";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
@@ -46,14 +45,17 @@ function parseDate(text: string): number | undefined {
   return Number.isNaN(ms) ? undefined : ms + (leap ? 1_000 : 0);
 }
 
-/** One transformation of anything: a union tries each of its options, and makes as many objects. */
-const createdAt = z.unknown().transform((value, context): number => {
-  const ms = typeof value === "string" ? parseDate(value) : value;
-  if (typeof ms === "number" && isTime(ms)) return ms === 0 ? 0 : ms;
-  const message = "must be an integer of ms since the epoch, at least 0, or an RFC 3339 date";
-  context.addIssue({ code: "custom", message });
-  return z.NEVER;
-});
+const createdAt = z
+  .union([z.number(), z.string()], { message: "must be a number of ms since the epoch or an RFC 3339 date" })
+  .transform((value, context) => {
+    const ms = typeof value === "string" ? parseDate(value) : value;
+    if (ms !== undefined && isTime(ms)) return ms === 0 ? 0 : ms;
+    context.addIssue({
+      code: "custom",
+      message: "must be an integer of ms since the epoch, at least 0, or an RFC 3339 date",
+    });
+    return z.NEVER;
+  });
 
 const source = {
   traceparent: z.string().max(128).optional().catch(undefined),
@@ -119,13 +121,9 @@ export type DropEvent = Exclude<TimelineEvent, EdgeEvent>;
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
-/** A third of what the decoder takes, which looks for a byte order mark and for malformed text. */
-const asciiOf = ({ buffer, byteOffset, length }: Uint8Array): string =>
-  Buffer.from(buffer, byteOffset, length).toString("latin1");
-
 export function parseJson(bytes: Uint8Array): unknown {
   try {
-    return JSON.parse(isAscii(bytes) ? asciiOf(bytes) : utf8.decode(bytes));
+    return JSON.parse(utf8.decode(bytes));
   } catch (error) {
     // The parser's message quotes the payload, ids and all.
     throw new AppError("invalid", "payload: is not JSON in UTF-8", { cause: error });
