@@ -14,10 +14,10 @@ const NO_CAP = 1_000_000;
 
 const REMOVE = `for _, key in ipairs(KEYS) do redis.call('ZREM', key, unpack(ARGV)) end`;
 
-/** What no home can do without: its floor, the entry, its size, and the trimming of one that is above its cap. */
+/** What no home can do without: a look whether the entry is above its floor, the entry, its size, and trimming. */
 const ADD = `local call = redis.call
 for _, key in ipairs(KEYS) do
-  if tonumber(ARGV[1]) > tonumber(call('ZSCORE', key, '~floor')) then
+  if call('ZCOUNT', key, '-inf', '(' .. ARGV[1]) > 0 then
     call('ZADD', key, ARGV[1], ARGV[2])
     local size = call('ZCARD', key) - 1
     if size > tonumber(ARGV[3]) then

@@ -45,32 +45,40 @@ local function above(floor, entries)
   return kept
 end
 
-local function add(key, entries, lowest)
+local function floorOf(key)
   local floor = call('ZSCORE', key, '~floor')
-  if floor then
-    floor = tonumber(floor)
-    if floor > 0 and lowest <= floor then entries = above(floor, entries) end
-  elseif active then
-    return 0
+  return floor and tonumber(floor)
+end
+
+-- Nothing in a timeline stands below its floor: where something stands below the drops, so does the floor. To count
+-- costs a third of the floor itself, a number that Redis would print and Lua read.
+local function add(key, entries, lowest)
+  if active or call('ZCOUNT', key, '-inf', '(' .. lowest) == 0 then
+    local floor = floorOf(key)
+    if active and not floor then return 0 end
+    if floor and floor > 0 then entries = above(floor, entries) end
   end
   if #entries == 0 then return 0 end
   local added = call('ZADD', key, 'LT', unpack(entries))
   if added == 0 then return 0 end
   local size = call('ZCARD', key)
   if ttl > 0 and size == added then call('PEXPIRE', key, ttl) end
-  if floor then size = size - 1 end
-  if size > cap then trim(key, floor, size) end
+  if size > cap then
+    local floor = floorOf(key)
+    if floor then size = size - 1 end
+    if size > cap then trim(key, floor, size) end
+  end
   return added
 end
 
 local total, at = 0, 7
 while at <= #ARGV do
   local rest, last = ARGV[at], at + 1 + 2 * tonumber(ARGV[at + 1])
-  local entries, lowest = {}, math.huge
+  local entries, lowest = {}, '+inf'
   for i = at + 2, last, 2 do
     entries[#entries + 1] = ARGV[i]
     entries[#entries + 1] = ARGV[i + 1]
-    lowest = math.min(lowest, tonumber(ARGV[i]))
+    if tonumber(ARGV[i]) < tonumber(lowest) then lowest = ARGV[i] end
   end
   for _, key in ipairs(KEYS) do total = total + add(key, entries, lowest) end
   for token in string.gmatch(rest, '[^,]+') do total = total + add(prefix .. token, entries, lowest) end
