@@ -9,9 +9,9 @@ const MAX_FAULT_CHARACTERS = 120;
 
 export const MAX_RECIPIENTS = 1_000;
 
-export const userId = z.string().superRefine((value, context) => {
-  const fault = idFault(value);
-  if (fault) context.addIssue({ code: "custom", message: fault });
+/** `superRefine` makes closures for each value. */
+export const userId = z.string().refine((value) => idFault(value) === undefined, {
+  error: ({ input }) => idFault(String(input)),
 });
 
 export const dropId = userId.refine((value) => value !== FLOOR_MEMBER, { message: `must not be ${FLOOR_MEMBER}` });

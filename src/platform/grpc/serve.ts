@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import type { Http2Server, Http2Session } from "node:http2";
 import { Server, ServerCredentials, type ServiceDefinition, type UntypedServiceImplementation } from "@grpc/grpc-js";
 import type { TlsFiles } from "./call.js";
 import { addHealth } from "./health.js";
@@ -38,19 +39,35 @@ export async function serveGrpc(address: string, services: readonly Service[], t
   const port = await new Promise<number>((resolve, reject) => {
     server.bindAsync(address, serverCredentials(tls), (error, bound) => (error ? reject(error) : resolve(bound)));
   });
+  const sessions = sessionsOf(server);
   return {
     port,
     setServing: health.setServing,
     close: (graceMs) =>
       new Promise((resolve) => {
         health.close();
-        const force = setTimeout(() => server.forceShutdown(), graceMs);
+        const force = setTimeout(() => {
+          server.forceShutdown();
+          for (const session of sessions) session.destroy();
+        }, graceMs);
         server.tryShutdown(() => {
           clearTimeout(force);
           resolve();
         });
       }),
   };
+}
+
+/** Those that are open. Without channelz the server does not know them when it is forced to end. */
+function sessionsOf(server: Server): ReadonlySet<Http2Session> {
+  const { http2Servers } = server as unknown as { readonly http2Servers: ReadonlyMap<Http2Server, unknown> };
+  const sessions = new Set<Http2Session>();
+  for (const http2Server of http2Servers.keys())
+    http2Server.on("session", (session) => {
+      sessions.add(session);
+      session.once("close", () => sessions.delete(session));
+    });
+  return sessions;
 }
 
 /** With a CA, clients must show a certificate it signed. */
