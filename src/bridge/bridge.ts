@@ -248,15 +248,25 @@ async function deadLetter(deps: ForwardDeps, { channel, payload, arrival }: Arri
   if (taken === "stored") deps.log.warn({ channel, reason, error: oneLine(error) }, "a payload was dead-lettered");
 }
 
+interface Numbered {
+  readonly seq: number;
+  readonly at: number;
+  /** The last number that was lower. */
+  readonly lower?: number;
+}
+
 export class Gaps {
-  readonly #latest = new LRUCache<string, { readonly seq: number; readonly at: number }>({ max: MAX_PRODUCERS });
+  readonly #latest = new LRUCache<string, Numbered>({ max: MAX_PRODUCERS });
 
   /** @returns the time of the last number before a gap, in ms since the epoch; undefined where nothing is missing */
   note(producer: string, seq: number, now: number): number | undefined {
     const last = this.#latest.get(producer);
-    // A producer that starts anew counts from the beginning; any other lower number came late or twice.
-    if (last && seq <= last.seq && seq > 1) return undefined;
-    this.#latest.set(producer, { seq, at: now });
-    return last && seq > last.seq + 1 ? last.at : undefined;
+    const isNext = !last || seq > last.seq;
+    // A producer that starts anew counts from the beginning. Any other lower number came late or twice, unless another
+    // that is higher follows it: then the first ones were lost.
+    const isAnew = last?.lower !== undefined && seq > last.lower && seq < last.seq;
+    if (isNext || isAnew || seq <= 1) this.#latest.set(producer, { seq, at: now });
+    else if (seq < last.seq) this.#latest.set(producer, { ...last, lower: seq });
+    return last && (isAnew || seq > last.seq + 1) ? last.at : undefined;
   }
 }

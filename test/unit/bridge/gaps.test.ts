@@ -24,6 +24,15 @@ test("a producer that starts anew counts from 0 or 1", () => {
   expect(noted(900, 1, 2, 4)).toEqual([undefined, undefined, undefined, 3_000]);
 });
 
+test("a producer that starts anew and whose first number is lost has a gap since its last number before", () => {
+  expect(noted(99, 100, 2, 5, 9)).toEqual([undefined, undefined, undefined, 2_000, 4_000]);
+  expect(noted(99, 100, 2, 3, 4)).toEqual([undefined, undefined, undefined, 2_000, undefined]);
+});
+
+test("two who share a name are no producer that starts anew", () => {
+  expect(noted(100, 5, 101, 6, 102, 7)).toEqual(Array(6).fill(undefined));
+});
+
 test("producers are told apart", () => {
   const gaps = new Gaps();
   expect([gaps.note("a", 1, 1), gaps.note("b", 9, 2), gaps.note("a", 2, 3), gaps.note("b", 11, 4)]).toEqual([
