@@ -51,7 +51,7 @@ local function floorOf(key)
 end
 
 -- Nothing in a timeline stands below its floor: where something stands below the drops, so does the floor. To count
--- costs a third of the floor itself, a number that Redis would print and Lua read.
+-- costs half of what the floor itself does, a number that Redis would print and Lua read.
 local function add(key, entries, lowest)
   if active or call('ZCOUNT', key, '-inf', '(' .. lowest) == 0 then
     local floor = floorOf(key)
