@@ -123,6 +123,7 @@ if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests 
   test("on a narrow screen nothing is cut off, and names are not broken into letters", async () => {
     const page = await open("grace");
     await page.setViewportSize({ width: 320, height: 700 });
+    await page.locator("#timeline > li").first().waitFor();
     const widths = await page.evaluate(
       "[document.documentElement.scrollWidth, document.querySelector('.author').clientHeight / document.querySelector('time').clientHeight]",
     );
