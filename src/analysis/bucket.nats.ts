@@ -5,7 +5,7 @@ import { AppError } from "../kernel/errors.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import type { Publish } from "../platform/nats/publish.js";
 
-export interface Entry {
+interface Entry {
   readonly value: unknown;
   readonly revision: number;
 }

@@ -1,4 +1,4 @@
-import type { AnalysisResults, AnalysisType, Tier } from "../contracts/analysis.js";
+import type { AnalysisResults, AnalysisType, UserTier } from "../contracts/analysis.js";
 import { analysisCacheKey } from "../contracts/keys.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -7,7 +7,7 @@ import { resultsFor } from "./saga.js";
 interface Asked {
   readonly did: string;
   readonly type: AnalysisType;
-  readonly tier: Tier;
+  readonly tier: UserTier;
 }
 
 interface Cached {
@@ -23,7 +23,7 @@ export interface AnalysisCache {
 }
 
 /** A user of the tier DRIFT gets results of up to an hour ago, and caches them as long; any other of half an hour. */
-const maxAgeMs = (tier: Tier): number => (tier === "DRIFT" ? 60 : 30) * MINUTE;
+const maxAgeMs = (tier: UserTier): number => (tier === "DRIFT" ? 60 : 30) * MINUTE;
 
 const dayOf = (now: number): string => new Date(now).toISOString().slice(0, 10);
 

@@ -15,7 +15,7 @@ import { createAnalysisCache } from "./cache.redis.js";
 import { measure } from "./measures/measure.js";
 import { observeAnalysis } from "./observe.js";
 import { createRequests } from "./requests.nats.js";
-import { MAX_ATTEMPTS } from "./saga.js";
+import { KEPT_DAYS, MAX_ATTEMPTS } from "./saga.js";
 import type { Source } from "./sources/source.js";
 import { type AnalysisStore, createAnalysisStore } from "./store.sql.js";
 import { createAnalysisHandler, tellingOfCrashes, type WorkerDeps } from "./worker.js";
@@ -29,9 +29,6 @@ export const ANALYSIS_MIGRATIONS = { component: "analysis", folder: new URL("./m
 
 /** The newest of an account. */
 const POSTS = 500;
-
-/** Rows of completed analyses, as the facts in NATS (nats/streams/KV_ANALYSES.json). */
-const KEPT_DAYS = 30;
 
 interface WorkerOptions {
   readonly nats: NatsConnection;

@@ -8,7 +8,7 @@ import { createStoredMessages, type StoredMessage } from "../platform/nats/messa
 import type { Publish } from "../platform/nats/publish.js";
 import { createBucket } from "./bucket.nats.js";
 import { createRequests, type Requests } from "./requests.nats.js";
-import type { Facts, Status } from "./saga.js";
+import { type Facts, KEPT_DAYS, type Status } from "./saga.js";
 
 /** An analysis that is not done, as JSON. Null stands for what a malformed request does not say. */
 export interface Unfinished {
@@ -29,7 +29,7 @@ export interface Unfinished {
 }
 
 /** An analysis as operators see it: without its results. */
-export interface Shown extends AnalysisRequest {
+interface Shown extends AnalysisRequest {
   readonly status: Status;
   readonly started_at: string | null;
   readonly failed_at: string | null;
@@ -98,7 +98,7 @@ const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 async function factsOf(id: string, requests: Requests): Promise<Facts> {
   const [token] = UUID.test(id) ? await requests.userTokensOf(id) : [];
   const facts = token === undefined ? undefined : await requests.find(decodeId(token), id);
-  if (!facts) throw new AppError("notfound", "no such analysis is known; they are kept for 30 days");
+  if (!facts) throw new AppError("notfound", `no such analysis is known; they are kept for ${KEPT_DAYS} days`);
   return facts;
 }
 

@@ -2,10 +2,7 @@ import type { AnalysisRequest } from "../contracts/analysis.js";
 import { dateOfId, encodeId } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
 import type { Bucket } from "./bucket.nats.js";
-import type { Facts, FailedFact, RequestFact } from "./saga.js";
-
-/** The bucket keeps what is known of an analysis for 30 days, as the database keeps its row (nats/streams). */
-const KEPT_DAYS = 30;
+import { type Facts, type FailedFact, KEPT_DAYS, type RequestFact } from "./saga.js";
 
 type Started = RequestFact & { readonly started_at: string };
 

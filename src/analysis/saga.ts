@@ -8,6 +8,9 @@ import {
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { AccountGone } from "./sources/source.js";
 
+/** For so long NATS keeps the facts (nats/streams/KV_ANALYSES.json), and the database the rows. */
+export const KEPT_DAYS = 30;
+
 /** Times are RFC 3339. */
 export interface RequestFact extends AnalysisRequest {
   readonly estimated_completion?: string | undefined;
@@ -45,39 +48,11 @@ export interface CompletedAnalysis extends AnalysisRequest {
 
 export type Status = "queued" | "processing" | "completed" | "failed";
 
-export type Event =
-  | { readonly kind: "requested" }
-  | { readonly kind: "started" }
-  | { readonly kind: "abandoned" }
-  | { readonly kind: "failed" }
-  | { readonly kind: "completed" };
-
-const RANK: Readonly<Record<Event["kind"], Status>> = {
-  requested: "queued",
-  started: "processing",
-  abandoned: "failed",
-  failed: "failed",
-  completed: "completed",
-};
-const ORDER: readonly Status[] = ["queued", "processing", "failed", "completed"];
-
-/**
- * Events may be known in any order and more than once. A failed analysis that is redriven stays failed until it is
- * completed, and nothing follows a completion.
- */
-export function evolve(status: Status, { kind }: Event): Status {
-  const next = RANK[kind];
-  return ORDER.indexOf(next) > ORDER.indexOf(status) ? next : status;
-}
-
+/** A failed analysis that is redriven stays failed until it is completed, and nothing follows a completion. */
 export function statusOf({ startedAt, abandoned, failed }: Facts, completed: CompletedAnalysis | undefined): Status {
-  const events: Event[] = [
-    ...(startedAt === undefined ? [] : [{ kind: "started" } as const]),
-    ...(abandoned ? [{ kind: "abandoned" } as const] : []),
-    ...(failed === undefined ? [] : [{ kind: "failed" } as const]),
-    ...(completed === undefined ? [] : [{ kind: "completed" } as const]),
-  ];
-  return events.reduce(evolve, "queued");
+  if (completed !== undefined) return "completed";
+  if (failed !== undefined || abandoned) return "failed";
+  return startedAt === undefined ? "queued" : "processing";
 }
 
 /** A worker notes the start before anything else: without it there is no row to look for. */

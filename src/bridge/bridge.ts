@@ -49,7 +49,7 @@ export interface Intake {
  * connection is not read on: Redis holds what follows in its own buffer, and closes the connection when that is full.
  */
 export async function startIntake({ channels, forward, requestReconcile, log, observe }: IntakeDeps): Promise<Intake> {
-  const forwarding = new Set<Promise<void>>();
+  let idle = (): void => undefined;
   let batch: Arrived[] = [];
   let [count, bytes] = [0, 0];
   let held = false;
@@ -59,10 +59,10 @@ export async function startIntake({ channels, forward, requestReconcile, log, ob
     for (const { payload } of some) bytes -= payload.byteLength;
     observe.inFlight(-some.length);
     if (held && !full()) held = !channels.hold(false);
+    if (count === 0) idle();
   };
   const send = (): void => {
-    const sent = forward(batch, settled).finally(() => forwarding.delete(sent));
-    forwarding.add(sent);
+    void forward(batch, settled);
     observe.inFlight(batch.length);
     batch = [];
   };
@@ -83,8 +83,10 @@ export async function startIntake({ channels, forward, requestReconcile, log, ob
     healthy: () => channels.healthy(),
     close: async (graceMs) => {
       await channels.unsubscribe();
-      if (batch.length > 0) await new Promise(setImmediate);
-      await Promise.race([Promise.all(forwarding), pause(graceMs)]);
+      const forwarded = new Promise<void>((resolve) => {
+        idle = resolve;
+      });
+      if (count > 0) await Promise.race([forwarded, pause(graceMs)]);
       if (count > 0) log.error({ count }, "events were not admitted before the end");
     },
   };
@@ -186,7 +188,7 @@ interface Waiting {
   readonly results: ReturnType<AdmitAll>;
 }
 
-/** Admits what can be understood, and refuses the rest. Returns before it waits: then nothing else of an event is held. */
+/** Admits what can be understood, and refuses the rest. It does not wait for the PubAcks: meanwhile only payloads are held. */
 function admit(deps: WithGaps, batch: readonly Arrived[], refuse: (arrived: Arrived, error: unknown) => void): Waiting {
   const all: Arrived[] = [];
   const spans: (OpenSpan | undefined)[] = [];

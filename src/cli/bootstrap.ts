@@ -29,7 +29,7 @@ const INTERRUPTED = 130;
 const REDIS_TIMEOUT_MS = 10 * SECOND;
 
 /** The upstreams are connected at their first call. */
-export type LogConnections = Pick<Connections, "nats" | "publish" | "publishAll" | "upstreams">;
+type LogConnections = Pick<Connections, "nats" | "publish" | "publishAll" | "upstreams">;
 
 interface Opening {
   readonly config: Config;

@@ -22,13 +22,15 @@ const COMMANDS: Readonly<Record<string, readonly [about: string, load: () => Pro
   dlq: ["list and show dead letters, redrive or delete them", () => import("./dlq.js")],
   analysis: ["show which analyses are not done, since when, and where", () => import("./analysis.js")],
   replay: ["apply a range of the log again, without notifications", () => import("./replay.js")],
-  timeline: ["work on stored timelines", () => import("./rebuild.js")],
+  timeline: ["work on stored timelines", () => import("./timeline.js")],
   author: ["show and choose whose drops are pushed into homes, tiered or pulled", () => import("./author.js")],
   audit: ["compare timelines with the upstreams and the log; exits 1 if one differs", () => import("./audit.js")],
 };
 
 /** Runs the command line; `sandbox` are further commands. */
 export async function runCli(argv: readonly string[], sandbox: readonly Command[]): Promise<void> {
+  // Progress that nobody reads any more must not end the work (`2>&1 | head`).
+  process.stderr.on("error", () => undefined);
   const program = new Command("avion-timeline")
     .description("A timeline service: fan-out on write, gRPC reads, Server-Sent Events")
     .version(VERSION)

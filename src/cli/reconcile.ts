@@ -1,5 +1,6 @@
 import type { Command } from "commander";
 import { createReconcile, type Reconciled } from "../consistency/index.js";
+import { oneLine } from "../kernel/errors.js";
 import { silent } from "../kernel/logger.js";
 import { openLogAndUpstreams, runJob } from "./bootstrap.js";
 import { parseTime, refuseEmptyRange } from "./option-values.js";
@@ -33,12 +34,15 @@ function reconcile({ since, until = Date.now(), json }: ReconcileOptions): Promi
       say(() => `up to ${dateOf(upTo)}: ${done.changes} changes, ${done.admitted} admitted`);
     };
     const handles = { ...connections, log: silent, lacking: (method: string) => void lacking.add(method) };
-    const found = await createReconcile(handles)({ since, until }, { progress, stopping });
+    const hint = (): string => `; to continue: --since ${dateOf(reached)}`;
+    const found = await createReconcile(handles)({ since, until }, { progress, stopping }).catch((error: unknown) => {
+      throw new Error(`${oneLine(error)}${hint()}`, { cause: error });
+    });
     const complete = reached >= until;
     const lines = [
       `${found.changes} changes, ${found.admitted} of them had been lost and are admitted now`,
       ...[...lacking].map((method) => `no upstream answers ${method}: its changes were not looked at`),
-      ...(complete ? [] : [`stopped before the end; to continue: --since ${dateOf(reached)}`]),
+      ...(complete ? [] : [`stopped before the end${hint()}`]),
     ];
     const rest = { complete, since: complete ? null : dateOf(reached), lacking: [...lacking] };
     return { json: { ...found, ...rest }, text: lines.join("\n"), failed: lacking.size > 0 };

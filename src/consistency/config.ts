@@ -1,4 +1,4 @@
-import { DAY } from "../kernel/time.js";
+import { DAY, HOUR } from "../kernel/time.js";
 import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
 
 /** Audits by the role fanout. */
@@ -17,7 +17,7 @@ export const AUDIT_VARIABLES = {
   },
   settleMs: {
     name: "TIMELINE_AUDIT_SETTLE_MS",
-    schema: integer(0, 3_600_000),
+    schema: integer(0, HOUR),
     default: "30000",
     about: "Audits ignore changes younger than this, which may still be under way, ms",
   },

@@ -134,7 +134,7 @@ interface Config {
 export function openRecovery(
   config: Pick<Config, "delivery">,
   handles: Omit<Handles, "fenced" | "fences" | "pulled">,
-  { apply, ...deadLettering }: { apply: ApplyEvent; deadLetters: StoreDeadLetter; version: string },
+  { apply, ...deadLettering }: { apply: ApplyEvent; storeDeadLetter: StoreDeadLetter; version: string },
 ): Recovery {
   const { scripts, nats, log } = handles;
   const lacking = (method: string): void =>

@@ -111,10 +111,23 @@ export function createReadBacklogStart(nats: NatsConnection): () => Promise<numb
   return async () => (await readBacklog()).start;
 }
 
+const JOB_CONSUMERS = [CONSUMER.worker, CONSUMER.hotGraph, CONSUMER.rest];
+
 /** Jobs are in no order, and redriven ones stand behind younger ones; but subjects hold the time of admission. */
 async function oldestJob(manager: JetStreamManager): Promise<number> {
   const { state } = await manager.streams.info(STREAM.fanout, { subjects_filter: JOB_SUBJECTS });
-  return Math.min(...Object.keys(state.subjects ?? {}).map(admittedSince));
+  const stored = Object.keys(state.subjects ?? {});
+  if (stored.length === 0) return Number.POSITIVE_INFINITY;
+  // A server that was killed may still hold jobs that were acked: docs/gotchas.md.
+  const open = (await Promise.all(JOB_CONSUMERS.map((consumer) => prefixesLeftTo(manager, consumer)))).flat();
+  return Math.min(...stored.filter((subject) => open.some((prefix) => subject.startsWith(prefix))).map(admittedSince));
+}
+
+/** Of the subjects of a consumer; none where it is done with all of them. */
+async function prefixesLeftTo(manager: JetStreamManager, consumer: string): Promise<string[]> {
+  const { config, num_pending, num_ack_pending } = await manager.consumers.info(STREAM.fanout, consumer);
+  const { filter_subject: filter = ">" } = config;
+  return num_pending + num_ack_pending > 0 ? [filter.slice(0, -1)] : [];
 }
 
 /** Undefined for an event that breaks the contract: its consumer dead-letters it. */

@@ -54,17 +54,17 @@ export function createReadChanges(
 async function* drops(upstreams: Upstreams, range: TimeRange, log: Logger): AsyncGenerator<TimelineEvent> {
   const read = (page_token: string) => upstreams.changedDrops({ ...range, page_size: CHANGES_A_PAGE, page_token });
   for await (const page of readPages(read))
-    for (const drop of page.drops) yield* understood(() => eventOfDrop(drop, range.until), log);
+    for (const drop of page.drops) yield* unlessInvalid(() => eventOfDrop(drop, range.until), log);
 }
 
 async function* edges(upstreams: Upstreams, range: TimeRange, log: Logger): AsyncGenerator<TimelineEvent> {
   const read = (page_token: string) => upstreams.changedEdges({ ...range, page_size: CHANGES_A_PAGE, page_token });
   for await (const page of readPages(read))
-    for (const edge of page.changes) yield* understood(() => eventOfEdge(edge, range.until), log);
+    for (const edge of page.changes) yield* unlessInvalid(() => eventOfEdge(edge, range.until), log);
 }
 
 /** Answers of an upstream follow the same rules as messages of a channel. */
-function* understood(read: () => TimelineEvent, log: Logger): Generator<TimelineEvent> {
+function* unlessInvalid(read: () => TimelineEvent, log: Logger): Generator<TimelineEvent> {
   try {
     yield read();
   } catch (error) {

@@ -4,13 +4,14 @@ import { parseJson } from "./events.js";
 import { understood, userId } from "./untrusted.js";
 
 /** From the lowest to the highest. */
-export const TIERS = ["DRIFT", "LIFT", "JET", "ORBIT"] as const;
-export type Tier = (typeof TIERS)[number];
+export const USER_TIERS = ["DRIFT", "LIFT", "JET", "ORBIT"] as const;
+export type UserTier = (typeof USER_TIERS)[number];
 
 /** The tier in a token's claim; DRIFT for anything else. */
-export const tierOf = (claim: unknown): Tier => TIERS.find((tier) => tier === claim) ?? "DRIFT";
+export const userTierOf = (claim: unknown): UserTier => USER_TIERS.find((tier) => tier === claim) ?? "DRIFT";
 
-export const isAtLeast = (tier: Tier, other: Tier): boolean => TIERS.indexOf(tier) >= TIERS.indexOf(other);
+export const isAtLeast = (tier: UserTier, other: UserTier): boolean =>
+  USER_TIERS.indexOf(tier) >= USER_TIERS.indexOf(other);
 
 export const MEASURES = ["flow", "clout", "kudos", "pulse"] as const;
 export type Measure = (typeof MEASURES)[number];
@@ -47,7 +48,7 @@ const common = {
   type: z.enum(ANALYSIS_TYPES),
 };
 
-const request = z.object({ ...common, tier: z.enum(TIERS), requested_at: time });
+const request = z.object({ ...common, tier: z.enum(USER_TIERS), requested_at: time });
 
 /** The body of a user's request: JSON {"did", "type"}. */
 export const ANALYSIS_ORDER = z.object({ did: account, type: z.enum(ANALYSIS_TYPES) });
@@ -55,7 +56,7 @@ export const ANALYSIS_ORDER = z.object({ did: account, type: z.enum(ANALYSIS_TYP
 const completed = z.object({
   event_id: z.uuid(),
   ...common,
-  tier: z.enum(TIERS),
+  tier: z.enum(USER_TIERS),
   cached: z.boolean(),
   completed_at: time,
 });

@@ -101,9 +101,9 @@ const SCHEMAS = {
 } as const;
 
 export type DropCreated = z.output<typeof created>;
-export type DropDeleted = z.output<typeof deleted>;
+type DropDeleted = z.output<typeof deleted>;
 export type RemoteDropReceived = z.output<typeof received>;
-export type EdgeChanged = z.output<typeof edge>;
+type EdgeChanged = z.output<typeof edge>;
 
 interface PayloadOf {
   drop_created: DropCreated;

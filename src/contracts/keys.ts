@@ -66,7 +66,7 @@ export const generationKey = (author: string): string => `timeline:x:generation:
 
 const EDGE_PARTS = 1_024;
 export const EDGES_PREFIX = "timeline:x:edges:";
-export const UNFOLLOWERS_PREFIX = "timeline:x:leavers:";
+export const UNFOLLOWERS_PREFIX = "timeline:x:unfollowers:";
 /** Sorted sets of an author's deleted drops, in the slot of the author's edges. */
 export const DELETED_PREFIX = "timeline:x:deleted:";
 
@@ -109,7 +109,7 @@ export const TRIM_LEASE_KEY = "timeline:x:trimming";
 export const actorKey = (drop: string): string => `timeline:x:actor:${encodeId(drop)}`;
 
 /** Keeps the creation time of a deleted drop, so that its id still works as a cursor. */
-export const deletedDropKey = (drop: string): string => `timeline:x:buried:${encodeId(drop)}`;
+export const deletedDropKey = (drop: string): string => `timeline:x:created-at:${encodeId(drop)}`;
 
 export const attemptsKey = (stream: string, seq: number, time: number): string =>
   `timeline:x:attempts:${stream}:${seq}:${time}`;

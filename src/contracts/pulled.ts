@@ -73,8 +73,8 @@ export interface PulledAuthors {
 }
 
 /** A copy that may be used. @throws AppError `unavailable` */
-export const currentOf = async (pulled: PulledAuthors): Promise<PullRegistry> =>
-  pulled.copy() ?? (await pulled.refresh());
+export const currentOf = (pulled: PulledAuthors): PullRegistry | Promise<PullRegistry> =>
+  pulled.copy() ?? pulled.refresh();
 
 /** Members of `pullsKey` beside the tokens of authors. Without the first one the set is not known. */
 export const PULLS_COMPLETE = "~complete";

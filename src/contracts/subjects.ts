@@ -42,7 +42,7 @@ export const XP_EARNED = "events.xp.earned";
 export const ANALYSES_PREFIX = "$KV.ANALYSES.";
 
 /** A user whom very many follow at once does not keep the others waiting. */
-export type EdgeLane = "calm" | "hot";
+type EdgeLane = "calm" | "hot";
 
 export const edgeSubject = (lane: EdgeLane, followed: string): string => `edges.${lane}.${encodeId(followed)}`;
 

@@ -4,6 +4,9 @@ export const MAX_AHEAD_MS = 5 * MINUTE;
 
 export const CLOCK_SKEW_MS = MINUTE;
 
+/** The stream DROPS keeps events this long: `max_age` in nats/streams/DROPS.json. */
+export const LOG_AGE_MS = 7 * DAY;
+
 /** The stream NOTIFY keeps messages this long: an older event notifies nobody. */
 export const NOTIFY_WINDOW_MS = 10 * MINUTE;
 

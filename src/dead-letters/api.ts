@@ -7,7 +7,7 @@ import { type DeadLetterSummary, deadLetterAsJson } from "./dead-letter.js";
 import { type DeadLetterOperations, FIELDS, type Removal, SEQ_FAULT } from "./operations.js";
 import type { Report } from "./redrive.js";
 
-export interface DeadLetterApiDeps {
+interface DeadLetterApiDeps {
   readonly operations: DeadLetterOperations;
   readonly maxAnswerBytes: () => number;
   readonly pause: (ms: number) => Promise<void>;

@@ -18,7 +18,7 @@ const advisory = z.object({
 
 interface MaxDeliveriesDeps {
   readonly nats: NatsConnection;
-  readonly deadLetters: StoreDeadLetter;
+  readonly storeDeadLetter: StoreDeadLetter;
   readonly eventOf: (message: Pick<Delivery, "stream" | "subject">) => string;
   readonly version: string;
 }
@@ -28,7 +28,7 @@ interface MaxDeliveriesDeps {
  * message under the id that the consumer would have used, so that there is at most one dead letter, and takes it off a
  * work queue.
  */
-export function createMaxDeliveriesHandler({ nats, deadLetters, eventOf, version }: MaxDeliveriesDeps): Handler {
+export function createMaxDeliveriesHandler({ nats, storeDeadLetter, eventOf, version }: MaxDeliveriesDeps): Handler {
   const messages = createStoredMessages(nats);
   return async (delivery, { log }) => {
     const { stream, consumer, stream_seq: seq, deliveries } = understood(advisory, parseJson(delivery.body));
@@ -37,7 +37,7 @@ export function createMaxDeliveriesHandler({ nats, deadLetters, eventOf, version
     if (!stored || stored.time > delivery.time) return;
     const error = new AppError("failed", `NATS gave up after ${deliveries} deliveries`);
     const about = { reason: "exhausted", error, event: eventOf(stored), version, now: Date.now() } as const;
-    await deadLetters(deadLetterOf({ ...stored, consumer, deliveries }, deliveries, about));
+    await storeDeadLetter(deadLetterOf({ ...stored, consumer, deliveries }, deliveries, about));
     if (workEventOf(stream) !== undefined) await messages.remove(stream, seq);
     log.error({ stream, consumer, seq, deliveries }, "a message that exceeded max_deliver was dead-lettered");
   };

@@ -12,7 +12,7 @@ export const DELIVERY_VARIABLES = {
     schema: integer(1, 1_024),
     default: "64",
     about:
-      "Messages a consumer of this process handles at once; a batch of first deliveries has 1/32 as many jobs, 4 times as many drops, 32 times as many follows; four batches are in hand",
+      "Messages that a consumer of this process handles one by one at a time; for batches of first deliveries: times 4 for drops, times 32 for follows, a 32nd for jobs, and up to four batches in hand",
   },
   retryBaseMs: {
     name: "TIMELINE_RETRY_BASE_MS",

@@ -26,7 +26,7 @@ export function deadLetterOf(delivery: Delivery, attempts: number, failure: Fail
   const { headers, stream, seq, time, consumer, subject, body } = delivery;
   return {
     subject: dlqSubject(failure.reason, failure.event),
-    // The time tells apart messages of equal number where the stream was made anew.
+    // A stream that is made anew counts from 1 again: the time tells its messages from those before.
     id: `dlq:${stream}:${seq}:${time}`,
     body,
     headers: {
@@ -45,7 +45,7 @@ export function deadLetterOf(delivery: Delivery, attempts: number, failure: Fail
 }
 
 /** An event that never became a message of a stream. */
-export interface Unstored {
+interface Unstored {
   readonly id: string;
   /** The channel it came from, or the subject it was for. */
   readonly origin: string;
@@ -56,6 +56,8 @@ export interface Unstored {
 }
 
 const CUT_BYTES = 64 * 1024;
+/** Characters. */
+const MAX_HEADER = 1_024;
 
 export function deadLetterOfUnstored(unstored: Unstored, failure: Failure): DeadLetter {
   const { id, origin, body, deliveries, firstSeen, headers } = unstored;
@@ -76,24 +78,33 @@ export function deadLetterOfUnstored(unstored: Unstored, failure: Failure): Dead
   };
 }
 
-/** Where a message leaves no room for the headers of its dead letter, it is kept cut: it would never leave its consumer. */
+/**
+ * A message may be so large that the headers of its dead letter find no room. It is kept without its own headers then, and
+ * a long body is cut, or it would never leave its consumer.
+ */
 export const cutWhereTooLarge =
   (store: StoreDeadLetter): StoreDeadLetter =>
   async (deadLetter) => {
     try {
       return await store(deadLetter);
     } catch (error) {
-      const { subject, headers, body } = deadLetter;
-      if (codeOf(error) !== "invalid" || body.byteLength <= CUT_BYTES) throw error;
-      const reason: DlqReason = "toolarge";
-      return store({
-        ...deadLetter,
-        subject: subject.replace(/^dlq\.\w+/, `dlq.${reason}`),
-        body: body.subarray(0, CUT_BYTES),
-        headers: { ...headers, [DLQ_HEADER.reason]: reason, [DLQ_HEADER.size]: String(body.byteLength) },
-      });
+      if (codeOf(error) !== "invalid") throw error;
+      return store(cut(deadLetter));
     }
   };
+
+function cut({ headers: all, body, subject, id }: DeadLetter): DeadLetter {
+  const own = Object.entries(all).filter(([name]) => /^dlq-/i.test(name));
+  const headers = Object.fromEntries(own.map(([name, value]) => [name, value.slice(0, MAX_HEADER)]));
+  if (body.byteLength <= CUT_BYTES) return { subject, id, headers, body };
+  const reason: DlqReason = "toolarge";
+  return {
+    subject: subject.replace(/^dlq\.\w+/, `dlq.${reason}`),
+    id,
+    headers: { ...headers, [DLQ_HEADER.reason]: reason, [DLQ_HEADER.size]: String(body.byteLength) },
+    body: body.subarray(0, CUT_BYTES),
+  };
+}
 
 function common(failure: Failure): Record<string, string> {
   return {
@@ -105,9 +116,9 @@ function common(failure: Failure): Record<string, string> {
   };
 }
 
-/** 1 KiB of printable ASCII: clients disagree about the rest. */
+/** Printable ASCII: clients disagree about the rest. */
 function headerSafe(text: string): string {
-  return text.replaceAll(/[^\x20-\x7e]+/g, (part) => encodeId(part)).slice(0, 1024);
+  return text.replaceAll(/[^\x20-\x7e]+/g, (part) => encodeId(part)).slice(0, MAX_HEADER);
 }
 
 /** The broker's own headers would change the effect of the dead letter. */

@@ -1,4 +1,4 @@
-export type Leave = () => void;
+type Leave = () => void;
 
 /** A message that may have ended a process runs alone; it goes before the places asked for after it. */
 export class Gate {

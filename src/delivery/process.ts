@@ -25,7 +25,7 @@ export interface Attempts {
   forget(delivery: Delivery): void;
 }
 
-export interface ProcessOptions {
+interface ProcessOptions {
   readonly handler: Handler;
   readonly attempts: Attempts;
   readonly storeDeadLetter: StoreDeadLetter;
@@ -39,7 +39,7 @@ export interface ProcessOptions {
   readonly batched?: boolean;
 }
 
-type Observed = "acked" | "retried" | "dead-lettered" | "letter-refused" | "waited";
+type Observed = "acked" | "retried" | "dead-lettered" | "dead-letter-refused" | "waited";
 
 interface InFlight {
   readonly delivery: Delivery;
@@ -162,7 +162,7 @@ async function afterFailure(options: ProcessOptions, message: InFlight, error: u
           { ...fields, dlq_error: oneLine(failed) },
           "the dead letter could not be stored; the original is kept",
         );
-        ended(options, message, "letter-refused");
+        ended(options, message, "dead-letter-refused");
         return { kind: "wait", delayMs: SECOND } as const;
       });
     default:
@@ -178,9 +178,9 @@ async function deadLetter(
   const { reason, error, attempt } = failure;
   const { delivery, context } = message;
   const about = { reason, error, event: options.eventOf(delivery), version: options.version, now: Date.now() };
-  await failpoint("bury", delivery.body);
+  await failpoint("dead-letter", delivery.body);
   await options.storeDeadLetter(deadLetterOf(delivery, attempt, about));
-  await failpoint("buried", delivery.body);
+  await failpoint("dead-lettered", delivery.body);
   options.attempts.forget(delivery);
   context.log.warn({ ...fieldsOf(message), reason, error: oneLine(error) }, "a message is dead-lettered");
   ended(options, message, "dead-lettered");

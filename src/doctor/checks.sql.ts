@@ -18,7 +18,7 @@ const PROCESSES = 8;
 const NOTIFICATION_MS = 2 * SECOND;
 const CHANNEL = "avion_doctor";
 
-export interface DatabaseCheckOptions {
+interface DatabaseCheckOptions {
   readonly url: string;
   readonly poolSize: number;
   readonly migrations: readonly MigrationSource[];

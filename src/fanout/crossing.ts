@@ -23,7 +23,7 @@ export interface Crossings extends PulledAuthors {
   proceed(of: Due): Promise<void>;
 }
 
-export interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops"> {
+interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops"> {
   readonly fences: Pick<Fences, "unfollowedAmong" | "recentUnfollowers" | "removeDeleted">;
   readonly writer: TimelineWriter;
   readonly authors: AuthorWriter;

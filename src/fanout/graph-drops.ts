@@ -54,7 +54,7 @@ export function patient(read: ReadAuthorDrops, patienceMs: number): DropReads {
 }
 
 /** A home whose owner follows an author now, or does not any more. */
-export interface ChangedHome {
+interface ChangedHome {
   readonly follower: string;
   readonly follows: boolean;
   /** Drops of this time and older are left alone, in ms since the epoch; 0 or less: none is. */

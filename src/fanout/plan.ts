@@ -26,7 +26,7 @@ export interface Plan {
   readonly recipients?: readonly string[] | undefined;
 }
 
-export interface PlanDeps {
+interface PlanDeps {
   readonly fences: Pick<Fences, "generations" | "tombstonedAmong" | "retentionStart">;
   readonly pulled: Pulled;
   readonly authors: AuthorWriter;
@@ -41,7 +41,7 @@ export interface PlanDeps {
   readonly recentMs: number;
 }
 
-/** Of the smallest size, one follower. */
+/** As many followers, in pages of the smallest size, which is one. */
 export const MAX_PAGES = 100_000_000;
 const RECIPIENTS_AT_ONCE = 16;
 /** More than an author passes while a change is planned: each lasts seconds. */
@@ -51,7 +51,7 @@ const MAX_KEPT_USERS = 5_001;
 /** About 200 MB at 36 bytes an id. */
 const MAX_CACHED_IDS = 1_000_000;
 
-export interface Planner {
+interface Planner {
   readonly one: (plan: Plan) => Promise<void>;
   /** Applies those whose audiences are known, which were never applied before; returns the others. */
   readonly together: (plans: readonly Plan[]) => Promise<readonly Plan[]>;

@@ -4,7 +4,7 @@ import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { createTaken } from "../platform/redis/taken.js";
-import { BURIED_TTL_MS, limitsOf, type WriterOptions } from "./store.redis.js";
+import { DELETED_DROP_TTL_MS, limitsOf, type WriterOptions } from "./store.redis.js";
 
 export type AuthorWriter = ReturnType<typeof createAuthorWriter>;
 
@@ -45,7 +45,7 @@ export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Om
       const [score, floor] = await command("zmscore", (client) => client.zmscore(authorKey(author), ...members));
       if (score == null)
         return (await taken.wasTaken(authorKey(author), drop)) || (isComplete(floor) ? false : undefined);
-      await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", BURIED_TTL_MS));
+      await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", DELETED_DROP_TTL_MS));
       return true;
     },
     async forget(author: string): Promise<void> {

@@ -64,7 +64,7 @@ export interface WriterOptions {
   readonly activeOnly: boolean;
 }
 
-export const BURIED_TTL_MS = DAY;
+export const DELETED_DROP_TTL_MS = DAY;
 const LOOKS_AT_ONCE = 500;
 const USERS_A_CALL = 1_000;
 /** Of an audience: reading so many listeners costs much less than a look for each user. */
@@ -165,7 +165,7 @@ function memories({ command }: Scripts, actorTtlMs: number) {
       const remember = async (drop: string, at: number): Promise<void> => {
         const score = own[at]?.[0] ?? local?.[at] ?? global?.[at];
         if (score != null)
-          await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", BURIED_TTL_MS));
+          await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", DELETED_DROP_TTL_MS));
       };
       await Promise.all(drops.map(remember));
     },

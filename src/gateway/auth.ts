@@ -26,7 +26,7 @@ export interface Principal {
 }
 
 /** @throws AppError `unauthenticated` for a token that is not valid, `unavailable` where the keys cannot be fetched. */
-export type Authenticate = (token: string) => Promise<Principal>;
+type Authenticate = (token: string) => Promise<Principal>;
 
 const MAX_TOKEN_CHARS = 8 * 1024;
 const CLOCK_TOLERANCE_SECONDS = 5;
@@ -148,9 +148,9 @@ export function findCredentials({ authorization, cookie }: RequestHeaders): Cred
 }
 
 /** @throws as `Authenticate` does, and AppError `forbidden` for a cookie sent by the page of another origin */
-export type Admit = (headers: RequestHeaders) => Promise<Principal>;
+export type Authorize = (headers: RequestHeaders) => Promise<Principal>;
 
-export function createAdmit(authenticate: Authenticate, allowedOrigins: ReadonlySet<string>): Admit {
+export function createAuthorize(authenticate: Authenticate, allowedOrigins: ReadonlySet<string>): Authorize {
   return async (headers) => {
     const credentials = findCredentials(headers);
     if (!credentials) throw unauthenticated("missing");

@@ -4,7 +4,7 @@ import type { Logger } from "../kernel/logger.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import type { SseLimits } from "../platform/http/sse.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { createAdmit, createAuthenticate } from "./auth.js";
+import { createAuthenticate, createAuthorize } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
 import { observeGateway } from "./observe.js";
@@ -59,11 +59,11 @@ export function createGateway({ scripts, nats, config, podName, log }: GatewayDe
   });
   const streams = new Streams({ feed, registry, config, limits, log });
   const allowedOrigins = new Set(config.allowedOrigins);
-  const admit = createAdmit(createAuthenticate(config), allowedOrigins);
+  const authorize = createAuthorize(createAuthenticate(config), allowedOrigins);
   return {
-    admit,
+    authorize,
     handle: createRoutes({
-      admit,
+      authorize,
       allowedOrigins,
       limits,
       log,

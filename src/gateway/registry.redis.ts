@@ -23,6 +23,8 @@ interface StoreOptions {
 type Command = readonly [name: string, ...args: (string | number)[]];
 
 const SWEPT_AT_ONCE = 100;
+/** Redis answers nobody else meanwhile: about 1 ms. */
+const FORGOTTEN_AT_ONCE = 1_000;
 /** After the last renewal: longer than the user is listed. */
 const RESUMABLE_FROM_TTL_MS = HOUR;
 
@@ -73,7 +75,7 @@ interface Times {
   readonly listTtl: number;
 }
 
-export interface Registering {
+interface Registering {
   readonly connection: Connection;
   readonly from: StreamPosition;
 }
@@ -170,18 +172,32 @@ async function renewSingly(send: Send, some: readonly Connection[], times: Times
   return some.filter((_, n) => isGone(5 * n)).map(({ id }) => id);
 }
 
+interface Swept {
+  readonly connections: number;
+  /** There may be more to sweep. */
+  readonly more: boolean;
+}
+
 /**
  * Removes stale connections from their users' sets, then from the index. A pod that was only slow may register them
  * again meanwhile, in the index before the set: the second read of the index shows it, and the removal is undone. An
  * index entry removed too late is written again by the pod's next renewal, which does not count its loss.
  */
-async function sweep(send: Send, { staleMs, forgetMs }: { staleMs: number; forgetMs: number }): Promise<number> {
+async function sweep(send: Send, { staleMs, forgetMs }: { staleMs: number; forgetMs: number }): Promise<Swept> {
   const before = Date.now() - staleMs;
-  const [listed] = await send([
+  const forgotten = Date.now() - forgetMs;
+  const [listed, last] = await send([
     ["ZRANGEBYSCORE", CONNECTIONS_SEEN_KEY, "-inf", before, "LIMIT", 0, SWEPT_AT_ONCE],
-    ["ZREMRANGEBYSCORE", RECENT_KEY, "-inf", Date.now() - forgetMs],
+    ["ZRANGE", RECENT_KEY, "-inf", forgotten, "BYSCORE", "LIMIT", FORGOTTEN_AT_ONCE - 1, 1, "WITHSCORES"],
   ]);
+  // By time: a user who is seen again meanwhile stays.
+  const [, upTo = forgotten] = last as string[];
+  await send([["ZREMRANGEBYSCORE", RECENT_KEY, "-inf", upTo]]);
   const ids = listed as string[];
+  return { connections: await sweepConnections(send, ids, before), more: ids.length > 0 || upTo !== forgotten };
+}
+
+async function sweepConnections(send: Send, ids: readonly string[], before: number): Promise<number> {
   if (ids.length === 0) return 0;
   await send(ids.map((id) => ["SREM", connectionsOfUserKey(userOf(id)), id]));
   const [again] = await send([["ZMSCORE", CONNECTIONS_SEEN_KEY, ...ids]]);
@@ -197,13 +213,16 @@ async function sweep(send: Send, { staleMs, forgetMs }: { staleMs: number; forge
 
 type Send = (commands: readonly Command[]) => Promise<unknown[]>;
 
-/** One round trip; in a cluster one per command, as the keys are on several nodes, one after the other if `ordered`. */
+/**
+ * One round trip; in a cluster one per command, as the keys are on several nodes, one after the other if `ordered`. The
+ * client flattens replies by names in lower case.
+ */
 function createSend(scripts: Scripts, ordered: boolean): Send {
   return async (commands) => {
     if (commands.length === 0) return [];
     return scripts.command("sse registry", async (client) => {
       if (!scripts.isCluster) return pipelined(client, commands);
-      const call = ([name, ...args]: Command): Promise<unknown> => client.call(name, ...args);
+      const call = ([name, ...args]: Command): Promise<unknown> => client.call(name.toLowerCase(), ...args);
       if (!ordered) return Promise.all(commands.map(call));
       const replies: unknown[] = [];
       for (const command of commands) replies.push(await call(command));

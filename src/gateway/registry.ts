@@ -32,7 +32,7 @@ export interface Registering {
 /** A listing that ends within this time counts as ended: processes' clocks differ, and events take time to arrive. */
 const MARGIN_MS = 10 * SECOND;
 /** Redis answers nobody else meanwhile: about 1 ms. */
-export const AT_ONCE = 100;
+export const REGISTRATIONS_A_CALL = 100;
 const BETWEEN_SWEEPS_MS = 20;
 
 /**
@@ -45,7 +45,7 @@ const BETWEEN_SWEEPS_MS = 20;
 export class Registry {
   readonly #registered = new Set<Registration>();
   readonly #loops: readonly Loop[];
-  readonly #forget = createBatch(AT_ONCE, async (some: readonly Registration[]): Promise<void> => {
+  readonly #forget = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Registration[]): Promise<void> => {
     await this.deps.store.remove(some).catch((error) => {
       this.deps.log.debug({ error: oneLine(error) }, "registrations were not removed; they expire");
     });
@@ -93,7 +93,7 @@ export class Registry {
   }
 
   async #renewAll(): Promise<void> {
-    for (const part of chunked([...this.#registered], AT_ONCE)) await this.#renew(part);
+    for (const part of chunked([...this.#registered], REGISTRATIONS_A_CALL)) await this.#renew(part);
   }
 
   async #renew(part: readonly Registration[]): Promise<void> {
@@ -128,8 +128,8 @@ export class Registry {
 
   /** A gateway that was killed leaves as many as it had streams. */
   async #sweep(): Promise<number | undefined> {
-    const swept = await this.deps.store.sweep();
-    observeGateway.registrations("swept", swept);
-    return swept > 0 ? BETWEEN_SWEEPS_MS : undefined;
+    const { connections, more } = await this.deps.store.sweep();
+    observeGateway.registrations("swept", connections);
+    return more ? BETWEEN_SWEEPS_MS : undefined;
   }
 }

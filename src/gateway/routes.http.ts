@@ -4,7 +4,7 @@ import type { Logger } from "../kernel/logger.js";
 import { answerPreflight, corsHeaders, isPreflight } from "../platform/http/cors.js";
 import type { Handle } from "../platform/http/serve.js";
 import { type SseLimits, SseStream } from "../platform/http/sse.js";
-import type { Admit, Principal } from "./auth.js";
+import type { Authorize, Principal } from "./auth.js";
 import { traceOf } from "./notification.js";
 import { observeGateway } from "./observe.js";
 
@@ -18,7 +18,7 @@ export interface StreamRequest {
 }
 
 interface RouteDeps {
-  readonly admit: Admit;
+  readonly authorize: Authorize;
   readonly allowedOrigins: ReadonlySet<string>;
   readonly limits: SseLimits;
   readonly log: Logger;
@@ -52,7 +52,7 @@ interface Exchange {
 }
 
 async function openStream(deps: RouteDeps, { request, response, headers }: Exchange): Promise<void> {
-  const principal = await deps.admit(request.headers);
+  const principal = await deps.authorize(request.headers);
   const trace = traceOf((name) => request.headers[name]?.toString());
   const span = observeGateway.opening(trace);
   try {

@@ -9,7 +9,7 @@ import type { GatewayConfig } from "./config.js";
 import type { Feed } from "./feed.nats.js";
 import { nameListing, type StreamPosition } from "./notification.js";
 import { type CloseReason, observeGateway } from "./observe.js";
-import { AT_ONCE, type Registering, type Registration, type Registry } from "./registry.js";
+import { REGISTRATIONS_A_CALL, type Registering, type Registration, type Registry } from "./registry.js";
 import { connectionId } from "./registry.redis.js";
 import type { StreamRequest } from "./routes.http.js";
 import { Session } from "./session.js";
@@ -27,7 +27,7 @@ export interface StreamLimits {
 const RECHECKS_AT_ONCE = 64;
 const RECHECK_TIMEOUT_MS = SECOND;
 /** One timer serves the heartbeats and ends of all streams. */
-const SWEEP_MS = 100;
+const TICK_MS = 100;
 /** A new stream begins, and a heartbeat looks, at an end of NOTIFY that was asked for at most this long ago. */
 const TAIL_AGE_MS = SECOND;
 
@@ -91,9 +91,9 @@ export class Streams {
   size = 0;
   readonly #perUser = new Map<string, number>();
   readonly #open = new Set<Stream>();
-  readonly #sweeping: NodeJS.Timeout;
+  readonly #ticking: NodeJS.Timeout;
   /** Streams that open together share a call to Redis and a flush. */
-  readonly #announce = createBatch(AT_ONCE, async (some: readonly Announcing[]) => {
+  readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Announcing[]) => {
     for (const { registration: stream } of some)
       stream.unfollow ??= this.deps.feed.follow(stream.user, stream.session.take);
     const [resumableFrom] = await Promise.all([this.deps.registry.register(some), this.deps.feed.flushed()]);
@@ -102,7 +102,7 @@ export class Streams {
   #allGone: (() => void) | undefined;
 
   constructor(private readonly deps: StreamsDeps) {
-    this.#sweeping = setInterval(() => this.#sweep(), SWEEP_MS).unref();
+    this.#ticking = setInterval(() => this.#tick(), TICK_MS).unref();
   }
 
   /** Resolves once the stream is open; rejects if it was not opened. */
@@ -135,7 +135,7 @@ export class Streams {
     this.closing = true;
     const spread = Math.min(graceMs, this.deps.limits.drainMs);
     for (const stream of this.#open) stream.endsAt = performance.now() + Math.random() * spread;
-    if (spread === 0) this.#sweep();
+    if (spread === 0) this.#tick();
     const over = new AbortController();
     if (this.size > 0) {
       const allGone = new Promise<void>((resolve) => {
@@ -144,7 +144,7 @@ export class Streams {
       await Promise.race([allGone, pause(graceMs + SECOND, over.signal)]);
     }
     over.abort();
-    clearInterval(this.#sweeping);
+    clearInterval(this.#ticking);
   }
 
   #admit(user: string): void {
@@ -202,7 +202,7 @@ export class Streams {
     if (--this.size === 0) this.#allGone?.();
   }
 
-  #sweep(): void {
+  #tick(): void {
     const [now, time] = [performance.now(), Date.now()];
     for (const stream of this.#open) {
       stream.outlet?.check(now);

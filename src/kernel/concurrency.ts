@@ -9,14 +9,14 @@ export async function mapLimited<T, R>(
   work: (item: T, index: number) => Promise<R>,
 ): Promise<R[]> {
   const results = new Array<R>(items.length);
-  // Of all lanes; an error that leaves the loop of one lane ends a generator, and with it the loops of the others.
+  // All workers share one generator. A worker that fails leaves its loop, which ends the generator for the others too.
   const left = (function* () {
     yield* items.entries();
   })();
-  const lane = async (): Promise<void> => {
+  const worker = async (): Promise<void> => {
     for (const [index, item] of left) results[index] = await work(item, index);
   };
-  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, lane));
+  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, worker));
   return results;
 }
 
@@ -40,7 +40,7 @@ export function grouped<T>(items: readonly T[], keyOf: (item: T) => string): Map
 
 export type InTurn = <T>(work: () => Promise<T>) => Promise<T>;
 
-/** First come, first served. @throws AppError `exhausted`, or `refusal`, at once where `waiting` pieces of work wait */
+/** First come, first served. @throws AppError `exhausted`, or `refusal`, at once while as much work as `waiting` waits */
 export function createInTurn({
   atOnce,
   waiting,
@@ -87,10 +87,10 @@ export function createOldestFirst(atOnce: number): OldestFirst {
   };
 }
 
-/** `weight`: takes as many turns. */
-export type Turn = (stopping?: AbortSignal, weight?: number) => Promise<void>;
+/** Resolves when the caller may begin; `weight`: the number of turns it takes. */
+type Turn = (stopping?: AbortSignal, weight?: number) => Promise<void>;
 
-/** A turn that was not taken is lost. */
+/** `rate` turns a second. Turns that nobody takes are not saved up. */
 export function createTurns(rate: number): Turn {
   let next = 0;
   return async (stopping, weight = 1) => {
@@ -101,7 +101,7 @@ export function createTurns(rate: number): Turn {
   };
 }
 
-export interface Pace {
+interface Pace {
   readonly turn?: Turn | undefined;
   readonly atOnce: number;
   readonly stopping?: AbortSignal | undefined;

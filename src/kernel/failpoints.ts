@@ -9,8 +9,8 @@ const FAILPOINTS = [
   "notified",
   "handled",
   "acked",
-  "bury",
-  "buried",
+  "dead-letter",
+  "dead-lettered",
   "crossing",
   "rebuild-marked",
   "rebuild-read",
@@ -39,7 +39,7 @@ interface Armed {
   readonly probability: number;
 }
 
-export type Failpoints = ReadonlyMap<string, Armed>;
+type Failpoints = ReadonlyMap<string, Armed>;
 
 let armed: Failpoints = new Map();
 

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 
-const MAX_ID_BYTES = 128;
+export const MAX_ID_BYTES = 128;
 
 /** A member of every timeline key that is no drop. */
 export const FLOOR_MEMBER = "~floor";

@@ -71,7 +71,7 @@ export interface Lanes {
 }
 
 /** ms by a clock of its own, and calls at a later time. */
-export interface Timers {
+interface Timers {
   now(): number;
   after(ms: number, call: () => void): void;
 }

@@ -5,22 +5,23 @@ import { hostname } from "node:os";
 import { identify, isAlive, type ProcessIdentity } from "./processes.js";
 import { SECOND } from "./time.js";
 
-export type LockAttempt =
+type LockAttempt =
   | { readonly taken: true; release(): Promise<void> }
   | { readonly taken: false; readonly holder: ProcessIdentity };
 
-type Holder = ProcessIdentity & { readonly place: string };
+type Holder = ProcessIdentity & { readonly namespace: string };
 
-// For processes that cannot see the holder's.
-const SHOWN_EVERY_MS = 5 * SECOND;
-const SHOWN_FOR_MS = 30 * SECOND;
+// A process in another container or on another machine cannot look whether the holder lives: it looks when the file was
+// last touched.
+const TOUCHED_EVERY_MS = 5 * SECOND;
+const HELD_AFTER_TOUCH_MS = 30 * SECOND;
 
 /**
- * A lock of a dead process is taken over: pid and start time name the holder. A holder in another container or on
- * another machine loses its lock 30 s after it last touched the file.
+ * Takes over the lock of a dead process, which is named by pid and start time, and that of a holder in another container
+ * or on another machine 30 s after it last touched the file.
  */
 export async function tryLockFile(file: string): Promise<LockAttempt> {
-  const owner = JSON.stringify({ ...(await identify(process.pid)), place: placeOfProcesses(), nonce: nonce() });
+  const owner = JSON.stringify({ ...(await identify(process.pid)), namespace: processNamespace(), nonce: nonce() });
   while (!(await take(file, owner))) {
     const held = await read(file);
     if (held === undefined) continue;
@@ -28,24 +29,24 @@ export async function tryLockFile(file: string): Promise<LockAttempt> {
     if (holder && (await isHeld(file, holder))) return { taken: false, holder };
     await setAside(file, held);
   }
-  const showing = setInterval(() => void touch(file), SHOWN_EVERY_MS);
-  showing.unref();
+  const touching = setInterval(() => void touch(file), TOUCHED_EVERY_MS);
+  touching.unref();
   return {
     taken: true,
     release: async () => {
-      clearInterval(showing);
+      clearInterval(touching);
       if ((await read(file)) === owner) await rm(file, { force: true });
     },
   };
 }
 
 async function isHeld(file: string, holder: Holder): Promise<boolean> {
-  if (holder.place === placeOfProcesses()) return isAlive(holder);
-  const shown = await stat(file).catch(() => undefined);
-  return shown !== undefined && Date.now() - shown.mtimeMs < SHOWN_FOR_MS;
+  if (holder.namespace === processNamespace()) return isAlive(holder);
+  const found = await stat(file).catch(() => undefined);
+  return found !== undefined && Date.now() - found.mtimeMs < HELD_AFTER_TOUCH_MS;
 }
 
-function placeOfProcesses(): string {
+function processNamespace(): string {
   try {
     return `${hostname()} ${readlinkSync("/proc/self/ns/pid")}`;
   } catch {

@@ -1,6 +1,6 @@
 import { backoff, pause, SECOND } from "./time.js";
 
-export interface LoopOptions {
+interface LoopOptions {
   /** A number it resolves to is the delay until the next round in ms, in place of `everyMs`. */
   readonly work: (stopping: AbortSignal) => Promise<unknown>;
   readonly everyMs: number;

@@ -54,16 +54,16 @@ interface Waiting<Item, Result> {
   readonly reject: (error: unknown) => void;
 }
 
-/** Runs of a batch at once, of which all but one are late. */
-const MAX_LANES = 4;
+/** Batches run at once, of which all but one are late. */
+const MAX_RUNNING = 4;
 
 /** Items of a batch that failed, run at once. */
 const ALONE_AT_ONCE = 16;
 
 /**
- * Items asked for together, or while a batch runs, are run together. One bad item does not fail its batch, which is run
- * item by item then. Resolves after the item's run, with the result at its place. The next batch does not wait for one
- * that has run for `lateMs`.
+ * Returns a function that takes one item. Items taken together, or while a batch runs, are run together. A batch that
+ * fails is run item by item, so that a bad item fails alone. Resolves after the item's run, with the result at its place.
+ * The next batch does not wait for one that has run for `lateMs`.
  */
 export function createBatch<Item>(
   max: number,
@@ -81,7 +81,7 @@ export function createBatch<Item, Result>(
   lateMs?: number,
 ) {
   const queue: Waiting<Item, Result>[] = [];
-  let [lanes, late] = [0, 0];
+  let [running, late] = [0, 0];
 
   const runSome = async (some: readonly Waiting<Item, Result>[]): Promise<void> => {
     try {
@@ -111,15 +111,15 @@ export function createBatch<Item, Result>(
   };
 
   const drain = async (): Promise<void> => {
-    lanes += 1;
+    running += 1;
     await new Promise<void>((resolve) => setImmediate(resolve));
-    // After a late run the queue may have another lane.
-    while (queue.length > 0 && lanes - late === 1) await runNext();
-    lanes -= 1;
+    // After a late run another one may serve the queue.
+    while (queue.length > 0 && running - late === 1) await runNext();
+    running -= 1;
   };
 
   const start = (): void => {
-    if (queue.length > 0 && lanes === late && lanes < MAX_LANES) void drain();
+    if (queue.length > 0 && running === late && running < MAX_RUNNING) void drain();
   };
 
   return (item: Item) =>

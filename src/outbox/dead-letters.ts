@@ -20,10 +20,10 @@ function destinationOf(subject: string): { readonly event: string; readonly stre
 /** An event has one dead letter, however often it is stored. Resolves after the PubAck. */
 export function createDeadLetterEvent(options: {
   readonly source: string;
-  readonly deadLetters: StoreDeadLetter;
+  readonly storeDeadLetter: StoreDeadLetter;
   readonly version: string;
 }): DeadLetterEvent {
-  const { source, deadLetters, version } = options;
+  const { source, storeDeadLetter, version } = options;
   return async ({ id, subject, messageId, body, traceparent, createdAt }, { reason, error, refusals }) => {
     const { event, stream } = destinationOf(subject);
     const unstored = {
@@ -38,6 +38,6 @@ export function createDeadLetterEvent(options: {
         ...(traceparent == null ? {} : { traceparent }),
       },
     };
-    await deadLetters(deadLetterOfUnstored(unstored, { reason, error, event, version, now: Date.now() }));
+    await storeDeadLetter(deadLetterOfUnstored(unstored, { reason, error, event, version, now: Date.now() }));
   };
 }

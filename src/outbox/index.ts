@@ -17,7 +17,7 @@ export interface OutboxOptions {
   readonly source: "posts" | "users";
   readonly db: Db;
   readonly publish: Publish;
-  readonly deadLetters: StoreDeadLetter;
+  readonly storeDeadLetter: StoreDeadLetter;
   /** Unset: events are not published on Redis channels. */
   readonly channels: Pick<Redis, "publish"> | undefined;
   readonly prepare?: PrepareEvents;
@@ -34,14 +34,14 @@ const BACKLOG_SAMPLE_MS = 10 * SECOND;
 
 /** Starts the relay, its maintenance, and the sampling of the backlog. */
 export async function startOutbox(options: OutboxOptions) {
-  const { source, db, channels, deadLetters, version, prepare, countEveryMs = BACKLOG_SAMPLE_MS, log } = options;
+  const { source, db, channels, storeDeadLetter, version, prepare, countEveryMs = BACKLOG_SAMPLE_MS, log } = options;
   const store = createOutboxStore(db, source);
   const publish = createPublishEvent(options.publish);
   const relay = startRelay({
     store,
     prepare,
     publish: channels === undefined ? publish : alsoOnChannels(publish, channels),
-    deadLetter: createDeadLetterEvent({ source, deadLetters, version }),
+    deadLetter: createDeadLetterEvent({ source, storeDeadLetter, version }),
     log,
     observe: observeOutbox(source),
   });

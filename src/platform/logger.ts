@@ -3,9 +3,9 @@ import { destination, type LoggerOptions as PinoOptions, pino, stdTimeFunctions 
 import type { Logger } from "../kernel/logger.js";
 
 export const LOG_LEVELS = ["debug", "info", "warn", "error", "silent"] as const;
-export type LogLevel = (typeof LOG_LEVELS)[number];
+type LogLevel = (typeof LOG_LEVELS)[number];
 
-export interface LoggerOptions {
+interface LoggerOptions {
   readonly level: LogLevel;
   readonly fields: object;
   /** Unset: standard output. */

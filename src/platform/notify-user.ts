@@ -7,7 +7,7 @@ import type { Publish } from "./nats/publish.js";
 import type { Scripts } from "./redis/scripts.js";
 
 /** Notifies a user who has a stream open, or closed one within the window; resolves after the PubAck. */
-export type NotifyUser = (user: string, notification: { readonly event: string }, messageId: string) => Promise<void>;
+type NotifyUser = (user: string, notification: { readonly event: string }, messageId: string) => Promise<void>;
 
 export function createNotifyUser({ publish, scripts }: { publish: Publish; scripts: Scripts }): NotifyUser {
   return async (user, notification, id) => {

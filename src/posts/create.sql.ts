@@ -1,7 +1,7 @@
 import { type EventDraft, insertEvents } from "../contracts/outbox.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
-import { createSharedWrites, givenRows } from "../platform/db/shared-writes.js";
+import { createSharedWrites, createTexts, givenRows } from "../platform/db/shared-writes.js";
 import type { NewDrop } from "./drops.sql.js";
 import { createdAtOf, monthOf } from "./ids.js";
 import { KEY_LIFETIME_MS, type PartitionStore } from "./maintenance.sql.js";
@@ -22,14 +22,17 @@ interface Creation {
 export function createCreation(db: Db, partitions: Pick<PartitionStore, "make">) {
   return createSharedWrites(async (all: readonly Creation[]): Promise<boolean[]> => {
     const rows = all.map(rowOf);
-    const { parts, values } = givenDrops(rows);
-    const insert = () => db.query<{ key: string }>(createStatement(parts, rows), values);
+    const plain = rows.every(({ reply_to, key }) => reply_to === undefined && key === undefined);
+    const { parts, values } = plain ? givenPlain(rows) : givenGated(rows);
+    const text = plain ? textOf(parts, () => plainStatement(parts)) : gatedStatement(parts, rows);
+    const insert = () => db.query<{ key: string }>(text, values);
     const made = await insert().catch(async (error: unknown) => {
       const [first, ...others] = all;
       if (!lacksPartition(error) || first === undefined || others.length > 0) throw error;
       await partitions.make(monthOf(createdAtOf(first.drop.drop_id)));
       return insert();
     });
+    if (plain) return all.map(() => true);
     const keys = new Set(made.map(({ key }) => key));
     return all.map(({ drop }) => keys.has(drop.drop_id));
   });
@@ -47,10 +50,10 @@ const isRemote = ({ reply_to }: NewDrop): boolean => reply_to !== "" && isUri(re
 const rowOf = ({ drop, idempotencyKey, created, replied }: Creation) => ({
   drop_id: drop.drop_id,
   user_id: drop.user_id,
-  reply_to: drop.reply_to || null,
-  parent: isLocal(drop) ? drop.reply_to : null,
-  remote: isRemote(drop) ? drop.reply_to : null,
-  key: idempotencyKey || null,
+  reply_to: drop.reply_to || undefined,
+  parent: isLocal(drop) ? drop.reply_to : undefined,
+  remote: isRemote(drop) ? drop.reply_to : undefined,
+  key: idempotencyKey || undefined,
   summary: drop.summary,
   body: drop.body,
   visibility: drop.visibility,
@@ -72,13 +75,10 @@ const rowOf = ({ drop, idempotencyKey, created, replied }: Creation) => ({
 
 type Row = ReturnType<typeof rowOf>;
 
-const givenDrops = givenRows<Row>({
+const PLAIN = {
   drop_id: "uuid",
   user_id: "text",
   reply_to: "text",
-  parent: "uuid",
-  remote: "text",
-  key: "text",
   summary: "text",
   body: "text",
   visibility: "smallint",
@@ -90,6 +90,15 @@ const givenDrops = givenRows<Row>({
   created_message_id: "text",
   created_body: "text",
   created_traceparent: "text",
+} as const;
+
+const givenPlain = givenRows(PLAIN);
+
+const givenGated = givenRows({
+  ...PLAIN,
+  parent: "uuid",
+  remote: "text",
+  key: "text",
   replied_owner: "text",
   replied_key: "text",
   replied_subject: "text",
@@ -98,28 +107,34 @@ const givenDrops = givenRows<Row>({
   replied_traceparent: "text",
 });
 
+const textOf = createTexts();
+
+/** Drops that reply to nothing and have no key are all made: to return them costs more than a gate. */
+const plainStatement = (given: string): string =>
+  `WITH ${given}, made AS (${insertDrops("")}) ${insertEvent("created", "w")}`;
+
 /**
  * Gates leave out rows: the drop that is replied to exists, and is not deleted before this commits (FOR SHARE); the key
  * is not taken. A statement has the gates that its rows need.
  */
-function createStatement(given: string, rows: readonly Row[]): string {
+function gatedStatement(given: string, rows: readonly Row[]): string {
   const parts = [given];
   const gates: string[] = [];
-  if (rows.some(({ parent }) => parent !== null)) {
+  if (rows.some(({ parent }) => parent !== undefined)) {
     parts.push(`parents AS (
       SELECT drop_id FROM posts.drops WHERE drop_id = ANY (ARRAY(SELECT parent FROM w)) AND deleted_at IS NULL
       ORDER BY drop_id FOR SHARE
     )`);
     gates.push("(parent IS NULL OR parent IN (SELECT drop_id FROM parents))");
   }
-  if (rows.some(({ remote }) => remote !== null)) {
+  if (rows.some(({ remote }) => remote !== undefined)) {
     parts.push(`remotes AS (
       SELECT uri FROM posts.remote_objects
       WHERE uri = ANY (ARRAY(SELECT remote COLLATE "C" FROM w)) AND kind = 1 AND deleted_at IS NULL
     )`);
     gates.push('(remote IS NULL OR remote COLLATE "C" IN (SELECT uri FROM remotes))');
   }
-  if (rows.some(({ key }) => key !== null)) {
+  if (rows.some(({ key }) => key !== undefined)) {
     parts.push(`claims AS (
       INSERT INTO posts.idempotency AS i (user_id, key, drop_id, created_at)
       SELECT DISTINCT ON (user_id, key) user_id, key, drop_id, ${NOW} FROM w ${where([...gates, "key IS NOT NULL"])}
@@ -130,11 +145,7 @@ function createStatement(given: string, rows: readonly Row[]): string {
     )`);
     gates.push("(key IS NULL OR drop_id IN (SELECT drop_id FROM claims))");
   }
-  parts.push(`made AS (
-    INSERT INTO posts.drops (drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, changed_at)
-    SELECT drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, ${NOW} FROM w ${where(gates)}
-    RETURNING drop_id
-  )`);
+  parts.push(`made AS (${insertDrops(where(gates))} RETURNING drop_id)`);
   if (rows.some(({ replied_subject }) => replied_subject !== undefined)) {
     parts.push(`replies AS (
       INSERT INTO posts.reactions (drop_id, kind, actor_id, active, version, changed_at)
@@ -145,6 +156,10 @@ function createStatement(given: string, rows: readonly Row[]): string {
   }
   return `WITH ${parts.join(", ")} ${insertEvent("created", "w JOIN made USING (drop_id)")} RETURNING key`;
 }
+
+const insertDrops = (condition: string): string => `
+  INSERT INTO posts.drops (drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, changed_at)
+  SELECT drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, ${NOW} FROM w ${condition}`;
 
 const where = (gates: readonly string[]): string => (gates.length === 0 ? "" : `WHERE ${gates.join(" AND ")}`);
 

@@ -20,7 +20,7 @@ export function dropCreated({ drop_id, user_id, ...drop }: NewDrop): EventDraft 
   return dropEvent({ name: "drop_created", payload });
 }
 
-/** The deletion of a foreign drop names no author. */
+/** The deletion of a remote drop names no author. */
 export function dropDeleted(dropId: string, userId?: string): EventDraft {
   const payload = { drop_id: dropId, ...(userId === undefined ? {} : { user_id: userId }) };
   return dropEvent({ name: "drop_deleted", payload });

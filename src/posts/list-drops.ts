@@ -14,7 +14,7 @@ const CHANGE_PAGES: PageLimits = { default: 1_000, max: 1_000 };
 
 /** The timeline service reads drops without their texts, for no viewer. */
 export const listDrops = ({ store, tokens }: PostsDeps) => ({
-  /** Newest first; of a foreign actor the drops stored here. */
+  /** Newest first; of a remote actor the drops stored here. */
   async getDropsByUserId(request: wire.GetDropsByUserIDRequest): Promise<wire.GetDropsByUserIDResponse> {
     const author = readId("user_id", request.user_id);
     const limit = readSize("limit", request.limit, AUTHOR_PAGES);
@@ -25,7 +25,7 @@ export const listDrops = ({ store, tokens }: PostsDeps) => ({
   },
 
   /**
-   * By the time of the last change, oldest first. Of foreign drops only deletions are listed: a foreign drop would be
+   * By the time of the last change, oldest first. Of remote drops only deletions are listed: a remote drop would be
    * admitted as one of this server's and appear in the local timeline.
    */
   async listDrops(request: wire.ListDropsRequest): Promise<wire.ListDropsResponse> {

@@ -15,7 +15,7 @@ export function createCleanupStore(db: Db) {
     pruneKeys: (limit: number): Promise<number> => removed(PRUNE_KEYS, KEY_LIFETIME_MS, limit),
     pruneRemoteObjects: (expiredForMs: number, limit: number): Promise<number> =>
       removed(PRUNE_REMOTE_OBJECTS, expiredForMs, limit),
-    /** Foreign drops created, and tombstones of those deleted, before a time. */
+    /** Remote drops created, and tombstones of those deleted, before a time. */
     pruneRemoteDrops: (before: number, limit: number): Promise<number> => removed(PRUNE_REMOTE_DROPS, before, limit),
     purgeTombstones: async (limit: number): Promise<number> => {
       const rows = await db.query<{ dropId: string }>(UNPURGED, [TOMBSTONES]);

@@ -21,7 +21,7 @@ export interface MaintenanceDeps {
 type Task = (mayContinue: () => Promise<boolean>) => Promise<void>;
 
 const MONTHS_AHEAD = 3;
-/** After a foreign object has expired. */
+/** After a remote object has expired. */
 const REMOTE_KEPT_MS = 90 * DAY;
 const ROWS_AT_ONCE = 2_000;
 const STEPS_A_ROUND = 50;
@@ -119,7 +119,7 @@ async function makeMonths({ store, now, observe }: MaintenanceDeps): Promise<voi
 
 async function dropMonths(deps: MaintenanceDeps, mayContinue: () => Promise<boolean>): Promise<void> {
   const { store, now, retentionDays, log, observe } = deps;
-  // Foreign drops and timelines use this time, too: it is the start of a month, and raised before the month is dropped.
+  // Remote drops and timelines use this time, too: it is the start of a month, and raised before the month is dropped.
   const wanted = retentionDays === 0 ? 0 : monthOf(now() - retentionDays * DAY).start;
   const retentionStart = await store.retention.raise(wanted);
   const old = (await store.partitions.months()).filter(({ end }) => end <= retentionStart);

@@ -1,6 +1,6 @@
 import { counter } from "../kernel/meters.js";
 
-const changes = counter("timeline_posts_changes", "Changes of drops and foreign objects");
+const changes = counter("timeline_posts_changes", "Changes of drops and remote objects");
 const counted = counter("timeline_posts_reactions_counted", "Reactions counted, repeated ones included");
 const drift = counter("timeline_posts_counts_corrected", "Drops whose counts differed from their counted reactions");
 const overdue = counter(
@@ -9,7 +9,7 @@ const overdue = counter(
 );
 const partitions = counter("timeline_posts_partitions", "Months made and dropped");
 const removed = counter("timeline_posts_rows_removed", "Rows removed by the maintenance");
-const failures = counter("timeline_posts_upkeep_failures", "Maintenance tasks that failed");
+const failures = counter("timeline_posts_maintenance_failures", "Maintenance tasks that failed");
 
 type PostsChange =
   | "created"

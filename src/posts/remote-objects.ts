@@ -2,7 +2,8 @@ import type { EventDraft } from "../contracts/outbox.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import * as wire from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
-import { SECOND } from "../kernel/time.js";
+import { MAX_ID_BYTES } from "../kernel/ids.js";
+import { DAY, SECOND } from "../kernel/time.js";
 import { type Addressing, followersOf, readAddressing } from "./addressing.js";
 import { type PostsDeps, requireKept, visibleTo } from "./drops.js";
 import { dropDeleted, remoteDropReceived } from "./events.js";
@@ -11,19 +12,18 @@ import { readRecipients, readUri, readViewer, readVisibility, readWebfinger, rea
 
 const { RemoteKind, Visibility } = wire;
 
-const MAX_ID_BYTES = 128;
 const MAX_URI_BYTES = 2_048;
 const MAX_DOCUMENT_BYTES = 256 * 1_024;
 const MAX_KEY_BYTES = 16 * 1_024;
 const PEM = /^-----BEGIN [A-Z ]+-----\r?\n/;
 
-const DAY_S = 24 * 60 * 60;
+const DAY_S = DAY / SECOND;
 const MAX_AGE_S = 365 * DAY_S;
 
 export function remoteObjects(deps: PostsDeps) {
   const { store, wakeRelay, observe } = deps;
   return {
-    /** Stores a foreign object each time it is fetched; a deleted one stays deleted. */
+    /** Stores a remote object each time it is fetched; a deleted one stays deleted. */
     async putRemoteObject(request: wire.PutRemoteObjectRequest): Promise<wire.PutRemoteObjectResponse> {
       const object = await readObject(request, deps);
       const maxAge = Math.min(readWholeNumber("max_age", request.max_age) || DAY_S, MAX_AGE_S);
@@ -60,7 +60,7 @@ export function remoteObjects(deps: PostsDeps) {
   };
 }
 
-/** @throws AppError `notfound` for a foreign drop that the viewer may not see; an unknown one may have replies */
+/** @throws AppError `notfound` for a remote drop that the viewer may not see; an unknown one may have replies */
 export async function requireShown(deps: PostsDeps, uri: string, viewer: string): Promise<void> {
   const object = await deps.store.remote.get(uri);
   if (object !== undefined && !(await isShown(deps, viewer, object)))
@@ -117,7 +117,7 @@ async function readObject(request: wire.PutRemoteObjectRequest, deps: PostsDeps)
   return { ...object, ...(isDrop ? await readAudience(request, object.actor_uri, deps) : refuseAudience(request)) };
 }
 
-/** A foreign clock may be ahead; 0: not known. */
+/** The clock of another server may be ahead; 0: not known. */
 async function readCreatedAt(createdAt: number, deps: PostsDeps): Promise<number> {
   readWholeNumber("created_at", createdAt);
   if (createdAt === 0) return deps.now();

@@ -60,14 +60,12 @@ export function createRemoteStore(db: Db) {
 const COLUMNS = `o.uri, o.kind, o.actor_uri, o.created_at, o.visibility, o.recipients, o.document, o.public_key, o.webfinger,
   o.fetched_at, o.expires_at, o.expires_at <= ${NOW} AS expired, o.deleted_at`;
 
-/** A deleted object stays deleted; a known drop keeps its actor and its visibility, and the earlier of two times. */
+/** A deleted object stays deleted. A known drop keeps what its event said: time, actor, visibility and recipients. */
 const upsert = (row: readonly string[]): string => `
   INSERT INTO posts.remote_objects AS o
     (uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger, fetched_at, expires_at)
   SELECT ${row.join(", ")} FROM (SELECT ${NOW} AS now) clock
   ON CONFLICT (uri) DO UPDATE SET
-    actor_uri = CASE WHEN o.actor_uri = '' THEN excluded.actor_uri ELSE o.actor_uri END,
-    created_at = least(o.created_at, excluded.created_at),
     document = excluded.document, public_key = excluded.public_key, webfinger = excluded.webfinger,
     fetched_at = excluded.fetched_at, expires_at = excluded.expires_at, fetches = o.fetches + 1
   WHERE o.deleted_at IS NULL AND o.kind = excluded.kind

@@ -38,7 +38,7 @@ export function readAnyDropId(field: string, id: string): string {
   return isUri(id) ? readId(field, id) : readDropId(field, id);
 }
 
-/** Foreign ids are allowed, since timelines contain them; they are found nowhere. */
+/** Remote ids are allowed, since timelines contain them; they are found nowhere. */
 export function readDropIds(field: string, ids: readonly string[], most: number): string[] {
   if (ids.length > most) throw invalid(field, `must be at most ${most}`);
   return ids.map((id) => readAnyDropId(field, id));

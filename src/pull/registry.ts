@@ -22,7 +22,7 @@ type Way = (typeof WAYS)[number];
 export type Wish = Way | "auto";
 
 /** Above which an author is tiered or pulled; infinite: nobody is. */
-export interface Thresholds {
+interface Thresholds {
   /** Followers. */
   readonly tier: number;
   /** Followers. */

@@ -13,7 +13,7 @@ export interface HeldState {
 }
 
 /** The times of the last and the first change; null: there was none, or all was lost. */
-export interface Version {
+interface Version {
   readonly version: string | null;
   readonly born: string | null;
 }

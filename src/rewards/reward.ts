@@ -1,12 +1,12 @@
 import {
   type AnalysisCompleted,
   type AnalysisNotification,
-  type Tier,
+  type UserTier,
   type XpEarned,
   xpMessageId,
 } from "../contracts/analysis.js";
 
-export type Multipliers = Readonly<Record<Tier, number>>;
+type Multipliers = Readonly<Record<UserTier, number>>;
 
 /** XP for one analysis, before the multiplier. */
 const BASE = 10;

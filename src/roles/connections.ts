@@ -46,7 +46,7 @@ export interface ServiceConnections extends Connections {
 type Caller = "reads" | "fanout" | "reconcile" | "operator";
 
 /** The upstreams over channels that are opened at the first call and shared. */
-export type OpenUpstreams = (caller: Caller) => Upstreams;
+type OpenUpstreams = (caller: Caller) => Upstreams;
 
 /**
  * Opens the connections of a service, waiting for servers that are not there yet.

@@ -49,7 +49,7 @@ export function startFanoutConsumers(
 
 /** Dead-letters messages that exceeded max_deliver, of any of our streams. */
 export const maxDeliveriesHandler = ({ nats, publish }: Pick<Connections, "nats" | "publish">): Handler =>
-  createMaxDeliveriesHandler({ nats, deadLetters: cutWhereTooLarge(publish), eventOf, version: VERSION });
+  createMaxDeliveriesHandler({ nats, storeDeadLetter: cutWhereTooLarge(publish), eventOf, version: VERSION });
 
 /** The event name in the subject of a dead letter. */
 function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): string {

@@ -83,7 +83,7 @@ export const startOutboxOf = (
     ...service,
     db,
     publish,
-    deadLetters: publish,
+    storeDeadLetter: publish,
     channels: config.outbox.relayChannels ? scripts.client : undefined,
     version: VERSION,
     log,

@@ -21,7 +21,7 @@ export async function startFanoutRole(
     untilCovered: (admittedAt, stopping) => losses.untilCovered(admittedAt, stopping),
     sample: samplePublications(config.audit),
   });
-  const recovery = openRecovery(config, handles, { apply, deadLetters: publish, version: VERSION });
+  const recovery = openRecovery(config, handles, { apply, storeDeadLetter: publish, version: VERSION });
   const losses = watchForLosses(handles, {
     ...recovery,
     recover: async (...loss) => {

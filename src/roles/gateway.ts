@@ -16,7 +16,7 @@ export async function startGatewayRole(
   http.use(
     createAnalysisApi({
       ...connections,
-      ...{ admit: gateway.admit, allowedOrigins: config.gateway.allowedOrigins },
+      ...{ authorize: gateway.authorize, allowedOrigins: config.gateway.allowedOrigins },
       connected: () => connections.topology.connected,
       ...{ db, rewards: db && createXpReader(db), log },
     }),

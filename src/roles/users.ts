@@ -5,7 +5,7 @@ import { openPageTokens, startOutboxOf } from "./database.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
 /** Edges in flight: they are applied together. */
-const NORMAL_AT_ONCE = 1_000;
+const CALM_AT_ONCE = 1_000;
 const HOT_AT_ONCE = 2_000;
 
 /** The follow graph: the service, its outbox, and the building of the follower lists. */
@@ -24,10 +24,10 @@ export async function startUsersRole(
     readsAtOnce: Math.ceil(config.database.poolSize / 2),
     wakeRelay: outbox.wake,
   });
-  const { normal, hot } = users.applyEdges;
+  const { calm, hot } = users.applyEdges;
   const stream = STREAM.edges;
   const consuming = [
-    startConsumer(deps, { stream, consumer: CONSUMER.edges, handler: normal, concurrency: NORMAL_AT_ONCE }),
+    startConsumer(deps, { stream, consumer: CONSUMER.edges, handler: calm, concurrency: CALM_AT_ONCE }),
     startConsumer(deps, { stream, consumer: CONSUMER.hotEdges, handler: hot, concurrency: HOT_AT_ONCE }),
   ];
   return {

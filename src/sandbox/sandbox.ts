@@ -19,7 +19,7 @@ import { createConsoleRouter } from "./world/console.http.js";
 import { breakable, Faults } from "./world/faults.grpc.js";
 import { connectWorld } from "./world/world.grpc.js";
 
-export interface SandboxOptions {
+interface SandboxOptions {
   readonly followers: number;
   readonly httpPort: number;
   readonly grpcPort: number;

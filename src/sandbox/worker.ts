@@ -6,7 +6,7 @@ import { SECOND } from "../kernel/time.js";
 
 const MAIN = fileURLToPath(new URL("../main.js", import.meta.url));
 
-export interface Worker {
+interface Worker {
   pid(): number | undefined;
   /** Called whenever another process takes the place of one that ended. */
   onReplaced(listener: () => void): void;

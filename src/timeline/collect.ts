@@ -2,6 +2,7 @@ import { belongsHome, compareEntries, type TimelineEntry } from "../contracts/ti
 import { isTooFarAhead } from "../contracts/times.js";
 import { mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
+import { HOUR } from "../kernel/time.js";
 import type { Sources } from "./sources.grpc.js";
 
 /** Both positions are exclusive; the deadline is in ms since the epoch. */
@@ -119,7 +120,7 @@ class Newest {
 }
 
 const MAX_WINDOW_ENTRIES = 2_000;
-const FIRST_WINDOW_MS = 3_600_000;
+const FIRST_WINDOW_MS = HOUR;
 const WIDEN = 4;
 
 /**

@@ -39,7 +39,7 @@ export interface ReadDeps extends HomeDeps {
 /** `hit`: read from the stored timeline, at least in part; `beyond`: wholly from the upstreams, below the floor. */
 type Outcome = "hit" | "beyond" | "rebuilt" | "degraded";
 
-export interface ReadContext {
+interface ReadContext {
   readonly deadline: number;
   /** The span of the call is active in `work`. */
   traced<T>(work: () => Promise<T>): Promise<T>;
@@ -79,8 +79,8 @@ export function readFirstPage(deps: Pick<ReadDeps, "store" | "fences">, { user, 
 
 export function getSharedTimeline(deps: ReadDeps, name: "local" | "global"): GetTimeline {
   const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
-  return (request, context) =>
-    getPage(deps, context, parsePageRequest(request), { name, key, snapshot: () => deps.readSharedLog(name) });
+  const timeline: Timeline = { name, key, snapshot: () => deps.readSharedLog(name) };
+  return (request, context) => getPage(deps, context, parsePageRequest(request), timeline);
 }
 
 /** A first page that Redis has whole is read outside the trace of its call: see decision 45. */

@@ -9,8 +9,6 @@ import type { Pulled, Stored } from "./stored.js";
 
 /** Of one timeline of read-page.lua. */
 export interface Ask {
-  /** Asks for the same have the same name. */
-  readonly name: string;
   readonly key: string;
   readonly args: readonly (string | number)[];
   /** The keys that the answer is made of, if it is to be held. */
@@ -26,11 +24,16 @@ interface Call {
   readonly upToDate: Promise<boolean>;
 }
 
-interface Asked extends Ask {
-  readonly readers: {
-    readonly resolve: (stored: Stored | Promise<Stored>) => void;
-    readonly reject: (error: unknown) => void;
-  }[];
+class Asked {
+  resolve!: (stored: Stored | Promise<Stored>) => void;
+  reject!: (error: unknown) => void;
+  /** All who ask for the same get this promise. */
+  readonly answer = new Promise<Stored>((resolve, reject) => {
+    this.resolve = resolve;
+    this.reject = reject;
+  });
+
+  constructor(readonly ask: Ask) {}
 }
 
 /** Redis takes some 2 ms for a call of so many pages, and serves nobody else meanwhile. */
@@ -40,16 +43,16 @@ const MERGED_PAGES = 8;
 
 /**
  * Asks of one turn of the event loop, and those that come while a call is under way, share the next call; none shares a
- * call that began before it.
+ * call that began before it. Asks for the same have the same name; `askOf` is called for the first of them.
  */
-export function createPageCalls(scripts: Scripts, cache: PageCache | undefined): (ask: Ask) => Promise<Stored> {
+export function createPageCalls(scripts: Scripts, cache: PageCache | undefined) {
   const lanes = new Map<string, Lane>();
-  return (ask) => {
+  return (key: string, name: string, askOf: () => Ask): Promise<Stored> => {
     // The slots of a cluster fail one by one.
-    const name = scripts.isCluster ? ask.key : "";
-    const lane = lanes.get(name) ?? new Lane(scripts, cache, () => lanes.delete(name));
-    lanes.set(name, lane);
-    return lane.read(ask);
+    const slot = scripts.isCluster ? key : "";
+    const lane = lanes.get(slot) ?? new Lane(scripts, cache, () => lanes.delete(slot));
+    lanes.set(slot, lane);
+    return lane.read(name, askOf);
   };
 }
 
@@ -63,15 +66,14 @@ class Lane {
     private readonly idle: () => void,
   ) {}
 
-  read(ask: Ask): Promise<Stored> {
-    return new Promise((resolve, reject) => {
-      const asked = this.#asked.get(ask.name);
-      if (asked) asked.readers.push({ resolve, reject });
-      else this.#asked.set(ask.name, { ...ask, readers: [{ resolve, reject }] });
-      if (this.#isBusy) return;
+  read(name: string, askOf: () => Ask): Promise<Stored> {
+    const asked = this.#asked.get(name) ?? new Asked(askOf());
+    this.#asked.set(name, asked);
+    if (!this.#isBusy) {
       this.#isBusy = true;
       setImmediate(() => this.#next());
-    });
+    }
+    return asked.answer;
   }
 
   /** Sends the next call before readers get their answers: Redis works while they are sent. */
@@ -82,7 +84,7 @@ class Lane {
     for (const [name, asked] of this.#asked) {
       this.#asked.delete(name);
       pages.push(asked);
-      size += merges && pullsIn(asked) ? MERGED_PAGES : 1;
+      size += merges && pullsIn(asked.ask) ? MERGED_PAGES : 1;
       if (size >= PAGES_A_CALL) break;
     }
     if (pages.length === 0) {
@@ -103,22 +105,22 @@ class Lane {
   async #call(pages: readonly Asked[]): Promise<() => void> {
     const { cache } = this;
     const areNamed = this.#names();
-    const origins = pages.map(({ follows }) => (follows.length > 0 ? cache?.begin(follows) : undefined));
+    const origins = pages.map(({ ask: { follows } }) => (follows.length > 0 ? cache?.begin(follows) : undefined));
     const begun = origins.filter((origin) => origin !== undefined);
     const end = (): void => {
       for (const origin of begun) cache?.end(origin);
     };
     const followed = begun.length > 0 && cache?.follow(begun);
-    const upToDate = (areNamed && pages.some(pullsIn) && cache?.upToDate()) || Promise.resolve(false);
+    const upToDate = (areNamed && pages.some(({ ask }) => pullsIn(ask)) && cache?.upToDate()) || Promise.resolve(false);
     try {
       const replies = await this.#ask(pages, areNamed);
-      const stored = replies.map((reply, at) => storedOf(reply, { ...(pages[at] as Asked), areNamed }));
+      const stored = replies.map((reply, at) => storedOf(reply, { ...(pages[at] as Asked).ask, areNamed }));
       const areFollowed = (await followed) === true;
       return () => {
-        const finished = pages.map(({ finish, readers }, at) => {
+        const finished = pages.map(({ ask, resolve }, at) => {
           const origin = areFollowed ? origins[at] : undefined;
-          const answer = finish(stored[at] as Stored, { origin, upToDate });
-          for (const { resolve } of readers) resolve(answer);
+          const answer = ask.finish(stored[at] as Stored, { origin, upToDate });
+          resolve(answer);
           return answer;
         });
         if (begun.length > 0) void Promise.allSettled(finished.map((one) => Promise.resolve(one))).then(end);
@@ -130,16 +132,16 @@ class Lane {
       const alone = isOfOne ? await Promise.all(pages.map((page) => this.#call([page]))) : undefined;
       return () => {
         if (alone) for (const settle of alone) settle();
-        else for (const { readers } of pages) for (const { reject } of readers) reject(error);
+        else for (const { reject } of pages) reject(error);
       };
     }
   }
 
   #ask(pages: readonly Asked[], areNamed: boolean): Promise<(Buffer | Buffer[])[]> {
     const { isCluster, runBytes } = this.scripts;
-    const keys = pages.map(({ key }) => key);
+    const keys = pages.map(({ ask }) => ask.key);
     const prefix = areNamed ? "" : AUTHOR_PREFIX;
-    const args = [isCluster ? "" : 1, MAX_IDLE_MS, PULLED_KEY, prefix, ...pages.flatMap((page) => page.args)];
+    const args = [isCluster ? "" : 1, MAX_IDLE_MS, PULLED_KEY, prefix, ...pages.flatMap(({ ask }) => ask.args)];
     return runBytes("read-page", isCluster ? keys : [...keys, TOMBSTONES_KEY], args) as Promise<(Buffer | Buffer[])[]>;
   }
 }

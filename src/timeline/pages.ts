@@ -39,6 +39,7 @@ interface PageDeps {
 
 export type PageFences = Pick<Fences, "retentionStart" | "tombstonedAmong">;
 
+/** Read beyond what is asked for, in place of drops that are hidden. */
 const SPARE = 16;
 
 /** A position before every drop of this ms: no drop id is empty. */

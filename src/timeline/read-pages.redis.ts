@@ -33,31 +33,31 @@ const HEAD = 128;
 /** Reads entries next to a position. Without a cache, or while it is off, each answer is from Redis. */
 export function createReadPages(scripts: Scripts, { ttlMs, pulled, cache }: ReadPagesOptions) {
   const call = createPageCalls(scripts, cache);
-  const argsOf = ({ direction, from, count, page = NO_PAGE }: Range, { pulls, ttl }: How): Ask["args"] => {
-    const position = from ? [from.score, from.drop] : ["", ""];
-    return [direction, count, ttl, page.drops, page.since, ...position, pulls];
-  };
   const keep = (name: string, stored: Stored, origin: Origin | undefined): Stored => {
     if (origin) cache?.keep(name, stored, origin);
     return stored;
   };
 
-  const readOne = async (range: Range, how: How): Promise<Stored> => {
-    const { pulls } = how;
-    const args = argsOf(range, how);
-    const name = `${range.key} ${args.join(" ")}`;
-    const holding = SHARED.has(range.key) ? undefined : cache;
-    const held = await holding?.read(name);
-    if (held) return held;
-    const finish: Ask["finish"] = (stored, { origin, upToDate }) => {
-      if (!stored.pulled?.areNamed || !stored.pulled.areKnown) return keep(name, stored, origin);
-      return mergeNamed(range, stored, upToDate).then(({ merged, tokens }) =>
-        keep(name, merged, origin && tokens && { ...origin, tokens: [...origin.tokens, ...tokens] }),
-      );
+  const readOne = (range: Range, how: How): Promise<Stored> => {
+    const name = nameOf(range, how);
+    const ask = (): Promise<Stored> =>
+      inChildSpan("redis read-page", SPAN, () => call(range.key, name, () => askOf(name, range, how)));
+    return cache && !SHARED.has(range.key) ? cache.read(name).then((held) => held ?? ask()) : ask();
+  };
+
+  const askOf = (name: string, range: Range, how: How): Ask => {
+    const keys = how.pulls === "" ? [range.key] : [range.key, how.pulls, PULLED_KEY];
+    return {
+      key: range.key,
+      args: argsOf(range, how),
+      follows: !SHARED.has(range.key) && cache?.isOn() && cache.isWanted(name) ? keys : [],
+      finish: (stored, { origin, upToDate }) => {
+        if (!stored.pulled?.areNamed || !stored.pulled.areKnown) return keep(name, stored, origin);
+        return mergeNamed(range, stored, upToDate).then(({ merged, tokens }) =>
+          keep(name, merged, origin && tokens && { ...origin, tokens: [...origin.tokens, ...tokens] }),
+        );
+      },
     };
-    const keys = pulls === "" ? [range.key] : [range.key, pulls, PULLED_KEY];
-    const follows = holding?.isOn() && holding.isWanted(name) ? keys : [];
-    return inChildSpan("redis read-page", SPAN, () => call({ name, key: range.key, args, follows, finish }));
   };
 
   /** The tokens are undefined where not all keys are followed. */
@@ -87,11 +87,12 @@ export function createReadPages(scripts: Scripts, { ttlMs, pulled, cache }: Read
     const how = { pulls: "", ttl: isBeside ? 0 : ttlMs };
     const whole = (stored: Stored): Stored => (isBeside ? { ...stored, floor: 0 } : stored);
     if (cache?.isOn()) {
-      const args = argsOf({ key, direction: "older", from: undefined, count: HEAD }, how);
-      const name = `${key} ${isBeside} ${args.join(" ")}`;
+      const newest: Range = { key, direction: "older", from: undefined, count: HEAD };
+      const name = `${nameOf(newest, how)} ${isBeside}`;
       const finish: Ask["finish"] = (stored, { origin }) => keep(name, whole(stored), origin);
       const held = isHeld ? cache.get(name) : undefined;
-      const head = held?.stored ?? (await call({ name, key, args, follows: [key], finish }));
+      const ask = (): Ask => ({ key, args: argsOf(newest, how), follows: [key], finish });
+      const head = held?.stored ?? (await call(key, name, ask));
       const kept = held ?? cache.get(name);
       const tokens = kept?.stored === head ? kept.tokens : undefined;
       const entries = partOfHead(head, HEAD, { range, home });
@@ -100,9 +101,7 @@ export function createReadPages(scripts: Scripts, { ttlMs, pulled, cache }: Read
     return { key, stored: whole(await readOne(range, how)), tokens: undefined };
   };
 
-  return async (range: Range): Promise<Stored> => {
-    const kind = kindOf(range.key);
-    if (kind !== "home") return readOne(range, { pulls: "", ttl: kind === "author" ? ttlMs : 0 });
+  const readHome = async (range: Range): Promise<Stored> => {
     for (;;) {
       if ((await currentOf(pulled)).size > 0) return readOne(range, { pulls: pullsKeyOfHome(range.key), ttl: ttlMs });
       const stored = await readOne(range, { pulls: "", ttl: ttlMs });
@@ -110,4 +109,17 @@ export function createReadPages(scripts: Scripts, { ttlMs, pulled, cache }: Read
       if ((await currentOf(pulled)).size === 0) return stored;
     }
   };
+
+  return (range: Range): Promise<Stored> => {
+    const kind = kindOf(range.key);
+    return kind === "home" ? readHome(range) : readOne(range, { pulls: "", ttl: kind === "author" ? ttlMs : 0 });
+  };
 }
+
+const argsOf = ({ direction, from, count, page = NO_PAGE }: Range, { pulls, ttl }: How): Ask["args"] => {
+  const position = from ? [from.score, from.drop] : ["", ""];
+  return [direction, count, ttl, page.drops, page.since, ...position, pulls];
+};
+
+const nameOf = ({ key, direction, from, count, page = NO_PAGE }: Range, { pulls, ttl }: How): string =>
+  `${key} ${direction} ${count} ${page.drops} ${page.since} ${from?.score} ${from?.drop} ${ttl} ${pulls}`;

@@ -1,12 +1,13 @@
 import type { TimelineEntry } from "../contracts/timelines.js";
 import type { Drop } from "../gen/avion/posts.js";
 import type { OldestFirst } from "../kernel/concurrency.js";
-import { AppError } from "../kernel/errors.js";
+import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { type IdPage, readPages } from "../kernel/paging.js";
-import type { Upstreams } from "../platform/grpc/upstreams.js";
+import { isInvalidArgument, type Upstreams } from "../platform/grpc/upstreams.js";
 
 /** Deadlines are in ms since the epoch. */
 export interface Sources {
+  /** @throws AppError `invalid` where the users service answers for others, and refuses this id */
   following(user: string, deadline: number): Promise<readonly string[]>;
   /** An author's drops older than a position, newest first. */
   drops(
@@ -29,7 +30,11 @@ export function createSources(upstreams: Upstreams, calls: OldestFirst): OpenSou
       async following(user, deadline) {
         const all: string[] = [];
         const read = (token: string): Promise<IdPage> =>
-          calls.run(place, () => upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }));
+          calls
+            .run(place, () => upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }))
+            .catch((error: unknown) => {
+              throw token === "" ? refusalOr(error) : error;
+            });
         for await (const { ids } of readPages(read)) {
           for (const id of ids) all.push(id);
           if (all.length > MAX_FOLLOWING) throw new AppError("exhausted", "the user follows more than can be merged");
@@ -45,4 +50,9 @@ export function createSources(upstreams: Upstreams, calls: OldestFirst): OpenSou
         ),
     };
   };
+}
+
+/** Of the first page: a later one may be refused for its token. */
+function refusalOr(error: unknown): unknown {
+  return codeOf(error) === "failed" && isInvalidArgument(error) ? invalid("user_id", oneLine(error)) : error;
 }

@@ -5,7 +5,7 @@ import { AppError, codeOf } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
-import { createSharedWrites, givenRows } from "../platform/db/shared-writes.js";
+import { createSharedWrites, createTexts, givenRows } from "../platform/db/shared-writes.js";
 import { graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
 import type { Count } from "./reads.sql.js";
 
@@ -120,15 +120,7 @@ SELECT edge.version IS NOT NULL AS changed,
 FROM wanted w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)
 ORDER BY w.n`;
 
-/** Building a text takes longer than finding it. */
-const texts = new Map<string, string>();
-
-function textOf(given: string, most: number): string {
-  const key = `${most} ${given}`;
-  const text = texts.get(key) ?? setFollowing(given, most);
-  texts.set(key, text);
-  return text;
-}
+const textOf = createTexts();
 
 const FOLLOWED = `
 SELECT following_id AS id FROM users.followings WHERE follower_id = $1 AND following_id = ANY($2::text[]) AND active`;
@@ -139,7 +131,7 @@ FROM users.followers
 WHERE changed_at >= $1 AND changed_at < $2 AND (changed_at, following_id, follower_id) > ($3, $4, $5)
 ORDER BY changed_at, following_id, follower_id LIMIT $6`;
 
-export interface WantedEdge extends Pair {
+interface WantedEdge extends Pair {
   readonly wanted: boolean;
   /** The same for all edges of a process. */
   readonly most: number;
@@ -231,13 +223,12 @@ async function setAll(db: Db, edges: readonly WantedEdge[], shared: boolean): Pr
   }));
   const most = edges[0]?.most ?? 0;
   const { parts, values } = givenEdges(rows, shared);
-  const found = await db
-    .query<{ changed: boolean; version: number | null }>(textOf(parts, most), values)
-    .catch((error: unknown) => {
-      if (sqlState(error) !== SQLSTATE.raised) throw error;
-      const message = `following_id: nobody can follow more than ${most}`;
-      throw new AppError("exhausted", message, { cause: error });
-    });
+  const text = textOf(`${most} ${parts}`, () => setFollowing(parts, most));
+  const found = await db.query<{ changed: boolean; version: number | null }>(text, values).catch((error: unknown) => {
+    if (sqlState(error) !== SQLSTATE.raised) throw error;
+    const message = `following_id: nobody can follow more than ${most}`;
+    throw new AppError("exhausted", message, { cause: error });
+  });
   const set = new Map(rows.map(({ pair }, n) => [pair, found[n]]));
   return edges.map((edge) => {
     const { changed = false, version = null } = set.get(pairKey(edge)) ?? {};

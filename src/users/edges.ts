@@ -15,7 +15,7 @@ export interface Pair {
   readonly following: string;
 }
 
-export interface Edge extends Pair {
+interface Edge extends Pair {
   readonly version: number;
   readonly active: boolean;
 }
@@ -60,7 +60,7 @@ interface ApplyDeps {
   readonly observe: Pick<ObserveUsers, "applied" | "listed">;
 }
 
-export interface Lane {
+interface Lane {
   readonly name: string;
   readonly batch: number;
   /** Batches at once; all edges of one followed user go into the same. */

@@ -83,7 +83,7 @@ export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay
   const maintenance = startMaintenance({ store: createMaintenanceStore(db), log, observe });
   return {
     service,
-    applyEdges: { normal: createApplyEdges(applying, CALM_LANE), hot: createApplyEdges(applying, HOT_LANE) },
+    applyEdges: { calm: createApplyEdges(applying, CALM_LANE), hot: createApplyEdges(applying, HOT_LANE) },
     close: maintenance.close,
   };
 }

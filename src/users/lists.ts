@@ -5,7 +5,6 @@ import { compareBytes, encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { type Clock, SECOND } from "../kernel/time.js";
 import type { ListCache } from "./cache.redis.js";
-
 import type { ObserveUsers } from "./observe.js";
 import type { ListName, ListStore } from "./reads.sql.js";
 
@@ -172,7 +171,7 @@ const PAGES_COUNTED = 10_000;
 /** Of all pages: about 50 MB at 36 bytes an id. */
 const MAX_IDS = 250_000;
 
-export type HotPages = ReturnType<typeof createHotPages>;
+type HotPages = ReturnType<typeof createHotPages>;
 
 /** Keeps pages that are read very often in this process. */
 export function createHotPages(now: Clock = Date.now) {

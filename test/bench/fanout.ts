@@ -12,8 +12,8 @@ import { numbered, redisBenchmark } from "./support/redis-benchmark.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
 const ABOUT = `\`DROPS\` to Redis by one worker process: drops of several authors, whose followers it knows already and whose homes are
-full, so that each entry trims. Together: a batch holds several drops of each author. Single: as many drops as there are authors are under way, one of
-each, and no two authors have a follower in common. Shared: each drop of a batch is of another author, whose followers are mostly those of others.
+full, so that each entry trims. All are published before the worker is through with the first ones. Together: a batch holds several drops of each author. Single: a batch holds at most one drop
+of each (\`TIMELINE_FANOUT_CONCURRENCY\` is a quarter of their number), and no two authors have a follower in common. Shared: each drop of a batch is of another author, whose followers are mostly those of others.
 Every entry is looked up afterwards. The ceiling is \`ZADD\` into as many keys, as full, which nothing trims. The bare script is the bound of
 single: it looks at the floor, writes the entry, looks at the size, and trims, 1,000 homes a call. The bare loop
 pulls from \`DROPS\`, writes each batch in packed calls of one script, and acks; it checks nothing and notifies nobody. A second one also publishes
@@ -47,6 +47,8 @@ const ENTRIES = 1_000;
 const REQUESTS = 200_000;
 const PATIENCE_MS = 120_000;
 const AT_ONCE = 500;
+/** A batch holds so many drops for each message that a consumer handles at a time. */
+const DROPS_A_BATCH = 4;
 
 export async function run({ followers, authors, posts, entries = ENTRIES }: Parameters, bench: Bench): Promise<Result> {
   const cases = CASES.filter((one) => followers === undefined || one.followers === followers);
@@ -75,7 +77,9 @@ async function measureCase(of: Case, entries: number, bench: Bench): Promise<Row
   await fillHomes(redis, homes, { entries });
   // As many as there are homes: what the processor has not cached is most of what an entry costs.
   const full = homes.map((_, number) => numbered("full:", number));
-  const service = await bench.service(servers, { roles: "fanout" });
+  const env: Record<string, string> = {};
+  if (of.name === "single") env["TIMELINE_FANOUT_CONCURRENCY"] = String(of.authors / DROPS_A_BATCH);
+  const service = await bench.service(servers, { roles: "fanout", env });
   const log = createLog(servers, service);
   // The first drops read the followers, and make the process compile what it runs.
   await log.fill(of, of.posts);
@@ -119,18 +123,14 @@ function createLog({ streams }: Servers, service: Service) {
     /** Resolves to the ids of new drops, of the authors in turn, once they are in all homes and acked. */
     async fill(of: Case, count: number): Promise<readonly string[]> {
       const ids = dropIds(count, 1_000_000 + published);
-      const atOnce = of.name === "single" ? of.authors : AT_ONCE;
-      for (let at = 0; at < count; at += atOnce) {
-        const some = ids.slice(at, at + atOnce);
-        const completed = streams.connection.subscribe(COMPLETED_FANOUT, { max: some.length, timeout: PATIENCE_MS });
+      for (let at = 0; at < count; at += AT_ONCE) {
+        const some = ids.slice(at, at + AT_ONCE);
         await publishAll(
           some.map((id, number) => ({
             ...{ subject: "drops.created", id: `drop_created:${id}` },
             body: Buffer.from(JSON.stringify(dropOf(id, nameOf(of, (at + number) % of.authors)))),
           })),
         );
-        if (of.name === "single") for await (const _ of completed);
-        else completed.unsubscribe();
       }
       published += count;
       await streams

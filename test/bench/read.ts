@@ -5,8 +5,9 @@ import type { Redis } from "ioredis";
 import { GLOBAL_KEY, homeKey, LOCAL_KEY, TOMBSTONES_KEY } from "../../src/contracts/keys.js";
 import { GetTimelineRequest } from "../../src/gen/avion/timeline.js";
 import { FLOOR_MEMBER } from "../../src/kernel/ids.js";
+import { MAIN } from "../support/service.js";
 import type { Bench } from "./support/bench.js";
-import { cpuSeconds } from "./support/measure.js";
+import { cpuSeconds, summarise } from "./support/measure.js";
 import {
   LIMIT,
   openFrames,
@@ -18,53 +19,80 @@ import {
   userOf,
 } from "./support/reads-shared.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
+import { SETTLE } from "./support/sse-driver.js";
 
+/** Of each server. */
+const PROCESSES = 3;
 const ROUNDS = 4;
-const ROUND_MS = 2_000;
-/** Unmeasured, of each server: compiled code. */
+const ROUND_MS = 700;
+/** Unmeasured, of each process: compiled code. */
 const WARM_CALLS = 5_000;
+/** Unmeasured, too, while garbage is collected. */
+const SETTLING_MS = 500;
 const DELETED = 1_000;
 const TARGETS = { Home: 0.62, Local: 0.9, Global: 0.9 };
 const CPU_TARGET = 1.6;
 
 const ABOUT = `First pages of ${LIMIT} from warm timelines of 1,000 drops (ids as long as a UUID), homes of ${READERS} users in turn, against a bare
 gRPC server that answers the same bytes. Pages are read again and again, so that the service holds those of homes; in the rows "from Redis" it may
-hold none. Rounds of all servers alternate; each answer is compared byte for byte.`;
+hold none. Each server runs in ${PROCESSES} processes, whose rounds alternate; figures are those of the median process. All collect their garbage once while they
+are called, before they are measured: after that a page costs more, in each of them. Each answer is compared byte for byte.`;
 
 export async function run({ connections: inFlight = 64 }: Parameters, bench: Bench): Promise<Result> {
   const servers = await bench.servers();
   await fill(servers.redis);
-  const service = await bench.service(servers, { roles: "api" });
-  const holdsNone = await bench.service(servers, { roles: "api", env: { TIMELINE_READ_CACHE_BYTES: "0" } });
-  const bare = fork(new URL("support/reads-bare.ts", import.meta.url), { execArgv: ["--import", "tsx"] });
-  bench.defer(() => bare.kill());
-  const [port] = (await once(bare, "message")) as [number];
-  const open = (address: string): ClientHttp2Session => {
+  const redis = servers.redisServer.pid;
+  const serverOf = (service: number, address: string): Server => {
     const session = connect(`http://${address}`);
     bench.defer(() => session.destroy());
-    return session;
+    return { session, processes: { service, redis }, sum: empty() };
   };
-  const redis = servers.redisServer.pid;
-  const own = { session: open(service.grpcAddress), processes: { service: service.pid, redis } };
-  const uncached = { session: open(holdsNone.grpcAddress), processes: { service: holdsNone.pid, redis } };
-  const peer = { session: open(`127.0.0.1:${port}`), processes: { service: bare.pid as number, redis } };
+  const startOwn = async (env: Readonly<Record<string, string>> = {}): Promise<Server> => {
+    const command = ["--expose-gc", "--import", SETTLE, MAIN, "serve"];
+    const { pid, grpcAddress } = await bench.service(servers, { roles: "api", env, command });
+    return serverOf(pid, grpcAddress);
+  };
+  const startPeer = async (): Promise<Server> => {
+    const execArgv = ["--expose-gc", "--import", SETTLE, "--import", "tsx"];
+    const bare = fork(new URL("support/reads-bare.ts", import.meta.url), { execArgv });
+    bench.defer(() => bare.kill());
+    const [port] = (await once(bare, "message")) as [number];
+    return serverOf(bare.pid as number, `127.0.0.1:${port}`);
+  };
+  const peer = await several(startPeer);
+  const own = await several(() => startOwn());
+  const uncached = await several(() => startOwn({ TIMELINE_READ_CACHE_BYTES: "0" }));
   const rows: Row[] = [];
   for (const kind of READ_KINDS) {
-    const sums = { own: empty(), uncached: empty(), peer: empty() };
     const isHeld = kind === "Home";
-    for (const server of isHeld ? [peer, own, uncached] : [peer, own])
-      await drive(kind, server, { inFlight, until: (calls) => calls >= WARM_CALLS });
-    for (let round = 0; round < ROUNDS; round++) {
-      add(sums.peer, await timed(kind, peer, inFlight));
-      add(sums.own, await timed(kind, own, inFlight));
-      if (isHeld) add(sums.uncached, await timed(kind, uncached, inFlight));
-    }
+    await measure(kind, isHeld ? [peer, own, uncached] : [peer, own], inFlight);
+    const bare = medianOf(peer);
     const targets = { rate: TARGETS[kind], ...(isHeld && { cpu: CPU_TARGET }) };
-    rows.push(...rowsOf(`Get${kind}Timeline`, { own: sums.own, peer: sums.peer, targets }));
+    rows.push(...rowsOf(`Get${kind}Timeline`, { own: medianOf(own), peer: bare, targets }));
     if (isHeld)
-      rows.push(...rowsOf(`Get${kind}Timeline from Redis`, { own: sums.uncached, peer: sums.peer, targets: {} }));
+      rows.push(...rowsOf(`Get${kind}Timeline from Redis`, { own: medianOf(uncached), peer: bare, targets: {} }));
   }
   return { about: ABOUT, rows };
+}
+
+async function several(start: () => Promise<Server>): Promise<Server[]> {
+  const started: Server[] = [];
+  while (started.length < PROCESSES) started.push(await start());
+  return started;
+}
+
+async function measure(kind: ReadKind, servers: readonly (readonly Server[])[], inFlight: number): Promise<void> {
+  for (const server of servers.flat()) {
+    server.sum = empty();
+    await drive(kind, server, { inFlight, until: (calls) => calls >= WARM_CALLS });
+    process.kill(server.processes.service, "SIGUSR2");
+    const end = performance.now() + SETTLING_MS;
+    await drive(kind, server, { inFlight, until: () => performance.now() >= end });
+  }
+  for (let round = 0; round < ROUNDS; round++)
+    for (let at = 0; at < PROCESSES; at++)
+      for (const server of servers.map((group) => group[at] as Server))
+        add(server.sum, await timed(kind, server, inFlight));
 }
 
 async function fill(redis: Redis): Promise<void> {
@@ -78,6 +106,7 @@ async function fill(redis: Redis): Promise<void> {
 interface Server {
   readonly session: ClientHttp2Session;
   readonly processes: { readonly service: number; readonly redis: number };
+  sum: Round;
 }
 
 type Round = Record<"calls" | "seconds" | "service" | "redis", number>;
@@ -119,24 +148,33 @@ async function drive(
   return calls;
 }
 
+type Figures = Record<"rate" | "service" | "redis", number>;
+
+function medianOf(servers: readonly Server[]): Figures {
+  const median = (of: (sum: Round) => number): number => summarise(servers.map(({ sum }) => of(sum))).p50;
+  return {
+    rate: median(({ calls, seconds }) => calls / seconds),
+    service: median(({ calls, service }) => (1e6 * service) / calls),
+    redis: median(({ calls, redis }) => (1e6 * redis) / calls),
+  };
+}
+
 interface Compared {
-  readonly own: Round;
-  readonly peer: Round;
+  readonly own: Figures;
+  readonly peer: Figures;
   readonly targets: { readonly rate?: number; readonly cpu?: number };
 }
 
 function rowsOf(name: string, { own, peer, targets }: Compared): Row[] {
-  const rate = ({ calls, seconds }: Round): number => calls / seconds;
-  const each = ({ calls }: Round, cpu: number): number => (1e6 * cpu) / calls;
-  const cpu = { service: each(own, own.service), redis: each(own, own.redis) };
+  const cpu = { service: own.service, redis: own.redis };
   return [
     {
-      ...{ name, value: rate(own), unit: "/s", cpu, peer: { name: "bare server", value: rate(peer) } },
+      ...{ name, value: own.rate, unit: "/s", cpu, peer: { name: "bare server", value: peer.rate } },
       ...(targets.rate && { target: { atLeast: targets.rate } }),
     },
     {
-      ...{ name: `${name}: CPU of the service`, value: cpu.service, unit: "µs" },
-      peer: { name: "bare server", value: each(peer, peer.service) },
+      ...{ name: `${name}: CPU of the service`, value: own.service, unit: "µs" },
+      peer: { name: "bare server", value: peer.service },
       ...(targets.cpu && { target: { atMost: targets.cpu } }),
     },
   ];

@@ -54,6 +54,29 @@ const DOWN = [
   { name: "UserService hangs", fault: { method: "GetFollowingList", delayMs: 60_000 } },
 ] as const;
 
+degraded(
+  "a user id that the users service refuses is INVALID_ARGUMENT; where it refuses most, pages are degraded",
+  async (stack) => {
+    const { reads, upstreams } = stack;
+    const { reader } = await seed(stack);
+    await reads.home(reader);
+    const refusal = { method: "GetFollowingList", code: status.INVALID_ARGUMENT } as const;
+    const healOne = upstreams.inject({ ...refusal, user: "bad" });
+    await expect(reads.home("bad")).rejects.toMatchObject({
+      code: status.INVALID_ARGUMENT,
+      details: expect.stringMatching(/^user_id: GetFollowingList: INVALID_ARGUMENT: injected/),
+    });
+    healOne();
+    const heal = upstreams.inject(refusal);
+    await becomes(async () => {
+      const page = await reads.home(`new-${scenes++}`).catch(() => undefined);
+      expect(page?.degraded).toBe(true);
+    });
+    heal();
+    expect((await reads.home("bad")).degraded).toBe(false);
+  },
+);
+
 for (const { name, fault, ...extent } of DOWN) {
   degraded(`${name}: a cold home is degraded, a warm one whole, and later both are whole`, async (stack) => {
     const { reads, redis, upstreams } = stack;

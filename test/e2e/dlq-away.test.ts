@@ -9,7 +9,7 @@ const DROP = { drop_id: "given-up", user_id: "anna", visibility: "followers", cr
 /** Dead letters that the DLQ refused, by the metrics. */
 async function refusals({ service }: Stack): Promise<number> {
   const text = await (await fetch(`${service.httpUrl}/metrics`)).text();
-  return Number(/timeline_deliveries_total\{[^}]*outcome="letter-refused"[^}]*\} (\d+)/.exec(text)?.[1] ?? 0);
+  return Number(/timeline_deliveries_total\{[^}]*outcome="dead-letter-refused"[^}]*\} (\d+)/.exec(text)?.[1] ?? 0);
 }
 
 const OPTIONS = { env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "1", TIMELINE_RETRY_BASE_MS: "50" }, timeoutMs: 60_000 };

@@ -1,4 +1,5 @@
 import { expect } from "@jest/globals";
+import { headers as newHeaders } from "nats";
 import { eventually } from "../support/eventually.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 
@@ -63,5 +64,25 @@ testWithStack(
       ...{ "Dlq-Stream": "DROPS", "Dlq-Stream-Seq": "1", "Dlq-Error-Code": "invalid" },
     });
     expect(body.subarray(0, letter?.body.length).equals(letter?.body as Buffer)).toBe(true);
+  },
+);
+
+testWithStack(
+  "a message whose own headers leave no room for those of its dead letter is kept without them",
+  { roles: "fanout" },
+  async ({ streams }) => {
+    for (const name of ["X-Long", "Nats-Msg-Id"]) {
+      const headers = newHeaders();
+      headers.set(name, "x".repeat(65_400));
+      await streams.connection.jetstream().publish("drops.created", `{"from":"${name}"}`, { headers });
+    }
+    await eventually(async () => (await streams.count("DLQ")) === 2, "each has its letter", 10_000);
+    await eventually(async () => (await streams.unfinished()) === 0, "no consumer is left with them");
+    for (const { subject, headers, body } of await streams.all("DLQ")) {
+      expect(subject).toBe("dlq.invalid.drop_created");
+      expect(headers).toMatchObject({ "Dlq-Reason": "invalid", "Dlq-Subject": "drops.created" });
+      expect(headers["X-Long"]).toBeUndefined();
+      expect(JSON.parse(String(body))).toHaveProperty("from");
+    }
   },
 );

@@ -94,6 +94,7 @@ describe.each(KINDS)("the service on its own users and posts, on %s", (kind) => 
         await eventually(held(stack, "timeline:home:ada", kept.drop_id), "the drop in the follower's home");
         await eventually(held(stack, "timeline:local", kept.drop_id), "the drop in the local timeline");
         expect((await reads.home("ada")).drop_ids).toEqual([kept.drop_id, drop.drop_id]);
+        await expect(reads.home("a\0b")).rejects.toThrow(/INVALID_ARGUMENT: user_id: .*must not contain NUL/);
         await eventually(() => heard.length === 2, "both drops are announced");
 
         await api.edit({
@@ -123,14 +124,14 @@ describe.each(KINDS)("the service on its own users and posts, on %s", (kind) => 
           expect(user_ids).toEqual(["ada"]);
         });
         await api.putRemote({ uri: note, actor_uri: far });
-        await eventually(held(stack, "timeline:global", note), "the foreign drop in the global timeline");
-        await eventually(held(stack, "timeline:home:ada", note), "the foreign drop in the follower's home");
+        await eventually(held(stack, "timeline:global", note), "the remote drop in the global timeline");
+        await eventually(held(stack, "timeline:home:ada", note), "the remote drop in the follower's home");
         expect(await held(stack, "timeline:local", note)()).toBe(false);
 
         await api.unfollow({ follower_id: "ada", following_id: "bob" });
         await eventually(gone(stack, "timeline:home:ada", kept.drop_id), "the unfollowed author's drop gone");
         expect((await reads.home("ada")).drop_ids).toEqual([note]);
-        // Two follows, an unfollow, two drops, a deletion, a foreign drop: each once, although it came on two ways.
+        // Two follows, an unfollow, two drops, a deletion, a remote drop: each once, although it came on two ways.
         expect(await stack.streams.count("DROPS")).toBe(7);
         expect(await stack.streams.count("DLQ")).toBe(0);
         expect((await service.stop()).code).toBe(0);

@@ -119,6 +119,22 @@ testWithStack("after Ctrl-C reconcile says where to continue", { roles: "fanout"
   await expectLanded(stack, history, 8);
 });
 
+testWithStack("a reconcile that fails says where to continue", { roles: "fanout" }, async (stack) => {
+  const { upstreams } = stack;
+  const history = drops(stack.world, READERS, 0, 5);
+  const release = upstreams.inject({ method: "ListDrops", delayMs: 200 });
+  const run = startCommand(stack, ["reconcile", "--since", "1d"]);
+  await eventually(() => upstreams.calls("ListDrops") >= 3, "some time is reconciled");
+  const heal = upstreams.inject({ method: "ListDrops", code: status.UNAVAILABLE });
+  expect(await run.exited).toEqual({ code: 1, signal: null });
+  release();
+  heal();
+  const [, since = ""] = /UNAVAILABLE.*; to continue: --since (\S+)/.exec(run.errors()) ?? [];
+  expect(Date.parse(since)).toBeLessThan(Date.now() - 20 * HOUR);
+  expect(await jsonOf(stack, ["reconcile", "--since", since])).toMatchObject({ admitted: 8, complete: true });
+  await expectLanded(stack, history, 8);
+});
+
 testWithStack("reconcile fails where an upstream lists no changes, and names what it lacks", {}, async (stack) => {
   for (const method of ["ListDrops", "ListFollowChanges"] as const)
     stack.upstreams.inject({ method, code: status.UNIMPLEMENTED });

@@ -117,6 +117,16 @@ testWithStack("a replay that was killed continues after the last place it printe
   await expectWhole(stack, events);
 });
 
+testWithStack("a replay goes on to its end when nobody reads its progress any more", OPTIONS, async (stack) => {
+  const events = await history(stack, 60);
+  await lose(stack);
+  const started = startCommand(stack, ["replay", "--from", "15m", "--rate", "30", "--json"]);
+  started.closeErrors();
+  expect(await started.exited).toEqual({ code: 0, signal: null });
+  expect(JSON.parse(started.output())).toMatchObject({ applied: events.length, complete: true });
+  await expectWhole(stack, events);
+});
+
 testWithStack("Ctrl-C finishes the events in flight and names the place to continue after", OPTIONS, async (stack) => {
   const { redis } = stack;
   const events = await history(stack, 120);

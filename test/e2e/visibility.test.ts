@@ -63,7 +63,7 @@ testWithStack(
 );
 
 testWithStack(
-  "a foreign drop that is not public reaches the homes of those who may see it, and no shared timeline, rebuilt or not",
+  "a remote drop that is not public reaches the homes of those who may see it, and no shared timeline, rebuilt or not",
   { service: false, timeoutMs: 90_000 },
   async (stack) => {
     const own = { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };

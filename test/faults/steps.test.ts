@@ -92,7 +92,10 @@ async function givenUpWithFullDlq(arena: Arena): Promise<undefined> {
       () => true,
       () => false,
     );
-  await eventually(async () => (await outcomes(arena, "letter-refused")) > 0 || (await settled()), "it is given up");
+  await eventually(
+    async () => (await outcomes(arena, "dead-letter-refused")) > 0 || (await settled()),
+    "it is given up",
+  );
   await arena.look();
   await streams.manager.streams.update("DLQ", { max_bytes: config.max_bytes });
   arena.healed();

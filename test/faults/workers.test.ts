@@ -23,7 +23,7 @@ for (const [index, [point, percent]] of Object.entries(POINTS).entries()) {
   faultTest(`a worker killed at \`${point}\``, { seed: index + 1, failpoints, deathsMax: 3 }, fourRounds);
 }
 
-for (const [index, point] of ["bury", "buried"].entries()) {
+for (const [index, point] of ["dead-letter", "dead-lettered"].entries()) {
   const failpoints = `${point}=kill%0.4`;
   faultTest(`a worker killed at \`${point}\``, { seed: index + 11, failpoints, deathsMax: 3 }, async (arena) => {
     for (const number of untilDeath(arena, 8)) {

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { createRateLimit, HOURLY } from "../../src/analysis/http/rate-limit.redis.js";
-import { TIERS, type Tier } from "../../src/contracts/analysis.js";
+import { USER_TIERS, type UserTier } from "../../src/contracts/analysis.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
@@ -69,7 +69,7 @@ test("while Redis is away, or does not answer, requests are taken", async () => 
 
 type Step = {
   readonly waitMs: number;
-  readonly tier: Tier;
+  readonly tier: UserTier;
   readonly request: number;
   readonly act: "take" | "look" | "giveBack";
 };
@@ -77,7 +77,7 @@ type Step = {
 const steps = fc.array(
   fc.record({
     waitMs: fc.oneof(fc.nat(1_000), fc.nat(HOUR / 4), fc.constantFrom(HOUR - 1, HOUR, HOUR + 1)),
-    tier: fc.constantFrom(...TIERS.slice(0, 2)),
+    tier: fc.constantFrom(...USER_TIERS.slice(0, 2)),
     request: fc.nat(40),
     act: fc.constantFrom("take", "take", "take", "take", "look", "giveBack"),
   }) as fc.Arbitrary<Step>,

@@ -61,6 +61,17 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     expect(await store.renew([connection("a")])).toEqual(new Set([own]));
   });
 
+  test("users whose last stream ended long ago are forgotten, a thousand at a time, and no others", async () => {
+    await client.del(RECENT_KEY);
+    const ended = Date.now() - 3_600_000;
+    const gone = Array.from({ length: 2_500 }, (_, number) => [String(ended + number), `gone-${number}`]);
+    await client.zadd(RECENT_KEY, ...gone.flat(), String(Date.now()), "here");
+    const left: number[] = [];
+    for (let more = true; more; left.push(await client.zcard(RECENT_KEY))) ({ more } = await store.sweep());
+    expect(left).toEqual([1_501, 501, 1]);
+    expect(await client.zrange(RECENT_KEY, "0", "-1")).toEqual(["here"]);
+  });
+
   test("streams that are registered together are found, renewed and removed each on its own", async () => {
     const users = ["a", "b", "c"].map((name) => `${user} ${name}`);
     const connections = users.map((name) => ({ id: `one.${name}`, user: name, createdAt: 5 }));

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { RetentionPolicy } from "nats";
 import { createReadBacklog, createReadLastAdmission, createReadLogState } from "../../src/consistency/log.nats.js";
 import type { FanoutJob } from "../../src/contracts/fanout.js";
 import { createQueueJobs } from "../../src/fanout/publish.nats.js";
@@ -61,6 +62,24 @@ test("the last admission is that of the kind of events that has waited longer; o
   expect([followed <= deleted, await read()]).toEqual([true, followed]);
   await bench.manager.streams.purge("DROPS");
   expect(await read()).toBe(deleted);
+});
+
+test("jobs that are acknowledged and still in the queue, as a killed server may keep them, are not in the backlog", async () => {
+  const { connection, manager } = bench;
+  const { config } = await manager.streams.info("FANOUT");
+  const consumers = await manager.consumers.list("FANOUT").next();
+  await manager.streams.delete("FANOUT");
+  await manager.streams.add({ ...config, retention: RetentionPolicy.Limits });
+  for (const consumer of consumers) await manager.consumers.add("FANOUT", consumer.config);
+  const before = Date.now();
+  await createQueueJobs(bench.publishAll)([job("done", before - 600 * MINUTE)]);
+  expect((await createReadBacklog(connection)()).start).toBeLessThan(before - 599 * MINUTE);
+  const message = await (await connection.jetstream().consumers.get("FANOUT", "worker")).next();
+  await message?.ackAck();
+  expect((await manager.streams.info("FANOUT")).state.messages).toBe(1);
+  expect((await createReadBacklog(connection)()).start).toBeGreaterThanOrEqual(before);
+  await manager.streams.delete("FANOUT");
+  await manager.streams.add(config);
 });
 
 test("a stream that was deleted and declared again has another creation time", async () => {

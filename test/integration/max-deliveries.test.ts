@@ -22,7 +22,7 @@ beforeEach(async () => {
 const handlerOn = (store: (deadLetter: Parameters<typeof bench.publish>[0]) => Promise<unknown> = bench.publish) =>
   createMaxDeliveriesHandler({
     nats: bench.connection,
-    deadLetters: store,
+    storeDeadLetter: store,
     eventOf: ({ stream, subject }) => (stream === "FANOUT" ? "fanout_job" : eventOfSubject(subject)),
     version: "1.2.3",
   });

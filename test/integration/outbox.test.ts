@@ -61,7 +61,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
       publish,
       deadLetter: createDeadLetterEvent({
         source: "posts",
-        deadLetters: async (deadLetter) => void (await createPublisher(connection).publish(deadLetter)),
+        storeDeadLetter: async (deadLetter) => void (await createPublisher(connection).publish(deadLetter)),
         version: "1.2.3",
       }),
       // Nobody wakes these relays; the usual second between two looks would only be waited for.

@@ -37,7 +37,7 @@ describe.each(DATABASES)("drops while events wait, on $name", ({ start }) => {
     };
     const outbox = await startOutbox({
       ...{ source: "posts", db, publish, countEveryMs: 20, channels: undefined, version: "test", log: silent },
-      deadLetters: async () => expect("a dead letter").toBe("none"),
+      storeDeadLetter: async () => expect("a dead letter").toBe("none"),
     });
     const posts = startPosts({
       ...{ db, users: undefined, tokens: createPageTokens("a secret of tests"), outbox, log: silent },

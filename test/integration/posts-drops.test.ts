@@ -216,7 +216,7 @@ describe.each(DATABASES)("drops on $name", ({ start }) => {
     expect(await post(posts, draft)).toBe(reply);
   });
 
-  test("a drop can reply to a foreign one", async () => {
+  test("a drop can reply to a remote one", async () => {
     const uri = "https://far.example/notes/1";
     await posts.call.putRemoteObject({ uri, kind: 1, document: "{}", created_at: Date.now() });
     await posts.written();

@@ -137,7 +137,7 @@ describe.each(DATABASES)("pages of drops on $name", ({ start }) => {
     expect(seen).toEqual([...seen].sort(newestFirst));
   });
 
-  test("a foreign actor's stored drops are merged with those made here, in one order", async () => {
+  test("a remote actor's stored drops are merged with those made here, in one order", async () => {
     const actor = `https://far.example/users/${people}`;
     const random = seeded(5);
     await crowd(random, 15, actor);

@@ -151,7 +151,7 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
     await posts.call.createDrop(draftAt(Date.UTC(2026, 3, 1)));
   });
 
-  test("foreign drops are removed with the same month as local ones, and others stay", async () => {
+  test("remote drops are removed with the same month as local ones, and others stay", async () => {
     await posts.stop();
     posts = await startPosts(posts.db, { now: clock });
     const put = (uri: string, created_at: number) =>

@@ -9,6 +9,7 @@ import { type PostsHarness, post, refusal, startPosts } from "../support/posts.j
 const ID = v7();
 const LONG_ID = "é".repeat(65);
 const NUL = "a\0b";
+const INT64_MAX = 2n ** 63n - 1n;
 const URI = "https://far.example/1";
 const LONG_URI = `https://far.example/${"x".repeat(128)}`;
 
@@ -47,6 +48,7 @@ const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
   ["createDrop", "created_at", { ...drop, created_at: 1 }],
   ["createDrop", "created_at", { ...drop, created_at: Date.now() - 3_651 * DAY }],
   ["createDrop", "created_at", { ...drop, created_at: Number.MAX_SAFE_INTEGER }],
+  ["createDrop", "created_at", { ...drop, created_at: INT64_MAX }],
   ["createDrop", "idempotency_key", { ...drop, idempotency_key: "k".repeat(129) }],
   ["createDrop", "idempotency_key", { ...drop, idempotency_key: NUL }],
   ["editDrop", "drop_id", { ...reaction, body: "x", drop_id: "" }],
@@ -89,6 +91,7 @@ const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
   ["getDropsByUserId", "max_id", { user_id: "ada", before: 5, max_id: NUL }],
   ["listDrops", "since", { since: -1 }],
   ["listDrops", "until", { until: -1 }],
+  ["listDrops", "until", { until: INT64_MAX }],
   ["listDrops", "page_size", { page_size: -1 }],
   ["listDrops", "page_token", { page_token: "x" }],
   ...[[1, ID], [1], ["1", 2], [1e300, ID], [0.5, ID], [1, "\0"], [null, null]].map(

@@ -185,7 +185,7 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
     expect(await replies()).toBe(0);
   });
 
-  test("a foreign drop keeps its first visibility, under the same rule", async () => {
+  test("a remote drop keeps its first visibility, under the same rule", async () => {
     const uris = ALL.map((visibility) => `https://far.example/notes/${visibility}`);
     for (const [index, visibility] of ALL.entries()) {
       const recipients = visibility === DIRECT ? ["bob"] : [];
@@ -256,7 +256,7 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
     expect(await refusal(put({}, { visibility: 9 }))).toMatch(/^INVALID_ARGUMENT visibility: /);
   });
 
-  test("migrated foreign drops get their document's visibility, and hidden replies are not counted", async () => {
+  test("migrated remote drops get their document's visibility, and hidden replies are not counted", async () => {
     const db = await server.newDatabase();
     const earlier = await earlierMigrations();
     await migrate(db, [OUTBOX_MIGRATIONS, earlier], silent);

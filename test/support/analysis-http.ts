@@ -2,7 +2,7 @@ import { afterAll, beforeAll } from "@jest/globals";
 import { createAnalysisApi } from "../../src/analysis/http/index.js";
 import type { Rewards } from "../../src/analysis/http/read.js";
 import { ANALYSIS_MIGRATIONS } from "../../src/analysis/index.js";
-import { createAdmit, createAuthenticate } from "../../src/gateway/auth.js";
+import { createAuthenticate, createAuthorize } from "../../src/gateway/auth.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
@@ -48,7 +48,7 @@ export function sharedAnalysisBench({ rewards }: { readonly rewards?: (db: Db) =
     clock.close();
     const { connection } = nats;
     const usual = {
-      admit: createAdmit(createAuthenticate({ jwtSecret: JWT_SECRET }), new Set(ALLOWED_ORIGINS)),
+      authorize: createAuthorize(createAuthenticate({ jwtSecret: JWT_SECRET }), new Set(ALLOWED_ORIGINS)),
       allowedOrigins: ALLOWED_ORIGINS,
       ...{ nats: connection, ...createPublisher(connection), scripts: redis.scripts, clock, db, log: silent },
       connected: () => true,

@@ -31,6 +31,8 @@ export type ServiceProcess = {
   /** Everything it wrote to stderr. */
   errors(): string;
   signal(name: NodeJS.Signals): void;
+  /** Nobody reads its standard error any more. */
+  closeErrors(): void;
   /** SIGTERM; yields how it ended, after SIGKILL where that took too long. */
   stop(): Promise<Ending>;
   /** SIGKILL, and waits for the end. */
@@ -176,6 +178,7 @@ function runNode(args: readonly string[], env: Readonly<Record<string, string>>)
     output: () => output,
     errors: () => errors,
     signal: (name) => void child.kill(name),
+    closeErrors: () => void child.stderr.destroy(),
     stop,
     crash: async () => {
       child.kill("SIGKILL");

@@ -8,7 +8,7 @@ import { Problem } from "./problem.js";
 import { type Quota, quotaHeaders, type RateLimit } from "./rate-limit.redis.js";
 
 /** The body of the 202. */
-export interface Accepted {
+interface Accepted {
   readonly analysis_id: string;
   readonly status: "queued";
   readonly estimated_completion: string;

@@ -22,7 +22,7 @@ import { createReads, type Rewards } from "./read.js";
 import { createAnalysisRouter, type RouteDeps } from "./routes.http.js";
 
 interface AnalysisApiDeps {
-  readonly admit: RouteDeps["admit"];
+  readonly authorize: RouteDeps["authorize"];
   readonly allowedOrigins: readonly string[];
   readonly nats: NatsConnection;
   readonly publish: Publish;
@@ -67,7 +67,7 @@ export function createAnalysisApi({ db, rewards, log, ...deps }: AnalysisApiDeps
     rewards,
   });
   const allowedOrigins = new Set(deps.allowedOrigins);
-  return createAnalysisRouter({ admit: deps.admit, allowedOrigins, ask: ifConnected(ask), reads, log });
+  return createAnalysisRouter({ authorize: deps.authorize, allowedOrigins, ask: ifConnected(ask), reads, log });
 }
 
 async function lookAtQueue(nats: NatsConnection) {

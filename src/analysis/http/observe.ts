@@ -1,4 +1,4 @@
-import type { Tier } from "../../contracts/analysis.js";
+import type { UserTier } from "../../contracts/analysis.js";
 import { counter } from "../../kernel/meters.js";
 
 const accepted = counter(
@@ -19,7 +19,7 @@ export const observeHttp = {
   started(): void {
     for (const status of [500, 503]) refused.add(0, { status });
   },
-  accepted(tier: Tier, counted: boolean): void {
+  accepted(tier: UserTier, counted: boolean): void {
     accepted.add(1, { tier });
     if (!counted) uncounted.add(1);
   },

@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { statusPath, TIERS } from "../../contracts/analysis.js";
+import { ANALYSIS_ORDER, statusPath, USER_TIERS } from "../../contracts/analysis.js";
 import { HOURLY } from "./rate-limit.redis.js";
-import { ANSWERS, ORDER, PAGE } from "./schemas.js";
+import { ANSWERS, PAGE } from "./schemas.js";
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -25,7 +25,7 @@ function schemas(): Json {
   const answers = z.registry<{ id: string }>();
   for (const [id, schema] of Object.entries(ANSWERS)) answers.add(schema, { id });
   const { schemas: made } = z.toJSONSchema(answers, { uri: (id) => ref("schemas", id).$ref, override: shortened });
-  return { ...made, Order: z.toJSONSchema(ORDER, { io: "input", override: shortened }) };
+  return { ...made, Order: z.toJSONSchema(ANALYSIS_ORDER, { io: "input", override: shortened }) };
 }
 
 /** A format says the same as its pattern. */
@@ -37,14 +37,14 @@ function shortened({ jsonSchema }: { jsonSchema: z.core.JSONSchema.BaseSchema })
 
 const ref = (kind: "schemas" | "headers", name: string) => ({ $ref: `#/components/${kind}/${name}` });
 
-const LIMITS = TIERS.map((tier) => `${tier} ${HOURLY[tier]}`).join(", ");
+const LIMITS = USER_TIERS.map((tier) => `${tier} ${HOURLY[tier]}`).join(", ");
 
 const SECURITY: Json = {
   bearer: {
     type: "http",
     scheme: "bearer",
     bearerFormat: "JWT",
-    description: `The claim tier is one of ${TIERS.join(", ")}`,
+    description: `The claim tier is one of ${USER_TIERS.join(", ")}`,
   },
   cookie: { type: "apiKey", in: "cookie", name: "access_token" },
 };

@@ -1,4 +1,4 @@
-import type { Tier } from "../../contracts/analysis.js";
+import type { UserTier } from "../../contracts/analysis.js";
 import { analysesAskedKey } from "../../contracts/keys.js";
 import { codeOf } from "../../kernel/errors.js";
 import { HOUR, SECOND } from "../../kernel/time.js";
@@ -6,7 +6,7 @@ import type { RedisClock } from "../../platform/redis/clock.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 
 /** Analyses that a user may ask for within an hour. */
-export const HOURLY: Readonly<Record<Tier, number>> = { DRIFT: 10, LIFT: 60, JET: 120, ORBIT: 600 };
+export const HOURLY: Readonly<Record<UserTier, number>> = { DRIFT: 10, LIFT: 60, JET: 120, ORBIT: 600 };
 
 /** A server that hangs must not hold up an answer. */
 const TIMEOUT_MS = SECOND / 4;
@@ -24,7 +24,7 @@ export type RateLimit = ReturnType<typeof createRateLimit>;
 
 /** Counts requests by their id, over the last hour. While Redis is away, an answer is undefined and nothing is counted. */
 export function createRateLimit(scripts: Scripts, clock: Pick<RedisClock, "now">) {
-  const ask = async (user: string, tier: Tier, request: string): Promise<Quota> => {
+  const ask = async (user: string, tier: UserTier, request: string): Promise<Quota> => {
     const key = analysesAskedKey(user);
     const limit = HOURLY[tier];
     const reply = await scripts.run("take-slot", [key], [request, limit, HOUR, await clock.now(key)]);
@@ -39,8 +39,8 @@ export function createRateLimit(scripts: Scripts, clock: Pick<RedisClock, "now">
       work.then(resolve, failed).finally(() => clearTimeout(timer));
     });
   return {
-    take: (user: string, tier: Tier, request: string) => inTime(ask(user, tier, request)),
-    look: (user: string, tier: Tier) => inTime(ask(user, tier, "")),
+    take: (user: string, tier: UserTier, request: string) => inTime(ask(user, tier, request)),
+    look: (user: string, tier: UserTier) => inTime(ask(user, tier, "")),
     /** Of a request that came to nothing. */
     giveBack: (user: string, request: string) =>
       inTime(scripts.command("zrem", (client) => client.zrem(analysesAskedKey(user), request))),

@@ -1,6 +1,6 @@
 import { type Request, type RequestHandler, type Response, Router } from "express";
 import type { z } from "zod";
-import { statusPath, type Tier, tierOf } from "../../contracts/analysis.js";
+import { ANALYSIS_ORDER, statusPath, type UserTier, userTierOf } from "../../contracts/analysis.js";
 import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { faultInWords, storedIdFault } from "../../kernel/fields.js";
 import type { Logger } from "../../kernel/logger.js";
@@ -13,11 +13,11 @@ import { createProblemHandler } from "./problem.http.js";
 import { badRequest, Problem } from "./problem.js";
 import { quotaHeaders } from "./rate-limit.redis.js";
 import type { Reads } from "./read.js";
-import { ORDER, PAGE } from "./schemas.js";
+import { PAGE } from "./schemas.js";
 
 export interface RouteDeps {
   /** Finds the caller. @throws AppError `unauthenticated`, `forbidden`, `unavailable` */
-  readonly admit: (headers: Request["headers"]) => Promise<{ readonly user: string; readonly tier?: unknown }>;
+  readonly authorize: (headers: Request["headers"]) => Promise<{ readonly user: string; readonly tier?: unknown }>;
   /** Whose pages may read the answers, and send cookies. */
   readonly allowedOrigins: ReadonlySet<string>;
   readonly ask: Ask;
@@ -27,7 +27,7 @@ export interface RouteDeps {
 
 interface Caller {
   readonly user: string;
-  readonly tier: Tier;
+  readonly tier: UserTier;
 }
 
 const PREFLIGHT = {
@@ -37,7 +37,7 @@ const PREFLIGHT = {
 /** The others a page may read anyway. */
 const READABLE = "Location, Retry-After, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, RateLimit-Policy";
 
-export function createAnalysisRouter({ admit, allowedOrigins, ask, reads, log }: RouteDeps): Router {
+export function createAnalysisRouter({ authorize, allowedOrigins, ask, reads, log }: RouteDeps): Router {
   const router = Router();
   const document = openApi();
   router.use((request, response, next) => {
@@ -48,10 +48,10 @@ export function createAnalysisRouter({ admit, allowedOrigins, ask, reads, log }:
   });
   const known: RequestHandler = async (request, response, next) => {
     response.set("Cache-Control", "no-store");
-    const { user, tier } = await admit(request.headers);
+    const { user, tier } = await authorize(request.headers);
     const fault = storedIdFault(user);
     if (fault !== undefined) throw badRequest([{ field: "sub", detail: `of the access token ${fault}` }]);
-    response.locals["caller"] = { user, tier: tierOf(tier) } satisfies Caller;
+    response.locals["caller"] = { user, tier: userTierOf(tier) } satisfies Caller;
     next();
   };
   const get = (path: string, answer: (caller: Caller, request: Request<{ id: string }>) => Promise<unknown>): void => {
@@ -82,7 +82,7 @@ const analyze =
   async (request, response) => {
     const { user, tier } = callerOf(response);
     const key = readIdempotencyKey(request.get("Idempotency-Key"));
-    const order = understood(ORDER, await readJson(request), "body");
+    const order = understood(ANALYSIS_ORDER, await readJson(request), "body");
     const work = () => ask({ user_id: user, ...order, tier, key });
     const { answer, quota } = await inRequest(request, request.path, work);
     response

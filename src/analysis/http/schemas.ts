@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { ANALYSIS_ORDER, ANALYSIS_TYPES, MEASURES } from "../../contracts/analysis.js";
+import { ANALYSIS_TYPES, MEASURES } from "../../contracts/analysis.js";
 
 const time = z.iso.datetime().meta({ description: "RFC 3339, UTC" });
 const uuid = z.uuid();
@@ -84,8 +84,6 @@ export const PAGE = z.object({
     .default(20),
   cursor: z.string().max(MAX_CURSOR).optional(),
 });
-
-export const ORDER = ANALYSIS_ORDER;
 
 /** By their names in the OpenAPI document. */
 export const ANSWERS = {

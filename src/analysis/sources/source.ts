@@ -8,7 +8,7 @@ export interface Post {
   readonly quotes: number;
 }
 
-export interface PostsOptions {
+interface PostsOptions {
   readonly limit: number;
   /** Ends every call and every wait. */
   readonly signal: AbortSignal;

@@ -12,17 +12,18 @@ import {
   UNFOLLOWERS_PREFIX,
   unfollowersKey,
 } from "../../contracts/keys.js";
+import { LOG_AGE_MS } from "../../contracts/times.js";
 import { chunked } from "../../kernel/concurrency.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
-import { DAY, HOUR } from "../../kernel/time.js";
+import { HOUR } from "../../kernel/time.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
 import { createLease } from "../../platform/redis/lease.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { createDeletions } from "./deletions.redis.js";
 import { callsFor } from "./parts.js";
 
-/** Longer than the log holds events, which is seven days. */
-const REMEMBER_MS = 7 * DAY + 12 * HOUR;
+/** Longer than the log keeps events. */
+const REMEMBER_MS = LOG_AGE_MS + 12 * HOUR;
 const UNFOLLOWERS_A_PAGE = 1_000;
 const DROPS_A_CALL = 5_000;
 const PARTS = packKeys(ALL_EDGE_PARTS);

@@ -1,17 +1,14 @@
 import { randomUUID } from "node:crypto";
 import { UNRECONCILED_KEY } from "../../contracts/keys.js";
-import { DAY } from "../../kernel/time.js";
+import { LOG_AGE_MS } from "../../contracts/times.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import type { Unreconciled } from "./reconcile.js";
-
-/** As long as the log keeps events. */
-const TTL_MS = 7 * DAY;
 
 export function createUnreconciled({ command }: Pick<Scripts, "command">): Unreconciled {
   return {
     note: async (since) => {
       await command("zadd", (client) => client.zadd(UNRECONCILED_KEY, since, randomUUID()));
-      await command("pexpire", (client) => client.pexpire(UNRECONCILED_KEY, TTL_MS));
+      await command("pexpire", (client) => client.pexpire(UNRECONCILED_KEY, LOG_AGE_MS));
     },
     read: async () => {
       const held = await command("zrange", (client) => client.zrange(UNRECONCILED_KEY, "0", "-1", "WITHSCORES"));

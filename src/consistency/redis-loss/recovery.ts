@@ -1,12 +1,12 @@
 import { eventOfSubject, parseStored, type TimelineEvent } from "../../contracts/events.js";
-import { CLOCK_SKEW_MS } from "../../contracts/times.js";
+import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { deadLetterOf, type StoreDeadLetter } from "../../delivery/dead-letter.js";
 import type { Delivery } from "../../delivery/handler.js";
 import { countOutcome } from "../../delivery/telemetry.js";
 import { createTurns, paced } from "../../kernel/concurrency.js";
 import { codeOf, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
-import { backoff, DAY, HOUR, MINUTE, pause, SECOND } from "../../kernel/time.js";
+import { backoff, HOUR, MINUTE, pause, SECOND } from "../../kernel/time.js";
 import type { Reconcile, Reconciled, TimeRange } from "../reconcile/reconcile.js";
 import type { Recovery } from "./loss-detector.js";
 
@@ -14,15 +14,13 @@ interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
   readonly readRange: ReadRange;
   readonly apply: (event: Delivery) => Promise<void>;
   readonly reconcile: Reconcile;
-  readonly deadLetters: StoreDeadLetter;
+  readonly storeDeadLetter: StoreDeadLetter;
   readonly version: string;
   readonly retryBaseMs: number;
   readonly log: Logger;
   readonly reconciled: (found: Reconciled) => void;
 }
 
-/** `max_age` of `DROPS`. */
-const LOG_AGE_MS = 7 * DAY;
 /** An event may have waited that long for an outage between its change and its admission. */
 const ADMISSION_LAG_MS = HOUR;
 
@@ -50,14 +48,14 @@ export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
 }
 
 async function leaveOut(
-  { deadLetters, version, log }: RecoveryDeps,
+  { storeDeadLetter, version, log }: RecoveryDeps,
   event: Delivery,
   { error, attempts }: { readonly error: unknown; readonly attempts: number },
 ): Promise<void> {
   const fields = { seq: event.seq, error: oneLine(error) };
   if (isPermanent(error)) return log.warn(fields, "an event of the log can never be applied; the replay skips it");
   const about = { reason: "exhausted", error, version, now: Date.now() } as const;
-  await deadLetters(deadLetterOf(event, attempts, { ...about, event: eventOfSubject(event.subject) }));
+  await storeDeadLetter(deadLetterOf(event, attempts, { ...about, event: eventOfSubject(event.subject) }));
   countOutcome("dead-lettered", event);
   log.warn(fields, "an event of the log could not be applied again; it is a dead letter now");
 }

@@ -4,7 +4,8 @@ export const NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 /** int8 arrives as a number: no count exceeds 2^53. */
 export interface Queries {
   /**
-   * A kept plan fits the tables as they were when it was made: the plan of an empty queue scans a full one.
+   * `planned.eachTime`: a plan that is kept fits the tables as they were when it was made, and that of an empty queue
+   * scans a full one.
    * @throws AppError `unavailable` while the database is unavailable; otherwise the database's own error
    */
   query<Row>(sql: string, params?: readonly unknown[], planned?: { readonly eachTime: boolean }): Promise<Row[]>;

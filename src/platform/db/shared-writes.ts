@@ -34,8 +34,9 @@ interface GivenRows {
 }
 
 /**
- * Rows of columns of these types as parameters: of one row each field, of several, whose number varies, one JSON text. A
- * statement that reads them waits for a lock for a bounded time, less long where its rows are of several callers.
+ * Makes the beginning of a statement that reads rows of these columns. One row is passed as one parameter a field; several
+ * are passed as one JSON text, since their number varies. The statement waits for a lock for a bounded time, which is
+ * shorter where the rows come from several callers.
  */
 export function givenRows<Row extends Readonly<Record<keyof Row, unknown>>>(
   types: Readonly<Record<keyof Row & string, string>>,
@@ -53,5 +54,15 @@ export function givenRows<Row extends Readonly<Record<keyof Row, unknown>>>(
     if (first !== undefined && second === undefined)
       return { parts: one, values: columns.map(([name]) => first[name]) };
     return { parts: shared ? ofSeveral : ofOne, values: [JSON.stringify(rows)] };
+  };
+}
+
+/** Keeps the texts of statements: building one takes longer than finding it. */
+export function createTexts(): (key: string, build: () => string) => string {
+  const texts = new Map<string, string>();
+  return (key, build) => {
+    const text = texts.get(key) ?? build();
+    texts.set(key, text);
+    return text;
   };
 }

@@ -63,7 +63,7 @@ interface About {
  *
  * @throws AppError `unavailable` where the upstream does not answer, lacks the method, or fails for most; otherwise `failed`
  */
-export type CallUpstream = <Request, Response>(
+type CallUpstream = <Request, Response>(
   method: MethodDefinition<Request, Response>,
   request: Request,
   about: About,

@@ -11,13 +11,19 @@ import { ServerReflectionService as ReflectionV1Alpha } from "../../gen/grpc/ref
 
 const IMAGE = new URL("../../gen/image.binpb", import.meta.url);
 
+let registry: FileRegistry | undefined;
+
+/** Read at the first call. */
+export function messageTypes(): FileRegistry {
+  registry ??= createFileRegistry(fromBinary(FileDescriptorSetSchema, readFileSync(IMAGE)));
+  return registry;
+}
+
 /** Both versions of the protocol; @grpc/reflection leaves out imports (grpc-node issues 3018 and 3034). */
 export function addReflection(server: Server, services: readonly string[]): void {
-  let registry: FileRegistry | undefined;
   const talk = (call: ServerDuplexStream<ServerReflectionRequest, ServerReflectionResponse>): void => {
     call.on("data", (request: ServerReflectionRequest) => {
-      registry ??= createFileRegistry(fromBinary(FileDescriptorSetSchema, readFileSync(IMAGE)));
-      call.write(answer(registry, services, request));
+      call.write(answer(messageTypes(), services, request));
     });
     call.on("end", () => call.end());
     call.on("error", () => undefined);

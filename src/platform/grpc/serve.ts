@@ -4,6 +4,7 @@ import { Server, ServerCredentials, type ServiceDefinition, type UntypedServiceI
 import type { TlsFiles } from "./call.js";
 import { addHealth } from "./health.js";
 import { addReflection } from "./reflection.js";
+import { readingInt64 } from "./requests.js";
 
 export interface Service {
   readonly name: string;
@@ -32,7 +33,7 @@ const OPTIONS = {
 /** Also serves health and reflection. `address`: host:port; port 0: a free one. */
 export async function serveGrpc(address: string, services: readonly Service[], tls: TlsFiles): Promise<GrpcServer> {
   const server = new Server(OPTIONS);
-  for (const { definition, implementation } of services) server.addService(definition, implementation);
+  for (const { definition, implementation } of services) server.addService(readingInt64(definition), implementation);
   const names = services.map(({ name }) => name);
   const health = addHealth(server, names);
   addReflection(server, [...names, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]);

@@ -42,7 +42,7 @@ export function unary<Request, Response>(
   ) as handleUnaryCall<Request, Response>;
 }
 
-export interface TracedContext extends CallContext {
+interface TracedContext extends CallContext {
   /** The span of the call is active in `work`: its log lines and calls carry the trace. */
   traced<T>(work: () => Promise<T>): Promise<T>;
 }
@@ -94,6 +94,7 @@ function answering(
       callback(refusal);
     };
     try {
+      if (call.request instanceof AppError) throw call.request;
       start(call.request, deadlineOf(call), span).then(answered, failed);
     } catch (error) {
       failed(error);

@@ -10,7 +10,7 @@ import type { IdPage } from "../../kernel/paging.js";
 import { checkPage, totalOf, validDrops, validUsers } from "./answers.js";
 import { connectUpstream, createCallUpstream, nameOf, type TlsFiles } from "./call.js";
 
-export interface PageRequest {
+interface PageRequest {
   readonly user: string;
   readonly size: number;
   readonly token: string;
@@ -24,10 +24,12 @@ export type Followings = ReturnType<typeof connectFollowings>;
 
 export type UpstreamChannels = ReturnType<typeof openUpstreamChannels>;
 
-export function isUnimplemented(error: unknown): boolean {
-  const cause = error instanceof Error ? (error.cause as ServiceError | undefined) : undefined;
-  return cause?.code === status.UNIMPLEMENTED;
-}
+const isAnswered = (error: unknown, code: status): boolean =>
+  error instanceof Error && (error.cause as ServiceError | undefined)?.code === code;
+
+export const isUnimplemented = (error: unknown): boolean => isAnswered(error, status.UNIMPLEMENTED);
+
+export const isInvalidArgument = (error: unknown): boolean => isAnswered(error, status.INVALID_ARGUMENT);
 
 export interface UpstreamOptions {
   readonly userServiceAddr: string;

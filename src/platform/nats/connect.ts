@@ -86,7 +86,7 @@ async function dialed(settings: ConnectionOptions): Promise<NatsConnection> {
   try {
     return await dial(settings);
   } catch (error) {
-    throw natsError(error);
+    throw connectError(error);
   }
 }
 
@@ -98,7 +98,7 @@ const REFUSED = new Set<string>([
   ErrorCode.BadCreds,
 ]);
 
-function natsError(error: unknown): Error {
+function connectError(error: unknown): Error {
   const cause = error instanceof NatsError ? (error.chainedError ?? error) : error;
   const code = (error as { code?: string }).code ?? "";
   if (REFUSED.has(code)) return new Refusal(`NATS refuses the connection: ${oneLine(error)}`, { cause: error });

@@ -18,10 +18,7 @@ export interface HandlingOptions {
   readonly alone?: number | undefined;
 }
 
-/**
- * While so many batches are under way, messages gather until one has ended or lets the next begin, or they are as many
- * as a batch may be.
- */
+/** While so many are under way, the next batch begins once one of them ends or lets it begin, or once it is full. */
 const BATCHES_AT_ONCE = 2;
 
 /** The context of a message's handling; `mayAck` is false where its ack would name another message. */
@@ -179,7 +176,7 @@ export class Handling {
   }
 }
 
-/** From now on the message is not in hand. */
+/** The message is not in hand any more. */
 function latestOf({ message, delivery: { seq } }: Taken, { latest }: Hand): JsMsg {
   const found = latest.get(seq) ?? message;
   latest.delete(seq);

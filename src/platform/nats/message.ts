@@ -7,7 +7,7 @@ import type { Delivery, Headers } from "../../delivery/handler.js";
 import { askNats, managerOf, unlessAbsent } from "./ask.js";
 
 /** The consumer that a message was pulled from. */
-export interface Source {
+interface Source {
   readonly stream: string;
   readonly consumer: string;
 }

@@ -84,8 +84,12 @@ const TEXT_AT_ONCE = 32 * 1024;
 
 /** Counts PubAcks on one inbox: a request of the client takes ten times the processor time. */
 class PubAcks {
-  /** Those of which messages are sent, in the order of their deadlines. */
-  readonly #batches = new Map<number, Batch>();
+  /**
+   * Those of which messages are sent, by their names from the first that waits; undefined where all have PubAcks. No Map:
+   * its discarded tables refer to later ones, and keep what these held until the next full garbage collection.
+   */
+  readonly #batches: (Batch | undefined)[] = [];
+  #firstName = 1;
   readonly #unsent: Batch[] = [];
   #pending = 0;
   #scheduled = false;
@@ -134,7 +138,7 @@ class PubAcks {
 
   #publish(batch: Batch, index: number, now: number): void {
     const message = batch.messages[index] as Message;
-    if (index === 0) this.#batches.set(batch.name, batch);
+    if (index === 0) this.#batches.push(batch);
     this.#pending++;
     try {
       if (batch.deadline <= now) throw NatsError.errorForCode(ErrorCode.Timeout);
@@ -175,10 +179,18 @@ class PubAcks {
     batch.results[index] = result;
     this.#pending--;
     if (--batch.missing === 0) {
-      this.#batches.delete(batch.name);
+      this.#forget(batch);
       batch.resolve(batch.results);
     }
     if (this.#unsent.length > 0) this.#schedule();
+  }
+
+  #forget({ name }: Batch): void {
+    this.#batches[name - this.#firstName] = undefined;
+    const waiting = this.#batches.findIndex((batch) => batch !== undefined);
+    const settled = waiting < 0 ? this.#batches.length : waiting;
+    this.#batches.splice(0, settled);
+    this.#firstName += settled;
   }
 
   #subscribe(): void {
@@ -196,15 +208,15 @@ class PubAcks {
   #take(message: Msg): void {
     const { subject } = message;
     const [from, between] = [this.#inbox.length, subject.lastIndexOf("-")];
-    const batch = this.#batches.get(Number(subject.slice(from, between)));
+    const batch = this.#batches[Number(subject.slice(from, between)) - this.#firstName];
     const index = Number(subject.slice(between + 1));
     if (!batch || !isPending(batch, index)) return;
     this.#settle(batch, index, resultOf(message, (batch.messages[index] as Message).subject));
   }
 
   #fail(isConcerned: (subject: string, batch: Batch) => boolean, error: NatsError): void {
-    for (const batch of this.#batches.values())
-      for (let index = 0; index < batch.sent; index++) {
+    for (const batch of [...this.#batches])
+      for (let index = 0; batch && index < batch.sent; index++) {
         const { subject } = batch.messages[index] as Message;
         if (isPending(batch, index) && isConcerned(subject, batch))
           this.#settle(batch, index, publishError(error, subject));
@@ -212,7 +224,7 @@ class PubAcks {
   }
 
   #watchDeadlines(): void {
-    const [first] = this.#batches.values();
+    const [first] = this.#batches;
     if (this.#timer || !first) return;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;

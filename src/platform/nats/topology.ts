@@ -8,11 +8,12 @@ import {
   type StreamConfig,
   type StreamInfo,
 } from "nats";
+import { STREAM } from "../../contracts/subjects.js";
 import type { Logger } from "../../kernel/logger.js";
 import { unlessAbsent } from "./ask.js";
 import { readTopology, type Topology } from "./declared.js";
 
-export interface TopologyOptions {
+interface TopologyOptions {
   readonly replicas: number;
   /** Multiplies `max_bytes` of every stream; unset: 1. */
   readonly storageScale?: number | undefined;
@@ -22,9 +23,6 @@ export interface TopologyOptions {
 }
 
 type ResumeAfter = (logCreated: string) => Promise<number | undefined>;
-
-/** Its consumers may begin behind its first message; other streams are work queues, or are read as a whole. */
-const LOG = "DROPS";
 
 /** No room in the account, or on the server: nats-server, server/errors.json. */
 const NO_ROOM = new Set([10002, 10023, 10047]);
@@ -190,7 +188,8 @@ async function startOf(
   manager: JetStreamManager,
   { stream, config, resumeAfter }: DeclaredConsumer,
 ): Promise<ConsumerConfig> {
-  if (stream !== LOG || resumeAfter === undefined) return config;
+  // Other streams are work queues, or are read as a whole.
+  if (stream !== STREAM.drops || resumeAfter === undefined) return config;
   const after = await resumeAfter((await manager.streams.info(stream)).created);
   if (!after) return config;
   return { ...config, deliver_policy: DeliverPolicy.StartSequence, opt_start_seq: after + 1 };

@@ -12,7 +12,7 @@ import type { Scripts } from "./scripts.js";
 
 type Argument = string | number;
 
-export interface FencedCall {
+interface FencedCall {
   readonly script: "trim-older" | "mark-edges" | "change-pulls";
   readonly prefix: string;
   readonly keys: PackedKeys;
@@ -20,7 +20,7 @@ export interface FencedCall {
   readonly after: readonly Argument[];
 }
 
-export interface GroupsCall {
+interface GroupsCall {
   readonly script: "add-entries" | "remove-entries";
   readonly prefix: string;
   readonly before: readonly Argument[];
@@ -35,7 +35,7 @@ export interface Group {
   readonly items: readonly (readonly Argument[])[];
 }
 
-export type FencedScript = "stage-rebuild" | "finish-rebuild" | "finish-refill" | "record-server";
+type FencedScript = "stage-rebuild" | "finish-rebuild" | "finish-refill" | "record-server";
 
 /** The deadline is the command timeout, by the clock of the server written to. */
 export interface Fenced {
@@ -52,17 +52,20 @@ export interface Fenced {
   one(script: FencedScript, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
 }
 
-/** Take the server up to 7 and 1 ms, for which reads wait. */
+/** Such calls take the server up to 7 and 1 ms, and reads wait meanwhile. */
 const ENTRIES_A_CALL = { prompt: 1_000, yielding: 125 };
 /** Lua passes about 8,000 values to a command. */
 const ITEMS_A_CALL = 250;
 /** A call takes the server as long as so many entries, beside its own. */
 const CALL_WEIGHT = 50;
-/** Of one write: as many as fill a window. The calls of other writes come between them. */
+/** Calls of one write that are in a lane at a time: as many as fill its window, so that those of other writes come between. */
 const MOST_IN_LINE = { calls: 32, keys: 640 };
-/** In entries. A call sent later has its deadline later: its reply need not wait behind all others. */
+/**
+ * In entries. The deadline of a call counts from when it is sent, so that it does not spend it behind all others. Two calls
+ * may always be under way: the server has the next one when it is done with the first.
+ */
 const WINDOWS = {
-  prompt: { least: 2_000, most: 32_000, targetMs: 20 },
+  prompt: { least: 2 * (CALL_WEIGHT + ENTRIES_A_CALL.prompt), most: 32_000, targetMs: 20 },
   yielding: { least: 350, most: 8_000, targetMs: 2 },
   /** A third of a call. */
   beside: 60,

@@ -41,7 +41,7 @@ export interface Attempt {
   readonly isReady: (pid: number) => Promise<boolean>;
 }
 
-export interface LaunchPlan {
+interface LaunchPlan {
   readonly kind: BrokerName;
   readonly dir: string;
   readonly binary: BrokerBinary;

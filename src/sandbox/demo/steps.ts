@@ -134,11 +134,11 @@ export const STEPS: readonly Step[] = [
       const before = await admitted();
       const event = { drop_id: "https://far.example/notes/1", created_at: Date.now() };
       for (let time = 0; time < 3; time++) await stage.redis.publish("ap_drop_received", JSON.stringify(event));
-      await eventually("the foreign drop in global", 5_000, () => held(stage, GLOBAL_KEY, event.drop_id));
-      expect((await gone(stage, LOCAL_KEY, event.drop_id)) === true, "the foreign drop is in local");
+      await eventually("the remote drop in global", 5_000, () => held(stage, GLOBAL_KEY, event.drop_id));
+      expect((await gone(stage, LOCAL_KEY, event.drop_id)) === true, "the remote drop is in local");
       const once = (await admitted()) - before;
       expect(once === 1, `it was admitted ${once} times`);
-      return "a foreign drop, published three times and admitted once, is in the global timeline";
+      return "a remote drop, published three times and admitted once, is in the global timeline";
     },
   },
   {

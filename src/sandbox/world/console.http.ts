@@ -11,7 +11,7 @@ import { AppError, invalid } from "../../kernel/errors.js";
 import { FAULT_SERVICES, type Faults } from "./faults.grpc.js";
 import { dropsOf, isKnown, type SeenDrop, seen, type World } from "./world.grpc.js";
 
-export interface ConsoleDeps {
+interface ConsoleDeps {
   readonly world: World;
   readonly faults: Faults;
   readonly issueToken: (user: string) => string | Promise<string>;

@@ -14,16 +14,25 @@ export function summarise(times: readonly number[]): Summary {
   };
 }
 
-/** Times `count` pieces of work, one after the other, after a tenth of them unmeasured. */
-export async function timed(count: number, work: (n: number) => Promise<unknown>): Promise<Summary> {
-  const warm = Math.ceil(count / 10);
-  const times: number[] = [];
-  for (let n = 0; n < count + warm; n++) {
-    const started = performance.now();
-    await work(n);
-    if (n >= warm) times.push(performance.now() - started);
+const WRITES_A_TURN = 100;
+const WARM_TURNS = 4;
+
+/** Mean times in ms of kinds of work that take turns, so that the load of the machine and warm code are the same for all. */
+export async function inTurns<Name extends string>(
+  count: number,
+  works: Readonly<Record<Name, (n: number) => Promise<unknown>>>,
+): Promise<{ readonly means: Record<Name, number>; readonly each: number }> {
+  const names = Object.keys(works) as Name[];
+  const means = Object.fromEntries(names.map((name) => [name, 0])) as Record<Name, number>;
+  const turns = Math.ceil(count / WRITES_A_TURN);
+  for (let turn = -WARM_TURNS; turn < turns; turn++) {
+    for (const name of names) {
+      const started = performance.now();
+      for (let n = 0; n < WRITES_A_TURN; n++) await works[name](n);
+      if (turn >= 0) means[name] += (performance.now() - started) / (turns * WRITES_A_TURN);
+    }
   }
-  return summarise(times);
+  return { means, each: (turns + WARM_TURNS) * WRITES_A_TURN };
 }
 
 /** Seconds the work took, and the CPU time of the named processes for each of its units, in µs. */

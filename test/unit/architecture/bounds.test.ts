@@ -1,9 +1,11 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
-import { NOTIFY_WINDOW_MS } from "../../../src/contracts/times.js";
+import { KEPT_DAYS } from "../../../src/analysis/saga.js";
+import { LOG_AGE_MS, NOTIFY_WINDOW_MS } from "../../../src/contracts/times.js";
 import { DELIVERY_VARIABLES } from "../../../src/delivery/config.js";
 import { LIMITS } from "../../../src/gateway/index.js";
 import { MAX_REPLAYED } from "../../../src/gateway/resume.js";
+import { DAY } from "../../../src/kernel/time.js";
 
 type Declared = Readonly<Record<string, unknown>>;
 
@@ -48,4 +50,9 @@ test("the window of a resume is the age of NOTIFY, for who writes it and for who
   const ageMs = limit(stream("NOTIFY"), "max_age") / 1_000_000;
   expect([NOTIFY_WINDOW_MS, LIMITS.windowMs]).toEqual([ageMs, ageMs]);
   expect(MAX_REPLAYED).toBeGreaterThanOrEqual(limit(stream("NOTIFY"), "max_msgs_per_subject"));
+});
+
+test("the code and the stream agree on how long the log keeps events, and the database and the bucket on analyses", () => {
+  expect(LOG_AGE_MS).toBe(limit(stream("DROPS"), "max_age") / 1_000_000);
+  expect(KEPT_DAYS * DAY).toBe(limit(stream("KV_ANALYSES"), "max_age") / 1_000_000);
 });

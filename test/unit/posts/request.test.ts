@@ -12,7 +12,7 @@ test("an id of a drop is a UUID in any case, and lower case from then on", () =>
     expect(() => readDropId("drop_id", bad)).toThrow(/^drop_id: is not a UUID$/);
 });
 
-test("a URI of a foreign object is http or https, without spaces or control characters", () => {
+test("a URI of a remote object is http or https, without spaces or control characters", () => {
   const good = [
     "https://far.example/1",
     "http://127.0.0.1:8080/@eve?x=1#y",

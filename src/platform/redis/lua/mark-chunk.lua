@@ -1,5 +1,5 @@
--- Keeps the books of a fan-out of many chunks: a hash of chunk id -> when it was done, ms since the epoch, "0" where it
--- is only planned; and "~recipients" -> how many users it is for, once the list of chunks is complete.
+-- Records the progress of a fan-out of many chunks: a hash of chunk id -> when it was done, ms since the epoch, "0" where
+-- it is only planned; and "~recipients" -> how many users it is for, once the list of chunks is complete.
 --
 -- KEYS[1]  the fan-out
 -- ARGV[1]  time to live, ms
