@@ -50,10 +50,11 @@ local function floorOf(key)
   return floor and tonumber(floor)
 end
 
--- Nothing in a timeline stands below its floor: where something stands below the drops, so does the floor. To count
--- costs half of what the floor itself does, a number that Redis would print and Lua read.
+-- Nothing in a timeline stands below its floor, except drops of the time 0 below a floor of 1. So where an entry of a
+-- later time stands below the drops, the floor does, too. To count costs half of what the floor itself does, a number
+-- that Redis would print and Lua read.
 local function add(key, entries, lowest)
-  if active or call('ZCOUNT', key, '-inf', '(' .. lowest) == 0 then
+  if active or call('ZCOUNT', key, '1', '(' .. lowest) == 0 then
     local floor = floorOf(key)
     if active and not floor then return 0 end
     if floor and floor > 0 then entries = above(floor, entries) end
