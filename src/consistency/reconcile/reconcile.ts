@@ -4,7 +4,7 @@ import { mapLimited } from "../../kernel/concurrency.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
-import { DAY, MINUTE, pause, SECOND } from "../../kernel/time.js";
+import { DAY, HOUR, MINUTE, pause, SECOND } from "../../kernel/time.js";
 
 /** [since, until), in ms since the epoch. */
 export interface TimeRange {
@@ -40,8 +40,8 @@ interface ReconcileOptions {
 export type Reconcile = (range: TimeRange, options?: ReconcileOptions) => Promise<Reconciled>;
 
 const SLICE_MS = 10 * MINUTE;
-/** An event is published a little after its change, and may wait for an outage on its way into the log. */
-const ADMISSION_LAG_MS = 30 * MINUTE;
+/** An event may have waited that long for an outage between its change and its admission. */
+export const ADMISSION_LAG_MS = HOUR;
 const ADMITTED_AT_ONCE = 32;
 
 /** Events the log already holds are not admitted again, so that nobody is notified twice. */

@@ -6,8 +6,8 @@ import { countOutcome } from "../../delivery/telemetry.js";
 import { createTurns, paced } from "../../kernel/concurrency.js";
 import { codeOf, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
-import { backoff, HOUR, MINUTE, pause, SECOND } from "../../kernel/time.js";
-import type { Reconcile, Reconciled, TimeRange } from "../reconcile/reconcile.js";
+import { backoff, MINUTE, pause, SECOND } from "../../kernel/time.js";
+import { ADMISSION_LAG_MS, type Reconcile, type Reconciled, type TimeRange } from "../reconcile/reconcile.js";
 import type { Recovery } from "./loss-detector.js";
 
 interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
@@ -20,9 +20,6 @@ interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
   readonly log: Logger;
   readonly reconciled: (found: Reconciled) => void;
 }
-
-/** An event may have waited that long for an outage between its change and its admission. */
-const ADMISSION_LAG_MS = HOUR;
 
 /**
  * An outage ends the replay, and it is begun anew: Redis may lose yet more. An event that fails for another reason
