@@ -78,9 +78,7 @@ export function createAnalysisOperations({
     show: async (id: string): Promise<Shown> => {
       const facts = await factsOf(id, requests);
       for await (const one of list()) if (one.analysis_id === id) return shown(facts, one.status, one);
-      // A redriven one that failed before is done, as is every other one that is neither queued nor a dead letter.
-      const isFinal = facts.failed?.error_code.startsWith("account_");
-      return shown(facts, isFinal ? "failed" : "completed");
+      return shown(facts, facts.failed && !facts.failed.overcome ? "failed" : "completed");
     },
   };
 }

@@ -14,6 +14,8 @@ export interface Requests {
   start(request: RequestFact, now: number): Promise<void>;
   /** Returns the failure that stands: after a crash the next attempt repeats it. */
   fail(request: AnalysisRequest, failure: FailedFact): Promise<FailedFact>;
+  /** Marks the failure of an analysis that is completed now: operators ask no database. */
+  overcome(request: AnalysisRequest): Promise<void>;
   find(user: string, analysis: string): Promise<Facts | undefined>;
   /** Newest first; `before` excludes that id and the newer ones. */
   list(user: string, page: { readonly limit: number; readonly before?: string | undefined }): Promise<Facts[]>;
@@ -41,6 +43,10 @@ export function createRequests(bucket: Bucket, now: () => number = Date.now): Re
     const request = { ...asked, ...begun } as RequestFact;
     return { request, startedAt, failed: failed?.value as FailedFact | undefined };
   };
+  const failureOf = async ({ user_id, analysis_id }: AnalysisRequest) => {
+    const key = keyOf(encodeId(user_id), analysis_id, "failed");
+    return { key, held: (await bucket.get(key))?.value as FailedFact | undefined };
+  };
   const idsOfDay = async (token: string, day: string): Promise<string[]> => {
     const keys = await bucket.keys(`r.${token}.${day}.>`);
     return [...new Set(keys.map((key) => key.split(".")[3] as string))].sort().reverse();
@@ -53,12 +59,15 @@ export function createRequests(bucket: Bucket, now: () => number = Date.now): Re
       const started: Started = { ...request, started_at: new Date(at).toISOString() };
       await bucket.create(keyOf(encodeId(request.user_id), request.analysis_id, "started"), started);
     },
-    async fail({ user_id, analysis_id }, failure) {
-      const key = keyOf(encodeId(user_id), analysis_id, "failed");
-      const held = (await bucket.get(key))?.value as FailedFact | undefined;
+    async fail(request, failure) {
+      const { key, held } = await failureOf(request);
       if (held !== undefined && held.redrives === failure.redrives) return held;
       await bucket.put(key, failure);
       return failure;
+    },
+    async overcome(request) {
+      const { key, held } = await failureOf(request);
+      if (held !== undefined && !held.overcome) await bucket.put(key, { ...held, overcome: true });
     },
     find: (user, analysis) => find(encodeId(user), analysis),
     async list(user, { limit, before }) {

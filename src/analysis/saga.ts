@@ -25,6 +25,8 @@ export interface FailedFact {
   readonly attempt: number;
   /** Redrives of the dead letter of the request. */
   readonly redrives?: number;
+  /** The redriven request was completed. */
+  readonly overcome?: true;
 }
 
 /** The facts about one analysis that NATS holds. */

@@ -21,7 +21,7 @@ import { type CompletedAnalysis, decideFailure, decideStart, type Failure } from
 import type { AnalysisStore } from "./store.sql.js";
 
 export interface WorkerDeps {
-  readonly requests: Pick<Requests, "start" | "fail">;
+  readonly requests: Pick<Requests, "start" | "fail" | "overcome">;
   readonly store: Pick<AnalysisStore, "find" | "insert">;
   readonly cache: AnalysisCache;
   /** Reads the posts of the account and measures them. */
@@ -78,9 +78,11 @@ async function complete(deps: WorkerDeps, request: AnalysisRequest, { delivery, 
   const startedAt = now();
   await requests.start({ ...request, request_seq: delivery.seq }, startedAt);
   const held = await store.find(request.user_id, request.analysis_id);
-  const start = decideStart(held, { seq: delivery.seq, redrives: redrivesOf(delivery) });
+  const redrives = redrivesOf(delivery);
+  const start = decideStart(held, { seq: delivery.seq, redrives });
   if (start === "ignore") return;
   const completed = held ?? (await insert(deps, request, { delivery, context, startedAt }));
+  if (redrives > 0) await requests.overcome(request);
   await announce(deps, completed);
 }
 

@@ -74,17 +74,26 @@ test("what waits, what is begun and what is a dead letter is listed, with its pl
   expect(await show(done)).toMatchObject({ status: "completed", stream: null, stream_seq: null, error: null });
 });
 
-test("an account that is gone stays failed without a dead letter; one that was redriven is completed", async () => {
+test("without a dead letter an analysis stays failed, until it is redriven and completed", async () => {
   const failure = { failed_at: "2026-01-01T00:00:00.000Z", error: "x", attempt: 1 };
-  const [gone, redriven] = [requestOf("eli"), requestOf("fay")];
-  await facts().record(gone);
-  await facts().record(redriven);
+  const [gone, removed, redriven] = ["eli", "fay", "gil"].map((user) => requestOf(user)) as [
+    AnalysisRequest,
+    AnalysisRequest,
+    AnalysisRequest,
+  ];
+  for (const request of [gone, removed, redriven]) await facts().record(request);
   await facts().fail(gone, { ...failure, error_code: "account_suspended" });
-  await facts().fail(redriven, { ...failure, error_code: "source_failed" });
+  for (const request of [removed, redriven]) await facts().fail(request, { ...failure, error_code: "source_failed" });
+  await facts().overcome(redriven);
   expect(await ask("show", { analysis_id: gone.analysis_id })).toMatchObject({
     ...{ status: "failed", error_code: "account_suspended", stream: null },
   });
-  expect(await ask("show", { analysis_id: redriven.analysis_id })).toMatchObject({ status: "completed" });
+  expect(await ask("show", { analysis_id: removed.analysis_id })).toMatchObject({
+    ...{ status: "failed", error_code: "source_failed", stream: null },
+  });
+  expect(await ask("show", { analysis_id: redriven.analysis_id })).toMatchObject({
+    ...{ status: "completed", failed_at: null, error: null },
+  });
 });
 
 test("a request that is wrong, or about an analysis that nobody knows, is refused", async () => {

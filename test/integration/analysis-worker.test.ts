@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { createAnalysisOperations } from "../../src/analysis/operations.nats.js";
 import { AccountGone } from "../../src/analysis/sources/source.js";
 import { STREAM } from "../../src/contracts/subjects.js";
 import { createDeadLetters } from "../../src/dead-letters/index.js";
@@ -119,6 +120,8 @@ test("after three attempts an analysis failed; redriven, it is completed", async
   await letters.redrive([letter?.summary.seq as number]);
   await saga.settled();
   expect(await saga.statusOf(request)).toBe("completed");
+  const operations = createAnalysisOperations({ nats: saga.nats.connection, publish: saga.nats.publish });
+  expect(await operations.show(analysis_id)).toMatchObject({ status: "completed", error_code: null });
   expect((await failures(analysis_id)).at(-1)).toMatchObject({ attempt: 1, final: false });
   expect(await saga.faults([request])).toEqual([]);
 });
