@@ -72,16 +72,22 @@ function rebuild(chosen: Chosen): Promise<number> {
       for (const name of ["local", "global"] as const) await attempt(name, () => timelines.rebuildShared(name));
     const pace = { turn: createTurns(chosen.rate), atOnce: AT_ONCE, stopping };
     const steps = chosen.all ? timelines.listHomes(chosen.after) : [{ users: chosen.users, place: "" }];
-    for await (const step of homes.taken(steps)) {
-      const alone = chosen.all === true;
-      await paced(step.users, pace, (user) => attempt(user, () => timelines.rebuildHome(user, { alone })));
-      if (stopping.aborted) break;
-      homes.done(step);
+    try {
+      for await (const step of homes.taken(steps)) {
+        const alone = chosen.all === true;
+        await paced(step.users, pace, (user) => attempt(user, () => timelines.rebuildHome(user, { alone })));
+        if (stopping.aborted) break;
+        homes.done(step);
+      }
+      if (chosen.all && !stopping.aborted)
+        await paced(await timelines.pulledAuthors(), pace, (author) =>
+          attempt(author, () => timelines.rebuildAuthor(author)),
+        );
+    } catch (error) {
+      // The place itself is refused.
+      if (codeOf(error) === "invalid") throw error;
+      throw new Error(`${oneLine(error)}${homes.hint()}`, { cause: error });
     }
-    if (chosen.all && !stopping.aborted)
-      await paced(await timelines.pulledAuthors(), pace, (author) =>
-        attempt(author, () => timelines.rebuildAuthor(author)),
-      );
     const complete = !stopping.aborted;
     return {
       json: { ...outcome, complete, after: complete ? null : (homes.place ?? null) },

@@ -1,4 +1,5 @@
 import { expect, test } from "@jest/globals";
+import { PULLED_KEY } from "../../src/contracts/keys.js";
 import { jsonOf, startCommand } from "../support/command.js";
 import { eventually } from "../support/eventually.js";
 import { runMain, type ServiceProcess } from "../support/service.js";
@@ -98,6 +99,31 @@ testWithStack("all homes and the shared timelines, stopped in between and gone o
   const stale = startCommand(stack, ["timeline", "rebuild", "--all", "--after", "0000-5"]);
   expect([(await stale.exited).code, stale.errors()]).toEqual([1, expect.stringMatching(/start from the beginning/)]);
 });
+
+testWithStack(
+  "where the homes or the pulled authors cannot be listed it names the place",
+  { service: false },
+  async (stack) => {
+    const { redis } = stack;
+    for (const reader of READERS) await redis.zadd(homeKey(reader), 0, "~floor");
+    const fails = async (...args: string[]): Promise<string> => {
+      const run = startCommand(stack, ["timeline", "rebuild", "--all", "--rate", "1000", ...args]);
+      expect((await run.exited).code).toBe(1);
+      const [, place] = /; to continue: --after (\S+)/.exec(run.errors()) ?? [];
+      return place ?? run.errors();
+    };
+    await redis.set(PULLED_KEY, "no registry");
+    const place = await fails();
+    expect(place).toMatch(/^\w+-\d+$/);
+    await redis.acl("SETUSER", "default", "-scan");
+    stack.defer(async () => void (await redis.acl("SETUSER", "default", "+scan")));
+    expect(await fails("--after", place)).toBe(place);
+    await redis.acl("SETUSER", "default", "+scan");
+    await redis.del(PULLED_KEY);
+    const args = ["timeline", "rebuild", "--all", "--rate", "1000", "--after", place];
+    expect(await jsonOf<Rebuilt>(stack, args)).toMatchObject({ failures: 0, complete: true });
+  },
+);
 
 testWithStack("with an upstream away it ends, and says what failed", {}, async (stack) => {
   await complete(stack);
