@@ -8,6 +8,8 @@ import type { Logger } from "../kernel/logger.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
+import { createCalibration } from "./calibration.js";
+import { createCalibrationStore } from "./calibration.sql.js";
 import type { RewardsConfig } from "./config.js";
 import { drift, observeReward } from "./observe.js";
 import { announcementsOf, awardFor } from "./reward.js";
@@ -42,8 +44,9 @@ export function startRewards({ db, publish, notify, config, log }: RewardsOption
     await notify(award.user_id, notification, notificationId);
     observeReward(completed, award, Date.now());
   };
+  const drifted = createCalibration(createCalibrationStore(db));
   const calibration = startSampling(
-    [{ name: "rewards", take: async () => [{ gauge: drift, labels: {}, value: await store.drifted() }] }],
+    [{ name: "rewards", take: async () => [{ gauge: drift, labels: {}, value: await drifted() }] }],
     { everyMs: CALIBRATE_EVERY_MS, log },
   );
   return { reward, close: () => calibration.close() };

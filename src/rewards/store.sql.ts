@@ -9,8 +9,6 @@ export interface RewardStore {
   /** Returns the award that stands: an event is awarded once. `eventSeq`: of its message in TIMELINE_EVENTS. */
   award(earned: XpEarned, eventSeq: number): Promise<Award>;
   page(user: string, page: { readonly limit: number; readonly before?: string | undefined }): Promise<XpPage>;
-  /** Users whose total differs from the sum of their transactions. */
-  drifted(): Promise<number>;
 }
 
 export interface XpPage {
@@ -41,10 +39,6 @@ export function createRewardStore(db: Db): RewardStore {
   return {
     award: (earned, eventSeq) => db.transaction((queries) => award(queries, earned, eventSeq)),
     page: (user, page) => unlessMissing(() => readPage(db, user, page)),
-    async drifted() {
-      const [row] = await db.query<{ users: number }>(DRIFTED);
-      return row?.users ?? 0;
-    },
   };
 }
 
@@ -102,11 +96,6 @@ async function readPage(
     next: rows.length > limit ? String(page.at(-1)?.position) : undefined,
   };
 }
-
-const DRIFTED = `
-SELECT count(*) AS users FROM public.xp_totals t
-FULL JOIN (SELECT user_id, sum(amount) AS total FROM public.xp_transactions GROUP BY user_id) s USING (user_id)
-WHERE coalesce(t.total, 0) <> coalesce(s.total, 0)`;
 
 /** A gateway may read before the first process with the role has made the tables. */
 async function unlessMissing(work: () => Promise<XpPage>): Promise<XpPage> {
