@@ -11,7 +11,9 @@ test("a small run of the benchmark of the bridge checks what it did, and says wh
     const compared = { value: expect.any(Number), peer: expect.objectContaining({ value: expect.any(Number) }) };
     expect(report.rows).toEqual([
       expect.objectContaining({ name: "events admitted", ...compared }),
+      expect.objectContaining({ name: "bound: bare loop that checks events", ...compared }),
       expect.objectContaining({ name: "bound: bare loop", ...compared }),
+      expect.objectContaining({ name: "events admitted: CPU of the bridge", ...compared }),
     ]);
     expect(Object.keys(report.versions)).toEqual(["Node", "Redis", "nats-server"]);
     expect(sectionOf(report)).toContain("--posts 500");

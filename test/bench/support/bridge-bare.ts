@@ -1,8 +1,10 @@
-/** The bare loop of the benchmark `bridge`: its own process, as the bridge is. */
+/** A bare loop of the benchmark `bridge`: its own process, as the bridge is. */
 import { once } from "node:events";
+import { RandomIdGenerator } from "@opentelemetry/sdk-trace-base";
 import { Redis } from "ioredis";
 import { connect } from "nats";
 import type { NatsConnectionImpl } from "nats/lib/nats-base-client/nats.js";
+import { messageId, parseEvent } from "../../../src/contracts/events.js";
 import type { BareOrder } from "./bridge-shared.js";
 
 const IN_FLIGHT = 4_096;
@@ -11,8 +13,25 @@ const [order] = (await once(process, "message")) as [BareOrder];
 const nats = (await connect({ servers: order.natsUrl })) as NatsConnectionImpl;
 const redis = new Redis(order.redisUrl);
 const inbox = `_INBOX.${nats.info?.client_id}.bare`;
+const ids = new RandomIdGenerator();
 let waiting: Buffer[] = [];
 let [sent, acked, scheduled] = [0, 0, false];
+
+const textOf = (header: string, size: number, body: string): string =>
+  `HPUB ${order.subject} ${inbox} ${header.length} ${header.length + size}\r\n${header}${body}\r\n`;
+
+const bare = (payload: Buffer): string =>
+  textOf(`NATS/1.0\r\nNats-Msg-Id: ${sent}\r\n\r\n`, payload.length, payload.toString());
+
+function checked(payload: Buffer): string {
+  const event = parseEvent("drop_created", payload, Date.now());
+  const body = JSON.stringify(event.payload);
+  const trace = `traceparent: 00-${ids.generateTraceId()}-${ids.generateSpanId()}-00`;
+  const header = `NATS/1.0\r\n${trace}\r\nNats-Msg-Id: ${messageId(event)}\r\n\r\n`;
+  return textOf(header, Buffer.byteLength(body), body);
+}
+
+const messageOf = order.isChecked ? checked : bare;
 
 const send = (): void => {
   scheduled = false;
@@ -20,8 +39,8 @@ const send = (): void => {
   waiting = waiting.slice(now.length);
   let text = "";
   for (const payload of now) {
-    const header = `NATS/1.0\r\nNats-Msg-Id: ${++sent}\r\n\r\n`;
-    text += `HPUB ${order.subject} ${inbox} ${header.length} ${header.length + payload.length}\r\n${header}${payload.toString()}\r\n`;
+    sent++;
+    text += messageOf(payload);
   }
   nats.protocol.sendCommand(Buffer.from(text));
 };
