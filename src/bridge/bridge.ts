@@ -111,6 +111,8 @@ export interface ForwardDeps {
   readonly server: { readonly info?: { readonly max_payload: number } | undefined };
   readonly requestReconcile: RequestReconcile;
   readonly version: string;
+  /** Unless it is so, events of a batch that come without a trace share one: it is only ids in log lines. */
+  readonly exportsTraces: boolean;
   readonly log: Logger;
   readonly observe: (all: readonly Forwarded[]) => void;
 }
@@ -193,13 +195,16 @@ function admit(deps: WithGaps, batch: readonly Arrived[], refuse: (arrived: Arri
   const all: Arrived[] = [];
   const spans: (OpenSpan | undefined)[] = [];
   const events: Admission[] = [];
+  let shared: Traced | undefined;
   for (const arrived of batch) {
     try {
       const event = understand(deps, arrived);
-      const span = spanOf(event);
+      const isOwn = deps.exportsTraces || event.payload.traceparent !== undefined;
+      const { headers, span } = (isOwn ? undefined : shared) ?? traced(event);
+      if (!isOwn) shared = { headers, span };
       const body = JSON.stringify(event.payload);
-      events.push({ subject: SUBJECT_OF[event.name], id: messageId(event), body, headers: span.headers });
-      spans.push(span.isSampled ? span : undefined);
+      events.push({ subject: SUBJECT_OF[event.name], id: messageId(event), body, headers });
+      spans.push(span);
       all.push(arrived);
     } catch (error) {
       refuse(arrived, error);
@@ -225,6 +230,17 @@ async function admitted(deps: ForwardDeps, { all, spans, results }: Waiting, fai
   }
   deps.observe(forwarded);
   return stored;
+}
+
+interface Traced {
+  readonly headers: Readonly<Record<string, string>>;
+  /** Where it is exported. */
+  readonly span: OpenSpan | undefined;
+}
+
+function traced(event: TimelineEvent): Traced {
+  const span = spanOf(event);
+  return { headers: span.headers, span: span.isSampled ? span : undefined };
 }
 
 function spanOf({ name, payload: { traceparent } }: TimelineEvent): OpenSpan {

@@ -17,6 +17,7 @@ interface BridgeHandles {
   readonly storeDeadLetter: StoreDeadLetter;
   readonly requestReconcile: RequestReconcile;
   readonly version: string;
+  readonly exportsTraces: boolean;
   readonly log: Logger;
 }
 
@@ -27,11 +28,11 @@ export interface Bridge {
 
 /** Starts forwarding events from Redis Pub/Sub into the log; resolves once every channel is subscribed. */
 export async function startBridge(handles: BridgeHandles): Promise<Bridge> {
-  const { subscriber, nats, publishAll, storeDeadLetter, requestReconcile, version, log } = handles;
+  const { subscriber, nats, publishAll, storeDeadLetter, requestReconcile, version, exportsTraces, log } = handles;
   const isRefusal = (error: unknown): boolean => refusalOf(error) !== undefined;
   const deadLetters = createHeldDeadLetters({ store: storeDeadLetter, isRefusal, log });
   const observe = observeBridge;
-  const admit = { admitAll: publishAll, server: nats, deadLetters, requestReconcile, version, log };
+  const admit = { admitAll: publishAll, server: nats, deadLetters, requestReconcile, version, exportsTraces, log };
   observe.started();
   const intake = await startIntake({
     channels: createChannels(subscriber, log),

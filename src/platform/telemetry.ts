@@ -6,6 +6,8 @@ import { AlwaysOffSampler, NoopSpanProcessor, ParentBasedSampler } from "@opente
 import { ActiveContext } from "./active-context.js";
 
 export interface Telemetry {
+  /** Unless it is so, spans without a parent are not sampled. */
+  readonly exportsTraces: boolean;
   scrape(request: IncomingMessage, response: ServerResponse): void;
   close(): Promise<void>;
 }
@@ -15,8 +17,10 @@ export interface Telemetry {
  * Must run before the modules that measure are loaded: an instrument made earlier measures nothing.
  */
 export function startTelemetry(env: NodeJS.ProcessEnv, version: string): Telemetry {
-  const traced =
-    env["OTEL_TRACES_EXPORTER"] ?? env["OTEL_EXPORTER_OTLP_ENDPOINT"] ?? env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+  const { OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT } = env;
+  const exportsTraces = Boolean(
+    OTEL_TRACES_EXPORTER ?? OTEL_EXPORTER_OTLP_ENDPOINT ?? OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
+  );
   env["OTEL_LOGS_EXPORTER"] ??= "none";
   const prometheus = new PrometheusExporter({ preventServerStart: true });
   const sdk = new NodeSDK({
@@ -26,7 +30,7 @@ export function startTelemetry(env: NodeJS.ProcessEnv, version: string): Telemet
     metricReaders: [prometheus],
     contextManager: new ActiveContext(),
     instrumentations: [],
-    ...(traced
+    ...(exportsTraces
       ? {}
       : {
           spanProcessors: [new NoopSpanProcessor()],
@@ -35,6 +39,7 @@ export function startTelemetry(env: NodeJS.ProcessEnv, version: string): Telemet
   });
   sdk.start();
   return {
+    exportsTraces,
     scrape: (request, response) => prometheus.getMetricsRequestHandler(request, response),
     close: () => sdk.shutdown().catch(() => undefined),
   };

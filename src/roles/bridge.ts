@@ -8,6 +8,7 @@ import { VERSION } from "./version.js";
 export async function startBridgeRole({
   config,
   connections,
+  exportsTraces,
   log,
 }: RoleDeps<"redis" | "upstreams">): Promise<RunningRole> {
   const subscriber = connectSubscriber(config.redis.urls, log);
@@ -23,6 +24,7 @@ export async function startBridgeRole({
     storeDeadLetter: connections.publish,
     requestReconcile: requests.request,
     version: VERSION,
+    exportsTraces,
     log,
   });
   // An empty log has missed nothing.

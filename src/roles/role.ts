@@ -29,6 +29,7 @@ export interface RoleDeps<Slices extends keyof Config = keyof Config> {
   readonly connections: ServiceConnections;
   /** One a process: a crash ends all its consumers. */
   readonly gate: Gate;
+  readonly exportsTraces: boolean;
   readonly wraps?: Wraps;
   readonly log: Logger;
 }

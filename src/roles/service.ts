@@ -89,7 +89,7 @@ async function openHttp(
 /** Opens the connections, and the database of the roles that keep data. */
 async function openDeps(
   config: Config,
-  { closers, log, wraps = {} }: StartOptions,
+  { closers, telemetry, log, wraps = {} }: StartOptions,
   readiness: Readiness,
 ): Promise<RoleDeps & { db: Db | undefined }> {
   const { roles } = config.process;
@@ -105,7 +105,8 @@ async function openDeps(
   readiness.connections = connections;
   const db = await openDatabase(config, log, closers);
   readiness.inUse.push(connections.scripts.client, connections.nats, ...(db && keepsData(roles) ? [db] : []));
-  return { config, connections, db, gate: new Gate(), wraps, log };
+  const { exportsTraces } = telemetry;
+  return { config, connections, db, gate: new Gate(), exportsTraces, wraps, log };
 }
 
 interface Beside {

@@ -38,6 +38,7 @@ test("a bridge that starts looks back to the last admission before its own, howe
     config: { redis: { urls: [redis.broker.url] }, upstreams: addresses } as never,
     connections: { ...nats, nats: connection, scripts: redis.scripts, upstreams } as unknown as ServiceConnections,
     gate: undefined as never,
+    exportsTraces: false,
     log: silent,
   });
   try {

@@ -35,6 +35,7 @@ async function bridge(): Promise<Bridge> {
     storeDeadLetter: async (deadLetter) => void (await nats.publish(deadLetter)),
     requestReconcile: () => undefined,
     version: "0",
+    exportsTraces: false,
     log: silent,
   });
   cleanups.push(async () => {

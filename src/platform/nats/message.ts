@@ -31,22 +31,25 @@ export function deliveryOf(message: JsMsg, { stream, consumer }: Source): Delive
   return {
     stream,
     consumer,
-    seq: numberIn(reply, first + 1),
-    time: numberIn(reply, first + 3, BELOW_MS),
+    seq: numberAt(reply, first + 1),
+    time: numberAt(reply, first + 3, BELOW_MS),
     subject: message.subject,
     headers: headersOf(message),
     body: message.data,
-    deliveries: numberIn(reply, first),
+    deliveries: numberAt(reply, first),
   };
 }
 
 const NO_REPLY = new Uint8Array();
 
 /** In the token after so many dots, without its last digits. */
-function numberIn(reply: Uint8Array, token: number, digitsLeftOut = 0): number {
+const numberAt = (reply: Uint8Array, token: number, digitsLeftOut = 0): number =>
+  numberIn(reply, (dots[token - 1] as number) + 1, (dots[token] as number) - digitsLeftOut);
+
+/** Decimal digits, without the string that `Number` would need. */
+export function numberIn(digits: Uint8Array, from: number, end: number): number {
   let value = 0;
-  const end = (dots[token] as number) - digitsLeftOut;
-  for (let at = (dots[token - 1] as number) + 1; at < end; at++) value = value * 10 + (reply[at] as number) - DIGIT_0;
+  for (let at = from; at < end; at++) value = value * 10 + (digits[at] as number) - DIGIT_0;
   return value;
 }
 

@@ -1,8 +1,9 @@
 import { type ApiError, createInbox, ErrorCode, type Msg, type NatsConnection, NatsError, type Status } from "nats";
+import type { MsgImpl } from "nats/lib/nats-base-client/msg.js";
 import type { NatsConnectionImpl } from "nats/lib/nats-base-client/nats.js";
 import { isPlainSubject } from "../../contracts/subjects.js";
 import { AppError } from "../../kernel/errors.js";
-import { fieldsOf } from "./message.js";
+import { fieldsOf, numberIn } from "./message.js";
 import { publishError, refusalOf } from "./publish-errors.js";
 
 export interface Message {
@@ -38,6 +39,8 @@ export interface Publisher {
 }
 
 const ACK_TIMEOUT_MS = 5_000;
+/** Between the name of a batch and the place in it. */
+const DASH = "-".charCodeAt(0);
 
 interface PublisherOptions {
   /** Called where no stream takes a subject. */
@@ -94,6 +97,7 @@ class PubAcks {
   #pending = 0;
   #scheduled = false;
   readonly #inbox: string;
+  readonly #inboxBytes: number;
   #text = "";
   #subscribed = false;
   #timer: NodeJS.Timeout | undefined;
@@ -104,6 +108,7 @@ class PubAcks {
   ) {
     // A user's rights may require the prefix.
     this.#inbox = `${createInbox(connection.options.inboxPrefix)}.`;
+    this.#inboxBytes = Buffer.byteLength(this.#inbox);
     void this.#followDenials();
     void connection.closed().then(() => {
       this.#fail(() => true, NatsError.errorForCode(ErrorCode.ConnectionClosed));
@@ -206,10 +211,10 @@ class PubAcks {
   }
 
   #take(message: Msg): void {
-    const { subject } = message;
-    const [from, between] = [this.#inbox.length, subject.lastIndexOf("-")];
-    const batch = this.#batches[Number(subject.slice(from, between)) - this.#firstName];
-    const index = Number(subject.slice(between + 1));
+    const { subject } = (message as MsgImpl)._msg;
+    const between = subject.lastIndexOf(DASH);
+    const batch = this.#batches[numberIn(subject, this.#inboxBytes, between) - this.#firstName];
+    const index = numberIn(subject, between + 1, subject.length);
     if (!batch || !isPending(batch, index)) return;
     this.#settle(batch, index, resultOf(message, (batch.messages[index] as Message).subject));
   }
@@ -250,14 +255,28 @@ class PubAcks {
 
 const isPending = ({ results, sent }: Batch, index: number): boolean => index < sent && results[index] === undefined;
 
+/** A PubAck up to its number, which is its end unless there was a duplicate, and its stream: the next one mostly begins so, too. */
+let latest = { start: "{", stream: "" };
+
+function usualStored(text: string): Stored | undefined {
+  const { start, stream } = latest;
+  if (!text.startsWith(start) || !text.endsWith("}")) return undefined;
+  const seq = Number(text.slice(start.length, -1));
+  return Number.isSafeInteger(seq) ? { stream, seq, duplicate: false } : undefined;
+}
+
 function resultOf(message: Msg, subject: string): Stored | AppError {
   try {
     // No stream takes the subject: the server answers with a status and no body.
     if (message.data.length === 0) throw NatsError.errorForCode(ErrorCode.NoResponders);
-    const { error: refusal, stream, seq, duplicate = false } = JSON.parse(message.string()) as PubAck;
+    const text = message.string();
+    const usual = usualStored(text);
+    if (usual) return usual;
+    const { error: refusal, stream, seq, duplicate = false } = JSON.parse(text) as PubAck;
     if (refusal) throw Object.assign(new NatsError(refusal.description, String(refusal.code)), { api_error: refusal });
     // Clustered 2.10 servers may answer "duplicate" for a message they have not stored (nats-server#6415).
     if (duplicate && seq === 0) throw new AppError("unavailable", `${subject}: the id is still in process`);
+    if (text.endsWith(`:${seq}}`)) latest = { start: text.slice(0, -`${seq}}`.length), stream };
     return { stream, seq, duplicate };
   } catch (error) {
     return publishError(error, subject);

@@ -33,6 +33,7 @@ function setup(change: Partial<ForwardDeps> = {}) {
     server: { info: { max_payload: 1_000 + HEADER_ROOM } },
     requestReconcile: () => undefined,
     version: "1.2.3",
+    exportsTraces: true,
     log: silent,
     observe: (all) => observed.push(...all.map(({ outcome, channel }) => `${outcome} ${channel}`)),
     ...change,

@@ -37,6 +37,7 @@ async function textsOf(name: EventName, payload: unknown, refusals = 0) {
     server: {},
     requestReconcile: () => undefined,
     version: "1.2.3",
+    exportsTraces: true,
     log,
     observe: () => undefined,
   });
