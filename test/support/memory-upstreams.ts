@@ -13,10 +13,14 @@ function dropsBelow(
   below: { created_at: number; drop_id: string } | undefined,
   count: number,
 ): Drop[] {
-  return world
-    .dropsOf(author)
-    .filter((drop) => below === undefined || newestFirst(below, drop) < 0)
-    .slice(0, count);
+  const drops = world.dropsOf(author);
+  let [from, to] = [0, below === undefined ? 0 : drops.length];
+  while (below !== undefined && from < to) {
+    const middle = (from + to) >> 1;
+    if (newestFirst(below, drops[middle] as Drop) < 0) to = middle;
+    else from = middle + 1;
+  }
+  return drops.slice(from, from + count);
 }
 
 /** The upstreams as reads see them, out of a world in memory. */
