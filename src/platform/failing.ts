@@ -1,5 +1,5 @@
 import { LRUCache } from "lru-cache";
-import { type Clock, SECOND } from "../../kernel/time.js";
+import { type Clock, SECOND } from "../kernel/time.js";
 
 /** Outcomes older than this do not count. */
 const WINDOW_MS = 30 * SECOND;
