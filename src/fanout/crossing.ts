@@ -1,5 +1,5 @@
 import type { Fences } from "../contracts/fences.js";
-import { currentOf, type Due, isSettled, type PulledAuthors, type PullState } from "../contracts/pulled.js";
+import { currentOf, type Due, isSettled, type PullState } from "../contracts/pulled.js";
 import { CLOCK_SKEW_MS } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { oneLine } from "../kernel/errors.js";
@@ -12,23 +12,17 @@ import { SECOND } from "../kernel/time.js";
 import { changedHome, DropWrites, unhurried } from "./graph-drops.js";
 import type { Listeners } from "./listeners.redis.js";
 import { MAX_PAGES } from "./plan.js";
+import type { Pulled } from "./pulled.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import type { Sources } from "./sources.grpc.js";
 import type { HomeBounds, TimelineWriter } from "./store.redis.js";
-
-/** The registry of pulled authors as those see it who change it. */
-export interface Crossings extends PulledAuthors {
-  due(): Promise<Due[]>;
-  /** Ends a step: gives the author the next state, unless somebody else has changed it. */
-  proceed(of: Due): Promise<void>;
-}
 
 interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops"> {
   readonly fences: Pick<Fences, "unfollowedAmong" | "recentUnfollowers" | "removeDeleted">;
   readonly writer: TimelineWriter;
   readonly authors: AuthorWriter;
   readonly listeners: Pick<Listeners, "visit">;
-  readonly registry: Crossings;
+  readonly registry: Pulled;
   readonly maxEntries: number;
 }
 

@@ -10,7 +10,7 @@ import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { FanoutConfig } from "./config.js";
-import { type Crossings, startCrossings } from "./crossing.js";
+import { startCrossings } from "./crossing.js";
 import { composeFanout, type Fanout } from "./fanout.js";
 import type { UntilCovered } from "./jobs.js";
 import { createListeners } from "./listeners.redis.js";
@@ -29,7 +29,7 @@ interface FanoutHandles {
   readonly publishAll: PublishAll;
   readonly upstreams: Upstreams;
   readonly fences: Fences;
-  readonly pulled: Pulled & Crossings;
+  readonly pulled: Pulled;
   readonly log: Logger;
   /** Resolves once it is known whom a user pulls; unset where nobody is notified. */
   readonly fillPulls?: (user: string) => Promise<void>;

@@ -1,5 +1,5 @@
 import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
-import { isPushed, type Published, type PulledAuthors, type PullState } from "../contracts/pulled.js";
+import { type Due, isPushed, type Published, type PulledAuthors, type PullState } from "../contracts/pulled.js";
 import type { Apply, Change } from "./apply.js";
 import type { Listeners } from "./listeners.redis.js";
 import type { Trace } from "./publish.nats.js";
@@ -10,6 +10,9 @@ import { audienceOf, type TimelineWriter } from "./store.redis.js";
 export interface Pulled extends PulledAuthors {
   /** Has authors pulled, tiered or pushed where their followers or drops ask for it. */
   cross(published: readonly Published[]): Promise<void>;
+  due(): Promise<Due[]>;
+  /** Ends a step: gives the author the next state, unless somebody else has changed it. */
+  proceed(of: Due): Promise<void>;
 }
 
 /** A change planned in one state need not be planned again in the other; pushed authors have none. */

@@ -75,8 +75,8 @@ interface Times {
   readonly listTtl: number;
 }
 
-interface Registering {
-  readonly connection: Connection;
+export interface Registering<One extends Connection = Connection> {
+  readonly connection: One;
   readonly from: StreamPosition;
 }
 

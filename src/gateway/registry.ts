@@ -6,7 +6,7 @@ import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
 import { nameListing, type StreamPosition } from "./notification.js";
 import { observeGateway } from "./observe.js";
-import type { Connection, RegistryStore } from "./registry.redis.js";
+import type { Connection, Registering, RegistryStore } from "./registry.redis.js";
 
 interface RegistryDeps {
   readonly store: RegistryStore;
@@ -22,11 +22,6 @@ export interface Registration extends Connection {
   renewedAt: number;
   /** Called after the registration was lost and is restored, with the position to resume from at least. */
   registeredAgain(from: StreamPosition | undefined): void;
-}
-
-export interface Registering {
-  readonly registration: Registration;
-  readonly from: StreamPosition;
 }
 
 /** A listing that ends within this time counts as ended: processes' clocks differ, and events take time to arrive. */
@@ -70,13 +65,10 @@ export class Registry {
    *
    * `from` is stored as that position where the user was not listed.
    */
-  async register(some: readonly Registering[]): Promise<(StreamPosition | undefined)[]> {
+  async register(some: readonly Registering<Registration>[]): Promise<(StreamPosition | undefined)[]> {
     const listedSince = Date.now() - this.deps.windowMs + MARGIN_MS;
-    const resumableFrom = await this.deps.store.register(
-      some.map(({ registration: connection, from }) => ({ connection, from })),
-      listedSince,
-    );
-    for (const { registration } of some) {
+    const resumableFrom = await this.deps.store.register(some, listedSince);
+    for (const { connection: registration } of some) {
       registration.renewedAt = Date.now();
       this.#registered.add(registration);
     }

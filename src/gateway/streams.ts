@@ -9,8 +9,8 @@ import type { GatewayConfig } from "./config.js";
 import type { Feed } from "./feed.nats.js";
 import { nameListing, type StreamPosition } from "./notification.js";
 import { type CloseReason, observeGateway } from "./observe.js";
-import { REGISTRATIONS_A_CALL, type Registering, type Registration, type Registry } from "./registry.js";
-import { connectionId } from "./registry.redis.js";
+import { REGISTRATIONS_A_CALL, type Registration, type Registry } from "./registry.js";
+import { connectionId, type Registering } from "./registry.redis.js";
 import type { StreamRequest } from "./routes.http.js";
 import { Session } from "./session.js";
 
@@ -81,10 +81,6 @@ class Stream implements Registration {
   }
 }
 
-interface Announcing extends Registering {
-  readonly registration: Stream;
-}
-
 export class Streams {
   closing = false;
   /** From admission until the registration is removed. */
@@ -93,8 +89,8 @@ export class Streams {
   readonly #open = new Set<Stream>();
   readonly #ticking: NodeJS.Timeout;
   /** Streams that open together share a call to Redis and a flush. */
-  readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Announcing[]) => {
-    for (const { registration: stream } of some)
+  readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Registering<Stream>[]) => {
+    for (const { connection: stream } of some)
       stream.unfollow ??= this.deps.feed.follow(stream.user, stream.session.take);
     const [resumableFrom] = await Promise.all([this.deps.registry.register(some), this.deps.feed.flushed()]);
     return resumableFrom;
@@ -162,7 +158,7 @@ export class Streams {
     const resumes = (request.lastEventId ?? "") !== "";
     const tail = await feed.state(resumes ? 0 : TAIL_AGE_MS);
     const from = { seq: tail.lastSeq, incarnation: tail.incarnation, listing: nameListing() };
-    const resumableFrom = await this.#announce({ registration: stream, from });
+    const resumableFrom = await this.#announce({ connection: stream, from });
     const start = await session.prepare(request.lastEventId, { tail, resumableFrom });
     if (request.isGone()) return;
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");

@@ -5,7 +5,7 @@ import { codeOf } from "../kernel/errors.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Origin, PageCache } from "./page-cache.js";
 import { encodedPage } from "./page-response.js";
-import type { Pulled, Stored } from "./stored.js";
+import type { MergedTimelines, Stored } from "./stored.js";
 
 /** Of one timeline of read-page.lua. */
 export interface Ask {
@@ -176,7 +176,7 @@ interface PulledBy {
   readonly areNamed: boolean;
 }
 
-function pulledIn(merged: string, { home, isComplete, areNamed }: PulledBy): Pulled {
+function pulledIn(merged: string, { home, isComplete, areNamed }: PulledBy): MergedTimelines {
   if (merged === NOT_KNOWN) return { areKnown: false, keys: [], incomplete: isComplete ? [] : [home], areNamed };
   const keysIn = (names: string): string[] =>
     names === "" ? [] : names.split(",").map((name) => (name === HOME ? home : AUTHOR_PREFIX + name));

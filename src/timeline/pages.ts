@@ -2,7 +2,7 @@ import type { Fences } from "../contracts/fences.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { EncodedPage } from "./page-response.js";
 import type { TimelineStore } from "./store.redis.js";
-import type { Pulled, Range, Stored } from "./stored.js";
+import type { MergedTimelines, Range, Stored } from "./stored.js";
 
 export type Entries = readonly TimelineEntry[];
 
@@ -27,7 +27,7 @@ export interface BelowFloor {
 
 export class Incomplete extends Error {
   /** Unset: nothing is merged into the timeline. */
-  constructor(readonly pulled: Pulled | undefined) {
+  constructor(readonly pulled: MergedTimelines | undefined) {
     super("the timeline must be rebuilt");
   }
 }

@@ -20,11 +20,11 @@ export interface Stored {
   readonly areAlive: boolean;
   /** Then there are no entries. */
   readonly page?: EncodedPage;
-  readonly pulled?: Pulled;
+  readonly pulled?: MergedTimelines;
 }
 
 /** The timelines of pulled authors that are merged into a home. */
-export interface Pulled {
+export interface MergedTimelines {
   /** False: whom the reader pulls must be read first. */
   readonly areKnown: boolean;
   readonly keys: readonly string[];

@@ -8,7 +8,7 @@ import type { ListCache } from "./cache.redis.js";
 import type { ObserveUsers } from "./observe.js";
 import type { ListName, ListStore } from "./reads.sql.js";
 
-interface IdPage {
+interface ListPage {
   readonly ids: readonly string[];
   readonly total: number;
 }
@@ -31,7 +31,7 @@ interface ListRequest {
 }
 
 /** @throws AppError `unavailable` while the database is unavailable */
-export type ReadList = (request: ListRequest) => Promise<IdPage>;
+export type ReadList = (request: ListRequest) => Promise<ListPage>;
 
 /**
  * Reads lists from pages of this process, then from the cache of all processes, then from the database.
@@ -41,10 +41,10 @@ export type ReadList = (request: ListRequest) => Promise<IdPage>;
  * its event is published or its call answered, so that a read after either finds the new generation.
  */
 export function createReadList(deps: ListsDeps): ReadList {
-  const flights = { page: new SingleFlight<IdPage>(), whole: new SingleFlight<Whole>() };
+  const flights = { page: new SingleFlight<ListPage>(), whole: new SingleFlight<Whole>() };
   return async (request) => {
     const { list, user, after, limit } = request;
-    const answer = (from: Parameters<ObserveUsers["read"]>[1], page: IdPage): IdPage => {
+    const answer = (from: Parameters<ObserveUsers["read"]>[1], page: ListPage): ListPage => {
       deps.observe.read(list, from);
       return page;
     };
@@ -63,14 +63,14 @@ export function createReadList(deps: ListsDeps): ReadList {
 
 const pageKey = ({ list, user, after, limit }: ListRequest): string => `${list}:${limit}:${encodeId(user)}:${after}`;
 
-async function keptPage(deps: ListsDeps, request: ListRequest): Promise<IdPage | undefined> {
+async function keptPage(deps: ListsDeps, request: ListRequest): Promise<ListPage | undefined> {
   const kept = deps.pages.get(pageKey(request));
   if (kept === undefined) return undefined;
   const current = await orUncached(deps.observe, request.list, () => deps.cache.generation(request.list, request.user));
   return current === kept.generation ? kept.page : undefined;
 }
 
-function keep(deps: ListsDeps, request: ListRequest, generation: string, page: IdPage): IdPage {
+function keep(deps: ListsDeps, request: ListRequest, generation: string, page: ListPage): ListPage {
   deps.pages.offer(pageKey(request), { generation, page });
   return page;
 }
@@ -82,10 +82,10 @@ interface Whole {
 
 async function queryOnce(
   deps: ListsDeps,
-  flights: { readonly page: SingleFlight<IdPage>; readonly whole: SingleFlight<Whole> },
+  flights: { readonly page: SingleFlight<ListPage>; readonly whole: SingleFlight<Whole> },
   request: ListRequest,
   { generation, total }: Awaited<ReturnType<ListCache["read"]>>,
-): Promise<IdPage> {
+): Promise<ListPage> {
   const { limit, after } = request;
   const flight = `${request.list}:${encodeId(request.user)}:${generation}`;
   if (limit === 0) {
@@ -93,14 +93,14 @@ async function queryOnce(
       total ?? (await flights.whole.run(`${flight}:count`, () => fillCount(deps, request, generation))).total;
     return { ids: [], total: size };
   }
-  const page = (of: number): Promise<IdPage> =>
+  const page = (of: number): Promise<ListPage> =>
     flights.page.run(`${flight}:${limit}:${after}`, () => readPage(deps, request, of));
   if (total !== undefined && total > deps.maxCachedIds) return page(total);
   const whole = await flights.whole.run(flight, () => fillWhole(deps, request, generation));
   return whole.ids ? { ids: pageOf(whole.ids, request), total: whole.total } : page(whole.total);
 }
 
-async function readPage({ store, bounded }: ListsDeps, request: ListRequest, total: number): Promise<IdPage> {
+async function readPage({ store, bounded }: ListsDeps, request: ListRequest, total: number): Promise<ListPage> {
   const { list, user, after, limit } = request;
   return { ids: await bounded(() => store.ids(list, user, after, limit)), total };
 }
@@ -128,7 +128,7 @@ async function filled(deps: ListsDeps, list: ListName, fill: () => Promise<boole
 async function queryUncached(
   { store, bounded }: ListsDeps,
   { list, user, after, limit }: ListRequest,
-): Promise<IdPage> {
+): Promise<ListPage> {
   const [ids, { total }] = await Promise.all([
     limit === 0 ? [] : bounded(() => store.ids(list, user, after, limit)),
     bounded(() => store.count(list, user)),
@@ -162,7 +162,7 @@ export async function orUncached<Result>(
 
 interface KeptPage {
   readonly generation: string;
-  readonly page: IdPage;
+  readonly page: ListPage;
 }
 
 /** A page is kept once it was offered this often within a second. */

@@ -251,9 +251,9 @@ test.each([
   const pulled = {
     copy: () => registries[Math.min(1, looks++)],
     refresh: async () => new Map(),
-    cross: async () => undefined,
   };
-  const bench = openFanout(redis, world, { pageSize: 2, change: (deps) => ({ ...deps, pulled }) });
+  const change = (deps: FanoutDeps) => ({ ...deps, pulled: { ...deps.pulled, ...pulled } });
+  const bench = openFanout(redis, world, { pageSize: 2, change });
   await handle(bench, created(DROP));
   await work(bench);
   expect([await idsOf(authorKey("ada")), await idsOf(homeKey("f0")), await idsOf(homeKey("f2"))]).toEqual([

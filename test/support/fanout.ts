@@ -44,6 +44,8 @@ const NOBODY_PULLED: FanoutDeps["pulled"] = {
   copy: () => nobody,
   refresh: async () => nobody,
   cross: async () => undefined,
+  due: async () => [],
+  proceed: async () => undefined,
 };
 
 /** Fan-out on a real Redis, with the upstreams, the log and the queue in memory. */
