@@ -13,6 +13,7 @@ import {
   openFrames,
   READ_KINDS,
   READERS,
+  READY_LOCAL_KEY,
   type ReadKind,
   responseOf,
   timelineOf,
@@ -35,8 +36,10 @@ const CPU_TARGET = 1.6;
 
 const ABOUT = `First pages of ${LIMIT} from warm timelines of 1,000 drops (ids as long as a UUID), homes of ${READERS} users in turn, against a bare
 gRPC server that answers the same bytes. Pages are read again and again, so that the service holds those of homes; in the rows "from Redis" it may
-hold none. Each server runs in ${PROCESSES} processes, whose rounds alternate; figures are those of the median process. All collect their garbage once while they
-are called, before they are measured: after that a page costs more, in each of them. Each answer is compared byte for byte.`;
+hold none. The bound is a bare server that does what a page of local owes its caller: it looks at the request, asks Redis for ready bytes, once for all
+calls of a turn, keeps the deadline, counts the call and measures its time. Each server runs in ${PROCESSES} processes, whose rounds alternate; figures are
+those of the median process. All collect their garbage once while they are called, before they are measured: after that a page costs more, in each of
+them. Each answer is compared byte for byte.`;
 
 export async function run({ connections: inFlight = 64 }: Parameters, bench: Bench): Promise<Result> {
   const servers = await bench.servers();
@@ -52,25 +55,31 @@ export async function run({ connections: inFlight = 64 }: Parameters, bench: Ben
     const { pid, grpcAddress } = await bench.service(servers, { roles: "api", env, command });
     return serverOf(pid, grpcAddress);
   };
-  const startPeer = async (): Promise<Server> => {
+  const startPeer = async (...args: readonly string[]): Promise<Server> => {
     const execArgv = ["--expose-gc", "--import", SETTLE, "--import", "tsx"];
-    const bare = fork(new URL("support/reads-bare.ts", import.meta.url), { execArgv });
+    const bare = fork(new URL("support/reads-bare.ts", import.meta.url), args, { execArgv });
     bench.defer(() => bare.kill());
     const [port] = (await once(bare, "message")) as [number];
     return serverOf(bare.pid as number, `127.0.0.1:${port}`);
   };
-  const peer = await several(startPeer);
+  const peer = await several(() => startPeer());
+  const bound = await several(() => startPeer(servers.redisServer.url));
   const own = await several(() => startOwn());
   const uncached = await several(() => startOwn({ TIMELINE_READ_CACHE_BYTES: "0" }));
   const rows: Row[] = [];
   for (const kind of READ_KINDS) {
     const isHeld = kind === "Home";
-    await measure(kind, isHeld ? [peer, own, uncached] : [peer, own], inFlight);
+    const others = { Home: [uncached], Local: [bound], Global: [] }[kind];
+    await measure(kind, [peer, own, ...others], inFlight);
     const bare = medianOf(peer);
     const targets = { rate: TARGETS[kind], ...(isHeld && { cpu: CPU_TARGET }) };
     rows.push(...rowsOf(`Get${kind}Timeline`, { own: medianOf(own), peer: bare, targets }));
     if (isHeld)
       rows.push(...rowsOf(`Get${kind}Timeline from Redis`, { own: medianOf(uncached), peer: bare, targets: {} }));
+    if (kind === "Local")
+      rows.push(
+        ...rowsOf("bound: bare server that asks; GetLocalTimeline", { own: medianOf(bound), peer: bare, targets: {} }),
+      );
   }
   return { about: ABOUT, rows };
 }
@@ -99,6 +108,7 @@ async function fill(redis: Redis): Promise<void> {
   const homes = Array.from({ length: READERS }, (_, reader) => homeKey(userOf(reader)));
   for (const [index, key] of [LOCAL_KEY, GLOBAL_KEY, ...homes].entries())
     await redis.zadd(key, 0, FLOOR_MEMBER, ...timelineOf(index - 2).flatMap(({ score, drop }) => [score, drop]));
+  await redis.set(READY_LOCAL_KEY, responseOf("Local", 0));
   const deleted = Array.from({ length: DELETED }, (_, number) => [Date.now(), `deleted-${number}`]);
   await redis.zadd(TOMBSTONES_KEY, 0, FLOOR_MEMBER, ...deleted.flat());
 }

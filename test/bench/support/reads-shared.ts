@@ -30,6 +30,9 @@ export function responseOf(kind: ReadKind, reader: number): Buffer {
   return Buffer.from(GetTimelineResponse.encode(whole).finish());
 }
 
+/** Has the answer of local as bytes, for the bare server that asks Redis. */
+export const READY_LOCAL_KEY = "ready:local";
+
 const FRAME_HEADER = 5;
 
 /** Unary calls that cost their client less than those of a gRPC library; an answer is the bytes of its message. */
