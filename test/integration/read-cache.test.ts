@@ -99,7 +99,7 @@ function stepOf(random: Random): Step {
     { name: `unfollow ${author} in ${home}`, change: () => raw.srem(pullsOf(home), author) },
     { name: `${author} is pulled`, change: () => turn(author, "pulled") },
     { name: `${author} is tiered`, change: () => turn(author, "tiered") },
-    { name: `${author} is pushed`, change: () => raw.hdel("timeline:x:pulled", author) },
+    { name: `${author} is pushed`, change: () => turn(author, "pushed") },
   ];
   const rare: readonly Step[] = [
     { name: `lose ${key}`, change: () => raw.del(key) },
@@ -114,7 +114,7 @@ function stepOf(random: Random): Step {
       },
     },
     { name: `rename ${key}`, change: () => raw.rename(key, oneOf(random, KEYS)).catch(() => undefined) },
-    { name: "lose everything", change: () => raw.multi().flushall().zadd("timeline:tombstones", 0, "~floor").exec() },
+    { name: "lose everything", change: loseEverything },
     { name: "cut the reader's connection", change: () => cut("reader") },
     { name: "cut the listener's connection", change: () => cut("listener") },
     { name: "hold announcements back", change: async () => heldBack(() => raw.zadd(key, 200, drop)) },
@@ -127,7 +127,17 @@ function stepOf(random: Random): Step {
   return below(random, 12) === 0 ? oneOf(random, rare) : oneOf(random, steps);
 }
 
-async function turn(author: string, state: "pulled" | "tiered"): Promise<void> {
+/** The registry, too: what processes have of it is what Redis has. */
+async function loseEverything(): Promise<void> {
+  await redis.raw.multi().flushall().zadd("timeline:tombstones", 0, "~floor").exec();
+  registry.clear();
+}
+
+async function turn(author: string, state: "pulled" | "tiered" | "pushed"): Promise<void> {
+  if (state === "pushed") {
+    registry.delete(author);
+    return void (await redis.raw.hdel("timeline:x:pulled", author));
+  }
   registry.set(author, { state, by: "hand", since: 0 });
   await redis.raw.hset("timeline:x:pulled", author, `${state}:hand:0`, "~version", 1);
 }
@@ -200,7 +210,7 @@ async function withReader(options: CacheOptions, run: (held: CacheBench) => Prom
   }
 }
 
-test.each([1, 2, 3, 4])(
+test.each([1, 2, 3, 4, 1_004, 2_004])(
   "history %i: a page that is held is what Redis has, whatever changes, expires or is cut off",
   (seed) =>
     withReader({}, async (held) => {
