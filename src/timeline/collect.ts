@@ -46,7 +46,7 @@ export async function collect(sources: Sources, wanted: CollectRequest): Promise
   const all = wanted.authors.map(
     (author): AuthorRead => ({ author, position: wanted.below, exhausted: false, pageLength: 0 }),
   );
-  const first = Math.max(FIRST_PAGE_MIN, Math.min(FIRST_PAGE_MAX, Math.floor(MAX_FIRST_DROPS / all.length)));
+  const first = firstPageOf(all.length);
   await mapLimited(all, AUTHORS_AT_ONCE, (read) => readPage(sources, read, { wanted, newest, size: first }));
   endShortReads(all, first);
   const isOpen = ({ exhausted, position }: AuthorRead): boolean =>
@@ -62,6 +62,10 @@ export async function collect(sources: Sources, wanted: CollectRequest): Promise
   const entries = newest.all();
   return { entries: entries.slice(0, wanted.count), more: entries.length > wanted.count };
 }
+
+/** How many drops each of so many authors is asked for at first. */
+export const firstPageOf = (authors: number): number =>
+  Math.max(FIRST_PAGE_MIN, Math.min(FIRST_PAGE_MAX, Math.floor(MAX_FIRST_DROPS / authors)));
 
 /** A short first page is the author's last, unless it is as long as the longest: the upstream may return no more. */
 function endShortReads(reads: readonly AuthorRead[], size: number): void {

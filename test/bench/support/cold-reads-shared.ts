@@ -1,0 +1,11 @@
+/** What the bare client is told: so many calls, one an author in turn. */
+export interface BareCalls {
+  readonly authors: readonly string[];
+  readonly calls: number;
+  /** Drops of a call. */
+  readonly limit: number;
+  readonly atOnce: number;
+}
+
+/** How long they took in all, in ms. */
+export type BareTook = number;
