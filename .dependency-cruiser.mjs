@@ -1,4 +1,5 @@
-const COMPONENTS = "bridge|fanout|pull|timeline|gateway|consistency|dead-letters|doctor|outbox|posts|users";
+const COMPONENTS =
+  "analysis|bridge|consistency|dead-letters|doctor|fanout|gateway|outbox|posts|pull|rewards|timeline|users";
 const SANDBOX = "^src/sandbox/(brokers|world)/";
 
 /** Imports go one way only: cli > roles > components > platform > delivery > contracts > kernel. */
@@ -74,7 +75,7 @@ export default {
       name: "vendors-stay-in-the-platform",
       severity: "error",
       from: {
-        path: "^src/(kernel|contracts|delivery|bridge|fanout|pull|timeline|gateway|consistency|dead-letters|outbox|posts|users|sandbox/world)/",
+        path: `^src/(kernel|contracts|delivery|${COMPONENTS}|sandbox/world)/`,
         pathNot: "(\\.(redis|nats|grpc|http|sql)|/index)\\.ts$",
       },
       to: { path: "node_modules/(nats|ioredis|@grpc|express|pino|pg|@electric-sql)/" },

@@ -23,7 +23,7 @@ import { createAnalysisHandler, tellingOfCrashes, type WorkerDeps } from "./work
 export { createAnalysisApi } from "./http/index.js";
 export { type AnalysisOperations, createAnalysisOperations, type Unfinished } from "./operations.nats.js";
 export { startAnalysisService } from "./service.nats.js";
-export { createSources } from "./sources/choose.js";
+export { createSources } from "./sources/index.js";
 
 export const ANALYSIS_MIGRATIONS = { component: "analysis", folder: new URL("./migrations/", import.meta.url) };
 
