@@ -4,7 +4,7 @@ import type { Sources as FanoutSources } from "../../src/fanout/sources.grpc.js"
 import type { Drop } from "../../src/gen/avion/posts.js";
 import { createInTurn } from "../../src/kernel/concurrency.js";
 import type { Sources } from "../../src/timeline/sources.grpc.js";
-import { newestFirst, type World } from "./world.js";
+import { newestFirst, pageAfter, type World } from "./world.js";
 
 /** An author's drops older than a position, as PostService hands them out. */
 function dropsBelow(
@@ -35,16 +35,15 @@ export function sourcesOf(world: World): Sources {
 /** Bounds that nothing reaches. */
 export const inTurn = createInTurn({ atOnce: 64, waiting: 1_000 });
 
-/** The upstreams as fan-out sees them; small pages, so that lists have several. */
+/** The upstreams as fan-out sees them; small pages, so that lists have several. Who unfollows between two pages makes nobody skip one. */
 export function fanoutSourcesOf(world: World, pageSize: number): FanoutSources {
-  const page = (ids: readonly string[], token: string) => {
-    const from = token === "" ? 0 : Number(token);
-    const next = from + pageSize < ids.length ? String(from + pageSize) : "";
-    return { ids: ids.slice(from, from + pageSize), next, total: ids.length };
+  const pageOf = (all: readonly string[], token: string) => {
+    const { page, last } = pageAfter(all, token, pageSize);
+    return { ids: page, next: last, total: all.length };
   };
   return {
-    readFollowers: async (author, token) => page(world.followersOf(author), token),
-    readFollowing: async (user, token) => page(world.followingOf(user), token),
+    readFollowers: async (author, token) => pageOf(world.followersOf(author), token),
+    readFollowing: async (user, token) => pageOf(world.followingOf(user), token),
     readAuthorDrops: async (author, below) =>
       dropsBelow(world, author, below && { created_at: below.before, drop_id: below.drop }, pageSize),
   };

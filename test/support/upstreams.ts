@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type handleUnaryCall, Server, ServerCredentials, type ServerUnaryCall, status } from "@grpc/grpc-js";
 import { type Drop, type PostServiceServer, PostServiceService } from "../../src/gen/avion/posts.js";
 import { type UserServiceServer, UserServiceService } from "../../src/gen/avion/users.js";
-import { compareBytes, edgeKey, newestFirst, type World } from "./world.js";
+import { compareBytes, edgeKey, newestFirst, pageAfter, type World } from "./world.js";
 
 /** The methods the timeline service calls. */
 export type UpstreamMethod =
@@ -154,13 +154,9 @@ function userService(
 ): Pick<UserServiceServer, "getFollowingList" | "getFollowersList" | "listFollowChanges"> {
   type ListRequest = { user_id: string; page_size: number; page_token: string };
   const list = (ids: readonly string[], request: ListRequest) => {
-    const after = request.page_token === "" ? undefined : Buffer.from(request.page_token, "base64url").toString();
-    const from = after === undefined ? 0 : firstAfter(ids, after);
     const size = Math.min(request.page_size > 0 ? request.page_size : 100, pageLimit);
-    const page = ids.slice(from, from + size);
-    const last = page.at(-1);
-    const next = ids.length > from + page.length && last !== undefined ? Buffer.from(last).toString("base64url") : "";
-    return { user_ids: page, next_page_token: next, total_count: ids.length };
+    const { page, last } = pageAfter(ids, Buffer.from(request.page_token, "base64url").toString(), size);
+    return { user_ids: page, next_page_token: Buffer.from(last).toString("base64url"), total_count: ids.length };
   };
   return {
     getFollowingList: desk.unary("GetFollowingList", (request: ListRequest) =>
@@ -229,17 +225,6 @@ function pageOfChanges<T>(all: readonly T[], keyOf: (item: T) => readonly [numbe
 
 function isAfter([time, id]: readonly [number, string], [otherTime, otherId]: readonly [number, string]): boolean {
   return time > otherTime || (time === otherTime && compareBytes(id, otherId) > 0);
-}
-
-function firstAfter(sorted: readonly string[], id: string): number {
-  let low = 0;
-  let high = sorted.length;
-  while (low < high) {
-    const middle = (low + high) >>> 1;
-    if (compareBytes(sorted[middle] as string, id) <= 0) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 function listen(server: Server): Promise<number> {

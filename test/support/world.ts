@@ -187,3 +187,15 @@ function change(lists: Map<string, Set<string>>, owner: string, item: string, pr
   else list.delete(item);
   lists.set(owner, list);
 }
+
+/** The ids after one, of all in the order of their bytes, and the last of them where more follow: "" is before and after all. */
+export function pageAfter(sorted: readonly string[], id: string, size: number): { page: string[]; last: string } {
+  let [from, to] = [0, id === "" ? 0 : sorted.length];
+  while (from < to) {
+    const middle = (from + to) >>> 1;
+    if (compareBytes(sorted[middle] as string, id) <= 0) from = middle + 1;
+    else to = middle;
+  }
+  const page = sorted.slice(from, from + size);
+  return { page, last: sorted.length > from + page.length ? (page.at(-1) ?? "") : "" };
+}
