@@ -165,5 +165,6 @@ async function untilRedisAnswers({ scripts, clock }: Pick<Connections, "scripts"
 
 function unreachable(server: string, variable: string, error: unknown): Error {
   const advice = adviceOn(error, `start it there, or set ${variable}`);
-  return new Error(`${server}: ${oneLine(error)}; ${advice}`, { cause: error });
+  const reason = oneLine(error).replace(/^(NATS|Redis): /, "");
+  return new Error(`${server}: ${reason}; ${advice}`, { cause: error });
 }

@@ -1,9 +1,15 @@
+import { oneLine } from "../kernel/errors.js";
 import { connectUpstreams, type UpstreamOptions } from "../platform/grpc/upstreams.js";
 import { type Check, checked } from "./doctor.js";
 
 const TIMEOUT_MS = 3_000;
 /** A user id; the answer does not matter. */
 const PROBE = "avion-doctor";
+
+/** grpc-js wraps the reason of an UNAVAILABLE into the texts of its balancer and its resolver. */
+function withoutBalancer(error: unknown): Error {
+  return new Error(oneLine(error).replace(/round_robin: .*Last error: (?:Error: )?(.*?)\.? Resolution note:.*$/, "$1"));
+}
 
 /** Checks that both upstreams answer the calls that reads and fan-out make. One at `ownAddress` is not up before its process. */
 export function upstreamChecks(options: UpstreamOptions, ownAddress?: string): Check[] {
@@ -15,7 +21,7 @@ export function upstreamChecks(options: UpstreamOptions, ownAddress?: string): C
       try {
         for (const call of calls) await call(upstreams, deadline);
       } catch (error) {
-        if (address !== ownAddress) throw error;
+        if (address !== ownAddress) throw withoutBalancer(error);
         return [upstream.warning("does not answer yet", "serve starts it: it is a role of this process")];
       } finally {
         upstreams.close();

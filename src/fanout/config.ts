@@ -1,9 +1,7 @@
 import { z } from "zod";
 import { MAX_CHUNK_USERS } from "../contracts/fanout.js";
-import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
+import { type ConfigOf, integer, thresholdUpTo, type Variables } from "../kernel/variables.js";
 
-const thresholdUpTo = (most: number) =>
-  z.union([z.literal("off").transform(() => Number.POSITIVE_INFINITY), integer(0, most)]);
 const FOLLOWERS = thresholdUpTo(1_000_000_000);
 
 export const FANOUT_VARIABLES = {

@@ -31,7 +31,7 @@ export const nonEmptyList = list.refine((parts) => parts.length > 0, { message: 
 const hasPort = (value: string): boolean => Number(value.slice(value.lastIndexOf(":") + 1)) <= 65_535;
 
 const withPort = (form: RegExp, message: string) =>
-  z.string().regex(form, { message }).refine(hasPort, { message: "must have a port up to 65535" });
+  z.string().regex(form, { message, abort: true }).refine(hasPort, { message: "must have a port up to 65535" });
 
 export const address = withPort(/^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$/, "must be host:port");
 
@@ -40,17 +40,22 @@ export const target = withPort(
   "must be host:port or dns:///host:port",
 );
 
-const digits = (form: RegExp, message: string) => z.string().regex(form, { message }).transform(Number);
+const digits = (form: RegExp, fits: (value: number) => boolean, message: string) =>
+  z.string().regex(form, { message }).transform(Number).refine(fits, { message });
+
+const wholeFrom = (min: number, max: number) => `a whole number from ${min} to ${max}`;
 
 export const integer = (min: number, max: number) =>
-  digits(/^\d+$/, "must be a whole number").refine((value) => value >= min && value <= max, {
-    message: `must be between ${min} and ${max}`,
-  });
+  digits(/^\d+$/, (value) => value >= min && value <= max, `must be ${wholeFrom(min, max)}`);
+
+/** `off`: no number is above it. */
+export const thresholdUpTo = (max: number) => {
+  const error = `must be off, or ${wholeFrom(0, max)}`;
+  return z.union([z.literal("off").transform(() => Number.POSITIVE_INFINITY), integer(0, max)], { error });
+};
 
 export const factor = (max: number) =>
-  digits(/^\d+(\.\d+)?$/, "must be a number").refine((value) => value > 0 && value <= max, {
-    message: `must be above 0 and at most ${max}`,
-  });
+  digits(/^\d+(\.\d+)?$/, (value) => value > 0 && value <= max, `must be a number above 0, up to ${max}`);
 
 export const text = z.string().min(1, { message: "must not be empty" });
 

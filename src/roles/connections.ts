@@ -65,7 +65,7 @@ export async function openConnections(
   closers.add("Redis health", () => health.close());
   waiting("Redis");
   await connected(client);
-  await retryUntilDone(() => redis.clock.sample(), log, "Redis is not there yet");
+  await retryUntilDone(() => redis.clock.sample(), log, "Redis is not available yet; the start waits");
   const eviction = await watchEviction(client, { allowed: config.redis.allowEviction, log });
   closers.add("Redis eviction", () => eviction.close());
   waiting("NATS");
@@ -75,7 +75,12 @@ export async function openConnections(
   const resumeAfter = createReadAcked(redis);
   const apply = (manager: JetStreamManager) => applyTopology(manager, { ...config.nats, resumeAfter }, log);
   const applyFirst = async () => apply(await nats.jetstreamManager());
-  await retryUntilDone(applyFirst, log, "JetStream is not there yet", (error) => !(error instanceof TopologyRefusal));
+  await retryUntilDone(
+    applyFirst,
+    log,
+    "JetStream is not available yet; the start waits",
+    (error) => !(error instanceof TopologyRefusal),
+  );
   const topology = await watchTopology({ connection: nats, apply, log });
   closers.add("topology", () => topology.close());
   waiting(undefined);

@@ -41,7 +41,12 @@ export async function openDatabase(
   const db = await connect(database, log);
   closers.add("database", () => db.close());
   if (keepsData(roles))
-    await retryUntilDone(() => migrate(db, MIGRATIONS, log), log, "the database is not there yet", isAway);
+    await retryUntilDone(
+      () => migrate(db, MIGRATIONS, log),
+      log,
+      "the database is not available yet; the start waits",
+      isAway,
+    );
   return db;
 }
 

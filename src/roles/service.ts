@@ -1,4 +1,5 @@
 import { Gate } from "../delivery/gate.js";
+import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { observedGauge } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
@@ -80,7 +81,10 @@ async function openHttp(
   readiness: Readiness,
 ): Promise<HttpServer> {
   if (failpoints) log.warn({ points: [...failpoints.keys()] }, "failpoints are armed: this process is being tested");
-  const http = await serveHttp({ address, notReady: () => readiness.reasons(), metrics: telemetry.scrape, log });
+  const http = await listening(
+    `TIMELINE_HTTP_ADDR=${address}`,
+    serveHttp({ address, notReady: () => readiness.reasons(), metrics: telemetry.scrape, log }),
+  );
   closers.add("HTTP", () => http.close(SECOND));
   log.info({ port: http.port, roles }, "serving HTTP");
   return http;
@@ -152,10 +156,21 @@ async function openGrpc(
   log: Logger,
 ): Promise<GrpcServer | undefined> {
   if (services.length === 0) return undefined;
-  const server = await serveGrpc(config.address, services, config);
+  const server = await listening(`TIMELINE_GRPC_ADDR=${config.address}`, serveGrpc(config.address, services, config));
   server.setServing(true);
   log.info({ port: server.port, services: services.map(({ name }) => name) }, "serving gRPC");
   return server;
+}
+
+/** Neither Node nor grpc-js names the variable that holds the address. */
+async function listening<Server>(setting: string, server: Promise<Server>): Promise<Server> {
+  try {
+    return await server;
+  } catch (error) {
+    const text = oneLine(error);
+    const reason = text.includes("EADDRINUSE") ? "another process uses this port (EADDRINUSE)" : text;
+    throw new Error(`${setting}: cannot listen there: ${reason}`, { cause: error });
+  }
 }
 
 const STOPPING = "stopping";

@@ -96,7 +96,7 @@ async function openSandbox(
   service.http.use(createConsoleRouter({ world, faults, issueToken }));
   const httpUrl = `http://${config.process.httpAddress}`;
   const servers = { redis, nats, connection, closers, progress };
-  return { ...servers, folder, logFile, world, seeded, worker, grpcAddress, httpUrl, issueToken };
+  return { ...servers, folder, logFile, world, seeded, worker, grpcAddress, httpUrl, secret, issueToken };
 }
 
 /** The fan-out runs in a process of its own, so that it can be killed. */

@@ -43,6 +43,7 @@ Try:
 Go through docs/operating.md (avion-timeline is node dist/main.js):
   export HTTP=${httpUrl} NATS_URL=${nats.url} REDIS_URL=${redis.url}
   export TIMELINE_USER_SERVICE_ADDR=${grpcAddress} TIMELINE_POST_SERVICE_ADDR=${grpcAddress}
+  export TIMELINE_JWT_SECRET=${sandbox.secret}   # doctor asks for it
   curl --json '{"service":"users","method":"GetFollowersList","user_id":"alan","code":"INTERNAL"}' $HTTP/world/faults
   curl --json '{"user":"alan","count":5}' $HTTP/world/drops   # five dead letters; redrive them after this:
   curl -X DELETE $HTTP/world/faults

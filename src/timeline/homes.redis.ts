@@ -8,7 +8,7 @@ import {
   userOfHomeKey,
 } from "../contracts/keys.js";
 import type { PulledAuthors } from "../contracts/pulled.js";
-import { AppError } from "../kernel/errors.js";
+import { invalid } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
@@ -34,7 +34,7 @@ export async function* listHomes(scripts: Scripts, after?: string): AsyncGenerat
   const nodes = await dataNodes(scripts);
   const [, runId, start = "0"] = after === undefined ? [] : (PLACE.exec(after) ?? []);
   const first = after === undefined ? 0 : nodes.findIndex((node) => node.runId === runId);
-  if (first < 0) throw new AppError("invalid", "after: the Redis server it names is gone; start from the beginning");
+  if (first < 0) throw invalid("--after", "no Redis server knows this place any more; start from the beginning");
   for (const [index, node] of nodes.slice(first).entries()) {
     let cursor = index === 0 ? start : "0";
     do {

@@ -168,7 +168,7 @@ test("a start that fails is an error in the log", async () => {
   try {
     expect((await second.exited).code).toBe(1);
     expect(logged(second, "cannot start")).toMatchObject([
-      { level: "error", error: expect.stringContaining("EADDRINUSE") },
+      { level: "error", error: expect.stringMatching(/^TIMELINE_HTTP_ADDR=.* \(EADDRINUSE\)$/) },
     ]);
   } finally {
     await stack.stop();

@@ -176,6 +176,7 @@ test.each([
   ["POST", "/world/drops", { user: "ada", text: "hi" }, "text"],
   ["POST", "/world/follows", { follower_id: "x".repeat(129), following_id: "ada" }, "follower_id"],
   ["POST", "/world/faults", { service: "users", code: "BAD" }, "code"],
+  ["POST", "/world/faults", { service: "users", method: "ListDrops" }, "method"],
   ["GET", "/world/timeline", undefined, "user"],
   ["GET", "/world/users?limit=0", undefined, "limit"],
 ] as const)("%s %s %j names %s", async (method, path, body, field) => {

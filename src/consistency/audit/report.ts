@@ -73,13 +73,14 @@ function homesAsLines(report: Report): string[] {
   const counts = `${differing.length} of ${judged} users differ (${(100 * rateOf(report)).toFixed(2)} %)`;
   return [
     ...foundAsLines(report, quoted),
-    `${counts}, ${incomplete} not complete, lag ${(lagMs / 1_000).toFixed(1)} s`,
+    counts + (incomplete > 0 ? `; ${incomplete} more are not complete, and their next read rebuilds them` : ""),
+    `the oldest unapplied event has waited ${(lagMs / 1_000).toFixed(1)} s`,
   ];
 }
 
 function sharedAsLines(name: string, report: Report): string[] {
   const { result } = sharedAsJson(report);
-  const said = { differing: "differs", same: "correct", incomplete: "not complete" };
+  const said = { differing: "differs", same: "correct", incomplete: "not complete, and its next read rebuilds it" };
   return [...foundAsLines(report, (id) => id), `${name}: ${said[result as keyof typeof said] ?? result}`];
 }
 

@@ -121,14 +121,14 @@ function addressFaults({ process, upstreams }: Config): string[] {
     const callers = CALLERS[address].filter((caller) => process.roles?.includes(caller));
     if (callers.length === 0 || upstreams[address] !== undefined) return [];
     const { name } = UPSTREAM_VARIABLES[address];
-    return `${name}: is needed by the role ${callers.join(", ")}, unless the role ${role} runs in this process`;
+    return `${name}: must be set for ${callers.join(" and ")}, unless the role ${role} runs in this process`;
   });
 }
 
 function keyFaults({ process }: Config, env: NodeJS.ProcessEnv): string[] {
   const given = env["TIMELINE_JWT_SECRET"] || env["TIMELINE_JWT_JWKS_URL"];
   if (given || !process.roles?.includes("gateway")) return [];
-  return ["TIMELINE_JWT_SECRET: it or TIMELINE_JWT_JWKS_URL is needed by the role gateway"];
+  return ["TIMELINE_JWT_SECRET: the role gateway needs it, or TIMELINE_JWT_JWKS_URL"];
 }
 
 /** Settings of TLS and credentials that exclude each other. */

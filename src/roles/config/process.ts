@@ -7,6 +7,8 @@ import { LOG_LEVELS } from "../../platform/logger.js";
 export const ROLES = ["bridge", "fanout", "api", "gateway", "users", "posts", "analysis", "rewards"] as const;
 export type Role = (typeof ROLES)[number];
 
+const notRole = (name: string): string => `${name.slice(0, 50)} is not a role; the roles are ${ROLES.join(", ")}`;
+
 const failpoints = text.transform((value, context) => {
   try {
     return parseFailpoints(value);
@@ -19,7 +21,7 @@ const failpoints = text.transform((value, context) => {
 export const PROCESS_VARIABLES = {
   roles: {
     name: "TIMELINE_ROLES",
-    schema: nonEmptyList.pipe(z.array(z.enum(ROLES, { message: `must be of ${ROLES.join(",")}` }))),
+    schema: nonEmptyList.pipe(z.array(z.enum(ROLES, { error: ({ input }) => notRole(String(input)) }))),
     default: "bridge,fanout,api,gateway",
     about: "Roles of this process",
   },

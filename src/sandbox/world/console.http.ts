@@ -8,7 +8,7 @@ import { VISIBILITY_NAMES } from "../../contracts/timelines.js";
 import { understood, userId } from "../../contracts/untrusted.js";
 import { Visibility } from "../../gen/avion/posts.js";
 import { AppError, invalid } from "../../kernel/errors.js";
-import { FAULT_SERVICES, type Faults } from "./faults.grpc.js";
+import { FAULT_SERVICES, type Faults, methodsOf } from "./faults.grpc.js";
 import { dropsOf, isKnown, type SeenDrop, seen, type World } from "./world.grpc.js";
 
 interface ConsoleDeps {
@@ -157,6 +157,9 @@ function addFaults(router: Router, faults: Faults): void {
   router.get("/faults", (_request, response) => list(response));
   router.post("/faults", (request, response) => {
     const { service, method, user_id: userId, code, delay_ms: delayMs } = understood(faultRequest, request.body ?? {});
+    const methods = methodsOf(service);
+    if (method !== undefined && !methods.includes(method))
+      throw invalid("method", `must be one of ${methods.join(", ")}`);
     if (!faults.set({ service, method, userId, code: status[code], delayMs })) throw invalid("faults", "are too many");
     list(response);
   });

@@ -65,6 +65,10 @@ const BREAKABLE: Readonly<Record<string, FaultService>> = {
   ListDrops: "posts",
 };
 
+/** Methods of a service that a fault can break. */
+export const methodsOf = (service: FaultService): string[] =>
+  Object.keys(BREAKABLE).filter((method) => BREAKABLE[method] === service);
+
 type Handler = handleUnaryCall<{ readonly user_id?: string }, unknown>;
 
 /** Makes calls of a service fail as its faults say. */

@@ -82,6 +82,15 @@ test("every fault is named at once", () => {
 });
 
 test.each([
+  ["TIMELINE_MAX_ENTRIES", "-5", ["must be a whole number from 10 to 100000"]],
+  ["TIMELINE_HTTP_ADDR", "8080", ["must be host:port"]],
+  ["TIMELINE_FANOUT_PULL_THRESHOLD", "-1", ["must be off, or a whole number from 0 to 1000000000"]],
+  ["TIMELINE_ROLES", "api,cook", [`cook is not a role; the roles are ${ROLES.join(", ")}`]],
+])("the fault of %s=%s says what the variable takes, once", (name, value, faults) => {
+  expect(faultsOf({ ...ENOUGH, [name]: value })).toEqual(faults.map((fault) => `${name}: ${fault}`));
+});
+
+test.each([
   ["TIMELINE_MAX_ENTRYS", "TIMELINE_MAX_ENTRIES"],
   ["TIMELINE_ROLE", "TIMELINE_ROLES"],
   ["TIMELINE_JWT_SECRETS", "TIMELINE_JWT_SECRET"],
