@@ -131,7 +131,8 @@ export function createForward(deps: ForwardDeps): Forward {
   return async (batch, settled) => {
     let waiting = batch;
     for (let attempt = 1; ; attempt++) {
-      const failures = await forwardOnce({ ...deps, gaps }, waiting, settled);
+      // The numbers of events that are tried again were noted before.
+      const failures = await forwardOnce({ ...deps, gaps: attempt === 1 ? gaps : undefined }, waiting, settled);
       const [first] = failures;
       if (first === undefined) return;
       const fields = { events: failures.length, channel: first.arrived.channel, error: oneLine(first.error) };
@@ -142,7 +143,7 @@ export function createForward(deps: ForwardDeps): Forward {
   };
 }
 
-type WithGaps = ForwardDeps & { readonly gaps: Gaps };
+type WithGaps = ForwardDeps & { readonly gaps: Gaps | undefined };
 type Failure = { readonly arrived: Arrived; readonly error: unknown };
 
 async function forwardOnce(
@@ -170,7 +171,7 @@ function understand(deps: WithGaps, { channel, payload, arrival }: Arrived): Tim
   if (payload.byteLength > most) throw new TooLarge(payload.byteLength);
   const event = parseEvent(channel, payload, arrival);
   const { producer, seq } = event.payload;
-  if (producer !== undefined && seq !== undefined) {
+  if (deps.gaps && producer !== undefined && seq !== undefined) {
     const since = deps.gaps.note(producer, seq, arrival);
     if (since !== undefined) deps.requestReconcile(since, "gap");
   }

@@ -1,6 +1,7 @@
 import { type Command, Option } from "commander";
 import {
   type Auditor,
+  isLeftWrong,
   openAuditor,
   type Report,
   type Reports,
@@ -36,18 +37,14 @@ export function define(command: Command): void {
     .action(exitWith(audit));
 }
 
-/** Exit code 1: a timeline differs and was not repaired, or could not be audited. */
+/** Exit code 1: a timeline differs and was not repaired, could not be audited, or is undecided. */
 function audit(options: AuditOptions): Promise<number> {
   const job = { name: "audit", open: openTimelines, json: options.json };
   return runJob(job, async ({ connections, config, stopping, say }) => {
     const handles = { ...connections, log: silent };
     const auditor = openAuditor(config, handles, timelinesOn(connections, config));
     const reports = await run(options, auditor, { stopping, say });
-    const failed = Object.values(reports).some(
-      (report) =>
-        (options.fix ? report.remaining : report.differing).length + report.failed.length + report.unrepaired.length >
-        0,
-    );
+    const failed = Object.values(reports).some((report) => isLeftWrong(report, { fix: options.fix === true }));
     return { json: reportsAsJson(reports), text: reportsAsText(reports), failed };
   });
 }

@@ -92,8 +92,12 @@ export class Streams {
   readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Registering<Stream>[]) => {
     for (const { connection: stream } of some)
       stream.unfollow ??= this.deps.feed.follow(stream.user, stream.session.take);
-    const [resumableFrom] = await Promise.all([this.deps.registry.register(some), this.deps.feed.flushed()]);
-    return resumableFrom;
+    // Not Promise.all: what is registered after its removal would stay.
+    const ended = await Promise.allSettled([this.deps.registry.register(some), this.deps.feed.flushed()]);
+    const [registered, flushed] = ended;
+    if (flushed.status === "rejected") throw flushed.reason;
+    if (registered.status === "rejected") throw registered.reason;
+    return registered.value;
   });
   #allGone: (() => void) | undefined;
 

@@ -25,12 +25,13 @@ export interface Loop {
 export function startLoop(options: LoopOptions): Loop {
   const { work, everyMs, firstAfterMs = 0, jitter = false, backoffBaseMs = SECOND, backoffCapMs, failed } = options;
   const stopping = new AbortController();
-  let woken = new AbortController();
+  // Of one rest: AbortSignal.any would leave something at `stopping` with each round.
+  let resting = new AbortController();
   const usual = (): number => (jitter ? everyMs * (0.5 + Math.random()) : everyMs);
 
   const rest = async (ms: number): Promise<void> => {
-    await pause(ms, AbortSignal.any([woken.signal, stopping.signal]));
-    woken = new AbortController();
+    await pause(ms, resting.signal);
+    if (!stopping.signal.aborted) resting = new AbortController();
   };
 
   const run = async (): Promise<void> => {
@@ -50,9 +51,10 @@ export function startLoop(options: LoopOptions): Loop {
   const running = run();
 
   return {
-    wake: () => woken.abort(),
+    wake: () => resting.abort(),
     close: async () => {
       stopping.abort();
+      resting.abort();
       await (options.closeMs === undefined ? running : Promise.race([running, pause(options.closeMs)]));
     },
   };

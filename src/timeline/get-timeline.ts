@@ -18,6 +18,8 @@ import {
   type PageFences,
   type Query,
   readPage,
+  retainedOf,
+  visible,
 } from "./pages.js";
 import type { Rebuild, TakeSnapshot } from "./rebuild.js";
 import type { ReadSharedLog } from "./shared-log.nats.js";
@@ -219,7 +221,11 @@ async function degrade(deps: ReadDeps, timeline: Timeline, reading: Reading & { 
     return { page: stored, outcome: "degraded" };
   const upstream = belowFloor({ deadline: degradedDeadline, tolerant: true }).older(query.below, query);
   const read = await withDeadline(upstream, degradedDeadline).catch(() => []);
-  const merged = new Map([...stored, ...read].map((entry) => [entry.drop, entry]));
+  // Where the tombstones cannot be had in time, the upstreams alone say what is deleted.
+  const shown = await withDeadline(visible(deps.fences, read), degradedDeadline).catch(() =>
+    retainedOf(deps.fences, read),
+  );
+  const merged = new Map([...stored, ...shown].map((entry) => [entry.drop, entry]));
   const page = [...merged.values()].sort((a, b) => compareEntries(b, a)).slice(0, query.count);
   return { page, outcome: "degraded" };
 }

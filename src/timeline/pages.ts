@@ -133,7 +133,7 @@ async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Ent
 const aboveFloor = (entries: Entries, floor: number): Entries =>
   floor === 0 ? entries : entries.filter(({ score }) => score > floor);
 
-async function visible(fences: PageFences, entries: Entries): Promise<Entries> {
+export async function visible(fences: PageFences, entries: Entries): Promise<Entries> {
   const retained = retainedOf(fences, entries);
   const tombstoned = await fences.tombstonedAmong(retained.map(({ drop }) => drop));
   return tombstoned.size === 0 ? retained : retained.filter(({ drop }) => !tombstoned.has(drop));

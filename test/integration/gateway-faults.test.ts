@@ -8,7 +8,7 @@ import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
-import { createScripts } from "../../src/platform/redis/scripts.js";
+import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
@@ -25,6 +25,7 @@ import {
   start,
   token,
 } from "../support/gateway.js";
+import { TcpProxy } from "../support/proxy.js";
 
 test("after an outage of NATS the notifications stored meanwhile arrive, in order", async () => {
   const own = await privateNats();
@@ -351,4 +352,39 @@ test("while Redis is unavailable new streams are refused, and open ones stay", a
   await raw.sees(["d1"]);
   await raw.goes();
   await idle(running);
+});
+
+test("a stream that cannot be opened is not registered, also where NATS goes away while Redis still registers it", async () => {
+  const own = await privateNats();
+  cleanups.push(() => own.stop());
+  const proxy = await TcpProxy.open(own.port);
+  cleanups.push(() => proxy.close());
+  const link = await connectNats({ servers: [proxy.url("nats")], name: "cut" }, silent);
+  cleanups.push(() => link.close());
+  await applyTopology(await link.jetstreamManager(), { replicas: 1 }, silent);
+  const usual = createScripts(client);
+  const scripts: Scripts = {
+    ...usual,
+    run: async (name, ...of) => {
+      if (name !== "register-streams" || !isCutting) return usual.run(name, ...of);
+      proxy.refuse(true);
+      let tries = 0;
+      // With its first try to connect again the client gives up what it was waiting for.
+      for await (const { type } of link.status()) if (type === "reconnecting" && ++tries === 2) break;
+      const reply = await usual.run(name, ...of);
+      setImmediate(() => (isRegistered = true));
+      return reply;
+    },
+  };
+  let [isCutting, isRegistered] = [false, false];
+  const running = await start({ nats: link, scripts });
+  const raw = await listen(running, "alice");
+  isCutting = true;
+  // The state of NOTIFY that alice's stream has asked for is used again within a second.
+  const { response } = await ask(running.url, { authorization: `Bearer ${await token("bob")}` });
+  expect(response.statusCode).toBe(503);
+  raw.close();
+  await eventually(() => isRegistered && running.gateway.counts().streams === 0, "both have ended");
+  await eventually(() => running.gateway.counts().registrations === 0, "neither is registered");
+  expect(await client.smembers(connectionsOfUserKey("bob"))).toEqual([]);
 });

@@ -61,6 +61,19 @@ quickTest("the clock follows the server's, not ours, and is asked anew after the
   expect(Math.abs((await clock.now("k")) - Date.now() + AHEAD_MS)).toBeLessThan(500);
 });
 
+quickTest("a step of this machine's clock changes nothing", async () => {
+  const bench = await openRedis();
+  closes.push(() => bench.close());
+  const { clock } = await sceneOn([bench.broker.url]);
+  const before = await clock.now("k");
+  const now = Date.now;
+  closes.push(() => {
+    Date.now = now;
+  });
+  Date.now = () => now() + AHEAD_MS;
+  expect(Math.abs((await clock.now("k")) - before)).toBeLessThan(AHEAD_MS / 2);
+});
+
 quickTest("in a cluster each key has the clock of the master that holds it", async () => {
   const { urls, masters } = await cluster({ replicas: false });
   const ports = masters.map(({ port }) => port);

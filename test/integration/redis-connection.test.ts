@@ -6,10 +6,11 @@ import type { Attempts } from "../../src/delivery/process.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createAttempts } from "../../src/platform/redis/attempts.js";
-import { connectRedis } from "../../src/platform/redis/connect.js";
+import { connectRedis, connectSubscriber } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { deliveryOf } from "../support/deliveries.js";
 import { eventually } from "../support/eventually.js";
+import { TcpProxy } from "../support/proxy.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 
 let bench: RedisBench;
@@ -183,3 +184,18 @@ test("while Redis is silent nobody but the first waits for a time-out, until it 
   const [, sent] = /cmdstat_get:calls=(\d+)/.exec(await bench.raw.info("commandstats")) ?? [];
   expect(Number(sent)).toBeLessThan(10);
 });
+
+test("a subscriber whose new connection is never answered takes another one", async () => {
+  const proxy = await TcpProxy.open(bench.broker.port);
+  cleanups.push(() => proxy.close());
+  proxy.set("drop");
+  const subscriber = connectSubscriber([proxy.url("redis")], silent);
+  cleanups.push(() => subscriber.disconnect());
+  await once(subscriber, "connect");
+  await once(subscriber, "close");
+  proxy.set("pass");
+  await subscriber.subscribe("news");
+  const heard = once(subscriber, "message");
+  await bench.raw.publish("news", "hello");
+  expect(await heard).toEqual(["news", "hello"]);
+}, 30_000);

@@ -1,15 +1,18 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences, createRetention } from "../../src/consistency/fences/fences.js";
 import type { PullRegistry } from "../../src/contracts/pulled.js";
+import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
+import { getHomeTimeline } from "../../src/timeline/get-timeline.js";
 import { createTrimStore } from "../../src/timeline/homes.redis.js";
 import { type Entries, readPage } from "../../src/timeline/pages.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { startTrimming } from "../../src/timeline/trim.js";
 import { becomes } from "../support/eventually.js";
 import { handle, openFanout } from "../support/fanout.js";
-import { historyOf, inTurn } from "../support/memory-upstreams.js";
+import { historyOf, inTurn, sourcesOf } from "../support/memory-upstreams.js";
 import { adaptersOn, fencedOn, openRedis, type RedisBench } from "../support/redis.js";
 import { created, received } from "../support/timeline-events.js";
 import { held, homeKey, inKey } from "../support/timeline-keys.js";
@@ -170,4 +173,26 @@ test("the retention is remembered: an outage, a smaller time and one ahead of no
   answer = () => Promise.reject(new Error("away"));
   await expect(retention.refresh()).rejects.toThrow("away");
   expect(retention.retentionStart()).toBe(SINCE);
+});
+
+test("a degraded page shows neither deleted drops nor those older than the retention, whatever the upstreams say", async () => {
+  const { store, fences } = scene();
+  const world = new World();
+  world.follow("rik", "ada");
+  for (const [at, drop_id] of ["old", "gone", "kept"].entries())
+    world.post({ drop_id, user_id: "ada", created_at: SINCE - 1 + at });
+  await fences.recordTombstones([{ drop: "gone", time: Date.now() }]);
+  const away = () => Promise.reject(new AppError("unavailable", "away"));
+  const read = getHomeTimeline({
+    ...{ store, fences, inTurn, maxEntries: 100, deadlineMaxMs: 30_000, log: silent },
+    pulls: adaptersOn(redis.scripts, { maxEntries: 100 }).pulls,
+    openSources: () => sourcesOf(world),
+    readSharedLog: away,
+    rebuild: away,
+    maybeLost: () => false,
+    observe: () => undefined,
+  });
+  const asked = { user_id: "rik", limit: 0, since_id: "", max_id: "", min_id: "" };
+  const answer = await read(asked, { deadline: Date.now() + 10_000, traced: (work) => work() });
+  expect(GetTimelineResponse.decode(answer)).toMatchObject({ drop_ids: ["kept"], degraded: true });
 });

@@ -70,8 +70,8 @@ async function reconcileRecent(
   { reconcile, settleMs, log, observe }: AuditLoopDeps,
   stopping: AbortSignal,
 ): Promise<void> {
-  const now = Date.now();
-  const found = await reconcile({ since: now - RECONCILED_MS, until: now - settleMs }, { stopping });
+  const until = Date.now() - settleMs;
+  const found = await reconcile({ since: until - RECONCILED_MS, until }, { stopping });
   observe.reconciled(found);
   if (found.admitted > 0) log.warn(found, "events had been lost unnoticed; they are admitted now");
 }

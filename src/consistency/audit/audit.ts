@@ -94,6 +94,7 @@ export async function audit(deps: AuditDeps, names: readonly string[], options: 
   const again = repaired.length > 0 ? await twice(deps, repaired, { stopping }) : undefined;
   return {
     ...found,
+    undecided: [...found.undecided, ...(again?.undecided ?? [])],
     failed: [...found.failed, ...(again?.failed ?? [])],
     lagMs,
     repaired,

@@ -8,6 +8,12 @@ const quoted = (id: string): string => printable(JSON.stringify(id));
 
 const rateOf = ({ judged, differing }: Report): number => (judged === 0 ? 0 : differing.length / judged);
 
+/** Something differs, also after a fix, or it is not known whether it does. */
+export const isLeftWrong = (report: Report, { fix }: { readonly fix: boolean }): boolean =>
+  [fix ? report.remaining : report.differing, report.undecided, report.failed, report.unrepaired].some(
+    ({ length }) => length > 0,
+  );
+
 const NONE: Report = {
   ...{ judged: 0, incomplete: 0, lagMs: 0 },
   ...{ undecided: [], failed: [], differing: [], repaired: [], remaining: [], unrepaired: [] },

@@ -19,15 +19,15 @@ export interface RedisClock {
 /** Seconds, and microseconds on top. */
 type AskTime = (server: Redis) => Promise<readonly (string | number)[]>;
 
-/** Asks every 15 s, and after a connection closed: another machine may answer then. (Cristian's algorithm) */
+/** Steps of this machine's clock do not count. Asks every 15 s, and after a connection closed: another machine may answer then. (Cristian's algorithm) */
 export function followClock(scripts: Scripts, ask: AskTime = (server) => server.time()): RedisClock {
   const { client } = scripts;
   const offsets = new WeakMap<Redis, Promise<number>>();
   const measure = (server: Redis): Promise<number> =>
     scripts.command("time", async () => {
-      const sent = Date.now();
+      const sent = performance.now();
       const [seconds, micros] = await ask(server);
-      return Number(seconds) * 1_000 + Number(micros) / 1_000 - (sent + Date.now()) / 2;
+      return Number(seconds) * 1_000 + Number(micros) / 1_000 - (sent + performance.now()) / 2;
     });
   const learn = (server: Redis): Promise<number> => {
     const asked = measure(server);
@@ -47,7 +47,7 @@ export function followClock(scripts: Scripts, ask: AskTime = (server) => server.
   return {
     async now(key) {
       const server = masterOf(client, key);
-      return Math.floor(Date.now() + (await (offsets.get(server) ?? learn(server))));
+      return Math.floor(performance.now() + (await (offsets.get(server) ?? learn(server))));
     },
     sample,
     close: () => void loop.close(),

@@ -53,8 +53,20 @@ export function connectSubscriber(urls: readonly string[], log: Logger): Redis {
       return STRICT.retryStrategy(times);
     },
   });
+  endUnanswered(client);
   watch(client, log);
   return client;
+}
+
+/** Before it is ready, a client waits for the answers of a server for ever. */
+function endUnanswered(client: Redis): void {
+  let timer: NodeJS.Timeout | undefined;
+  const settled = (): void => clearTimeout(timer);
+  client.on("connect", () => {
+    settled();
+    timer = setTimeout(() => client.disconnect(true), STRICT.connectTimeout);
+  });
+  client.on("ready", settled).on("close", settled);
 }
 
 /** The certificate of a server over TLS is verified. */

@@ -221,3 +221,28 @@ test("close waits for payloads in flight, but not longer than the grace", async 
   ends[0]?.();
   await closing;
 });
+
+test("events that are tried again are no gap in the numbers of their producer", async () => {
+  let outages = 3;
+  const lost: string[] = [];
+  const { forwardAll, admitted } = setup({
+    requestReconcile: (_, cause) => void lost.push(cause),
+    admitAll: each(async (event) => {
+      if (outages > 0) throw new AppError("unavailable", "away");
+      admitted.push(event);
+      return { duplicate: false };
+    }),
+  });
+  const numbered = (seq: number) => ({
+    ...{ channel: "drop_deleted" as const, arrival: seq },
+    payload: Buffer.from(`{"drop_id":"d${seq}","producer":"p","seq":${seq}}`),
+  });
+  const waiting = forwardAll([5, 6, 7, 8].map(numbered), () => {
+    outages = 0;
+  });
+  const count = setInterval(() => outages--, 1);
+  await waiting;
+  clearInterval(count);
+  await forwardAll([9].map(numbered), () => undefined);
+  expect([admitted.length, lost]).toEqual([5, []]);
+});

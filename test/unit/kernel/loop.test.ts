@@ -1,3 +1,5 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { expect, test } from "@jest/globals";
 import { type Lease, renewing, underLease } from "../../../src/kernel/lease.js";
 import { startLoop } from "../../../src/kernel/loop.js";
@@ -76,6 +78,24 @@ test("closing aborts the round under way, and waits for its end no longer than i
   expect(aborted).toBe(true);
   const stuck = startLoop({ everyMs: 1, closeMs: 1, work: () => new Promise(() => undefined) });
   await stuck.close();
+});
+
+test("rounds leave nothing behind in memory", async () => {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as () => void;
+  let rounds = 0;
+  const loop = startLoop({ everyMs: FAR, work: async () => void rounds++ });
+  const bytesAfter = async (more: number): Promise<number> => {
+    for (const until = rounds + more; rounds < until; ) {
+      loop.wake();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    collect();
+    return process.memoryUsage().heapUsed;
+  };
+  const before = await bytesAfter(2_000);
+  expect((await bytesAfter(20_000)) - before).toBeLessThan(400_000);
+  await loop.close();
 });
 
 function leaseOf(free: boolean): Lease & { readonly log: string[] } {

@@ -54,3 +54,14 @@ test("a failure is noted and not thrown; those who ask meanwhile share it, and i
   await probe.ask("x");
   expect(seen).toHaveLength(4);
 });
+
+test("a clock that goes back does not make an old answer stand", async () => {
+  const { probe, remember, seen, pass } = setup();
+  let answer: () => Promise<unknown> = () => Promise.reject(new Error("broken"));
+  remember("ada", () => answer());
+  expect(await probe.ask("x")).toBe(false);
+  pass(-3_600_000);
+  answer = async () => undefined;
+  expect(await probe.ask("x")).toBe(true);
+  expect(seen.slice(2)).toEqual(["ask ada by 1000", "ada true"]);
+});

@@ -1,6 +1,7 @@
 import { expect, test } from "@jest/globals";
 import type { Report } from "../../../../src/consistency/audit/audit.js";
 import { startAuditLoop } from "../../../../src/consistency/audit/audit-loop.js";
+import type { TimeRange } from "../../../../src/consistency/reconcile/reconcile.js";
 import { silent } from "../../../../src/kernel/logger.js";
 import { eventually } from "../../../support/eventually.js";
 
@@ -11,7 +12,15 @@ const REPORT: Report = {
 
 /** An audit loop with a round every few ms; the trace says what it does. */
 function scene(
-  how: { inCharge?: boolean; recovering?: boolean; failing?: boolean; roundMs?: number; hanging?: boolean } = {},
+  how: {
+    inCharge?: boolean;
+    recovering?: boolean;
+    failing?: boolean;
+    roundMs?: number;
+    hanging?: boolean;
+    settleMs?: number;
+    reconciled?: (range: TimeRange) => void;
+  } = {},
 ) {
   const trace: string[] = [];
   let looks = 0;
@@ -24,11 +33,12 @@ function scene(
       release: async () => void trace.push("released"),
     },
     intervalMs: 5,
-    settleMs: 0,
+    settleMs: how.settleMs ?? 0,
     users: 3,
     recovering: () => how.recovering ?? false,
-    reconcile: async (_, { stopping } = {}) => {
+    reconcile: async (range, { stopping } = {}) => {
       trace.push("reconcile");
+      how.reconciled?.(range);
       if (how.failing) throw new Error("UNAVAILABLE");
       if (how.hanging) await new Promise<void>((resolve) => stopping?.addEventListener("abort", () => resolve()));
       return { changes: 0, admitted: 0 };
@@ -79,4 +89,12 @@ test.each([
   await eventually(() => looks() >= 5, "it has looked whether it is its turn");
   expect(trace).toEqual([]);
   await loop.close();
+});
+
+test("a round reconciles a quarter of an hour, however long changes take to settle", async () => {
+  const ranges: number[] = [];
+  const { loop } = scene({ settleMs: 3_600_000, reconciled: ({ since, until }) => ranges.push(until - since) });
+  await eventually(() => ranges.length > 0, "a round");
+  await loop.close();
+  expect(ranges[0]).toBe(900_000);
 });

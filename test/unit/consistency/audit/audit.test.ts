@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { type AuditDeps, audit } from "../../../../src/consistency/audit/audit.js";
-import { reportsAsJson, reportsAsText } from "../../../../src/consistency/audit/report.js";
+import { isLeftWrong, reportsAsJson, reportsAsText } from "../../../../src/consistency/audit/report.js";
 import type { TimelineEntry } from "../../../../src/contracts/timelines.js";
 
 const OLD = 1_000;
@@ -132,4 +132,26 @@ test("drops older than the retention are neither missing nor unexpected", async 
   expect([report.judged, report.differing]).toEqual([2, []]);
   const kept = await audit(scene(...homes, OLD).deps, ["ada", "bob"]);
   expect(kept.differing.map(({ name }) => name)).toEqual(["ada", "bob"]);
+});
+
+test("a timeline that was rebuilt and could not be compared again is undecided", async () => {
+  const { deps } = scene({ eve: [] }, { eve: ["e"] });
+  const stopping = new AbortController();
+  let isRebuilt = false;
+  const stuck = {
+    ...deps,
+    rebuild: async () => {
+      isRebuilt = true;
+    },
+    // Events wait from then on.
+    readBacklogStart: async () => (isRebuilt ? 0 : Date.now()),
+    tombstonedAmong: async () => {
+      if (isRebuilt) stopping.abort();
+      return new Set<string>();
+    },
+  };
+  const report = await audit(stuck, ["eve"], { fix: true, stopping: stopping.signal });
+  expect(report).toMatchObject({ repaired: ["eve"], remaining: [], undecided: ["eve"] });
+  expect(isLeftWrong(report, { fix: true })).toBe(true);
+  expect(isLeftWrong({ ...report, undecided: [] }, { fix: true })).toBe(false);
 });
