@@ -26,16 +26,18 @@ export async function serve(wraps: Wraps = {}): Promise<void> {
     log.error({ error: oneLine(error), stack: error.stack }, "an uncaught error ends the process"),
   );
   const closers = new Closers();
-  let stopping = false;
-  const stop = (signal: NodeJS.Signals): void => {
-    stopping = true;
-    const kill = setTimeout(() => {
+  const closeAll = (): Promise<boolean> => {
+    setTimeout(() => {
       log.error({ what: closers.current }, "closing takes too long; the process ends without it");
       process.exit(1);
     }, config.process.shutdownGraceMs + CLOSE_MARGIN_MS);
-    kill.unref();
+    return closers.closeAll(log);
+  };
+  let stopping = false;
+  const stop = (signal: NodeJS.Signals): void => {
+    stopping = true;
     log.info({ signal }, "finishing what is in flight");
-    void closers.closeAll(log).then((allClosed) => {
+    void closeAll().then((allClosed) => {
       if (allClosed) log.info({ signal }, "closed");
       process.exit(allClosed ? 0 : 1);
     });
@@ -54,7 +56,7 @@ export async function serve(wraps: Wraps = {}): Promise<void> {
     if (stopping) return;
     log.error({ error: oneLine(error) }, "cannot start");
     console.error(`avion-timeline cannot start: ${oneLine(error)}`);
-    await closers.closeAll(log);
+    await closeAll();
     process.exit(error instanceof ConfigError ? 2 : 1);
   }
 }

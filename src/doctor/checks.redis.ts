@@ -6,6 +6,7 @@ import { adviceOn } from "../platform/refusals.js";
 import { type About, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
 const OLDEST = "6.2.0";
+const TIMEOUT_MS = 3_000;
 const NEEDED = ": ZADD LT and ZMSCORE are needed";
 
 const advice = (error: unknown): string => adviceOn(error, "start Redis there, or set REDIS_URL to where it is");
@@ -28,7 +29,9 @@ async function readInfo(url: string): Promise<string> {
     ...serverOf([url]),
     lazyConnect: true,
     maxRetriesPerRequest: 0,
-    connectTimeout: 3_000,
+    connectTimeout: TIMEOUT_MS,
+    // The client asks before it counts as connected.
+    commandTimeout: TIMEOUT_MS,
     retryStrategy: () => null,
   });
   let reason: Error | undefined;

@@ -1,8 +1,8 @@
 import type { NatsConnection } from "nats";
-import { eventOfSubject, parseEvent, SUBJECT_OF } from "../contracts/events.js";
+import { parseStored, SUBJECT_OF } from "../contracts/events.js";
 import { STREAM } from "../contracts/subjects.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
-import { MAX_AHEAD_MS } from "../contracts/times.js";
+import { CLOCK_SKEW_MS, MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
 import { logEntries } from "../platform/nats/read-log.js";
@@ -18,7 +18,9 @@ const LOOKBACKS_MS = [HOUR, 6 * HOUR, DAY, 8 * DAY];
 /** An audit may read less of a busy log: it compares only the range it has read. */
 export const AUDIT_LOOKBACKS_MS = [10 * MINUTE, ...LOOKBACKS_MS];
 
-/** A read from a time on finds all drops created more than {@link MAX_AHEAD_MS} later: none is dated further ahead. */
+/** No stored drop is dated further ahead: a read from a time on finds all drops created so much later. */
+const MOST_AHEAD_MS = MAX_AHEAD_MS + CLOCK_SKEW_MS;
+
 export function createReadSharedLog(
   connection: NatsConnection,
   maxEntries: number,
@@ -51,13 +53,13 @@ async function readSince(
     }
   }
   const entries = [...found].map(([drop, score]) => ({ drop, score })).sort((a, b) => compareEntries(b, a));
-  const coveredSince = isWholeLog ? 0 : Math.max(1, Math.max(from, firstAt ?? Date.now()) + MAX_AHEAD_MS);
+  const coveredSince = isWholeLog ? 0 : Math.max(1, Math.max(from, firstAt ?? Date.now()) + MOST_AHEAD_MS);
   return snapshotOf(entries, maxEntries, coveredSince);
 }
 
 function publicDrop(subject: string, body: Uint8Array, time: number): TimelineEntry | undefined {
   try {
-    const event = parseEvent(eventOfSubject(subject), body, time);
+    const event = parseStored(subject, body, time);
     if (event.name !== "drop_created" && event.name !== "ap_drop_received") return undefined;
     if (event.payload.visibility !== "public") return undefined;
     return { drop: event.payload.drop_id, score: event.payload.created_at };

@@ -17,6 +17,7 @@ import {
 } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, startStack, testWithStack } from "../support/stack.js";
+import { slowTest } from "../support/suite.js";
 import { created, followed, type TimelineEvent } from "../support/timeline-events.js";
 
 const START = Date.now() - 3_600_000;
@@ -171,6 +172,28 @@ test("a start that fails is an error in the log", async () => {
       { level: "error", error: expect.stringMatching(/^TIMELINE_HTTP_ADDR=.* \(EADDRINUSE\)$/) },
     ]);
   } finally {
+    await stack.stop();
+  }
+});
+
+slowTest("a start that fails ends, also where a close never does", async () => {
+  const stack = await startStack({ service: false });
+  const taken = await stack.start();
+  const second = await launchService({
+    ...stack.serviceOptions,
+    env: {
+      TIMELINE_HTTP_ADDR: taken.httpUrl.replace("http://", ""),
+      TIMELINE_FAILPOINTS: "close=hang@telemetry",
+      TIMELINE_SHUTDOWN_GRACE_MS: "0",
+    },
+  });
+  try {
+    expect((await second.exited).code).toBe(1);
+    expect(logged(second, "closing takes too long; the process ends without it")).toMatchObject([
+      { level: "error", what: "telemetry" },
+    ]);
+  } finally {
+    await second.crash();
     await stack.stop();
   }
 });

@@ -44,3 +44,26 @@ test("a stream that is deleted is not made again before its files are gone, and 
     await consuming.close(100);
   }
 });
+
+test("a stream that is deleted is made again, also where the clock goes back meanwhile", async () => {
+  const apply = (manager: JetStreamManager) => applyTopology(manager, { replicas: 1 }, silent);
+  const watch = await watchTopology({ connection: bench.connection, apply, log: silent });
+  const now = Date.now;
+  try {
+    let isNoticed = false;
+    watch.onPossibleLoss(() => {
+      isNoticed = true;
+    });
+    await bench.manager.streams.delete("NOTIFY");
+    await eventually(() => isNoticed && watch.fault?.includes("NOTIFY") === true, "it is noticed");
+    await eventually(() => watch.fault === "NATS: NOTIFY is gone", "it is looked for");
+    Date.now = () => now() - 3_600_000;
+    await eventually(
+      async () => (await bench.manager.streams.info("NOTIFY").catch(() => undefined)) !== undefined,
+      "made",
+    );
+  } finally {
+    Date.now = now;
+    watch.close();
+  }
+});

@@ -66,3 +66,15 @@ test("a log that has lost its beginning is complete only as far as it still reac
   // A drop admitted before the oldest that is left may be dated up to five minutes after it.
   expect(floor).toBeGreaterThan(since);
 });
+
+test("drops have the times that fan-out gives them, also where the clock of a bridge is up to a minute ahead", async () => {
+  const now = Date.now();
+  const [ahead, remote] = [now + 5 * 60_000 + 30_000, now + 30_000];
+  await put("drops.created", drop("ahead", ahead));
+  await put("drops.ap_received", { drop_id: "remote", created_at: remote });
+  const { entries } = await createReadSharedLog(nats.connection, 10)("global");
+  expect(entries).toEqual([
+    { drop: "ahead", score: ahead },
+    { drop: "remote", score: remote },
+  ]);
+});

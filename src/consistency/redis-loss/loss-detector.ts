@@ -76,6 +76,7 @@ export class LossDetector {
   #maybeLost = false;
   /** The log when nothing was lost: it outlives a record that is lost together with the log. */
   #known: LogState | undefined;
+  /** `at`: by performance.now(). */
   #seen: { readonly at: number; readonly from: number }[] = [];
   readonly #loop: Loop;
 
@@ -94,9 +95,9 @@ export class LossDetector {
    * @throws AppError `unavailable` after 30 s, or where the signal aborts
    */
   async untilCovered(admittedAt: number, stopping: AbortSignal): Promise<void> {
-    const until = Date.now() + COVER_PATIENCE_MS;
+    const until = performance.now() + COVER_PATIENCE_MS;
     while (!this.#covers(admittedAt)) {
-      if (stopping.aborted || Date.now() > until)
+      if (stopping.aborted || performance.now() > until)
         throw new AppError("unavailable", "the record in Redis does not reach back to this event yet");
       await pause(CHECK_MS / 4, stopping);
     }
@@ -126,12 +127,12 @@ export class LossDetector {
   /** True once the record has reached back to a time for as long as Redis may fall back. */
   #covers(admittedAt: number): boolean {
     const [oldest] = this.#seen;
-    const longEnough = oldest !== undefined && oldest.at <= Date.now() - FALLBACK_MS;
+    const longEnough = oldest !== undefined && oldest.at <= performance.now() - FALLBACK_MS;
     return longEnough && !this.#maybeLost && this.#seen.every(({ from }) => from <= admittedAt);
   }
 
   #remember(from: number): void {
-    const now = Date.now();
+    const now = performance.now();
     // One check from before the window stands for its beginning.
     const within = this.#seen.findIndex(({ at }) => at > now - FALLBACK_MS);
     this.#seen = [...this.#seen.slice(within < 0 ? -1 : Math.max(0, within - 1)), { at: now, from }];

@@ -1,6 +1,6 @@
 import { eventOfSubject, parseStored, type TimelineEvent } from "../../contracts/events.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
-import { deadLetterOf, type StoreDeadLetter } from "../../delivery/dead-letter.js";
+import { cutWhereTooLarge, deadLetterOf, type StoreDeadLetter } from "../../delivery/dead-letter.js";
 import type { Delivery } from "../../delivery/handler.js";
 import { countOutcome } from "../../delivery/telemetry.js";
 import { createTurns, paced } from "../../kernel/concurrency.js";
@@ -52,7 +52,8 @@ async function leaveOut(
   const fields = { seq: event.seq, error: oneLine(error) };
   if (isPermanent(error)) return log.warn(fields, "an event of the log can never be applied; the replay skips it");
   const about = { reason: "exhausted", error, version, now: Date.now() } as const;
-  await storeDeadLetter(deadLetterOf(event, attempts, { ...about, event: eventOfSubject(event.subject) }));
+  const store = cutWhereTooLarge(storeDeadLetter);
+  await store(deadLetterOf(event, attempts, { ...about, event: eventOfSubject(event.subject) }));
   countOutcome("dead-lettered", event);
   log.warn(fields, "an event of the log could not be applied again; it is a dead letter now");
 }

@@ -18,8 +18,8 @@ export function sqlState(error: unknown): string | undefined {
   return typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) ? code : undefined;
 }
 
-/** Connection exceptions, insufficient resources, shutdown, a read-only standby, a lock timeout. */
-const AWAY = /^(08...|53...|57P0.|25006|55P03)$/;
+/** Connection exceptions, insufficient resources, shutdown, a read-only standby, a timeout of a lock or a statement. */
+const AWAY = /^(08...|53...|57P0.|57014|25006|55P03)$/;
 
 const SOCKET_ERRORS = new Set(["ECONNREFUSED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "ENOTFOUND", "EAI_AGAIN", "ENOENT"]);
 

@@ -18,6 +18,8 @@ const CONNECT_TIMEOUT_MS = 5 * SECOND;
 const STATEMENT_TIMEOUT_MS = 30 * SECOND;
 /** A server that is there has given the statement up before. */
 const ANSWER_MS = STATEMENT_TIMEOUT_MS + 5 * SECOND;
+/** A script has several statements. */
+const SCRIPT_FACTOR = 10;
 const INT8 = 20;
 
 const types: pg.CustomTypesConfig = {
@@ -42,7 +44,7 @@ export function openPostgres({ url, poolSize, name, answerMs = ANSWER_MS }: Post
   const listener = createListener(() => new pg.Client(settings), log);
   const db: Db = {
     query: (...query) => asked(() => queryOn({ connection: pool, answerMs }, ...query)),
-    run: (script) => asked(async () => void (await pool.query(script))),
+    run: (script) => asked(() => runOn({ connection: pool, answerMs }, script)),
     transaction: (work) => asked(() => transact(pool, answerMs, work)),
     listen: listener.listen,
     close: async () => {
@@ -81,6 +83,10 @@ async function queryOn<Row>(
   return (await connection.query({ ...query, name })).rows as Row[];
 }
 
+async function runOn({ connection, answerMs }: Session, text: string): Promise<void> {
+  await connection.query({ text, query_timeout: SCRIPT_FACTOR * answerMs } as pg.QueryConfig);
+}
+
 async function transact<Result>(
   pool: pg.Pool,
   answerMs: number,
@@ -97,7 +103,7 @@ async function transact<Result>(
     await command("BEGIN");
     const result = await work({
       query: (...query) => queryOn({ connection: client, answerMs }, ...query),
-      run: async (script) => void (await client.query(script)),
+      run: (script) => runOn({ connection: client, answerMs }, script),
     });
     await command("COMMIT");
     return result;

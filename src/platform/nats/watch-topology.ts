@@ -104,7 +104,7 @@ export class TopologyWatch {
     const held = await readCreated(manager, this.#declared);
     const lost = this.#lostOf(held);
     const missing = lost.filter((name) => !held.has(name)).join();
-    if (missing !== this.#missing.names) this.#missing = { names: missing, since: Date.now() };
+    if (missing !== this.#missing.names) this.#missing = { names: missing, since: performance.now() };
     if (lost.length === 0) {
       // An announcement during the check is for the next one.
       if (before === this.#announcements) this.fault = undefined;
@@ -115,7 +115,7 @@ export class TopologyWatch {
     if (!this.#told.has(gone)) this.fault = gone;
     this.#tell(gone, "streams or consumers are gone or were replaced; what is declared is applied again");
     for (const listener of this.#listeners) listener();
-    if (missing !== "" && Date.now() < this.#missing.since + REMOVAL_MS) return;
+    if (missing !== "" && performance.now() < this.#missing.since + REMOVAL_MS) return;
     await this.deps.apply(manager);
     this.fault = gone;
     this.#known = await readCreated(manager, this.#declared);

@@ -1,4 +1,7 @@
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
 import { expect, test } from "@jest/globals";
+import { redisChecks } from "../../../src/doctor/checks.redis.js";
 import { checked, examine, type Finding, findingsAsText, isOlder } from "../../../src/doctor/doctor.js";
 
 test.each([
@@ -35,3 +38,12 @@ test("the report aligns, and advises only where something is wrong", () => {
     "! x        old",
   ]);
 });
+
+test("a Redis that accepts connections and never answers is a fault", async () => {
+  const server = createServer(() => undefined).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const [check] = redisChecks([`redis://127.0.0.1:${port}`], false);
+  expect(await check?.()).toMatchObject([{ what: `Redis 127.0.0.1:${port}`, state: "fault" }]);
+  server.close();
+}, 20_000);

@@ -141,3 +141,16 @@ test("after a lost connection data may be missing until the next look", async ()
   await eventually(() => !detector.maybeLost(), "the next look");
   await detector.close();
 });
+
+test("a redriven job waits for the record for seconds, also where the clock goes back meanwhile", async () => {
+  const { detector, trace } = scene({ held: WHOLE });
+  await eventually(() => trace.includes("recorded 9000000 monday"), "it records");
+  const now = Date.now;
+  Date.now = () => now() - 3_600_000;
+  try {
+    await detector.untilCovered(9_000_000, new AbortController().signal);
+  } finally {
+    Date.now = now;
+  }
+  await detector.close();
+}, 20_000);

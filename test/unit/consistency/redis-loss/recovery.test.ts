@@ -1,7 +1,9 @@
 import { expect, test } from "@jest/globals";
-import { replay, retrying } from "../../../../src/consistency/redis-loss/recovery.js";
+import { createRecovery, replay, retrying } from "../../../../src/consistency/redis-loss/recovery.js";
+import type { DeadLetter } from "../../../../src/delivery/dead-letter.js";
 import type { Delivery } from "../../../../src/delivery/handler.js";
 import { AppError } from "../../../../src/kernel/errors.js";
+import { silent } from "../../../../src/kernel/logger.js";
 import { deliveryOf } from "../../../support/deliveries.js";
 
 /** A log in memory, of so many events; says how many were handed out. */
@@ -127,4 +129,24 @@ test("an event that cannot be left out either rejects", async () => {
     { stopping: new AbortController().signal, leftOut: () => Promise.reject(new Error("no DLQ")) },
   );
   await expect(applying(deliveryOf())).rejects.toThrow("no DLQ");
+});
+
+test("an event that leaves no room for the headers of its dead letter is kept cut, and ends no recovery", async () => {
+  const kept: DeadLetter[] = [];
+  const recover = createRecovery({
+    readBacklog: async () => ({ start: 0, acked: 0 }),
+    readRange: async function* () {
+      yield deliveryOf({ seq: 7, subject: "drops.created", body: Buffer.alloc(1_000_000) });
+    },
+    apply: () => Promise.reject(new Error("shard 7")),
+    reconcile: async () => ({ changes: 0, admitted: 0 }),
+    storeDeadLetter: async (deadLetter) => {
+      if (deadLetter.body.byteLength > 100_000) throw new AppError("invalid", "too large");
+      kept.push(deadLetter);
+    },
+    ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined },
+  });
+  const loss = { since: 0, redis: true, log: false, record: false };
+  expect(await recover(loss, new AbortController().signal)).toBe(1);
+  expect(kept).toMatchObject([{ subject: "dlq.toolarge.drop_created", headers: { "Dlq-Size": "1000000" } }]);
 });
