@@ -88,7 +88,7 @@ export function createApply(deps: ApplyDeps): Apply {
   const removeFromUnfollowers = async (deletions: readonly Part[]): Promise<void> => {
     for await (const users of fences.recentUnfollowers(deletions[0]?.change.user_id as string, 0)) {
       const audience = audienceOf(users);
-      // They pull the author no more: those are told whose homes have the drop.
+      // They do not pull the author any more: users whose homes have the drop are notified.
       await remove(deletions.map((part) => ({ ...part, change: { ...part.change, pulled: false }, audience })));
     }
   };

@@ -28,7 +28,7 @@ interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops"
 
 const EVERY_MS = SECOND;
 
-/** Ends what is between pushed, tiered and pulled, in one process at a time; after a crash a step begins anew. */
+/** Completes changes between pushed, tiered and pulled, in one process at a time; after a crash a step begins anew. */
 export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; readonly log: Logger }): Loop {
   const { registry, lease, log } = deps;
   const cross = createCross(deps);

@@ -8,7 +8,7 @@ import { audienceOf, type HomeBounds, type HomeDrops, type HomeEntries, type Tim
 type Page = readonly Drop[];
 
 export interface DropReads {
-  /** Undefined where the page does not come. */
+  /** Undefined if the upstream does not return the page. */
   first(author: string): Promise<Page | undefined>;
   next(author: string, last: Drop): Promise<Page>;
   end(): void;
@@ -20,7 +20,7 @@ export const unhurried = (read: ReadAuthorDrops) => ({
   end: () => undefined,
 });
 
-/** Many pages that do not come are those of a slow upstream, which calls edge by edge would slow down further. */
+/** If many pages do not arrive the upstream is slow, and calls for single edges would slow it down further. */
 const FEW_PAGES = 8;
 
 /** Gives up on a few pages once none has come for `patienceMs`: while some come, the others may be slow. */

@@ -31,7 +31,7 @@ interface FanoutHandles {
   readonly fences: Fences;
   readonly pulled: Pulled;
   readonly log: Logger;
-  /** Resolves once it is known whom a user pulls; unset where nobody is notified. */
+  /** Resolves once the pulled authors of a user are known; unset: nobody is notified. */
   readonly fillPulls?: (user: string) => Promise<void>;
   /** Redriven jobs wait for it; unset: they do not wait. */
   readonly untilCovered?: UntilCovered | undefined;

@@ -26,7 +26,7 @@ type Visit = (users: readonly string[]) => Promise<void>;
 interface ListenersDeps {
   readonly scripts: Scripts;
   readonly unfollowedAmong: Fences["unfollowedAmong"];
-  /** Resolves once it is known whom the user pulls. */
+  /** Resolves once the user's pulled authors are known. */
   readonly fillPulls: (user: string) => Promise<void>;
 }
 
@@ -37,10 +37,10 @@ interface Wanted {
 
 const USERS_A_PAGE = 1_000;
 const PAGES_AT_ONCE = 4;
-/** Redis answers nobody else meanwhile. */
+/** A call of this size blocks Redis. */
 const USERS_A_CALL = 250;
 const AUTHORS_A_WALK = 16;
-/** Those who are not known may take longer than all others: the next walk does not wait. */
+/** Users whose pulled authors are not known may take longer than all others: the next walk does not wait for them. */
 const LATE_MS = SECOND;
 const FILLS_AT_ONCE = 32;
 
@@ -67,7 +67,7 @@ async function walkListeners(deps: ListenersDeps, wanted: readonly Wanted[]): Pr
   }
 }
 
-/** A listener whose followings cannot be read is nobody else's failure. */
+/** A listener whose followings cannot be read does not fail the others. */
 async function fill({ fillPulls }: ListenersDeps, user: string): Promise<boolean> {
   try {
     await fillPulls(user);
@@ -102,7 +102,7 @@ async function* listening({ command }: Scripts): AsyncGenerator<readonly string[
   }
 }
 
-/** Returns those of whom it is not known whom they pull. */
+/** Returns the users whose pulled authors are not known. */
 async function visitFollowers(
   { scripts, unfollowedAmong }: ListenersDeps,
   users: readonly string[],

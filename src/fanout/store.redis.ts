@@ -46,7 +46,7 @@ export interface SharedEntry {
   readonly entry: TimelineEntry;
 }
 
-/** The floor that stands, and the time of the oldest drop, in ms since the epoch. */
+/** The current floor, and the time of the oldest drop, in ms since the epoch. */
 export interface HomeBounds {
   readonly floor: number | undefined;
   readonly oldest: number | undefined;
@@ -115,7 +115,7 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
       }
       return holders;
     },
-    /** Those whose home was read so lately. Only reads renew its time to live, and only a read gives it a floor. */
+    /** Users whose home was read within a time. Only reads renew its time to live, and only a read gives it a floor. */
     async recentAmong(users: readonly string[], withinMs: number): Promise<string[]> {
       const left = options.ttlMs - withinMs;
       const calls = scripts.isCluster

@@ -156,7 +156,7 @@ export function createAuthorize(authenticate: Authenticate, allowedOrigins: Read
     if (!credentials) throw unauthenticated("missing");
     const principal = await authenticate(credentials.token);
     if (credentials.method === "cookie" && !originAllowed(headers, allowedOrigins))
-      throw new AppError("forbidden", "the page of another origin may not use the cookie");
+      throw new AppError("forbidden", "a page of another origin may not use the cookie");
     return principal;
   };
 }

@@ -56,7 +56,7 @@ export const observeGateway = {
     for (const status of REFUSALS) refused.add(0, { status });
     for (const reason of RESET_REASONS) resets.add(0, { reason });
   },
-  /** Continues the client's trace. The span is active for nobody: that would cost every promise of the process a hook. */
+  /** Continues the client's trace. The span is never active: that would cost every promise of the process a hook. */
   opening: (headers: Headers | undefined): OpenSpan =>
     openSpan("sse open", { kind: SpanKind.SERVER, ...(headers && { parent: contextOf(headers) }) }),
   opened(): void {

@@ -23,7 +23,7 @@ interface StoreOptions {
 type Command = readonly [name: string, ...args: (string | number)[]];
 
 const SWEPT_AT_ONCE = 100;
-/** Redis answers nobody else meanwhile: about 1 ms. */
+/** A call of this size blocks Redis for about 1 ms. */
 const FORGOTTEN_AT_ONCE = 1_000;
 /** After the last renewal: longer than the user is listed. */
 const RESUMABLE_FROM_TTL_MS = HOUR;
@@ -43,7 +43,7 @@ export function createRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs
   const { isCluster } = scripts;
 
   return {
-    /** Stores `from` first where the user was not seen since `listedSince`; resolves to what is stored. */
+    /** Stores `from` first if the user was not seen since `listedSince`; resolves to the stored position. */
     register: async (some: readonly Registering[], listedSince: number): Promise<(StreamPosition | undefined)[]> => {
       const since = { ...times, listedSince };
       const stored = isCluster
@@ -233,7 +233,7 @@ function createSend(scripts: Scripts, ordered: boolean): Send {
 
 async function pipelined(client: Scripts["client"], commands: readonly Command[]): Promise<unknown[]> {
   const replies = await client.pipeline(commands.map(([name, ...args]) => [name.toLowerCase(), ...args])).exec();
-  if (!replies) throw new AppError("unavailable", "Redis took no commands");
+  if (!replies) throw new AppError("unavailable", "Redis executed no command");
   return replies.map(([error, reply]) => {
     if (error) throw redisError(error);
     return reply;

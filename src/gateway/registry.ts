@@ -26,7 +26,7 @@ export interface Registration extends Connection {
 
 /** A listing that ends within this time counts as ended: processes' clocks differ, and events take time to arrive. */
 const MARGIN_MS = 10 * SECOND;
-/** Redis answers nobody else meanwhile: about 1 ms. */
+/** A call of this size blocks Redis for about 1 ms. */
 export const REGISTRATIONS_A_CALL = 100;
 const BETWEEN_SWEEPS_MS = 20;
 

@@ -28,7 +28,7 @@ const RECHECKS_AT_ONCE = 64;
 const RECHECK_TIMEOUT_MS = SECOND;
 /** One timer serves the heartbeats and ends of all streams. */
 const TICK_MS = 100;
-/** A new stream begins, and a heartbeat looks, at an end of NOTIFY that was asked for at most this long ago. */
+/** New streams and heartbeats use an end of NOTIFY that was read at most this long ago. */
 const TAIL_AGE_MS = SECOND;
 
 interface StreamsDeps {
@@ -213,8 +213,8 @@ export class Streams {
   }
 
   /**
-   * Looks for missed notifications first, as long as that takes no longer than a second. Where a live one has made that
-   * unnecessary, the next beat counts from it: a notification is missed for as long as one beat, and not for two.
+   * Checks for missed notifications first, for at most a second. If a live one has made the check unnecessary, the next
+   * beat counts from that one, so that a missed notification is found within one beat, not two.
    */
   #beat(stream: Stream, now: number): void {
     const { session } = stream;

@@ -51,7 +51,7 @@ export function createProbe(majority: Pick<ReturnType<typeof createMajority>, "n
     /** Repeats a call about another subject; undefined where there is none. Within 250 ms the last result counts. */
     ask(failed: string): Promise<boolean | undefined> {
       const other = good.find(({ subject }) => subject !== failed);
-      // A clock that went back makes no old answer stand.
+      // After the clock was set back, an old answer must not count for longer.
       if (other && Math.abs(now() - asked) >= PROBE_EVERY_MS) {
         asked = now();
         asking = again(other);

@@ -109,13 +109,13 @@ const givenGated = givenRows({
 
 const textOf = createTexts();
 
-/** Drops that reply to nothing and have no key are all made: to return them costs more than a gate. */
+/** Drops that reply to nothing and have no key are all inserted: returning them would cost more than a gate. */
 const plainStatement = (given: string): string =>
   `WITH ${given}, made AS (${insertDrops("")}) ${insertEvent("created", "w")}`;
 
 /**
- * Gates leave out rows: the drop that is replied to exists, and is not deleted before this commits (FOR SHARE); the key
- * is not taken. A statement has the gates that its rows need.
+ * A gate is a condition on rows: the drop that is replied to exists, and is not deleted before this commits (FOR SHARE);
+ * the key is not taken. A statement has the gates that its rows need.
  */
 function gatedStatement(given: string, rows: readonly Row[]): string {
   const parts = [given];

@@ -29,7 +29,7 @@ export interface PostsDeps {
 export async function requireKept(createdAt: number, { now, retentionDays, store }: PostsDeps): Promise<void> {
   const oldest = retentionDays === 0 ? 0 : now() - retentionDays * DAY;
   if (createdAt < oldest || createdAt < (await store.retention.start()))
-    throw invalid("created_at", "is older than drops are kept");
+    throw invalid("created_at", "is before the time down to which drops are kept");
 }
 
 /** Finds a drop, deleted or not, that the viewer (unset: anybody) may see. @throws AppError `notfound` */

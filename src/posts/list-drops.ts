@@ -57,6 +57,6 @@ async function readPosition(
   // Deleted drops keep their position: a reader may hold one as its cursor.
   const foreign = dateOfId(id) === undefined && isUri(id) ? await remote.get(id) : undefined;
   const createdAt = foreign?.kind === wire.RemoteKind.DROP ? foreign.created_at : dateOfId(id);
-  if (createdAt === undefined) throw invalid("max_id", "is neither a known drop nor dated");
+  if (createdAt === undefined) throw invalid("max_id", "is no known drop, and its id holds no date");
   return { createdAt, id };
 }

@@ -91,8 +91,8 @@ const eventOf = (object: NewRemoteObject): EventDraft | undefined =>
 
 function conflictWith(object: NewRemoteObject, stored: StoredRemoteObject | undefined): AppError {
   if (stored === undefined || stored.deleted_at !== null) return new AppError("conflict", "uri: the object is deleted");
-  if (stored.kind !== object.kind) return new AppError("conflict", "kind: the object is stored as another");
-  return new AppError("conflict", "actor_uri: the drop is stored as another actor's");
+  if (stored.kind !== object.kind) return new AppError("conflict", "kind: the object is stored with another kind");
+  return new AppError("conflict", "actor_uri: the drop belongs to another actor");
 }
 
 type Field = "actor_uri" | "public_key" | "webfinger";
@@ -154,7 +154,8 @@ async function readAudience(
   const isComplete = visibility !== undefined && (visibility !== Visibility.DIRECT || recipients.length > 0);
   const addressed = isComplete ? undefined : await readDocumentAudience(request.document, actorUri, deps);
   const effective = visibility ?? (addressed?.visibility as wire.Visibility);
-  if (recipients.length > 0 && effective !== Visibility.DIRECT) throw invalid("recipients", "are for direct drops");
+  if (recipients.length > 0 && effective !== Visibility.DIRECT)
+    throw invalid("recipients", "may be set for direct drops only");
   if (effective !== Visibility.DIRECT) return { visibility: effective, recipients: [] };
   const named = addressed?.visibility === Visibility.DIRECT ? addressed.recipients : [];
   return { visibility: effective, recipients: recipients.length > 0 ? recipients : named };
@@ -167,7 +168,7 @@ async function readDocumentAudience(document: string, actorUri: string, { store 
 }
 
 function refuseAudience({ visibility, recipients }: wire.PutRemoteObjectRequest): Addressing {
-  if (visibility !== Visibility.UNSPECIFIED) throw invalid("visibility", "is of a drop");
-  if (recipients.length > 0) throw invalid("recipients", "are of a drop");
+  if (visibility !== Visibility.UNSPECIFIED) throw invalid("visibility", "may be set for drops only");
+  if (recipients.length > 0) throw invalid("recipients", "may be set for drops only");
   return { visibility, recipients: [] };
 }

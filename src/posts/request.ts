@@ -40,7 +40,7 @@ export function readAnyDropId(field: string, id: string): string {
 
 /** Remote ids are allowed, since timelines contain them; they are found nowhere. */
 export function readDropIds(field: string, ids: readonly string[], most: number): string[] {
-  if (ids.length > most) throw invalid(field, `must be at most ${most}`);
+  if (ids.length > most) throw invalid(field, `must have at most ${most} entries`);
   return ids.map((id) => readAnyDropId(field, id));
 }
 
@@ -50,7 +50,7 @@ export function readVisibility(visibility: Visibility): Visibility {
 }
 
 export function readRecipients(recipients: readonly string[], most: number): string[] {
-  if (recipients.length > most) throw invalid("recipients", `must be at most ${most}`);
+  if (recipients.length > most) throw invalid("recipients", `must have at most ${most} entries`);
   return [...new Set(recipients.map((recipient) => readId("recipients", recipient)))];
 }
 
@@ -78,6 +78,6 @@ const MAX_ADDRESS_BYTES = 320;
 
 export function readWebfinger(address: string): string {
   if (!ADDRESS.test(address) || Buffer.byteLength(address) > MAX_ADDRESS_BYTES || !address.isWellFormed())
-    throw invalid("webfinger", "is not user@host");
+    throw invalid("webfinger", "must be user@host");
   return address.toLowerCase();
 }

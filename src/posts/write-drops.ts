@@ -76,7 +76,7 @@ const replyOf = ({ drop_id, reply_to }: NewDrop) =>
 
 function readDraft(request: wire.CreateDropRequest, deps: PostsDeps, nextId: (now: number) => string): NewDrop {
   if (request.recipients.length > 0 && request.visibility !== wire.Visibility.DIRECT)
-    throw invalid("recipients", "are for direct drops");
+    throw invalid("recipients", "may be set for direct drops only");
   const draft = {
     user_id: readId("user_id", request.user_id),
     visibility: readVisibility(request.visibility),
@@ -91,7 +91,7 @@ function readDraft(request: wire.CreateDropRequest, deps: PostsDeps, nextId: (no
 function readCreatedAt(createdAt: number, { now, limits }: PostsDeps): number {
   readWholeNumber("created_at", createdAt);
   if (createdAt === 0) return createdAt;
-  if (createdAt > now()) throw invalid("created_at", "is ahead of now");
+  if (createdAt > now()) throw invalid("created_at", "is in the future");
   if (createdAt < now() - limits.maxImportAgeDays * DAY)
     throw invalid("created_at", `is more than ${limits.maxImportAgeDays} days ago`);
   return createdAt;

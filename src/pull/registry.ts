@@ -54,7 +54,7 @@ export function createRegistry(deps: RegistryDeps) {
   const { copy, refresh, change } = held;
   const wanted = ({ author, followers, at }: Published, drops: number) =>
     wantedState(held.authors().get(author), { followers, writes: drops * followers, at }, thresholds);
-  /** Of small authors nothing is counted. */
+  /** The drops of small authors are not counted. */
   const mayPress = ({ followers }: Published): boolean =>
     followers * MAX_DROPS_AN_HOUR >= thresholds.pressure * HYSTERESIS;
   return {
@@ -154,7 +154,7 @@ function createCopy(store: PullStore, clock: () => number) {
 
 type State = HeldState["state"];
 
-/** The way that is in force, or that a step leads to. */
+/** How the author's drops are delivered now, or will be after the current step. */
 const WAY_OF: Readonly<Record<State, Way>> = {
   pushed: "push",
   leaving: "push",
@@ -182,7 +182,7 @@ interface Load {
   readonly at: number;
 }
 
-/** The state that so many followers and writes ask for, where it is not in force. */
+/** The state that these followers and writes require, if it is not in force. */
 function wantedState(
   held: HeldState | undefined,
   { followers, writes, at }: Load,

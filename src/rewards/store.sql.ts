@@ -67,7 +67,7 @@ async function award(queries: Queries, earned: XpEarned, eventSeq: number): Prom
 
 async function standing(queries: Queries, event: string): Promise<Award> {
   const [row] = await queries.query<Row>(`SELECT ${COLUMNS} FROM public.xp_transactions WHERE event_id = $1`, [event]);
-  if (row === undefined) throw new Error("an award conflicts with none");
+  if (row === undefined) throw new Error("an award was neither inserted nor found");
   return awardOf(row);
 }
 

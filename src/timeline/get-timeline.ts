@@ -146,7 +146,7 @@ interface Read {
 
 const DEGRADED_WAIT_MS = SECOND;
 
-/** A home, then whom its owner pulls if a change came between, then the timelines of these authors; and one to spare. */
+/** A home, then its owner's pulled authors if a change came between, then their timelines; and one to spare. */
 const MAX_REBUILDS = 4;
 
 async function readComplete(deps: ReadDeps, timeline: Timeline, reading: Reading): Promise<Read> {
@@ -182,7 +182,7 @@ async function complete(
     return deps.rebuild(incomplete, author === undefined ? snapshot : authorSnapshot(deps, author));
   };
   const keys = pulled?.incomplete ?? [key];
-  // The rebuild of a home reads whom its owner pulls, too.
+  // The rebuild of a home reads its owner's pulled authors, too.
   const fills = pulled?.areKnown === false && !keys.includes(key);
   await Promise.all([...keys.map(rebuild), fills && fillPulls?.(deadline)]);
 }
@@ -221,7 +221,7 @@ async function degrade(deps: ReadDeps, timeline: Timeline, reading: Reading & { 
     return { page: stored, outcome: "degraded" };
   const upstream = belowFloor({ deadline: degradedDeadline, tolerant: true }).older(query.below, query);
   const read = await withDeadline(upstream, degradedDeadline).catch(() => []);
-  // Where the tombstones cannot be had in time, the upstreams alone say what is deleted.
+  // If the tombstones cannot be read in time, only the upstreams say what is deleted.
   const shown = await withDeadline(visible(deps.fences, read), degradedDeadline).catch(() =>
     retainedOf(deps.fences, read),
   );

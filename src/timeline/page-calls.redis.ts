@@ -36,7 +36,7 @@ class Asked {
   constructor(readonly ask: Ask) {}
 }
 
-/** Redis takes some 2 ms for a call of so many pages, and serves nobody else meanwhile. */
+/** A call of so many pages blocks Redis for about 2 ms. */
 const PAGES_A_CALL = 32;
 /** Merging the timelines of twenty authors takes as long as so many pages. */
 const MERGED_PAGES = 8;

@@ -28,7 +28,7 @@ export function parsePageRequest(request: GetTimelineRequest): PageRequest {
   if (other !== undefined) throw invalid(other, `cannot be combined with ${kind}`);
   if (kind === undefined) return { limit: limit || DEFAULT_LIMIT, cursor: undefined };
   const text = request[kind];
-  if (text.length > MAX_CURSOR_CHARS || text === FLOOR_MEMBER) throw invalid(kind, "is no drop id and no token");
+  if (text.length > MAX_CURSOR_CHARS || text === FLOOR_MEMBER) throw invalid(kind, "is neither a drop id nor a token");
   return { limit: limit || DEFAULT_LIMIT, cursor: { kind, text } };
 }
 

@@ -24,7 +24,7 @@ interface How {
 const NO_PAGE = { drops: 0, since: 0 } as const;
 const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
 
-/** All reads of a turn share their one page: it costs less to read than to ask whether it is up to date. */
+/** All reads of a turn share one page, and reading it costs less than asking whether a held one is up to date. */
 const SHARED: ReadonlySet<string> = new Set([LOCAL_KEY, GLOBAL_KEY]);
 
 /** Newest drops of a pulled author that are held: more than a page. */

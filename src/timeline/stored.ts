@@ -25,7 +25,7 @@ export interface Stored {
 
 /** The timelines of pulled authors that are merged into a home. */
 export interface MergedTimelines {
-  /** False: whom the reader pulls must be read first. */
+  /** False: the reader's pulled authors must be read first. */
   readonly areKnown: boolean;
   readonly keys: readonly string[];
   /** The keys to rebuild, that of the home among them. */

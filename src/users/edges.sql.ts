@@ -226,7 +226,7 @@ async function setAll(db: Db, edges: readonly WantedEdge[], shared: boolean): Pr
   const text = textOf(`${most} ${parts}`, () => setFollowing(parts, most));
   const found = await db.query<{ changed: boolean; version: number | null }>(text, values).catch((error: unknown) => {
     if (sqlState(error) !== SQLSTATE.raised) throw error;
-    const message = `following_id: nobody can follow more than ${most}`;
+    const message = `following_id: a user can follow at most ${most} others`;
     throw new AppError("exhausted", message, { cause: error });
   });
   const set = new Map(rows.map(({ pair }, n) => [pair, found[n]]));

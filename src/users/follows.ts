@@ -32,7 +32,7 @@ export const changeFollows = (deps: FollowsDeps) => ({
 
   /** All pairs, or none. */
   async followMany({ follows }: wire.FollowManyRequest): Promise<wire.FollowManyResponse> {
-    if (follows.length > MAX_PAIRS) throw invalid("follows", `must be at most ${MAX_PAIRS}`);
+    if (follows.length > MAX_PAIRS) throw invalid("follows", `must have at most ${MAX_PAIRS} entries`);
     const pairs = follows.map((follow, index) =>
       refuseSelf(`follows.${index}.`, readPair(`follows.${index}.`, follow)),
     );
@@ -41,7 +41,7 @@ export const changeFollows = (deps: FollowsDeps) => ({
     const done = await deps.edges.followMany(pairs, { most, traceparent: traceHeaders()["traceparent"] });
     if ("over" in done) {
       const index = pairs.findIndex(({ follower }) => follower === done.over);
-      throw new AppError("exhausted", `follows.${index}.following_id: nobody can follow more than ${most}`);
+      throw new AppError("exhausted", `follows.${index}.following_id: a user can follow at most ${most} others`);
     }
     if (done.changed > 0) {
       deps.observe.followed("follow", done.changed);
@@ -103,7 +103,7 @@ export const readFollows = (deps: FollowsDeps) => ({
 
   async isFollowing({ follower_id, following_ids }: wire.IsFollowingRequest): Promise<wire.IsFollowingResponse> {
     const user = readId("follower_id", follower_id);
-    if (following_ids.length > MAX_IDS) throw invalid("following_ids", `must be at most ${MAX_IDS}`);
+    if (following_ids.length > MAX_IDS) throw invalid("following_ids", `must have at most ${MAX_IDS} entries`);
     for (const [index, id] of following_ids.entries()) readId(`following_ids.${index}`, id);
     if (following_ids.length === 0) return { following: [] };
     const followed = await deps.bounded(() => deps.edges.followed(user, following_ids));

@@ -31,7 +31,7 @@ export const profiles = (deps: ProfileDeps) => {
   return {
     async getProfile({ user_id }: wire.GetProfileRequest): Promise<wire.GetProfileResponse> {
       const profile = await readProfile(readId("user_id", user_id));
-      if (profile === "missing") throw new AppError("notfound", "user_id: nobody set a profile");
+      if (profile === "missing") throw new AppError("notfound", "user_id: has no profile");
       return { profile: present(profile) };
     },
 

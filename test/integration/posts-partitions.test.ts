@@ -118,9 +118,11 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
     const old = await post(posts, draftAt(edge));
     await posts.call.likeDrop({ drop_id: old, user_id: "bob" });
     expect(await refusal(posts.call.createDrop(draftAt(edge - 1)))).toBe(
-      "INVALID_ARGUMENT created_at: is older than drops are kept",
+      "INVALID_ARGUMENT created_at: is before the time down to which drops are kept",
     );
-    expect(await refusal(posts.call.createDrop(draftAt(now + 1)))).toBe("INVALID_ARGUMENT created_at: is ahead of now");
+    expect(await refusal(posts.call.createDrop(draftAt(now + 1)))).toBe(
+      "INVALID_ARGUMENT created_at: is in the future",
+    );
     const young = await post(posts);
     const told = async () => (await posts.call.getRetention()).kept_since;
     expect(await told()).toBe(0);
@@ -144,7 +146,7 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
     await posts.stop();
     posts = await startPosts(posts.db, { now: clock });
     const march = Date.UTC(2026, 2, 31);
-    const refused = "INVALID_ARGUMENT created_at: is older than drops are kept";
+    const refused = "INVALID_ARGUMENT created_at: is before the time down to which drops are kept";
     expect(await refusal(posts.call.createDrop(draftAt(march)))).toBe(refused);
     const remote = { uri: "https://far.example/1", kind: RemoteKind.DROP, document: "{}" };
     expect(await refusal(posts.call.putRemoteObject({ ...remote, created_at: march }))).toBe(refused);

@@ -98,14 +98,14 @@ describe.each(DATABASES)("the users service on $name", ({ start }) => {
     );
     expect([one.code, one.details]).toEqual([
       status.RESOURCE_EXHAUSTED,
-      "follows.1.following_id: nobody can follow more than 50",
+      "follows.1.following_id: a user can follow at most 50 others",
     ]);
     expect((await following("x")).total_count).toBe(0);
     await client.follow({ follower_id: "full", following_id: "t49" });
     const two = await refusal(client.follow({ follower_id: "full", following_id: "t50" }));
     expect([two.code, two.details]).toEqual([
       status.RESOURCE_EXHAUSTED,
-      "following_id: nobody can follow more than 50",
+      "following_id: a user can follow at most 50 others",
     ]);
     expect(await client.isFollowing({ follower_id: "full", following_ids: ["t49", "t50"] })).toEqual({
       following: [true, false],
@@ -209,9 +209,9 @@ describe.each(DATABASES)("the users service on $name", ({ start }) => {
     [
       "followMany",
       { follows: many(1_001).map((following_id) => ({ follower_id: "a", following_id })) },
-      "follows: must be at most 1000",
+      "follows: must have at most 1000 entries",
     ],
-    ["isFollowing", { follower_id: "a", following_ids: many(1_001) }, "following_ids: must be at most 1000"],
+    ["isFollowing", { follower_id: "a", following_ids: many(1_001) }, "following_ids: must have at most 1000 entries"],
     ["getFollowersList", { user_id: "a", page_size: -1 }, "page_size: must not be negative"],
     ["getFollowersList", { user_id: "a", page_token: "1000" }, "page_token: is not a token of this list"],
     [

@@ -36,7 +36,7 @@ function combined(replies: readonly Reply[]): IdentityRecord {
     redis: held.length === 0 ? "none" : other ? "other" : "same",
     from: Math.min(...held.map(([, from]) => Number(from))),
     log: states[0],
-    // A part that was lost cannot tell how far its own writes went.
+    // A lost part does not show how far its own writes were applied.
     acked: states.length < replies.length ? 0 : Math.min(...states.map(({ acked }) => acked)),
   };
 }

@@ -4,7 +4,7 @@ import { SECOND } from "../../kernel/time.js";
 
 const TIMEOUT_MS = 5 * SECOND;
 
-/** Asks nothing itself: NATS may be away. */
+/** Sends no request: NATS may be unavailable. */
 export const managerOf = (connection: NatsConnection): Promise<JetStreamManager> =>
   connection.jetstreamManager({ checkAPI: false, timeout: TIMEOUT_MS });
 

@@ -162,7 +162,7 @@ export class Handling {
     } catch (error) {
       // Our own state is broken; the message comes again.
       const { stack } = error as Error;
-      context.log.error({ seq: delivery.seq, error: oneLine(error), stack }, "handling broke");
+      context.log.error({ seq: delivery.seq, error: oneLine(error), stack }, "handling failed outside of a handler");
       latestOf(taken, hand).nak(SECOND);
     }
   }

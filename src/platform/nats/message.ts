@@ -26,7 +26,7 @@ export function deliveryOf(message: JsMsg, { stream, consumer }: Source): Delive
   const reply = beneath(message)._msg.reply ?? NO_REPLY;
   let found = 0;
   for (let at = 0; at < reply.length; at++) if (reply[at] === DOT) dots[found++] = at;
-  if (found < DOTS_OLD) throw new Error(`${message.subject}: no message of a consumer`);
+  if (found < DOTS_OLD) throw new Error(`${message.subject}: no consumer delivered this message`);
   const first = found === DOTS_OLD ? AT.old : AT.domain;
   return {
     stream,
@@ -73,7 +73,7 @@ const LINE_BREAK = /[\r\n]/;
 
 /**
  * The client takes as long to read all headers into a map as for the rest of the message, and throws where one is
- * malformed, which servers and other clients take. Such a header is none here.
+ * malformed, which servers and other clients accept. Such a header is left out here.
  */
 class HeaderLines implements Headers {
   #text: string | undefined;

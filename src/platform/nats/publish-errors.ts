@@ -15,12 +15,12 @@ export function publishError(error: unknown, subject: string): AppError {
   if (error instanceof NatsError) {
     const code = error.api_error?.err_code;
     if (error.code === "MAX_PAYLOAD_EXCEEDED" || (code !== undefined && TOO_LARGE.has(code))) {
-      return new AppError("invalid", `${subject}: the message is larger than the server takes`, { cause: error });
+      return new AppError("invalid", `${subject}: the message is larger than the server accepts`, { cause: error });
     }
     if (MALFORMED.has(error.code))
-      return new AppError("invalid", "the message has a subject or a header that is none", { cause: error });
+      return new AppError("invalid", "the subject or a header of the message is malformed", { cause: error });
     if (code === OTHER_STREAM)
-      return new AppError("failed", `${subject}: is kept by another stream than the one named`, { cause: error });
+      return new AppError("failed", `${subject}: belongs to another stream than the one named`, { cause: error });
   }
   const why = (error instanceof NatsError && error.api_error?.description) || error;
   return new AppError("unavailable", `NATS did not store a message for ${subject}: ${oneLine(why)}`, {

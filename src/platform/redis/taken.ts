@@ -6,8 +6,8 @@ import type { Scripts } from "./scripts.js";
 const DROPS_A_CALL = 5_000;
 
 /**
- * Drops that others than the fan-out of their deletions take out of timelines: it has yet to look whom to tell. It looks
- * at the timeline first and here next, and so misses none. Deletions older than the window tell nobody.
+ * Drops that were removed from timelines before the fan-out of their deletion looked for listeners who have them. It
+ * reads the timeline first and these notes next, and so misses nobody. Deletions older than the window notify nobody.
  */
 export function createTaken({ run, command }: Scripts) {
   const take = (how: "remove" | "note") => async (timeline: string, drops: readonly string[]) => {

@@ -26,6 +26,6 @@ test.each([
 test.each(["", "_INBOX.1", "$JS.ACK.DROPS.planner.2.1234"])(
   "a message with the reply subject %j is of no consumer",
   (reply) => {
-    expect(() => deliveryOf(messageWith(reply), SOURCE)).toThrow("no message of a consumer");
+    expect(() => deliveryOf(messageWith(reply), SOURCE)).toThrow("no consumer delivered this message");
   },
 );
