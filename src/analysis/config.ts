@@ -6,7 +6,7 @@ export const ANALYSIS_VARIABLES = {
     name: "TIMELINE_ANALYSIS_CONCURRENCY",
     schema: integer(1, 4_096),
     default: "256",
-    about: "Analyses that a process holds at once, those that wait for a source among them (role analysis)",
+    about: "Analyses that a process holds at once, including those that wait for a source (role analysis)",
   },
   atprotoUrl: {
     name: "TIMELINE_ATPROTO_URL",

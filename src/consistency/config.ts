@@ -13,7 +13,7 @@ export const AUDIT_VARIABLES = {
     name: "TIMELINE_AUDIT_USERS",
     schema: integer(0, 10_000),
     default: "20",
-    about: "Home timelines it compares each time",
+    about: "Home timelines that each of these audits compares",
   },
   settleMs: {
     name: "TIMELINE_AUDIT_SETTLE_MS",
@@ -25,19 +25,19 @@ export const AUDIT_VARIABLES = {
     name: "TIMELINE_AUDIT_PUBLICATIONS_PERCENT",
     schema: integer(0, 100),
     default: "100",
-    about: "Share of completed publications and deletions that are looked up in some timelines, percent; 0: none",
+    about: "Share of completed publications and deletions that are checked in some timelines, percent; 0: none",
   },
   publicationsDelayMs: {
     name: "TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS",
     schema: integer(0, 600_000),
     default: "3000",
-    about: "From the last write of a publication until it is looked up, and from there to a second look, ms",
+    about: "Time from the last write of a publication to its check, and from there to a second check, ms",
   },
   publicationsRate: {
     name: "TIMELINE_AUDIT_PUBLICATIONS_RATE",
     schema: integer(1, 10_000),
     default: "20",
-    about: "Publications of a process of the role fanout that are looked up a second at most; the others are skipped",
+    about: "Maximum number of publications that a process of the role fanout checks a second; others are skipped",
   },
 } as const satisfies Variables;
 

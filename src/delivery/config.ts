@@ -12,7 +12,7 @@ export const DELIVERY_VARIABLES = {
     schema: integer(1, 1_024),
     default: "64",
     about:
-      "Messages that a consumer of this process handles one by one at a time; for batches of first deliveries: times 4 for drops, times 32 for follows, a 32nd for jobs, and up to four batches in hand",
+      "Messages that a consumer of this process handles one by one at the same time. A batch of first deliveries has 4 times as many drops, 32 times as many follows, or a 32nd as many jobs; up to four batches are in hand",
   },
   retryBaseMs: {
     name: "TIMELINE_RETRY_BASE_MS",

@@ -9,43 +9,45 @@ export const FANOUT_VARIABLES = {
     name: "TIMELINE_FANOUT_AUDIENCE",
     schema: z.enum(["all", "active"]),
     default: "all",
-    about: "Write to every follower, or only where a timeline was read since it was last lost",
+    about: "all: write to every follower's home; active: only to homes that were read since they were created or lost",
   },
   chunkSize: {
     name: "TIMELINE_FANOUT_CHUNK_SIZE",
     schema: integer(1, MAX_CHUNK_USERS),
     default: "1000",
-    about: "Followers a page, and so a chunk job",
+    about: "Followers in a page of a list, and so in a chunk job",
   },
   tierThreshold: {
     name: "TIMELINE_FANOUT_TIER_THRESHOLD",
     schema: FOLLOWERS,
     default: "off",
-    about: "Followers above which an author is tiered, up to the pull threshold; off: nobody is by their followers",
+    about:
+      "Followers above which an author is tiered, up to the pull threshold; off: no author is tiered for their followers",
   },
   recentDays: {
     name: "TIMELINE_FANOUT_RECENT_DAYS",
     schema: integer(0, 365),
     default: "3",
-    about: "Followers of a tiered author who have read their home within so many days are written before the others",
+    about: "Days: followers of a tiered author who have read their home within this time are written before the others",
   },
   restRate: {
     name: "TIMELINE_FANOUT_REST_RATE",
     schema: integer(1, 1_000_000),
     default: "20000",
-    about: "Homes of the last tier that a process writes a second, at most",
+    about: "Maximum number of homes of the last tier that a process writes a second",
   },
   pullThreshold: {
     name: "TIMELINE_FANOUT_PULL_THRESHOLD",
     schema: FOLLOWERS,
     default: "100000",
-    about: "Followers above which an author is pulled, not pushed; off: nobody is by their followers",
+    about: "Followers above which an author is pulled, not pushed; off: no author is pulled for their followers",
   },
   pullPressure: {
     name: "TIMELINE_FANOUT_PULL_PRESSURE",
     schema: thresholdUpTo(1_000_000_000_000),
     default: "off",
-    about: "Writes to homes an hour (drops times followers) above which an author is pulled; off: nobody is by them",
+    about:
+      "Writes to homes an hour (drops times followers) above which an author is pulled; off: no author is pulled for these",
   },
 } as const satisfies Variables;
 

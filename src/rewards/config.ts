@@ -24,7 +24,7 @@ export const REWARDS_VARIABLES = {
     name: "TIMELINE_REWARD_MULTIPLIERS",
     schema: multipliers,
     default: "DRIFT=1,LIFT=1.5,JET=2,ORBIT=3",
-    about: "What the 10 XP of an analysis are multiplied by, for each tier (role rewards)",
+    about: "Multipliers of the 10 XP of an analysis, by tier (role rewards)",
   },
 } as const satisfies Variables;
 
