@@ -19,6 +19,9 @@ export interface TimelineEntry {
 export const compareEntries = (a: TimelineEntry, b: TimelineEntry): number =>
   a.score - b.score || compareBytes(a.drop, b.drop);
 
+/** Users whose drops a home is merged from, at most. */
+export const MAX_FOLLOWING = 100_000;
+
 export function belongsHome(drop: Drop, reader: string): boolean {
   if (drop.deleted) return false;
   switch (drop.visibility) {

@@ -1,14 +1,33 @@
 import type * as wire from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
+import type { PageLimits } from "../kernel/paging.js";
 import { findDrop, type PostsDeps, presentDetails, presentEither, visibleTo } from "./drops.js";
 import { FIRST_ID } from "./ids.js";
 import { requireShown } from "./remote-objects.js";
-import { isUri, readAnyDropId, readDropId, readDropIds, readViewer, readWholeNumber } from "./request.js";
+import {
+  isUri,
+  type PostsLimits,
+  readAnyDropId,
+  readDropId,
+  readDropIds,
+  readViewer,
+  readWholeNumber,
+} from "./request.js";
 
-/** Pages of drops with their text: 100 of the longest fit a message of 4 MiB. */
-const TEXT_PAGES = { default: 20, max: 100 };
-
+/** That clients take unless they are told otherwise. */
+const MESSAGE_BYTES = 4 * 1024 * 1024;
+/** Of a drop, beside its texts: above all its recipients. */
+const DROP_BYTES = 4 * 1024;
+const CHARACTER_BYTES = 4;
+const DEFAULT_DROPS = 20;
 const MAX_DROPS = 100;
+
+/** As many of the longest drops as fit a message. */
+function textPages({ maxBodyCharacters, maxSummaryCharacters }: PostsLimits): PageLimits {
+  const bytes = CHARACTER_BYTES * (maxBodyCharacters + maxSummaryCharacters) + DROP_BYTES;
+  const max = Math.min(MAX_DROPS, Math.floor(MESSAGE_BYTES / bytes));
+  return { default: Math.min(DEFAULT_DROPS, max), max };
+}
 
 const ABOVE_EVERY_REVISION = 2 ** 31;
 
@@ -26,7 +45,7 @@ export const readDrops = (deps: PostsDeps) => ({
 
   /** In the order asked for, without unknown drops. */
   async getDrops(request: wire.GetDropsRequest): Promise<wire.GetDropsResponse> {
-    const ids = readDropIds("drop_ids", request.drop_ids, MAX_DROPS);
+    const ids = readDropIds("drop_ids", request.drop_ids, textPages(deps.limits).max);
     const own = ids.filter((id) => !isUri(id));
     const viewer = readViewer(request.viewer_id);
     const stored = own.length === 0 ? [] : await deps.store.drops.byIds(own);
@@ -37,7 +56,7 @@ export const readDrops = (deps: PostsDeps) => ({
 
   async listRevisions(request: wire.ListRevisionsRequest): Promise<wire.ListRevisionsResponse> {
     const dropId = readDropId("drop_id", request.drop_id);
-    const page = deps.tokens.open<[number]>(["revisions", dropId], request, TEXT_PAGES);
+    const page = deps.tokens.open<[number]>(["revisions", dropId], request, textPages(deps.limits));
     const viewer = readViewer(request.viewer_id);
     if (viewer !== undefined) await findDrop(deps, dropId, viewer);
     const [below] = page.after ?? [ABOVE_EVERY_REVISION];
@@ -51,7 +70,7 @@ export const readDrops = (deps: PostsDeps) => ({
   async listReplies(request: wire.ListRepliesRequest): Promise<wire.ListRepliesResponse> {
     const dropId = readAnyDropId("drop_id", request.drop_id);
     const viewer = readViewer(request.viewer_id);
-    const page = deps.tokens.open<[string]>(["replies", dropId, viewer ?? ""], request, TEXT_PAGES);
+    const page = deps.tokens.open<[string]>(["replies", dropId, viewer ?? ""], request, textPages(deps.limits));
     if (viewer !== undefined) await (isUri(dropId) ? requireShown : findDrop)(deps, dropId, viewer);
     const [after] = page.after ?? [FIRST_ID];
     const replies = await deps.store.drops.replies({ replyTo: dropId, after, viewer: viewer ?? "" }, page.limit);

@@ -1,9 +1,10 @@
+import { MAX_FOLLOWING } from "../contracts/timelines.js";
 import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
 
 export const USERS_VARIABLES = {
   maxFollowing: {
     name: "TIMELINE_MAX_FOLLOWING",
-    schema: integer(1, 1_000_000),
+    schema: integer(1, MAX_FOLLOWING),
     default: "7500",
     about: "Maximum number of users a user can follow (role users)",
   },

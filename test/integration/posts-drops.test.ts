@@ -6,6 +6,7 @@ import { v7 } from "uuid";
 import { CreateDropRequest, Visibility } from "../../src/gen/avion/posts.js";
 import { dateOfId } from "../../src/kernel/ids.js";
 import { DAY } from "../../src/kernel/time.js";
+import { DEFAULT_POSTS_LIMITS } from "../../src/posts/request.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 
@@ -255,5 +256,30 @@ describe.each(DATABASES)("drops on $name", ({ start }) => {
       ["two", undefined],
     ]);
     expect(await posts.call.getDrops({})).toEqual({ results: [] });
+  });
+
+  test("pages of the longest drops that are allowed fit a message, also where these are twenty times as long", async () => {
+    const limits = { ...DEFAULT_POSTS_LIMITS, maxBodyCharacters: 100_000 };
+    const long = await startPosts(await server.newDatabase(), { limits });
+    try {
+      const parent = await post(long);
+      const body = "\u{1f600}".repeat(limits.maxBodyCharacters);
+      const replies: string[] = [];
+      for (let n = 0; n < 12; n++) replies.push(await post(long, { reply_to: parent, body }));
+      const seen: string[] = [];
+      for (let page_token = "", pages = 0; pages === 0 || page_token !== ""; pages++) {
+        const page = await long.call.listReplies({ drop_id: parent, page_size: 100, page_token });
+        seen.push(...page.replies.map(({ drop_id }) => drop_id));
+        page_token = page.next_page_token;
+      }
+      expect(seen).toEqual(replies);
+      expect((await long.call.listReplies({ drop_id: parent })).replies.length).toBeLessThan(12);
+      expect(await refusal(long.call.getDrops({ drop_ids: replies }))).toBe(
+        "INVALID_ARGUMENT drop_ids: must have at most 10 entries",
+      );
+      expect((await long.call.getDrops({ drop_ids: replies.slice(0, 10) })).results).toHaveLength(10);
+    } finally {
+      await long.stop();
+    }
   });
 });
