@@ -43,15 +43,18 @@ declare global {
 /** Starting one takes a second of CPU time: the files that a worker runs hand them on. */
 const idle = globalThis.idlePglites ?? startIdle();
 const IDLE_MAX = 2;
-/** PostgreSQL's PGSTAT_IDLE_INTERVAL: a timer that a statement may leave behind. */
-const STATISTICS_MS = 10_000;
+/**
+ * In the handler of a PGlite's timer. A statement may leave one behind, for up to 10 s (PGSTAT_IDLE_INTERVAL); after
+ * another of its timers only the rest of that time.
+ */
+const OF_PGLITE = "__emscripten_timeout";
 
 /** Neither they nor their timers keep a worker from ending. */
 function startIdle(): PGlite[] {
   const usual = globalThis.setTimeout;
   const unrefs = (handler: (...args: unknown[]) => void, ms?: number, ...rest: unknown[]): NodeJS.Timeout => {
     const timer = usual(handler, ms, ...rest);
-    return Math.ceil((ms ?? 0) / 100) * 100 === STATISTICS_MS ? timer.unref() : timer;
+    return handler.toString().includes(OF_PGLITE) ? timer.unref() : timer;
   };
   globalThis.setTimeout = Object.defineProperties(unrefs, Object.getOwnPropertyDescriptors(usual)) as typeof usual;
   globalThis.idlePglites = [];
