@@ -220,7 +220,7 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
           )
         ).length === 1;
       await eventually(cancelled, "the detaching waits, and is cut off");
-      expect(await cut).toMatchObject({ code: "57014" });
+      expect(await cut).toMatchObject({ code: "unavailable", cause: { code: "57014" } });
     });
     expect(await posts.db.query("SELECT FROM pg_inherits WHERE inhdetachpending")).toHaveLength(1);
     await posts.store.partitions.drop(month);
