@@ -96,6 +96,22 @@ export class OpenSpan {
 /** A span of one of several pieces of work that are done together, so that none is active. */
 export const openSpan = (...of: ConstructorParameters<typeof OpenSpan>): OpenSpan => new OpenSpan(...of);
 
+/**
+ * Spans of calls that belong to one piece of work, whose trace is active now; none is active. Calls that are not exported
+ * share one.
+ */
+export function spansOf(name: string, options: Pick<SpanOptions, "kind" | "attributes">): () => OpenSpan {
+  const parent = context.active();
+  const first = openSpan(name, { ...options, parent });
+  let next: OpenSpan | undefined = first;
+  return () => {
+    if (!first.isSampled) return first;
+    const span = next ?? openSpan(name, { ...options, parent });
+    next = undefined;
+    return span;
+  };
+}
+
 export function inSpan<T>(
   name: string,
   options: {

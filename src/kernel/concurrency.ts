@@ -57,36 +57,6 @@ export function createInTurn({
   };
 }
 
-/** Serves the oldest piece of work first: if all took turns, all would finish late. */
-export interface OldestFirst {
-  place(): number;
-  run<T>(place: number, call: () => Promise<T>): Promise<T>;
-}
-
-export function createOldestFirst(atOnce: number): OldestFirst {
-  const waiting: { readonly place: number; readonly go: () => void }[] = [];
-  let inFlight = 0;
-  let places = 0;
-  return {
-    place: () => places++,
-    async run(place, call) {
-      if (inFlight < atOnce) inFlight++;
-      else
-        await new Promise<void>((go) => {
-          const at = waiting.findLastIndex((other) => other.place <= place) + 1;
-          waiting.splice(at, 0, { place, go });
-        });
-      try {
-        return await call();
-      } finally {
-        const next = waiting.shift();
-        if (next) next.go();
-        else inFlight--;
-      }
-    },
-  };
-}
-
 /** Resolves when the caller may begin; `weight`: the number of turns it takes. */
 type Turn = (stopping?: AbortSignal, weight?: number) => Promise<void>;
 

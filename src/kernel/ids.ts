@@ -30,7 +30,9 @@ function isAscii(text: string): boolean {
 export function idFault(id: string): string | undefined {
   if (id.length === 0) return "must not be empty";
   if (!id.isWellFormed()) return "is not well-formed Unicode";
-  if (Buffer.byteLength(id) > MAX_ID_BYTES) return `must have at most ${MAX_ID_BYTES} bytes`;
+  // A character takes at most three bytes.
+  if (3 * id.length > MAX_ID_BYTES && Buffer.byteLength(id) > MAX_ID_BYTES)
+    return `must have at most ${MAX_ID_BYTES} bytes`;
   return undefined;
 }
 

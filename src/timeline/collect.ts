@@ -1,7 +1,6 @@
 import { belongsHome, compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
-import { mapLimited } from "../kernel/concurrency.js";
-import { AppError } from "../kernel/errors.js";
+import type { Drop } from "../gen/avion/posts.js";
 import { HOUR } from "../kernel/time.js";
 import type { Sources } from "./sources.grpc.js";
 
@@ -20,8 +19,6 @@ interface Collected {
   readonly more: boolean;
 }
 
-/** In one read; the calls of the whole process are bounded in sources.grpc.ts. */
-const AUTHORS_AT_ONCE = 128;
 /** Drops of a first page: fewer for many authors, most of whom have no recent drop. */
 const FIRST_PAGE_MIN = 10;
 const FIRST_PAGE_MAX = 40;
@@ -42,12 +39,12 @@ interface AuthorRead {
  * @throws AppError `deadline` if not all authors can be read in time
  */
 export async function collect(sources: Sources, wanted: CollectRequest): Promise<Collected> {
-  const newest = new Newest(wanted.count + 1);
-  const all = wanted.authors.map(
-    (author): AuthorRead => ({ author, position: wanted.below, exhausted: false, pageLength: 0 }),
-  );
+  const { authors, below, count, deadline } = wanted;
+  const newest = new Newest(count + 1);
+  const all = authors.map((author): AuthorRead => ({ author, position: below, exhausted: false, pageLength: 0 }));
+  const take = (read: AuthorRead, drops: readonly Drop[]): void => takePage(read, drops, { wanted, newest });
   const first = firstPageOf(all.length);
-  await mapLimited(all, AUTHORS_AT_ONCE, (read) => readPage(sources, read, { wanted, newest, size: first }));
+  await sources.drops(all, { count: first, deadline }, take);
   endShortReads(all, first);
   const isOpen = ({ exhausted, position }: AuthorRead): boolean =>
     !exhausted && (!newest.oldest || !position || compareEntries(position, newest.oldest) > 0);
@@ -55,12 +52,15 @@ export async function collect(sources: Sources, wanted: CollectRequest): Promise
     newest.cut();
     open = open.filter(isOpen);
     if (open.length === 0) break;
-    await mapLimited(open, AUTHORS_AT_ONCE, async (read) => {
-      if (isOpen(read)) await readPage(sources, read, { wanted, newest, size: NEXT_PAGE });
-    });
+    await sources.drops(stillOpen(open, isOpen), { count: NEXT_PAGE, deadline }, take);
   }
   const entries = newest.all();
-  return { entries: entries.slice(0, wanted.count), more: entries.length > wanted.count };
+  return { entries: entries.slice(0, count), more: entries.length > count };
+}
+
+/** Pages that come meanwhile may have closed a read before it is its turn. */
+function* stillOpen(reads: readonly AuthorRead[], isOpen: (read: AuthorRead) => boolean): Iterable<AuthorRead> {
+  for (const read of reads) if (isOpen(read)) yield read;
 }
 
 /** How many drops each of so many authors is asked for at first. */
@@ -74,14 +74,11 @@ function endShortReads(reads: readonly AuthorRead[], size: number): void {
   for (const read of reads) if (read.pageLength < longest) read.exhausted = true;
 }
 
-async function readPage(
-  sources: Sources,
+function takePage(
   read: AuthorRead,
-  { wanted, newest, size }: { readonly wanted: CollectRequest; readonly newest: Newest; readonly size: number },
-): Promise<void> {
-  const { reader, above, deadline } = wanted;
-  if (Date.now() >= deadline) throw new AppError("deadline", "not every author could be read in time");
-  const drops = await sources.drops(read.author, read.position, { count: size, deadline });
+  drops: readonly Drop[],
+  { wanted: { reader, above }, newest }: { readonly wanted: CollectRequest; readonly newest: Newest },
+): void {
   const now = Date.now();
   read.pageLength = drops.length;
   const last = drops.at(-1);

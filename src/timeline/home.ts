@@ -29,10 +29,11 @@ export function homeSnapshot(
   return async (deadline) => {
     const opened = openSources();
     let reads = 0;
-    const drops: Sources["drops"] = (...args) => {
-      reads++;
-      return opened.drops(...args);
-    };
+    const drops: Sources["drops"] = (authors, limits, answered) =>
+      opened.drops(authors, limits, (...answer) => {
+        reads++;
+        answered(...answer);
+      });
     const sources = { ...opened, drops };
     const following = await pulls.following(reader, () => sources.following(reader, deadline), afresh);
     const authors = [...new Set([reader, ...following])];
@@ -73,8 +74,9 @@ export function homeBelowFloor(
   const ask = <T>(work: (sources: Sources, authors: readonly string[]) => Promise<T>): Promise<T> =>
     inTurn(async () => {
       const opened = openSources();
-      const drops: Sources["drops"] = (...args) => opened.drops(...args).catch(() => []);
-      const sources = tolerant ? { ...opened, drops } : opened;
+      const drops: Sources["drops"] = (authors, limits, answered) =>
+        opened.drops(authors, { ...limits, tolerant }, answered);
+      const sources = { ...opened, drops };
       return work(sources, await authorsFor(sources, reader, deadline));
     });
   return {

@@ -12,9 +12,10 @@ import {
 } from "../contracts/keys.js";
 import { isPushed, type PulledAuthors } from "../contracts/pulled.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
-import { createInTurn, createOldestFirst, mapLimited } from "../kernel/concurrency.js";
+import { createInTurn, mapLimited } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
+import { createOldestFirst } from "../kernel/oldest-first.js";
 import { SECOND } from "../kernel/time.js";
 import type { Service } from "../platform/grpc/serve.js";
 import { encodedResponses, lazilyTraced } from "../platform/grpc/unary.js";

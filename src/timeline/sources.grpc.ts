@@ -1,20 +1,31 @@
 import type { TimelineEntry } from "../contracts/timelines.js";
 import type { Drop } from "../gen/avion/posts.js";
-import type { OldestFirst } from "../kernel/concurrency.js";
 import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
+import type { OldestFirst } from "../kernel/oldest-first.js";
 import { type IdPage, readPages } from "../kernel/paging.js";
 import { isInvalidArgument, type Upstreams } from "../platform/grpc/upstreams.js";
+
+export interface AuthorBelow {
+  readonly author: string;
+  /** Exclusive; undefined: from the newest drop on. */
+  readonly position: TimelineEntry | undefined;
+}
 
 /** Deadlines are in ms since the epoch. */
 export interface Sources {
   /** @throws AppError `invalid` where the users service answers for others, and refuses this id */
   following(user: string, deadline: number): Promise<readonly string[]>;
-  /** An author's drops older than a position, newest first. */
-  drops(
-    author: string,
-    below: TimelineEntry | undefined,
-    limits: { readonly count: number; readonly deadline: number },
-  ): Promise<readonly Drop[]>;
+  /**
+   * Drops of authors, newest first, at most `count` of each; `answered` takes them, an author at a time. `tolerant`: who
+   * cannot be read has none.
+   *
+   * @throws AppError of the first author who cannot be read, `deadline` if not all can be asked in time
+   */
+  drops<Asked extends AuthorBelow>(
+    authors: Iterable<Asked>,
+    limits: { readonly count: number; readonly deadline: number; readonly tolerant?: boolean },
+    answered: (asked: Asked, drops: readonly Drop[]) => void,
+  ): Promise<void>;
 }
 
 /** Opens the upstreams for one piece of work, whose calls come before those of later ones. */
@@ -23,15 +34,18 @@ export type OpenSources = () => Sources;
 const FOLLOWING_A_PAGE = 1_000;
 const MAX_FOLLOWING = 100_000;
 
-export function createSources(upstreams: Upstreams, calls: OldestFirst): OpenSources {
+export function createSources(
+  upstreams: Pick<Upstreams, "following" | "openDropsByUser">,
+  calls: OldestFirst,
+): OpenSources {
   return () => {
     const place = calls.place();
     return {
       async following(user, deadline) {
         const all: string[] = [];
         const read = (token: string): Promise<IdPage> =>
-          calls
-            .run(place, () => upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }))
+          place
+            .one(() => upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }))
             .catch((error: unknown) => {
               throw token === "" ? refusalOr(error) : error;
             });
@@ -41,13 +55,18 @@ export function createSources(upstreams: Upstreams, calls: OldestFirst): OpenSou
         }
         return all;
       },
-      drops: (author, below, { count, deadline }) =>
-        calls.run(place, () =>
-          upstreams.dropsByUser(
-            { user_id: author, limit: count, max_id: below?.drop ?? "", before: below?.score ?? 0 },
-            deadline,
-          ),
-        ),
+      drops(authors, { count, deadline, tolerant = false }, answered) {
+        const read = upstreams.openDropsByUser();
+        return place.each(authors, (asked, ended) => {
+          if (Date.now() >= deadline) return ended(new AppError("deadline", "not every author could be read in time"));
+          const { author, position } = asked;
+          const request = { user_id: author, limit: count, max_id: position?.drop ?? "", before: position?.score ?? 0 };
+          read(request, deadline, (error, drops) => {
+            if (drops || tolerant) answered(asked, drops ?? []);
+            ended(tolerant ? undefined : error);
+          });
+        });
+      },
     };
   };
 }

@@ -1,9 +1,11 @@
 import type { ReadHistory } from "../../src/consistency/fences/fences.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
 import type { Sources as FanoutSources } from "../../src/fanout/sources.grpc.js";
-import type { Drop } from "../../src/gen/avion/posts.js";
+import type { Drop, GetDropsByUserIDRequest } from "../../src/gen/avion/posts.js";
 import { createInTurn } from "../../src/kernel/concurrency.js";
-import type { Sources } from "../../src/timeline/sources.grpc.js";
+import { createOldestFirst } from "../../src/kernel/oldest-first.js";
+import type { ReadDropsByUser } from "../../src/platform/grpc/upstreams.js";
+import { createSources, type Sources } from "../../src/timeline/sources.grpc.js";
 import { newestFirst, pageAfter, type World } from "./world.js";
 
 /** An author's drops older than a position, as PostService hands them out. */
@@ -23,13 +25,26 @@ function dropsBelow(
   return drops.slice(from, from + count);
 }
 
+type ReadDrops = (request: GetDropsByUserIDRequest) => Promise<readonly Drop[]>;
+
+export const readDropsOf =
+  (world: World): ReadDrops =>
+  async ({ user_id, before, max_id, limit }) =>
+    dropsBelow(world, user_id, before > 0 ? { created_at: before, drop_id: max_id } : undefined, limit);
+
 /** The upstreams as reads see them, out of a world in memory. */
-export function sourcesOf(world: World): Sources {
-  return {
-    following: async (user) => world.followingOf(user),
-    drops: async (author, below, { count }) =>
-      dropsBelow(world, author, below && { created_at: below.score, drop_id: below.drop }, count),
+export function sourcesOf(world: World, read = readDropsOf(world)): Sources {
+  const upstreams = {
+    following: async ({ user }: { readonly user: string }) => ({
+      ids: world.followingOf(user),
+      next: "",
+      total: undefined,
+    }),
+    openDropsByUser: (): ReadDropsByUser => (request, _, answered) => {
+      void read(request).then((drops) => answered(undefined, drops), answered);
+    },
   };
+  return createSources(upstreams, createOldestFirst(128))();
 }
 
 /** Bounds that nothing reaches. */

@@ -39,8 +39,9 @@ export const validUsers = (method: string, ids: readonly string[]): readonly str
 export function validDrops(method: string, drops: readonly Drop[]): readonly Drop[] {
   const kept = valid(method, drops, isDrop);
   const now = Date.now();
-  const ahead = kept.filter(({ created_at }) => isTooFarAhead(created_at, now));
-  if (ahead.length > 0) leftOut.add(ahead.length, { method });
+  let ahead = 0;
+  for (const { created_at } of kept) if (isTooFarAhead(created_at, now)) ahead++;
+  if (ahead > 0) leftOut.add(ahead, { method });
   return kept;
 }
 

@@ -8,7 +8,7 @@ import {
   type ServiceError,
   status,
 } from "@grpc/grpc-js";
-import { inSpan, SpanKind, traceHeaders } from "../../delivery/telemetry.js";
+import { type OpenSpan, SpanKind, spansOf } from "../../delivery/telemetry.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { histogram } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
@@ -58,16 +58,22 @@ interface About {
   readonly deadline?: number | undefined;
 }
 
-/**
- * Calls an upstream within 5 s, or before the caller's deadline if that is sooner.
- *
- * @throws AppError `unavailable` where the upstream does not answer, lacks the method, or fails for most; otherwise `failed`
- */
-type CallUpstream = <Request, Response>(
-  method: MethodDefinition<Request, Response>,
-  request: Request,
-  about: About,
-) => Promise<Response>;
+/** Takes an answer, or why there is none: an AppError. Called once. */
+export type Answered<Response> = (error: AppError | undefined, response?: Response) => void;
+
+/** Calls an upstream within 5 s, or before the caller's deadline if that is sooner. Never throws. */
+type Call<Request, Response> = (request: Request, about: About, answered: Answered<Response>) => void;
+
+interface CallUpstream {
+  /** Calls of one method for one piece of work: they continue the trace that is active now. */
+  open<Request, Response>(method: MethodDefinition<Request, Response>): Call<Request, Response>;
+  /** @throws AppError `unavailable` where the upstream does not answer, lacks the method, or fails for most; otherwise `failed` */
+  once<Request, Response>(
+    method: MethodDefinition<Request, Response>,
+    request: Request,
+    about: About,
+  ): Promise<Response>;
+}
 
 /** Judges by the calls made through it whether the upstream is unavailable. */
 export function createCallUpstream(client: Client): CallUpstream {
@@ -83,51 +89,94 @@ export function createCallUpstream(client: Client): CallUpstream {
     return othersAnswered === false || majority.failing();
   };
 
-  return (method, request, about) => {
+  const refusalOf = async (
+    error: Error,
+    name: string,
+    about: About & { readonly waited: number },
+  ): Promise<AppError> => {
+    const { code, details } = error as ServiceError;
+    const isAway = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED;
+    const away = isAway || (await isFailing(code, about, about.waited));
+    const message = `${name}: ${status[code] ?? "UNKNOWN"}: ${oneLine(details || error)}`;
+    return new AppError(away ? "unavailable" : "failed", message, { cause: error });
+  };
+
+  const again = <Request, Response>(method: MethodDefinition<Request, Response>, sent: Sent<Request>): Promise<void> =>
+    new Promise((resolve, reject) => unary(client, method, sent, (error) => (error ? reject(error) : resolve())));
+
+  const open: CallUpstream["open"] = (method) => {
     const name = nameOf(method);
-    const send = (deadline: number | undefined) => unary(client, method, { request, deadline });
-    const started = performance.now();
-    const ended = (result: string): void =>
-      callTime.record((performance.now() - started) / SECOND, { method: name, result });
-    const attributes = { "rpc.system": "grpc", "rpc.method": name };
-    return inSpan(name, { kind: SpanKind.CLIENT, attributes }, () => send(about.deadline)).then(
-      (response) => {
-        ended("OK");
+    const traced = tracedCalls(name);
+    return (request, about, answered) => {
+      const { span, metadata } = traced();
+      const started = performance.now();
+      unary(client, method, { request, deadline: about.deadline, metadata }, (error, response) => {
+        const waited = performance.now() - started;
+        const result = error ? (status[error.code] ?? "UNKNOWN") : "OK";
+        callTime.record(waited / SECOND, { method: name, result });
+        span.end(error);
+        if (error) return void refusalOf(error, name, { ...about, waited }).then(answered);
         majority.note(about.subject, true);
-        probe.remember(about.subject, send);
-        return response;
-      },
-      async (error: unknown) => {
-        const { code, details } = error as ServiceError;
-        const result = status[code] ?? "UNKNOWN";
-        ended(result);
-        const isAway = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED;
-        const away = isAway || (await isFailing(code, about, performance.now() - started));
-        const message = `${name}: ${result}: ${oneLine(details || error)}`;
-        throw new AppError(away ? "unavailable" : "failed", message, { cause: error });
-      },
-    );
+        probe.remember(about.subject, (deadline) => again(method, { request, deadline, metadata }));
+        answered(undefined, response);
+      });
+    };
+  };
+
+  return {
+    open,
+    once: (method, request, about) => promised((answered) => open(method)(request, about, answered)),
   };
 }
 
+/** @throws AppError of the call */
+export const promised = <Response>(call: (answered: Answered<Response>) => void): Promise<Response> =>
+  new Promise((resolve, reject) => call((error, response) => (error ? reject(error) : resolve(response as Response))));
+
 export const nameOf = ({ path }: { readonly path: string }): string => path.slice(path.lastIndexOf("/") + 1);
+
+interface Traced {
+  readonly span: OpenSpan;
+  /** Continues the trace of the span. */
+  readonly metadata: Metadata;
+}
+
+/** Calls that share a span share its metadata, too: the client copies them. */
+function tracedCalls(name: string): () => Traced {
+  const spanOf = spansOf(name, { kind: SpanKind.CLIENT, attributes: { "rpc.system": "grpc", "rpc.method": name } });
+  let latest: Traced | undefined;
+  return () => {
+    const span = spanOf();
+    if (latest?.span === span) return latest;
+    const metadata = new Metadata();
+    for (const [name, value] of Object.entries(span.headers)) metadata.set(name, value);
+    latest = { span, metadata };
+    return latest;
+  };
+}
+
+interface Sent<Request> {
+  readonly request: Request;
+  readonly deadline: number | undefined;
+  readonly metadata: Metadata;
+}
 
 function unary<Request, Response>(
   client: Client,
   { path, requestSerialize, responseDeserialize }: MethodDefinition<Request, Response>,
-  { request, deadline }: { readonly request: Request; readonly deadline: number | undefined },
-): Promise<Response> {
-  const metadata = new Metadata();
-  for (const [name, value] of Object.entries(traceHeaders())) metadata.set(name, value as string);
+  { request, deadline, metadata }: Sent<Request>,
+  answered: (error: ServiceError | null, response?: Response) => void,
+): void {
   const latest = Date.now() + UPSTREAM_TIMEOUT_MS;
-  const options = { deadline: Math.min(deadline ?? latest, latest) };
-  return new Promise((resolve, reject) => {
-    const answered = (error: ServiceError | null, response?: Response): void =>
-      error ? reject(error) : resolve(response as Response);
-    // The client takes a stack for each call, to show it should the call fail: nobody reads it.
-    const { stackTraceLimit } = Error;
-    Error.stackTraceLimit = 0;
+  const options = { deadline: deadline === undefined ? latest : Math.min(deadline, latest) };
+  // The client takes a stack for each call, to show it should the call fail: nobody reads it.
+  const { stackTraceLimit } = Error;
+  Error.stackTraceLimit = 0;
+  try {
     client.makeUnaryRequest(path, requestSerialize, responseDeserialize, request, metadata, options, answered);
+  } catch (error) {
+    answered(error as ServiceError);
+  } finally {
     Error.stackTraceLimit = stackTraceLimit;
-  });
+  }
 }

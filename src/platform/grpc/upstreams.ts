@@ -1,14 +1,16 @@
 import { type Client, type ServiceError, status } from "@grpc/grpc-js";
 import {
   type Counts,
+  type Drop,
   type GetDropsByUserIDRequest,
   type ListDropsRequest,
   PostServiceService,
 } from "../../gen/avion/posts.js";
 import { type ListFollowChangesRequest, UserServiceService } from "../../gen/avion/users.js";
+import type { AppError } from "../../kernel/errors.js";
 import type { IdPage } from "../../kernel/paging.js";
 import { checkPage, totalOf, validDrops, validUsers } from "./answers.js";
-import { connectUpstream, createCallUpstream, nameOf, type TlsFiles } from "./call.js";
+import { type Answered, connectUpstream, createCallUpstream, nameOf, promised, type TlsFiles } from "./call.js";
 
 interface PageRequest {
   readonly user: string;
@@ -17,6 +19,13 @@ interface PageRequest {
   /** ms since the epoch. */
   readonly deadline?: number | undefined;
 }
+
+/** The deadline is in ms since the epoch. */
+export type ReadDropsByUser = (
+  request: GetDropsByUserIDRequest,
+  deadline: number | undefined,
+  answered: Answered<readonly Drop[]>,
+) => void;
 
 export type Upstreams = ReturnType<typeof onUsers> & ReturnType<typeof onPosts>;
 
@@ -67,7 +76,7 @@ export function connectPosts(address: string, tls: TlsFiles) {
 }
 
 function onUsers(users: Client) {
-  const call = createCallUpstream(users);
+  const { once: call } = createCallUpstream(users);
   const { getFollowersList, getFollowingList, isFollowing, listFollowChanges } = UserServiceService;
   const list = async (
     method: typeof getFollowersList | typeof getFollowingList,
@@ -102,16 +111,30 @@ function onUsers(users: Client) {
 }
 
 function onPosts(posts: Client) {
-  const call = createCallUpstream(posts);
+  const { open, once: call } = createCallUpstream(posts);
   // An answer here says nothing about calls for a user.
-  const callRetention = createCallUpstream(posts);
+  const { once: callRetention } = createCallUpstream(posts);
   const { getDropsByUserId, getCounts, listDrops, getRetention } = PostServiceService;
+  /** Calls for one piece of work; each answer is newest first. */
+  const openDropsByUser = (): ReadDropsByUser => {
+    const call = open(getDropsByUserId);
+    return (request, deadline, answered) =>
+      call(request, { subject: request.user_id, deadline }, (error, response) => {
+        if (error) return answered(error);
+        let drops: readonly Drop[];
+        try {
+          drops = validDrops("GetDropsByUserID", response?.drops ?? []);
+        } catch (broken) {
+          return answered(broken as AppError);
+        }
+        answered(undefined, drops);
+      });
+  };
   return {
+    openDropsByUser,
     /** Newest first. */
-    dropsByUser: async (request: GetDropsByUserIDRequest, deadline?: number) => {
-      const { drops } = await call(getDropsByUserId, request, { subject: request.user_id, deadline });
-      return validDrops("GetDropsByUserID", drops);
-    },
+    dropsByUser: (request: GetDropsByUserIDRequest, deadline?: number): Promise<readonly Drop[]> =>
+      promised((answered) => openDropsByUser()(request, deadline, answered)),
     /** At most 200 drops of one user. */
     counts: async (user: string, ids: readonly string[]): Promise<readonly Counts[]> =>
       (await call(getCounts, { drop_ids: [...ids] }, { subject: user })).counts,

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { createInTurn, createOldestFirst } from "../../../src/kernel/concurrency.js";
+import { createInTurn } from "../../../src/kernel/concurrency.js";
 import { AppError } from "../../../src/kernel/errors.js";
 
 /** Work that ends when it is told to. */
@@ -71,28 +71,4 @@ test("work that fails makes room for the next", async () => {
   const inTurn = createInTurn({ atOnce: 1, waiting: 1 });
   await expect(inTurn(() => Promise.reject(new Error("broken")))).rejects.toThrow("broken");
   expect(await inTurn(async () => "done")).toBe("done");
-});
-
-test("calls of the oldest piece of work come first, and no more than the limit are under way", async () => {
-  const { order, work, end } = controlled();
-  const calls = createOldestFirst(2);
-  const [old, young] = [calls.place(), calls.place()];
-  const made = [
-    ...["y1", "y2", "y3"].map((name) => calls.run(young, work(name))),
-    ...["o1", "o2", "o3"].map((name) => calls.run(old, work(name))),
-  ];
-  await end("none");
-  expect(order).toEqual(["y1", "y2"]);
-  for (const name of ["y1", "y2", "o1", "o2", "o3", "y3"]) await end(name);
-  expect(order).toEqual(["y1", "y2", "o1", "o2", "o3", "y3"]);
-  expect(await Promise.all(made)).toHaveLength(6);
-});
-
-test("a call that fails gives its place to the next", async () => {
-  const calls = createOldestFirst(1);
-  const place = calls.place();
-  const failed = calls.run(place, () => Promise.reject(new Error("away")));
-  const next = calls.run(place, async () => "answered");
-  await expect(failed).rejects.toThrow("away");
-  expect(await next).toBe("answered");
 });

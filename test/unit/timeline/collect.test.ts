@@ -1,11 +1,12 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { belongsHome, compareEntries, type TimelineEntry } from "../../../src/contracts/timelines.js";
-import { createOldestFirst } from "../../../src/kernel/concurrency.js";
+import { AppError } from "../../../src/kernel/errors.js";
+import { createOldestFirst } from "../../../src/kernel/oldest-first.js";
 import { connectUpstreams } from "../../../src/platform/grpc/upstreams.js";
 import { collect, collectUpward } from "../../../src/timeline/collect.js";
 import { createSources, type Sources } from "../../../src/timeline/sources.grpc.js";
-import { sourcesOf } from "../../support/memory-upstreams.js";
+import { readDropsOf, sourcesOf } from "../../support/memory-upstreams.js";
 import { startUpstreams } from "../../support/upstreams.js";
 import { World, type WorldDrop } from "../../support/world.js";
 
@@ -44,11 +45,10 @@ function visible(world: World, above: TimelineEntry | undefined, below: Timeline
 }
 
 /** Hands out no more than `most` drops a call after the first page, as upstreams may. */
-const stingy = (sources: Sources, most: number): Sources => ({
-  ...sources,
-  drops: (author, below, { count, ...rest }) =>
-    sources.drops(author, below, { ...rest, count: count > 40 ? Math.min(count, most) : count }),
-});
+const stingy = (world: World, most: number): Sources =>
+  sourcesOf(world, (request) =>
+    readDropsOf(world)({ ...request, limit: request.limit > 40 ? Math.min(request.limit, most) : request.limit }),
+  );
 
 async function sameAsModel(
   sources: Sources,
@@ -95,17 +95,14 @@ function unevenWorld(): World {
 
 test("an upstream that never answers with more than a few drops at a time is read to the end", async () => {
   const world = unevenWorld();
-  const capped = (most: number): Sources => ({
-    ...sourcesOf(world),
-    drops: (author, below, { count, ...rest }) =>
-      sourcesOf(world).drops(author, below, { ...rest, count: Math.min(count, most) }),
-  });
+  const capped = (most: number): Sources =>
+    sourcesOf(world, (request) => readDropsOf(world)({ ...request, limit: Math.min(request.limit, most) }));
   for (const most of [1, 7, 20, 39]) await sameAsModel(capped(most), world, { count: 1_000 });
 });
 
 test("collect reads on where an author has more than a page, also where pages are short", async () => {
   const world = unevenWorld();
-  for (const sources of [sourcesOf(world), stingy(sourcesOf(world), 7)])
+  for (const sources of [sourcesOf(world), stingy(world, 7)])
     for (const count of [1, 39, 40, 41, 200, 521, 524, 525, 526, 1_000])
       await sameAsModel(sources, world, { count, below: { score: 1_232, drop: "d697" } });
 });
@@ -114,14 +111,10 @@ test("collect stops reading an author whose next page cannot matter", async () =
   const world = unevenWorld();
   for (let index = 0; index < 300; index++) world.post({ drop_id: `old${index}`, user_id: "eve", created_at: 1 });
   const calls: string[] = [];
-  const sources = sourcesOf(world);
-  const counted: Sources = {
-    ...sources,
-    drops: (author, ...rest) => {
-      calls.push(author);
-      return sources.drops(author, ...rest);
-    },
-  };
+  const counted = sourcesOf(world, (request) => {
+    calls.push(request.user_id);
+    return readDropsOf(world)(request);
+  });
   await collect(counted, { reader: READER, authors: [...AUTHORS], count: 20, deadline: deadline() });
   expect(calls.sort()).toEqual(["ada", "bob", "eve"]);
 });
@@ -152,19 +145,16 @@ test("drops from more than five minutes ahead are left out, and hide none of tho
 test("memory while many authors are read is bounded by the count asked for", async () => {
   const authors = Array.from({ length: 2_000 }, (_, index) => `author${index}`);
   let [most, underWay] = [0, 0];
-  const sources: Sources = {
-    following: async () => authors,
-    drops: async (author, below, { count }) => {
-      most = Math.max(most, ++underWay);
-      await new Promise(setImmediate);
-      underWay--;
-      const from = below ? below.score : 1_000;
-      return Array.from({ length: Math.min(count, from) }, (_, index) => ({
-        ...{ drop_id: `${author}-${from - index - 1}`, user_id: author, visibility: 1, deleted: false, recipients: [] },
-        created_at: from - index - 1,
-      }));
-    },
-  };
+  const sources = sourcesOf(new World(), async ({ user_id, before, limit }) => {
+    most = Math.max(most, ++underWay);
+    await new Promise(setImmediate);
+    underWay--;
+    const from = before === 0 ? 1_000 : before;
+    return Array.from({ length: Math.min(limit, from) }, (_, index) => ({
+      ...{ drop_id: `${user_id}-${from - index - 1}`, user_id, visibility: 1, deleted: false, recipients: [] },
+      created_at: from - index - 1,
+    }));
+  });
   const { entries, more } = await collect(sources, { reader: READER, authors, count: 30, deadline: deadline() });
   expect([entries.length, more, entries.at(-1)?.score]).toEqual([30, true, 999]);
   expect(most).toBeLessThanOrEqual(128);
@@ -172,13 +162,10 @@ test("memory while many authors are read is bounded by the count asked for", asy
 
 test("a collection that has no time left ends, and asks no further author", async () => {
   let asked = 0;
-  const sources: Sources = {
-    following: async () => [],
-    drops: async () => {
-      asked++;
-      return [];
-    },
-  };
+  const sources = sourcesOf(new World(), async () => {
+    asked++;
+    return [];
+  });
   await expect(
     collect(sources, { reader: READER, authors: [...AUTHORS], count: 1, deadline: Date.now() }),
   ).rejects.toMatchObject({ code: "deadline" });
@@ -186,7 +173,7 @@ test("a collection that has no time left ends, and asks no further author", asyn
 });
 
 test("an upstream that fails fails the collection", async () => {
-  const broken: Sources = { ...sourcesOf(new World()), drops: () => Promise.reject(new Error("away")) };
+  const broken = sourcesOf(new World(), () => Promise.reject(new AppError("unavailable", "away")));
   await expect(collect(broken, { reader: READER, authors: ["ada"], count: 1, deadline: deadline() })).rejects.toThrow(
     "away",
   );

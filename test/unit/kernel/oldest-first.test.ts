@@ -1,0 +1,112 @@
+import { expect, test } from "@jest/globals";
+import fc from "fast-check";
+import { createOldestFirst, type Ended } from "../../../src/kernel/oldest-first.js";
+
+/** Calls that end when they are told to. */
+function controlled() {
+  const begun: string[] = [];
+  const ends = new Map<string, Ended>();
+  const call = (name: string, ended: Ended): void => {
+    begun.push(name);
+    ends.set(name, ended);
+  };
+  const end = (name: string, error?: unknown): void => {
+    const ended = ends.get(name);
+    ends.delete(name);
+    ended?.(error);
+  };
+  return { begun, ends, call, end };
+}
+
+test("calls of the oldest piece of work come first, and no more than the limit are under way", async () => {
+  const { begun, call, end } = controlled();
+  const calls = createOldestFirst(2);
+  const [old, young] = [calls.place(), calls.place()];
+  const made = [young.each(["y1", "y2", "y3"], call), old.each(["o1", "o2", "o3"], call)];
+  expect(begun).toEqual(["y1", "y2"]);
+  for (const name of ["y1", "y2", "o1", "o2", "o3", "y3"]) end(name);
+  expect(begun).toEqual(["y1", "y2", "o1", "o2", "o3", "y3"]);
+  await Promise.all(made);
+});
+
+test("each item has one call, whatever ends when, and older work begins all of its calls first", async () => {
+  const sizes = fc.array(fc.nat(6), { minLength: 1, maxLength: 5 });
+  await fc.assert(
+    fc.asyncProperty(
+      sizes,
+      fc.integer({ min: 1, max: 4 }),
+      fc.infiniteStream(fc.nat()),
+      async (lengths, limit, choices) => {
+        const { begun, ends, call, end } = controlled();
+        const calls = createOldestFirst(limit);
+        const finished: number[] = [];
+        const names = lengths.map((length, work) => Array.from({ length }, (_, item) => `${work}-${item}`));
+        const all = names.map(async (own, work) =>
+          calls
+            .place()
+            .each(own, call)
+            .then(() => finished.push(work)),
+        );
+        const total = names.flat().length;
+        for (let ended = 0; ended < total; ended++) {
+          expect(ends.size).toBe(Math.min(limit, total - ended));
+          const open = [...ends.keys()];
+          end(open[(choices.next().value as number) % open.length] as string);
+        }
+        await Promise.all(all);
+        expect(begun).toEqual(names.flat());
+        expect(finished.sort((a, b) => a - b)).toEqual(lengths.map((_, work) => work));
+      },
+    ),
+  );
+});
+
+test("work without calls, and calls that end before they return, end at once", async () => {
+  const calls = createOldestFirst(1);
+  await calls.place().each([], () => undefined);
+  const seen: number[] = [];
+  await calls.place().each(
+    Array.from({ length: 50_000 }, (_, at) => at),
+    (at, ended) => {
+      seen.push(at);
+      ended();
+    },
+  );
+  expect(seen).toHaveLength(50_000);
+});
+
+test("the first call that fails ends the work: nothing begins after it, and its place is the next one's", async () => {
+  const { begun, call, end } = controlled();
+  const calls = createOldestFirst(2);
+  const failing = calls.place().each(["a", "b", "c"], call);
+  const next = calls.place().each(["d"], call);
+  end("a", new Error("away"));
+  await expect(failing).rejects.toThrow("away");
+  expect(begun).toEqual(["a", "b", "d"]);
+  end("b", new Error("also away"));
+  end("d");
+  await next;
+});
+
+test("an item is looked at when its turn comes", async () => {
+  const { begun, call, end } = controlled();
+  const wanted = new Set(["a", "b", "c", "d"]);
+  function* left() {
+    for (const name of ["a", "b", "c", "d"]) if (wanted.has(name)) yield name;
+  }
+  const work = createOldestFirst(1).place().each(left(), call);
+  wanted.delete("c");
+  end("a");
+  end("b");
+  expect(begun).toEqual(["a", "b", "d"]);
+  end("d");
+  await work;
+});
+
+test("a single call yields its answer or its error", async () => {
+  const place = createOldestFirst(1).place();
+  const failed = place.one(() => Promise.reject(new Error("away")));
+  const next = place.one(async () => "answered");
+  await expect(failed).rejects.toThrow("away");
+  expect(await next).toBe("answered");
+});
