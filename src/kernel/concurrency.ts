@@ -85,17 +85,20 @@ export async function paced<T>(
 ): Promise<void> {
   const inFlight = new Set<Promise<void>>();
   let failure: { readonly error: unknown } | undefined;
-  for await (const item of items) {
-    await turn?.(stopping);
-    if (failure || stopping?.aborted) break;
-    const working = work(item)
-      .catch((error: unknown) => {
-        failure ??= { error };
-      })
-      .finally(() => inFlight.delete(working));
-    inFlight.add(working);
-    if (inFlight.size >= atOnce) await Promise.race(inFlight);
+  try {
+    for await (const item of items) {
+      await turn?.(stopping);
+      if (failure || stopping?.aborted) break;
+      const working = work(item)
+        .catch((error: unknown) => {
+          failure ??= { error };
+        })
+        .finally(() => inFlight.delete(working));
+      inFlight.add(working);
+      if (inFlight.size >= atOnce) await Promise.race(inFlight);
+    }
+  } finally {
+    await Promise.all(inFlight);
   }
-  await Promise.all(inFlight);
   if (failure) throw failure.error;
 }

@@ -1,4 +1,4 @@
-import type { TimelineEntry } from "../contracts/timelines.js";
+import { MAX_FOLLOWING, type TimelineEntry } from "../contracts/timelines.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
 import type { OldestFirst } from "../kernel/oldest-first.js";
@@ -32,7 +32,6 @@ export interface Sources {
 export type OpenSources = () => Sources;
 
 const FOLLOWING_A_PAGE = 1_000;
-const MAX_FOLLOWING = 100_000;
 
 export function createSources(
   upstreams: Pick<Upstreams, "following" | "openDropsByUser">,

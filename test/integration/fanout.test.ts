@@ -366,24 +366,3 @@ test("a follow brings no drop from further ahead than an event may be", async ()
   await handle(bench, followed("late", "ada", world.follow("late", "ada")));
   expect(await idsOf(homeKey("late"))).toEqual(["soon", "d1"]);
 });
-
-test("drops of an author that lead to the same page again fail the edge, and are not read for ever", async () => {
-  const world = followers(1);
-  world.post(DROP);
-  let pages = 0;
-  const bench = openFanout(redis, world, {
-    change: (deps) => ({
-      ...deps,
-      readAuthorDrops: async (author) => {
-        if (++pages > 50) throw new Error("for ever");
-        return deps.readAuthorDrops(author, undefined);
-      },
-    }),
-  });
-  await redis.raw.zadd(homeKey("f0"), 0, "~floor", 1, "oldest");
-  await expect(handle(bench, unfollowed("f0", "ada", 1))).rejects.toMatchObject({
-    code: "failed",
-    message: expect.stringContaining("leads to itself"),
-  });
-  expect(pages).toBe(2);
-});

@@ -33,11 +33,13 @@ export const validUsers = (method: string, ids: readonly string[]): readonly str
   valid(method, ids, (id) => idFault(id) === undefined);
 
 /**
- * Keeps drops from too far ahead, since the next page may begin below one of them: readers leave them out.
+ * Keeps drops from too far ahead, since the next page may begin below one of them: readers leave them out. `below`: the
+ * drop that was asked below; "": none.
  * @throws AppError `failed`
  */
-export function validDrops(method: string, drops: readonly Drop[]): readonly Drop[] {
+export function validDrops(method: string, drops: readonly Drop[], below: string): readonly Drop[] {
   const kept = valid(method, drops, isDrop);
+  if (below !== "" && kept.at(-1)?.drop_id === below) throw broken(method, "the page below a drop leads to itself");
   const now = Date.now();
   let ahead = 0;
   for (const { created_at } of kept) if (isTooFarAhead(created_at, now)) ahead++;

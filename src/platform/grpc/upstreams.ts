@@ -123,7 +123,7 @@ function onPosts(posts: Client) {
         if (error) return answered(error);
         let drops: readonly Drop[];
         try {
-          drops = validDrops("GetDropsByUserID", response?.drops ?? []);
+          drops = validDrops("GetDropsByUserID", response?.drops ?? [], request.max_id);
         } catch (broken) {
           return answered(broken as AppError);
         }

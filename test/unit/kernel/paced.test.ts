@@ -30,6 +30,21 @@ test("the first failure ends it, after what is under way", async () => {
   expect([underWay, begun < 20]).toEqual([0, true]);
 });
 
+test("items that cannot be had end it, after what is under way", async () => {
+  let underWay = 0;
+  function* broken() {
+    yield* items(3);
+    throw new Error("no more");
+  }
+  const work = async (): Promise<void> => {
+    underWay++;
+    await new Promise(setImmediate);
+    underWay--;
+  };
+  await expect(paced(broken(), { atOnce: 4 }, work)).rejects.toThrow("no more");
+  expect(underWay).toBe(0);
+});
+
 test("nothing is begun once it stops", async () => {
   const stopping = new AbortController();
   let begun = 0;

@@ -30,6 +30,15 @@ test("users that are no ids are left out; a page of nothing else fails", () => {
   );
 });
 
+test("a page of drops that leads to itself fails: its author's drops would never end", () => {
+  const page = [{ ...DROP, drop_id: "d2" }, DROP];
+  expect(faultOf(() => validDrops("Drops", page, "d1"))).toBe(
+    "Drops: the answer breaks the contract: the page below a drop leads to itself",
+  );
+  for (const below of ["", "d3"]) expect(validDrops("Drops", page, below)).toEqual(page);
+  expect(validDrops("Drops", [], "d1")).toEqual([]);
+});
+
 test("drops that break the contract are left out", () => {
   const broken: Partial<Drop>[] = [
     { drop_id: "" },
@@ -38,9 +47,9 @@ test("drops that break the contract are left out", () => {
     { created_at: Number.NaN },
     { recipients: Array(1_001).fill("u") },
   ];
-  const kept = validDrops("Drops", [DROP, ...broken.map((change) => ({ ...DROP, ...change }))]);
+  const kept = validDrops("Drops", [DROP, ...broken.map((change) => ({ ...DROP, ...change }))], "");
   expect(kept).toEqual([DROP]);
-  expect(validDrops("Drops", [{ ...DROP, recipients: Array(1_000).fill("u") }])).toHaveLength(1);
+  expect(validDrops("Drops", [{ ...DROP, recipients: Array(1_000).fill("u") }], "")).toHaveLength(1);
 });
 
 test("a page longer than any may be fails", () => {
