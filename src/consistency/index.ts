@@ -16,7 +16,7 @@ import { startAuditLoop } from "./audit/audit-loop.js";
 import { type Auditor, createAuditor, createReadEntry, type Rebuilding } from "./audit/auditor.redis.js";
 import { checkPublication, createChecks, createSample } from "./audit/publications.js";
 import type { AuditConfig } from "./config.js";
-import { createFences } from "./fences/fences.js";
+import { createFences, createRetention, followRetention } from "./fences/fences.js";
 import { createFenceStore } from "./fences/store.redis.js";
 import {
   createAdmit,
@@ -39,7 +39,6 @@ import { createUnreconciled } from "./reconcile/unreconciled.redis.js";
 import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
 import { type ApplyEvent, createRecovery, parsed } from "./redis-loss/recovery.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
-import { createRetention, followRetention } from "./retention.js";
 import { createPublicationSources, createReadChanges, createReadRetentionStart } from "./upstreams.grpc.js";
 
 export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";

@@ -9,8 +9,8 @@ import type { Logger } from "../kernel/logger.js";
 import { readPages } from "../kernel/paging.js";
 import { isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
 import type { PublicationDeps } from "./audit/publications.js";
+import type { ReadRetentionStart } from "./fences/fences.js";
 import type { ReadChanges, TimeRange } from "./reconcile/reconcile.js";
-import type { ReadRetentionStart } from "./retention.js";
 
 const CHANGES_A_PAGE = 500;
 const FOLLOWERS = 10;

@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { createFences } from "../../src/consistency/fences/fences.js";
-import { createRetention } from "../../src/consistency/retention.js";
+import { createFences, createRetention } from "../../src/consistency/fences/fences.js";
 import type { PullRegistry } from "../../src/contracts/pulled.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { AppError } from "../../src/kernel/errors.js";
