@@ -96,7 +96,7 @@ testWithStack(
     const readiness = followReadiness(service);
     let meanwhile: TimelineEvent[] = [];
     const again = await loseNats(stack, async () => {
-      expect(await notReady(service)).not.toBe("");
+      await eventually(async () => (await notReady(service)) !== "", "the service is not ready");
       meanwhile = drops(world, STAYING, 50, 10);
       await stack.publish(...meanwhile);
     });
