@@ -4,7 +4,7 @@ export type Ended = (error?: unknown) => void;
 /** A piece of work, whose calls come before those of later places. */
 export interface Place {
   /**
-   * Begins a call for each item, in their order. `call` must not throw. Rejects with the first error; nothing begins
+   * Begins a call for each item, in their order. Rejects with the first error, also one that `call` throws; nothing begins
    * after it.
    */
   each<T>(items: Iterable<T>, call: (item: T, ended: Ended) => void): Promise<void>;
@@ -32,8 +32,11 @@ export function createOldestFirst(atOnce: number): OldestFirst {
     // A call may end before it returns.
     if (isFilling) return;
     isFilling = true;
-    while (underWay < atOnce && rounds[0]) rounds[0].begin();
-    isFilling = false;
+    try {
+      while (underWay < atOnce && rounds[0]) rounds[0].begin();
+    } finally {
+      isFilling = false;
+    }
   };
 
   const leave = (round: Round): void => {
@@ -54,7 +57,11 @@ export function createOldestFirst(atOnce: number): OldestFirst {
           if (next.done) leave(round);
           own++;
           underWay++;
-          call(item, ended);
+          try {
+            call(item, ended);
+          } catch (error) {
+            ended(error);
+          }
         },
       };
       const ended: Ended = (error) => {

@@ -88,6 +88,15 @@ test("the first call that fails ends the work: nothing begins after it, and its 
   await next;
 });
 
+test("a call that throws fails its work, and holds up no other", async () => {
+  const calls = createOldestFirst(1);
+  const broken = calls.place().each(["a", "b"], () => {
+    throw new Error("broken");
+  });
+  await expect(broken).rejects.toThrow("broken");
+  expect(await calls.place().one(async () => "answered")).toBe("answered");
+});
+
 test("an item is looked at when its turn comes", async () => {
   const { begun, call, end } = controlled();
   const wanted = new Set(["a", "b", "c", "d"]);
