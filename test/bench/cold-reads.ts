@@ -13,14 +13,14 @@ const DROPS = 20;
 /** Of one reader, and of two. Those of many take long, and differ less. */
 const ROUNDS = [9, 3] as const;
 const PATIENCE_MS = 300_000;
-/** Of both processes: V8 collects a small heap more often. */
+/** Of all processes: V8 collects a small heap more often. */
 const HEAP = "--max-old-space-size=256";
 
 interface Case {
   readonly readers: number;
   readonly followings: number;
   readonly latencyMs: number;
-  /** Service and bare client compile while they are measured. */
+  /** Service, bare client and bound compile while they are measured. */
   readonly fresh?: boolean;
 }
 
@@ -36,7 +36,8 @@ const CASES: readonly Case[] = [
 
 const ABOUT = `Home timelines that are not in Redis, read at once from a service; each page must be complete. The upstreams run in the process of
 the benchmark. The ceiling is the same number of calls of a bare gRPC client in a process of its own, ${AT_ONCE} at once, since a cold read waits for
-calls only. Both have a heap of 256 MB, and take turns. Of a reader alone the median of ${ROUNDS[0]} reads counts, of two that of ${ROUNDS[1]}. CPU is that of a call.`;
+calls only. The bound is another such client that also measures each call, writes the newest drops of a reader to Redis, looks them up among the
+deleted ones and reads the page. All have a heap of 256 MB, and take turns. Of a reader alone the median of ${ROUNDS[0]} reads counts, of two that of ${ROUNDS[1]}. CPU is that of a call.`;
 
 export async function run({ connections, authors }: Parameters, bench: Bench): Promise<Result> {
   const servers = await bench.servers();
@@ -46,9 +47,11 @@ export async function run({ connections, authors }: Parameters, bench: Bench): P
   bench.defer(() => reads.close());
   const own = { readers: connections ?? 1, followings: authors ?? 1_500, latencyMs: 20 };
   const cases = (connections ?? authors) === undefined ? CASES : [own];
-  const bare = await startBare(bench, servers.upstreams.postsAddress);
+  const { postsAddress } = servers.upstreams;
+  const bare = await startBare(bench, [postsAddress]);
+  const bound = await startBare(bench, [postsAddress, servers.redisServer.url]);
   const rows: Row[] = [];
-  for (const one of cases) rows.push(await coldReads({ servers, service, reads, bare }, one));
+  for (const one of cases) rows.push(...(await coldReads({ servers, service, reads, bare, bound }, one)));
   return { about: ABOUT, rows };
 }
 
@@ -56,14 +59,17 @@ interface Scene {
   readonly servers: Servers;
   readonly service: Service;
   readonly reads: Reader;
-  readonly bare: {
-    readonly pid: number;
-    /** How long as many bare calls take, in ms. */
-    call(authors: readonly string[], calls: number): Promise<number>;
-  };
+  readonly bare: Bare;
+  readonly bound: Bare;
 }
 
-async function coldReads(scene: Scene, of: Case): Promise<Row> {
+interface Bare {
+  readonly pid: number;
+  /** How long so many calls take, in ms. */
+  call(wanted: Pick<BareCalls, "authors" | "readers" | "calls">): Promise<number>;
+}
+
+async function coldReads(scene: Scene, of: Case): Promise<Row[]> {
   const { world, upstreams } = scene.servers;
   const { readers, followings, latencyMs, fresh = false } = of;
   const name = `${readers}x${followings}x${latencyMs}${fresh}`;
@@ -78,13 +84,18 @@ async function coldReads(scene: Scene, of: Case): Promise<Row> {
   heal();
   const turn = turns.sort((a, b) => a.last - b.last)[turns.length >> 1] as Turn;
   const kind = `${latencyMs} ms${fresh ? ", new processes" : ""}`;
-  return {
-    name: `${readers} at once, ${followings.toLocaleString("en")} followings each, upstream ${kind}: the last page`,
-    ...{ value: turn.last / 1_000, unit: "s", target: { atMost: 1.3 } },
-    peer: { name: `${turn.calls} bare calls`, value: turn.bare / 1_000 },
-    cpu: turn.cpu,
-    note: `p50 ${(turn.p50 / 1_000).toFixed(2)} s`,
-  };
+  const about = `${readers} at once, ${followings.toLocaleString("en")} followings each, upstream ${kind}`;
+  const peer = { name: `${turn.calls} bare calls`, value: turn.bare / 1_000 };
+  const { "bare client": bareCpu = 0, bound: boundCpu = 0, service = 0 } = turn.cpu;
+  return [
+    {
+      name: `${about}: the last page`,
+      ...{ value: turn.last / 1_000, unit: "s", target: { atMost: 1.3 }, peer },
+      cpu: { service, "bare client": bareCpu },
+      note: `p50 ${(turn.p50 / 1_000).toFixed(2)} s`,
+    },
+    { name: `bound: ${about}`, value: turn.bound / 1_000, unit: "s", peer, cpu: { "bare client": boundCpu } },
+  ];
 }
 
 /** Times in ms; CPU of a call. */
@@ -92,12 +103,13 @@ interface Turn {
   readonly last: number;
   readonly p50: number;
   readonly bare: number;
+  readonly bound: number;
   readonly calls: number;
   readonly cpu: Readonly<Record<string, number>>;
 }
 
 async function takeTurn(
-  { servers: { world, upstreams }, service, reads, bare }: Scene,
+  { servers: { world, upstreams }, service, reads, bare, bound }: Scene,
   { authors, readers, name }: { readonly authors: readonly string[]; readonly readers: number; readonly name: string },
 ): Promise<Turn> {
   const users = Array.from({ length: readers }, (_, number) => `reader-${name}-${number}`);
@@ -116,14 +128,17 @@ async function takeTurn(
   const calls = upstreams.calls("GetDropsByUserID") - before;
   const { p50, max } = summarise(times);
   const bareCalls = await measured({ processes: { "bare client": bare.pid }, units: calls }, () =>
-    bare.call(authors, calls),
+    bare.call({ authors, readers, calls }),
   );
-  const used = { service: (cpu["service"] as number) / calls, ...bareCalls.cpu };
-  return { last: max, p50, bare: bareCalls.result, calls, cpu: used };
+  const boundCalls = await measured({ processes: { bound: bound.pid }, units: calls }, () =>
+    bound.call({ authors, readers, calls }),
+  );
+  const used = { service: (cpu["service"] as number) / calls, ...bareCalls.cpu, ...boundCalls.cpu };
+  return { last: max, p50, bare: bareCalls.result, bound: boundCalls.result, calls, cpu: used };
 }
 
-async function startBare(bench: Bench, postsAddress: string): Promise<Scene["bare"]> {
-  const child = fork(new URL("./support/cold-reads-bare.ts", import.meta.url), [postsAddress], {
+async function startBare(bench: Bench, parameters: readonly string[]): Promise<Bare> {
+  const child = fork(new URL("./support/cold-reads-bare.ts", import.meta.url), parameters, {
     execArgv: ["--import", "tsx", HEAP],
   });
   bench.defer(() => child.kill());
@@ -132,9 +147,9 @@ async function startBare(bench: Bench, postsAddress: string): Promise<Scene["bar
   await Promise.race([once(child, "message"), ended]);
   return {
     pid: child.pid as number,
-    call: async (authors, calls) => {
-      const limit = firstPageOf(authors.length);
-      child.send({ authors, calls, limit, atOnce: AT_ONCE } satisfies BareCalls);
+    call: async (wanted) => {
+      const limit = firstPageOf(wanted.authors.length);
+      child.send({ ...wanted, limit, atOnce: AT_ONCE } satisfies BareCalls);
       const [took] = (await Promise.race([once(child, "message"), ended])) as [BareTook];
       return took;
     },
