@@ -252,6 +252,17 @@ test("every key of the fences has a time to live or a floor that forgets", async
     expect(await redis.raw.pttl(key)).toBeGreaterThan(7 * 86_400_000);
 });
 
+test("tombstones stay where the clock of a process is a month ahead", async () => {
+  const fences = open(history().read);
+  await fences.recordTombstones([{ drop: "before", time: NOW }]);
+  const { now } = Date;
+  Date.now = () => now() + 30 * 86_400_000;
+  await fences.recordTombstones([{ drop: "new", time: NOW }]).finally(() => {
+    Date.now = now;
+  });
+  expect([...(await fences.tombstonedAmong(["dead", "before", "new"]))]).toEqual(["dead", "before", "new"]);
+});
+
 test("the history holds the deletions and edges of the log, without events that break the contract", async () => {
   const nats = await openNats();
   try {

@@ -11,30 +11,33 @@ afterAll(() => bench.close());
 beforeEach(() => bench.raw.flushall());
 
 const TOMBSTONES = "timeline:tombstones";
-const recordTombstones = (before: number, ...entries: (readonly [number, string])[]) =>
-  bench.scripts.run("record-tombstones", [TOMBSTONES], [before, "", ...entries.flat()]);
+const KEPT_MS = 60_000;
+const NOW = Date.now();
+const [OLD, AGED] = [NOW - 3 * KEPT_MS, NOW - 2 * KEPT_MS];
+const recordTombstones = (...entries: (readonly [number, string])[]) =>
+  bench.scripts.run("record-tombstones", [TOMBSTONES], [KEPT_MS, "", ...entries.flat()]);
 
 test("record-tombstones: says whether the tombstones are complete, and forgets nothing while they are not", async () => {
-  expect(await recordTombstones(50, [10, "a"], [60, "b"])).toBe(0);
+  expect(await recordTombstones([OLD, "a"], [NOW, "b"])).toBe(0);
   expect((await held(bench.raw, TOMBSTONES)).entries).toEqual([
-    ["b", 60],
-    ["a", 10],
+    ["b", NOW],
+    ["a", OLD],
   ]);
   await bench.raw.zadd(TOMBSTONES, 5, "~floor");
-  expect(await recordTombstones(50, [70, "c"], [40, "b"], [50, "at"])).toBe(1);
-  expect(await held(bench.raw, TOMBSTONES)).toEqual({
-    floor: 50,
-    entries: [
-      ["c", 70],
-      ["at", 50],
-    ],
-  });
+  expect(await recordTombstones([NOW + 1, "c"], [AGED, "b"], [NOW - KEPT_MS / 2, "kept"])).toBe(1);
+  const { floor, entries } = await held(bench.raw, TOMBSTONES);
+  expect(entries).toEqual([
+    ["c", NOW + 1],
+    ["kept", NOW - KEPT_MS / 2],
+  ]);
+  expect(floor).toBeGreaterThan(AGED);
+  expect(floor).toBeLessThan(NOW);
 });
 
 test("record-tombstones: the floor never falls, and recording nothing is a look", async () => {
-  await bench.raw.zadd(TOMBSTONES, 100, "~floor");
-  expect(await recordTombstones(50)).toBe(1);
-  expect((await held(bench.raw, TOMBSTONES)).floor).toBe(100);
+  await bench.raw.zadd(TOMBSTONES, NOW + KEPT_MS, "~floor");
+  expect(await recordTombstones()).toBe(1);
+  expect((await held(bench.raw, TOMBSTONES)).floor).toBe(NOW + KEPT_MS);
 });
 
 type Edge = readonly [author: string, follower: string, version: number, follows: boolean];

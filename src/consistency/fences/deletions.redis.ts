@@ -78,7 +78,7 @@ function createRecord(scripts: Scripts, rememberMs: number) {
   const { command, isCluster } = scripts;
   const setTombstones = async (deletions: readonly Deletion[]): Promise<boolean> => {
     const entries = deletions.flatMap(({ drop, time }) => [time, drop]);
-    const args = [Date.now() - rememberMs, isCluster ? "" : DELETIONS_CHANNEL, ...entries];
+    const args = [rememberMs, isCluster ? "" : DELETIONS_CHANNEL, ...entries];
     return (await scripts.run("record-tombstones", [TOMBSTONES_KEY], args)) === 1;
   };
   const recordUnder = async (authors: Authors, deletions: readonly Deletion[]): Promise<void> => {
