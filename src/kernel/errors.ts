@@ -37,18 +37,21 @@ export const PRESENTATION: Readonly<Record<ErrorCode, Presentation>> = {
   conflict: { grpcStatus: 9, httpStatus: 409 },
 };
 
-/** `message` may be shown to a caller, `cause` is for the log. */
+/** `message` and `cause` are for the log. */
 export class AppError extends Error {
   override readonly name = "AppError";
+  /** For callers: the message, unless it has texts of servers. */
+  readonly shown: string;
   /** When to try again at the earliest, ms from now. */
   readonly retryAfterMs: number | undefined;
 
   constructor(
     readonly code: ErrorCode,
     message: string,
-    options?: { readonly cause?: unknown; readonly retryAfterMs?: number },
+    options?: { readonly cause?: unknown; readonly retryAfterMs?: number; readonly shown?: string },
   ) {
     super(message, options);
+    this.shown = options?.shown ?? message;
     this.retryAfterMs = options?.retryAfterMs;
   }
 }

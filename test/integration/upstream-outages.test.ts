@@ -44,7 +44,7 @@ test("a time-out of one author alone is a failure of that author", async () => {
   expect(served.abandoned() + served.held()).toBeGreaterThan(0);
 });
 
-test.each([status.INTERNAL, status.UNKNOWN, status.RESOURCE_EXHAUSTED])(
+test.each([status.INTERNAL, status.UNKNOWN, status.RESOURCE_EXHAUSTED, status.INVALID_ARGUMENT])(
   "where most fail it is an outage, also when they say %i; once most are answered it is over",
   async (code) => {
     const heal = served.inject({ method: "GetFollowersList", code });
@@ -56,6 +56,13 @@ test.each([status.INTERNAL, status.UNKNOWN, status.RESOURCE_EXHAUSTED])(
     expect(await followersOf("ada")).toBe("failed");
   },
 );
+
+test("ids that are refused alone have failed, however many there are, while another one is answered", async () => {
+  expect(await followersOf("ada")).toBe("answered");
+  const refused = ["anna", "arno", "abel"];
+  for (const user of refused) served.inject({ method: "GetFollowersList", user, code: status.INVALID_ARGUMENT });
+  for (const user of [...refused, ...refused]) expect(await followersOf(user)).toBe("failed");
+});
 
 test("one upstream's outage is not the other's", async () => {
   served.inject({ method: "GetFollowersList", code: status.INTERNAL });

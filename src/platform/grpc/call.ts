@@ -86,6 +86,8 @@ export function createCallUpstream(client: Client): CallUpstream {
     if (code !== status.DEADLINE_EXCEEDED || !isHurried) majority.note(subject, false);
     // A reader who waits for a page does not wait for the probe.
     const othersAnswered = deadline === undefined ? await probe.ask(subject) : undefined;
+    // A refusal of one id is an answer. Who refuses every id is failing.
+    if (othersAnswered && code === status.INVALID_ARGUMENT) return false;
     return othersAnswered === false || majority.failing();
   };
 
@@ -97,8 +99,8 @@ export function createCallUpstream(client: Client): CallUpstream {
     const { code, details } = error as ServiceError;
     const isAway = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED;
     const away = isAway || (await isFailing(code, about, about.waited));
-    const message = `${name}: ${status[code] ?? "UNKNOWN"}: ${oneLine(details || error)}`;
-    return new AppError(away ? "unavailable" : "failed", message, { cause: error });
+    const shown = `${name}: ${status[code] ?? "UNKNOWN"}`;
+    return new AppError(away ? "unavailable" : "failed", `${shown}: ${oneLine(details || error)}`, { cause: error, shown });
   };
 
   const again = <Request, Response>(method: MethodDefinition<Request, Response>, sent: Sent<Request>): Promise<void> =>
