@@ -100,7 +100,7 @@ export function decideFailure(error: unknown, attempt: number): Failure | undefi
     final,
     rethrow: true,
     // Other errors may hold data of ours.
-    error: known ? oneLine(error) : "the analysis failed",
+    error: known ? oneLine(error.shown) : "the analysis failed",
     error_code: known ? "source_failed" : "internal",
   };
 }

@@ -28,9 +28,8 @@ export function createFollowedAmong(users: Followings | undefined): FollowedAmon
       return await asked(follower, people);
     } catch (error) {
       // NOT_FOUND would claim that the drop does not exist.
-      throw new AppError("unavailable", `viewer_id: the users they follow are not known: ${oneLine(error)}`, {
-        cause: error,
-      });
+      const shown = "viewer_id: the users they follow are not known";
+      throw new AppError("unavailable", `${shown}: ${oneLine(error)}`, { cause: error, shown });
     }
   };
 }

@@ -35,7 +35,8 @@ const spans = new InMemorySpanExporter();
 
 beforeAll(async () => {
   new node.NodeTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] }).register();
-  const log = { ...silent, error: (fields: object) => void logged.push(fields) };
+  const note = (fields: object): void => void logged.push(fields);
+  const log = { ...silent, error: note, warn: note };
   const call = unary<GetTimelineRequest, GetTimelineResponse>("Get", log, (request, how) => method(request, how));
   const implementation = { getHomeTimeline: call, getLocalTimeline: call, getGlobalTimeline: call };
   server = await serveGrpc(
@@ -86,6 +87,15 @@ test.each<[ErrorCode, status]>([
   method = () => Promise.reject(new AppError(code, "limit: is wrong", { cause: new Error("secret") }));
   const error = await failure(call());
   expect([error.code, error.details]).toEqual([expected, "limit: is wrong"]);
+});
+
+test("texts of servers are in the log, and not told to the caller", async () => {
+  const nowhere = connectUpstreams({ userServiceAddr: "127.0.0.1:1", postServiceAddr: "127.0.0.1:1", tls: {} });
+  method = async () => nowhere.followers({ user: "ada", size: 1, token: "" }).then(() => EMPTY);
+  const error = await failure(call());
+  expect([error.code, error.details]).toEqual([status.UNAVAILABLE, "GetFollowersList: UNAVAILABLE"]);
+  expect(logged).toContainEqual(expect.objectContaining({ method: "Get", error: expect.stringContaining("127.0.0.1:1") }));
+  nowhere.close();
 });
 
 test("what is not an error of ours is told without detail, and logged whole", async () => {

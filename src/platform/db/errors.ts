@@ -38,14 +38,17 @@ const REFUSED_MESSAGES = /server does not support SSL connections|unsupported st
 /** Serialization failures and deadlocks. */
 const CONFLICT = /^(40001|40P01)$/;
 
+const UNAVAILABLE = "the database is unavailable";
+
 /** Outages become AppError `unavailable`, refusals Refusal; other errors stay. */
 export function databaseError(error: unknown): unknown {
   const { code, message = "" } = error as { code?: string; message?: string };
   const state = sqlState(error);
   if ((state !== undefined && REFUSED.test(state)) || isTlsFault(error) || REFUSED_MESSAGES.test(message))
-    return new Refusal(`the database refuses the connection: ${oneLine(error)}`, { cause: error });
+    return new Refusal(`the database refuses the connection: ${oneLine(error)}`, { cause: error, shown: UNAVAILABLE });
   const away = SOCKET_ERRORS.has(code ?? "") || (state === undefined ? AWAY_MESSAGES.test(message) : AWAY.test(state));
-  return away ? new AppError("unavailable", `the database is unavailable: ${oneLine(error)}`, { cause: error }) : error;
+  if (!away) return error;
+  return new AppError("unavailable", `${UNAVAILABLE}: ${oneLine(error)}`, { cause: error, shown: UNAVAILABLE });
 }
 
 const MAX_TRIES = 5;

@@ -118,7 +118,8 @@ function serviceError(error: unknown, name: string, log: Logger): Partial<Servic
     const metadata = new Metadata();
     // gRPC A6, "Pushback": a client with a retry policy waits as long.
     if (error.retryAfterMs !== undefined) metadata.set("grpc-retry-pushback-ms", `${error.retryAfterMs}`);
-    return { code: PRESENTATION[error.code].grpcStatus, details: error.message, message: error.message, metadata };
+    if (error.shown !== error.message) log.warn({ method: name, error: oneLine(error) }, "a call failed");
+    return { code: PRESENTATION[error.code].grpcStatus, details: error.shown, message: error.shown, metadata };
   }
   log.error({ method: name, error: oneLine(error), stack: (error as Error).stack }, "a call broke");
   return { code: status.INTERNAL, details: "internal error", message: "internal error" };

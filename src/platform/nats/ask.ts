@@ -34,7 +34,10 @@ export async function askNats<T>(what: string, ask: () => Promise<T>): Promise<T
 export function natsError(what: string, error: unknown): AppError {
   if (error instanceof AppError) return error;
   const missing = isAbsent(error, "stream") ? "the stream is missing, the service creates it when it starts: " : "";
-  return new AppError("unavailable", `NATS: ${what}: ${missing}${oneLine(error)}`, { cause: error });
+  return new AppError("unavailable", `NATS: ${what}: ${missing}${oneLine(error)}`, {
+    cause: error,
+    shown: "NATS is unavailable",
+  });
 }
 
 const isAbsent = (error: unknown, thing: Absent): boolean =>

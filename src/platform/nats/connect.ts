@@ -98,15 +98,17 @@ const REFUSED = new Set<string>([
   ErrorCode.BadCreds,
 ]);
 
+const shown = "NATS is unavailable";
+
 function connectError(error: unknown): Error {
   const cause = error instanceof NatsError ? (error.chainedError ?? error) : error;
   const code = (error as { code?: string }).code ?? "";
-  if (REFUSED.has(code)) return new Refusal(`NATS refuses the connection: ${oneLine(error)}`, { cause: error });
+  if (REFUSED.has(code)) return new Refusal(`NATS refuses the connection: ${oneLine(error)}`, { cause: error, shown });
   if (code === ErrorCode.ServerOptionNotAvailable)
-    return new Refusal("NATS does not offer the TLS that is configured", { cause: error });
+    return new Refusal("NATS does not offer the TLS that is configured", { cause: error, shown });
   if (code === ErrorCode.Tls || isTlsFault(cause) || isTlsFault(error))
-    return new Refusal(`NATS: TLS failed: ${oneLine(cause)}`, { cause: error });
-  return new AppError("unavailable", `NATS: ${oneLine(error)}`, { cause: error });
+    return new Refusal(`NATS: TLS failed: ${oneLine(cause)}`, { cause: error, shown });
+  return new AppError("unavailable", `NATS: ${oneLine(error)}`, { cause: error, shown });
 }
 
 /** Every attempt to reconnect reports its end in the same way: each state is logged once. */
@@ -124,7 +126,7 @@ async function logStatus(connection: NatsConnection, log: Logger): Promise<void>
       away = false;
       reported = "";
     } else if (type === Events.Error && REFUSED.has(data)) {
-      noteRefusal(connection, new Refusal(`NATS refuses the connection: ${data}`), log);
+      noteRefusal(connection, new Refusal(`NATS refuses the connection: ${data}`, { shown }), log);
     } else if (type === Events.Error && data !== reported) {
       reported = data;
       log.error({ error: data }, "NATS reported an error");

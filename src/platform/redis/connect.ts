@@ -123,8 +123,9 @@ const NOT_CONNECTED = "Stream isn't writeable and enableOfflineQueue options is 
 export function redisError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   const text = oneLine(error);
-  if (ABOUT_US.test(text)) return new Refusal(`Redis: ${text}`, { cause: error });
-  if (isTlsFault(error)) return new Refusal(`Redis: TLS failed: ${text}`, { cause: error });
+  const shown = "Redis does not take a command";
+  if (ABOUT_US.test(text)) return new Refusal(`Redis: ${text}`, { cause: error, shown });
+  if (isTlsFault(error)) return new Refusal(`Redis: TLS failed: ${text}`, { cause: error, shown });
   const code = ABOUT_THE_COMMAND.test(text) && !WRAPPED_OUTAGE.test(text) ? "failed" : "unavailable";
-  return new AppError(code, `Redis: ${text === NOT_CONNECTED ? "is not connected" : text}`, { cause: error });
+  return new AppError(code, `Redis: ${text === NOT_CONNECTED ? "is not connected" : text}`, { cause: error, shown });
 }
