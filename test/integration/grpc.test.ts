@@ -94,7 +94,9 @@ test("texts of servers are in the log, and not told to the caller", async () => 
   method = async () => nowhere.followers({ user: "ada", size: 1, token: "" }).then(() => EMPTY);
   const error = await failure(call());
   expect([error.code, error.details]).toEqual([status.UNAVAILABLE, "GetFollowersList: UNAVAILABLE"]);
-  expect(logged).toContainEqual(expect.objectContaining({ method: "Get", error: expect.stringContaining("127.0.0.1:1") }));
+  expect(logged).toContainEqual(
+    expect.objectContaining({ method: "Get", error: expect.stringContaining("127.0.0.1:1") }),
+  );
   nowhere.close();
 });
 

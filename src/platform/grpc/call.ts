@@ -100,7 +100,10 @@ export function createCallUpstream(client: Client): CallUpstream {
     const isAway = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED;
     const away = isAway || (await isFailing(code, about, about.waited));
     const shown = `${name}: ${status[code] ?? "UNKNOWN"}`;
-    return new AppError(away ? "unavailable" : "failed", `${shown}: ${oneLine(details || error)}`, { cause: error, shown });
+    return new AppError(away ? "unavailable" : "failed", `${shown}: ${oneLine(details || error)}`, {
+      cause: error,
+      shown,
+    });
   };
 
   const again = <Request, Response>(method: MethodDefinition<Request, Response>, sent: Sent<Request>): Promise<void> =>
