@@ -5,6 +5,17 @@ export const MINUTE = 60 * SECOND;
 export const HOUR = 60 * MINUTE;
 export const DAY = 24 * HOUR;
 
+/** A moment by `Date.now()`, which may be set, and by `performance.now()`, which a suspended machine stops. */
+export interface Moment {
+  readonly wall: number;
+  readonly steady: number;
+}
+
+export const momentNow = (): Moment => ({ wall: Date.now(), steady: performance.now() });
+
+/** In ms since the epoch, by the clock as it is set now; no later than the moment was. */
+export const timeOf = ({ wall, steady }: Moment): number => Math.min(wall, Date.now() - (performance.now() - steady));
+
 /** Resolves early where `signal` aborts; never rejects, and does not keep the process alive. */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {

@@ -3,6 +3,7 @@ import { createChannels } from "../../src/bridge/channels.redis.js";
 import { type Bridge, startBridge } from "../../src/bridge/index.js";
 import { EVENT_NAMES } from "../../src/contracts/events.js";
 import { silent } from "../../src/kernel/logger.js";
+import { HOUR } from "../../src/kernel/time.js";
 import { connectSubscriber } from "../../src/platform/redis/connect.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";
@@ -83,6 +84,28 @@ test("a link that is cut is opened and subscribed again", async () => {
   );
   await eventually(async () => (await streams.count("DROPS")) === before + 1, "the event is admitted");
   expect(started.notReady()).toBeUndefined();
+});
+
+test("an interruption began no later than now, also where the clock was set back meanwhile", async () => {
+  const subscriber = connectSubscriber([redis.broker.url], silent);
+  const channels = createChannels(subscriber, silent);
+  const { now } = Date;
+  cleanups.push(async () => {
+    Date.now = now;
+    await channels.unsubscribe();
+    subscriber.disconnect();
+  });
+  const began: number[] = [];
+  Date.now = () => now() + HOUR;
+  await channels.subscribe(
+    EVENT_NAMES,
+    () => undefined,
+    (since) => began.push(since),
+  );
+  Date.now = now;
+  await redis.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
+  await eventually(() => began.length > 0, "it is subscribed again");
+  expect(began[0]).toBeLessThanOrEqual(Date.now());
 });
 
 test("while it is held the source keeps what is published, however long that takes", async () => {

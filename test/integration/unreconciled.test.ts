@@ -82,6 +82,13 @@ test("requests of one round are noted once, and as long as the log keeps events"
   expect(await redis.raw.pttl(UNRECONCILED_KEY)).toBeGreaterThan(6 * DAY);
 });
 
+test("a time ahead of this clock is reconciled from now: the clocks of others differ", async () => {
+  const bridge = openBridge();
+  bridge.request(NOW + HOUR, "start");
+  await eventually(() => bridge.asked.length > 0, "the upstreams are asked");
+  expect(bridge.asked[0]).toBeLessThanOrEqual(Date.now());
+});
+
 test("while Redis is unavailable requests are reconciled all the same", async () => {
   const bridge = openBridge(undefined, { note: away, read: away, forget: away });
   bridge.request(NOW - HOUR, "start");

@@ -132,8 +132,10 @@ export function createReconcileRequests(deps: RequestsDeps) {
     since = noted = Number.POSITIVE_INFINITY;
     try {
       const held = await unreconciled.read().catch(unnoted);
-      const from = Math.min(requested, held.since);
-      const found = await reconcile({ since: from - OVERLAP_MS, until: Date.now() });
+      const until = Date.now();
+      // The clock of NATS or of another bridge may be ahead.
+      const from = Math.min(requested, held.since, until);
+      const found = await reconcile({ since: from - OVERLAP_MS, until });
       await unreconciled.forget(held.names).catch(unnoted);
       observe.reconciled(found);
       if (found.admitted > 0) log.warn({ ...found, from }, "events lost on Redis Pub/Sub are admitted now");

@@ -1,5 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { Gaps } from "../../../src/bridge/bridge.js";
+import { HOUR } from "../../../src/kernel/time.js";
 
 /** Notes numbers of one producer, each a second after the one before; yields what was found. */
 function noted(...numbers: readonly number[]): (number | undefined)[] {
@@ -31,6 +32,12 @@ test("a producer that starts anew and whose first number is lost has a gap since
 
 test("two who share a name are no producer that starts anew", () => {
   expect(noted(100, 5, 101, 6, 102, 7)).toEqual(Array(6).fill(undefined));
+});
+
+test("a gap begins no later than now, also where the clock was set back since the last number", () => {
+  const gaps = new Gaps();
+  gaps.note("p", 1, Date.now() + HOUR);
+  expect(gaps.note("p", 3, Date.now())).toBeLessThanOrEqual(Date.now());
 });
 
 test("producers are told apart", () => {
