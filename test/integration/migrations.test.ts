@@ -42,6 +42,12 @@ describe.each(DATABASES)("migrations on $name", ({ start }) => {
     expect(await migrate(db, [source], silent)).toEqual([]);
   });
 
+  test("one may take longer than other statements", async () => {
+    write("0001_long.sql", "CREATE TABLE limits AS SELECT current_setting('statement_timeout') AS longest");
+    await migrate(db, [source], silent);
+    expect(await db.query("SELECT * FROM limits")).toEqual([{ longest: "0" }]);
+  });
+
   test("one that fails leaves nothing of those before it", async () => {
     write("0001_good.sql", "CREATE TABLE good (id int)");
     write("0002_bad.sql", "CREATE TABLE bad (id int); SELECT nonsense");

@@ -35,6 +35,8 @@ export async function migrate(db: Db, sources: readonly MigrationSource[], log: 
     await queries.query("SELECT pg_advisory_xact_lock($1)", [LOCK]);
     await queries.run(MIGRATIONS_TABLE);
     const missing = await missingOf(own, sources, queries);
+    // The tables of a large installation take longer than any statement of the service.
+    if (missing.length > 0) await queries.run("SET LOCAL statement_timeout = 0");
     for (const migration of missing) await apply(queries, migration);
     const keys = missing.map(({ key }) => key);
     if (keys.length > 0) log.info({ migrations: keys }, "the database's schema was brought up to date");
