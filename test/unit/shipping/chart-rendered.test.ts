@@ -262,6 +262,18 @@ rendering("a change of the configuration starts new pods", () => {
   expect(sums({ ...REQUIRED, "nats.url": "nats://other:4222" })).not.toEqual(sums(REQUIRED));
 });
 
+rendering(
+  "a strategy that replaces all pods at once has no bounds of a rolling update, which Kubernetes refuses",
+  () => {
+    const strategies = (values: Values): unknown[] =>
+      ofKind(renderChart(values), "Deployment").map((one) => one.spec.strategy);
+    for (const strategy of strategies({ ...REQUIRED, "strategy.type": "Recreate" }))
+      expect(strategy).toEqual({ type: "Recreate" });
+    const rolling = { type: "RollingUpdate", rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } };
+    for (const strategy of strategies(REQUIRED)) expect(strategy).toEqual(rolling);
+  },
+);
+
 rendering("a role's own priority class overrides that of all roles", () => {
   const classes = ofKind(renderChart(EVERYTHING), "Deployment").map((one) => [
     role(one),
@@ -311,6 +323,16 @@ rendering.each<[string, Values, RegExp]>([
   ["a secret among the configuration", { "config.TIMELINE_JWT_SECRET": SECRET }, /TIMELINE_JWT_SECRET/],
   ["a value nobody reads", { "roles.api.replica": 3 }, /replica/],
   ["a certificate without its key", { "tls.nats": { cert: "tls.crt" } }, /tls\/nats\/key/],
+  [
+    "an Ingress without its role",
+    { "ingress.enabled": true, "ingress.hosts": ["a.example"], "roles.gateway.enabled": false },
+    /ingress\.enabled needs the role gateway/,
+  ],
+  [
+    "an autoscaler with fewer pods at most than at least",
+    { "autoscaling.enabled": true, "roles.api.autoscaling.minReplicas": 20 },
+    /roles\.api\.autoscaling\.maxReplicas must not be below minReplicas/,
+  ],
   ["an Ingress without hosts", { "ingress.enabled": true }, /ingress\.hosts is needed/],
 ])("%s is refused before anything is installed", (_name, values, why) => {
   expect(() => renderChart({ ...REQUIRED, ...values })).toThrow(why);

@@ -56,6 +56,7 @@ export interface Rendered {
   automountServiceAccountToken?: boolean;
   spec: {
     replicas?: number;
+    strategy: object;
     selector: { matchLabels: Labels };
     podSelector: { matchLabels: Labels };
     template: { metadata: { labels: Labels }; spec: PodSpec };
