@@ -24,9 +24,12 @@ export const SUBJECT_OF: Readonly<Record<EventName, string>> = {
 
 const EVENT_OF = new Map(EVENT_NAMES.map((name) => [SUBJECT_OF[name], name]));
 
+export const knownEvent = (subject: string): EventName | undefined => EVENT_OF.get(subject);
+
+/** @throws AppError `invalid`: a later version may have stored the message */
 export function eventOfSubject(subject: string): EventName {
-  const name = EVENT_OF.get(subject);
-  if (!name) throw new Error(`no event is logged under ${subject}`);
+  const name = knownEvent(subject);
+  if (!name) throw new AppError("invalid", `no event is logged under ${subject}`);
   return name;
 }
 

@@ -1,4 +1,4 @@
-import { eventOfSubject } from "../contracts/events.js";
+import { knownEvent } from "../contracts/events.js";
 import { CONSUMER, STREAM, TIMELINE_COMPLETED, workEventOf } from "../contracts/subjects.js";
 import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
 import { cutWhereTooLarge, type StoreDeadLetter } from "../delivery/dead-letter.js";
@@ -56,7 +56,7 @@ function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): str
   if (stream === STREAM.advisories) return "advisory";
   if (stream === STREAM.checks) return "fanout_completed";
   if (stream === STREAM.timelineEvents) return TIMELINE_COMPLETED;
-  return workEventOf(stream) ?? eventOfSubject(subject);
+  return workEventOf(stream) ?? knownEvent(subject) ?? "unknown";
 }
 
 interface ConsumerOptions {

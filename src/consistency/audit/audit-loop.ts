@@ -32,15 +32,15 @@ const RECONCILED_MS = 15 * MINUTE;
 export function startAuditLoop(deps: AuditLoopDeps): { close(): Promise<void> } {
   const { lease, intervalMs, recovering } = deps;
   const everyMs = Math.min(intervalMs, HOLD_EVERY_MS);
-  let due = Date.now() + intervalMs;
+  let due = performance.now() + intervalMs;
   const loop = startLoop({
     everyMs,
     firstAfterMs: everyMs,
     work: async (stopping) => {
       const held = await lease.hold().catch(() => false);
-      if (stopping.aborted || (held && (Date.now() < due || recovering()))) return;
+      if (stopping.aborted || (held && (performance.now() < due || recovering()))) return;
       if (held) await renewing(lease, () => round(deps, stopping));
-      due = Date.now() + intervalMs;
+      due = performance.now() + intervalMs;
     },
     closeMs: SECOND,
   });

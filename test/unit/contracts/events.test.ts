@@ -39,7 +39,8 @@ test.each(EVENT_NAMES)("%s: the smallest payload of the contract is understood",
   expect(eventOfSubject(SUBJECT_OF[name])).toBe(name);
 });
 
-test("an unknown subject is nobody's event", () => {
+test("an unknown subject is nobody's event, and no retry can change that", () => {
+  expect(() => eventOfSubject("drops.edited")).toThrow(expect.objectContaining({ code: "invalid" }));
   expect(() => eventOfSubject("drops.edited")).toThrow("drops.edited");
 });
 

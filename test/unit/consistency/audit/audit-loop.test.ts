@@ -69,6 +69,21 @@ test("a round reconciles and audits, and another one follows", async () => {
   expect(trace.at(-1)).toBe("released");
 });
 
+test("a clock that is set back puts no round off", async () => {
+  const { now } = Date;
+  const { loop, trace, looks } = scene();
+  await eventually(() => trace.length > 0, "a round");
+  Date.now = () => now() - 3_600_000;
+  try {
+    const [rounds, before] = [trace.length, looks()];
+    await eventually(() => looks() > before + 20, "it has looked whether it is its turn");
+    expect(trace.length).toBeGreaterThan(rounds + 6);
+  } finally {
+    Date.now = now;
+    await loop.close();
+  }
+});
+
 test("the audit takes place even if the reconciliation fails", async () => {
   const { loop, trace } = scene({ failing: true });
   await eventually(() => trace.includes("observed 3"), "the audit");
