@@ -168,6 +168,9 @@ export function startOutboxMaintenance(store: Pick<OutboxStore, "prune">, log: L
     work: async () => ((await store.prune(KEPT_MS, PRUNED_AT_ONCE)) === PRUNED_AT_ONCE ? 0 : undefined),
     everyMs: 15 * SECOND,
     jitter: true,
-    failed: (error) => log.debug({ error: oneLine(error) }, "published events could not be removed from the outbox"),
+    failed: (error, inARow) => {
+      if (inARow > 1) return;
+      log.warn({ error: oneLine(error) }, "published events could not be removed from the outbox; it is tried again");
+    },
   });
 }

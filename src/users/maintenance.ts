@@ -55,6 +55,9 @@ export function startMaintenance(deps: MaintenanceDeps, everyMs = MINUTE): Loop 
     everyMs,
     firstAfterMs: everyMs,
     jitter: true,
-    failed: (error) => deps.log.debug({ error: oneLine(error) }, "the maintenance of the follow graph failed"),
+    failed: (error, inARow) => {
+      if (inARow > 1) return;
+      deps.log.warn({ error: oneLine(error) }, "the maintenance of the follow graph failed; it is tried again");
+    },
   });
 }

@@ -166,4 +166,18 @@ describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name
     });
     expect((await maintain(keeping())).pruned).toBe(1);
   });
+
+  test("a failure is logged once, however often it is tried again", async () => {
+    const warned: string[] = [];
+    let tried = 0;
+    const prune = async () => {
+      tried++;
+      throw new Error("permission denied for table followings");
+    };
+    const log = { ...silent, warn: (_fields: object, message: string): void => void warned.push(message) };
+    const maintenance = startMaintenance({ ...keeping(), store: { ...createMaintenanceStore(db), prune }, log }, 1);
+    await eventually(() => tried > 2, "three rounds failed");
+    await maintenance.close();
+    expect(warned).toEqual(["the maintenance of the follow graph failed; it is tried again"]);
+  });
 });
