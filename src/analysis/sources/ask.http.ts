@@ -1,5 +1,5 @@
 import { AppError, oneLine } from "../../kernel/errors.js";
-import { createMajority, createProbe } from "../../platform/failing.js";
+import { createMajority, createProbe } from "../../platform/outages.js";
 import { TooManyRequests, Unreachable } from "./bounded-fetch.js";
 import { AccountGone } from "./source.js";
 import type { TokenBucket } from "./token-bucket.redis.js";

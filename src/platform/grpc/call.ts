@@ -12,7 +12,7 @@ import { type OpenSpan, SpanKind, spansOf } from "../../delivery/telemetry.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { histogram } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
-import { createMajority, createProbe } from "../failing.js";
+import { createMajority, createProbe } from "../outages.js";
 
 /** All undefined: no TLS. */
 export interface TlsFiles {

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { createProbe } from "../../../src/platform/failing.js";
+import { createProbe } from "../../../src/platform/outages.js";
 
 /** A probe whose time passes when it is told to, and what was asked and noted. */
 function setup() {
