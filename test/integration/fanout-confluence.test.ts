@@ -1,8 +1,10 @@
 import { afterAll, beforeAll, beforeEach, test } from "@jest/globals";
 import type { TimelineEvent as Admitted } from "../../src/contracts/events.js";
+import type { FanoutDeps } from "../../src/fanout/fanout.js";
 import { type AdmittedEdge, createApplyEdges } from "../../src/fanout/graph.js";
 import { chunked, mapLimited } from "../../src/kernel/concurrency.js";
 import { contextWith } from "../support/deliveries.js";
+import { failing } from "../support/failing.js";
 import { type FanoutBench, handle, insisting, logged, type MemoryLog, openFanout, work } from "../support/fanout.js";
 import { expectTimelines } from "../support/oracle.js";
 import { below, duplicatedAndShuffled, oneOf, type Random, seeded } from "../support/random.js";
@@ -122,6 +124,37 @@ test.each(Array.from({ length: 8 }, (_, seed) => seed + 201))(
     await redis.raw.flushall();
     await half;
     await run(processes, shuffled, random);
+    await expectTimelines(redis.raw, USERS, history);
+  },
+);
+
+/** Each call of a process may fail before its effect or after it, as where the process ends there. */
+const failingBy =
+  (random: Random) =>
+  (deps: FanoutDeps): FanoutDeps => ({
+    ...failing(deps, ["notify", "queue", "complete", "readFollowers", "readAuthorDrops"], random),
+    writer: failing(
+      deps.writer,
+      ["addHome", "removeHome", "takeHome", "addShared", "removeShared", "rememberActor", "interruptRebuilds"],
+      random,
+    ),
+    fences: failing(
+      deps.fences,
+      ["recordTombstones", "tombstonedAmong", "changeEdges", "newestEdges", "unfollowedAmong", "renewGenerations"],
+      random,
+    ),
+    progress: failing(deps.progress, ["planned", "done"], random),
+  });
+
+test.each(Array.from({ length: 25 }, (_, seed) => seed + 801))(
+  "history %i: calls fail before their effect or after it, and it ends in the state of the model",
+  async (seed) => {
+    const random = seeded(seed);
+    const world = new World();
+    const history = historyIn(world, random, 60);
+    const options = { log: admittedOf(history), pageSize: oneOf(random, [1, 2, 100]), change: failingBy(random) };
+    const processes = [openFanout(redis, world, options), openFanout(redis, world, options)];
+    await run(processes, duplicatedAndShuffled(random, history), random);
     await expectTimelines(redis.raw, USERS, history);
   },
 );
