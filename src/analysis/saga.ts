@@ -87,10 +87,16 @@ export interface Failure {
   readonly error_code: string;
 }
 
+/** A source may say anything: its own words are for the log. */
+const GONE = {
+  account_unknown: "there is no such account",
+  account_suspended: "the account is suspended, deactivated or taken down",
+} as const satisfies Record<AccountGone["code"], string>;
+
 /** Undefined for an outage, which spends no attempt. `attempt` counts this one. */
 export function decideFailure(error: unknown, attempt: number): Failure | undefined {
   if (error instanceof AccountGone)
-    return { attempt, final: true, rethrow: false, error: oneLine(error), error_code: error.code };
+    return { attempt, final: true, rethrow: false, error: GONE[error.code], error_code: error.code };
   const code = codeOf(error);
   if (code === "unavailable") return undefined;
   const final = attempt >= MAX_ATTEMPTS || code === "invalid" || code === "poison";

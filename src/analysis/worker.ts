@@ -12,6 +12,7 @@ import {
 import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Context, Delivery, Handler } from "../delivery/handler.js";
+import { oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Clock } from "../kernel/time.js";
 import type { AnalysisCache } from "./cache.redis.js";
@@ -47,7 +48,8 @@ export function createAnalysisHandler(deps: WorkerDeps): Handler {
       const failure = decideFailure(error, context.attempt ?? 1);
       if (failure === undefined) throw error;
       await fail(deps, { request, failure, redrives: redrivesOf(delivery) });
-      context.log.warn({ analysis_id: request.analysis_id, ...failure }, "an analysis failed");
+      const { analysis_id } = request;
+      context.log.warn({ analysis_id, ...failure, cause: oneLine(error) }, "an analysis failed");
       if (failure.rethrow) throw error;
     }
   };

@@ -102,11 +102,11 @@ test("given an outage, no attempt is spent", () => {
 });
 
 test("given an account that is gone, the first failure is final and leaves no dead letter", () => {
-  expect(decideFailure(new AccountGone("account_suspended", "the account is suspended"), 1)).toEqual({
+  expect(decideFailure(new AccountGone("account_suspended", "taken down by mods.internal"), 1)).toEqual({
     attempt: 1,
     final: true,
     rethrow: false,
-    error: "the account is suspended",
+    error: "the account is suspended, deactivated or taken down",
     error_code: "account_suspended",
   });
 });
