@@ -13,8 +13,9 @@ export interface Moment {
 
 export const momentNow = (): Moment => ({ wall: Date.now(), steady: performance.now() });
 
-/** In ms since the epoch, by the clock as it is set now; no later than the moment was. */
-export const timeOf = ({ wall, steady }: Moment): number => Math.min(wall, Date.now() - (performance.now() - steady));
+/** In whole ms since the epoch, by the clock as it is set now; no later than the moment was. */
+export const timeOf = ({ wall, steady }: Moment): number =>
+  Math.min(wall, Math.floor(Date.now() - (performance.now() - steady)));
 
 /** Resolves early where `signal` aborts; never rejects, and does not keep the process alive. */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
