@@ -195,6 +195,29 @@ test("a read renews the set and the timelines it merges, and vouches for none th
   expect(left.map((seconds) => Math.round(seconds / 86_400))).toEqual([days, days, days]);
 });
 
+test("a Redis that refuses writes still answers pages whose times to live are due; a replica does not", async () => {
+  const { store } = adaptersOn(redis.scripts, { maxEntries: 100 }, PULLED);
+  await place([{ score: 1, drop: "own", held: [0] }], [0, 0, 0], ["~complete", ...AUTHORS]);
+  for (const key of [PULLS, ...KEYS]) await redis.raw.expire(key, 28 * 86_400);
+  const read = async () => (await store.read({ key: HOME, direction: "older", from: undefined, count: 9 })).entries;
+  try {
+    await redis.raw.config("SET", "min-replicas-to-write", "1");
+    await expect(redis.raw.expire(HOME, 60)).rejects.toThrow("NOREPLICAS");
+    expect(await read()).toEqual([{ score: 1, drop: "own" }]);
+    await redis.raw.config("SET", "min-replicas-to-write", "0");
+    await redis.raw.replicaof("127.0.0.1", "1");
+    await expect(read()).rejects.toThrow("READONLY");
+    await redis.raw.replicaof("NO", "ONE");
+    // Deletions since the last read may be forgotten.
+    for (const key of KEYS) await redis.raw.expire(key, 60);
+    await redis.raw.config("SET", "min-replicas-to-write", "1");
+    await expect(read()).rejects.toThrow("NOREPLICAS");
+  } finally {
+    await redis.raw.replicaof("NO", "ONE");
+    await redis.raw.config("SET", "min-replicas-to-write", "0");
+  }
+});
+
 test("pulled authors are filled from the followings, unless a change comes between; `afresh` replaces them", async () => {
   const pulls = createPulls(redis.scripts, PULLED, 60_000);
   expect(await pulls.following("ada", async () => ["bob", "eve"])).toEqual(["bob", "eve"]);

@@ -46,12 +46,18 @@ local function entries_before(key, score, id)
   return low
 end
 
+-- A server that takes no writes for now answers all the same. A replica does not: the client has to find the master.
+local function expire(key, ttl)
+  local reply = redis.pcall('PEXPIRE', key, ttl)
+  if type(reply) == 'table' and string.find(reply.err, 'READONLY', 1, true) then call('PEXPIRE', key, ttl) end
+end
+
 -- The time to live is renewed by reads and by nothing else: what is left of it says when the last one was. A renewal
 -- a moment after another is not worth a write to replicas and disk.
 local function renew(key, ttl)
   local left = call('PTTL', key)
   if left >= 0 and ttl - left > tonumber(ARGV[2]) then call('ZREM', key, '~floor') end
-  if left == -1 or math.abs(ttl - left) > ttl / 100 then call('PEXPIRE', key, ttl) end
+  if left == -1 or math.abs(ttl - left) > ttl / 100 then expire(key, ttl) end
 end
 
 local function untouched(ids)
@@ -162,7 +168,7 @@ local function authors_of(pulls, ttl)
     end
   end
   if not complete then return nil end
-  if ttl > 0 and math.abs(ttl - call('PTTL', pulls)) > ttl / 100 then call('PEXPIRE', pulls, ttl) end
+  if ttl > 0 and math.abs(ttl - call('PTTL', pulls)) > ttl / 100 then expire(pulls, ttl) end
   -- A registry that was lost has no version, and is written anew with the same authors.
   if #authors == 0 or not tombstones or not call('HGET', ARGV[3], '~version') then return authors, {} end
   local pulled, beside = {}, {}
