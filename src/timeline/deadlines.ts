@@ -6,11 +6,18 @@ const MARGIN_MIN_MS = 50;
 const MARGIN_MAX_MS = SECOND;
 const MARGIN_SHARE = 0.1;
 
-/** ms since the epoch. */
-export function readDeadline(callerDeadline: number, maxMs: number): number {
+/** In ms since the epoch. */
+export interface ReadDeadlines {
+  readonly deadline: number;
+  /** Past the deadline what was asked for before may still arrive, and a degraded page may be read from Redis. */
+  readonly latest: number;
+}
+
+export function readDeadlines(callerDeadline: number, maxMs: number): ReadDeadlines {
   const now = Date.now();
   const left = Math.min(callerDeadline - now, maxMs);
-  return now + left - Math.min(MARGIN_MAX_MS, Math.max(MARGIN_MIN_MS, left * MARGIN_SHARE));
+  const margin = Math.min(MARGIN_MAX_MS, Math.max(MARGIN_MIN_MS, left * MARGIN_SHARE));
+  return { deadline: now + left - margin, latest: now + left - margin / 2 };
 }
 
 interface Waiting {
@@ -60,7 +67,7 @@ function rejectLate(): void {
   const now = Date.now();
   for (const one of waiting.filter(({ deadline }) => deadline <= now)) {
     remove(one);
-    one.reject(new AppError("deadline", "the timeline is still being rebuilt"));
+    one.reject(new AppError("deadline", "the timeline could not be read in time"));
   }
   if (waiting.length > 0) return;
   clearInterval(timer);

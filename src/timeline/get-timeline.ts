@@ -5,7 +5,7 @@ import { codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { dateOfId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
-import { readDeadline, withDeadline } from "./deadlines.js";
+import { type ReadDeadlines, readDeadlines, withDeadline } from "./deadlines.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import type { FirstPage } from "./most-read.redis.js";
 import { type Cursor, fromToken, type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
@@ -87,25 +87,24 @@ export function getSharedTimeline(deps: ReadDeps, name: "local" | "global"): Get
 
 /** A first page that Redis has whole is read outside the trace of its call: see decision 45. */
 async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
-  const deadline = readDeadline(context.deadline, deps.deadlineMaxMs);
+  const until = readDeadlines(context.deadline, deps.deadlineMaxMs);
   const isFirst = page.cursor === undefined && !deps.maybeLost();
   const range = firstRange(deps.fences, timeline.key, { below: undefined, count: page.limit + 1 });
-  const first = isFirst ? await withDeadline(deps.store.read(range), deadline).catch(() => undefined) : undefined;
+  const first = isFirst ? await withDeadline(deps.store.read(range), until.deadline).catch(() => undefined) : undefined;
   if (!first?.page || deps.maybeLost())
-    return context.traced(() => getAnyPage(deps, { deadline, page, first }, timeline));
+    return context.traced(() => getAnyPage(deps, { ...until, page, first }, timeline));
   deps.observe(timeline.name, "hit");
   return first.page;
 }
 
-interface Asked {
-  readonly deadline: number;
+interface Asked extends ReadDeadlines {
   readonly page: PageRequest;
   readonly first: Stored | undefined;
 }
 
-async function getAnyPage(deps: ReadDeps, { deadline, page, first }: Asked, timeline: Timeline): Promise<Buffer> {
+async function getAnyPage(deps: ReadDeps, { page, ...asked }: Asked, timeline: Timeline): Promise<Buffer> {
   const { cursor } = page;
-  const position = cursor && (await positionOf(deps, timeline, cursor));
+  const position = cursor && (await positionOf(deps, timeline, { ...cursor, deadline: asked.deadline }));
   const query: Query = {
     direction: cursor?.kind === "min_id" ? "newer" : "older",
     above: cursor?.kind === "max_id" ? undefined : position,
@@ -113,18 +112,22 @@ async function getAnyPage(deps: ReadDeps, { deadline, page, first }: Asked, time
     count: page.limit + 1,
   };
   const maybeLost = deps.maybeLost();
-  const read = await readComplete(deps, timeline, { query, deadline, first });
+  const read = await readComplete(deps, timeline, { ...asked, query });
   const outcome = maybeLost || deps.maybeLost() ? "degraded" : read.outcome;
   deps.observe(timeline.name, outcome);
   return present(read.page, { page, newestFirst: query.direction === "older", degraded: outcome === "degraded" });
 }
 
-async function positionOf(deps: ReadDeps, timeline: Timeline, cursor: Cursor): Promise<TimelineEntry> {
+async function positionOf(
+  deps: ReadDeps,
+  timeline: Timeline,
+  cursor: Cursor & { readonly deadline: number },
+): Promise<TimelineEntry> {
   const position = fromToken(cursor.text);
   if (position) return position;
   const dated = dateOfId(cursor.text);
   try {
-    const createdAt = await deps.store.createdAt(timeline.key, cursor.text);
+    const createdAt = await withDeadline(deps.store.createdAt(timeline.key, cursor.text), cursor.deadline);
     if (createdAt !== undefined) return { score: createdAt, drop: cursor.text };
   } catch (error) {
     if (dated === undefined) throw error;
@@ -133,9 +136,8 @@ async function positionOf(deps: ReadDeps, timeline: Timeline, cursor: Cursor): P
   throw invalid(cursor.kind, "is neither a token nor a drop of this timeline, and carries no date");
 }
 
-interface Reading {
+interface Reading extends ReadDeadlines {
   readonly query: Query;
-  readonly deadline: number;
   readonly first?: Stored | undefined;
 }
 
@@ -210,19 +212,21 @@ function tracked({ older, newer }: BelowFloor): {
 }
 
 async function degrade(deps: ReadDeps, timeline: Timeline, reading: Reading & { error: unknown }): Promise<Read> {
-  const { query, deadline, error } = reading;
+  const { query, deadline, latest, error } = reading;
   if (codeOf(error) === "invalid") throw error;
   deps.log.warn({ timeline: timeline.name, error: oneLine(error) }, "a page is degraded");
-  const stored = await readStored(deps, timeline.key, query);
+  const stored = await withDeadline(readStored(deps, timeline.key, query), latest).catch(() => []);
   const { belowFloor } = timeline;
   const degradedDeadline = Math.min(deadline, Date.now() + DEGRADED_WAIT_MS);
   const isFull = stored.length >= query.count;
   if (!belowFloor || query.direction === "newer" || isFull || degradedDeadline <= Date.now())
     return { page: stored, outcome: "degraded" };
   const upstream = belowFloor({ deadline: degradedDeadline, tolerant: true }).older(query.below, query);
-  const read = await withDeadline(upstream, degradedDeadline).catch(() => []);
+  // At their deadline the upstreams give what they have.
+  const degradedLatest = degradedDeadline + latest - deadline;
+  const read = await withDeadline(upstream, degradedLatest).catch(() => []);
   // If the tombstones cannot be read in time, only the upstreams say what is deleted.
-  const shown = await withDeadline(visible(deps.fences, read), degradedDeadline).catch(() =>
+  const shown = await withDeadline(visible(deps.fences, read), degradedLatest).catch(() =>
     retainedOf(deps.fences, read),
   );
   const merged = new Map([...stored, ...shown].map((entry) => [entry.drop, entry]));
@@ -235,6 +239,5 @@ async function readStored({ store, fences }: ReadDeps, key: string, query: Query
     ...(await store.read({ ...range, page: undefined })),
     floor: 0,
   });
-  const stored = await readPage({ store: { ...store, read }, fences }, key, query).catch(() => []);
-  return stored as Entries;
+  return (await readPage({ store: { ...store, read }, fences }, key, query)) as Entries;
 }

@@ -57,13 +57,14 @@ export function createSources(
       drops(authors, { count, deadline, tolerant = false }, answered) {
         const read = upstreams.openDropsByUser();
         return place.each(authors, (asked, ended) => {
-          if (Date.now() >= deadline) return ended(new AppError("deadline", "not every author could be read in time"));
-          const { author, position } = asked;
-          const request = { user_id: author, limit: count, max_id: position?.drop ?? "", before: position?.score ?? 0 };
-          read(request, deadline, (error, drops) => {
+          const answer = (error: unknown, drops?: readonly Drop[]): void => {
             if (drops || tolerant) answered(asked, drops ?? []);
             ended(tolerant ? undefined : error);
-          });
+          };
+          if (Date.now() >= deadline) return answer(new AppError("deadline", "not every author could be read in time"));
+          const { author, position } = asked;
+          const request = { user_id: author, limit: count, max_id: position?.drop ?? "", before: position?.score ?? 0 };
+          read(request, deadline, answer);
         });
       },
     };

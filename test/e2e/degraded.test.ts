@@ -3,6 +3,7 @@ import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { freeze } from "../support/brokers.js";
 import { becomes, eventually } from "../support/eventually.js";
+import { seeded, uuidV7 } from "../support/random.js";
 import { downIds, pagesDown, type Read } from "../support/reader.js";
 import { type Stack, sharedStack, testWithStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";
@@ -152,6 +153,42 @@ testWithStack(
       await becomes(async () => {
         expect(await read({ limit: 100 })).toMatchObject({ drop_ids: expected, degraded: false });
       });
+    }
+  },
+);
+
+testWithStack("while Redis is silent, pages come before their callers give up", {}, async (stack) => {
+  const { reads, redisServer, world } = stack;
+  const { reader } = await seed(stack);
+  const dated = uuidV7(seeded(1), START);
+  world.post({ drop_id: dated, user_id: reader, created_at: START });
+  const page = await reads.home(reader, { limit: 5 });
+  const asked = [{}, { max_id: page.next_max_id }, { min_id: page.next_max_id }, { max_id: dated }];
+  await freeze(redisServer);
+  try {
+    // Shorter than Redis is waited for.
+    const pages = await Promise.all(asked.map((query) => reads.home(reader, { ...query, limit: 5 }, 1_500)));
+    expect(pages.map((one) => one.degraded)).toEqual(asked.map(() => true));
+    await expect(reads.local({ limit: 5 }, 1_500)).resolves.toMatchObject({ degraded: true });
+  } finally {
+    redisServer.kill("SIGCONT");
+  }
+});
+
+testWithStack(
+  "while Redis is silent and one author's drops are, too, a page shows what came before",
+  { env: { TIMELINE_UPSTREAM_CONCURRENCY: "1" } },
+  async (stack) => {
+    const { reads, redisServer, upstreams, world } = stack;
+    const { reader, other, expected } = await seed(stack, 10);
+    world.follow(reader, `zoe-${scenes}`);
+    upstreams.inject({ method: "GetDropsByUserID", user: other, delayMs: 60_000 });
+    await freeze(redisServer);
+    try {
+      const drop_ids = expected.filter((id) => !id.startsWith(other));
+      expect(await reads.home(reader, { limit: 100 })).toMatchObject({ drop_ids, degraded: true });
+    } finally {
+      redisServer.kill("SIGCONT");
     }
   },
 );
