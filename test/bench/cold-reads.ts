@@ -37,7 +37,7 @@ const CASES: readonly Case[] = [
 const ABOUT = `Home timelines that are not in Redis, read at once from a service; each page must be complete. The upstreams run in the process of
 the benchmark. The ceiling is the same number of calls of a bare gRPC client in a process of its own, ${AT_ONCE} at once, since a cold read waits for
 calls only. The bound is another such client that also measures each call, writes the newest drops of a reader to Redis, looks them up among the
-deleted ones and reads the page. All have a heap of 256 MB, and take turns. Of a reader alone the median of ${ROUNDS[0]} reads counts, of two that of ${ROUNDS[1]}. CPU is that of a call.`;
+deleted ones and reads the page. All have a heap of 256 MB, and take turns. Of a reader alone each time is the median of ${ROUNDS[0]} turns, of two readers that of ${ROUNDS[1]}. CPU is that of a call.`;
 
 export async function run({ connections, authors }: Parameters, bench: Bench): Promise<Result> {
   const servers = await bench.servers();
@@ -82,19 +82,19 @@ async function coldReads(scene: Scene, of: Case): Promise<Row[]> {
   while (turns.length < (fresh ? 1 : (ROUNDS[readers - 1] ?? 1)))
     turns.push(await takeTurn(scene, { authors, readers, name: `${name}-${turns.length}` }));
   heal();
-  const turn = turns.sort((a, b) => a.last - b.last)[turns.length >> 1] as Turn;
   const kind = `${latencyMs} ms${fresh ? ", new processes" : ""}`;
   const about = `${readers} at once, ${followings.toLocaleString("en")} followings each, upstream ${kind}`;
-  const peer = { name: `${turn.calls} bare calls`, value: turn.bare / 1_000 };
-  const { "bare client": bareCpu = 0, bound: boundCpu = 0, service = 0 } = turn.cpu;
+  const median = (of: (turn: Turn) => number): number => summarise(turns.map(of)).p50;
+  const peer = { name: `${turns[0]?.calls} bare calls`, value: median(({ bare }) => bare) / 1_000 };
+  const cpu = (name: string) => ({ [name]: summarise(turns.map((turn) => turn.cpu[name] as number)).mean });
   return [
     {
       name: `${about}: the last page`,
-      ...{ value: turn.last / 1_000, unit: "s", target: { atMost: 1.3 }, peer },
-      cpu: { service, "bare client": bareCpu },
-      note: `p50 ${(turn.p50 / 1_000).toFixed(2)} s`,
+      ...{ value: median(({ last }) => last) / 1_000, unit: "s", target: { atMost: 1.3 }, peer },
+      cpu: { ...cpu("service"), ...cpu("bare client") },
+      note: `p50 ${(median(({ p50 }) => p50) / 1_000).toFixed(2)} s`,
     },
-    { name: `bound: ${about}`, value: turn.bound / 1_000, unit: "s", peer, cpu: { "bare client": boundCpu } },
+    { name: `bound: ${about}`, value: median(({ bound }) => bound) / 1_000, unit: "s", peer, cpu: cpu("bound") },
   ];
 }
 
