@@ -36,8 +36,8 @@ const CASES: readonly Case[] = [
 
 const ABOUT = `Home timelines that are not in Redis, read at once from a service; each page must be complete. The upstreams run in the process of
 the benchmark. The ceiling is the same number of calls of a bare gRPC client in a process of its own, ${AT_ONCE} at once, since a cold read waits for
-calls only. The bound is another such client that also measures each call, writes the newest drops of a reader to Redis, looks them up among the
-deleted ones and reads the page. All have a heap of 256 MB, and take turns. Of a reader alone each time is the median of ${ROUNDS[0]} turns, of two readers that of ${ROUNDS[1]}. CPU is that of a call.`;
+calls only. The bound is another such client that first asks whom the readers follow, measures each call, writes the newest drops of a reader to
+Redis, looks them up among the deleted ones and reads the page. All have a heap of 256 MB, and take turns. Of a reader alone each time is the median of ${ROUNDS[0]} turns, of two readers that of ${ROUNDS[1]}. CPU is that of a call.`;
 
 export async function run({ connections, authors }: Parameters, bench: Bench): Promise<Result> {
   const servers = await bench.servers();
@@ -47,9 +47,9 @@ export async function run({ connections, authors }: Parameters, bench: Bench): P
   bench.defer(() => reads.close());
   const own = { readers: connections ?? 1, followings: authors ?? 1_500, latencyMs: 20 };
   const cases = (connections ?? authors) === undefined ? CASES : [own];
-  const { postsAddress } = servers.upstreams;
+  const { postsAddress, usersAddress } = servers.upstreams;
   const bare = await startBare(bench, [postsAddress]);
-  const bound = await startBare(bench, [postsAddress, servers.redisServer.url]);
+  const bound = await startBare(bench, [postsAddress, usersAddress, servers.redisServer.url]);
   const rows: Row[] = [];
   for (const one of cases) rows.push(...(await coldReads({ servers, service, reads, bare, bound }, one)));
   return { about: ABOUT, rows };
@@ -128,10 +128,10 @@ async function takeTurn(
   const calls = upstreams.calls("GetDropsByUserID") - before;
   const { p50, max } = summarise(times);
   const bareCalls = await measured({ processes: { "bare client": bare.pid }, units: calls }, () =>
-    bare.call({ authors, readers, calls }),
+    bare.call({ authors, readers: users, calls }),
   );
   const boundCalls = await measured({ processes: { bound: bound.pid }, units: calls }, () =>
-    bound.call({ authors, readers, calls }),
+    bound.call({ authors, readers: users, calls }),
   );
   const used = { service: (cpu["service"] as number) / calls, ...bareCalls.cpu, ...boundCalls.cpu };
   return { last: max, p50, bare: bareCalls.result, bound: boundCalls.result, calls, cpu: used };

@@ -12,7 +12,7 @@ beforeEach(() => bench.raw.flushall());
 const KEY = "timeline:home:ada";
 const [ADDS, REMOVALS] = [`timeline:x:staged:{${KEY}}:add`, `timeline:x:staged:{${KEY}}:remove`];
 const LATER = Date.now() + 3_600_000;
-const begin = (mark: number, ttl = 0) => bench.scripts.run("begin-rebuild", [KEY], [mark, ttl, ""]);
+const begin = (mark: number, ttl = 0, afresh = "") => bench.scripts.run("begin-rebuild", [KEY], [mark, ttl, afresh]);
 const stage = (mark: number, until: number, gone: readonly string[], ...entries: readonly (string | number)[]) =>
   bench.scripts.run("stage-rebuild", [KEY, ADDS, REMOVALS], [until, mark, 60_000, gone.length, ...gone, ...entries]);
 const finish = (staged: number) =>
@@ -55,4 +55,26 @@ test("finish rebuild: where what was put aside is lost nothing is written", asyn
   await bench.raw.del(ADDS);
   expect(await finish(2)).toBe(0);
   expect(await held(bench.raw, KEY)).toEqual({ floor: -7, entries: [] });
+});
+
+test.each([999, 1_000, 1_001, 4_999])("rebuild: each of %d drops is put aside, added and removed", async (count) => {
+  const drops = Array.from({ length: count }, (_, at) => `drop-${at}`);
+  const scored = drops.flatMap((drop, at) => [at + 1, drop]);
+  const entries = drops.map((drop, at) => [drop, at + 1] as const).toReversed();
+  const end = (mark: number, staged: number, gone: readonly string[], added: readonly (string | number)[]) =>
+    bench.scripts.run(
+      "finish-rebuild",
+      [KEY, ADDS, REMOVALS],
+      [LATER, mark, 0, 9_999, staged, gone.length, ...gone, ...added],
+    );
+  await begin(-7);
+  expect(await stage(-7, LATER, [], ...scored)).toBe(count);
+  expect(await end(-7, count, [], [])).toBe(1);
+  expect(await held(bench.raw, KEY)).toEqual({ floor: 0, entries });
+  await begin(-8, 0, "1");
+  expect(await end(-8, 0, drops, [0, "other"])).toBe(1);
+  expect(await held(bench.raw, KEY)).toEqual({ floor: 0, entries: [["other", 0]] });
+  await begin(-9, 0, "1");
+  expect(await end(-9, 0, ["other"], scored)).toBe(1);
+  expect(await held(bench.raw, KEY)).toEqual({ floor: 0, entries });
 });

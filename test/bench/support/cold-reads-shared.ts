@@ -1,7 +1,7 @@
 /** What the bare client is told: so many calls, one an author in turn, as many for each reader. */
 export interface BareCalls {
   readonly authors: readonly string[];
-  readonly readers: number;
+  readonly readers: readonly string[];
   readonly calls: number;
   /** Drops of a call. */
   readonly limit: number;
