@@ -51,10 +51,6 @@ export function createGateway({ scripts, nats, config, podName, log }: GatewayDe
   const registry = new Registry({
     ...limits,
     store: createRegistryStore(scripts, { podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),
-    lastPosition: async () => {
-      const { lastSeq, incarnation } = await feed.state();
-      return { seq: lastSeq, incarnation };
-    },
     log,
   });
   const streams = new Streams({ feed, registry, config, limits, log });

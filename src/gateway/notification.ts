@@ -1,33 +1,21 @@
-import { randomInt } from "node:crypto";
 import type { Headers } from "../delivery/handler.js";
 
 /** Sequences of two incarnations cannot be compared: a stream that is created again counts from 1. */
 export interface StreamPosition {
   readonly seq: number;
   readonly incarnation: string;
-  /**
-   * Names a listing of the user, in the position at which it begins. While a user is not listed, no sequence tells what
-   * was not stored for them: a client that left before has the same sequence as one that came with the listing.
-   */
-  readonly listing?: string | undefined;
+  /** Of the user. No sequence tells what was not stored between two listings. */
+  readonly listing: string;
 }
 
-export const nameListing = (): string => randomInt(36 ** 8).toString(36);
-
-/** A position as clients (`id:`) and Redis hold it: `17-mi9c3k2v`, or `17-mi9c3k2v-4fzyo82m` where a listing begins. */
-export const formatPosition = ({ seq, incarnation, listing }: StreamPosition): string =>
-  `${seq}-${incarnation}${listing === undefined ? "" : `-${listing}`}`;
+/** A position as clients hold it (`id:`): `17-mi9c3k2v-4fzyo82m`. */
+const formatPosition = ({ seq, incarnation, listing }: StreamPosition): string => `${seq}-${incarnation}-${listing}`;
 
 export function parsePosition(text: string): StreamPosition | undefined {
-  const [, digits, incarnation, listing] = /^(\d{1,16})-([0-9a-z]{1,16})(?:-([0-9a-z]{1,16}))?$/.exec(text) ?? [];
+  const [, digits, incarnation, listing] = /^(\d{1,16})-([0-9a-z]{1,16})-([0-9a-z]{1,16})$/.exec(text) ?? [];
   const seq = Number(digits);
-  return incarnation !== undefined && Number.isSafeInteger(seq) ? { seq, incarnation, listing } : undefined;
+  return incarnation && listing && Number.isSafeInteger(seq) ? { seq, incarnation, listing } : undefined;
 }
-
-/** Notifications between the position and the beginning of the listing may never have been stored. */
-export const isBeforeListing = ({ seq, incarnation, listing }: StreamPosition, listed: StreamPosition): boolean =>
-  incarnation === listed.incarnation &&
-  (seq < listed.seq || (seq === listed.seq && listed.listing !== undefined && listing !== listed.listing));
 
 export interface Notification {
   readonly seq: number;
@@ -38,8 +26,8 @@ export interface Notification {
   /** Only where the trace is recorded. */
   readonly traced?: Headers | undefined;
   readonly content?: Content | undefined;
-  /** The block on the wire, made for the first of the user's streams that sends it. */
-  frame?: string;
+  /** The block on the wire, made for the first of the user's streams that sends it, and the listing it names. */
+  frame?: { readonly listing: string; readonly block: string };
 }
 
 export interface Content {
@@ -98,12 +86,14 @@ function parseObject(body: Uint8Array): Record<string, unknown> | undefined {
   }
 }
 
-/** @param incarnation of the stream that the notification is in */
-export function frameOf(notification: Notification, incarnation: string): string {
-  const { seq, content, frame } = notification;
-  if (frame !== undefined || !content) return frame ?? "";
-  notification.frame = notificationBlock({ seq, incarnation }, content);
-  return notification.frame;
+/** @param at the notification's own position */
+export function frameOf(notification: Notification, at: StreamPosition): string {
+  const { content, frame } = notification;
+  if (!content) return "";
+  if (frame?.listing === at.listing) return frame.block;
+  const block = notificationBlock(at, content);
+  notification.frame = { listing: at.listing, block };
+  return block;
 }
 
 export function notificationBlock(position: StreamPosition, { event, data }: Content): string {

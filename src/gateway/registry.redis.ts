@@ -1,15 +1,20 @@
+import { randomInt } from "node:crypto";
 import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../contracts/keys.js";
 import { AppError } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { HOUR, MINUTE, SECOND } from "../kernel/time.js";
 import { redisError } from "../platform/redis/connect.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { formatPosition, parsePosition, type StreamPosition } from "./notification.js";
+
+/** While a user is not listed, no notifications are stored for them: a listing is the time of which all are stored. */
+const nameListing = (): string => randomInt(36 ** 8).toString(36);
 
 export interface Connection {
   readonly id: string;
   readonly user: string;
   readonly createdAt: number;
+  /** Name of the user's listing, as of the last registration. */
+  readonly listing: string;
 }
 
 export type RegistryStore = ReturnType<typeof createRegistryStore>;
@@ -26,9 +31,9 @@ const SWEPT_AT_ONCE = 100;
 /** A call of this size blocks Redis for about 1 ms. */
 const FORGOTTEN_AT_ONCE = 1_000;
 /** After the last renewal: longer than the user is listed. */
-const RESUMABLE_FROM_TTL_MS = HOUR;
+const LISTING_TTL_MS = HOUR;
 
-const resumableFromKey = (user: string): string => `sse_recent:from:${encodeId(user)}`;
+const listingKey = (user: string): string => `sse_recent:listing:${encodeId(user)}`;
 
 /** Contains the user, so that a sweep finds the set from which a dead pod's connection is to be removed. */
 export const connectionId = (unique: string, user: string): string => `${unique}.${encodeId(user)}`;
@@ -43,21 +48,22 @@ export function createRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs
   const { isCluster } = scripts;
 
   return {
-    /** Stores `from` first if the user was not seen since `listedSince`; resolves to the stored position. */
-    register: async (some: readonly Registering[], listedSince: number): Promise<(StreamPosition | undefined)[]> => {
+    /** Resolves to the names of the listings; one of a user who was not seen since `listedSince` begins now. */
+    register: (some: readonly Connection[], listedSince: number): Promise<string[]> => {
       const since = { ...times, listedSince };
-      const stored = isCluster
-        ? await Promise.all(some.map((one) => registerStepwise(send, one, since)))
-        : await registerTogether(scripts, some, since);
-      return stored.map((text) => (typeof text === "string" ? parsePosition(text) : undefined));
+      return isCluster
+        ? Promise.all(some.map((one) => registerStepwise(send, one, since)))
+        : registerTogether(scripts, some, since);
     },
 
-    renew: async (some: readonly Connection[]): Promise<ReadonlySet<string>> =>
-      new Set(
-        isCluster
-          ? await renewSingly(createSend(scripts, false), some, times)
-          : await renewTogether(scripts, some, times),
-      ),
+    /** Resolves to the ids of those that are gone, or whose user another listing has begun for. */
+    renew: async (some: readonly Connection[], listedSince: number): Promise<ReadonlySet<string>> => {
+      const since = { ...times, listedSince };
+      const gone = isCluster
+        ? await renewSingly(createSend(scripts, false), some, since)
+        : await renewTogether(scripts, some, since);
+      return new Set(gone);
+    },
 
     remove: async (some: readonly Connection[]): Promise<void> => {
       const parts = isCluster ? some.map((one) => [one]) : [some];
@@ -75,11 +81,6 @@ interface Times {
   readonly listTtl: number;
 }
 
-export interface Registering<One extends Connection = Connection> {
-  readonly connection: One;
-  readonly from: StreamPosition;
-}
-
 const removal = (some: readonly Connection[]): Command[] => [
   ...some.flatMap<Command>(({ id, user }) => [
     ["SREM", connectionsOfUserKey(user), id],
@@ -94,33 +95,28 @@ interface Since extends Times {
   readonly listedSince: number;
 }
 
-async function registerTogether(scripts: Scripts, some: readonly Registering[], since: Since): Promise<unknown[]> {
+async function registerTogether(scripts: Scripts, some: readonly Connection[], since: Since): Promise<string[]> {
   const { podName, ttl, listTtl, listedSince } = since;
   const keys = [RECENT_KEY, CONNECTIONS_SEEN_KEY];
-  const args: (string | number)[] = [Date.now(), RESUMABLE_FROM_TTL_MS, ttl, listTtl, podName, listedSince];
-  for (const { connection, from } of some) {
-    const { id, user, createdAt } = connection;
-    keys.push(resumableFromKey(user), connectionsOfUserKey(user), connectionKey(id));
-    args.push(encodeId(user), id, formatPosition(from), user, createdAt);
+  const args: (string | number)[] = [Date.now(), LISTING_TTL_MS, ttl, listTtl, podName, listedSince];
+  for (const { id, user, createdAt } of some) {
+    keys.push(listingKey(user), connectionsOfUserKey(user), connectionKey(id));
+    args.push(encodeId(user), id, nameListing(), user, createdAt);
   }
-  return (await scripts.run("register-streams", keys, args)) as unknown[];
+  return (await scripts.run("register-streams", keys, args)) as string[];
 }
 
 /** As `register-streams` does, one command after the other. */
-async function registerStepwise(send: Send, { connection, from }: Registering, since: Since) {
+async function registerStepwise(send: Send, { id, user, createdAt }: Connection, since: Since): Promise<string> {
   const { podName, ttl, listedSince } = since;
-  const { id, user, createdAt } = connection;
   const now = Date.now();
-  let [seen, stored] = await send([
+  const [seen, stored] = await send([
     ["ZSCORE", RECENT_KEY, encodeId(user)],
-    ["GET", resumableFromKey(user)],
+    ["GET", listingKey(user)],
   ]);
-  if (stored == null || seen == null || Number(seen) < listedSince) {
-    const known = typeof stored === "string" ? parsePosition(stored) : undefined;
-    const isBeyond = known?.incarnation === from.incarnation && known.seq > from.seq;
-    stored = formatPosition(isBeyond ? known : from);
-    await send([["SET", resumableFromKey(user), stored as string, "PX", RESUMABLE_FROM_TTL_MS]]);
-  }
+  const isListed = typeof stored === "string" && seen != null && Number(seen) >= listedSince;
+  const listing = isListed ? stored : nameListing();
+  if (!isListed) await send([["SET", listingKey(user), listing, "PX", LISTING_TTL_MS]]);
   await send([
     ["ZADD", CONNECTIONS_SEEN_KEY, now, id],
     ["SADD", connectionsOfUserKey(user), id],
@@ -130,7 +126,7 @@ async function registerStepwise(send: Send, { connection, from }: Registering, s
     ["ZADD", RECENT_KEY, now, encodeId(user)],
     ...keepIndexes(since),
   ]);
-  return stored;
+  return listing;
 }
 
 const keepIndexes = ({ ttl, listTtl }: Times): Command[] => [
@@ -138,38 +134,37 @@ const keepIndexes = ({ ttl, listTtl }: Times): Command[] => [
   ["EXPIRE", CONNECTIONS_SEEN_KEY, 10 * ttl],
 ];
 
-async function renewTogether(scripts: Scripts, some: readonly Connection[], { ttl, listTtl }: Times) {
-  const keys = some.flatMap(({ id, user }) => [resumableFromKey(user), connectionsOfUserKey(user), connectionKey(id)]);
-  const args = some.flatMap(({ id, user }) => [encodeId(user), id]);
+async function renewTogether(scripts: Scripts, some: readonly Connection[], since: Since): Promise<string[]> {
+  const { ttl, listTtl, listedSince } = since;
+  const keys = some.flatMap(({ id, user }) => [listingKey(user), connectionsOfUserKey(user), connectionKey(id)]);
+  const args = some.flatMap(({ id, user, listing }) => [encodeId(user), id, listing]);
   const all = [RECENT_KEY, CONNECTIONS_SEEN_KEY, ...keys];
-  return (await scripts.run("renew-streams", all, [
-    Date.now(),
-    ttl,
-    listTtl,
-    RESUMABLE_FROM_TTL_MS,
-    ...args,
-  ])) as string[];
+  const times = [Date.now(), ttl, listTtl, LISTING_TTL_MS, listedSince];
+  return (await scripts.run("renew-streams", all, [...times, ...args])) as string[];
 }
 
 /** As `renew-streams` does. */
-async function renewSingly(send: Send, some: readonly Connection[], times: Times): Promise<string[]> {
-  const now = Date.now();
+async function renewSingly(send: Send, some: readonly Connection[], since: Since): Promise<string[]> {
   const perConnection = some.flatMap<Command>(({ id, user }) => [
     ["ZSCORE", RECENT_KEY, encodeId(user)],
-    ["PEXPIRE", resumableFromKey(user), RESUMABLE_FROM_TTL_MS],
-    ["EXPIRE", connectionKey(id), times.ttl],
+    ["GET", listingKey(user)],
+    ["PEXPIRE", listingKey(user), LISTING_TTL_MS],
+    ["EXPIRE", connectionKey(id), since.ttl],
     ["SISMEMBER", connectionsOfUserKey(user), id],
-    ["EXPIRE", connectionsOfUserKey(user), 2 * times.ttl],
+    ["EXPIRE", connectionsOfUserKey(user), 2 * since.ttl],
   ]);
-  const replies = await send([
-    ...perConnection,
-    ["ZADD", RECENT_KEY, "XX", ...some.flatMap(({ user }) => [now, encodeId(user)])],
+  const replies = await send(perConnection);
+  const isListed = (at: number): boolean => replies[at] != null && Number(replies[at]) >= since.listedSince;
+  const now = Date.now();
+  const listed = some.flatMap(({ user }, n) => (isListed(6 * n) ? [now, encodeId(user)] : []));
+  await send([
+    ...(listed.length > 0 ? [["ZADD", RECENT_KEY, "XX", ...listed] as Command] : []),
     ["ZADD", CONNECTIONS_SEEN_KEY, ...some.flatMap(({ id }) => [now, id])],
-    ...keepIndexes(times),
+    ...keepIndexes(since),
   ]);
-  const isGone = (at: number): boolean =>
-    replies[at] == null || replies.slice(at + 1, at + 4).some((n) => Number(n) === 0);
-  return some.filter((_, n) => isGone(5 * n)).map(({ id }) => id);
+  const isGone = ({ listing }: Connection, at: number): boolean =>
+    !isListed(at) || replies[at + 1] !== listing || replies.slice(at + 2, at + 5).some((n) => Number(n) === 0);
+  return some.filter((one, n) => isGone(one, 6 * n)).map(({ id }) => id);
 }
 
 interface Swept {

@@ -4,13 +4,11 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
-import { nameListing, type StreamPosition } from "./notification.js";
 import { observeGateway } from "./observe.js";
-import type { Connection, Registering, RegistryStore } from "./registry.redis.js";
+import type { Connection, RegistryStore } from "./registry.redis.js";
 
 interface RegistryDeps {
   readonly store: RegistryStore;
-  readonly lastPosition: () => Promise<StreamPosition>;
   readonly renewMs: number;
   readonly sweepMs: number;
   readonly windowMs: number;
@@ -18,10 +16,9 @@ interface RegistryDeps {
 }
 
 export interface Registration extends Connection {
-  /** ms since the epoch. */
-  renewedAt: number;
-  /** Called after the registration was lost and is restored, with the position to resume from at least. */
-  registeredAgain(from: StreamPosition | undefined): void;
+  listing: string;
+  /** Called after the registration was lost and is restored, with another `listing` maybe. */
+  registeredAgain(): void;
 }
 
 /** A listing that ends within this time counts as ended: processes' clocks differ, and events take time to arrive. */
@@ -33,9 +30,8 @@ const BETWEEN_SWEEPS_MS = 20;
 /**
  * Keeps this process's streams registered, so that fan-out stores notifications for their users.
  *
- * No notifications are stored for a user who is not listed. So before a user is listed again, the position is stored
- * from which notifications are complete (`resumableFrom`), and a resume from below it gets a reset, as does one from the
- * same sequence that a client got before.
+ * No notifications are stored for a user who is not listed. So before a user is listed again, a name of the new listing
+ * is stored. Clients get the name with each position, and a resume from a position of another listing gets a reset.
  */
 export class Registry {
   readonly #registered = new Set<Registration>();
@@ -60,19 +56,12 @@ export class Registry {
     return this.#registered.size;
   }
 
-  /**
-   * Resolves to the lowest positions the streams may be resumed from; undefined: any.
-   *
-   * `from` is stored as that position where the user was not listed.
-   */
-  async register(some: readonly Registering<Registration>[]): Promise<(StreamPosition | undefined)[]> {
-    const listedSince = Date.now() - this.deps.windowMs + MARGIN_MS;
-    const resumableFrom = await this.deps.store.register(some, listedSince);
-    for (const { connection: registration } of some) {
-      registration.renewedAt = Date.now();
+  async register(some: readonly Registration[]): Promise<void> {
+    const listings = await this.deps.store.register(some, this.#listedSince());
+    for (const [at, registration] of some.entries()) {
+      registration.listing = listings[at] as string;
       this.#registered.add(registration);
     }
-    return resumableFrom;
   }
 
   remove(registration: Registration): Promise<void> {
@@ -89,33 +78,30 @@ export class Registry {
   }
 
   async #renew(part: readonly Registration[]): Promise<void> {
-    const started = Date.now();
-    const gone = await this.deps.store.renew(part);
-    const overdue = started - this.deps.windowMs + MARGIN_MS;
-    const lost = part.filter(({ id, renewedAt }) => gone.has(id) || renewedAt < overdue);
-    for (const entry of part) if (!lost.includes(entry)) entry.renewedAt = started;
+    const gone = await this.deps.store.renew(part, this.#listedSince());
+    const lost = part.filter(({ id }) => gone.has(id));
     observeGateway.registrations("renewed", part.length - lost.length);
     if (lost.length > 0) await this.#restore(lost);
   }
 
   async #restore(lost: readonly Registration[]): Promise<void> {
-    const { store, lastPosition, log } = this.deps;
-    const last = await lastPosition();
-    const from = { ...last, listing: nameListing() };
+    const { store, log } = this.deps;
     const held = lost.filter((entry) => this.#registered.has(entry));
-    const stored = await store.register(
-      held.map((connection) => ({ connection, from })),
-      Number.MAX_SAFE_INTEGER,
-    );
+    const listings = await store.register(held, this.#listedSince());
     const closed = held.filter((entry) => !this.#registered.has(entry));
     if (closed.length > 0) await store.remove(closed);
     for (const [at, entry] of held.entries()) {
-      entry.renewedAt = Date.now();
-      entry.registeredAgain(stored[at]);
+      entry.listing = listings[at] as string;
+      entry.registeredAgain();
     }
     observeGateway.registrations("lost", held.length);
     if (held.length > 0)
       log.warn({ count: held.length }, "registrations were lost and are restored; their streams were reset");
+  }
+
+  /** A user who was not seen since then is not listed any more; ms since the epoch. */
+  #listedSince(): number {
+    return Date.now() - this.deps.windowMs + MARGIN_MS;
   }
 
   /** A gateway that was killed leaves as many as it had streams. */

@@ -1,14 +1,7 @@
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Feed, FeedState } from "./feed.nats.js";
-import {
-  frameOf,
-  isBeforeListing,
-  type Notification,
-  positionBlock,
-  resetBlock,
-  type StreamPosition,
-} from "./notification.js";
+import { frameOf, type Notification, positionBlock, resetBlock, type StreamPosition } from "./notification.js";
 import { observeGateway } from "./observe.js";
 import {
   type History,
@@ -41,7 +34,7 @@ const MAX_SENT_KEYS = 512;
 
 /**
  * One stream of one user. The position is the sequence up to which every notification of the user is sent, with the
- * incarnation of NOTIFY it counts in; the client gets it as `id:`. Live notifications do not name their incarnation:
+ * incarnation of NOTIFY it counts in and the user's listing; the client gets it as `id:`. Live notifications do not name their incarnation:
  * they are buffered until the feed is sure that it is the session's.
  *
  * A session is *live* or *catching up*, at first catching up. Live, a notification whose predecessor is not beyond the
@@ -53,6 +46,8 @@ const MAX_SENT_KEYS = 512;
  */
 export class Session {
   sent = 0;
+  /** Of the user, as of the last registration. */
+  listing = "";
   /** When a live notification last showed that none before it was missed, by performance.now(). */
   heardAt = Number.NEGATIVE_INFINITY;
   /** Made when needed, like the keys: most streams are quiet. */
@@ -61,22 +56,18 @@ export class Session {
   #outlet: Outlet | undefined;
   #seq = 0;
   #incarnation = "";
-  #listed: StreamPosition | undefined;
+  #isReset = false;
   #catchingUp = true;
   #ended = false;
 
   constructor(private readonly deps: SessionDeps) {}
 
   /** Finds the start, and sends nothing. Live notifications must reach {@link take} already. */
-  async prepare(
-    lastEventId: string | undefined,
-    { tail, resumableFrom }: { readonly tail: FeedState; readonly resumableFrom: StreamPosition | undefined },
-  ): Promise<Start> {
+  async prepare(lastEventId: string | undefined, tail: FeedState | undefined): Promise<Start> {
     const wanted = readLastEventId(lastEventId);
-    const { lastSeq, incarnation } = wanted.kind === "new" ? tail : await this.deps.feed.state();
+    const { lastSeq, incarnation } = tail ?? (await this.deps.feed.state());
     this.#incarnation = incarnation;
-    this.#listed = resumableFrom;
-    const start = await this.#startAt(wanted, resumableFrom);
+    const start = await this.#startAt(wanted);
     const atEnd = start === undefined || start.reset !== undefined;
     this.#seq = atEnd ? lastSeq : start.seq;
     return atEnd ? { seq: lastSeq, reset: start?.reset, replay: [] } : start;
@@ -88,7 +79,8 @@ export class Session {
 
   async start(outlet: Outlet, { reset, replay }: Start): Promise<void> {
     this.#outlet = outlet;
-    if (reset) this.#sendReset(reset);
+    const reason = reset ?? (this.#isReset ? "registration_lost" : undefined);
+    if (reason) this.#sendReset(reason);
     await this.#sendAll(replay, true);
     await this.#goLive(false);
   }
@@ -105,10 +97,10 @@ export class Session {
     void this.#catchUp();
   };
 
-  /** The user was not listed for a while, and is again from that position on. */
-  registeredAgain(listed: StreamPosition | undefined): void {
-    this.#listed = listed;
-    if (!this.#ended) this.#sendReset("registration_lost");
+  /** The registration was lost, maybe before the start. */
+  registeredAgain(): void {
+    if (!this.#outlet) this.#isReset = true;
+    else if (!this.#ended) this.#sendReset("registration_lost");
   }
 
   /**
@@ -151,25 +143,21 @@ export class Session {
   }
 
   get #position(): StreamPosition {
-    const { seq, incarnation } = this.#listed ?? {};
-    const isListed = seq === this.#seq && incarnation === this.#incarnation;
-    return { seq: this.#seq, incarnation: this.#incarnation, listing: isListed ? this.#listed?.listing : undefined };
+    return { seq: this.#seq, incarnation: this.#incarnation, listing: this.listing };
   }
 
-  async #startAt(wanted: Wanted, resumableFrom: StreamPosition | undefined): Promise<Start | undefined> {
+  async #startAt(wanted: Wanted): Promise<Start | undefined> {
     if (wanted.kind === "new") return undefined;
-    const start =
-      wanted.kind === "after" ? await this.#replayFrom(wanted.position, resumableFrom) : resetWith("unknown_position");
+    const start = wanted.kind === "after" ? await this.#replayFrom(wanted.position) : resetWith("unknown_position");
     observeGateway.resumed(start.reset ? "reset" : "replayed");
     return start;
   }
 
-  async #replayFrom(position: StreamPosition, resumableFrom: StreamPosition | undefined): Promise<Start> {
-    const { seq, incarnation } = position;
+  async #replayFrom({ seq, incarnation, listing }: StreamPosition): Promise<Start> {
     if (incarnation !== this.#incarnation) return resetWith("stream_replaced");
     const { lastSeq } = await this.deps.feed.state();
     if (seq > lastSeq) return resetWith("unknown_position");
-    if (resumableFrom && isBeforeListing(position, resumableFrom)) return resetWith("registration_lost");
+    if (listing !== this.listing) return resetWith("registration_lost");
     this.#seq = seq;
     // All of the user's history: a notification the client has may be stored again after its position.
     const { notifications, fault } = await this.#readHistory(0);
@@ -244,13 +232,13 @@ export class Session {
     this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
     if (content.key !== undefined && this.#sentKeys.isRepeated(content.key)) return observeGateway.duplicate();
     const span = observeGateway.writing(notification);
-    this.#outlet?.write(frameOf(notification, this.#incarnation));
+    this.#outlet?.write(frameOf(notification, this.#position));
     span?.end();
     this.sent++;
     observeGateway.sent(notification, replayed);
   }
 
-  #startOver(reason: ResetReason, { seq, incarnation }: StreamPosition): void {
+  #startOver(reason: ResetReason, { seq, incarnation }: Omit<StreamPosition, "listing">): void {
     this.#seq = seq;
     this.#incarnation = incarnation;
     // The old stream's sequences mean nothing in a new one.

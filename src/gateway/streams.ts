@@ -7,10 +7,9 @@ import { createBatch } from "../kernel/sharing.js";
 import { pause, SECOND } from "../kernel/time.js";
 import type { GatewayConfig } from "./config.js";
 import type { Feed } from "./feed.nats.js";
-import { nameListing, type StreamPosition } from "./notification.js";
 import { type CloseReason, observeGateway } from "./observe.js";
 import { REGISTRATIONS_A_CALL, type Registration, type Registry } from "./registry.js";
-import { connectionId, type Registering } from "./registry.redis.js";
+import { connectionId } from "./registry.redis.js";
 import type { StreamRequest } from "./routes.http.js";
 import { Session } from "./session.js";
 
@@ -42,7 +41,6 @@ interface StreamsDeps {
 class Stream implements Registration {
   readonly id: string;
   readonly createdAt = Date.now();
-  renewedAt = 0;
   readonly session: Session;
   outlet: ReturnType<StreamRequest["open"]> | undefined;
   unfollow: (() => void) | undefined;
@@ -70,8 +68,16 @@ class Stream implements Registration {
     return { user: encodeId(this.user), connection: this.id, trace_id, span_id };
   }
 
-  registeredAgain(from: StreamPosition | undefined): void {
-    this.session.registeredAgain(from);
+  get listing(): string {
+    return this.session.listing;
+  }
+
+  set listing(name: string) {
+    this.session.listing = name;
+  }
+
+  registeredAgain(): void {
+    this.session.registeredAgain();
   }
 
   end(reason: CloseReason): void {
@@ -89,15 +95,13 @@ export class Streams {
   readonly #open = new Set<Stream>();
   readonly #ticking: NodeJS.Timeout;
   /** Streams that open together share a call to Redis and a flush. */
-  readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Registering<Stream>[]) => {
-    for (const { connection: stream } of some)
-      stream.unfollow ??= this.deps.feed.follow(stream.user, stream.session.take);
+  readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Stream[]): Promise<void> => {
+    for (const stream of some) stream.unfollow ??= this.deps.feed.follow(stream.user, stream.session.take);
     // Not Promise.all: what is registered after its removal would stay.
     const ended = await Promise.allSettled([this.deps.registry.register(some), this.deps.feed.flushed()]);
     const [registered, flushed] = ended;
     if (flushed.status === "rejected") throw flushed.reason;
     if (registered.status === "rejected") throw registered.reason;
-    return registered.value;
   });
   #allGone: (() => void) | undefined;
 
@@ -160,10 +164,9 @@ export class Streams {
     const { feed, limits, log } = this.deps;
     const { session } = stream;
     const resumes = (request.lastEventId ?? "") !== "";
-    const tail = await feed.state(resumes ? 0 : TAIL_AGE_MS);
-    const from = { seq: tail.lastSeq, incarnation: tail.incarnation, listing: nameListing() };
-    const resumableFrom = await this.#announce({ connection: stream, from });
-    const start = await session.prepare(request.lastEventId, { tail, resumableFrom });
+    const tail = resumes ? undefined : await feed.state(TAIL_AGE_MS);
+    await this.#announce(stream);
+    const start = await session.prepare(request.lastEventId, tail);
     if (request.isGone()) return;
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");
     const now = performance.now();

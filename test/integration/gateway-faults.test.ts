@@ -204,12 +204,12 @@ test("a client away for longer than the window gets a reset, however long anothe
   await longAway(running);
   const phone = await listen(running, "alice");
   // As an hour after the phone came: nothing was stored for anybody before, and all of it is still there.
-  const position = "sse_recent:from:alice";
-  await client.pexpire(position, 300);
+  const listing = "sse_recent:listing:alice";
+  await client.pexpire(listing, 300);
   await eventually(async () => {
-    const left = await client.pttl(position);
+    const left = await client.pttl(listing);
     return left < 0 || left > 60_000;
-  }, "the position is renewed, or gone");
+  }, "the listing is renewed, or gone");
   await send("alice", "d1");
   await phone.sees(["d1"]);
   const again = await listen(running, "alice", laptop.lastId);

@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
-import type { StreamPosition } from "../../src/gateway/notification.js";
 import { type Connection, createRegistryStore, type RegistryStore } from "../../src/gateway/registry.redis.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -41,24 +40,25 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     user = `user ${users++}`;
   });
 
-  const register = async (connection: Connection, from: StreamPosition, listedSince: number) =>
-    (await store.register([{ connection, from }], listedSince))[0];
-  const connection = (unique: string) => ({ id: `${unique}.${user}`, user, createdAt: 5 });
-  const at = (seq: number, incarnation = "k2") => ({ seq, incarnation });
+  const register = async (one: Connection, listedSince: number): Promise<Connection> => {
+    const [listing] = await store.register([one], listedSince);
+    return { ...one, listing: listing as string };
+  };
+  const connection = (unique: string) => ({ id: `${unique}.${user}`, user, createdAt: 5, listing: "" });
   const LISTED_LATELY = 0;
   const NEVER_LISTED = Number.MAX_SAFE_INTEGER;
 
   test("a stream is registered with all of its keys, each of which expires", async () => {
-    expect(await register(connection("a"), at(7), LISTED_LATELY)).toEqual(at(7));
-    const own = connection("a").id;
+    const registered = await register(connection("a"), LISTED_LATELY);
+    const own = registered.id;
     expect(await client.smembers(connectionsOfUserKey(user))).toEqual([own]);
     expect(await client.hgetall(connectionKey(own))).toEqual({ pod_name: "pod-1", user_id: user, created_at: "5" });
     expect(Number(await client.zscore(CONNECTIONS_SEEN_KEY, own))).toBeGreaterThan(0);
     for (const key of [connectionsOfUserKey(user), connectionKey(own), CONNECTIONS_SEEN_KEY, RECENT_KEY])
       expect(await client.ttl(key)).toBeGreaterThan(0);
-    expect(await store.renew([connection("a")])).toEqual(new Set());
+    expect(await store.renew([registered], LISTED_LATELY)).toEqual(new Set());
     await client.del(connectionKey(own));
-    expect(await store.renew([connection("a")])).toEqual(new Set([own]));
+    expect(await store.renew([registered], LISTED_LATELY)).toEqual(new Set([own]));
   });
 
   test("users whose last stream ended long ago are forgotten, a thousand at a time, and no others", async () => {
@@ -74,40 +74,51 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
 
   test("streams that are registered together are found, renewed and removed each on its own", async () => {
     const users = ["a", "b", "c"].map((name) => `${user} ${name}`);
-    const connections = users.map((name) => ({ id: `one.${name}`, user: name, createdAt: 5 }));
-    const [first, second, third] = connections as [Connection, Connection, Connection];
-    await register(second, at(3), NEVER_LISTED);
-    const registering = connections.map((one, n) => ({ connection: one, from: at(7 + n) }));
-    expect(await store.register(registering, LISTED_LATELY)).toEqual([at(7), at(3), at(9)]);
+    const connections = users.map((name) => ({ id: `one.${name}`, user: name, createdAt: 5, listing: "" }));
+    const { listing } = await register(connections[1] as Connection, NEVER_LISTED);
+    const listings = await store.register(connections, LISTED_LATELY);
+    expect(listings).toEqual([expect.any(String), listing, expect.any(String)]);
+    expect(new Set(listings).size).toBe(3);
+    const registered = connections.map((one, n) => ({ ...one, listing: listings[n] as string }));
+    const [first, second, third] = registered as [Connection, Connection, Connection];
     await client.srem(connectionsOfUserKey(second.user), second.id);
     await client.zrem(RECENT_KEY, encodeId(third.user));
-    expect(await store.renew(connections)).toEqual(new Set([second.id, third.id]));
+    expect(await store.renew(registered, LISTED_LATELY)).toEqual(new Set([second.id, third.id]));
     await store.remove([first, second]);
-    expect(await store.renew(connections)).toEqual(new Set(connections.map(({ id }) => id)));
+    expect(await store.renew(registered, LISTED_LATELY)).toEqual(new Set(registered.map(({ id }) => id)));
     expect(await client.hgetall(connectionKey(third.id))).toMatchObject({ user_id: third.user });
   });
 
-  test("the position to resume from stays while the user is listed, and only rises when listed again", async () => {
-    expect(await register(connection("a"), at(7), LISTED_LATELY)).toEqual(at(7));
-    expect(await register(connection("b"), at(9), LISTED_LATELY)).toEqual(at(7));
-    expect(await register(connection("c"), at(9), NEVER_LISTED)).toEqual(at(9));
-    expect(await register(connection("d"), at(8), NEVER_LISTED)).toEqual(at(9));
-    expect(await register(connection("e"), at(3, "k3"), NEVER_LISTED)).toEqual(at(3, "k3"));
-    const named = (listing: string) => ({ ...at(3, "k3"), listing });
-    expect(await register(connection("f"), named("a"), NEVER_LISTED)).toEqual(named("a"));
-    expect(await register(connection("g"), named("b"), LISTED_LATELY)).toEqual(named("a"));
-    expect(await register(connection("h"), named("c"), NEVER_LISTED)).toEqual(named("c"));
-    expect(await register(connection("i"), at(2, "k3"), NEVER_LISTED)).toEqual(named("c"));
+  test("a listing lasts while its user is listed, and a new one begins when listed again", async () => {
+    const { listing } = await register(connection("a"), LISTED_LATELY);
+    expect(listing).toMatch(/^[0-9a-z]{1,16}$/);
+    expect((await register(connection("b"), LISTED_LATELY)).listing).toBe(listing);
+    const again = await register(connection("c"), NEVER_LISTED);
+    expect(again.listing).not.toBe(listing);
+    expect((await register(connection("d"), LISTED_LATELY)).listing).toBe(again.listing);
+    await client.zrem(RECENT_KEY, encodeId(user));
+    expect((await register(connection("e"), LISTED_LATELY)).listing).not.toBe(again.listing);
   });
 
-  test("the position is kept as long as a stream is renewed, and a lost one counts as a lost registration", async () => {
-    const [one, key] = [connection("a"), `sse_recent:from:${encodeId(user)}`];
-    await register(one, at(7), NEVER_LISTED);
+  test("a renewal finds streams of an earlier listing, and does not prolong one that has ended", async () => {
+    const before = await register(connection("a"), LISTED_LATELY);
+    const after = await register(connection("b"), NEVER_LISTED);
+    expect(await store.renew([before, after], LISTED_LATELY)).toEqual(new Set([before.id]));
+    await client.zadd(RECENT_KEY, 1_000, encodeId(user));
+    expect(await store.renew([after], 1_001)).toEqual(new Set([after.id]));
+    expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBe(1_000);
+    expect(await store.renew([after], 1_000)).toEqual(new Set());
+    expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBeGreaterThan(1_000);
+  });
+
+  test("a listing is kept as long as a stream is renewed, and a lost one counts as a lost registration", async () => {
+    const key = `sse_recent:listing:${encodeId(user)}`;
+    const one = await register(connection("a"), NEVER_LISTED);
     await client.pexpire(key, 60_000);
-    expect(await store.renew([one])).toEqual(new Set());
+    expect(await store.renew([one], LISTED_LATELY)).toEqual(new Set());
     expect(await client.pttl(key)).toBeGreaterThan(60_000);
     await client.del(key);
-    expect(await store.renew([one])).toEqual(new Set([one.id]));
-    expect(await register(one, at(9), LISTED_LATELY)).toEqual(at(9));
+    expect(await store.renew([one], LISTED_LATELY)).toEqual(new Set([one.id]));
+    expect((await register(one, LISTED_LATELY)).listing).not.toBe(one.listing);
   });
 });

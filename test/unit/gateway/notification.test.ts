@@ -11,12 +11,12 @@ import {
 
 const read = (value: unknown, id?: string) =>
   readContent(Buffer.from(typeof value === "string" ? value : JSON.stringify(value)), () => id);
-const at = (seq: number) => ({ seq, incarnation: "k2" });
+const at = (seq: number) => ({ seq, incarnation: "k2", listing: "m5" });
 
 test("a new drop says its id and time, in this order and nothing else", () => {
   const content = read({ created_at: 5, more: 1, drop_id: "d\n1", event: "new_drop" }) as Content;
   expect(notificationBlock(at(7), content)).toBe(
-    'id: 7-k2\nevent: new_drop\ndata: {"drop_id":"d\\n1","created_at":5}\n\n',
+    'id: 7-k2-m5\nevent: new_drop\ndata: {"drop_id":"d\\n1","created_at":5}\n\n',
   );
 });
 
@@ -46,9 +46,9 @@ test.each([
 });
 
 test("positions and resets are blocks of their own", () => {
-  expect(positionBlock(at(3), "connected", 2_500)).toBe("retry: 2500\n: connected\nid: 3-k2\n\n");
-  expect(positionBlock(at(3), "heartbeat")).toBe(": heartbeat\nid: 3-k2\n\n");
-  expect(resetBlock(at(4), "too_old")).toBe('id: 4-k2\nevent: reset\ndata: {"reason":"too_old"}\n\n');
+  expect(positionBlock(at(3), "connected", 2_500)).toBe("retry: 2500\n: connected\nid: 3-k2-m5\n\n");
+  expect(positionBlock(at(3), "heartbeat")).toBe(": heartbeat\nid: 3-k2-m5\n\n");
+  expect(resetBlock(at(4), "too_old")).toBe('id: 4-k2-m5\nevent: reset\ndata: {"reason":"too_old"}\n\n');
 });
 
 test("a drop is sent as JSON would write it, whatever its id and time are", () => {
