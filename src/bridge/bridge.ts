@@ -128,15 +128,21 @@ const MAX_PRODUCERS = 10_000;
  */
 export function createForward(deps: ForwardDeps): Forward {
   const gaps = new Gaps();
+  let failing = false;
   return async (batch, settled) => {
     let waiting = batch;
     for (let attempt = 1; ; attempt++) {
       // The numbers of events that are tried again were noted before.
       const failures = await forwardOnce({ ...deps, gaps: attempt === 1 ? gaps : undefined }, waiting, settled);
       const [first] = failures;
-      if (first === undefined) return;
+      if (first === undefined) {
+        failing = false;
+        return;
+      }
       const fields = { events: failures.length, channel: first.arrived.channel, error: oneLine(first.error) };
-      if (attempt === 1) deps.log.warn(fields, "events could not be admitted yet; they are kept and tried again");
+      // One line for all batches that an outage holds up.
+      if (!failing) deps.log.warn(fields, "events could not be admitted yet; they are kept and tried again");
+      failing = true;
       await pause(backoff(attempt, SECOND / 10, 2 * SECOND));
       waiting = failures.map(({ arrived }) => arrived);
     }

@@ -2,7 +2,7 @@ import { afterEach, expect, test } from "@jest/globals";
 import { Cluster } from "ioredis";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats } from "../support/brokers.js";
-import { type ClusterScene, openClusterScene } from "../support/cluster-load.js";
+import { type ClusterScene, intoLog, openClusterScene } from "../support/cluster-load.js";
 import { moveSlot, type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";
 
@@ -28,8 +28,7 @@ async function open(replicas: boolean): Promise<Scene> {
   const scene = await openClusterScene({
     ...{ redisUrl: cluster.urls, natsUrl: nats.url, readers: READERS, redis },
     // Into the log itself: what a failing Pub/Sub loses is another matter.
-    tell: ({ payload }, { connection }) =>
-      connection.jetstream().publish("drops.created", JSON.stringify(payload), { msgID: JSON.stringify(payload) }),
+    tell: intoLog,
     defer: (close) => closes.push(close),
   });
   return { ...scene, cluster, redis };

@@ -12,6 +12,8 @@ import { World } from "./world.js";
 export interface ClusterSceneOptions {
   readonly redisUrl: string;
   readonly natsUrl: string;
+  /** Unset: where the service looks. */
+  readonly lookUrl?: string;
   readonly env?: Readonly<Record<string, string>>;
   readonly readers: readonly string[];
   /** Reads what timelines hold. */
@@ -24,26 +26,44 @@ export interface ClusterSceneOptions {
 /** A service on a cluster, an author with readers, and load. */
 export interface ClusterScene {
   readonly service: Service;
+  /** Starts a further service at other servers of the NATS. */
+  start(natsUrl: string, roles?: string): Promise<Service>;
   readonly streams: Streams;
   readonly history: readonly TimelineEvent[];
   /** Publishes so many further drops, one by one. */
   load(count: number): Promise<void>;
+  /** Puts so many further drops into the log, as a relay of the posts service does. */
+  admit(count: number): Promise<void>;
   /** Waits until every timeline holds what it must, and nothing was given up. */
   landed(): Promise<void>;
 }
 
 /** Starts upstreams and a service on brokers that are there. */
 export async function openClusterScene(options: ClusterSceneOptions): Promise<ClusterScene> {
-  const { redisUrl, natsUrl, env = {}, readers, redis, tell, defer } = options;
+  const { redisUrl, natsUrl, lookUrl = natsUrl, env = {}, readers, redis, tell, defer } = options;
   const world = new World();
   drops(world, readers, 0, 0);
   const { usersAddress, postsAddress, stop } = await startUpstreams(world);
   defer(stop);
-  const streams = await openStreams(natsUrl);
+  const streams = await openStreams(lookUrl);
   defer(() => streams.close());
-  const service = await startService({ redisUrl, natsUrl, usersAddress, postsAddress, env });
-  defer(() => service.stop());
+  const start = async (url: string, roles?: string): Promise<Service> => {
+    const service = await startService({
+      ...{ redisUrl, natsUrl: url, usersAddress, postsAddress, env },
+      ...(roles === undefined ? {} : { roles }),
+    });
+    defer(() => service.stop());
+    return service;
+  };
+  const service = await start(natsUrl);
   const history: TimelineEvent[] = [];
+  const fresh = async (count: number, publish: (event: TimelineEvent) => Promise<unknown>): Promise<void> => {
+    for (let number = 0; number < count; number++) {
+      const [event] = drops(world, readers, history.length, 1) as [TimelineEvent];
+      history.push(event);
+      await publish(event);
+    }
+  };
   const holdsAll = () =>
     expectLoaded(redis as Redis, readers, history).then(
       () => true,
@@ -51,15 +71,11 @@ export async function openClusterScene(options: ClusterSceneOptions): Promise<Cl
     );
   return {
     service,
+    start,
     streams,
     history,
-    async load(count) {
-      for (let number = 0; number < count; number++) {
-        const [event] = drops(world, readers, history.length, 1) as [TimelineEvent];
-        history.push(event);
-        await tell(event, streams);
-      }
-    },
+    load: (count) => fresh(count, (event) => tell(event, streams)),
+    admit: (count) => fresh(count, (event) => intoLog(event, streams)),
     async landed() {
       await streams.settledWith(history.length, 90_000);
       // A consumer without a leader is on no list, and looks as if it had nothing left to do; and what a master had
@@ -68,4 +84,10 @@ export async function openClusterScene(options: ClusterSceneOptions): Promise<Cl
       expect(await streams.count("DLQ")).toBe(0);
     },
   };
+}
+
+/** Admits an event as a relay does, past Redis Pub/Sub. */
+export function intoLog({ payload }: TimelineEvent, { connection }: Streams): Promise<unknown> {
+  const body = JSON.stringify(payload);
+  return connection.jetstream().publish("drops.created", body, { msgID: body });
 }

@@ -1,9 +1,9 @@
 import { Redis } from "ioredis";
-import { connect } from "nats";
+import { connect, type JetStreamManager } from "nats";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "./brokers.js";
 import { eventually } from "./eventually.js";
-import { freePorts } from "./service.js";
+import { type Routes, routesOf } from "./routes.js";
 
 const RANGES = [
   [0, 5460],
@@ -91,28 +91,24 @@ async function haveOneEpoch(masters: readonly Redis[]): Promise<boolean> {
 }
 
 /** Three nats-servers with one JetStream. */
-export interface NatsCluster {
+export interface NatsCluster extends Pick<Routes, "isolate" | "heal"> {
   readonly servers: readonly Broker[];
   /** For NATS_URL. */
   readonly urls: string;
-  /** The server that leads a stream. */
-  leaderOf(stream: string): Promise<Broker>;
+  /** The server that leads a stream, by those that a test asks; undefined where none does. */
+  leaderOf(stream: string, asked?: JetStreamManager): Promise<Broker | undefined>;
+  /** Makes a server the leader of a stream. */
+  lead(stream: string, server: Broker): Promise<void>;
   stop(): Promise<void>;
 }
 
-/** Starts it, and waits until JetStream answers. */
+/** Starts it, and waits until JetStream answers. Routes between servers go through proxies. */
 export async function startNatsCluster(): Promise<NatsCluster> {
-  const routes = (await Promise.all([freePorts(), freePorts()])).flat().slice(0, 3);
   const names = ["n1", "n2", "n3"];
+  const routes = await routesOf(names.length);
   const servers = await Promise.all(
     names.map((name, index) =>
-      privateNats({
-        extraArgs: [
-          ...["-n", name, "-cluster_name", "timeline"],
-          ...["-cluster", `nats://127.0.0.1:${routes[index]}`],
-          ...["-routes", routes.map((port) => `nats://127.0.0.1:${port}`).join(",")],
-        ],
-      }),
+      privateNats({ extraArgs: ["-n", name, "-cluster_name", "timeline", ...routes.argsOf(index)] }),
     ),
   );
   const connection = await connect({ servers: servers.map(({ url }) => url), maxReconnectAttempts: -1 });
@@ -126,16 +122,29 @@ export async function startNatsCluster(): Promise<NatsCluster> {
     "JetStream has a leader",
     30_000,
   );
+  const leaderOf: NatsCluster["leaderOf"] = async (stream, asked = manager) => {
+    const { cluster } = await asked.streams.info(stream);
+    return servers[names.indexOf(cluster?.leader ?? "")];
+  };
   return {
     servers,
+    ...{ isolate: routes.isolate, heal: routes.heal, leaderOf },
     urls: servers.map(({ url }) => url).join(","),
-    async leaderOf(stream) {
-      const { cluster } = await manager.streams.info(stream);
-      return servers[names.indexOf(cluster?.leader ?? "")] as Broker;
-    },
+    lead: (stream, server) =>
+      eventually(
+        async () => {
+          if ((await leaderOf(stream).catch(() => undefined)) === server) return true;
+          // The server chooses who follows.
+          await connection.request(`$JS.API.STREAM.LEADER.STEPDOWN.${stream}`).catch(() => undefined);
+          return false;
+        },
+        `the server leads ${stream}`,
+        60_000,
+      ),
     async stop() {
       await connection.close();
       await Promise.all(servers.map((server) => server.stop()));
+      await routes.close();
     },
   };
 }

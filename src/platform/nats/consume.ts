@@ -67,6 +67,8 @@ class ConsumeLoop {
   readonly #stop = new AbortController();
   readonly #notBegun: JsMsg[] = [];
   #closing = false;
+  /** The log says once that pulling stopped, until it goes on. */
+  #told = false;
   #messages: ConsumerMessages | undefined;
 
   constructor(
@@ -88,7 +90,8 @@ class ConsumeLoop {
       try {
         await this.#pull();
       } catch (error) {
-        log.warn({ stream, consumer, error: oneLine(error) }, "pulling stopped; it starts again");
+        if (!this.#told) log.warn({ stream, consumer, error: oneLine(error) }, "pulling stopped; it starts again");
+        this.#told = true;
       }
       this.pulling = false;
       if (!this.#closing) this.#suspect();
@@ -130,6 +133,7 @@ class ConsumeLoop {
     setMaxListeners(0, stopping);
     this.#incarnation.settle(createdAt);
     this.pulling = true;
+    this.#told = false;
     void this.#watch(messages);
     const hand = {
       context: { stopping, log: this.options.log },

@@ -37,6 +37,7 @@ export class TopologyWatch {
   #known: ReadonlyMap<string, string> = new Map();
   #missing = { names: "", since: 0 };
   readonly #told = new Set<string>();
+  #unchecked = false;
   readonly #subscriptions: Subscription[] = [];
   #loop: Loop | undefined;
   #announcements = 0;
@@ -109,6 +110,7 @@ export class TopologyWatch {
       // An announcement during the check is for the next one.
       if (before === this.#announcements) this.fault = undefined;
       this.#told.clear();
+      this.#unchecked = false;
       return;
     }
     const gone = `NATS: ${lost.join(", ")} ${lost.length === 1 ? "is" : "are"} gone`;
@@ -134,7 +136,11 @@ export class TopologyWatch {
 
   #failed(error: unknown): void {
     const said = oneLine(error);
-    if (!(error instanceof TopologyRefusal)) return this.deps.log.warn({ error: said }, "streams could not be checked");
+    if (!(error instanceof TopologyRefusal)) {
+      if (!this.#unchecked) this.deps.log.warn({ error: said }, "streams could not be checked; it is tried again");
+      this.#unchecked = true;
+      return;
+    }
     this.fault = said;
     this.#tell(said, "a stream or consumer is not as declared; it is tried again");
   }

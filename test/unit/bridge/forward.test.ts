@@ -106,6 +106,24 @@ test("an event that cannot be admitted yet is tried until it is, under the time 
   expect([times.length, observed]).toEqual([3, ["admitted ap_drop_received"]]);
 });
 
+test("an outage is one line in the log, however many events it holds up and however often they are tried", async () => {
+  let [tries, most] = [0, 30];
+  const lines: string[] = [];
+  const { forward } = setup({
+    admitAll: each(async () => {
+      if (tries++ < most) throw new AppError("unavailable", "away");
+      return { duplicate: false };
+    }),
+    log: { ...silent, warn: (_, message) => void lines.push(message) },
+  });
+  const drop = (id: number): string => `{"drop_id":"d${id}","user_id":"ada"}`;
+  await Promise.all(Array.from({ length: 10 }, (_, id) => forward("drop_deleted", drop(id))));
+  expect(lines).toEqual(["events could not be admitted yet; they are kept and tried again"]);
+  [tries, most] = [0, 2];
+  await forward("drop_deleted", drop(11));
+  expect(lines).toHaveLength(2);
+});
+
 test("of a batch only what could not be stored is tried again, in the order it came; the rest is settled before", async () => {
   let away = true;
   const order: string[] = [];
