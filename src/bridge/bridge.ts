@@ -13,7 +13,7 @@ import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { fingerprint } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
-import { backoff, type Moment, pause, SECOND, timeOf } from "../kernel/time.js";
+import { backoff, type ClockReading, pause, SECOND, wallTimeOf } from "../kernel/time.js";
 import type { Channels } from "./channels.redis.js";
 import type { HeldDeadLetters } from "./held-dead-letters.js";
 import type { Forwarded } from "./observe.js";
@@ -275,7 +275,7 @@ async function deadLetter(deps: ForwardDeps, { channel, payload, arrival }: Arri
 
 interface Numbered {
   readonly seq: number;
-  readonly at: Moment;
+  readonly at: ClockReading;
   /** The last number that was lower. */
   readonly lower?: number;
 }
@@ -286,13 +286,13 @@ export class Gaps {
   /** @returns the time of the last number before a gap, in ms since the epoch; undefined where nothing is missing */
   note(producer: string, seq: number, now: number): number | undefined {
     const last = this.#latest.get(producer);
-    const at = { wall: now, steady: performance.now() };
+    const at = { wall: now, monotonic: performance.now() };
     const isNext = !last || seq > last.seq;
     // A producer that starts anew counts from the beginning. Any other lower number came late or twice, unless another
     // that is higher follows it: then the first ones were lost.
     const isAnew = last?.lower !== undefined && seq > last.lower && seq < last.seq;
     if (isNext || isAnew || seq <= 1) this.#latest.set(producer, { seq, at });
     else if (seq < last.seq) this.#latest.set(producer, { ...last, lower: seq });
-    return last && (isAnew || seq > last.seq + 1) ? timeOf(last.at) : undefined;
+    return last && (isAnew || seq > last.seq + 1) ? wallTimeOf(last.at) : undefined;
   }
 }

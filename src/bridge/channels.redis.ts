@@ -2,7 +2,7 @@ import type { Redis } from "ioredis";
 import type { EventName } from "../contracts/events.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { momentNow, pause, SECOND, timeOf } from "../kernel/time.js";
+import { pause, readClocks, SECOND, wallTimeOf } from "../kernel/time.js";
 
 const PING_MS = 5 * SECOND;
 
@@ -11,11 +11,11 @@ export type Channels = ReturnType<typeof createChannels>;
 /** Reads Redis Pub/Sub channels; a link that no longer answers is cut, and opened and subscribed again. */
 export function createChannels(subscriber: Redis, log: Logger) {
   let held = false;
-  let alive = momentNow();
+  let alive = readClocks();
   const stream = (): Partial<Redis>["stream"] => subscriber.stream;
   // A link that is not read on cannot answer.
   const checkAlive = async (): Promise<void> => {
-    if (!held && (await checkLink(subscriber, log))) alive = momentNow();
+    if (!held && (await checkLink(subscriber, log))) alive = readClocks();
   };
   const ping = setInterval(() => void checkAlive(), PING_MS);
   return {
@@ -27,18 +27,18 @@ export function createChannels(subscriber: Redis, log: Logger) {
     ): Promise<void> {
       const known = new Set<string>(names);
       const receive = (channel: Buffer, payload: Buffer): void => {
-        alive = momentNow();
+        alive = readClocks();
         const name = channel.toString();
         if (known.has(name)) take(name as EventName, payload);
       };
       subscriber.on("messageBuffer", receive);
       await subscriber.subscribe(...names);
-      alive = momentNow();
+      alive = readClocks();
       subscriber.on("ready", () => held && stream()?.pause());
       subscriber.on("ready", () => {
         log.info({}, "subscribed again; what was published in between was not received");
-        interrupted(timeOf(alive));
-        alive = momentNow();
+        interrupted(wallTimeOf(alive));
+        alive = readClocks();
       });
     },
     /** Stops or goes on reading; false where this source cannot be held back. */

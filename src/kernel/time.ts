@@ -5,17 +5,17 @@ export const MINUTE = 60 * SECOND;
 export const HOUR = 60 * MINUTE;
 export const DAY = 24 * HOUR;
 
-/** A moment by `Date.now()`, which may be set, and by `performance.now()`, which a suspended machine stops. */
-export interface Moment {
+/** The wall clock, which may be set, and the monotonic clock, which stops while the machine is suspended. */
+export interface ClockReading {
   readonly wall: number;
-  readonly steady: number;
+  readonly monotonic: number;
 }
 
-export const momentNow = (): Moment => ({ wall: Date.now(), steady: performance.now() });
+export const readClocks = (): ClockReading => ({ wall: Date.now(), monotonic: performance.now() });
 
-/** In whole ms since the epoch, by the clock as it is set now; no later than the moment was. */
-export const timeOf = ({ wall, steady }: Moment): number =>
-  Math.min(wall, Math.floor(Date.now() - (performance.now() - steady)));
+/** The time of a reading by the wall clock as it is set now, in whole ms since the epoch; never later than the reading. */
+export const wallTimeOf = ({ wall, monotonic }: ClockReading): number =>
+  Math.min(wall, Math.floor(Date.now() - (performance.now() - monotonic)));
 
 /** Resolves early where `signal` aborts; never rejects, and does not keep the process alive. */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
