@@ -106,7 +106,7 @@ export function decideFailure(error: unknown, attempt: number): Failure | undefi
     final,
     rethrow: true,
     // Other errors may hold data of ours.
-    error: known ? oneLine(error.shown) : "the analysis failed",
+    error: known ? oneLine(error.publicMessage) : "the analysis failed",
     error_code: known ? "source_failed" : "internal",
   };
 }

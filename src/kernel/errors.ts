@@ -41,17 +41,17 @@ export const PRESENTATION: Readonly<Record<ErrorCode, Presentation>> = {
 export class AppError extends Error {
   override readonly name = "AppError";
   /** For callers: the message, unless it has texts of servers. */
-  readonly shown: string;
+  readonly publicMessage: string;
   /** When to try again at the earliest, ms from now. */
   readonly retryAfterMs: number | undefined;
 
   constructor(
     readonly code: ErrorCode,
     message: string,
-    options?: { readonly cause?: unknown; readonly retryAfterMs?: number; readonly shown?: string },
+    options?: { readonly cause?: unknown; readonly retryAfterMs?: number; readonly publicMessage?: string },
   ) {
     super(message, options);
-    this.shown = options?.shown ?? message;
+    this.publicMessage = options?.publicMessage ?? message;
     this.retryAfterMs = options?.retryAfterMs;
   }
 }

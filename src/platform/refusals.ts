@@ -3,7 +3,7 @@ import type { Logger } from "../kernel/logger.js";
 
 /** A server rejects our password, certificate or rights. The start ends with it; later work waits as in an outage. */
 export class Refusal extends AppError {
-  constructor(message: string, options: { readonly cause?: unknown; readonly shown: string }) {
+  constructor(message: string, options: { readonly cause?: unknown; readonly publicMessage: string }) {
     super("unavailable", message, options);
   }
 }

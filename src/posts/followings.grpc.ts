@@ -28,8 +28,8 @@ export function createFollowedAmong(users: Followings | undefined): FollowedAmon
       return await asked(follower, people);
     } catch (error) {
       // NOT_FOUND would claim that the drop does not exist.
-      const shown = "viewer_id: the users they follow are not known";
-      throw new AppError("unavailable", `${shown}: ${oneLine(error)}`, { cause: error, shown });
+      const publicMessage = "viewer_id: the users they follow are not known";
+      throw new AppError("unavailable", `${publicMessage}: ${oneLine(error)}`, { cause: error, publicMessage });
     }
   };
 }

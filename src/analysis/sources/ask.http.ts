@@ -29,8 +29,8 @@ export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
     }
     if (error instanceof TooManyRequests) await bucket.hold(error.waitMs);
     const isOutage = error instanceof TooManyRequests || error instanceof Unreachable || (await isFailing(account));
-    const shown = "the source did not answer for this account";
-    return new AppError(isOutage ? "unavailable" : "failed", oneLine(error), { cause: error, shown });
+    const publicMessage = "the source did not answer for this account";
+    return new AppError(isOutage ? "unavailable" : "failed", oneLine(error), { cause: error, publicMessage });
   };
 
   return async (account, call, signal) => {

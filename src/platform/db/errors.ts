@@ -45,10 +45,13 @@ export function databaseError(error: unknown): unknown {
   const { code, message = "" } = error as { code?: string; message?: string };
   const state = sqlState(error);
   if ((state !== undefined && REFUSED.test(state)) || isTlsFault(error) || REFUSED_MESSAGES.test(message))
-    return new Refusal(`the database refuses the connection: ${oneLine(error)}`, { cause: error, shown: UNAVAILABLE });
+    return new Refusal(`the database refuses the connection: ${oneLine(error)}`, {
+      cause: error,
+      publicMessage: UNAVAILABLE,
+    });
   const away = SOCKET_ERRORS.has(code ?? "") || (state === undefined ? AWAY_MESSAGES.test(message) : AWAY.test(state));
   if (!away) return error;
-  return new AppError("unavailable", `${UNAVAILABLE}: ${oneLine(error)}`, { cause: error, shown: UNAVAILABLE });
+  return new AppError("unavailable", `${UNAVAILABLE}: ${oneLine(error)}`, { cause: error, publicMessage: UNAVAILABLE });
 }
 
 const MAX_TRIES = 5;

@@ -99,10 +99,10 @@ export function createCallUpstream(client: Client): CallUpstream {
     const { code, details } = error as ServiceError;
     const isAway = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED;
     const away = isAway || (await isFailing(code, about, about.waited));
-    const shown = `${name}: ${status[code] ?? "UNKNOWN"}`;
-    return new AppError(away ? "unavailable" : "failed", `${shown}: ${oneLine(details || error)}`, {
+    const publicMessage = `${name}: ${status[code] ?? "UNKNOWN"}`;
+    return new AppError(away ? "unavailable" : "failed", `${publicMessage}: ${oneLine(details || error)}`, {
       cause: error,
-      shown,
+      publicMessage,
     });
   };
 

@@ -118,8 +118,13 @@ function serviceError(error: unknown, name: string, log: Logger): Partial<Servic
     const metadata = new Metadata();
     // gRPC A6, "Pushback": a client with a retry policy waits as long.
     if (error.retryAfterMs !== undefined) metadata.set("grpc-retry-pushback-ms", `${error.retryAfterMs}`);
-    if (error.shown !== error.message) log.warn({ method: name, error: oneLine(error) }, "a call failed");
-    return { code: PRESENTATION[error.code].grpcStatus, details: error.shown, message: error.shown, metadata };
+    if (error.publicMessage !== error.message) log.warn({ method: name, error: oneLine(error) }, "a call failed");
+    return {
+      code: PRESENTATION[error.code].grpcStatus,
+      details: error.publicMessage,
+      message: error.publicMessage,
+      metadata,
+    };
   }
   log.error({ method: name, error: oneLine(error), stack: (error as Error).stack }, "a call broke");
   return { code: status.INTERNAL, details: "internal error", message: "internal error" };

@@ -75,7 +75,7 @@ function problem(response: ServerResponse, status: number, detail: string): void
 function errorHandler(log: Logger): ErrorRequestHandler {
   return (error: unknown, request, response, next) => {
     if (response.headersSent) return next(error);
-    if (error instanceof AppError) return problem(response, PRESENTATION[error.code].httpStatus, error.shown);
+    if (error instanceof AppError) return problem(response, PRESENTATION[error.code].httpStatus, error.publicMessage);
     const { status, stack } = error as { readonly status?: number; readonly stack?: string };
     // Express rejects a path or a body that cannot be read.
     if (status === 400 || status === 413) return problem(response, status, STATUS_CODES[status] as string);

@@ -36,7 +36,7 @@ export function natsError(what: string, error: unknown): AppError {
   const missing = isAbsent(error, "stream") ? "the stream is missing, the service creates it when it starts: " : "";
   return new AppError("unavailable", `NATS: ${what}: ${missing}${oneLine(error)}`, {
     cause: error,
-    shown: "NATS is unavailable",
+    publicMessage: "NATS is unavailable",
   });
 }
 

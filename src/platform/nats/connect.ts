@@ -98,17 +98,18 @@ const REFUSED = new Set<string>([
   ErrorCode.BadCreds,
 ]);
 
-const shown = "NATS is unavailable";
+const publicMessage = "NATS is unavailable";
 
 function connectError(error: unknown): Error {
   const cause = error instanceof NatsError ? (error.chainedError ?? error) : error;
   const code = (error as { code?: string }).code ?? "";
-  if (REFUSED.has(code)) return new Refusal(`NATS refuses the connection: ${oneLine(error)}`, { cause: error, shown });
+  if (REFUSED.has(code))
+    return new Refusal(`NATS refuses the connection: ${oneLine(error)}`, { cause: error, publicMessage });
   if (code === ErrorCode.ServerOptionNotAvailable)
-    return new Refusal("NATS does not offer the TLS that is configured", { cause: error, shown });
+    return new Refusal("NATS does not offer the TLS that is configured", { cause: error, publicMessage });
   if (code === ErrorCode.Tls || isTlsFault(cause) || isTlsFault(error))
-    return new Refusal(`NATS: TLS failed: ${oneLine(cause)}`, { cause: error, shown });
-  return new AppError("unavailable", `NATS: ${oneLine(error)}`, { cause: error, shown });
+    return new Refusal(`NATS: TLS failed: ${oneLine(cause)}`, { cause: error, publicMessage });
+  return new AppError("unavailable", `NATS: ${oneLine(error)}`, { cause: error, publicMessage });
 }
 
 /** Every attempt to reconnect reports its end in the same way: each state is logged once. */
@@ -126,7 +127,7 @@ async function logStatus(connection: NatsConnection, log: Logger): Promise<void>
       away = false;
       reported = "";
     } else if (type === Events.Error && REFUSED.has(data)) {
-      noteRefusal(connection, new Refusal(`NATS refuses the connection: ${data}`, { shown }), log);
+      noteRefusal(connection, new Refusal(`NATS refuses the connection: ${data}`, { publicMessage }), log);
     } else if (type === Events.Error && data !== reported) {
       reported = data;
       log.error({ error: data }, "NATS reported an error");

@@ -25,7 +25,7 @@ export function publishError(error: unknown, subject: string): AppError {
   const why = (error instanceof NatsError && error.api_error?.description) || error;
   return new AppError("unavailable", `NATS did not store a message for ${subject}: ${oneLine(why)}`, {
     cause: error,
-    shown: "NATS did not store a message",
+    publicMessage: "NATS did not store a message",
   });
 }
 

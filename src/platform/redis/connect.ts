@@ -123,9 +123,12 @@ const NOT_CONNECTED = "Stream isn't writeable and enableOfflineQueue options is 
 export function redisError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   const text = oneLine(error);
-  const shown = "Redis does not take a command";
-  if (ABOUT_US.test(text)) return new Refusal(`Redis: ${text}`, { cause: error, shown });
-  if (isTlsFault(error)) return new Refusal(`Redis: TLS failed: ${text}`, { cause: error, shown });
+  const publicMessage = "Redis does not take a command";
+  if (ABOUT_US.test(text)) return new Refusal(`Redis: ${text}`, { cause: error, publicMessage });
+  if (isTlsFault(error)) return new Refusal(`Redis: TLS failed: ${text}`, { cause: error, publicMessage });
   const code = ABOUT_THE_COMMAND.test(text) && !WRAPPED_OUTAGE.test(text) ? "failed" : "unavailable";
-  return new AppError(code, `Redis: ${text === NOT_CONNECTED ? "is not connected" : text}`, { cause: error, shown });
+  return new AppError(code, `Redis: ${text === NOT_CONNECTED ? "is not connected" : text}`, {
+    cause: error,
+    publicMessage,
+  });
 }

@@ -92,9 +92,9 @@ test("given a failure, an attempt is spent, the third one is final", () => {
 });
 
 test("given the texts of a server, an attempt tells none of them", () => {
-  const shown = "GetDropsByUserID: INTERNAL";
-  const error = new AppError("failed", `${shown}: no table at db.internal`, { shown });
-  expect(decideFailure(error, 1)?.error).toBe(shown);
+  const publicMessage = "GetDropsByUserID: INTERNAL";
+  const error = new AppError("failed", `${publicMessage}: no table at db.internal`, { publicMessage });
+  expect(decideFailure(error, 1)?.error).toBe(publicMessage);
 });
 
 test("given an outage, no attempt is spent", () => {
