@@ -12,7 +12,7 @@ import { SILENT_HEADER } from "../contracts/subjects.js";
 import type { BatchHandler, Delivery, Handlers } from "../delivery/handler.js";
 import { sampledTrace } from "../delivery/telemetry.js";
 import { createTurns } from "../kernel/concurrency.js";
-import { Precedence } from "../kernel/precedence.js";
+import { Foreground } from "../kernel/foreground.js";
 import { SECOND } from "../kernel/time.js";
 import { createApply } from "./apply.js";
 import { createApplyEdges, type EdgeApplied } from "./graph.js";
@@ -27,10 +27,10 @@ import type { AuthorWriter } from "./pulled.redis.js";
 import type { Sources } from "./sources.grpc.js";
 import { audienceOf, type SharedEntry, type TimelineWriter } from "./store.redis.js";
 
-/** A page or a batch of jobs waits no longer for batches of drops: it goes on at 50 a second at least. */
-const PRECEDENCE_MS = SECOND / 50;
-/** The last tier waits no longer for batches of drops and of other jobs. */
-const REST_MS = SECOND;
+/** Jobs, and pages of long follower lists, wait no longer for batches of drops: at least 50 a second begin. */
+const JOBS_WAIT_MS = SECOND / 50;
+/** A batch of the last tier waits no longer for batches of drops and of other jobs. */
+const REST_WAIT_MS = SECOND;
 
 export interface FanoutDeps extends Sources {
   readonly writer: TimelineWriter;
@@ -59,20 +59,20 @@ export interface Fanout {
 
 export function composeFanout(deps: FanoutDeps): Fanout {
   const followers = new Followers(deps.readFollowers);
-  const precedence = new Precedence(PRECEDENCE_MS);
+  const beforeJobs = new Foreground(JOBS_WAIT_MS);
   const yielding = async (jobs: readonly FanoutJob[]): Promise<void> => {
-    await precedence.turn();
+    await beforeJobs.untilIdle();
     await deps.queue(jobs);
   };
   const { one, together } = createApplyDrops({ ...deps, queue: yielding }, followers);
-  const last = new Precedence(REST_MS);
+  const beforeRest = new Foreground(REST_WAIT_MS);
   const rate = createTurns(deps.restRate);
   const yields = { ...deps, apply: createApply({ ...deps, yields: true }) };
-  const jobs = createJobHandlers({ ...yields, turn: () => precedence.turn() });
+  const jobs = createJobHandlers({ ...yields, turn: () => beforeJobs.untilIdle() });
   const rest = createJobHandlers({
     ...yields,
     turn: async (homes, stopping) => {
-      await last.turn();
+      await beforeRest.untilIdle();
       await rate(stopping, homes);
     },
   });
@@ -83,15 +83,15 @@ export function composeFanout(deps: FanoutDeps): Fanout {
     handlers: {
       drops: {
         one: async (delivery) => one(dropOf(delivery)),
-        together: (...batch) => last.first(() => precedence.first(() => together(...batch))),
+        together: (...batch) => beforeRest.run(() => beforeJobs.run(() => together(...batch))),
       },
       ...createGraphHandlers({
         ...deps,
         applyEdges: createApplyEdges(deps),
         applyYielding: createApplyEdges({ ...deps, yields: true }),
-        turn: () => precedence.turn(),
+        turn: () => beforeJobs.untilIdle(),
       }),
-      jobs: { ...jobs, together: (...batch) => last.first(() => jobs.together(...batch)) },
+      jobs: { ...jobs, together: (...batch) => beforeRest.run(() => jobs.together(...batch)) },
       rest,
     },
     apply: async (event, { time }) =>
