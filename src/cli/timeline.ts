@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { createTurns, paced } from "../kernel/concurrency.js";
+import { createThrottle, paced } from "../kernel/concurrency.js";
 import { codeOf, oneLine, printable } from "../kernel/errors.js";
 import type { Homes } from "../timeline/index.js";
 import { openTimelines, runJob, timelinesOn } from "./bootstrap.js";
@@ -70,7 +70,7 @@ function rebuild(chosen: Chosen): Promise<number> {
     });
     if (chosen.shared)
       for (const name of ["local", "global"] as const) await attempt(name, () => timelines.rebuildShared(name));
-    const pace = { turn: createTurns(chosen.rate), atOnce: AT_ONCE, stopping };
+    const pace = { throttle: createThrottle(chosen.rate), atOnce: AT_ONCE, stopping };
     const steps = chosen.all ? timelines.listHomes(chosen.after) : [{ users: chosen.users, place: "" }];
     try {
       for await (const step of homes.taken(steps)) {

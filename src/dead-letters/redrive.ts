@@ -45,20 +45,20 @@ const GIVE_UP_AFTER = 3;
 interface Course {
   readonly stopping?: AbortSignal | undefined;
   /** Resolves when the next one may begin. */
-  readonly turn?: () => Promise<void>;
+  readonly throttle?: () => Promise<void>;
 }
 
 /** `work` resolves to whether a server was unavailable. Returns the dead letters that were not tried. */
 export async function oneByOne(
   seqs: readonly number[],
-  { stopping, turn }: Course,
+  { stopping, throttle }: Course,
   work: (seq: number) => Promise<boolean>,
 ): Promise<Causes> {
   let unavailableInRow = 0;
   for (const [at, seq] of seqs.entries()) {
     const left = (why: string): Causes => seqs.slice(at).map((one) => ({ seq: one, why: `not tried: ${why}` }));
     if (unavailableInRow >= GIVE_UP_AFTER) return left("a server was unavailable for those before it");
-    await turn?.();
+    await throttle?.();
     if (stopping?.aborted) return left("the process stops");
     unavailableInRow = (await work(seq)) ? unavailableInRow + 1 : 0;
   }
@@ -82,12 +82,12 @@ export async function redrive(
   const logAgeMs = await deps.logAgeMs();
   const gapMs = options.dryRun ? 0 : SECOND / (options.rate ?? DEFAULT_RATE);
   let next = deps.now();
-  const turn = async (): Promise<void> => {
+  const throttle = async (): Promise<void> => {
     if (next > deps.now()) await deps.pause(next - deps.now(), options.stopping);
     next = Math.max(next, deps.now()) + gapMs;
   };
   options.onProgress?.(report);
-  const notTried = await oneByOne(seqs, { stopping: options.stopping, turn }, async (seq) => {
+  const notTried = await oneByOne(seqs, { stopping: options.stopping, throttle }, async (seq) => {
     const outcome = await redriveOne(deps, seq, { logAgeMs, dryRun: options.dryRun === true });
     if (outcome === "redriven") report.redriven.push(seq);
     else report[outcome.list].push({ seq, why: outcome.why });

@@ -11,7 +11,7 @@ import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import { SILENT_HEADER } from "../contracts/subjects.js";
 import type { BatchHandler, Delivery, Handlers } from "../delivery/handler.js";
 import { sampledTrace } from "../delivery/telemetry.js";
-import { createTurns } from "../kernel/concurrency.js";
+import { createThrottle } from "../kernel/concurrency.js";
 import { Foreground } from "../kernel/foreground.js";
 import { SECOND } from "../kernel/time.js";
 import { createApply } from "./apply.js";
@@ -66,14 +66,14 @@ export function composeFanout(deps: FanoutDeps): Fanout {
   };
   const { one, together } = createApplyDrops({ ...deps, queue: yielding }, followers);
   const beforeRest = new Foreground(REST_WAIT_MS);
-  const rate = createTurns(deps.restRate);
+  const throttle = createThrottle(deps.restRate);
   const yields = { ...deps, apply: createApply({ ...deps, yields: true }) };
-  const jobs = createJobHandlers({ ...yields, turn: () => beforeJobs.untilIdle() });
+  const jobs = createJobHandlers({ ...yields, throttle: () => beforeJobs.untilIdle() });
   const rest = createJobHandlers({
     ...yields,
-    turn: async (homes, stopping) => {
+    throttle: async (homes, stopping) => {
       await beforeRest.untilIdle();
-      await rate(stopping, homes);
+      await throttle(stopping, homes);
     },
   });
   const silently = { ...deps, ...noOutput(deps) };
@@ -89,7 +89,7 @@ export function composeFanout(deps: FanoutDeps): Fanout {
         ...deps,
         applyEdges: createApplyEdges(deps),
         applyYielding: createApplyEdges({ ...deps, yields: true }),
-        turn: () => beforeJobs.untilIdle(),
+        throttle: () => beforeJobs.untilIdle(),
       }),
       jobs: { ...jobs, together: (...batch) => beforeRest.run(() => jobs.together(...batch)) },
       rest,

@@ -19,7 +19,7 @@ interface GraphDeps {
   readonly applyYielding: ApplyEdges;
   readonly queueEdges: QueueEdges;
   /** Resolves when a batch of jobs may begin. */
-  readonly turn: () => Promise<void>;
+  readonly throttle: () => Promise<void>;
   readonly untilCovered?: UntilCovered | undefined;
 }
 
@@ -44,7 +44,7 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
   };
 }
 
-function createHotGraph({ applyYielding, turn, untilCovered }: GraphDeps): Handlers {
+function createHotGraph({ applyYielding, throttle, untilCovered }: GraphDeps): Handlers {
   return {
     one: async (delivery, { stopping }) => {
       const job = parseEdgeJob(delivery.body);
@@ -53,7 +53,7 @@ function createHotGraph({ applyYielding, turn, untilCovered }: GraphDeps): Handl
       await applyYielding(edgesIn(job));
     },
     together: async (deliveries) => {
-      await turn();
+      await throttle();
       const jobs = deliveries.map((delivery) => (isRedriven(delivery) ? [] : edgesIn(parseEdgeJob(delivery.body))));
       const left = new Set(await applyYielding(jobs.flat(), PATIENCE_MS));
       return deliveries.filter((delivery, at) => isRedriven(delivery) || jobs[at]?.some((edge) => left.has(edge)));

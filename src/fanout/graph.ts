@@ -1,7 +1,7 @@
 import type { EdgeEvent, EventName } from "../contracts/events.js";
 import type { EdgeChange, EdgeState, Fences } from "../contracts/fences.js";
 import { currentOf, isMerged, type PulledAuthors, type PullRegistry } from "../contracts/pulled.js";
-import { createInTurn, grouped, mapLimited } from "../kernel/concurrency.js";
+import { createBoundedQueue, grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { changedHome, type DropReads, DropWrites, patient, unhurried } from "./graph-drops.js";
 import type { AuthorWriter } from "./pulled.redis.js";
@@ -57,8 +57,8 @@ const MAX_ROUNDS = 10;
  * for `patienceMs`: they hold up no other.
  */
 export function createApplyEdges(given: GraphDeps): ApplyEdges {
-  const inTurn = createInTurn({ atOnce: AUTHORS_AT_ONCE, waiting: Number.POSITIVE_INFINITY });
-  const readAuthorDrops: ReadAuthorDrops = (...of) => inTurn(() => given.readAuthorDrops(...of));
+  const enqueue = createBoundedQueue({ atOnce: AUTHORS_AT_ONCE, waiting: Number.POSITIVE_INFINITY });
+  const readAuthorDrops: ReadAuthorDrops = (...of) => enqueue(() => given.readAuthorDrops(...of));
   const deps = { ...given, readAuthorDrops };
   return async (batch, patienceMs) => {
     const late = new Set<string>();

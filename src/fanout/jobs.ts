@@ -15,11 +15,11 @@ interface JobDeps {
   readonly progress: Progress;
   readonly untilCovered?: UntilCovered | undefined;
   /** Resolves when so many homes may be written. */
-  readonly turn: (homes: number, stopping: AbortSignal) => Promise<void>;
+  readonly throttle: (homes: number, stopping: AbortSignal) => Promise<void>;
 }
 
 /** Handles `fanout.job.*` and `fanout.rest.*`: writes chunks, and publishes a completion after the last one of a fan-out. */
-export function createJobHandlers({ apply, progress, untilCovered, turn }: JobDeps): Handlers {
+export function createJobHandlers({ apply, progress, untilCovered, throttle }: JobDeps): Handlers {
   const all = async (
     deliveries: readonly Delivery[],
     stopping: AbortSignal,
@@ -29,7 +29,7 @@ export function createJobHandlers({ apply, progress, untilCovered, turn }: JobDe
     const parts = jobs.map(({ user_ids, ...change }, at) => {
       return { change, audience: audienceOf(user_ids), trace: traceOf?.((deliveries[at] as Delivery).headers) };
     });
-    await turn(
+    await throttle(
       parts.reduce((sum, { audience }) => sum + audience.ids.length, 0),
       stopping,
     );

@@ -38,10 +38,11 @@ export function grouped<T>(items: readonly T[], keyOf: (item: T) => string): Map
   return groups;
 }
 
-export type InTurn = <T>(work: () => Promise<T>) => Promise<T>;
+/** Runs work in the order in which it came. */
+export type BoundedQueue = <T>(work: () => Promise<T>) => Promise<T>;
 
-/** First come, first served. @throws AppError `exhausted`, or `refusal`, at once while as much work as `waiting` waits */
-export function createInTurn({
+/** Its queue throws AppError `exhausted`, or `refusal`, at once while `waiting` pieces of work wait. */
+export function createBoundedQueue({
   atOnce,
   waiting,
   refusal = () => new AppError("exhausted", "too much work is waiting"),
@@ -49,7 +50,7 @@ export function createInTurn({
   readonly atOnce: number;
   readonly waiting: number;
   readonly refusal?: () => AppError;
-}): InTurn {
+}): BoundedQueue {
   const limit = pLimit(atOnce);
   return async (work) => {
     if (limit.activeCount + limit.pendingCount >= atOnce + waiting) throw refusal();
@@ -57,11 +58,11 @@ export function createInTurn({
   };
 }
 
-/** Resolves when the caller may begin; `weight`: the number of turns it takes. */
-type Turn = (stopping?: AbortSignal, weight?: number) => Promise<void>;
+/** Resolves when the caller may begin; `weight`: how many it counts for. */
+type Throttle = (stopping?: AbortSignal, weight?: number) => Promise<void>;
 
-/** `rate` turns a second. Turns that nobody takes are not saved up. */
-export function createTurns(rate: number): Turn {
+/** Lets `rate` callers a second begin. Unused capacity is not saved up. */
+export function createThrottle(rate: number): Throttle {
   let next = 0;
   return async (stopping, weight = 1) => {
     const now = performance.now();
@@ -72,22 +73,22 @@ export function createTurns(rate: number): Turn {
 }
 
 interface Pace {
-  readonly turn?: Turn | undefined;
+  readonly throttle?: Throttle | undefined;
   readonly atOnce: number;
   readonly stopping?: AbortSignal | undefined;
 }
 
-/** One item a `turn`. Rejects with the first failure, after the work in flight has ended. */
+/** `throttle` delays each item. Rejects with the first failure, after the work in flight has ended. */
 export async function paced<T>(
   items: Iterable<T> | AsyncIterable<T>,
-  { turn, atOnce, stopping }: Pace,
+  { throttle, atOnce, stopping }: Pace,
   work: (item: T) => Promise<void>,
 ): Promise<void> {
   const inFlight = new Set<Promise<void>>();
   let failure: { readonly error: unknown } | undefined;
   try {
     for await (const item of items) {
-      await turn?.(stopping);
+      await throttle?.(stopping);
       if (failure || stopping?.aborted) break;
       const working = work(item)
         .catch((error: unknown) => {

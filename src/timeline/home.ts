@@ -1,5 +1,5 @@
 import { annotate } from "../delivery/telemetry.js";
-import type { InTurn } from "../kernel/concurrency.js";
+import type { BoundedQueue } from "../kernel/concurrency.js";
 import { collect, collectUpward } from "./collect.js";
 import { type BelowFloor, startOf } from "./pages.js";
 import type { Pulls } from "./pulls.redis.js";
@@ -9,7 +9,7 @@ import type { OpenSources, Sources } from "./sources.grpc.js";
 export interface HomeDeps {
   readonly openSources: OpenSources;
   readonly pulls: Pulls;
-  readonly inTurn: InTurn;
+  readonly rebuildQueue: BoundedQueue;
   readonly maxEntries: number;
 }
 
@@ -67,12 +67,12 @@ export function readExpectedHome(deps: HomeDeps, reader: string, { floor, count,
 }
 
 export function homeBelowFloor(
-  { openSources, inTurn }: HomeDeps,
+  { openSources, rebuildQueue }: HomeDeps,
   reader: string,
   { deadline, tolerant = false }: { readonly deadline: number; readonly tolerant?: boolean },
 ): BelowFloor {
   const ask = <T>(work: (sources: Sources, authors: readonly string[]) => Promise<T>): Promise<T> =>
-    inTurn(async () => {
+    rebuildQueue(async () => {
       const opened = openSources();
       const drops: Sources["drops"] = (authors, limits, answered) =>
         opened.drops(authors, { ...limits, tolerant }, answered);

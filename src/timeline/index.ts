@@ -12,7 +12,7 @@ import {
 } from "../contracts/keys.js";
 import { isPushed, type PulledAuthors } from "../contracts/pulled.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
-import { createInTurn, mapLimited } from "../kernel/concurrency.js";
+import { createBoundedQueue, mapLimited } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
 import { createOldestFirst } from "../kernel/oldest-first.js";
@@ -79,7 +79,7 @@ export type ReadLimits = ReturnType<typeof createReadLimits>;
 
 /** Limits rebuilds and reads below the floor, and their upstream calls; one for the whole process. */
 export const createReadLimits = (config: TimelineConfig) => ({
-  inTurn: createInTurn({ atOnce: config.rebuildConcurrency, waiting: config.rebuildQueue }),
+  rebuildQueue: createBoundedQueue({ atOnce: config.rebuildConcurrency, waiting: config.rebuildQueue }),
   calls: createOldestFirst(config.upstreamConcurrency),
 });
 
@@ -100,7 +100,7 @@ export type Timelines = ReturnType<typeof createTimelines>;
 export function createTimelines(deps: TimelinesDeps) {
   const { scripts, fenced, nats, fences, pulled, config, log } = deps;
   const { maxEntries, ttlMs } = config.storedTimelines;
-  const { inTurn, calls } = deps.readLimits;
+  const { rebuildQueue, calls } = deps.readLimits;
   const cache = deps.readCache?.pages;
   const store = createTimelineStore(scripts, fenced, {
     config: config.storedTimelines,
@@ -108,11 +108,11 @@ export function createTimelines(deps: TimelinesDeps) {
     cache,
   });
   const pulls = createPulls(scripts, pulled, ttlMs);
-  const home = { openSources: createSources(deps.upstreams, calls), pulls, inTurn, maxEntries };
+  const home = { openSources: createSources(deps.upstreams, calls), pulls, rebuildQueue, maxEntries };
   const readAhead = openReadAhead(deps);
   const observe = { observe: observeTimeline.read, noteRead: readAhead?.note };
   const readSharedLog = createReadSharedLog(nats, maxEntries);
-  const rebuild = createRebuild({ store, fences, inTurn, log, observe: observeTimeline.rebuilt });
+  const rebuild = createRebuild({ store, fences, rebuildQueue, log, observe: observeTimeline.rebuilt });
   const rebuildAuthorKey = (key: string): Promise<void> =>
     rebuild(key, authorSnapshot(home, authorOfKey(key) as string), { afresh: true });
   return {

@@ -1,4 +1,4 @@
-import { createTurns } from "../kernel/concurrency.js";
+import { createThrottle } from "../kernel/concurrency.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { startLoop } from "../kernel/loop.js";
@@ -21,12 +21,12 @@ const TRY_MS = SECOND / 4;
 
 /** Reads the pages that were read most lately once keys can be followed, and then stores which are read most. */
 export function startReadAhead({ mostRead, cache, read, rate, log }: ReadAheadDeps): { close(): Promise<void> } {
-  const turn = createTurns(rate);
+  const throttle = createThrottle(rate);
   let isDone = false;
   const readAll = async (stopping: AbortSignal): Promise<void> => {
     const pages = await mostRead.list();
     for (const page of pages) {
-      await turn(stopping);
+      await throttle(stopping);
       if (stopping.aborted) return;
       // A page is held from its second read on.
       await read(page).then(

@@ -2,7 +2,7 @@ import { randomInt } from "node:crypto";
 import { writeUnlessDeleted } from "../contracts/fences.js";
 import { GLOBAL_KEY, kindOf, LOCAL_KEY } from "../contracts/keys.js";
 import { annotate, inSpan } from "../delivery/telemetry.js";
-import type { InTurn } from "../kernel/concurrency.js";
+import type { BoundedQueue } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { type Lease, underLease } from "../kernel/lease.js";
@@ -15,7 +15,7 @@ import type { Snapshot, TimelineStore } from "./store.redis.js";
 interface RebuildDeps {
   readonly store: TimelineStore;
   readonly fences: PageFences;
-  readonly inTurn: InTurn;
+  readonly rebuildQueue: BoundedQueue;
   readonly log: Logger;
   readonly observe: (outcome: "done" | "overtaken" | "failed", seconds: number) => void;
 }
@@ -78,8 +78,8 @@ interface Task {
 async function rebuild(deps: RebuildDeps, key: string, task: Task): Promise<void> {
   const lease: Lease = deps.store.rebuildLease(key);
   // Local and global come from the log, and are only two: they do not wait for homes.
-  const inTurn: InTurn = key === LOCAL_KEY || key === GLOBAL_KEY ? (work) => work() : deps.inTurn;
-  while (!(await inTurn(() => underLease(lease, () => rebuildInRounds(deps, key, task))))) {
+  const rebuildQueue: BoundedQueue = key === LOCAL_KEY || key === GLOBAL_KEY ? (work) => work() : deps.rebuildQueue;
+  while (!(await rebuildQueue(() => underLease(lease, () => rebuildInRounds(deps, key, task))))) {
     if (await completedElsewhere(deps.store, key, task.afresh)) return;
   }
 }

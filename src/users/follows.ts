@@ -1,6 +1,6 @@
 import { traceHeaders } from "../delivery/telemetry.js";
 import type * as wire from "../gen/avion/users.js";
-import type { InTurn } from "../kernel/concurrency.js";
+import type { BoundedQueue } from "../kernel/concurrency.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { type PageLimits, type PageTokens, readTime } from "../kernel/paging.js";
@@ -17,7 +17,7 @@ export interface FollowsDeps {
   readonly wakeRelay: () => void;
   readonly readList: ReadList;
   readonly edges: EdgeStore;
-  readonly bounded: InTurn;
+  readonly bounded: BoundedQueue;
   readonly tokens: PageTokens;
   readonly observe: Pick<ObserveUsers, "followed" | "cacheFailed">;
 }

@@ -1,5 +1,5 @@
 import { UserServiceService } from "../gen/avion/users.js";
-import { createInTurn } from "../kernel/concurrency.js";
+import { createBoundedQueue } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
@@ -61,7 +61,7 @@ export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay
   const observe = observeUsers;
   const cache = createListCache(scripts);
   // Writes get connections while the cache is unavailable.
-  const bounded = createInTurn({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS, refusal: tooManyReads });
+  const bounded = createBoundedQueue({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS, refusal: tooManyReads });
   const [edges, store] = [createEdgeStore(db), createListStore(db)];
   const pages = createHotPages();
   const service = createUsersService(

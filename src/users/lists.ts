@@ -1,5 +1,5 @@
 import { LRUCache } from "lru-cache";
-import type { InTurn } from "../kernel/concurrency.js";
+import type { BoundedQueue } from "../kernel/concurrency.js";
 import { codeOf } from "../kernel/errors.js";
 import { compareBytes, encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
@@ -17,7 +17,7 @@ interface ListsDeps {
   readonly store: ListStore;
   readonly cache: ListCache;
   readonly pages: HotPages;
-  readonly bounded: InTurn;
+  readonly bounded: BoundedQueue;
   readonly maxCachedIds: number;
   readonly observe: Pick<ObserveUsers, "read" | "superseded" | "cacheFailed">;
 }

@@ -1,5 +1,5 @@
 import type * as wire from "../gen/avion/users.js";
-import type { InTurn } from "../kernel/concurrency.js";
+import type { BoundedQueue } from "../kernel/concurrency.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { readId, readText, storedIdFault } from "../kernel/fields.js";
 import { encodeId } from "../kernel/ids.js";
@@ -19,7 +19,7 @@ const MAX_URL = 500;
 export interface ProfileDeps {
   readonly profiles: ProfileStore;
   readonly profileCache: ProfileCache;
-  readonly bounded: InTurn;
+  readonly bounded: BoundedQueue;
   readonly tokens: PageTokens;
   readonly observe: Pick<ObserveUsers, "read" | "superseded" | "cacheFailed">;
 }

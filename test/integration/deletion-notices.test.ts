@@ -11,7 +11,7 @@ import type { Registry } from "../../src/pull/registry.js";
 import { readPage } from "../../src/timeline/pages.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { DROP, type FanoutBench, followers, handle, openFanout, work } from "../support/fanout.js";
-import { historyOf, inTurn } from "../support/memory-upstreams.js";
+import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 import { openRegistry, stateOf, step } from "../support/pulled.js";
 import { below, oneOf, type Random, seeded } from "../support/random.js";
@@ -40,7 +40,7 @@ const MAX_ENTRIES = 20;
 function openReads(world: World, registry?: Registry) {
   const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES }, registry);
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
   const entriesOf = (user: string) =>
     world.homeOf(user).map(({ drop_id: drop, created_at: score }) => ({ drop, score }));
   return {

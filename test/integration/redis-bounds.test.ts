@@ -7,7 +7,7 @@ import { createAttempts } from "../../src/platform/redis/attempts.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { deliveryOf } from "../support/deliveries.js";
 import { handle, openFanout, work } from "../support/fanout.js";
-import { historyOf, inTurn } from "../support/memory-upstreams.js";
+import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 import { created, deleted, followed, received, unfollowed } from "../support/timeline-events.js";
 import { heldBy } from "../support/timeline-keys.js";
@@ -51,7 +51,7 @@ test("whatever is handled, each key it leaves has a time to live, but for the th
   await everyKind(new World(), 1_000);
   const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 1_000 });
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
   for (const key of ["timeline:home:f0", "timeline:home:cold"]) {
     await rebuild(key, async () => ({ entries: [{ drop: "d1", score: 1 }], floor: 0 }));
     await store.read({ key, direction: "older", from: undefined, count: 1 });
@@ -138,7 +138,7 @@ test("the jobs of a large fan-out fit into a message, however long the names are
 test("a home that is rebuilt where there was no key has a time to live before anybody reads it", async () => {
   const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
   for (const floor of [0, 1]) {
     await rebuild(`timeline:home:cold-${floor}`, async () => ({ entries: [{ drop: "d1", score: 1 }], floor }));
     expect(await redis.raw.pttl(`timeline:home:cold-${floor}`)).toBeGreaterThan(0);

@@ -5,7 +5,7 @@ import { chunked } from "../../src/kernel/concurrency.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { handle, openFanout } from "../support/fanout.js";
-import { historyOf, inTurn } from "../support/memory-upstreams.js";
+import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 import { unfollowed } from "../support/timeline-events.js";
 import { held } from "../support/timeline-keys.js";
@@ -32,7 +32,7 @@ async function fill(entries: readonly TimelineEntry[]): Promise<void> {
 function scene() {
   const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX });
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
   return { store, fences, fenceStore, rebuild };
 }
 

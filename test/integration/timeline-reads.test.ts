@@ -2,7 +2,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { Fences } from "../../src/contracts/fences.js";
 import { type GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
-import { createInTurn } from "../../src/kernel/concurrency.js";
+import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import {
@@ -14,7 +14,7 @@ import {
 import { toToken } from "../../src/timeline/page-request.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, openFanout } from "../support/fanout.js";
-import { historyOf, inTurn, sourcesOf } from "../support/memory-upstreams.js";
+import { historyOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";
 import { below, seeded, uuidV7 } from "../support/random.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 import { created, deleted } from "../support/timeline-events.js";
@@ -55,10 +55,10 @@ class Scene {
       ...{ store, pulls },
       fences: this.fences,
       openSources: () => sourcesOf(this.world),
-      inTurn,
+      rebuildQueue,
       deadlineMaxMs: 30_000,
       readSharedLog: async () => ({ entries: [], floor: 0 }),
-      rebuild: createRebuild({ store, fences: this.fences, inTurn, log: silent, observe: () => undefined }),
+      rebuild: createRebuild({ store, fences: this.fences, rebuildQueue, log: silent, observe: () => undefined }),
       maxEntries: MAX,
       maybeLost: () => false,
       log: silent,
@@ -333,11 +333,17 @@ test("a caller's deadline is bounded by ours", async () => {
 });
 
 test("a timeline whose rebuild finds no place in the queue is degraded, and shows what is stored", async () => {
-  const none = createInTurn({ atOnce: 1, waiting: 0 });
+  const none = createBoundedQueue({ atOnce: 1, waiting: 0 });
   const scene = new Scene();
   const { store } = scene.deps;
-  const rebuild = createRebuild({ store, fences: scene.fences, inTurn: none, log: silent, observe: () => undefined });
-  const deps = { ...scene.deps, inTurn: none, rebuild };
+  const rebuild = createRebuild({
+    store,
+    fences: scene.fences,
+    rebuildQueue: none,
+    log: silent,
+    observe: () => undefined,
+  });
+  const deps = { ...scene.deps, rebuildQueue: none, rebuild };
   let go: () => void = () => undefined;
   const busy = none(() => new Promise<void>((resolve) => (go = resolve)));
   await scene.post(7, "stored");

@@ -2,13 +2,13 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { TimelineEntry } from "../../src/contracts/timelines.js";
 import { audienceOf } from "../../src/fanout/store.redis.js";
-import { createInTurn } from "../../src/kernel/concurrency.js";
+import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { eventually } from "../support/eventually.js";
-import { historyOf, inTurn } from "../support/memory-upstreams.js";
+import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";
 import { TcpProxy } from "../support/proxy.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 import { held } from "../support/timeline-keys.js";
@@ -29,7 +29,13 @@ function scene(maxEntries = 10) {
   const { store, writer, fenceStore } = adaptersOn(redis.scripts, { maxEntries });
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
   const observed: string[] = [];
-  const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: (outcome) => observed.push(outcome) });
+  const rebuild = createRebuild({
+    store,
+    fences,
+    rebuildQueue,
+    log: silent,
+    observe: (outcome) => observed.push(outcome),
+  });
   return { store, writer, fences, rebuild, observed };
 }
 
@@ -73,7 +79,7 @@ test("a rebuild held back on its way to Redis brings back nothing that was delet
     await eventually(() => slow.status === "ready", "Redis is connected through the proxy");
     const { store } = adaptersOn(createScripts(slow), { maxEntries: 10 });
     const { writer, fences } = scene();
-    const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
+    const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
     // The server's clock and scripts are known from before.
     await rebuild("timeline:home:other", async () => ({ entries: [], floor: 0 }));
     const rebuilding = rebuild(KEY, async () => {
@@ -238,8 +244,8 @@ test.each([true, false])(
 
 test("homes wait for their turn; local and global, which come from the log, do not wait for homes", async () => {
   const { store, fences } = scene();
-  const one = createInTurn({ atOnce: 1, waiting: 10 });
-  const rebuild = createRebuild({ store, fences, inTurn: one, log: silent, observe: () => undefined });
+  const one = createBoundedQueue({ atOnce: 1, waiting: 10 });
+  const rebuild = createRebuild({ store, fences, rebuildQueue: one, log: silent, observe: () => undefined });
   let go: () => void = () => undefined;
   const waiting = new Promise<void>((resolve) => {
     go = resolve;

@@ -12,7 +12,7 @@ import { createRebuild } from "../../src/timeline/rebuild.js";
 import { startTrimming } from "../../src/timeline/trim.js";
 import { becomes } from "../support/eventually.js";
 import { handle, openFanout } from "../support/fanout.js";
-import { historyOf, inTurn, sourcesOf } from "../support/memory-upstreams.js";
+import { historyOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";
 import { adaptersOn, fencedOn, openRedis, type RedisBench } from "../support/redis.js";
 import { created, received } from "../support/timeline-events.js";
 import { held, homeKey, inKey } from "../support/timeline-keys.js";
@@ -59,7 +59,7 @@ test("pages leave out drops older than the retention, and remove them from the t
 
 test("a rebuild does not bring back drops older than the retention", async () => {
   const { store, fences } = scene();
-  const rebuild = createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
   const entries = [SINCE + 1, SINCE, SINCE - 1].map((score) => ({ score, drop: `d${score}` }));
   await rebuild("timeline:global", async () => ({ entries, floor: 0 }));
   expect(await idsOf("timeline:global")).toEqual([`d${SINCE + 1}`, `d${SINCE}`]);
@@ -184,7 +184,7 @@ test("a degraded page shows neither deleted drops nor those older than the reten
   await fences.recordTombstones([{ drop: "gone", time: Date.now() }]);
   const away = () => Promise.reject(new AppError("unavailable", "away"));
   const read = getHomeTimeline({
-    ...{ store, fences, inTurn, maxEntries: 100, deadlineMaxMs: 30_000, log: silent },
+    ...{ store, fences, rebuildQueue, maxEntries: 100, deadlineMaxMs: 30_000, log: silent },
     pulls: adaptersOn(redis.scripts, { maxEntries: 100 }).pulls,
     openSources: () => sourcesOf(world),
     readSharedLog: away,

@@ -2,7 +2,7 @@ import type { ReadHistory } from "../../src/consistency/fences/fences.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
 import type { Sources as FanoutSources } from "../../src/fanout/sources.grpc.js";
 import type { Drop, GetDropsByUserIDRequest } from "../../src/gen/avion/posts.js";
-import { createInTurn } from "../../src/kernel/concurrency.js";
+import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { createOldestFirst } from "../../src/kernel/oldest-first.js";
 import type { ReadDropsByUser } from "../../src/platform/grpc/upstreams.js";
 import { createSources, type Sources } from "../../src/timeline/sources.grpc.js";
@@ -48,7 +48,7 @@ export function sourcesOf(world: World, read = readDropsOf(world)): Sources {
 }
 
 /** Bounds that nothing reaches. */
-export const inTurn = createInTurn({ atOnce: 64, waiting: 1_000 });
+export const rebuildQueue = createBoundedQueue({ atOnce: 64, waiting: 1_000 });
 
 /** The upstreams as fan-out sees them; small pages, so that lists have several. Who unfollows between two pages makes nobody skip one. */
 export function fanoutSourcesOf(world: World, pageSize: number): FanoutSources {

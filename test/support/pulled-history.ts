@@ -11,7 +11,7 @@ import { getHomeTimeline, type ReadDeps } from "../../src/timeline/get-timeline.
 import { toToken } from "../../src/timeline/page-request.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "./fanout.js";
-import { historyOf, inTurn, sourcesOf } from "./memory-upstreams.js";
+import { historyOf, rebuildQueue, sourcesOf } from "./memory-upstreams.js";
 import { openRegistry, step } from "./pulled.js";
 import { adaptersOn, type RedisBench } from "./redis.js";
 import { created, deleted, followed, received, type TimelineEvent, unfollowed } from "./timeline-events.js";
@@ -85,11 +85,11 @@ export class Scene {
     const { store, pulls, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES }, pulled);
     const fences = createFences({ store: fenceStore, readHistory: historyOf(this.#log), log: silent });
     this.#reads = {
-      ...{ store, pulls, fences, inTurn, maxEntries: MAX_ENTRIES, log: silent },
+      ...{ store, pulls, fences, rebuildQueue, maxEntries: MAX_ENTRIES, log: silent },
       openSources: () => sourcesOf(this.#world),
       deadlineMaxMs: 30_000,
       readSharedLog: async () => ({ entries: [], floor: 0 }),
-      rebuild: createRebuild({ store, fences, inTurn, log: silent, observe: () => undefined }),
+      rebuild: createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined }),
       maybeLost: () => false,
       observe: () => undefined,
     };

@@ -2,7 +2,7 @@ import { credentials } from "@grpc/grpc-js";
 import type { OutboxEvent } from "../../src/contracts/outbox.js";
 import type { Delivery } from "../../src/delivery/handler.js";
 import * as wire from "../../src/gen/avion/users.js";
-import { createInTurn } from "../../src/kernel/concurrency.js";
+import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createPageTokens } from "../../src/kernel/paging.js";
 import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
@@ -53,7 +53,7 @@ export function usersProcess(options: UsersOptions) {
   const { wrapCurrentFollowers = (read) => read, wrapHot = (apply) => apply } = options;
   const maxCachedIds = options.maxCachedIds ?? MAX_CACHED_IDS;
   const cache = createListCache(scripts, maxCachedIds);
-  const bounded = createInTurn({ atOnce: 8, waiting: 2_000 });
+  const bounded = createBoundedQueue({ atOnce: 8, waiting: 2_000 });
   const observe = observeUsers;
   const edges = createEdgeStore(db);
   const store = wrap(createListStore(db));

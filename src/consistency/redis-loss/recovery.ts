@@ -3,7 +3,7 @@ import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { cutWhereTooLarge, deadLetterOf, type StoreDeadLetter } from "../../delivery/dead-letter.js";
 import type { Delivery } from "../../delivery/handler.js";
 import { countOutcome } from "../../delivery/telemetry.js";
-import { createTurns, paced } from "../../kernel/concurrency.js";
+import { createThrottle, paced } from "../../kernel/concurrency.js";
 import { codeOf, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { backoff, MINUTE, pause, SECOND } from "../../kernel/time.js";
@@ -107,8 +107,8 @@ export async function replay(
   { rate, stopping }: { readonly rate?: number; readonly stopping?: AbortSignal } = {},
 ): Promise<number> {
   let done = 0;
-  const turn = rate === undefined ? undefined : createTurns(rate);
-  await paced(events, { turn, atOnce: AT_ONCE, stopping }, async (event) => {
+  const throttle = rate === undefined ? undefined : createThrottle(rate);
+  await paced(events, { throttle, atOnce: AT_ONCE, stopping }, async (event) => {
     await apply(event);
     done++;
   });

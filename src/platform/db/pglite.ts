@@ -96,12 +96,12 @@ function sessionOf(lite: PGlite): Queries {
 
 async function transact<Result>(session: Queries, work: (queries: Queries) => Promise<Result>): Promise<Result> {
   // The work may run several statements at once.
-  const inTurn = pLimit(1);
+  const oneByOne = pLimit(1);
   await session.run("BEGIN");
   try {
     const result = await work({
-      query: (sql, params) => inTurn(() => session.query(sql, params)),
-      run: (script) => inTurn(() => session.run(script)),
+      query: (sql, params) => oneByOne(() => session.query(sql, params)),
+      run: (script) => oneByOne(() => session.run(script)),
     });
     await session.run("COMMIT");
     return result;

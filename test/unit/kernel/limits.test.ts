@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { createInTurn } from "../../../src/kernel/concurrency.js";
+import { createBoundedQueue } from "../../../src/kernel/concurrency.js";
 import { AppError } from "../../../src/kernel/errors.js";
 
 /** Work that ends when it is told to. */
@@ -19,8 +19,8 @@ function controlled() {
 
 test("work is done in the order it was asked for, a few pieces at a time", async () => {
   const { order, work, end } = controlled();
-  const inTurn = createInTurn({ atOnce: 2, waiting: 10 });
-  const all = ["a", "b", "c", "d"].map((name) => inTurn(work(name)));
+  const enqueue = createBoundedQueue({ atOnce: 2, waiting: 10 });
+  const all = ["a", "b", "c", "d"].map((name) => enqueue(work(name)));
   await end("none");
   expect(order).toEqual(["a", "b"]);
   await end("b");
@@ -33,19 +33,19 @@ test("work is done in the order it was asked for, a few pieces at a time", async
 
 test("where as many wait as may, further work is refused at once, and taken again later", async () => {
   const { work, end } = controlled();
-  const inTurn = createInTurn({ atOnce: 1, waiting: 1 });
-  const [first, second] = [inTurn(work("a")), inTurn(work("b"))];
+  const enqueue = createBoundedQueue({ atOnce: 1, waiting: 1 });
+  const [first, second] = [enqueue(work("a")), enqueue(work("b"))];
   await end("none");
-  await expect(inTurn(work("c"))).rejects.toMatchObject({ code: "exhausted" });
+  await expect(enqueue(work("c"))).rejects.toMatchObject({ code: "exhausted" });
   await end("a");
-  const third = inTurn(work("d"));
+  const third = enqueue(work("d"));
   await end("b");
   await end("d");
   expect(await Promise.all([first, second, third])).toEqual(["a", "b", "d"]);
 });
 
 test("a limited number of reads run, a limited number wait, and the others are refused, as the caller says", async () => {
-  const inTurn = createInTurn({ atOnce: 2, waiting: 3, refusal: () => new AppError("unavailable", "too much") });
+  const enqueue = createBoundedQueue({ atOnce: 2, waiting: 3, refusal: () => new AppError("unavailable", "too much") });
   let running = 0;
   let most = 0;
   const ends: (() => void)[] = [];
@@ -55,10 +55,10 @@ test("a limited number of reads run, a limited number wait, and the others are r
     await new Promise<void>((resolve) => ends.push(resolve));
     running -= 1;
   };
-  const begun = Array.from({ length: 2 }, () => inTurn(work));
+  const begun = Array.from({ length: 2 }, () => enqueue(work));
   await Promise.resolve();
-  const waiting = Array.from({ length: 3 }, () => inTurn(work));
-  await expect(inTurn(work)).rejects.toMatchObject({ code: "unavailable" });
+  const waiting = Array.from({ length: 3 }, () => enqueue(work));
+  await expect(enqueue(work)).rejects.toMatchObject({ code: "unavailable" });
   while (ends.length > 0) {
     ends.shift()?.();
     await new Promise((resolve) => setImmediate(resolve));
@@ -68,7 +68,7 @@ test("a limited number of reads run, a limited number wait, and the others are r
 });
 
 test("work that fails makes room for the next", async () => {
-  const inTurn = createInTurn({ atOnce: 1, waiting: 1 });
-  await expect(inTurn(() => Promise.reject(new Error("broken")))).rejects.toThrow("broken");
-  expect(await inTurn(async () => "done")).toBe("done");
+  const enqueue = createBoundedQueue({ atOnce: 1, waiting: 1 });
+  await expect(enqueue(() => Promise.reject(new Error("broken")))).rejects.toThrow("broken");
+  expect(await enqueue(async () => "done")).toBe("done");
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { createTurns, paced } from "../../../src/kernel/concurrency.js";
+import { createThrottle, paced } from "../../../src/kernel/concurrency.js";
 
 const items = (count: number): number[] => Array.from({ length: count }, (_, index) => index);
 
@@ -55,15 +55,15 @@ test("nothing is begun once it stops", async () => {
 });
 
 test("turns come evenly, and whoever stops does not wait for one", async () => {
-  const turn = createTurns(100);
+  const throttle = createThrottle(100);
   const started = performance.now();
-  for (let count = 0; count < 11; count++) await turn();
+  for (let count = 0; count < 11; count++) await throttle();
   expect(performance.now() - started).toBeGreaterThanOrEqual(95);
-  const heavy = createTurns(100);
+  const heavy = createThrottle(100);
   const weighing = performance.now();
   for (let count = 0; count < 3; count++) await heavy(undefined, 5);
   expect(performance.now() - weighing).toBeGreaterThanOrEqual(95);
-  const slow = createTurns(0.001);
+  const slow = createThrottle(0.001);
   await slow();
   await slow(AbortSignal.abort());
 });
