@@ -4,8 +4,8 @@ import { assertNever, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { deadLetterOf, type StoreDeadLetter } from "./dead-letter.js";
-import type { Gate } from "./gate.js";
 import type { BatchHandler, Context, Delivery, Handler, Outcome, Process, ProcessBatch } from "./handler.js";
+import type { SharedLock } from "./shared-lock.js";
 import { inTraceOf } from "./telemetry.js";
 import { crashed, type RetryLimits, verdict } from "./verdict.js";
 
@@ -31,7 +31,7 @@ interface ProcessOptions {
   readonly storeDeadLetter: StoreDeadLetter;
   readonly limits: RetryLimits;
   /** One for all consumers of the process. */
-  readonly gate: Gate;
+  readonly handlingLock: SharedLock;
   readonly version: string;
   readonly eventOf: (delivery: Delivery) => string;
   readonly observe: (what: Observed, delivery: Delivery, count?: number) => void;
@@ -62,12 +62,12 @@ export function createProcess(options: ProcessOptions): Process {
   return (delivery, context) => inTraceOf(delivery.headers, () => untilOutcome(options, delivery, context));
 }
 
-type BatchOptions = Pick<ProcessOptions, "gate" | "observe"> & { readonly handler: BatchHandler };
+type BatchOptions = Pick<ProcessOptions, "handlingLock" | "observe"> & { readonly handler: BatchHandler };
 
 /** Handles first deliveries together, uncounted. Those of a batch that fails are to be processed one by one. */
-export function createBatchProcess({ handler, gate, observe }: BatchOptions): ProcessBatch {
+export function createBatchProcess({ handler, handlingLock, observe }: BatchOptions): ProcessBatch {
   const processBatch: ProcessBatch = async (deliveries, context) => {
-    const leave = await gate.enter(false);
+    const release = await handlingLock.acquire(false);
     const started = performance.now();
     try {
       const bodies = deliveries.map(({ body }) => body);
@@ -83,7 +83,7 @@ export function createBatchProcess({ handler, gate, observe }: BatchOptions): Pr
       context.log.debug({ messages: length, error: oneLine(error) }, "a batch failed; its messages are handled alone");
       return deliveries;
     } finally {
-      leave();
+      release();
     }
   };
   return processBatch;
@@ -116,7 +116,7 @@ async function untilOutcome(options: ProcessOptions, delivery: Delivery, context
 async function once(options: ProcessOptions, message: InFlight): Promise<Step> {
   const { attempts, limits } = options;
   const { delivery, context } = message;
-  const leave = await options.gate.enter(message.alone);
+  const release = await options.handlingLock.acquire(message.alone);
   try {
     if (message.alone && context.stopping.aborted) return { kind: "release" };
     const begun = await attempts.begin(delivery, message.name, message.alone);
@@ -137,7 +137,7 @@ async function once(options: ProcessOptions, message: InFlight): Promise<Step> {
   } catch (error) {
     return await afterFailure(options, message, error);
   } finally {
-    leave();
+    release();
   }
 }
 

@@ -14,7 +14,7 @@ import { VERSION } from "./version.js";
 /** Slices of the configuration that every consumer reads. */
 export type ConsumerSlices = "delivery" | "nats";
 
-type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "gate" | "wraps" | "log">;
+type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "handlingLock" | "wraps" | "log">;
 
 /** Several batches are under way at once, as many messages as `concurrency` a batch. */
 const BATCHES = 4;
@@ -75,7 +75,7 @@ interface ConsumerOptions {
 
 /** Starts a consumer under the failure policy: attempts, retries, dead letters. */
 export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Consuming {
-  const { config, connections, gate, wraps = {}, log } = deps;
+  const { config, connections, handlingLock, wraps = {}, log } = deps;
   const { stream, consumer, handler, together, concurrency = config.delivery.concurrency } = options;
   const { nats, scripts, publish, topology } = connections;
   expectOutcomes(consumer);
@@ -87,14 +87,14 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
       maxAttempts: options.maxAttempts ?? config.delivery.maxAttempts,
       retryBaseMs: config.delivery.retryBaseMs,
     },
-    gate,
+    handlingLock,
     version: VERSION,
     eventOf,
     observe: countOutcome,
     batched: together !== undefined,
   });
   const processBatch =
-    together && createBatchProcess({ handler: observedBatch(consumer, together), gate, observe: countOutcome });
+    together && createBatchProcess({ handler: observedBatch(consumer, together), handlingLock, observe: countOutcome });
   const batch = processBatch && { process: wraps.batch?.(processBatch) ?? processBatch, messages: concurrency };
   return consume(nats, {
     stream,

@@ -8,7 +8,7 @@ import { createAnalysisStore } from "../../src/analysis/store.sql.js";
 import type { AnalysisRequest } from "../../src/contracts/analysis.js";
 import { RECENT_KEY } from "../../src/contracts/keys.js";
 import { ANALYSIS_REQUESTED, CONSUMER, STREAM } from "../../src/contracts/subjects.js";
-import { Gate } from "../../src/delivery/gate.js";
+import { SharedLock } from "../../src/delivery/shared-lock.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
@@ -156,7 +156,7 @@ function startBoth(bench: SagaBench): { close(): Promise<void> }[] {
     log: silent,
   });
   const connections = { ...common, nats: nats.connection, topology: { check: () => undefined } };
-  const deps = { config: CONFIG, connections, gate: new Gate(), log: silent } as unknown as Parameters<
+  const deps = { config: CONFIG, connections, handlingLock: new SharedLock(), log: silent } as unknown as Parameters<
     typeof startConsumer
   >[0];
   const consuming: Consuming[] = [

@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
-import { Gate } from "../../../src/delivery/gate.js";
 import type { Outcome } from "../../../src/delivery/handler.js";
 import { type Attempts, createProcess } from "../../../src/delivery/process.js";
+import { SharedLock } from "../../../src/delivery/shared-lock.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { contextWith, deliveryOf } from "../../support/deliveries.js";
 
@@ -31,7 +31,7 @@ function setup(handler: (seq: number) => Promise<void>) {
     attempts,
     storeDeadLetter: async (letter) => void letters.push(letter),
     limits: { maxAttempts: 3, retryBaseMs: 100 },
-    gate: new Gate(),
+    handlingLock: new SharedLock(),
     version: "1.2.3",
     eventOf: () => "drop_created",
     observe: () => undefined,

@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
-import { Gate } from "../../../src/delivery/gate.js";
 import type { BatchHandler, Delivery, Handler, Outcome } from "../../../src/delivery/handler.js";
 import { type Attempts, createBatchProcess, createProcess } from "../../../src/delivery/process.js";
+import { SharedLock } from "../../../src/delivery/shared-lock.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { contextWith, deliveryOf } from "../../support/deliveries.js";
 
@@ -30,20 +30,20 @@ function setup({ together, one, lost = 0 }: { together?: BatchHandler; one?: Han
   const attempts = memoryAttempts(lost);
   const letters: DeadLetter[] = [];
   const observed: [string, number][] = [];
-  const gate = new Gate();
+  const handlingLock = new SharedLock();
   const observe = (what: string, _: Delivery, count = 1) => void observed.push([what, count]);
   const alone = createProcess({
     handler: one ?? (async () => undefined),
     attempts,
     storeDeadLetter: async (letter) => void letters.push(letter),
     limits: { maxAttempts: MAX_ATTEMPTS, retryBaseMs: 1 },
-    gate,
+    handlingLock,
     version: "1.2.3",
     eventOf: () => "drop_created",
     observe,
     batched: true,
   });
-  const batch = createBatchProcess({ handler: together ?? (async () => []), gate, observe });
+  const batch = createBatchProcess({ handler: together ?? (async () => []), handlingLock, observe });
   return { alone, batch, attempts, letters, observed };
 }
 

@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
-import { Gate } from "../../../src/delivery/gate.js";
 import type { Delivery, Handler, Outcome } from "../../../src/delivery/handler.js";
 import { type Attempts, createProcess } from "../../../src/delivery/process.js";
+import { SharedLock } from "../../../src/delivery/shared-lock.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { contextWith, deliveryOf } from "../../support/deliveries.js";
 
@@ -37,7 +37,7 @@ interface Setup {
   readonly handler: Handler;
   readonly attempts?: Attempts;
   readonly store?: (letter: DeadLetter) => Promise<void>;
-  readonly gate?: Gate;
+  readonly handlingLock?: SharedLock;
 }
 
 function setup({ handler, ...given }: Setup) {
@@ -57,7 +57,7 @@ function setup({ handler, ...given }: Setup) {
       letters.push(letter);
     },
     limits: { maxAttempts: 5, retryBaseMs: 100 },
-    gate: given.gate ?? new Gate(),
+    handlingLock: given.handlingLock ?? new SharedLock(),
     version: "1.2.3",
     eventOf: () => "drop_created",
     observe: (what) => observed.push(what),
@@ -206,11 +206,11 @@ test("a letter that cannot be stored while the process stops leaves the message 
 });
 
 test("what never reported back is handled alone, after what is under way and before what comes later", async () => {
-  const gate = new Gate();
+  const handlingLock = new SharedLock();
   const trace: Trace = [];
   let finish = (): void => undefined;
   const first = setup({
-    gate,
+    handlingLock,
     handler: async () => {
       trace.push("first");
       await new Promise<void>((resolve) => {
@@ -220,7 +220,7 @@ test("what never reported back is handled alone, after what is under way and bef
   });
   const counted: Trace = [];
   const suspect = setup({
-    gate,
+    handlingLock,
     attempts: memoryAttempts(counted, begunBefore(2), new Set()),
     handler: async () => {
       trace.push("suspect");
@@ -228,7 +228,7 @@ test("what never reported back is handled alone, after what is under way and bef
       trace.push("suspect done");
     },
   });
-  const later = setup({ gate, handler: async () => void trace.push("later") });
+  const later = setup({ handlingLock, handler: async () => void trace.push("later") });
   const running = [first.run()];
   await new Promise(setImmediate);
   running.push(suspect.run());
