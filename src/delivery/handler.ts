@@ -38,8 +38,8 @@ export type Handler = (delivery: Delivery, context: Context) => Promise<void>;
 export type BatchHandler = (deliveries: readonly Delivery[], context: Context) => Promise<readonly Delivery[]>;
 
 export interface Handlers {
-  readonly one: Handler;
-  readonly together: BatchHandler;
+  readonly single: Handler;
+  readonly batch: BatchHandler;
 }
 
 export type Outcome =

@@ -64,7 +64,7 @@ export function composeFanout(deps: FanoutDeps): Fanout {
     await beforeJobs.untilIdle();
     await deps.queue(jobs);
   };
-  const { one, together } = createApplyDrops({ ...deps, queue: yielding }, followers);
+  const drops = createApplyDrops({ ...deps, queue: yielding }, followers);
   const beforeRest = new Foreground(REST_WAIT_MS);
   const throttle = createThrottle(deps.restRate);
   const yields = { ...deps, apply: createApply({ ...deps, yields: true }) };
@@ -82,8 +82,8 @@ export function composeFanout(deps: FanoutDeps): Fanout {
   return {
     handlers: {
       drops: {
-        one: async (delivery) => one(dropOf(delivery)),
-        together: (...batch) => beforeRest.run(() => beforeJobs.run(() => together(...batch))),
+        single: async (delivery) => drops.single(dropOf(delivery)),
+        batch: (...batch) => beforeRest.run(() => beforeJobs.run(() => drops.batch(...batch))),
       },
       ...createGraphHandlers({
         ...deps,
@@ -91,13 +91,13 @@ export function composeFanout(deps: FanoutDeps): Fanout {
         applyYielding: createApplyEdges({ ...deps, yields: true }),
         throttle: () => beforeJobs.untilIdle(),
       }),
-      jobs: { ...jobs, together: (...batch) => beforeRest.run(() => jobs.together(...batch)) },
+      jobs: { ...jobs, batch: (...batch) => beforeRest.run(() => jobs.batch(...batch)) },
       rest,
     },
     apply: async (event, { time }) =>
       isEdge(event)
         ? void (await edgesAgain([{ event, admittedAt: time }]))
-        : dropsAgain.one({ event, admitted_at: time, silent: true }),
+        : dropsAgain.single({ event, admitted_at: time, silent: true }),
   };
 }
 
@@ -133,22 +133,22 @@ function dropOf({ subject, body, time, headers }: Delivery, trace?: Trace): Admi
 }
 
 interface ApplyDrops {
-  readonly one: (drop: AdmittedDrop) => Promise<void>;
-  readonly together: BatchHandler;
+  readonly single: (drop: AdmittedDrop) => Promise<void>;
+  readonly batch: BatchHandler;
 }
 
 function createApplyDrops(deps: FanoutDeps, followers: Followers): ApplyDrops {
   const plan = createPlan({ ...deps, apply: createApply(deps), followers });
   return {
-    one: async (drop) => {
+    single: async (drop) => {
       const drops = [drop];
       const plans = isDeletion(drop)
         ? await planDeletions(deps, drops, await recordTombstones(deps, drops))
         : await planPublications(deps, drops);
-      for (const one of plans) await plan.one(one);
+      for (const one of plans) await plan.single(one);
     },
     // Once its tombstone stands no page shows a drop: its removal makes no other deletion wait for a tombstone.
-    together: async (deliveries, { beginNext }) => {
+    batch: async (deliveries, { beginNext }) => {
       const taken = deliveries.flatMap((delivery) =>
         isRedriven(delivery) ? [] : { delivery, drop: dropOf(delivery, sampledTrace(delivery.headers)) },
       );
@@ -159,7 +159,7 @@ function createApplyDrops(deps: FanoutDeps, followers: Followers): ApplyDrops {
       ) => {
         if (some.length === 0) return;
         const plans = await planAll(some.map(({ drop }) => drop));
-        const left = new Set(await plan.together(plans));
+        const left = new Set(await plan.batch(plans));
         for (const [at, { delivery }] of some.entries()) if (!left.has(plans[at] as Plan)) done.add(delivery);
       };
       const deletions = taken.filter(({ drop }) => isDeletion(drop));

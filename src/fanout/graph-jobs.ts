@@ -31,8 +31,8 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
   const { applyEdges, queueEdges } = deps;
   return {
     graph: {
-      one: async (delivery) => void (await applyEdges([edgeOf(delivery)])),
-      together: async (deliveries) => {
+      single: async (delivery) => void (await applyEdges([edgeOf(delivery)])),
+      batch: async (deliveries) => {
         const edges = deliveries.map(edgeOf);
         const { few, jobs } = divided(edges);
         const [late] = await Promise.all([applyEdges(few, PATIENCE_MS), queueEdges(jobs)]);
@@ -46,13 +46,13 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
 
 function createHotGraph({ applyYielding, throttle, untilCovered }: GraphDeps): Handlers {
   return {
-    one: async (delivery, { stopping }) => {
+    single: async (delivery, { stopping }) => {
       const job = parseEdgeJob(delivery.body);
       // See jobs.ts.
       if (isRedriven(delivery)) await untilCovered?.(job.admitted_at, stopping);
       await applyYielding(edgesIn(job));
     },
-    together: async (deliveries) => {
+    batch: async (deliveries) => {
       await throttle();
       const jobs = deliveries.map((delivery) => (isRedriven(delivery) ? [] : edgesIn(parseEdgeJob(delivery.body))));
       const left = new Set(await applyYielding(jobs.flat(), PATIENCE_MS));

@@ -46,13 +46,13 @@ export function createJobHandlers({ apply, progress, untilCovered, throttle }: J
     );
   };
   return {
-    one: async (delivery, { stopping }) => {
+    single: async (delivery, { stopping }) => {
       // A redriven job was not pending when the server identity was last recorded: a loss right after it would not be
       // replayed from there.
       if (isRedriven(delivery)) await untilCovered?.(parseJob(delivery.body).admitted_at, stopping);
       await all([delivery], stopping);
     },
-    together: async (deliveries, { stopping }) => {
+    batch: async (deliveries, { stopping }) => {
       const first = deliveries.filter((delivery) => !isRedriven(delivery));
       await all(first, stopping, sampledTrace);
       return deliveries.filter(isRedriven);

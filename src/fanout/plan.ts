@@ -52,9 +52,9 @@ const MAX_KEPT_USERS = 5_001;
 const MAX_CACHED_IDS = 1_000_000;
 
 interface Planner {
-  readonly one: (plan: Plan) => Promise<void>;
+  readonly single: (plan: Plan) => Promise<void>;
   /** Applies those whose audiences are known, which were never applied before; returns the others. */
-  readonly together: (plans: readonly Plan[]) => Promise<readonly Plan[]>;
+  readonly batch: (plans: readonly Plan[]) => Promise<readonly Plan[]>;
 }
 
 /**
@@ -71,7 +71,7 @@ export function createPlan(deps: PlanDeps): Planner {
   const { apply, fences, followers, pulled } = deps;
   const stateOf = async (author: string) => (await currentOf(pulled)).get(author)?.state;
   return {
-    one: async (plan) => {
+    single: async (plan) => {
       const { change: planned, user_id: author, trace } = plan;
       if (author === undefined) {
         const change = { ...planned, user_id: "", generation: "" };
@@ -86,7 +86,7 @@ export function createPlan(deps: PlanDeps): Planner {
       }
       throw new AppError("unavailable", "the author's state changes faster than a change can be planned");
     },
-    together: async (plans) => {
+    batch: async (plans) => {
       const authors = new Set(plans.flatMap(({ user_id }) => user_id ?? []));
       const registry = await currentOf(pulled);
       const generations = await fences.generations([...authors]);

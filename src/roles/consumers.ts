@@ -31,8 +31,8 @@ export function startFanoutConsumers(
   handlers: Readonly<Record<"drops" | "graph" | "hotGraph" | "jobs" | "rest", Handlers>>,
 ): Consuming[] {
   const { concurrency } = deps.config.delivery;
-  const batched = (stream: string, consumer: string, { one, together }: Handlers, messages: number): Consuming =>
-    startConsumer(deps, { stream, consumer, handler: one, together, concurrency: messages });
+  const batched = (stream: string, consumer: string, { single, batch }: Handlers, messages: number): Consuming =>
+    startConsumer(deps, { stream, consumer, handler: single, batchHandler: batch, concurrency: messages });
   return [
     batched(STREAM.drops, CONSUMER.planner, handlers.drops, DROPS_A_BATCH * concurrency),
     batched(STREAM.drops, CONSUMER.graph, handlers.graph, EDGES_A_BATCH * concurrency),
@@ -64,7 +64,7 @@ interface ConsumerOptions {
   readonly consumer: string;
   readonly handler: Handler;
   /** Handles first deliveries in batches. */
-  readonly together?: BatchHandler;
+  readonly batchHandler?: BatchHandler;
   /** Messages handled at once, or those of a batch; unset: as configured for fan-out. */
   readonly concurrency?: number;
   /** Unset: as configured for fan-out. */
@@ -76,7 +76,7 @@ interface ConsumerOptions {
 /** Starts a consumer under the failure policy: attempts, retries, dead letters. */
 export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Consuming {
   const { config, connections, handlingLock, wraps = {}, log } = deps;
-  const { stream, consumer, handler, together, concurrency = config.delivery.concurrency } = options;
+  const { stream, consumer, handler, batchHandler, concurrency = config.delivery.concurrency } = options;
   const { nats, scripts, publish, topology } = connections;
   expectOutcomes(consumer);
   const toOutcome = createProcess({
@@ -91,10 +91,11 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
     version: VERSION,
     eventOf,
     observe: countOutcome,
-    batched: together !== undefined,
+    batched: batchHandler !== undefined,
   });
   const processBatch =
-    together && createBatchProcess({ handler: observedBatch(consumer, together), handlingLock, observe: countOutcome });
+    batchHandler &&
+    createBatchProcess({ handler: observedBatch(consumer, batchHandler), handlingLock, observe: countOutcome });
   const batch = processBatch && { process: wraps.batch?.(processBatch) ?? processBatch, messages: concurrency };
   return consume(nats, {
     stream,

@@ -33,7 +33,7 @@ test("in a batch of edges, an author whose drops do not come holds up no other, 
     }),
   });
   const edges = ["ada", "slow", "broken"].map((author) => logged(followed("rik", author, 1), Date.now()));
-  const left = await bench.handlers.graph.together(edges, contextWith());
+  const left = await bench.handlers.graph.batch(edges, contextWith());
   expect(left).toEqual(edges.slice(1));
   expect(await idsOf(homeKey("rik"))).toEqual(["of-ada"]);
   answer();
@@ -66,7 +66,7 @@ test("a batch of edges that fails has ended for all authors: it writes nothing a
   });
   const events = [followed("rik", "broken", 1), ...fans.map((fan) => followed(fan, "ada", 1))];
   const edges = events.map((event) => logged(event, Date.now()));
-  await expect(bench.handlers.graph.together(edges, contextWith())).rejects.toThrow("no answer");
+  await expect(bench.handlers.graph.batch(edges, contextWith())).rejects.toThrow("no answer");
   expect(isRead).toBe(true);
   await handle(bench, unfollowed("fan0", "ada", 2));
   expect(await idsOf(homeKey("fan0"))).toEqual([]);
@@ -86,7 +86,7 @@ test("where the pages of many authors do not come, the upstream is slow: their e
     }),
   });
   const edges = authors.map((author) => logged(followed("rik", author, 1), Date.now()));
-  expect(await bench.handlers.graph.together(edges, contextWith())).toEqual([]);
+  expect(await bench.handlers.graph.batch(edges, contextWith())).toEqual([]);
   expect(await idsOf(homeKey("rik"))).toHaveLength(authors.length);
 });
 
@@ -112,7 +112,7 @@ test("follows and unfollows of one author share its pages: each home takes what 
     unfollowed("left", "ada", 1),
     unfollowed("empty", "ada", 1),
   ].map((event) => logged(event, Date.now()));
-  expect(await bench.handlers.graph.together(edges, contextWith())).toEqual([]);
+  expect(await bench.handlers.graph.batch(edges, contextWith())).toEqual([]);
   expect((await idsOf(homeKey("f0"))).toSorted()).toEqual(
     [...Array.from({ length: 250 }, (_, at) => `d${at + 1}`), "other"].toSorted(),
   );
@@ -132,7 +132,7 @@ test("edges of a user with more than 100 in a batch become jobs of 250, and othe
     unfollowed("fan7", "star", 2),
     ...fans.slice(0, 100).map((fan) => followed(fan, "ada", 1)),
   ].map((event, at) => logged(event, 1_000_000 - at));
-  expect(await bench.handlers.graph.together(edges, contextWith())).toEqual([]);
+  expect(await bench.handlers.graph.batch(edges, contextWith())).toEqual([]);
   expect(bench.edgeJobs.map((job) => [job.following_id, job.admitted_at, job.edges.length])).toEqual([
     ["star", 999_751, 250],
     ["star", 999_700, 51],
@@ -142,8 +142,8 @@ test("edges of a user with more than 100 in a batch become jobs of 250, and othe
     deliveryOf({ stream: "FANOUT", subject: edgeJobSubject(job.admitted_at), json: job }),
   );
   const [first, second] = [openFanout(redis, world), openFanout(redis, world)];
-  await second.handlers.hotGraph.one(jobs[1] as Delivery, contextWith());
-  expect(await first.handlers.hotGraph.together(jobs.slice(0, 1), contextWith())).toEqual([]);
+  await second.handlers.hotGraph.single(jobs[1] as Delivery, contextWith());
+  expect(await first.handlers.hotGraph.batch(jobs.slice(0, 1), contextWith())).toEqual([]);
   const shown = await Promise.all(fans.map(async (fan) => (await idsOf(homeKey(fan))).includes("of-star")));
   expect(fans.filter((_, at) => !shown[at])).toEqual(["fan7"]);
 });
@@ -160,9 +160,9 @@ test("a job of edges that is redriven is handled alone, once a loss of Redis wou
     ...deliveryOf({ stream: "FANOUT", subject: edgeJobSubject(job.admitted_at), json: job }),
     headers: headersWith({ "Dlq-Redrive-Count": "1" }),
   };
-  expect(await bench.handlers.hotGraph.together([redriven], contextWith())).toEqual([redriven]);
+  expect(await bench.handlers.hotGraph.batch([redriven], contextWith())).toEqual([redriven]);
   expect(await idsOf(homeKey("rik"))).toEqual([]);
-  await bench.handlers.hotGraph.one(redriven, contextWith());
+  await bench.handlers.hotGraph.single(redriven, contextWith());
   expect([covered, await idsOf(homeKey("rik"))]).toEqual([[5_000], ["of-star"]]);
 });
 
@@ -180,7 +180,7 @@ test("a batch applies drops whose followers are known, and leaves the others, di
   };
   const gone = logged(deleted("d2", "ada"), Date.now());
   const batch = [...known, unknown, direct, redriven, gone];
-  expect(await bench.handlers.drops.together(batch, contextWith())).toEqual([unknown, direct, redriven]);
+  expect(await bench.handlers.drops.batch(batch, contextWith())).toEqual([unknown, direct, redriven]);
   expect(await idsOf(homeKey("f0"))).toEqual(["first", "d1"]);
   expect(bench.completed.map(({ event, drop_id }) => [event, drop_id])).toEqual([
     ["drop_created", "first"],
@@ -212,7 +212,7 @@ test("deletions hide their drops and let the next batch begin while others are r
   let next = 0;
   const context = { ...contextWith(), beginNext: () => void next++ };
   const remove = (...ids: string[]) =>
-    bench.handlers.drops.together(
+    bench.handlers.drops.batch(
       ids.map((id) => logged(deleted(id, "ada"), Date.now())),
       context,
     );
@@ -232,10 +232,10 @@ test("the list of an author with 5,000 followers is kept: the next drop is writt
   const bench = openFanout(redis, followers(5_000), { pageSize: 1_000 });
   await handle(bench, created({ ...DROP, drop_id: "first" }));
   expect(bench.jobs.flatMap(({ user_ids }) => user_ids)).toHaveLength(5_001);
-  expect(await bench.handlers.drops.together([logged(created(DROP), Date.now())], contextWith())).toEqual([]);
+  expect(await bench.handlers.drops.batch([logged(created(DROP), Date.now())], contextWith())).toEqual([]);
   expect(await idsOf(homeKey("ada"))).toEqual(["d1"]);
   const larger = openFanout(redis, followers(5_001), { pageSize: 1_000 });
   await handle(larger, created({ ...DROP, drop_id: "first" }));
   const next = logged(created(DROP), Date.now());
-  expect(await larger.handlers.drops.together([next], contextWith())).toEqual([next]);
+  expect(await larger.handlers.drops.batch([next], contextWith())).toEqual([next]);
 });

@@ -72,8 +72,8 @@ async function run(
 async function together(bench: FanoutBench, events: readonly TimelineEvent[]): Promise<void> {
   const deliveries = events.map((event) => logged(event, NOW));
   const { drops } = bench.handlers;
-  const left = await drops.together(deliveries, contextWith()).catch(() => deliveries);
-  for (const delivery of left) await insisting(() => drops.one(delivery, contextWith()));
+  const left = await drops.batch(deliveries, contextWith()).catch(() => deliveries);
+  for (const delivery of left) await insisting(() => drops.single(delivery, contextWith()));
 }
 
 test.each(Array.from({ length: 25 }, (_, seed) => seed + 1))(

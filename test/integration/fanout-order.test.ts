@@ -39,7 +39,7 @@ test("the order is: every write, the look for tombstones and unfollows, the noti
       },
     }),
   });
-  await bench.handlers.drops.one(logged(created({ ...DROP, visibility: "followers" }), Date.now()), contextWith());
+  await bench.handlers.drops.single(logged(created({ ...DROP, visibility: "followers" }), Date.now()), contextWith());
   order.push("handled");
   expect(order).toEqual(["written", "looked", "notified", "completed", "handled"]);
 });
@@ -59,9 +59,9 @@ test("a notification that is not stored fails the handling: nothing is completed
     }),
   });
   const delivery = logged(created(DROP), Date.now());
-  await expect(bench.handlers.drops.one(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
+  await expect(bench.handlers.drops.single(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
   expect([bench.notified, bench.completed]).toEqual([[], []]);
-  await bench.handlers.drops.one(delivery, contextWith());
+  await bench.handlers.drops.single(delivery, contextWith());
   expect(bench.notified.flatMap(({ users }) => users)).toEqual(refused);
   expect([bench.completed.length, await idsOf(homeKey("f1"))]).toEqual([1, ["d1"]]);
 });
@@ -102,9 +102,9 @@ test("a deletion that breaks off before the removal notifies the same users agai
   });
   await handle(bench, created({ ...DROP, visibility: "direct", recipients: ["f1"] }));
   const delivery = logged(deleted("d1", "ada"), Date.now());
-  await expect(bench.handlers.drops.one(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
+  await expect(bench.handlers.drops.single(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
   broken = false;
-  await bench.handlers.drops.one(delivery, contextWith());
+  await bench.handlers.drops.single(delivery, contextWith());
   expect(toldOf(bench)).toEqual(["ada", "f1", "ada", "f1"]);
   expect(await idsOf(homeKey("f1"))).toEqual([]);
 });
@@ -122,9 +122,9 @@ test("a deletion whose notifications are not stored removes nothing yet: the nex
   });
   await handle(bench, created(DROP));
   const delivery = logged(deleted("d1", "ada"), Date.now());
-  await expect(bench.handlers.drops.one(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
+  await expect(bench.handlers.drops.single(delivery, contextWith())).rejects.toMatchObject({ code: "unavailable" });
   broken = false;
-  await bench.handlers.drops.one(delivery, contextWith());
+  await bench.handlers.drops.single(delivery, contextWith());
   expect(toldOf(bench).sort()).toEqual(["ada", "f0", "f1"]);
   expect(await idsOf(homeKey("f1"))).toEqual([]);
 });
@@ -135,7 +135,7 @@ test("a job or a completion that is not stored fails the planning", async () => 
       pageSize: 2,
       change: (deps) => ({ ...deps, [port]: () => Promise.reject(away()) }),
     });
-    await expect(bench.handlers.drops.one(logged(created(DROP), Date.now()), contextWith())).rejects.toMatchObject({
+    await expect(bench.handlers.drops.single(logged(created(DROP), Date.now()), contextWith())).rejects.toMatchObject({
       code: "unavailable",
     });
     expect([port, bench.completed]).toEqual([port, []]);
@@ -146,10 +146,10 @@ test("one failed reply of many fails the handling, though the other calls were w
   const bench = openFanout(redis, followers(1_200), { pageSize: 2_000 });
   await redis.raw.set(homeKey("f700"), "no sorted set");
   const delivery = logged(created(DROP), Date.now());
-  await expect(bench.handlers.drops.one(delivery, contextWith())).rejects.toMatchObject({ code: "failed" });
+  await expect(bench.handlers.drops.single(delivery, contextWith())).rejects.toMatchObject({ code: "failed" });
   expect([await idsOf(homeKey("f1")), bench.notified, bench.completed]).toEqual([["d1"], [], []]);
   await redis.raw.del(homeKey("f700"));
-  await bench.handlers.drops.one(delivery, contextWith());
+  await bench.handlers.drops.single(delivery, contextWith());
   expect([await idsOf(homeKey("f700")), bench.completed.length]).toEqual([["d1"], 1]);
 });
 

@@ -175,9 +175,9 @@ test.each(["followers", "direct"] as const)(
       }),
     });
     const delivery = logged(created(drop), Date.now());
-    await expect(broken.handlers.drops.one(delivery, contextWith())).rejects.toThrow("the process dies");
+    await expect(broken.handlers.drops.single(delivery, contextWith())).rejects.toThrow("the process dies");
     expect(await idsOf(homeKey("bob"))).toEqual(["d1"]);
-    await elsewhere.handlers.drops.one(delivery, contextWith());
+    await elsewhere.handlers.drops.single(delivery, contextWith());
     expect([await idsOf(homeKey("bob")), await idsOf(homeKey("eve"))]).toEqual([[], ["d1"]]);
   },
 );

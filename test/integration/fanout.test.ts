@@ -247,20 +247,20 @@ test("a failed write fails the handling: nobody is notified, nothing is complete
   const bench = openFanout(redis, followers(1), {
     change: (deps) => ({ ...deps, writer: { ...deps.writer, addHome: () => Promise.reject(new Error("no")) } }),
   });
-  await expect(bench.handlers.drops.one(logged(created(DROP), Date.now()), contextWith())).rejects.toThrow("no");
+  await expect(bench.handlers.drops.single(logged(created(DROP), Date.now()), contextWith())).rejects.toThrow("no");
   expect([bench.notified, bench.completed]).toEqual([[], []]);
 });
 
 test("a malformed body is invalid, and the error names the field", async () => {
   const bench = openFanout(redis, new World());
-  await expect(bench.handlers.drops.one(deliveryOf({ json: {} }), contextWith())).rejects.toMatchObject({
+  await expect(bench.handlers.drops.single(deliveryOf({ json: {} }), contextWith())).rejects.toMatchObject({
     code: "invalid",
   });
   await expect(
-    bench.handlers.graph.one(deliveryOf({ subject: "graph.followed", json: {} }), contextWith()),
+    bench.handlers.graph.single(deliveryOf({ subject: "graph.followed", json: {} }), contextWith()),
   ).rejects.toMatchObject({ code: "invalid" });
   await expect(
-    bench.handlers.jobs.one(deliveryOf({ subject: "fanout.job.add", json: {} }), contextWith()),
+    bench.handlers.jobs.single(deliveryOf({ subject: "fanout.job.add", json: {} }), contextWith()),
   ).rejects.toMatchObject({ code: "invalid" });
 });
 

@@ -120,7 +120,7 @@ test("by its drops an author is pulled, and pushed again, and homes hold each dr
     world.post(drop);
     return logged(created(drop), Date.now(), at);
   });
-  expect(await bench.handlers.drops.together(rest, contextWith())).toEqual([]);
+  expect(await bench.handlers.drops.batch(rest, contextWith())).toEqual([]);
   expect(await stateOf(registry, "ada")).toBeUndefined();
   await publish("d5", 5_000);
   expect(await heldBy(registry)).toMatchObject({ state: "promoting", by: "pressure" });

@@ -132,8 +132,8 @@ test("the last tier begins once other jobs have ended", async () => {
     const one = { ...job, admitted_at: Date.now(), tier, user_ids: [user] };
     return [deliveryOf({ stream: "FANOUT", subject: jobSubject(one), json: one })];
   };
-  const recent = bench.handlers.jobs.together(deliver("recent", "f0"), contextWith());
-  const rest = bench.handlers.rest.together(deliver("rest", "f1"), contextWith());
+  const recent = bench.handlers.jobs.batch(deliver("recent", "f0"), contextWith());
+  const rest = bench.handlers.rest.batch(deliver("rest", "f1"), contextWith());
   for (let turns = 0; turns < 50; turns++) await new Promise(setImmediate);
   open();
   await Promise.all([recent, rest]);

@@ -102,16 +102,16 @@ export function logged({ channel, payload }: Published, time: number, seq = 1) {
 
 /** Handles one event; while the fences are being refilled elsewhere it waits, as delivery does. */
 export async function handle(bench: FanoutBench, event: Published, time = Date.now()): Promise<void> {
-  const { one } = event.channel.startsWith("user_") ? bench.handlers.graph : bench.handlers.drops;
-  await insisting(() => one(logged(event, time), contextWith()));
+  const { single } = event.channel.startsWith("user_") ? bench.handlers.graph : bench.handlers.drops;
+  await insisting(() => single(logged(event, time), contextWith()));
 }
 
 /** Does the jobs that are queued, and those that come meanwhile. */
 export async function work(bench: FanoutBench): Promise<void> {
   for (let job = bench.jobs.shift(); job; job = bench.jobs.shift()) {
     const delivery = deliveryOf({ stream: "FANOUT", subject: jobSubject(job), json: job });
-    const { one } = bench.handlers[job.tier === "rest" ? "rest" : "jobs"];
-    await insisting(() => one(delivery, contextWith()));
+    const { single } = bench.handlers[job.tier === "rest" ? "rest" : "jobs"];
+    await insisting(() => single(delivery, contextWith()));
   }
 }
 
