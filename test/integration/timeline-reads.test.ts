@@ -333,19 +333,13 @@ test("a caller's deadline is bounded by ours", async () => {
 });
 
 test("a timeline whose rebuild finds no place in the queue is degraded, and shows what is stored", async () => {
-  const none = createBoundedQueue({ atOnce: 1, waiting: 0 });
+  const full = { rebuildQueue: createBoundedQueue({ atOnce: 1, waiting: 0 }) };
   const scene = new Scene();
   const { store } = scene.deps;
-  const rebuild = createRebuild({
-    store,
-    fences: scene.fences,
-    rebuildQueue: none,
-    log: silent,
-    observe: () => undefined,
-  });
-  const deps = { ...scene.deps, rebuildQueue: none, rebuild };
+  const rebuild = createRebuild({ store, fences: scene.fences, ...full, log: silent, observe: () => undefined });
+  const deps = { ...scene.deps, ...full, rebuild };
   let go: () => void = () => undefined;
-  const busy = none(() => new Promise<void>((resolve) => (go = resolve)));
+  const busy = full.rebuildQueue(() => new Promise<void>((resolve) => (go = resolve)));
   await scene.post(7, "stored");
   const page = await homeRead(deps)(request({}), { deadline: Date.now() + 5_000 });
   expect(page).toMatchObject({ drop_ids: ["stored"], degraded: true });
