@@ -30,7 +30,12 @@ export type Postgres = {
 };
 
 /** `settings`: as in its configuration file. */
-export type PostgresOptions = { readonly fsync?: boolean; readonly settings?: readonly string[] };
+export type PostgresOptions = {
+  readonly fsync?: boolean;
+  readonly settings?: readonly string[];
+  /** A folder that exists; its data are in a new one below it. Unset: the temporary folder. */
+  readonly within?: string;
+};
 
 /** The folder of PostgreSQL's programs; undefined where none is installed. */
 export function postgresPrograms(): string | undefined {
@@ -44,11 +49,12 @@ export function postgresPrograms(): string | undefined {
 }
 
 /** Starts a server with one database in a folder of its own. `fsync` as in production; tests of behaviour need none. */
-export async function startPostgres({ fsync = false, settings: more = [] }: PostgresOptions = {}): Promise<Postgres> {
+export async function startPostgres(options: PostgresOptions = {}): Promise<Postgres> {
+  const { fsync = false, settings: more = [], within = tmpdir() } = options;
   const programs = postgresPrograms();
   if (programs === undefined) throw new Error("no PostgreSQL is installed");
   const user = unprivileged();
-  const folder = mkdtempSync(join(tmpdir(), "timeline-test-postgres-"));
+  const folder = mkdtempSync(join(within, "timeline-test-postgres-"));
   if (user.uid !== undefined) chownSync(folder, user.uid, user.gid as number);
   const data = join(folder, "data");
   execFileSync("cp", ["-a", preparedCluster(programs, user), data]);

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, test } from "@jest/globals";
 import { Redis } from "ioredis";
-import type { Broker } from "../../src/sandbox/brokers/index.js";
+import { type Broker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "./brokers.js";
 import { openReader, type Reader } from "./reader.js";
 import { type Service, type ServiceOptions, startService } from "./service.js";
@@ -14,6 +14,8 @@ import { World } from "./world.js";
 export type StackOptions = UpstreamOptions & {
   readonly env?: Readonly<Record<string, string>>;
   readonly roles?: string;
+  /** Where Redis and NATS keep their data; unset: in folders of their own. */
+  readonly dirs?: { readonly redis?: string; readonly nats?: string };
   /** True: left to `npm run test:all`. */
   readonly slow?: boolean;
   /** Time the whole test may take. */
@@ -65,9 +67,12 @@ async function assemble(
   closes: Array<() => unknown>,
   stop: () => Promise<void>,
 ): Promise<Stack> {
-  const redisServer = await privateRedis({ appendonly: true });
+  const { redis: redisDir, nats: natsDir } = options.dirs ?? {};
+  const redisServer = await (redisDir === undefined
+    ? privateRedis({ appendonly: true })
+    : startRedis({ appendonly: true, dir: redisDir }));
   closes.push(() => redisServer.stop());
-  const natsServer = await privateNats();
+  const natsServer = await (natsDir === undefined ? privateNats() : startNats({ dir: natsDir }));
   closes.push(() => natsServer.stop());
   const world = new World();
   const upstreams = await startUpstreams(world, options);
