@@ -2,6 +2,7 @@ import type { NatsConnection } from "nats";
 import { type AnalysisNotification, measuresOf } from "../contracts/analysis.js";
 import { ANALYSIS_COMPLETED, ANALYSIS_FAILED } from "../contracts/subjects.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
+import type { Process } from "../delivery/handler.js";
 import { traceHeaders } from "../delivery/telemetry.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
@@ -16,6 +17,7 @@ import { measure } from "./measures/measure.js";
 import { observeAnalysis } from "./observe.js";
 import { createRequests } from "./requests.nats.js";
 import { KEPT_DAYS, MAX_ATTEMPTS } from "./saga.js";
+import { keepingSlotsFree } from "./slots.js";
 import type { Source } from "./sources/source.js";
 import { type AnalysisStore, createAnalysisStore } from "./store.sql.js";
 import { createAnalysisHandler, tellingOfCrashes, type WorkerDeps } from "./worker.js";
@@ -63,6 +65,8 @@ export function startAnalysisWorker({ nats, publish, scripts, db, sourceOf, noti
   return {
     handler: createAnalysisHandler(deps),
     maxAttempts: MAX_ATTEMPTS,
+    /** @param slots messages that the consumer holds at once */
+    process: (slots: number) => (usual: Process) => keepingSlotsFree(slots, usual),
     storeDeadLetter: (usual: StoreDeadLetter) => tellingOfCrashes(deps, usual),
     close: () => retention.close(),
   };

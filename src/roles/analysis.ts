@@ -28,6 +28,7 @@ export async function startAnalysisRole(
     consumer: CONSUMER.analysis,
     handler: worker.handler,
     concurrency: config.analysis.concurrency,
+    around: worker.process(config.analysis.concurrency),
     maxAttempts: worker.maxAttempts,
     storeDeadLetter: worker.storeDeadLetter(publish),
   });

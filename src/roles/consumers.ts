@@ -2,7 +2,7 @@ import { knownEvent } from "../contracts/events.js";
 import { CONSUMER, STREAM, TIMELINE_COMPLETED, workEventOf } from "../contracts/subjects.js";
 import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
 import { cutWhereTooLarge, type StoreDeadLetter } from "../delivery/dead-letter.js";
-import type { BatchHandler, Delivery, Handler, Handlers } from "../delivery/handler.js";
+import type { BatchHandler, Delivery, Handler, Handlers, Process } from "../delivery/handler.js";
 import { createBatchProcess, createProcess } from "../delivery/process.js";
 import { countOutcome, expectOutcomes, observed, observedBatch } from "../delivery/telemetry.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
@@ -69,6 +69,8 @@ interface ConsumerOptions {
   readonly concurrency?: number;
   /** Unset: as configured for fan-out. */
   readonly maxAttempts?: number;
+  /** Around the processing of a message that is handled by itself. */
+  readonly around?: (process: Process) => Process;
   /** Unset: the DLQ. */
   readonly storeDeadLetter?: StoreDeadLetter;
 }
@@ -93,6 +95,7 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
     observe: countOutcome,
     batched: batchHandler !== undefined,
   });
+  const process = options.around?.(toOutcome) ?? toOutcome;
   const processBatch =
     batchHandler &&
     createBatchProcess({ handler: observedBatch(consumer, batchHandler), handlingLock, observe: countOutcome });
@@ -103,7 +106,7 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
     concurrency: batch ? BATCHES * concurrency : concurrency,
     ...(batch ? { batch, alone: config.delivery.concurrency } : {}),
     ackWaitMs: config.nats.ackWaitMs,
-    process: wraps.process?.(toOutcome) ?? toOutcome,
+    process: wraps.process?.(process) ?? process,
     stopped: () => topology.check(),
     log,
   });

@@ -1,6 +1,7 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect } from "@jest/globals";
+import { SOURCE_TOKENS_KEY } from "../../src/contracts/keys.js";
 import { MINUTE } from "../../src/kernel/time.js";
 import { call, post } from "../support/analysis-http.js";
 import { type AppView, startAppView } from "../support/appview.js";
@@ -13,7 +14,11 @@ const ADA = "did:plc:ada7777777777777777777aa";
 const [ANNA, ARNO, ABEL] = ["did:web:anna.example", "did:web:arno.example", "did:web:abel.example"] as const;
 const NOBODY = "did:web:nobody.example";
 
-async function startAll(stack: Stack, rate: string): Promise<{ url: string; view: AppView }> {
+async function startAll(
+  stack: Stack,
+  rate: string,
+  more: NodeJS.ProcessEnv = {},
+): Promise<{ url: string; view: AppView }> {
   const [folder, view] = await Promise.all([temporaryFolder("analysis"), startAppView()]);
   stack.defer(() => Promise.all([rm(folder, { recursive: true, force: true }), view.stop()]));
   const env = {
@@ -21,6 +26,7 @@ async function startAll(stack: Stack, rate: string): Promise<{ url: string; view
     TIMELINE_RETRY_BASE_MS: "20",
     TIMELINE_ATPROTO_URL: view.url,
     TIMELINE_ANALYSIS_SOURCE_RATE: rate,
+    ...more,
   };
   const { httpUrl: url } = await stack.start({ roles: "gateway,analysis", env });
   return { url, view };
@@ -86,5 +92,32 @@ testWithStack(
     await becomes(async () => expect(await ada()).toMatchObject({ status: "completed", results: { posts: 1 } }));
     expect(view.calls()).toBe(2);
     expect(await stack.streams.count("DLQ")).toBe(0);
+  },
+);
+
+testWithStack(
+  "while there is no token for the AT Protocol our users are analysed, and afterwards all is done",
+  { service: false },
+  async (stack) => {
+    const { url, view } = await startAll(stack, "1", { TIMELINE_ANALYSIS_CONCURRENCY: "2" });
+    const dids = [ADA, ANNA, ARNO, ABEL];
+    for (const did of dids) view.post(did, { createdAt: NOW });
+    const all: Awaited<ReturnType<typeof ask>>[] = [];
+    for (const did of dids) all.push(await ask(url, did));
+    await becomes(async () => expect(view.calls()).toBe(1));
+    for (const user of ["bob", "carol"]) {
+      const own = await ask(url, user);
+      await becomes(async () => expect(await own()).toMatchObject({ status: "completed" }));
+    }
+    const statuses = async () => (await Promise.all(all.map((look) => look()))).map(({ status }) => status);
+    expect((await statuses()).filter((status) => status === "completed")).toHaveLength(1);
+    await becomes(async () => {
+      await stack.redis.del(SOURCE_TOKENS_KEY);
+      expect(await statuses()).toEqual(dids.map(() => "completed"));
+    }, 60_000);
+    expect(view.calls()).toBe(dids.length);
+    for (const stream of ["DLQ", "TIMELINE"]) expect(await stack.streams.count(stream)).toBe(0);
+    const events = await stack.streams.all("TIMELINE_EVENTS");
+    expect(events.filter(({ subject }) => subject.endsWith("failed"))).toEqual([]);
   },
 );
