@@ -24,9 +24,9 @@ const REQUESTS_A_USER = 500;
 const HANGING = 100;
 const PATIENCE_MS = 300_000;
 
-const ABOUT = `Analyses. Requests over HTTP (\`POST /api/v1/timeline/analyze\`) while the worker is busy and the AT Protocol hangs, against a bare
-express route that parses and answers the same; analyses of accounts with ${POSTS} posts by one worker, from the posts service and from a
-warm cache, against a bare loop over the measures. PostgreSQL commits without fsync.`;
+const ABOUT = `Requests for analyses over HTTP (\`POST /api/v1/timeline/analyze\`), while the worker is busy and the AT Protocol does not answer. The peer is
+a bare express route that parses each request and answers the same. Then analyses of accounts with ${POSTS} posts by one worker, from the posts
+service and from a warm cache. Their peer is a bare loop over the measures. PostgreSQL commits without fsync.`;
 
 export async function run({ authors = ACCOUNTS, posts = REQUESTS, connections = 32 }: Parameters, bench: Bench) {
   const servers = await bench.servers(worldOf(authors));

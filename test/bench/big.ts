@@ -29,12 +29,13 @@ const SAMPLE_MS = 50;
 const PAGE_BYTES = 4_096;
 const MB = 1_048_576;
 
-const ABOUT = `Drops of one author with very many followers, one after the other, pushed, then tiered, then pulled (\`avion-timeline author\`): from
-publishing a drop until each follower can read it, and until each of those who listen was told, by one worker; and how far its memory grew. With
-tiers, also until the homes of each tier are written; every ${RECENT_APART}th follower has read their home lately. With push and tiers every home is looked at afterwards,
-with pull no home may hold a drop, and pages of ${READERS} followers show all. Then first pages of followers of 0, 20 and
-200 pulled authors with ten drops a day each, from homes of 1,000 that get a drop in 36 s: CPU of \`api\` and Redis together, each page
-compared, none of them held.`;
+const ABOUT = `Drops of one author with very many followers, one after the other, by one worker. The author is pushed, then tiered, then pulled
+(\`avion-timeline author\`). Each time runs from the publication of a drop until every follower can read it, and until every listener is notified. For
+a tiered author it also runs until the homes of each tier are written; every ${RECENT_APART}th follower has read their home lately. Memory is the growth of the worker.
+With push and tiers every home is checked afterwards. With pull no home may hold a drop, and pages of ${READERS} followers must show all drops.
+
+Then first pages of followers of 0, 20 and 200 pulled authors, who post ten drops a day each. The homes hold 1,000 drops and get a new one every
+36 s. No page is cached, and each is compared. CPU is that of \`api\` and Redis together.`;
 
 interface Landed {
   readonly published: number;

@@ -16,12 +16,13 @@ const PATIENCE_MS = 60_000;
 const CONSUMER = "planner";
 const BOUND = "bound: bare loop that checks events";
 
-const ABOUT = `Redis Pub/Sub to PubAck: \`drop_created\` events that one bridge admits to the log. They are published by a script inside
-Redis. The ceiling is a bare asynchronous publish into a stream of the same configuration, with message ids, under one
-inbox, its PubAcks counted. A bare loop is a process that reads the same events from a channel of its own by the same client, publishes them
-into a stream of the same configuration, with a consumer, and counts PubAcks: it keeps nothing to try again and opens no span. One publishes the
-bytes it gets, with a message id. The other does all that the contract demands of an event: it parses it, checks it by the schema of the service,
-and publishes the same headers and bytes as the service. Ceiling, service and bare loops take turns, after a turn that warms them up.`;
+const ABOUT = `From Redis Pub/Sub to the PubAck: \`drop_created\` events that one bridge admits to the log. A script inside Redis publishes them.
+
+The ceiling is a bare asynchronous publish into a stream of the same configuration, with message ids and one inbox for its PubAcks. A bare loop
+is a process that reads the same events from a channel of its own by the same client, publishes them into a stream of the same configuration,
+which has a consumer, and counts PubAcks. It keeps no event for another try and opens no span. One bare loop publishes the bytes it receives, with
+a message id. The other also does what the contract demands: it parses each event, checks it by the schema of the service, and publishes the same headers and
+bytes as the service. Ceiling, service and bare loops run alternately, after an unmeasured run.`;
 
 export async function run({ posts = POSTS }: Parameters, bench: Bench): Promise<Result> {
   const servers = await bench.servers();

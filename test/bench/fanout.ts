@@ -11,13 +11,16 @@ import { between, measured } from "./support/measure.js";
 import { numbered, redisBenchmark } from "./support/redis-benchmark.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
-const ABOUT = `\`DROPS\` to Redis by one worker process: drops of several authors, whose followers it knows already and whose homes are
-full, so that each entry trims. All are published before the worker is through with the first ones. Together: a batch holds several drops of each author. Single: a batch holds at most one drop
-of each (\`TIMELINE_FANOUT_CONCURRENCY\` is a quarter of their number), and no two authors have a follower in common. Shared: each drop of a batch is of another author, whose followers are mostly those of others.
-Every entry is looked up afterwards. The ceiling is \`ZADD\` into as many keys, as full, which nothing trims. The bare script is the bound of
-single: it looks at the floor, writes the entry, looks at the size, and trims, 1,000 homes a call. The bare loop
-pulls from \`DROPS\`, writes each batch in packed calls of one script, and acks; it checks nothing and notifies nobody. A second one also publishes
-the completion of each drop and waits for its PubAck, as the contract demands before the ack.`;
+const ABOUT = `From \`DROPS\` to Redis by one worker process. It knows the followers of the authors already. Homes are full, so each entry trims. All drops are published
+before the worker has finished the first ones. Every entry is looked up afterwards.
+
+- Together: a batch holds several drops of each author.
+- Single: a batch holds at most one drop of each author (\`TIMELINE_FANOUT_CONCURRENCY\` is a quarter of their number), and no two authors have a follower in common.
+- Shared: each drop of a batch is of another author, and most of an author's followers also follow other authors.
+
+The ceiling is \`ZADD\` into as many full keys, which nothing trims. The bare script is the bound of single: it reads the floor, writes the entry, reads
+the size, and trims, 1,000 homes a call. The bare loop pulls from \`DROPS\`, writes each batch in packed calls of one script, and acks; it checks
+nothing and notifies nobody. A second bare loop also publishes the completion of each drop and waits for its PubAck, as the contract demands before the ack.`;
 
 interface Case {
   readonly name: "together" | "single" | "shared";

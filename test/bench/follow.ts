@@ -22,9 +22,10 @@ const CALM_AUTHORS = 20;
 const PATIENCE_MS = 300_000;
 
 const ABOUT = `Follows and unfollows in \`DROPS\`, applied by one process to full home timelines: ${DROPS} drops of the author are added or
-removed. The ceiling is the same ZADD or ZREM bare, pipelined by the client on full timelines; one is an entry's.
-Then follows and drops of others, one each 10 ms, from publishing to their ack or completion: idle, while one
-user gains 10,000 followers a minute, three rounds each, and while one gains thousands in seconds.`;
+removed. The ceiling is the same number of bare ZADDs or ZREMs, pipelined by the client, on full timelines. A unit is one entry.
+
+Then follows and drops of other users, one each 10 ms, from publishing to their ack or completion. First the service is idle, then one user gains 10,000
+followers a minute, three rounds each; then one user gains thousands in seconds.`;
 
 interface Edge {
   readonly follower: string;

@@ -27,10 +27,14 @@ const TARGET = 2;
 const PATIENCE_MS = 300_000;
 const SHAPES = [["fanout", "api"], ["fanout,api"]] as const;
 
-const ABOUT = `Small drops (audiences of 10 to 100, whose homes are full) and first pages of ${LIMIT} while a drop of an author with very many
-followers is fanned out, against the same without it, in one run: idle, beside the large one, idle. Paced: a drop and a page each ${EVERY_MS} ms.
-Behind: all small drops at once, right after the large one. From publishing a drop to its completion; a large drop follows another as long as small
-ones come. By one process for each role, and by one process for both. All small drops are looked up in all their homes.`;
+const ABOUT = `Small drops (audiences of 10 to 100, whose homes are full) and first pages of ${LIMIT}, while a drop of an author with very many followers
+is fanned out. The peer is the same without the large drop, in the same run: idle, beside the large drop, idle again.
+
+- Paced: a drop and a page each ${EVERY_MS} ms.
+- Behind: all small drops at once, right after the large one.
+
+Times run from publishing a drop to its completion. One large drop follows another as long as small ones come. The roles run in one process each, and
+then in one process together. All small drops are looked up in all their homes.`;
 
 type Load = "paced" | "behind";
 

@@ -19,10 +19,9 @@ const LIMIT = 50;
 const NEWEST_MS = 1_750_000_000_000;
 const DEFAULT = 128;
 
-const ABOUT = `Home timelines by the kind of their drop ids and by \`zset-max-listpack-entries\` of Redis, which decides whether a sorted
-set is a listpack (compact, searched from its start) or a skiplist: memory an entry, and the CPU time Redis takes for a
-\`ZADD\` of one drop and for a page of ${LIMIT}. Compared with Redis' default of ${DEFAULT}. \`zset-max-listpack-value\` is 128, so that long
-URIs do not decide.`;
+const ABOUT = `Home timelines by the kind of their drop ids and by \`zset-max-listpack-entries\` of Redis. That setting decides whether a sorted
+set is a listpack (compact, searched from its start) or a skiplist. Measured are the memory of an entry, and the CPU time Redis takes for a
+\`ZADD\` of one drop and for a page of ${LIMIT}. The peer is Redis' default of ${DEFAULT}. \`zset-max-listpack-value\` is 128, so that long URIs do not decide.`;
 
 const padded = (number: number, digits: number, radix = 10): string => number.toString(radix).padStart(digits, "0");
 

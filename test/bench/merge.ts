@@ -22,9 +22,9 @@ const NEWEST_MS = 1_750_000_000_000;
 const HOME_MS = 60_000;
 const AUTHOR_MS = 20 * HOME_MS;
 
-const ABOUT = `First pages of ${LIMIT} from homes of ${ENTRIES} drops by how many pulled authors the reader follows, whose timelines of ${ENTRIES} drops
-are merged into them: CPU of Redis for a page, and of the process that asks, ${AT_ONCE} pages at once. The peer is the same homes
-while nobody is pulled. In the rows "held" the process holds the newest drops of the authors, and merges. Each page is checked to be whole.`;
+const ABOUT = `First pages of ${LIMIT} from homes of ${ENTRIES} drops, by the number of pulled authors the reader follows. Their timelines of ${ENTRIES} drops are merged into
+the page. Measured is the CPU of Redis and of the process that asks, ${AT_ONCE} pages at once. The peer is the same homes while nobody is pulled. In the rows "held"
+the process has cached the newest drops of the authors, and merges them itself. Each page is checked to be complete.`;
 
 const authorOf = (number: number): string => `author-${number}`;
 const readerOf = (pulls: number, number: number): string => `reader-${pulls}-${number}`;

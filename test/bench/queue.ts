@@ -30,11 +30,12 @@ const PATIENCE_MS = 60_000;
 
 const ABOUT = `Drops of ${FOLLOWERS} followers, from the first one enqueued to the last one written and acknowledged: from \`DROPS\` by a worker
 process of the service, and from a BullMQ queue by a worker process of BullMQ. Both write to home timelines in the same
-Redis, whose append-only file is written with \`everysec\`: to full ones of ${ENTRIES.toLocaleString("en")} drops, which they trim to ${TRIM_TO} once they pass
-${ENTRIES.toLocaleString("en")}, or to new ones. As many drops before warm both sides. Both producers hand over ${AT_ONCE} drops at once (\`addBulk\`). A
-job of BullMQ names its followers and is removed once done; ${CONCURRENCY} are handled at once, each by one call of a script that writes all its
-homes. The peer has no tombstones, no unfollows and no notifications to look for. The bound is a process that pulls the same drops from a stream, writes each batch by one call of a script,
-in which homes get all their drops at once, and acks; it looks for nothing either. Every home is checked on all sides.`;
+Redis, which keeps an append-only file with \`everysec\`: to full ones of ${ENTRIES.toLocaleString("en")} drops, which they trim to ${TRIM_TO} once they pass
+${ENTRIES.toLocaleString("en")}, or to new ones. As many unmeasured drops warm both sides. Both producers hand over ${AT_ONCE} drops at once (\`addBulk\`). Every home is checked on all sides.
+
+A job of BullMQ names its followers and is removed once done. ${CONCURRENCY} jobs are handled at once, each by one call of a script that writes all its
+homes. The peer checks no tombstones and no unfollows, and notifies nobody. The bound is a process that pulls the same drops from a stream, writes each batch by one call
+of a script, in which homes get all their drops at once, and acks; it checks nothing either.`;
 
 interface Case {
   readonly name: string;

@@ -34,11 +34,12 @@ const DELETED = 1_000;
 const TARGETS = { Home: 0.62, Local: 0.9, Global: 0.9 };
 const CPU_TARGET = 1.6;
 
-const ABOUT = `First pages of ${LIMIT} from warm timelines of 1,000 drops (ids as long as a UUID), homes of ${READERS} users in turn, against a bare
-gRPC server that answers the same bytes. Pages are read again and again, so that the service holds those of homes; in the rows "from Redis" it may
-hold none. The bound is a bare server that does what a page of local owes its caller: it looks at the request, asks Redis for ready bytes, once for all
-calls of a turn, keeps the deadline, counts the call and measures its time. Each server runs in ${PROCESSES} processes, whose rounds alternate; figures are
-those of the median process. All collect their garbage once while they are called, before they are measured: after that a page costs more, in each of
+const ABOUT = `First pages of ${LIMIT} from warm timelines of 1,000 drops (ids as long as a UUID). The homes are those of ${READERS} users in turn. The peer is a bare gRPC server that
+answers the same bytes. Pages are read again and again, so the service caches those of homes; in the rows "from Redis" its cache is off.
+
+The bound is a bare server that does all that a page of local requires: it checks the request, asks Redis for the finished bytes once for all
+calls of a turn of the event loop, keeps the deadline, counts the call and measures its time. Each server runs in ${PROCESSES} processes, whose rounds alternate; figures are
+those of the median process. All processes run a full garbage collection under load before they are measured, since a page costs more after it, in each of
 them. Each answer is compared byte for byte.`;
 
 export async function run({ connections: inFlight = 64 }: Parameters, bench: Bench): Promise<Result> {

@@ -31,10 +31,11 @@ const FOLLOWERS = 1_000_000;
 const FOLLOWERS_EMBEDDED = 100_000;
 
 const ABOUT = `The users and posts services: the statement that writes a drop and its event, the one that writes a follow and its event,
-the time from before the write of an event to its PubAck, and the read of a very long follower list. The ceiling of a
-write is one row into a bare table, committed with the same durability, by as many at once. The bound of a write alone is one
-statement that inserts the same rows into the same tables, with their indexes: it locks nothing, looks for nothing and returns nothing.
-Writes alone, their ceiling and their bound take turns of a hundred, after turns that warm them up.`;
+the time from before the write of an event to its PubAck, and the read of a very long follower list.
+
+The ceiling of a write is one row into a bare table, committed with the same durability, by as many writers at once. The bound of a write alone is one
+statement that inserts the same rows into the same tables, with their indexes: it takes no locks, looks up nothing and returns nothing.
+Writes alone, their ceiling and their bound alternate, a hundred writes at a time, after an unmeasured run.`;
 
 export async function run({ posts = WRITES, followers }: Parameters, bench: Bench): Promise<Result> {
   const rows: Row[] = [];

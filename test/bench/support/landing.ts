@@ -23,13 +23,16 @@ const WARM = 100;
 const PATIENCE_MS = 60_000;
 const DATABASE = { settings: ["shared_buffers=1GB", "max_wal_size=4GB"] };
 
-const ABOUT = `From the call to the last follower's home timeline: so many posts of one author, ${AT_ONCE} calls at once, with \`posts\` on
-PostgreSQL, the outbox, the log and a worker process. Each home timeline holds ${ENTRIES.toLocaleString("en")} drops, its cap, so that each is
-trimmed once. Redis keeps an append-only file with \`everysec\`, as in docker-compose.yml; both PostgreSQL servers have \`fsync\` on, 1 GB of shared
-buffers, and commit as by default. The peer is an inbox table that holds as many rows, with a primary key (owner, post) and an index
-(owner, created_at): 8 workers claim up to 64 outbox rows at once, upsert 1,000 rows a statement, and commit each. It trims nothing, which
-is less work than the service does. Deletions: until a post is gone from the last home; hidden: until its tombstone stands, from when on no page shows it. Bare ZREM is
-the bound of homes that are sorted sets: the same number of posts leaves the same homes, in calls of 1,000 entries with one look at each home, and nothing else happens. Before, both sides handle ${WARM} posts of an author without followers, and one of the author.`;
+const ABOUT = `From the call to the last follower's home timeline, for several posts of one author, ${AT_ONCE} calls at once. Posts pass \`posts\` on PostgreSQL, the outbox,
+the log and a worker process. Each home timeline holds ${ENTRIES.toLocaleString("en")} drops, its cap, so each is trimmed once. Redis keeps an append-only file with \`everysec\`, as
+in docker-compose.yml. Both PostgreSQL servers have \`fsync\` on, 1 GB of shared buffers, and the default commit.
+
+The peer is an inbox table with as many rows, a primary key (owner, post) and an index (owner, created_at). 8 workers claim up to 64 outbox rows at
+once, upsert 1,000 rows a statement, and commit each. It trims nothing, which is less work than the service does.
+
+A deletion is measured until the post is gone from the last home; \`hidden\`: until its tombstone is set, since no page shows the post from then on. Bare ZREM is
+the bound of homes that are sorted sets: it removes the same posts from the same homes, in calls of 1,000 entries with one lookup of each home, and does nothing else. Before
+the measurement both sides handle ${WARM} posts of an author without followers, and one of the author.`;
 
 type Change = "create" | "delete";
 
