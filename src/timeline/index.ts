@@ -128,7 +128,7 @@ export function createTimelines(deps: TimelinesDeps) {
       const definition = encodedResponses(TimelineServiceService);
       return { name: "avion.TimelineService", definition, implementation };
     },
-    /** Holds the pages that were read most lately; undefined where no pages are held. */
+    /** Caches the pages that were read most lately; undefined without a cache. */
     startReadAhead: () => readAhead?.start((page) => readFirstPage({ store, fences }, page)),
     /** Rebuilds a home timeline, and those merged into it, whatever their state; they stay readable meanwhile. */
     async rebuildHome(user: string, { alone = false } = {}): Promise<void> {

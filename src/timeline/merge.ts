@@ -38,7 +38,7 @@ export function partOfHead(
   return newer.slice(0, count).filter((entry) => !last || compareEntries(entry, last) < 0);
 }
 
-/** Each drop once, with its smallest time. In a cluster, and where authors are held; elsewhere read-page.lua merges. */
+/** Each drop once, with its smallest time. In a cluster, and where authors are cached; elsewhere read-page.lua merges. */
 export function merge({ key, direction, count, page }: Range, home: Stored, parts: readonly Part[]): Stored {
   const entries = new Map<string, TimelineEntry>();
   let floor = home.floor ?? 0;

@@ -29,7 +29,7 @@ export const observeTimeline = {
   }): void {
     observedCounter(
       "timeline_read_cache",
-      "Answers of Redis held by this process: read from there (hit) or not (miss); dropped since a key of theirs changed, a drop was deleted, for want of room (evicted), or after a minute (expired)",
+      "Cached answers of Redis: read from there (hit) or not (miss); dropped since a key of theirs changed, a drop was deleted, for want of room (evicted), or after a minute (expired)",
       { label: "event", values: () => events },
     );
     observedGauge(

@@ -23,7 +23,7 @@ interface Token {
   readonly key: string;
   /** Reads under way. */
   reads: number;
-  /** Of what is held. */
+  /** Of the cached answers. */
   readonly names: Set<string>;
 }
 
@@ -33,16 +33,16 @@ export interface Origin {
   readonly deletions: number;
 }
 
-interface Held {
+interface Answer {
   readonly stored: Stored;
   readonly tokens: readonly Token[];
   deletions: number;
   readonly size: number;
 }
 
-/** A page is held that is read again before so many others have been read once. */
+/** A page is cached if it is read again before so many others have been read once. */
 const SEEN = 32_768;
-/** Deletions an answer is compared with; where there are more since it was read last, it is read anew. */
+/** Deletions that an answer is compared with. After more than these it is read anew. */
 const DELETIONS = 256;
 const MAX_AGE_MS = MINUTE;
 /** Answers from here renew no key in Redis: it is renewed so much later. */
@@ -52,8 +52,8 @@ const SHARE_OF_TTL = 0.01;
 const BYTES = { answer: 500, key: 200, drop: 150 };
 
 /**
- * Holds answers of Redis until a key that they are made of changes. One is given only after the server has said, since
- * the reader asked, that there was no change: so it is what Redis would answer.
+ * Caches answers of Redis until a key that they were read from changes. An answer is returned only once the server has
+ * confirmed, after the read began, that nothing has changed: it is what Redis would answer.
  *
  * Each deletion changes the tombstones. They are not followed: deleted drops are announced by name, and an answer that
  * shows one is dropped.
@@ -64,13 +64,13 @@ export class PageCache {
   readonly #options: PageCacheOptions;
   readonly #tokens = new Map<string, Token>();
   readonly #seen = new LRUCache<string, true>({ max: SEEN });
-  readonly #held: LRUCache<string, Held>;
+  readonly #answers: LRUCache<string, Answer>;
   readonly #deleted: string[] = [];
   #deletions = 0;
 
   constructor(options: PageCacheOptions) {
     this.#options = options;
-    this.#held = new LRUCache<string, Held>({
+    this.#answers = new LRUCache<string, Answer>({
       maxSize: options.maxBytes,
       sizeCalculation: ({ size }) => size,
       ttl: Math.max(1, Math.min(MAX_AGE_MS, options.ttlMs * SHARE_OF_TTL)),
@@ -86,7 +86,7 @@ export class PageCache {
   }
 
   get bytes(): number {
-    return this.#held.calculatedSize;
+    return this.#answers.calculatedSize;
   }
 
   isOn(): boolean {
@@ -100,9 +100,9 @@ export class PageCache {
     return false;
   }
 
-  /** The answer that Redis would give now, if it is held. */
+  /** The answer that Redis would give now, if it is cached. */
   async read(name: string): Promise<Stored | undefined> {
-    const found = this.#held.has(name) && (await this.upToDate()) ? this.get(name) : undefined;
+    const found = this.#answers.has(name) && (await this.upToDate()) ? this.get(name) : undefined;
     this.events[found ? "hit" : "miss"]++;
     return found?.stored;
   }
@@ -112,8 +112,8 @@ export class PageCache {
     return this.#options.changes.upToDate();
   }
 
-  get(name: string): Held | undefined {
-    const one = this.#held.get(name);
+  get(name: string): Answer | undefined {
+    const one = this.#answers.get(name);
     if (!one || this.#isAlive(one)) return one;
     this.#drop(name, "deleted");
     return undefined;
@@ -133,7 +133,7 @@ export class PageCache {
 
   /** Holds what was read, unless it is incomplete, hides something, or a key has changed or ceased to be followed. */
   keep(name: string, stored: Stored, { tokens, deletions }: Origin): void {
-    this.#held.delete(name);
+    this.#answers.delete(name);
     const hides = !stored.areAlive && stored.entries.length > 0;
     if (hides || stored.floor === undefined || !tokens.every((token) => this.#isFollowed(token))) return;
     const page = stored.page && ownCopy(stored.page);
@@ -142,7 +142,7 @@ export class PageCache {
     if (size > this.#options.maxBytes) return;
     // First: the answers that make room for this one may be the last others of a key.
     for (const token of tokens) token.names.add(name);
-    this.#held.set(name, { stored: page ? { ...stored, page } : stored, tokens, deletions, size });
+    this.#answers.set(name, { stored: page ? { ...stored, page } : stored, tokens, deletions, size });
   }
 
   end({ tokens }: Origin): void {
@@ -168,7 +168,7 @@ export class PageCache {
   /** Any key may have changed. */
   clear(): void {
     this.#tokens.clear();
-    this.#held.clear();
+    this.#answers.clear();
   }
 
   #tokenOf(key: string): Token {
@@ -187,11 +187,11 @@ export class PageCache {
   }
 
   #drop(name: string, why: CacheEvent): void {
-    if (this.#held.delete(name)) this.events[why]++;
+    if (this.#answers.delete(name)) this.events[why]++;
   }
 
   /** No drop of the answer is known to be deleted since it was read. */
-  #isAlive(one: Held): boolean {
+  #isAlive(one: Answer): boolean {
     const unknown = this.#deletions - one.deletions;
     one.deletions = this.#deletions;
     if (unknown === 0) return true;

@@ -11,7 +11,7 @@ import type { MergedTimelines, Stored } from "./stored.js";
 export interface Ask {
   readonly key: string;
   readonly args: readonly (string | number)[];
-  /** The keys that the answer is made of, if it is to be held. */
+  /** The keys that the answer is made of, if it is to be cached. */
   readonly follows: readonly string[];
   /** Makes of an answer what all who asked for it get. */
   readonly finish: (answer: Stored, call: Call) => Stored | Promise<Stored>;
@@ -97,7 +97,7 @@ class Lane {
     });
   }
 
-  /** Pulled authors are named only: in a cluster their timelines are in other slots, else they may be held. */
+  /** Pulled authors are named only: in a cluster their timelines are in other slots, else they may be cached. */
   #names(): boolean {
     return this.scripts.isCluster || this.cache?.isOn() === true;
   }

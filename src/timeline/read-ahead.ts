@@ -28,7 +28,7 @@ export function startReadAhead({ mostRead, cache, read, rate, log }: ReadAheadDe
     for (const page of pages) {
       await throttle(stopping);
       if (stopping.aborted) return;
-      // A page is held from its second read on.
+      // A page is cached from its second read on.
       await read(page).then(
         () => read(page),
         () => undefined,

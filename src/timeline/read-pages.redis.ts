@@ -24,10 +24,10 @@ interface How {
 const NO_PAGE = { drops: 0, since: 0 } as const;
 const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
 
-/** All reads of a turn share one page, and reading it costs less than asking whether a held one is up to date. */
+/** All reads of a turn share one page, and reading it costs less than asking whether a cached one is up to date. */
 const SHARED: ReadonlySet<string> = new Set([LOCAL_KEY, GLOBAL_KEY]);
 
-/** Newest drops of a pulled author that are held: more than a page. */
+/** Newest drops of a pulled author that are cached: more than a page. */
 const HEAD = 128;
 
 /** Reads entries next to a position. Without a cache, or while it is off, each answer is from Redis. */
@@ -42,7 +42,7 @@ export function createReadPages(scripts: Scripts, { ttlMs, pulled, cache }: Read
     const name = nameOf(range, how);
     const ask = (): Promise<Stored> =>
       inChildSpan("redis read-page", SPAN, () => call(range.key, name, () => askOf(name, range, how)));
-    return cache && !SHARED.has(range.key) ? cache.read(name).then((held) => held ?? ask()) : ask();
+    return cache && !SHARED.has(range.key) ? cache.read(name).then((cached) => cached ?? ask()) : ask();
   };
 
   const askOf = (name: string, range: Range, how: How): Ask => {
@@ -67,10 +67,10 @@ export function createReadPages(scripts: Scripts, { ttlMs, pulled, cache }: Read
     const named = home.pulled?.keys ?? [];
     // Redis has looked at the registry, but for a cluster.
     const keys = scripts.isCluster ? named.filter(stateOf) : named;
-    const isHeld = await upToDate;
+    const isUpToDate = await upToDate;
     const parts = await Promise.all(
       keys.map((key) =>
-        readPart({ ...range, key, page: undefined }, home, { isHeld, isBeside: isPushed(stateOf(key)) }),
+        readPart({ ...range, key, page: undefined }, home, { isUpToDate, isBeside: isPushed(stateOf(key)) }),
       ),
     );
     const tokens = parts.every((part) => part.tokens) ? parts.flatMap((part) => part.tokens ?? []) : undefined;
@@ -81,7 +81,7 @@ export function createReadPages(scripts: Scripts, { ttlMs, pulled, cache }: Read
   const readPart = async (
     range: Range,
     home: Stored,
-    { isHeld, isBeside }: { readonly isHeld: boolean; readonly isBeside: boolean },
+    { isUpToDate, isBeside }: { readonly isUpToDate: boolean; readonly isBeside: boolean },
   ): Promise<Part> => {
     const { key } = range;
     const how = { pulls: "", ttl: isBeside ? 0 : ttlMs };
@@ -90,10 +90,10 @@ export function createReadPages(scripts: Scripts, { ttlMs, pulled, cache }: Read
       const newest: Range = { key, direction: "older", from: undefined, count: HEAD };
       const name = `${nameOf(newest, how)} ${isBeside}`;
       const finish: Ask["finish"] = (stored, { origin }) => keep(name, whole(stored), origin);
-      const held = isHeld ? cache.get(name) : undefined;
+      const cached = isUpToDate ? cache.get(name) : undefined;
       const ask = (): Ask => ({ key, args: argsOf(newest, how), follows: [key], finish });
-      const head = held?.stored ?? (await call(key, name, ask));
-      const kept = held ?? cache.get(name);
+      const head = cached?.stored ?? (await call(key, name, ask));
+      const kept = cached ?? cache.get(name);
       const tokens = kept?.stored === head ? kept.tokens : undefined;
       const entries = partOfHead(head, HEAD, { range, home });
       if (entries) return { key, stored: { ...head, entries }, tokens };

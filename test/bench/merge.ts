@@ -16,14 +16,14 @@ const AUTHORS = 200;
 const ENTRIES = 1_000;
 const LIMIT = 50;
 const AT_ONCE = 32;
-const HELD_BYTES = 64 * 2 ** 20;
+const CACHE_BYTES = 64 * 2 ** 20;
 const NEWEST_MS = 1_750_000_000_000;
 /** Between the drops of a home, and of an author, who writes less often than all whom a reader follows. */
 const HOME_MS = 60_000;
 const AUTHOR_MS = 20 * HOME_MS;
 
 const ABOUT = `First pages of ${LIMIT} from homes of ${ENTRIES} drops, by the number of pulled authors the reader follows. Their timelines of ${ENTRIES} drops are merged into
-the page. Measured is the CPU of Redis and of the process that asks, ${AT_ONCE} pages at once. The peer is the same homes while nobody is pulled. In the rows "held"
+the page. Measured is the CPU of Redis and of the process that asks, ${AT_ONCE} pages at once. The peer is the same homes while nobody is pulled. In the rows "cached"
 the process has cached the newest drops of the authors, and merges them itself. Each page is checked to be complete.`;
 
 const authorOf = (number: number): string => `author-${number}`;
@@ -40,18 +40,18 @@ export async function run({ authors, users: readers = READERS }: Parameters, ben
   const scripts = createScripts(client);
   const rows: Row[] = [];
   let alone = Number.NaN;
-  const held = await openCache({ scripts, url: redisServer.url }, { maxBytes: HELD_BYTES });
-  bench.defer(() => held.close());
+  const cached = await openCache({ scripts, url: redisServer.url }, { maxBytes: CACHE_BYTES });
+  bench.defer(() => cached.close());
   for (const pulls of authors === undefined ? [undefined, 0, 20, AUTHORS] : [undefined, authors]) {
     const users = Array.from({ length: readers }, (_, number) => readerOf(pulls ?? -1, number));
     for (const [number, user] of users.entries()) await follow(redis, user, { number, pulls });
     const options = { ttlMs: 0, pulled: registryOf(pulls) };
-    for (const cache of pulls ? [undefined, held.cache] : [undefined]) {
+    for (const cache of pulls ? [undefined, cached.cache] : [undefined]) {
       const read = createReadPages(scripts, { ...options, cache });
       const row = await measure(read, users, redisServer.pid as number);
       if (pulls === undefined) alone = row.value;
       const peer = { name: "nobody is pulled", value: alone };
-      const name = pulls === undefined ? "nobody is pulled" : `${pulls} pulled authors${cache ? ", held" : ""}`;
+      const name = pulls === undefined ? "nobody is pulled" : `${pulls} pulled authors${cache ? ", cached" : ""}`;
       rows.push({ ...row, name, peer });
     }
   }
@@ -93,7 +93,7 @@ async function measure(
   redisPid: number,
 ): Promise<Pick<Row, "value" | "unit" | "cpu">> {
   const turns = 5;
-  // Each turn asks for other pages: none is held as a whole.
+  // Each turn asks for other pages: none is cached as a whole.
   const turn = async (number: number): Promise<void> => {
     const page = { drops: LIMIT - number, since: 0 };
     for (let at = 0; at < users.length; at += AT_ONCE) {

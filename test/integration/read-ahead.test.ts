@@ -81,7 +81,7 @@ test("a thousand pages are kept for a day", async () => {
   expect(await redis.raw.pttl("timeline:x:most-read")).toBeGreaterThan(23 * 3_600_000);
 });
 
-test("what was read most is held before a reader comes; what must be rebuilt is left to its reader", async () => {
+test("what was read most is cached before a reader comes; what must be rebuilt is left to its reader", async () => {
   await redis.raw.zadd(homeKey("ada"), 0, "~floor", 1, "d1", 2, "d2");
   await redis.raw.zadd(homeKey("empty"), 0, "~floor");
   await redis.raw.zadd(homeKey("lost"), 1, "d1");

@@ -211,7 +211,7 @@ async function withReader(options: CacheOptions, run: (held: CacheBench) => Prom
 }
 
 test.each([1, 2, 3, 4, 1_004, 2_004])(
-  "history %i: a page that is held is what Redis has, whatever changes, expires or is cut off",
+  "history %i: a cached page is what Redis has, whatever changes, expires or is cut off",
   (seed) =>
     withReader({}, async (held) => {
       await followHistory(seed, held);
@@ -269,7 +269,7 @@ test.each([1, 2, 3, 4])(
     }),
 );
 
-test("a page is not held whose authors are no longer followed, since others took their room while it was read", () =>
+test("a page is not cached whose authors are no longer followed, since others took their room while it was read", () =>
   withReader({ maxBytes: 20_000 }, async ({ cache }) => {
     const { raw } = redis;
     const [ada, bob] = HOMES as [string, string];
