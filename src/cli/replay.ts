@@ -75,7 +75,7 @@ function replayByHand({ from, to, after, rate, json }: ReplayOptions): Promise<n
     const { applied, upTo, left_out } = outcome;
     const up_to = upTo === undefined ? null : dateOf(upTo);
     return {
-      json: { applied, left_out, up_to, complete, after: complete ? null : (events.place ?? null) },
+      json: { applied, left_out, up_to, complete, after: complete ? null : (events.position ?? null) },
       text: asText(outcome, complete ? "" : `stopped before the end${events.hint()}`),
       failed: left_out.length > 0,
     };

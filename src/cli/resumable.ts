@@ -1,14 +1,14 @@
-export const AFTER_OPTION = "--after <place>";
+export const AFTER_OPTION = "--after <position>";
 
-/** The place at which a job that was stopped or killed continues: that of the first step that is not done. */
+/** The position at which a job that was stopped or killed continues: that of the first step that is not done. */
 export class Resumable<Step> {
   readonly #open = new Set<Step>();
   #last: Step | undefined;
 
-  /** A run that continues at the place of a step begins with this step; "": the step has no place. */
+  /** A run that continues at the position of a step begins with this step; "": the step has none. */
   constructor(
     private readonly after: string | undefined,
-    private readonly placeOf: (step: Step) => string,
+    private readonly positionOf: (step: Step) => string,
   ) {}
 
   /** Hands out the steps, in their order. */
@@ -24,12 +24,12 @@ export class Resumable<Step> {
     this.#open.delete(step);
   }
 
-  get place(): string | undefined {
+  get position(): string | undefined {
     const [step = this.#last] = this.#open;
-    return (step === undefined ? this.after : this.placeOf(step)) || undefined;
+    return (step === undefined ? this.after : this.positionOf(step)) || undefined;
   }
 
   hint(): string {
-    return this.place === undefined ? "" : `; to continue: --after ${this.place}`;
+    return this.position === undefined ? "" : `; to continue: --after ${this.position}`;
   }
 }

@@ -17,7 +17,7 @@ const MAX_LISTED_FAILURES = 100;
 interface RebuildOptions {
   readonly all?: boolean;
   readonly shared?: boolean;
-  /** The place where an earlier run over all homes stopped. */
+  /** The position where an earlier run over all homes stopped. */
   readonly after?: string;
   readonly rate: number;
   readonly json?: boolean;
@@ -61,7 +61,7 @@ function rebuild(chosen: Chosen): Promise<number> {
   return runJob(job, async ({ connections, config, stopping: interrupted, say }) => {
     const timelines = timelinesOn(connections, config);
     const outcome: Outcome = { rebuilt: 0, failures: 0, failed: [] };
-    const homes = new Resumable<Homes>(chosen.after, ({ place }) => place);
+    const homes = new Resumable<Homes>(chosen.after, ({ position }) => position);
     const givenUp = new AbortController();
     const stopping = AbortSignal.any([interrupted, givenUp.signal]);
     const attempt = createAttempt(outcome, {
@@ -71,7 +71,7 @@ function rebuild(chosen: Chosen): Promise<number> {
     if (chosen.shared)
       for (const name of ["local", "global"] as const) await attempt(name, () => timelines.rebuildShared(name));
     const pace = { throttle: createThrottle(chosen.rate), atOnce: AT_ONCE, stopping };
-    const steps = chosen.all ? timelines.listHomes(chosen.after) : [{ users: chosen.users, place: "" }];
+    const steps = chosen.all ? timelines.listHomes(chosen.after) : [{ users: chosen.users, position: "" }];
     try {
       for await (const step of homes.taken(steps)) {
         const alone = chosen.all === true;
@@ -84,13 +84,13 @@ function rebuild(chosen: Chosen): Promise<number> {
           attempt(author, () => timelines.rebuildAuthor(author)),
         );
     } catch (error) {
-      // The place itself is refused.
+      // The position itself is refused.
       if (codeOf(error) === "invalid") throw error;
       throw new Error(`${oneLine(error)}${homes.hint()}`, { cause: error });
     }
     const complete = !stopping.aborted;
     return {
-      json: { ...outcome, complete, after: complete ? null : (homes.place ?? null) },
+      json: { ...outcome, complete, after: complete ? null : (homes.position ?? null) },
       text: asText(outcome, complete ? "" : `stopped before the end${homes.hint()}`),
       failed: outcome.failures > 0,
     };

@@ -103,13 +103,13 @@ testWithStack("only events admitted in the range are applied", OPTIONS, async (s
   await expectWhole(stack, events);
 });
 
-testWithStack("a replay that was killed continues after the last place it printed", OPTIONS, async (stack) => {
+testWithStack("a replay that was killed continues after the last position it printed", OPTIONS, async (stack) => {
   const events = await history(stack, 240);
   await lose(stack);
   const from = new Date(Date.now() - 60_000).toISOString();
   const first = startCommand(stack, ["replay", "--from", from, "--rate", "24"]);
   const printed = (): string => [...first.errors().matchAll(/ --after (\d+)\n/g)].at(-1)?.[1] ?? "";
-  await eventually(async () => Number(printed()) >= 10, "it prints a place");
+  await eventually(async () => Number(printed()) >= 10, "it prints a position");
   await first.crash();
   expect(first.output()).toBe("");
   const rest = await jsonOf<Replayed>(stack, ["replay", "--from", from, "--after", printed()]);
@@ -127,29 +127,33 @@ testWithStack("a replay goes on to its end when nobody reads its progress any mo
   await expectWhole(stack, events);
 });
 
-testWithStack("Ctrl-C finishes the events in flight and names the place to continue after", OPTIONS, async (stack) => {
-  const { redis } = stack;
-  const events = await history(stack, 120);
-  await lose(stack);
-  const args = ["replay", "--from", "15m"];
-  const interrupted = async (...more: readonly string[]): Promise<string> => {
-    const started = startCommand(stack, [...args, "--rate", "40", ...more]);
-    await eventually(async () => (await redis.zcard(homeKey("reader-5"))) >= 20, "a part of it is applied");
-    started.signal("SIGINT");
-    expect(await started.exited).toEqual({ code: 130, signal: null });
-    return started.output();
-  };
-  const stopped = JSON.parse(await interrupted("--json")) as Replayed;
-  expect([stopped.applied > 0, stopped.applied < events.length, stopped.complete]).toEqual([true, true, false]);
-  const rest = await jsonOf<Replayed>(stack, [...args, "--after", String(stopped.after)]);
-  expect(rest).toMatchObject({ applied: events.length - stopped.applied, complete: true, after: null });
-  await expectWhole(stack, events);
+testWithStack(
+  "Ctrl-C finishes the events in flight and names the position to continue after",
+  OPTIONS,
+  async (stack) => {
+    const { redis } = stack;
+    const events = await history(stack, 120);
+    await lose(stack);
+    const args = ["replay", "--from", "15m"];
+    const interrupted = async (...more: readonly string[]): Promise<string> => {
+      const started = startCommand(stack, [...args, "--rate", "40", ...more]);
+      await eventually(async () => (await redis.zcard(homeKey("reader-5"))) >= 20, "a part of it is applied");
+      started.signal("SIGINT");
+      expect(await started.exited).toEqual({ code: 130, signal: null });
+      return started.output();
+    };
+    const stopped = JSON.parse(await interrupted("--json")) as Replayed;
+    expect([stopped.applied > 0, stopped.applied < events.length, stopped.complete]).toEqual([true, true, false]);
+    const rest = await jsonOf<Replayed>(stack, [...args, "--after", String(stopped.after)]);
+    expect(rest).toMatchObject({ applied: events.length - stopped.applied, complete: true, after: null });
+    await expectWhole(stack, events);
 
-  await lose(stack);
-  expect(await interrupted()).toMatch(/stopped before the end; to continue: --after \d+\n/);
-  expect((await jsonOf<Replayed>(stack, args)).applied).toBe(events.length);
-  await expectWhole(stack, events);
-});
+    await lose(stack);
+    expect(await interrupted()).toMatch(/stopped before the end; to continue: --after \d+\n/);
+    expect((await jsonOf<Replayed>(stack, args)).applied).toBe(events.length);
+    await expectWhole(stack, events);
+  },
+);
 
 testWithStack(
   "events that cannot be applied are named and left out; the others are applied",

@@ -101,7 +101,7 @@ testWithStack("all homes and the shared timelines, stopped in between and gone o
 });
 
 testWithStack(
-  "where the homes or the pulled authors cannot be listed it names the place",
+  "where the homes or the pulled authors cannot be listed it names the position",
   { service: false },
   async (stack) => {
     const { redis } = stack;
@@ -109,18 +109,18 @@ testWithStack(
     const fails = async (...args: string[]): Promise<string> => {
       const run = startCommand(stack, ["timeline", "rebuild", "--all", "--rate", "1000", ...args]);
       expect((await run.exited).code).toBe(1);
-      const [, place] = /; to continue: --after (\S+)/.exec(run.errors()) ?? [];
-      return place ?? run.errors();
+      const [, position] = /; to continue: --after (\S+)/.exec(run.errors()) ?? [];
+      return position ?? run.errors();
     };
     await redis.set(PULLED_KEY, "no registry");
-    const place = await fails();
-    expect(place).toMatch(/^\w+-\d+$/);
+    const position = await fails();
+    expect(position).toMatch(/^\w+-\d+$/);
     await redis.acl("SETUSER", "default", "-scan");
     stack.defer(async () => void (await redis.acl("SETUSER", "default", "+scan")));
-    expect(await fails("--after", place)).toBe(place);
+    expect(await fails("--after", position)).toBe(position);
     await redis.acl("SETUSER", "default", "+scan");
     await redis.del(PULLED_KEY);
-    const args = ["timeline", "rebuild", "--all", "--rate", "1000", "--after", place];
+    const args = ["timeline", "rebuild", "--all", "--rate", "1000", "--after", position];
     expect(await jsonOf<Rebuilt>(stack, args)).toMatchObject({ failures: 0, complete: true });
   },
 );
