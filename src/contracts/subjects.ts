@@ -1,5 +1,6 @@
 import { encodeId } from "../kernel/ids.js";
 import { MINUTE } from "../kernel/time.js";
+import { EVENT_NAMES } from "./events.js";
 import type { FanoutJob } from "./fanout.js";
 
 export const STREAM = {
@@ -85,7 +86,10 @@ export const WORK_EVENTS = {
 /** The event in the subject of a dead letter of TIMELINE_EVENTS. */
 export const TIMELINE_COMPLETED = "timeline_completed";
 
-export const workEventOf = (stream: string): string | undefined => (WORK_EVENTS as Record<string, string>)[stream];
+type WorkEvent = (typeof WORK_EVENTS)[keyof typeof WORK_EVENTS];
+
+export const workEventOf = (stream: string): WorkEvent | undefined =>
+  (WORK_EVENTS as Record<string, WorkEvent>)[stream];
 
 const PLAIN_SUBJECT = /^[^\s.*>]+(\.[^\s.*>]+)*$/;
 
@@ -95,7 +99,19 @@ export const isPlainSubject = (subject: string): boolean => PLAIN_SUBJECT.test(s
 export const DLQ_REASONS = ["invalid", "poison", "exhausted", "crashed", "toolarge"] as const;
 export type DlqReason = (typeof DLQ_REASONS)[number];
 
-export const dlqSubject = (reason: DlqReason, event: string): string => `dlq.${reason}.${event}`;
+/** What a dead letter may be about, by the last part of its subject. */
+export const DLQ_EVENTS = [
+  ...EVENT_NAMES,
+  ...Object.values(WORK_EVENTS),
+  TIMELINE_COMPLETED,
+  "fanout_completed",
+  "outbox_event",
+  "advisory",
+  "unknown",
+] as const;
+export type DlqEvent = (typeof DLQ_EVENTS)[number];
+
+export const dlqSubject = (reason: DlqReason, event: DlqEvent): string => `dlq.${reason}.${event}`;
 
 export const DLQ_HEADER = {
   reason: "Dlq-Reason",

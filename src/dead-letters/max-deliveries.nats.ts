@@ -1,7 +1,7 @@
 import type { NatsConnection } from "nats";
 import { z } from "zod";
 import { parseJson } from "../contracts/events.js";
-import { workEventOf } from "../contracts/subjects.js";
+import { type DlqEvent, workEventOf } from "../contracts/subjects.js";
 import { understood } from "../contracts/untrusted.js";
 import { deadLetterOf, type StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
@@ -19,7 +19,7 @@ const advisory = z.object({
 interface MaxDeliveriesDeps {
   readonly nats: NatsConnection;
   readonly storeDeadLetter: StoreDeadLetter;
-  readonly eventOf: (message: Pick<Delivery, "stream" | "subject">) => string;
+  readonly eventOf: (message: Pick<Delivery, "stream" | "subject">) => DlqEvent;
   readonly version: string;
 }
 

@@ -1,6 +1,5 @@
 import { z } from "zod";
-import { EVENT_NAMES } from "../contracts/events.js";
-import { DLQ_REASONS, TIMELINE_COMPLETED, WORK_EVENTS } from "../contracts/subjects.js";
+import { DLQ_EVENTS, DLQ_REASONS } from "../contracts/subjects.js";
 import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { DAY, HOUR, MINUTE, SECOND } from "../kernel/time.js";
 import type { DeadLetterStore, StoredDeadLetter } from "./dead-letter.js";
@@ -24,7 +23,6 @@ export interface Selection extends Filters {
 export const SEQ_FAULT = "must be the sequence of a dead letter";
 
 const UNITS: Readonly<Record<string, number>> = { s: SECOND, m: MINUTE, h: HOUR, d: DAY };
-const EVENTS = [...EVENT_NAMES, ...Object.values(WORK_EVENTS), TIMELINE_COMPLETED] as const;
 const A_DATE = z.union([z.iso.date(), z.iso.datetime({ offset: true })]);
 
 const since = z.string().transform((text, context) => {
@@ -39,7 +37,7 @@ const since = z.string().transform((text, context) => {
 export const FIELDS = {
   seq: z.number({ message: SEQ_FAULT }).int({ message: SEQ_FAULT }).positive({ message: SEQ_FAULT }),
   reason: z.enum(DLQ_REASONS, { message: `must be one of ${DLQ_REASONS.join(", ")}` }),
-  event: z.enum(EVENTS, { message: `must be one of ${EVENTS.join(", ")}` }),
+  event: z.enum(DLQ_EVENTS, { message: `must be one of ${DLQ_EVENTS.join(", ")}` }),
   error: z.string().min(1, { message: "must not be empty" }),
   since,
   rate: z

@@ -1,4 +1,4 @@
-import { DLQ_HEADER, type DlqReason, dlqSubject } from "../contracts/subjects.js";
+import { DLQ_HEADER, type DlqEvent, type DlqReason, dlqSubject } from "../contracts/subjects.js";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Delivery, Headers } from "./handler.js";
@@ -17,7 +17,7 @@ export interface Failure {
   readonly reason: DlqReason;
   readonly error: unknown;
   /** `fanout_job` for a chunk. */
-  readonly event: string;
+  readonly event: DlqEvent;
   readonly version: string;
   readonly now: number;
 }

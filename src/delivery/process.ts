@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { DlqReason } from "../contracts/subjects.js";
+import type { DlqEvent, DlqReason } from "../contracts/subjects.js";
 import { assertNever, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { pause, SECOND } from "../kernel/time.js";
@@ -33,7 +33,7 @@ interface ProcessOptions {
   /** One for all consumers of the process. */
   readonly handlingLock: SharedLock;
   readonly version: string;
-  readonly eventOf: (delivery: Delivery) => string;
+  readonly eventOf: (delivery: Delivery) => DlqEvent;
   readonly observe: (what: Observed, delivery: Delivery, count?: number) => void;
   /** First deliveries are handled in batches, and not counted. */
   readonly batched?: boolean;

@@ -1,6 +1,6 @@
 import { EVENT_NAMES, SUBJECT_OF } from "../contracts/events.js";
 import type { OutboxEvent } from "../contracts/outbox.js";
-import { DLQ_HEADER, type DlqReason, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
+import { DLQ_HEADER, type DlqEvent, type DlqReason, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
 import { deadLetterOfUnstored, type StoreDeadLetter } from "../delivery/dead-letter.js";
 import { fingerprint } from "../kernel/ids.js";
 
@@ -9,7 +9,7 @@ export type DeadLetterEvent = (
   failure: { readonly reason: DlqReason; readonly error: unknown; readonly refusals: number },
 ) => Promise<void>;
 
-function destinationOf(subject: string): { readonly event: string; readonly stream: string | undefined } {
+function destinationOf(subject: string): { readonly event: DlqEvent; readonly stream: string | undefined } {
   const name = EVENT_NAMES.find((one) => SUBJECT_OF[one] === subject);
   if (name !== undefined) return { event: name, stream: STREAM.drops };
   for (const stream of [STREAM.edges, STREAM.engagement])

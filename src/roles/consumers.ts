@@ -1,5 +1,5 @@
 import { knownEvent } from "../contracts/events.js";
-import { CONSUMER, STREAM, TIMELINE_COMPLETED, workEventOf } from "../contracts/subjects.js";
+import { CONSUMER, type DlqEvent, STREAM, TIMELINE_COMPLETED, workEventOf } from "../contracts/subjects.js";
 import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
 import { cutWhereTooLarge, type StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { BatchHandler, Delivery, Handler, Handlers, Process } from "../delivery/handler.js";
@@ -52,7 +52,7 @@ export const maxDeliveriesHandler = ({ nats, publish }: Pick<Connections, "nats"
   createMaxDeliveriesHandler({ nats, storeDeadLetter: cutWhereTooLarge(publish), eventOf, version: VERSION });
 
 /** The event name in the subject of a dead letter. */
-function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): string {
+function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): DlqEvent {
   if (stream === STREAM.advisories) return "advisory";
   if (stream === STREAM.checks) return "fanout_completed";
   if (stream === STREAM.timelineEvents) return TIMELINE_COMPLETED;

@@ -345,3 +345,25 @@ testDeadLetters("a pipe that is closed changes no exit code", async (stack) => {
   child.stdout.destroy();
   expect(await once(child, "exit")).toEqual([1, null]);
 });
+
+testDeadLetters(
+  "the filter by event takes each kind that is listed, and names them all for any other",
+  async (stack) => {
+    const kinds = ["unknown", "advisory", "fanout_completed", "outbox_event"];
+    for (const kind of kinds)
+      await stack.streams.connection.jetstream().publish(`dlq.exhausted.${kind}`, Buffer.from("{}"));
+    expect(await json(stack, "dlq", "ls")).toMatchObject(kinds.map((event) => ({ event })));
+    for (const kind of kinds) {
+      const [one, ...others] = (await json(stack, "dlq", "ls", "--event", kind)) as { event: string; seq: number }[];
+      expect([one?.event, others]).toEqual([kind, []]);
+      const removed = await json(stack, "dlq", "rm", "--event", kind, "--force");
+      expect(removed).toEqual({ removed: [one?.seq], failed: [] });
+    }
+    for (const command of ["ls", "rm", "redrive"]) {
+      const other = await finished(commandWith(stack, {}, "dlq", command, "--event", "party"));
+      expect(other.code).toBe(2);
+      for (const kind of [...kinds, "drop_created", "fanout_job", "timeline_completed"])
+        expect(other.errors).toContain(kind);
+    }
+  },
+);
