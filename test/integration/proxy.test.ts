@@ -72,3 +72,22 @@ test("cut: both ends notice; refused: nobody gets in", async () => {
   const [error] = (await once(second, "error")) as [NodeJS.ErrnoException];
   expect(error.code).toBe("ECONNRESET");
 });
+
+test("silenced: what there is stays open and hears no more; new connections pass, and go where they are led", async () => {
+  proxy.silence();
+  client.write("a");
+  await eventually(() => proxy.swallowed("toServer") === 1, "it is swallowed");
+  const other = createServer((socket) => socket.on("error", () => undefined).end("other")).listen(0, "127.0.0.1");
+  await once(other, "listening");
+  const port = Number(new URL(proxy.url("redis")).port);
+  const second = dial({ port, host: "127.0.0.1" });
+  second.write("b");
+  await eventually(() => heard === "b", "a new one is heard");
+  proxy.aim((other.address() as { port: number }).port);
+  const third = dial({ port, host: "127.0.0.1" });
+  const [answer] = await once(third, "data");
+  expect(String(answer)).toBe("other");
+  expect([heard, answered, client.destroyed, served?.destroyed]).toEqual(["b", "", false, false]);
+  for (const socket of [second, third]) socket.destroy();
+  other.close();
+});

@@ -6,6 +6,7 @@ import { compareEntries, type TimelineEntry } from "../../src/contracts/timeline
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { createPulls } from "../../src/timeline/pulls.redis.js";
 import type { TimelineStore } from "../../src/timeline/store.redis.js";
+import { becomes } from "../support/eventually.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 
 const HOME = "timeline:home:ada";
@@ -211,7 +212,7 @@ test("a Redis that refuses writes still answers pages whose times to live are du
     // Deletions since the last read may be forgotten.
     for (const key of KEYS) await redis.raw.expire(key, 60);
     await redis.raw.config("SET", "min-replicas-to-write", "1");
-    await expect(read()).rejects.toThrow("NOREPLICAS");
+    await becomes(() => expect(read()).rejects.toThrow("NOREPLICAS"));
   } finally {
     await redis.raw.replicaof("NO", "ONE");
     await redis.raw.config("SET", "min-replicas-to-write", "0");

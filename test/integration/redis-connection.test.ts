@@ -107,7 +107,8 @@ test("a server that is full, read-only or loading is unavailable; a wrong type i
   expect(await attempt()).toBe("unavailable");
   await bench.raw.replicaof("NO", "ONE");
   await bench.raw.set("k", "text");
-  expect(await attempt()).toBe("failed");
+  // A read-only server is left for another connection.
+  await eventually(async () => (await attempt()) === "failed", "the wrong type is seen");
   expect(await codeOf(bench.scripts.command("incr", (client) => client.incr("k")))).toBe("failed");
 });
 
@@ -199,3 +200,81 @@ test("a subscriber whose new connection is never answered takes another one", as
   await bench.raw.publish("news", "hello");
   expect(await heard).toEqual(["news", "hello"]);
 }, 30_000);
+
+test("a connection that falls silent without being closed is replaced, while others work", async () => {
+  const proxy = await TcpProxy.open(bench.broker.port);
+  cleanups.push(() => proxy.close());
+  const client = connectRedis([proxy.url("redis")], silent);
+  cleanups.push(() => client.disconnect());
+  await once(client, "ready");
+  const scripts = createScripts(client);
+  const get = () => codeOf(scripts.command("get", (one) => one.get("key")));
+  expect(await get()).toBe("done");
+  proxy.silence();
+  expect(await get()).toBe("unavailable");
+  await eventually(async () => (await get()) === "done", "another connection answers");
+});
+
+test("connections without work are kept, those that listen, too, however short a silence may be", async () => {
+  const open = async () => {
+    const client = connectRedis([bench.broker.url], silent, { socketTimeout: 50, protocol: 2 }) as Redis;
+    cleanups.push(() => client.disconnect());
+    await once(client, "ready");
+    return { client, id: await client.client("ID") };
+  };
+  const both = [await open(), await open()];
+  await both[0]?.client.subscribe("some", "others");
+  for (const { id } of both) {
+    const idle = new RegExp(`^id=${id} .* idle=[1-9]`, "m");
+    await eventually(async () => idle.test(String(await bench.raw.client("LIST"))), "it has been idle for a second");
+  }
+  expect(both.map(({ client }) => client.status)).toEqual(["ready", "ready"]);
+});
+
+test("after a failover behind one address the client leaves the server that was demoted", async () => {
+  const [old, successor] = [await openRedis(), await openRedis()];
+  cleanups.push(
+    () => old.close(),
+    () => successor.close(),
+  );
+  const proxy = await TcpProxy.open(old.broker.port);
+  cleanups.push(() => proxy.close());
+  const client = connectRedis([proxy.url("redis")], silent);
+  cleanups.push(() => client.disconnect());
+  await once(client, "ready");
+  const scripts = createScripts(client);
+  const note = () => codeOf(scripts.run("note-attempt", ["k"], [60_000, "n", "begun"]));
+  expect(await note()).toBe("done");
+  await old.raw.replicaof("127.0.0.1", successor.broker.port);
+  proxy.aim(successor.broker.port);
+  expect(await note()).toBe("unavailable");
+  await eventually(async () => (await note()) === "done", "the successor takes writes");
+  expect(await successor.raw.exists("k")).toBe(1);
+});
+
+test("on a server that stays a replica the client reads on, and seldom looks for another", async () => {
+  await bench.raw.set("key", "value");
+  await bench.raw.replicaof("127.0.0.1", "1");
+  cleanups.push(() => bench.raw.replicaof("NO", "ONE"));
+  const opened = async () => Number(/total_connections_received:(\d+)/.exec(await bench.raw.info("stats"))?.[1]);
+  const before = await opened();
+  for (let time = 0; time < 20; time++) {
+    expect(await codeOf(bench.scripts.command("incr", (client) => client.incr("count")))).toBe("unavailable");
+    const get = () => codeOf(bench.scripts.command("get", (client) => client.get("key")));
+    await eventually(async () => (await get()) === "done", "it is read");
+  }
+  expect(await opened()).toBeLessThan(before + 10);
+});
+
+test("a Redis that refuses the ping which follows a timeout is not silent", async () => {
+  const client = new Redis(bench.broker.url, { commandTimeout: 300, maxRetriesPerRequest: 0 });
+  cleanups.push(() => client.disconnect());
+  await once(client, "ready");
+  const scripts = createScripts(client);
+  const get = (): Promise<string> => codeOf(scripts.command("get", (link) => link.get("key")));
+  await bench.raw.call("ACL", "SETUSER", "default", "-ping");
+  cleanups.push(() => bench.raw.call("ACL", "SETUSER", "default", "+ping"));
+  await bench.raw.client("PAUSE", 600, "ALL");
+  expect(await get()).toBe("unavailable");
+  await eventually(async () => (await get()) === "done", "Redis answers again");
+});

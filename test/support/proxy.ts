@@ -12,6 +12,7 @@ const DIRECTIONS = ["toServer", "toClient"] as const;
 class Link {
   /** Bytes or an end were swallowed: what follows would make no sense to either side. */
   holed = false;
+  silent = false;
   readonly held: Record<Direction, Buffer[]> = { toServer: [], toClient: [] };
 
   constructor(
@@ -33,7 +34,10 @@ class Link {
   }
 }
 
-/** A TCP proxy on loopback before one server: each direction passes, is held back or is swallowed; links can be cut. */
+/**
+ * A TCP proxy on loopback before one server: each direction passes, is held back or is swallowed; links can be cut, or
+ * silenced one by one.
+ */
 export class TcpProxy {
   readonly #links = new Set<Link>();
   readonly #flows: Record<Direction, Flow> = { toServer: "pass", toClient: "pass" };
@@ -42,7 +46,7 @@ export class TcpProxy {
 
   private constructor(
     private readonly listener: Server,
-    private readonly target: number,
+    private target: number,
   ) {
     listener.on("connection", (client) => this.#accept(client));
   }
@@ -84,6 +88,16 @@ export class TcpProxy {
     }
   }
 
+  /** Swallows from now on all bytes of the connections there are; they stay open, and new ones pass. */
+  silence(): void {
+    for (const link of this.#links) link.silent = true;
+  }
+
+  /** Leads new connections to another port of loopback; those there are stay where they are. */
+  aim(target: number): void {
+    this.target = target;
+  }
+
   /** Resets all connections; new ones are welcome. Returns how many there were. */
   cut(): number {
     const open = [...this.#links].filter(({ client }) => !client.destroyed);
@@ -99,6 +113,7 @@ export class TcpProxy {
 
   async close(): Promise<void> {
     this.refuse(true);
+    for (const { server } of this.#links) server.destroy();
     this.listener.close();
     await once(this.listener, "close");
   }
@@ -119,14 +134,18 @@ export class TcpProxy {
     to.on("drain", () => from.resume());
     from.once("close", () => {
       // A client that is cut off half-way does not hear that the other end has gone.
-      if (this.#flows[direction] !== "pass") link.holed = true;
+      if (this.#flowOf(link, direction) !== "pass") link.holed = true;
       else to.destroy();
       if (link.client.destroyed && link.server.destroyed) this.#links.delete(link);
     });
   }
 
+  #flowOf({ silent }: Link, direction: Direction): Flow {
+    return silent ? "drop" : this.#flows[direction];
+  }
+
   #take(link: Link, direction: Direction, chunk: Buffer): void {
-    const flow = this.#flows[direction];
+    const flow = this.#flowOf(link, direction);
     if (flow === "pause") link.held[direction].push(chunk);
     else if (flow === "drop") {
       link.holed = true;

@@ -16,17 +16,34 @@ const STRICT = {
   maxRetriesPerRequest: 0,
   commandTimeout: COMMAND_TIMEOUT_MS,
   connectTimeout: 5 * SECOND,
+  // Only while commands wait. TCP alone keeps a silent connection for a quarter of an hour.
+  socketTimeout: 5 * SECOND,
   retryStrategy: (times: number) => Math.min(100 * times, 2 * SECOND),
 } as const;
+
+const LEAVE_REPLICA_MS = 5 * SECOND;
 
 /**
  * Reconnects for ever; commands fail while Redis is unavailable. Several URLs name the nodes of a Redis Cluster.
  * `options`: of a single server.
  */
 export function connectRedis(urls: readonly string[], log: Logger, options: RedisOptions = {}): RedisClient {
-  const client = urls.length > 1 ? clusterOf(urls) : new Redis({ ...STRICT, ...serverOf(urls), ...options });
+  const client =
+    urls.length > 1
+      ? clusterOf(urls)
+      : new Redis({ ...STRICT, reconnectOnError: leavesReplica(), ...serverOf(urls), ...options });
   watch(client, log);
   return client;
+}
+
+/** A master that was demoted keeps its connections; a new one may lead to its successor, unless there is none. */
+function leavesReplica(): (error: Error) => 1 | false {
+  let left = Number.NEGATIVE_INFINITY;
+  return ({ message }) => {
+    if (!/\bREADONLY\b/.test(message) || performance.now() - left < LEAVE_REPLICA_MS) return false;
+    left = performance.now();
+    return 1;
+  };
 }
 
 /** Waits a moment for the first connection. */
@@ -86,7 +103,7 @@ function wayIn(url: string): RedisOptions {
 
 function clusterOf(urls: readonly string[]): Cluster {
   const nodes = urls.map(parseServerUrl).map(({ host, port }) => ({ host, port }));
-  return new Cluster(nodes, {
+  const cluster = new Cluster(nodes, {
     enableOfflineQueue: STRICT.enableOfflineQueue,
     // A master that fails is replaced within the cluster's node timeout (15 s by default).
     retryDelayOnFailover: 200,
@@ -94,6 +111,17 @@ function clusterOf(urls: readonly string[]): Cluster {
     clusterRetryStrategy: STRICT.retryStrategy,
     redisOptions: { ...STRICT, ...wayIn(urls[0] as string) },
   });
+  cluster.on("+node", failUnanswered);
+  return cluster;
+}
+
+/** A cluster's client sends again what failed as its connection closed; here it does so only where nothing was sent. */
+function failUnanswered(node: Redis): void {
+  const fail = (): void => {
+    for (let sent = node.commandQueue.shift(); sent; sent = node.commandQueue.shift())
+      sent.command.reject(new Error("the connection was closed before the answer"));
+  };
+  node.on("connect", () => node.stream.prependOnceListener("close", fail));
 }
 
 function watch(client: RedisClient, log: Logger): void {

@@ -136,7 +136,8 @@ function followPulse(client: RedisClient): Pulse {
     while (silent && client.status !== "end") {
       silent = await client.ping().then(
         () => false,
-        () => true,
+        // A server that refuses the ping answers.
+        (error: Error) => error.name !== "ReplyError",
       );
       if (silent) await pause(PING_MS);
     }
