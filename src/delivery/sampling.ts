@@ -29,8 +29,8 @@ const up = gauge(
 );
 
 const CLOSE_MS = 500;
-/** Intervals without an answer after which a sample counts as failed. */
-const PATIENCE = 2;
+/** After so many intervals without an answer a sample counts as failed. */
+const MISSED_SAMPLES = 2;
 
 /** The exporter repeats the last value of a gauge for ever: a figure no longer found is recorded as NaN. */
 export function startSampling(samples: readonly Sample[], options: SamplingOptions): { close(): Promise<void> } {
@@ -56,7 +56,10 @@ function sampleLoop(sample: Sample, { everyMs, log }: SamplingOptions): Loop {
       // One question at a time, however long its answer takes.
       await asked;
       asked = answerOf(sample);
-      const { found, error } = await Promise.race([asked, pause(PATIENCE * everyMs, stopping).then(() => UNANSWERED)]);
+      const { found, error } = await Promise.race([
+        asked,
+        pause(MISSED_SAMPLES * everyMs, stopping).then(() => UNANSWERED),
+      ]);
       if (stopping.aborted) return;
       if (error !== undefined && !failing) log.warn({ sample: sample.name, error }, "a sample for metrics failed");
       if (error === undefined && failing) log.info({ sample: sample.name }, "the sample for metrics works again");

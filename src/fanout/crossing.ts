@@ -9,7 +9,7 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { readPages } from "../kernel/paging.js";
 import { SECOND } from "../kernel/time.js";
-import { changedHome, DropWrites, unhurried } from "./graph-drops.js";
+import { changedHome, DropWrites, withoutTimeout } from "./graph-drops.js";
 import type { Listeners } from "./listeners.redis.js";
 import { MAX_PAGES } from "./plan.js";
 import type { Pulled } from "./pulled.js";
@@ -148,7 +148,7 @@ type ReadPage = (index: number) => Promise<readonly Drop[]>;
 
 /** An author's drops page by page, newest first. A page is read once for all followers: later drops go into homes. */
 function openDrops({ readAuthorDrops }: CrossingDeps, author: string): ReadPage {
-  const { first, next } = unhurried(readAuthorDrops);
+  const { first, next } = withoutTimeout(readAuthorDrops);
   const pages: Promise<readonly Drop[]>[] = [];
   const page: ReadPage = async (index) => {
     const last = index === 0 ? undefined : (await page(index - 1)).at(-1);

@@ -13,7 +13,7 @@ export interface DropReads {
   end(): void;
 }
 
-export const unhurried = (read: ReadAuthorDrops) => ({
+export const withoutTimeout = (read: ReadAuthorDrops) => ({
   first: (author: string) => read(author, undefined),
   next: (author: string, last: Drop) => read(author, { before: last.created_at, drop: last.drop_id }),
   end: () => undefined,
@@ -22,9 +22,9 @@ export const unhurried = (read: ReadAuthorDrops) => ({
 /** If many pages do not arrive the upstream is slow, and calls for single edges would slow it down further. */
 const FEW_PAGES = 8;
 
-/** Gives up on a few pages once none has come for `patienceMs`: while some come, the others may be slow. */
-export function patient(read: ReadAuthorDrops, patienceMs: number): DropReads {
-  const { first, next } = unhurried(read);
+/** Gives up on a few pages once none has come for `timeoutMs`: while some come, the others may be slow. */
+export function withTimeout(read: ReadAuthorDrops, timeoutMs: number): DropReads {
+  const { first, next } = withoutTimeout(read);
   let isOver = false;
   let missing = 0;
   let giveUp = (): void => undefined;
@@ -35,7 +35,7 @@ export function patient(read: ReadAuthorDrops, patienceMs: number): DropReads {
       resolve(undefined);
     };
   });
-  const timer = setTimeout(() => giveUp(), patienceMs);
+  const timer = setTimeout(() => giveUp(), timeoutMs);
   const come = (page: Page): Page => {
     timer.refresh();
     return page;

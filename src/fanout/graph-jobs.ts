@@ -11,7 +11,7 @@ import type { QueueEdges } from "./publish.nats.js";
 /** Of one followed user in a batch: with more edges the user is hot. */
 const FEW_EDGES = 100;
 /** For the drops of authors whose edges are handled together. */
-const PATIENCE_MS = SECOND / 2;
+const TIMEOUT_MS = SECOND / 2;
 
 interface GraphDeps {
   readonly applyEdges: ApplyEdges;
@@ -35,7 +35,7 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
       batch: async (deliveries) => {
         const edges = deliveries.map(edgeOf);
         const { few, jobs } = divided(edges);
-        const [late] = await Promise.all([applyEdges(few, PATIENCE_MS), queueEdges(jobs)]);
+        const [late] = await Promise.all([applyEdges(few, TIMEOUT_MS), queueEdges(jobs)]);
         const left = new Set(late);
         return deliveries.filter((_, at) => left.has(edges[at] as AdmittedEdge));
       },
@@ -55,7 +55,7 @@ function createHotGraph({ applyYielding, throttle, untilCovered }: GraphDeps): H
     batch: async (deliveries) => {
       await throttle();
       const jobs = deliveries.map((delivery) => (isRedriven(delivery) ? [] : edgesIn(parseEdgeJob(delivery.body))));
-      const left = new Set(await applyYielding(jobs.flat(), PATIENCE_MS));
+      const left = new Set(await applyYielding(jobs.flat(), TIMEOUT_MS));
       return deliveries.filter((delivery, at) => isRedriven(delivery) || jobs[at]?.some((edge) => left.has(edge)));
     },
   };

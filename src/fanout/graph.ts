@@ -3,7 +3,7 @@ import type { EdgeChange, EdgeState, Fences } from "../contracts/fences.js";
 import { currentOf, isMerged, type PulledAuthors, type PullRegistry } from "../contracts/pulled.js";
 import { createBoundedQueue, grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
-import { changedHome, type DropReads, DropWrites, patient, unhurried } from "./graph-drops.js";
+import { changedHome, type DropReads, DropWrites, withoutTimeout, withTimeout } from "./graph-drops.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import type { ReadAuthorDrops } from "./sources.grpc.js";
 import type { HomeBounds, TimelineWriter } from "./store.redis.js";
@@ -29,7 +29,7 @@ interface GraphDeps {
 }
 
 /** Returns the edges that are left out, in the same order. */
-export type ApplyEdges = (batch: readonly AdmittedEdge[], patienceMs?: number) => Promise<readonly AdmittedEdge[]>;
+export type ApplyEdges = (batch: readonly AdmittedEdge[], timeoutMs?: number) => Promise<readonly AdmittedEdge[]>;
 
 /** The changes of one edge in a batch, and the state in force. */
 interface Edge extends EdgeState {
@@ -54,13 +54,13 @@ const MAX_ROUNDS = 10;
  * read the followers while an edge was changing may have missed them (see `apply.ts`).
  *
  * The edges of authors whose drops cannot be read are returned, as are those that are missing once no author's have come
- * for `patienceMs`: they hold up no other.
+ * for `timeoutMs`: they hold up no other.
  */
 export function createApplyEdges(given: GraphDeps): ApplyEdges {
   const enqueue = createBoundedQueue({ atOnce: AUTHORS_AT_ONCE, waiting: Number.POSITIVE_INFINITY });
   const readAuthorDrops: ReadAuthorDrops = (...of) => enqueue(() => given.readAuthorDrops(...of));
   const deps = { ...given, readAuthorDrops };
-  return async (batch, patienceMs) => {
+  return async (batch, timeoutMs) => {
     const late = new Set<string>();
     const isLate = ({ event }: AdmittedEdge): boolean => late.has(event.payload.following_id);
     // A user's own drops are in their home anyway.
@@ -68,7 +68,7 @@ export function createApplyEdges(given: GraphDeps): ApplyEdges {
     let edges = await inForce(deps.fences.changeEdges, admitted.map(changeOf));
     for (let round = 0; round < MAX_ROUNDS && edges.length > 0; round++) {
       const registry = await currentOf(deps.pulled);
-      for (const author of await applyRound(deps, { edges, registry }, patienceMs)) late.add(author);
+      for (const author of await applyRound(deps, { edges, registry }, timeoutMs)) late.add(author);
       const before = edges.filter(({ following }) => !late.has(following));
       const now = await inForce(
         deps.fences.newestEdges,
@@ -118,14 +118,15 @@ function newer(known: EdgeState | undefined, { version, follows }: EdgeState): E
 async function applyRound(
   { fences, writer, authors: { addToPulls, removeFromPulls }, readAuthorDrops, maxEntries, yields }: GraphDeps,
   { edges, registry }: { readonly edges: readonly Edge[]; readonly registry: PullRegistry },
-  patienceMs: number | undefined,
+  timeoutMs: number | undefined,
 ): Promise<ReadonlySet<string>> {
   const authors = grouped(edges, ({ following }) => following);
   const followers = [...new Set(edges.map(({ follower }) => follower))];
   await fences.renewGenerations([...authors.keys()]);
   const held = await writer.interruptRebuilds(followers);
   const bounds = new Map(followers.map((follower, at) => [follower, held[at] as HomeBounds]));
-  const reads: DropReads = patienceMs === undefined ? unhurried(readAuthorDrops) : patient(readAuthorDrops, patienceMs);
+  const reads: DropReads =
+    timeoutMs === undefined ? withoutTimeout(readAuthorDrops) : withTimeout(readAuthorDrops, timeoutMs);
   const writes = new DropWrites(writer, maxEntries, yields);
   const late = new Set<string>();
   const applyAuthor = async (author: string, own: readonly Edge[]): Promise<void> => {

@@ -66,16 +66,16 @@ interface Lane {
   /** Batches at once; all edges of one followed user go into the same. */
   readonly atOnce: number;
   /** A batch waits no longer for a row that another process has locked, and the next batch no longer for it. */
-  readonly patienceMs: number;
+  readonly maxLockWaitMs: number;
 }
 
 const USERS_AT_ONCE = 8;
 
 /** Small batches, several at once: an edge waits for few others. */
-export const CALM_LANE: Lane = { name: "calm", batch: 250, atOnce: 4, patienceMs: SECOND / 4 };
+export const CALM_LANE: Lane = { name: "calm", batch: 250, atOnce: 4, maxLockWaitMs: SECOND / 4 };
 
 /** One large batch after the other: very many followers of one user are one update of the count. */
-export const HOT_LANE: Lane = { name: "hot", batch: 2_000, atOnce: 1, patienceMs: 5 * SECOND };
+export const HOT_LANE: Lane = { name: "hot", batch: 2_000, atOnce: 1, maxLockWaitMs: 5 * SECOND };
 
 /** Handles the stream EDGES: applies edges to the follower lists. The newest version of a pair wins, in any order. */
 export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane: Lane): Handler {
@@ -87,12 +87,12 @@ export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane:
     return true;
   };
   const run = async (edges: readonly TracedEdge[]): Promise<void> => {
-    if (await applied(edges, lane.patienceMs)) return;
+    if (await applied(edges, lane.maxLockWaitMs)) return;
     const users = [...grouped(edges, ({ following }) => following).values()];
     const all = await mapLimited(users, USERS_AT_ONCE, (own) => applied(own));
     if (!all.every(Boolean)) throw new AppError("unavailable", "the followers of a user stay locked");
   };
-  const batches = Array.from({ length: lane.atOnce }, () => createBatch(lane.batch, run, lane.patienceMs));
+  const batches = Array.from({ length: lane.atOnce }, () => createBatch(lane.batch, run, lane.maxLockWaitMs));
   return async ({ body }) => {
     const { acceptedAt, ...edge } = parseEdge(body);
     const batch = batches[spread(edge.following) % batches.length] as (typeof batches)[number];

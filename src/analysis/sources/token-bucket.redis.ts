@@ -16,7 +16,7 @@ export interface TokenBucket {
 
 /** Part of an hour's tokens that may be taken at once. */
 const BURST_PART = 1 / 100;
-const PATIENCE_MS = SECOND;
+const MAX_WAIT_MS = SECOND;
 
 /**
  * One bucket for all processes, by the clock of Redis. Within an hour at most `perHour` tokens and the burst are taken, as
@@ -30,7 +30,7 @@ export function createTokenBucket({ run }: Pick<Scripts, "run">, perHour: number
   };
   return {
     async take(signal) {
-      const until = performance.now() + PATIENCE_MS;
+      const until = performance.now() + MAX_WAIT_MS;
       for (;;) {
         const { wait } = await ask(1, 0);
         if (wait === 0) return;

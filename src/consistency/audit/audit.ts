@@ -69,7 +69,7 @@ const LOOK_MS = 25 * SECOND;
 /** Between the two comparisons of a timeline, in ms, unless events settle sooner. */
 const SECOND_LOOK_MS = 5 * SECOND;
 /** The bound of the wait for events under way at the first comparison, in ms. */
-const PATIENCE_MS = MINUTE;
+const MAX_WAIT_MS = MINUTE;
 const POLL_MS = SECOND / 4;
 /** Read beyond the size of a timeline: it may lack some drops and hold others too many. */
 const SPARE = 100;
@@ -165,7 +165,7 @@ export async function untilApplied(
   since: number,
   stopping: AbortSignal | undefined,
 ): Promise<boolean> {
-  const until = Date.now() + PATIENCE_MS;
+  const until = Date.now() + MAX_WAIT_MS;
   for (;;) {
     if ((await readBacklogStart()) >= since) return true;
     if (stopping?.aborted || Date.now() > until) return false;

@@ -63,7 +63,7 @@ interface DetectorDeps {
 const CHECK_MS = SECOND;
 /** Longer than what a Redis may lose at its end: a second between two syncs, or the lag of a replica. */
 const FALLBACK_MS = 5 * SECOND;
-const COVER_PATIENCE_MS = 30 * SECOND;
+const COVER_TIMEOUT_MS = 30 * SECOND;
 
 /** Checks for losses. The process with the lease also records how far the log is applied, and recovers. */
 export class LossDetector {
@@ -95,7 +95,7 @@ export class LossDetector {
    * @throws AppError `unavailable` after 30 s, or where the signal aborts
    */
   async untilCovered(admittedAt: number, stopping: AbortSignal): Promise<void> {
-    const until = performance.now() + COVER_PATIENCE_MS;
+    const until = performance.now() + COVER_TIMEOUT_MS;
     while (!this.#covers(admittedAt)) {
       if (stopping.aborted || performance.now() > until)
         throw new AppError("unavailable", "the record in Redis does not reach back to this event yet");
