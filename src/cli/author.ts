@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { printable } from "../kernel/errors.js";
-import type { HeldState, Registry, Wish } from "../pull/index.js";
+import type { ModeChoice, Registry, StoredState } from "../pull/index.js";
 import { openRegistry, withConnections } from "./bootstrap.js";
 import { parseUserId } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
@@ -9,7 +9,7 @@ interface Options {
   readonly json?: boolean;
 }
 
-const WISHES: Readonly<Record<Wish, string>> = {
+const CHOICES: Readonly<Record<ModeChoice, string>> = {
   pull: "write an author's drops once, whatever their followers; homes merge them when they are read",
   tier: "write an author's drops into homes, first of those who listen, then of recent readers, then of all others",
   push: "write an author's drops into the homes of all followers, however many",
@@ -22,13 +22,13 @@ export function define(author: Command): void {
     .description("list the authors who are tiered, pulled or about to change, and those an operator has chosen for")
     .addOption(JSON_OPTION)
     .action(exitWith(list));
-  for (const [wish, about] of Object.entries(WISHES)) {
+  for (const [choice, about] of Object.entries(CHOICES)) {
     author
-      .command(wish)
+      .command(choice)
       .description(about)
       .argument("<id>", "the author's user id", parseUserId)
       .addOption(JSON_OPTION)
-      .action(exitWith((id: string, options: Options) => choose(id, wish as Wish, options)));
+      .action(exitWith((id: string, options: Options) => choose(id, choice as ModeChoice, options)));
   }
 }
 
@@ -37,30 +37,30 @@ const withRegistry = (run: (registry: Registry) => Promise<number>): Promise<num
 
 function list({ json }: Options): Promise<number> {
   return withRegistry(async (registry) => {
-    const held = [...(await registry.list())].map(([author, state]) => row(author, state));
-    if (json) console.log(JSON.stringify(held));
-    else if (held.length === 0) console.log("every author is pushed");
-    else for (const one of held) console.log(asLine(one));
+    const stored = [...(await registry.list())].map(([author, state]) => row(author, state));
+    if (json) console.log(JSON.stringify(stored));
+    else if (stored.length === 0) console.log("every author is pushed");
+    else for (const one of stored) console.log(asLine(one));
     return 0;
   });
 }
 
-function choose(id: string, wish: Wish, { json }: Options): Promise<number> {
+function choose(id: string, choice: ModeChoice, { json }: Options): Promise<number> {
   return withRegistry(async (registry) => {
-    const chosen = row(id, await registry.choose(id, wish));
+    const chosen = row(id, await registry.choose(id, choice));
     console.log(json ? JSON.stringify(chosen) : asLine(chosen));
     return 0;
   });
 }
 
-const row = (author_id: string, held: HeldState | undefined) => ({
+const row = (author_id: string, stored: StoredState | undefined) => ({
   author_id,
-  state: held?.state ?? "pushed",
-  by: held?.by ?? "count",
-  since: held ? new Date(held.since).toISOString() : null,
+  state: stored?.state ?? "pushed",
+  by: stored?.by ?? "count",
+  since: stored ? new Date(stored.since).toISOString() : null,
 });
 
-const REASONS: Readonly<Record<HeldState["by"], string>> = {
+const REASONS: Readonly<Record<StoredState["by"], string>> = {
   hand: "an operator",
   count: "followers",
   pressure: "writes to homes",

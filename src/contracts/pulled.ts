@@ -1,8 +1,8 @@
 import { SECOND } from "../kernel/time.js";
 
 /**
- * The ways of an author's drops to followers, by state in the registry of pulled authors. An author without a state is
- * pushed: drops go into homes.
+ * How an author's drops reach followers, by state in the registry of pulled authors. An author without a state is pushed:
+ * drops go into homes.
  *
  * - `promoting`: into homes and the author's timeline, while the author is added to what followers pull;
  * - `pulled`: into the author's timeline, which is merged when a home is read;

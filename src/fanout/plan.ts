@@ -81,7 +81,7 @@ export function createPlan(deps: PlanDeps): Planner {
         const state = await stateOf(author);
         const size = await planOne(deps, { ...plan, user_id: author }, state);
         if (!covers(state, await stateOf(author))) continue;
-        if (size !== undefined) await pulled.cross(publishedOf(plan, size));
+        if (size !== undefined) await pulled.updateStates(publishedOf(plan, size));
         return;
       }
       throw new AppError("unavailable", "the author's state changes faster than a change can be planned");
@@ -111,7 +111,7 @@ export function createPlan(deps: PlanDeps): Planner {
       const now = await currentOf(pulled);
       const again = now.size === 0 ? [] : taken.filter(({ user_id = "" }) => now.has(user_id));
       const sizeAt = (at: number): number => parts[at]?.audience.ids.length ?? 0;
-      await pulled.cross(taken.flatMap((plan, at) => publishedOf(plan, followersIn(sizeAt(at), plan))));
+      await pulled.updateStates(taken.flatMap((plan, at) => publishedOf(plan, followersIn(sizeAt(at), plan))));
       return [...left, ...again];
     },
   };

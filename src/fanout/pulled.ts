@@ -9,7 +9,7 @@ import { audienceOf, type TimelineWriter } from "./store.redis.js";
 /** The registry of pulled authors as fan-out sees it. */
 export interface Pulled extends PulledAuthors {
   /** Begins to pull, tier or push an author if their followers or drops require it. */
-  cross(published: readonly Published[]): Promise<void>;
+  updateStates(published: readonly Published[]): Promise<void>;
   due(): Promise<Due[]>;
   /** Ends a step: gives the author the next state, unless somebody else has changed it. */
   proceed(of: Due): Promise<void>;

@@ -3,8 +3,8 @@ import type { Scripts } from "../platform/redis/scripts.js";
 import { createRegistry, type Registry } from "./registry.js";
 import { createPullStore } from "./store.redis.js";
 
-export type { Registry, Wish } from "./registry.js";
-export type { HeldState } from "./store.redis.js";
+export type { ModeChoice, Registry } from "./registry.js";
+export type { StoredState } from "./store.redis.js";
 
 interface Configured {
   readonly tierThreshold: number;

@@ -15,11 +15,11 @@ import { type Loop, startLoop } from "../kernel/loop.js";
 import { coalesce } from "../kernel/sharing.js";
 import { DAY, SECOND } from "../kernel/time.js";
 import { observePulled } from "./observe.js";
-import { type HeldState, MAX_AUTHORS, MAX_DROPS_AN_HOUR, type PullStore, type Stored } from "./store.redis.js";
+import { MAX_AUTHORS, MAX_DROPS_AN_HOUR, type PullStore, type Stored, type StoredState } from "./store.redis.js";
 
-const WAYS = ["push", "tier", "pull"] as const;
-type Way = (typeof WAYS)[number];
-export type Wish = Way | "auto";
+const MODES = ["push", "tier", "pull"] as const;
+type Mode = (typeof MODES)[number];
+export type ModeChoice = Mode | "auto";
 
 /** Above which an author is tiered or pulled; infinite: nobody is. */
 interface Thresholds {
@@ -50,10 +50,10 @@ export type Registry = ReturnType<typeof createRegistry>;
 
 export function createRegistry(deps: RegistryDeps) {
   const { store, thresholds, graceMs = PULL_GRACE_MS, clock = () => performance.now() } = deps;
-  const held = createCopy(store, clock);
-  const { copy, refresh, change } = held;
+  const registry = createCopy(store, clock);
+  const { copy, refresh, change } = registry;
   const wanted = ({ author, followers, at }: Published, drops: number) =>
-    wantedState(held.authors().get(author), { followers, writes: drops * followers, at }, thresholds);
+    wantedState(registry.authors().get(author), { followers, writes: drops * followers, at }, thresholds);
   /** The drops of small authors are not counted. */
   const mayPress = ({ followers }: Published): boolean =>
     followers * MAX_DROPS_AN_HOUR >= thresholds.pressure * HYSTERESIS;
@@ -61,30 +61,30 @@ export function createRegistry(deps: RegistryDeps) {
     copy,
     refresh,
     /** Lets the number of followers decide, and that of the writes to their homes, unless an operator has. */
-    async cross(published: readonly Published[]): Promise<void> {
+    async updateStates(published: readonly Published[]): Promise<void> {
       const some = published.filter((one) => mayPress(one) || wanted(one, 0));
       const drops = await Promise.all(some.map(async (one) => (mayPress(one) ? store.countDrops(one) : 0)));
       for (const [at, one] of some.entries()) {
         const next = wanted(one, drops[at] as number);
-        const from = held.authors().get(one.author);
-        if (next && (from || held.authors().size < MAX_AUTHORS)) await change(one.author, from, next);
+        const from = registry.authors().get(one.author);
+        if (next && (from || registry.authors().size < MAX_AUTHORS)) await change(one.author, from, next);
       }
     },
     /** An operator's choice holds until `auto`. */
-    async choose(author: string, wish: Wish): Promise<HeldState | undefined> {
+    async choose(author: string, choice: ModeChoice): Promise<StoredState | undefined> {
       for (let tries = 0; tries < MAX_TRIES; tries++) {
         await refresh();
-        const now = held.authors().get(author);
-        const next = chosen(now, wish);
+        const now = registry.authors().get(author);
+        const next = chosen(now, choice);
         if (now?.state === next?.state && now?.by === next?.by) return now;
-        if (await change(author, now, next)) return held.authors().get(author);
+        if (await change(author, now, next)) return registry.authors().get(author);
       }
       throw new Error("the registry of pulled authors is full, or changes faster than it can be written");
     },
     /** All authors with a state or a choice of an operator. */
     async list(): Promise<Stored["authors"]> {
       await refresh();
-      return held.authors();
+      return registry.authors();
     },
     /** Those whose next step may begin: no process uses a copy from before their state any more. */
     async due(): Promise<Due[]> {
@@ -101,7 +101,7 @@ export function createRegistry(deps: RegistryDeps) {
     /** After a loss of writes that Redis had confirmed: those of a finished walk may be among them. */
     async beginAnew(): Promise<void> {
       await refresh();
-      for (const [author, now] of held.authors()) {
+      for (const [author, now] of registry.authors()) {
         const state = AFTER_LOSS[now.state];
         if (state !== now.state) await change(author, now, { state, by: now.by });
       }
@@ -142,8 +142,8 @@ function createCopy(store: PullStore, clock: () => number) {
     refresh,
     change: async (
       author: string,
-      from: HeldState | undefined,
-      to: Omit<HeldState, "since"> | undefined,
+      from: StoredState | undefined,
+      to: Omit<StoredState, "since"> | undefined,
     ): Promise<boolean> => {
       const changed = await store.change(author, from, to);
       await refresh();
@@ -152,10 +152,10 @@ function createCopy(store: PullStore, clock: () => number) {
   };
 }
 
-type State = HeldState["state"];
+type State = StoredState["state"];
 
 /** How the author's drops are delivered now, or will be after the current step. */
-const WAY_OF: Readonly<Record<State, Way>> = {
+const MODE_OF: Readonly<Record<State, Mode>> = {
   pushed: "push",
   leaving: "push",
   demoting: "push",
@@ -167,10 +167,10 @@ const WAY_OF: Readonly<Record<State, Way>> = {
 };
 
 /** The first state on the way, from any other one. */
-function towards(way: Way, state: State): State {
-  if (WAY_OF[state] === way) return state;
-  if (way === "pull") return "promoting";
-  if (way === "tier") return isPushed(state) ? "tiering" : "lowering";
+function towards(mode: Mode, state: State): State {
+  if (MODE_OF[state] === mode) return state;
+  if (mode === "pull") return "promoting";
+  if (mode === "tier") return isPushed(state) ? "tiering" : "lowering";
   return isPushed(state) ? "leaving" : "demoting";
 }
 
@@ -184,19 +184,19 @@ interface Load {
 
 /** The state that these followers and writes require, if it is not in force. */
 function wantedState(
-  held: HeldState | undefined,
+  stored: StoredState | undefined,
   { followers, writes, at }: Load,
   { tier, pull, pressure }: Thresholds,
-): Omit<HeldState, "since"> | undefined {
-  if (held?.by === "hand") return undefined;
-  const state = held?.state ?? "pushed";
-  const isAbove = (value: number, threshold: number, way: Way): boolean =>
-    WAYS.indexOf(WAY_OF[state]) < WAYS.indexOf(way) ? value > threshold : value >= threshold * HYSTERESIS;
+): Omit<StoredState, "since"> | undefined {
+  if (stored?.by === "hand") return undefined;
+  const state = stored?.state ?? "pushed";
+  const isAbove = (value: number, threshold: number, mode: Mode): boolean =>
+    MODES.indexOf(MODE_OF[state]) < MODES.indexOf(mode) ? value > threshold : value >= threshold * HYSTERESIS;
   const byCount = isAbove(followers, pull, "pull") ? "pull" : isAbove(followers, tier, "tier") ? "tier" : "push";
-  const stays = held?.by === "pressure" && at - held.since < PRESSED_MS;
-  const way = stays || isAbove(writes, pressure, "pull") ? "pull" : byCount;
-  const next = towards(way, state);
-  return next === state ? undefined : { state: next, by: way === byCount ? "count" : "pressure" };
+  const stays = stored?.by === "pressure" && at - stored.since < PRESSED_MS;
+  const mode = stays || isAbove(writes, pressure, "pull") ? "pull" : byCount;
+  const next = towards(mode, state);
+  return next === state ? undefined : { state: next, by: mode === byCount ? "count" : "pressure" };
 }
 
 /** Begins anew what a registry that was lost had in hand: the sets of pulled authors may be lost too. */
@@ -222,8 +222,8 @@ const NEXT: Readonly<Partial<Record<PullState, PullState>>> = {
   demoting: "leaving",
 };
 
-function chosen(held: HeldState | undefined, wish: Wish): Omit<HeldState, "since"> | undefined {
-  const state = held?.state ?? "pushed";
-  if (wish === "auto") return state === "pushed" ? undefined : { state, by: "count" };
-  return { state: towards(wish, state), by: "hand" };
+function chosen(stored: StoredState | undefined, choice: ModeChoice): Omit<StoredState, "since"> | undefined {
+  const state = stored?.state ?? "pushed";
+  if (choice === "auto") return state === "pushed" ? undefined : { state, by: "count" };
+  return { state: towards(choice, state), by: "hand" };
 }

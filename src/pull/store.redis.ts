@@ -6,7 +6,7 @@ import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 
 /** As stored: an author in none of the states is to stay pushed, whatever their followers. */
-export interface HeldState {
+export interface StoredState {
   readonly state: PullState | "pushed";
   readonly by: PulledAuthor["by"];
   readonly since: number;
@@ -19,7 +19,7 @@ interface Version {
 }
 
 export interface Stored extends Version {
-  readonly authors: ReadonlyMap<string, HeldState>;
+  readonly authors: ReadonlyMap<string, StoredState>;
 }
 
 export type PullStore = ReturnType<typeof createPullStore>;
@@ -52,12 +52,12 @@ export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
     /** Returns false where the author's state is not `from` any more, or the registry is full. */
     async change(
       author: string,
-      from: HeldState | undefined,
-      to: Omit<HeldState, "since"> | undefined,
+      from: StoredState | undefined,
+      to: Omit<StoredState, "since"> | undefined,
     ): Promise<boolean> {
-      const held = from ? `${from.state}:${from.by}:${from.since}` : "";
+      const current = from ? `${from.state}:${from.by}:${from.since}` : "";
       const next = to ? `${to.state}:${to.by}` : "";
-      return (await run("change-pulled", [PULLED_KEY], [encodeId(author), held, next, MAX_AUTHORS])) === 1;
+      return (await run("change-pulled", [PULLED_KEY], [encodeId(author), current, next, MAX_AUTHORS])) === 1;
     },
     /** Drops of the author in the hour up to this one. */
     countDrops: async ({ author, drop, at }: Published): Promise<number> =>
@@ -67,8 +67,8 @@ export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
   };
 }
 
-function parse(value: string): HeldState {
+function parse(value: string): StoredState {
   const [, state, by, since] = VALUE.exec(value) ?? [];
   if (state === undefined) throw new Error("the registry of pulled authors holds a value that is not understood");
-  return { state: state as HeldState["state"], by: by as HeldState["by"], since: Number(since) };
+  return { state: state as StoredState["state"], by: by as StoredState["by"], since: Number(since) };
 }

@@ -15,7 +15,8 @@ const NOW = Date.now();
 
 /** Publishes drops of an author with 10 followers, one a minute; the last one at that time. */
 async function post(registry: Registry, count: number, last = NOW, name = `${last}`): Promise<void> {
-  for (let n = count - 1; n >= 0; n--) await registry.cross(published("ada", 10, `${name}-${n}`, last - n * MINUTE));
+  for (let n = count - 1; n >= 0; n--)
+    await registry.updateStates(published("ada", 10, `${name}-${n}`, last - n * MINUTE));
 }
 
 async function end(registry: Registry): Promise<void> {
@@ -57,9 +58,9 @@ test("drops that several processes publish are counted together", async () => {
 
 test("nothing is counted of an author whose followers are too few for any number of drops", async () => {
   const registry = openRegistry(redis, OFF, { pressure: 100_000 });
-  await registry.cross(published("ada", 79));
+  await registry.updateStates(published("ada", 79));
   expect(await redis.raw.exists(postedKey("ada"))).toBe(0);
-  await registry.cross(published("ada", 80));
+  await registry.updateStates(published("ada", 80));
   expect(await redis.raw.exists(postedKey("ada"))).toBe(1);
 });
 
@@ -79,7 +80,7 @@ test("after a day 80 % of the pressure keep an author pulled", async () => {
   await post(registry, 6);
   await end(registry);
   await age(registry, DAY);
-  await registry.cross(published("ada", 10, "another", NOW + 1));
+  await registry.updateStates(published("ada", 10, "another", NOW + 1));
   expect(await stateOf(registry, "ada")).toBe("pulled");
 });
 
@@ -88,10 +89,10 @@ test.each([
   ["fewer than 80 % of it and no pressure do not keep", 79, "demoting"],
 ])("%s an author pulled, whatever the writes", async (_, count, state) => {
   const registry = openRegistry(redis, 100, { pressure: 1_000_000 });
-  await registry.cross(published("ada", 101));
+  await registry.updateStates(published("ada", 101));
   await end(registry);
   expect(await heldBy(registry)).toMatchObject({ state: "pulled", by: "count" });
-  await registry.cross(published("ada", count, "d2"));
+  await registry.updateStates(published("ada", count, "d2"));
   expect(await stateOf(registry, "ada")).toBe(state);
 });
 

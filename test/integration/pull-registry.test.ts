@@ -12,7 +12,7 @@ const redis = redisOfFile();
 test("an author crosses above the threshold, and back below 80 % of it", async () => {
   const registry = openRegistry(redis, 100);
   const after = async (followers: number) => {
-    await registry.cross(published("ada", followers));
+    await registry.updateStates(published("ada", followers));
     for (const due of await registry.due()) await registry.proceed(due);
     return stateOf(registry, "ada");
   };
@@ -28,7 +28,7 @@ test.each([
   [Number.POSITIVE_INFINITY, 1_000_000_000, undefined],
 ])("with a threshold of %d an author of %d followers is %s", async (threshold, followers, state) => {
   const registry = openRegistry(redis, threshold);
-  await registry.cross(published("ada", followers));
+  await registry.updateStates(published("ada", followers));
   expect(await stateOf(registry, "ada")).toBe(state);
 });
 
@@ -50,7 +50,7 @@ test.each([
     const registry = openRegistry(redis, 100, { tier: 10 });
     if (from) await redis.raw.hset(PULLED_KEY, { ada: `${from}:count:1`, "~version": 1, "~born": 1 });
     await registry.refresh();
-    await registry.cross(published("ada", followers));
+    await registry.updateStates(published("ada", followers));
     expect(await stateOf(registry, "ada")).toBe(to);
   },
 );
@@ -80,16 +80,16 @@ test("an operator's choice outweighs the followers until it is withdrawn", async
   };
   await registry.choose("ada", "pull");
   await end();
-  await registry.cross(published("ada", 1));
+  await registry.updateStates(published("ada", 1));
   expect(await registry.choose("ada", "pull")).toMatchObject({ state: "pulled", by: "hand" });
   await registry.choose("ada", "push");
   await end();
-  await registry.cross(published("ada", 1_000));
+  await registry.updateStates(published("ada", 1_000));
   expect([...(await registry.list())]).toEqual([["ada", expect.objectContaining({ state: "pushed", by: "hand" })]]);
   expect((await registry.refresh()).size).toBe(0);
   await registry.choose("ada", "auto");
   expect((await registry.list()).size).toBe(0);
-  await registry.cross(published("ada", 1_000));
+  await registry.updateStates(published("ada", 1_000));
   expect(await stateOf(registry, "ada")).toBe("promoting");
 });
 
@@ -153,7 +153,7 @@ test("a registry that another process has begun anew after a loss gets back what
   await openRegistry(redis, 100).choose("bob", "pull");
   expect([...(await registry.refresh()).keys()].sort()).toEqual(["ada", "bob"]);
   await redis.raw.del(PULLED_KEY);
-  await registry.cross(published("eve", 1_000));
+  await registry.updateStates(published("eve", 1_000));
   expect([...(await registry.refresh()).keys()].sort()).toEqual(["ada", "bob", "eve"]);
 });
 
@@ -180,7 +180,7 @@ test("a full registry takes no further author", async () => {
   const authors = Object.fromEntries(Array.from({ length: 10_000 }, (_, index) => [`a${index}`, "pulled:count:1"]));
   await redis.raw.hset(PULLED_KEY, { ...authors, "~version": 1, "~born": 1 });
   expect((await registry.refresh()).size).toBe(10_000);
-  await registry.cross(published("ada", 1));
+  await registry.updateStates(published("ada", 1));
   expect(await stateOf(registry, "ada")).toBeUndefined();
   await expect(registry.choose("ada", "pull")).rejects.toThrow(/full/);
 });

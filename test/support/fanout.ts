@@ -43,7 +43,7 @@ const nobody = new Map();
 const NOBODY_PULLED: FanoutDeps["pulled"] = {
   copy: () => nobody,
   refresh: async () => nobody,
-  cross: async () => undefined,
+  updateStates: async () => undefined,
   due: async () => [],
   proceed: async () => undefined,
 };
