@@ -6,7 +6,7 @@ import { grouped } from "../kernel/concurrency.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { createBatch } from "../kernel/sharing.js";
 import type { Listeners } from "./listeners.redis.js";
-import type { Complete, Notify, Told, Trace } from "./publish.nats.js";
+import type { AudienceNotification, Complete, Notify, Trace } from "./publish.nats.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import {
   type Audience,
@@ -82,7 +82,7 @@ export function createApply(deps: ApplyDeps): Apply {
   const { add, removeUnfollowed } = createAdd(deps);
   const remove = async (parts: readonly Part[]): Promise<void> => {
     if (parts.length === 0) return;
-    await tell(deps, parts);
+    await notifyAudiences(deps, parts);
     await writer.removeHome(removals(parts), yields);
   };
   const removeFromUnfollowers = async (deletions: readonly Part[]): Promise<void> => {
@@ -106,8 +106,8 @@ export function createApply(deps: ApplyDeps): Apply {
       await remove(parts.filter(isDeletion));
     },
     toListeners: async (part) => {
-      if (!isTold(part.change)) return;
-      const notify = (parts: readonly Part[]) => (isDeletion(part) ? tell(deps, parts) : add(parts));
+      if (!mayNotify(part.change)) return;
+      const notify = (parts: readonly Part[]) => (isDeletion(part) ? notifyAudiences(deps, parts) : add(parts));
       await notify([part]);
       await listeners.visit(part.change.user_id, (users) => notify([{ ...part, audience: audienceOf(users) }]));
     },
@@ -173,12 +173,12 @@ function createAdd(deps: ApplyDeps): Add {
         },
         remove: (dead) => writer.takeHome(removals(parts.filter(({ change }) => dead.includes(change.drop_id)))),
       });
-      const told: Part[] = [];
+      const audiences: Part[] = [];
       for (const part of deleted?.size ? parts.filter(({ change }) => !deleted.has(change.drop_id)) : parts) {
         const { user_id, generation } = part.change;
-        told.push(generations.get(user_id) === generation ? part : await withoutUnfollowed(part));
+        audiences.push(generations.get(user_id) === generation ? part : await withoutUnfollowed(part));
       }
-      await tell(deps, told);
+      await notifyAudiences(deps, audiences);
       await failpoint("notified", ...drops);
     },
     async removeUnfollowed(change, unfollowed) {
@@ -200,10 +200,10 @@ function createAdd(deps: ApplyDeps): Add {
   }
 }
 
-async function tell({ writer, notify }: ApplyDeps, parts: readonly Part[]): Promise<void> {
-  const told = parts.filter(({ change, audience: { ids } }) => ids.length > 0 && isTold(change));
+async function notifyAudiences({ writer, notify }: ApplyDeps, parts: readonly Part[]): Promise<void> {
+  const notified = parts.filter(({ change, audience: { ids } }) => ids.length > 0 && mayNotify(change));
   await notify(
-    told.map(({ change, audience: { ids: users }, trace }): Told => {
+    notified.map(({ change, audience: { ids: users }, trace }): AudienceNotification => {
       const { drop_id, created_at } = change;
       if (change.action === "add") return { users, notification: { event: "new_drop", drop_id, created_at }, trace };
       const holders = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
@@ -214,7 +214,7 @@ async function tell({ writer, notify }: ApplyDeps, parts: readonly Part[]): Prom
 }
 
 const NOBODY = audienceOf([]);
-const isTold = ({ silent, admitted_at }: Change): boolean => !silent && Date.now() - admitted_at <= NOTIFY_WINDOW_MS;
+const mayNotify = ({ silent, admitted_at }: Change): boolean => !silent && Date.now() - admitted_at <= NOTIFY_WINDOW_MS;
 const isDeletion = ({ change }: Part): boolean => change.action === "remove";
 const entryOf = ({ drop_id: drop, created_at: score }: Change): TimelineEntry => ({ drop, score });
 const additions = (parts: readonly Part[]): HomeEntries[] =>

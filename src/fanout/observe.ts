@@ -17,7 +17,7 @@ const recipients = counter("timeline_fanout_recipients", "Home timelines that fa
 const notified = counter("timeline_notifications", "Notifications stored for streams");
 
 export const observeFanout = {
-  landed(all: readonly FanoutCompleted[]): void {
+  completed(all: readonly FanoutCompleted[]): void {
     const sums = new Map<string, number>();
     for (const { event, lag_ms, recipients: size } of all) {
       lag.record(lag_ms / 1_000, { event });

@@ -144,9 +144,13 @@ async function planOne(
   const pulled = held ?? !isPushed(state);
   const pages = deps.followers.pages({ author, generation, includeAuthor });
   const reaches = state === "pulled" && pulled;
-  const told = reaches ? await toListeners(deps, { ...plan, change: { ...change, pulled } }, pages) : undefined;
-  if (told !== undefined && !isRemoval) return told;
-  const size = await toFollowers(deps, plan, { ...change, pulled, silent: told === undefined ? change.silent : true });
+  const notified = reaches ? await toListeners(deps, { ...plan, change: { ...change, pulled } }, pages) : undefined;
+  if (notified !== undefined && !isRemoval) return notified;
+  const size = await toFollowers(deps, plan, {
+    ...change,
+    pulled,
+    silent: notified === undefined ? change.silent : true,
+  });
   // Until every job is stored, planning the deletion again has to find out whether the timeline had the drop.
   if (isRemoval) await authors.remove(author, planned.drop_id);
   return size;

@@ -23,16 +23,16 @@ import type { IsListening, ListenersAmong } from "./store.redis.js";
 /** Headers that continue a trace; unset: the trace that is active. */
 export type Trace = Readonly<Record<string, string>> | undefined;
 
-export interface Told {
+export interface AudienceNotification {
   readonly users: readonly string[];
   readonly notification: Notification;
-  /** Leaves some of those who have a stream. */
+  /** Selects some of those who have a stream. */
   readonly among?: ((listening: readonly string[]) => Promise<readonly string[]>) | undefined;
   readonly trace?: Trace;
 }
 
 /** Notifies those of the users who have a stream; resolves after every PubAck. */
-export type Notify = (all: readonly Told[]) => Promise<void>;
+export type Notify = (all: readonly AudienceNotification[]) => Promise<void>;
 
 /** Resolves after every PubAck. */
 export type QueueJobs = (jobs: readonly FanoutJob[]) => Promise<void>;
@@ -50,14 +50,17 @@ export function createNotify(publishAll: PublishAll, listenersAmong: ListenersAm
     if (all.length === 0) return;
     const isListening = await listenersAmong(all.map(({ users }) => users));
     if (!isListening) return;
-    const messages = await Promise.all(all.map((told) => messagesOf(told, isListening)));
+    const messages = await Promise.all(all.map((one) => messagesOf(one, isListening)));
     const notifications = messages.flat();
     await stored(publishAll, notifications);
     if (notifications.length > 0) observeFanout.notified(notifications.length);
   };
 }
 
-async function messagesOf({ users, notification, among, trace }: Told, isListening: IsListening): Promise<Message[]> {
+async function messagesOf(
+  { users, notification, among, trace }: AudienceNotification,
+  isListening: IsListening,
+): Promise<Message[]> {
   const listening = users.filter(isListening);
   const left = listening.length === 0 || !among ? listening : await among(listening);
   if (left.length === 0) return [];
@@ -111,7 +114,7 @@ export function createComplete(publishAll: PublishAll, sample: Sample): Complete
       if (toCheck.has(completed)) messages.push({ ...message, subject: PUBLICATION_CHECK });
     }
     await stored(publishAll, messages);
-    observeFanout.landed(all.map(({ completed }) => completed));
+    observeFanout.completed(all.map(({ completed }) => completed));
   };
 }
 
