@@ -18,7 +18,7 @@ import type { Channels } from "./channels.redis.js";
 import type { HeldDeadLetters } from "./held-dead-letters.js";
 import type { Forwarded } from "./observe.js";
 
-export interface ReceivedPayload {
+export interface Arrived {
   readonly channel: EventName;
   readonly payload: Uint8Array;
   /** In ms since the epoch. */
@@ -26,10 +26,7 @@ export interface ReceivedPayload {
 }
 
 /** Resolves once every payload is stored; `settled` is called as soon as some are, with how many and their bytes. */
-export type Forward = (
-  batch: readonly ReceivedPayload[],
-  settled: (some: readonly ReceivedPayload[]) => void,
-) => Promise<void>;
+export type Forward = (batch: readonly Arrived[], settled: (some: readonly Arrived[]) => void) => Promise<void>;
 
 interface IntakeDeps {
   readonly channels: Channels;
@@ -53,11 +50,11 @@ export interface Intake {
  */
 export async function startIntake({ channels, forward, requestReconcile, log, observe }: IntakeDeps): Promise<Intake> {
   let idle = (): void => undefined;
-  let batch: ReceivedPayload[] = [];
+  let batch: Arrived[] = [];
   let [count, bytes] = [0, 0];
   let held = false;
   const full = (): boolean => count >= MAX_IN_FLIGHT || bytes >= MAX_IN_FLIGHT_BYTES;
-  const settled = (some: readonly ReceivedPayload[]): void => {
+  const settled = (some: readonly Arrived[]): void => {
     count -= some.length;
     for (const { payload } of some) bytes -= payload.byteLength;
     observe.inFlight(-some.length);
@@ -142,31 +139,31 @@ export function createForward(deps: ForwardDeps): Forward {
         failing = false;
         return;
       }
-      const fields = { events: failures.length, channel: first.received.channel, error: oneLine(first.error) };
+      const fields = { events: failures.length, channel: first.arrived.channel, error: oneLine(first.error) };
       // One line for all batches that an outage holds up.
       if (!failing) deps.log.warn(fields, "events could not be admitted yet; they are kept and tried again");
       failing = true;
       await pause(backoff(attempt, SECOND / 10, 2 * SECOND));
-      waiting = failures.map(({ received }) => received);
+      waiting = failures.map(({ arrived }) => arrived);
     }
   };
 }
 
 type WithGaps = ForwardDeps & { readonly gaps: Gaps | undefined };
-type Failure = { readonly received: ReceivedPayload; readonly error: unknown };
+type Failure = { readonly arrived: Arrived; readonly error: unknown };
 
 async function forwardOnce(
   deps: WithGaps,
-  batch: readonly ReceivedPayload[],
-  settled: (some: readonly ReceivedPayload[]) => void,
+  batch: readonly Arrived[],
+  settled: (some: readonly Arrived[]) => void,
 ): Promise<Failure[]> {
   const failures: Failure[] = [];
   const storing: Promise<void>[] = [];
   await failpoint("bridge-received", ...batch.map(({ payload }) => payload));
-  const refuse = (received: ReceivedPayload, error: unknown): void => {
-    const stored = deadLetter(deps, received, error).then(
-      () => settled([received]),
-      (failed: unknown) => void failures.push({ received, error: failed }),
+  const refuse = (arrived: Arrived, error: unknown): void => {
+    const stored = deadLetter(deps, arrived, error).then(
+      () => settled([arrived]),
+      (failed: unknown) => void failures.push({ arrived, error: failed }),
     );
     storing.push(stored);
   };
@@ -175,7 +172,7 @@ async function forwardOnce(
   return failures;
 }
 
-function parsePayload(deps: WithGaps, { channel, payload, arrival }: ReceivedPayload): TimelineEvent {
+function parsePayload(deps: WithGaps, { channel, payload, arrival }: Arrived): TimelineEvent {
   const most = (deps.server.info?.max_payload ?? DEFAULT_MAX_MESSAGE_BYTES) - HEADER_ROOM;
   if (payload.byteLength > most) throw new TooLarge(payload.byteLength);
   const event = parseEvent(channel, payload, arrival);
@@ -194,56 +191,48 @@ class TooLarge extends AppError {
 }
 
 /** Payloads that wait for their PubAcks, with their spans where these are exported. */
-interface PendingAdmission {
-  readonly all: readonly ReceivedPayload[];
+interface Pending {
+  readonly all: readonly Arrived[];
   readonly spans: readonly (OpenSpan | undefined)[];
   readonly results: ReturnType<AdmitAll>;
 }
 
 /** Admits what can be understood, and refuses the rest. It does not wait for the PubAcks: meanwhile only payloads are held. */
-function admit(
-  deps: WithGaps,
-  batch: readonly ReceivedPayload[],
-  refuse: (received: ReceivedPayload, error: unknown) => void,
-): PendingAdmission {
-  const all: ReceivedPayload[] = [];
+function admit(deps: WithGaps, batch: readonly Arrived[], refuse: (arrived: Arrived, error: unknown) => void): Pending {
+  const all: Arrived[] = [];
   const spans: (OpenSpan | undefined)[] = [];
   const events: Admission[] = [];
   let shared: Traced | undefined;
-  for (const received of batch) {
+  for (const arrived of batch) {
     try {
-      const event = parsePayload(deps, received);
+      const event = parsePayload(deps, arrived);
       const isOwn = deps.exportsTraces || event.payload.traceparent !== undefined;
       const { headers, span } = (isOwn ? undefined : shared) ?? traced(event);
       if (!isOwn) shared = { headers, span };
       const body = JSON.stringify(event.payload);
       events.push({ subject: SUBJECT_OF[event.name], id: messageId(event), body, headers });
       spans.push(span);
-      all.push(received);
+      all.push(arrived);
     } catch (error) {
-      refuse(received, error);
+      refuse(arrived, error);
     }
   }
   return { all, spans, results: events.length === 0 ? Promise.resolve([]) : deps.admitAll(events) };
 }
 
-async function admitted(
-  deps: ForwardDeps,
-  { all, spans, results }: PendingAdmission,
-  failures: Failure[],
-): Promise<ReceivedPayload[]> {
+async function admitted(deps: ForwardDeps, { all, spans, results }: Pending, failures: Failure[]): Promise<Arrived[]> {
   const found = await results;
   await failpoint("bridge-admitted", ...all.map(({ payload }) => payload));
-  const stored: ReceivedPayload[] = [];
+  const stored: Arrived[] = [];
   const forwarded: Forwarded[] = [];
-  for (const [at, received] of all.entries()) {
+  for (const [at, arrived] of all.entries()) {
     const result = found[at] as (typeof found)[number];
     const failed = result instanceof AppError ? result : undefined;
     spans[at]?.end(failed);
-    if (result instanceof AppError) failures.push({ received, error: result });
+    if (result instanceof AppError) failures.push({ arrived, error: result });
     else {
-      forwarded.push({ outcome: result.duplicate ? "duplicate" : "admitted", channel: received.channel });
-      stored.push(received);
+      forwarded.push({ outcome: result.duplicate ? "duplicate" : "admitted", channel: arrived.channel });
+      stored.push(arrived);
     }
   }
   deps.observe(forwarded);
@@ -270,11 +259,7 @@ function spanOf({ name, payload: { traceparent } }: TimelineEvent): OpenSpan {
 }
 
 /** @throws the error itself where it is not about the payload */
-async function deadLetter(
-  deps: ForwardDeps,
-  { channel, payload, arrival }: ReceivedPayload,
-  error: unknown,
-): Promise<void> {
+async function deadLetter(deps: ForwardDeps, { channel, payload, arrival }: Arrived, error: unknown): Promise<void> {
   if (codeOf(error) !== "invalid") throw error;
   const reason = error instanceof TooLarge ? "toolarge" : "invalid";
   // Several bridges receive the same bytes and write one dead letter.
