@@ -5,7 +5,7 @@ import { type Loop, startLoop } from "../kernel/loop.js";
 import { gauge } from "../kernel/meters.js";
 import { pause } from "../kernel/time.js";
 
-export interface Figure {
+export interface Measurement {
   readonly gauge: Gauge;
   readonly labels: Attributes;
   readonly value: number;
@@ -15,7 +15,7 @@ export interface Sample {
   /** Label of `timeline_sample_up`. */
   readonly name: string;
   /** Rejects where nothing can be known now. */
-  take(): Promise<readonly Figure[]>;
+  take(): Promise<readonly Measurement[]>;
 }
 
 export interface SamplingOptions {
@@ -32,21 +32,21 @@ const CLOSE_MS = 500;
 /** After so many intervals without an answer a sample counts as failed. */
 const MISSED_SAMPLES = 2;
 
-/** The exporter repeats the last value of a gauge for ever: a figure no longer found is recorded as NaN. */
+/** The exporter repeats the last value of a gauge for ever: one that is no longer measured is recorded as NaN. */
 export function startSampling(samples: readonly Sample[], options: SamplingOptions): { close(): Promise<void> } {
   const loops = samples.map((sample) => sampleLoop(sample, options));
   return { close: async () => void (await Promise.all(loops.map((loop) => loop.close()))) };
 }
 
 interface Answer {
-  readonly found: readonly Figure[];
+  readonly found: readonly Measurement[];
   readonly error?: string;
 }
 
 const UNANSWERED: Answer = { found: [], error: "no answer" };
 
 function sampleLoop(sample: Sample, { everyMs, log }: SamplingOptions): Loop {
-  let shown: readonly Figure[] = [];
+  let shown: readonly Measurement[] = [];
   let failing = false;
   let asked: Promise<Answer> | undefined;
   return startLoop({

@@ -6,7 +6,7 @@ import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createDeadLetterEvent } from "./dead-letters.js";
-import { backlogFigures, observeOutbox } from "./observe.js";
+import { backlogMeasurements, observeOutbox } from "./observe.js";
 import { alsoOnChannels, createPublishEvent } from "./publish.nats.js";
 import { type PrepareEvents, startOutboxMaintenance, startRelay } from "./relay.js";
 import { createOutboxStore } from "./store.sql.js";
@@ -54,7 +54,7 @@ export async function startOutbox(options: OutboxOptions) {
     return found;
   };
   const backlog = startSampling(
-    [{ name: `outbox ${source}`, take: () => backlogFigures({ backlog: count }, source) }],
+    [{ name: `outbox ${source}`, take: () => backlogMeasurements({ backlog: count }, source) }],
     {
       everyMs: countEveryMs,
       log,

@@ -1,5 +1,5 @@
 import type { OutboxEvent } from "../contracts/outbox.js";
-import type { Figure } from "../delivery/sampling.js";
+import type { Measurement } from "../delivery/sampling.js";
 import { counter, gauge, histogram } from "../kernel/meters.js";
 import type { OutboxStore } from "./store.sql.js";
 
@@ -31,7 +31,10 @@ export const observeOutbox = (source: string) => ({
   failed: (): void => failures.add(1, { source }),
 });
 
-export async function backlogFigures({ backlog }: Pick<OutboxStore, "backlog">, source: string): Promise<Figure[]> {
+export async function backlogMeasurements(
+  { backlog }: Pick<OutboxStore, "backlog">,
+  source: string,
+): Promise<Measurement[]> {
   const found = await backlog();
   return [
     { gauge: waiting, labels: { source }, value: found.waiting },

@@ -18,7 +18,7 @@ afterAll(async () => {
 });
 
 test("the age of the oldest row is exported, and shows no old value while the database does not answer", async () => {
-  const { backlogFigures } = await import("../../src/outbox/observe.js");
+  const { backlogMeasurements: backlogFigures } = await import("../../src/outbox/observe.js");
   const { OUTBOX_MIGRATIONS } = await import("../../src/outbox/index.js");
   const { createOutboxStore } = await import("../../src/outbox/store.sql.js");
   const { startSampling } = await import("../../src/delivery/sampling.js");

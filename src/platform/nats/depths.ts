@@ -1,6 +1,6 @@
 import type { ConsumerInfo, JetStreamManager, NatsConnection } from "nats";
 import { STREAM } from "../../contracts/subjects.js";
-import { type Figure, type Sample, startSampling } from "../../delivery/sampling.js";
+import { type Measurement, type Sample, startSampling } from "../../delivery/sampling.js";
 import type { Logger } from "../../kernel/logger.js";
 import { gauge } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
@@ -44,17 +44,17 @@ export async function startDepths(
   const manager = await nats.jetstreamManager({ checkAPI: false, timeout: TIMEOUT_MS });
   const stored = ages ? createStoredMessages(nats) : undefined;
   const samples: Sample[] = [
-    ...streams.map(({ name }) => ({ name: `stream ${name}`, take: () => streamFigures(manager, name) })),
+    ...streams.map(({ name }) => ({ name: `stream ${name}`, take: () => streamMeasurements(manager, name) })),
     ...consumers.map(({ stream, config }) => {
       const consumer = config.durable_name as string;
-      const take = async () => consumerFigures(await manager.consumers.info(stream, consumer), stored);
+      const take = async () => consumerMeasurements(await manager.consumers.info(stream, consumer), stored);
       return { name: `consumer ${consumer}`, take };
     }),
   ];
   return startSampling(samples, { everyMs, log });
 }
 
-async function streamFigures(manager: JetStreamManager, stream: string): Promise<Figure[]> {
+async function streamMeasurements(manager: JetStreamManager, stream: string): Promise<Measurement[]> {
   const { state, config } = await manager.streams.info(stream);
   const labels = { stream };
   return [
@@ -67,7 +67,7 @@ async function streamFigures(manager: JetStreamManager, stream: string): Promise
   ];
 }
 
-async function consumerFigures(info: ConsumerInfo, stored: StoredMessages | undefined): Promise<Figure[]> {
+async function consumerMeasurements(info: ConsumerInfo, stored: StoredMessages | undefined): Promise<Measurement[]> {
   const labels = { consumer: info.name };
   return [
     { gauge: GAUGES.pending, labels, value: info.num_pending },

@@ -1,4 +1,4 @@
-import { type Figure, startSampling } from "../../delivery/sampling.js";
+import { type Measurement, startSampling } from "../../delivery/sampling.js";
 import type { Logger } from "../../kernel/logger.js";
 import { gauge } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
@@ -38,16 +38,18 @@ export function startRedisHealth(
   client: RedisClient,
   { log, everyMs = SAMPLE_MS }: { readonly log: Logger; readonly everyMs?: number },
 ): { close(): Promise<void> } {
-  const take = async (): Promise<Figure[]> => (await readMasters(client)).flatMap(figuresOf);
+  const take = async (): Promise<Measurement[]> => (await readMasters(client)).flatMap(measurementsOf);
   return startSampling([{ name: "redis", take }], { everyMs, log });
 }
 
-function figuresOf({ node, reachable, info }: MasterInfo): Figure[] {
+function measurementsOf({ node, reachable, info }: MasterInfo): Measurement[] {
   const answered = { gauge: up, labels: { node }, value: reachable ? 1 : 0 };
-  return info === undefined ? [answered] : [answered, ...fieldFigures(node, info), ...statusFigures(node, info)];
+  return info === undefined
+    ? [answered]
+    : [answered, ...fieldMeasurements(node, info), ...statusMeasurements(node, info)];
 }
 
-function fieldFigures(node: string, info: ServerInfo): Figure[] {
+function fieldMeasurements(node: string, info: ServerInfo): Measurement[] {
   return FIELDS.filter(({ of }) => info.has(of)).map(({ of, gauge }) => ({
     gauge,
     labels: { node },
@@ -55,7 +57,7 @@ function fieldFigures(node: string, info: ServerInfo): Figure[] {
   }));
 }
 
-function statusFigures(node: string, info: ServerInfo): Figure[] {
+function statusMeasurements(node: string, info: ServerInfo): Measurement[] {
   return Object.entries(STATUSES).map(([kind, fields]) => ({
     gauge: persistence,
     labels: { node, kind },
