@@ -23,8 +23,8 @@ export function createCreation(db: Db, partitions: Pick<PartitionStore, "make">)
   return createSharedWrites(async (all: readonly Creation[]): Promise<boolean[]> => {
     const rows = all.map(rowOf);
     const plain = rows.every(({ reply_to, key }) => reply_to === undefined && key === undefined);
-    const { parts, values } = plain ? givenPlain(rows) : givenGated(rows);
-    const text = plain ? textOf(parts, () => plainStatement(parts)) : gatedStatement(parts, rows);
+    const { parts, values } = plain ? givenPlain(rows) : givenConditional(rows);
+    const text = plain ? textOf(parts, () => plainStatement(parts)) : conditionalStatement(parts, rows);
     const insert = () => db.query<{ key: string }>(text, values);
     const made = await insert().catch(async (error: unknown) => {
       const [first, ...others] = all;
@@ -94,7 +94,7 @@ const PLAIN = {
 
 const givenPlain = givenRows(PLAIN);
 
-const givenGated = givenRows({
+const givenConditional = givenRows({
   ...PLAIN,
   parent: "uuid",
   remote: "text",
@@ -109,43 +109,43 @@ const givenGated = givenRows({
 
 const textOf = createTexts();
 
-/** Drops that reply to nothing and have no key are all inserted: returning them would cost more than a gate. */
+/** Drops that reply to nothing and have no key are all inserted: returning them would cost more than a condition. */
 const plainStatement = (given: string): string =>
   `WITH ${given}, made AS (${insertDrops("")}) ${insertEvent("created", "w")}`;
 
 /**
- * A gate is a condition on rows: the drop that is replied to exists, and is not deleted before this commits (FOR SHARE);
- * the key is not taken. A statement has the gates that its rows need.
+ * Conditions on rows: the drop that is replied to exists, and is not deleted before this commits (FOR SHARE);
+ * the key is not taken. A statement has the conditions that its rows need.
  */
-function gatedStatement(given: string, rows: readonly Row[]): string {
+function conditionalStatement(given: string, rows: readonly Row[]): string {
   const parts = [given];
-  const gates: string[] = [];
+  const conditions: string[] = [];
   if (rows.some(({ parent }) => parent !== undefined)) {
     parts.push(`parents AS (
       SELECT drop_id FROM posts.drops WHERE drop_id = ANY (ARRAY(SELECT parent FROM w)) AND deleted_at IS NULL
       ORDER BY drop_id FOR SHARE
     )`);
-    gates.push("(parent IS NULL OR parent IN (SELECT drop_id FROM parents))");
+    conditions.push("(parent IS NULL OR parent IN (SELECT drop_id FROM parents))");
   }
   if (rows.some(({ remote }) => remote !== undefined)) {
     parts.push(`remotes AS (
       SELECT uri FROM posts.remote_objects
       WHERE uri = ANY (ARRAY(SELECT remote COLLATE "C" FROM w)) AND kind = 1 AND deleted_at IS NULL
     )`);
-    gates.push('(remote IS NULL OR remote COLLATE "C" IN (SELECT uri FROM remotes))');
+    conditions.push('(remote IS NULL OR remote COLLATE "C" IN (SELECT uri FROM remotes))');
   }
   if (rows.some(({ key }) => key !== undefined)) {
     parts.push(`claims AS (
       INSERT INTO posts.idempotency AS i (user_id, key, drop_id, created_at)
-      SELECT DISTINCT ON (user_id, key) user_id, key, drop_id, ${NOW} FROM w ${where([...gates, "key IS NOT NULL"])}
+      SELECT DISTINCT ON (user_id, key) user_id, key, drop_id, ${NOW} FROM w ${where([...conditions, "key IS NOT NULL"])}
       ORDER BY user_id, key, drop_id
       ON CONFLICT (user_id, key) DO UPDATE SET drop_id = excluded.drop_id, created_at = excluded.created_at
         WHERE i.created_at < ${NOW} - ${KEY_LIFETIME_MS}
       RETURNING drop_id
     )`);
-    gates.push("(key IS NULL OR drop_id IN (SELECT drop_id FROM claims))");
+    conditions.push("(key IS NULL OR drop_id IN (SELECT drop_id FROM claims))");
   }
-  parts.push(`made AS (${insertDrops(where(gates))} RETURNING drop_id)`);
+  parts.push(`made AS (${insertDrops(where(conditions))} RETURNING drop_id)`);
   if (rows.some(({ replied_subject }) => replied_subject !== undefined)) {
     parts.push(`replies AS (
       INSERT INTO posts.reactions (drop_id, kind, actor_id, active, version, changed_at)
@@ -161,7 +161,8 @@ const insertDrops = (condition: string): string => `
   INSERT INTO posts.drops (drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, changed_at)
   SELECT drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, ${NOW} FROM w ${condition}`;
 
-const where = (gates: readonly string[]): string => (gates.length === 0 ? "" : `WHERE ${gates.join(" AND ")}`);
+const where = (conditions: readonly string[]): string =>
+  conditions.length === 0 ? "" : `WHERE ${conditions.join(" AND ")}`;
 
 /** Inserts an event of the rows; `suffix` is added to its message id. */
 const insertEvent = (event: "created" | "replied", from: string, suffix = "''"): string =>
