@@ -12,7 +12,7 @@ import type { PullConsumerMessagesImpl } from "nats/lib/jetstream/consumer.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { type Hand, Handling, type HandlingOptions } from "./handling.js";
+import { Handling, type HandlingOptions, type PullContext } from "./handling.js";
 import { Incarnation } from "./incarnation.js";
 
 export interface ConsumeOptions extends HandlingOptions {
@@ -55,7 +55,7 @@ interface Source {
   readonly createdAt: number;
   /** Aborts once the consumer is gone: its messages cannot be acked any more, and must not keep the slots. */
   readonly gone: AbortController;
-  readonly latest: Hand["latest"];
+  readonly latest: PullContext["latest"];
 }
 
 class ConsumeLoop {
@@ -135,14 +135,14 @@ class ConsumeLoop {
     this.pulling = true;
     this.#told = false;
     void this.#watch(messages);
-    const hand = {
+    const pull = {
       context: { stopping, log: this.options.log },
       mayAck: () => this.#isFrom(from, stopping),
       latest: from.latest,
     };
     await eachArrived(messages, (message) => {
       if (this.#closing) this.#notBegun.push(message);
-      else if (!from.gone.signal.aborted) return this.#take(message, hand);
+      else if (!from.gone.signal.aborted) return this.#take(message, pull);
       return undefined;
     });
   }
@@ -205,8 +205,8 @@ class ConsumeLoop {
     this.options.stopped?.();
   }
 
-  #take(message: JsMsg, hand: Hand): Promise<void> | undefined {
-    this.#handling.take(message, hand);
+  #take(message: JsMsg, pull: PullContext): Promise<void> | undefined {
+    this.#handling.take(message, pull);
     return this.#handling.room();
   }
 

@@ -14,7 +14,7 @@ export interface HandlingOptions {
   readonly process: Process;
   /** Takes first deliveries together, at most so many; unset: each is processed by itself. */
   readonly batch?: { readonly process: ProcessBatch; readonly messages: number } | undefined;
-  /** Of the messages in hand, those that are processed by themselves at once; unset: all. */
+  /** Of the messages in pull, those that are processed by themselves at once; unset: all. */
   readonly alone?: number | undefined;
 }
 
@@ -22,11 +22,11 @@ export interface HandlingOptions {
 const BATCHES_AT_ONCE = 2;
 
 /** The context of a message's handling; `mayAck` is false where its ack would name another message. */
-export interface Hand {
+export interface PullContext {
   readonly context: Context;
   readonly mayAck: () => Promise<boolean>;
   /**
-   * The latest delivery of each message in hand, by its sequence. A message that comes again meanwhile is not handled
+   * The latest delivery of each message in pull, by its sequence. A message that comes again meanwhile is not handled
    * twice at once: its first handling would count as lost.
    */
   readonly latest: Map<number, JsMsg>;
@@ -37,13 +37,13 @@ interface Taken {
   readonly delivery: Delivery;
 }
 
-/** The messages a consumer has in hand. The only place where work is acked. */
+/** The messages of a consumer that are in flight. The only place where work is acked. */
 export class Handling {
   /** What is handled together, and when it ends. */
   readonly #inFlight = new Map<readonly Taken[], Promise<void>>();
   #size = 0;
   #arrived: Taken[] = [];
-  #hand: Hand | undefined;
+  #pull: PullContext | undefined;
   #batches = 0;
   #closing = false;
   #freed: (() => void) | undefined;
@@ -58,16 +58,16 @@ export class Handling {
     return this.#size;
   }
 
-  take(message: JsMsg, hand: Hand): void {
+  take(message: JsMsg, pull: PullContext): void {
     const { batch } = this.options;
     const delivery = deliveryOf(message, this.options);
-    const isInHand = hand.latest.has(delivery.seq);
-    hand.latest.set(delivery.seq, message);
-    if (isInHand) return;
+    const isInFlight = pull.latest.has(delivery.seq);
+    pull.latest.set(delivery.seq, message);
+    if (isInFlight) return;
     const taken = { message, delivery };
-    if (!batch || delivery.deliveries > 1) return void this.#begin(taken, hand);
-    if (this.#hand !== hand) this.#beginBatch();
-    this.#hand = hand;
+    if (!batch || delivery.deliveries > 1) return void this.#begin(taken, pull);
+    if (this.#pull !== pull) this.#beginBatch();
+    this.#pull = pull;
     this.#arrived.push(taken);
     if (this.#arrived.length === batch.messages) this.#beginBatch();
     else if (this.#arrived.length === 1) setImmediate(() => this.#beginIfFew());
@@ -85,8 +85,8 @@ export class Handling {
   close(): JsMsg[] {
     this.#closing = true;
     this.#freed?.();
-    const hand = this.#hand;
-    return hand ? this.#arrived.splice(0).map((taken) => latestOf(taken, hand)) : [];
+    const pull = this.#pull;
+    return pull ? this.#arrived.splice(0).map((taken) => latestOf(taken, pull)) : [];
   }
 
   async ended(): Promise<void> {
@@ -98,9 +98,9 @@ export class Handling {
     for (const { message } of this.#arrived) message.working();
   }
 
-  #begin(taken: Taken, hand: Hand): Promise<void> {
+  #begin(taken: Taken, pull: PullContext): Promise<void> {
     const one = [taken];
-    const handling = this.#alone(() => this.#handle(taken, hand)).finally(() => this.#ended(one));
+    const handling = this.#alone(() => this.#handle(taken, pull)).finally(() => this.#ended(one));
     this.#started(one, handling);
     return handling;
   }
@@ -121,14 +121,14 @@ export class Handling {
   }
 
   #beginBatch(): void {
-    const [taken, hand] = [this.#arrived, this.#hand];
-    if (taken.length === 0 || !hand) return;
+    const [taken, pull] = [this.#arrived, this.#pull];
+    if (taken.length === 0 || !pull) return;
     this.#arrived = [];
     this.#batches++;
-    this.#started(taken, this.#handleBatch(taken, hand));
+    this.#started(taken, this.#handleBatch(taken, pull));
   }
 
-  async #handleBatch(taken: readonly Taken[], hand: Hand): Promise<void> {
+  async #handleBatch(taken: readonly Taken[], pull: PullContext): Promise<void> {
     const deliveries = taken.map(({ delivery }) => delivery);
     let isCounted = true;
     const beginNext = (): void => {
@@ -136,34 +136,34 @@ export class Handling {
       isCounted = false;
       this.#beginIfFew();
     };
-    const left = new Set(await this.options.batch?.process(deliveries, { ...hand.context, beginNext }));
-    const mayAck = await hand.mayAck();
+    const left = new Set(await this.options.batch?.process(deliveries, { ...pull.context, beginNext }));
+    const mayAck = await pull.mayAck();
     const alone = left.size === 0 ? [] : taken.filter(({ delivery }) => left.has(delivery));
     const done = left.size === 0 ? taken : taken.filter(({ delivery }) => !left.has(delivery));
-    const acked = done.map((one) => latestOf(one, hand));
+    const acked = done.map((one) => latestOf(one, pull));
     if (mayAck) ackAll(acked);
-    const handlings = alone.map((one) => this.#begin(one, hand));
+    const handlings = alone.map((one) => this.#begin(one, pull));
     this.#ended(taken);
     beginNext();
     await failpoint("acked", ...deliveries.map(({ body }) => body));
     await Promise.all(handlings);
   }
 
-  async #handle(taken: Taken, hand: Hand): Promise<void> {
-    const { context, mayAck } = hand;
+  async #handle(taken: Taken, pull: PullContext): Promise<void> {
+    const { context, mayAck } = pull;
     const { message, delivery } = taken;
     try {
       const outcome = this.#closing ? await released(context) : await this.options.process(delivery, context);
       await this.#endOfTick();
       const may = await mayAck();
-      const latest = latestOf(taken, hand);
-      if (may) obey(latest, outcome);
+      const latest = latestOf(taken, pull);
+      if (may) ackOrNak(latest, outcome);
       await failpoint("acked", message.data);
     } catch (error) {
       // Our own state is broken; the message comes again.
       const { stack } = error as Error;
       context.log.error({ seq: delivery.seq, error: oneLine(error), stack }, "handling failed outside of a handler");
-      latestOf(taken, hand).nak(SECOND);
+      latestOf(taken, pull).nak(SECOND);
     }
   }
 
@@ -176,8 +176,8 @@ export class Handling {
   }
 }
 
-/** The message is not in hand any more. */
-function latestOf({ message, delivery: { seq } }: Taken, { latest }: Hand): JsMsg {
+/** The message is not in flight any more. */
+function latestOf({ message, delivery: { seq } }: Taken, { latest }: PullContext): JsMsg {
   const found = latest.get(seq) ?? message;
   latest.delete(seq);
   return found;
@@ -189,7 +189,7 @@ async function released({ stopping }: Context): Promise<Outcome> {
   return { kind: "release" };
 }
 
-function obey(message: JsMsg, outcome: Outcome): void {
+function ackOrNak(message: JsMsg, outcome: Outcome): void {
   switch (outcome.kind) {
     case "ack":
       message.ack();
