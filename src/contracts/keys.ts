@@ -53,7 +53,7 @@ export const pullsKey = (user: string): string => PULLS_PREFIX + pullsToken(user
 export const pullsKeyOfHome = (home: string): string => `${PULLS_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
 
 /** Sorted set of drops that have left a timeline lately, by when; the braces put it into the slot of the timeline. */
-export const takenKey = (timeline: string): string => `timeline:x:taken:{${timeline}}`;
+export const removalNotesKey = (timeline: string): string => `timeline:x:taken:{${timeline}}`;
 
 export function kindOf(key: string): "home" | "local" | "global" | "author" {
   if (key === LOCAL_KEY) return "local";

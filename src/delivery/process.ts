@@ -46,7 +46,7 @@ interface InFlight {
   readonly context: Context;
   /** Names the attempt, so that a lost reply does not count it twice. */
   readonly name: string;
-  readonly taken: number;
+  readonly startedAt: number;
   attempt: number;
   waits: number;
   alone: boolean;
@@ -97,8 +97,8 @@ function logHandled(delivery: Delivery, context: Context, started: number): void
 }
 
 async function untilOutcome(options: ProcessOptions, delivery: Delivery, context: Context): Promise<Outcome> {
-  const taken = performance.now();
-  const message: InFlight = { delivery, context, name: randomUUID(), taken, attempt: 0, waits: 0, alone: false };
+  const startedAt = performance.now();
+  const message: InFlight = { delivery, context, name: randomUUID(), startedAt, attempt: 0, waits: 0, alone: false };
   for (;;) {
     const step = await once(options, message);
     if (step.kind === "alone") {
@@ -193,6 +193,6 @@ const fieldsOf = ({ delivery: { stream, consumer, seq, subject }, attempt }: InF
 
 function ended(options: ProcessOptions, message: InFlight, outcome: Observed): void {
   options.observe(outcome, message.delivery);
-  const duration_ms = Math.round(performance.now() - message.taken);
+  const duration_ms = Math.round(performance.now() - message.startedAt);
   message.context.log.debug({ ...fieldsOf(message), outcome, duration_ms }, "an event is handled");
 }

@@ -171,7 +171,7 @@ function createAdd(deps: ApplyDeps): Add {
           await failpoint("checked", ...drops);
           return tombstoned;
         },
-        remove: (dead) => writer.takeHome(removals(parts.filter(({ change }) => dead.includes(change.drop_id)))),
+        remove: (dead) => writer.removeHomeNoted(removals(parts.filter(({ change }) => dead.includes(change.drop_id)))),
       });
       const audiences: Part[] = [];
       for (const part of deleted?.size ? parts.filter(({ change }) => !deleted.has(change.drop_id)) : parts) {
@@ -183,7 +183,7 @@ function createAdd(deps: ApplyDeps): Add {
     },
     async removeUnfollowed(change, unfollowed) {
       if (unfollowed.length === 0) return;
-      await writer.takeHome([{ audience: audienceOf(unfollowed), drops: [change.drop_id] }]);
+      await writer.removeHomeNoted([{ audience: audienceOf(unfollowed), drops: [change.drop_id] }]);
       const still = new Set(await fences.unfollowedAmong(change.user_id, unfollowed));
       const back = unfollowed.filter((user) => !still.has(user));
       if (back.length > 0) await steps.add([{ change, audience: audienceOf(back) }]);

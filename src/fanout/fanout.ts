@@ -149,12 +149,12 @@ function createApplyDrops(deps: FanoutDeps, followers: Followers): ApplyDrops {
     },
     // Once its tombstone stands no page shows a drop: its removal makes no other deletion wait for a tombstone.
     batch: async (deliveries, { beginNext }) => {
-      const taken = deliveries.flatMap((delivery) =>
+      const handled = deliveries.flatMap((delivery) =>
         isRedriven(delivery) ? [] : { delivery, drop: dropOf(delivery, sampledTrace(delivery.headers)) },
       );
       const done = new Set<Delivery>();
       const apply = async (
-        some: typeof taken,
+        some: typeof handled,
         planAll: (drops: readonly AdmittedDrop[]) => Promise<readonly Plan[]>,
       ) => {
         if (some.length === 0) return;
@@ -162,12 +162,12 @@ function createApplyDrops(deps: FanoutDeps, followers: Followers): ApplyDrops {
         const left = new Set(await plan.batch(plans));
         for (const [at, { delivery }] of some.entries()) if (!left.has(plans[at] as Plan)) done.add(delivery);
       };
-      const deletions = taken.filter(({ drop }) => isDeletion(drop));
+      const deletions = handled.filter(({ drop }) => isDeletion(drop));
       const authors = await recordTombstones(
         deps,
-        taken.map(({ drop }) => drop),
+        handled.map(({ drop }) => drop),
       );
-      const publications = deletions.length === 0 ? taken : taken.filter(({ drop }) => !isDeletion(drop));
+      const publications = deletions.length === 0 ? handled : handled.filter(({ drop }) => !isDeletion(drop));
       await apply(publications, (drops) => planPublications(deps, drops));
       beginNext?.();
       await apply(deletions, (drops) => planDeletions(deps, drops, authors));

@@ -30,7 +30,7 @@ interface PlanDeps {
   readonly fences: Pick<Fences, "generations" | "tombstonedAmong" | "retentionStart">;
   readonly pulled: Pulled;
   readonly authors: AuthorWriter;
-  readonly writer: Pick<TimelineWriter, "addHome" | "takeHome" | "recentAmong" | "rest">;
+  readonly writer: Pick<TimelineWriter, "addHome" | "removeHomeNoted" | "recentAmong" | "rest">;
   readonly followers: Followers;
   readonly apply: Apply;
   readonly queue: QueueJobs;
@@ -91,7 +91,7 @@ export function createPlan(deps: PlanDeps): Planner {
       const registry = await currentOf(pulled);
       const generations = await fences.generations([...authors]);
       const left: Plan[] = [];
-      const taken: Plan[] = [];
+      const applied: Plan[] = [];
       const parts: Part[] = [];
       for (const plan of plans) {
         const { includeAuthor, recipients, user_id: author = "", trace } = plan;
@@ -100,7 +100,7 @@ export function createPlan(deps: PlanDeps): Planner {
         const audience = isKnown ? followers.known({ author, generation, includeAuthor }) : undefined;
         if (!audience || generation === undefined) left.push(plan);
         else {
-          taken.push(plan);
+          applied.push(plan);
           // Spreading them would take V8 4 µs a drop.
           const { action, event, drop_id, created_at, admitted_at, silent } = plan.change;
           const change = { action, event, drop_id, created_at, admitted_at, silent, user_id: author, generation };
@@ -109,9 +109,9 @@ export function createPlan(deps: PlanDeps): Planner {
       }
       await apply.first(parts);
       const now = await currentOf(pulled);
-      const again = now.size === 0 ? [] : taken.filter(({ user_id = "" }) => now.has(user_id));
+      const again = now.size === 0 ? [] : applied.filter(({ user_id = "" }) => now.has(user_id));
       const sizeAt = (at: number): number => parts[at]?.audience.ids.length ?? 0;
-      await pulled.updateStates(taken.flatMap((plan, at) => publishedOf(plan, followersIn(sizeAt(at), plan))));
+      await pulled.updateStates(applied.flatMap((plan, at) => publishedOf(plan, followersIn(sizeAt(at), plan))));
       return [...left, ...again];
     },
   };

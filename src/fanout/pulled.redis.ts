@@ -2,8 +2,8 @@ import { AUTHOR_PREFIX, authorKey, deletedDropKey, PULLS_PREFIX, packKeys, pulls
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import type { Fenced } from "../platform/redis/fenced.js";
+import { createRemovalNotes } from "../platform/redis/removal-notes.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { createTaken } from "../platform/redis/taken.js";
 import { DELETED_DROP_TTL_MS, limitsOf, type WriterOptions } from "./store.redis.js";
 
 export type AuthorWriter = ReturnType<typeof createAuthorWriter>;
@@ -11,7 +11,7 @@ export type AuthorWriter = ReturnType<typeof createAuthorWriter>;
 /** The timelines of pulled authors, and the sets of the pulled authors that users follow. */
 export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Omit<WriterOptions, "activeOnly">) {
   const { command } = scripts;
-  const taken = createTaken(scripts);
+  const notes = createRemovalNotes(scripts);
   const before = limitsOf({ ...options, activeOnly: false }, options.ttlMs);
   const changePulls = async (author: string, users: readonly string[], how: "add" | "remove"): Promise<void> => {
     if (users.length === 0) return;
@@ -34,7 +34,7 @@ export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Om
       await fenced.groups({ script: "remove-entries", prefix: AUTHOR_PREFIX, before: [], groups });
     },
     /** As `remove`, before fan-out of the drop's deletion looks here. */
-    take: (author: string, drop: string) => taken.remove(authorKey(author), [drop]),
+    removeNoted: (author: string, drop: string) => notes.remove(authorKey(author), [drop]),
     /**
      * True where the timeline has the drop, whose id then still works as a cursor once it is removed, or had it lately;
      * undefined where it lacks the drop and is not complete: readers may have seen it before the timeline was lost or
@@ -44,7 +44,7 @@ export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Om
       const members = [drop, FLOOR_MEMBER];
       const [score, floor] = await command("zmscore", (client) => client.zmscore(authorKey(author), ...members));
       if (score == null)
-        return (await taken.wasTaken(authorKey(author), drop)) || (isComplete(floor) ? false : undefined);
+        return (await notes.wasRemoved(authorKey(author), drop)) || (isComplete(floor) ? false : undefined);
       await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", DELETED_DROP_TTL_MS));
       return true;
     },

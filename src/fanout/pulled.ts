@@ -23,8 +23,8 @@ export function covers(planned: PullState | undefined, now: PullState | undefine
 
 interface ToAuthorDeps {
   readonly fences: Pick<Fences, "tombstonedAmong" | "retentionStart">;
-  readonly writer: Pick<TimelineWriter, "addHome" | "takeHome">;
-  readonly authors: Pick<AuthorWriter, "add" | "take">;
+  readonly writer: Pick<TimelineWriter, "addHome" | "removeHomeNoted">;
+  readonly authors: Pick<AuthorWriter, "add" | "removeNoted">;
 }
 
 /** Adds a drop to the timeline of its author, and to the author's own home. */
@@ -40,7 +40,8 @@ export async function addToAuthor(
     write: () =>
       Promise.all([authors.add(author, { drop, score }), writer.addHome([{ audience, entries: [{ drop, score }] }])]),
     tombstonedAmong: fences.tombstonedAmong,
-    remove: () => Promise.all([authors.take(author, drop), writer.takeHome([{ audience, drops: [drop] }])]),
+    remove: () =>
+      Promise.all([authors.removeNoted(author, drop), writer.removeHomeNoted([{ audience, drops: [drop] }])]),
   });
 }
 

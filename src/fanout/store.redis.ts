@@ -18,8 +18,8 @@ import { chunked } from "../kernel/concurrency.js";
 import { encodeId } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
+import { createRemovalNotes } from "../platform/redis/removal-notes.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { createTaken } from "../platform/redis/taken.js";
 
 export interface Audience {
   readonly ids: readonly string[];
@@ -86,7 +86,7 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
   const homeLimits = limitsOf(options, options.ttlMs);
   const sharedLimits = limitsOf({ ...options, activeOnly: false }, 0);
   const itemOf = ({ drop, score }: TimelineEntry) => [score, drop];
-  const taken = createTaken(scripts);
+  const notes = createRemovalNotes(scripts);
   const listenersAmong = createListenersAmong(scripts);
   const removeHome = async (all: readonly HomeDrops[], yields = false): Promise<void> => {
     const groups = all.map(({ audience: { keys }, drops }) => ({ keys, items: drops.map((drop) => [drop]) }));
@@ -95,12 +95,12 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
   return {
     removeHome,
     /** As `removeHome`, before fan-out of the drops' deletions looks which listeners had them. */
-    async takeHome(all: readonly HomeDrops[]): Promise<void> {
+    async removeHomeNoted(all: readonly HomeDrops[]): Promise<void> {
       const isListening = await listenersAmong(all.map(({ audience }) => audience.ids));
       if (isListening)
         for (const { audience, drops } of all)
           for (const some of chunked(audience.ids.filter(isListening), LOOKS_AT_ONCE))
-            await Promise.all(some.map((user) => taken.note(homeKey(user), drops)));
+            await Promise.all(some.map((user) => notes.note(homeKey(user), drops)));
       await removeHome(all);
     },
     async addHome(all: readonly HomeEntries[], yields = false): Promise<void> {
@@ -110,7 +110,7 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
     async holdersAmong(users: readonly string[], drop: string): Promise<string[]> {
       const holders: string[] = [];
       for (const some of chunked(users, LOOKS_AT_ONCE)) {
-        const had = await Promise.all(some.map((user) => taken.had(homeKey(user), drop)));
+        const had = await Promise.all(some.map((user) => notes.had(homeKey(user), drop)));
         holders.push(...some.filter((_, index) => had[index]));
       }
       return holders;

@@ -16,8 +16,8 @@ import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
+import { createRemovalNotes } from "../platform/redis/removal-notes.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { createTaken } from "../platform/redis/taken.js";
 import type { PageCache } from "./page-cache.js";
 import { createReadPages } from "./read-pages.redis.js";
 
@@ -49,7 +49,7 @@ export function createTimelineStore(
   }: { readonly config: StoredTimelinesConfig; readonly pulled: PulledAuthors; readonly cache?: PageCache | undefined },
 ) {
   const { run, command } = scripts;
-  const taken = createTaken(scripts);
+  const notes = createRemovalNotes(scripts);
   const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
   /** The timelines of authors that are merged into a home, as far as they are known. */
   const mergedKeys = async (home: string): Promise<string[]> => {
@@ -84,7 +84,7 @@ export function createTimelineStore(
       const parts = partsOf(gone, snapshot.entries);
       const last = parts.pop() ?? [0];
       const kept = new Set(snapshot.entries.map(({ drop }) => drop));
-      await taken.note(
+      await notes.note(
         key,
         gone.filter((drop) => !kept.has(drop)),
       );
@@ -96,7 +96,7 @@ export function createTimelineStore(
       const rest = [mark, snapshot.floor, config.maxEntries, staged, ...last];
       return (await fenced.one("finish-rebuild", keys, rest)) === 1;
     },
-    remove: taken.remove,
+    remove: notes.remove,
     rebuildLease: (key: string) => createLease(scripts, rebuildLeaseKey(key)),
     async rebuildLeaseLeft(key: string): Promise<number> {
       return Math.max(0, await command("pttl", (client) => client.pttl(rebuildLeaseKey(key))));

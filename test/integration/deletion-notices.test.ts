@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
-import { authorKey, pullsKey, RECENT_KEY, takenKey } from "../../src/contracts/keys.js";
+import { authorKey, pullsKey, RECENT_KEY, removalNotesKey } from "../../src/contracts/keys.js";
 import { PULLS_COMPLETE } from "../../src/contracts/pulled.js";
 import type { FanoutDeps } from "../../src/fanout/fanout.js";
 import { createNotify } from "../../src/fanout/publish.nats.js";
@@ -245,7 +245,7 @@ test("a listener is told of a deletion, also if the drop's own fan-out finds the
   await listen("f0", "f1");
   await makeReadable(["f0", "f1", "f2"]);
   expect(await overtaken(world, drop)).toEqual([drop.drop_id]);
-  expect(await redis.raw.exists(takenKey(homeKey("f2")))).toBe(0);
+  expect(await redis.raw.exists(removalNotesKey(homeKey("f2")))).toBe(0);
   const bench = openSteps(world, async () => {});
   for (let times = 0; times < 2; times++) await handle(bench, deleted(drop.drop_id, "ada"));
   expect(await toldOf(drop.drop_id)).toEqual(["f0", "f1"]);
@@ -271,11 +271,11 @@ test("what a read takes out of a home is noted only if it was deleted or hidden,
   await makeReadable(["f0"]);
   for (const drop of [kept, gone]) await handle(fanout, created(drop));
   await reads.page("f0");
-  expect(await redis.raw.exists(takenKey(homeKey("f0")))).toBe(0);
+  expect(await redis.raw.exists(removalNotesKey(homeKey("f0")))).toBe(0);
   await fanout.deps.fences.recordTombstones([{ drop: gone.drop_id, time: Date.now() }]);
   await reads.page("f0");
-  expect(await redis.raw.zrange(takenKey(homeKey("f0")), "0", "-1")).toEqual([gone.drop_id]);
-  const left = await redis.raw.pttl(takenKey(homeKey("f0")));
+  expect(await redis.raw.zrange(removalNotesKey(homeKey("f0")), "0", "-1")).toEqual([gone.drop_id]);
+  const left = await redis.raw.pttl(removalNotesKey(homeKey("f0")));
   expect([left > 540_000, left <= 600_000]).toEqual([true, true]);
 });
 

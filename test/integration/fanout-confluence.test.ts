@@ -135,7 +135,7 @@ const failingBy =
     ...failing(deps, ["notify", "queue", "complete", "readFollowers", "readAuthorDrops"], random),
     writer: failing(
       deps.writer,
-      ["addHome", "removeHome", "takeHome", "addShared", "removeShared", "rememberActor", "interruptRebuilds"],
+      ["addHome", "removeHome", "removeHomeNoted", "addShared", "removeShared", "rememberActor", "interruptRebuilds"],
       random,
     ),
     fences: failing(

@@ -178,10 +178,10 @@ test("note attempt: counts names, tells who never reported back, and every note 
   expect(await bench.raw.pttl("timeline:x:attempts:S:1:2")).toBeGreaterThan(50_000);
 });
 
-test("take drops: notes what the timeline held, for a while, and removes it if that is asked for", async () => {
+test("note removed: notes what the timeline held, for a while, and removes it if that is asked for", async () => {
   const [timeline, taken] = ["timeline:home:ada", "timeline:x:taken:{timeline:home:ada}"] as const;
   const take = (how: "remove" | "note", ...drops: readonly string[]) =>
-    bench.scripts.run("take-drops", [timeline, taken], [60_000, how, ...drops]);
+    bench.scripts.run("note-removed", [timeline, taken], [60_000, how, ...drops]);
   await bench.raw.zadd(timeline, 0, "~floor", 6, "a", 7, "b");
   expect(await take("remove", "elsewhere")).toBe(0);
   expect(await bench.raw.exists(taken)).toBe(0);

@@ -28,7 +28,7 @@ test("every script file is registered, and runs again after the server has forgo
     "stage-rebuild": [LATER, -1, 1_000, 0],
     "finish-rebuild": [LATER, -1, 0, 10, 0, 0],
     "interrupt-rebuild": [],
-    "take-drops": [1_000, "remove", "a"],
+    "note-removed": [1_000, "remove", "a"],
     "record-tombstones": [1, "channel", 1, "a"],
     "record-deleted": ["k:", "l:", 1_000, "{1}", "author", "a", 1],
     "read-deleted": ["k:", "l:", 1_000, 10, "{1}", "author"],

@@ -11,8 +11,8 @@ import {
 } from "../../contracts/keys.js";
 import { mapLimited } from "../../kernel/concurrency.js";
 import { encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
+import { createRemovalNotes } from "../../platform/redis/removal-notes.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import { createTaken } from "../../platform/redis/taken.js";
 import { callsFor } from "./parts.js";
 
 /** If an author has more, reading a home costs less than looking for each of them there. */
@@ -37,7 +37,7 @@ interface Followers {
 
 /** The tombstones, and the deleted drops of each author, for which the part of the author's edges speaks. */
 export function createDeletions(scripts: Scripts, tombstonedAmong: TombstonedAmong, rememberMs: number) {
-  const { remove } = createTaken(scripts);
+  const { remove } = createRemovalNotes(scripts);
   const removeTombstoned = async (user: string): Promise<boolean> => {
     const held = await scripts.command("zrange", (client) => client.zrange(homeKey(user), "0", "-1"));
     const { tombstoned, complete } = await tombstonedAmong(held.filter((member) => member !== FLOOR_MEMBER));

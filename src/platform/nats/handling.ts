@@ -32,7 +32,7 @@ export interface PullContext {
   readonly latest: Map<number, JsMsg>;
 }
 
-interface Taken {
+interface MessageInFlight {
   readonly message: JsMsg;
   readonly delivery: Delivery;
 }
@@ -40,9 +40,9 @@ interface Taken {
 /** The messages of a consumer that are in flight. The only place where work is acked. */
 export class Handling {
   /** What is handled together, and when it ends. */
-  readonly #inFlight = new Map<readonly Taken[], Promise<void>>();
+  readonly #inFlight = new Map<readonly MessageInFlight[], Promise<void>>();
   #size = 0;
-  #arrived: Taken[] = [];
+  #arrived: MessageInFlight[] = [];
   #pull: PullContext | undefined;
   #batches = 0;
   #closing = false;
@@ -98,19 +98,19 @@ export class Handling {
     for (const { message } of this.#arrived) message.working();
   }
 
-  #begin(taken: Taken, pull: PullContext): Promise<void> {
+  #begin(taken: MessageInFlight, pull: PullContext): Promise<void> {
     const one = [taken];
     const handling = this.#alone(() => this.#handle(taken, pull)).finally(() => this.#ended(one));
     this.#started(one, handling);
     return handling;
   }
 
-  #started(together: readonly Taken[], handling: Promise<void>): void {
+  #started(together: readonly MessageInFlight[], handling: Promise<void>): void {
     this.#inFlight.set(together, handling);
     this.#size += together.length;
   }
 
-  #ended(together: readonly Taken[]): void {
+  #ended(together: readonly MessageInFlight[]): void {
     this.#inFlight.delete(together);
     this.#size -= together.length;
     this.#freed?.();
@@ -128,7 +128,7 @@ export class Handling {
     this.#started(taken, this.#handleBatch(taken, pull));
   }
 
-  async #handleBatch(taken: readonly Taken[], pull: PullContext): Promise<void> {
+  async #handleBatch(taken: readonly MessageInFlight[], pull: PullContext): Promise<void> {
     const deliveries = taken.map(({ delivery }) => delivery);
     let isCounted = true;
     const beginNext = (): void => {
@@ -149,7 +149,7 @@ export class Handling {
     await Promise.all(handlings);
   }
 
-  async #handle(taken: Taken, pull: PullContext): Promise<void> {
+  async #handle(taken: MessageInFlight, pull: PullContext): Promise<void> {
     const { context, mayAck } = pull;
     const { message, delivery } = taken;
     try {
@@ -177,7 +177,7 @@ export class Handling {
 }
 
 /** The message is not in flight any more. */
-function latestOf({ message, delivery: { seq } }: Taken, { latest }: PullContext): JsMsg {
+function latestOf({ message, delivery: { seq } }: MessageInFlight, { latest }: PullContext): JsMsg {
   const found = latest.get(seq) ?? message;
   latest.delete(seq);
   return found;

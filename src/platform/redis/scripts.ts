@@ -17,7 +17,7 @@ const NAMES = [
   "stage-rebuild",
   "finish-rebuild",
   "interrupt-rebuild",
-  "take-drops",
+  "note-removed",
   "record-deleted",
   "read-deleted",
   "record-tombstones",

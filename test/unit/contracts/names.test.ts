@@ -73,7 +73,7 @@ test("no id reaches a key without encoding, and no two ids share a key", () => {
       expect(edge(a, b) === edge(c, d)).toBe(a === c && b === d);
       expect(keys.unfollowersKey(a) === keys.unfollowersKey(b)).toBe(a === b);
       expect(keys.unfollowersKey(a)).toMatch(/^timeline:x:unfollowers:\{\d+\}:[^{}*,\s]+$/);
-      expect(keys.takenKey(keys.homeKey(a))).toMatch(/^timeline:x:taken:\{timeline:home:[^{}*,\s]+\}$/);
+      expect(keys.removalNotesKey(keys.homeKey(a))).toMatch(/^timeline:x:taken:\{timeline:home:[^{}*,\s]+\}$/);
       expect(keys.fanoutProgressKey("drop_created", a)).not.toMatch(/[{}*,\s]/);
     }),
   );

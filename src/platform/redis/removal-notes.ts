@@ -1,0 +1,28 @@
+import { removalNotesKey } from "../../contracts/keys.js";
+import { NOTIFY_WINDOW_MS } from "../../contracts/times.js";
+import { chunked } from "../../kernel/concurrency.js";
+import type { Scripts } from "./scripts.js";
+
+const DROPS_A_CALL = 5_000;
+
+/**
+ * Drops that were removed from timelines before the fan-out of their deletion looked for listeners who have them. It
+ * reads the timeline first and these notes next, and so misses nobody. Deletions older than the window notify nobody.
+ */
+export function createRemovalNotes({ run, command }: Scripts) {
+  const noteWith = (how: "remove" | "note") => async (timeline: string, drops: readonly string[]) => {
+    for (const part of chunked(drops, DROPS_A_CALL))
+      await run("note-removed", [timeline, removalNotesKey(timeline)], [NOTIFY_WINDOW_MS, how, ...part]);
+  };
+  const isIn = async (key: string, drop: string): Promise<boolean> =>
+    (await command("zscore", (client) => client.zscore(key, drop))) !== null;
+  const wasRemoved = (timeline: string, drop: string) => isIn(removalNotesKey(timeline), drop);
+  return {
+    /** Notes and removes drops. */
+    remove: noteWith("remove"),
+    /** Notes drops that the caller removes next. */
+    note: noteWith("note"),
+    wasRemoved,
+    had: async (timeline: string, drop: string) => (await isIn(timeline, drop)) || wasRemoved(timeline, drop),
+  };
+}
