@@ -67,7 +67,7 @@ function replayByHand({ from, to, after, rate, json }: ReplayOptions): Promise<n
       say(() => `${done} events, up to ${dateOf(upTo)}${events.hint()}`);
     };
     try {
-      await replay(events.taken(readRange(range)), work, { rate, stopping });
+      await replay(events.track(readRange(range)), work, { rate, stopping });
     } catch (error) {
       if (!stopping.aborted) throw new Error(`${oneLine(error)}${events.hint()}`, { cause: error });
     }

@@ -12,7 +12,7 @@ export class Resumable<Step> {
   ) {}
 
   /** Hands out the steps, in their order. */
-  async *taken(steps: AsyncIterable<Step> | Iterable<Step>): AsyncGenerator<Step> {
+  async *track(steps: AsyncIterable<Step> | Iterable<Step>): AsyncGenerator<Step> {
     for await (const step of steps) {
       this.#open.add(step);
       this.#last = step;

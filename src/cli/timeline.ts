@@ -73,7 +73,7 @@ function rebuild(chosen: Chosen): Promise<number> {
     const pace = { throttle: createThrottle(chosen.rate), atOnce: AT_ONCE, stopping };
     const steps = chosen.all ? timelines.listHomes(chosen.after) : [{ users: chosen.users, position: "" }];
     try {
-      for await (const step of homes.taken(steps)) {
+      for await (const step of homes.track(steps)) {
         const alone = chosen.all === true;
         await paced(step.users, pace, (user) => attempt(user, () => timelines.rebuildHome(user, { alone })));
         if (stopping.aborted) break;

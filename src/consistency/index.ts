@@ -37,15 +37,16 @@ import {
 } from "./reconcile/reconcile.js";
 import { createUnreconciled } from "./reconcile/unreconciled.redis.js";
 import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
-import { type ApplyEvent, createRecovery, parsed } from "./redis-loss/recovery.js";
+import { createRecovery } from "./redis-loss/recovery.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
+import { type ApplyEvent, parsed } from "./replay.js";
 import { createPublicationSources, createReadChanges, createReadRetentionStart } from "./upstreams.grpc.js";
 
 export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 export type { Auditor } from "./audit/auditor.redis.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
 export type { Reconciled, ReconcileRequests } from "./reconcile/reconcile.js";
-export { parsed, replay, retrying } from "./redis-loss/recovery.js";
+export { parsed, replay, retrying } from "./replay.js";
 export { createReadLastAdmission, createReadRange };
 
 interface Handles {

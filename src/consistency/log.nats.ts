@@ -10,7 +10,7 @@ import { type LogEntry, type LogRange, logEntries } from "../platform/nats/read-
 import type { ReadHistory } from "./fences/fences.js";
 import type { Admit, ReadAdmittedIds } from "./reconcile/reconcile.js";
 import type { Backlog, LogState } from "./redis-loss/loss-detector.js";
-import type { ReadRange } from "./redis-loss/recovery.js";
+import type { ReadRange } from "./replay.js";
 
 /** `keptMs`: how long a reader may read nothing without losing its place; unset: an hour. */
 export function createReadRange(nats: NatsConnection, { keptMs }: { readonly keptMs?: number } = {}): ReadRange {

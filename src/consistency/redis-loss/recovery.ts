@@ -1,13 +1,13 @@
-import { eventOfSubject, parseStored, type TimelineEvent } from "../../contracts/events.js";
+import { eventOfSubject } from "../../contracts/events.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { cutWhereTooLarge, deadLetterOf, type StoreDeadLetter } from "../../delivery/dead-letter.js";
 import type { Delivery } from "../../delivery/handler.js";
 import { countOutcome } from "../../delivery/telemetry.js";
-import { createThrottle, paced } from "../../kernel/concurrency.js";
-import { codeOf, oneLine } from "../../kernel/errors.js";
+import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { backoff, MINUTE, pause, SECOND } from "../../kernel/time.js";
 import { ADMISSION_LAG_MS, type Reconcile, type Reconciled, type TimeRange } from "../reconcile/reconcile.js";
+import { isPermanent, type ReadRange, replay, retrying } from "../replay.js";
 import type { Recovery } from "./loss-detector.js";
 
 interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
@@ -85,73 +85,4 @@ async function backfillLog(
   }
   if (!stopping.aborted)
     log.warn({ admitted, since }, "the log is backfilled with everything the upstreams can still list");
-}
-
-/** The events admitted in a range, oldest first; `after`: only those of a later sequence. */
-export type ReadRange = (range: TimeRange & { readonly after?: number | undefined }) => AsyncIterable<Delivery>;
-
-/** Applies an event that was admitted at `time` (ms since the epoch) again, without notifying anybody. */
-export type ApplyEvent = (event: TimelineEvent, of: { readonly time: number }) => Promise<void>;
-
-export const parsed =
-  (apply: ApplyEvent) =>
-  async (event: Delivery): Promise<void> =>
-    apply(parseStored(event.subject, event.body, event.time), event);
-
-const AT_ONCE = 32;
-
-/** Events are applied in any order; one that is applied already changes nothing. Returns the number of events. */
-export async function replay(
-  events: AsyncIterable<Delivery>,
-  apply: (event: Delivery) => Promise<void>,
-  { rate, stopping }: { readonly rate?: number; readonly stopping?: AbortSignal } = {},
-): Promise<number> {
-  let done = 0;
-  const throttle = rate === undefined ? undefined : createThrottle(rate);
-  await paced(events, { throttle, atOnce: AT_ONCE, stopping }, async (event) => {
-    await apply(event);
-    done++;
-  });
-  return done;
-}
-
-interface RetryOptions {
-  /** Called for an event that cannot be applied, with its attempts. Its application rejects if this does. */
-  readonly leftOut: (event: Delivery, error: unknown, attempts: number) => Promise<void> | void;
-  /** Called each time an outage is waited for; unset: an outage is thrown. */
-  readonly waiting?: (error: string) => void;
-  readonly stopping: AbortSignal;
-  readonly delayMs?: number;
-}
-
-/** Fails in every process: the event became a dead letter when it was planned. */
-const isPermanent = (error: unknown): boolean => ["invalid", "poison"].includes(codeOf(error));
-
-const MAX_ATTEMPTS = 3;
-const DELAY_CAP_MS = 15 * SECOND;
-
-/** @throws the last error, where the process stops meanwhile or nobody waits: the event is not applied */
-export function retrying(
-  apply: (event: Delivery) => Promise<void>,
-  { leftOut, waiting, stopping, delayMs = SECOND }: RetryOptions,
-): (event: Delivery) => Promise<void> {
-  return async (event) => {
-    let failures = 0;
-    for (let attempt = 1; ; attempt++) {
-      try {
-        return await apply(event);
-      } catch (error) {
-        if (stopping.aborted) throw error;
-        if (codeOf(error) === "unavailable") {
-          if (waiting === undefined) throw error;
-          waiting(oneLine(error));
-        } else if (++failures >= MAX_ATTEMPTS || isPermanent(error)) {
-          await leftOut(event, error, failures);
-          return;
-        }
-        await pause(backoff(attempt, delayMs, DELAY_CAP_MS), stopping);
-        if (stopping.aborted) throw error;
-      }
-    }
-  };
 }

@@ -1,5 +1,6 @@
 import { expect, test } from "@jest/globals";
-import { createRecovery, replay, retrying } from "../../../../src/consistency/redis-loss/recovery.js";
+import { createRecovery } from "../../../../src/consistency/redis-loss/recovery.js";
+import { replay, retrying } from "../../../../src/consistency/replay.js";
 import type { DeadLetter } from "../../../../src/delivery/dead-letter.js";
 import type { Delivery } from "../../../../src/delivery/handler.js";
 import { AppError } from "../../../../src/kernel/errors.js";
