@@ -42,7 +42,7 @@ export const DEFAULT_RATE = 100;
 /** Work on dead letters ends after so many in a row that found a server unavailable. */
 const GIVE_UP_AFTER = 3;
 
-interface Course {
+interface Pacing {
   readonly stopping?: AbortSignal | undefined;
   /** Resolves when the next one may begin. */
   readonly throttle?: () => Promise<void>;
@@ -51,7 +51,7 @@ interface Course {
 /** `work` resolves to whether a server was unavailable. Returns the dead letters that were not tried. */
 export async function oneByOne(
   seqs: readonly number[],
-  { stopping, throttle }: Course,
+  { stopping, throttle }: Pacing,
   work: (seq: number) => Promise<boolean>,
 ): Promise<Causes> {
   let unavailableInRow = 0;

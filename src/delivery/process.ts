@@ -9,7 +9,7 @@ import type { SharedLock } from "./shared-lock.js";
 import { inTraceOf } from "./telemetry.js";
 import { crashed, type RetryLimits, verdict } from "./verdict.js";
 
-export interface Begun {
+export interface AttemptCount {
   readonly count: number;
   /** Other attempts that never reported back: their process ended, or is still at work. */
   readonly lost: number;
@@ -17,7 +17,7 @@ export interface Begun {
 
 /** Counts attempts before they run, so that a crash counts. */
 export interface Attempts {
-  begin(delivery: Delivery, name: string, alone: boolean): Promise<Begun>;
+  begin(delivery: Delivery, name: string, alone: boolean): Promise<AttemptCount>;
   /** The attempt reported back, and did not end its process. */
   fail(delivery: Delivery, name: string): Promise<void>;
   /** The attempt failed through no fault of the message. */

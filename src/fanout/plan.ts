@@ -30,7 +30,7 @@ interface PlanDeps {
   readonly fences: Pick<Fences, "generations" | "tombstonedAmong" | "retentionStart">;
   readonly pulled: Pulled;
   readonly authors: AuthorWriter;
-  readonly writer: Pick<TimelineWriter, "addHome" | "removeHomeNoted" | "recentAmong" | "rest">;
+  readonly writer: Pick<TimelineWriter, "addHome" | "removeHomeNoted" | "recentAmong" | "yieldAfter">;
   readonly followers: Followers;
   readonly apply: Apply;
   readonly queue: QueueJobs;

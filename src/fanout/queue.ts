@@ -12,7 +12,7 @@ interface JobsDeps {
   readonly apply: Pick<Apply, "toRecentUnfollowers" | "complete">;
   readonly queue: QueueJobs;
   readonly progress: Progress;
-  readonly writer: Pick<TimelineWriter, "rest">;
+  readonly writer: Pick<TimelineWriter, "yieldAfter">;
 }
 
 /** The jobs of one change. */
@@ -32,7 +32,7 @@ export function openJobs({ apply, queue, progress, writer }: JobsDeps, change: C
       await queue(jobs);
       for (const job of jobs) chunks.push(chunkId(job));
       // Reading a page and queueing it costs as much CPU as writing it, of the upstream and NATS too.
-      await writer.rest(performance.now() - resumed);
+      await writer.yieldAfter(performance.now() - resumed);
       resumed = performance.now();
     },
     end: async (recipients) => {

@@ -144,7 +144,7 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
       return users.map((_, at) => ({ floor: timeOf(held[2 * at]), oldest: timeOf(held[2 * at + 1]) }));
     },
     /** Lets others go first, after `ms` of work for writes that yield. */
-    rest: fenced.rest,
+    yieldAfter: fenced.yieldAfter,
     ...memories(scripts, options.ttlMs),
   };
 }

@@ -60,7 +60,7 @@ export async function startOutbox(options: OutboxOptions) {
       log,
     },
   );
-  const wakeOthers = sparingly(store.notifyRelays, log);
+  const wakeOthers = throttled(store.notifyRelays, log);
   return {
     /** Tells the relays of a new event. Never throws. */
     wake: (): void => {
@@ -79,7 +79,7 @@ export async function startOutbox(options: OutboxOptions) {
 const NOTIFY_EVERY_MS = 100;
 
 /** Transactions with a NOTIFY commit one at a time: one in each writer's transaction would make all of them wait. */
-function sparingly(notify: () => Promise<void>, log: Logger): () => void {
+function throttled(notify: () => Promise<void>, log: Logger): () => void {
   let next = 0;
   return () => {
     const now = Date.now();

@@ -23,7 +23,7 @@ const dots = new Uint16Array(16);
 
 /** The client splits the reply subject into eleven strings, and keeps eleven fields a message. */
 export function deliveryOf(message: JsMsg, { stream, consumer }: Source): Delivery {
-  const reply = beneath(message)._msg.reply ?? NO_REPLY;
+  const reply = coreMessageOf(message)._msg.reply ?? NO_REPLY;
   let found = 0;
   for (let at = 0; at < reply.length; at++) if (reply[at] === DOT) dots[found++] = at;
   if (found < DOTS_OLD) throw new Error(`${message.subject}: no consumer delivered this message`);
@@ -53,18 +53,18 @@ export function numberIn(digits: Uint8Array, from: number, end: number): number 
   return value;
 }
 
-const beneath = (message: JsMsg): MsgImpl => (message as JsMsgImpl).msg as MsgImpl;
+const coreMessageOf = (message: JsMsg): MsgImpl => (message as JsMsgImpl).msg as MsgImpl;
 
 /** Acks of several messages in one command: the client encodes and copies three parts of each. */
 export function ackAll(messages: readonly JsMsg[]): void {
   const [first] = messages;
   if (!first) return;
-  const commands = messages.map((message) => `PUB ${beneath(message).reply} 4\r\n+ACK\r\n`);
-  (beneath(first).publisher as ProtocolHandler).sendCommand(Buffer.from(commands.join("")));
+  const commands = messages.map((message) => `PUB ${coreMessageOf(message).reply} 4\r\n+ACK\r\n`);
+  (coreMessageOf(first).publisher as ProtocolHandler).sendCommand(Buffer.from(commands.join("")));
 }
 
 export function headersOf(message: JsMsg): Headers {
-  const { _rdata: bytes, _msg: from } = beneath(message);
+  const { _rdata: bytes, _msg: from } = coreMessageOf(message);
   return new HeaderLines(bytes, Math.max(0, from.hdr));
 }
 

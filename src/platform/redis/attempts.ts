@@ -1,6 +1,6 @@
 import { attemptsKey } from "../../contracts/keys.js";
 import type { Delivery } from "../../delivery/handler.js";
-import type { Attempts, Begun } from "../../delivery/process.js";
+import type { AttemptCount, Attempts } from "../../delivery/process.js";
 import { createBatch } from "../../kernel/sharing.js";
 import { DAY } from "../../kernel/time.js";
 import type { Scripts } from "./scripts.js";
@@ -17,7 +17,7 @@ interface Note {
 /** Messages that begin together are counted in one call. */
 export function createAttempts({ run, command, isCluster }: Scripts): Attempts {
   const keyOf = ({ stream, seq, time }: Delivery): string => attemptsKey(stream, seq, time);
-  const noteAll = async (notes: readonly Note[]): Promise<Begun[]> => {
+  const noteAll = async (notes: readonly Note[]): Promise<AttemptCount[]> => {
     const args = notes.flatMap(({ name, state }) => [name, state]);
     const noted = (await run(
       "note-attempt",
@@ -28,7 +28,7 @@ export function createAttempts({ run, command, isCluster }: Scripts): Attempts {
   };
   // A call in a cluster is for one slot.
   const note = isCluster
-    ? async (one: Note): Promise<Begun> => (await noteAll([one]))[0] as Begun
+    ? async (one: Note): Promise<AttemptCount> => (await noteAll([one]))[0] as AttemptCount
     : createBatch(MESSAGES_A_CALL, noteAll);
   const unlink = (keys: readonly string[]) => command("unlink", (client) => client.unlink(...keys));
   const forget = isCluster

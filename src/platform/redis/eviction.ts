@@ -17,7 +17,7 @@ export async function watchEviction(
   client: RedisClient,
   { allowed, log, everyMs = LOOK_MS }: { readonly allowed: boolean; readonly log: Logger; readonly everyMs?: number },
 ): Promise<EvictionWatch> {
-  let said: string | undefined;
+  let lastNotice: string | undefined;
   let fault: string | undefined;
   const look = async (): Promise<void> => {
     const nodes = (await readMasters(client)).filter(({ reachable }) => reachable);
@@ -31,10 +31,10 @@ export async function watchEviction(
       evicting.length > 0
         ? `Redis may evict keys, as TIMELINE_REDIS_ALLOW_EVICTION allows: ${evicting.join(", ")}`
         : `Redis does not say its maxmemory-policy, which must be noeviction: ${unknown.join(", ")}`;
-    const news = fault ?? (evicting.length + unknown.length > 0 ? warning : undefined);
-    if (news !== undefined && news !== said)
-      log[fault ? "error" : "warn"]({}, fault ? `${news}; it must be noeviction` : news);
-    said = news;
+    const notice = fault ?? (evicting.length + unknown.length > 0 ? warning : undefined);
+    if (notice !== undefined && notice !== lastNotice)
+      log[fault ? "error" : "warn"]({}, fault ? `${notice}; it must be noeviction` : notice);
+    lastNotice = notice;
   };
   await look();
   if (fault !== undefined)

@@ -47,7 +47,7 @@ export interface Fenced {
    */
   groups(call: GroupsCall): Promise<void>;
   /** Pauses as long as calls that yield rest after one that took `ms`: not at all while there are no others. */
-  rest(ms: number): Promise<void>;
+  yieldAfter(ms: number): Promise<void>;
   /** All keys are in one slot. */
   one(script: FencedScript, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
 }
@@ -91,7 +91,7 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   return {
     many: (call) => inScriptSpan(call.script, () => many(call)),
     groups: (call) => inScriptSpan(call.script, () => groups(call)),
-    rest: async (ms) => {
+    yieldAfter: async (ms) => {
       const rest = lanes.yielding.restMs(CALL_WEIGHT + ENTRIES_A_CALL.yielding, ms);
       if (rest > 0) await pause(rest);
     },
