@@ -57,7 +57,7 @@ export function statusOf({ startedAt, abandoned, failed }: Facts, completed: Com
   return startedAt === undefined ? "queued" : "processing";
 }
 
-/** A worker notes the start before anything else: without it there is no row to look for. */
+/** A worker notes the start first: without a start there is no row. */
 export const mayBeCompleted = ({ startedAt, failed }: Facts): boolean =>
   startedAt !== undefined || failed !== undefined;
 

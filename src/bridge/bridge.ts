@@ -52,13 +52,13 @@ export async function startIntake({ channels, forward, requestReconcile, log, ob
   let idle = (): void => undefined;
   let batch: Arrived[] = [];
   let [count, bytes] = [0, 0];
-  let held = false;
+  let paused = false;
   const full = (): boolean => count >= MAX_IN_FLIGHT || bytes >= MAX_IN_FLIGHT_BYTES;
   const settled = (some: readonly Arrived[]): void => {
     count -= some.length;
     for (const { payload } of some) bytes -= payload.byteLength;
     observe.inFlight(-some.length);
-    if (held && !full()) held = !channels.hold(false);
+    if (paused && !full()) paused = !channels.setPaused(false);
     if (count === 0) idle();
   };
   const send = (): void => {
@@ -67,8 +67,8 @@ export async function startIntake({ channels, forward, requestReconcile, log, ob
     batch = [];
   };
   const take = (channel: EventName, payload: Uint8Array): void => {
-    if (full() && !held) held = channels.hold(true);
-    // A source that cannot be held back hands on what it has read; past twice the bound that is lost, and counted.
+    if (full() && !paused) paused = channels.setPaused(true);
+    // A source that cannot be paused passes on what it has read. Beyond twice the bound payloads are lost, and counted.
     if (count >= 2 * MAX_IN_FLIGHT || bytes >= 2 * MAX_IN_FLIGHT_BYTES) {
       requestReconcile(Date.now(), "overflow");
       return observe.refused(channel);
@@ -197,7 +197,7 @@ interface Pending {
   readonly results: ReturnType<AdmitAll>;
 }
 
-/** Admits what can be understood, and refuses the rest. It does not wait for the PubAcks: meanwhile only payloads are held. */
+/** Admits payloads that can be parsed, and refuses the others. Does not wait for PubAcks: only payloads are kept. */
 function admit(deps: WithGaps, batch: readonly Arrived[], refuse: (arrived: Arrived, error: unknown) => void): Pending {
   const all: Arrived[] = [];
   const spans: (OpenSpan | undefined)[] = [];

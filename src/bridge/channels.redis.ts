@@ -10,12 +10,12 @@ export type Channels = ReturnType<typeof createChannels>;
 
 /** Reads Redis Pub/Sub channels; a link that no longer answers is cut, and opened and subscribed again. */
 export function createChannels(subscriber: Redis, log: Logger) {
-  let held = false;
+  let paused = false;
   let alive = readClocks();
   const stream = (): Partial<Redis>["stream"] => subscriber.stream;
   // A link that is not read on cannot answer.
   const checkAlive = async (): Promise<void> => {
-    if (!held && (await checkLink(subscriber, log))) alive = readClocks();
+    if (!paused && (await checkLink(subscriber, log))) alive = readClocks();
   };
   const ping = setInterval(() => void checkAlive(), PING_MS);
   return {
@@ -34,18 +34,18 @@ export function createChannels(subscriber: Redis, log: Logger) {
       subscriber.on("messageBuffer", receive);
       await subscriber.subscribe(...names);
       alive = readClocks();
-      subscriber.on("ready", () => held && stream()?.pause());
+      subscriber.on("ready", () => paused && stream()?.pause());
       subscriber.on("ready", () => {
         log.info({}, "subscribed again; what was published in between was not received");
         interrupted(wallTimeOf(alive));
         alive = readClocks();
       });
     },
-    /** Stops or goes on reading; false where this source cannot be held back. */
-    hold(on: boolean): boolean {
+    /** Pauses or resumes reading; false where this source cannot be paused. */
+    setPaused(pausing: boolean): boolean {
       const link = stream();
-      held = on && link !== undefined;
-      if (on) link?.pause();
+      paused = pausing && link !== undefined;
+      if (pausing) link?.pause();
       else link?.resume();
       return link !== undefined;
     },

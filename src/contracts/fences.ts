@@ -34,7 +34,7 @@ export interface Fences {
   unfollowedAmong(author: string, users: readonly string[]): Promise<string[]>;
   /** Pages of users recorded at `since` (ms since the epoch) or later; those recorded meanwhile may be among them. */
   recentUnfollowers(author: string, since: number): AsyncIterable<readonly string[]>;
-  /** The names of the authors' current follower lists. One changes with its list, and if it is lost. */
+  /** The names of the authors' current follower lists. A name changes with its list, and if the name is lost. */
   generations(authors: readonly string[]): Promise<ReadonlyMap<string, string>>;
   renewGenerations(authors: readonly string[]): Promise<void>;
   /** Removes authors' deleted drops from the homes of these users, by author. */

@@ -16,7 +16,7 @@ export const STREAM = {
   timeline: "TIMELINE",
   timelineEvents: "TIMELINE_EVENTS",
   gamification: "GAMIFICATION",
-  /** The key-value bucket ANALYSES: what is known of the analyses asked for. */
+  /** The key-value bucket ANALYSES: the facts known about requested analyses. */
   analyses: "KV_ANALYSES",
 } as const;
 

@@ -10,7 +10,7 @@ export const LOG_AGE_MS = 7 * DAY;
 /** The stream NOTIFY keeps messages this long: an older event notifies nobody. */
 export const NOTIFY_WINDOW_MS = 10 * MINUTE;
 
-/** A home timeline that nobody has read for longer may be incomplete (see read-page.lua). */
+/** A home timeline that was not read for longer may be incomplete (see read-page.lua). */
 export const MAX_IDLE_MS = 7 * DAY;
 
 export const isTime = (createdAt: number): boolean => Number.isSafeInteger(createdAt) && createdAt >= 0;

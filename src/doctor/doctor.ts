@@ -55,7 +55,7 @@ export function nodeCheck(serviceVersion: string): Check {
   ];
 }
 
-/** Runs all checks at once; the findings keep the order of the checks. */
+/** Runs all checks concurrently; the findings are in the order of the checks. */
 export async function examine(checks: readonly Check[]): Promise<Finding[]> {
   return (await Promise.all(checks.map((check) => check()))).flat();
 }

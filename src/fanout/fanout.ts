@@ -147,7 +147,7 @@ function createApplyDrops(deps: FanoutDeps, followers: Followers): ApplyDrops {
         : await planPublications(deps, drops);
       for (const one of plans) await plan.single(one);
     },
-    // Once its tombstone stands no page shows a drop: its removal makes no other deletion wait for a tombstone.
+    // The removals come last: once its tombstone is set no page shows a drop, and other deletions need not wait.
     batch: async (deliveries, { beginNext }) => {
       const handled = deliveries.flatMap((delivery) =>
         isRedriven(delivery) ? [] : { delivery, drop: dropOf(delivery, sampledTrace(delivery.headers)) },
@@ -180,7 +180,7 @@ const isDeletion = ({ event }: AdmittedDrop): boolean => event.name === "drop_de
 
 type DropDeps = Pick<FanoutDeps, "fences" | "writer">;
 
-/** Does what concerns no follower, and returns what is left to be planned, in the same order. */
+/** Writes the shared timelines, and returns the plans for the homes, in the same order. */
 async function planPublications(deps: DropDeps, drops: readonly AdmittedDrop[]): Promise<readonly Plan[]> {
   const shared: SharedEntry[] = [];
   const plans = drops.map(({ event: { name, payload }, admitted_at, silent, trace }): Plan => {
@@ -203,7 +203,7 @@ async function planPublications(deps: DropDeps, drops: readonly AdmittedDrop[]):
 
 type Authors = Awaited<ReturnType<Fences["recordTombstones"]>>;
 
-/** The same for drops whose tombstones stand. */
+/** The same for deletions whose tombstones are set. */
 async function planDeletions({ writer }: DropDeps, drops: readonly AdmittedDrop[], authors: Authors): Promise<Plan[]> {
   await writer.rememberCreations(authors);
   await writer.removeShared([...authors.keys()]);
@@ -232,7 +232,7 @@ async function addShared({ fences, writer }: DropDeps, all: readonly SharedEntry
   );
 }
 
-/** Returns the authors of those that are deleted. */
+/** Returns the authors of the deleted drops. */
 async function recordTombstones({ fences }: DropDeps, drops: readonly AdmittedDrop[]): Promise<Authors> {
   const deletions = drops.flatMap(({ event, admitted_at: time }) =>
     event.name === "drop_deleted" ? [{ drop: event.payload.drop_id, author: event.payload.user_id, time }] : [],

@@ -147,7 +147,7 @@ async function applyRound(
       failure ??= { error };
     });
   }).finally(reads.end);
-  // Not before: what other authors' followers still get would come after what the next handling writes.
+  // Only after all writes of this round have ended: otherwise they could follow those of the next attempt.
   if (failure) throw failure.error;
   await writes.flush();
   const changed = [...authors].map(([author, own]) => [author, own.map(({ follower }) => follower)] as const);

@@ -97,7 +97,7 @@ export class Streams {
   /** Streams that open together share a call to Redis and a flush. */
   readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Stream[]): Promise<void> => {
     for (const stream of some) stream.unfollow ??= this.deps.feed.follow(stream.user, stream.session.take);
-    // Not Promise.all: what is registered after its removal would stay.
+    // Not Promise.all: a registration that follows its removal would stay.
     const ended = await Promise.allSettled([this.deps.registry.register(some), this.deps.feed.flushed()]);
     const [registered, flushed] = ended;
     if (flushed.status === "rejected") throw flushed.reason;

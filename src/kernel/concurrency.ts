@@ -26,7 +26,7 @@ export function chunked<T>(items: readonly T[], size: number): T[][] {
   return pieces;
 }
 
-/** Groups keep the items' order, and stand in the order of their first items. */
+/** Groups keep the order of the items; the groups are in the order of their first items. */
 export function grouped<T>(items: readonly T[], keyOf: (item: T) => string): Map<string, T[]> {
   const groups = new Map<string, T[]>();
   for (const item of items) {

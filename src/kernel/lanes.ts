@@ -6,9 +6,9 @@ export interface WindowBounds {
   readonly targetMs: number;
 }
 
-/** Of a round trip: the window changes by at most so much. */
+/** The window changes by at most this share of the weight of a call. */
 const GAIN = 1 / 2;
-/** The shortest latency is forgotten after one to two of them: a server that became slower is the new baseline. */
+/** The shortest latency is forgotten after one to two such periods, so that a server that became slower sets a new baseline. */
 const BASELINE_MS = 60_000;
 
 /**
@@ -29,7 +29,7 @@ export class Window {
     return this.#size;
   }
 
-  /** Takes a call that ended. An idle window does not grow: its latency says nothing of a full one. */
+  /** Records a call that ended. A window that is not full does not grow: its latency says nothing about a full one. */
   ended(call: { readonly weight: number; readonly ms: number; readonly isFull: boolean; readonly now: number }): void {
     const { weight, ms, isFull, now } = call;
     if (now - this.#since >= BASELINE_MS) {
@@ -43,7 +43,7 @@ export class Window {
     if (isFull || change < 0) this.#resize(change * weight);
   }
 
-  /** Takes a call that failed: of a timeout, the longest of all. */
+  /** Records a call that failed, such as by a timeout. */
   failed(weight: number): void {
     this.#resize(-weight);
   }
@@ -78,7 +78,7 @@ interface Timers {
 
 const REAL: Timers = { now: () => performance.now(), after: (ms, call) => void setTimeout(call, ms) };
 
-/** After a prompt call another one is likely for so long. */
+/** For so long after a prompt call another one is expected. */
 const LATELY_MS = 100;
 const MOST_REST_MS = 50;
 

@@ -11,7 +11,7 @@ type LockAttempt =
 
 type Holder = ProcessIdentity & { readonly namespace: string };
 
-// A process in another container or on another machine cannot look whether the holder lives: it looks when the file was
+// A process in another container or on another machine cannot check whether the holder is alive. It checks when the file was
 // last touched.
 const TOUCHED_EVERY_MS = 5 * SECOND;
 const HELD_AFTER_TOUCH_MS = 30 * SECOND;

@@ -71,7 +71,7 @@ export function startRelay(deps: RelayDeps) {
   return {
     wake: loop.wake,
     healthy: (): boolean => failures < 3,
-    /** Publishes what waits now, and ends. */
+    /** Publishes the events that wait now, and ends. */
     close: async (): Promise<void> => {
       await loop.close();
       // Events written meanwhile need not wait for the relay of another process.

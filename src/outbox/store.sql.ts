@@ -8,7 +8,7 @@ const WINDOW = 2_000;
 const CANDIDATES = 5;
 
 /**
- * Owners take turns. From the owner $4 on, each owner with waiting rows is found by one look at the index, and then its
+ * Owners take turns. From the owner $4 on, each owner with waiting rows is found by one index lookup, and then its
  * first rows; the first row of every owner comes before the second row of any.
  *
  * A row is skipped while an earlier one of its key waits, claimed or not, so that several relays keep the order of a key

@@ -3,7 +3,7 @@ import { type Clock, SECOND } from "../kernel/time.js";
 
 /** Outcomes older than this do not count. */
 const WINDOW_MS = 30 * SECOND;
-/** Few: earlier answers must not outvote an upstream that breaks now. */
+/** Few, so that earlier answers do not outvote an upstream that breaks now. */
 const RECENT = 20;
 
 /**
@@ -36,7 +36,7 @@ interface Good {
 const PROBE_EVERY_MS = SECOND / 4;
 const PROBE_TIMEOUT_MS = SECOND;
 
-/** Asks a failing upstream about another subject, to learn which of the two is at fault. */
+/** Calls a failing upstream for another subject, to find out whether the upstream or the subject is at fault. */
 export function createProbe(majority: Pick<ReturnType<typeof createMajority>, "note">, now: Clock = Date.now) {
   // Two, so that one of them is another subject.
   let good: readonly Good[] = [];

@@ -7,7 +7,7 @@ export const LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 
 const MAX_MS = 2 ** 48 - 1;
 
-/** Ids follow a clock that steps back farther: otherwise they would lie in the future. */
+/** Ids follow a clock that steps back by more than this: otherwise they would lie in the future. */
 const MAX_STEP_BACK_MS = MINUTE;
 
 /** Ids rise within a millisecond and when the clock steps back, too, so that a burst keeps its order. */

@@ -115,7 +115,7 @@ export interface Calibration {
   readonly overdue: number;
 }
 
-/** A drop's counted reactions, and the counts that are stored, both of one moment. */
+/** A drop's counted reactions and its stored counts, both at one time. */
 interface Checked extends Counts {
   readonly overdue: number;
   /** Likes, shares and replies; null where no counts are stored. */

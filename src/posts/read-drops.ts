@@ -14,9 +14,9 @@ import {
   readWholeNumber,
 } from "./request.js";
 
-/** That clients take unless they are told otherwise. */
+/** The default maximum of gRPC clients. */
 const MESSAGE_BYTES = 4 * 1024 * 1024;
-/** Of a drop, beside its texts: above all its recipients. */
+/** The rest of a drop, above all its recipients. */
 const DROP_BYTES = 4 * 1024;
 const CHARACTER_BYTES = 4;
 const DEFAULT_DROPS = 20;

@@ -7,7 +7,7 @@ import { dropColumns } from "./statement.js";
 
 type ChangedDrop = Drop & { readonly changed_at: number };
 
-/** A place in the order (created_at, drop_id); the id may be any text. */
+/** A position in the order (created_at, drop_id); the id may be any text. */
 export interface Position {
   readonly createdAt: number;
   readonly id: string;

@@ -29,7 +29,7 @@ interface RewardsOptions {
 
 const CALIBRATE_EVERY_MS = 10 * MINUTE;
 
-/** Starts what rewards a completed analysis once, and compares totals with their transactions, on a migrated database. */
+/** Rewards each completed analysis once, and compares totals with their transactions. Needs a migrated database. */
 export function startRewards({ db, publish, notify, config, log }: RewardsOptions) {
   const store = createRewardStore(db);
   const reward: Handler = async ({ body, seq, headers }) => {

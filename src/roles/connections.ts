@@ -49,7 +49,7 @@ type Caller = "reads" | "fanout" | "reconcile" | "operator";
 type OpenUpstreams = (caller: Caller) => Upstreams;
 
 /**
- * Opens the connections of a service, waiting for servers that are not there yet.
+ * Opens the connections of a service; waits for servers that are not available yet.
  *
  * @param waiting called with the server that is waited for, at the end with undefined
  */

@@ -48,7 +48,7 @@ WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $10, true)), inc
 )})
 SELECT count(*) AS changed FROM applied`;
 
-/** One statement, so that counts and rows are of one moment. */
+/** One statement, so that counts and rows are consistent. */
 const CURRENT = `
 SELECT p.following_id AS "user", coalesce(c.followers, 0) AS total, coalesce(c.revision, 0) AS revision,
   coalesce(array_agg(DISTINCT p.follower_id) FILTER (WHERE f.active), '{}') AS present,

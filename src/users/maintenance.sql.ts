@@ -101,7 +101,7 @@ interface Counting {
   readonly stopping: AbortSignal | undefined;
 }
 
-/** Count and rows of one moment, whatever the length of the list; undefined where it is broken off. */
+/** The count and the rows at one time, for a list of any length; undefined where the read was broken off. */
 function countRows(db: Db, { list, user, pageSize, stopping }: Counting) {
   const table = TABLES[list];
   return db.transaction(async ({ run, query }) => {

@@ -128,7 +128,7 @@ test("while it is held the source keeps what is published, however long that tak
     (_, payload) => seen.push(Buffer.from(payload).toString()),
     () => undefined,
   );
-  expect(channels.hold(true)).toBe(true);
+  expect(channels.setPaused(true)).toBe(true);
   const listeners: number[] = [];
   const publish = async (text: string) => listeners.push(await redis.raw.publish("drop_deleted", text));
   for (let count = 0; count < 10; count++) await publish(`${count}`);
@@ -137,7 +137,7 @@ test("while it is held the source keeps what is published, however long that tak
   await eventually(() => looks >= 6, "the link was looked after more than once");
   clearInterval(look);
   for (let count = 10; count < 20; count++) await publish(`${count}`);
-  channels.hold(false);
+  channels.setPaused(false);
   await eventually(() => subscriber.status === "ready" && seen.length >= 10, "it reads on");
   await publish("last");
   await eventually(() => seen.includes("last"), "it reads to the end");

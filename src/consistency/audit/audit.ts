@@ -74,7 +74,7 @@ const POLL_MS = SECOND / 4;
 /** Read beyond the size of a timeline: it may lack some drops and hold others too many. */
 const SPARE = 100;
 
-/** A difference counts only if a second comparison finds it too, made when every event admitted before is applied. */
+/** A difference counts only if a second comparison finds it too, once every event admitted before is applied. */
 export async function audit(deps: AuditDeps, names: readonly string[], options: AuditOptions = {}): Promise<Report> {
   const { fix = false, stopping } = options;
   const lagMs = Math.max(0, Date.now() - (await deps.readBacklogStart()));

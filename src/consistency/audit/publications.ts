@@ -12,7 +12,7 @@ import type { Logger } from "../../kernel/logger.js";
 import { MINUTE, pause, SECOND } from "../../kernel/time.js";
 import { type AuditDeps, type TimelineName, untilApplied } from "./audit.js";
 
-/** `kept`: a deleted drop is still there. `skipped`: nothing can be said of it, or it was not its turn. */
+/** `kept`: a deleted drop is still there. `skipped`: the state is not known, or the rate limit was reached. */
 export type PublicationResult = "same" | "lost" | "kept" | "undecided" | "skipped" | "failed";
 
 export interface StoredEntry {
@@ -37,7 +37,7 @@ const SHARED: readonly TimelineName[] = [
   { kind: "global", name: "global" },
 ];
 
-/** A timeline is wrong only if a second look finds so too, made when every event admitted meanwhile is applied. */
+/** A timeline is wrong only if a second check finds it too, once every event admitted meanwhile is applied. */
 export async function checkPublication(
   deps: PublicationDeps,
   completed: FanoutCompleted,

@@ -61,7 +61,7 @@ interface DetectorDeps {
 }
 
 const CHECK_MS = SECOND;
-/** Longer than what a Redis may lose at its end: a second between two syncs, or the lag of a replica. */
+/** Longer than the time of the writes that Redis may lose: a second between two syncs, or the lag of a replica. */
 const FALLBACK_MS = 5 * SECOND;
 const COVER_TIMEOUT_MS = 30 * SECOND;
 

@@ -22,7 +22,7 @@ interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
 }
 
 /**
- * An outage ends the replay, and it is begun anew: Redis may lose yet more. An event that fails for another reason
+ * An outage ends the replay, which then starts again: Redis may have lost more. An event that fails for another reason
  * becomes a dead letter, so that it does not keep all pages degraded; the consumers of the log are done with it.
  */
 export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {

@@ -34,7 +34,7 @@ interface GivenRows {
 }
 
 /**
- * Makes the beginning of a statement that reads rows of these columns. One row is passed as one parameter a field; several
+ * Returns the beginning of a statement that reads rows of these columns. One row is passed as one parameter a field; several
  * are passed as one JSON text, since their number varies. The statement waits for a lock for a bounded time, which is
  * shorter where the rows come from several callers.
  */

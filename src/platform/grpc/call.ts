@@ -84,9 +84,9 @@ export function createCallUpstream(client: Client): CallUpstream {
     const isHurried = deadline !== undefined && deadline - Date.now() + waited < UPSTREAM_TIMEOUT_MS;
     // A deadline shorter than ours says nothing about the upstream.
     if (code !== status.DEADLINE_EXCEEDED || !isHurried) majority.note(subject, false);
-    // A reader who waits for a page does not wait for the probe.
+    // A reader does not wait for the probe.
     const othersAnswered = deadline === undefined ? await probe.ask(subject) : undefined;
-    // A refusal of one id is an answer. Who refuses every id is failing.
+    // A refusal of one id is an answer; an upstream that refuses every id is failing.
     if (othersAnswered && code === status.INVALID_ARGUMENT) return false;
     return othersAnswered === false || majority.failing();
   };

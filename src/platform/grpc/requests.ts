@@ -23,7 +23,7 @@ export function readingInt64(service: ServiceDefinition): ServiceDefinition {
   return Object.fromEntries(methods) as ServiceDefinition;
 }
 
-/** Only of the request itself: no message within a request has an int64. */
+/** Checks the fields of the request itself: no nested message has an int64. */
 function int64Fault(path: string, bytes: Buffer): AppError | undefined {
   const [, service = "", name] = path.split("/");
   const type = messageTypes()

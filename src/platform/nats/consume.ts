@@ -216,7 +216,7 @@ class ConsumeLoop {
   }
 }
 
-/** As the client's iterator, which makes several promises a message; this one makes one for what arrived together. */
+/** Replaces the client's iterator, which makes several promises a message, by one promise for all that arrived together. */
 async function eachArrived(
   messages: ConsumerMessages,
   take: (message: JsMsg) => Promise<void> | undefined,

@@ -33,7 +33,7 @@ export async function readTopology(): Promise<Topology> {
 /** An advisory for each message that reached a consumer's max_deliver. */
 const MAX_DELIVERIES = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES";
 
-/** Derived from the consumers, so that a new one is never forgotten. */
+/** Derived from the consumers, so that none can be forgotten. */
 function withAdvisories(stream: StreamConfig, consumers: Topology["consumers"]): StreamConfig {
   if (stream.name !== STREAM.advisories) return stream;
   const consumed = [...new Set(consumers.map((consumer) => consumer.stream))].sort();

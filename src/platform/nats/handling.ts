@@ -12,13 +12,13 @@ export interface HandlingOptions {
   readonly consumer: string;
   readonly concurrency: number;
   readonly process: Process;
-  /** Takes first deliveries together, at most so many; unset: each is processed by itself. */
+  /** Processes first deliveries in batches of at most `messages`; unset: each alone. */
   readonly batch?: { readonly process: ProcessBatch; readonly messages: number } | undefined;
   /** Of the messages in pull, those that are processed by themselves at once; unset: all. */
   readonly alone?: number | undefined;
 }
 
-/** While so many are under way, the next batch begins once one of them ends or lets it begin, or once it is full. */
+/** While so many run, the next batch begins when one of them ends or lets it begin, or when it is full. */
 const BATCHES_AT_ONCE = 2;
 
 /** The context of a message's handling; `mayAck` is false where its ack would name another message. */
@@ -39,7 +39,7 @@ interface MessageInFlight {
 
 /** The messages of a consumer that are in flight. The only place where work is acked. */
 export class Handling {
-  /** What is handled together, and when it ends. */
+  /** Each batch in flight, and the end of its handling. */
   readonly #inFlight = new Map<readonly MessageInFlight[], Promise<void>>();
   #size = 0;
   #arrived: MessageInFlight[] = [];

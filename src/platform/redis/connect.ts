@@ -56,7 +56,7 @@ export async function connected(client: RedisClient): Promise<void> {
 
 /**
  * Waits for Redis, and subscribes again by itself. In a cluster every node hands on what is published at any: one is
- * subscribed to at a time. The client's own subscriber of a cluster does not tell that it was interrupted.
+ * subscribed to at a time. The client's own subscriber of a cluster does not report interruptions.
  */
 export function connectSubscriber(urls: readonly string[], log: Logger): Redis {
   const nodes = urls.map(parseServerUrl).map(({ host, port }) => ({ host, port }));
@@ -75,7 +75,7 @@ export function connectSubscriber(urls: readonly string[], log: Logger): Redis {
   return client;
 }
 
-/** Before it is ready, a client waits for the answers of a server for ever. */
+/** Before it is ready, a client waits forever for the answers of a server. */
 function endUnanswered(client: Redis): void {
   let timer: NodeJS.Timeout | undefined;
   const settled = (): void => clearTimeout(timer);

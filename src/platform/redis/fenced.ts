@@ -46,19 +46,19 @@ export interface Fenced {
    * others have ended before it rejects: none is applied later than what its caller does next.
    */
   groups(call: GroupsCall): Promise<void>;
-  /** Pauses as long as calls that yield rest after one that took `ms`: not at all while there are no others. */
+  /** Pauses as the lane `yielding` does after a call that took `ms`; not at all while the other lane is idle. */
   yieldAfter(ms: number): Promise<void>;
   /** All keys are in one slot. */
   one(script: FencedScript, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
 }
 
-/** Such calls take the server up to 7 and 1 ms, and reads wait meanwhile. */
+/** Calls of this size take the server up to 7 ms and 1 ms; reads wait meanwhile. */
 const ENTRIES_A_CALL = { prompt: 1_000, yielding: 125 };
 /** Lua passes about 8,000 values to a command. */
 const ITEMS_A_CALL = 250;
 /** A call takes the server as long as so many entries, beside its own. */
 const CALL_WEIGHT = 50;
-/** Calls of one write that are in a lane at a time: as many as fill its window, so that those of other writes come between. */
+/** Calls of one write that are in a lane at a time: they fill its window, and calls of other writes come between. */
 const MOST_IN_LINE = { calls: 32, keys: 640 };
 /**
  * In entries. The deadline of a call counts from when it is sent, so that it does not spend it behind all others. Two calls

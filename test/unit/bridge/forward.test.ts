@@ -176,7 +176,7 @@ function memoryChannels(canHold: boolean) {
     subscribe: async (_, taker) => {
       take = taker;
     },
-    hold: (on) => {
+    setPaused: (on) => {
       if (canHold) holds.push(on);
       return canHold;
     },
