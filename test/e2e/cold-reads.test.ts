@@ -100,7 +100,7 @@ testWithStack(
 );
 
 testWithStack(
-  "where as many readers wait as may, further pages are degraded at once; later they are whole",
+  "while the queue of readers is full, further pages are degraded at once; later they are complete",
   { roles: "api", env: { TIMELINE_REBUILD_CONCURRENCY: "1", TIMELINE_REBUILD_QUEUE: "0" } },
   async (stack) => {
     const [first = "", second = ""] = populate(stack, { readers: 2, authors: 3, drops: 2 });

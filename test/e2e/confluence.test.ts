@@ -128,7 +128,7 @@ testWithStack("the same with two processes at work and homes read meanwhile", {}
   await expectState(stack, history);
 });
 
-testWithStack("what was delivered before, delivered again from the log, changes nothing", {}, async (stack) => {
+testWithStack("events that were applied, delivered again from the log, change nothing", {}, async (stack) => {
   await warm(stack);
   const history = [...storyOf(seeded(5), stack.world)].flat();
   await stack.publish(...history);

@@ -72,7 +72,7 @@ testWithStack(
 );
 
 testWithStack(
-  "a worker killed between the write of a pulled drop and its notifications: another tells those who listen and follow, once",
+  "a worker is killed between the write of a pulled drop and its notifications: another one notifies each listening follower once",
   { ...OPTIONS, service: false },
   async (stack) => {
     const { world } = stack;

@@ -53,7 +53,7 @@ test.each([
   expect(await outcome(source, ADA)).toBe(expected);
 });
 
-test("what the account shared or pinned is not its post; a post has the time at which it was first seen", async () => {
+test("reposts and pinned posts do not count as posts; a post has the time at which it was first seen", async () => {
   view.post(
     ADA,
     { createdAt: NOW + HOUR, indexedAt: NOW, likes: 4 },
@@ -75,7 +75,7 @@ test("an account that only shares posts of others takes a bounded number of call
 
 const BROKEN: readonly AppViewFault["kind"][] = [500, 502, 503, "reset", "truncated", "oversized", "malformed", "html"];
 
-test.each(BROKEN)("%s for one account is that account's failure", async (kind) => {
+test.each(BROKEN)("%s for one account is a failure of that account, not an outage", async (kind) => {
   view.post(ADA, { createdAt: NOW });
   view.post(ANNA, { createdAt: NOW });
   expect(await outcome(source, ADA)).toBe("1 posts");

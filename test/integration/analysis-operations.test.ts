@@ -35,7 +35,7 @@ const ask = async (endpoint: string, request: unknown) => {
 };
 const none = { reason: null, error: null };
 
-test("what waits, what is begun and what is a dead letter is listed, with its place, and in this order", async () => {
+test("waiting analyses, begun ones and dead letters are listed in this order, with their positions", async () => {
   const [queued, begun, failed, done] = ["ann", "b b", "cy", "dee"].map((user) => requestOf(user));
   const wrong = { analysis_id: null, user_id: null, did: null, type: null, tier: null };
   for (const request of [begun, queued, done, failed]) await facts().record(request as AnalysisRequest);

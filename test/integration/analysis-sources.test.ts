@@ -117,7 +117,7 @@ describe.each([ATPROTO, POSTS])("$name", ({ account, start }) => {
     expect(await outcome(source, anna)).toBe("3 posts");
   });
 
-  test("where most accounts fail it is an outage, and once they are answered it is over", async () => {
+  test("if most accounts fail it is an outage, which ends once they are answered", async () => {
     const { source, post, breakFor } = await fresh();
     for (const name of [ada, anna, arno]) post(name, 1);
     expect(await outcome(source, ada)).toBe("1 posts");

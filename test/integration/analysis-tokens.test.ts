@@ -139,7 +139,7 @@ test("the burst is a hundredth of the rate, and at least one", async () => {
   expect(await takeAll(5_000)).toBe(50);
 });
 
-test("it waits for a token that comes soon; for a later one the caller has to come again", async () => {
+test("it waits for a token that is available soon; otherwise the caller has to try again", async () => {
   const soon = createTokenBucket(redis.scripts, 36_000);
   while (await soon.tryTake());
   for (let taken = 0; taken < 3; taken++) await soon.take(never);

@@ -73,7 +73,7 @@ test("a user without a stream is not notified", async () => {
   expect(await saga.bodies(STREAM.notify)).toEqual([]);
 });
 
-test("who asks for one measure is answered from a full analysis", async () => {
+test("a request for one measure is answered from a full analysis", async () => {
   await saga.ask({ type: "full", tier: "LIFT" });
   await saga.settled();
   const one = await saga.ask({ type: "pulse" });
@@ -178,7 +178,7 @@ test("a request that is published again is analysed, rewarded and told once", as
   expect(await saga.bodies(STREAM.notify)).toHaveLength(2);
 });
 
-test("what is no request leaves a letter", async () => {
+test("a message that is not a request becomes a dead letter", async () => {
   const body = Buffer.from(JSON.stringify({ analysis_id: "17" }));
   await saga.nats.publish({ subject: "events.timeline.requested", body, id: "bad" });
   await saga.settled();

@@ -167,7 +167,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("%s", (name) => 
     expect(await look()).toEqual(["d3"]);
   });
 
-  test("what was lost and is in the log no more is not waited for", async () => {
+  test("lost fences that the log no longer holds are not waited for", async () => {
     const fences = fencesWith();
     await fences.recordTombstones([{ drop: "d1", author: "ada", time: NOW - 7 * DAY }]);
     await fences.changeEdges([{ follower: "bob", following: "ada", version: 1, follows: false }]);

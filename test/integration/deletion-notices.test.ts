@@ -133,7 +133,7 @@ const TAKINGS: readonly (readonly [what: string, take: (of: Taking) => Promise<u
 ];
 
 test.each(TAKINGS)(
-  "a listener is told of a deletion, also if %s has taken the drop out of the home",
+  "a listener is notified of a deletion, also if %s has removed the drop from the home",
   async (_, take) => {
     const world = followers(2);
     const reads = openReads(world);
@@ -154,7 +154,7 @@ test.each(TAKINGS)(
   },
 );
 
-test("a listener is told of a deletion, also if it comes while their home is rebuilt with the drop", async () => {
+test("a listener is notified of a deletion, also if it comes while their home is rebuilt with the drop", async () => {
   const world = followers(1);
   const reads = openReads(world);
   const fanout = openFanout(redis, world);
@@ -196,7 +196,7 @@ async function pulledAda(world: World): Promise<Registry> {
   return registry;
 }
 
-test("those who listen to a pulled author are told of a deletion, also if a page has taken the drop out of the author's timeline", async () => {
+test("listeners of a pulled author are notified of a deletion, also if a page has removed the drop from the author's timeline", async () => {
   const world = followers(3);
   const registry = await pulledAda(world);
   const fanout = openFanout(redis, world, { change: (deps) => ({ ...deps, pulled: registry }) });
@@ -238,7 +238,7 @@ async function overtaken(world: World, drop: ReturnType<typeof newDrop>, registr
   return seen;
 }
 
-test("a listener is told of a deletion, also if the drop's own fan-out finds the tombstone", async () => {
+test("a listener is notified of a deletion, also if the drop's own fan-out finds the tombstone", async () => {
   const world = followers(3);
   const drop = newDrop();
   world.post(drop);
@@ -251,7 +251,7 @@ test("a listener is told of a deletion, also if the drop's own fan-out finds the
   expect(await toldOf(drop.drop_id)).toEqual(["f0", "f1"]);
 });
 
-test("those who listen to a pulled author are told of a deletion, also if the drop's own fan-out finds the tombstone", async () => {
+test("listeners of a pulled author are notified of a deletion, also if the drop's own fan-out finds the tombstone", async () => {
   const world = followers(3);
   const registry = await pulledAda(world);
   const drop = newDrop();
@@ -326,7 +326,7 @@ async function history(random: Random) {
   };
 }
 
-test("whatever comes between the steps of a deletion, the listeners who had the drop are told of it once each, and nobody else", async () => {
+test("whatever happens between the steps of a deletion, each listener who had the drop is notified once, and nobody else is", async () => {
   for (let seed = 1; seed <= 60; seed++) {
     await redis.raw.flushall();
     await nats.manager.streams.purge("NOTIFY");

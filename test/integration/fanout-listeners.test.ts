@@ -130,7 +130,7 @@ test("authors who are asked for together share a walk", async () => {
   expect(commands).toEqual(["zrange"]);
 });
 
-test("those whose pulled authors are not known are visited after all others", async () => {
+test("listeners whose pulled authors are not known are visited after all others", async () => {
   await listen(["new", ...names("u", 1_500)]);
   await pull(names("u", 1_500), "ada");
   const order: string[] = [];

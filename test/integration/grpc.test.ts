@@ -89,7 +89,7 @@ test.each<[ErrorCode, status]>([
   expect([error.code, error.details]).toEqual([expected, "limit: is wrong"]);
 });
 
-test("texts of servers are in the log, and not told to the caller", async () => {
+test("texts of other servers are logged, and not sent to the caller", async () => {
   const nowhere = connectUpstreams({ userServiceAddr: "127.0.0.1:1", postServiceAddr: "127.0.0.1:1", tls: {} });
   method = async () => nowhere.followers({ user: "ada", size: 1, token: "" }).then(() => EMPTY);
   const error = await failure(call());
@@ -100,7 +100,7 @@ test("texts of servers are in the log, and not told to the caller", async () => 
   nowhere.close();
 });
 
-test("what is not an error of ours is told without detail, and logged whole", async () => {
+test("an unexpected error is answered without detail, and logged in full", async () => {
   method = () => Promise.reject(new TypeError("password hunter2"));
   const error = await failure(call());
   expect([error.code, error.details]).toEqual([status.INTERNAL, "internal error"]);

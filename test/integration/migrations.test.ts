@@ -42,13 +42,13 @@ describe.each(DATABASES)("migrations on $name", ({ start }) => {
     expect(await migrate(db, [source], silent)).toEqual([]);
   });
 
-  test("one may take longer than other statements", async () => {
+  test("a migration may take longer than other statements", async () => {
     write("0001_long.sql", "CREATE TABLE limits AS SELECT current_setting('statement_timeout') AS longest");
     await migrate(db, [source], silent);
     expect(await db.query("SELECT * FROM limits")).toEqual([{ longest: "0" }]);
   });
 
-  test("one that fails leaves nothing of those before it", async () => {
+  test("a migration that fails leaves nothing of those before it", async () => {
     write("0001_good.sql", "CREATE TABLE good (id int)");
     write("0002_bad.sql", "CREATE TABLE bad (id int); SELECT nonsense");
     await expect(migrate(db, [source], silent)).rejects.toThrow("shop/0002_bad.sql");
@@ -56,7 +56,7 @@ describe.each(DATABASES)("migrations on $name", ({ start }) => {
     expect(await migrate(db, [source], silent)).toHaveLength(2);
   });
 
-  test("one that was changed after it was applied, or that only a newer version has, is refused", async () => {
+  test("a migration that was changed after it was applied, or that only a newer version has, is refused", async () => {
     write("0001_items.sql", "CREATE TABLE item (id int)");
     await migrate(db, [source], silent);
     write("0001_items.sql", "CREATE TABLE item (id bigint)");

@@ -117,7 +117,7 @@ test("two processes that start at once both succeed", async () => {
   expect(await apply()).toEqual([]);
 });
 
-test("what may be updated is, and what others added to it stays", async () => {
+test("fields that may be updated are updated, and fields that others added stay", async () => {
   await apply();
   const held = (await manager.streams.info("DLQ")).config;
   await manager.streams.update("DLQ", { ...held, max_age: 1e15, description: "older", max_msg_size: 500_000 });

@@ -156,7 +156,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     expect(await log()).toEqual([{ key: "a", body: "2" }]);
   });
 
-  test("a NOTIFY of another process wakes a relay that would not look by itself", async () => {
+  test("a NOTIFY of another process wakes a relay that would not poll yet", async () => {
     const woken = relay({ lookEveryMs: HOUR });
     await createOutboxStore(db, "posts").onNotified(woken.wake);
     await write("a", "1");

@@ -44,7 +44,7 @@ test("it passes bytes in both directions", async () => {
   await eventually(() => answered === "A", "the answer");
 });
 
-test("what is held back arrives later, in order, though its sender has gone", async () => {
+test("bytes that are held back arrive later, in order, also after the sender has closed", async () => {
   proxy.set("pause", "toServer");
   client.write("a");
   client.write("b");

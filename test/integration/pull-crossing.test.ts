@@ -58,7 +58,7 @@ test("an author with more followers than the threshold is promoted: sets that ar
   expect(await held(redis.raw, authorKey("ada"))).toEqual({ entries: [], floor: undefined });
 });
 
-test("once an author is pulled it is known of everybody who listens whom they pull", async () => {
+test("once an author is pulled, the pulled authors of every listener are known", async () => {
   const world = followers(5);
   world.follow("eve", "bob");
   const { registry, bench } = open(world, 4);

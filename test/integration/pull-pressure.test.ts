@@ -64,7 +64,7 @@ test("nothing is counted of an author whose followers are too few for any number
   expect(await redis.raw.exists(postedKey("ada"))).toBe(1);
 });
 
-test("who is pulled by pressure stays so for a day, and as long as there are 80 % of it", async () => {
+test("an author pulled by pressure stays pulled for a day, and then as long as the pressure is at least 80 %", async () => {
   const registry = openRegistry(redis, OFF, { pressure: 50 });
   await post(registry, 6);
   await end(registry);

@@ -119,7 +119,7 @@ test("a listener whose pulled authors are lost is told, and who has left is not,
   expect(told(scene)).toEqual(["ada", "f1", "f3"]);
 });
 
-test("a fan-out that breaks off after some were told is repeated, and reaches all", async () => {
+test("a fan-out that breaks off after some notifications is repeated, and notifies all", async () => {
   let breaks = 2;
   const scene = open(followers(9), (deps) => ({
     ...deps,
@@ -166,7 +166,7 @@ const stepOf = fc.record({
   pick: fc.nat(),
 });
 
-test("whoever is pulled and whenever, those who listen and follow are told of each drop and of each deletion, and nobody else", async () => {
+test("whoever is pulled and whenever, each listening follower is notified of each drop and each deletion, and nobody else is", async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(stepOf, { minLength: 10, maxLength: 40, size: "max" }), async (steps) => {
       await redis.raw.flushall();

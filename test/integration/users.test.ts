@@ -265,7 +265,7 @@ describe.each(DATABASES)("the users service on $name", ({ start }) => {
     ],
   ];
 
-  test("bad input is refused by the name of its field, and leaves nothing", async () => {
+  test("invalid input is refused with the name of its field, and changes nothing", async () => {
     const rows = () =>
       db.query("SELECT (SELECT count(*) FROM users.followings) AS f, (SELECT count(*) FROM users.profiles) AS p");
     const before = await rows();

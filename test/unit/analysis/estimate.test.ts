@@ -25,7 +25,7 @@ test("an empty queue, and one that nobody has looked at, take the time of one an
   expect(await ask(10, { waiting: 0, done: 900 })).toBe(5_000);
 });
 
-test("those that wait count as long as each took lately", async () => {
+test("the estimate multiplies waiting analyses by the recent duration of one", async () => {
   const { ask } = bench();
   await ask(0, { waiting: 1, done: 0 });
   await ask(5_000, { waiting: 300, done: 50 });

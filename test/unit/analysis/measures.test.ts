@@ -64,7 +64,7 @@ test("an account without posts has a result; what cannot be known of it is null"
   expect(Object.values(found.pulse ?? {})).toEqual([null, null, null, null, null]);
 });
 
-test("one post, and posts of one millisecond: no rate, no gap to measure", async () => {
+test("one post, or posts of one millisecond, have no rate and no gap", async () => {
   const one = { createdAt: NOW - DAY, likes: 1, shares: 0, replies: 0, quotes: 0 };
   expect((await measured([one])).flow).toMatchObject({ posts_per_day: null, burstiness: null });
   expect((await measured([one])).kudos).toMatchObject({ spread: 1, answered: 1 });

@@ -91,7 +91,7 @@ test("given a failure, an attempt is spent, the third one is final", () => {
   ]);
 });
 
-test("given the texts of a server, an attempt tells none of them", () => {
+test("given an error with the text of a server, an attempt shows the caller none of it", () => {
   const publicMessage = "GetDropsByUserID: INTERNAL";
   const error = new AppError("failed", `${publicMessage}: no table at db.internal`, { publicMessage });
   expect(decideFailure(error, 1)?.error).toBe(publicMessage);

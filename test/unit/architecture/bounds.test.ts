@@ -39,7 +39,7 @@ test.each(consumers)("max_deliver of nats/consumers/%s is far above the attempts
   expect(limit(declared, "max_deliver")).toBeGreaterThanOrEqual(FAR_ABOVE * attempts);
 });
 
-test("what must not get lost is refused where it finds no room, not dropped at the other end", () => {
+test("when full, FANOUT and the DLQ refuse new messages, and the log discards its oldest", () => {
   for (const name of ["FANOUT", "DLQ"]) expect([name, stream(name)["discard"]]).toEqual([name, "new"]);
   // The log goes by age; its bound in bytes is for a week of forty events a second and more.
   expect([stream("DROPS")["discard"], limit(stream("DROPS"), "max_msgs") > 0]).toEqual(["old", false]);

@@ -16,7 +16,7 @@ test("a number left out is a gap since the last one before it, once", () => {
   expect(noted(1, 2, 5, 6)).toEqual([undefined, undefined, 2_000, undefined]);
 });
 
-test("what comes late or twice opens no gap and closes none", () => {
+test("late and repeated numbers open no gap and close none", () => {
   expect(noted(5, 7, 6, 7, 8)).toEqual([undefined, 1_000, undefined, undefined, undefined]);
 });
 

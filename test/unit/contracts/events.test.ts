@@ -39,7 +39,7 @@ test.each(EVENT_NAMES)("%s: the smallest payload of the contract is understood",
   expect(eventOfSubject(SUBJECT_OF[name])).toBe(name);
 });
 
-test("an unknown subject is nobody's event, and no retry can change that", () => {
+test("a subject that no event has is permanently invalid", () => {
   expect(() => eventOfSubject("drops.edited")).toThrow(expect.objectContaining({ code: "invalid" }));
   expect(() => eventOfSubject("drops.edited")).toThrow("drops.edited");
 });
@@ -242,7 +242,7 @@ test("no two edges share a message id, whatever their users are called", () => {
   );
 });
 
-test("what is said of a payload that is no JSON quotes nothing of it", () => {
+test("the error of a payload that is no JSON quotes nothing of it", () => {
   const say = () => parseEvent("drop_created", Buffer.from("tell-tale\u202e@x"), 0);
   expect(say).toThrow(/not JSON/);
   expect(say).not.toThrow(/tell-tale/);

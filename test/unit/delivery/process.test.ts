@@ -94,7 +94,7 @@ test.each(["invalid", "poison"] as const)("`%s` is a letter at once", async (cod
   expect(reasonOf(letters)).toEqual([code]);
 });
 
-test("an outage keeps the message in hand, spends no attempt, and acks only after the handler returned", async () => {
+test("an outage keeps the message in flight, spends no attempt, and acks only after the handler returned", async () => {
   let outages = 3;
   const begun = begunBefore(4);
   const trace: Trace = [];
@@ -135,7 +135,7 @@ test("an outage of the counter does not let the handler run uncounted, and an an
   expect(letters).toEqual([]);
 });
 
-test("who waits for a server hands the message back when the process stops", async () => {
+test("a handler that waits for a server hands its message back when the process stops", async () => {
   const { run, trace, stopping, letters } = setup({
     handler: async () => {
       setImmediate(() => stopping.abort());
@@ -205,7 +205,7 @@ test("a letter that cannot be stored while the process stops leaves the message 
   expect(letters).toEqual([]);
 });
 
-test("what never reported back is handled alone, after what is under way and before what comes later", async () => {
+test("a message that never reported back is handled alone, after messages in flight and before later ones", async () => {
   const handlingLock = new SharedLock();
   const trace: Trace = [];
   let finish = (): void => undefined;
@@ -242,7 +242,7 @@ test("what never reported back is handled alone, after what is under way and bef
   expect(counted).toEqual(["begin", "begin alone", "forget"]);
 });
 
-test("what failed and said so is handled beside the others", async () => {
+test("a message whose failure was reported is handled beside others", async () => {
   const { run, trace } = setup({ attempts: memoryAttempts([], begunBefore(2)), handler: async () => undefined });
   expect(await run()).toEqual({ kind: "ack" });
   expect(trace).toEqual(["handle"]);

@@ -20,7 +20,7 @@ test("every code has the gRPC status of its name in the gRPC specification", () 
   });
 });
 
-test("what is not ours counts as failed", () => {
+test("an error that is no AppError counts as failed", () => {
   expect(codeOf(new AppError("unavailable", "away"))).toBe("unavailable");
   expect([codeOf(new TypeError("x")), codeOf("text"), codeOf(undefined)]).toEqual(["failed", "failed", "failed"]);
 });

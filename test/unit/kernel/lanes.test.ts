@@ -24,7 +24,7 @@ describe("a window", () => {
   };
   const end = (window: Window, ms: number, now: number) => window.ended({ weight: WEIGHT, ms, isFull: true, now });
 
-  test("is never smaller than its least and never larger than its most", () => {
+  test("a window stays between its minimum and its maximum", () => {
     fc.assert(
       fc.property(pastCalls, (calls) => {
         const { size } = windowAfter(calls).window;
@@ -44,7 +44,7 @@ describe("a window", () => {
     );
   });
 
-  test("shrinks to its least while calls take longer than the target allows", () => {
+  test("a window shrinks to its minimum while calls take longer than the target allows", () => {
     fc.assert(
       fc.property(pastCalls, fc.double({ min: 2.1, max: 1_000, noNaN: true }), (calls, delay) => {
         const { window, now } = windowAfter(calls);

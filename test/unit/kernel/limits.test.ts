@@ -31,7 +31,7 @@ test("work is done in the order it was asked for, a few pieces at a time", async
   expect(await Promise.all(all)).toEqual(["a", "b", "c", "d"]);
 });
 
-test("where as many wait as may, further work is refused at once, and taken again later", async () => {
+test("a full queue refuses further work at once, and accepts it again later", async () => {
   const { work, end } = controlled();
   const enqueue = createBoundedQueue({ atOnce: 1, waiting: 1 });
   const [first, second] = [enqueue(work("a")), enqueue(work("b"))];

@@ -3,7 +3,7 @@ import { createThrottle, paced } from "../../../src/kernel/concurrency.js";
 
 const items = (count: number): number[] => Array.from({ length: count }, (_, index) => index);
 
-test("everything is done once, in order, so many at a time, when it resolves", async () => {
+test("it resolves once each item is processed once, in order, with bounded concurrency", async () => {
   const begun: number[] = [];
   let underWay = 0;
   let most = 0;
@@ -30,7 +30,7 @@ test("the first failure ends it, after what is under way", async () => {
   expect([underWay, begun < 20]).toEqual([0, true]);
 });
 
-test("items that cannot be had end it, after what is under way", async () => {
+test("an iterator that fails ends it, after the work in flight", async () => {
   let underWay = 0;
   function* broken() {
     yield* items(3);

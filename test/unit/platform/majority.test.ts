@@ -103,7 +103,7 @@ test("each failure ages by itself: when one of two is too old, one is left, and 
   expect(failing()).toBe(true);
 });
 
-test("it counts the twenty subjects asked for last, and forgets those before", () => {
+test("it counts the last twenty subjects and forgets earlier ones", () => {
   const { note, failing } = setup();
   note(true, ...names("s", 2_000));
   note(false, ...names("f", 10));
@@ -112,7 +112,7 @@ test("it counts the twenty subjects asked for last, and forgets those before", (
   expect(failing()).toBe(true);
 });
 
-test("it says what a count of the latest outcomes says, whatever the history", () => {
+test("its verdict is that of a count of the latest outcomes, for any history", () => {
   const step = fc.record({
     subject: fc.constantFrom("a", "b", "c", "d", "e"),
     ok: fc.boolean(),

@@ -17,13 +17,13 @@ function setup() {
   return { probe, remember, pass, seen };
 }
 
-test("where nobody was answered nobody can be asked", async () => {
+test("without a successful call there is nothing to probe", async () => {
   const { probe, seen } = setup();
   expect(await probe.ask("anna")).toBeUndefined();
   expect(seen).toEqual([]);
 });
 
-test("whoever was answered last, and is somebody else, is asked for again", async () => {
+test("the probe repeats the last successful call for another subject", async () => {
   const { probe, remember, seen, pass } = setup();
   remember("ada");
   remember("bob");
@@ -34,7 +34,7 @@ test("whoever was answered last, and is somebody else, is asked for again", asyn
   expect(seen.slice(2)).toEqual(["ask ada by 1000", "ada true"]);
 });
 
-test("one who was answered many times does not push the other out", async () => {
+test("many answers for one subject do not displace the other subject", async () => {
   const { probe, remember, seen } = setup();
   remember("ada");
   for (let time = 0; time < 5; time++) remember("bob");

@@ -100,7 +100,7 @@ test("an upstream that never answers with more than a few drops at a time is rea
   for (const most of [1, 7, 20, 39]) await sameAsModel(capped(most), world, { count: 1_000 });
 });
 
-test("collect reads on where an author has more than a page, also where pages are short", async () => {
+test("collect reads all pages that matter of an author, also where pages are short", async () => {
   const world = unevenWorld();
   for (const sources of [sourcesOf(world), stingy(world, 7)])
     for (const count of [1, 39, 40, 41, 200, 521, 524, 525, 526, 1_000])

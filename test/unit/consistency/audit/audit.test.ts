@@ -44,7 +44,7 @@ test("homes that differ, agree, are incomplete or cannot be read are told apart"
   expect(rebuilt).toEqual([]);
 });
 
-test("a difference that is gone at the second look was under way", async () => {
+test("a difference that is gone at the second comparison was an event in progress", async () => {
   const { deps, homes } = scene({ ada: [] }, { ada: ["a"] });
   const applied: AuditDeps = {
     ...deps,

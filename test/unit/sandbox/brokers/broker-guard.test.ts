@@ -38,7 +38,7 @@ test("a signal to the guard reaches its server", async () => {
   await eventually(async () => !(await alive(pid)), "the end of the server");
 });
 
-test("the server does not hold the pipe: its input is empty", async () => {
+test("the server does not inherit the pipe: its input is empty", async () => {
   const { guard } = await guarded("/bin/sh", "-c", "read -r line && exit 1; exit 0");
   if (guard.exitCode === null) await once(guard, "exit");
   expect(guard.exitCode).toBe(0);
