@@ -1,4 +1,4 @@
--- Notes drops that are removed from a timeline. The fan-out of their deletions still has to find out who had them.
+-- Notes drops that are removed from a timeline, so that the fan-out of their deletions finds out who had them.
 --
 -- KEYS[1]  the timeline
 -- KEYS[2]  the drops removed from it lately, by time of removal; only those it held are noted
