@@ -7,6 +7,7 @@ import {
   SUBJECT_OF,
   type TimelineEvent,
 } from "../contracts/events.js";
+import { HEADER_ROOM } from "../contracts/fanout.js";
 import { deadLetterOfUnstored } from "../delivery/dead-letter.js";
 import { contextOf, type OpenSpan, openSpan, SpanKind } from "../delivery/telemetry.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
@@ -118,8 +119,6 @@ export interface ForwardDeps {
 }
 
 const DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024;
-/** Bytes of a message that are not its payload: headers, above all those of a dead letter. */
-const HEADER_ROOM = 16 * 1024;
 const MAX_PRODUCERS = 10_000;
 
 /**

@@ -5,6 +5,13 @@ import { dropId, understood, userId, userIds } from "./untrusted.js";
 
 export const MAX_CHUNK_USERS = 5_000;
 
+/** Bytes of user ids that a job carries at most, as JSON. */
+export const MAX_JOB_BYTES = 512 * 1024;
+/** Bytes of a message that are not its payload: headers, above all those of a dead letter. */
+export const HEADER_ROOM = 16 * 1024;
+/** A NATS with a smaller `max_payload` takes no full job. */
+export const LEAST_MAX_PAYLOAD = MAX_JOB_BYTES + HEADER_ROOM;
+
 const MAX_GENERATION_CHARACTERS = 128;
 
 /** Parts of a tiered author's followers, in the order in which their homes are written. */

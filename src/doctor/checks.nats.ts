@@ -1,8 +1,9 @@
 import type { JetStreamManager } from "nats";
+import { LEAST_MAX_PAYLOAD } from "../contracts/fanout.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { silent } from "../kernel/logger.js";
 import { printableAddresses } from "../kernel/urls.js";
-import { connectNats, type NatsOptions } from "../platform/nats/connect.js";
+import { connectNats, type NatsOptions, payloadFault } from "../platform/nats/connect.js";
 import { readTopology } from "../platform/nats/declared.js";
 import { differences } from "../platform/nats/topology.js";
 import { adviceOn } from "../platform/refusals.js";
@@ -24,11 +25,14 @@ async function examineNats(options: NatsOptions): Promise<readonly Finding[]> {
   try {
     const server = about(`NATS ${connection.getServer()}`);
     const version = supportFinding(server, connection.info?.version ?? "0");
+    const payload = payloadFault(connection);
+    const larger = `set max_payload to ${LEAST_MAX_PAYLOAD} or more; jobs of large fan-outs do not fit (the default is 1 MiB)`;
     const manager = await connection.jetstreamManager().catch(() => undefined);
     if (!manager) return [version, server.fault("JetStream is off", "start nats-server with -js or a jetstream block")];
     return [
       version,
       server.ok("JetStream is on"),
+      ...(payload === undefined ? [] : [server.fault(payload, larger)]),
       ...(await streamFindings(manager)),
       ...(await consumerFindings(manager)),
     ];

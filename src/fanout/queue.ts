@@ -1,12 +1,9 @@
-import { chunkId, type FanoutJob, MAX_CHUNK_USERS, type Tier } from "../contracts/fanout.js";
+import { chunkId, type FanoutJob, MAX_CHUNK_USERS, MAX_JOB_BYTES, type Tier } from "../contracts/fanout.js";
 import type { Apply, Change } from "./apply.js";
 import type { Listeners } from "./listeners.redis.js";
 import type { Progress, Recipients } from "./progress.redis.js";
 import type { QueueJobs, Trace } from "./publish.nats.js";
 import type { TimelineWriter } from "./store.redis.js";
-
-/** Bytes of user ids a job carries at most, as JSON; a message may have 1 MiB with its headers. */
-const MAX_JOB_BYTES = 512 * 1024;
 
 interface JobsDeps {
   readonly apply: Pick<Apply, "toRecentUnfollowers" | "complete">;

@@ -97,6 +97,14 @@ test("a wrong password of NATS ends the start", async () => {
   await expectEnd({ NATS_URL: nats.url }, /NATS refuses the connection: .*Authorization Violation/i);
 });
 
+test("a NATS that takes only small messages ends the start", async () => {
+  const config = join(folder, "small.conf");
+  writeFileSync(config, "max_payload: 500000\n");
+  const small = await privateNats({ extraArgs: ["-c", config] });
+  await expectEnd({ NATS_URL: small.url, TIMELINE_NATS_TLS_CA: "" }, /max_payload is 500000 bytes.* 540672 or more/);
+  await small.stop();
+});
+
 test("tls: in NATS_URL speaks TLS, with a certificate that is verified", async () => {
   const secure = { NATS_URL: natsUrl(escaped, "tls") };
   await withService(secure, async () => {

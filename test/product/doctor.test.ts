@@ -1,6 +1,7 @@
-import { rm } from "node:fs/promises";
+import { rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { expect, test } from "@jest/globals";
-import { temporaryFolder, withBrokers } from "../support/brokers.js";
+import { privateNats, temporaryFolder, withBrokers } from "../support/brokers.js";
 import { runMain } from "../support/service.js";
 import { startUpstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
@@ -46,6 +47,24 @@ test("upstreams that the process will serve itself are no fault before it is sta
       Array.from({ length: 2 }, () => ["warning", "serve starts it: it is a role of this process"]),
     );
   });
+});
+
+test("reports a NATS that takes only small messages, and what to do", async () => {
+  const folder = await temporaryFolder("doctor");
+  const config = join(folder, "nats.conf");
+  await writeFile(config, "max_payload: 64KB\n");
+  const nats = await privateNats({ extraArgs: ["-c", config] });
+  const { code, findings } = await doctor({
+    ...{ REDIS_URL: "redis://127.0.0.1:1", NATS_URL: nats.url },
+    ...{ TIMELINE_USER_SERVICE_ADDR: "127.0.0.1:1", TIMELINE_POST_SERVICE_ADDR: "127.0.0.1:1" },
+  });
+  await nats.stop();
+  await rm(folder, { recursive: true, force: true });
+  expect(code).toBe(1);
+  const faults = findings.filter(({ what, state }) => what.startsWith("NATS") && state === "fault");
+  expect(faults).toMatchObject([
+    { says: "max_payload is 65536 bytes", advice: expect.stringContaining("540672 or more") },
+  ]);
 });
 
 test("reports each server that is unavailable, and what to do", async () => {

@@ -9,6 +9,7 @@ import {
   NatsError,
   type TlsOptions,
 } from "nats";
+import { LEAST_MAX_PAYLOAD } from "../../contracts/fanout.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
@@ -73,7 +74,10 @@ async function firstAccepted(settings: ConnectionOptions, log: Logger): Promise<
   for (let tries = 0; ; tries++) {
     try {
       const connection = await dialed({ ...settings, reconnect: false });
-      return await connection.close();
+      const refusal = payloadRefusal(connection);
+      await connection.close();
+      if (refusal) throw refusal;
+      return;
     } catch (error) {
       if (error instanceof Refusal) throw error;
       if (tries === 0) log.warn({ error: oneLine(error) }, "NATS is not available yet");
@@ -112,6 +116,18 @@ function connectError(error: unknown): Error {
   return new AppError("unavailable", `NATS: ${oneLine(error)}`, { cause: error, publicMessage });
 }
 
+/** Undefined where the server takes messages as large as ours may be. */
+export function payloadFault({ info }: Pick<NatsConnection, "info">): string | undefined {
+  const { max_payload = LEAST_MAX_PAYLOAD } = info ?? {};
+  return max_payload < LEAST_MAX_PAYLOAD ? `max_payload is ${max_payload} bytes` : undefined;
+}
+
+function payloadRefusal(connection: NatsConnection): Refusal | undefined {
+  const fault = payloadFault(connection);
+  const message = `NATS: its ${fault}; messages of this service need ${LEAST_MAX_PAYLOAD} or more`;
+  return fault === undefined ? undefined : new Refusal(message, { publicMessage: "NATS takes only small messages" });
+}
+
 /** Every attempt to reconnect reports its end in the same way: each state is logged once. */
 async function logStatus(connection: NatsConnection, log: Logger): Promise<void> {
   let away = false;
@@ -123,7 +139,7 @@ async function logStatus(connection: NatsConnection, log: Logger): Promise<void>
       away = true;
     } else if (type === Events.Reconnect) {
       log.info({ server: data }, "NATS is available again");
-      noteRefusal(connection, undefined, log);
+      noteRefusal(connection, payloadRefusal(connection), log);
       away = false;
       reported = "";
     } else if (type === Events.Error && REFUSED.has(data)) {

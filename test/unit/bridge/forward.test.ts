@@ -2,11 +2,10 @@ import { expect, test } from "@jest/globals";
 import { createForward, type ForwardDeps, startIntake } from "../../../src/bridge/bridge.js";
 import type { Channels } from "../../../src/bridge/channels.redis.js";
 import type { EventName } from "../../../src/contracts/events.js";
+import { HEADER_ROOM } from "../../../src/contracts/fanout.js";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { silent } from "../../../src/kernel/logger.js";
-
-const HEADER_ROOM = 16 * 1024;
 
 type Admitted = Parameters<ForwardDeps["admitAll"]>[0][number];
 
