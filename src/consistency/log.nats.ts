@@ -78,7 +78,10 @@ export function createReadLogState(nats: NatsConnection): () => Promise<LogState
   return () =>
     askNats("looking at the log", async () => {
       const [drops, fanout] = await Promise.all([infoOf(STREAM.drops), infoOf(STREAM.fanout)]);
-      return { drops: drops?.created ?? "", fanout: fanout?.created ?? "", last: drops?.state.last_seq ?? 0 };
+      return {
+        ...{ drops: drops?.created ?? "", last: drops?.state.last_seq ?? 0 },
+        ...{ fanout: fanout?.created ?? "", lastJob: fanout?.state.last_seq ?? 0 },
+      };
     });
 }
 

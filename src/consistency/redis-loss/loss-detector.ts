@@ -11,6 +11,8 @@ export interface LogState {
   readonly fanout: string;
   /** The last sequence of `DROPS`. It never falls, unless the stream was restored from an older copy. */
   readonly last: number;
+  /** The same of `FANOUT`. Records of earlier versions have none. */
+  readonly lastJob?: number;
 }
 
 export interface Backlog {
@@ -169,7 +171,7 @@ function lossOf(record: IdentityRecord, state: LogState, known: LogState | undef
   const none = record.redis === "none";
   const log = before !== undefined && (before.drops !== state.drops || before.last > state.last);
   // The planner is done with the events of lost jobs: they are planned again from the log.
-  const jobs = before !== undefined && before.fanout !== state.fanout;
+  const jobs = before !== undefined && (before.fanout !== state.fanout || (before.lastJob ?? 0) > (state.lastJob ?? 0));
   // A Redis without a record is empty: its timelines are rebuilt as they are read.
   if (!redis && !log && !(jobs && !none)) return undefined;
   return { since: none ? 0 : record.from, redis, log, record: none };

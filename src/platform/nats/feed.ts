@@ -1,5 +1,6 @@
 import { checkJsError, ErrorCode, Events, type Msg, type NatsConnection } from "nats";
 import pLimit from "p-limit";
+import { AppError } from "../../kernel/errors.js";
 import { coalesce } from "../../kernel/sharing.js";
 import { SECOND } from "../../kernel/time.js";
 import { ABSENT, askNats, managerOf, unlessAbsent } from "./ask.js";
@@ -54,6 +55,8 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
   const link = watchLink(connection, stream, incarnation);
 
   const state = coalesce(async (): Promise<StreamState> => {
+    // A question that is lost with its link is given up after seconds, and holds up those after the reconnect.
+    if (!link.connected) throw new AppError("unavailable", "NATS: the link is down");
     const answered = incarnation.answered();
     const at = performance.now();
     const { state: held, config, created } = await (await managerOf(connection)).streams.info(stream);

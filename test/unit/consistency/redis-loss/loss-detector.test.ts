@@ -7,7 +7,7 @@ import {
 import { silent } from "../../../../src/kernel/logger.js";
 import { eventually } from "../../../support/eventually.js";
 
-const STREAMS: LogState = { drops: "monday", fanout: "monday", last: 7 };
+const STREAMS: LogState = { drops: "monday", fanout: "monday", last: 7, lastJob: 3 };
 const WHOLE: IdentityRecord = { redis: "same", from: 5_000_000, log: STREAMS, acked: 7 };
 
 /** One Redis with its record, the streams, and the only process that recovers from a loss. */
@@ -59,6 +59,7 @@ test.each<[string, IdentityRecord, LogState, string]>([
   ["the log was made anew", WHOLE, { ...STREAMS, drops: "tuesday", last: 20 }, "recover since 5000000 log"],
   ["the log went back", WHOLE, { ...STREAMS, last: 6 }, "recover since 5000000 log"],
   ["the log is missing", WHOLE, { ...STREAMS, drops: "", last: 0 }, "recover since 5000000 log"],
+  ["the jobs went back", WHOLE, { ...STREAMS, lastJob: 2 }, "recover since 5000000"],
   ["the jobs are gone", WHOLE, { ...STREAMS, fanout: "tuesday" }, "recover since 5000000"],
   [
     "Redis and the log",
