@@ -13,7 +13,7 @@ import {
   type Wanted,
 } from "./resume.js";
 
-interface Outlet {
+interface EventSink {
   write(block: string): void;
   drained(): Promise<void>;
 }
@@ -53,7 +53,7 @@ export class Session {
   /** Made when needed, like the keys: most streams are quiet. */
   #live: LiveBuffer | undefined;
   #sentKeys: RecentKeys | undefined;
-  #outlet: Outlet | undefined;
+  #sink: EventSink | undefined;
   #seq = 0;
   #incarnation = "";
   #isReset = false;
@@ -77,8 +77,8 @@ export class Session {
     return positionBlock(this.#position, "connected", retryMs);
   }
 
-  async start(outlet: Outlet, { reset, replay }: Start): Promise<void> {
-    this.#outlet = outlet;
+  async start(sink: EventSink, { reset, replay }: Start): Promise<void> {
+    this.#sink = sink;
     const reason = reset ?? (this.#isReset ? "registration_lost" : undefined);
     if (reason) this.#sendReset(reason);
     await this.#sendAll(replay, true);
@@ -99,7 +99,7 @@ export class Session {
 
   /** The registration was lost, maybe before the start. */
   registeredAgain(): void {
-    if (!this.#outlet) this.#isReset = true;
+    if (!this.#sink) this.#isReset = true;
     else if (!this.#ended) this.#sendReset("registration_lost");
   }
 
@@ -130,7 +130,7 @@ export class Session {
   }
 
   heartbeat(): void {
-    if (!this.#ended) this.#outlet?.write(positionBlock(this.#position, "heartbeat"));
+    if (!this.#ended) this.#sink?.write(positionBlock(this.#position, "heartbeat"));
   }
 
   end(): void {
@@ -206,7 +206,7 @@ export class Session {
 
   async #sendBuffered(): Promise<void> {
     for (let next = this.#live?.first; next && this.#follows(next); next = this.#live?.first) {
-      await this.#outlet?.drained();
+      await this.#sink?.drained();
       if (this.deps.feed.current() !== this.#incarnation) return;
       this.#live?.shift();
       if (next.seq > this.#seq) this.#send(next);
@@ -219,7 +219,7 @@ export class Session {
 
   async #sendAll(notifications: readonly Notification[], replayed = false): Promise<void> {
     for (const notification of notifications) {
-      await this.#outlet?.drained();
+      await this.#sink?.drained();
       if (this.#ended) return;
       this.#send(notification, replayed);
     }
@@ -232,7 +232,7 @@ export class Session {
     this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
     if (content.key !== undefined && this.#sentKeys.isRepeated(content.key)) return observeGateway.duplicate();
     const span = observeGateway.writing(notification);
-    this.#outlet?.write(frameOf(notification, this.#position));
+    this.#sink?.write(frameOf(notification, this.#position));
     span?.end();
     this.sent++;
     observeGateway.sent(notification, replayed);
@@ -248,7 +248,7 @@ export class Session {
 
   #sendReset(reason: ResetReason): void {
     observeGateway.reset(reason);
-    this.#outlet?.write(resetBlock(this.#position, reason));
+    this.#sink?.write(resetBlock(this.#position, reason));
   }
 }
 

@@ -42,7 +42,7 @@ class Stream implements Registration {
   readonly id: string;
   readonly createdAt = Date.now();
   readonly session: Session;
-  outlet: ReturnType<StreamRequest["open"]> | undefined;
+  sink: ReturnType<StreamRequest["open"]> | undefined;
   unfollow: (() => void) | undefined;
   reason: CloseReason | undefined;
   /** By performance.now(), as is `beatAt`. */
@@ -83,7 +83,7 @@ class Stream implements Registration {
   end(reason: CloseReason): void {
     this.reason ??= reason;
     this.session.end();
-    this.outlet?.end();
+    this.sink?.end();
   }
 }
 
@@ -118,7 +118,7 @@ export class Streams {
     try {
       await this.#start(stream, request);
     } finally {
-      if (!stream.outlet) await this.#remove(stream);
+      if (!stream.sink) await this.#remove(stream);
     }
   }
 
@@ -173,20 +173,20 @@ export class Streams {
     stream.endsAt = now + limits.maxLifeMs * (0.8 + 0.4 * Math.random());
     // The first comes early: a new subscription takes a moment to reach all NATS servers of a cluster.
     stream.beatAt = now + randomMs(limits.heartbeatMs) / 8;
-    const outlet = request.open(session.greeting(randomMs(limits.retryMs)), () => void this.#closed(stream));
-    stream.outlet = outlet;
+    const sink = request.open(session.greeting(randomMs(limits.retryMs)), () => void this.#closed(stream));
+    stream.sink = sink;
     this.#open.add(stream);
     observeGateway.opened();
     log.info(
       { ...stream.fields, resumed: resumes, position: start.seq, reset: start.reset },
       "an event stream is open",
     );
-    void session.start(outlet, start);
+    void session.start(sink, start);
   }
 
   async #closed(stream: Stream): Promise<void> {
-    const { createdAt, session, outlet } = stream;
-    const reason = stream.reason ?? (outlet?.slow ? "slow" : "client");
+    const { createdAt, session, sink } = stream;
+    const reason = stream.reason ?? (sink?.slow ? "slow" : "client");
     this.#open.delete(stream);
     observeGateway.closed(reason);
     const seconds = Math.round((Date.now() - createdAt) / SECOND);
@@ -208,7 +208,7 @@ export class Streams {
   #tick(): void {
     const [now, time] = [performance.now(), Date.now()];
     for (const stream of this.#open) {
-      stream.outlet?.check(now);
+      stream.sink?.check(now);
       if (time >= stream.expiresAt) stream.end("expired");
       else if (now >= stream.endsAt) stream.end(this.closing ? "drain" : "lifetime");
       else if (now >= stream.beatAt) this.#beat(stream, now);

@@ -88,17 +88,17 @@ declare module "ioredis" {
 /** The client sends a script's hash, and its text where the server does not know it. */
 export function createScripts(client: RedisClient): Scripts {
   for (const [name, lua] of SOURCES) client.defineCommand(name, { lua });
-  const pulse = followPulse(client);
+  const breaker = createCircuitBreaker(client);
   const command: Scripts["command"] = (name, call) =>
     SPANS.has(name) ? inSpan(`redis ${name}`, SPAN, () => measured(name, call)) : measured(name, call);
   const measured: Scripts["command"] = async (name, call) => {
-    pulse.check();
+    breaker.check();
     cork(client);
     const started = performance.now();
     try {
       return await call(client);
     } catch (error) {
-      pulse.note(error);
+      breaker.note(error);
       // The client itself says only that it is not connected.
       throw refusalOf(client) ?? redisError(error);
     } finally {
@@ -123,14 +123,14 @@ function cork(client: RedisClient): void {
   setImmediate(() => stream.uncork());
 }
 
-interface Pulse {
+interface CircuitBreaker {
   /** @throws AppError `unavailable` after a timeout, until a ping is answered */
   check(): void;
   note(error: unknown): void;
 }
 
 /** None in a cluster: its nodes fail one by one. */
-function followPulse(client: RedisClient): Pulse {
+function createCircuitBreaker(client: RedisClient): CircuitBreaker {
   let silent = false;
   const untilAnswered = async (): Promise<void> => {
     while (silent && client.status !== "end") {
