@@ -189,19 +189,21 @@ export class Readiness {
     );
   }
 
+  /** The port may be open to people outside: texts of servers are in the log only. */
   reasons(): string[] {
     // Connections that this process closes are not unavailable.
     if (this.waiting === STOPPING) return [STOPPING];
     const { topology, eviction } = this.connections ?? {};
     // The role api answers from Redis, and users and posts from their database, while NATS is unavailable.
     const needsNats = this.configured.some((role) => WORKING.includes(role));
-    return [
-      ...this.inUse.flatMap((connection) => refusalOf(connection)?.message ?? []),
+    const reasons = [
+      ...this.inUse.flatMap((connection) => refusalOf(connection)?.publicMessage ?? []),
       ...[this.waiting ?? []].flat(),
       ...(topology && !topology.connected && needsNats ? ["NATS is unavailable"] : []),
       ...[topology?.fault ?? []].flat(),
       ...[eviction?.fault() ?? []].flat(),
       ...this.roles.flatMap((role) => role.notReady() ?? []),
     ];
+    return [...new Set(reasons)];
   }
 }

@@ -100,6 +100,14 @@ test("texts of other servers are logged, and not sent to the caller", async () =
   nowhere.close();
 });
 
+test("calls that fail for the same reason are one line in the log", async () => {
+  const about = { publicMessage: "a server is away" };
+  method = () => Promise.reject(new AppError("deadline", "10.1.2.3 says: timed out", about));
+  const before = logged.length;
+  for (let n = 0; n < 3; n++) expect((await failure(call())).details).toBe("a server is away");
+  expect(logged.slice(before)).toEqual([{ method: "Get", error: "10.1.2.3 says: timed out" }]);
+});
+
 test("an unexpected error is answered without detail, and logged in full", async () => {
   method = () => Promise.reject(new TypeError("password hunter2"));
   const error = await failure(call());

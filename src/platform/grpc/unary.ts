@@ -8,6 +8,7 @@ import {
 } from "@grpc/grpc-js";
 import { contextOf, type OpenSpan, openSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
+import { createFailureLog } from "../../kernel/failure-log.js";
 import type { Logger } from "../../kernel/logger.js";
 import { histogram, type Tally, tallies } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
@@ -70,6 +71,7 @@ function answering(
     return known;
   };
   const labels = { method: name };
+  const toError = toServiceError(name, log);
   const attributes = { "rpc.system": "grpc", "rpc.method": name };
   return (call, callback) => {
     const started = performance.now();
@@ -89,7 +91,7 @@ function answering(
       callback(null, response);
     };
     const failed = (error: unknown): void => {
-      const refusal = span.run(() => serviceError(error, name, log));
+      const refusal = span.run(() => toError(error));
       ended(refusal.code ?? status.UNKNOWN, error);
       callback(refusal);
     };
@@ -113,12 +115,23 @@ export function encodedResponses(service: ServiceDefinition): ServiceDefinition 
 
 const tenths = (ms: number): number => Math.round(ms * 10) / 10;
 
-function serviceError(error: unknown, name: string, log: Logger): Partial<ServiceError> {
+function toServiceError(name: string, log: Logger): (error: unknown) => Partial<ServiceError> {
+  const logFailure = createFailureLog(log, "a call failed");
+  return (error) => serviceError(error, { name, log, logFailure });
+}
+
+interface Failing {
+  readonly name: string;
+  readonly log: Logger;
+  readonly logFailure: ReturnType<typeof createFailureLog>;
+}
+
+function serviceError(error: unknown, { name, log, logFailure }: Failing): Partial<ServiceError> {
   if (error instanceof AppError) {
     const metadata = new Metadata();
     // gRPC A6, "Pushback": a client with a retry policy waits as long.
     if (error.retryAfterMs !== undefined) metadata.set("grpc-retry-pushback-ms", `${error.retryAfterMs}`);
-    if (error.publicMessage !== error.message) log.warn({ method: name, error: oneLine(error) }, "a call failed");
+    if (error.publicMessage !== error.message) logFailure(error.code, { method: name, error: oneLine(error) });
     return {
       code: PRESENTATION[error.code].grpcStatus,
       details: error.publicMessage,

@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES }
 import type { AddressInfo } from "node:net";
 import express, { type ErrorRequestHandler, type Router } from "express";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
+import { createFailureLog } from "../../kernel/failure-log.js";
 import type { Logger } from "../../kernel/logger.js";
 
 interface HttpOptions {
@@ -73,9 +74,14 @@ function problem(response: ServerResponse, status: number, detail: string): void
 }
 
 function errorHandler(log: Logger): ErrorRequestHandler {
+  const logFailure = createFailureLog(log, "a request failed");
   return (error: unknown, request, response, next) => {
     if (response.headersSent) return next(error);
-    if (error instanceof AppError) return problem(response, PRESENTATION[error.code].httpStatus, error.publicMessage);
+    if (error instanceof AppError) {
+      const { code, message, publicMessage } = error;
+      if (publicMessage !== message) logFailure(code, { path: request.path, error: oneLine(error) });
+      return problem(response, PRESENTATION[code].httpStatus, publicMessage);
+    }
     const { status, stack } = error as { readonly status?: number; readonly stack?: string };
     // Express rejects a path or a body that cannot be read.
     if (status === 400 || status === 413) return problem(response, status, STATUS_CODES[status] as string);
