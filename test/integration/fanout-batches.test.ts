@@ -228,6 +228,20 @@ test("deletions hide their drops and let the next batch begin while others are r
   expect(await idsOf(homeKey("f0"))).toEqual([]);
 });
 
+test("a batch lets the next one begin once its drops are written and its tombstones stand", async () => {
+  const bench = openFanout(redis, followers(2));
+  for (const drop_id of ["known", "d1"]) await handle(bench, created({ ...DROP, drop_id }));
+  let seen: Promise<unknown> | undefined;
+  const look = () => Promise.all([idsOf(homeKey("f0")), redis.raw.zscore(TOMBSTONES_KEY, "d1")]);
+  const batch = [created({ ...DROP, drop_id: "d2", created_at: 2_000 }), deleted("d1", "ada")];
+  await bench.handlers.drops.batch(
+    batch.map((event) => logged(event, 5_000_000_000_000)),
+    { ...contextWith(), beginNext: () => (seen = look()) },
+  );
+  expect(await seen).toEqual([expect.arrayContaining(["d2"]), "5000000000000"]);
+  expect((await idsOf(homeKey("f0"))).toSorted()).toEqual(["d2", "known"]);
+});
+
 test("the list of an author with 5,000 followers is kept: the next drop is written at once; one more makes jobs of all", async () => {
   const bench = openFanout(redis, followers(5_000), { pageSize: 1_000 });
   await handle(bench, created({ ...DROP, drop_id: "first" }));

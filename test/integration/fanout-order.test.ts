@@ -10,39 +10,64 @@ const redis = redisOfFile();
 const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);
 const away = () => new AppError("unavailable", "away");
 
-test("the order is: every write, the look for tombstones and unfollows, the notifications, the completion", async () => {
-  const order: string[] = [];
+const HANDLINGS = ["alone", "in a batch"] as const;
+
+/** A process that notes its steps, and knows ada's two followers. */
+async function openNoting(order: string[]) {
+  const noting =
+    <A extends unknown[], R>(name: string, step: (...args: A) => Promise<R>) =>
+    async (...args: A): Promise<R> => {
+      const result = await step(...args);
+      await new Promise(setImmediate);
+      order.push(name);
+      return result;
+    };
   const bench = openFanout(redis, followers(2), {
-    change: (deps) => ({
+    change: ({ writer, fences, notify, complete, ...deps }) => ({
       ...deps,
       writer: {
-        ...deps.writer,
-        addHome: async (...args) => {
-          await deps.writer.addHome(...args);
-          order.push("written");
-        },
+        ...writer,
+        addHome: noting("written", writer.addHome),
+        removeHome: noting("removed", writer.removeHome),
       },
       fences: {
-        ...deps.fences,
-        tombstonedAmong: async (drops) => {
-          order.push("looked");
-          return deps.fences.tombstonedAmong(drops);
-        },
+        ...fences,
+        recordTombstones: noting("recorded", fences.recordTombstones),
+        tombstonedAmong: noting("looked", fences.tombstonedAmong),
       },
-      notify: async () => {
-        await new Promise(setImmediate);
-        order.push("notified");
-      },
-      complete: async () => {
-        await new Promise(setImmediate);
-        order.push("completed");
-      },
+      notify: noting("notified", notify),
+      complete: noting("completed", complete),
     }),
   });
-  await bench.handlers.drops.single(logged(created({ ...DROP, visibility: "followers" }), Date.now()), contextWith());
-  order.push("handled");
-  expect(order).toEqual(["written", "looked", "notified", "completed", "handled"]);
-});
+  await handle(bench, created({ ...DROP, drop_id: "before", visibility: "followers" }));
+  order.length = 0;
+  return async (how: (typeof HANDLINGS)[number], event: Parameters<typeof handle>[1]): Promise<void> => {
+    const delivery = logged(event, Date.now());
+    if (how === "alone") await bench.handlers.drops.single(delivery, contextWith());
+    else expect(await bench.handlers.drops.batch([delivery], contextWith())).toEqual([]);
+    order.push("handled");
+  };
+}
+
+test.each(HANDLINGS)(
+  "the order is: every write, the look for tombstones and unfollows, the notifications, the completion (%s)",
+  async (how) => {
+    const order: string[] = [];
+    const handling = await openNoting(order);
+    await handling(how, created({ ...DROP, visibility: "followers" }));
+    expect(order).toEqual(["written", "looked", "notified", "completed", "handled"]);
+  },
+);
+
+test.each(HANDLINGS)(
+  "the order of a deletion is: the tombstone, the notifications, every removal, the completion (%s)",
+  async (how) => {
+    const order: string[] = [];
+    const handling = await openNoting(order);
+    await handling(how, deleted("before", "ada"));
+    expect(order).toEqual(["recorded", "notified", "removed", "completed", "handled"]);
+  },
+);
 
 test("a notification that is not stored fails the handling: nothing is completed, and the next handling notifies everybody", async () => {
   const refused: string[] = [];

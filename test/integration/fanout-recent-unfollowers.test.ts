@@ -182,6 +182,17 @@ test.each(["followers", "direct"] as const)(
   },
 );
 
+test("a deletion in a batch reaches recent unfollowers, whose homes their unfollow has not looked through for it", async () => {
+  const { world, elsewhere, events } = await unfollowAndDeletion();
+  await handle(elsewhere, events["unfollow"] as TimelineEvent);
+  expect(await idsOf(homeKey("bob"))).toEqual(["d1"]);
+  world.follow("eve", "ada");
+  await handle(elsewhere, created({ ...DROP, drop_id: "next" }));
+  const batch = [logged(events["deletion"] as TimelineEvent, Date.now())];
+  expect(await elsewhere.handlers.drops.batch(batch, contextWith())).toEqual([]);
+  expect([await idsOf(homeKey("bob")), await idsOf(homeKey("eve"))]).toEqual([[], ["next"]]);
+});
+
 test("a publication admitted after the last change of its author's followers reads no recent unfollowers; a deletion does", async () => {
   const world = new World();
   const asked: string[] = [];

@@ -1,7 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { connect } from "nats";
+import { connect, type Msg } from "nats";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
@@ -102,6 +102,33 @@ test("thousands at once are stored once each, and each result stands at the plac
   expect(new Set(seqs).size).toBe(3_000);
   const held = await bench.manager.streams.getMessage("DROPS", { seq: seqs[1_234] as number });
   expect(held.header.get("Nats-Msg-Id")).toBe(messages[1_234]?.id);
+});
+
+test("PubAcks that come late, or in another order, are those of their messages", async () => {
+  const late: Msg[] = [];
+  const answering = bench.connection.subscribe("late.*", { callback: (_, asked) => late.push(asked) });
+  const { publish, publishAll } = createPublisher(bench.connection);
+  const waiting = ["late.a", "late.b"].map((subject) => publish(message({ subject })));
+  const before = await Promise.all(Array.from({ length: 6 }, () => publishAll([message(), message()])));
+  await eventually(() => late.length === 2, "both wait for their PubAcks");
+  const more = [publish(message({ subject: "late.c" })), publish(message())] as const;
+  const { seq: last } = await more[1];
+  await eventually(() => late.length === 3, "three wait for their PubAcks");
+  for (const asked of late.toReversed()) asked.respond(`{"stream":"${asked.subject}","seq":7}`);
+  const results = await Promise.all([...waiting, more[0]]);
+  expect(results.map(({ stream }) => stream)).toEqual(["late.a", "late.b", "late.c"]);
+  const seqs = before.flat().map((one) => (one as Stored).seq);
+  expect(seqs).toEqual(Array.from({ length: 12 }, (_, at) => last - 12 + at));
+  expect((await publish(message())).seq).toBe(last + 1);
+  answering.unsubscribe();
+});
+
+test("a PubAck of a duplicate that is not stored yet is an outage", async () => {
+  const answering = bench.connection.subscribe("hasty.a", {
+    callback: (_, asked) => void asked.respond('{"stream":"HASTY","seq":0,"duplicate":true}'),
+  });
+  expect(await codeOf(bench.publish(message({ subject: "hasty.a" })))).toBe("unavailable");
+  answering.unsubscribe();
 });
 
 test("messages without a PubAck when the server dies are an outage; later ones are stored over the same connection", async () => {

@@ -2,7 +2,8 @@ import { expect, test } from "@jest/globals";
 import { authorKey, pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { PULLS_COMPLETE, PULLS_FILLING } from "../../src/contracts/pulled.js";
 import type { FanoutDeps } from "../../src/fanout/fanout.js";
-import { DROP, type FanoutBench, followers, handle, openFanout, work } from "../support/fanout.js";
+import { contextWith } from "../support/deliveries.js";
+import { DROP, type FanoutBench, followers, handle, logged, openFanout, work } from "../support/fanout.js";
 import { openRegistry, stateOf, step } from "../support/pulled.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
@@ -81,6 +82,26 @@ test("a drop of a pulled author is in the author's timeline and home, and in no 
     ["d1"],
   ]);
   expect(bench.completed.at(-1)).toMatchObject({ drop_id: "d2", recipients: 6 });
+});
+
+test("a batch leaves drops of authors who are pulled, and of those who begin to be while it is applied", async () => {
+  const world = followers(5);
+  let meanwhile = async (): Promise<unknown> => undefined;
+  const { registry, bench } = open(world, Number.POSITIVE_INFINITY, ({ writer, ...deps }) => ({
+    ...deps,
+    writer: { ...writer, addHome: (...args) => meanwhile().then(() => writer.addHome(...args)) },
+  }));
+  // Its list is kept, and the author's drops are taken in batches.
+  await post(bench, world, "d1", 1_000);
+  const batch = ["d2", "d3", "d4"].map((drop_id) => logged(created({ ...DROP, drop_id }), Date.now()));
+  expect(await bench.handlers.drops.batch(batch.slice(0, 1), contextWith())).toEqual([]);
+  meanwhile = () => registry.choose("ada", "pull");
+  expect(await bench.handlers.drops.batch(batch.slice(1, 2), contextWith())).toEqual(batch.slice(1, 2));
+  expect(await stateOf(registry, "ada")).toBe("promoting");
+  meanwhile = async () => undefined;
+  await step(bench, registry);
+  expect(await bench.handlers.drops.batch(batch.slice(2), contextWith())).toEqual(batch.slice(2));
+  expect(await idsOf(homeKey("f0"))).not.toContain("d4");
 });
 
 test("a direct drop of a pulled author is pushed to its recipients", async () => {

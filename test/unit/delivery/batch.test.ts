@@ -26,7 +26,14 @@ function memoryAttempts(lost: number): Attempts & { readonly begun: number[] } {
   };
 }
 
-function setup({ together, one, lost = 0 }: { together?: BatchHandler; one?: Handler; lost?: number }) {
+interface Setup {
+  readonly together?: BatchHandler;
+  readonly one?: Handler;
+  readonly lost?: number;
+  readonly maxAttempts?: number;
+}
+
+function setup({ together, one, lost = 0, maxAttempts = MAX_ATTEMPTS }: Setup) {
   const attempts = memoryAttempts(lost);
   const letters: DeadLetter[] = [];
   const observed: [string, number][] = [];
@@ -36,7 +43,7 @@ function setup({ together, one, lost = 0 }: { together?: BatchHandler; one?: Han
     handler: one ?? (async () => undefined),
     attempts,
     storeDeadLetter: async (letter) => void letters.push(letter),
-    limits: { maxAttempts: MAX_ATTEMPTS, retryBaseMs: 1 },
+    limits: { maxAttempts, retryBaseMs: 1 },
     handlingLock,
     version: "1.2.3",
     eventOf: () => "drop_created",
@@ -87,4 +94,11 @@ test("a delivery in a batch that never reported back counts towards `crashed`, a
     outcomes.push((await broken.alone(again, contextWith())).kind);
   expect(outcomes).toEqual(["retry", "retry", "retry", "retry", "ack"]);
   expect(broken.letters.map(({ headers }) => headers["Dlq-Reason"])).toEqual(["exhausted"]);
+});
+
+test("a delivery in a batch that never reported back counts nothing alone: a deploy may be the reason", async () => {
+  const ran: number[] = [];
+  const { alone, letters } = setup({ maxAttempts: 1, one: async ({ seq }) => void ran.push(seq) });
+  expect(await alone(deliveryOf({ deliveries: 9 }), contextWith())).toEqual({ kind: "ack" });
+  expect([ran.length, letters]).toEqual([1, []]);
 });

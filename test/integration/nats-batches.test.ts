@@ -1,0 +1,50 @@
+import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
+import type { Delivery, Outcome } from "../../src/delivery/handler.js";
+import { silent } from "../../src/kernel/logger.js";
+import { type ConsumeOptions, type Consuming, consume } from "../../src/platform/nats/consume.js";
+import { eventually } from "../support/eventually.js";
+import { type NatsBench, openNats } from "../support/nats.js";
+
+let bench: NatsBench;
+const running: Consuming[] = [];
+
+beforeAll(async () => {
+  bench = await openNats();
+});
+afterAll(() => bench.close());
+afterEach(async () => {
+  await Promise.all(running.splice(0).map((one) => one.close(100)));
+  await bench.manager.streams.purge("DROPS");
+});
+
+const publish = (text: string) => bench.publish({ subject: "drops.created", body: text, id: text });
+const textOf = ({ body }: Delivery) => Buffer.from(body).toString();
+const state = () => bench.manager.consumers.info("DROPS", "planner");
+
+function start(options: Pick<ConsumeOptions, "process" | "batch">): Consuming {
+  const of = { stream: "DROPS", consumer: "planner", ackWaitMs: 15_000, concurrency: 8, log: silent };
+  const consuming = consume(bench.connection, { ...of, ...options });
+  running.push(consuming);
+  return consuming;
+}
+
+test("a batch takes first deliveries only: what was delivered before is handled by itself", async () => {
+  const [together, alone]: [string[], string[]] = [[], []];
+  const options = {
+    batch: {
+      messages: 8,
+      process: async (deliveries: readonly Delivery[]) => {
+        together.push(...deliveries.map(textOf));
+        return deliveries;
+      },
+    },
+    process: async (delivery: Delivery): Promise<Outcome> => {
+      alone.push(`${textOf(delivery)} ${delivery.deliveries}`);
+      return delivery.deliveries === 1 ? { kind: "retry", delayMs: 1 } : { kind: "ack" };
+    },
+  };
+  start(options);
+  await publish("a");
+  await eventually(async () => (await state()).ack_floor.stream_seq > 0, "it is acked");
+  expect([together, alone]).toEqual([["a"], ["a 1", "a 2"]]);
+});
