@@ -166,6 +166,32 @@ test("a job of edges that is redriven is handled alone, once a loss of Redis wou
   expect([covered, await idsOf(homeKey("rik"))]).toEqual([[5_000], ["of-star"]]);
 });
 
+test("a job that is redriven is handled alone, once a loss of Redis would have its event applied again", async () => {
+  const covered: number[] = [];
+  const bench = openFanout(redis, followers(3), {
+    pageSize: 2,
+    change: (deps) => ({ ...deps, untilCovered: async (admittedAt) => void covered.push(admittedAt) }),
+  });
+  await handle(bench, created(DROP), 5_000);
+  const [first, second] = bench.jobs.map((job) =>
+    deliveryOf({ stream: "FANOUT", subject: "fanout.job.add.1", json: job }),
+  );
+  const redriven = { ...(second as Delivery), headers: headersWith({ "Dlq-Redrive-Count": "1" }) };
+  expect(await bench.handlers.jobs.together([first as Delivery, redriven], contextWith())).toEqual([redriven]);
+  expect([covered, await idsOf(homeKey("f0")), await idsOf(homeKey("f2"))]).toEqual([[], ["d1"], []]);
+  await bench.handlers.jobs.one(first as Delivery, contextWith());
+  await bench.handlers.jobs.one(redriven, contextWith());
+  expect([covered, await idsOf(homeKey("f2")), bench.completed.length]).toEqual([[5_000], ["d1"], 1]);
+});
+
+test("a batch of edges fails where the job of a hot user is not stored", async () => {
+  const bench = openFanout(redis, new World(), {
+    change: (deps) => ({ ...deps, queueEdges: () => Promise.reject(new AppError("unavailable", "full")) }),
+  });
+  const edges = Array.from({ length: 101 }, (_, at) => logged(followed(`fan${at}`, "star", 1), Date.now()));
+  await expect(bench.handlers.graph.together(edges, contextWith())).rejects.toMatchObject({ code: "unavailable" });
+});
+
 test("a batch applies drops whose followers are known, and leaves the others, direct drops and redriven ones", async () => {
   const world = followers(2);
   world.follow("f1", "eve");

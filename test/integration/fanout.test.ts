@@ -188,6 +188,17 @@ test("an unfollow that is handled while a follow is being backfilled wins", asyn
   expect([once, await idsOf(homeKey("rik"))]).toEqual([false, []]);
 });
 
+test("a follow and an unfollow make a rebuild of the home that is under way start over", async () => {
+  const world = new World();
+  world.post({ drop_id: "a1", user_id: "ada", created_at: 5 });
+  const bench = openFanout(redis, world);
+  for (const [at, event] of [followed, unfollowed].entries()) {
+    await redis.raw.zadd(homeKey("rik"), -7, "~floor", 3, "held");
+    await handle(bench, event("rik", "ada", at + 1));
+    expect((await held(redis.raw, homeKey("rik"))).floor).toBeUndefined();
+  }
+});
+
 test("an edge to oneself changes nothing", async () => {
   const world = new World();
   world.post({ drop_id: "own", user_id: "ada", created_at: 1 });

@@ -164,6 +164,29 @@ test("a follow of a pulled author adds to the follower's set, and to the home wh
   expect([await pullsOf("late"), await idsOf(homeKey("late"))]).toEqual([["~complete"], []]);
 });
 
+test("a follow that is applied while its author begins to be pulled adds to the follower's set, too", async () => {
+  const world = followers(2);
+  const { registry, bench } = open(world, Number.POSITIVE_INFINITY, (deps) => ({
+    ...deps,
+    readAuthorDrops: async (...of) => {
+      await registry.choose("ada", "pull");
+      return deps.readAuthorDrops(...of);
+    },
+  }));
+  await redis.raw.sadd(pullsKey("late"), PULLS_COMPLETE);
+  world.follow("late", "ada");
+  await handle(bench, followed("late", "ada", 1));
+  expect([await stateOf(registry, "ada"), await pullsOf("late")]).toEqual(["promoting", ["ada", "~complete"]]);
+});
+
+test("homes that get the drops of an author again make their rebuilds under way start over", async () => {
+  const { registry, bench } = await pulledAuthor();
+  await redis.raw.zadd(homeKey("f1"), -7, "~floor");
+  await registry.choose("ada", "push");
+  await step(bench, registry);
+  expect(await held(redis.raw, homeKey("f1"))).toEqual({ entries: [["d1", 1_000]], floor: undefined });
+});
+
 test("an author who is demoted is in the homes again, and in no set; later drops are pushed", async () => {
   const { world, registry, bench } = await pulledAuthor();
   await post(bench, world, "d2", 2_000);
