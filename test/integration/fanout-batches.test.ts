@@ -177,10 +177,11 @@ test("a job that is redriven is handled alone, once a loss of Redis would have i
     deliveryOf({ stream: "FANOUT", subject: "fanout.job.add.1", json: job }),
   );
   const redriven = { ...(second as Delivery), headers: headersWith({ "Dlq-Redrive-Count": "1" }) };
-  expect(await bench.handlers.jobs.together([first as Delivery, redriven], contextWith())).toEqual([redriven]);
+  expect(await bench.handlers.jobs.batch([first as Delivery, redriven], contextWith())).toEqual([redriven]);
   expect([covered, await idsOf(homeKey("f0")), await idsOf(homeKey("f2"))]).toEqual([[], ["d1"], []]);
-  await bench.handlers.jobs.one(first as Delivery, contextWith());
-  await bench.handlers.jobs.one(redriven, contextWith());
+  await bench.handlers.jobs.single(first as Delivery, contextWith());
+  expect(covered).toEqual([]);
+  await bench.handlers.jobs.single(redriven, contextWith());
   expect([covered, await idsOf(homeKey("f2")), bench.completed.length]).toEqual([[5_000], ["d1"], 1]);
 });
 
@@ -189,7 +190,7 @@ test("a batch of edges fails where the job of a hot user is not stored", async (
     change: (deps) => ({ ...deps, queueEdges: () => Promise.reject(new AppError("unavailable", "full")) }),
   });
   const edges = Array.from({ length: 101 }, (_, at) => logged(followed(`fan${at}`, "star", 1), Date.now()));
-  await expect(bench.handlers.graph.together(edges, contextWith())).rejects.toMatchObject({ code: "unavailable" });
+  await expect(bench.handlers.graph.batch(edges, contextWith())).rejects.toMatchObject({ code: "unavailable" });
 });
 
 test("a batch applies drops whose followers are known, and leaves the others, direct drops and redriven ones", async () => {

@@ -1,4 +1,5 @@
 import { expect, test } from "@jest/globals";
+import { deletedDropKey } from "../../src/contracts/keys.js";
 import { createComplete, createNotify, createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { createListenersAmong } from "../../src/fanout/store.redis.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
@@ -197,6 +198,13 @@ test("a follow and an unfollow make a rebuild of the home that is under way star
     await handle(bench, event("rik", "ada", at + 1));
     expect((await held(redis.raw, homeKey("rik"))).floor).toBeUndefined();
   }
+});
+
+test("the id of a deleted drop keeps its time, also where it was in no home", async () => {
+  const bench = openFanout(redis, followers(1));
+  await handle(bench, received({ drop_id: "r1", created_at: 5 }));
+  await handle(bench, deleted("r1"));
+  expect([await idsOf("timeline:global"), await redis.raw.get(deletedDropKey("r1"))]).toEqual([[], "5"]);
 });
 
 test("an edge to oneself changes nothing", async () => {

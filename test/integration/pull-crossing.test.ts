@@ -187,6 +187,20 @@ test("homes that get the drops of an author again make their rebuilds under way 
   expect(await held(redis.raw, homeKey("f1"))).toEqual({ entries: [["d1", 1_000]], floor: undefined });
 });
 
+test("a drop that is deleted while its author's drops go into homes again does not stay there", async () => {
+  const { world, registry, bench } = await pulledAuthor();
+  await post(bench, world, "d2", 2_000);
+  await registry.choose("ada", "push");
+  const readAuthorDrops: FanoutDeps["readAuthorDrops"] = async (...of) => {
+    const page = await bench.deps.readAuthorDrops(...of);
+    await handle(bench, deleted("d2", "ada"));
+    await work(bench);
+    return page;
+  };
+  await step({ ...bench, deps: { ...bench.deps, readAuthorDrops } }, registry);
+  expect([await stateOf(registry, "ada"), await idsOf(homeKey("f0"))]).toEqual(["leaving", ["d1"]]);
+});
+
 test("an author who is demoted is in the homes again, and in no set; later drops are pushed", async () => {
   const { world, registry, bench } = await pulledAuthor();
   await post(bench, world, "d2", 2_000);
