@@ -263,7 +263,12 @@ test("a batch lets the next one begin once its drops are written and its tombsto
   const batch = [created({ ...DROP, drop_id: "d2", created_at: 2_000 }), deleted("d1", "ada")];
   await bench.handlers.drops.batch(
     batch.map((event) => logged(event, 5_000_000_000_000)),
-    { ...contextWith(), beginNext: () => (seen = look()) },
+    {
+      ...contextWith(),
+      beginNext: () => {
+        seen = look();
+      },
+    },
   );
   expect(await seen).toEqual([expect.arrayContaining(["d2"]), "5000000000000"]);
   expect((await idsOf(homeKey("f0"))).toSorted()).toEqual(["d2", "known"]);

@@ -1,7 +1,8 @@
 import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
-import type { Delivery, Outcome } from "../../src/delivery/handler.js";
+import type { Context, Delivery, Outcome } from "../../src/delivery/handler.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type ConsumeOptions, type Consuming, consume } from "../../src/platform/nats/consume.js";
+import { applyTopology } from "../../src/platform/nats/topology.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 
@@ -48,3 +49,41 @@ test("a batch takes first deliveries only: what was delivered before is handled 
   await eventually(async () => (await state()).ack_floor.stream_seq > 0, "it is acked");
   expect([together, alone]).toEqual([["a"], ["a 1", "a 2"]]);
 });
+
+async function makeAnew(): Promise<void> {
+  await bench.manager.streams.delete("DROPS");
+  await applyTopology(bench.manager, { replicas: 1 }, silent);
+}
+
+test.each(["by itself", "in a batch"])(
+  "the ack of a message whose stream was made anew takes no message of the new one away (%s)",
+  async (how) => {
+    const begun: string[] = [];
+    const ends: (() => void)[] = [];
+    const wait = (delivery: Delivery) =>
+      new Promise<void>((resolve) => {
+        begun.push(textOf(delivery));
+        ends.push(resolve);
+      });
+    const single = (delivery: Delivery) => wait(delivery).then((): Outcome => ({ kind: "ack" }));
+    const batch = async ([first]: readonly Delivery[], context: Context) => {
+      context.beginNext?.();
+      await wait(first as Delivery);
+      return [];
+    };
+    await makeAnew();
+    start({ process: single, batch: how === "in a batch" ? { messages: 8, process: batch } : undefined });
+    await publish("old");
+    await eventually(() => begun.length === 1, "the old one is in hand");
+    await makeAnew();
+    await publish("new");
+    await eventually(() => begun.length === 2, "the new one is in hand");
+    expect((await state()).delivered).toMatchObject({ consumer_seq: 1, stream_seq: 1 });
+    ends[0]?.();
+    await publish("last");
+    await eventually(() => begun.length === 3, "the next one is in hand");
+    expect([begun, (await state()).num_ack_pending]).toEqual([["old", "new", "last"], 2]);
+    for (const end of ends) end();
+    await eventually(async () => (await state()).num_ack_pending === 0, "both are acked");
+  },
+);

@@ -351,23 +351,6 @@ test("logEntries: who cannot take an entry stops the reading; a stream that is m
   expect(await codeOf(read("NONE", "x"))).toBe("unavailable");
 });
 
-test("the ack of a message whose stream was made anew takes no message of the new one away", async () => {
-  const { begun, ends, process } = gate();
-  start(process);
-  await publish("old");
-  await eventually(() => begun.length === 1, "the old one is in hand");
-  await bench.manager.streams.delete("DROPS");
-  await applyTopology(bench.manager, { replicas: 1 }, silent);
-  await publish("new");
-  await eventually(() => begun.length === 2, "the new one is in hand, under the same sequence");
-  ends[0]?.({ kind: "ack" });
-  await publish("last");
-  await eventually(() => begun.length === 3, "the next one is in hand");
-  expect((await state()).num_ack_pending).toBe(2);
-  for (const end of ends) end({ kind: "ack" });
-  await eventually(async () => (await state()).ack_floor.stream_seq === 2, "both are acked");
-});
-
 test("a consumer that is deleted shows as unhealthy at once, and is pulled from again once it is back", async () => {
   const { begun, ends, process } = gate();
   const consuming = start(process);
