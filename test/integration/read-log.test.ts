@@ -8,10 +8,20 @@ import { eventually } from "../support/eventually.js";
 import { openNats } from "../support/nats.js";
 import { TcpProxy } from "../support/proxy.js";
 
-/** Of 3,000 the first are lost, of 900 the last. */
-test.each([3_000, 900])(
-  "a read of the log is whole or fails, also where the connection takes messages along (of %i)",
-  async (messages) => {
+interface Cut {
+  readonly messages: number;
+  readonly batch?: number;
+  /** The link drops what follows after so many messages, and until it has dropped so many bytes. */
+  readonly after: number;
+  readonly bytes: number;
+}
+
+test.each<[string, Cut]>([
+  ["in the middle", { messages: 3_000, after: 1, bytes: 1 }],
+  ["at the end", { messages: 200, batch: 100, after: 100, bytes: 200_000 }],
+])(
+  "a read of the log is whole or fails, also where the connection takes messages along (%s)",
+  async (_, { messages, batch, after, bytes }) => {
     const bench = await openNats();
     const proxy = await TcpProxy.open(Number(new URL(bench.broker.url).port));
     const connection = await connectNats({ servers: [proxy.url("nats")], name: "reader" }, silent);
@@ -19,19 +29,18 @@ test.each([3_000, 900])(
       const body = Buffer.alloc(2_000, "x");
       const all = Array.from({ length: messages }, (_, at) => ({ subject: "drops.created", id: `m${at}`, body }));
       await bench.publishAll(all);
-      const seqs: number[] = [];
+      let count = 0;
       const read = async (): Promise<unknown> => {
-        for await (const { seq } of logEntries(connection, { stream: "DROPS", subject: ">" })) {
-          if (seqs.push(seq) === 1) proxy.set("drop", "toClient");
-        }
-        return seqs.length;
+        for await (const _ of logEntries(connection, { stream: "DROPS", subject: ">", batch }))
+          if (++count === after) proxy.set("drop", "toClient");
+        return count;
       };
       const reading = read().catch((error: unknown) => (error instanceof AppError ? error.code : error));
-      await eventually(() => proxy.swallowed("toClient") > 0, "messages are swallowed");
+      await eventually(() => proxy.swallowed("toClient") >= bytes, "messages are swallowed");
       proxy.set("pass");
       expect(await reading).toBe("unavailable");
-      seqs.length = 1;
-      expect(await read()).toBe(messages + 1);
+      count = after;
+      expect(await read()).toBe(after + messages);
     } finally {
       await connection.close();
       await proxy.close();
