@@ -1,7 +1,10 @@
 import { AppError, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 
-/** A server rejects our password, certificate or rights, or is set up to take no work of ours. The start ends with it; later work waits as in an outage. */
+/**
+ * A server rejects our password, certificate or rights, or takes only small messages. The start ends with it; later work
+ * waits as in an outage.
+ */
 export class Refusal extends AppError {
   constructor(message: string, options: { readonly cause?: unknown; readonly publicMessage: string }) {
     super("unavailable", message, options);

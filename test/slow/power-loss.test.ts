@@ -9,7 +9,7 @@ import { type Stack, testWithStack } from "../support/stack.js";
 
 const READERS = Array.from({ length: 12 }, (_, number) => `reader-${number}`);
 /** Pages of five followers: the audience is queued in chunks. */
-const OPTIONS = { env: { TIMELINE_FANOUT_CHUNK_SIZE: "5" }, timeoutMs: 60_000 };
+const OPTIONS = { env: { TIMELINE_FANOUT_CHUNK_SIZE: "5" }, timeoutMs: 60_000, slow: true };
 
 const RECORD = "timeline:x:continuity:{0}";
 
