@@ -190,27 +190,32 @@ function merged(groups: readonly Group[]): ReadonlyMap<string, Items> {
  */
 function byKey(lists: ReadonlyMap<string, Items>): ReadonlyMap<string, Items> {
   if (lists.size === 1) return lists;
-  const listsOf = new Map<string, string>();
+  const all = [...lists.values()];
+  // A state is the lists that a key has been found in so far; all keys begin in the first.
+  const states: number[][] = [[]];
+  const following = new Map<number, number>();
+  const stateOf = new Map<string, number>();
   let keys = 0;
   for (const [at, packed] of [...lists.keys()].entries()) {
-    const name = String(at);
     for (const key of tokensIn(packed)) {
-      const others = listsOf.get(key);
-      listsOf.set(key, others === undefined ? name : `${others},${name}`);
+      const state = stateOf.get(key) ?? 0;
+      const step = state * all.length + at;
+      let next = following.get(step);
+      if (next === undefined) {
+        next = states.push([...(states[state] as number[]), at]) - 1;
+        following.set(step, next);
+      }
+      stateOf.set(key, next);
       keys++;
     }
   }
-  if (listsOf.size === keys) return lists;
-  const together = new Map<string, string[]>();
-  for (const [key, names] of listsOf) {
-    const held = together.get(names);
-    if (held) held.push(key);
-    else together.set(names, [key]);
-  }
-  const all = [...lists.values()];
-  return new Map(
-    [...together].map(([names, some]) => [some.join(","), names.split(",").flatMap((name) => all[Number(name)] ?? [])]),
-  );
+  if (stateOf.size === keys) return lists;
+  const keysOf: string[][] = states.map(() => []);
+  for (const [key, state] of stateOf) keysOf[state]?.push(key);
+  const together = new Map<string, Items>();
+  for (const [state, some] of keysOf.entries())
+    if (some.length > 0) together.set(some.join(","), (states[state] as number[]).flatMap((at) => all[at] as Items));
+  return together;
 }
 
 function partsOf(packed: string, atMost: number): { packed: string; count: number }[] {
