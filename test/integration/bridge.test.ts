@@ -3,7 +3,7 @@ import { createChannels } from "../../src/bridge/channels.redis.js";
 import { type Bridge, startBridge } from "../../src/bridge/index.js";
 import { EVENT_NAMES } from "../../src/contracts/events.js";
 import { silent } from "../../src/kernel/logger.js";
-import { HOUR } from "../../src/kernel/time.js";
+import { HOUR, wallTimeOf } from "../../src/kernel/time.js";
 import { connectSubscriber } from "../../src/platform/redis/connect.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";
@@ -44,6 +44,17 @@ async function bridge(): Promise<Bridge> {
     subscriber.disconnect();
   });
   return started;
+}
+
+/** A source of its own on Redis, or behind a proxy before it. */
+function channelsOn(url: string) {
+  const subscriber = connectSubscriber([url], silent);
+  const channels = createChannels(subscriber, silent);
+  cleanups.push(async () => {
+    await channels.unsubscribe();
+    subscriber.disconnect();
+  });
+  return { subscriber, channels };
 }
 
 test("two bridges admit every event of every channel once, and write one dead letter for an invalid payload", async () => {
@@ -87,14 +98,9 @@ test("a link that is cut is opened and subscribed again", async () => {
 });
 
 test("an interruption began no later than now, also where the clock was set back meanwhile", async () => {
-  const subscriber = connectSubscriber([redis.broker.url], silent);
-  const channels = createChannels(subscriber, silent);
+  const { channels } = channelsOn(redis.broker.url);
   const { now } = Date;
-  cleanups.push(async () => {
-    Date.now = now;
-    await channels.unsubscribe();
-    subscriber.disconnect();
-  });
+  cleanups.push(() => Object.assign(Date, { now }));
   const began: number[] = [];
   Date.now = () => now() + HOUR;
   await channels.subscribe(
@@ -108,6 +114,31 @@ test("an interruption began no later than now, also where the clock was set back
   expect(began[0]).toBeLessThanOrEqual(Date.now());
 });
 
+test("where Redis closes a link that is held, the interruption began before, however late older events arrive", async () => {
+  await redis.raw.call("CONFIG", "SET", "client-output-buffer-limit", "pubsub 64kb 0 0");
+  cleanups.push(() => redis.raw.call("CONFIG", "SET", "client-output-buffer-limit", "pubsub 32mb 8mb 60"));
+  const { channels } = channelsOn(redis.broker.url);
+  const began: number[] = [];
+  const seen: { text: string; publishedAfter: number }[] = [];
+  await channels.subscribe(
+    EVENT_NAMES,
+    (_, payload, after) => seen.push({ text: String(payload), publishedAfter: wallTimeOf(after) }),
+    (since) => began.push(since),
+  );
+  expect(channels.setPaused(true)).toBe(true);
+  const published = Date.now();
+  await redis.raw.publish("drop_deleted", "old");
+  const large = "x".repeat(1024 * 1024);
+  await eventually(async () => (await redis.raw.publish("drop_deleted", large)) === 0, "Redis closes the link");
+  const closed = Date.now();
+  await eventually(() => Date.now() > closed, "the clock has moved on");
+  channels.setPaused(false);
+  await eventually(() => began.length > 0, "it is subscribed again");
+  expect(seen[0]?.text).toBe("old");
+  expect(seen[0]?.publishedAfter).toBeLessThanOrEqual(published);
+  expect(began[0]).toBeLessThanOrEqual(closed);
+});
+
 test("while it is held the source keeps what is published, however long that takes", async () => {
   // The link is looked after every five seconds; here a second is ten ms.
   const { setInterval, setTimeout } = globalThis;
@@ -116,12 +147,7 @@ test("while it is held the source keeps what is published, however long that tak
     setInterval: (work: () => void, ms: number) => setInterval(work, ms / 100),
     setTimeout: (work: () => void, ms?: number) => setTimeout(work, ms === 5_000 ? 50 : ms),
   });
-  const subscriber = connectSubscriber([redis.broker.url], silent);
-  const channels = createChannels(subscriber, silent);
-  cleanups.push(async () => {
-    await channels.unsubscribe();
-    subscriber.disconnect();
-  });
+  const { subscriber, channels } = channelsOn(redis.broker.url);
   const seen: string[] = [];
   await channels.subscribe(
     EVENT_NAMES,
