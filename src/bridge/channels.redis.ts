@@ -11,14 +11,21 @@ export type Channels = ReturnType<typeof createChannels>;
 /** Reads Redis Pub/Sub channels; a link that no longer answers is cut, and opened and subscribed again. */
 export function createChannels(subscriber: Redis, log: Logger) {
   let paused = false;
+  let pauses = 0;
   // Read before a ping was sent: its answer stands behind everything that was published until then. An event tells no such
   // time, since Redis may have kept it for long.
   let alive = readClocks();
   const stream = (): Partial<Redis>["stream"] => subscriber.stream;
-  // A link that is not read on cannot answer.
+  // A link that is not read on, or was not for a while since the ping, cannot answer in time.
   const checkAlive = async (): Promise<void> => {
-    const sent = readClocks();
-    if (!paused && (await checkLink(subscriber, log))) alive = sent;
+    if (paused || subscriber.status !== "ready") return;
+    const [sent, pausesBefore] = [readClocks(), pauses];
+    const failure = await failureOfPing(subscriber);
+    if (failure === undefined) alive = sent;
+    else if (pauses === pausesBefore) {
+      log.warn({ error: oneLine(failure) }, "the Pub/Sub link is dead; it is opened again");
+      subscriber.disconnect(true);
+    }
   };
   const ping = setInterval(() => void checkAlive(), PING_MS);
   return {
@@ -50,6 +57,7 @@ export function createChannels(subscriber: Redis, log: Logger) {
     setPaused(pausing: boolean): boolean {
       const link = stream();
       paused = pausing && link !== undefined;
+      if (paused) pauses++;
       if (pausing) link?.pause();
       else link?.resume();
       return link !== undefined;
@@ -65,20 +73,14 @@ export function createChannels(subscriber: Redis, log: Logger) {
 }
 
 /** TCP notices a silent link after hours; a ping without an answer notices it within ten seconds. */
-async function checkLink(subscriber: Redis, log: Logger): Promise<boolean> {
-  if (subscriber.status !== "ready") return false;
+async function failureOfPing(subscriber: Redis): Promise<unknown> {
   let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer within ${PING_MS} ms`)), PING_MS);
+  const late = new Promise<Error>((resolve) => {
+    timer = setTimeout(() => resolve(new Error(`no answer within ${PING_MS} ms`)), PING_MS);
   });
-  try {
-    await Promise.race([subscriber.ping(), late]);
-    return true;
-  } catch (error) {
-    log.warn({ error: oneLine(error) }, "the Pub/Sub link is dead; it is opened again");
-    subscriber.disconnect(true);
-    return false;
-  } finally {
-    clearTimeout(timer);
-  }
+  const answered = subscriber.ping().then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  return Promise.race([answered, late]).finally(() => clearTimeout(timer));
 }

@@ -7,6 +7,7 @@ import { HOUR, wallTimeOf } from "../../src/kernel/time.js";
 import { connectSubscriber } from "../../src/platform/redis/connect.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";
+import { TcpProxy } from "../support/proxy.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 import { openStreams, type Streams } from "../support/streams.js";
 
@@ -55,6 +56,17 @@ function channelsOn(url: string) {
     subscriber.disconnect();
   });
   return { subscriber, channels };
+}
+
+/** A link is pinged every five seconds, and cut after five more; here a second of these is ten ms. */
+function hastenPings(): void {
+  const { setInterval, setTimeout } = globalThis;
+  cleanups.push(() => Object.assign(globalThis, { setInterval, setTimeout }));
+  const hastened = (ms?: number) => (ms === 5_000 ? 50 : ms);
+  Object.assign(globalThis, {
+    setInterval: (work: () => void, ms?: number) => setInterval(work, hastened(ms)),
+    setTimeout: (work: () => void, ms?: number) => setTimeout(work, hastened(ms)),
+  });
 }
 
 test("two bridges admit every event of every channel once, and write one dead letter for an invalid payload", async () => {
@@ -140,13 +152,7 @@ test("where Redis closes a link that is held, the interruption began before, how
 });
 
 test("while it is held the source keeps what is published, however long that takes", async () => {
-  // The link is looked after every five seconds; here a second is ten ms.
-  const { setInterval, setTimeout } = globalThis;
-  cleanups.push(() => Object.assign(globalThis, { setInterval, setTimeout }));
-  Object.assign(globalThis, {
-    setInterval: (work: () => void, ms: number) => setInterval(work, ms / 100),
-    setTimeout: (work: () => void, ms?: number) => setTimeout(work, ms === 5_000 ? 50 : ms),
-  });
+  hastenPings();
   const { subscriber, channels } = channelsOn(redis.broker.url);
   const seen: string[] = [];
   await channels.subscribe(
@@ -169,4 +175,32 @@ test("while it is held the source keeps what is published, however long that tak
   await eventually(() => seen.includes("last"), "it reads to the end");
   expect(listeners).toEqual(Array(21).fill(1));
   expect(seen).toEqual([...Array.from({ length: 20 }, (_, count) => `${count}`), "last"]);
+});
+
+test("a link that is held before a ping is answered is kept; one that answers none is cut", async () => {
+  hastenPings();
+  const proxy = await TcpProxy.open(Number(new URL(redis.broker.url).port));
+  cleanups.push(() => proxy.close());
+  const { channels } = channelsOn(proxy.url("redis"));
+  const began: number[] = [];
+  const seen: string[] = [];
+  await channels.subscribe(
+    EVENT_NAMES,
+    (_, payload) => seen.push(String(payload)),
+    (since) => began.push(since),
+  );
+  proxy.set("pause", "toClient");
+  await eventually(() => proxy.heldBack("toClient") > 0, "a ping is answered, and its answer under way");
+  expect(channels.setPaused(true)).toBe(true);
+  await redis.raw.publish("drop_deleted", "kept");
+  let ticks = 0;
+  const clock = setInterval(() => ticks++, 60);
+  await eventually(() => ticks >= 3, "the ping has waited for too long");
+  clearInterval(clock);
+  channels.setPaused(false);
+  proxy.set("pass");
+  await eventually(() => seen.includes("kept"), "what was held comes");
+  expect(began).toEqual([]);
+  proxy.silence();
+  await eventually(() => began.length > 0, "the silent link is opened again");
 });
