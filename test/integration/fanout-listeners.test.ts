@@ -3,12 +3,13 @@ import fc from "fast-check";
 import { pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { PULLS_COMPLETE, PULLS_FILLING } from "../../src/contracts/pulled.js";
 import { createListeners, type Listeners } from "../../src/fanout/listeners.redis.js";
+import { createListenersAmong } from "../../src/fanout/store.redis.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 
 const redis = redisOfFile();
-const MINUTE = 60_000;
+const [MINUTE, HOUR] = [60_000, 3_600_000];
 
 interface How {
   readonly isCluster?: boolean;
@@ -146,4 +147,20 @@ test("a listener whose followings cannot be read is left out; while the upstream
     open({ fillPulls: () => Promise.reject(new AppError(code, "no answer")) });
   expect(await visited(failing("failed"), "ada")).toEqual(["well"]);
   await expect(visited(failing("unavailable"), "ada")).rejects.toMatchObject({ code: "unavailable" });
+});
+
+test.each([1, 600])("of audiences those who listen are found, whatever their ids: %i listen in all", async (count) => {
+  const ids = (prefix: string) =>
+    names(prefix, count).flatMap((name) => [name, `${name} é`, `https://example.org/${name}`]);
+  await listen(ids("user"));
+  await listen(["gone ü"], () => Date.now() - HOUR);
+  const audiences = [
+    [...ids("user").slice(0, 3), "gone ü"],
+    ["user0", ...names("other", 30)],
+  ];
+  const isListening = await createListenersAmong(redis.scripts)(audiences);
+  expect(audiences.map((users) => users.filter((user) => isListening?.(user)))).toEqual([
+    ids("user").slice(0, 3),
+    ["user0"],
+  ]);
 });
