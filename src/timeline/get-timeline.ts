@@ -22,14 +22,14 @@ import {
 } from "./pages.js";
 import { queryOf } from "./query.js";
 import type { Rebuild, TakeSnapshot } from "./rebuild.js";
-import type { ReadSharedLog } from "./shared-log.nats.js";
-import type { TimelineStore } from "./store.redis.js";
+import type { SharedName } from "./shared-log.nats.js";
+import type { Snapshot, TimelineStore } from "./store.redis.js";
 import type { Stored } from "./stored.js";
 
 export interface ReadDeps extends HomeDeps {
   readonly store: TimelineStore;
   readonly fences: PageFences;
-  readonly readSharedLog: ReadSharedLog;
+  readonly readSharedLog: (name: SharedName) => Promise<Snapshot>;
   readonly rebuild: Rebuild;
   readonly deadlineMaxMs: number;
   readonly maybeLost: () => boolean;
@@ -79,7 +79,7 @@ export function readFirstPage(deps: Pick<ReadDeps, "store" | "fences">, { user, 
   return readPage(deps, homeKey(user), query);
 }
 
-export function getSharedTimeline(deps: ReadDeps, name: "local" | "global"): GetTimeline {
+export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline {
   const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
   const timeline: Timeline = { name, key, snapshot: () => deps.readSharedLog(name) };
   return (request, context) => getPage(deps, context, parsePageRequest(request), timeline);

@@ -112,6 +112,7 @@ export function createTimelines(deps: TimelinesDeps) {
   const readAhead = openReadAhead(deps);
   const observe = { observe: observeTimeline.read, noteRead: readAhead?.note };
   const readSharedLog = createReadSharedLog(nats, maxEntries);
+  const readAuditedLog = createReadSharedLog(nats, maxEntries, AUDIT_LOOKBACKS_MS);
   const rebuild = createRebuild({ store, fences, rebuildQueue, log, observe: observeTimeline.rebuilt });
   const rebuildAuthorKey = (key: string): Promise<void> =>
     rebuild(key, authorSnapshot(home, authorOfKey(key) as string), { afresh: true });
@@ -157,7 +158,10 @@ export function createTimelines(deps: TimelinesDeps) {
     /** Reads the newest `count` drops of a home created after `floor` (ms) from the upstreams, newest first. */
     readExpectedHome: (user: string, of: Expected) => readExpectedHome(home, user, of),
     /** Reads local or global from the log, as far back as an audit looks. */
-    readExpectedShared: createReadSharedLog(nats, maxEntries, AUDIT_LOOKBACKS_MS),
+    readExpectedShared: async (name: SharedName): Promise<Snapshot> => {
+      const { entries, wholeSince } = await readAuditedLog(name);
+      return { entries, floor: wholeSince };
+    },
     listHomes: (after?: string) => listHomes(scripts, after),
     /** Starts removing drops older than the retention, in one process at a time. */
     startTrimming: (): Loop =>

@@ -6,12 +6,22 @@ import { CLOCK_SKEW_MS, MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
 import { logEntries } from "../platform/nats/read-log.js";
+import { aboveFloor } from "./pages.js";
 import { snapshotOf } from "./rebuild.js";
 import type { Snapshot } from "./store.redis.js";
 
 export type SharedName = "local" | "global";
 
-export type ReadSharedLog = (name: SharedName) => Promise<Snapshot>;
+/**
+ * Its floor is the time down to which the log was read, also where the log has lost drops: nobody else has these, and a
+ * higher floor would refuse drops that come late.
+ */
+export interface LogSnapshot extends Snapshot {
+  /** Drops created up to then may have been lost by the log, ms; 0: none was. */
+  readonly wholeSince: number;
+}
+
+export type ReadSharedLog = (name: SharedName) => Promise<LogSnapshot>;
 
 /** The log is read this far back, then further until there are enough drops. */
 const LOOKBACKS_MS = [HOUR, 6 * HOUR, DAY, 8 * DAY];
@@ -39,7 +49,7 @@ async function readSince(
   connection: NatsConnection,
   name: SharedName,
   { from, maxEntries }: { readonly from: number; readonly maxEntries: number },
-): Promise<Snapshot> {
+): Promise<LogSnapshot> {
   const info = async () => (await managerOf(connection)).streams.info(STREAM.drops);
   const { state } = await askNats("the state of the log", info);
   const firstAt = state.messages === 0 ? undefined : Date.parse(String(state.first_ts));
@@ -53,8 +63,9 @@ async function readSince(
     }
   }
   const entries = [...found].map(([drop, score]) => ({ drop, score })).sort((a, b) => compareEntries(b, a));
-  const coveredSince = isWholeLog ? 0 : Math.max(1, Math.max(from, firstAt ?? Date.now()) + MOST_AHEAD_MS);
-  return snapshotOf(entries, maxEntries, coveredSince);
+  const snapshot = snapshotOf(entries, maxEntries, isWholeLog ? 0 : from + MOST_AHEAD_MS);
+  const lostUntil = isWholeLog ? 0 : Math.max(from, firstAt ?? Date.now()) + MOST_AHEAD_MS;
+  return { ...snapshot, wholeSince: Math.max(snapshot.floor, lostUntil) };
 }
 
 function publicDrop(subject: string, body: Uint8Array, time: number): TimelineEntry | undefined {
@@ -69,12 +80,12 @@ function publicDrop(subject: string, body: Uint8Array, time: number): TimelineEn
   }
 }
 
-export function withOlder(snapshot: Snapshot, older: Snapshot, maxEntries: number): Snapshot {
-  if (older.floor >= snapshot.floor) return snapshot;
-  const known = new Set(snapshot.entries.map(({ drop }) => drop));
-  const below = older.entries
-    .filter(({ drop, score }) => score <= snapshot.floor && score > older.floor && !known.has(drop))
-    .sort((a, b) => compareEntries(b, a));
-  const above = snapshot.entries.filter(({ score }) => score > snapshot.floor);
-  return snapshotOf([...above, ...below], maxEntries, older.floor);
+/** Keeps what `older` has from the time in which the log may have lost drops. */
+export function withOlder(logged: LogSnapshot, older: Snapshot, maxEntries: number): Snapshot {
+  const { entries, wholeSince } = logged;
+  if (older.floor >= wholeSince) return logged;
+  const known = new Set(entries.map(({ drop }) => drop));
+  const kept = older.entries.filter(({ drop, score }) => score <= wholeSince && !known.has(drop));
+  const all = aboveFloor([...entries, ...kept], older.floor).toSorted((a, b) => compareEntries(b, a));
+  return snapshotOf(all, maxEntries, older.floor);
 }

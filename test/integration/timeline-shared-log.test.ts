@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { DAY, HOUR } from "../../src/kernel/time.js";
 import { createReadSharedLog } from "../../src/timeline/shared-log.nats.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 
@@ -42,29 +43,35 @@ test("the whole log yields a timeline from the start: public drops, the smaller 
     { drop: "é", score: 20 },
     { drop: "a", score: 10 },
   ];
-  expect(await read("local")).toEqual({ entries: local, floor: 0 });
+  expect(await read("local")).toEqual({ entries: local, floor: 0, wholeSince: 0 });
   const global = [local[0], { drop: "remote", score: 25 }, local[1], local[2]];
-  expect(await read("global")).toEqual({ entries: global, floor: 0 });
+  expect(await read("global")).toEqual({ entries: global, floor: 0, wholeSince: 0 });
 });
 
 test("entries that do not fit raise the floor to the first one left out", async () => {
   await fill();
-  const { entries, floor } = await createReadSharedLog(nats.connection, 2)("local");
-  expect([entries.map(({ drop: id }) => id), floor]).toEqual([["twice", "é"], 10]);
+  const { entries, floor, wholeSince } = await createReadSharedLog(nats.connection, 2)("local");
+  expect([entries.map(({ drop: id }) => id), floor, wholeSince]).toEqual([["twice", "é"], 10, 10]);
 });
 
 test("an empty log is an empty timeline, complete from the start", async () => {
-  expect(await createReadSharedLog(nats.connection, 5)("local")).toEqual({ entries: [], floor: 0 });
+  expect(await createReadSharedLog(nats.connection, 5)("local")).toEqual({ entries: [], floor: 0, wholeSince: 0 });
 });
 
-test("a log that has lost its beginning is complete only as far as it still reaches", async () => {
+test("a log that has lost its beginning is complete only as far as it still reaches, and hides no late drop", async () => {
   await fill();
+  const before = Date.now();
+  await put("drops.created", drop("late", before - 2 * HOUR));
   await nats.manager.streams.purge("DROPS", { seq: 2 });
-  const since = Date.now();
-  const { floor, entries } = await createReadSharedLog(nats.connection, 10)("local");
-  expect(entries.map(({ drop: id }) => id)).toEqual(["twice", "é"]);
+  const read = createReadSharedLog(nats.connection, 10);
+  const { floor, entries, wholeSince } = await read("local");
+  expect(entries.map(({ drop: id }) => id)).toEqual(["late", "twice", "é"]);
   // A drop admitted before the oldest that is left may be dated up to five minutes after it.
-  expect(floor).toBeGreaterThan(since);
+  expect(wholeSince).toBeGreaterThan(before);
+  expect([floor > 0, floor < before - 7 * DAY]).toEqual([true, true]);
+  await nats.manager.streams.purge("DROPS");
+  const empty = await read("local");
+  expect([empty.entries, empty.wholeSince > before, empty.floor < before - 7 * DAY]).toEqual([[], true, true]);
 });
 
 test("drops have the times that fan-out gives them, also where the clock of a bridge is up to a minute ahead", async () => {
