@@ -1,12 +1,13 @@
 import type { NatsConnection } from "nats";
 import { parseStored, SUBJECT_OF } from "../contracts/events.js";
+import type { Fences } from "../contracts/fences.js";
 import { STREAM } from "../contracts/subjects.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS, MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
 import { logEntries } from "../platform/nats/read-log.js";
-import { aboveFloor } from "./pages.js";
+import { aboveFloor, type Entries } from "./pages.js";
 import { snapshotOf } from "./rebuild.js";
 import type { Snapshot } from "./store.redis.js";
 
@@ -31,24 +32,26 @@ export const AUDIT_LOOKBACKS_MS = [10 * MINUTE, ...LOOKBACKS_MS];
 /** No stored drop is dated further ahead: a read from a time on finds all drops created so much later. */
 const MOST_AHEAD_MS = MAX_AHEAD_MS + CLOCK_SKEW_MS;
 
-export function createReadSharedLog(
-  connection: NatsConnection,
-  maxEntries: number,
-  lookbacksMs: readonly number[] = LOOKBACKS_MS,
-): ReadSharedLog {
+interface LogDeps {
+  readonly connection: NatsConnection;
+  readonly tombstonedAmong: Fences["tombstonedAmong"];
+  readonly maxEntries: number;
+}
+
+export function createReadSharedLog(deps: LogDeps, lookbacksMs: readonly number[] = LOOKBACKS_MS): ReadSharedLog {
   return async (name) => {
     for (const lookback of lookbacksMs) {
-      const snapshot = await readSince(connection, name, { from: Date.now() - lookback, maxEntries });
-      if (snapshot.entries.length >= maxEntries || lookback === lookbacksMs.at(-1)) return snapshot;
+      const snapshot = await readSince(deps, name, Date.now() - lookback);
+      if (snapshot.entries.length >= deps.maxEntries || lookback === lookbacksMs.at(-1)) return snapshot;
     }
     throw new Error("unreachable: the last round returns");
   };
 }
 
 async function readSince(
-  connection: NatsConnection,
+  { connection, tombstonedAmong, maxEntries }: LogDeps,
   name: SharedName,
-  { from, maxEntries }: { readonly from: number; readonly maxEntries: number },
+  from: number,
 ): Promise<LogSnapshot> {
   const info = async () => (await managerOf(connection)).streams.info(STREAM.drops);
   const { state } = await askNats("the state of the log", info);
@@ -63,9 +66,28 @@ async function readSince(
     }
   }
   const entries = [...found].map(([drop, score]) => ({ drop, score })).sort((a, b) => compareEntries(b, a));
-  const snapshot = snapshotOf(entries, maxEntries, isWholeLog ? 0 : from + MOST_AHEAD_MS);
+  const readTo = isWholeLog ? 0 : from + MOST_AHEAD_MS;
+  const shown = await newestAlive(aboveFloor(entries, readTo), maxEntries + 1, tombstonedAmong);
+  const snapshot = snapshotOf(shown, maxEntries, readTo);
   const lostUntil = isWholeLog ? 0 : Math.max(from, firstAt ?? Date.now()) + MOST_AHEAD_MS;
   return { ...snapshot, wholeSince: Math.max(snapshot.floor, lostUntil) };
+}
+
+const DROPS_A_CHECK = 1_000;
+
+/** Deleted drops must not take the room of others, however many they are. */
+async function newestAlive(
+  entries: Entries,
+  count: number,
+  tombstonedAmong: LogDeps["tombstonedAmong"],
+): Promise<Entries> {
+  const alive: TimelineEntry[] = [];
+  for (let at = 0; at < entries.length && alive.length < count; at += DROPS_A_CHECK) {
+    const some = entries.slice(at, at + DROPS_A_CHECK);
+    const tombstoned = await tombstonedAmong(some.map(({ drop }) => drop));
+    alive.push(...some.filter(({ drop }) => !tombstoned.has(drop)));
+  }
+  return alive;
 }
 
 function publicDrop(subject: string, body: Uint8Array, time: number): TimelineEntry | undefined {

@@ -1,7 +1,7 @@
 import { expect } from "@jest/globals";
 import { becomes } from "../support/eventually.js";
 import { testWithStack } from "../support/stack.js";
-import { created, received } from "../support/timeline-events.js";
+import { created, deleted, received } from "../support/timeline-events.js";
 
 const MINUTE = 60_000;
 const drop = (drop_id: string, created_at: number) =>
@@ -26,3 +26,19 @@ testWithStack("local and global take new drops after both the log and Redis were
   expect(await reads.local()).toMatchObject({ drop_ids: ["fresh"], degraded: false });
   expect(await reads.global()).toMatchObject({ drop_ids: ["fresh", "late"], degraded: false });
 });
+
+testWithStack(
+  "deleted drops take no room in local and global when these are rebuilt",
+  { env: { TIMELINE_MAX_ENTRIES: "10" } },
+  async ({ streams, redis, publish, reads }) => {
+    const now = Date.now();
+    const kept = ["k1", "k2", "k3"].map((id, at) => drop(id, now - MINUTE + at));
+    const spam = Array.from({ length: 25 }, (_, at) => drop(`spam-${at}`, now - 1_000 + at));
+    await publish(...[...kept, ...spam].map(created));
+    await publish(...spam.map(({ drop_id }) => deleted(drop_id, "ada")));
+    await streams.settled(kept.length + 2 * spam.length);
+    await redis.del("timeline:local", "timeline:global");
+    for (const read of [reads.local, reads.global])
+      expect(await read()).toMatchObject({ drop_ids: ["k3", "k2", "k1"], degraded: false });
+  },
+);
