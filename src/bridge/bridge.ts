@@ -114,7 +114,7 @@ export interface ForwardDeps {
   readonly server: { readonly info?: { readonly max_payload: number } | undefined };
   readonly requestReconcile: RequestReconcile;
   readonly version: string;
-  /** Unless it is so, events of a batch that come without a trace share one: it is only ids in log lines. */
+  /** If false, events of a batch that bring no trace share one, whose ids appear only in log lines. */
   readonly exportsTraces: boolean;
   readonly log: Logger;
   readonly observe: (all: readonly Forwarded[]) => void;

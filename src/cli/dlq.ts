@@ -26,7 +26,7 @@ import { confirm, withProgress } from "./terminal.js";
 
 interface ListOptions extends Filters {
   readonly json?: boolean;
-  readonly letters?: boolean;
+  readonly ungrouped?: boolean;
 }
 
 interface ChangeOptions extends Filters {
@@ -43,7 +43,7 @@ type Chosen = ChangeOptions & Selection;
 export function define(dlq: Command): void {
   withFilters(dlq.command("ls"))
     .description("list dead letters, grouped by error, the biggest group first")
-    .option("--letters", "list single dead letters, the oldest first")
+    .option("--ungrouped", "list one line for each dead letter, the oldest first")
     .addOption(JSON_OPTION)
     .action(exitWith(list));
   dlq
@@ -97,9 +97,9 @@ function withDeadLetters(run: (deadLetters: DeadLetterOperations) => Promise<num
 
 function list(options: ListOptions): Promise<number> {
   return withDeadLetters(async (deadLetters) => {
-    const listed = deadLetters.list(options, { bodies: !options.json && !options.letters });
+    const listed = deadLetters.list(options, { bodies: !options.json && !options.ungrouped });
     if (options.json) await printJsonArray(listed);
-    else if (options.letters) for await (const deadLetter of listed) console.log(deadLetterAsLine(deadLetter));
+    else if (options.ungrouped) for await (const deadLetter of listed) console.log(deadLetterAsLine(deadLetter));
     else console.log(groupsAsText(await grouped(listed)));
     return 0;
   });

@@ -161,7 +161,10 @@ async function isListed({ author, drop, created_at, before }: Drop, { drops }: U
     if (!last || last.created_at < created_at) return false;
     below = { before: last.created_at, drop: last.drop_id };
   }
-  throw new AppError("invalid", "its author has more drops of that time than can be looked through");
+  throw new AppError(
+    "invalid",
+    "cannot check whether the drop still exists: its author has too many drops of this creation time",
+  );
 }
 
 async function follows(

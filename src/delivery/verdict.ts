@@ -35,7 +35,4 @@ export function verdict(error: unknown, attempt: number, waits: number, limits: 
 
 /** For a message that was begun too often without ever reporting back. */
 export const crashed = (attempts: number): AppError =>
-  new AppError(
-    "poison",
-    `its handling was begun ${attempts} times and never reported back: it ends the process that handles it`,
-  );
+  new AppError("poison", `${attempts} attempts never ended: the process probably died in each`);

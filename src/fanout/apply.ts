@@ -71,7 +71,7 @@ export interface Apply {
  *   of that generation and the recent unfollowers.
  *
  * A user in neither list was recorded after the recent unfollowers were read, or renewed the generation after it was
- * read: the look for the author's deleted drops is later still, and finds the drop.
+ * read. Either way the unfollow removes the author's deleted drops later, and finds this one.
  *
  * **A publication** that is handled again may have been written by a list of followers that it does not get a second
  * time. It is removed from the homes of those recorded as unfollowers since it was admitted. One that is handled for

@@ -63,7 +63,7 @@ async function walkListeners(deps: ListenersDeps, wanted: readonly Wanted[]): Pr
     const isKnown = await mapLimited(users, FILLS_AT_ONCE, (user) => fill(deps, user));
     const known = users.filter((_, at) => isKnown[at]);
     if ((await visitFollowers(deps, known, wanted)).length > 0)
-      throw new AppError("unavailable", "whom listeners pull changes faster than it can be read");
+      throw new AppError("unavailable", "the pulled authors of a listener changed while they were read");
   }
 }
 

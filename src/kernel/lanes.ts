@@ -13,7 +13,7 @@ const BASELINE_MS = 60_000;
 
 /**
  * Bounds the weight under way by the latency of calls: delay-based congestion control as LEDBAT (RFC 6817) does it. The
- * window grows while calls take hardly longer than the shortest one lately, and shrinks in proportion to the delay.
+ * window grows while calls take hardly longer than the shortest recent one, and shrinks in proportion to the delay.
  */
 export class Window {
   #size: number;
@@ -79,29 +79,29 @@ interface Timers {
 const REAL: Timers = { now: () => performance.now(), after: (ms, call) => void setTimeout(call, ms) };
 
 /** For so long after a prompt call another one is expected. */
-const LATELY_MS = 100;
+const RECENTLY_MS = 100;
 const MOST_REST_MS = 50;
 
 /**
- * Two lanes to one server, each with a window of its own. While calls of `prompt` come, the window of `yielding` is
- * `beside`, which may be less than a call: then one call at a time is under way, and the lane rests after it, so that it
- * is busy for the share that the window is of the call. Latency cannot say this: each call alone is fast, but a small
- * drop makes ten, and shares its cores with what feeds the lane.
+ * Two lanes to one server, each with a window of its own. While `prompt` has calls, the window of `yielding` shrinks to
+ * `beside`. If that is less than one call, one call runs at a time and the lane then rests, so that it is busy for
+ * `beside` / call weight of the time. Latency alone cannot show the need: a small drop makes ten fast calls, and shares
+ * its cores with the work behind this lane.
  */
 export function createLanes(
   bounds: Readonly<Record<keyof Lanes, WindowBounds>> & { readonly beside: number },
   timers = REAL,
 ): Lanes {
-  let lately = Number.NEGATIVE_INFINITY;
+  let recentUntil = Number.NEGATIVE_INFINITY;
   const prompt = new WindowedLane(bounds.prompt, timers, {
     current: (size) => size,
     changed: () => {
-      lately = timers.now() + LATELY_MS;
+      recentUntil = timers.now() + RECENTLY_MS;
       admit();
     },
   });
   const yielding = new WindowedLane(bounds.yielding, timers, {
-    current: (size) => (prompt.waiting > 0 || timers.now() < lately ? bounds.beside : size),
+    current: (size) => (prompt.waiting > 0 || timers.now() < recentUntil ? bounds.beside : size),
     changed: () => admit(),
   });
   const admit = (): void => {

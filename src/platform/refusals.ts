@@ -36,5 +36,8 @@ export function noteRefusal(connection: object, refusal: Refusal | undefined, lo
   }
   refusals.set(connection, refusal);
   if (before?.message !== refusal.message)
-    log.error({ error: oneLine(refusal) }, "a server refuses this process; work waits until that is mended");
+    log.error(
+      { error: oneLine(refusal) },
+      "a server refuses this process (password, certificate or permission); work waits",
+    );
 }

@@ -6,7 +6,7 @@ import { AlwaysOffSampler, NoopSpanProcessor, ParentBasedSampler } from "@opente
 import { ActiveContext } from "./active-context.js";
 
 export interface Telemetry {
-  /** Unless it is so, spans without a parent are not sampled. */
+  /** If false, spans without a parent are not sampled. */
   readonly exportsTraces: boolean;
   scrape(request: IncomingMessage, response: ServerResponse): void;
   close(): Promise<void>;

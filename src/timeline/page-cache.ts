@@ -14,12 +14,12 @@ export type CacheEvent = "hit" | "miss" | "changed" | "deleted" | "evicted" | "e
 interface PageCacheOptions {
   readonly changes: Changes;
   readonly maxBytes: number;
-  /** Time to live of homes, ms, which reads renew: but for those that are answered from here. */
+  /** Time to live of homes, ms. Reads from Redis renew it; cached answers do not. */
   readonly ttlMs: number;
 }
 
 /** A key that answers were read from. */
-interface Token {
+interface FollowedKey {
   readonly key: string;
   /** Reads under way. */
   reads: number;
@@ -29,13 +29,13 @@ interface Token {
 
 /** The keys of an answer, and how many deletions were known before it was read. */
 export interface Origin {
-  readonly tokens: readonly Token[];
+  readonly tokens: readonly FollowedKey[];
   readonly deletions: number;
 }
 
 interface Answer {
   readonly stored: Stored;
-  readonly tokens: readonly Token[];
+  readonly tokens: readonly FollowedKey[];
   deletions: number;
   readonly size: number;
 }
@@ -45,7 +45,7 @@ const SEEN = 32_768;
 /** Deletions that an answer is compared with. After more than these it is read anew. */
 const DELETIONS = 256;
 const MAX_AGE_MS = MINUTE;
-/** Answers from here renew no key in Redis: it is renewed so much later. */
+/** An answer is cached for at most this share of the time to live, so that a renewal is late by no more. */
 const SHARE_OF_TTL = 0.01;
 
 /** Of memory: an answer, each of its keys, and each drop of one that is not encoded. */
@@ -62,7 +62,7 @@ export class PageCache {
   /** Counts since the start. */
   readonly events: Record<CacheEvent, number> = { hit: 0, miss: 0, changed: 0, deleted: 0, evicted: 0, expired: 0 };
   readonly #options: PageCacheOptions;
-  readonly #tokens = new Map<string, Token>();
+  readonly #tokens = new Map<string, FollowedKey>();
   readonly #seen = new LRUCache<string, true>({ max: SEEN });
   readonly #answers: LRUCache<string, Answer>;
   readonly #deleted: string[] = [];
@@ -171,18 +171,18 @@ export class PageCache {
     this.#answers.clear();
   }
 
-  #tokenOf(key: string): Token {
+  #tokenOf(key: string): FollowedKey {
     const token = this.#tokens.get(key) ?? { key, reads: 0, names: new Set<string>() };
     this.#tokens.set(key, token);
     return token;
   }
 
-  #forget(token: Token): void {
+  #forget(token: FollowedKey): void {
     const isUsed = token.reads > 0 || token.names.size > 0;
     if (!isUsed && this.#isFollowed(token)) this.#tokens.delete(token.key);
   }
 
-  #isFollowed(token: Token): boolean {
+  #isFollowed(token: FollowedKey): boolean {
     return this.#tokens.get(token.key) === token;
   }
 

@@ -34,7 +34,7 @@ export function startReadAhead({ mostRead, cache, read, rate, log }: ReadAheadDe
         () => undefined,
       );
     }
-    if (pages.length > 0) log.info({ pages: pages.length }, "the pages that were read most are read ahead");
+    if (pages.length > 0) log.info({ pages: pages.length }, "the most-read pages are cached");
   };
   const loop = startLoop({
     work: async (stopping) => {
@@ -46,7 +46,7 @@ export function startReadAhead({ mostRead, cache, read, rate, log }: ReadAheadDe
     },
     everyMs: MINUTE,
     jitter: true,
-    failed: (error) => log.warn({ error: oneLine(error) }, "which pages are read most could not be read or stored"),
+    failed: (error) => log.warn({ error: oneLine(error) }, "the list of most-read pages could not be read or stored"),
     closeMs: SECOND,
   });
   return {

@@ -64,7 +64,7 @@ export function createRebuild(deps: RebuildDeps): Rebuild {
         deps.observe("done", seconds());
       } catch (error) {
         deps.observe("failed", seconds());
-        deps.log.warn({ error: oneLine(error) }, "a timeline could not be rebuilt");
+        deps.log.warn({ timeline: kindOf(key), error: oneLine(error) }, "a timeline could not be rebuilt");
         throw error;
       }
     });

@@ -299,7 +299,7 @@ testDeadLetters("dead letters are grouped for people, filtered, shown and remove
   const [old] = [await deadLetterFrom(stack, 20, { drop_id: "d", user_id: "42" })];
   const list = await finished(command(stack, "dlq", "ls"));
   expect(list.output).toMatch(/^4 x GetFollowersList: INTERNAL for 2 authors, most often 42 \(3\)\n/);
-  const single = await finished(command(stack, "dlq", "ls", "--letters", "--since", "2d"));
+  const single = await finished(command(stack, "dlq", "ls", "--ungrouped", "--since", "2d"));
   expect(single.output.trim().split("\n")).toHaveLength(3);
   const seqsOf = async (...args: readonly string[]) =>
     ((await json(stack, "dlq", "ls", ...args)) as Array<{ seq: number }>).map(({ seq }) => seq);

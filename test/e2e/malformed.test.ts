@@ -242,7 +242,7 @@ testWithStack("optional fields that make no sense cost no event", {}, async (sta
   await expectAlive(stack);
 });
 
-testWithStack("two bridges admit an event once and write a letter once", {}, async (stack) => {
+testWithStack("two bridges admit an event once and write a dead letter once", {}, async (stack) => {
   await stack.start();
   const good = Array.from({ length: 40 }, (_, number) => {
     const drop = {

@@ -49,7 +49,7 @@ function supervise(stack: Stack): { stop(): Promise<number> } {
 }
 
 testWithStack(
-  "an event that kills its worker every time is the letter `crashed` after five, and takes no neighbour along",
+  "an event that kills its worker every time is the dead letter `crashed` after five, and takes no neighbour along",
   { roles: "bridge", env: ENV, timeoutMs: 120_000, slow: true },
   async (stack) => {
     const history = load(stack, 300);

@@ -203,7 +203,7 @@ function completedIn({ body, seq }: Delivery, { log }: Context): FanoutCompleted
   try {
     return understood(publication, parseJson(body));
   } catch (error) {
-    log.error({ seq, error: oneLine(error) }, "a message of CHECKS is no publication; it is removed");
+    log.error({ seq, error: oneLine(error) }, "a message in CHECKS cannot be parsed; it is removed");
     return undefined;
   }
 }

@@ -92,7 +92,7 @@ export class LossDetector {
   }
 
   /**
-   * Resolves once every record that Redis may fall back to would have an event of that time applied again.
+   * Resolves when, whichever identity record survives a loss, the replay would begin at or before `admittedAt`.
    *
    * @throws AppError `unavailable` after 30 s, or where the signal aborts
    */

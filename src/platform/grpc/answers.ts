@@ -21,7 +21,7 @@ function valid<Item>(method: string, items: readonly Item[], isValid: (item: Ite
   const kept = items.filter(isValid);
   leftOut.add(items.length - kept.length, { method });
   // An empty page would end the list.
-  if (kept.length === 0) throw broken(method, "nothing in it keeps the contract");
+  if (kept.length === 0) throw broken(method, "every item is invalid");
   return kept;
 }
 

@@ -110,7 +110,10 @@ class ConsumeLoop {
     await Promise.race([this.#handling.ended(), pause(graceMs)]);
     const { stream, consumer, log } = this.options;
     if (this.#handling.size > 0)
-      log.warn({ stream, consumer, messages: this.#handling.size }, "not finished in time; delivered again elsewhere");
+      log.warn(
+        { stream, consumer, messages: this.#handling.size },
+        "messages were not finished within the grace period; NATS delivers them again",
+      );
   }
 
   async #pullEnded(messages: ConsumerMessages): Promise<void> {

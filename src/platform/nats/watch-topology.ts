@@ -137,7 +137,8 @@ export class TopologyWatch {
   #failed(error: unknown): void {
     const said = oneLine(error);
     if (!(error instanceof TopologyRefusal)) {
-      if (!this.#unchecked) this.deps.log.warn({ error: said }, "streams could not be checked; it is tried again");
+      if (!this.#unchecked)
+        this.deps.log.warn({ error: said }, "the JetStream streams could not be checked; it is tried again");
       this.#unchecked = true;
       return;
     }

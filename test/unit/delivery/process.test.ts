@@ -76,7 +76,7 @@ test("an attempt is counted before the handler runs, and forgotten after it retu
   expect([letters, observed]).toEqual([[], ["acked"]]);
 });
 
-test("a failure is retried four times and the fifth is the letter `exhausted`", async () => {
+test("a failure is retried four times and the fifth is the dead letter `exhausted`", async () => {
   const { run, letters, observed } = setup({ handler: () => Promise.reject(new Error("broken")) });
   const outcomes: string[] = [];
   for (let attempt = 1; attempt <= 5; attempt++) outcomes.push((await run()).kind);
@@ -147,7 +147,7 @@ test("a handler that waits for a server hands its message back when the process 
   expect(letters).toEqual([]);
 });
 
-test("a message whose handling was begun five times and never reported back is the letter `crashed`, without running", async () => {
+test("a message with five attempts that never ended is the dead letter `crashed`, without running", async () => {
   const trace: Trace = [];
   const { run, letters } = setup({
     attempts: memoryAttempts(trace, begunBefore(5)),
@@ -168,7 +168,7 @@ test("the fifth attempt itself still runs", async () => {
   expect([trace, letters]).toEqual([["begin", "handled", "forget"], []]);
 });
 
-test("the original is neither acked nor forgotten as long as the DLQ does not take the letter", async () => {
+test("the original is neither acked nor forgotten as long as the DLQ does not take the dead letter", async () => {
   let refusals = 1;
   const { run, trace, letters } = setup({
     handler: () => Promise.reject(new AppError("poison", "never")),
@@ -180,7 +180,7 @@ test("the original is neither acked nor forgotten as long as the DLQ does not ta
   expect(letters).toHaveLength(1);
 });
 
-test("a letter says why its message failed however long the DLQ was unavailable", async () => {
+test("a dead letter says why its message failed however long the DLQ was unavailable", async () => {
   let refusals = 2;
   const { run, letters } = setup({
     attempts: memoryAttempts([], begunBefore(4)),
@@ -193,7 +193,7 @@ test("a letter says why its message failed however long the DLQ was unavailable"
   ]);
 });
 
-test("a letter that cannot be stored while the process stops leaves the message to others", async () => {
+test("a dead letter that cannot be stored while the process stops leaves the message to others", async () => {
   const { run, stopping, letters } = setup({
     handler: () => Promise.reject(new AppError("poison", "never")),
     store: () => {

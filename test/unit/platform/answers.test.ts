@@ -26,7 +26,7 @@ test("users that are no ids are left out; a page of nothing else fails", () => {
   expect(validUsers("List", ["a", "", "b", "x".repeat(129), "\ud800"])).toEqual(["a", "b"]);
   expect(validUsers("List", [])).toEqual([]);
   expect(faultOf(() => validUsers("List", ["", ""]))).toBe(
-    "List: the answer breaks the contract: nothing in it keeps the contract",
+    "List: the answer breaks the contract: every item is invalid",
   );
 });
 
