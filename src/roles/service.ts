@@ -65,6 +65,7 @@ export async function startService(config: Config, options: StartOptions): Promi
       closers.add(name, () => following.close());
   }
   await start(WORKING);
+  http.complete();
   readiness.waiting = undefined;
   // Closed first: load balancers send no more requests here.
   closers.add("readiness", () => {

@@ -208,7 +208,14 @@ for (const away of [["redisServer"], ["natsServer"], ["redisServer", "natsServer
   });
 }
 
-test("a service started before Redis and NATS waits for them and becomes ready", async () => {
+async function expectUnavailable({ httpUrl }: Service, path: string, method = "GET"): Promise<void> {
+  const answer = await fetch(`${httpUrl}${path}`, { method });
+  expect([answer.status, answer.headers.get("content-type")]).toEqual([503, "application/problem+json"]);
+  expect(answer.headers.get("retry-after")).toMatch(/^[1-9]$/);
+  await answer.arrayBuffer();
+}
+
+test("a service started before Redis and NATS waits for them, answers 503 meanwhile, and becomes ready", async () => {
   const stack = await startStack({ service: false });
   const folders = await Promise.all([temporaryFolder("late-redis"), temporaryFolder("late-nats")]);
   const [redisPort, natsPort] = await freePorts();
@@ -217,12 +224,17 @@ test("a service started before Redis and NATS waits for them and becomes ready",
   try {
     await eventually(async () => (await httpStatus(`${service.httpUrl}/healthz`)) === 200, "it lives");
     expect(await httpStatus(`${service.httpUrl}/readyz`)).not.toBe(200);
+    await expectUnavailable(service, "/api/v1/timeline/analyze", "POST");
+    await expectUnavailable(service, "/api/v1/timeline/analyses/0190c1f4-7b3c-7000-8000-000000000000");
+    await expectUnavailable(service, "/events/timeline/home");
     const nats = await startNats({ dir: folders[1] as string, port: natsPort });
     stack.defer(() => nats.stop());
     expect(await httpStatus(`${service.httpUrl}/readyz`)).not.toBe(200);
     const redis = await startRedis({ dir: folders[0] as string, port: redisPort });
     stack.defer(() => redis.stop());
     await untilReady(service);
+    expect(await httpStatus(`${service.httpUrl}/events/timeline/home`)).toBe(401);
+    expect(await httpStatus(`${service.httpUrl}/nowhere`)).toBe(404);
     const reads = openReader(service.grpcAddress);
     stack.defer(() => reads.close());
     expect(await reads.home("anybody")).toMatchObject({ drop_ids: [], degraded: false });
