@@ -39,6 +39,20 @@ test("a client whose user was unlisted for a while gets a reset, also where the 
   expect(again.resets()).toEqual(["registration_lost"]);
 });
 
+test("a resume that must reset has the reset in its first block: no client holds the new position without it", async () => {
+  const running = await start(UNRENEWED);
+  const first = await listen(running, "alice");
+  await first.goes();
+  await client.flushall();
+  const again = await listen(running, "alice", first.lastId);
+  await eventually(() => again.blocks().length > 1, "a heartbeat");
+  const [block] = again.blocks();
+  expect(block).toMatch(
+    /^retry: \d+\n: connected\nid: [0-9a-z-]+\nevent: reset\ndata: {"reason":"registration_lost"}$/,
+  );
+  expect(again.resets()).toHaveLength(1);
+});
+
 test("two processes that list a user again agree on the listing: each stream gets one reset, and no client another", async () => {
   const both = await Promise.all([start(), start()]);
   const tabs = await Promise.all(both.map((running) => listen(running, "alice")));
@@ -99,6 +113,7 @@ test("a registration that is lost while its stream opens is told of once the str
   const raw = await opening;
   await eventually(() => raw.blocks().length > 1, "the first blocks");
   expect(raw.resets()).toEqual(["registration_lost"]);
+  expect(raw.blocks()[0]).toContain("\nevent: reset\n");
   const next = await listen(usual, "alice", raw.lastId);
   await eventually(() => next.blocks().length > 1, "a heartbeat");
   expect(next.resets()).toEqual([]);
