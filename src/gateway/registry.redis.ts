@@ -59,15 +59,13 @@ export function createRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs
     /** Resolves to the ids of those that are gone, or whose user another listing has begun for. */
     renew: async (some: readonly Connection[], listedSince: number): Promise<ReadonlySet<string>> => {
       const since = { ...times, listedSince };
-      const gone = isCluster
-        ? await renewSingly(createSend(scripts, false), some, since)
-        : await renewTogether(scripts, some, since);
+      const gone = isCluster ? await renewSingly(scripts, some, since) : await renewTogether(scripts, some, since);
       return new Set(gone);
     },
 
-    remove: async (some: readonly Connection[]): Promise<void> => {
+    remove: async (some: readonly Connection[], listedSince: number): Promise<void> => {
       const parts = isCluster ? some.map((one) => [one]) : [some];
-      await Promise.all(parts.map((part) => send(removal(part))));
+      await Promise.all([touchListed(scripts, some, listedSince), ...parts.map((part) => send(removal(part)))]);
     },
 
     sweep: () => sweep(send, { staleMs: 1.5 * ttlMs, forgetMs: windowMs + MINUTE }),
@@ -87,9 +85,18 @@ const removal = (some: readonly Connection[]): Command[] => [
     ["DEL", connectionKey(id)],
   ]),
   ["ZREM", CONNECTIONS_SEEN_KEY, ...some.map(({ id }) => id)],
-  // Only where the user is still listed: this must not hide a lost listing.
-  ["ZADD", RECENT_KEY, "XX", ...some.flatMap(({ user }) => [Date.now(), encodeId(user)])],
 ];
+
+/** Resolves to whether each user is listed. */
+async function touchListed(
+  scripts: Scripts,
+  some: readonly Connection[],
+  listedSince: number,
+): Promise<readonly boolean[]> {
+  const users = some.map(({ user }) => encodeId(user));
+  const replies = await scripts.run("touch-listed", [RECENT_KEY], [Date.now(), listedSince, ...users]);
+  return (replies as number[]).map((reply) => reply === 1);
+}
 
 interface Since extends Times {
   readonly listedSince: number;
@@ -144,27 +151,23 @@ async function renewTogether(scripts: Scripts, some: readonly Connection[], sinc
 }
 
 /** As `renew-streams` does. */
-async function renewSingly(send: Send, some: readonly Connection[], since: Since): Promise<string[]> {
+async function renewSingly(scripts: Scripts, some: readonly Connection[], since: Since): Promise<string[]> {
+  const send = createSend(scripts, false);
   const perConnection = some.flatMap<Command>(({ id, user }) => [
-    ["ZSCORE", RECENT_KEY, encodeId(user)],
     ["GET", listingKey(user)],
     ["PEXPIRE", listingKey(user), LISTING_TTL_MS],
     ["EXPIRE", connectionKey(id), since.ttl],
     ["SISMEMBER", connectionsOfUserKey(user), id],
     ["EXPIRE", connectionsOfUserKey(user), 2 * since.ttl],
   ]);
-  const replies = await send(perConnection);
-  const isListed = (at: number): boolean => replies[at] != null && Number(replies[at]) >= since.listedSince;
-  const now = Date.now();
-  const listed = some.flatMap(({ user }, n) => (isListed(6 * n) ? [now, encodeId(user)] : []));
-  await send([
-    ...(listed.length > 0 ? [["ZADD", RECENT_KEY, "XX", ...listed] as Command] : []),
-    ["ZADD", CONNECTIONS_SEEN_KEY, ...some.flatMap(({ id }) => [now, id])],
-    ...keepIndexes(since),
+  const [listed, replies] = await Promise.all([
+    touchListed(scripts, some, since.listedSince),
+    send(perConnection),
+    send([["ZADD", CONNECTIONS_SEEN_KEY, ...some.flatMap(({ id }) => [Date.now(), id])], ...keepIndexes(since)]),
   ]);
   const isGone = ({ listing }: Connection, at: number): boolean =>
-    !isListed(at) || replies[at + 1] !== listing || replies.slice(at + 2, at + 5).some((n) => Number(n) === 0);
-  return some.filter((one, n) => isGone(one, 6 * n)).map(({ id }) => id);
+    replies[at] !== listing || replies.slice(at + 1, at + 4).some((n) => Number(n) === 0);
+  return some.filter((one, n) => !listed[n] || isGone(one, 5 * n)).map(({ id }) => id);
 }
 
 interface Swept {

@@ -37,7 +37,7 @@ export class Registry {
   readonly #registered = new Set<Registration>();
   readonly #loops: readonly Loop[];
   readonly #forget = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Registration[]): Promise<void> => {
-    await this.deps.store.remove(some).catch((error) => {
+    await this.deps.store.remove(some, this.#listedSince()).catch((error) => {
       this.deps.log.debug({ error: oneLine(error) }, "registrations were not removed; they expire");
     });
   });
@@ -89,7 +89,7 @@ export class Registry {
     const held = lost.filter((entry) => this.#registered.has(entry));
     const listings = await store.register(held, this.#listedSince());
     const closed = held.filter((entry) => !this.#registered.has(entry));
-    if (closed.length > 0) await store.remove(closed);
+    if (closed.length > 0) await store.remove(closed, this.#listedSince());
     for (const [at, entry] of held.entries()) {
       entry.listing = listings[at] as string;
       entry.registeredAgain();

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { eventually } from "../support/eventually.js";
-import { ask, client, connection, listen, send, start, token } from "../support/gateway.js";
+import { ask, client, connection, idle, listen, send, start, token } from "../support/gateway.js";
 
 /** Registrations are not renewed while a test runs. */
 const UNRENEWED = { limits: { renewMs: 3_600_000 } };
@@ -36,6 +36,18 @@ test("a client whose user was unlisted for a while gets a reset, also where the 
   await listen(running, "alice");
   const again = await listen(running, "alice", phone.lastId);
   await eventually(() => again.resets().length > 0, "a reset");
+  expect(again.resets()).toEqual(["registration_lost"]);
+});
+
+test("a client whose stream ends after its user's listing gets a reset, also where no renewal came in between", async () => {
+  const running = await start(UNRENEWED);
+  const raw = await listen(running, "alice");
+  // As after an outage of Redis: fan-out has stored nothing for her since.
+  await client.zadd(RECENT_KEY, Date.now() - 605_000, "alice");
+  await raw.goes();
+  await idle(running);
+  const again = await listen(running, "alice", raw.lastId);
+  await eventually(() => again.blocks().length > 1, "a heartbeat");
   expect(again.resets()).toEqual(["registration_lost"]);
 });
 

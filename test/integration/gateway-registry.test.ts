@@ -84,7 +84,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     await client.srem(connectionsOfUserKey(second.user), second.id);
     await client.zrem(RECENT_KEY, encodeId(third.user));
     expect(await store.renew(registered, LISTED_LATELY)).toEqual(new Set([second.id, third.id]));
-    await store.remove([first, second]);
+    await store.remove([first, second], LISTED_LATELY);
     expect(await store.renew(registered, LISTED_LATELY)).toEqual(new Set(registered.map(({ id }) => id)));
     expect(await client.hgetall(connectionKey(third.id))).toMatchObject({ user_id: third.user });
   });
@@ -108,6 +108,15 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     expect(await store.renew([after], 1_001)).toEqual(new Set([after.id]));
     expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBe(1_000);
     expect(await store.renew([after], 1_000)).toEqual(new Set());
+    expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBeGreaterThan(1_000);
+  });
+
+  test("a removal lets the listing last from then on, and does not prolong one that has ended", async () => {
+    const one = await register(connection("a"), LISTED_LATELY);
+    await client.zadd(RECENT_KEY, 1_000, encodeId(user));
+    await store.remove([one], 1_001);
+    expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBe(1_000);
+    await store.remove([one], 1_000);
     expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBeGreaterThan(1_000);
   });
 
