@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { eventually } from "../support/eventually.js";
-import { ask, client, connection, idle, listen, send, start, token } from "../support/gateway.js";
+import { ask, cleanups, client, connection, idle, listen, send, start, token } from "../support/gateway.js";
 
 /** Registrations are not renewed while a test runs. */
 const UNRENEWED = { limits: { renewMs: 3_600_000 } };
@@ -46,6 +46,22 @@ test("a client whose stream ends after its user's listing gets a reset, also whe
   await client.zadd(RECENT_KEY, Date.now() - 605_000, "alice");
   await raw.goes();
   await idle(running);
+  const again = await listen(running, "alice", raw.lastId);
+  await eventually(() => again.blocks().length > 1, "a heartbeat");
+  expect(again.resets()).toEqual(["registration_lost"]);
+});
+
+test("how long a user is listed is measured by the clock of Redis, also where the gateway's is behind", async () => {
+  const running = await start(UNRENEWED);
+  const raw = await listen(running, "alice");
+  await raw.goes();
+  await idle(running);
+  await client.zadd(RECENT_KEY, Date.now() - 605_000, "alice");
+  const now = Date.now;
+  cleanups.push(() => {
+    Date.now = now;
+  });
+  Date.now = () => now() - 30_000;
   const again = await listen(running, "alice", raw.lastId);
   await eventually(() => again.blocks().length > 1, "a heartbeat");
   expect(again.resets()).toEqual(["registration_lost"]);

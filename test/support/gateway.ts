@@ -16,6 +16,7 @@ import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "./brokers.js";
 import { eventually } from "./eventually.js";
+import { clockOn } from "./redis.js";
 import { type EventStream, follow } from "./sse.js";
 
 const SECRET = "a secret of thirty-two bytes, or a few more";
@@ -78,7 +79,15 @@ interface Overrides {
 
 export async function start({ config, limits, ...handles }: Overrides = {}): Promise<Running> {
   const gateway = createGateway(
-    { scripts, nats: connection, log: silent, podName: "pod-1", ...handles, config: { ...CONFIG, ...config } },
+    {
+      scripts,
+      clock: clockOn(handles.scripts ?? scripts),
+      nats: connection,
+      log: silent,
+      podName: "pod-1",
+      ...handles,
+      config: { ...CONFIG, ...config },
+    },
     { ...LIMITS, ...FAST, ...limits },
   );
   const server = createServer((request, response) => void gateway.handle(request, response)).listen(0, "127.0.0.1");
