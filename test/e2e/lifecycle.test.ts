@@ -1,11 +1,15 @@
+import { once } from "node:events";
 import { rm } from "node:fs/promises";
+import { credentials } from "@grpc/grpc-js";
 import { expect, test } from "@jest/globals";
+import { ServerReflectionClient } from "../../src/gen/grpc/reflection/v1/reflection.js";
 import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { startCommand } from "../support/command.js";
 import { eventually } from "../support/eventually.js";
 import { expectTimelines } from "../support/oracle.js";
 import { openReader } from "../support/reader.js";
+import { samplesOf } from "../support/scrape.js";
 import {
   type Ending,
   freePorts,
@@ -156,6 +160,31 @@ testWithStack(
     expect(logged(stack.service, "closing takes too long; the process ends without it")).toMatchObject([
       { level: "error", what: "NATS" },
     ]);
+  },
+);
+
+testWithStack(
+  "what waits for NATS and a client that takes no answers share one grace: SIGTERM ends with 0",
+  // Two graces would take longer than a process may close: ten seconds more than one.
+  { slow: true, roles: "bridge,api", env: { TIMELINE_SHUTDOWN_GRACE_MS: "11000" }, timeoutMs: 90_000 },
+  async (stack) => {
+    const { natsServer, service } = stack;
+    const client = new ServerReflectionClient(service.grpcAddress, credentials.createInsecure());
+    stack.defer(() => client.close());
+    const unread = client.serverReflectionInfo();
+    unread.on("error", () => undefined);
+    for (let n = 0; n < 200; n++) unread.write({ host: "h".repeat(64 * 1024), list_services: "" });
+    await once(unread, "readable");
+    natsServer.kill("SIGKILL");
+    await natsServer.exited;
+    await stack.publish(created({ drop_id: "held", user_id: "alice", visibility: "public", created_at: START }));
+    const held = async (): Promise<boolean> => {
+      const samples = samplesOf(await (await fetch(`${service.httpUrl}/metrics`)).text());
+      return samples.some(({ name, value }) => name === "timeline_bridge_in_flight" && value === 1);
+    };
+    await eventually(held, "the bridge holds the event");
+    expect(await service.stop()).toEqual({ code: 0, signal: null });
+    expect(logged(service, "events were not admitted before the end")).toHaveLength(1);
   },
 );
 
