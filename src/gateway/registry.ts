@@ -48,11 +48,20 @@ export class Registry {
 
   constructor(private readonly deps: RegistryDeps) {
     const { renewMs, sweepMs, log } = deps;
-    const failed = (error: unknown): void =>
-      log.warn({ error: oneLine(error) }, "registrations were not renewed; they are tried again");
+    const warn = (line: string) => (error: unknown) => log.warn({ error: oneLine(error) }, line);
     this.#loops = [
-      startLoop({ work: () => this.#renewAll(), everyMs: renewMs, firstAfterMs: renewMs, failed }),
-      startLoop({ work: () => this.#sweep(), everyMs: sweepMs, jitter: true, failed }),
+      startLoop({
+        work: () => this.#renewAll(),
+        everyMs: renewMs,
+        firstAfterMs: renewMs,
+        failed: warn("registrations were not renewed; they are tried again"),
+      }),
+      startLoop({
+        work: () => this.#sweep(),
+        everyMs: sweepMs,
+        jitter: true,
+        failed: warn("registrations of ended processes were not removed; the next sweep tries again"),
+      }),
     ];
   }
 

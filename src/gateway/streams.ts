@@ -130,7 +130,7 @@ export class Streams {
         session.recheck({ maxAgeMs: 0, heardMs: 0 }),
       );
     } catch (error) {
-      log.warn({ error: oneLine(error) }, "streams were not checked; heartbeats check them");
+      log.warn({ error: oneLine(error) }, "event streams were not checked after a gap; their heartbeats check them");
     }
   }
 

@@ -8,7 +8,7 @@ import type { NatsConnection } from "nats";
 import { notifySubject, STREAM } from "../../src/contracts/subjects.js";
 import type { GatewayConfig } from "../../src/gateway/config.js";
 import { createGateway, type Gateway, type GatewayLimits, LIMITS } from "../../src/gateway/index.js";
-import { silent } from "../../src/kernel/logger.js";
+import { type Logger, silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
@@ -75,6 +75,7 @@ interface Overrides {
   readonly nats?: NatsConnection;
   readonly config?: Partial<GatewayConfig>;
   readonly limits?: Partial<GatewayLimits>;
+  readonly log?: Logger;
 }
 
 export async function start({ config, limits, ...handles }: Overrides = {}): Promise<Running> {
