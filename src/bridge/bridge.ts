@@ -24,6 +24,8 @@ export interface Arrived {
   readonly payload: Uint8Array;
   /** In ms since the epoch. */
   readonly arrival: number;
+  /** Arrival may be long after publication: Redis keeps events while the connection is not read on. */
+  readonly publishedAfter: ClockReading;
 }
 
 /** Resolves once every payload is stored; `settled` is called as soon as some are, with how many and their bytes. */
@@ -67,16 +69,16 @@ export async function startIntake({ channels, forward, requestReconcile, log, ob
     observe.inFlight(batch.length);
     batch = [];
   };
-  const take = (channel: EventName, payload: Uint8Array): void => {
+  const take = (channel: EventName, payload: Uint8Array, publishedAfter: ClockReading): void => {
     if (full() && !paused) paused = channels.setPaused(true);
     // A source that cannot be paused passes on what it has read. Beyond twice the bound payloads are lost, and counted.
     if (count >= 2 * MAX_IN_FLIGHT || bytes >= 2 * MAX_IN_FLIGHT_BYTES) {
-      requestReconcile(Date.now(), "overflow");
+      requestReconcile(wallTimeOf(publishedAfter), "overflow");
       return observe.refused(channel);
     }
     count += 1;
     bytes += payload.byteLength;
-    if (batch.push({ channel, payload, arrival: Date.now() }) === 1) setImmediate(send);
+    if (batch.push({ channel, payload, arrival: Date.now(), publishedAfter }) === 1) setImmediate(send);
   };
   await channels.subscribe(EVENT_NAMES, take, (since) => requestReconcile(since, "reconnect"));
   log.info({ channels: EVENT_NAMES }, "bridging Redis Pub/Sub into JetStream");
@@ -171,13 +173,13 @@ async function forwardOnce(
   return failures;
 }
 
-function parsePayload(deps: WithGaps, { channel, payload, arrival }: Arrived): TimelineEvent {
+function parsePayload(deps: WithGaps, { channel, payload, arrival, publishedAfter }: Arrived): TimelineEvent {
   const most = (deps.server.info?.max_payload ?? DEFAULT_MAX_MESSAGE_BYTES) - HEADER_ROOM;
   if (payload.byteLength > most) throw new TooLarge(payload.byteLength);
   const event = parseEvent(channel, payload, arrival);
   const { producer, seq } = event.payload;
   if (deps.gaps && producer !== undefined && seq !== undefined) {
-    const since = deps.gaps.note(producer, seq, arrival);
+    const since = deps.gaps.note(producer, seq, publishedAfter);
     if (since !== undefined) deps.requestReconcile(since, "gap");
   }
   return event;
@@ -274,7 +276,7 @@ async function deadLetter(deps: ForwardDeps, { channel, payload, arrival }: Arri
 
 interface Numbered {
   readonly seq: number;
-  readonly at: ClockReading;
+  readonly publishedAfter: ClockReading;
   /** The last number that was lower. */
   readonly lower?: number;
 }
@@ -282,16 +284,15 @@ interface Numbered {
 export class Gaps {
   readonly #latest = new LRUCache<string, Numbered>({ max: MAX_PRODUCERS });
 
-  /** @returns the time of the last number before a gap, in ms since the epoch; undefined where nothing is missing */
-  note(producer: string, seq: number, now: number): number | undefined {
+  /** @returns a time before a gap, in ms since the epoch; undefined where nothing is missing */
+  note(producer: string, seq: number, publishedAfter: ClockReading): number | undefined {
     const last = this.#latest.get(producer);
-    const at = { wall: now, monotonic: performance.now() };
     const isNext = !last || seq > last.seq;
     // A producer that starts anew counts from the beginning. Any other lower number came late or twice, unless another
     // that is higher follows it: then the first ones were lost.
     const isAnew = last?.lower !== undefined && seq > last.lower && seq < last.seq;
-    if (isNext || isAnew || seq <= 1) this.#latest.set(producer, { seq, at });
+    if (isNext || isAnew || seq <= 1) this.#latest.set(producer, { seq, publishedAfter });
     else if (seq < last.seq) this.#latest.set(producer, { ...last, lower: seq });
-    return last && (isAnew || seq > last.seq + 1) ? wallTimeOf(last.at) : undefined;
+    return last && (isAnew || seq > last.seq + 1) ? wallTimeOf(last.publishedAfter) : undefined;
   }
 }

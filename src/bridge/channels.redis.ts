@@ -2,7 +2,7 @@ import type { Redis } from "ioredis";
 import type { EventName } from "../contracts/events.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { pause, readClocks, SECOND, wallTimeOf } from "../kernel/time.js";
+import { type ClockReading, pause, readClocks, SECOND, wallTimeOf } from "../kernel/time.js";
 
 const PING_MS = 5 * SECOND;
 
@@ -11,29 +11,41 @@ export type Channels = ReturnType<typeof createChannels>;
 /** Reads Redis Pub/Sub channels; a link that no longer answers is cut, and opened and subscribed again. */
 export function createChannels(subscriber: Redis, log: Logger) {
   let paused = false;
+  let pauses = 0;
+  // Read before a ping was sent: its answer stands behind everything that was published until then. An event tells no such
+  // time, since Redis may have kept it for long.
   let alive = readClocks();
   const stream = (): Partial<Redis>["stream"] => subscriber.stream;
-  // A link that is not read on cannot answer.
+  // A link that is not read on, or was not for a while since the ping, cannot answer in time.
   const checkAlive = async (): Promise<void> => {
-    if (!paused && (await checkLink(subscriber, log))) alive = readClocks();
+    if (paused || subscriber.status !== "ready") return;
+    const [sent, pausesBefore] = [readClocks(), pauses];
+    const failure = await failureOfPing(subscriber);
+    if (failure === undefined) alive = sent;
+    else if (pauses === pausesBefore) {
+      log.warn({ error: oneLine(failure) }, "the Pub/Sub link is dead; it is opened again");
+      subscriber.disconnect(true);
+    }
   };
   const ping = setInterval(() => void checkAlive(), PING_MS);
   return {
-    /** @param interrupted called after each interruption, with when the link last worked (ms since the epoch) */
+    /**
+     * @param take also gets a time before the event was published, up to ten seconds before unless Redis kept the event
+     * @param interrupted called after each interruption, with a time (ms since the epoch) before which nothing was missed
+     */
     async subscribe(
       names: readonly EventName[],
-      take: (channel: EventName, payload: Uint8Array) => void,
+      take: (channel: EventName, payload: Uint8Array, publishedAfter: ClockReading) => void,
       interrupted: (since: number) => void,
     ): Promise<void> {
       const known = new Set<string>(names);
       const receive = (channel: Buffer, payload: Buffer): void => {
-        alive = readClocks();
         const name = channel.toString();
-        if (known.has(name)) take(name as EventName, payload);
+        if (known.has(name)) take(name as EventName, payload, alive);
       };
       subscriber.on("messageBuffer", receive);
-      await subscriber.subscribe(...names);
       alive = readClocks();
+      await subscriber.subscribe(...names);
       subscriber.on("ready", () => paused && stream()?.pause());
       subscriber.on("ready", () => {
         log.info({}, "subscribed again; what was published in between was not received");
@@ -45,6 +57,7 @@ export function createChannels(subscriber: Redis, log: Logger) {
     setPaused(pausing: boolean): boolean {
       const link = stream();
       paused = pausing && link !== undefined;
+      if (paused) pauses++;
       if (pausing) link?.pause();
       else link?.resume();
       return link !== undefined;
@@ -60,20 +73,14 @@ export function createChannels(subscriber: Redis, log: Logger) {
 }
 
 /** TCP notices a silent link after hours; a ping without an answer notices it within ten seconds. */
-async function checkLink(subscriber: Redis, log: Logger): Promise<boolean> {
-  if (subscriber.status !== "ready") return false;
+async function failureOfPing(subscriber: Redis): Promise<unknown> {
   let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer within ${PING_MS} ms`)), PING_MS);
+  const late = new Promise<Error>((resolve) => {
+    timer = setTimeout(() => resolve(new Error(`no answer within ${PING_MS} ms`)), PING_MS);
   });
-  try {
-    await Promise.race([subscriber.ping(), late]);
-    return true;
-  } catch (error) {
-    log.warn({ error: oneLine(error) }, "the Pub/Sub link is dead; it is opened again");
-    subscriber.disconnect(true);
-    return false;
-  } finally {
-    clearTimeout(timer);
-  }
+  const answered = subscriber.ping().then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  return Promise.race([answered, late]).finally(() => clearTimeout(timer));
 }

@@ -12,7 +12,7 @@ export const DELIVERY_VARIABLES = {
     schema: integer(1, 1_024),
     default: "64",
     about:
-      "Messages that a consumer of this process handles one by one at the same time. A batch of first deliveries has 4 times as many drops, 32 times as many follows, or a 32nd as many jobs; up to four batches are in hand",
+      "Messages that one consumer of a process handles one by one at the same time (n). A batch of first deliveries holds up to 4 n drops, 32 n follows or n/32 jobs; at most four batches are in flight",
   },
   retryBaseMs: {
     name: "TIMELINE_RETRY_BASE_MS",

@@ -1,7 +1,7 @@
 import { type EdgeEvent, parseStored } from "../contracts/events.js";
 import { type EdgeJob, MAX_JOB_EDGES, parseEdgeJob } from "../contracts/fanout.js";
 import type { Delivery, Handlers } from "../delivery/handler.js";
-import { chunked, grouped } from "../kernel/concurrency.js";
+import { allOf, chunked, grouped } from "../kernel/concurrency.js";
 import { SECOND } from "../kernel/time.js";
 import type { AdmittedEdge, ApplyEdges } from "./graph.js";
 import type { UntilCovered } from "./jobs.js";
@@ -35,7 +35,8 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
       batch: async (deliveries) => {
         const edges = deliveries.map(edgeOf);
         const { few, jobs } = divided(edges);
-        const [late] = await Promise.all([applyEdges(few, TIMEOUT_MS), queueEdges(jobs)]);
+        // A refusal of jobs comes while edges are still written: their writes must not follow those of the next attempt.
+        const [late] = await allOf([applyEdges(few, TIMEOUT_MS), queueEdges(jobs)]);
         const left = new Set(late);
         return deliveries.filter((_, at) => left.has(edges[at] as AdmittedEdge));
       },

@@ -20,6 +20,15 @@ export async function mapLimited<T, R>(
   return results;
 }
 
+/** As Promise.all, but a failure waits for the end of the others. */
+export async function allOf<T extends readonly unknown[] | []>(
+  all: T,
+): Promise<{ -readonly [K in keyof T]: Awaited<T[K]> }> {
+  const failed = (await Promise.allSettled(all)).find(({ status }) => status === "rejected");
+  if (failed?.status === "rejected") throw failed.reason;
+  return Promise.all(all);
+}
+
 export function chunked<T>(items: readonly T[], size: number): T[][] {
   const pieces: T[][] = [];
   for (let at = 0; at < items.length; at += size) pieces.push(items.slice(at, at + size));

@@ -1,5 +1,6 @@
 import { PULLED_KEY, postedKey } from "../contracts/keys.js";
 import { PULL_STATES, type Published, type PulledAuthor, type PullState } from "../contracts/pulled.js";
+import { AppError } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { HOUR } from "../kernel/time.js";
 import type { RedisClock } from "../platform/redis/clock.js";
@@ -67,8 +68,11 @@ export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
   };
 }
 
+/** @throws AppError `unavailable`: a newer version may have written the value, and no event is at fault. */
 function parse(value: string): StoredState {
   const [, state, by, since] = VALUE.exec(value) ?? [];
-  if (state === undefined) throw new Error("the registry of pulled authors holds a value that is not understood");
+  if (state === undefined) {
+    throw new AppError("unavailable", "the registry of pulled authors holds a value that this version does not know");
+  }
   return { state: state as StoredState["state"], by: by as StoredState["by"], since: Number(since) };
 }

@@ -1,14 +1,13 @@
 import { authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
-import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
+import { compareEntries } from "../contracts/timelines.js";
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
-import { codeOf, invalid, oneLine } from "../kernel/errors.js";
-import { dateOfId } from "../kernel/ids.js";
+import { codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import { type ReadDeadlines, readDeadlines, withDeadline } from "./deadlines.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import type { FirstPage } from "./most-read.redis.js";
-import { type Cursor, fromToken, type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
+import { type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
 import { type EncodedPage, present } from "./page-response.js";
 import {
   type BelowFloor,
@@ -21,15 +20,16 @@ import {
   retainedOf,
   visible,
 } from "./pages.js";
+import { queryOf } from "./query.js";
 import type { Rebuild, TakeSnapshot } from "./rebuild.js";
-import type { ReadSharedLog } from "./shared-log.nats.js";
-import type { TimelineStore } from "./store.redis.js";
+import type { SharedName } from "./shared-log.nats.js";
+import type { Snapshot, TimelineStore } from "./store.redis.js";
 import type { Stored } from "./stored.js";
 
 export interface ReadDeps extends HomeDeps {
   readonly store: TimelineStore;
   readonly fences: PageFences;
-  readonly readSharedLog: ReadSharedLog;
+  readonly readSharedLog: (name: SharedName) => Promise<Snapshot>;
   readonly rebuild: Rebuild;
   readonly deadlineMaxMs: number;
   readonly maybeLost: () => boolean;
@@ -79,7 +79,7 @@ export function readFirstPage(deps: Pick<ReadDeps, "store" | "fences">, { user, 
   return readPage(deps, homeKey(user), query);
 }
 
-export function getSharedTimeline(deps: ReadDeps, name: "local" | "global"): GetTimeline {
+export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline {
   const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
   const timeline: Timeline = { name, key, snapshot: () => deps.readSharedLog(name) };
   return (request, context) => getPage(deps, context, parsePageRequest(request), timeline);
@@ -102,43 +102,13 @@ interface Asked extends ReadDeadlines {
   readonly first: Stored | undefined;
 }
 
-async function getAnyPage(deps: ReadDeps, { page, ...asked }: Asked, timeline: Timeline): Promise<Buffer> {
-  const { cursor } = page;
-  const position = cursor && (await positionOf(deps, timeline, { ...cursor, deadline: asked.deadline }));
-  const query: Query = {
-    direction: cursor?.kind === "min_id" ? "newer" : "older",
-    above: cursor?.kind === "max_id" ? undefined : position,
-    below: cursor?.kind === "max_id" ? position : undefined,
-    count: page.limit + 1,
-  };
+async function getAnyPage(deps: ReadDeps, asked: Asked, timeline: Timeline): Promise<Buffer> {
+  const { page } = asked;
   const maybeLost = deps.maybeLost();
-  const read = await readComplete(deps, timeline, { ...asked, query });
+  const read = await readComplete(deps, timeline, asked);
   const outcome = maybeLost || deps.maybeLost() ? "degraded" : read.outcome;
   deps.observe(timeline.name, outcome);
-  return present(read.page, { page, newestFirst: query.direction === "older", degraded: outcome === "degraded" });
-}
-
-async function positionOf(
-  deps: ReadDeps,
-  timeline: Timeline,
-  cursor: Cursor & { readonly deadline: number },
-): Promise<TimelineEntry> {
-  const position = fromToken(cursor.text);
-  if (position) return position;
-  const dated = dateOfId(cursor.text);
-  try {
-    const createdAt = await withDeadline(deps.store.createdAt(timeline.key, cursor.text), cursor.deadline);
-    if (createdAt !== undefined) return { score: createdAt, drop: cursor.text };
-  } catch (error) {
-    if (dated === undefined) throw error;
-  }
-  if (dated !== undefined) return { score: dated, drop: cursor.text };
-  throw invalid(cursor.kind, "is neither a token nor a drop of this timeline, and carries no date");
-}
-
-interface Reading extends ReadDeadlines {
-  readonly query: Query;
-  readonly first?: Stored | undefined;
+  return present(read.page, { page, newestFirst: page.cursor?.kind !== "min_id", degraded: outcome === "degraded" });
 }
 
 interface Read {
@@ -151,23 +121,28 @@ const DEGRADED_WAIT_MS = SECOND;
 /** A home, then its owner's pulled authors if a change came between, then their timelines; and one to spare. */
 const MAX_REBUILDS = 4;
 
-async function readComplete(deps: ReadDeps, timeline: Timeline, reading: Reading): Promise<Read> {
-  const { deadline, first } = reading;
+async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): Promise<Read> {
+  const { page: request, deadline, first } = asked;
   const below = timeline.belowFloor && tracked(timeline.belowFloor({ deadline }));
-  const whole: Query = { ...reading.query, ...(below && { belowFloor: below.belowFloor }) };
-  const read = (query: Query): Promise<Read["page"]> => withDeadline(readPage(deps, timeline.key, query), deadline);
+  let query: Query | undefined;
   for (let rebuilds = 0; ; rebuilds++) {
     try {
-      const page = await read(rebuilds === 0 ? { ...whole, first } : whole);
+      query = await withDeadline(queryOf(deps, timeline.key, request), deadline);
+      const whole: Query = {
+        ...query,
+        ...(below && { belowFloor: below.belowFloor }),
+        ...(rebuilds === 0 && { first }),
+      };
+      const page = await withDeadline(readPage(deps, timeline.key, whole), deadline);
       if (rebuilds > 0) return { page, outcome: "rebuilt" };
-      return { page, outcome: below?.isSourceOf(page, whole.count - 1) ? "beyond" : "hit" };
+      return { page, outcome: below?.isSourceOf(page, request.limit) ? "beyond" : "hit" };
     } catch (error) {
       if (!(error instanceof Incomplete) || rebuilds === MAX_REBUILDS)
-        return degrade(deps, timeline, { ...reading, error });
+        return degrade(deps, timeline, { ...asked, query, error });
       try {
         await withDeadline(complete(deps, timeline, { pulled: error.pulled, deadline }), deadline);
       } catch (failure) {
-        return degrade(deps, timeline, { ...reading, error: failure });
+        return degrade(deps, timeline, { ...asked, query, error: failure });
       }
     }
   }
@@ -211,10 +186,20 @@ function tracked({ older, newer }: BelowFloor): {
   };
 }
 
-async function degrade(deps: ReadDeps, timeline: Timeline, reading: Reading & { error: unknown }): Promise<Read> {
-  const { query, deadline, latest, error } = reading;
+interface Degraded extends ReadDeadlines {
+  /** Undefined while the position of the cursor is not known. */
+  readonly query: Query | undefined;
+  readonly error: unknown;
+}
+
+async function degrade(
+  deps: ReadDeps,
+  timeline: Timeline,
+  { query, deadline, latest, error }: Degraded,
+): Promise<Read> {
   if (codeOf(error) === "invalid") throw error;
   deps.log.warn({ timeline: timeline.name, error: oneLine(error) }, "a page is degraded");
+  if (!query) return { page: [], outcome: "degraded" };
   const stored = await withDeadline(readStored(deps, timeline.key, query), latest).catch(() => []);
   const { belowFloor } = timeline;
   const degradedDeadline = Math.min(deadline, Date.now() + DEGRADED_WAIT_MS);

@@ -111,7 +111,9 @@ export function createTimelines(deps: TimelinesDeps) {
   const home = { openSources: createSources(deps.upstreams, calls), pulls, rebuildQueue, maxEntries };
   const readAhead = openReadAhead(deps);
   const observe = { observe: observeTimeline.read, noteRead: readAhead?.note };
-  const readSharedLog = createReadSharedLog(nats, maxEntries);
+  const logged = { connection: nats, tombstonedAmong: fences.tombstonedAmong, maxEntries };
+  const readSharedLog = createReadSharedLog(logged);
+  const readAuditedLog = createReadSharedLog(logged, AUDIT_LOOKBACKS_MS);
   const rebuild = createRebuild({ store, fences, rebuildQueue, log, observe: observeTimeline.rebuilt });
   const rebuildAuthorKey = (key: string): Promise<void> =>
     rebuild(key, authorSnapshot(home, authorOfKey(key) as string), { afresh: true });
@@ -149,15 +151,18 @@ export function createTimelines(deps: TimelinesDeps) {
     /** Rebuilds local or global from the log; drops older than the log go, except those of `older`. */
     rebuildShared: (name: SharedName, older?: Snapshot): Promise<void> => {
       const takeSnapshot = async (): Promise<Snapshot> => {
-        const logged = await readSharedLog(name);
-        return older ? withOlder(logged, older, maxEntries) : logged;
+        const snapshot = await readSharedLog(name);
+        return older ? withOlder(snapshot, older, maxEntries) : snapshot;
       };
       return rebuild(name === "local" ? LOCAL_KEY : GLOBAL_KEY, takeSnapshot, { afresh: true });
     },
     /** Reads the newest `count` drops of a home created after `floor` (ms) from the upstreams, newest first. */
     readExpectedHome: (user: string, of: Expected) => readExpectedHome(home, user, of),
     /** Reads local or global from the log, as far back as an audit looks. */
-    readExpectedShared: createReadSharedLog(nats, maxEntries, AUDIT_LOOKBACKS_MS),
+    readExpectedShared: async (name: SharedName): Promise<Snapshot> => {
+      const { entries, wholeSince } = await readAuditedLog(name);
+      return { entries, floor: wholeSince };
+    },
     listHomes: (after?: string) => listHomes(scripts, after),
     /** Starts removing drops older than the retention, in one process at a time. */
     startTrimming: (): Loop =>

@@ -38,7 +38,7 @@ export function parseUser(user: string): string {
   return user;
 }
 
-const TOKEN = /^~(\d+)\.([A-Za-z0-9_-]*)$/;
+const TOKEN = /^~(\d+)\.([A-Za-z0-9_-]+)$/;
 
 /** Holds the whole position, so that it stays valid after the drop is gone. */
 export function toToken({ score, drop }: TimelineEntry): string {
@@ -55,6 +55,6 @@ export function fromToken(text: string): TimelineEntry | undefined {
   const score = Number(match[1]);
   if (!Number.isSafeInteger(score)) return undefined;
   const drop = Buffer.from(match[2] as string, "base64url").toString("utf8");
-  if (drop === FLOOR_MEMBER || (drop !== "" && idFault(drop) !== undefined)) return undefined;
+  if (drop === FLOOR_MEMBER || idFault(drop) !== undefined) return undefined;
   return toToken({ score, drop }) === text ? { score, drop } : undefined;
 }

@@ -130,7 +130,7 @@ async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Ent
   return found.slice(0, query.count);
 }
 
-const aboveFloor = (entries: Entries, floor: number): Entries =>
+export const aboveFloor = (entries: Entries, floor: number): Entries =>
   floor === 0 ? entries : entries.filter(({ score }) => score > floor);
 
 export async function visible(fences: PageFences, entries: Entries): Promise<Entries> {

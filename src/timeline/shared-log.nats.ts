@@ -1,17 +1,28 @@
 import type { NatsConnection } from "nats";
 import { parseStored, SUBJECT_OF } from "../contracts/events.js";
+import type { Fences } from "../contracts/fences.js";
 import { STREAM } from "../contracts/subjects.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS, MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
 import { logEntries } from "../platform/nats/read-log.js";
+import { aboveFloor, type Entries } from "./pages.js";
 import { snapshotOf } from "./rebuild.js";
 import type { Snapshot } from "./store.redis.js";
 
 export type SharedName = "local" | "global";
 
-export type ReadSharedLog = (name: SharedName) => Promise<Snapshot>;
+/**
+ * Its floor is the time down to which the log was read, also where the log has lost drops: nobody else has these, and a
+ * higher floor would refuse drops that come late.
+ */
+export interface LogSnapshot extends Snapshot {
+  /** Drops created up to then may have been lost by the log, ms; 0: none was. */
+  readonly wholeSince: number;
+}
+
+export type ReadSharedLog = (name: SharedName) => Promise<LogSnapshot>;
 
 /** The log is read this far back, then further until there are enough drops. */
 const LOOKBACKS_MS = [HOUR, 6 * HOUR, DAY, 8 * DAY];
@@ -21,25 +32,27 @@ export const AUDIT_LOOKBACKS_MS = [10 * MINUTE, ...LOOKBACKS_MS];
 /** No stored drop is dated further ahead: a read from a time on finds all drops created so much later. */
 const MOST_AHEAD_MS = MAX_AHEAD_MS + CLOCK_SKEW_MS;
 
-export function createReadSharedLog(
-  connection: NatsConnection,
-  maxEntries: number,
-  lookbacksMs: readonly number[] = LOOKBACKS_MS,
-): ReadSharedLog {
+interface LogDeps {
+  readonly connection: NatsConnection;
+  readonly tombstonedAmong: Fences["tombstonedAmong"];
+  readonly maxEntries: number;
+}
+
+export function createReadSharedLog(deps: LogDeps, lookbacksMs: readonly number[] = LOOKBACKS_MS): ReadSharedLog {
   return async (name) => {
     for (const lookback of lookbacksMs) {
-      const snapshot = await readSince(connection, name, { from: Date.now() - lookback, maxEntries });
-      if (snapshot.entries.length >= maxEntries || lookback === lookbacksMs.at(-1)) return snapshot;
+      const snapshot = await readSince(deps, name, Date.now() - lookback);
+      if (snapshot.entries.length >= deps.maxEntries || lookback === lookbacksMs.at(-1)) return snapshot;
     }
     throw new Error("unreachable: the last round returns");
   };
 }
 
 async function readSince(
-  connection: NatsConnection,
+  { connection, tombstonedAmong, maxEntries }: LogDeps,
   name: SharedName,
-  { from, maxEntries }: { readonly from: number; readonly maxEntries: number },
-): Promise<Snapshot> {
+  from: number,
+): Promise<LogSnapshot> {
   const info = async () => (await managerOf(connection)).streams.info(STREAM.drops);
   const { state } = await askNats("the state of the log", info);
   const firstAt = state.messages === 0 ? undefined : Date.parse(String(state.first_ts));
@@ -53,8 +66,28 @@ async function readSince(
     }
   }
   const entries = [...found].map(([drop, score]) => ({ drop, score })).sort((a, b) => compareEntries(b, a));
-  const coveredSince = isWholeLog ? 0 : Math.max(1, Math.max(from, firstAt ?? Date.now()) + MOST_AHEAD_MS);
-  return snapshotOf(entries, maxEntries, coveredSince);
+  const readTo = isWholeLog ? 0 : from + MOST_AHEAD_MS;
+  const shown = await newestAlive(aboveFloor(entries, readTo), maxEntries + 1, tombstonedAmong);
+  const snapshot = snapshotOf(shown, maxEntries, readTo);
+  const lostUntil = isWholeLog ? 0 : Math.max(from, firstAt ?? Date.now()) + MOST_AHEAD_MS;
+  return { ...snapshot, wholeSince: Math.max(snapshot.floor, lostUntil) };
+}
+
+const DROPS_A_CHECK = 1_000;
+
+/** Deleted drops must not take the room of others, however many they are. */
+async function newestAlive(
+  entries: Entries,
+  count: number,
+  tombstonedAmong: LogDeps["tombstonedAmong"],
+): Promise<Entries> {
+  const alive: TimelineEntry[] = [];
+  for (let at = 0; at < entries.length && alive.length < count; at += DROPS_A_CHECK) {
+    const some = entries.slice(at, at + DROPS_A_CHECK);
+    const tombstoned = await tombstonedAmong(some.map(({ drop }) => drop));
+    alive.push(...some.filter(({ drop }) => !tombstoned.has(drop)));
+  }
+  return alive;
 }
 
 function publicDrop(subject: string, body: Uint8Array, time: number): TimelineEntry | undefined {
@@ -69,12 +102,12 @@ function publicDrop(subject: string, body: Uint8Array, time: number): TimelineEn
   }
 }
 
-export function withOlder(snapshot: Snapshot, older: Snapshot, maxEntries: number): Snapshot {
-  if (older.floor >= snapshot.floor) return snapshot;
-  const known = new Set(snapshot.entries.map(({ drop }) => drop));
-  const below = older.entries
-    .filter(({ drop, score }) => score <= snapshot.floor && score > older.floor && !known.has(drop))
-    .sort((a, b) => compareEntries(b, a));
-  const above = snapshot.entries.filter(({ score }) => score > snapshot.floor);
-  return snapshotOf([...above, ...below], maxEntries, older.floor);
+/** Keeps what `older` has from the time in which the log may have lost drops. */
+export function withOlder(logged: LogSnapshot, older: Snapshot, maxEntries: number): Snapshot {
+  const { entries, wholeSince } = logged;
+  if (older.floor >= wholeSince) return logged;
+  const known = new Set(entries.map(({ drop }) => drop));
+  const kept = older.entries.filter(({ drop, score }) => score <= wholeSince && !known.has(drop));
+  const all = aboveFloor([...entries, ...kept], older.floor).toSorted((a, b) => compareEntries(b, a));
+  return snapshotOf(all, maxEntries, older.floor);
 }

@@ -36,6 +36,7 @@ const CASES: readonly Case[] = [
   { name: "together", followers: 10, authors: 100, posts: 20_000 },
   { name: "single", followers: 100, authors: 200, posts: 4_000, atLeast: 0.8 },
   { name: "single", followers: 1_000, authors: 20, posts: 400, atLeast: 0.95 },
+  { name: "single", followers: 5_000, authors: 4, posts: 80, atLeast: 0.95 },
   { name: "shared", followers: 100, authors: 400, posts: 4_000, pool: 2_000, atLeast: 1.2 },
   { name: "shared", followers: 1_000, authors: 200, posts: 400, pool: 4_000, atLeast: 1.2 },
   { name: "together", followers: 100, authors: 20, posts: 4_000, atLeast: 1.2 },

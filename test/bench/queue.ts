@@ -12,17 +12,17 @@ import { World } from "../support/world.js";
 import type { Bench, Servers } from "./support/bench.js";
 import { countMembers, dropIds, fillKeys } from "./support/homes.js";
 import { between, measured } from "./support/measure.js";
-import type { BareQueueOrder, DropJob, QueueAnswer, QueueOrder } from "./support/queue-shared.js";
+import type { BareQueueOrder, DropJob, PeerKind, QueueAnswer, QueueOrder } from "./support/queue-shared.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
 const FOLLOWERS = 100;
-const POSTS = 2_000;
+const POSTS = 6_000;
 const ENTRIES = 1_000;
 const TRIM_TO = 950;
 const CONCURRENCY = 50;
 const AT_ONCE = 500;
 const QUEUE = "drops";
-const PEER_PREFIX = "peer:home:";
+
 /** Stream, subject and consumer of the bare loop. */
 const BARE = "BARE_LOOP";
 const BARE_PREFIX = "bare:home:";
@@ -33,8 +33,8 @@ process of the service, and from a BullMQ queue by a worker process of BullMQ. B
 Redis, which keeps an append-only file with \`everysec\`: to full ones of ${ENTRIES.toLocaleString("en")} drops, which they trim to ${TRIM_TO} once they pass
 ${ENTRIES.toLocaleString("en")}, or to new ones. As many unmeasured drops warm both sides. Both producers hand over ${AT_ONCE} drops at once (\`addBulk\`). Every home is checked on all sides.
 
-A job of BullMQ names its followers and is removed once done. ${CONCURRENCY} jobs are handled at once, each by one call of a script that writes all its
-homes. The peer checks no tombstones and no unfollows, and notifies nobody. The bound is a process that pulls the same drops from a stream, writes each batch by one call
+A job of BullMQ names its followers and is removed once done. ${CONCURRENCY} jobs are handled at once. One peer writes the homes of a job by commands of a pipeline,
+the other by one call of a script. They check no tombstones and no unfollows, and notify nobody. The bound is a process that pulls the same drops from a stream, writes each batch by one call
 of a script, in which homes get all their drops at once, and acks; it checks nothing either.`;
 
 interface Case {
@@ -95,23 +95,29 @@ async function measureCase(
     return { rate: posts / spent.seconds, cpu: spent.cpu };
   };
   const own = await startOwn(bench, servers, workers);
-  const peer = await startPeer(bench, servers, { workers, audiences });
-  let theirs: Readonly<Record<string, number>> = {};
+  const [commands, script] = [
+    await startPeer(bench, servers, { by: "commands", workers, audiences }),
+    await startPeer(bench, servers, { by: "script", workers, audiences }),
+  ];
   const bare = await startBare(bench, servers, audiences);
-  const [ceiling, [{ rate, cpu }, bound]] = await between(
+  let theirs: Readonly<Record<string, number>> = {};
+  const [ofScript, [ofCommands, { rate, cpu }, bound]] = await between(
     async () => {
-      const measured = await measure(peer);
-      theirs = measured.cpu;
-      return measured.rate;
+      const { rate: ceiling, cpu: spent } = await measure(script);
+      theirs = spent;
+      return ceiling;
     },
-    async () => [await measure(own), await measure(bare)],
+    async () => [await measure(commands), await measure(own), await measure(bare)],
   );
-  for (const side of [own, peer, bare]) await side.stop();
-  const both = { ...cpu, ...theirs };
-  const against = { unit: "drops/s", peer: { name: "BullMQ", value: ceiling } };
+  for (const side of [own, commands, script, bare]) await side.stop();
+  const unit = "drops/s";
+  const target = { atLeast: 5 };
+  const byScript = { name: "BullMQ, a script a job", value: ofScript };
+  const byCommands = { name: "BullMQ, commands", value: ofCommands.rate };
   return [
-    { name, value: rate, ...against, target: { atLeast: 5 }, cpu: both },
-    { name: `bound: bare loop; ${name}`, value: bound.rate, ...against, cpu: bound.cpu },
+    { name, value: rate, unit, peer: byCommands, target, cpu: { ...cpu, ...ofCommands.cpu } },
+    { name: `${name}; against scripts`, value: rate, unit, peer: byScript, target, cpu: theirs },
+    { name: `bound: bare loop; ${name}`, value: bound.rate, unit, peer: byScript, cpu: bound.cpu },
   ];
 }
 
@@ -205,22 +211,22 @@ async function startBare(
 async function startPeer(
   bench: Bench,
   { redisServer: { port, pid } }: Servers,
-  { workers, audiences }: { readonly workers: number; readonly audiences: readonly (readonly string[])[] },
+  {
+    by,
+    workers,
+    audiences,
+  }: { readonly by: PeerKind; readonly workers: number; readonly audiences: readonly (readonly string[])[] },
 ): Promise<Running> {
-  const queue = new Queue<DropJob>(QUEUE, { connection: { host: "127.0.0.1", port } });
+  const name = `${QUEUE}-${by}`;
+  const prefix = `${by}:home:`;
+  const queue = new Queue<DropJob>(name, { connection: { host: "127.0.0.1", port } });
   bench.defer(() => queue.close());
-  const order = {
-    port,
-    queue: QUEUE,
-    concurrency: CONCURRENCY,
-    prefix: PEER_PREFIX,
-    entries: ENTRIES,
-    trimTo: TRIM_TO,
-  };
+  const trimmed = { prefix, entries: ENTRIES, trimTo: TRIM_TO };
+  const order = { port, by, queue: name, concurrency: CONCURRENCY, ...trimmed };
   const processes = await Promise.all(Array.from({ length: workers }, () => startWorker(bench, "queue-bullmq", order)));
   let written = 0;
   return {
-    prefix: PEER_PREFIX,
+    prefix,
     processes: {
       ...Object.fromEntries(
         processes.map(({ child }, n) => [`BullMQ${n === 0 ? "" : ` ${n + 1}`}`, child.pid as number]),

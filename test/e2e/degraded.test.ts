@@ -163,7 +163,9 @@ testWithStack("while Redis is silent, pages come before their callers give up", 
   const dated = uuidV7(seeded(1), START);
   world.post({ drop_id: dated, user_id: reader, created_at: START });
   const page = await reads.home(reader, { limit: 5 });
-  const asked = [{}, { max_id: page.next_max_id }, { min_id: page.next_max_id }, { max_id: dated }];
+  const [undated] = page.drop_ids;
+  const cursors = [{ max_id: page.next_max_id }, { min_id: page.next_max_id }, { max_id: dated }, { max_id: undated }];
+  const asked = [{}, ...cursors];
   await freeze(redisServer);
   try {
     // Shorter than Redis is waited for.

@@ -129,3 +129,26 @@ testWithStack(
     expect(await held(redis, AUTHOR_KEY)).toEqual(right);
   },
 );
+
+testWithStack(
+  "while the registry of pulled authors has a state that only a newer version knows, events wait and spend no attempt",
+  { env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" } },
+  async ({ world, publish, redis, streams, service: { httpUrl } }) => {
+    await redis.hset("timeline:x:pulled", { ada: "later:count:1", "~version": 2, "~born": 1 });
+    const metrics = async () => (await fetch(`${httpUrl}/metrics`)).text();
+    await eventually(async () => /^timeline_pulled_authors\S* NaN$/m.test(await metrics()), "the old copy is not used");
+    const drop = { drop_id: "d1", user_id: "bob", visibility: "public", created_at: Date.now() } as const;
+    world.post(drop);
+    await publish(created(drop));
+    const waits = /^timeline_deliveries_total\{[^}]*outcome="waited"[^}]*\} [1-9]/m;
+    await eventually(
+      async () => waits.test(await metrics()) || (await streams.count("DLQ")) > 0,
+      "the event is held or given up",
+    );
+    expect(await streams.count("DLQ")).toBe(0);
+    await redis.hset("timeline:x:pulled", { ada: "pulled:count:1", "~version": 3 });
+    await streams.settledWith(1);
+    expect((await held(redis, homeKey("bob"))).entries.map(([id]) => id)).toEqual(["d1"]);
+    expect(await streams.count("DLQ")).toBe(0);
+  },
+);

@@ -36,11 +36,11 @@ const STEPS = [
 
 /** Two rounds, or as many as it takes until one has died. */
 const untilOneDied: SagaScenario = async (saga) => {
-  for (let round = 0; round < 2 || (round < 6 && saga.crew.deaths === 0); round += 1) {
+  for (let round = 0; round < 2 || (round < 6 && saga.supervisor.deaths === 0); round += 1) {
     await saga.ask(12);
-    await eventually(() => saga.crew.deaths > 0, "a worker has died").catch(() => undefined);
+    await eventually(() => saga.supervisor.deaths > 0, "a worker has died").catch(() => undefined);
   }
-  return () => expect(saga.crew.deaths).toBeGreaterThan(0);
+  return () => expect(saga.supervisor.deaths).toBeGreaterThan(0);
 };
 
 for (const [index, point] of STEPS.entries()) {
@@ -52,10 +52,10 @@ sagaTest(
   "requests and completions that come twice, and keys used at once",
   { seed: 21, doubled: true },
   async (saga) => {
-    saga.crew.signal("SIGSTOP");
+    saga.supervisor.signal("SIGSTOP");
     await saga.ask(16);
     expect(await saga.again("TIMELINE", "events.timeline.requested")).toBe(16);
-    saga.crew.signal("SIGCONT");
+    saga.supervisor.signal("SIGCONT");
     await saga.ask(8);
     await saga.settled();
     expect(await saga.again("TIMELINE_EVENTS", "events.timeline.completed")).toBeGreaterThan(0);

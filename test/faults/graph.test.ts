@@ -31,7 +31,7 @@ faultTest("the follower cache of a second process is stale", { ...QUIET, seed: 6
     await arena.done();
     const left = unfollow(arena, who, SMALL_AUTHOR);
     await arena.publish(left, ...Array.from({ length: 12 }, () => arena.story.post(SMALL_AUTHOR)));
-    await arena.look();
+    await arena.checkConservation();
   }
   arena.healed();
   return undefined;
@@ -49,7 +49,7 @@ faultTest("follow, unfollow, follow, and so on, told at once and in any order", 
       }
     }
     await arena.publish(...events);
-    await arena.look();
+    await arena.checkConservation();
     if (round % 2 === 0) {
       const ended = ["ada", "ben"].flatMap((who) =>
         [BIG_AUTHOR, SMALL_AUTHOR].map((author) => unfollow(arena, who, author)),
@@ -100,9 +100,9 @@ faultTest("chunks planned twice, with other followers the second time", CHUNKS, 
     ["ben", "ada"],
     ["dan@example.org", "cleo"],
   ].entries()) {
-    await eventually(() => arena.crew.deaths > number, "the planner has died with its jobs stored");
+    await eventually(() => arena.supervisor.deaths > number, "the planner has died with its jobs stored");
     await arena.publish(follow(arena, who as string, BIG_AUTHOR), unfollow(arena, whom as string, BIG_AUTHOR));
   }
   arena.healed();
-  return () => expect(arena.crew.deaths).toBe(2);
+  return () => expect(arena.supervisor.deaths).toBe(2);
 });

@@ -8,17 +8,17 @@ const AWAY_MS = process.env["FAULTS_LONG"] === "1" ? 60_000 : 4_000;
 
 /** Two rounds before the fault, two while it lasts, one after it. */
 async function around(arena: Arena, begin: () => Promise<void> | void, end: () => Promise<void> | void): Promise<void> {
-  await arena.tell(40);
-  await arena.look();
+  await arena.publishSteps(40);
+  await arena.checkConservation();
   await begin();
-  await arena.tell(40);
+  await arena.publishSteps(40);
   await delay(AWAY_MS / 2);
-  await arena.tell(40);
+  await arena.publishSteps(40);
   await delay(AWAY_MS / 2);
   await end();
   arena.healed();
-  await arena.tell(40);
-  await arena.look();
+  await arena.publishSteps(40);
+  await arena.checkConservation();
 }
 
 faultTest("acks lost: what goes to NATS is swallowed", { seed: 31 }, async (arena) => {
@@ -57,7 +57,7 @@ for (const [index, link] of (["redisLink", "natsLink"] as const).entries()) {
 
 faultTest("connections to Redis and NATS reset again and again, once they are back", { seed: 36 }, async (arena) => {
   for (let round = 0; round < 8; round += 1) {
-    await arena.tell(20);
+    await arena.publishSteps(20);
     await eventually(() => arena.redisLink.cut() > 0, "a connection to Redis is cut");
     await eventually(() => arena.natsLink.cut() > 0, "a connection to NATS is cut");
   }
@@ -81,23 +81,23 @@ faultTest("Redis and NATS both away from the workers", { seed: 37 }, async (aren
 
 faultTest("NATS killed, and back with its data", { seed: 38 }, async (arena) => {
   let back = async (): Promise<void> => undefined;
-  await arena.tell(40);
-  await arena.look();
+  await arena.publishSteps(40);
+  await arena.checkConservation();
   back = await arena.killNats();
-  await arena.tell(40);
+  await arena.publishSteps(40);
   await delay(AWAY_MS);
   await back();
   arena.healed();
-  await arena.tell(40);
+  await arena.publishSteps(40);
   return undefined;
 });
 
 faultTest("Redis killed, and back with its append-only file", { seed: 39, remote: false }, async (arena) => {
-  await arena.tell(40);
-  await arena.look();
-  await arena.tell(40);
+  await arena.publishSteps(40);
+  await arena.checkConservation();
+  await arena.publishSteps(40);
   const back = await arena.killRedis();
-  arena.hush(20);
+  arena.changeSilently(20);
   await delay(AWAY_MS);
   await back();
   arena.healed();
@@ -105,11 +105,11 @@ faultTest("Redis killed, and back with its append-only file", { seed: 39, remote
 });
 
 faultTest("Redis and NATS both killed, and back", { seed: 40, remote: false }, async (arena) => {
-  await arena.tell(40);
-  await arena.look();
+  await arena.publishSteps(40);
+  await arena.checkConservation();
   const redisBack = await arena.killRedis();
   const natsBack = await arena.killNats();
-  arena.hush(40);
+  arena.changeSilently(40);
   await delay(AWAY_MS);
   await redisBack();
   await natsBack();
@@ -118,26 +118,26 @@ faultTest("Redis and NATS both killed, and back", { seed: 40, remote: false }, a
 });
 
 faultTest("FLUSHALL under load", { seed: 41 }, async (arena) => {
-  await arena.tell(60);
-  await arena.look();
-  await arena.tell(30);
+  await arena.publishSteps(60);
+  await arena.checkConservation();
+  await arena.publishSteps(30);
   await arena.stack.redis.flushall();
   arena.healed();
-  await arena.tell(30);
+  await arena.publishSteps(30);
   await arena.readAll();
   return undefined;
 });
 
 faultTest("one bridge, down while drops are published", { seed: 42, remote: false, bridges: [""] }, async (arena) => {
-  await arena.tell(40);
-  const bridge = arena.crew.running.at(-1);
+  await arena.publishSteps(40);
+  const bridge = arena.supervisor.running.at(-1);
   bridge?.signal("SIGSTOP");
   await arena.stack.redis.call("CLIENT", "KILL", "TYPE", "pubsub");
-  await arena.tellDeaf(60);
+  await arena.publishUnheard(60);
   await delay(AWAY_MS);
   bridge?.signal("SIGKILL");
   arena.healed();
-  await eventually(() => arena.crew.deaths === 1, "the bridge has died");
+  await eventually(() => arena.supervisor.deaths === 1, "the bridge has died");
   return undefined;
 });
 
@@ -145,11 +145,11 @@ for (const [index, point] of ["bridge-received", "bridge-admitted"].entries()) {
   const armed = `${point}=kill@drop-%0.08`;
   faultTest(`two bridges, one killed at \`${point}\``, bridgesOf(51 + index, armed, ""), async (arena) => {
     for (let round = 0; round < 4; round += 1) {
-      await arena.tell(40);
-      await eventually(() => arena.crew.running.length === 3, "the bridge is back");
+      await arena.publishSteps(40);
+      await eventually(() => arena.supervisor.running.length === 3, "the bridge is back");
     }
     arena.healed();
-    return () => expect(arena.crew.deaths).toBeGreaterThan(0);
+    return () => expect(arena.supervisor.deaths).toBeGreaterThan(0);
   });
   faultTest(`the only bridge killed at \`${point}\``, { ...bridgesOf(53 + index, armed), remote: false }, only);
 }
@@ -160,9 +160,9 @@ function bridgesOf(seed: number, ...bridges: readonly string[]) {
 
 async function only(arena: Arena): Promise<() => void> {
   for (let round = 0; round < 4; round += 1) {
-    await arena.tellDeaf(40);
-    await eventually(() => arena.crew.running.length === 2, "the bridge is back");
+    await arena.publishUnheard(40);
+    await eventually(() => arena.supervisor.running.length === 2, "the bridge is back");
   }
   arena.healed();
-  return () => expect(arena.crew.deaths).toBeGreaterThan(0);
+  return () => expect(arena.supervisor.deaths).toBeGreaterThan(0);
 }

@@ -7,7 +7,7 @@ import { held, homeKey } from "../support/timeline-keys.js";
 
 faultTest("a home's key lost in mid-rebuild, again and again", { seed: 91 }, async (arena) => {
   const { redis, upstreams } = arena.stack;
-  await arena.tell(60);
+  await arena.publishSteps(60);
   const homes = READERS.slice(0, 6).map(homeKey);
   await redis.del(...homes);
   const heal = upstreams.inject({ method: "GetDropsByUserID", user: BIG_AUTHOR, delayMs: 400 });
@@ -15,7 +15,7 @@ faultTest("a home's key lost in mid-rebuild, again and again", { seed: 91 }, asy
   for (let round = 0; round < 3; round += 1) {
     await eventually(() => upstreams.held() > 0, "rebuilds are under way");
     await redis.del(...homes);
-    await arena.tell(20);
+    await arena.publishSteps(20);
   }
   heal();
   arena.healed();
@@ -27,7 +27,7 @@ faultTest("a home's key lost in mid-rebuild, again and again", { seed: 91 }, asy
 /** The lease of a dead rebuild runs out after ten seconds; until then pages are degraded. */
 faultTest("a process killed in mid-rebuild, before and after it has read", { seed: 92 }, async (arena) => {
   const { redis } = arena.stack;
-  await arena.tell(60);
+  await arena.publishSteps(60);
   await arena.done();
   const victims = { "rebuild-marked": READERS[3] as string, "rebuild-read": READERS[4] as string };
   for (const [point, reader] of Object.entries(victims)) {
@@ -40,7 +40,7 @@ faultTest("a process killed in mid-rebuild, before and after it has read", { see
     expect((await held(redis, homeKey(reader))).floor).toBeLessThan(0);
   }
   arena.healed();
-  await arena.tell(20);
+  await arena.publishSteps(20);
   for (const reader of Object.values(victims)) {
     const whole = async () => !(await arena.reads.home(reader)).degraded;
     await eventually(whole, "the home is whole again", 60_000);

@@ -12,8 +12,8 @@ const QUIET = { churn: false, deletions: false, remote: false };
 const READER = READERS[3] as string;
 
 /** Outcomes that a worker has reported. */
-async function outcomes({ crew }: Arena, outcome: string): Promise<number> {
-  const text = await (await fetch(`${crew.running[0]?.httpUrl}/metrics`)).text();
+async function outcomes({ supervisor }: Arena, outcome: string): Promise<number> {
+  const text = await (await fetch(`${supervisor.running[0]?.httpUrl}/metrics`)).text();
   return Number(
     new RegExp(`timeline_deliveries_total\\{[^}]*outcome="${outcome}"[^}]*\\} (\\d+)`).exec(text)?.[1] ?? 0,
   );
@@ -73,10 +73,10 @@ async function killedWithOneInHand(arena: Arena): Promise<undefined> {
     return delivered.consumer_seq > 20 && num_ack_pending === unacked;
   };
   await eventually(inHand, "it is in hand");
-  await arena.look();
-  arena.crew.signal("SIGKILL");
-  await eventually(() => arena.crew.deaths === 1, "the worker has died");
-  await arena.tell(10);
+  await arena.checkConservation();
+  arena.supervisor.signal("SIGKILL");
+  await eventually(() => arena.supervisor.deaths === 1, "the worker has died");
+  await arena.publishSteps(10);
   return undefined;
 }
 
@@ -96,7 +96,7 @@ async function givenUpWithFullDlq(arena: Arena): Promise<undefined> {
     async () => (await outcomes(arena, "dead-letter-refused")) > 0 || (await settled()),
     "it is given up",
   );
-  await arena.look();
+  await arena.checkConservation();
   await streams.manager.streams.update("DLQ", { max_bytes: config.max_bytes });
   arena.healed();
   const [original] = (await streams.all("DROPS")).filter((message) => dropOf(message) === "given-up");
@@ -109,7 +109,7 @@ async function givenUpWithFullDlq(arena: Arena): Promise<undefined> {
 /** UserService is unavailable for longer than the two attempts that an event has. */
 async function userServiceAway(arena: Arena): Promise<undefined> {
   const { upstreams, streams } = arena.stack;
-  await arena.tell(20);
+  await arena.publishSteps(20);
   const heal = upstreams.inject({ method: "GetFollowersList", code: status.UNAVAILABLE });
   for (const author of [BIG_AUTHOR, SMALL_AUTHOR]) {
     const before = upstreams.calls("GetFollowersList", author);
@@ -118,7 +118,7 @@ async function userServiceAway(arena: Arena): Promise<undefined> {
     const givenUp = async (): Promise<boolean> => (await streams.count("DLQ")) > 0;
     await eventually(async () => asked() > 4 || (await givenUp()), `UserService is asked more often about ${author}`);
   }
-  await arena.tell(40);
+  await arena.publishSteps(40);
   heal();
   arena.healed();
   return undefined;

@@ -5,17 +5,17 @@ import { type Arena, faultTest } from "../support/fault-run.js";
 const POINTS = { handle: 3, write: 4, written: 4, checked: 4, notified: 4, handled: 3, acked: 3 };
 
 /** Numbers of so many rounds, and of more until a worker has died: the points draw lots. */
-function* untilDeath({ crew }: Arena, rounds: number): Generator<number> {
-  for (let round = 0; round < rounds || (crew.deaths === 0 && round < 10 * rounds); round++) yield round;
+function* untilDeath({ supervisor }: Arena, rounds: number): Generator<number> {
+  for (let round = 0; round < rounds || (supervisor.deaths === 0 && round < 10 * rounds); round++) yield round;
 }
 
 async function fourRounds(arena: Arena): Promise<() => void> {
   for (const _ of untilDeath(arena, 4)) {
-    await arena.tell(45);
-    await arena.look();
+    await arena.publishSteps(45);
+    await arena.checkConservation();
   }
   arena.healed();
-  return () => expect(arena.crew.deaths).toBeGreaterThan(0);
+  return () => expect(arena.supervisor.deaths).toBeGreaterThan(0);
 }
 
 for (const [index, [point, percent]] of Object.entries(POINTS).entries()) {
@@ -27,12 +27,12 @@ for (const [index, point] of ["dead-letter", "dead-lettered"].entries()) {
   const failpoints = `${point}=kill%0.4`;
   faultTest(`a worker killed at \`${point}\``, { seed: index + 11, failpoints, deathsMax: 3 }, async (arena) => {
     for (const number of untilDeath(arena, 8)) {
-      await arena.tell(15);
-      await arena.spoil(`no event ${number}`);
-      await arena.look();
+      await arena.publishSteps(15);
+      await arena.publishInvalid(`no event ${number}`);
+      await arena.checkConservation();
     }
     arena.healed();
-    return () => expect(arena.crew.deaths).toBeGreaterThan(0);
+    return () => expect(arena.supervisor.deaths).toBeGreaterThan(0);
   });
 }
 

@@ -3,10 +3,11 @@ import { createChannels } from "../../src/bridge/channels.redis.js";
 import { type Bridge, startBridge } from "../../src/bridge/index.js";
 import { EVENT_NAMES } from "../../src/contracts/events.js";
 import { silent } from "../../src/kernel/logger.js";
-import { HOUR } from "../../src/kernel/time.js";
+import { HOUR, wallTimeOf } from "../../src/kernel/time.js";
 import { connectSubscriber } from "../../src/platform/redis/connect.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";
+import { TcpProxy } from "../support/proxy.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 import { openStreams, type Streams } from "../support/streams.js";
 
@@ -44,6 +45,28 @@ async function bridge(): Promise<Bridge> {
     subscriber.disconnect();
   });
   return started;
+}
+
+/** A source of its own on Redis, or behind a proxy before it. */
+function channelsOn(url: string) {
+  const subscriber = connectSubscriber([url], silent);
+  const channels = createChannels(subscriber, silent);
+  cleanups.push(async () => {
+    await channels.unsubscribe();
+    subscriber.disconnect();
+  });
+  return { subscriber, channels };
+}
+
+/** A link is pinged every five seconds, and cut after five more; here a second of these is ten ms. */
+function hastenPings(): void {
+  const { setInterval, setTimeout } = globalThis;
+  cleanups.push(() => Object.assign(globalThis, { setInterval, setTimeout }));
+  const hastened = (ms?: number) => (ms === 5_000 ? 50 : ms);
+  Object.assign(globalThis, {
+    setInterval: (work: () => void, ms?: number) => setInterval(work, hastened(ms)),
+    setTimeout: (work: () => void, ms?: number) => setTimeout(work, hastened(ms)),
+  });
 }
 
 test("two bridges admit every event of every channel once, and write one dead letter for an invalid payload", async () => {
@@ -87,14 +110,9 @@ test("a link that is cut is opened and subscribed again", async () => {
 });
 
 test("an interruption began no later than now, also where the clock was set back meanwhile", async () => {
-  const subscriber = connectSubscriber([redis.broker.url], silent);
-  const channels = createChannels(subscriber, silent);
+  const { channels } = channelsOn(redis.broker.url);
   const { now } = Date;
-  cleanups.push(async () => {
-    Date.now = now;
-    await channels.unsubscribe();
-    subscriber.disconnect();
-  });
+  cleanups.push(() => Object.assign(Date, { now }));
   const began: number[] = [];
   Date.now = () => now() + HOUR;
   await channels.subscribe(
@@ -108,20 +126,34 @@ test("an interruption began no later than now, also where the clock was set back
   expect(began[0]).toBeLessThanOrEqual(Date.now());
 });
 
+test("where Redis closes a link that is held, the interruption began before, however late older events arrive", async () => {
+  await redis.raw.call("CONFIG", "SET", "client-output-buffer-limit", "pubsub 64kb 0 0");
+  cleanups.push(() => redis.raw.call("CONFIG", "SET", "client-output-buffer-limit", "pubsub 32mb 8mb 60"));
+  const { channels } = channelsOn(redis.broker.url);
+  const began: number[] = [];
+  const seen: { text: string; publishedAfter: number }[] = [];
+  await channels.subscribe(
+    EVENT_NAMES,
+    (_, payload, after) => seen.push({ text: String(payload), publishedAfter: wallTimeOf(after) }),
+    (since) => began.push(since),
+  );
+  expect(channels.setPaused(true)).toBe(true);
+  const published = Date.now();
+  await redis.raw.publish("drop_deleted", "old");
+  const large = "x".repeat(1024 * 1024);
+  await eventually(async () => (await redis.raw.publish("drop_deleted", large)) === 0, "Redis closes the link");
+  const closed = Date.now();
+  await eventually(() => Date.now() > closed, "the clock has moved on");
+  channels.setPaused(false);
+  await eventually(() => began.length > 0, "it is subscribed again");
+  expect(seen[0]?.text).toBe("old");
+  expect(seen[0]?.publishedAfter).toBeLessThanOrEqual(published);
+  expect(began[0]).toBeLessThanOrEqual(closed);
+});
+
 test("while it is held the source keeps what is published, however long that takes", async () => {
-  // The link is looked after every five seconds; here a second is ten ms.
-  const { setInterval, setTimeout } = globalThis;
-  cleanups.push(() => Object.assign(globalThis, { setInterval, setTimeout }));
-  Object.assign(globalThis, {
-    setInterval: (work: () => void, ms: number) => setInterval(work, ms / 100),
-    setTimeout: (work: () => void, ms?: number) => setTimeout(work, ms === 5_000 ? 50 : ms),
-  });
-  const subscriber = connectSubscriber([redis.broker.url], silent);
-  const channels = createChannels(subscriber, silent);
-  cleanups.push(async () => {
-    await channels.unsubscribe();
-    subscriber.disconnect();
-  });
+  hastenPings();
+  const { subscriber, channels } = channelsOn(redis.broker.url);
   const seen: string[] = [];
   await channels.subscribe(
     EVENT_NAMES,
@@ -143,4 +175,32 @@ test("while it is held the source keeps what is published, however long that tak
   await eventually(() => seen.includes("last"), "it reads to the end");
   expect(listeners).toEqual(Array(21).fill(1));
   expect(seen).toEqual([...Array.from({ length: 20 }, (_, count) => `${count}`), "last"]);
+});
+
+test("a link that is held before a ping is answered is kept; one that answers none is cut", async () => {
+  hastenPings();
+  const proxy = await TcpProxy.open(Number(new URL(redis.broker.url).port));
+  cleanups.push(() => proxy.close());
+  const { channels } = channelsOn(proxy.url("redis"));
+  const began: number[] = [];
+  const seen: string[] = [];
+  await channels.subscribe(
+    EVENT_NAMES,
+    (_, payload) => seen.push(String(payload)),
+    (since) => began.push(since),
+  );
+  proxy.set("pause", "toClient");
+  await eventually(() => proxy.heldBack("toClient") > 0, "a ping is answered, and its answer under way");
+  expect(channels.setPaused(true)).toBe(true);
+  await redis.raw.publish("drop_deleted", "kept");
+  let ticks = 0;
+  const clock = setInterval(() => ticks++, 60);
+  await eventually(() => ticks >= 3, "the ping has waited for too long");
+  clearInterval(clock);
+  channels.setPaused(false);
+  proxy.set("pass");
+  await eventually(() => seen.includes("kept"), "what was held comes");
+  expect(began).toEqual([]);
+  proxy.silence();
+  await eventually(() => began.length > 0, "the silent link is opened again");
 });

@@ -185,12 +185,36 @@ test("a job that is redriven is handled alone, once a loss of Redis would have i
   expect([covered, await idsOf(homeKey("f2")), bench.completed.length]).toEqual([[5_000], ["d1"], 1]);
 });
 
-test("a batch of edges fails where the job of a hot user is not stored", async () => {
-  const bench = openFanout(redis, new World(), {
-    change: (deps) => ({ ...deps, queueEdges: () => Promise.reject(new AppError("unavailable", "full")) }),
+test("a batch of edges fails where the job of a hot user is not stored, after the writes of its other edges have ended", async () => {
+  const world = new World();
+  world.post(DROP);
+  let release = (): void => undefined;
+  const isHeld = new Promise<void>((resolve) => (release = resolve));
+  let writes = false;
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({
+      ...deps,
+      queueEdges: () => Promise.reject(new AppError("unavailable", "full")),
+      writer: {
+        ...deps.writer,
+        addHome: async (...of) => {
+          writes = true;
+          await isHeld;
+          await deps.writer.addHome(...of);
+        },
+      },
+    }),
   });
-  const edges = Array.from({ length: 101 }, (_, at) => logged(followed(`fan${at}`, "star", 1), Date.now()));
-  await expect(bench.handlers.graph.batch(edges, contextWith())).rejects.toMatchObject({ code: "unavailable" });
+  const stars = Array.from({ length: 101 }, (_, at) => followed(`fan${at}`, "star", 1));
+  const edges = [followed("rik", "ada", 1), ...stars].map((event) => logged(event, Date.now()));
+  const ends: string[] = [];
+  const batch = bench.handlers.graph.batch(edges, contextWith()).finally(() => ends.push("batch"));
+  batch.catch(() => undefined);
+  await eventually(() => writes, "the few edges are written");
+  ends.push("write");
+  release();
+  await expect(batch).rejects.toMatchObject({ code: "unavailable" });
+  expect([ends, await idsOf(homeKey("rik"))]).toEqual([["write", "batch"], ["d1"]]);
 });
 
 test("a batch applies drops whose followers are known, and leaves the others, direct drops and redriven ones", async () => {

@@ -13,7 +13,7 @@ import { clockOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 
 const redis = redisOfFile();
-const MINUTE = 60_000;
+const [MINUTE, HOUR] = [60_000, 3_600_000];
 
 interface How {
   readonly isCluster?: boolean;
@@ -180,4 +180,20 @@ test("a listener whose followings cannot be read is left out; while the upstream
     open({ fillPulls: () => Promise.reject(new AppError(code, "no answer")) });
   expect(await visited(failing("failed"), "ada")).toEqual(["well"]);
   await expect(visited(failing("unavailable"), "ada")).rejects.toMatchObject({ code: "unavailable" });
+});
+
+test.each([1, 600])("of audiences those who listen are found, whatever their ids: %i listen in all", async (count) => {
+  const ids = (prefix: string) =>
+    names(prefix, count).flatMap((name) => [name, `${name} é`, `https://example.org/${name}`]);
+  await listen(ids("user"));
+  await listen(["gone ü"], () => Date.now() - HOUR);
+  const audiences = [
+    [...ids("user").slice(0, 3), "gone ü"],
+    ["user0", ...names("other", 30)],
+  ];
+  const isListening = await createListenersAmong(redis.scripts, clockOn(redis.scripts))(audiences);
+  expect(audiences.map((users) => users.filter((user) => isListening?.(user)))).toEqual([
+    ids("user").slice(0, 3),
+    ["user0"],
+  ]);
 });

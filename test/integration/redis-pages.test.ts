@@ -2,6 +2,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { compareEntries, type TimelineEntry } from "../../src/contracts/timelines.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import { DAY } from "../../src/kernel/time.js";
 import { toToken } from "../../src/timeline/page-request.js";
 import type { TimelineStore } from "../../src/timeline/store.redis.js";
 import { eventually } from "../support/eventually.js";
@@ -191,6 +192,19 @@ test("a read renews a time to live of which a hundredth is used, and writes noth
   await bench.raw.pexpire(KEY, Math.round(whole * 0.985));
   await store.read(first);
   expect(await bench.raw.pttl(KEY)).toBeGreaterThan(whole * 0.995);
+});
+
+test("a home whose last read gave it a longer time to live than reads give now must be rebuilt", async () => {
+  await fill([{ score: 1, drop: "a" }], 0);
+  const first = { key: KEY, direction: "older", from: undefined, count: 1 } as const;
+  await store.read(first);
+  const whole = await bench.raw.pttl(KEY);
+  await bench.raw.pexpire(KEY, Math.round(whole * 1.005));
+  expect((await store.read(first)).floor).toBe(0);
+  // It may have been read a moment ago, or long before tombstones were forgotten.
+  await bench.raw.pexpire(KEY, whole + 30 * DAY);
+  expect((await store.read(first)).floor).toBeUndefined();
+  expect(await bench.raw.pttl(KEY)).toBeLessThanOrEqual(whole);
 });
 
 test("a read shares no call to Redis that began before it", async () => {

@@ -146,6 +146,24 @@ test("mark chunk: done once all that was planned is, in whatever order it is rep
   expect(await bench.raw.pttl("timeline:x:fanout:e:d")).toBeGreaterThan(50_000);
 });
 
+test("mark chunk: of 1,000 chunks the last one finishes it, and few read the others, also beside the version before", async () => {
+  const chunks = Array.from({ length: 1_000 }, (_, at) => `c${at}`);
+  await mark("", "c0");
+  expect(await mark("70", ...chunks)).toEqual([]);
+  await bench.raw.config("RESETSTAT");
+  // The version before marks a chunk by this alone.
+  const before = (chunk: string) => bench.raw.hset("timeline:x:fanout:e:d", chunk, "5");
+  for (const [at, chunk] of chunks.slice(0, -1).entries()) {
+    if (at % 3 === 1) await before(chunk);
+    else expect(await mark("", chunk)).toEqual([]);
+  }
+  const reads = Number(/cmdstat_hgetall:calls=(\d+)/.exec(await bench.raw.info("commandstats"))?.[1] ?? 0);
+  // The chunk that is found open is any of those left, which halves them each time.
+  expect(reads).toBeLessThan(50);
+  const done = (await mark("", "c999")) as string[];
+  expect(done.filter((_, at) => at % 2 === 0).sort()).toEqual([...chunks, "~recipients"].sort());
+});
+
 test("mark chunk: a fan-out to nobody is done when it is planned", async () => {
   expect(await mark("0")).toEqual(["~recipients", "0"]);
 });

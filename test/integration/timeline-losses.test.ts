@@ -13,7 +13,7 @@ const redis = redisOfFile();
 
 test.each([
   ["a first page", ""],
-  ["a later page", toToken({ score: 9, drop: "" })],
+  ["a later page", toToken({ score: 9, drop: "d" })],
 ])("%s is degraded where Redis may have lost data before it was read or while it was", async (_, max_id) => {
   const { store, pulls, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { DAY, HOUR } from "../../src/kernel/time.js";
 import { createReadSharedLog } from "../../src/timeline/shared-log.nats.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 
@@ -11,6 +12,11 @@ let ids = 0;
 beforeEach(() =>
   nats.manager.streams.delete("DROPS").then(() => nats.manager.streams.add({ name: "DROPS", subjects: ["drops.*"] })),
 );
+
+const dead = new Set<string>();
+const tombstonedAmong = async (drops: readonly string[]) => new Set(drops.filter((id) => dead.has(id)));
+const readLog = (maxEntries: number) =>
+  createReadSharedLog({ connection: nats.connection, tombstonedAmong, maxEntries });
 
 const put = (subject: string, body: object | string) =>
   nats.publish({ subject, body: Buffer.from(typeof body === "string" ? body : JSON.stringify(body)), id: `m${ids++}` });
@@ -36,35 +42,51 @@ async function fill(): Promise<void> {
 
 test("the whole log yields a timeline from the start: public drops, the smaller of two times, broken messages skipped", async () => {
   await fill();
-  const read = createReadSharedLog(nats.connection, 10);
+  const read = readLog(10);
   const local = [
     { drop: "twice", score: 30 },
     { drop: "é", score: 20 },
     { drop: "a", score: 10 },
   ];
-  expect(await read("local")).toEqual({ entries: local, floor: 0 });
+  expect(await read("local")).toEqual({ entries: local, floor: 0, wholeSince: 0 });
   const global = [local[0], { drop: "remote", score: 25 }, local[1], local[2]];
-  expect(await read("global")).toEqual({ entries: global, floor: 0 });
+  expect(await read("global")).toEqual({ entries: global, floor: 0, wholeSince: 0 });
 });
 
 test("entries that do not fit raise the floor to the first one left out", async () => {
   await fill();
-  const { entries, floor } = await createReadSharedLog(nats.connection, 2)("local");
-  expect([entries.map(({ drop: id }) => id), floor]).toEqual([["twice", "é"], 10]);
+  const { entries, floor, wholeSince } = await readLog(2)("local");
+  expect([entries.map(({ drop: id }) => id), floor, wholeSince]).toEqual([["twice", "é"], 10, 10]);
+});
+
+test("deleted drops are left out, and raise no floor", async () => {
+  await fill();
+  dead.add("twice");
+  const { entries, floor } = await readLog(2)("local");
+  dead.clear();
+  expect([entries.map(({ drop: id }) => id), floor]).toEqual([["é", "a"], 0]);
 });
 
 test("an empty log is an empty timeline, complete from the start", async () => {
-  expect(await createReadSharedLog(nats.connection, 5)("local")).toEqual({ entries: [], floor: 0 });
+  expect(await readLog(5)("local")).toEqual({ entries: [], floor: 0, wholeSince: 0 });
 });
 
-test("a log that has lost its beginning is complete only as far as it still reaches", async () => {
-  await fill();
+test("a log that has lost its beginning is complete only as far as it still reaches, and hides no late drop", async () => {
+  await put("drops.created", drop("lost", Date.now()));
+  const before = Date.now();
+  await put("drops.created", drop("late", before - 2 * HOUR));
+  // It is not shown, and so takes no room.
+  await put("drops.created", drop("from long ago", 7));
   await nats.manager.streams.purge("DROPS", { seq: 2 });
-  const since = Date.now();
-  const { floor, entries } = await createReadSharedLog(nats.connection, 10)("local");
-  expect(entries.map(({ drop: id }) => id)).toEqual(["twice", "é"]);
+  const read = readLog(10);
+  const { floor, entries, wholeSince } = await read("local");
+  expect(entries.map(({ drop: id }) => id)).toEqual(["late"]);
   // A drop admitted before the oldest that is left may be dated up to five minutes after it.
-  expect(floor).toBeGreaterThan(since);
+  expect(wholeSince).toBeGreaterThan(before);
+  expect([floor > 0, floor < before - 7 * DAY]).toEqual([true, true]);
+  await nats.manager.streams.purge("DROPS");
+  const empty = await read("local");
+  expect([empty.entries, empty.wholeSince > before, empty.floor < before - 7 * DAY]).toEqual([[], true, true]);
 });
 
 test("drops have the times that fan-out gives them, also where the clock of a bridge is up to a minute ahead", async () => {
@@ -72,7 +94,7 @@ test("drops have the times that fan-out gives them, also where the clock of a br
   const [ahead, remote] = [now + 5 * 60_000 + 30_000, now + 30_000];
   await put("drops.created", drop("ahead", ahead));
   await put("drops.ap_received", { drop_id: "remote", created_at: remote });
-  const { entries } = await createReadSharedLog(nats.connection, 10)("global");
+  const { entries } = await readLog(10)("global");
   expect(entries).toEqual([
     { drop: "ahead", score: ahead },
     { drop: "remote", score: remote },

@@ -14,7 +14,7 @@ import type { Service } from "./service.js";
 import { type EventStream, openEvents } from "./sse.js";
 import { type Stack, startStack } from "./stack.js";
 import type { Stored } from "./streams.js";
-import { Crew } from "./supervisor.js";
+import { Supervisor } from "./supervisor.js";
 import { tokenOf } from "./tokens.js";
 
 export interface SagaOptions {
@@ -61,20 +61,20 @@ export class Saga {
   readonly stack: Stack;
   readonly postgres: Postgres;
   readonly natsLink: TcpProxy;
-  readonly crew: Crew;
+  readonly supervisor: Supervisor;
   readonly front: Service;
   view: AppView;
 
   private constructor(
     readonly options: SagaOptions,
     readonly random: Random,
-    parts: Pick<Saga, "stack" | "postgres" | "natsLink" | "crew" | "front" | "view">,
+    parts: Pick<Saga, "stack" | "postgres" | "natsLink" | "supervisor" | "front" | "view">,
   ) {
-    const { stack, postgres, natsLink, crew, front, view } = parts;
+    const { stack, postgres, natsLink, supervisor, front, view } = parts;
     this.stack = stack;
     this.postgres = postgres;
     this.natsLink = natsLink;
-    this.crew = crew;
+    this.supervisor = supervisor;
     this.front = front;
     this.view = view;
   }
@@ -95,15 +95,17 @@ export class Saga {
         DATABASE_URL: postgres.url,
         TIMELINE_ATPROTO_URL: view.url,
       };
-      const crew = new Crew(stack);
-      stack.defer(() => crew.dismiss());
+      const supervisor = new Supervisor(stack);
+      stack.defer(() => supervisor.stopAll());
       const command = mutant && ["--import", "tsx", "test/faults/mutants/main.ts", mutant];
       const linked = { ...env, NATS_URL: natsLink.url("nats") };
       const [front] = await Promise.all([
         stack.start({ roles: "gateway", env }),
-        ...["analysis", "rewards"].map((roles) => crew.man({ roles, env: linked, failpoints, deathsMax, command })),
+        ...["analysis", "rewards"].map((roles) =>
+          supervisor.start({ roles, env: linked, failpoints, deathsMax, command }),
+        ),
       ]);
-      const saga = new Saga(options, seeded(seed), { stack, postgres, view, natsLink, crew, front });
+      const saga = new Saga(options, seeded(seed), { stack, postgres, view, natsLink, supervisor, front });
       for (const user of USERS) {
         saga.#tokens.set(user, await tokenOf(user, { claims: { tier: TIERS[user] } }));
         saga.#heard.set(user, await openEvents(front.httpUrl, user));
@@ -202,7 +204,7 @@ export class Saga {
       return messages === 0 || `${messages} messages are left`;
     };
     await eventually(open, "the saga is settled", SETTLING_MS);
-    this.recoveredMs = Date.now() - Math.max(from, this.crew.lastDeathAt);
+    this.recoveredMs = Date.now() - Math.max(from, this.supervisor.lastDeathAt);
     const told = async () => (await this.findings()).lost.join("; ") === "";
     await eventually(told, "everybody is told", this.listeningMs).catch(() => undefined);
   }
@@ -333,7 +335,7 @@ function run(name: string, options: SagaOptions, scenario: SagaScenario, judge: 
 }
 
 /** A row of the table that is printed at the end. */
-function note(fault: string, { asked, crew, recoveredMs }: Saga, found: Findings): void {
+function note(fault: string, { asked, supervisor, recoveredMs }: Saga, found: Findings): void {
   const file = process.env["FAULTS_ROWS"];
   if (file === undefined) return;
   const counts = Object.fromEntries(Object.entries(found).map(([name, all]) => [name, all.length]));
@@ -341,7 +343,7 @@ function note(fault: string, { asked, crew, recoveredMs }: Saga, found: Findings
   const row = {
     fault: `analyses: ${fault}`,
     events: asked.length,
-    deaths: crew.deaths,
+    deaths: supervisor.deaths,
     recoveredMs,
     ...counts,
     ...others,

@@ -12,7 +12,7 @@ import { openReader, type Reader } from "./reader.js";
 import type { Service } from "./service.js";
 import { type EventStream, openEvents } from "./sse.js";
 import { type Stack, startStack } from "./stack.js";
-import { Crew } from "./supervisor.js";
+import { Supervisor } from "./supervisor.js";
 import type { TimelineEvent } from "./timeline-events.js";
 import { type Case, type Findings, missedOnStreams, verdictOn } from "./verdict.js";
 
@@ -70,7 +70,7 @@ export class Arena {
   listeningMs = LISTENING_MS;
 
   readonly stack: Stack;
-  readonly crew: Crew;
+  readonly supervisor: Supervisor;
   readonly redisLink: TcpProxy;
   readonly natsLink: TcpProxy;
 
@@ -82,7 +82,7 @@ export class Arena {
     this.stack = stack;
     this.#redisServer = stack.redisServer;
     this.#natsServer = stack.natsServer;
-    this.crew = new Crew(stack);
+    this.supervisor = new Supervisor(stack);
     this.redisLink = redisLink;
     this.natsLink = natsLink;
     this.story = new Story(random, stack.world, options);
@@ -114,19 +114,19 @@ export class Arena {
   }
 
   /** Starts one more supervised writer. */
-  man(failpoints: string | undefined = this.options.failpoints): Promise<Service> {
+  startWriter(failpoints: string | undefined = this.options.failpoints): Promise<Service> {
     const { deathsMax, mutant } = this.options;
     const post = { roles: "fanout", env: this.linked, failpoints, command: mutant && mutantCommand(mutant) };
-    return this.crew.man(deathsMax === undefined ? post : { ...post, deathsMax });
+    return this.supervisor.start(deathsMax === undefined ? post : { ...post, deathsMax });
   }
 
   /** Starts one more supervised bridge; "" arms nothing. */
-  manBridge(failpoints: string, deathsMax: number): Promise<Service> {
-    return this.crew.man({ roles: "bridge", env: {}, deathsMax, ...(failpoints === "" ? {} : { failpoints }) });
+  startBridge(failpoints: string, deathsMax: number): Promise<Service> {
+    return this.supervisor.start({ roles: "bridge", env: {}, deathsMax, ...(failpoints === "" ? {} : { failpoints }) });
   }
 
   /** Lets so many steps of the story happen, and publishes them. */
-  async tell(steps: number): Promise<void> {
+  async publishSteps(steps: number): Promise<void> {
     await this.publish(...this.story.next(steps));
   }
 
@@ -137,36 +137,36 @@ export class Arena {
   }
 
   /** Lets so many steps happen that Redis Pub/Sub may carry to nobody. */
-  async tellDeaf(steps: number): Promise<void> {
+  async publishUnheard(steps: number): Promise<void> {
     const events = this.story.next(steps);
     this.told.push(...events);
     for (const { channel, payload } of events) await this.stack.redis.publish(channel, JSON.stringify(payload));
   }
 
   /** Lets so many steps happen without telling anybody. */
-  hush(steps: number): void {
+  changeSilently(steps: number): void {
     this.told.push(...this.story.next(steps));
   }
 
-  /** Puts a message into the log that is no event: it must end as a letter. */
-  async spoil(body: string): Promise<void> {
+  /** Puts a message into the log that is no event; it must become a dead letter. */
+  async publishInvalid(body: string): Promise<void> {
     this.poison.push(body);
     await this.stack.streams.connection.jetstream().publish("drops.created", body);
   }
 
-  /** Says that from now on something is mended: recovery is measured from here. */
+  /** Says that from now on something works again: recovery is measured from here. */
   healed(): void {
     this.#healedAt = Date.now();
   }
 
   /** Stops all writers for a moment and checks the conservation law. */
-  async look(): Promise<void> {
-    this.crew.signal("SIGSTOP");
+  async checkConservation(): Promise<void> {
+    this.supervisor.signal("SIGSTOP");
     try {
       const { streams, redis } = this.stack;
       this.broken.push(...(await brokenLaws({ streams, redis, witness: this.#witness }, this.told)));
     } finally {
-      this.crew.signal("SIGCONT");
+      this.supervisor.signal("SIGCONT");
     }
   }
 
@@ -182,8 +182,8 @@ export class Arena {
     const from = Date.now();
     await this.done();
     await eventually(() => whole(this.reads), "pages are whole", SETTLING_MS);
-    this.recoveredMs = Date.now() - Math.max(this.#healedAt || from, this.crew.lastDeathAt);
-    await this.look();
+    this.recoveredMs = Date.now() - Math.max(this.#healedAt || from, this.supervisor.lastDeathAt);
+    await this.checkConservation();
     await this.#listened();
   }
 
@@ -225,7 +225,7 @@ export class Arena {
 
   async close(): Promise<void> {
     for (const stream of this.heard.values()) stream.close();
-    await this.crew.dismiss();
+    await this.supervisor.stopAll();
     await this.stack.stop();
   }
 
@@ -235,8 +235,8 @@ export class Arena {
     this.stack.defer(() => this.front.stop());
     this.reads = openReader(this.front.grpcAddress);
     this.stack.defer(() => this.reads.close());
-    for (let number = 0; number < workers; number += 1) await this.man();
-    for (const failpoints of bridges) await this.manBridge(failpoints, deathsMax);
+    for (let number = 0; number < workers; number += 1) await this.startWriter();
+    for (const failpoints of bridges) await this.startBridge(failpoints, deathsMax);
     await this.readAll();
     const prologue = this.story.prologue();
     this.told.push(...prologue);
@@ -378,7 +378,7 @@ function note(fault: string, arena: Arena, found: Found): void {
   const row = {
     fault,
     events: arena.told.length,
-    deaths: arena.crew.deaths,
+    deaths: arena.supervisor.deaths,
     recoveredMs: arena.recoveredMs,
     ...counts,
   };

@@ -2,10 +2,10 @@ import type { Service } from "./service.js";
 import type { Stack } from "./stack.js";
 
 /** Options of a supervised process. */
-export type Post = {
+export type ProcessOptions = {
   readonly roles: string;
   readonly env: Readonly<Record<string, string>>;
-  /** Armed (TIMELINE_FAILPOINTS) until the crew has died so often; then it runs unharmed. */
+  /** Armed (TIMELINE_FAILPOINTS) until processes have died so often; then they run without it. */
   readonly failpoints?: string | undefined;
   readonly deathsMax?: number;
   /** As in `ServiceOptions`. */
@@ -13,24 +13,24 @@ export type Post = {
 };
 
 /** More of them than this is no bad luck. */
-const STILLBORN_MAX = 10;
+const MAX_FAILED_STARTS = 10;
 
 /** Processes of the service that are started again whenever they die, as a supervisor would. */
-export class Crew {
+export class Supervisor {
   deaths = 0;
   /** When one died last, in ms since the epoch. */
   lastDeathAt = 0;
   readonly #running = new Set<Service>();
-  readonly #posts: Promise<void>[] = [];
-  #dismissed = false;
-  #stillborn = 0;
+  readonly #supervising: Promise<void>[] = [];
+  #stopped = false;
+  #failedStarts = 0;
 
   constructor(private readonly stack: Stack) {}
 
   /** Starts one process; resolves once it is ready for the first time. */
-  async man(post: Post): Promise<Service> {
-    const first = await this.#start(post);
-    this.#posts.push(this.#keep(post, first));
+  async start(options: ProcessOptions): Promise<Service> {
+    const first = await this.#start(options);
+    this.#supervising.push(this.#keep(options, first));
     return first;
   }
 
@@ -43,26 +43,26 @@ export class Crew {
   }
 
   /** Ends all of them and starts none again. */
-  async dismiss(): Promise<void> {
-    this.#dismissed = true;
+  async stopAll(): Promise<void> {
+    this.#stopped = true;
     await Promise.all(this.running.map((service) => service.stop()));
-    await Promise.allSettled(this.#posts);
+    await Promise.allSettled(this.#supervising);
   }
 
-  async #keep(post: Post, first: Service): Promise<void> {
+  async #keep(options: ProcessOptions, first: Service): Promise<void> {
     for (let service: Service | undefined = first; service !== undefined; ) {
       const { signal } = await service.exited;
       this.#running.delete(service);
-      if (this.#dismissed) return;
-      if (signal === "SIGKILL") this.#mourn();
-      service = await this.#start(post);
-      if (this.#dismissed) await service.stop();
+      if (this.#stopped) return;
+      if (signal === "SIGKILL") this.#countDeath();
+      service = await this.#start(options);
+      if (this.#stopped) await service.stop();
     }
   }
 
   /** One that dies before it is ready has died, and the next is started. */
-  async #start(post: Post): Promise<Service> {
-    const { roles, env, failpoints, deathsMax = Number.POSITIVE_INFINITY, command } = post;
+  async #start(options: ProcessOptions): Promise<Service> {
+    const { roles, env, failpoints, deathsMax = Number.POSITIVE_INFINITY, command } = options;
     for (;;) {
       const armed = failpoints !== undefined && this.deaths < deathsMax;
       const own = armed ? { ...env, TIMELINE_FAILPOINTS: failpoints } : env;
@@ -72,14 +72,14 @@ export class Crew {
         return service;
       } catch (error) {
         // One that is armed may die before it is ready; any may be started while what it waits for is unavailable.
-        this.#stillborn += 1;
-        if (this.#dismissed || this.#stillborn > STILLBORN_MAX) throw error;
-        if (armed) this.#mourn();
+        this.#failedStarts += 1;
+        if (this.#stopped || this.#failedStarts > MAX_FAILED_STARTS) throw error;
+        if (armed) this.#countDeath();
       }
     }
   }
 
-  #mourn(): void {
+  #countDeath(): void {
     this.deaths += 1;
     this.lastDeathAt = Date.now();
   }

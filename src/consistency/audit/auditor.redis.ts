@@ -106,10 +106,11 @@ export function createAuditor(deps: AuditorDeps) {
 const keyOf = ({ kind, name }: TimelineName): string =>
   kind === "home" ? homeKey(name) : kind === "local" ? LOCAL_KEY : GLOBAL_KEY;
 
-/** Unlike the read of a user, this one does not extend the time to live, which is `ttlMs` after a read. */
+/** Judges by the time to live, as read-page.lua does, whether the timeline is complete, and does not renew it. */
 async function readTimeline({ command }: Scripts, key: string, ttlMs: number): Promise<Contents | undefined> {
   const left = await command("pttl", (client) => client.pttl(key));
-  if (left >= 0 && ttlMs - left > MAX_IDLE_MS) return undefined;
+  const isIdle = left >= 0 && ttlMs - left > MAX_IDLE_MS;
+  if (isIdle || left - ttlMs > ttlMs / 100) return undefined;
   const flat = await command("zrange", (client) => client.zrange(key, "0", "-1", "WITHSCORES"));
   const entries: TimelineEntry[] = [];
   let floor = -1;

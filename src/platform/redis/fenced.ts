@@ -2,7 +2,7 @@ import { LRUCache } from "lru-cache";
 import pLimit from "p-limit";
 import type { PackedKeys } from "../../contracts/keys.js";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
-import { chunked } from "../../kernel/concurrency.js";
+import { allOf, chunked } from "../../kernel/concurrency.js";
 import { createLanes, type Lane, type Lanes } from "../../kernel/lanes.js";
 import { gauge } from "../../kernel/meters.js";
 import { pause } from "../../kernel/time.js";
@@ -132,13 +132,6 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   }
 }
 
-/** As Promise.all, but a failure waits for the end of the others. */
-async function allOf<T>(replies: readonly Promise<T>[]): Promise<T[]> {
-  const failed = (await Promise.allSettled(replies)).find((reply) => reply.status === "rejected");
-  if (failed) throw failed.reason;
-  return Promise.all(replies);
-}
-
 function observeLane(lane: keyof Lanes, { window, waiting }: Lane): void {
   figures.window.record(window, { lane });
   figures.waiting.record(waiting, { lane });
@@ -214,7 +207,11 @@ function byKey(lists: ReadonlyMap<string, Items>): ReadonlyMap<string, Items> {
   for (const [key, state] of stateOf) keysOf[state]?.push(key);
   const together = new Map<string, Items>();
   for (const [state, some] of keysOf.entries())
-    if (some.length > 0) together.set(some.join(","), (states[state] as number[]).flatMap((at) => all[at] as Items));
+    if (some.length > 0)
+      together.set(
+        some.join(","),
+        (states[state] as number[]).flatMap((at) => all[at] as Items),
+      );
   return together;
 }
 

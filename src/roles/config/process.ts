@@ -29,7 +29,7 @@ export const PROCESS_VARIABLES = {
     name: "TIMELINE_HTTP_ADDR",
     schema: address,
     default: "0.0.0.0:8080",
-    about: "Where HTTP is served: SSE, /healthz, /readyz, /metrics",
+    about: "Where HTTP is served: SSE, /api/v1, /openapi.json, /healthz, /readyz, /metrics",
   },
   podName: { name: "TIMELINE_POD_NAME", schema: text, about: "Name of this process; unset: host name and pid" },
   shutdownGraceMs: {

@@ -6,18 +6,13 @@ import type { DropJob, QueueOrder } from "./queue-shared.js";
 
 const SCRIPT = readFileSync(new URL("queue-bullmq.lua", import.meta.url), "utf8");
 
-process.once("message", ({ port, queue, concurrency, prefix, entries, trimTo }: QueueOrder) => {
+type Write = (job: DropJob) => Promise<unknown>;
+
+process.once("message", (order: QueueOrder) => {
+  const { port, queue, concurrency, by } = order;
   const connection = { host: "127.0.0.1", port, maxRetriesPerRequest: null };
-  const redis = new Redis(connection);
-  redis.defineCommand("addDrop", { numberOfKeys: 0, lua: SCRIPT });
-  const { addDrop } = redis as unknown as { addDrop(...args: readonly (string | number)[]): Promise<number> };
-  const worker = new Worker<DropJob>(
-    queue,
-    async ({ data: { drop_id, created_at, users } }) => {
-      await addDrop.call(redis, prefix, entries, trimTo, created_at, drop_id, ...users);
-    },
-    { connection, concurrency },
-  );
+  const write = (by === "script" ? byScript : byCommands)(new Redis(connection), order);
+  const worker = new Worker<DropJob>(queue, ({ data }) => write(data), { connection, concurrency });
   let [completed, told] = [0, 0];
   // Emitted after the job has left the queue.
   worker.on("completed", () => completed++);
@@ -29,3 +24,31 @@ process.once("message", ({ port, queue, concurrency, prefix, entries, trimTo }: 
   }, 5);
   void worker.waitUntilReady().then(() => process.send?.({ completed: 0 }));
 });
+
+function byScript(redis: Redis, { prefix, entries, trimTo }: QueueOrder): Write {
+  redis.defineCommand("addDrop", { numberOfKeys: 0, lua: SCRIPT });
+  const { addDrop } = redis as unknown as { addDrop(...args: readonly (string | number)[]): Promise<number> };
+  return ({ drop_id, created_at, users }) =>
+    addDrop.call(redis, prefix, entries, trimTo, created_at, drop_id, ...users);
+}
+
+function byCommands(redis: Redis, { prefix, entries, trimTo }: QueueOrder): Write {
+  return async ({ drop_id, created_at, users }) => {
+    const keys = users.map((user) => prefix + user);
+    const adds = redis.pipeline();
+    for (const key of keys) adds.zadd(key, created_at, drop_id).zcard(key);
+    const replies = await repliesOf(adds);
+    const full = keys.filter((_, at) => (replies[2 * at + 1] as number) > entries);
+    if (full.length === 0) return;
+    const trims = redis.pipeline();
+    for (const key of full) trims.zremrangebyrank(key, 0, -(trimTo + 1));
+    await repliesOf(trims);
+  };
+}
+
+async function repliesOf(pipeline: ReturnType<Redis["pipeline"]>): Promise<unknown[]> {
+  return ((await pipeline.exec()) ?? []).map(([error, reply]) => {
+    if (error) throw error;
+    return reply;
+  });
+}

@@ -5,8 +5,12 @@ export interface DropJob {
   readonly users: readonly string[];
 }
 
+/** A job writes its homes by one call of a script, or by commands of a pipeline. */
+export type PeerKind = "script" | "commands";
+
 /** The first message to a worker process. */
 export interface QueueOrder {
+  readonly by: PeerKind;
   readonly port: number;
   readonly queue: string;
   /** Jobs at once, in each process. */
@@ -18,7 +22,7 @@ export interface QueueOrder {
 }
 
 /** The first message to the bare loop. */
-export interface BareQueueOrder extends Omit<QueueOrder, "queue" | "concurrency"> {
+export interface BareQueueOrder extends Omit<QueueOrder, "by" | "queue" | "concurrency"> {
   readonly natsUrl: string;
   /** The name of its consumer, too. */
   readonly stream: string;

@@ -6,6 +6,7 @@ import { HEADER_ROOM } from "../../../src/contracts/fanout.js";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { silent } from "../../../src/kernel/logger.js";
+import { readClocks } from "../../../src/kernel/time.js";
 
 type Admitted = Parameters<ForwardDeps["admitAll"]>[0][number];
 
@@ -13,6 +14,8 @@ const each =
   (admit: (event: Admitted) => Promise<{ duplicate: boolean }>): ForwardDeps["admitAll"] =>
   (events) =>
     Promise.all(events.map((event) => admit(event).catch((error: AppError) => error)));
+
+const now = () => ({ arrival: Date.now(), publishedAfter: readClocks() });
 
 function setup(change: Partial<ForwardDeps> = {}) {
   const admitted: Admitted[] = [];
@@ -39,7 +42,7 @@ function setup(change: Partial<ForwardDeps> = {}) {
   });
   return {
     forward: (channel: EventName, payload: Uint8Array | string) =>
-      forward([{ channel, payload: Buffer.from(payload), arrival: Date.now() }], () => undefined),
+      forward([{ channel, payload: Buffer.from(payload), ...now() }], () => undefined),
     forwardAll: forward,
     admitted,
     deadLetters,
@@ -135,7 +138,7 @@ test("of a batch only what could not be stored is tried again, in the order it c
     }),
   });
   const texts = ["d1", "d2", "no drop", "d3"].map((id) => (id.startsWith("d") ? `{"drop_id":"${id}"}` : id));
-  const batch = texts.map((text) => ({ channel: "drop_deleted", payload: Buffer.from(text), arrival: 1 }) as const);
+  const batch = texts.map((text) => ({ channel: "drop_deleted", payload: Buffer.from(text), ...now() }) as const);
   await forwardAll(batch, (some) => {
     settled.push(some.map(({ payload }) => payload.toString()));
     away = false;
@@ -169,7 +172,7 @@ test("a dead letter there is no room for is counted as refused", async () => {
 
 /** Channels a test publishes to. */
 function memoryChannels(canHold: boolean) {
-  let take: (channel: EventName, payload: Uint8Array) => void = () => undefined;
+  let take: Parameters<Channels["subscribe"]>[1] = () => undefined;
   const holds: boolean[] = [];
   const channels: Channels = {
     subscribe: async (_, taker) => {
@@ -182,7 +185,7 @@ function memoryChannels(canHold: boolean) {
     healthy: () => true,
     unsubscribe: async () => undefined,
   };
-  return { channels, holds, publish: (payload: Uint8Array) => take("drop_created", payload) };
+  return { channels, holds, publish: (payload: Uint8Array) => take("drop_created", payload, now().publishedAfter) };
 }
 
 async function intakeOn(channels: Channels) {
@@ -251,7 +254,7 @@ test("events that are tried again are no gap in the numbers of their producer", 
     }),
   });
   const numbered = (seq: number) => ({
-    ...{ channel: "drop_deleted" as const, arrival: seq },
+    ...{ channel: "drop_deleted" as const, ...now() },
     payload: Buffer.from(`{"drop_id":"d${seq}","producer":"p","seq":${seq}}`),
   });
   const waiting = forwardAll([5, 6, 7, 8].map(numbered), () => {
@@ -262,4 +265,16 @@ test("events that are tried again are no gap in the numbers of their producer", 
   clearInterval(count);
   await forwardAll([9].map(numbered), () => undefined);
   expect([admitted.length, lost]).toEqual([5, []]);
+});
+
+test("a gap behind an event that Redis kept for long is reconciled from before that event was published", async () => {
+  const lost: number[] = [];
+  const { forwardAll } = setup({ requestReconcile: (since) => void lost.push(since) });
+  const kept = (seq: number) => ({
+    ...{ channel: "drop_deleted" as const, arrival: Date.now() },
+    publishedAfter: { wall: 1_000 * seq, monotonic: performance.now() },
+    payload: Buffer.from(`{"drop_id":"d${seq}","producer":"p","seq":${seq}}`),
+  });
+  await forwardAll([5, 7].map(kept), () => undefined);
+  expect(lost).toEqual([5_000]);
 });

@@ -2,10 +2,12 @@ import { expect, test } from "@jest/globals";
 import { Gaps } from "../../../src/bridge/bridge.js";
 import { HOUR } from "../../../src/kernel/time.js";
 
+const after = (wall: number) => ({ wall, monotonic: performance.now() });
+
 /** Notes numbers of one producer, each a second after the one before; yields what was found. */
 function noted(...numbers: readonly number[]): (number | undefined)[] {
   const gaps = new Gaps();
-  return numbers.map((seq, index) => gaps.note("p", seq, (index + 1) * 1_000));
+  return numbers.map((seq, index) => gaps.note("p", seq, after((index + 1) * 1_000)));
 }
 
 test("a number that follows the last one is no gap, nor is the first that is seen", () => {
@@ -36,16 +38,16 @@ test("two who share a name are no producer that starts anew", () => {
 
 test("a gap begins no later than now, also where the clock was set back since the last number", () => {
   const gaps = new Gaps();
-  gaps.note("p", 1, Date.now() + HOUR);
-  expect(gaps.note("p", 3, Date.now())).toBeLessThanOrEqual(Date.now());
+  gaps.note("p", 1, after(Date.now() + HOUR));
+  expect(gaps.note("p", 3, after(Date.now()))).toBeLessThanOrEqual(Date.now());
 });
 
 test("producers are told apart", () => {
   const gaps = new Gaps();
-  expect([gaps.note("a", 1, 1), gaps.note("b", 9, 2), gaps.note("a", 2, 3), gaps.note("b", 11, 4)]).toEqual([
-    undefined,
-    undefined,
-    undefined,
-    2,
-  ]);
+  expect([
+    gaps.note("a", 1, after(1)),
+    gaps.note("b", 9, after(2)),
+    gaps.note("a", 2, after(3)),
+    gaps.note("b", 11, after(4)),
+  ]).toEqual([undefined, undefined, undefined, 2]);
 });

@@ -4,6 +4,7 @@ import { EVENT_NAMES, type EventName } from "../../../src/contracts/events.js";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import type { Logger } from "../../../src/kernel/logger.js";
+import { readClocks } from "../../../src/kernel/time.js";
 
 /** Ids that would be seen wherever they came through, each with something that must not stand in a header or a line. */
 const MARK = "tell-tale";
@@ -42,7 +43,14 @@ async function textsOf(name: EventName, payload: unknown, refusals = 0) {
     observe: () => undefined,
   });
   await forward(
-    [{ channel: name, payload: Buffer.from(JSON.stringify(payload)), arrival: Date.now() }],
+    [
+      {
+        channel: name,
+        payload: Buffer.from(JSON.stringify(payload)),
+        arrival: Date.now(),
+        publishedAfter: readClocks(),
+      },
+    ],
     () => undefined,
   );
   return { lines, headers, ids };

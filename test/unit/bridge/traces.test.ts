@@ -4,6 +4,7 @@ import { core } from "@opentelemetry/sdk-node";
 import { AlwaysOffSampler, BasicTracerProvider, ParentBasedSampler } from "@opentelemetry/sdk-trace-base";
 import { createForward } from "../../../src/bridge/bridge.js";
 import { silent } from "../../../src/kernel/logger.js";
+import { readClocks } from "../../../src/kernel/time.js";
 
 const ID = "4bf92f3577b34da6a3ce929d0e0e4736";
 const TRACEPARENT = /^00-([\da-f]{32})-[\da-f]{16}-00$/;
@@ -37,7 +38,7 @@ async function tracesOf(payloads: readonly object[], exportsTraces: boolean): Pr
   });
   const batch = payloads.map((payload) => Buffer.from(JSON.stringify(payload)));
   await forward(
-    batch.map((payload) => ({ channel: "drop_deleted", payload, arrival: 1 })),
+    batch.map((payload) => ({ channel: "drop_deleted", payload, arrival: 1, publishedAfter: readClocks() })),
     () => undefined,
   );
   return found;

@@ -1,5 +1,6 @@
 -- Records the progress of a fan-out of many chunks: a hash of chunk id -> when it was done, ms since the epoch, "0" where
--- it is only planned; and "~recipients" -> how many users it is for, once the list of chunks is complete.
+-- it is only planned; and "~recipients" -> how many users it is for, once the list of chunks is complete;
+-- and "~open" -> a planned chunk.
 --
 -- KEYS[1]  the fan-out
 -- ARGV[1]  time to live, ms
@@ -21,8 +22,15 @@ end
 if not done then redis.call('HSET', key, '~recipients', ARGV[2]) end
 redis.call('PEXPIRE', key, ARGV[1])
 if redis.call('HEXISTS', key, '~recipients') == 0 then return {} end
+-- While the chunk that was last found open is so, the others need not be read.
+local open = redis.call('HGET', key, '~open')
+if open and redis.call('HGET', key, open) == '0' then return {} end
+redis.call('HDEL', key, '~open')
 local held = redis.call('HGETALL', key)
-for i = 1, #held, 2 do
-  if held[i + 1] == '0' and held[i] ~= '~recipients' then return {} end
+for i = #held - 1, 1, -2 do
+  if held[i + 1] == '0' and held[i] ~= '~recipients' then
+    redis.call('HSET', key, '~open', held[i])
+    return {}
+  end
 end
 return held

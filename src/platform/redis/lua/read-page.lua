@@ -52,11 +52,13 @@ local function expire(key, ttl)
   if type(reply) == 'table' and string.find(reply.err, 'READONLY', 1, true) then call('PEXPIRE', key, ttl) end
 end
 
--- The time to live is renewed by reads and by nothing else: what is left of it says when the last one was. A renewal
--- a moment after another is not worth a write to replicas and disk.
+-- The time to live is renewed by reads and by nothing else: what is left of it says when the last one was, unless that
+-- one gave the key a longer time than this one does. A renewal a moment after another is not worth a write to replicas
+-- and disk.
 local function renew(key, ttl)
   local left = call('PTTL', key)
-  if left >= 0 and ttl - left > tonumber(ARGV[2]) then call('ZREM', key, '~floor') end
+  local is_idle = left >= 0 and ttl - left > tonumber(ARGV[2])
+  if is_idle or left - ttl > ttl / 100 then call('ZREM', key, '~floor') end
   if left == -1 or math.abs(ttl - left) > ttl / 100 then expire(key, ttl) end
 end
 

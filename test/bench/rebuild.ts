@@ -4,8 +4,8 @@ import { firstPageOf } from "../../src/timeline/collect.js";
 import { openReader, type Reader } from "../support/reader.js";
 import type { Service } from "../support/service.js";
 import type { Bench, Servers } from "./support/bench.js";
-import type { BareCalls, BareTook } from "./support/cold-reads-shared.js";
 import { measured, summarise } from "./support/measure.js";
+import type { BareCalls, BareTook } from "./support/rebuild-shared.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
 const AT_ONCE = 128;
@@ -138,7 +138,7 @@ async function takeTurn(
 }
 
 async function startBare(bench: Bench, parameters: readonly string[]): Promise<Bare> {
-  const child = fork(new URL("./support/cold-reads-bare.ts", import.meta.url), parameters, {
+  const child = fork(new URL("./support/rebuild-bare.ts", import.meta.url), parameters, {
     execArgv: ["--import", "tsx", HEAP],
   });
   bench.defer(() => child.kill());

@@ -23,14 +23,14 @@ async function writtenAndDeleted(arena: Arena, drop: string): Promise<void> {
 
 async function zombie(arena: Arena, stop: (first: Service) => Promise<() => void>): Promise<void> {
   const { upstreams } = arena.stack;
-  const [first] = arena.crew.running;
+  const [first] = arena.supervisor.running;
   const heal = upstreams.inject({ method: "GetFollowersList", user: SMALL_AUTHOR, delayMs: 700 });
   const drops = ["undead-1", "undead-2", "undead-3"];
   await arena.publish(...drops.map((drop_id) => arena.story.post(SMALL_AUTHOR, { drop_id, visibility: "public" })));
   await eventually(() => upstreams.held() > 0, "a worker has them in hand");
   heal();
   const go = await stop(first as Service);
-  await arena.man();
+  await arena.startWriter();
   for (const drop of drops) await writtenAndDeleted(arena, drop);
   go();
   arena.healed();
@@ -41,7 +41,7 @@ faultTest("a worker stopped with drops in hand goes on after their deletion", { 
     first.signal("SIGSTOP");
     return () => first.signal("SIGCONT");
   });
-  await arena.tell(20);
+  await arena.publishSteps(20);
   return undefined;
 });
 
@@ -58,12 +58,12 @@ faultTest("writes held back on their way to Redis arrive after the deletion", LA
   redisLink.set("pause", "toServer");
   await eventually(() => upstreams.held() === 0, "it writes");
   await eventually(() => redisLink.heldBack("toServer") > 0, "its writes are on their way");
-  const [first] = arena.crew.running;
+  const [first] = arena.supervisor.running;
   first?.signal("SIGSTOP");
-  await arena.crew.man(unharmed);
+  await arena.supervisor.start(unharmed);
   for (const drop of drops) await writtenAndDeleted(arena, drop);
   redisLink.set("pass");
   first?.signal("SIGCONT");
   arena.healed();
-  return () => expect(arena.crew.deaths).toBe(0);
+  return () => expect(arena.supervisor.deaths).toBe(0);
 });

@@ -19,16 +19,16 @@ faultTest("poison and a crash loop among a thousand good events", THOUSAND, asyn
     );
   for (let round = 0; round < 5; round += 1) {
     await arena.publish(...posts(100));
-    await arena.spoil(`{"drop_id": "poison-${round}"`);
-    await arena.spoil(`["poison", ${round}]`);
+    await arena.publishInvalid(`{"drop_id": "poison-${round}"`);
+    await arena.publishInvalid(`["poison", ${round}]`);
     if (round === 2) await arena.publish(arena.story.post(SMALL_AUTHOR, { drop_id: KILLER, visibility: "followers" }));
     await arena.publish(...posts(100));
   }
-  await arena.look();
+  await arena.checkConservation();
   await arena.done();
   const [original] = (await arena.stack.streams.all("DROPS")).filter((message) => dropOf(message) === KILLER);
   arena.poison.push(String(original?.body));
-  return () => expect(arena.crew.deaths).toBe(5);
+  return () => expect(arena.supervisor.deaths).toBe(5);
 });
 
 faultTest(
@@ -38,9 +38,9 @@ faultTest(
 );
 
 async function twice(arena: Arena): Promise<undefined> {
-  for (let round = 0; round < 4; round += 1) await arena.tell(60);
+  for (let round = 0; round < 4; round += 1) await arena.publishSteps(60);
   await arena.done();
-  await arena.look();
+  await arena.checkConservation();
   const log = await arena.stack.streams.all("DROPS");
   const jetstream = arena.stack.streams.connection.jetstream();
   for (const { subject, body } of log.toReversed()) await jetstream.publish(subject, body);
@@ -50,9 +50,10 @@ async function twice(arena: Arena): Promise<undefined> {
 
 /** Faults of the workers and their links; each is over when it resolves. */
 const FAULTS: Readonly<Record<string, (arena: Arena, ms: number) => Promise<unknown>>> = {
-  kill: async ({ crew, random }) => crew.running.length > 0 && oneOf(random, crew.running).signal("SIGKILL"),
-  stop: async ({ crew, random }, ms) => {
-    const [some] = [oneOf(random, crew.running)];
+  kill: async ({ supervisor, random }) =>
+    supervisor.running.length > 0 && oneOf(random, supervisor.running).signal("SIGKILL"),
+  stop: async ({ supervisor, random }, ms) => {
+    const [some] = [oneOf(random, supervisor.running)];
     some.signal("SIGSTOP");
     await delay(ms);
     some.signal("SIGCONT");
@@ -84,12 +85,12 @@ for (const seed of [111, 113]) {
       const name = oneOf(arena.random, Object.keys(FAULTS));
       order.push(name);
       const fault = FAULTS[name]?.(arena, 500 + below(arena.random, 2_000));
-      await arena.tell(30);
+      await arena.publishSteps(30);
       await fault;
     }
     arena.healed();
-    await arena.tell(20);
-    await arena.look();
+    await arena.publishSteps(20);
+    await arena.checkConservation();
     return () => expect(order).toHaveLength(6);
   });
 }

@@ -1,5 +1,5 @@
 /**
- * The bare client of the benchmark `cold-reads`: its own process, as the service is. Its arguments are the address of the
+ * The bare client of the benchmark `rebuild`: its own process, as the service is. Its arguments are the address of the
  * posts service and, for the bound, the address of the users service and the URL of a Redis.
  */
 import { on } from "node:events";
@@ -10,7 +10,7 @@ import { type GetFollowingListResponse, UserServiceClient } from "../../../src/g
 import { mapLimited } from "../../../src/kernel/concurrency.js";
 import { histogram } from "../../../src/kernel/meters.js";
 import { startTelemetry } from "../../../src/platform/telemetry.js";
-import type { BareCalls } from "./cold-reads-shared.js";
+import type { BareCalls } from "./rebuild-shared.js";
 import { check } from "./result.js";
 
 const PATIENCE_MS = 300_000;
