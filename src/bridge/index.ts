@@ -2,6 +2,7 @@ import type { Redis } from "ioredis";
 import type { NatsConnection } from "nats";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Logger } from "../kernel/logger.js";
+import { countdown } from "../kernel/time.js";
 import type { PublishAll } from "../platform/nats/publish.js";
 import { refusalOf } from "../platform/nats/publish-errors.js";
 import { createForward, type RequestReconcile, startIntake } from "./bridge.js";
@@ -42,8 +43,9 @@ export async function startBridge(handles: BridgeHandles): Promise<Bridge> {
   return {
     notReady: () => (intake.healthy() ? deadLetters.notReady() : "bridge: Redis Pub/Sub is not subscribed"),
     close: async (graceMs) => {
+      const left = countdown(graceMs);
       await intake.close(graceMs);
-      await deadLetters.close(graceMs);
+      await deadLetters.close(left());
     },
   };
 }

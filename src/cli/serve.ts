@@ -25,13 +25,14 @@ export async function serve(wraps: Wraps = {}): Promise<void> {
   process.on("uncaughtExceptionMonitor", (error) =>
     log.error({ error: oneLine(error), stack: error.stack }, "an uncaught error ends the process"),
   );
+  const { shutdownGraceMs } = config.process;
   const closers = new Closers();
   const closeAll = (): Promise<boolean> => {
     setTimeout(() => {
       log.error({ what: closers.current }, "closing takes too long; the process ends without it");
       process.exit(1);
-    }, config.process.shutdownGraceMs + CLOSE_MARGIN_MS);
-    return closers.closeAll(log);
+    }, shutdownGraceMs + CLOSE_MARGIN_MS);
+    return closers.closeAll(log, shutdownGraceMs);
   };
   let stopping = false;
   const stop = (signal: NodeJS.Signals): void => {

@@ -6,6 +6,7 @@ import type { Loop } from "../kernel/loop.js";
 import { DAY } from "../kernel/time.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { PublishAll } from "../platform/nats/publish.js";
+import type { RedisClock } from "../platform/redis/clock.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -25,6 +26,7 @@ import { createListenersAmong, createTimelineWriter } from "./store.redis.js";
 interface FanoutHandles {
   readonly config: { readonly fanout: FanoutConfig; readonly storedTimelines: StoredTimelinesConfig };
   readonly scripts: Scripts;
+  readonly clock: RedisClock;
   readonly fenced: Fenced;
   readonly publishAll: PublishAll;
   readonly upstreams: Upstreams;
@@ -41,16 +43,17 @@ interface FanoutHandles {
 
 /** Composes fan-out: the handlers of its consumers, and the function under them that a replay calls. */
 export function createFanout(handles: FanoutHandles): Fanout & { readonly startCrossings: () => Loop } {
-  const { config, scripts, fenced, publishAll, upstreams, fences, pulled, untilCovered, log } = handles;
+  const { config, scripts, clock, fenced, publishAll, upstreams, fences, pulled, untilCovered, log } = handles;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const activeOnly = config.fanout.audience === "active";
   const { fillPulls = async () => undefined, sample = () => new Set() } = handles;
+  const listenersAmong = createListenersAmong(scripts, clock);
   const shared = {
     ...createSources(upstreams, config.fanout.chunkSize),
     fences,
-    writer: createTimelineWriter(scripts, fenced, { maxEntries, ttlMs, activeOnly }),
+    writer: createTimelineWriter({ scripts, fenced, listenersAmong }, { maxEntries, ttlMs, activeOnly }),
     authors: createAuthorWriter(scripts, fenced, { maxEntries, ttlMs }),
-    listeners: createListeners({ scripts, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
+    listeners: createListeners({ scripts, clock, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
     maxEntries,
   };
   const fanout = composeFanout({
@@ -59,7 +62,7 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
     recentMs: config.fanout.recentDays * DAY,
     restRate: config.fanout.restRate,
     untilCovered,
-    notify: createNotify(publishAll, createListenersAmong(scripts)),
+    notify: createNotify(publishAll, listenersAmong),
     queue: createQueueJobs(publishAll),
     queueEdges: createQueueEdges(publishAll),
     progress: createProgress(scripts),

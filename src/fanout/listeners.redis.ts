@@ -6,6 +6,8 @@ import { AppError, codeOf } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
+import { listedSince } from "../platform/notify-user.js";
+import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 
 /** The users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index. */
@@ -25,6 +27,7 @@ type Visit = (users: readonly string[]) => Promise<void>;
 
 interface ListenersDeps {
   readonly scripts: Scripts;
+  readonly clock: RedisClock;
   readonly unfollowedAmong: Fences["unfollowedAmong"];
   /** Resolves once the user's pulled authors are known. */
   readonly fillPulls: (user: string) => Promise<void>;
@@ -56,7 +59,7 @@ export function createListeners(deps: ListenersDeps): Listeners {
 
 async function walkListeners(deps: ListenersDeps, wanted: readonly Wanted[]): Promise<void> {
   const unknown: string[] = [];
-  await paced(listening(deps.scripts), { atOnce: PAGES_AT_ONCE }, async (users) => {
+  await paced(listening(deps), { atOnce: PAGES_AT_ONCE }, async (users) => {
     unknown.push(...(await visitFollowers(deps, users, wanted)));
   });
   for (const users of chunked(unknown, USERS_A_PAGE)) {
@@ -82,10 +85,10 @@ async function fill({ fillPulls }: ListenersDeps, user: string): Promise<boolean
  * Pages in the order of the times users were last seen. One who is seen again meanwhile moves on to pages still to be
  * read: none is missed.
  */
-async function* listening({ command }: Scripts): AsyncGenerator<readonly string[]> {
-  const now = Date.now();
-  const until = String(now + NOTIFY_WINDOW_MS);
-  let from = `(${now - NOTIFY_WINDOW_MS}`;
+async function* listening({ scripts: { command }, clock }: ListenersDeps): AsyncGenerator<readonly string[]> {
+  const since = await listedSince(clock);
+  const until = String(since + 2 * NOTIFY_WINDOW_MS);
+  let from = `(${since}`;
   let before: ReadonlySet<string> = new Set();
   for (let size = USERS_A_PAGE; ; ) {
     const held = await command("zrange", (client) =>

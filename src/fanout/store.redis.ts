@@ -13,10 +13,11 @@ import {
   SHARED_TOKENS,
 } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
-import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { chunked } from "../kernel/concurrency.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
+import { listedSince } from "../platform/notify-user.js";
+import type { RedisClock } from "../platform/redis/clock.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createRemovalNotes } from "../platform/redis/removal-notes.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -64,6 +65,12 @@ export interface WriterOptions {
   readonly activeOnly: boolean;
 }
 
+interface WriterDeps {
+  readonly scripts: Scripts;
+  readonly fenced: Fenced;
+  readonly listenersAmong: ListenersAmong;
+}
+
 export const DELETED_DROP_TTL_MS = DAY;
 const LOOKS_AT_ONCE = 500;
 const USERS_A_CALL = 1_000;
@@ -82,12 +89,11 @@ export const limitsOf = (options: Omit<WriterOptions, "ttlMs">, ttlMs: number): 
 ];
 
 /** Every method resolves only after each reply was a success. `yields`: others do not wait for the call. */
-export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: WriterOptions) {
+export function createTimelineWriter({ scripts, fenced, listenersAmong }: WriterDeps, options: WriterOptions) {
   const homeLimits = limitsOf(options, options.ttlMs);
   const sharedLimits = limitsOf({ ...options, activeOnly: false }, 0);
   const itemOf = ({ drop, score }: TimelineEntry) => [score, drop];
   const notes = createRemovalNotes(scripts);
-  const listenersAmong = createListenersAmong(scripts);
   const removeHome = async (all: readonly HomeDrops[], yields = false): Promise<void> => {
     const groups = all.map(({ audience: { keys }, drops }) => ({ keys, items: drops.map((drop) => [drop]) }));
     await fenced.groups({ script: "remove-entries", prefix: HOME_PREFIX, before: [], groups, yields });
@@ -180,9 +186,9 @@ export type IsListening = (user: string) => boolean;
 /** The users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index; unset: none. */
 export type ListenersAmong = (audiences: readonly (readonly string[])[]) => Promise<IsListening | undefined>;
 
-export function createListenersAmong({ command }: Scripts): ListenersAmong {
+export function createListenersAmong({ command }: Scripts, clock: RedisClock): ListenersAmong {
   return async (audiences) => {
-    const since = Date.now() - NOTIFY_WINDOW_MS;
+    const since = await listedSince(clock);
     const users = audiences.reduce((sum, { length }) => sum + length, 0);
     const most = Math.min(USERS_A_CALL, Math.ceil(users * FEW));
     const few = await command("zrange", (client) =>

@@ -1,8 +1,10 @@
 import type { NatsConnection } from "nats";
+import { RECENT_KEY } from "../contracts/keys.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import type { Logger } from "../kernel/logger.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import type { SseLimits } from "../platform/http/sse.js";
+import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { createAuthenticate, createAuthorize } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
@@ -15,6 +17,7 @@ import { type StreamLimits, Streams } from "./streams.js";
 
 interface GatewayDeps {
   readonly scripts: Scripts;
+  readonly clock: Pick<RedisClock, "now">;
   readonly nats: NatsConnection;
   readonly config: GatewayConfig;
   readonly podName: string;
@@ -45,11 +48,13 @@ export const LIMITS: GatewayLimits = {
 export type Gateway = ReturnType<typeof createGateway>;
 
 /** Opens the gateway: timelines over Server-Sent Events. Closing it leaves Redis and NATS connected. */
-export function createGateway({ scripts, nats, config, podName, log }: GatewayDeps, limits: GatewayLimits = LIMITS) {
+export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS) {
+  const { scripts, clock, nats, config, podName, log } = deps;
   observeGateway.started(config.maxConnections);
   const feed = createFeed(nats, () => void streams.recheckAll());
   const registry = new Registry({
     ...limits,
+    now: () => clock.now(RECENT_KEY),
     store: createRegistryStore(scripts, { podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),
     log,
   });

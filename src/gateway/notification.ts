@@ -108,9 +108,15 @@ export function resetBlock(position: StreamPosition, reason: string): string {
  * Moves the client's last event id without dispatching an event: the id is taken over at the blank line, before empty
  * data ends the dispatch (WHATWG HTML, section 9.2.6).
  */
-export function positionBlock(position: StreamPosition, comment: string, retryMs?: number): string {
-  const retry = retryMs === undefined ? "" : `retry: ${retryMs}\n`;
-  return `${retry}: ${comment}\nid: ${formatPosition(position)}\n\n`;
+export function positionBlock(position: StreamPosition, comment: string): string {
+  return `: ${comment}\nid: ${formatPosition(position)}\n\n`;
+}
+
+/** A reset is in the block of its position: a client that got the one and not the other would resume without a reset. */
+export function greetingBlock(position: StreamPosition, retryMs: number, reset?: string): string {
+  const block =
+    reset === undefined ? positionBlock(position, "connected") : `: connected\n${resetBlock(position, reset)}`;
+  return `retry: ${retryMs}\n${block}`;
 }
 
 const TRACE_HEADERS = ["traceparent", "tracestate", "baggage"];

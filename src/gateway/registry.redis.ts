@@ -17,6 +17,13 @@ export interface Connection {
   readonly listing: string;
 }
 
+/** By the clock of Redis; ms since the epoch. */
+export interface Moment {
+  readonly now: number;
+  /** A user who was not seen since then is not listed any more. */
+  readonly listedSince: number;
+}
+
 export type RegistryStore = ReturnType<typeof createRegistryStore>;
 
 interface StoreOptions {
@@ -44,37 +51,35 @@ const userOf = (id: string): string => decodeId(id.slice(id.indexOf(".") + 1));
 export function createRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs }: StoreOptions) {
   const send = createSend(scripts, true);
   const ttl = Math.ceil(ttlMs / SECOND);
-  const times: Times = { podName, ttl, listTtl: Math.ceil(windowMs / SECOND) + ttl };
+  const fixed: Fixed = { podName, ttl, listTtl: Math.ceil(windowMs / SECOND) + ttl };
   const { isCluster } = scripts;
 
   return {
     /** Resolves to the names of the listings; one of a user who was not seen since `listedSince` begins now. */
-    register: (some: readonly Connection[], listedSince: number): Promise<string[]> => {
-      const since = { ...times, listedSince };
+    register: (some: readonly Connection[], moment: Moment): Promise<string[]> => {
+      const times = { ...fixed, ...moment };
       return isCluster
-        ? Promise.all(some.map((one) => registerStepwise(send, one, since)))
-        : registerTogether(scripts, some, since);
+        ? Promise.all(some.map((one) => registerStepwise(send, one, times)))
+        : registerTogether(scripts, some, times);
     },
 
     /** Resolves to the ids of those that are gone, or whose user another listing has begun for. */
-    renew: async (some: readonly Connection[], listedSince: number): Promise<ReadonlySet<string>> => {
-      const since = { ...times, listedSince };
-      const gone = isCluster
-        ? await renewSingly(createSend(scripts, false), some, since)
-        : await renewTogether(scripts, some, since);
+    renew: async (some: readonly Connection[], moment: Moment): Promise<ReadonlySet<string>> => {
+      const times = { ...fixed, ...moment };
+      const gone = isCluster ? await renewSingly(scripts, some, times) : await renewTogether(scripts, some, times);
       return new Set(gone);
     },
 
-    remove: async (some: readonly Connection[]): Promise<void> => {
+    remove: async (some: readonly Connection[], moment: Moment): Promise<void> => {
       const parts = isCluster ? some.map((one) => [one]) : [some];
-      await Promise.all(parts.map((part) => send(removal(part))));
+      await Promise.all([touchListed(scripts, some, moment), ...parts.map((part) => send(removal(part)))]);
     },
 
-    sweep: () => sweep(send, { staleMs: 1.5 * ttlMs, forgetMs: windowMs + MINUTE }),
+    sweep: (now: number) => sweep(send, now, { staleMs: 1.5 * ttlMs, forgetMs: windowMs + MINUTE }),
   };
 }
 
-interface Times {
+interface Fixed {
   readonly podName: string;
   /** Seconds. */
   readonly ttl: number;
@@ -87,18 +92,25 @@ const removal = (some: readonly Connection[]): Command[] => [
     ["DEL", connectionKey(id)],
   ]),
   ["ZREM", CONNECTIONS_SEEN_KEY, ...some.map(({ id }) => id)],
-  // Only where the user is still listed: this must not hide a lost listing.
-  ["ZADD", RECENT_KEY, "XX", ...some.flatMap(({ user }) => [Date.now(), encodeId(user)])],
 ];
 
-interface Since extends Times {
-  readonly listedSince: number;
+/** Resolves to whether each user is listed. */
+async function touchListed(
+  scripts: Scripts,
+  some: readonly Connection[],
+  { now, listedSince }: Moment,
+): Promise<readonly boolean[]> {
+  const users = some.map(({ user }) => encodeId(user));
+  const replies = await scripts.run("touch-listed", [RECENT_KEY], [now, listedSince, ...users]);
+  return (replies as number[]).map((reply) => reply === 1);
 }
 
-async function registerTogether(scripts: Scripts, some: readonly Connection[], since: Since): Promise<string[]> {
-  const { podName, ttl, listTtl, listedSince } = since;
+interface Times extends Fixed, Moment {}
+
+async function registerTogether(scripts: Scripts, some: readonly Connection[], times: Times): Promise<string[]> {
+  const { podName, ttl, listTtl, now, listedSince } = times;
   const keys = [RECENT_KEY, CONNECTIONS_SEEN_KEY];
-  const args: (string | number)[] = [Date.now(), LISTING_TTL_MS, ttl, listTtl, podName, listedSince];
+  const args: (string | number)[] = [now, LISTING_TTL_MS, ttl, listTtl, podName, listedSince];
   for (const { id, user, createdAt } of some) {
     keys.push(listingKey(user), connectionsOfUserKey(user), connectionKey(id));
     args.push(encodeId(user), id, nameListing(), user, createdAt);
@@ -107,9 +119,8 @@ async function registerTogether(scripts: Scripts, some: readonly Connection[], s
 }
 
 /** As `register-streams` does, one command after the other. */
-async function registerStepwise(send: Send, { id, user, createdAt }: Connection, since: Since): Promise<string> {
-  const { podName, ttl, listedSince } = since;
-  const now = Date.now();
+async function registerStepwise(send: Send, { id, user, createdAt }: Connection, times: Times): Promise<string> {
+  const { podName, ttl, now, listedSince } = times;
   const [seen, stored] = await send([
     ["ZSCORE", RECENT_KEY, encodeId(user)],
     ["GET", listingKey(user)],
@@ -124,47 +135,44 @@ async function registerStepwise(send: Send, { id, user, createdAt }: Connection,
     ["HSET", connectionKey(id), "pod_name", podName, "user_id", user, "created_at", createdAt],
     ["EXPIRE", connectionKey(id), ttl],
     ["ZADD", RECENT_KEY, now, encodeId(user)],
-    ...keepIndexes(since),
+    ...keepIndexes(times),
   ]);
   return listing;
 }
 
-const keepIndexes = ({ ttl, listTtl }: Times): Command[] => [
+const keepIndexes = ({ ttl, listTtl }: Fixed): Command[] => [
   ["EXPIRE", RECENT_KEY, listTtl],
   ["EXPIRE", CONNECTIONS_SEEN_KEY, 10 * ttl],
 ];
 
-async function renewTogether(scripts: Scripts, some: readonly Connection[], since: Since): Promise<string[]> {
-  const { ttl, listTtl, listedSince } = since;
+async function renewTogether(scripts: Scripts, some: readonly Connection[], times: Times): Promise<string[]> {
+  const { ttl, listTtl, now, listedSince } = times;
   const keys = some.flatMap(({ id, user }) => [listingKey(user), connectionsOfUserKey(user), connectionKey(id)]);
   const args = some.flatMap(({ id, user, listing }) => [encodeId(user), id, listing]);
   const all = [RECENT_KEY, CONNECTIONS_SEEN_KEY, ...keys];
-  const times = [Date.now(), ttl, listTtl, LISTING_TTL_MS, listedSince];
-  return (await scripts.run("renew-streams", all, [...times, ...args])) as string[];
+  const first = [now, ttl, listTtl, LISTING_TTL_MS, listedSince];
+  return (await scripts.run("renew-streams", all, [...first, ...args])) as string[];
 }
 
 /** As `renew-streams` does. */
-async function renewSingly(send: Send, some: readonly Connection[], since: Since): Promise<string[]> {
+async function renewSingly(scripts: Scripts, some: readonly Connection[], times: Times): Promise<string[]> {
+  const { now, ttl } = times;
+  const send = createSend(scripts, false);
   const perConnection = some.flatMap<Command>(({ id, user }) => [
-    ["ZSCORE", RECENT_KEY, encodeId(user)],
     ["GET", listingKey(user)],
     ["PEXPIRE", listingKey(user), LISTING_TTL_MS],
-    ["EXPIRE", connectionKey(id), since.ttl],
+    ["EXPIRE", connectionKey(id), ttl],
     ["SISMEMBER", connectionsOfUserKey(user), id],
-    ["EXPIRE", connectionsOfUserKey(user), 2 * since.ttl],
+    ["EXPIRE", connectionsOfUserKey(user), 2 * ttl],
   ]);
-  const replies = await send(perConnection);
-  const isListed = (at: number): boolean => replies[at] != null && Number(replies[at]) >= since.listedSince;
-  const now = Date.now();
-  const listed = some.flatMap(({ user }, n) => (isListed(6 * n) ? [now, encodeId(user)] : []));
-  await send([
-    ...(listed.length > 0 ? [["ZADD", RECENT_KEY, "XX", ...listed] as Command] : []),
-    ["ZADD", CONNECTIONS_SEEN_KEY, ...some.flatMap(({ id }) => [now, id])],
-    ...keepIndexes(since),
+  const [listed, replies] = await Promise.all([
+    touchListed(scripts, some, times),
+    send(perConnection),
+    send([["ZADD", CONNECTIONS_SEEN_KEY, ...some.flatMap(({ id }) => [now, id])], ...keepIndexes(times)]),
   ]);
   const isGone = ({ listing }: Connection, at: number): boolean =>
-    !isListed(at) || replies[at + 1] !== listing || replies.slice(at + 2, at + 5).some((n) => Number(n) === 0);
-  return some.filter((one, n) => isGone(one, 6 * n)).map(({ id }) => id);
+    replies[at] !== listing || replies.slice(at + 1, at + 4).some((n) => Number(n) === 0);
+  return some.filter((one, n) => !listed[n] || isGone(one, 5 * n)).map(({ id }) => id);
 }
 
 interface Swept {
@@ -178,9 +186,13 @@ interface Swept {
  * again meanwhile, in the index before the set: the second read of the index shows it, and the removal is undone. An
  * index entry removed too late is written again by the pod's next renewal, which does not count its loss.
  */
-async function sweep(send: Send, { staleMs, forgetMs }: { staleMs: number; forgetMs: number }): Promise<Swept> {
-  const before = Date.now() - staleMs;
-  const forgotten = Date.now() - forgetMs;
+async function sweep(
+  send: Send,
+  now: number,
+  { staleMs, forgetMs }: { staleMs: number; forgetMs: number },
+): Promise<Swept> {
+  const before = now - staleMs;
+  const forgotten = now - forgetMs;
   const [listed, last] = await send([
     ["ZRANGEBYSCORE", CONNECTIONS_SEEN_KEY, "-inf", before, "LIMIT", 0, SWEPT_AT_ONCE],
     ["ZRANGE", RECENT_KEY, "-inf", forgotten, "BYSCORE", "LIMIT", FORGOTTEN_AT_ONCE - 1, 1, "WITHSCORES"],

@@ -5,10 +5,12 @@ import { type Loop, startLoop } from "../kernel/loop.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
 import { observeGateway } from "./observe.js";
-import type { Connection, RegistryStore } from "./registry.redis.js";
+import type { Connection, Moment, RegistryStore } from "./registry.redis.js";
 
 interface RegistryDeps {
   readonly store: RegistryStore;
+  /** By the clock of Redis, as fan-out tells who is listed; ms since the epoch. */
+  readonly now: () => Promise<number>;
   readonly renewMs: number;
   readonly sweepMs: number;
   readonly windowMs: number;
@@ -21,7 +23,7 @@ export interface Registration extends Connection {
   registeredAgain(): void;
 }
 
-/** A listing that ends within this time counts as ended: processes' clocks differ, and events take time to arrive. */
+/** A listing that ends within this time counts as ended: the clock of Redis is read with an error, and commands take time. */
 const MARGIN_MS = 10 * SECOND;
 /** A call of this size blocks Redis for about 1 ms. */
 export const REGISTRATIONS_A_CALL = 100;
@@ -37,18 +39,29 @@ export class Registry {
   readonly #registered = new Set<Registration>();
   readonly #loops: readonly Loop[];
   readonly #forget = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Registration[]): Promise<void> => {
-    await this.deps.store.remove(some).catch((error) => {
+    try {
+      await this.deps.store.remove(some, await this.#moment());
+    } catch (error) {
       this.deps.log.debug({ error: oneLine(error) }, "registrations were not removed; they expire");
-    });
+    }
   });
 
   constructor(private readonly deps: RegistryDeps) {
     const { renewMs, sweepMs, log } = deps;
-    const failed = (error: unknown): void =>
-      log.warn({ error: oneLine(error) }, "registrations were not renewed; they are tried again");
+    const warn = (line: string) => (error: unknown) => log.warn({ error: oneLine(error) }, line);
     this.#loops = [
-      startLoop({ work: () => this.#renewAll(), everyMs: renewMs, firstAfterMs: renewMs, failed }),
-      startLoop({ work: () => this.#sweep(), everyMs: sweepMs, jitter: true, failed }),
+      startLoop({
+        work: () => this.#renewAll(),
+        everyMs: renewMs,
+        firstAfterMs: renewMs,
+        failed: warn("registrations were not renewed; they are tried again"),
+      }),
+      startLoop({
+        work: () => this.#sweep(),
+        everyMs: sweepMs,
+        jitter: true,
+        failed: warn("registrations of ended processes were not removed; the next sweep tries again"),
+      }),
     ];
   }
 
@@ -57,7 +70,7 @@ export class Registry {
   }
 
   async register(some: readonly Registration[]): Promise<void> {
-    const listings = await this.deps.store.register(some, this.#listedSince());
+    const listings = await this.deps.store.register(some, await this.#moment());
     for (const [at, registration] of some.entries()) {
       registration.listing = listings[at] as string;
       this.#registered.add(registration);
@@ -78,7 +91,7 @@ export class Registry {
   }
 
   async #renew(part: readonly Registration[]): Promise<void> {
-    const gone = await this.deps.store.renew(part, this.#listedSince());
+    const gone = await this.deps.store.renew(part, await this.#moment());
     const lost = part.filter(({ id }) => gone.has(id));
     observeGateway.registrations("renewed", part.length - lost.length);
     if (lost.length > 0) await this.#restore(lost);
@@ -86,10 +99,11 @@ export class Registry {
 
   async #restore(lost: readonly Registration[]): Promise<void> {
     const { store, log } = this.deps;
+    const moment = await this.#moment();
     const held = lost.filter((entry) => this.#registered.has(entry));
-    const listings = await store.register(held, this.#listedSince());
+    const listings = await store.register(held, moment);
     const closed = held.filter((entry) => !this.#registered.has(entry));
-    if (closed.length > 0) await store.remove(closed);
+    if (closed.length > 0) await store.remove(closed, moment);
     for (const [at, entry] of held.entries()) {
       entry.listing = listings[at] as string;
       entry.registeredAgain();
@@ -99,14 +113,14 @@ export class Registry {
       log.warn({ count: held.length }, "registrations were lost and are restored; their streams were reset");
   }
 
-  /** A user who was not seen since then is not listed any more; ms since the epoch. */
-  #listedSince(): number {
-    return Date.now() - this.deps.windowMs + MARGIN_MS;
+  async #moment(): Promise<Moment> {
+    const now = await this.deps.now();
+    return { now, listedSince: now - this.deps.windowMs + MARGIN_MS };
   }
 
   /** A gateway that was killed leaves as many as it had streams. */
   async #sweep(): Promise<number | undefined> {
-    const { connections, more } = await this.deps.store.sweep();
+    const { connections, more } = await this.deps.store.sweep(await this.deps.now());
     observeGateway.registrations("swept", connections);
     return more ? BETWEEN_SWEEPS_MS : undefined;
   }

@@ -2,7 +2,7 @@ import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:ht
 import { AppError, codeOf, oneLine, PRESENTATION } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { answerPreflight, corsHeaders, isPreflight } from "../platform/http/cors.js";
-import type { Handle } from "../platform/http/serve.js";
+import { type Handle, retryAfter } from "../platform/http/serve.js";
 import { type SseLimits, SseStream } from "../platform/http/sse.js";
 import type { Authorize, Principal } from "./auth.js";
 import { traceOf } from "./notification.js";
@@ -79,7 +79,7 @@ function refuse(log: Logger, error: unknown, { response, headers }: Omit<Exchang
   sendProblem(response, status, {
     ...headers,
     ...(status === 401 ? { "WWW-Authenticate": "Bearer" } : {}),
-    ...(status === 429 || status === 503 ? { "Retry-After": String(1 + Math.floor(Math.random() * 5)) } : {}),
+    ...(status === 429 || status === 503 ? { "Retry-After": retryAfter() } : {}),
   });
 }
 

@@ -1,7 +1,14 @@
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Feed, FeedState } from "./feed.nats.js";
-import { frameOf, type Notification, positionBlock, resetBlock, type StreamPosition } from "./notification.js";
+import {
+  frameOf,
+  greetingBlock,
+  type Notification,
+  positionBlock,
+  resetBlock,
+  type StreamPosition,
+} from "./notification.js";
 import { observeGateway } from "./observe.js";
 import {
   type History,
@@ -73,14 +80,15 @@ export class Session {
     return atEnd ? { seq: lastSeq, reset: start?.reset, replay: [] } : start;
   }
 
-  greeting(retryMs: number): string {
-    return positionBlock(this.#position, "connected", retryMs);
+  /** The first block, in the same turn as {@link start}: a registration that is lost in between would be left out. */
+  greeting(retryMs: number, { reset }: Start): string {
+    const reason = reset ?? (this.#isReset ? "registration_lost" : undefined);
+    if (reason) observeGateway.reset(reason);
+    return greetingBlock(this.#position, retryMs, reason);
   }
 
-  async start(sink: EventSink, { reset, replay }: Start): Promise<void> {
+  async start(sink: EventSink, { replay }: Start): Promise<void> {
     this.#sink = sink;
-    const reason = reset ?? (this.#isReset ? "registration_lost" : undefined);
-    if (reason) this.#sendReset(reason);
     await this.#sendAll(replay, true);
     await this.#goLive(false);
   }

@@ -130,7 +130,7 @@ export class Streams {
         session.recheck({ maxAgeMs: 0, heardMs: 0 }),
       );
     } catch (error) {
-      log.warn({ error: oneLine(error) }, "streams were not checked; heartbeats check them");
+      log.warn({ error: oneLine(error) }, "event streams were not checked after a gap; their heartbeats check them");
     }
   }
 
@@ -173,7 +173,7 @@ export class Streams {
     stream.endsAt = now + limits.maxLifeMs * (0.8 + 0.4 * Math.random());
     // The first comes early: a new subscription takes a moment to reach all NATS servers of a cluster.
     stream.beatAt = now + randomMs(limits.heartbeatMs) / 8;
-    const sink = request.open(session.greeting(randomMs(limits.retryMs)), () => void this.#closed(stream));
+    const sink = request.open(session.greeting(randomMs(limits.retryMs), start), () => void this.#closed(stream));
     stream.sink = sink;
     this.#open.add(stream);
     observeGateway.opened();

@@ -17,6 +17,12 @@ export const readClocks = (): ClockReading => ({ wall: Date.now(), monotonic: pe
 export const wallTimeOf = ({ wall, monotonic }: ClockReading): number =>
   Math.min(wall, Math.floor(Date.now() - (performance.now() - monotonic)));
 
+/** Tells how many of `ms` from now on are left; 0 from then on. */
+export function countdown(ms: number, now: Clock = () => performance.now()): () => number {
+  const end = now() + ms;
+  return () => Math.max(0, end - now());
+}
+
 /** Resolves early where `signal` aborts; never rejects, and does not keep the process alive. */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {

@@ -4,15 +4,30 @@ import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { traceHeaders } from "../delivery/telemetry.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Publish } from "./nats/publish.js";
+import type { RedisClock } from "./redis/clock.js";
 import type { Scripts } from "./redis/scripts.js";
 
 /** Notifies a user who has a stream open, or closed one within the window; resolves after the PubAck. */
 type NotifyUser = (user: string, notification: { readonly event: string }, messageId: string) => Promise<void>;
 
-export function createNotifyUser({ publish, scripts }: { publish: Publish; scripts: Scripts }): NotifyUser {
+interface NotifyUserDeps {
+  readonly publish: Publish;
+  readonly scripts: Scripts;
+  readonly clock: Pick<RedisClock, "now">;
+}
+
+/**
+ * A user who was seen after this time is listed; ms since the epoch. By the clock of Redis, as the gateway writes it:
+ * with two clocks, notifications would not be stored for a user whom the gateway takes for listed.
+ */
+export const listedSince = async (clock: Pick<RedisClock, "now">): Promise<number> =>
+  (await clock.now(RECENT_KEY)) - NOTIFY_WINDOW_MS;
+
+export function createNotifyUser({ publish, scripts, clock }: NotifyUserDeps): NotifyUser {
   return async (user, notification, id) => {
+    const since = await listedSince(clock);
     const seen = await scripts.command("zscore", (client) => client.zscore(RECENT_KEY, encodeId(user)));
-    if (seen === null || Number(seen) <= Date.now() - NOTIFY_WINDOW_MS) return;
+    if (seen === null || Number(seen) <= since) return;
     const body = Buffer.from(JSON.stringify(notification));
     await publish({ subject: notifySubject(user), body, id, headers: traceHeaders() });
   };

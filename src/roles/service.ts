@@ -43,7 +43,7 @@ const WORKING: readonly Role[] = ["gateway", "fanout", "bridge", "analysis", "re
 /** Starts the roles of a process. HTTP is served first, so that `/readyz` can say what is waited for. */
 export async function startService(config: Config, options: StartOptions): Promise<RunningService> {
   const { closers, log, wraps } = options;
-  const { roles, shutdownGraceMs } = config.process;
+  const { roles } = config.process;
   const readiness = new Readiness(roles);
   const http = await openHttp(config, options, readiness);
   const { db, ...deps } = await openDeps(config, options, readiness);
@@ -55,7 +55,7 @@ export async function startService(config: Config, options: StartOptions): Promi
     services.map((service) => wraps?.service?.(service) ?? service),
     log,
   );
-  closers.add("gRPC", () => grpc?.close(shutdownGraceMs));
+  closers.add("gRPC", (graceMs) => grpc?.close(graceMs));
   if (roles.includes("fanout") || roles.includes("api")) {
     const { retention, pulled } = deps.connections;
     for (const [name, following] of [
@@ -65,6 +65,7 @@ export async function startService(config: Config, options: StartOptions): Promi
       closers.add(name, () => following.close());
   }
   await start(WORKING);
+  http.complete();
   readiness.waiting = undefined;
   // Closed first: load balancers send no more requests here.
   closers.add("readiness", () => {
@@ -122,7 +123,7 @@ interface Beside {
 
 /** Starts those of some roles that this process has, one after the other; they are closed together. */
 function createStart(deps: RoleDeps, { db, http, closers, readiness }: Beside) {
-  const { roles, shutdownGraceMs } = deps.config.process;
+  const { roles } = deps.config.process;
   const starts: Partial<Record<Role, () => Promise<RunningRole>>> = {
     ...(db && {
       users: () => startUsersRole({ ...deps, db }),
@@ -137,8 +138,8 @@ function createStart(deps: RoleDeps, { db, http, closers, readiness }: Beside) {
   };
   return async (some: readonly Role[]): Promise<RunningRole[]> => {
     const started: RunningRole[] = [];
-    closers.add(some.join(", "), async () => {
-      await Promise.all(started.map((role) => role.close(shutdownGraceMs)));
+    closers.add(some.join(", "), async (graceMs) => {
+      await Promise.all(started.map((role) => role.close(graceMs)));
     });
     for (const role of some.filter((one) => roles.includes(one))) {
       const running = await starts[role]?.();

@@ -27,6 +27,8 @@ interface SandboxOptions {
   readonly exitCode: number;
 }
 
+const GRACE_MS = 20 * SECOND;
+
 /** A whole system on one machine: servers, upstreams, every role. */
 export type Sandbox = Awaited<ReturnType<typeof openSandbox>>;
 
@@ -34,14 +36,14 @@ export type Sandbox = Awaited<ReturnType<typeof openSandbox>>;
 export async function withSandbox(options: SandboxOptions, use: (sandbox: Sandbox) => Promise<void>): Promise<void> {
   const closers = new Closers();
   const progress = createProgress();
-  const stop = (): void => void closers.closeAll(toTerminal).then(() => process.exit(options.exitCode));
+  const stop = (): void => void closers.closeAll(toTerminal, GRACE_MS).then(() => process.exit(options.exitCode));
   process.once("SIGINT", stop);
   process.once("SIGTERM", stop);
   try {
     await use(await openSandbox(options, { closers, progress }));
   } finally {
     progress.end();
-    await closers.closeAll(toTerminal);
+    await closers.closeAll(toTerminal, GRACE_MS);
   }
 }
 

@@ -1,11 +1,15 @@
+import { once } from "node:events";
 import { rm } from "node:fs/promises";
+import { credentials } from "@grpc/grpc-js";
 import { expect, test } from "@jest/globals";
+import { ServerReflectionClient } from "../../src/gen/grpc/reflection/v1/reflection.js";
 import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { startCommand } from "../support/command.js";
 import { eventually } from "../support/eventually.js";
 import { expectTimelines } from "../support/oracle.js";
 import { openReader } from "../support/reader.js";
+import { samplesOf } from "../support/scrape.js";
 import {
   type Ending,
   freePorts,
@@ -159,6 +163,31 @@ testWithStack(
   },
 );
 
+testWithStack(
+  "what waits for NATS and a client that takes no answers share one grace: SIGTERM ends with 0",
+  // Two graces would take longer than a process may close: ten seconds more than one.
+  { slow: true, roles: "bridge,api", env: { TIMELINE_SHUTDOWN_GRACE_MS: "11000" }, timeoutMs: 90_000 },
+  async (stack) => {
+    const { natsServer, service } = stack;
+    const client = new ServerReflectionClient(service.grpcAddress, credentials.createInsecure());
+    stack.defer(() => client.close());
+    const unread = client.serverReflectionInfo();
+    unread.on("error", () => undefined);
+    for (let n = 0; n < 200; n++) unread.write({ host: "h".repeat(64 * 1024), list_services: "" });
+    await once(unread, "readable");
+    natsServer.kill("SIGKILL");
+    await natsServer.exited;
+    await stack.publish(created({ drop_id: "held", user_id: "alice", visibility: "public", created_at: START }));
+    const held = async (): Promise<boolean> => {
+      const samples = samplesOf(await (await fetch(`${service.httpUrl}/metrics`)).text());
+      return samples.some(({ name, value }) => name === "timeline_bridge_in_flight" && value === 1);
+    };
+    await eventually(held, "the bridge holds the event");
+    expect(await service.stop()).toEqual({ code: 0, signal: null });
+    expect(logged(service, "events were not admitted before the end")).toHaveLength(1);
+  },
+);
+
 test("a start that fails is an error in the log", async () => {
   const stack = await startStack({ service: false });
   const taken = await stack.start();
@@ -208,7 +237,14 @@ for (const away of [["redisServer"], ["natsServer"], ["redisServer", "natsServer
   });
 }
 
-test("a service started before Redis and NATS waits for them and becomes ready", async () => {
+async function expectUnavailable({ httpUrl }: Service, path: string, method = "GET"): Promise<void> {
+  const answer = await fetch(`${httpUrl}${path}`, { method });
+  expect([answer.status, answer.headers.get("content-type")]).toEqual([503, "application/problem+json"]);
+  expect(answer.headers.get("retry-after")).toMatch(/^[1-9]$/);
+  await answer.arrayBuffer();
+}
+
+test("a service started before Redis and NATS waits for them, answers 503 meanwhile, and becomes ready", async () => {
   const stack = await startStack({ service: false });
   const folders = await Promise.all([temporaryFolder("late-redis"), temporaryFolder("late-nats")]);
   const [redisPort, natsPort] = await freePorts();
@@ -217,12 +253,17 @@ test("a service started before Redis and NATS waits for them and becomes ready",
   try {
     await eventually(async () => (await httpStatus(`${service.httpUrl}/healthz`)) === 200, "it lives");
     expect(await httpStatus(`${service.httpUrl}/readyz`)).not.toBe(200);
+    await expectUnavailable(service, "/api/v1/timeline/analyze", "POST");
+    await expectUnavailable(service, "/api/v1/timeline/analyses/0190c1f4-7b3c-7000-8000-000000000000");
+    await expectUnavailable(service, "/events/timeline/home");
     const nats = await startNats({ dir: folders[1] as string, port: natsPort });
     stack.defer(() => nats.stop());
     expect(await httpStatus(`${service.httpUrl}/readyz`)).not.toBe(200);
     const redis = await startRedis({ dir: folders[0] as string, port: redisPort });
     stack.defer(() => redis.stop());
     await untilReady(service);
+    expect(await httpStatus(`${service.httpUrl}/events/timeline/home`)).toBe(401);
+    expect(await httpStatus(`${service.httpUrl}/nowhere`)).toBe(404);
     const reads = openReader(service.grpcAddress);
     stack.defer(() => reads.close());
     expect(await reads.home("anybody")).toMatchObject({ drop_ids: [], degraded: false });

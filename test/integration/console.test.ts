@@ -69,6 +69,7 @@ beforeEach(async () => {
       issueToken: async (user) => `token-of-${user}`,
     }),
   );
+  server.complete();
   base = `http://127.0.0.1:${server.port}`;
 });
 

@@ -15,7 +15,7 @@ import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 import { openRegistry, stateOf, step } from "../support/pulled.js";
 import { below, oneOf, type Random, seeded } from "../support/random.js";
-import { adaptersOn } from "../support/redis.js";
+import { adaptersOn, clockOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { openStreams, type Streams } from "../support/streams.js";
 import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
@@ -86,7 +86,7 @@ function openSteps(
     });
     return Object.fromEntries(steps) as T;
   };
-  const notify = createNotify(nats.publishAll, createListenersAmong(redis.scripts));
+  const notify = createNotify(nats.publishAll, createListenersAmong(redis.scripts, clockOn(redis.scripts)));
   const change = (deps: FanoutDeps): FanoutDeps => ({
     ...deps,
     ...(registry && { pulled: registry }),

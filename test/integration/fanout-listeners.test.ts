@@ -2,10 +2,14 @@ import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { PULLS_COMPLETE, PULLS_FILLING } from "../../src/contracts/pulled.js";
+import { notifySubject } from "../../src/contracts/subjects.js";
 import { createListeners, type Listeners } from "../../src/fanout/listeners.redis.js";
 import { createListenersAmong } from "../../src/fanout/store.redis.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { encodeId } from "../../src/kernel/ids.js";
+import type { Publish } from "../../src/platform/nats/publish.js";
+import { createNotifyUser } from "../../src/platform/notify-user.js";
+import { clockOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 
 const redis = redisOfFile();
@@ -34,6 +38,7 @@ function open({
         return scripts.command(name, call);
       },
     },
+    clock: clockOn(scripts),
     unfollowedAmong: async (_, users) => users.filter((user) => unfollowed.includes(user)),
     fillPulls,
   });
@@ -120,6 +125,34 @@ test("nobody who is seen again during the walk is missed", async () => {
   expect(seen.size).toBe(users.length);
 });
 
+test.each([
+  ["ahead", 30_000],
+  ["behind", -30_000],
+])("who is listed is decided by the clock of Redis, also where ours is %s", async (_, skewMs) => {
+  const { now } = Date;
+  const users = ["here", "gone"];
+  await listen(users, (at) => now() - (at === 0 ? 9.75 : 10.25) * MINUTE);
+  await pull(users, "ada");
+  const { scripts } = redis;
+  const clock = clockOn(scripts);
+  const told: string[] = [];
+  const publish: Publish = async ({ subject }) => {
+    told.push(subject);
+    return { stream: "NOTIFY", seq: told.length, duplicate: false };
+  };
+  const notifyUser = createNotifyUser({ publish, scripts, clock });
+  Date.now = () => now() + skewMs;
+  try {
+    const isListening = await createListenersAmong(scripts, clock)([users]);
+    expect(users.filter((user) => isListening?.(user))).toEqual(["here"]);
+    expect(await visited(open({}), "ada")).toEqual(["here"]);
+    for (const user of users) await notifyUser(user, { event: "xp_earned" }, user);
+    expect(told).toEqual([notifySubject("here")]);
+  } finally {
+    Date.now = now;
+  }
+});
+
 test("authors who are asked for together share a walk", async () => {
   await listen(names("u", 20));
   await pull(names("u", 10), "ada", "eve");
@@ -158,7 +191,7 @@ test.each([1, 600])("of audiences those who listen are found, whatever their ids
     [...ids("user").slice(0, 3), "gone ü"],
     ["user0", ...names("other", 30)],
   ];
-  const isListening = await createListenersAmong(redis.scripts)(audiences);
+  const isListening = await createListenersAmong(redis.scripts, clockOn(redis.scripts))(audiences);
   expect(audiences.map((users) => users.filter((user) => isListening?.(user)))).toEqual([
     ids("user").slice(0, 3),
     ["user0"],

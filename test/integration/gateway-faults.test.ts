@@ -217,6 +217,14 @@ test("a client away for longer than the window gets a reset, however long anothe
   expect(phone.resets()).toEqual([]);
 });
 
+test("a sweep that fails is logged as one", async () => {
+  const lines: string[] = [];
+  await client.set(CONNECTIONS_SEEN_KEY, "no sorted set");
+  await start({ log: { ...silent, warn: (_, line) => void lines.push(line) } });
+  await eventually(() => lines.length > 0, "a line");
+  expect(lines[0]).toBe("registrations of ended processes were not removed; the next sweep tries again");
+});
+
 test("registrations of dead pods are swept, those of live ones stay", async () => {
   const running = await start();
   const raw = await listen(running, "a.b");

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { eventually } from "../support/eventually.js";
-import { ask, client, connection, listen, send, start, token } from "../support/gateway.js";
+import { ask, cleanups, client, connection, idle, listen, send, start, token } from "../support/gateway.js";
 
 /** Registrations are not renewed while a test runs. */
 const UNRENEWED = { limits: { renewMs: 3_600_000 } };
@@ -37,6 +37,48 @@ test("a client whose user was unlisted for a while gets a reset, also where the 
   const again = await listen(running, "alice", phone.lastId);
   await eventually(() => again.resets().length > 0, "a reset");
   expect(again.resets()).toEqual(["registration_lost"]);
+});
+
+test("a client whose stream ends after its user's listing gets a reset, also where no renewal came in between", async () => {
+  const running = await start(UNRENEWED);
+  const raw = await listen(running, "alice");
+  // As after an outage of Redis: fan-out has stored nothing for her since.
+  await client.zadd(RECENT_KEY, Date.now() - 605_000, "alice");
+  await raw.goes();
+  await idle(running);
+  const again = await listen(running, "alice", raw.lastId);
+  await eventually(() => again.blocks().length > 1, "a heartbeat");
+  expect(again.resets()).toEqual(["registration_lost"]);
+});
+
+test("how long a user is listed is measured by the clock of Redis, also where the gateway's is behind", async () => {
+  const running = await start(UNRENEWED);
+  const raw = await listen(running, "alice");
+  await raw.goes();
+  await idle(running);
+  await client.zadd(RECENT_KEY, Date.now() - 605_000, "alice");
+  const now = Date.now;
+  cleanups.push(() => {
+    Date.now = now;
+  });
+  Date.now = () => now() - 30_000;
+  const again = await listen(running, "alice", raw.lastId);
+  await eventually(() => again.blocks().length > 1, "a heartbeat");
+  expect(again.resets()).toEqual(["registration_lost"]);
+});
+
+test("a resume that must reset has the reset in its first block: no client holds the new position without it", async () => {
+  const running = await start(UNRENEWED);
+  const first = await listen(running, "alice");
+  await first.goes();
+  await client.flushall();
+  const again = await listen(running, "alice", first.lastId);
+  await eventually(() => again.blocks().length > 1, "a heartbeat");
+  const [block] = again.blocks();
+  expect(block).toMatch(
+    /^retry: \d+\n: connected\nid: [0-9a-z-]+\nevent: reset\ndata: {"reason":"registration_lost"}$/,
+  );
+  expect(again.resets()).toHaveLength(1);
 });
 
 test("two processes that list a user again agree on the listing: each stream gets one reset, and no client another", async () => {
@@ -99,6 +141,7 @@ test("a registration that is lost while its stream opens is told of once the str
   const raw = await opening;
   await eventually(() => raw.blocks().length > 1, "the first blocks");
   expect(raw.resets()).toEqual(["registration_lost"]);
+  expect(raw.blocks()[0]).toContain("\nevent: reset\n");
   const next = await listen(usual, "alice", raw.lastId);
   await eventually(() => next.blocks().length > 1, "a heartbeat");
   expect(next.resets()).toEqual([]);

@@ -1,6 +1,11 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
-import { type Connection, createRegistryStore, type RegistryStore } from "../../src/gateway/registry.redis.js";
+import {
+  type Connection,
+  createRegistryStore,
+  type Moment,
+  type RegistryStore,
+} from "../../src/gateway/registry.redis.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
@@ -40,13 +45,14 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     user = `user ${users++}`;
   });
 
-  const register = async (one: Connection, listedSince: number): Promise<Connection> => {
-    const [listing] = await store.register([one], listedSince);
+  const register = async (one: Connection, moment: Moment): Promise<Connection> => {
+    const [listing] = await store.register([one], moment);
     return { ...one, listing: listing as string };
   };
   const connection = (unique: string) => ({ id: `${unique}.${user}`, user, createdAt: 5, listing: "" });
-  const LISTED_LATELY = 0;
-  const NEVER_LISTED = Number.MAX_SAFE_INTEGER;
+  const listedFrom = (listedSince: number): Moment => ({ now: Date.now(), listedSince });
+  const LISTED_LATELY = listedFrom(0);
+  const NEVER_LISTED = listedFrom(Number.MAX_SAFE_INTEGER);
 
   test("a stream is registered with all of its keys, each of which expires", async () => {
     const registered = await register(connection("a"), LISTED_LATELY);
@@ -67,7 +73,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     const gone = Array.from({ length: 2_500 }, (_, number) => [String(ended + number), `gone-${number}`]);
     await client.zadd(RECENT_KEY, ...gone.flat(), String(Date.now()), "here");
     const left: number[] = [];
-    for (let more = true; more; left.push(await client.zcard(RECENT_KEY))) ({ more } = await store.sweep());
+    for (let more = true; more; left.push(await client.zcard(RECENT_KEY))) ({ more } = await store.sweep(Date.now()));
     expect(left).toEqual([1_501, 501, 1]);
     expect(await client.zrange(RECENT_KEY, "0", "-1")).toEqual(["here"]);
   });
@@ -84,7 +90,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     await client.srem(connectionsOfUserKey(second.user), second.id);
     await client.zrem(RECENT_KEY, encodeId(third.user));
     expect(await store.renew(registered, LISTED_LATELY)).toEqual(new Set([second.id, third.id]));
-    await store.remove([first, second]);
+    await store.remove([first, second], LISTED_LATELY);
     expect(await store.renew(registered, LISTED_LATELY)).toEqual(new Set(registered.map(({ id }) => id)));
     expect(await client.hgetall(connectionKey(third.id))).toMatchObject({ user_id: third.user });
   });
@@ -105,9 +111,18 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     const after = await register(connection("b"), NEVER_LISTED);
     expect(await store.renew([before, after], LISTED_LATELY)).toEqual(new Set([before.id]));
     await client.zadd(RECENT_KEY, 1_000, encodeId(user));
-    expect(await store.renew([after], 1_001)).toEqual(new Set([after.id]));
+    expect(await store.renew([after], listedFrom(1_001))).toEqual(new Set([after.id]));
     expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBe(1_000);
-    expect(await store.renew([after], 1_000)).toEqual(new Set());
+    expect(await store.renew([after], listedFrom(1_000))).toEqual(new Set());
+    expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBeGreaterThan(1_000);
+  });
+
+  test("a removal lets the listing last from then on, and does not prolong one that has ended", async () => {
+    const one = await register(connection("a"), LISTED_LATELY);
+    await client.zadd(RECENT_KEY, 1_000, encodeId(user));
+    await store.remove([one], listedFrom(1_001));
+    expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBe(1_000);
+    await store.remove([one], listedFrom(1_000));
     expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBeGreaterThan(1_000);
   });
 

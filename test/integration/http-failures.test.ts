@@ -18,8 +18,10 @@ beforeAll(async () => {
 });
 afterAll(() => server.close(0));
 
+const get = (path: string): Promise<Response> => fetch(`http://127.0.0.1:${server.port}${path}`);
+
 async function ask(): Promise<[status: number, detail: unknown]> {
-  const answer = await fetch(`http://127.0.0.1:${server.port}/asked`);
+  const answer = await get("/asked");
   return [answer.status, ((await answer.json()) as { readonly detail: unknown }).detail];
 }
 
@@ -27,6 +29,15 @@ test("texts of servers are in the log, once for calls that fail for the same rea
   failure = new AppError("unavailable", "10.1.2.3 says: no user alice", { publicMessage: "a server is away" });
   for (let n = 0; n < 3; n++) expect(await ask()).toEqual([503, "a server is away"]);
   expect(logged.splice(0)).toEqual([{ path: "/asked", error: "10.1.2.3 says: no user alice" }]);
+});
+
+test("a path is unavailable, with Retry-After, until all routes are there, and unknown from then on", async () => {
+  const early = await get("/later");
+  expect([early.status, early.headers.get("content-type")]).toEqual([503, "application/problem+json"]);
+  expect(Number(early.headers.get("retry-after"))).toBeGreaterThan(0);
+  expect((await get("/healthz")).status).toBe(200);
+  server.complete();
+  expect((await get("/later")).status).toBe(404);
 });
 
 test("a failure that the caller is told whole is not logged", async () => {

@@ -49,6 +49,7 @@ test("every script file is registered, and runs again after the server has forgo
     "hold-lease": ["owner", 1_000],
     "register-streams": [2_000, 1_000, 60, 600, "p", 1_000, "alice", "c1", "m5", "alice", 1_500],
     "renew-streams": [2_000, 60, 600, 3_600_000, 1_000, "alice", "c1", "m5"],
+    "touch-listed": [2_000, 1_000, "alice"],
     "take-slot": ["a", 1, 1_000, 1],
     "take-token": [5_000, 50, 1, 0],
     "users-read-list": ["(", 10, "g", 1_000],

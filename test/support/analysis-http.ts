@@ -60,6 +60,7 @@ export function sharedAnalysisBench({ rewards }: { readonly rewards?: (db: Db) =
         metrics: (_request, response) => void response.end(),
       });
       server.use(createAnalysisApi({ ...usual, ...handles }));
+      server.complete();
       servers.push(server);
       return `http://127.0.0.1:${server.port}`;
     };

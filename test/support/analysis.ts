@@ -22,7 +22,7 @@ import { REWARDS_MIGRATIONS, startRewards } from "../../src/rewards/index.js";
 import { startConsumer } from "../../src/roles/consumers.js";
 import { eventually } from "./eventually.js";
 import { type NatsBench, openNats } from "./nats.js";
-import { openRedis, type RedisBench } from "./redis.js";
+import { clockOn, openRedis, type RedisBench } from "./redis.js";
 
 /** Posts of an account, or an error in their place. */
 export type ReadPosts = (account: string) => readonly Post[];
@@ -134,7 +134,7 @@ export async function openSaga(db: Db): Promise<SagaBench> {
 function startBoth(bench: SagaBench): { close(): Promise<void> }[] {
   const { redis, nats, db } = bench;
   const common = { publish: nats.publish, scripts: redis.scripts };
-  const notify = createNotifyUser(common);
+  const notify = createNotifyUser({ ...common, clock: clockOn(redis.scripts) });
   const worker = startAnalysisWorker({
     ...common,
     nats: nats.connection,

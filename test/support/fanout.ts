@@ -10,7 +10,7 @@ import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
 import { fanoutSourcesOf, historyOf } from "./memory-upstreams.js";
-import { adaptersOn, type RedisBench } from "./redis.js";
+import { adaptersOn, clockOn, type RedisBench } from "./redis.js";
 import type { TimelineEvent as Published } from "./timeline-events.js";
 import { World } from "./world.js";
 
@@ -75,7 +75,12 @@ export function openFanout(
     authors,
     pulled: NOBODY_PULLED,
     fences,
-    listeners: createListeners({ scripts: redis.scripts, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
+    listeners: createListeners({
+      scripts: redis.scripts,
+      clock: clockOn(redis.scripts),
+      unfollowedAmong: fences.unfollowedAmong,
+      fillPulls,
+    }),
     notify: async (all) => {
       for (const { users, notification, among } of all) {
         const told = among ? await among(users) : users;

@@ -8,7 +8,7 @@ import type { NatsConnection } from "nats";
 import { notifySubject, STREAM } from "../../src/contracts/subjects.js";
 import type { GatewayConfig } from "../../src/gateway/config.js";
 import { createGateway, type Gateway, type GatewayLimits, LIMITS } from "../../src/gateway/index.js";
-import { silent } from "../../src/kernel/logger.js";
+import { type Logger, silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
@@ -16,6 +16,7 @@ import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "./brokers.js";
 import { eventually } from "./eventually.js";
+import { clockOn } from "./redis.js";
 import { type EventStream, follow } from "./sse.js";
 
 const SECRET = "a secret of thirty-two bytes, or a few more";
@@ -74,11 +75,20 @@ interface Overrides {
   readonly nats?: NatsConnection;
   readonly config?: Partial<GatewayConfig>;
   readonly limits?: Partial<GatewayLimits>;
+  readonly log?: Logger;
 }
 
 export async function start({ config, limits, ...handles }: Overrides = {}): Promise<Running> {
   const gateway = createGateway(
-    { scripts, nats: connection, log: silent, podName: "pod-1", ...handles, config: { ...CONFIG, ...config } },
+    {
+      scripts,
+      clock: clockOn(handles.scripts ?? scripts),
+      nats: connection,
+      log: silent,
+      podName: "pod-1",
+      ...handles,
+      config: { ...CONFIG, ...config },
+    },
     { ...LIMITS, ...FAST, ...limits },
   );
   const server = createServer((request, response) => void gateway.handle(request, response)).listen(0, "127.0.0.1");

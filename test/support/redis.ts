@@ -3,7 +3,7 @@ import { createFenceStore } from "../../src/consistency/fences/store.redis.js";
 import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
 import type { PulledAuthors } from "../../src/contracts/pulled.js";
 import { createAuthorWriter } from "../../src/fanout/pulled.redis.js";
-import { createTimelineWriter } from "../../src/fanout/store.redis.js";
+import { createListenersAmong, createTimelineWriter } from "../../src/fanout/store.redis.js";
 import { silent } from "../../src/kernel/logger.js";
 import { followClock, type RedisClock } from "../../src/platform/redis/clock.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
@@ -79,8 +79,9 @@ export function adaptersOn(
 ) {
   const ttlMs = Number(STORED_TIMELINES_VARIABLES.ttlMs.default);
   const fenced = fencedOn(scripts);
+  const listenersAmong = createListenersAmong(scripts, clockOn(scripts));
   return {
-    writer: createTimelineWriter(scripts, fenced, { activeOnly: false, ttlMs, ...options }),
+    writer: createTimelineWriter({ scripts, fenced, listenersAmong }, { activeOnly: false, ttlMs, ...options }),
     authors: createAuthorWriter(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),
     store: createTimelineStore(scripts, fenced, { config: { ttlMs, maxEntries: options.maxEntries }, pulled, cache }),
     pulls: createPulls(scripts, pulled, ttlMs),

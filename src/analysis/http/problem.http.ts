@@ -2,6 +2,7 @@ import { STATUS_CODES } from "node:http";
 import type { ErrorRequestHandler, Response } from "express";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
+import { retryAfter } from "../../platform/http/serve.js";
 import { observeHttp } from "./observe.js";
 import { badRequest, Problem } from "./problem.js";
 
@@ -26,7 +27,7 @@ function sendProblem(response: Response, { status, message: detail, more }: Prob
       ...(status === 401 ? { "WWW-Authenticate": "Bearer" } : {}),
       // The rest of the body is not read.
       ...(status === 413 ? { Connection: "close" } : {}),
-      ...(status === 503 ? { "Retry-After": String(1 + Math.floor(Math.random() * 5)) } : {}),
+      ...(status === 503 ? { "Retry-After": retryAfter() } : {}),
       ...more.headers,
     })
     .type("application/problem+json")

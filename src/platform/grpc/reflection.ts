@@ -19,17 +19,35 @@ export function messageTypes(): FileRegistry {
   return registry;
 }
 
+type Talk = ServerDuplexStream<ServerReflectionRequest, ServerReflectionResponse>;
+
+interface Reflection {
+  /** Ends open streams, which would keep a server from closing. */
+  close(): void;
+}
+
 /** Both versions of the protocol; @grpc/reflection leaves out imports (grpc-node issues 3018 and 3034). */
-export function addReflection(server: Server, services: readonly string[]): void {
-  const talk = (call: ServerDuplexStream<ServerReflectionRequest, ServerReflectionResponse>): void => {
+export function addReflection(server: Server, services: readonly string[]): Reflection {
+  const open = new Set<Talk>();
+  const talk = (call: Talk): void => {
+    open.add(call);
+    call.once("close", () => open.delete(call));
     call.on("data", (request: ServerReflectionRequest) => {
-      call.write(answer(messageTypes(), services, request));
+      if (call.writableEnded) return;
+      // A client that takes no answers is asked for no more requests.
+      if (!call.write(answer(messageTypes(), services, request))) call.pause();
     });
+    call.on("drain", () => call.resume());
     call.on("end", () => call.end());
     call.on("error", () => undefined);
   };
   server.addService(ReflectionV1, { serverReflectionInfo: talk });
   server.addService(ReflectionV1Alpha, { serverReflectionInfo: talk });
+  return {
+    close: () => {
+      for (const call of open) call.end();
+    },
+  };
 }
 
 function answer(

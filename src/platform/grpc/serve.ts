@@ -36,7 +36,7 @@ export async function serveGrpc(address: string, services: readonly Service[], t
   for (const { definition, implementation } of services) server.addService(readingInt64(definition), implementation);
   const names = services.map(({ name }) => name);
   const health = addHealth(server, names);
-  addReflection(server, [...names, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]);
+  const reflection = addReflection(server, [...names, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]);
   const port = await new Promise<number>((resolve, reject) => {
     server.bindAsync(address, serverCredentials(tls), (error, bound) => (error ? reject(error) : resolve(bound)));
   });
@@ -47,6 +47,7 @@ export async function serveGrpc(address: string, services: readonly Service[], t
     close: (graceMs) =>
       new Promise((resolve) => {
         health.close();
+        reflection.close();
         const force = setTimeout(() => {
           server.forceShutdown();
           for (const session of sessions) session.destroy();

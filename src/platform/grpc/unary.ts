@@ -139,7 +139,10 @@ function serviceError(error: unknown, { name, log, logFailure }: Failing): Parti
       metadata,
     };
   }
-  log.error({ method: name, error: oneLine(error), stack: (error as Error).stack }, "a call broke");
+  log.error(
+    { method: name, error: oneLine(error), stack: (error as Error).stack },
+    "a gRPC method failed unexpectedly",
+  );
   return { code: status.INTERNAL, details: "internal error", message: "internal error" };
 }
 

@@ -20,6 +20,8 @@ export interface HttpServer {
   /** Goes before all routers, and holds nothing of theirs. */
   handle(handle: Handle): void;
   use(router: Router): void;
+  /** All routers are there. Until then a path may be one of theirs: the answer is 503, not 404. */
+  complete(): void;
   /** Refuses new connections, and waits up to `graceMs` for the open ones. */
   close(graceMs: number): Promise<void>;
 }
@@ -36,7 +38,11 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   app.get("/metrics", (request, response) => options.metrics(request, response));
   const roles = express.Router();
   app.use(roles);
-  app.use((_request, response) => problem(response, 404, "no such resource"));
+  let isComplete = false;
+  app.use(() => {
+    if (!isComplete) throw new AppError("unavailable", "the service is starting");
+    throw new AppError("notfound", "no such resource");
+  });
   app.use(errorHandler(options.log));
   const handles: Handle[] = [];
   const server = createServer((request, response) => {
@@ -51,6 +57,9 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
     port: (server.address() as AddressInfo).port,
     handle: (handle) => void handles.push(handle),
     use: (router) => void roles.use(router),
+    complete: () => {
+      isComplete = true;
+    },
     close: (graceMs) =>
       new Promise((resolve) => {
         const force = setTimeout(() => server.closeAllConnections(), graceMs);
@@ -68,8 +77,14 @@ function parseAddress(address: string): { host: string; port: number } {
   return { host: address.slice(0, at).replace(/^\[|\]$/g, ""), port: Number(address.slice(at + 1)) };
 }
 
+/** Seconds; jittered, so that clients refused together do not return together. */
+export const retryAfter = (): string => String(1 + Math.floor(Math.random() * 5));
+
 function problem(response: ServerResponse, status: number, detail: string): void {
-  response.writeHead(status, { "Content-Type": "application/problem+json" });
+  response.writeHead(status, {
+    "Content-Type": "application/problem+json",
+    ...(status === 503 ? { "Retry-After": retryAfter() } : {}),
+  });
   response.end(JSON.stringify({ type: "about:blank", status, detail }));
 }
 

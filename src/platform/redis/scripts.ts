@@ -38,6 +38,7 @@ const NAMES = [
   "hold-lease",
   "register-streams",
   "renew-streams",
+  "touch-listed",
   "take-slot",
   "take-token",
   "users-read-list",

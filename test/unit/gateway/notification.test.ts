@@ -2,6 +2,7 @@ import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import {
   type Content,
+  greetingBlock,
   isSampled,
   notificationBlock,
   positionBlock,
@@ -46,7 +47,10 @@ test.each([
 });
 
 test("positions and resets are blocks of their own", () => {
-  expect(positionBlock(at(3), "connected", 2_500)).toBe("retry: 2500\n: connected\nid: 3-k2-m5\n\n");
+  expect(greetingBlock(at(3), 2_500)).toBe("retry: 2500\n: connected\nid: 3-k2-m5\n\n");
+  expect(greetingBlock(at(3), 2_500, "too_old")).toBe(
+    'retry: 2500\n: connected\nid: 3-k2-m5\nevent: reset\ndata: {"reason":"too_old"}\n\n',
+  );
   expect(positionBlock(at(3), "heartbeat")).toBe(": heartbeat\nid: 3-k2-m5\n\n");
   expect(resetBlock(at(4), "too_old")).toBe('id: 4-k2-m5\nevent: reset\ndata: {"reason":"too_old"}\n\n');
 });
