@@ -15,7 +15,7 @@ export interface OutboxEvent {
   readonly subject: string;
   readonly messageId: string;
   readonly body: string;
-  readonly traceparent?: string | undefined;
+  readonly traceparent?: string | null | undefined;
   readonly createdAt: number;
 }
 
