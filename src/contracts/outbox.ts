@@ -1,3 +1,9 @@
+/**
+ * Each has relays of its own, so that a stream that takes nothing delays no event of another stream: those of `posts` and
+ * `users` go to DROPS, those of `edges` to EDGES, those of `reactions` to ENGAGEMENT.
+ */
+export type OutboxSource = "posts" | "reactions" | "users" | "edges";
+
 export interface EventDraft {
   /** Owners are published in turn, so that many events of one do not hold up the others'. */
   readonly owner: string;
@@ -21,7 +27,7 @@ export interface OutboxEvent {
 
 /** The fields of `event` are SQL expressions over a row of `from`. */
 export const insertEvents = (
-  source: "posts" | "users",
+  source: OutboxSource,
   event: Readonly<Record<keyof EventDraft, string>>,
   from: string,
 ): string => `

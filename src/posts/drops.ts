@@ -19,7 +19,7 @@ export interface PostsDeps {
   /** Drops older than this are removed; 0: never. */
   readonly retentionDays: number;
   readonly now: Clock;
-  readonly wakeRelay: () => void;
+  readonly wakeRelay: (source: "posts" | "reactions") => void;
   /** More events wait to be published than may: no drop is created now. */
   readonly isFull: () => boolean;
   readonly observe: Pick<ObservePosts, "changed">;

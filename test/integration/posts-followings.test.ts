@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
-import { connectFollowings } from "../../src/platform/grpc/upstreams.js";
 import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
+import { connectFollowings } from "../../src/platform/grpc/upstreams.js";
 import { createFollowedAmong } from "../../src/posts/followings.grpc.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
