@@ -46,11 +46,16 @@ WITH RECURSIVE turn AS (
   WHERE id = ANY (ARRAY(SELECT id FROM candidate ORDER BY rank, id LIMIT $2::int))
     AND coalesce(published_at, 0) = 0 AND claimed_until < ${NOW}
   FOR UPDATE SKIP LOCKED
+), taken AS (
+  UPDATE public.outbox SET claimed_until = ${NOW} + $3
+  WHERE id = ANY (ARRAY(SELECT id FROM claimed))
+  RETURNING id, key, subject, message_id AS "messageId", body, traceparent, created_at AS "createdAt"
 )
-UPDATE public.outbox SET claimed_until = ${NOW} + $3
-WHERE id = ANY (ARRAY(SELECT id FROM claimed))
-RETURNING id, key, subject, message_id AS "messageId", body, traceparent, created_at AS "createdAt",
-  (SELECT owner FROM turn WHERE place = $2::int) AS "upTo"`;
+SELECT taken.*, next.owner AS "upTo"
+FROM (SELECT max(owner) AS owner FROM turn WHERE place = $2::int) next LEFT JOIN taken ON true`;
+
+/** Where nothing could be claimed, one row without an event. */
+type Claimed = (OutboxEvent | { readonly id: null }) & { readonly upTo: string | null };
 
 const after = (owner: string): string => `${owner}\u0001`;
 
@@ -77,11 +82,14 @@ export function createOutboxStore(db: Db, source: string) {
   const channel = `outbox_${source}`;
   return {
     claim: async (limit: number, leaseMs: number): Promise<OutboxEvent[]> => {
-      const values = [source, limit, leaseMs, from];
-      const rows = await db.query<OutboxEvent & { upTo: string | null }>(CLAIM, values, PLANNED);
-      const upTo = rows[0]?.upTo;
-      from = upTo == null ? "" : after(upTo);
-      return rows.map(({ upTo: _, ...event }) => event);
+      // A turn is empty where others have its events in hand: only after all owners nothing is left to claim.
+      for (let fromFirst = from === ""; ; fromFirst ||= from === "") {
+        const rows = await db.query<Claimed>(CLAIM, [source, limit, leaseMs, from], PLANNED);
+        const upTo = rows[0]?.upTo;
+        from = upTo == null ? "" : after(upTo);
+        const events = rows.flatMap(({ upTo: _, ...event }) => (event.id === null ? [] : [event]));
+        if (events.length > 0 || (fromFirst && from === "")) return events;
+      }
     },
     /** Returns the number of refusals. The event is not claimed for `againMs`, doubled with each refusal. */
     refuse: async (id: number, againMs: number): Promise<number> =>

@@ -340,6 +340,38 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     expect(await waiting()).toBe(1_000 + 250 - 100 - 70 - [...seen.values()].reduce((a, b) => a + b));
   });
 
+  test.each([
+    { held: "have one event each", events: 1 },
+    { held: "have more events of the same key", events: 2 },
+  ])("the events of 500 owners in the hands of another relay delay no other owner, where these $held", async (one) => {
+    await db.query(
+      `INSERT INTO public.outbox (source, owner, key, subject, message_id, body)
+       SELECT 'posts', lpad(n::text, 4, '0'), n, 'log.it', n || ':' || e, '{}'
+       FROM generate_series(1, 1200) n CROSS JOIN generate_series(1, $1::int) e`,
+      [one.events],
+    );
+    const hanging = await createOutboxStore(db, "posts").claim(500, 10_000);
+    expect(hanging.map(({ key }) => Number(key)).sort((a, b) => a - b)).toEqual(
+      Array.from({ length: 500 }, (_, n) => n + 1),
+    );
+    const store = createOutboxStore(db, "posts");
+    const claimed = [...(await store.claim(500, 10_000)), ...(await store.claim(500, 10_000))];
+    expect(claimed.map(({ key }) => Number(key)).sort((a, b) => a - b)).toEqual(
+      Array.from({ length: 700 }, (_, n) => n + 501),
+    );
+    expect(await store.claim(500, 10_000)).toEqual([]);
+  });
+
+  test("a claim after that of the last owner takes the next events of the first ones", async () => {
+    await db.query(
+      `INSERT INTO public.outbox (source, owner, key, subject, message_id, body)
+       SELECT 'posts', 'o' || n % 10, n, 'log.it', n, '{}' FROM generate_series(1, 20) n`,
+    );
+    const store = createOutboxStore(db, "posts");
+    const claimed = [await store.claim(10, 10_000), await store.claim(10, 10_000), await store.claim(10, 10_000)];
+    expect(claimed.map((events) => events.length)).toEqual([10, 10, 0]);
+  });
+
   test("a claim looks at little more than it takes, also where the queue filled up after a long idle time", async () => {
     const store = createOutboxStore(db, "posts");
     for (let idle = 0; idle < 12; idle++) await store.claim(500, 10_000);
