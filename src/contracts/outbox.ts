@@ -4,6 +4,12 @@
  */
 export type OutboxSource = "posts" | "reactions" | "users" | "edges";
 
+/**
+ * Of the events of a key the newest stands for those before it: an edge is as its newest version says, and a reaction is
+ * counted as its row is.
+ */
+export const NEWEST_COUNTS: ReadonlySet<OutboxSource> = new Set(["reactions", "edges"]);
+
 export interface EventDraft {
   /** Owners are published in turn, so that many events of one do not hold up the others'. */
   readonly owner: string;
