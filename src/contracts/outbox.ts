@@ -1,3 +1,15 @@
+/**
+ * Each has relays of its own, so that a stream that takes nothing delays no event of another stream: those of `posts` and
+ * `users` go to DROPS, those of `edges` to EDGES, those of `reactions` to ENGAGEMENT.
+ */
+export type OutboxSource = "posts" | "reactions" | "users" | "edges";
+
+/**
+ * Of the events of a key the newest stands for those before it: an edge is as its newest version says, and a reaction is
+ * counted as its row is.
+ */
+export const NEWEST_COUNTS: ReadonlySet<OutboxSource> = new Set(["reactions", "edges"]);
+
 export interface EventDraft {
   /** Owners are published in turn, so that many events of one do not hold up the others'. */
   readonly owner: string;
@@ -15,13 +27,13 @@ export interface OutboxEvent {
   readonly subject: string;
   readonly messageId: string;
   readonly body: string;
-  readonly traceparent?: string | undefined;
+  readonly traceparent?: string | null | undefined;
   readonly createdAt: number;
 }
 
 /** The fields of `event` are SQL expressions over a row of `from`. */
 export const insertEvents = (
-  source: "posts" | "users",
+  source: OutboxSource,
   event: Readonly<Record<keyof EventDraft, string>>,
   from: string,
 ): string => `

@@ -1,4 +1,5 @@
 import type { Redis } from "ioredis";
+import type { OutboxSource } from "../contracts/outbox.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import { startSampling } from "../delivery/sampling.js";
 import type { Logger } from "../kernel/logger.js";
@@ -14,7 +15,7 @@ import { createOutboxStore } from "./store.sql.js";
 export const OUTBOX_MIGRATIONS = { component: "outbox", folder: new URL("./migrations/", import.meta.url) };
 
 export interface OutboxOptions {
-  readonly source: "posts" | "users";
+  readonly source: OutboxSource;
   readonly db: Db;
   readonly publish: Publish;
   readonly storeDeadLetter: StoreDeadLetter;
@@ -69,7 +70,6 @@ export async function startOutbox(options: OutboxOptions) {
     },
     /** Events of all processes that waited when they were last counted. */
     waiting: (): number => waiting,
-    notReady: (): string | undefined => (relay.healthy() ? undefined : `${source}: the outbox cannot be published`),
     close: async (): Promise<void> => {
       await Promise.all([relay.close(), maintenance.close(), backlog.close()]);
     },

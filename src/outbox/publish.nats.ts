@@ -40,7 +40,7 @@ export function alsoOnChannels(publish: PublishEvent, redis: Pick<Redis, "publis
     await publish(event);
     const { subject, body, traceparent } = event;
     if (!/^(drops|graph)\./.test(subject)) return;
-    const payload = traceparent === undefined ? body : JSON.stringify({ ...JSON.parse(body), traceparent });
+    const payload = traceparent == null ? body : JSON.stringify({ ...JSON.parse(body), traceparent });
     try {
       await redis.publish(eventOfSubject(subject), payload);
     } catch (error) {

@@ -52,25 +52,18 @@ const REFUSED_AGAIN_MS = SECOND;
  * event it had published is recognised by its message id.
  */
 export function startRelay(deps: RelayDeps) {
-  let failures = 0;
   const loop = startLoop({
-    work: async () => {
-      const published = await relayOnce(deps);
-      failures = 0;
-      return published === 0 ? undefined : 0;
-    },
+    work: async () => ((await relayOnce(deps)) === 0 ? undefined : 0),
     everyMs: deps.lookEveryMs ?? SECOND,
     backoffBaseMs: SECOND / 10,
     backoffCapMs: 5 * SECOND,
     failed: (error, inARow) => {
-      failures = inARow;
       deps.observe.failed();
       if (inARow === 1) deps.log.warn({ error: oneLine(error) }, "the outbox cannot be published; it is kept");
     },
   });
   return {
     wake: loop.wake,
-    healthy: (): boolean => failures < 3,
     /** Publishes the events that wait now, and ends. */
     close: async (): Promise<void> => {
       await loop.close();

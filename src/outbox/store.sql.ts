@@ -1,7 +1,7 @@
-import type { OutboxEvent } from "../contracts/outbox.js";
+import { NEWEST_COUNTS, type OutboxEvent, type OutboxSource } from "../contracts/outbox.js";
 import { type Db, NOW } from "../platform/db/db.js";
 
-/** The oldest rows of one owner that a claim looks at: those of one key may have to wait for each other. */
+/** The oldest rows of one owner, or of one key, that a claim looks at: those of a key have to wait for each other. */
 const WINDOW = 2_000;
 
 /** Candidates per row wanted: where one owner has few, another's fill up. */
@@ -15,7 +15,7 @@ const CANDIDATES = 5;
  * without knowing of each other. Rows being claimed at the same moment are skipped (SKIP LOCKED), and a claim is checked
  * again under the lock; coalesce() keeps that query to the primary key.
  */
-const CLAIM = `
+const claimStatement = (source: OutboxSource): string => `
 WITH RECURSIVE turn AS (
   SELECT 1 AS place, (
     SELECT owner FROM public.outbox
@@ -42,15 +42,38 @@ WITH RECURSIVE turn AS (
     ORDER BY first.id LIMIT most.each
   ) waiting
 ), claimed AS (
-  SELECT id FROM public.outbox
+  SELECT id, key FROM public.outbox
   WHERE id = ANY (ARRAY(SELECT id FROM candidate ORDER BY rank, id LIMIT $2::int))
     AND coalesce(published_at, 0) = 0 AND claimed_until < ${NOW}
   FOR UPDATE SKIP LOCKED
+)${NEWEST_COUNTS.has(source) ? SUPERSEDED : ""}, taken AS (
+  UPDATE public.outbox SET claimed_until = ${NOW} + $3
+  WHERE id = ANY (ARRAY(SELECT id FROM claimed))
+  RETURNING id, key, subject, message_id AS "messageId", body, traceparent, created_at AS "createdAt"
 )
-UPDATE public.outbox SET claimed_until = ${NOW} + $3
-WHERE id = ANY (ARRAY(SELECT id FROM claimed))
-RETURNING id, key, subject, message_id AS "messageId", body, traceparent, created_at AS "createdAt",
-  (SELECT owner FROM turn WHERE place = $2::int) AS "upTo"`;
+SELECT taken.*, next.owner AS "upTo"
+FROM (SELECT max(owner) AS owner FROM turn WHERE place = $2::int) next LEFT JOIN taken ON true`;
+
+/**
+ * Marks what waits between a claimed event and the newest of its key: one follower who follows and unfollows without end
+ * would fill the window of their owner. Nobody else has events of a key in hand whose first one is claimed here.
+ */
+const SUPERSEDED = `, superseded AS (
+  UPDATE public.outbox SET published_at = ${NOW}
+  WHERE id = ANY (ARRAY(
+    SELECT later.id FROM claimed CROSS JOIN LATERAL (
+      SELECT next.id, lead(next.id) OVER (ORDER BY next.id) AS newer FROM (
+        SELECT k.id FROM public.outbox k
+        WHERE k.source = $1 AND k.key = claimed.key AND k.id > claimed.id AND k.published_at IS NULL
+        ORDER BY k.id LIMIT ${WINDOW}
+      ) next
+    ) later
+    WHERE later.newer IS NOT NULL LIMIT ${WINDOW}
+  ))
+)`;
+
+/** Where nothing could be claimed, one row without an event. */
+type Claimed = (OutboxEvent | { readonly id: null }) & { readonly upTo: string | null };
 
 const after = (owner: string): string => `${owner}\u0001`;
 
@@ -72,16 +95,20 @@ const PLANNED = { eachTime: true };
 
 export type OutboxStore = ReturnType<typeof createOutboxStore>;
 
-export function createOutboxStore(db: Db, source: string) {
+export function createOutboxStore(db: Db, source: OutboxSource) {
+  const claim = claimStatement(source);
   let from = "";
   const channel = `outbox_${source}`;
   return {
     claim: async (limit: number, leaseMs: number): Promise<OutboxEvent[]> => {
-      const values = [source, limit, leaseMs, from];
-      const rows = await db.query<OutboxEvent & { upTo: string | null }>(CLAIM, values, PLANNED);
-      const upTo = rows[0]?.upTo;
-      from = upTo == null ? "" : after(upTo);
-      return rows.map(({ upTo: _, ...event }) => event);
+      // A turn is empty where others have its events in hand: only after all owners nothing is left to claim.
+      for (let fromFirst = from === ""; ; fromFirst ||= from === "") {
+        const rows = await db.query<Claimed>(claim, [source, limit, leaseMs, from], PLANNED);
+        const upTo = rows[0]?.upTo;
+        from = upTo == null ? "" : after(upTo);
+        const events = rows.flatMap(({ upTo: _, ...event }) => (event.id === null ? [] : [event]));
+        if (events.length > 0 || (fromFirst && from === "")) return events;
+      }
     },
     /** Returns the number of refusals. The event is not claimed for `againMs`, doubled with each refusal. */
     refuse: async (id: number, againMs: number): Promise<number> =>

@@ -23,7 +23,8 @@ export const POSTS_VARIABLES = {
     name: "TIMELINE_OUTBOX_MAX_WAITING",
     schema: integer(0, 100_000_000),
     default: "0",
-    about: "Events waiting in the outbox above which CreateDrop answers RESOURCE_EXHAUSTED; 0: never (role posts)",
+    about:
+      "Events of drops waiting in the outbox above which CreateDrop answers RESOURCE_EXHAUSTED; 0: never (role posts)",
   },
 } as const satisfies Variables;
 

@@ -167,7 +167,7 @@ const where = (conditions: readonly string[]): string =>
 /** Inserts an event of the rows; `suffix` is added to its message id. */
 const insertEvent = (event: "created" | "replied", from: string, suffix = "''"): string =>
   insertEvents(
-    "posts",
+    event === "created" ? "posts" : "reactions",
     {
       owner: `${event}_owner`,
       key: `${event}_key`,

@@ -2,7 +2,7 @@ import type { EventDraft } from "../contracts/outbox.js";
 import type { DropDetails } from "../gen/avion/posts.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { KEY_LIFETIME_MS } from "./maintenance.sql.js";
-import { dropColumns, Parameters, VERSION } from "./statement.js";
+import { dropColumns, Parameters } from "./statement.js";
 
 /** The fields of drops are named as on the wire, in the tables too. The id contains the time of creation. */
 export type NewDrop = Omit<DropDetails, "revision" | "created_at" | "updated_at">;
@@ -64,7 +64,7 @@ function removeStatement({ drop_id, user_id, reply_to }: NewDrop, { deleted, wit
         FROM d WHERE r.drop_id = ${parent} AND r.kind = 'reply' AND r.actor_id = d.drop_id::text AND r.active
         RETURNING r.version
       )`,
-      `withdrawing AS (${parameters.insertEvent(withdrawn, "withdrawn", VERSION)})`,
+      `withdrawing AS (${parameters.insertReaction(withdrawn, "withdrawn")})`,
     );
   }
   return { text: `WITH ${parts.join(", ")} SELECT ${dropColumns()} FROM d`, values: parameters.values };

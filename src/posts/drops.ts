@@ -19,7 +19,7 @@ export interface PostsDeps {
   /** Drops older than this are removed; 0: never. */
   readonly retentionDays: number;
   readonly now: Clock;
-  readonly wakeRelay: () => void;
+  readonly wakeRelay: (source: "posts" | "reactions") => void;
   /** More events wait to be published than may: no drop is created now. */
   readonly isFull: () => boolean;
   readonly observe: Pick<ObservePosts, "changed">;
@@ -53,7 +53,9 @@ export async function visibleTo<Drop extends Pick<NewDrop, "user_id" | "visibili
     isForEverybody(drop) ||
     drop.user_id === viewer ||
     (drop.visibility === Visibility.DIRECT && drop.recipients.includes(viewer));
-  const isForFollowers = (drop: Drop): boolean => !isOpen(drop) && drop.visibility === Visibility.FOLLOWERS;
+  // A remote drop may have no actor: nobody follows that.
+  const isForFollowers = (drop: Drop): boolean =>
+    !isOpen(drop) && drop.visibility === Visibility.FOLLOWERS && drop.user_id !== "";
   const authors = [...new Set(drops.filter(isForFollowers).map(({ user_id }) => user_id))];
   const followed = authors.length === 0 ? new Set<string>() : await followedAmong(viewer, authors);
   return drops.filter((drop) => isOpen(drop) || (isForFollowers(drop) && followed.has(drop.user_id)));

@@ -27,7 +27,9 @@ export interface PostsOptions {
   readonly users: Followings | undefined;
   readonly tokens: PageTokens;
   readonly config: PostsConfig;
-  readonly outbox: { wake(): void; waiting(): number };
+  readonly wakeRelay: PostsDeps["wakeRelay"];
+  /** Events of drops that are not published yet. */
+  readonly waitingEvents: () => number;
   readonly log: Logger;
 }
 
@@ -37,14 +39,14 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
 }
 
 /** Starts the posts service and its maintenance, on a migrated database. */
-export function startPosts({ db, users, tokens, config, outbox, log }: PostsOptions) {
+export function startPosts({ db, users, tokens, config, wakeRelay, waitingEvents, log }: PostsOptions) {
   const store = createPostsStore(db);
   const [now, observe] = [Date.now, observePosts];
   const { retentionDays, maxBodyCharacters, maxImportAgeDays, maxWaitingEvents } = config;
   const limits = { ...DEFAULT_POSTS_LIMITS, maxBodyCharacters, maxImportAgeDays };
   const followedAmong = createFollowedAmong(users);
-  const isFull = () => maxWaitingEvents > 0 && outbox.waiting() > maxWaitingEvents;
-  const written = { isFull, wakeRelay: outbox.wake };
+  const isFull = () => maxWaitingEvents > 0 && waitingEvents() > maxWaitingEvents;
+  const written = { isFull, wakeRelay };
   const deps = { store, followedAmong, tokens, limits, retentionDays, now, ...written, observe };
   const maintenance = startMaintenance({ store, now, retentionDays, log, observe });
   return {

@@ -4,7 +4,7 @@ import { HOUR } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import type { ReactionKey } from "./events.js";
 import { spanOf } from "./ids.js";
-import { Parameters, VERSION } from "./statement.js";
+import { Parameters } from "./statement.js";
 
 export type ReactionStore = ReturnType<typeof createReactionStore>;
 
@@ -32,7 +32,7 @@ export function createReactionStore(db: Db) {
       const text = `
         WITH target AS (
           SELECT drop_id FROM posts.drops WHERE drop_id = ${key[0]} AND deleted_at IS NULL FOR SHARE
-        ), changed AS (${changed}), event AS (${parameters.insertEvent(event, "changed", VERSION)})
+        ), changed AS (${changed}), event AS (${parameters.insertReaction(event, "changed")})
         SELECT EXISTS (SELECT FROM target) AS found, EXISTS (SELECT FROM changed) AS changed`;
       const rows = await db.query<{ found: boolean; changed: boolean }>(text, parameters.values);
       return rows[0] ?? { found: false, changed: false };

@@ -39,7 +39,7 @@ const react =
     const { found, changed } = await deps.store.reactions.react(reaction, active, engagementChanged(reaction));
     if (!found) return refused(deps, drop_id, active);
     if (changed) {
-      deps.wakeRelay();
+      deps.wakeRelay("reactions");
       deps.observe.changed(`${active ? "" : "un"}${kind}d`);
     }
     return { changed };

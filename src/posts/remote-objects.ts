@@ -29,7 +29,7 @@ export function remoteObjects(deps: PostsDeps) {
       const maxAge = Math.min(readWholeNumber("max_age", request.max_age) || DAY_S, MAX_AGE_S);
       const stored = await store.remote.put(object, maxAge * SECOND, eventOf(object));
       if (stored === undefined) throw conflictWith(object, await store.remote.get(object.uri));
-      if (stored.created && object.kind === RemoteKind.DROP) wakeRelay();
+      if (stored.created && object.kind === RemoteKind.DROP) wakeRelay("posts");
       observe.changed("remote-stored");
       return { object: stored, created: stored.created };
     },
@@ -47,7 +47,7 @@ export function remoteObjects(deps: PostsDeps) {
     async deleteRemoteObject(request: wire.DeleteRemoteObjectRequest): Promise<wire.DeleteRemoteObjectResponse> {
       const uri = readUri("uri", request.uri, MAX_URI_BYTES);
       const object = await store.remote.remove(uri, dropDeleted(uri));
-      wakeRelay();
+      wakeRelay("posts");
       observe.changed("remote-deleted");
       return { tombstone: presentTombstone(object) };
     },

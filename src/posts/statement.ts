@@ -1,4 +1,4 @@
-import { type EventDraft, insertEvents } from "../contracts/outbox.js";
+import { type EventDraft, insertEvents, type OutboxSource } from "../contracts/outbox.js";
 
 export const dropColumns = (from = "d"): string =>
   `d.drop_id, d.user_id, d.visibility, d.recipients, coalesce(d.reply_to, '') AS reply_to,
@@ -16,8 +16,17 @@ export class Parameters {
     return `$${this.values.length}::${type}`;
   }
 
-  /** An INSERT of an event for each row of a table expression; `suffix` is added to the message id. */
-  insertEvent(event: EventDraft, from: string, suffix = "''"): string {
+  /** An INSERT of the event of a drop for each row of a table expression. */
+  insertEvent(event: EventDraft, from: string): string {
+    return this.#insert("posts", event, from, "''");
+  }
+
+  /** An INSERT of the event of a reaction, whose version is added to the message id. */
+  insertReaction(event: EventDraft, from: string): string {
+    return this.#insert("reactions", event, from, VERSION);
+  }
+
+  #insert(source: OutboxSource, event: EventDraft, from: string, suffix: string): string {
     const text = (value: string | undefined): string => this.add(value ?? null, "text");
     const columns = {
       owner: text(event.owner),
@@ -27,6 +36,6 @@ export class Parameters {
       body: text(event.body),
       traceparent: text(event.traceparent),
     };
-    return insertEvents("posts", columns, from);
+    return insertEvents(source, columns, from);
   }
 }

@@ -1,3 +1,4 @@
+import type { EventDraft } from "../contracts/outbox.js";
 import * as wire from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
@@ -19,6 +20,10 @@ import {
 export function writeDrops(deps: PostsDeps) {
   const { store, wakeRelay, observe } = deps;
   const nextId = createDropIds();
+  const wakeRelays = (reaction: EventDraft | undefined): void => {
+    wakeRelay("posts");
+    if (reaction !== undefined) wakeRelay("reactions");
+  };
   return {
     /** Creates a drop, or answers the drop that the same key has made before. */
     async createDrop(request: wire.CreateDropRequest): Promise<wire.CreateDropResponse> {
@@ -30,7 +35,7 @@ export function writeDrops(deps: PostsDeps) {
       const replied = isForEverybody(drop) ? replyOf(drop) : undefined;
       const made = await store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied });
       if (!made) return { drop: await findMade(deps, drop, idempotencyKey) };
-      wakeRelay();
+      wakeRelays(replied);
       observe.changed("created");
       const stored = { ...drop, revision: 1, updated_at: createdAtOf(drop.drop_id), deleted_at: null };
       return { drop: presentDetails(stored) };
@@ -56,12 +61,10 @@ export function writeDrops(deps: PostsDeps) {
       const drop = await findDrop(deps, dropId);
       if (drop.user_id !== userId) throw invalid("user_id", "is not the author");
       if (drop.deleted_at !== null) return { tombstone: presentTombstone(drop) };
-      const removed = await store.drops.remove(drop, {
-        deleted: dropDeleted(dropId, userId),
-        withdrawn: replyOf(drop),
-      });
+      const withdrawn = replyOf(drop);
+      const removed = await store.drops.remove(drop, { deleted: dropDeleted(dropId, userId), withdrawn });
       if (removed === undefined) return { tombstone: presentTombstone(await findDrop(deps, dropId)) };
-      wakeRelay();
+      wakeRelays(withdrawn);
       observe.changed("deleted");
       return { tombstone: presentTombstone(removed) };
     },

@@ -9,7 +9,7 @@ import type { RunningRole, StoringRoleDeps } from "./role.js";
 /** Reactions in flight: they are counted together. */
 const COUNTED_AT_ONCE = 500;
 
-/** Drops: the service, its outbox, and the counting of reactions. */
+/** Drops: the service, its outboxes, and the counting of reactions. */
 export async function startPostsRole(
   deps: StoringRoleDeps<"posts" | "upstreams" | "outbox" | ConsumerSlices>,
 ): Promise<RunningRole> {
@@ -18,10 +18,17 @@ export async function startPostsRole(
   if (usersAddr === undefined)
     log.warn({}, "TIMELINE_USER_SERVICE_ADDR is not set: drops for followers are shown to no viewer but their author");
   const countEveryMs = config.posts.maxWaitingEvents === 0 ? undefined : SECOND;
-  const outbox = await startOutboxOf(deps, { source: "posts", countEveryMs });
+  const outboxes = {
+    posts: await startOutboxOf(deps, { source: "posts", countEveryMs }),
+    reactions: await startOutboxOf(deps, { source: "reactions" }),
+  };
   const users = usersAddr === undefined ? undefined : connectFollowings(usersAddr, config.upstreams);
   const tokens = await openPageTokens(db, "posts", log);
-  const posts = startPosts({ db, users, tokens, config: config.posts, outbox, log });
+  const posts = startPosts({
+    ...{ db, users, tokens, config: config.posts, log },
+    wakeRelay: (source) => outboxes[source].wake(),
+    waitingEvents: outboxes.posts.waiting,
+  });
   const counter = startConsumer(deps, {
     stream: STREAM.engagement,
     consumer: CONSUMER.counter,
@@ -30,12 +37,12 @@ export async function startPostsRole(
   });
   return {
     services: [posts.service],
-    notReady: () => outbox.notReady() ?? (counter.healthy() ? undefined : "posts: the counter is not pulling"),
+    notReady: () => (counter.healthy() ? undefined : "posts: the counter is not pulling"),
     close: async (graceMs) => {
       await Promise.all([counter.close(graceMs), posts.close()]);
       users?.close();
       // Last, so that events written until now are published.
-      await outbox.close();
+      await Promise.all([outboxes.posts.close(), outboxes.reactions.close()]);
     },
   };
 }

@@ -8,21 +8,24 @@ import type { RunningRole, StoringRoleDeps } from "./role.js";
 const CALM_AT_ONCE = 1_000;
 const HOT_AT_ONCE = 2_000;
 
-/** The follow graph: the service, its outbox, and the building of the follower lists. */
+/** The follow graph: the service, its outboxes, and the building of the follower lists. */
 export async function startUsersRole(
   deps: StoringRoleDeps<"users" | "database" | "outbox" | ConsumerSlices>,
 ): Promise<RunningRole> {
   const { config, connections, db, log } = deps;
   const stores = { db, scripts: connections.scripts, log };
   const prepare = prepareUserEvents(stores, config.users.hotUserRate);
-  const outbox = await startOutboxOf(deps, { source: "users", prepare });
+  const outboxes = {
+    users: await startOutboxOf(deps, { source: "users", prepare }),
+    edges: await startOutboxOf(deps, { source: "edges", prepare }),
+  };
   const users = startUsers({
     ...stores,
     tokens: await openPageTokens(db, "users", log),
     config: config.users,
     // The rest of the pool is for writes, which go on while Redis is unavailable and every read is one of the database.
     readsAtOnce: Math.ceil(config.database.poolSize / 2),
-    wakeRelay: outbox.wake,
+    wakeRelay: (source) => outboxes[source].wake(),
   });
   const { calm, hot } = users.applyEdges;
   const stream = STREAM.edges;
@@ -32,12 +35,11 @@ export async function startUsersRole(
   ];
   return {
     services: [users.service],
-    notReady: () =>
-      outbox.notReady() ?? (consuming.every((one) => one.healthy()) ? undefined : "users: edges are not pulled"),
+    notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "users: edges are not pulled"),
     close: async (graceMs) => {
       await Promise.all([users.close(), ...consuming.map((one) => one.close(graceMs))]);
       // Last, so that events written until now are published.
-      await outbox.close();
+      await Promise.all([outboxes.users.close(), outboxes.edges.close()]);
     },
   };
 }

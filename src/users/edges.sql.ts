@@ -114,7 +114,7 @@ WITH ${given}, wanted AS MATERIALIZED (
 ), e AS (
   SELECT edge.*, w.pair, w.subject, w.traceparent
   FROM edge JOIN wanted w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id)
-), event AS (${insertEvents("users", EDGE_EVENT, "e")})
+), event AS (${insertEvents("edges", EDGE_EVENT, "e")})
 SELECT edge.version IS NOT NULL AS changed,
   CASE WHEN w.active = w.was_active THEN w.version ELSE edge.version END AS version
 FROM wanted w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)

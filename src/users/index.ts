@@ -51,7 +51,7 @@ export interface UsersOptions extends UsersStores {
   readonly config: UsersConfig;
   /** Database queries of reads at once. */
   readonly readsAtOnce: number;
-  readonly wakeRelay: () => void;
+  readonly wakeRelay: (source: "users" | "edges") => void;
 }
 
 const tooManyReads = () => new AppError("unavailable", "too many reads wait for the database");
@@ -68,7 +68,7 @@ export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay
     {
       cache,
       maxFollowing: config.maxFollowing,
-      wakeRelay,
+      wakeRelay: () => wakeRelay("edges"),
       tokens,
       readList: createReadList({ store, cache, pages, bounded, maxCachedIds: MAX_CACHED_IDS, observe }),
       edges,
@@ -79,7 +79,7 @@ export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay
     },
     log,
   );
-  const applying = { apply: edges.apply, wakeRelay, observe };
+  const applying = { apply: edges.apply, wakeRelay: () => wakeRelay("users"), observe };
   const maintenance = startMaintenance({ store: createMaintenanceStore(db), log, observe });
   return {
     service,

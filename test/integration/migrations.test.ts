@@ -56,6 +56,28 @@ describe.each(DATABASES)("migrations on $name", ({ start }) => {
     expect(await migrate(db, [source], silent)).toHaveLength(2);
   });
 
+  test("a migration that loses against another transaction runs again", async () => {
+    // A rollback takes no number back.
+    await db.run("CREATE SEQUENCE tries");
+    write(
+      "0001_once.sql",
+      `CREATE TABLE item (id int); DO $$ BEGIN
+        IF nextval('tries') = 1 THEN RAISE 'deadlock detected' USING ERRCODE = '40P01'; END IF;
+      END $$`,
+    );
+    expect(await migrate(db, [source], silent)).toEqual(["shop/0001_once.sql"]);
+  });
+
+  test("a migration during which the server shuts down is an outage: the start waits", async () => {
+    write(
+      "0001_away.sql",
+      "DO $$ BEGIN RAISE 'terminating connection due to administrator command' USING ERRCODE = '57P01'; END $$",
+    );
+    const migrated = migrate(db, [source], silent);
+    await expect(migrated).rejects.toMatchObject({ code: "unavailable" });
+    await expect(migrated).rejects.toThrow("shop/0001_away.sql");
+  });
+
   test("a migration that was changed after it was applied, or that only a newer version has, is refused", async () => {
     write("0001_items.sql", "CREATE TABLE item (id int)");
     await migrate(db, [source], silent);

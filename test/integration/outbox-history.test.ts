@@ -61,4 +61,21 @@ describe.each(DATABASES)("histories of an outbox on $name", ({ name, start }) =>
     });
     await fc.assert(property, { numRuns: (runs.slow ? 5 : 1) * (name === "PGlite" ? 10 : 40) });
   }, 300_000);
+
+  test("whatever relays die of, the newest event of each edge is in the log or the DLQ, and none twice or out of order", async () => {
+    const property = fc.asyncProperty(history, async (steps) => {
+      const scene = new OutboxScene(db, nats, "edges");
+      expect(await scene.run(steps)).toEqual([]);
+      const { log, dead } = await scene.contents();
+      const ended = new Set([...log, ...dead.map(({ name }) => name)]);
+      expect(ended.size).toBe(log.length + dead.length);
+      for (const key of ["a", "b", "c", "d"]) {
+        const written = [...scene.written].filter(([, one]) => one.key === key).map(([name]) => name);
+        expect(written.slice(-1).every((name) => ended.has(name))).toBe(true);
+        const logged = log.filter((name) => name.startsWith(`${key}:`));
+        expect(logged).toEqual(written.filter((name) => logged.includes(name)));
+      }
+    });
+    await fc.assert(property, { numRuns: (runs.slow ? 5 : 1) * (name === "PGlite" ? 10 : 40) });
+  }, 300_000);
 });

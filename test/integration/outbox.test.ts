@@ -184,15 +184,19 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
   });
 
   test("while NATS is unavailable events wait, and go out in their order once it is back", async () => {
-    // The relay counts three failures, and an acknowledgement that does not come takes its whole timeout.
+    // An acknowledgement that does not come takes its whole timeout.
     const hasty = createPublisher(connection, { timeoutMs: 500 });
-    const publishing = relay({ publish: createPublishEvent(hasty.publish) });
+    let failed = 0;
+    const publishing = relay({
+      publish: createPublishEvent(hasty.publish),
+      observe: { ...QUIET, failed: () => void failed++ },
+    });
     await write("a", "1");
     await eventually(async () => (await waiting()) === 0, "the first event is published");
     await nats.stop();
     for (const body of ["2", "3", "4"]) await write("a", body);
     publishing.wake();
-    await eventually(() => !publishing.healthy(), "the relay says that it cannot publish", 30_000);
+    await eventually(() => failed >= 3, "the relay fails again and again", 30_000);
     expect(await waiting()).toBe(3);
     nats = await startNats({ dir: folder, port: nats.port });
     await eventually(async () => (await waiting()) === 0, "the others are published", 30_000);
@@ -302,60 +306,6 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     await eventually(async () => (await waiting()) === 0, "everything goes on");
     expect((await storedDeadLetters()).length).toBe(1);
     expect(await log()).toHaveLength(2);
-  });
-
-  test("owners take turns: very many events of one owner delay no other, and none is left out", async () => {
-    const claimedBy = async (store: OutboxStore): Promise<Map<string, number>> => {
-      const rows = await store.claim(100, 10_000);
-      await store.markPublished(rows.map(({ id }) => id));
-      const owners = new Map<string, number>();
-      for (const { key } of rows) {
-        const owner = key.split(":")[0] as string;
-        owners.set(owner, (owners.get(owner) ?? 0) + 1);
-      }
-      return owners;
-    };
-    const fill = (owner: string, events: number) =>
-      db.query(
-        `INSERT INTO public.outbox (source, owner, key, subject, message_id, body)
-         SELECT 'posts', $1, $1 || ':' || n, 'log.it', n, '{}' FROM generate_series(1, $2::int) n`,
-        [owner, events],
-      );
-    const store = createOutboxStore(db, "posts");
-    await fill("hot", 1_000);
-    expect(await claimedBy(store)).toEqual(new Map([["hot", 100]]));
-    for (const owner of ["a", "b", "z"]) await fill(owner, 10);
-    const next = await claimedBy(store);
-    expect([next.get("a"), next.get("b"), next.get("z"), next.get("hot")]).toEqual([10, 10, 10, 70]);
-
-    for (let n = 0; n < 250; n++) await fill(`many${n}`, 1);
-    const seen = new Map<string, number>();
-    for (let round = 0; round < 3; round++)
-      for (const [owner, events] of await claimedBy(store)) seen.set(owner, (seen.get(owner) ?? 0) + events);
-    expect([...seen.keys()].filter((owner) => owner.startsWith("many"))).toHaveLength(250);
-    expect(await waiting()).toBe(1_000 + 250 - 100 - 70 - [...seen.values()].reduce((a, b) => a + b));
-  });
-
-  test("a claim looks at little more than it takes, also where the queue filled up after a long idle time", async () => {
-    const store = createOutboxStore(db, "posts");
-    for (let idle = 0; idle < 12; idle++) await store.claim(500, 10_000);
-    await db.query(
-      `INSERT INTO public.outbox (source, owner, key, subject, message_id, body)
-       SELECT 'posts', 'hot', 'k' || n, 'log.it', n, '{}' FROM generate_series(1, 20000) n`,
-    );
-    const explained: string[] = [];
-    const explaining: Db = {
-      ...db,
-      query: async <Row>(sql: string, params?: readonly unknown[], how?: Parameters<Db["query"]>[2]) => {
-        const plan = await db.query<{ "QUERY PLAN": string }>(`EXPLAIN (ANALYZE, BUFFERS) ${sql}`, params, how);
-        explained.push(...plan.map((line) => line["QUERY PLAN"]));
-        return [] as Row[];
-      },
-    };
-    await createOutboxStore(explaining, "posts").claim(500, 10_000);
-    const [, pages = ""] = /shared hit=(\d+)/.exec(explained.join("\n")) ?? [];
-    expect(Number(pages)).toBeGreaterThan(0);
-    expect(Number(pages)).toBeLessThan(20_000);
   });
 
   test("a row of an older version, without an owner, is published in the order of its key", async () => {

@@ -40,7 +40,9 @@ describe.each(DATABASES)("drops while events wait, on $name", ({ start }) => {
       storeDeadLetter: async () => expect("a dead letter").toBe("none"),
     });
     const posts = startPosts({
-      ...{ db, users: undefined, tokens: createPageTokens("a secret of tests"), outbox, log: silent },
+      ...{ db, users: undefined, tokens: createPageTokens("a secret of tests"), log: silent },
+      wakeRelay: outbox.wake,
+      waitingEvents: outbox.waiting,
       config: { maxBodyCharacters: 100, retentionDays: 0, maxImportAgeDays: 1, maxWaitingEvents },
     });
     const grpc = await serveGrpc("127.0.0.1:0", [posts.service], {});

@@ -1,17 +1,18 @@
 import { afterAll, beforeAll, describe, expect } from "@jest/globals";
 import { CONSUMER, STREAM } from "../../src/contracts/subjects.js";
 import type { Handler } from "../../src/delivery/handler.js";
-import { silent } from "../../src/kernel/logger.js";
+import { type Logger, silent } from "../../src/kernel/logger.js";
 import { createPublishEvent } from "../../src/outbox/publish.nats.js";
 import { startRelay } from "../../src/outbox/relay.js";
 import { createOutboxStore } from "../../src/outbox/store.sql.js";
+import type { Db } from "../../src/platform/db/db.js";
 import { type Consuming, consume } from "../../src/platform/nats/consume.js";
 import { createEdgeStore } from "../../src/users/edges.sql.js";
 import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
-import { createGate, newUsersDatabase, usersProcess } from "../support/users.js";
+import { createGate, newUsersDatabase, type UsersProcess, usersProcess } from "../support/users.js";
 
 const FLOOD = 5_000;
 const OTHERS = 60;
@@ -43,6 +44,25 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ na
       log: silent,
     });
 
+  const startRelays = (db: Db, users: UsersProcess, log: Logger = silent) => {
+    const relays = (["edges", "users"] as const).map((source) =>
+      startRelay({
+        store: createOutboxStore(db, source),
+        prepare: users.prepare,
+        publish: createPublishEvent(nats.publish),
+        deadLetter: async (_, { error }) => Promise.reject(error),
+        log,
+        observe: { published: () => undefined, deadLettered: () => undefined, failed: () => undefined },
+      }),
+    );
+    return {
+      wake: (): void => {
+        for (const one of relays) one.wake();
+      },
+      close: () => Promise.all(relays.map((one) => one.close())),
+    };
+  };
+
   const pending = async (consumer: string): Promise<number> => {
     const info = await nats.manager.consumers.info(STREAM.edges, consumer);
     return info.num_pending + info.num_ack_pending;
@@ -57,14 +77,7 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ na
       const pairs = Array.from({ length: 1_000 }, (_, n) => ({ follower: `c${from + n}`, following: "idol" }));
       await followMany(pairs, { most: 10 });
     }
-    const started = startRelay({
-      store: createOutboxStore(db, "users"),
-      prepare: users.prepare,
-      publish: createPublishEvent(nats.publish),
-      deadLetter: async (_, { error }) => Promise.reject(error),
-      log: silent,
-      observe: { published: () => undefined, deadLettered: () => undefined, failed: () => undefined },
-    });
+    const started = startRelays(db, users);
     relay.wake = started.wake;
     const consumers = [consuming(CONSUMER.edges, users.normal, 1_000), consuming(CONSUMER.hotEdges, users.hot, 2_000)];
     const pairs = Array.from({ length: 10 }, (_, n) => ({ follower_id: `p${n}`, following_id: `friend${n}` }));
@@ -98,18 +111,7 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ na
       },
     });
     const failures: string[] = [];
-    const started = startRelay({
-      store: createOutboxStore(db, "users"),
-      prepare: users.prepare,
-      publish: createPublishEvent(nats.publish),
-      deadLetter: async (_, { error }) => Promise.reject(error),
-      log: { ...silent, warn: (fields) => failures.push(JSON.stringify(fields)) },
-      observe: {
-        published: () => undefined,
-        deadLettered: () => undefined,
-        failed: () => undefined,
-      },
-    });
+    const started = startRelays(db, users, { ...silent, warn: (fields) => failures.push(JSON.stringify(fields)) });
     relay.wake = started.wake;
     const consumers = [consuming(CONSUMER.edges, users.normal, 512), consuming(CONSUMER.hotEdges, users.hot, 4_000)];
     const total = async (user: string): Promise<number> =>

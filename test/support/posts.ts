@@ -72,7 +72,7 @@ export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Prom
     written: async () => {
       const rows = await db.query<Omit<Written, "body"> & { id: number; body: string }>(
         `SELECT id, key, subject, message_id AS "messageId", body FROM public.outbox
-         WHERE source = 'posts' AND id > $1 ORDER BY id`,
+         WHERE source IN ('posts', 'reactions') AND id > $1 ORDER BY id`,
         [seen],
       );
       seen = rows.at(-1)?.id ?? seen;

@@ -6,7 +6,7 @@ import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createPageTokens } from "../../src/kernel/paging.js";
 import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
-import { createOutboxStore } from "../../src/outbox/store.sql.js";
+import { createOutboxStore, type OutboxStore } from "../../src/outbox/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
@@ -103,20 +103,26 @@ export async function deliver(handlers: readonly UsersProcess["normal"][], event
   );
 }
 
-/** Takes events out of the outbox as a relay does, `publish` in the place of NATS, until none is left. */
+/** Takes events out of both outboxes as relays do, `publish` in the place of NATS, until none is left. */
 export async function relayAll(
   { db, prepare }: { db: Db; prepare: UsersProcess["prepare"] },
   publish: (events: readonly OutboxEvent[]) => Promise<void>,
 ): Promise<OutboxEvent[]> {
-  const store = createOutboxStore(db, "users");
+  const stores = (["edges", "users"] as const).map((source) => createOutboxStore(db, source));
   const published: OutboxEvent[] = [];
-  for (;;) {
+  const relay = async (store: OutboxStore): Promise<number> => {
     const claimed = await store.claim(500, 10_000);
-    if (claimed.length === 0) return published;
+    if (claimed.length === 0) return 0;
     const prepared = await prepare(claimed);
     await publish(prepared);
     await store.markPublished(claimed.map(({ id }) => id));
     published.push(...prepared);
+    return claimed.length;
+  };
+  for (;;) {
+    let claimed = 0;
+    for (const store of stores) claimed += await relay(store);
+    if (claimed === 0) return published;
   }
 }
 

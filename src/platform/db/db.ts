@@ -9,6 +9,7 @@ export interface Queries {
    * @throws AppError `unavailable` while the database is unavailable; otherwise the database's own error
    */
   query<Row>(sql: string, params?: readonly unknown[], planned?: { readonly eachTime: boolean }): Promise<Row[]>;
+  /** Runs a migration, which may take hours: only the server bounds its statements. */
   run(script: string): Promise<void>;
 }
 

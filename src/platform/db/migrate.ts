@@ -33,10 +33,10 @@ export async function migrate(db: Db, sources: readonly MigrationSource[], log: 
   const own = await readSources(sources);
   return db.transaction(async (queries) => {
     await queries.query("SELECT pg_advisory_xact_lock($1)", [LOCK]);
-    await queries.run(MIGRATIONS_TABLE);
+    await queries.query(MIGRATIONS_TABLE);
     const missing = await missingOf(own, sources, queries);
     // The tables of a large installation take longer than any statement of the service.
-    if (missing.length > 0) await queries.run("SET LOCAL statement_timeout = 0");
+    if (missing.length > 0) await queries.query("SET LOCAL statement_timeout = 0");
     for (const migration of missing) await apply(queries, migration);
     const keys = missing.map(({ key }) => key);
     if (keys.length > 0) log.info({ migrations: keys }, "the database's schema was brought up to date");
@@ -90,7 +90,9 @@ async function apply(queries: Queries, { component, name, key, script, checksum 
   try {
     await queries.run(script);
   } catch (error) {
-    throw new Error(`the migration ${key} failed: ${(error as Error).message}`, { cause: error });
+    const { message, code } = error as { message: string; code?: string };
+    // By its code a transaction knows what to repeat, and the start what to wait for.
+    throw Object.assign(new Error(`the migration ${key} failed: ${message}`, { cause: error }), { code });
   }
   const record = "INSERT INTO public.avion_migrations (component, name, checksum) VALUES ($1, $2, $3)";
   await queries.query(record, [component, name, checksum]);

@@ -18,8 +18,8 @@ const CONNECT_TIMEOUT_MS = 5 * SECOND;
 const STATEMENT_TIMEOUT_MS = 30 * SECOND;
 /** A server that is there has given the statement up before. */
 const ANSWER_MS = STATEMENT_TIMEOUT_MS + 5 * SECOND;
-/** A script has several statements. */
-const SCRIPT_FACTOR = 10;
+/** Ends the wait for a script whose server is gone: it has no other bound here. */
+const KEEPALIVE_AFTER_MS = 30 * SECOND;
 const INT8 = 20;
 
 const types: pg.CustomTypesConfig = {
@@ -33,6 +33,7 @@ export const settingsOf = (url: string, name: string) => ({
   connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
   statement_timeout: STATEMENT_TIMEOUT_MS,
   keepAlive: true,
+  keepAliveInitialDelayMillis: KEEPALIVE_AFTER_MS,
 });
 
 /** Connects at the first statement; a connection that breaks is replaced. */
@@ -44,7 +45,7 @@ export function openPostgres({ url, poolSize, name, answerMs = ANSWER_MS }: Post
   const listener = createListener(() => new pg.Client(settings), log);
   const db: Db = {
     query: (...query) => asked(() => queryOn({ connection: pool, answerMs }, ...query)),
-    run: (script) => asked(() => runOn({ connection: pool, answerMs }, script)),
+    run: (script) => asked(() => runOn(pool, script)),
     transaction: (work) => asked(() => transact(pool, answerMs, work)),
     listen: listener.listen,
     close: async () => {
@@ -83,8 +84,8 @@ async function queryOn<Row>(
   return (await connection.query({ ...query, name })).rows as Row[];
 }
 
-async function runOn({ connection, answerMs }: Session, text: string): Promise<void> {
-  await connection.query({ text, query_timeout: SCRIPT_FACTOR * answerMs } as pg.QueryConfig);
+async function runOn(connection: Session["connection"], script: string): Promise<void> {
+  await connection.query(script);
 }
 
 async function transact<Result>(
@@ -103,7 +104,7 @@ async function transact<Result>(
     await command("BEGIN");
     const result = await work({
       query: (...query) => queryOn({ connection: client, answerMs }, ...query),
-      run: (script) => runOn({ connection: client, answerMs }, script),
+      run: (script) => runOn(client, script),
     });
     await command("COMMIT");
     return result;
