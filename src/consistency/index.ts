@@ -46,7 +46,7 @@ import { createPublicationSources, createReadChanges, createReadRetentionStart }
 export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 export type { Auditor } from "./audit/auditor.redis.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
-export type { Reconciled, ReconcileRequests } from "./reconcile/reconcile.js";
+export { type Reconciled, type ReconcileRequests, untilNow } from "./reconcile/reconcile.js";
 export { parsed, replay, retrying } from "./replay.js";
 export { createReadLastAdmission, createReadRange };
 
