@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { createReconcile, type Reconciled } from "../consistency/index.js";
+import { createReconcile, type Reconciled, untilNow } from "../consistency/index.js";
 import { oneLine } from "../kernel/errors.js";
 import { silent } from "../kernel/logger.js";
 import { openLogAndUpstreams, runJob } from "./bootstrap.js";
@@ -25,9 +25,10 @@ export function define(command: Command): void {
 }
 
 /** Exit code 1: an upstream lists no changes. */
-function reconcile({ since, until = Date.now(), json }: ReconcileOptions): Promise<number> {
+function reconcile({ since, until, json }: ReconcileOptions): Promise<number> {
   return runJob({ name: "reconcile", open: openLogAndUpstreams, json }, async ({ connections, stopping, say }) => {
-    let reached = since;
+    const range = until === undefined ? untilNow(since) : { since, until };
+    let reached = range.since;
     const lacking = new Set<string>();
     const progress = (done: Reconciled, upTo: number): void => {
       reached = upTo;
@@ -35,10 +36,10 @@ function reconcile({ since, until = Date.now(), json }: ReconcileOptions): Promi
     };
     const handles = { ...connections, log: silent, lacking: (method: string) => void lacking.add(method) };
     const hint = (): string => `; to continue: --since ${dateOf(reached)}`;
-    const found = await createReconcile(handles)({ since, until }, { progress, stopping }).catch((error: unknown) => {
+    const found = await createReconcile(handles)(range, { progress, stopping }).catch((error: unknown) => {
       throw new Error(`${oneLine(error)}${hint()}`, { cause: error });
     });
-    const complete = reached >= until;
+    const complete = reached >= range.until;
     const lines = [
       `${found.changes} changes, ${found.admitted} of them had been lost and are admitted now`,
       ...[...lacking].map((method) => `no upstream answers ${method}: its changes were not looked at`),

@@ -15,6 +15,7 @@ import type { Scripts } from "../platform/redis/scripts.js";
 import { startAuditLoop } from "./audit/audit-loop.js";
 import { type Auditor, createAuditor, createReadEntry, type Rebuilding } from "./audit/auditor.redis.js";
 import { checkPublication, createChecks, createSample } from "./audit/publications.js";
+import { createReconciledUpTo } from "./audit/reconciled.redis.js";
 import type { AuditConfig } from "./config.js";
 import { createFences, createRetention, followRetention } from "./fences/fences.js";
 import { createFenceStore } from "./fences/store.redis.js";
@@ -45,7 +46,7 @@ import { createPublicationSources, createReadChanges, createReadRetentionStart }
 export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 export type { Auditor } from "./audit/auditor.redis.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
-export type { Reconciled, ReconcileRequests } from "./reconcile/reconcile.js";
+export { type Reconciled, type ReconcileRequests, untilNow } from "./reconcile/reconcile.js";
 export { parsed, replay, retrying } from "./replay.js";
 export { createReadLastAdmission, createReadRange };
 
@@ -192,6 +193,7 @@ export function startAudits(
           lease: createLease(handles.scripts, AUDIT_LEASE_KEY),
           ...{ intervalMs, settleMs, users },
           recovering: audited.maybeLost,
+          reconciledUpTo: createReconciledUpTo(handles.scripts),
           reconcile: createReconcile(handles),
           auditor: audited.auditor,
           log: handles.log,

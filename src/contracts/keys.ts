@@ -102,6 +102,9 @@ export const AUDIT_LEASE_KEY = "timeline:x:auditing";
 /** Sorted set of requests to reconcile that are not done, by the time they begin at. */
 export const UNRECONCILED_KEY = "timeline:x:unreconciled";
 
+/** Up to when audits have reconciled, in ms since the epoch. */
+export const RECONCILED_KEY = "timeline:x:reconciled";
+
 export const TRIMMED_KEY = "timeline:x:trimmed";
 
 export const TRIM_LEASE_KEY = "timeline:x:trimming";

@@ -213,6 +213,22 @@ testWithStack(
   },
 );
 
+testWithStack(
+  "an event that was lost since the last round of another process is admitted, however long ago that round was",
+  { service: false },
+  async ({ redis, streams, world, start }) => {
+    const minutesAgo = (minutes: number): number => Date.now() - minutes * 60_000;
+    await redis.set("timeline:x:reconciled", minutesAgo(40));
+    world.post({ drop_id: "lost", user_id: "alice", created_at: minutesAgo(30) });
+    world.touch("lost", minutesAgo(30));
+    await start({ roles: "fanout" });
+    await eventually(async () => (await streams.count("DROPS")) === 1, "it is admitted", 20_000);
+    const isRecent = async () => Number(await redis.get("timeline:x:reconciled")) > minutesAgo(1);
+    await eventually(isRecent, "the next round begins where this one ended");
+    expect(await redis.pttl("timeline:x:reconciled")).toBeGreaterThan(6 * 86_400_000);
+  },
+);
+
 /** One fault of each kind in local, and one drop missing from global. */
 async function spoilShared({ redis }: Stack): Promise<void> {
   await redis.zrem("timeline:local", "alice-3");

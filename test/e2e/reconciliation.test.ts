@@ -46,6 +46,26 @@ testWithStack(
   },
 );
 
+testWithStack(
+  "events of upstreams whose clock is ahead are found after a lost connection, and by hand",
+  {},
+  async (stack) => {
+    const { world, streams } = stack;
+    const history = drops(world, READERS, 0, 5);
+    await stack.publish(...history);
+    await streams.settled(history.length);
+    await stack.redis.call("CLIENT", "KILL", "TYPE", "pubsub");
+    const lost = drops(world, READERS, 5, 5);
+    for (let number = 5; number < 10; number++) world.touch(`load-${number}`, Date.now() + 20_000);
+    await expectLanded(stack, [...history, ...lost]);
+    await stack.service.stop();
+    await stack.start({ roles: "fanout" });
+    drops(world, READERS, 10, 1);
+    world.touch("load-10", Date.now() + 20_000);
+    expect(await jsonOf(stack, ["reconcile", "--since", "1m"])).toMatchObject({ admitted: 1, complete: true });
+  },
+);
+
 testWithStack("events published while Redis was dead are found after it is back", {}, async (stack) => {
   const history = drops(stack.world, READERS, 0, 40);
   await stack.publish(...history);

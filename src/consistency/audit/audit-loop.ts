@@ -1,3 +1,4 @@
+import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { oneLine } from "../../kernel/errors.js";
 import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
@@ -7,6 +8,13 @@ import type { Reconcile, Reconciled } from "../reconcile/reconcile.js";
 import { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit.js";
 import type { Auditor } from "./auditor.redis.js";
 
+/** The time up to which rounds have reconciled, in ms since the epoch. It outlives the process. */
+export interface ReconciledUpTo {
+  /** Undefined before the first round, and where Redis has lost it. */
+  read(): Promise<number | undefined>;
+  write(upTo: number): Promise<void>;
+}
+
 interface AuditLoopDeps {
   /** One process audits, and keeps the lease as long as it lives. */
   readonly lease: Lease;
@@ -15,6 +23,7 @@ interface AuditLoopDeps {
   readonly settleMs: number;
   readonly users: number;
   readonly recovering: () => boolean;
+  readonly reconciledUpTo: ReconciledUpTo;
   readonly reconcile: Reconcile;
   readonly auditor: Pick<Auditor, "sample" | "homes" | "shared">;
   readonly log: Logger;
@@ -25,21 +34,25 @@ interface AuditLoopDeps {
 
 const HOLD_EVERY_MS = 3 * SECOND;
 const ROUND_MS = 120 * SECOND;
-/** The part of the past that each round reconciles; longer than the default interval. */
+/** Each round reconciles at least so much of the past: an upstream may list a change late. */
 const RECONCILED_MS = 15 * MINUTE;
 
-/** Each round reconciles the recent past, then audits a sample of timelines and rebuilds those that differ. */
+/** Each round reconciles from where the last one ended, then audits some timelines and rebuilds those that differ. */
 export function startAuditLoop(deps: AuditLoopDeps): { close(): Promise<void> } {
   const { lease, intervalMs, recovering } = deps;
   const everyMs = Math.min(intervalMs, HOLD_EVERY_MS);
-  let due = performance.now() + intervalMs;
+  // Undefined without the lease: other processes may do rounds meanwhile.
+  let due: number | undefined;
   const loop = startLoop({
     everyMs,
     firstAfterMs: everyMs,
     work: async (stopping) => {
       const held = await lease.hold().catch(() => false);
-      if (stopping.aborted || (held && (performance.now() < due || recovering()))) return;
-      if (held) await renewing(lease, () => round(deps, stopping));
+      if (!held) due = undefined;
+      if (!held || stopping.aborted) return;
+      due ??= performance.now() + (await firstDelay(deps));
+      if (performance.now() < due || recovering()) return;
+      await renewing(lease, () => round(deps, stopping));
       due = performance.now() + intervalMs;
     },
     closeMs: SECOND,
@@ -50,6 +63,12 @@ export function startAuditLoop(deps: AuditLoopDeps): { close(): Promise<void> } 
       await lease.release();
     },
   };
+}
+
+/** A process that takes over continues the rounds of the one before it. */
+async function firstDelay({ reconciledUpTo, intervalMs, settleMs }: AuditLoopDeps): Promise<number> {
+  const upTo = await reconciledUpTo.read();
+  return upTo === undefined ? intervalMs : Math.min(upTo + settleMs + intervalMs - Date.now(), intervalMs);
 }
 
 async function round(deps: AuditLoopDeps, stopping: AbortSignal): Promise<void> {
@@ -66,14 +85,25 @@ async function round(deps: AuditLoopDeps, stopping: AbortSignal): Promise<void> 
   await tried("the audit", () => auditSample(deps, over));
 }
 
-async function reconcileRecent(
-  { reconcile, settleMs, log, observe }: AuditLoopDeps,
-  stopping: AbortSignal,
-): Promise<void> {
+async function reconcileRecent(deps: AuditLoopDeps, stopping: AbortSignal): Promise<void> {
+  const { reconcile, reconciledUpTo, settleMs, log, observe } = deps;
   const until = Date.now() - settleMs;
-  const found = await reconcile({ since: until - RECONCILED_MS, until }, { stopping });
-  observe.reconciled(found);
-  if (found.admitted > 0) log.warn(found, "events had been lost unnoticed; they are admitted now");
+  const recent = until - RECONCILED_MS;
+  const before = await reconciledUpTo.read();
+  const from = before === undefined ? recent : Math.min(recent, before - CLOCK_SKEW_MS);
+  // Of older events the log cannot tell which ones it has held.
+  const since = Math.max(from, until - LOG_AGE_MS);
+  let reached = before ?? recent;
+  const progress = (_: Reconciled, upTo: number): void => {
+    reached = upTo;
+  };
+  try {
+    const found = await reconcile({ since, until }, { progress, stopping });
+    observe.reconciled(found);
+    if (found.admitted > 0) log.warn(found, "events had been lost unnoticed; they are admitted now");
+  } finally {
+    await reconciledUpTo.write(reached);
+  }
 }
 
 async function auditSample({ auditor, users, log, observe }: AuditLoopDeps, stopping: AbortSignal): Promise<void> {

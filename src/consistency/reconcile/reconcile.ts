@@ -12,6 +12,12 @@ export interface TimeRange {
   readonly until: number;
 }
 
+/** All changes since then, in the time of an upstream whose clock may be ahead or behind. */
+export const untilNow = (since: number): TimeRange => ({
+  since: since - CLOCK_SKEW_MS,
+  until: Date.now() + CLOCK_SKEW_MS,
+});
+
 /** The changes that the upstreams list, in any order; none of an upstream that lists no changes. */
 export type ReadChanges = (range: TimeRange) => AsyncIterable<TimelineEvent>;
 
@@ -111,8 +117,6 @@ interface RequestsDeps {
 
 export type ReconcileRequests = ReturnType<typeof createReconcileRequests>;
 
-/** An event is published after its change, and clocks differ. */
-const OVERLAP_MS = MINUTE;
 const SETTLE_MS = SECOND / 2;
 const RETRY_CAP_MS = 30 * SECOND;
 
@@ -132,10 +136,9 @@ export function createReconcileRequests(deps: RequestsDeps) {
     since = noted = Number.POSITIVE_INFINITY;
     try {
       const held = await unreconciled.read().catch(unnoted);
-      const until = Date.now();
       // The clock of NATS or of another bridge may be ahead.
-      const from = Math.min(requested, held.since, until);
-      const found = await reconcile({ since: from - OVERLAP_MS, until });
+      const from = Math.min(requested, held.since, Date.now());
+      const found = await reconcile(untilNow(from));
       await unreconciled.forget(held.names).catch(unnoted);
       observe.reconciled(found);
       if (found.admitted > 0) log.warn({ ...found, from }, "events lost on Redis Pub/Sub are admitted now");

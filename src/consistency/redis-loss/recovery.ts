@@ -6,7 +6,7 @@ import { countOutcome } from "../../delivery/telemetry.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { backoff, MINUTE, pause, SECOND } from "../../kernel/time.js";
-import { ADMISSION_LAG_MS, type Reconcile, type Reconciled, type TimeRange } from "../reconcile/reconcile.js";
+import { ADMISSION_LAG_MS, type Reconcile, type Reconciled, type TimeRange, untilNow } from "../reconcile/reconcile.js";
 import { isPermanent, type ReadRange, replay, retrying } from "../replay.js";
 import type { Recovery } from "./loss-detector.js";
 
@@ -32,7 +32,7 @@ export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
     const from = record ? Date.now() - LOG_AGE_MS : since - CLOCK_SKEW_MS;
     const changedSince = from - ADMISSION_LAG_MS;
     if (logLost) {
-      const found = await reconcile({ since: changedSince, until: Date.now() }, { stopping });
+      const found = await reconcile(untilNow(changedSince), { stopping });
       deps.reconciled(found);
       log.warn({ ...found, since: changedSince }, "the log was lost; changes since then are admitted again");
     }

@@ -1,14 +1,17 @@
 import { expect, test } from "@jest/globals";
 import type { Report } from "../../../../src/consistency/audit/audit.js";
 import { startAuditLoop } from "../../../../src/consistency/audit/audit-loop.js";
-import type { TimeRange } from "../../../../src/consistency/reconcile/reconcile.js";
+import type { Reconcile, TimeRange } from "../../../../src/consistency/reconcile/reconcile.js";
 import { silent } from "../../../../src/kernel/logger.js";
+import { DAY, HOUR, MINUTE } from "../../../../src/kernel/time.js";
 import { eventually } from "../../../support/eventually.js";
 
 const REPORT: Report = {
   ...{ judged: 3, incomplete: 0, lagMs: 0 },
   ...{ undecided: [], failed: [], differing: [], repaired: [], remaining: [], unrepaired: [] },
 };
+
+const NOTHING = { changes: 0, admitted: 0 };
 
 /** An audit loop with a round every few ms; the trace says what it does. */
 function scene(
@@ -20,9 +23,14 @@ function scene(
     hanging?: boolean;
     settleMs?: number;
     reconciled?: (range: TimeRange) => void;
+    reconcile?: Reconcile;
+    intervalMs?: number;
+    /** Up to when an earlier process has reconciled. */
+    upTo?: number;
   } = {},
 ) {
   const trace: string[] = [];
+  let { upTo } = how;
   let looks = 0;
   const loop = startAuditLoop({
     lease: {
@@ -32,16 +40,24 @@ function scene(
       },
       release: async () => void trace.push("released"),
     },
-    intervalMs: 5,
+    intervalMs: how.intervalMs ?? 5,
     settleMs: how.settleMs ?? 0,
     users: 3,
     recovering: () => how.recovering ?? false,
-    reconcile: async (range, { stopping } = {}) => {
+    reconciledUpTo: {
+      read: async () => upTo,
+      write: async (reached) => {
+        upTo = reached;
+      },
+    },
+    reconcile: async (range, { progress, stopping } = {}) => {
       trace.push("reconcile");
       how.reconciled?.(range);
+      if (how.reconcile) return how.reconcile(range, { progress, stopping });
       if (how.failing) throw new Error("UNAVAILABLE");
       if (how.hanging) await new Promise<void>((resolve) => stopping?.addEventListener("abort", () => resolve()));
-      return { changes: 0, admitted: 0 };
+      progress?.(NOTHING, range.until);
+      return NOTHING;
     },
     auditor: {
       sample: async () => ["ada"],
@@ -112,4 +128,57 @@ test("a round reconciles a quarter of an hour, however long changes take to sett
   await eventually(() => ranges.length > 0, "a round");
   await loop.close();
   expect(ranges[0]).toBe(900_000);
+});
+
+/** Rounds of a loop whose clock goes on by ten minutes a round; each reconciles as much of its range as `reaches` says. */
+async function roundsOf(reaches: readonly ((range: TimeRange) => number | Error)[], upTo?: number) {
+  const { now } = Date;
+  const rounds: TimeRange[] = [];
+  const times = reaches.map((_, round) => now() + 10 * MINUTE * round);
+  Date.now = () => times[Math.min(rounds.length, times.length - 1)] as number;
+  const { loop } = scene({
+    ...(upTo === undefined ? {} : { upTo }),
+    reconcile: async (range, { progress } = {}) => {
+      const reached = reaches[rounds.length]?.(range) ?? range.until;
+      rounds.push(range);
+      if (reached instanceof Error) throw reached;
+      progress?.(NOTHING, reached);
+      return NOTHING;
+    },
+  });
+  try {
+    await eventually(() => rounds.length > reaches.length, "the rounds are over");
+  } finally {
+    Date.now = now;
+    await loop.close();
+  }
+  return { rounds: rounds.slice(0, reaches.length), times };
+}
+
+const whole = ({ until }: TimeRange): number => until;
+const failing = (): Error => new Error("UNAVAILABLE");
+
+test.each([
+  ["failed", failing],
+  ["was cut off", ({ since }: TimeRange) => since + 5 * MINUTE],
+])("after a round that %s the next one begins where an earlier one ended", async (_, second) => {
+  const { rounds, times } = await roundsOf([whole, second, whole]);
+  expect(rounds[2]?.since).toBe((times[0] as number) - MINUTE);
+});
+
+test("rounds that fail from the first on leave no time out, and none reconciles more than the log can tell of", async () => {
+  const { rounds, times } = await roundsOf([failing, failing, failing, whole]);
+  expect(rounds[3]?.since).toBe((times[0] as number) - 16 * MINUTE);
+  const old = await roundsOf([whole], Date.now() - 8 * DAY);
+  expect(old.rounds[0]?.since).toBe((old.times[0] as number) - 7 * DAY);
+});
+
+test("a process that takes over begins when the next round of the one before it is due", async () => {
+  const late = scene({ intervalMs: HOUR, upTo: Date.now() - 2 * HOUR });
+  await eventually(() => late.trace.includes("observed 3"), "a round");
+  await late.loop.close();
+  expect(late.trace.filter((step) => step === "reconcile")).toHaveLength(1);
+  const early = scene({ intervalMs: 40, upTo: Date.now() + HOUR });
+  await eventually(() => early.trace.length > 0, "a clock that was ahead puts it off by an interval only");
+  await early.loop.close();
 });

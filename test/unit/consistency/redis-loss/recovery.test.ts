@@ -151,3 +151,21 @@ test("an event that leaves no room for the headers of its dead letter is kept cu
   expect(await recover(loss, new AbortController().signal)).toBe(1);
   expect(kept).toMatchObject([{ subject: "dlq.toolarge.drop_created", headers: { "Dlq-Size": "1000000" } }]);
 });
+
+test("after a loss of the log the upstreams are asked for a minute more than now, since their clocks may be ahead", async () => {
+  const ends: number[] = [];
+  const recover = createRecovery({
+    readBacklog: async () => ({ start: 0, acked: 0 }),
+    readRange: async function* () {},
+    apply: async () => undefined,
+    reconcile: async ({ until }) => {
+      ends.push(until);
+      return { changes: 0, admitted: 0 };
+    },
+    storeDeadLetter: async () => undefined,
+    ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined },
+  });
+  const now = Date.now();
+  await recover({ since: now, redis: false, log: true, record: true }, new AbortController().signal);
+  expect(ends[0]).toBeGreaterThanOrEqual(now + 60_000);
+});
