@@ -42,7 +42,7 @@ test("every script file is registered, and runs again after the server has forgo
     "mark-chunk": [1_000, "0"],
     "read-lately": [1_000, "timeline:home:", "ada"],
     "change-pulled": ["ada", "", "promoting:hand", 10],
-    "change-pulls": [LATER, "", "", "add", "ada"],
+    "change-pulls": [LATER, "add", "", "", 1, "ada"],
     "find-pulling": ["", "", "ada"],
     "note-drop": ["d", 1_000, 1_000, 10],
     "record-server": [LATER, "1", "0", "{}"],
