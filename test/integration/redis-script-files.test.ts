@@ -23,7 +23,7 @@ test("every script file is registered, and runs again after the server has forgo
       ...["newer", 1, 0, 0, 0, "", "", ""],
       ...["older", 1, 0, 0, 0, 1, "a", "pulls"],
     ],
-    "fill-pulls": ["mark", 1_000, "begin"],
+    "fill-pulls": ["begin", "mark", 1_000],
     "begin-rebuild": [-1, 0, ""],
     "stage-rebuild": [LATER, -1, 1_000, 0],
     "finish-rebuild": [LATER, -1, 0, 10, 0, 0],
