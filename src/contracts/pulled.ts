@@ -78,5 +78,5 @@ export const currentOf = (pulled: PulledAuthors): PullRegistry | Promise<PullReg
 
 /** Members of `pullsKey` beside the tokens of authors. Without the first one the set is not known. */
 export const PULLS_COMPLETE = "~complete";
-/** A nonce follows. A change of the set removes the key, and the fill starts over. */
+/** A nonce follows. Fills at once share it. A change of the set removes the key, and these fills start over. */
 export const PULLS_FILLING = "~filling:";

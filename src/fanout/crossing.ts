@@ -73,8 +73,8 @@ export function createCross(deps: CrossingDeps) {
   const join = async (author: string): Promise<Step> => {
     await authors.forget(author);
     return {
-      apply: (users) => authors.addToPulls(author, users),
-      undo: (users) => authors.removeFromPulls(author, users),
+      apply: (users) => authors.addToPulls(new Map([[author, users]])),
+      undo: (users) => authors.removeFromPulls(new Map([[author, users]])),
     };
   };
   const fill = async (author: string): Promise<Step> => {
@@ -88,7 +88,7 @@ export function createCross(deps: CrossingDeps) {
     lowering: fill,
     tiering: join,
     demoting: fill,
-    leaving: async (author) => ({ apply: (users) => authors.removeFromPulls(author, users) }),
+    leaving: async (author) => ({ apply: (users) => authors.removeFromPulls(new Map([[author, users]])) }),
   };
   return async (due: Due, stopping: AbortSignal): Promise<void> => {
     const { author, state, since } = due;

@@ -123,6 +123,9 @@ async function applyRound(
   const authors = grouped(edges, ({ following }) => following);
   const followers = [...new Set(edges.map(({ follower }) => follower))];
   await fences.renewGenerations([...authors.keys()]);
+  // Also of authors who are pushed: the walk that ended their pull found in no list who had unfollowed by then.
+  await removeFromPulls(followersOf(edges.filter(({ follows }) => !follows)));
+  await addToPulls(followersOf(edges.filter((edge) => edge.follows && isMerged(registry.get(edge.following)))));
   const held = await writer.interruptRebuilds(followers);
   const bounds = new Map(followers.map((follower, at) => [follower, held[at] as HomeBounds]));
   const reads: DropReads =
@@ -130,11 +133,6 @@ async function applyRound(
   const writes = new DropWrites(writer, maxEntries, yields);
   const late = new Set<string>();
   const applyAuthor = async (author: string, own: readonly Edge[]): Promise<void> => {
-    const pulled = registry.get(author);
-    if (pulled) {
-      await removeFromPulls(author, followersOf(own, false));
-      if (isMerged(pulled)) await addToPulls(author, followersOf(own, true));
-    }
     const first = await reads.first(author);
     if (!first) return void late.add(author);
     const homes = own.flatMap((edge) => changedHome(edge, bounds.get(edge.follower) as HomeBounds));
@@ -150,10 +148,12 @@ async function applyRound(
   // Only after all writes of this round have ended: otherwise they could follow those of the next attempt.
   if (failure) throw failure.error;
   await writes.flush();
-  const changed = [...authors].map(([author, own]) => [author, own.map(({ follower }) => follower)] as const);
-  await fences.removeDeleted(new Map(changed));
+  await fences.removeDeleted(followersOf(edges));
   return late;
 }
 
-const followersOf = (edges: readonly Edge[], following: boolean): string[] =>
-  edges.filter(({ follows }) => follows === following).map(({ follower }) => follower);
+/** By followed author. */
+const followersOf = (edges: readonly Edge[]): ReadonlyMap<string, readonly string[]> => {
+  const authors = grouped(edges, ({ following }) => following);
+  return new Map([...authors].map(([author, own]) => [author, own.map(({ follower }) => follower)]));
+};

@@ -8,21 +8,19 @@ import { DELETED_DROP_TTL_MS, limitsOf, type WriterOptions } from "./store.redis
 
 export type AuthorWriter = ReturnType<typeof createAuthorWriter>;
 
+/** By author: those whose sets of pulled authors change. */
+type UsersOf = ReadonlyMap<string, readonly string[]>;
+
 /** The timelines of pulled authors, and the sets of the pulled authors that users follow. */
 export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Omit<WriterOptions, "activeOnly">) {
   const { command } = scripts;
   const notes = createRemovalNotes(scripts);
   const before = limitsOf({ ...options, activeOnly: false }, options.ttlMs);
-  const changePulls = async (author: string, users: readonly string[], how: "add" | "remove"): Promise<void> => {
-    if (users.length === 0) return;
-    const keys = packKeys(users.map(pullsToken));
-    await fenced.many({
-      script: "change-pulls",
-      prefix: PULLS_PREFIX,
-      keys,
-      before: [],
-      after: [how, encodeId(author)],
+  const changePulls = (how: "add" | "remove") => async (users: UsersOf) => {
+    const groups = [...users].map(([author, some]) => {
+      return { keys: packKeys(some.map(pullsToken)), items: [[encodeId(author)]] };
     });
+    await fenced.groups({ script: "change-pulls", prefix: PULLS_PREFIX, before: [how], groups });
   };
   return {
     async add(author: string, { drop, score }: TimelineEntry): Promise<void> {
@@ -51,8 +49,8 @@ export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Om
     async forget(author: string): Promise<void> {
       await command("del", (client) => client.del(authorKey(author)));
     },
-    addToPulls: (author: string, users: readonly string[]) => changePulls(author, users, "add"),
-    removeFromPulls: (author: string, users: readonly string[]) => changePulls(author, users, "remove"),
+    addToPulls: changePulls("add"),
+    removeFromPulls: changePulls("remove"),
   };
 }
 

@@ -50,7 +50,7 @@ export type TrimStore = ReturnType<typeof createTrimStore>;
 
 export function createTrimStore(scripts: Scripts, fenced: Fenced, pulled: PulledAuthors) {
   const trim = (prefix: string, tokens: readonly string[], before: number): Promise<number> =>
-    fenced.many({ script: "trim-older", prefix, keys: packKeys(tokens), before: [before], after: [] });
+    fenced.many({ script: "trim-older", prefix, keys: packKeys(tokens), before: [before] });
   return {
     /** In ms since the epoch; 0 if the last trimming was more than a day ago. */
     trimmedTo: async (): Promise<number> =>

@@ -22,14 +22,14 @@ const MAX_ROUNDS = 8;
 export function createPulls({ run }: Scripts, pulled: PulledAuthors, ttlMs: number) {
   const flight = new SingleFlight<void>();
   const filling = async (user: string, read: () => Promise<Following>, how: "begin" | "afresh"): Promise<Filled> => {
-    const mark = PULLS_FILLING + randomUUID();
-    const step = (...args: string[]) => run("fill-pulls", [pullsKey(user)], [mark, ttlMs, ...args]);
-    const begun = await step(how);
+    const step = (what: string, mark: string, ...authors: string[]) =>
+      run("fill-pulls", [pullsKey(user)], [what, mark, ttlMs, ...authors]);
+    const mark = (await step(how, PULLS_FILLING + randomUUID())) as string | null;
     const following = await read();
-    if (begun === 0) return { following, known: true };
+    if (mark === null) return { following, known: true };
     const registry = await pulled.refresh();
     const tokens = following.filter((author) => isMerged(registry.get(author))).map(encodeId);
-    return { following, known: (await step("finish", ...tokens)) === 1 };
+    return { following, known: (await step("finish", mark, ...tokens)) === 1 };
   };
   return {
     /** Reads whom a user follows, and keeps the pulled ones if nothing changes meanwhile; `afresh`: whatever is kept. */

@@ -164,6 +164,17 @@ test("a follow of a pulled author adds to the follower's set, and to the home wh
   expect([await pullsOf("late"), await idsOf(homeKey("late"))]).toEqual([["~complete"], []]);
 });
 
+test("an unfollow that is handled once its author is pushed again clears the follower's set of the author", async () => {
+  const { world, registry, bench } = await pulledAuthor();
+  await registry.choose("ada", "push");
+  await step(bench, registry);
+  world.unfollow("f0", "ada");
+  await step(bench, registry);
+  expect([await stateOf(registry, "ada"), await pullsOf("f0")]).toEqual([undefined, ["ada", "~complete"]]);
+  await handle(bench, unfollowed("f0", "ada", 2));
+  expect(await pullsOf("f0")).toEqual(["~complete"]);
+});
+
 test("a follow that is applied while its author begins to be pulled adds to the follower's set, too", async () => {
   const world = followers(2);
   const { registry, bench } = open(world, Number.POSITIVE_INFINITY, (deps) => ({

@@ -238,3 +238,49 @@ test("pulled authors are filled from the followings, unless a change comes betwe
   await pulls.fill("ada", read);
   expect({ reads, held: await held() }).toEqual({ reads: 2, held: ["bob", "dan", "~complete"] });
 });
+
+test("fills of one set by two processes whose reads overlap each read once", async () => {
+  const begun: [number, number] = [0, 0];
+  let isDone = false;
+  const fill = (process: 0 | 1, mayEnd: () => boolean): Promise<void> =>
+    createPulls(redis.scripts, PULLED, 60_000).fill("ada", async () => {
+      begun[process]++;
+      while (!mayEnd()) await new Promise(setImmediate);
+      return ["bob", "eve"];
+    });
+  // One ends its read once the other has begun one, which ends once the first has begun again or is done.
+  const first = fill(0, () => begun[1] >= begun[0]).finally(() => {
+    isDone = true;
+  });
+  const second = fill(1, () => isDone || begun[0] > begun[1]);
+  await Promise.all([first, second]);
+  expect(begun).toEqual([1, 1]);
+  expect((await redis.raw.smembers(PULLS)).sort()).toEqual(["bob", "~complete"]);
+});
+
+test("a fill that a change has overtaken does not end that of another process which began after the change", async () => {
+  const { authors } = adaptersOn(redis.scripts, { maxEntries: 100 }, PULLED);
+  const [first, second] = [createPulls(redis.scripts, PULLED, 60_000), createPulls(redis.scripts, PULLED, 60_000)];
+  let [reads, hasBegun, isDone] = [0, false, false];
+  let other: Promise<void> | undefined;
+  const beginOther = async (): Promise<void> => {
+    await authors.addToPulls(new Map([["dan", ["ada"]]]));
+    other = second.fill("ada", async () => {
+      hasBegun = true;
+      while (reads < 2 && !isDone) await new Promise(setImmediate);
+      return ["bob", "dan"];
+    });
+    while (!hasBegun) await new Promise(setImmediate);
+  };
+  await first.fill("ada", async () => {
+    if (++reads > 1) return ["bob", "dan"];
+    await beginOther();
+    return ["bob"];
+  });
+  isDone = true;
+  await other;
+  expect({ reads, held: (await redis.raw.smembers(PULLS)).sort() }).toEqual({
+    reads: 2,
+    held: ["bob", "dan", "~complete"],
+  });
+});

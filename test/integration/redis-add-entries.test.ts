@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import type { AppError } from "../../src/kernel/errors.js";
 import type { RedisClock } from "../../src/platform/redis/clock.js";
-import { createFenced, type Group } from "../../src/platform/redis/fenced.js";
+import { createFenced, type Fenced, type Group } from "../../src/platform/redis/fenced.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 
 let bench: RedisBench;
@@ -170,17 +170,27 @@ test("however groups are cut into calls, each timeline gets each of its drops on
   expect(await heldIn("t:d*")).toBe(0);
 });
 
-test("where the change of one of many sets fails, the others have ended before it rejects", async () => {
+test.each<[string, (fenced: Fenced, users: string) => Promise<unknown>]>([
+  [
+    "each with items of its own",
+    (fenced, users) =>
+      fenced.groups({
+        script: "remove-entries",
+        prefix: "t:",
+        before: [],
+        groups: [{ keys: [users], items: [["d"]] }],
+      }),
+  ],
+  ["all alike", (fenced, users) => fenced.many({ script: "trim-older", prefix: "t:", keys: [users], before: [1_000] })],
+])("where the change of one of many keys fails (%s), the others have ended before it rejects", async (_, change) => {
   // As in a cluster, each key is a call.
-  const scripts = { ...bench.scripts, isCluster: true };
-  const fenced = createFenced(scripts, CLOCK);
-  const users = Array.from({ length: 300 }, (_, at) => `u${at}`);
-  await Promise.all(users.map((user) => bench.raw.sadd(`p:${user}`, "~complete")));
-  await bench.raw.set("p:u0", "a text");
-  const sets = { prefix: "p:", keys: [users.join(",")], before: [], after: ["add", "ada"] };
-  await expect(fenced.many({ script: "change-pulls", ...sets })).rejects.toThrow("WRONGTYPE");
-  const changed = await Promise.all(users.slice(1).map((user) => bench.raw.sismember(`p:${user}`, "ada")));
-  expect(changed.filter((held) => held === 1)).toHaveLength(299);
+  const fenced = createFenced({ ...bench.scripts, isCluster: true }, CLOCK);
+  const users = Array.from({ length: 300 }, (_unused, at) => `u${at}`);
+  await Promise.all(users.map((user) => bench.raw.zadd(`t:${user}`, 1, "d")));
+  await bench.raw.set("t:u0", "a text");
+  await expect(change(fenced, users.join(","))).rejects.toThrow("WRONGTYPE");
+  const held = await Promise.all(users.slice(1).map((user) => bench.raw.zscore(`t:${user}`, "d")));
+  expect(held.filter((score) => score === null)).toHaveLength(299);
 });
 
 test("a home that is written to by several groups is looked at once, and gets each of their drops", async () => {

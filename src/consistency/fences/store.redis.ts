@@ -62,7 +62,7 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
       ? Promise.all(keys.map((key) => command("get", (client) => client.get(key))))
       : command("mget", (client) => client.mget(...keys));
   const markEdges = (step: "begin" | "finish", mark: number): Promise<number> =>
-    fenced.many({ script: "mark-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [step, mark], after: [] });
+    fenced.many({ script: "mark-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [step, mark] });
   return {
     tombstonedAmong,
     ...deletions,

@@ -13,15 +13,14 @@ import type { Scripts } from "./scripts.js";
 type Argument = string | number;
 
 interface FencedCall {
-  readonly script: "trim-older" | "mark-edges" | "change-pulls";
+  readonly script: "trim-older" | "mark-edges";
   readonly prefix: string;
   readonly keys: PackedKeys;
   readonly before: readonly Argument[];
-  readonly after: readonly Argument[];
 }
 
 interface GroupsCall {
-  readonly script: "add-entries" | "remove-entries";
+  readonly script: "add-entries" | "remove-entries" | "change-pulls";
   readonly prefix: string;
   readonly before: readonly Argument[];
   readonly groups: readonly Group[];
@@ -98,15 +97,15 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
     one: async (script, keys, args) => scripts.run(script, keys, [await deadline(keys[0]), ...args]),
   };
 
-  async function many({ script, prefix, keys, before, after }: FencedCall): Promise<number> {
+  async function many({ script, prefix, keys, before }: FencedCall): Promise<number> {
     if (!scripts.isCluster) {
       const until = await deadline(prefix);
-      const replies = keys.map((packed) => scripts.run(script, [], [until, ...before, prefix, packed, ...after]));
+      const replies = keys.map((packed) => scripts.run(script, [], [until, ...before, prefix, packed]));
       return sum(await allOf(replies));
     }
     const write = async (token: string): Promise<unknown> => {
       const key = prefix + token;
-      return scripts.run(script, [key], [await deadline(key), ...before, "", "", ...after]);
+      return scripts.run(script, [key], [await deadline(key), ...before, "", ""]);
     };
     return sum(await allOf(tokensOf(keys).map((token) => lanes.prompt.run(CALL_WEIGHT, () => write(token)))));
   }

@@ -1,27 +1,31 @@
--- Adds an author to the sets of pulled authors that are known or removes the author; sets that are being filled go,
--- and their fills start over, since what they have read may be outdated.
+-- Changes which authors are in sets of pulled authors that are known: groups of sets, each with authors of its own.
+--
+-- Sets that are being filled go, and their fills start over, since what they have read may be outdated.
 --
 -- KEYS     the sets (Redis Cluster: exactly one); or none
--- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since the author's state or the user's
+-- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since an author's state or a user's
 --          follows may have changed back
--- ARGV[2]  prefix of the keys
--- ARGV[3]  rest of each key, joined by "," (none: KEYS)
--- ARGV[4]  "add" or "remove"
--- ARGV[5]  the author
--- returns  how many sets have changed
+-- ARGV[2]  "add" or "remove"
+-- ARGV[3]  prefix of the keys
+-- ARGV[4+] groups: the rest of each key, joined by "," (none: KEYS), how many authors, and their tokens
+-- returns  how many sets and members have changed
 local call = redis.call
 local time = call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the change came after its deadline')
 end
-local command, author = ARGV[4] == 'add' and 'SADD' or 'SREM', ARGV[5]
+local command, prefix = ARGV[2] == 'add' and 'SADD' or 'SREM', ARGV[3]
 
-local function change(key)
-  if call('SISMEMBER', key, '~complete') == 1 then return call(command, key, author) end
+local function change(key, first, last)
+  if call('SISMEMBER', key, '~complete') == 1 then return call(command, key, unpack(ARGV, first, last)) end
   return call('DEL', key)
 end
 
-local total = 0
-for _, key in ipairs(KEYS) do total = total + change(key) end
-for rest in string.gmatch(ARGV[3], '[^,]+') do total = total + change(ARGV[2] .. rest) end
+local total, at = 0, 4
+while at <= #ARGV do
+  local first, last = at + 2, at + 1 + tonumber(ARGV[at + 1])
+  for _, key in ipairs(KEYS) do total = total + change(key, first, last) end
+  for rest in string.gmatch(ARGV[at], '[^,]+') do total = total + change(prefix .. rest, first, last) end
+  at = last + 1
+end
 return total
