@@ -8,7 +8,7 @@ import { createStoredMessages, type StoredMessage } from "../platform/nats/messa
 import type { Publish } from "../platform/nats/publish.js";
 import { createBucket } from "./bucket.nats.js";
 import { createRequests, type Requests } from "./requests.nats.js";
-import { type Facts, KEPT_DAYS, type Status } from "./saga.js";
+import { type Facts, KEPT_DAYS, type RequestFact, type Status, statusOf } from "./saga.js";
 
 /** An analysis that is not done, as JSON. Null stands for what a malformed request does not say. */
 export interface Unfinished {
@@ -41,9 +41,6 @@ interface Shown extends AnalysisRequest {
 
 const DEAD_LETTERS = `dlq.*.${WORK_EVENTS[STREAM.timeline]}`;
 
-/** Messages are read one by one: a work queue admits no second consumer. */
-const MAX_SCANNED = 10_000;
-
 export type AnalysisOperations = ReturnType<typeof createAnalysisOperations>;
 
 /** Everything rejects with AppError `unavailable` while NATS is unavailable. */
@@ -57,9 +54,9 @@ export function createAnalysisOperations({
   const requests = createRequests(createBucket(nats, publish));
   const messages = createStoredMessages(nats);
 
+  /** Messages are read one by one: a work queue admits no second consumer. */
   async function* read(stream: string, subject: string, after = 0): AsyncGenerator<StoredMessage> {
-    let seq = after;
-    for (let scanned = 0; scanned < MAX_SCANNED; scanned++) {
+    for (let seq = after; ; ) {
       const message = await messages.next(stream, subject, seq + 1);
       if (!message) return;
       seq = message.seq;
@@ -72,16 +69,30 @@ export function createAnalysisOperations({
     for await (const message of read(STREAM.timeline, ANALYSIS_REQUESTED, done)) yield waitingOf(message, requests);
     for await (const message of read(STREAM.dlq, DEAD_LETTERS)) yield deadLetterOf(message);
   }
+  const waiting = async ({ analysis_id, request_seq: seq = 0 }: RequestFact): Promise<StoredMessage | undefined> => {
+    const message = seq > (await ackedUpTo(nats)) ? await messages.read(STREAM.timeline, seq) : undefined;
+    // A stream that was created again holds another one there.
+    return message && isOf(message, analysis_id) ? message : undefined;
+  };
+  const deadLetter = async (id: string): Promise<StoredMessage | undefined> => {
+    for await (const message of read(STREAM.dlq, DEAD_LETTERS)) if (isOf(message, id)) return message;
+    return undefined;
+  };
   return {
     list,
     /** @throws AppError `notfound` */
     show: async (id: string): Promise<Shown> => {
       const facts = await factsOf(id, requests);
-      for await (const one of list()) if (one.analysis_id === id) return shown(facts, one.status, one);
-      return shown(facts, facts.failed && !facts.failed.overcome ? "failed" : "completed");
+      const message = await waiting(facts.request);
+      if (message) return shown(facts, message);
+      const dead = await deadLetter(id);
+      // A worker writes how it ended before its message leaves the queue.
+      return shown(await factsOf(id, requests), dead);
     },
   };
 }
+
+const isOf = ({ body }: StoredMessage, id: string): boolean => requestOf(body)?.analysis_id === id;
 
 /** A work queue holds what is not acked; a server that was killed may still hold what was (docs/gotchas.md). */
 const ackedUpTo = (nats: NatsConnection): Promise<number> =>
@@ -128,12 +139,20 @@ function named(request: AnalysisRequest | undefined) {
   return { analysis_id, user_id, did, type, tier };
 }
 
-function shown({ request, startedAt, failed }: Facts, status: Status, where?: Unfinished): Shown {
+/** Operators ask no database: what neither waits nor failed is completed. */
+function statusFor(facts: Facts, message: StoredMessage | undefined): Status {
+  if (facts.failed?.overcome || !(facts.failed || message)) return "completed";
+  return statusOf({ ...facts, abandoned: message?.stream === STREAM.dlq }, undefined);
+}
+
+function shown(facts: Facts, message: StoredMessage | undefined): Shown {
+  const { request, startedAt, failed } = facts;
+  const status = statusFor(facts, message);
   const { analysis_id, user_id, did, type, tier, requested_at } = request;
   const { failed_at = null, error_code = null, error = null } = status === "completed" ? {} : (failed ?? {});
   return {
     ...{ analysis_id, user_id, did, type, tier, status, requested_at },
     ...{ started_at: startedAt ?? null, failed_at, error_code, error },
-    ...{ stream: where?.stream ?? null, stream_seq: where?.stream_seq ?? null },
+    ...{ stream: message?.stream ?? null, stream_seq: message?.seq ?? null },
   };
 }

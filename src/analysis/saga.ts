@@ -25,7 +25,7 @@ export interface FailedFact {
   readonly attempt: number;
   /** Redrives of the dead letter of the request. */
   readonly redrives?: number;
-  /** The redriven request was completed. */
+  /** A later attempt completed the request. */
   readonly overcome?: true;
 }
 

@@ -80,11 +80,11 @@ async function complete(deps: WorkerDeps, request: AnalysisRequest, { delivery, 
   const startedAt = now();
   await requests.start({ ...request, request_seq: delivery.seq }, startedAt);
   const held = await store.find(request.user_id, request.analysis_id);
-  const redrives = redrivesOf(delivery);
-  const start = decideStart(held, { seq: delivery.seq, redrives });
+  const start = decideStart(held, { seq: delivery.seq, redrives: redrivesOf(delivery) });
   if (start === "ignore") return;
   const completed = held ?? (await insert(deps, request, { delivery, context, startedAt }));
-  if (redrives > 0) await requests.overcome(request);
+  // An outage right after a final failure was recorded gives its attempt back, also without a redrive.
+  await requests.overcome(request);
   await announce(deps, completed);
 }
 

@@ -1,10 +1,11 @@
-import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
 import { v7 } from "uuid";
 import { createBucket } from "../../src/analysis/bucket.nats.js";
 import { createAnalysisOperations, type Unfinished } from "../../src/analysis/operations.nats.js";
 import { createRequests } from "../../src/analysis/requests.nats.js";
 import { startAnalysisService } from "../../src/analysis/service.nats.js";
 import type { AnalysisRequest } from "../../src/contracts/analysis.js";
+import { CONSUMER, STREAM } from "../../src/contracts/subjects.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 
@@ -16,6 +17,7 @@ beforeAll(async () => {
   const service = await startAnalysisService({ nats: connection, publish, version: "1.0.0", log: silent });
   close = service.close;
 });
+afterEach(() => nats.manager.streams.purge(STREAM.timeline));
 afterAll(async () => {
   await close();
   await nats.close();
@@ -33,14 +35,20 @@ const ask = async (endpoint: string, request: unknown) => {
   const reply = await nats.connection.request(`avion.ops.analysis.${endpoint}`, bytes(request), { timeout: 10_000 });
   return reply.headers?.get("Nats-Service-Error-Code") || JSON.parse(reply.string());
 };
+/** As a gateway does. */
+const queue = async (request: AnalysisRequest): Promise<number> => {
+  const { seq } = await send(request, request.analysis_id);
+  await facts().record({ ...request, request_seq: seq });
+  return seq;
+};
 const none = { reason: null, error: null };
 
 test("waiting analyses, begun ones and dead letters are listed in this order, with their positions", async () => {
   const [queued, begun, failed, done] = ["ann", "b b", "cy", "dee"].map((user) => requestOf(user));
   const wrong = { analysis_id: null, user_id: null, did: null, type: null, tier: null };
-  for (const request of [begun, queued, done, failed]) await facts().record(request as AnalysisRequest);
+  for (const request of [done, failed]) await facts().record(request as AnalysisRequest);
   const places: number[] = [];
-  for (const request of [queued, begun]) places.push((await send(request, request?.analysis_id ?? "")).seq);
+  for (const request of [queued, begun]) places.push(await queue(request as AnalysisRequest));
   places.push((await send("{", "odd")).seq);
   await facts().start(begun as AnalysisRequest, 1_700_000_000_000);
   for (const request of [failed, done]) await facts().start(request as AnalysisRequest, 1_700_000_000_000);
@@ -94,6 +102,62 @@ test("without a dead letter an analysis stays failed, until it is redriven and c
   expect(await ask("show", { analysis_id: redriven.analysis_id })).toMatchObject({
     ...{ status: "completed", failed_at: null, error: null },
   });
+});
+
+test("behind a long backlog a request is shown as queued, in time for its operator", async () => {
+  const { connection } = nats;
+  const body = bytes(requestOf("hal"));
+  for (let number = 0; number < 10_001; number++) connection.publish("events.timeline.requested", body);
+  await connection.flush();
+  const last = requestOf("ida");
+  const seq = await queue(last);
+  const reply = await connection.request("avion.ops.analysis.show", bytes({ analysis_id: last.analysis_id }));
+  expect(JSON.parse(reply.string())).toMatchObject({ status: "queued", stream: "TIMELINE", stream_seq: seq });
+});
+
+test("an analysis that fails while it is being shown is not shown as completed", async () => {
+  const { connection, manager, publish } = nats;
+  const request = requestOf("jon");
+  const seq = await queue(request);
+  const failure = { failed_at: "2026-01-01T00:00:00.000Z", error: "x", attempt: 1, error_code: "account_unknown" };
+  let asked = 0;
+  /** The worker ends it between the facts and its message. */
+  const getMessage: typeof manager.streams.getMessage = async (stream, query) => {
+    if (stream === STREAM.timeline && asked++ === 0) {
+      await facts().fail(request, failure);
+      await manager.streams.deleteMessage(STREAM.timeline, seq);
+    }
+    return manager.streams.getMessage(stream, query);
+  };
+  const streams = Object.assign(Object.create(manager.streams), { getMessage });
+  const jetstreamManager = async () => Object.assign(Object.create(manager), { streams });
+  const slow = Object.assign(Object.create(connection), { jetstreamManager });
+  const operations = createAnalysisOperations({ nats: slow, publish });
+  expect(await operations.show(request.analysis_id)).toMatchObject({ status: "failed", error_code: "account_unknown" });
+  expect(asked).toBeGreaterThan(0);
+});
+
+test("an analysis that NATS gave up is shown as failed, with its dead letter", async () => {
+  const request = requestOf("kay");
+  const seq = await queue(request);
+  await facts().start({ ...request, request_seq: seq }, Date.now());
+  await nats.manager.streams.deleteMessage(STREAM.timeline, seq);
+  const letter = { subject: "dlq.exhausted.analysis_requested", body: bytes(request), id: "given up" };
+  const place = await nats.publish(letter);
+  expect(await ask("show", { analysis_id: request.analysis_id })).toMatchObject({
+    ...{ status: "failed", stream: "DLQ", stream_seq: place.seq, failed_at: null, error: null },
+  });
+});
+
+test("an analysis is shown as processing until its message is acked, and then as completed", async () => {
+  const request = requestOf("lea");
+  const seq = await queue(request);
+  await facts().start({ ...request, request_seq: seq }, Date.now());
+  const show = () => ask("show", { analysis_id: request.analysis_id });
+  expect(await show()).toMatchObject({ status: "processing", stream_seq: seq });
+  const source = await nats.connection.jetstream().consumers.get(STREAM.timeline, CONSUMER.analysis);
+  await (await source.next())?.ackAck();
+  expect(await show()).toMatchObject({ status: "completed", stream: null });
 });
 
 test("a request that is wrong, or about an analysis that nobody knows, is refused", async () => {

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createAnalysisOperations } from "../../src/analysis/operations.nats.js";
 import { AccountGone } from "../../src/analysis/sources/source.js";
-import { STREAM } from "../../src/contracts/subjects.js";
+import { ANALYSIS_FAILED, STREAM } from "../../src/contracts/subjects.js";
 import { createDeadLetters } from "../../src/dead-letters/index.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { armFailpoints, parseFailpoints } from "../../src/kernel/failpoints.js";
@@ -25,6 +25,7 @@ beforeEach(async () => {
   await saga.redis.raw.flushall();
   for (const stream of [STREAM.notify, STREAM.dlq, STREAM.gamification]) await saga.nats.manager.streams.purge(stream);
   saga.posts = () => [post(Date.now() - 1_000)];
+  saga.publishing = () => undefined;
   saga.reads.clear();
   saga.startWorkers();
 });
@@ -139,6 +140,30 @@ test.each(["account_unknown", "account_suspended"] as const)(
     expect(await saga.statusOf(request)).toBe("failed");
     expect(await saga.bodies(STREAM.dlq)).toEqual([]);
     expect(await saga.bodies(STREAM.notify)).toMatchObject([{ event: "analysis_failed", error_code: code }]);
+  },
+);
+
+test.each([
+  ["third", new AppError("failed", "the source answers 500"), 3],
+  ["first", new AccountGone("account_suspended", "suspended"), 1],
+])(
+  "an analysis whose final failure (the %s) NATS did not take is completed for operators, too",
+  async (_, error, last) => {
+    saga.posts = () => {
+      throw error;
+    };
+    let told = 0;
+    saga.publishing = (subject) => {
+      if (subject !== ANALYSIS_FAILED || ++told !== last) return;
+      saga.posts = () => [];
+      throw new AppError("unavailable", "NATS: no PubAck");
+    };
+    const request = await saga.ask({ did: `did:web:${last}.example` });
+    await saga.settled();
+    expect([told, await saga.statusOf(request)]).toEqual([last, "completed"]);
+    const operations = createAnalysisOperations({ nats: saga.nats.connection, publish: saga.nats.publish });
+    expect(await operations.show(request.analysis_id)).toMatchObject({ status: "completed", error_code: null });
+    expect(await saga.faults([request])).toEqual([]);
   },
 );
 

@@ -14,6 +14,7 @@ import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import type { Consuming } from "../../src/platform/nats/consume.js";
+import type { Publish } from "../../src/platform/nats/publish.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { createNotifyUser } from "../../src/platform/notify-user.js";
 import { createCalibration } from "../../src/rewards/calibration.js";
@@ -33,6 +34,8 @@ export interface SagaBench {
   readonly db: Db;
   /** The source of the next analyses; tests replace it. */
   posts: ReadPosts;
+  /** Called before the workers publish to a subject; may throw in the place of NATS. */
+  publishing: (subject: string) => void;
   /** Reads of each account. */
   readonly reads: Map<string, number>;
   ask(asked?: Partial<AnalysisRequest>): Promise<AnalysisRequest>;
@@ -85,6 +88,7 @@ export async function openSaga(db: Db): Promise<SagaBench> {
     nats,
     db,
     posts: () => [post(Date.now() - 1_000)],
+    publishing: () => undefined,
     reads: new Map(),
     async ask(asked = {}) {
       const request: AnalysisRequest = {
@@ -133,7 +137,11 @@ export async function openSaga(db: Db): Promise<SagaBench> {
 
 function startBoth(bench: SagaBench): { close(): Promise<void> }[] {
   const { redis, nats, db } = bench;
-  const common = { publish: nats.publish, scripts: redis.scripts };
+  const publish: Publish = async (message) => {
+    bench.publishing(message.subject);
+    return nats.publish(message);
+  };
+  const common = { publish, scripts: redis.scripts };
   const notify = createNotifyUser({ ...common, clock: clockOn(redis.scripts) });
   const worker = startAnalysisWorker({
     ...common,
@@ -150,7 +158,7 @@ function startBoth(bench: SagaBench): { close(): Promise<void> }[] {
   });
   const rewards = startRewards({
     db,
-    publish: nats.publish,
+    publish,
     notify,
     config: { multipliers: MULTIPLIERS },
     log: silent,
