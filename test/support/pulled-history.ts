@@ -149,10 +149,6 @@ export class Scene {
 
   async #proceed(): Promise<void> {
     if (this.crossing === "off") return;
-    const registry = await this.#registry.refresh();
-    // An author who is not tiered any more is not merged before the tiers have their turns.
-    const isEnding = ({ user_id }: FanoutJob) => ["leaving", "tiering"].includes(registry.get(user_id)?.state ?? "");
-    if (this.#fanout.jobs.some(isEnding)) await this.#settled();
     await step(this.#fanout, this.#registry);
   }
 
