@@ -1,12 +1,12 @@
 import type { Fences } from "../contracts/fences.js";
 import { PULLS_PREFIX, pullsKey, pullsToken, RECENT_KEY } from "../contracts/keys.js";
+import { listedSince } from "../contracts/listed.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { chunked, mapLimited, paced } from "../kernel/concurrency.js";
 import { AppError, codeOf } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
-import { listedSince } from "../platform/notify-user.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 

@@ -12,11 +12,11 @@ import {
   SHARED_PREFIX,
   SHARED_TOKENS,
 } from "../contracts/keys.js";
+import { listedSince } from "../contracts/listed.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
-import { listedSince } from "../platform/notify-user.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createRemovalNotes } from "../platform/redis/removal-notes.js";

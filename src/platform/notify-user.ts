@@ -1,6 +1,6 @@
 import { RECENT_KEY } from "../contracts/keys.js";
+import { listedSince } from "../contracts/listed.js";
 import { notifySubject } from "../contracts/subjects.js";
-import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { traceHeaders } from "../delivery/telemetry.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Publish } from "./nats/publish.js";
@@ -15,13 +15,6 @@ interface NotifyUserDeps {
   readonly scripts: Scripts;
   readonly clock: Pick<RedisClock, "now">;
 }
-
-/**
- * A user who was seen after this time is listed; ms since the epoch. By the clock of Redis, as the gateway writes it:
- * with two clocks, notifications would not be stored for a user whom the gateway takes for listed.
- */
-export const listedSince = async (clock: Pick<RedisClock, "now">): Promise<number> =>
-  (await clock.now(RECENT_KEY)) - NOTIFY_WINDOW_MS;
 
 export function createNotifyUser({ publish, scripts, clock }: NotifyUserDeps): NotifyUser {
   return async (user, notification, id) => {

@@ -90,7 +90,7 @@ testWithStack("what is no publication is removed from the checks at once, and sa
   };
   await eventually(handled, "they are acked");
   expect((await results(stack.service))["failed"]).toBe(3);
-  await eventually(() => stack.service.output().match(/is no publication/g)?.length === 3, "it is logged");
+  await eventually(() => stack.service.output().match(/in CHECKS cannot be parsed/g)?.length === 3, "it is logged");
   expect(await stack.streams.count("DLQ")).toBe(0);
 });
 

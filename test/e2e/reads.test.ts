@@ -168,7 +168,7 @@ reading("a process that starts holds the pages that one before was asked for mos
     const samples = samplesOf(await (await fetch(`${next.httpUrl}/metrics`)).text());
     return samples.find(({ name, labels }) => name === "timeline_read_cache_total" && labels["event"] === event)?.value;
   };
-  await eventually(() => next.output().includes("are read ahead"), "the pages are read ahead");
+  await eventually(() => next.output().includes("the most-read pages are cached"), "the pages are cached");
   const again = openReader(next.grpcAddress);
   await again.home("zoe", { limit: 3 });
   again.close();
