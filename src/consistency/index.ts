@@ -47,7 +47,7 @@ export type { Auditor } from "./audit/auditor.redis.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
 export type { Reconciled, ReconcileRequests } from "./reconcile/reconcile.js";
 export { parsed, replay, retrying } from "./replay.js";
-export { createReadLastAdmission, createReadRange };
+export { createReadBacklogStart, createReadLastAdmission, createReadRange };
 
 interface Handles {
   readonly scripts: Scripts;

@@ -1,5 +1,5 @@
 import type { Fences } from "../contracts/fences.js";
-import { currentOf, type Due, isSettled, type PullState } from "../contracts/pulled.js";
+import { currentOf, type Due, isSettled, PULL_GRACE_MS, type PullState } from "../contracts/pulled.js";
 import { CLOCK_SKEW_MS } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { oneLine } from "../kernel/errors.js";
@@ -24,6 +24,8 @@ interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops"
   readonly listeners: Pick<Listeners, "visit">;
   readonly registry: Pulled;
   readonly maxEntries: number;
+  /** When the oldest event or job that is not applied yet was admitted, ms since the epoch. */
+  readonly readBacklogStart: () => Promise<number>;
 }
 
 const EVERY_MS = SECOND;
@@ -31,11 +33,14 @@ const EVERY_MS = SECOND;
 /** Completes changes between pushed, tiered and pulled, in one process at a time; after a crash a step begins anew. */
 export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; readonly log: Logger }): Loop {
   const { registry, lease, log } = deps;
-  const cross = createCross(deps);
   return startLoop({
     work: async (stopping) => {
       const due = await registry.due();
       if (due.length === 0) return;
+      // After a loss very many authors may wait for one backlog.
+      let start: Promise<number> | undefined;
+      const readBacklogStart = () => (start ??= deps.readBacklogStart());
+      const cross = createCross({ ...deps, readBacklogStart });
       await underLease(lease, async () => {
         for (const one of due) {
           if (stopping.aborted) return;
@@ -64,12 +69,15 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
  *   authors.
  * - `leaving`: the sets lose the author. Until then what is demoted stays merged.
  *
+ * Up to `tiering` and `leaving` pages may show drops that homes do not have yet. The work of these two begins once homes
+ * have all drops that were planned in an earlier state.
+ *
  * A follower who leaves while a page is written is in the records of unfollows before their own removal is done: they
  * are looked for after the write. One that broke off may not have come to that, and they are in no page any more: a step
  * ends with all who have unfollowed since the state began.
  */
 export function createCross(deps: CrossingDeps) {
-  const { authors, listeners, registry, readFollowers } = deps;
+  const { authors, listeners, registry, readFollowers, readBacklogStart } = deps;
   const join = async (author: string): Promise<Step> => {
     await authors.forget(author);
     return {
@@ -93,6 +101,8 @@ export function createCross(deps: CrossingDeps) {
   return async (due: Due, stopping: AbortSignal): Promise<void> => {
     const { author, state, since } = due;
     if (isSettled(state)) return;
+    const isEnding = state === "tiering" || state === "leaving";
+    if (isEnding && (await readBacklogStart()) < since + PULL_GRACE_MS) return;
     const step = await steps[state](author);
     for await (const { ids } of readPages((token) => readFollowers(author, token), MAX_PAGES)) {
       if (stopping.aborted || (await currentOf(registry)).get(author)?.since !== since) return;

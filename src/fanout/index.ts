@@ -39,8 +39,11 @@ interface FanoutHandles {
   readonly sample?: Sample;
 }
 
+/** `readBacklogStart`: when the oldest event or job that is not applied yet was admitted, ms since the epoch. */
+type StartCrossings = (readBacklogStart: () => Promise<number>) => Loop;
+
 /** Composes fan-out: the handlers of its consumers, and the function under them that a replay calls. */
-export function createFanout(handles: FanoutHandles): Fanout & { readonly startCrossings: () => Loop } {
+export function createFanout(handles: FanoutHandles): Fanout & { readonly startCrossings: StartCrossings } {
   const { config, scripts, fenced, publishAll, upstreams, fences, pulled, untilCovered, log } = handles;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const activeOnly = config.fanout.audience === "active";
@@ -67,5 +70,8 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
     applied: observeFanout.edgeApplied,
   });
   const lease = createLease(scripts, CROSSING_LEASE_KEY);
-  return { ...fanout, startCrossings: () => startCrossings({ ...shared, registry: pulled, lease, log }) };
+  return {
+    ...fanout,
+    startCrossings: (readBacklogStart) => startCrossings({ ...shared, readBacklogStart, registry: pulled, lease, log }),
+  };
 }

@@ -1,4 +1,11 @@
-import { openAuditor, openRecovery, samplePublications, startAudits, watchForLosses } from "../consistency/index.js";
+import {
+  createReadBacklogStart,
+  openAuditor,
+  openRecovery,
+  samplePublications,
+  startAudits,
+  watchForLosses,
+} from "../consistency/index.js";
 import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
 import { createFanout } from "../fanout/index.js";
 import { createTimelines } from "../timeline/index.js";
@@ -30,7 +37,7 @@ export async function startFanoutRole(
     },
   });
   const trimming = timelines.startTrimming();
-  const crossings = startCrossings();
+  const crossings = startCrossings(createReadBacklogStart(nats));
   const audits = startAudits(config, handles, {
     auditor: openAuditor(config, handles, timelines),
     maybeLost: losses.maybeLost,

@@ -230,6 +230,42 @@ test("an author who is demoted is in the homes again, and in no set; later drops
   expect(await stateOf(registry, "ada")).toBeUndefined();
 });
 
+test.each([
+  ["push", "leaving", undefined, ["~complete"]],
+  ["tier", "tiering", "tiered", ["ada", "~complete"]],
+] as const)(
+  "a drop that is under way when a pulled author crosses to %s stays on the pages until homes have it",
+  async (choice, state, end, pulls) => {
+    const { world, registry } = await pulledAuthor();
+    // A process that has read no list of followers yet queues jobs.
+    const bench = openFanout(redis, world, { pageSize: 2, change: (deps) => ({ ...deps, pulled: registry }) });
+    await registry.choose("ada", choice);
+    const readAuthorDrops: FanoutDeps["readAuthorDrops"] = async (...of) => {
+      const page = await bench.deps.readAuthorDrops(...of);
+      if (bench.jobs.length === 0) {
+        world.post({ ...DROP, drop_id: "d2", created_at: 2_000 });
+        await handle(bench, created({ ...DROP, drop_id: "d2", created_at: 2_000 }));
+      }
+      return page;
+    };
+    await step({ ...bench, deps: { ...bench.deps, readAuthorDrops } }, registry);
+    await step(bench, registry);
+    expect([await stateOf(registry, "ada"), await idsOf(authorKey("ada")), await idsOf(homeKey("f4"))]).toEqual([
+      state,
+      ["d2"],
+      ["d1"],
+    ]);
+    expect(await pullsOf("f4")).toEqual(["ada", "~complete"]);
+    await work(bench);
+    await step(bench, registry);
+    expect([await stateOf(registry, "ada"), await idsOf(homeKey("f4")), await pullsOf("f4")]).toEqual([
+      end,
+      ["d2", "d1"],
+      pulls,
+    ]);
+  },
+);
+
 test("a home whose floor is below what an author's list holds gets a floor where that list is cut off", async () => {
   const world = followers(1);
   const registry = openRegistry(redis, 0);

@@ -86,6 +86,27 @@ test("a tiered drop that is deleted between the tiers is gone everywhere, and ev
   expect(told.flatMap(({ users }) => users).sort()).toEqual(["ada", "f0", "f1", "f2", "f3", "f4"]);
 });
 
+test("a drop that is under way when its author ceases to be tiered stays on the pages until homes have it", async () => {
+  const { registry, bench, post } = await tieredAuthor();
+  await post("d2", 2_000);
+  await workOn(bench, "connected", "recent");
+  await registry.choose("ada", "push");
+  await step(bench, registry);
+  const pulls = async () => (await redis.raw.smembers(pullsKey("f4"))).sort();
+  expect([await stateOf(registry, "ada"), await idsOf(authorKey("ada")), await pulls()]).toEqual([
+    "leaving",
+    ["d2"],
+    ["ada", PULLS_COMPLETE],
+  ]);
+  await work(bench);
+  await step(bench, registry);
+  expect([await stateOf(registry, "ada"), await idsOf(homeKey("f4")), await pulls()]).toEqual([
+    undefined,
+    ["d2", "d1"],
+    [PULLS_COMPLETE],
+  ]);
+});
+
 test("a removal from the author's timeline that fails is done again before the fan-out is completed", async () => {
   const { registry, bench, post } = await tieredAuthor();
   await post("d2", 2_000);
