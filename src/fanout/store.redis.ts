@@ -2,6 +2,7 @@ import type { Tiers } from "../contracts/fanout.js";
 import {
   actorKey,
   deletedDropKey,
+  directDropKey,
   GLOBAL_KEY,
   HOME_PREFIX,
   homeKey,
@@ -149,7 +150,7 @@ export function createTimelineWriter(scripts: Scripts, fenced: Fenced, options: 
   };
 }
 
-function memories({ command }: Scripts, actorTtlMs: number) {
+function memories({ command }: Scripts, ttlMs: number) {
   return {
     /** Keeps the creation time of a drop that is about to be removed, so that its id still works as a cursor. */
     async rememberCreations(authors: ReadonlyMap<string, string | undefined>): Promise<void> {
@@ -170,7 +171,10 @@ function memories({ command }: Scripts, actorTtlMs: number) {
       await Promise.all(drops.map(remember));
     },
     async rememberActor(drop: string, actor: string): Promise<void> {
-      await command("set", (client) => client.set(actorKey(drop), actor, "PX", actorTtlMs));
+      await command("set", (client) => client.set(actorKey(drop), actor, "PX", ttlMs));
+    },
+    async rememberDirect(drop: string): Promise<void> {
+      await command("set", (client) => client.set(directDropKey(drop), "1", "PX", ttlMs));
     },
   };
 }
