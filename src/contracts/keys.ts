@@ -111,6 +111,9 @@ export const TRIM_LEASE_KEY = "timeline:x:trimming";
 
 export const actorKey = (drop: string): string => `timeline:x:actor:${encodeId(drop)}`;
 
+/** Says that a drop is for its recipients only, in no author's timeline: its deletion does not. */
+export const directDropKey = (drop: string): string => `timeline:x:direct:${encodeId(drop)}`;
+
 /** Keeps the creation time of a deleted drop, so that its id still works as a cursor. */
 export const deletedDropKey = (drop: string): string => `timeline:x:created-at:${encodeId(drop)}`;
 

@@ -37,7 +37,7 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
     work: async (stopping) => {
       const due = await registry.due();
       if (due.length === 0) return;
-      // Authors of one round share a read of the backlog: what they wait for is older than the round.
+      // After a loss very many authors may wait for one backlog.
       let start: Promise<number> | undefined;
       const readBacklogStart = () => (start ??= deps.readBacklogStart());
       const cross = createCross({ ...deps, readBacklogStart });
@@ -69,8 +69,8 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
  *   authors.
  * - `leaving`: the sets lose the author. Until then what is demoted stays merged.
  *
- * `tiering` and `leaving` end that pages show drops that homes do not have yet. They begin once all drops are in homes
- * that were planned in an earlier state.
+ * Up to `tiering` and `leaving` pages may show drops that homes do not have yet. The work of these two begins once homes
+ * have all drops that were planned in an earlier state.
  *
  * A follower who leaves while a page is written is in the records of unfollows before their own removal is done: they
  * are looked for after the write. One that broke off may not have come to that, and they are in no page any more: a step

@@ -196,7 +196,11 @@ async function planPublications(deps: DropDeps, drops: readonly AdmittedDrop[]):
     return { change, user_id, includeAuthor: isLocal, recipients: direct, trace };
   });
   const received = drops.flatMap(({ event }) => (event.name === "ap_drop_received" ? event.payload : []));
-  await Promise.all(received.map((drop) => rememberActor(deps, drop)));
+  const direct = plans.filter(({ recipients }) => recipients !== undefined);
+  await Promise.all([
+    ...received.map((drop) => rememberActor(deps, drop)),
+    ...direct.map(({ change }) => deps.writer.rememberDirect(change.drop_id)),
+  ]);
   await addShared(deps, shared);
   return plans;
 }

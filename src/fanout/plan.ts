@@ -140,7 +140,7 @@ async function planOne(
     const jobs = openJobs(deps, change, plan.trace);
     return toTiers({ ...deps, pages, jobs }, plan);
   }
-  const held = isRemoval ? await authors.rememberCreation(author, planned.drop_id) : state === "pulled";
+  const held = isRemoval ? await authors.heldBeforeDeletion(author, planned.drop_id) : state === "pulled";
   const pulled = held ?? !isPushed(state);
   const pages = deps.followers.pages({ author, generation, includeAuthor });
   const reaches = state === "pulled" && pulled;

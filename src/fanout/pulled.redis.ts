@@ -1,4 +1,12 @@
-import { AUTHOR_PREFIX, authorKey, deletedDropKey, PULLS_PREFIX, packKeys, pullsToken } from "../contracts/keys.js";
+import {
+  AUTHOR_PREFIX,
+  authorKey,
+  deletedDropKey,
+  directDropKey,
+  PULLS_PREFIX,
+  packKeys,
+  pullsToken,
+} from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import type { Fenced } from "../platform/redis/fenced.js";
@@ -35,14 +43,17 @@ export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Om
     removeNoted: (author: string, drop: string) => notes.remove(authorKey(author), [drop]),
     /**
      * True where the timeline has the drop, whose id then still works as a cursor once it is removed, or had it lately;
-     * undefined where it lacks the drop and is not complete: readers may have seen it before the timeline was lost or
-     * forgotten.
+     * undefined where it lacks the drop, which is not direct, and is not complete: readers may have seen it before the
+     * timeline was lost or forgotten.
      */
-    async rememberCreation(author: string, drop: string): Promise<boolean | undefined> {
+    async heldBeforeDeletion(author: string, drop: string): Promise<boolean | undefined> {
       const members = [drop, FLOOR_MEMBER];
       const [score, floor] = await command("zmscore", (client) => client.zmscore(authorKey(author), ...members));
-      if (score == null)
-        return (await notes.wasRemoved(authorKey(author), drop)) || (isComplete(floor) ? false : undefined);
+      if (score == null) {
+        if (await notes.wasRemoved(authorKey(author), drop)) return true;
+        const isDirect = async () => (await command("exists", (client) => client.exists(directDropKey(drop)))) === 1;
+        return isComplete(floor) || (await isDirect()) ? false : undefined;
+      }
       await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", DELETED_DROP_TTL_MS));
       return true;
     },

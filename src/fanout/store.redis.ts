@@ -2,6 +2,7 @@ import type { Tiers } from "../contracts/fanout.js";
 import {
   actorKey,
   deletedDropKey,
+  directDropKey,
   GLOBAL_KEY,
   HOME_PREFIX,
   homeKey,
@@ -155,7 +156,7 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
   };
 }
 
-function memories({ command }: Scripts, actorTtlMs: number) {
+function memories({ command }: Scripts, ttlMs: number) {
   return {
     /** Keeps the creation time of a drop that is about to be removed, so that its id still works as a cursor. */
     async rememberCreations(authors: ReadonlyMap<string, string | undefined>): Promise<void> {
@@ -176,7 +177,10 @@ function memories({ command }: Scripts, actorTtlMs: number) {
       await Promise.all(drops.map(remember));
     },
     async rememberActor(drop: string, actor: string): Promise<void> {
-      await command("set", (client) => client.set(actorKey(drop), actor, "PX", actorTtlMs));
+      await command("set", (client) => client.set(actorKey(drop), actor, "PX", ttlMs));
+    },
+    async rememberDirect(drop: string): Promise<void> {
+      await command("set", (client) => client.set(directDropKey(drop), "1", "PX", ttlMs));
     },
   };
 }

@@ -135,7 +135,16 @@ const failingBy =
     ...failing(deps, ["notify", "queue", "complete", "readFollowers", "readAuthorDrops"], random),
     writer: failing(
       deps.writer,
-      ["addHome", "removeHome", "removeHomeNoted", "addShared", "removeShared", "rememberActor", "interruptRebuilds"],
+      [
+        "addHome",
+        "removeHome",
+        "removeHomeNoted",
+        "addShared",
+        "removeShared",
+        "rememberActor",
+        "rememberDirect",
+        "interruptRebuilds",
+      ],
       random,
     ),
     fences: failing(

@@ -48,6 +48,12 @@ async function post({ bench, world }: Scene, drop_id: string, admittedAt = Date.
   await handle(bench, created({ ...DROP, drop_id }), admittedAt);
 }
 
+async function postDirect({ bench, world }: Scene, drop_id: string, ...recipients: string[]): Promise<void> {
+  const drop = { ...DROP, drop_id, visibility: "direct", recipients } as const;
+  world.post(drop);
+  await handle(bench, created(drop));
+}
+
 async function remove({ bench, world }: Scene, drop_id: string): Promise<void> {
   world.remove(drop_id);
   await handle(bench, deleted(drop_id, "ada"));
@@ -88,6 +94,21 @@ test("of its deletion they are told before a home is looked at, and nobody is to
   await work(scene.bench);
   expect((await held(redis.raw, homeKey("f3"))).entries).toEqual([]);
 });
+
+test.each(["before", "while"])(
+  "of the deletion of a direct drop that was sent %s its author is pulled its recipients are told alone",
+  async (when) => {
+    const scene = open(followers(9));
+    await listen("f1", "f7");
+    if (when === "before") await postDirect(scene, "d1", "f1");
+    await pull(scene);
+    if (when === "while") await postDirect(scene, "d1", "f1");
+    expect(told(scene)).toEqual(["ada", "f1"]);
+    await remove(scene, "d1");
+    await work(scene.bench);
+    expect(told(scene)).toEqual(["ada", "f1"]);
+  },
+);
 
 test.each([
   ["nobody says how many follow", undefined, ["f1"]],
@@ -161,7 +182,7 @@ test("a drop that is deleted while those who listen are looked for is not told t
 
 const USERS = Array.from({ length: 8 }, (_, at) => `f${at}`);
 const stepOf = fc.record({
-  kind: fc.constantFrom("post", "post", "delete", "listen", "leave", "edge", "lose", "cross", "proceed"),
+  kind: fc.constantFrom("post", "post", "direct", "delete", "listen", "leave", "edge", "lose", "cross", "proceed"),
   user: fc.constantFrom(...USERS),
   pick: fc.nat(),
 });
@@ -171,24 +192,27 @@ test("whoever is pulled and whenever, each listening follower is notified of eac
     fc.asyncProperty(fc.array(stepOf, { minLength: 10, maxLength: 40, size: "max" }), async (steps) => {
       await redis.raw.flushall();
       const { world, registry, bench } = open(followers(7));
-      const drops: string[] = [];
+      const drops: { readonly id: string; readonly recipients: readonly string[] }[] = [];
       let posts = 0;
-      const expectTold = async (change: (scene: Scene) => Promise<void>): Promise<void> => {
+      const expectTold = async (recipients: readonly string[], change: (scene: Scene) => Promise<void>) => {
         const scene = open(world, asIs, registry);
         await change(scene);
         await work(scene.bench);
         const listening = await redis.raw.zrange(RECENT_KEY, "0", "-1");
-        const follow = world.followersOf("ada").filter((user) => listening.includes(user));
+        const follow = world.followersOf("ada").filter((user) => listening.includes(user) && recipients.includes(user));
         const some = [...new Set(told(scene))].filter((user) => listening.includes(user));
         expect(some).toEqual(follow.sort());
       };
       for (const { kind, user, pick } of steps) {
         if (kind === "post") {
-          drops.push(`d${++posts}`);
-          await expectTold((scene) => post(scene, `d${posts}`));
+          drops.push({ id: `d${++posts}`, recipients: USERS });
+          await expectTold(USERS, (scene) => post(scene, `d${posts}`));
+        } else if (kind === "direct") {
+          drops.push({ id: `d${++posts}`, recipients: [user] });
+          await expectTold([user], (scene) => postDirect(scene, `d${posts}`, user));
         } else if (kind === "delete" && drops.length > 0) {
-          const [drop = ""] = drops.splice(pick % drops.length, 1);
-          await expectTold((scene) => remove(scene, drop));
+          for (const { id, recipients } of drops.splice(pick % drops.length, 1))
+            await expectTold(recipients, (scene) => remove(scene, id));
         } else if (kind === "listen") await listen(user);
         else if (kind === "leave") await redis.raw.zrem(RECENT_KEY, user);
         else if (kind === "lose") await redis.raw.del(pullsKey(user));

@@ -73,6 +73,7 @@ test("whatever is handled, each key it leaves has a time to live, but for the th
     "x:attempts",
     "x:fanout",
     "x:actor",
+    "x:direct",
     "x:created-at",
     "x:taken",
     "x:rebuilding",

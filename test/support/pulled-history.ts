@@ -70,6 +70,8 @@ export class Scene {
   readonly #reads: ReadDeps;
   readonly #alive: { readonly id: string; readonly author: string }[] = [];
   #under: Promise<void>[] = [];
+  /** Those of them that are about drops. */
+  #planning: Promise<void>[] = [];
   #drops = 0;
 
   constructor(
@@ -121,7 +123,9 @@ export class Scene {
     if (!event) return;
     const time = Date.now();
     this.#log.push({ event: { name: event.channel, payload: event.payload } as Admitted, time });
-    this.#under.push(handle(this.#fanout, event, time));
+    const handled = handle(this.#fanout, event, time);
+    this.#under.push(handled);
+    if (!event.channel.startsWith("user_")) this.#planning.push(handled);
   }
 
   /** Does something once nothing is being handled, but for jobs of tiers. */
@@ -130,7 +134,7 @@ export class Scene {
     isHeld: (job: FanoutJob, at: number) => boolean = () => false,
   ): Promise<void> {
     const under = this.#under;
-    this.#under = [];
+    [this.#under, this.#planning] = [[], []];
     await Promise.all(under);
     const { jobs } = this.#fanout;
     const held = jobs.filter(isHeld);
@@ -149,6 +153,9 @@ export class Scene {
 
   async #proceed(): Promise<void> {
     if (this.crossing === "off") return;
+    // Events that are being planned hold up the same steps as jobs, which they become.
+    const states = [...(await this.#registry.refresh()).values()].map(({ state }) => state);
+    if (states.includes("leaving") || states.includes("tiering")) await Promise.all(this.#planning);
     await step(this.#fanout, this.#registry);
   }
 

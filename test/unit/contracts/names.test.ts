@@ -60,7 +60,14 @@ test("subjects of dead letters and jobs", () => {
 });
 
 test("no id reaches a key without encoding, and no two ids share a key", () => {
-  const byId = [keys.homeKey, keys.generationKey, keys.actorKey, keys.deletedDropKey, keys.connectionsOfUserKey];
+  const byId = [
+    keys.homeKey,
+    keys.generationKey,
+    keys.actorKey,
+    keys.deletedDropKey,
+    keys.directDropKey,
+    keys.connectionsOfUserKey,
+  ];
   fc.assert(
     fc.property(nasty, nasty, nasty, nasty, (a, b, c, d) => {
       for (const key of byId) {
