@@ -1,5 +1,6 @@
 import type { NatsConnection } from "nats";
-import { type AnalysisNotification, measuresOf } from "../contracts/analysis.js";
+import { measuresOf } from "../contracts/analysis.js";
+import type { AnalysisNotification } from "../contracts/stream-events.js";
 import { ANALYSIS_COMPLETED, ANALYSIS_FAILED } from "../contracts/subjects.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Process } from "../delivery/handler.js";

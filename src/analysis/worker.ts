@@ -1,7 +1,6 @@
 import {
   type AnalysisCompleted,
   type AnalysisFailed,
-  type AnalysisNotification,
   type AnalysisRequest,
   type AnalysisResults,
   completedMessageId,
@@ -9,6 +8,7 @@ import {
   parseRequest,
   statusPath,
 } from "../contracts/analysis.js";
+import type { AnalysisNotification } from "../contracts/stream-events.js";
 import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Context, Delivery, Handler } from "../delivery/handler.js";

@@ -106,15 +106,3 @@ export interface AnalysisResults extends Readonly<Partial<Record<Measure, Measur
 }
 
 export const statusPath = (analysis: string): string => `/api/v1/timeline/analyses/${analysis}`;
-
-/** Body of a notification in NOTIFY; the gateway sends `event` as the name and the rest as data. */
-export type AnalysisNotification =
-  | {
-      readonly event: "analysis_completed";
-      readonly analysis_id: string;
-      readonly did: string;
-      readonly type: AnalysisType;
-      readonly status_url: string;
-    }
-  | { readonly event: "analysis_failed"; readonly analysis_id: string; readonly error_code: string }
-  | { readonly event: "xp_earned"; readonly event_id: string; readonly amount: number; readonly total: number };

@@ -95,7 +95,8 @@ const edge = z.object({
   version: z.number().int().nonnegative(),
 });
 
-const SCHEMAS = {
+/** The payload of each event, as producers publish it. */
+export const PAYLOADS = {
   drop_created: created,
   drop_deleted: deleted,
   ap_drop_received: received,
@@ -135,7 +136,7 @@ export function parseJson(bytes: Uint8Array): unknown {
 
 /** `arrival` in ms since the epoch, for clamping remote drops. @throws AppError `invalid`, naming the fields */
 export function parseEvent(name: EventName, bytes: Uint8Array, arrival: number): TimelineEvent {
-  const event = { name, payload: understood(SCHEMAS[name], parseJson(bytes)) } as TimelineEvent;
+  const event = { name, payload: understood(PAYLOADS[name], parseJson(bytes)) } as TimelineEvent;
   return datedEvent(event, arrival);
 }
 

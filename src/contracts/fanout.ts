@@ -73,10 +73,6 @@ export function jobMessageId(of: FanoutJob): string {
   return `${of.event}:${encodeId(of.drop_id)}:${chunkId(of)}`;
 }
 
-export type Notification =
-  | { readonly event: "new_drop"; readonly drop_id: string; readonly created_at: number }
-  | { readonly event: "drop_deleted"; readonly drop_id: string };
-
 export interface FanoutCompleted {
   readonly event: string;
   readonly drop_id: string;

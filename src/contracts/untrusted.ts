@@ -17,7 +17,9 @@ export const userId = z.string().refine((value) => idFault(value) === undefined,
 export const dropId = userId.refine((value) => value !== FLOOR_MEMBER, { message: `must not be ${FLOOR_MEMBER}` });
 
 export function boundedList<Element>(most: number, faultOf: (element: unknown) => string | undefined) {
-  return z.unknown().transform((value, context): Element[] => {
+  // Named for JSON Schema; its elements are looked at below.
+  const list = z.unknown().meta({ type: "array", maxItems: most });
+  return list.transform((value, context): Element[] => {
     const refuse = (message: string, path: number[] = []): void => context.addIssue({ code: "custom", message, path });
     if (!Array.isArray(value)) refuse("must be a list");
     else if (value.length > most) refuse(`must have at most ${most} entries`);

@@ -4,8 +4,8 @@ import {
   type FanoutCompleted,
   type FanoutJob,
   jobMessageId,
-  type Notification,
 } from "../contracts/fanout.js";
+import type { DropNotification } from "../contracts/stream-events.js";
 import {
   COMPLETED_FANOUT,
   edgeJobSubject,
@@ -25,7 +25,7 @@ export type Trace = Readonly<Record<string, string>> | undefined;
 
 export interface AudienceNotification {
   readonly users: readonly string[];
-  readonly notification: Notification;
+  readonly notification: DropNotification;
   /** Selects some of those who have a stream. */
   readonly among?: ((listening: readonly string[]) => Promise<readonly string[]>) | undefined;
   readonly trace?: Trace;

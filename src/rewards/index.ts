@@ -1,4 +1,5 @@
-import { type AnalysisNotification, parseCompleted } from "../contracts/analysis.js";
+import { parseCompleted } from "../contracts/analysis.js";
+import type { AnalysisNotification } from "../contracts/stream-events.js";
 import { DLQ_HEADER, XP_EARNED } from "../contracts/subjects.js";
 import type { Handler } from "../delivery/handler.js";
 import { startSampling } from "../delivery/sampling.js";

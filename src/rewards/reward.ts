@@ -1,10 +1,5 @@
-import {
-  type AnalysisCompleted,
-  type AnalysisNotification,
-  type UserTier,
-  type XpEarned,
-  xpMessageId,
-} from "../contracts/analysis.js";
+import { type AnalysisCompleted, type UserTier, type XpEarned, xpMessageId } from "../contracts/analysis.js";
+import type { AnalysisNotification } from "../contracts/stream-events.js";
 
 type Multipliers = Readonly<Record<UserTier, number>>;
 

@@ -1,6 +1,7 @@
 import { createFences } from "../../src/consistency/fences/fences.js";
 import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contracts/events.js";
-import type { EdgeJob, FanoutCompleted, FanoutJob, Notification } from "../../src/contracts/fanout.js";
+import type { EdgeJob, FanoutCompleted, FanoutJob } from "../../src/contracts/fanout.js";
+import type { DropNotification } from "../../src/contracts/stream-events.js";
 import { jobSubject } from "../../src/contracts/subjects.js";
 import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
 import { createListeners } from "../../src/fanout/listeners.redis.js";
@@ -32,7 +33,7 @@ export interface FanoutBench {
   readonly deps: FanoutDeps;
   readonly jobs: FanoutJob[];
   readonly edgeJobs: EdgeJob[];
-  readonly notified: { readonly users: readonly string[]; readonly notification: Notification }[];
+  readonly notified: { readonly users: readonly string[]; readonly notification: DropNotification }[];
   readonly completed: FanoutCompleted[];
   readonly applied: { readonly event: string; readonly admittedAt: number }[];
 }

@@ -1,7 +1,9 @@
 import { expect } from "@jest/globals";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
+import { z } from "zod";
 import { openApi } from "../../src/analysis/http/openapi.js";
+import { STREAM_EVENTS } from "../../src/contracts/stream-events.js";
 
 interface Operation {
   readonly responses: Readonly<
@@ -29,6 +31,14 @@ const PATHS = Object.entries(DOCUMENT.paths).map(
 );
 /** Left out where Redis could not count the request. */
 const OPTIONAL = /^ratelimit-/i;
+
+/** Checks the data of a stream event against the schemas of the contracts; those of events that these do not name pass. */
+export function checkEvent(event: string, data: unknown): void {
+  const schema = STREAM_EVENTS[event as keyof typeof STREAM_EVENTS];
+  if (!schema) return;
+  // No field that the page of integrators does not name.
+  expect([event, z.strictObject(schema.shape).safeParse(data).error?.issues]).toEqual([event, undefined]);
+}
 
 /** Checks an answer against the OpenAPI document: its status, media type, headers and body. */
 export function checkAnswer(

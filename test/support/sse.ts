@@ -1,6 +1,7 @@
 import { get, type IncomingHttpHeaders, type IncomingMessage } from "node:http";
 import { createParser } from "eventsource-parser";
 import { eventually } from "./eventually.js";
+import { checkEvent } from "./openapi.js";
 import { tokenOf } from "./tokens.js";
 
 /** An event as it came over the wire. */
@@ -75,7 +76,9 @@ export function follow(response: IncomingMessage): EventStream {
   let over = false;
   const parser = createParser({
     onEvent: ({ id, event = "message", data }) => {
-      events.push({ id, event, data: JSON.parse(data) as Record<string, unknown>, atMs: Date.now() });
+      const fields = JSON.parse(data) as Record<string, unknown>;
+      checkEvent(event, fields);
+      events.push({ id, event, data: fields, atMs: Date.now() });
     },
     onRetry: (value) => {
       retry = value;

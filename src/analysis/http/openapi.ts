@@ -1,16 +1,17 @@
 import { z } from "zod";
 import { ANALYSIS_ORDER, statusPath, USER_TIERS } from "../../contracts/analysis.js";
+import { STREAM_EVENTS } from "../../contracts/stream-events.js";
 import { HOURLY } from "./rate-limit.redis.js";
 import { ANSWERS, PAGE } from "./schemas.js";
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** The OpenAPI 3.1 document of the routes beside SSE; the routes check by its schemas. */
+/** The OpenAPI 3.1 document of the gateway; the routes check by its schemas. */
 export function openApi(): Json {
   return {
     openapi: "3.1.1",
     info: {
-      title: "avion-timeline: analyses and rewards",
+      title: "avion-timeline: event streams, analyses and rewards",
       version: "1.0.0",
       license: { name: "Apache-2.0", identifier: "Apache-2.0" },
     },
@@ -23,10 +24,18 @@ export function openApi(): Json {
 
 function schemas(): Json {
   const answers = z.registry<{ id: string }>();
-  for (const [id, schema] of Object.entries(ANSWERS)) answers.add(schema, { id });
+  for (const [id, schema] of Object.entries({ ...ANSWERS, ...EVENTS })) answers.add(schema, { id });
   const { schemas: made } = z.toJSONSchema(answers, { uri: (id) => ref("schemas", id).$ref, override: shortened });
   return { ...made, Order: z.toJSONSchema(ANALYSIS_ORDER, { io: "input", override: shortened }) };
 }
+
+/** The schemas of the data of stream events, by their names in the document: `NewDrop`. */
+const EVENTS = Object.fromEntries(
+  Object.entries(STREAM_EVENTS).map(([event, schema]) => [
+    event.replaceAll(/(?:^|_)(\w)/g, (_, first: string) => first.toUpperCase()),
+    schema,
+  ]),
+);
 
 /** A format says the same as its pattern. */
 function shortened({ jsonSchema }: { jsonSchema: z.core.JSONSchema.BaseSchema }): void {
@@ -63,11 +72,14 @@ const HEADERS: Json = {
 
 const RATE_LIMIT = ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", "RateLimit-Policy"];
 
-const PROBLEMS: Readonly<Record<number, readonly [description: string, headers?: readonly string[]]>> = {
+type Problem = readonly [description: string, headers?: readonly string[]];
+
+const PROBLEMS: Readonly<Record<number, Problem>> = {
   400: ["Every wrong field is named"],
   401: ["The token is missing or not valid"],
   403: ["The tier is too low, or the cookie came from the page of another origin"],
   404: ["Unknown, or of somebody else"],
+  405: ["The method is none of this path", ["Allow"]],
   413: ["The body is larger than 16 KiB"],
   415: ["The body is not application/json"],
   422: ["The Idempotency-Key was used with another body"],
@@ -79,14 +91,14 @@ const PROBLEMS: Readonly<Record<number, readonly [description: string, headers?:
 const headersOf = (names: readonly string[]): Json =>
   names.length === 0 ? {} : { headers: Object.fromEntries(names.map((name) => [name, ref("headers", name)])) };
 
+const problem = ([description, headers = []]: Problem): Json => ({
+  description,
+  ...headersOf(headers),
+  content: { "application/problem+json": { schema: ref("schemas", "Problem") } },
+});
+
 const problems = (...statuses: readonly number[]): Json =>
-  Object.fromEntries(
-    statuses.map((status) => {
-      const [description = "", headers = []] = PROBLEMS[status] ?? [];
-      const content = { "application/problem+json": { schema: ref("schemas", "Problem") } };
-      return [status, { description, ...headersOf(headers), content }];
-    }),
-  );
+  Object.fromEntries(statuses.map((status) => [status, problem(PROBLEMS[status] ?? [""])]));
 
 const answer = (schema: keyof typeof ANSWERS, description: string, headers: readonly string[] = []): Json => ({
   description,
@@ -98,7 +110,33 @@ const { properties: page = {} } = z.toJSONSchema(PAGE, { override: shortened });
 
 const PAGE_PARAMETERS = Object.entries(page).map(([name, schema]) => ({ name, in: "query", schema }));
 
+const STREAM = {
+  description: `Events, each with an id to resume from; their data is JSON: ${Object.keys(STREAM_EVENTS)
+    .map((event, at) => `${event} (${Object.keys(EVENTS)[at]})`)
+    .join(", ")}`,
+  content: { "text/event-stream": { schema: { type: "string" } } },
+};
+
 const PATHS: Json = {
+  "/events/timeline/home": {
+    get: {
+      operationId: "openStream",
+      summary: "Changes of the caller's home timeline, analyses and rewards, as Server-Sent Events",
+      parameters: [
+        {
+          name: "Last-Event-ID",
+          in: "header",
+          description: "The id of the last event or comment; events after it are sent again",
+          schema: { type: "string" },
+        },
+      ],
+      responses: {
+        200: STREAM,
+        ...problems(401, 403, 405, 503),
+        429: problem(["The user or the process has too many streams", ["Retry-After"]]),
+      },
+    },
+  },
   "/api/v1/timeline/analyze": {
     post: {
       operationId: "analyze",

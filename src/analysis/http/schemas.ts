@@ -64,7 +64,7 @@ const problem = z
     type: z.literal("about:blank"),
     title: z.string(),
     status: z.int(),
-    detail: z.string(),
+    detail: z.string().optional(),
     errors: z
       .array(z.object({ field: z.string(), detail: z.string() }))
       .optional()

@@ -1,0 +1,31 @@
+import { z } from "zod";
+import { ANALYSIS_TYPES } from "./analysis.js";
+
+const drop_id = z.string();
+const created_at = z.int().min(0).meta({ description: "ms since the epoch" });
+const analysis_id = z.uuid();
+
+/** The data of each event of a user's event stream, by the event's name. */
+export const STREAM_EVENTS = {
+  new_drop: z.object({ drop_id, created_at }),
+  drop_deleted: z.object({ drop_id }),
+  reset: z.object({ reason: z.string() }),
+  analysis_completed: z.object({
+    analysis_id,
+    did: z.string(),
+    type: z.enum(ANALYSIS_TYPES),
+    status_url: z.string().meta({ format: "uri-reference" }),
+  }),
+  analysis_failed: z.object({ analysis_id, error_code: z.string() }),
+  xp_earned: z.object({ event_id: z.uuid(), amount: z.number(), total: z.number() }),
+} as const;
+
+type StreamEvents = typeof STREAM_EVENTS;
+
+type Named<Name extends keyof StreamEvents> = {
+  [Event in Name]: { readonly event: Event } & Readonly<z.output<StreamEvents[Event]>>;
+}[Name];
+
+/** Body of a message in NOTIFY; the gateway sends `event` as the name and the rest as data. */
+export type DropNotification = Named<"new_drop" | "drop_deleted">;
+export type AnalysisNotification = Named<"analysis_completed" | "analysis_failed" | "xp_earned">;

@@ -1,0 +1,70 @@
+import { readFileSync } from "node:fs";
+import { expect, test } from "@jest/globals";
+import { z } from "zod";
+import { EVENT_NAMES, messageId, PAYLOADS, parseEvent, SUBJECT_OF } from "../../../src/contracts/events.js";
+import { STREAM_EVENTS } from "../../../src/contracts/stream-events.js";
+import { RESET_REASONS } from "../../../src/gateway/resume.js";
+import { PostServiceService } from "../../../src/gen/avion/posts.js";
+import { UserServiceService } from "../../../src/gen/avion/users.js";
+
+const DOCUMENT = readFileSync("docs/integration.md", "utf8");
+
+/** The first three columns of the table under a heading. */
+function rowsUnder(heading: string): string[][] {
+  const [, text = ""] = DOCUMENT.split(`\n${heading}\n`);
+  const [table = ""] = /^\|.*\n\|[ -|]*\n((?:\|.*\n)+)/m.exec(text)?.slice(1) ?? [];
+  return table
+    .trim()
+    .split("\n")
+    .map((row) => row.split("|").map((cell) => cell.trim()))
+    .map(([, first = "", second = "", third = ""]) => [first.replaceAll("`", ""), second, third]);
+}
+
+/** Name, type, and whether it is required, of each field that a sender may set. */
+function fieldsOf(schema: z.ZodType): string[][] {
+  const { properties = {}, required = [] } = z.toJSONSchema(schema, { io: "input" });
+  return Object.entries(properties).map(([name, property]) => {
+    const { type } = property as { readonly type: string | readonly string[] };
+    return [name, [type].flat().join(" or "), required.includes(name) ? "yes" : "no"];
+  });
+}
+
+test.each(EVENT_NAMES)("the fields of the event %s are those that its payload may have", (event) => {
+  expect(new Set(rowsUnder(`### ${event}`))).toEqual(new Set(fieldsOf(PAYLOADS[event])));
+});
+
+test.each(Object.entries(STREAM_EVENTS))("the fields of the stream event %s are those that it has", (event, schema) => {
+  const heading = event === "drop_deleted" ? `### ${event} (on the stream)` : `### ${event}`;
+  expect(new Set(rowsUnder(heading))).toEqual(new Set(fieldsOf(schema)));
+});
+
+test("subjects and message ids are those under which the service stores events", () => {
+  const fields = { drop_id: "d", user_id: "u", created_at: 1, visibility: "public" };
+  const edge = { follower_id: "f", following_id: "g", version: 7 };
+  const named = { "<drop>": "d", "<follower>": "f", "<following>": "g", "<version>": "7" };
+  const rows = EVENT_NAMES.map((event) => {
+    const body = Buffer.from(JSON.stringify({ ...fields, ...edge }));
+    return [event, SUBJECT_OF[event], messageId(parseEvent(event, body, 10))];
+  });
+  const described = rowsUnder("## Publish durably").map((row) =>
+    row.map((cell) =>
+      Object.entries(named).reduce((id, [name, value]) => id.replace(name, value), cell.replaceAll("`", "")),
+    ),
+  );
+  expect(described).toEqual(rows);
+});
+
+test("each method of an upstream that the page names is one of its proto", () => {
+  const methods = Object.entries({ UserService: UserServiceService, PostService: PostServiceService }).flatMap(
+    ([service, definition]) => Object.values(definition).map(({ path }) => `${service}.${path.split("/").at(-1)}`),
+  );
+  const described = rowsUnder("## Serve reads: UserService and PostService").map(([method]) => method);
+  expect(described.length).toBeGreaterThan(5);
+  expect(methods).toEqual(expect.arrayContaining(described));
+});
+
+test("each reason of a reset is named", () => {
+  const [row = ""] = /^\| `reason` .*$/m.exec(DOCUMENT) ?? [];
+  const [, ...reasons] = [...row.matchAll(/`(\w+)`/g)].map(([, name]) => name);
+  expect(reasons).toEqual([...RESET_REASONS]);
+});
