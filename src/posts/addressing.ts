@@ -13,9 +13,15 @@ const PUBLIC = new Set(["https://www.w3.org/ns/activitystreams#Public", "as:Publ
 /** Only the first two can make an object public. */
 const FIELDS = ["to", "cc", "bto", "bcc", "audience"] as const;
 
-/** Reads the audience of an ActivityStreams object. @throws AppError `invalid` naming the field of the document */
+/**
+ * Reads the audience of an ActivityStreams object. What is no address is ignored, as other servers do.
+ *
+ * @throws AppError `invalid` naming the field of the document, if it addresses somebody and nothing of it can be read
+ */
 export function readAddressing(document: unknown, followers: string | undefined): Addressing {
-  const [to = [], cc = [], ...others] = FIELDS.map((field) => addressesOf(document, field));
+  const read = FIELDS.map((field) => addressesOf(document, field));
+  const [to = [], cc = [], ...others] = read;
+  if (read.every(({ length }) => length === 0)) refuseUnreadable(document);
   if (to.some((id) => PUBLIC.has(id))) return { visibility: Visibility.PUBLIC, recipients: [] };
   if (cc.some((id) => PUBLIC.has(id))) return { visibility: Visibility.UNLISTED, recipients: [] };
   const everybody = [...to, ...cc, ...others.flat()];
@@ -26,25 +32,37 @@ export function readAddressing(document: unknown, followers: string | undefined)
   return { visibility: Visibility.DIRECT, recipients: [...recipients] };
 }
 
+/** A list, and lists in it. */
+const NESTED_LISTS = 2;
+
 /** Addresses that are no users of this server may be longer than its ids. */
 const isId = (id: string): boolean => storedIdFault(id) === undefined;
 
 function addressesOf(document: unknown, field: string): string[] {
   const value: unknown = isObject(document) ? document[field] : undefined;
-  if (value === undefined || value === null) return [];
-  return (Array.isArray(value) ? value : [value]).map((one: unknown) => {
-    const id = isObject(one) ? one["id"] : one;
-    if (typeof id === "string" && id !== "") return id;
-    throw invalid(`document.${field}`, "must be a URI, an object with an id, or a list of these");
-  });
+  return [value].flat(NESTED_LISTS).flatMap((one) => addressOf(one) ?? []);
 }
+
+function addressOf(value: unknown): string | undefined {
+  const id = isObject(value) ? (value["id"] ?? value["@id"]) : value;
+  return typeof id === "string" && id !== "" ? id : undefined;
+}
+
+function refuseUnreadable(document: unknown): void {
+  const values = isObject(document) ? document : {};
+  const unreadable = FIELDS.find((field) => !isNobody(values[field]));
+  if (unreadable) throw invalid(`document.${unreadable}`, "has no URI, and no object with an id");
+}
+
+const isNobody = (value: unknown): boolean =>
+  value === undefined || value === null || (Array.isArray(value) && value.length === 0);
 
 /** The URI of an actor's followers: from the actor's document, or as most servers form it. */
 export function followersOf(actorUri: string, document: string | undefined): string | undefined {
   if (actorUri === "") return undefined;
   const actor: unknown = document ? JSON.parse(document) : undefined;
-  const named = isObject(actor) ? actor["followers"] : undefined;
-  return typeof named === "string" && named !== "" ? named : `${actorUri.replace(/\/+$/, "")}/followers`;
+  const named = isObject(actor) ? addressOf(actor["followers"]) : undefined;
+  return named ?? `${actorUri.replace(/\/+$/, "")}/followers`;
 }
 
 const isObject = (value: unknown): value is Record<string, unknown> =>

@@ -73,11 +73,15 @@ export function readWholeNumber(field: string, value: number): number {
   return value;
 }
 
-const ADDRESS = /^[^\s@\p{Cc}]+@[^\s@\p{Cc}/]+$/u;
+/** The user and the host of an address, also as people write it: `@user@host`, `acct:user@host`. */
+const ADDRESS = /^(?:acct:)?@?([^\s@\p{Cc}]+)@([^\s@\p{Cc}/?#\\]+)$/iu;
 const MAX_ADDRESS_BYTES = 320;
 
+/** Returns `user@host` in lower case, a host beyond ASCII in punycode. @throws AppError `invalid` */
 export function readWebfinger(address: string): string {
-  if (!ADDRESS.test(address) || Buffer.byteLength(address) > MAX_ADDRESS_BYTES || !address.isWellFormed())
+  const [, user = "", host = ""] = address.isWellFormed() ? (ADDRESS.exec(address) ?? []) : [];
+  const url = `https://${host}`;
+  if (user === "" || !URL.canParse(url) || Buffer.byteLength(address) > MAX_ADDRESS_BYTES)
     throw invalid("webfinger", "must be user@host");
-  return address.toLowerCase();
+  return `${user.toLowerCase()}@${new URL(url).host}`;
 }

@@ -168,10 +168,24 @@ describe.each(DATABASES)("remote objects on $name", ({ start }) => {
     const found = async (webfinger: string) => (await posts.call.resolveWebfinger({ webfinger })).actor?.uri;
     expect(await found("eve@far.example")).toBe(second);
     await posts.call.deleteRemoteObject({ uri: second });
-    expect(await found("EVE@far.example")).toBe(first);
+    for (const address of ["EVE@far.example", "@eve@FAR.example", "acct:eve@far.example", "ACCT:@Eve@far.example"])
+      expect(await found(address)).toBe(first);
     await posts.call.deleteRemoteObject({ uri: first });
     expect(await refusal(found("eve@far.example"))).toMatch(/^NOT_FOUND webfinger/);
     expect(await posts.written()).toEqual([]);
+  });
+
+  test("an actor of a host beyond ASCII is found in Unicode and in punycode, however it was put", async () => {
+    const put = { kind: ACTOR, document: "{}" };
+    const found = async (webfinger: string) => (await posts.call.resolveWebfinger({ webfinger })).actor?.uri;
+    for (const [name, webfinger] of [
+      ["a", "@Al@MÜNCHEN.example"],
+      ["b", "acct:bo@xn--mnchen-3ya.example:8443"],
+    ] as const)
+      await posts.call.putRemoteObject({ ...put, uri: `${ACTOR_URI}/${name}`, webfinger });
+    for (const address of ["al@münchen.example", "al@xn--mnchen-3ya.example", "@AL@XN--MNCHEN-3YA.EXAMPLE"])
+      expect(await found(address)).toBe(`${ACTOR_URI}/a`);
+    expect(await found("bo@münchen.example:8443")).toBe(`${ACTOR_URI}/b`);
   });
 
   test("an expired object is answered as expired", async () => {

@@ -32,6 +32,10 @@ test.each<[string, object, object]>([
     direct(`${PUBLIC}s`, PUBLIC.toLowerCase()),
   ],
   ["an address too long for an id of ours", { to: [BOB, `https://here.example/${"x".repeat(128)}`] }, direct(BOB)],
+  ["what can be read beside what cannot", { to: PUBLIC, cc: [null, "", {}, 7, [], true] }, forAll(Visibility.PUBLIC)],
+  ["a list in a list", { to: [[PUBLIC], "", 7] }, forAll(Visibility.PUBLIC)],
+  ["an object with an @id", { cc: { "@id": PUBLIC } }, forAll(Visibility.UNLISTED)],
+  ["one field where the others cannot be read", { to: [null, {}], cc: 7, bcc: BOB }, direct(BOB)],
   ["nobody", {}, direct()],
   ["nobody, said so", { to: [], cc: null }, direct()],
   ["a document that is a list", [PUBLIC], direct()],
@@ -46,9 +50,8 @@ test("without an actor no followers are addressed", () => {
 test.each<[string, object, string]>([
   ["a number", { to: 7 }, "document.to: "],
   ["an empty URI", { cc: "" }, "document.cc: "],
-  ["a list with nothing in it", { to: [PUBLIC, null] }, "document.to: "],
+  ["a list of nothing", { to: [], cc: [null, ""] }, "document.cc: "],
   ["an object without an id", { cc: [{ href: PUBLIC }] }, "document.cc: "],
-  ["a list in a list", { to: [[PUBLIC]] }, "document.to: "],
   ["a truth", { bcc: true }, "document.bcc: "],
   ["too many", { to: Array.from({ length: 1_001 }, (_, n) => `${BOB}/${n}`) }, "document.to: "],
 ])("%s is refused by the name of its field", (_, document, fault) => {
@@ -59,6 +62,7 @@ test("the URI of an actor's followers is in its document, or formed as most serv
   expect(followersOf(EVE, undefined)).toBe(FOLLOWERS);
   expect(followersOf(`${EVE}/`, "{}")).toBe(FOLLOWERS);
   expect(followersOf(EVE, '{"followers":"https://far.example/f/7"}')).toBe("https://far.example/f/7");
+  expect(followersOf(EVE, '{"followers":{"id":"https://far.example/f/7"}}')).toBe("https://far.example/f/7");
   expect(followersOf(EVE, '{"followers":7}')).toBe(FOLLOWERS);
   expect(followersOf("", undefined)).toBeUndefined();
 });
