@@ -48,7 +48,7 @@ export async function serve(wraps: Wraps = {}): Promise<void> {
   // A parent that opened an IPC channel to this process has ended.
   process.once("disconnect", () => stop("SIGTERM"));
   try {
-    const telemetry = startTelemetry(process.env, VERSION);
+    const telemetry = startTelemetry(process.env, VERSION, log);
     closers.add("telemetry", () => telemetry.close());
     const { startService } = await import("../roles/service.js");
     await startService(config, { closers, telemetry, log, wraps });

@@ -11,16 +11,31 @@ type Span = {
   readonly spanId: string;
   readonly parentSpanId?: string;
   readonly name: string;
-  readonly attributes?: readonly { readonly key: string; readonly value: Readonly<Record<string, unknown>> }[];
+  readonly attributes?: Attributes;
 };
-type Export = { readonly resourceSpans: { readonly scopeSpans: { readonly spans: Span[] }[] }[] };
+type Attributes = readonly { readonly key: string; readonly value: Readonly<Record<string, unknown>> }[];
+type Export = {
+  readonly resourceSpans?: {
+    readonly resource: { readonly attributes: Attributes };
+    readonly scopeSpans: { readonly spans: Span[] }[];
+  }[];
+  readonly resourceMetrics?: {
+    readonly scopeMetrics: { readonly metrics: { readonly name: string }[] }[];
+  }[];
+};
 
 const TRACE = "4bf92f3577b34da6a3ce929d0e0e4736";
 const TRACEPARENT = `00-${TRACE}-00f067aa0ba902b7-01`;
 
 const spans: Span[] = [];
+/** Of the resources of all spans. */
+const resources: Readonly<Record<string, unknown>>[] = [];
+const metrics = new Set<string>();
 let collector: Server;
 let stack: Stack;
+
+const valuesOf = (attributes: Attributes): Readonly<Record<string, unknown>> =>
+  Object.fromEntries(attributes.map(({ key, value }) => [key, Object.values(value)[0]]));
 
 /** Stands for an OpenTelemetry collector that takes JSON over HTTP. */
 async function startCollector(): Promise<Server> {
@@ -29,8 +44,12 @@ async function startCollector(): Promise<Server> {
     request.on("data", (part: Buffer) => parts.push(part));
     request.on("end", () => {
       const exported = JSON.parse(Buffer.concat(parts).toString()) as Export;
-      for (const resource of exported.resourceSpans)
-        for (const scope of resource.scopeSpans) spans.push(...scope.spans);
+      for (const { resource, scopeSpans } of exported.resourceSpans ?? []) {
+        resources.push(valuesOf(resource.attributes));
+        for (const scope of scopeSpans) spans.push(...scope.spans);
+      }
+      for (const { scopeMetrics } of exported.resourceMetrics ?? [])
+        for (const scope of scopeMetrics) for (const { name } of scope.metrics) metrics.add(name);
       response.writeHead(200, { "content-type": "application/json" }).end("{}");
     });
   });
@@ -46,6 +65,12 @@ beforeAll(async () => {
       OTEL_EXPORTER_OTLP_ENDPOINT: endpoint,
       OTEL_EXPORTER_OTLP_PROTOCOL: "http/json",
       OTEL_BSP_SCHEDULE_DELAY: "100",
+      OTEL_METRICS_EXPORTER: "otlp",
+      OTEL_METRIC_EXPORT_INTERVAL: "500",
+      OTEL_METRIC_EXPORT_TIMEOUT: "400",
+      OTEL_RESOURCE_ATTRIBUTES: "deployment.environment.name=staging,team=a%2Cb",
+      OTEL_SERVICE_NAME: "",
+      OTEL_EXPORTER_PROMETHEUS_PORT: "9464",
     },
   });
 });
@@ -115,10 +140,50 @@ test("a read of a cold home shows its round trips to Redis, and the rebuild with
   expect(of(spanId)).toEqual(
     expect.arrayContaining(["redis begin-rebuild", "GetFollowingList", "GetDropsByUserID", "redis finish-rebuild"]),
   );
-  const values = Object.fromEntries((attributes ?? []).map(({ key, value }) => [key, Object.values(value)[0]]));
-  expect(values).toMatchObject({
+  expect(valuesOf(attributes ?? [])).toMatchObject({
     ...{ "timeline.kind": "home", "timeline.authors": 2 },
     ...{ "timeline.author_reads": expect.any(Number), "timeline.entries": expect.any(Number) },
   });
   expect(JSON.stringify(spans)).not.toContain("cold-reader");
+});
+
+test("the resource is that of the variables on every span and in target_info, and metrics go by OTLP beside /metrics", async () => {
+  await eventually(() => metrics.has("timeline_handle_seconds"), "metrics come to the collector");
+  await eventually(() => resources.length > 0, "spans come");
+  const wanted = { "service.name": "avion-timeline", "deployment.environment.name": "staging", team: "a,b" };
+  for (const resource of resources) expect(resource).toMatchObject(wanted);
+  const scraped = await (await fetch(`${stack.service.httpUrl}/metrics`)).text();
+  const [info = ""] = /^target_info\{.*\} 1$/m.exec(scraped) ?? [];
+  for (const label of ['service_name="avion-timeline"', 'team="a,b"', 'deployment_environment_name="staging"'])
+    expect(info).toContain(label);
+  expect(scraped).toContain("timeline_handle_seconds_bucket");
+  expect(stack.service.output()).toMatch(/OTEL_EXPORTER_PROMETHEUS_PORT.*have no effect/);
+});
+
+test("with OTEL_SDK_DISABLED nothing is exported, and /metrics stays as it is", async () => {
+  const service = await stack.start({ env: { OTEL_SDK_DISABLED: "true", OTEL_SERVICE_NAME: "disabled" } });
+  const scraped = async (): Promise<string> => (await fetch(`${service.httpUrl}/metrics`)).text();
+  await eventually(async () => /^timeline_sample_up\{.*\} 1$/m.test(await scraped()), "it measures");
+  expect(await scraped()).toMatch(/^target_info\{.*service_name="disabled".*\} 1$/m);
+  await service.stop();
+  expect(resources.filter((resource) => resource["service.name"] === "disabled")).toEqual([]);
+});
+
+test("a collector that is away is logged once", async () => {
+  let refused = 0;
+  const away = createServer((request) => {
+    refused++;
+    request.socket.destroy();
+  });
+  await new Promise<void>((resolve) => away.listen(0, "127.0.0.1", resolve));
+  const endpoint = `http://127.0.0.1:${(away.address() as AddressInfo).port}`;
+  const env = { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_EXPORTER_OTLP_TIMEOUT: "300" };
+  const service = await stack.start({ env });
+  const lines = (): number => service.output().split("telemetry could not be exported").length - 1;
+  await eventually(() => lines() > 0, "the failure is logged");
+  const before = refused;
+  await eventually(() => refused > before + 3, "more exports fail");
+  expect(lines()).toBe(1);
+  await service.stop();
+  away.close();
 });

@@ -8,6 +8,7 @@ import { faultInWords } from "../../kernel/fields.js";
 import { parseServerUrl } from "../../kernel/urls.js";
 import { ConfigError, type ConfigOf, type Variable, type Variables } from "../../kernel/variables.js";
 import { OUTBOX_VARIABLES } from "../../outbox/config.js";
+import { otelFaults } from "../../platform/otel-variables.js";
 import { POSTS_VARIABLES } from "../../posts/config.js";
 import { REWARDS_VARIABLES } from "../../rewards/config.js";
 import { TIMELINE_VARIABLES } from "../../timeline/config.js";
@@ -50,7 +51,7 @@ export const VARIABLES: readonly Variable[] = Object.values(SLICES).flatMap((sli
 export function readConfig(env: NodeJS.ProcessEnv): Config {
   const { config: given, faults } = read(env);
   const config = withOwnAddresses(given);
-  return frozen(config, [...faults, ...addressFaults(config), ...keyFaults(config, env)]);
+  return frozen(config, [...faults, ...addressFaults(config), ...keyFaults(config, env), ...otelFaults(env)]);
 }
 
 /**
