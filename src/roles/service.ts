@@ -12,6 +12,7 @@ import type { Telemetry } from "../platform/telemetry.js";
 import { startAnalysisRole } from "./analysis.js";
 import { startApiRole } from "./api.js";
 import { startBridgeRole } from "./bridge.js";
+import { startCertificateSample } from "./certificates.js";
 import type { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
 import type { Role } from "./config/process.js";
@@ -46,6 +47,8 @@ export async function startService(config: Config, options: StartOptions): Promi
   const { roles } = config.process;
   const readiness = new Readiness(roles);
   const http = await openHttp(config, options, readiness);
+  const certificates = startCertificateSample(config, log);
+  closers.add("certificates", () => certificates.close());
   const { db, ...deps } = await openDeps(config, options, readiness);
   const start = createStart(deps, { db, http, closers, readiness });
   const serving = await start(SERVING);

@@ -1,4 +1,4 @@
-import { writeFileSync } from "node:fs";
+import { copyFileSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
@@ -160,6 +160,44 @@ ifPostgres("a wrong password of PostgreSQL ends the start", async () => {
     });
   } finally {
     await server.stop();
+  }
+});
+
+test("certificates that NATS and the service renew while it runs are used at the next connection", async () => {
+  const renewed = makeCertificates();
+  const dir = await temporaryFolder("renewed");
+  const files = { ca: join(dir, "ca.pem"), cert: join(dir, "tls.crt"), key: join(dir, "tls.key") };
+  const config = join(dir, "nats.conf");
+  const use = ({ ca, good }: Certificates): void => {
+    for (const [from, to] of [
+      [ca, files.ca] as const,
+      [good.cert, files.cert] as const,
+      [good.key, files.key] as const,
+    ])
+      copyFileSync(from, to);
+    const tls = `cert_file: "${good.cert}", key_file: "${good.key}", ca_file: "${ca}", verify: true`;
+    writeFileSync(config, `${users(PASSWORD)}tls { ${tls} }\nallow_non_tls: true\n`);
+  };
+  use(certificates);
+  let own = await startNats({ dir, extraArgs: ["-c", config] });
+  const env = {
+    NATS_URL: `tls://our%20user:${escaped}@127.0.0.1:${own.port}`,
+    TIMELINE_NATS_TLS_CA: files.ca,
+    TIMELINE_NATS_TLS_CERT: files.cert,
+    TIMELINE_NATS_TLS_KEY: files.key,
+  };
+  try {
+    await withService(env, async (service) => {
+      await own.stop();
+      await eventually(async () => (await readiness(service)).includes("NATS is unavailable"), "NATS is away");
+      use(renewed);
+      own = await startNats({ dir, extraArgs: ["-c", config], port: own.port });
+      await becomes(async () => expect(await readiness(service)).toMatch(/^200/));
+    });
+  } finally {
+    await own.stop();
+    await rm(dir, { recursive: true });
+    renewed.remove();
   }
 });
 

@@ -3,10 +3,12 @@ import { join } from "node:path";
 import { expect } from "@jest/globals";
 import { openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
+import { makeCertificates } from "../support/certificates.js";
 import { becomes } from "../support/eventually.js";
 import { readMetricsList } from "../support/metrics-list.js";
 import { openReader } from "../support/reader.js";
 import { type Sample, samplesOf } from "../support/scrape.js";
+import type { Service } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { ALERTS, metricsIn, RECORDED } from "../unit/shipping/rules.js";
@@ -20,6 +22,10 @@ async function busyProcess(stack: Stack): Promise<{ scrape: () => Promise<Sample
     roles: "users,posts,bridge,fanout,api,gateway,analysis,rewards",
     env: { ...own, TIMELINE_DATA_DIR: join(folder, "data"), TIMELINE_AUDIT_INTERVAL_MS: "500" },
   });
+  const upstreams = {
+    TIMELINE_USER_SERVICE_ADDR: service.grpcAddress,
+    TIMELINE_POST_SERVICE_ADDR: service.grpcAddress,
+  };
   const [api, reader] = [openApi(service.grpcAddress), openReader(service.grpcAddress)];
   stack.defer(() => api.close());
   stack.defer(() => reader.close());
@@ -30,7 +36,14 @@ async function busyProcess(stack: Stack): Promise<{ scrape: () => Promise<Sample
   await stream.waitFor("new_drop");
   await becomes(async () => expect((await reader.home("reader")).drop_ids).toEqual([drop_id]));
   await fetch(`${service.httpUrl}/events/timeline/home`);
-  return { scrape: async () => samplesOf(await (await fetch(`${service.httpUrl}/metrics`)).text()) };
+  // Certificates are measured by a process that has some.
+  const certificates = makeCertificates();
+  stack.defer(async () => certificates.remove());
+  const { cert, key } = certificates.good;
+  const secure = { TIMELINE_GRPC_TLS_CERT: cert, TIMELINE_GRPC_TLS_KEY: key };
+  const services = [service, await stack.start({ roles: "api", env: { ...secure, ...upstreams } })];
+  const scrapeOf = async ({ httpUrl }: Service) => samplesOf(await (await fetch(`${httpUrl}/metrics`)).text());
+  return { scrape: async () => (await Promise.all(services.map(scrapeOf))).flat() };
 }
 
 const OWN = ["target_info"];

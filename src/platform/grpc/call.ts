@@ -1,31 +1,10 @@
-import { readFileSync } from "node:fs";
-import {
-  type ChannelCredentials,
-  Client,
-  credentials as grpcCredentials,
-  Metadata,
-  type MethodDefinition,
-  type ServiceError,
-  status,
-} from "@grpc/grpc-js";
+import { Client, Metadata, type MethodDefinition, type ServiceError, status } from "@grpc/grpc-js";
 import { type OpenSpan, SpanKind, spansOf } from "../../delivery/telemetry.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { histogram } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
 import { createMajority, createProbe } from "../outages.js";
-
-/** All undefined: no TLS. */
-export interface TlsFiles {
-  readonly ca?: string | undefined;
-  readonly cert?: string | undefined;
-  readonly key?: string | undefined;
-}
-
-export function clientCredentials({ ca, cert, key }: TlsFiles): ChannelCredentials {
-  if (!ca && !cert) return grpcCredentials.createInsecure();
-  const read = (file: string | undefined): Buffer | null => (file ? readFileSync(file) : null);
-  return grpcCredentials.createSsl(read(ca), read(key), read(cert));
-}
+import { clientCredentials, type TlsFiles } from "./credentials.js";
 
 export const CHANNEL_OPTIONS = {
   // Its counts of calls and messages are read by nobody.

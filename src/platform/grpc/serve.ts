@@ -1,7 +1,6 @@
-import { readFileSync } from "node:fs";
 import type { Http2Server, Http2Session } from "node:http2";
-import { Server, ServerCredentials, type ServiceDefinition, type UntypedServiceImplementation } from "@grpc/grpc-js";
-import type { TlsFiles } from "./call.js";
+import { Server, type ServiceDefinition, type UntypedServiceImplementation } from "@grpc/grpc-js";
+import { serverCredentials, type TlsFiles } from "./credentials.js";
 import { addHealth } from "./health.js";
 import { addReflection } from "./reflection.js";
 import { readingInt64 } from "./requests.js";
@@ -70,11 +69,4 @@ function sessionsOf(server: Server): ReadonlySet<Http2Session> {
       session.once("close", () => sessions.delete(session));
     });
   return sessions;
-}
-
-/** With a CA, clients must show a certificate it signed. */
-function serverCredentials({ ca, cert, key }: TlsFiles): ServerCredentials {
-  if (!cert || !key) return ServerCredentials.createInsecure();
-  const pair = { cert_chain: readFileSync(cert), private_key: readFileSync(key) };
-  return ServerCredentials.createSsl(ca ? readFileSync(ca) : null, [pair], ca !== undefined);
 }

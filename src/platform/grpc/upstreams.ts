@@ -10,7 +10,8 @@ import { type ListFollowChangesRequest, UserServiceService } from "../../gen/avi
 import type { AppError } from "../../kernel/errors.js";
 import type { IdPage } from "../../kernel/paging.js";
 import { checkPage, totalOf, validDrops, validUsers } from "./answers.js";
-import { type Answered, connectUpstream, createCallUpstream, nameOf, promised, type TlsFiles } from "./call.js";
+import { type Answered, connectUpstream, createCallUpstream, nameOf, promised } from "./call.js";
+import type { TlsFiles } from "./credentials.js";
 
 interface PageRequest {
   readonly user: string;

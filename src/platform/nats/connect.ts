@@ -1,5 +1,6 @@
-import { readFile } from "node:fs/promises";
+import { readFileSync } from "node:fs";
 import {
+  type Authenticator,
   type ConnectionOptions,
   credsAuthenticator,
   connect as dial,
@@ -31,7 +32,7 @@ export interface NatsOptions {
 
 /** Reconnects for ever; half-open links end within 20 s. @throws Refusal where credentials are rejected or TLS fails */
 export async function connectNats(options: NatsOptions, log: Logger): Promise<NatsConnection> {
-  const settings = await settingsOf(options);
+  const settings = settingsOf(options);
   // While a client waits for its first server it does not tell that it is rejected: one that does not wait goes first.
   if (!options.failFast) await firstAccepted(settings, log);
   const connection = await dialed({ ...settings, waitOnFirstConnect: !options.failFast });
@@ -39,7 +40,7 @@ export async function connectNats(options: NatsOptions, log: Logger): Promise<Na
   return connection;
 }
 
-async function settingsOf(options: NatsOptions): Promise<ConnectionOptions> {
+function settingsOf(options: NatsOptions): ConnectionOptions {
   const [first] = options.servers.map(parseServerUrl);
   const { user = "", password = "" } = first ?? {};
   const tls = tlsOf(options, first?.protocol === "tls:");
@@ -59,8 +60,21 @@ async function settingsOf(options: NatsOptions): Promise<ConnectionOptions> {
     ...(user === "" ? {} : password === "" ? { token: user } : { user, pass: password }),
     // A user of its own inbox can be kept from reading the replies to others.
     ...(user === "" || password === "" ? {} : { inboxPrefix: `_INBOX.${encodeId(user)}` }),
-    ...(options.credsFile ? { authenticator: credsAuthenticator(await readFile(options.credsFile)) } : {}),
+    ...(options.credsFile ? { authenticator: credentialsOf(options.credsFile) } : {}),
     ...(tls ? { tls } : {}),
+  };
+}
+
+/** Credentials are read at each connection, as the client reads the files of TLS. */
+export function credentialsOf(file: string): Authenticator {
+  let held = readFileSync(file);
+  return (nonce) => {
+    try {
+      held = readFileSync(file);
+    } catch {
+      // It is being swapped: those before count.
+    }
+    return credsAuthenticator(held)(nonce);
   };
 }
 

@@ -8,20 +8,34 @@ type Connections = Pick<Config, "grpcServer" | "nats" | "upstreams" | "database"
 
 /** @throws ConfigError naming every configured file that cannot be read, or holds no usable certificate */
 export function checkFiles({ grpcServer, nats, upstreams, database }: Connections): void {
-  const certificates = {
-    TIMELINE_GRPC_TLS: grpcServer,
-    TIMELINE_NATS_TLS: { ca: nats.caFile, cert: nats.certFile, key: nats.keyFile },
-    TIMELINE_UPSTREAM_TLS: upstreams,
-  };
+  const certificates = certificatesOf({ grpcServer, nats, upstreams });
   const files: [string, string | undefined][] = [["TIMELINE_NATS_CREDS", nats.credsFile]];
   for (const [name, { ca, cert, key }] of Object.entries(certificates))
     files.push([`${name}_CA`, ca], [`${name}_CERT`, cert], [`${name}_KEY`, key]);
-  for (const [parameter, file] of database.url === undefined ? [] : new URL(database.url).searchParams)
-    if (/^ssl(cert|key|rootcert)$/.test(parameter)) files.push([`DATABASE_URL: ${parameter}`, file]);
+  files.push(...databaseFiles(database));
   const faults = files.flatMap(([name, file]) => (file === undefined ? [] : readFault(name, file)));
   if (faults.length === 0)
     faults.push(...Object.entries(certificates).flatMap(([name, tls]) => certificateFault(name, tls)));
   if (faults.length > 0) throw new ConfigError(faults);
+}
+
+const certificatesOf = ({ grpcServer, nats, upstreams }: Omit<Connections, "database">) => ({
+  TIMELINE_GRPC_TLS: grpcServer,
+  TIMELINE_NATS_TLS: { ca: nats.caFile, cert: nats.certFile, key: nats.keyFile },
+  TIMELINE_UPSTREAM_TLS: upstreams,
+});
+
+const databaseFiles = ({ url }: Connections["database"]): [string, string][] =>
+  [...(url === undefined ? [] : new URL(url).searchParams)]
+    .filter(([parameter]) => /^ssl(cert|key|rootcert)$/.test(parameter))
+    .map(([parameter, file]) => [`DATABASE_URL: ${parameter}`, file]);
+
+/** The files that hold certificates, by the setting that names them. */
+export function certificateFiles(connections: Connections): { setting: string; file: string }[] {
+  const files: [string, string | undefined][] = databaseFiles(connections.database);
+  for (const [name, { ca, cert }] of Object.entries(certificatesOf(connections)))
+    files.push([`${name}_CA`, ca], [`${name}_CERT`, cert]);
+  return files.flatMap(([setting, file]) => (file === undefined || /sslkey$/.test(setting) ? [] : { setting, file }));
 }
 
 /** The value is not printed: it may be the content that belongs into the file. */

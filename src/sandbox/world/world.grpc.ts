@@ -3,7 +3,8 @@ import { type GetDropResponse, PostServiceService, Visibility } from "../../gen/
 import { TimelineServiceService } from "../../gen/avion/timeline.js";
 import { UserServiceService } from "../../gen/avion/users.js";
 import { SECOND } from "../../kernel/time.js";
-import { CHANNEL_OPTIONS, clientCredentials } from "../../platform/grpc/call.js";
+import { CHANNEL_OPTIONS } from "../../platform/grpc/call.js";
+import { clientCredentials } from "../../platform/grpc/credentials.js";
 
 interface Method {
   readonly path: string;

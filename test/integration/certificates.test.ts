@@ -1,0 +1,134 @@
+import { copyFileSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { TLSSocket } from "node:tls";
+import { credentials } from "@grpc/grpc-js";
+import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { HealthClient } from "../../src/gen/grpc/health/v1/health.js";
+import { silent } from "../../src/kernel/logger.js";
+import { openPostgres } from "../../src/platform/db/postgres.js";
+import { serveGrpc } from "../../src/platform/grpc/serve.js";
+import { connectUpstreams, isUnimplemented } from "../../src/platform/grpc/upstreams.js";
+import { credentialsOf } from "../../src/platform/nats/connect.js";
+import { type Certificates, makeCertificates } from "../support/certificates.js";
+import { eventually } from "../support/eventually.js";
+import { slowTest } from "../support/suite.js";
+
+const folder = mkdtempSync(join(tmpdir(), "timeline-test-swapped-"));
+const files = { ca: join(folder, "ca.pem"), cert: join(folder, "tls.crt"), key: join(folder, "tls.key") };
+let first: Certificates;
+let second: Certificates;
+
+beforeAll(() => {
+  first = makeCertificates();
+  second = makeCertificates();
+});
+afterAll(() => {
+  first?.remove();
+  second?.remove();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** A file is replaced at once, as a mounted secret is. */
+function swap(from: string, to: string): void {
+  copyFileSync(from, `${to}.new`);
+  renameSync(`${to}.new`, to);
+}
+
+function swapAll({ ca, good }: Certificates): void {
+  swap(ca, files.ca);
+  swap(good.cert, files.cert);
+  swap(good.key, files.key);
+}
+
+/** Whether a client with these certificates, which trusts their CA, is answered. */
+async function answers(port: number, { ca, good }: Certificates): Promise<boolean> {
+  const [trusted, key, cert] = [ca, good.key, good.cert].map((file) => readFileSync(file));
+  const client = new HealthClient(
+    `127.0.0.1:${port}`,
+    credentials.createSsl(trusted as Buffer, key as Buffer, cert as Buffer),
+  );
+  try {
+    return await new Promise((resolve) =>
+      client.check({ service: "" }, { deadline: Date.now() + 3_000 } as never, (error) => resolve(error === null)),
+    );
+  } finally {
+    client.close();
+  }
+}
+
+/** Longer than files are left unread. */
+const READ_MEANWHILE_MS = 11_000;
+
+slowTest("gRPC uses renewed certificates in both directions, and those before while a pair does not fit", async () => {
+  swapAll(first);
+  let server = await serveGrpc("127.0.0.1:0", [], files);
+  const { port } = server;
+  const address = `127.0.0.1:${port}`;
+  const upstreams = connectUpstreams({ userServiceAddr: address, postServiceAddr: address, tls: files });
+  const isReached = (): Promise<boolean> => upstreams.retention().then(() => true, isUnimplemented);
+  try {
+    expect(await isReached()).toBe(true);
+    // The key follows after the files were read without it.
+    swap(second.ca, files.ca);
+    swap(second.good.cert, files.cert);
+    await new Promise((resolve) => setTimeout(resolve, READ_MEANWHILE_MS));
+    expect(await answers(port, first)).toBe(true);
+    swap(second.good.key, files.key);
+    await eventually(() => answers(port, second), "the server shows its new certificate", 20_000);
+    expect(await answers(port, first)).toBe(false);
+    await server.close(0);
+    server = await serveGrpc(address, [], files);
+    await eventually(isReached, "the client shows its new certificate, and trusts the new CA", 20_000);
+  } finally {
+    upstreams.close();
+    await server.close(0);
+  }
+});
+
+test("a connection to PostgreSQL trusts the CA that its file holds then", async () => {
+  swapAll(first);
+  let trusted = 0;
+  // Takes the request for TLS, and ends the connection at the first message that follows the handshake.
+  const server = createServer((socket) => {
+    socket.once("error", () => socket.destroy());
+    socket.once("data", () => {
+      socket.write("S");
+      const [cert, key] = [second.good.cert, second.good.key].map((file) => readFileSync(file, "utf8"));
+      const secure = new TLSSocket(socket, { isServer: true, cert: cert as string, key: key as string });
+      secure.once("error", () => secure.destroy());
+      secure.once("data", () => {
+        trusted++;
+        secure.destroy();
+      });
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as { port: number };
+  const url = `postgres://u:p@127.0.0.1:${port}/d?sslmode=verify-full&sslrootcert=${encodeURIComponent(files.ca)}`;
+  const db = openPostgres({ url, poolSize: 1, name: "test" }, silent);
+  await expect(db.query("SELECT 1")).rejects.toThrow(/certificate/);
+  expect(trusted).toBe(0);
+  swapAll(second);
+  await expect(db.query("SELECT 1")).rejects.toThrow(/terminated/);
+  expect(trusted).toBe(1);
+  await db.close();
+  await new Promise((resolve) => server.close(resolve));
+});
+
+test("a connection to NATS signs with the credentials that its file holds then, or held before", () => {
+  const file = join(folder, "nats.creds");
+  const write = (jwt: string): void =>
+    writeFileSync(
+      file,
+      `-----BEGIN NATS USER JWT-----\n${jwt}\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\nSUAIBDPBAUTWCWBKIO6XHQNINK5FWJW4OHLXC3HQ2KFE4PEJUA44CNHTC4\n------END USER NKEY SEED------\n`,
+    );
+  write("first");
+  const sign = credentialsOf(file);
+  expect(sign("nonce")).toMatchObject({ jwt: "first" });
+  write("second");
+  expect(sign("nonce")).toMatchObject({ jwt: "second" });
+  rmSync(file);
+  expect(sign("nonce")).toMatchObject({ jwt: "second" });
+});
