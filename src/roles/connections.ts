@@ -93,7 +93,7 @@ export async function openConnections(
 export function openRedis({ urls }: Pick<RedisConfig, "urls">, log: Logger, closers: Closers) {
   const client = connectRedis(urls, log);
   closers.add("Redis", () => client.disconnect());
-  const scripts = createScripts(client);
+  const scripts = createScripts(client, log);
   const clock = followClock(scripts);
   closers.add("Redis clock", () => clock.close());
   return { scripts, clock, fenced: createFenced(scripts, clock) };
