@@ -3,17 +3,17 @@ import { eventually } from "../support/eventually.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { created, deleted } from "../support/timeline-events.js";
-import { heldBy, homeKey } from "../support/timeline-keys.js";
+import { changeType, heldBy, homeKey } from "../support/timeline-keys.js";
 
 const FOLLOWERS = Array.from({ length: 20 }, (_, number) => `f${number}`);
 const BROKEN = "f7";
 const START = Date.now() - 60_000;
 
-/** Every set of Redis that an event of a drop touches, as a text. */
+/** Every key of Redis that an event of a drop touches. */
 async function spoil({ redis }: Stack): Promise<void> {
   const keys = [homeKey(BROKEN), "timeline:local", "timeline:global", "timeline:tombstones", "sse_recent:connections"];
   const more = (await redis.keys("timeline:x:*")).filter((key) => !key.startsWith("timeline:x:continuity"));
-  for (const key of [...keys, ...more]) await redis.set(key, "no such thing");
+  await changeType(redis, [...keys, ...more]);
 }
 
 testWithStack(
