@@ -3,6 +3,7 @@ import { messageId, parseStored, SUBJECT_OF, type TimelineEvent } from "../contr
 import { admittedSince, CONSUMER, JOB_SUBJECTS, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
 import { inSpan, SpanKind, traceHeaders } from "../delivery/telemetry.js";
 import { codeOf } from "../kernel/errors.js";
+import { sharedNow } from "../kernel/time.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
@@ -89,7 +90,7 @@ export function createReadLogState(nats: NatsConnection): () => Promise<LogState
 export function createReadBacklog(nats: NatsConnection): () => Promise<Backlog> {
   return () =>
     askNats("reading the backlog", async () => {
-      const now = Date.now();
+      const now = sharedNow();
       const manager = await managerOf(nats);
       const { state } = await manager.streams.info(STREAM.drops);
       const consumers = [CONSUMER.planner, CONSUMER.graph].map(async (consumer) => {

@@ -10,7 +10,7 @@ import { connectNats } from "../platform/nats/connect.js";
 import { createPublisher, type Publisher } from "../platform/nats/publish.js";
 import { applyTopology, TopologyRefusal } from "../platform/nats/topology.js";
 import { type TopologyWatch, watchTopology } from "../platform/nats/watch-topology.js";
-import { followClock, type RedisClock } from "../platform/redis/clock.js";
+import { createSharedClock, followClock, type RedisClock } from "../platform/redis/clock.js";
 import { connected, connectRedis } from "../platform/redis/connect.js";
 import { type EvictionWatch, watchEviction } from "../platform/redis/eviction.js";
 import { createFenced, type Fenced } from "../platform/redis/fenced.js";
@@ -39,6 +39,8 @@ export interface Connections extends Publisher {
 export interface ServiceConnections extends Connections {
   readonly topology: TopologyWatch;
   readonly eviction: EvictionWatch;
+  /** Why the clock of this process is too far from that of Redis. */
+  readonly clockFault: () => string | undefined;
   readonly podName: string;
 }
 
@@ -86,7 +88,7 @@ export async function openConnections(
   waiting(undefined);
   const upstreams = upstreamsOnDemand(config.upstreams, closers);
   const opened = { ...redis, nats, ...createPublisher(nats, { noStream: () => topology.check() }), upstreams };
-  return { ...withFences(config, opened, log), topology, eviction, podName };
+  return { ...withFences(config, opened, log), topology, eviction, clockFault: redis.clockFault, podName };
 }
 
 /** Redis and its clock, which is read before the first write. It returns at once: commands fail until Redis answers. */
@@ -94,9 +96,10 @@ export function openRedis({ urls }: Pick<RedisConfig, "urls">, log: Logger, clos
   const client = connectRedis(urls, log);
   closers.add("Redis", () => client.disconnect());
   const scripts = createScripts(client, log);
-  const clock = followClock(scripts);
+  const sharedClock = createSharedClock(log);
+  const clock = followClock(scripts, sharedClock);
   closers.add("Redis clock", () => clock.close());
-  return { scripts, clock, fenced: createFenced(scripts, clock) };
+  return { scripts, clock, clockFault: sharedClock.fault, fenced: createFenced(scripts, clock) };
 }
 
 /**

@@ -5,7 +5,7 @@ import type { Delivery } from "../../delivery/handler.js";
 import { countOutcome } from "../../delivery/telemetry.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
-import { backoff, MINUTE, pause, SECOND } from "../../kernel/time.js";
+import { backoff, MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
 import { ADMISSION_LAG_MS, type Reconcile, type Reconciled, type TimeRange, untilNow } from "../reconcile/reconcile.js";
 import { isPermanent, type ReadRange, replay, retrying } from "../replay.js";
 import type { Recovery } from "./loss-detector.js";
@@ -29,7 +29,7 @@ export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
   const { log, reconcile, retryBaseMs: delayMs } = deps;
   const leftOut = (event: Delivery, error: unknown, attempts: number) => leaveOut(deps, event, { error, attempts });
   return async ({ since, log: logLost, record }, stopping) => {
-    const from = record ? Date.now() - LOG_AGE_MS : since - CLOCK_SKEW_MS;
+    const from = record ? sharedNow() - LOG_AGE_MS : since - CLOCK_SKEW_MS;
     const changedSince = from - ADMISSION_LAG_MS;
     if (logLost) {
       const found = await reconcile(untilNow(changedSince), { stopping });
@@ -39,7 +39,7 @@ export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
     const apply = retrying(deps.apply, { leftOut, stopping, delayMs });
     const range = { since: from, until: Number.POSITIVE_INFINITY };
     const events = await replay(deps.readRange(range), apply, { stopping });
-    if (logLost && !record) void backfillLog(deps, { since: Date.now() - LOG_AGE_MS, until: changedSince }, stopping);
+    if (logLost && !record) void backfillLog(deps, { since: sharedNow() - LOG_AGE_MS, until: changedSince }, stopping);
     return events;
   };
 }
@@ -51,7 +51,7 @@ async function leaveOut(
 ): Promise<void> {
   const fields = { seq: event.seq, error: oneLine(error) };
   if (isPermanent(error)) return log.warn(fields, "an event of the log can never be applied; the replay skips it");
-  const about = { reason: "exhausted", error, version, now: Date.now() } as const;
+  const about = { reason: "exhausted", error, version, now: sharedNow() } as const;
   const store = cutWhereTooLarge(storeDeadLetter);
   await store(deadLetterOf(event, attempts, { ...about, event: eventOfSubject(event.subject) }));
   countOutcome("dead-lettered", event);
@@ -74,7 +74,7 @@ async function backfillLog(
     try {
       const begin = Math.max(end - SLICE_MS, since);
       admitted += (await reconcile({ since: begin, until: end }, { stopping })).admitted;
-      while (!stopping.aborted && (await readBacklog()).start < Date.now() - MOST_BEHIND_MS)
+      while (!stopping.aborted && (await readBacklog()).start < sharedNow() - MOST_BEHIND_MS)
         await pause(SECOND, stopping);
       end = begin;
       failures = 0;
