@@ -5,8 +5,9 @@ import { AUDIT_LEASE_KEY, REPLAY_LEASE_KEY } from "../contracts/keys.js";
 import type { PulledAuthors } from "../contracts/pulled.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
+import { codeOf } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import type { Upstreams } from "../platform/grpc/upstreams.js";
+import { isOfUpstream, type Upstreams } from "../platform/grpc/upstreams.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import type { Publish } from "../platform/nats/publish.js";
 import type { Fenced } from "../platform/redis/fenced.js";
@@ -27,6 +28,7 @@ import {
   createReadHistory,
   createReadLastAdmission,
   createReadLogState,
+  createReadmit,
   createReadRange,
 } from "./log.nats.js";
 import { observeAudit, observeReconcile, observeRecovery } from "./observe.js";
@@ -151,6 +153,8 @@ export function openRecovery(
       apply: parsed(apply),
       reconcile: createReconcile({ ...handles, lacking }),
       reconciled: observeReconcile.reconciled,
+      readmit: createReadmit(handles.publish),
+      isUpstreamAway: (error) => codeOf(error) === "unavailable" && isOfUpstream(error),
       retryBaseMs: config.delivery.retryBaseMs,
       log,
       ...deadLettering,

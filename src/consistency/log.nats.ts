@@ -1,6 +1,8 @@
+import { randomUUID } from "node:crypto";
 import type { JetStreamManager, NatsConnection, StreamInfo } from "nats";
 import { messageId, parseStored, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
 import { admittedSince, CONSUMER, JOB_SUBJECTS, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
+import type { Delivery } from "../delivery/handler.js";
 import { inSpan, SpanKind, traceHeaders } from "../delivery/telemetry.js";
 import { codeOf } from "../kernel/errors.js";
 import { sharedNow } from "../kernel/time.js";
@@ -53,6 +55,14 @@ export function createAdmit(publish: Publish): Admit {
         headers: { ...traceHeaders(), ...(silent ? { [SILENT_HEADER]: "1" } : {}) },
       });
     });
+}
+
+/** Under an id of its own: the log may still know that of the event. Nobody is notified. */
+export function createReadmit(publish: Publish): (event: Delivery) => Promise<number> {
+  return async ({ subject, body }) => {
+    const { seq } = await publish({ subject, id: `again:${randomUUID()}`, body, headers: { [SILENT_HEADER]: "1" } });
+    return seq;
+  };
 }
 
 const KINDS = ["drops.*", "graph.*"] as const;

@@ -1,3 +1,4 @@
+import type { Affected } from "../../contracts/timelines.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
@@ -13,6 +14,14 @@ export interface LogState {
   readonly last: number;
   /** The same of `FANOUT`. Records of earlier versions have none. */
   readonly lastJob?: number;
+  readonly setAside?: readonly SetAside[];
+}
+
+/** Events that a recovery could not apply are at the end of the log again, up to this sequence and time. */
+export interface SetAside extends Affected {
+  readonly seq: number;
+  /** ms since the epoch. */
+  readonly at: number;
 }
 
 export interface Backlog {
@@ -50,9 +59,14 @@ export interface Loss {
 export interface Recovery {
   readonly lease: Lease;
   readonly readBacklog: () => Promise<Backlog>;
-  /** Applies what was lost again; returns the number of events. A recovery that rejects is begun anew. */
-  readonly recover: (loss: Loss, stopping: AbortSignal) => Promise<number>;
+  /** Applies what was lost again, or sets it aside. A recovery that rejects is begun anew. */
+  readonly recover: (loss: Loss, stopping: AbortSignal) => Promise<Recovered>;
   readonly observe: (loss: Loss, events: number) => void;
+}
+
+export interface Recovered {
+  readonly events: number;
+  readonly setAside: readonly SetAside[];
 }
 
 interface DetectorDeps {
@@ -65,6 +79,7 @@ interface DetectorDeps {
 const CHECK_MS = SECOND;
 /** Longer than the time of the writes that Redis may lose: a second between two syncs, or the lag of a replica. */
 const FALLBACK_MS = 5 * SECOND;
+const NAMED_USERS = 10;
 const COVER_TIMEOUT_MS = 30 * SECOND;
 
 /** Checks for losses. The process with the lease also records how far the log is applied, and recovers. */
@@ -75,7 +90,10 @@ export class LossDetector {
   readonly suspect = (): void => {
     this.#maybeLost = true;
   };
+  /** Homes may lack these until the log is applied up to them. */
+  readonly affected = (): readonly Affected[] => this.#setAside;
   #maybeLost = false;
+  #setAside: readonly SetAside[] = [];
   /** The log when nothing was lost: it outlives a record that is lost together with the log. */
   #known: LogState | undefined;
   /** `at`: by performance.now(). */
@@ -119,6 +137,7 @@ export class LossDetector {
     const loss = lossOf(record, state, this.#known);
     if (loss && !this.#maybeLost) log.warn({ ...loss }, "Redis or the log may have lost confirmed data");
     this.#maybeLost = loss !== undefined;
+    this.#setAside = record.log?.setAside ?? [];
     if (!loss && state.drops !== "") this.#known = state;
     this.#remember(record.from);
     if (!inCharge) return;
@@ -144,7 +163,9 @@ export class LossDetector {
     const { identity, readLogState } = this.deps;
     const backlog = await readBacklog();
     // A backlog of other streams than these would say nothing about them.
-    if (isSameLog(state, await readLogState())) await identity.record({ backlog, log: state, recovered: false });
+    if (!isSameLog(state, await readLogState())) return;
+    const setAside = this.#setAside.filter(({ seq, at }) => backlog.acked < seq || backlog.start <= at);
+    await identity.record({ backlog, log: { ...state, setAside }, recovered: false });
   }
 
   async #recover(
@@ -152,12 +173,19 @@ export class LossDetector {
     { loss, state, stopping }: { loss: Loss; state: LogState; stopping: AbortSignal },
   ): Promise<void> {
     const backlog = await recovery.readBacklog();
-    const events = await renewing(recovery.lease, () => recovery.recover(loss, stopping));
+    const { events, setAside } = await renewing(recovery.lease, () => recovery.recover(loss, stopping));
     if (stopping.aborted) return;
-    await this.deps.identity.record({ backlog, log: state, recovered: true });
+    await this.deps.identity.record({ backlog, log: { ...state, setAside }, recovered: true });
     this.#known = state;
+    this.#setAside = setAside;
     this.#maybeLost = false;
     recovery.observe(loss, events);
+    const users = setAside.map(({ user }) => user).slice(0, NAMED_USERS);
+    if (setAside.length > 0)
+      this.deps.log.warn(
+        { users, count: setAside.length },
+        "what depends on an unavailable upstream is set aside; homes that may lack it are degraded",
+      );
     this.deps.log.warn({ ...loss, events }, "everything that may have been lost is applied again");
   }
 }
