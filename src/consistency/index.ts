@@ -22,6 +22,7 @@ import { createFences, createRetention, followRetention } from "./fences/fences.
 import { createFenceStore } from "./fences/store.redis.js";
 import {
   createAdmit,
+  createLogBinding,
   createReadAdmittedIds,
   createReadBacklog,
   createReadBacklogStart,
@@ -39,6 +40,7 @@ import {
   type ReconcileRequests,
 } from "./reconcile/reconcile.js";
 import { createUnreconciled } from "./reconcile/unreconciled.redis.js";
+import { checkRedisOfLog, findRedisOfLog } from "./redis-loss/binding.js";
 import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
 import { createRecovery } from "./redis-loss/recovery.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
@@ -84,6 +86,20 @@ export function createReadAcked({ scripts, fenced }: Pick<Handles, "scripts" | "
     return log?.drops === logCreated ? acked : undefined;
   };
 }
+
+type BindingHandles = Pick<Handles, "scripts" | "fenced" | "nats">;
+
+const bindingOf = ({ scripts, fenced, nats }: BindingHandles) => ({
+  identity: createServerIdentity(scripts, fenced),
+  binding: createLogBinding(nats),
+});
+
+/** The name of the Redis that the log belongs to. @throws ConfigError where that is another one */
+export const openRedisOfLog = (handles: BindingHandles, { mayBind }: { readonly mayBind: boolean }) =>
+  findRedisOfLog({ ...bindingOf(handles), mayBind });
+
+/** @throws ConfigError where the log belongs to another Redis */
+export const checkBelonging = (handles: BindingHandles): Promise<void> => checkRedisOfLog(bindingOf(handles));
 
 /** `lacking` is called once for each method that an upstream does not have. */
 export function createReconcile({
@@ -137,15 +153,17 @@ interface Config {
 /** Recovers from losses with the function that applies an event. Dead letters name the version of this program. */
 export function openRecovery(
   config: Pick<Config, "delivery">,
-  handles: Omit<Handles, "fenced" | "fences" | "pulled">,
+  handles: Omit<Handles, "fenced" | "fences" | "pulled"> & { readonly redisOfLog: string | undefined },
   { apply, ...deadLettering }: { apply: ApplyEvent; storeDeadLetter: StoreDeadLetter; version: string },
 ): Recovery {
   const { scripts, nats, log } = handles;
   const lacking = (method: string): void =>
     log.error({ method }, "the log was lost, and the upstream cannot list changes: unapplied events stay lost");
   const readBacklog = createReadBacklog(nats);
+  const { redisOfLog: redis } = handles;
   return {
     lease: createLease(scripts, REPLAY_LEASE_KEY),
+    bound: redis === undefined ? undefined : { redis, bind: createLogBinding(nats).bind },
     readBacklog,
     recover: createRecovery({
       readBacklog,

@@ -15,6 +15,8 @@ export interface LogState {
   /** The same of `FANOUT`. Records of earlier versions have none. */
   readonly lastJob?: number;
   readonly setAside?: readonly SetAside[];
+  /** The name of the Redis that the log belongs to: see binding.ts. */
+  readonly redis?: string | undefined;
 }
 
 /** Events that a recovery could not apply are at the end of the log again, up to this sequence and time. */
@@ -59,6 +61,8 @@ export interface Loss {
 export interface Recovery {
   readonly lease: Lease;
   readonly readBacklog: () => Promise<Backlog>;
+  /** The name of this Redis, which the log gets where it has none, as a new one. */
+  readonly bound?: { readonly redis: string; readonly bind: (redis: string) => Promise<void> } | undefined;
   /** Applies what was lost again, or sets it aside. A recovery that rejects is begun anew. */
   readonly recover: (loss: Loss, stopping: AbortSignal) => Promise<Recovered>;
   readonly observe: (loss: Loss, events: number) => void;
@@ -159,13 +163,15 @@ export class LossDetector {
     this.#seen = [...this.#seen.slice(within < 0 ? -1 : Math.max(0, within - 1)), { at: now, from }];
   }
 
-  async #record({ readBacklog }: Recovery, state: LogState): Promise<void> {
+  async #record({ readBacklog, bound }: Recovery, state: LogState): Promise<void> {
     const { identity, readLogState } = this.deps;
+    const redis = bound?.redis ?? state.redis;
+    if (bound && state.redis === undefined && state.drops !== "") await bound.bind(bound.redis);
     const backlog = await readBacklog();
     // A backlog of other streams than these would say nothing about them.
     if (!isSameLog(state, await readLogState())) return;
     const setAside = this.#setAside.filter(({ seq, at }) => backlog.acked < seq || backlog.start <= at);
-    await identity.record({ backlog, log: { ...state, setAside }, recovered: false });
+    await identity.record({ backlog, log: { ...state, redis, setAside }, recovered: false });
   }
 
   async #recover(
@@ -175,7 +181,8 @@ export class LossDetector {
     const backlog = await recovery.readBacklog();
     const { events, setAside } = await renewing(recovery.lease, () => recovery.recover(loss, stopping));
     if (stopping.aborted) return;
-    await this.deps.identity.record({ backlog, log: { ...state, setAside }, recovered: true });
+    const redis = recovery.bound?.redis ?? state.redis;
+    await this.deps.identity.record({ backlog, log: { ...state, redis, setAside }, recovered: true });
     this.#known = state;
     this.#setAside = setAside;
     this.#maybeLost = false;
