@@ -8,7 +8,7 @@ import { traceHeaders } from "../delivery/telemetry.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { startLoop } from "../kernel/loop.js";
-import { HOUR } from "../kernel/time.js";
+import { HOUR, sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -55,12 +55,12 @@ export function startAnalysisWorker({ nats, publish, scripts, db, sourceOf, noti
     store,
     cache: createAnalysisCache(scripts),
     analyse: ({ did, type }, signal) =>
-      measure(sourceOf(did).posts(did, { limit: POSTS, signal }), { measures: measuresOf(type), now: Date.now() }),
+      measure(sourceOf(did).posts(did, { limit: POSTS, signal }), { measures: measuresOf(type), now: sharedNow() }),
     publishCompleted: publishTo(ANALYSIS_COMPLETED),
     publishFailed: publishTo(ANALYSIS_FAILED),
     notify,
     observe: observeAnalysis,
-    now: Date.now,
+    now: sharedNow,
   };
   const retention = startRetention(store, log);
   return {

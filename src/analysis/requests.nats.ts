@@ -1,6 +1,6 @@
 import type { AnalysisRequest } from "../contracts/analysis.js";
 import { dateOfId, encodeId } from "../kernel/ids.js";
-import { DAY } from "../kernel/time.js";
+import { DAY, sharedNow } from "../kernel/time.js";
 import type { Bucket } from "./bucket.nats.js";
 import { type Facts, type FailedFact, KEPT_DAYS, type RequestFact } from "./saga.js";
 
@@ -30,7 +30,7 @@ const dayName = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
 const keyOf = (userToken: string, analysis: string, fact: "requested" | "started" | "failed" | "*"): string =>
   `r.${userToken}.${dayOf(analysis)}.${analysis}.${fact}`;
 
-export function createRequests(bucket: Bucket, now: () => number = Date.now): Requests {
+export function createRequests(bucket: Bucket, now: () => number = sharedNow): Requests {
   const find = async (token: string, analysis: string): Promise<Facts | undefined> => {
     const [requested, started, failed] = await Promise.all([
       bucket.get(keyOf(token, analysis, "requested")),

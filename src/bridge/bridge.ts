@@ -14,7 +14,7 @@ import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { fingerprint } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
-import { backoff, type ClockReading, pause, SECOND, wallTimeOf } from "../kernel/time.js";
+import { backoff, type ClockReading, pause, SECOND, sharedNow, wallTimeOf } from "../kernel/time.js";
 import type { Channels } from "./channels.redis.js";
 import type { HeldDeadLetters } from "./held-dead-letters.js";
 import type { Forwarded } from "./observe.js";
@@ -78,7 +78,7 @@ export async function startIntake({ channels, forward, requestReconcile, log, ob
     }
     count += 1;
     bytes += payload.byteLength;
-    if (batch.push({ channel, payload, arrival: Date.now(), publishedAfter }) === 1) setImmediate(send);
+    if (batch.push({ channel, payload, arrival: sharedNow(), publishedAfter }) === 1) setImmediate(send);
   };
   await channels.subscribe(EVENT_NAMES, take, (since) => requestReconcile(since, "reconnect"));
   log.info({ channels: EVENT_NAMES }, "bridging Redis Pub/Sub into JetStream");

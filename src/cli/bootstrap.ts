@@ -1,3 +1,4 @@
+import { checkBelonging } from "../consistency/index.js";
 import { oneLine } from "../kernel/errors.js";
 import { armFailpoints } from "../kernel/failpoints.js";
 import { silent } from "../kernel/logger.js";
@@ -128,6 +129,7 @@ export async function openTimelines(opening: Opening): Promise<Connections> {
   const log = await openLogAndUpstreams(opening);
   const redis = openRedis(config.redis, silent, closers);
   await untilRedisAnswers(redis, config.redis.urls);
+  await checkBelonging({ ...redis, ...log });
   const connections = withFences(config, { ...redis, ...log }, silent);
   // Not every command calls the posts service, and reads hide a drop that is older than its retention.
   await connections.retention.refresh().catch(() => false);

@@ -2,6 +2,7 @@ import { type Command, InvalidArgumentError } from "commander";
 import type { z } from "zod";
 import { FIELDS } from "../dead-letters/index.js";
 import { idFault } from "../kernel/ids.js";
+import { sharedNow } from "../kernel/time.js";
 
 export function argumentOf<Output>(schema: z.ZodType<Output>): (value: unknown) => Output {
   return (value) => {
@@ -30,7 +31,7 @@ export const parseUserIds = (text: string, before: readonly string[] = []): stri
 export function refuseEmptyRange(
   command: Command,
   from: number,
-  { end, to = Date.now() }: { end: string; to?: number | undefined },
+  { end, to = sharedNow() }: { end: string; to?: number | undefined },
 ) {
   if (from >= to) command.error(`error: the range is empty: ${end} (default: now) must be later than its start`);
 }

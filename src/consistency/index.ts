@@ -5,8 +5,9 @@ import { AUDIT_LEASE_KEY, REPLAY_LEASE_KEY } from "../contracts/keys.js";
 import type { PulledAuthors } from "../contracts/pulled.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
+import { codeOf } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import type { Upstreams } from "../platform/grpc/upstreams.js";
+import { isOfUpstream, type Upstreams } from "../platform/grpc/upstreams.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import type { Publish } from "../platform/nats/publish.js";
 import type { Fenced } from "../platform/redis/fenced.js";
@@ -21,12 +22,14 @@ import { createFences, createRetention, followRetention } from "./fences/fences.
 import { createFenceStore } from "./fences/store.redis.js";
 import {
   createAdmit,
+  createLogBinding,
   createReadAdmittedIds,
   createReadBacklog,
   createReadBacklogStart,
   createReadHistory,
   createReadLastAdmission,
   createReadLogState,
+  createReadmit,
   createReadRange,
 } from "./log.nats.js";
 import { observeAudit, observeReconcile, observeRecovery } from "./observe.js";
@@ -37,6 +40,7 @@ import {
   type ReconcileRequests,
 } from "./reconcile/reconcile.js";
 import { createUnreconciled } from "./reconcile/unreconciled.redis.js";
+import { checkRedisOfLog, findRedisOfLog } from "./redis-loss/binding.js";
 import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
 import { createRecovery } from "./redis-loss/recovery.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
@@ -82,6 +86,20 @@ export function createReadAcked({ scripts, fenced }: Pick<Handles, "scripts" | "
     return log?.drops === logCreated ? acked : undefined;
   };
 }
+
+type BindingHandles = Pick<Handles, "scripts" | "fenced" | "nats">;
+
+const bindingOf = ({ scripts, fenced, nats }: BindingHandles) => ({
+  identity: createServerIdentity(scripts, fenced),
+  binding: createLogBinding(nats),
+});
+
+/** The name of the Redis that the log belongs to. @throws ConfigError where that is another one */
+export const openRedisOfLog = (handles: BindingHandles, { mayBind }: { readonly mayBind: boolean }) =>
+  findRedisOfLog({ ...bindingOf(handles), mayBind });
+
+/** @throws ConfigError where the log belongs to another Redis */
+export const checkBelonging = (handles: BindingHandles): Promise<void> => checkRedisOfLog(bindingOf(handles));
 
 /** `lacking` is called once for each method that an upstream does not have. */
 export function createReconcile({
@@ -135,15 +153,17 @@ interface Config {
 /** Recovers from losses with the function that applies an event. Dead letters name the version of this program. */
 export function openRecovery(
   config: Pick<Config, "delivery">,
-  handles: Omit<Handles, "fenced" | "fences" | "pulled">,
+  handles: Omit<Handles, "fenced" | "fences" | "pulled"> & { readonly redisOfLog: string | undefined },
   { apply, ...deadLettering }: { apply: ApplyEvent; storeDeadLetter: StoreDeadLetter; version: string },
 ): Recovery {
   const { scripts, nats, log } = handles;
   const lacking = (method: string): void =>
     log.error({ method }, "the log was lost, and the upstream cannot list changes: unapplied events stay lost");
   const readBacklog = createReadBacklog(nats);
+  const { redisOfLog: redis } = handles;
   return {
     lease: createLease(scripts, REPLAY_LEASE_KEY),
+    bound: redis === undefined ? undefined : { redis, bind: createLogBinding(nats).bind },
     readBacklog,
     recover: createRecovery({
       readBacklog,
@@ -151,6 +171,8 @@ export function openRecovery(
       apply: parsed(apply),
       reconcile: createReconcile({ ...handles, lacking }),
       reconciled: observeReconcile.reconciled,
+      readmit: createReadmit(handles.publish),
+      isUpstreamAway: (error) => codeOf(error) === "unavailable" && isOfUpstream(error),
       retryBaseMs: config.delivery.retryBaseMs,
       log,
       ...deadLettering,

@@ -1,14 +1,18 @@
+import { randomUUID } from "node:crypto";
 import type { JetStreamManager, NatsConnection, StreamInfo } from "nats";
 import { messageId, parseStored, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
 import { admittedSince, CONSUMER, JOB_SUBJECTS, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
+import type { Delivery } from "../delivery/handler.js";
 import { inSpan, SpanKind, traceHeaders } from "../delivery/telemetry.js";
 import { codeOf } from "../kernel/errors.js";
+import { sharedNow } from "../kernel/time.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { type LogEntry, type LogRange, logEntries } from "../platform/nats/read-log.js";
 import type { ReadHistory } from "./fences/fences.js";
 import type { Admit, ReadAdmittedIds } from "./reconcile/reconcile.js";
+import type { LogBinding } from "./redis-loss/binding.js";
 import type { Backlog, LogState } from "./redis-loss/loss-detector.js";
 import type { ReadRange } from "./replay.js";
 
@@ -54,6 +58,14 @@ export function createAdmit(publish: Publish): Admit {
     });
 }
 
+/** Under an id of its own: the log may still know that of the event. Nobody is notified. */
+export function createReadmit(publish: Publish): (event: Delivery) => Promise<number> {
+  return async ({ subject, body }) => {
+    const { seq } = await publish({ subject, id: `again:${randomUUID()}`, body, headers: { [SILENT_HEADER]: "1" } });
+    return seq;
+  };
+}
+
 const KINDS = ["drops.*", "graph.*"] as const;
 
 /**
@@ -81,15 +93,53 @@ export function createReadLogState(nats: NatsConnection): () => Promise<LogState
       return {
         ...{ drops: drops?.created ?? "", last: drops?.state.last_seq ?? 0 },
         ...{ fanout: fanout?.created ?? "", lastJob: fanout?.state.last_seq ?? 0 },
+        redis: redisIn(drops),
       };
     });
 }
+
+const REDIS = /; of the Redis ([0-9a-f-]{36})$/;
+
+const redisIn = (drops: StreamInfo | undefined): string | undefined => REDIS.exec(drops?.config.description ?? "")?.[1];
+
+/** In the description of the stream: it is lost, saved and restored with the log, and all roles may read it. */
+export function createLogBinding(nats: NatsConnection): LogBinding {
+  const infoOf = async () => (await managerOf(nats)).streams.info(STREAM.drops);
+  return {
+    read: () => askNats("reading whose the log is", async () => redisIn(await unlessAbsent(infoOf(), "stream"))),
+    bind: (redis) =>
+      askNats("writing whose the log is", async () => {
+        const held = await infoOf();
+        if (redisIn(held) !== undefined) return;
+        const description = `${held.config.description ?? ""}; of the Redis ${redis}`;
+        await (await managerOf(nats)).streams.update(STREAM.drops, { ...held.config, description });
+      }),
+    isAtWork: () =>
+      askNats("looking for processes at work", async () => {
+        const { consumers } = await managerOf(nats);
+        const infos = PULLED.map(([stream, consumer]) =>
+          unlessAbsent(consumers.info(stream, consumer), "stream", "consumer"),
+        );
+        // The server forgets the pulls of a connection that has ended when it is asked.
+        return (await Promise.all(infos)).some((info) => (info?.num_waiting ?? 0) > 0);
+      }),
+  };
+}
+
+/** A process with all slots of one of them taken pulls from another. */
+const PULLED = [
+  [STREAM.drops, CONSUMER.planner],
+  [STREAM.drops, CONSUMER.graph],
+  [STREAM.fanout, CONSUMER.worker],
+  [STREAM.fanout, CONSUMER.rest],
+  [STREAM.advisories, CONSUMER.backstop],
+] as const;
 
 /** The oldest event that a consumer of the log, or a job, still has to apply. */
 export function createReadBacklog(nats: NatsConnection): () => Promise<Backlog> {
   return () =>
     askNats("reading the backlog", async () => {
-      const now = Date.now();
+      const now = sharedNow();
       const manager = await managerOf(nats);
       const { state } = await manager.streams.info(STREAM.drops);
       const consumers = [CONSUMER.planner, CONSUMER.graph].map(async (consumer) => {

@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { sharedNow } from "../kernel/time.js";
 
 export interface EdgeChange {
   readonly follower: string;
@@ -41,7 +42,7 @@ export interface Fences {
   removeDeleted(users: ReadonlyMap<string, readonly string[]>): Promise<void>;
 }
 
-export const nameGeneration = (): string => `${Date.now()}:${randomUUID()}`;
+export const nameGeneration = (): string => `${sharedNow()}:${randomUUID()}`;
 
 /** The creation of a generation, in ms since the epoch; infinite if its name does not hold it. */
 export function generationSince(name: string): number {

@@ -36,3 +36,9 @@ export function belongsHome(drop: Drop, reader: string): boolean {
       return drop.user_id === reader;
   }
 }
+
+/** Whose homes may lack what a recovery could not apply: those of the author and their followers, or the reader's own. */
+export interface Affected {
+  readonly kind: "author" | "reader";
+  readonly user: string;
+}

@@ -1,5 +1,5 @@
 import type { NatsConnection } from "nats";
-import { pause } from "../kernel/time.js";
+import { pause, sharedNow } from "../kernel/time.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createOperations, type DeadLetterOperations } from "./operations.js";
@@ -38,7 +38,7 @@ export function createDeadLetters(deps: {
         upstreams().dropsByUser({ user_id, limit: DROPS_A_PAGE, max_id, before }),
       following: (user, token) => upstreams().following({ user, token, size: FOLLOWING_A_PAGE }),
     },
-    now: Date.now,
+    now: sharedNow,
     pause,
   });
 }

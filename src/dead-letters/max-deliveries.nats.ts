@@ -6,6 +6,7 @@ import { understood } from "../contracts/untrusted.js";
 import { deadLetterOf, type StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Delivery, Handler } from "../delivery/handler.js";
 import { AppError } from "../kernel/errors.js";
+import { sharedNow } from "../kernel/time.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 
 /** nats-server, JSConsumerDeliveryExceededAdvisory. */
@@ -36,7 +37,7 @@ export function createMaxDeliveriesHandler({ nats, storeDeadLetter, eventOf, ver
     // A younger message is another one, of a stream that was made anew: the advisory outlives the stream.
     if (!stored || stored.time > delivery.time) return;
     const error = new AppError("failed", `NATS gave up after ${deliveries} deliveries`);
-    const about = { reason: "exhausted", error, event: eventOf(stored), version, now: Date.now() } as const;
+    const about = { reason: "exhausted", error, event: eventOf(stored), version, now: sharedNow() } as const;
     await storeDeadLetter(deadLetterOf({ ...stored, consumer, deliveries }, deliveries, about));
     if (workEventOf(stream) !== undefined) await messages.remove(stream, seq);
     log.error({ stream, consumer, seq, deliveries }, "a message that exceeded max_deliver was dead-lettered");

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { DLQ_EVENTS, DLQ_REASONS } from "../contracts/subjects.js";
 import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
-import { DAY, HOUR, MINUTE, SECOND } from "../kernel/time.js";
+import { DAY, HOUR, MINUTE, SECOND, sharedNow } from "../kernel/time.js";
 import type { DeadLetterStore, StoredDeadLetter } from "./dead-letter.js";
 import { type Causes, oneByOne, type RedriveDeps, type RedriveOptions, redrive } from "./redrive.js";
 
@@ -27,7 +27,7 @@ const A_DATE = z.union([z.iso.date(), z.iso.datetime({ offset: true })]);
 
 const since = z.string().transform((text, context) => {
   const [, count, unit = ""] = /^(\d{1,6})([smhd])$/.exec(text) ?? [];
-  if (count !== undefined) return Date.now() - Number(count) * (UNITS[unit] as number);
+  if (count !== undefined) return sharedNow() - Number(count) * (UNITS[unit] as number);
   if (A_DATE.safeParse(text).success) return Date.parse(text);
   context.addIssue({ code: "custom", message: "must be a time ago like 15m, 2h or 7d, or an RFC 3339 date" });
   return z.NEVER;

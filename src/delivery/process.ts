@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { DlqEvent, DlqReason } from "../contracts/subjects.js";
 import { assertNever, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
-import { pause, SECOND } from "../kernel/time.js";
+import { pause, SECOND, sharedNow } from "../kernel/time.js";
 import { deadLetterOf, type StoreDeadLetter } from "./dead-letter.js";
 import type { BatchHandler, Context, Delivery, Handler, Outcome, Process, ProcessBatch } from "./handler.js";
 import type { SharedLock } from "./shared-lock.js";
@@ -177,7 +177,7 @@ async function deadLetter(
 ): Promise<Outcome> {
   const { reason, error, attempt } = failure;
   const { delivery, context } = message;
-  const about = { reason, error, event: options.eventOf(delivery), version: options.version, now: Date.now() };
+  const about = { reason, error, event: options.eventOf(delivery), version: options.version, now: sharedNow() };
   await failpoint("dead-letter", delivery.body);
   await options.storeDeadLetter(deadLetterOf(delivery, attempt, about));
   await failpoint("dead-lettered", delivery.body);

@@ -5,7 +5,7 @@ import { silent } from "../kernel/logger.js";
 import { printableAddresses } from "../kernel/urls.js";
 import { connectNats, type NatsOptions, payloadFault } from "../platform/nats/connect.js";
 import { readTopology } from "../platform/nats/declared.js";
-import { differences } from "../platform/nats/topology.js";
+import { differences, keepingNote } from "../platform/nats/topology.js";
 import { adviceOn } from "../platform/refusals.js";
 import { type About, about, type Check, checked, type Finding, isOlder, versionFinding } from "./doctor.js";
 
@@ -55,7 +55,7 @@ async function streamFindings(manager: JetStreamManager): Promise<Finding[]> {
       const held = await manager.streams.info(wanted.name).catch(() => undefined);
       if (!held) return stream.warning(...MISSING);
       const { num_replicas, max_bytes } = held.config;
-      const changed = differences({ ...wanted, num_replicas, max_bytes }, held.config);
+      const changed = differences({ ...keepingNote(wanted, held.config), num_replicas, max_bytes }, held.config);
       if (changed.length === 0) return stream.ok(`${held.state.messages} messages`);
       const advice = `compare with nats/streams/${wanted.name}.json; a start of the service updates what can be`;
       return stream.warning(`differs in ${changed.join(", ")}`, advice);

@@ -1,5 +1,7 @@
 import { Redis } from "ioredis";
+import { SECOND } from "../kernel/time.js";
 import { printableAddress } from "../kernel/urls.js";
+import { clockFault } from "../platform/redis/clock.js";
 import { redisError, serverOf } from "../platform/redis/connect.js";
 import { fieldsOf } from "../platform/redis/servers.js";
 import { adviceOn } from "../platform/refusals.js";
@@ -14,17 +16,19 @@ const advice = (error: unknown): string => adviceOn(error, "start Redis there, o
 export const redisChecks = (urls: readonly string[], allowEviction: boolean): Check[] =>
   urls.map((url) =>
     checked(`Redis ${printableAddress(url)}`, advice, async (server) => {
-      const fields = fieldsOf(await readInfo(url));
+      const { info, time } = await ask(url);
+      const fields = fieldsOf(info);
       const field = (name: string): string => fields.get(name) ?? "";
       return [
         versionFinding(server, field("valkey_version") || field("redis_version"), OLDEST, NEEDED),
         policyFinding(server, field("maxmemory_policy"), allowEviction),
         persistenceFinding(server, field("aof_enabled")),
+        clockFinding(server, time),
       ];
     }),
   );
 
-async function readInfo(url: string): Promise<string> {
+async function ask(url: string): Promise<{ readonly info: string; readonly time: number }> {
   const redis = new Redis({
     ...serverOf([url]),
     lazyConnect: true,
@@ -41,7 +45,9 @@ async function readInfo(url: string): Promise<string> {
   try {
     // The error of connect() does not name the reason; the event before it does.
     await redis.connect().catch((error: Error) => Promise.reject(redisError(reason ?? error)));
-    return await redis.info();
+    const info = await redis.info();
+    const [seconds, micros] = await redis.time();
+    return { info, time: Number(seconds) * SECOND + Number(micros) / 1_000 };
   } finally {
     redis.disconnect();
   }
@@ -63,4 +69,10 @@ function persistenceFinding(server: About, aof: string): Finding {
   if (aof === "1") return server.ok("appendonly yes");
   const advice = "set appendonly yes: without it a restart loses the timelines, and each is rebuilt when it is read";
   return server.warning("appendonly no", advice);
+}
+
+function clockFinding(server: About, time: number): Finding {
+  const fault = clockFault(time, Date.now());
+  if (fault === undefined) return server.ok("its clock and that of this machine agree");
+  return server.fault(fault, "synchronize the clocks of both machines (chrony, systemd-timesyncd)");
 }

@@ -5,6 +5,7 @@ import { CLOCK_SKEW_MS, NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { grouped } from "../kernel/concurrency.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { createBatch } from "../kernel/sharing.js";
+import { sharedNow } from "../kernel/time.js";
 import type { Listeners } from "./listeners.redis.js";
 import type { AudienceNotification, Complete, Notify, Trace } from "./publish.nats.js";
 import type { AuthorWriter } from "./pulled.redis.js";
@@ -214,7 +215,8 @@ async function notifyAudiences({ writer, notify }: ApplyDeps, parts: readonly Pa
 }
 
 const NOBODY = audienceOf([]);
-const mayNotify = ({ silent, admitted_at }: Change): boolean => !silent && Date.now() - admitted_at <= NOTIFY_WINDOW_MS;
+const mayNotify = ({ silent, admitted_at }: Change): boolean =>
+  !silent && sharedNow() - admitted_at <= NOTIFY_WINDOW_MS;
 const isDeletion = ({ change }: Part): boolean => change.action === "remove";
 const entryOf = ({ drop_id: drop, created_at: score }: Change): TimelineEntry => ({ drop, score });
 const additions = (parts: readonly Part[]): HomeEntries[] =>
@@ -242,7 +244,7 @@ function* slices(parts: readonly Part[]): Generator<readonly Part[]> {
 
 function completedOf(change: Change, { recipients, chunks, tiers }: FanoutSize): FanoutCompleted {
   const { event, drop_id, user_id, created_at, admitted_at } = change;
-  const landed_at = Date.now();
+  const landed_at = sharedNow();
   // A drop from the past (imported, remote) has a lag only since it was admitted.
   const lag_ms = Math.max(0, landed_at - Math.max(created_at, admitted_at));
   const completed = { event, drop_id, user_id, recipients, chunks, created_at, admitted_at, landed_at, lag_ms };

@@ -1,6 +1,7 @@
 import { belongsHome, type TimelineEntry } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
+import { sharedNow } from "../kernel/time.js";
 import type { ReadAuthorDrops } from "./sources.grpc.js";
 import { audienceOf, type HomeBounds, type HomeDrops, type HomeEntries, type TimelineWriter } from "./store.redis.js";
 
@@ -123,7 +124,7 @@ export class DropWrites {
 
   /** Returns how many drops all of these followers are shown. */
   async #add(followers: readonly string[], page: Page, atMost: number): Promise<number> {
-    const now = Date.now();
+    const now = sharedNow();
     const toAll: TimelineEntry[] = [];
     for (const drop of page) {
       if (isTooFarAhead(drop.created_at, now)) continue;

@@ -1,6 +1,7 @@
 import type { EventName } from "../contracts/events.js";
 import type { FanoutCompleted, FanoutJob } from "../contracts/fanout.js";
 import { counter, histogram } from "../kernel/meters.js";
+import { sharedNow } from "../kernel/time.js";
 
 const LAGS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300];
 const lag = histogram(
@@ -26,9 +27,9 @@ export const observeFanout = {
     for (const [event, size] of sums) recipients.add(size, { event });
   },
   edgeApplied: (event: EventName, admittedAt: number): void =>
-    lag.record(Math.max(0, Date.now() - admittedAt) / 1_000, { event }),
+    lag.record(Math.max(0, sharedNow() - admittedAt) / 1_000, { event }),
   tierWritten({ tier, created_at, admitted_at }: Pick<FanoutJob, "tier" | "created_at" | "admitted_at">): void {
-    if (tier) tierLag.record(Math.max(0, Date.now() - Math.max(created_at, admitted_at)) / 1_000, { tier });
+    if (tier) tierLag.record(Math.max(0, sharedNow() - Math.max(created_at, admitted_at)) / 1_000, { tier });
   },
   notified: (count: number): void => notified.add(count),
 };

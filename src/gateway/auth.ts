@@ -11,7 +11,7 @@ import {
 } from "jose";
 import { AppError } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
-import { SECOND } from "../kernel/time.js";
+import { SECOND, sharedNow } from "../kernel/time.js";
 import type { GatewayConfig } from "./config.js";
 
 /** Exactly one of `jwtSecret` (HS256) and `jwksUrl` (public keys) is given. */
@@ -35,6 +35,9 @@ const ASYMMETRIC = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA 
 
 export function createAuthenticate(config: AuthConfig): Authenticate {
   const claimsOf = createClaimsOf(config, {
+    get currentDate() {
+      return new Date(sharedNow());
+    },
     clockTolerance: CLOCK_TOLERANCE_SECONDS,
     requiredClaims: ["exp", "sub"],
     ...(config.jwtIssuer === undefined ? {} : { issuer: config.jwtIssuer }),
@@ -59,7 +62,7 @@ function principalOf({ sub, exp, tier }: JWTPayload): Principal {
   if (typeof sub !== "string" || idFault(sub) !== undefined) throw unauthenticated("without a usable subject");
   const expiresAt = Number(exp) * SECOND;
   // The tolerance is for the `nbf` of an issuer whose clock is ahead; an expired token is never accepted.
-  if (!(expiresAt > Date.now())) throw unauthenticated("expired");
+  if (!(expiresAt > sharedNow())) throw unauthenticated("expired");
   return { user: sub, expiresAt, tier };
 }
 

@@ -1,6 +1,7 @@
 import type { Headers } from "../delivery/handler.js";
 import { contextOf, type OpenSpan, openSpan, SpanKind } from "../delivery/telemetry.js";
 import { counter, gauge, histogram, upDownCounter } from "../kernel/meters.js";
+import { sharedNow } from "../kernel/time.js";
 import type { Notification } from "./notification.js";
 import { RESET_REASONS, type ResetReason } from "./resume.js";
 
@@ -37,7 +38,7 @@ const REFUSALS = [401, 403, 429, 500, 503];
 const tallies = new Map<string, { count: number; createdAt: number; storedAt: string | undefined }>();
 
 function recordSent(): void {
-  const now = Date.now();
+  const now = sharedNow();
   for (const [type, { count, createdAt, storedAt }] of tallies) {
     sent.add(count, { type });
     if (Number.isFinite(createdAt)) sinceCreated.record(Math.max(0, now - createdAt) / 1_000, { type });

@@ -161,8 +161,9 @@ async function renewSingly(scripts: Scripts, some: readonly Connection[], times:
   const perConnection = some.flatMap<Command>(({ id, user }) => [
     ["GET", listingKey(user)],
     ["PEXPIRE", listingKey(user), LISTING_TTL_MS],
-    ["EXPIRE", connectionKey(id), ttl],
+    ["HEXISTS", connectionKey(id), "pod_name"],
     ["SISMEMBER", connectionsOfUserKey(user), id],
+    ["EXPIRE", connectionKey(id), ttl],
     ["EXPIRE", connectionsOfUserKey(user), 2 * ttl],
   ]);
   const [listed, replies] = await Promise.all([
@@ -171,8 +172,8 @@ async function renewSingly(scripts: Scripts, some: readonly Connection[], times:
     send([["ZADD", CONNECTIONS_SEEN_KEY, ...some.flatMap(({ id }) => [now, id])], ...keepIndexes(times)]),
   ]);
   const isGone = ({ listing }: Connection, at: number): boolean =>
-    replies[at] !== listing || replies.slice(at + 1, at + 4).some((n) => Number(n) === 0);
-  return some.filter((one, n) => !listed[n] || isGone(one, 5 * n)).map(({ id }) => id);
+    replies[at] !== listing || replies.slice(at + 1, at + 5).some((n) => Number(n) === 0);
+  return some.filter((one, n) => !listed[n] || isGone(one, 6 * n)).map(({ id }) => id);
 }
 
 interface Swept {

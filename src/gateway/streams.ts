@@ -4,7 +4,7 @@ import { AppError, oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { createBatch } from "../kernel/sharing.js";
-import { pause, SECOND } from "../kernel/time.js";
+import { pause, SECOND, sharedNow } from "../kernel/time.js";
 import type { GatewayConfig } from "./config.js";
 import type { Feed } from "./feed.nats.js";
 import { type CloseReason, observeGateway } from "./observe.js";
@@ -40,7 +40,7 @@ interface StreamsDeps {
 
 class Stream implements Registration {
   readonly id: string;
-  readonly createdAt = Date.now();
+  readonly createdAt = sharedNow();
   readonly session: Session;
   sink: ReturnType<StreamRequest["open"]> | undefined;
   unfollow: (() => void) | undefined;
@@ -189,7 +189,7 @@ export class Streams {
     const reason = stream.reason ?? (sink?.slow ? "slow" : "client");
     this.#open.delete(stream);
     observeGateway.closed(reason);
-    const seconds = Math.round((Date.now() - createdAt) / SECOND);
+    const seconds = Math.round((sharedNow() - createdAt) / SECOND);
     this.deps.log.info({ ...stream.fields, reason, seconds, events: session.sent }, "an event stream is closed");
     await this.#remove(stream);
   }
@@ -206,7 +206,7 @@ export class Streams {
   }
 
   #tick(): void {
-    const [now, time] = [performance.now(), Date.now()];
+    const [now, time] = [performance.now(), sharedNow()];
     for (const stream of this.#open) {
       stream.sink?.check(now);
       if (time >= stream.expiresAt) stream.end("expired");

@@ -5,17 +5,29 @@ export const MINUTE = 60 * SECOND;
 export const HOUR = 60 * MINUTE;
 export const DAY = 24 * HOUR;
 
+let sharedClock: Clock = () => Date.now();
+
+/**
+ * ms since the epoch by the clock that all processes share: that of Redis. Whatever is stored is dated and judged by it;
+ * `Date.now()` is for deadlines and pauses within a process. Until a process has read the clock of Redis it is its own.
+ */
+export const sharedNow: Clock = () => sharedClock();
+
+export function shareClock(clock: Clock): void {
+  sharedClock = clock;
+}
+
 /** The wall clock, which may be set, and the monotonic clock, which stops while the machine is suspended. */
 export interface ClockReading {
   readonly wall: number;
   readonly monotonic: number;
 }
 
-export const readClocks = (): ClockReading => ({ wall: Date.now(), monotonic: performance.now() });
+export const readClocks = (): ClockReading => ({ wall: sharedNow(), monotonic: performance.now() });
 
 /** The time of a reading by the wall clock as it is set now, in whole ms since the epoch; never later than the reading. */
 export const wallTimeOf = ({ wall, monotonic }: ClockReading): number =>
-  Math.min(wall, Math.floor(Date.now() - (performance.now() - monotonic)));
+  Math.min(wall, Math.floor(sharedNow() - (performance.now() - monotonic)));
 
 /** Tells how many of `ms` from now on are left; 0 from then on. */
 export function countdown(ms: number, now: Clock = () => performance.now()): () => number {

@@ -3,6 +3,7 @@ import type { OutboxEvent } from "../contracts/outbox.js";
 import { DLQ_HEADER, type DlqEvent, type DlqReason, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
 import { deadLetterOfUnstored, type StoreDeadLetter } from "../delivery/dead-letter.js";
 import { fingerprint } from "../kernel/ids.js";
+import { sharedNow } from "../kernel/time.js";
 
 export type DeadLetterEvent = (
   event: OutboxEvent,
@@ -38,6 +39,6 @@ export function createDeadLetterEvent(options: {
         ...(traceparent == null ? {} : { traceparent }),
       },
     };
-    await storeDeadLetter(deadLetterOfUnstored(unstored, { reason, error, event, version, now: Date.now() }));
+    await storeDeadLetter(deadLetterOfUnstored(unstored, { reason, error, event, version, now: sharedNow() }));
   };
 }

@@ -1,6 +1,7 @@
 import type { OutboxEvent } from "../contracts/outbox.js";
 import type { Measurement } from "../delivery/sampling.js";
 import { counter, gauge, histogram } from "../kernel/meters.js";
+import { sharedNow } from "../kernel/time.js";
 import type { OutboxStore } from "./store.sql.js";
 
 const published = counter("timeline_outbox_published", "Events published from an outbox");
@@ -24,7 +25,7 @@ const eventOf = ({ subject }: OutboxEvent): string => subject.split(".", 2).join
 export const observeOutbox = (source: string) => ({
   published: (event: OutboxEvent): void => {
     published.add(1, { source, event: eventOf(event) });
-    lag.record(Math.max(0, Date.now() - event.createdAt) / 1_000, { source });
+    lag.record(Math.max(0, sharedNow() - event.createdAt) / 1_000, { source });
   },
   deadLettered: (event: OutboxEvent, reason: string): void =>
     deadLetters.add(1, { source, reason, event: eventOf(event) }),

@@ -1,6 +1,7 @@
 import { PostServiceService } from "../gen/avion/posts.js";
 import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
+import { sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/serve.js";
 import { unaryService } from "../platform/grpc/unary.js";
@@ -41,7 +42,7 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
 /** Starts the posts service and its maintenance, on a migrated database. */
 export function startPosts({ db, users, tokens, config, wakeRelay, waitingEvents, log }: PostsOptions) {
   const store = createPostsStore(db);
-  const [now, observe] = [Date.now, observePosts];
+  const [now, observe] = [sharedNow, observePosts];
   const { retentionDays, maxBodyCharacters, maxImportAgeDays, maxWaitingEvents } = config;
   const limits = { ...DEFAULT_POSTS_LIMITS, maxBodyCharacters, maxImportAgeDays };
   const followedAmong = createFollowedAmong(users);

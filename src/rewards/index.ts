@@ -6,7 +6,7 @@ import { startSampling } from "../delivery/sampling.js";
 import { traceHeaders } from "../delivery/telemetry.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
-import { MINUTE } from "../kernel/time.js";
+import { MINUTE, sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createCalibration } from "./calibration.js";
@@ -35,7 +35,7 @@ export function startRewards({ db, publish, notify, config, log }: RewardsOption
   const store = createRewardStore(db);
   const reward: Handler = async ({ body, seq, headers }) => {
     const completed = parseCompleted(body);
-    const award = await store.award(awardFor(completed, config.multipliers, Date.now()), seq);
+    const award = await store.award(awardFor(completed, config.multipliers, sharedNow()), seq);
     // Another message of the same event tells of the award.
     if (award.event_seq !== seq && headers.get(DLQ_HEADER.redriveCount) === undefined) return;
     await failpoint("rewarded", body);
@@ -43,7 +43,7 @@ export function startRewards({ db, publish, notify, config, log }: RewardsOption
     await publish({ subject: XP_EARNED, body: Buffer.from(JSON.stringify(event)), id, headers: traceHeaders() });
     await failpoint("reward-published", body);
     await notify(award.user_id, notification, notificationId);
-    observeReward(completed, award, Date.now());
+    observeReward(completed, award, sharedNow());
   };
   const drifted = createCalibration(createCalibrationStore(db));
   const calibration = startSampling(

@@ -16,7 +16,7 @@ export async function startApiRole({
   const timelines = createTimelines({ ...connections, upstreams, readCache, config, log });
   const readAhead = timelines.startReadAhead();
   return {
-    services: [timelines.service(losses.maybeLost)],
+    services: [timelines.service(losses)],
     notReady: () => undefined,
     close: async () => {
       await Promise.all([losses.close(), readAhead?.close()]);

@@ -1,16 +1,17 @@
 import { hostname } from "node:os";
 import type { JetStreamManager, NatsConnection } from "nats";
-import { createReadAcked, openFences } from "../consistency/index.js";
+import { createReadAcked, openFences, openRedisOfLog } from "../consistency/index.js";
 import type { Fences } from "../contracts/fences.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
+import { ConfigError } from "../kernel/variables.js";
 import { openUpstreamChannels, type UpstreamChannels, type Upstreams } from "../platform/grpc/upstreams.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublisher, type Publisher } from "../platform/nats/publish.js";
 import { applyTopology, TopologyRefusal } from "../platform/nats/topology.js";
 import { type TopologyWatch, watchTopology } from "../platform/nats/watch-topology.js";
-import { followClock, type RedisClock } from "../platform/redis/clock.js";
+import { createSharedClock, followClock, type RedisClock } from "../platform/redis/clock.js";
 import { connected, connectRedis } from "../platform/redis/connect.js";
 import { type EvictionWatch, watchEviction } from "../platform/redis/eviction.js";
 import { createFenced, type Fenced } from "../platform/redis/fenced.js";
@@ -39,6 +40,10 @@ export interface Connections extends Publisher {
 export interface ServiceConnections extends Connections {
   readonly topology: TopologyWatch;
   readonly eviction: EvictionWatch;
+  /** Why the clock of this process is too far from that of Redis. */
+  readonly clockFault: () => string | undefined;
+  /** The name of the Redis; undefined while nobody has given it one. */
+  readonly redisOfLog: string | undefined;
   readonly podName: string;
 }
 
@@ -81,22 +86,30 @@ export async function openConnections(
     "JetStream is not available yet; the start waits",
     (error) => !(error instanceof TopologyRefusal),
   );
+  const mayBind = config.process.roles.includes("fanout");
+  const redisOfLog = await retryUntilDone(
+    () => openRedisOfLog({ ...redis, nats }, { mayBind }),
+    log,
+    "whether this Redis and this log belong together cannot be read yet; the start waits",
+    (error) => !(error instanceof ConfigError),
+  );
   const topology = await watchTopology({ connection: nats, apply, log });
   closers.add("topology", () => topology.close());
   waiting(undefined);
   const upstreams = upstreamsOnDemand(config.upstreams, closers);
   const opened = { ...redis, nats, ...createPublisher(nats, { noStream: () => topology.check() }), upstreams };
-  return { ...withFences(config, opened, log), topology, eviction, podName };
+  return { ...withFences(config, opened, log), topology, eviction, clockFault: redis.clockFault, redisOfLog, podName };
 }
 
 /** Redis and its clock, which is read before the first write. It returns at once: commands fail until Redis answers. */
 export function openRedis({ urls }: Pick<RedisConfig, "urls">, log: Logger, closers: Closers) {
   const client = connectRedis(urls, log);
   closers.add("Redis", () => client.disconnect());
-  const scripts = createScripts(client);
-  const clock = followClock(scripts);
+  const scripts = createScripts(client, log);
+  const sharedClock = createSharedClock(log);
+  const clock = followClock(scripts, sharedClock);
   closers.add("Redis clock", () => clock.close());
-  return { scripts, clock, fenced: createFenced(scripts, clock) };
+  return { scripts, clock, clockFault: sharedClock.fault, fenced: createFenced(scripts, clock) };
 }
 
 /**

@@ -183,7 +183,7 @@ const STOPPING = "stopping";
 export class Readiness {
   waiting: string | undefined = "start";
   readonly roles: RunningRole[] = [];
-  connections: Pick<ServiceConnections, "topology" | "eviction"> | undefined;
+  connections: Pick<ServiceConnections, "topology" | "eviction" | "clockFault"> | undefined;
   /** Clients whose servers may refuse our credentials. */
   readonly inUse: object[] = [];
 
@@ -197,7 +197,7 @@ export class Readiness {
   reasons(): string[] {
     // Connections that this process closes are not unavailable.
     if (this.waiting === STOPPING) return [STOPPING];
-    const { topology, eviction } = this.connections ?? {};
+    const { topology, eviction, clockFault } = this.connections ?? {};
     // The role api answers from Redis, and users and posts from their database, while NATS is unavailable.
     const needsNats = this.configured.some((role) => WORKING.includes(role));
     const reasons = [
@@ -206,6 +206,7 @@ export class Readiness {
       ...(topology && !topology.connected && needsNats ? ["NATS is unavailable"] : []),
       ...[topology?.fault ?? []].flat(),
       ...[eviction?.fault() ?? []].flat(),
+      ...[clockFault?.() ?? []].flat(),
       ...this.roles.flatMap((role) => role.notReady() ?? []),
     ];
     return [...new Set(reasons)];

@@ -1,7 +1,7 @@
 import { belongsHome, compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
-import { HOUR } from "../kernel/time.js";
+import { HOUR, sharedNow } from "../kernel/time.js";
 import type { Sources } from "./sources.grpc.js";
 
 /** Both positions are exclusive; the deadline is in ms since the epoch. */
@@ -79,7 +79,7 @@ function takePage(
   drops: readonly Drop[],
   { wanted: { reader, above }, newest }: { readonly wanted: CollectRequest; readonly newest: Newest },
 ): void {
-  const now = Date.now();
+  const now = sharedNow();
   read.pageLength = drops.length;
   const last = drops.at(-1);
   if (last) read.position = { score: last.created_at, drop: last.drop_id };

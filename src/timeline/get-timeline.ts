@@ -1,5 +1,5 @@
 import { authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
-import { compareEntries } from "../contracts/timelines.js";
+import { type Affected, compareEntries } from "../contracts/timelines.js";
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
@@ -33,6 +33,9 @@ export interface ReadDeps extends HomeDeps {
   readonly rebuild: Rebuild;
   readonly deadlineMaxMs: number;
   readonly maybeLost: () => boolean;
+  /** Homes may lack what has to do with these. */
+  readonly affected: () => readonly Affected[];
+  readonly isAffected: (user: string, deadline: number) => Promise<boolean>;
   readonly log: Logger;
   readonly noteRead?: ((page: FirstPage) => void) | undefined;
   readonly observe: (timeline: string, outcome: Outcome) => void;
@@ -54,6 +57,7 @@ interface Timeline {
   readonly name: "home" | "local" | "global";
   readonly key: string;
   readonly snapshot: TakeSnapshot;
+  readonly isAffected?: (deadline: number) => Promise<boolean>;
   readonly fillPulls?: (deadline: number) => Promise<void>;
   readonly belowFloor?: (options: { readonly deadline: number; readonly tolerant?: boolean }) => BelowFloor;
 }
@@ -67,6 +71,7 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
       name: "home",
       key: homeKey(user),
       snapshot: homeSnapshot(deps, user),
+      isAffected: (deadline) => deps.isAffected(user, deadline),
       fillPulls: (deadline) => fillPulls(deps, user, deadline),
       belowFloor: (options) => homeBelowFloor(deps, user, options),
     });
@@ -88,11 +93,11 @@ export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline
 /** A first page that Redis has whole is read outside the trace of its call: see decision 45. */
 async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
   const until = readDeadlines(context.deadline, deps.deadlineMaxMs);
-  const isFirst = page.cursor === undefined && !deps.maybeLost();
+  const mayLack = (): boolean => deps.maybeLost() || (timeline.name === "home" && deps.affected().length > 0);
+  const isFirst = page.cursor === undefined && !mayLack();
   const range = firstRange(deps.fences, timeline.key, { below: undefined, count: page.limit + 1 });
   const first = isFirst ? await withDeadline(deps.store.read(range), until.deadline).catch(() => undefined) : undefined;
-  if (!first?.page || deps.maybeLost())
-    return context.traced(() => getAnyPage(deps, { ...until, page, first }, timeline));
+  if (!first?.page || mayLack()) return context.traced(() => getAnyPage(deps, { ...until, page, first }, timeline));
   deps.observe(timeline.name, "hit");
   return first.page;
 }
@@ -103,10 +108,15 @@ interface Asked extends ReadDeadlines {
 }
 
 async function getAnyPage(deps: ReadDeps, asked: Asked, timeline: Timeline): Promise<Buffer> {
-  const { page } = asked;
-  const maybeLost = deps.maybeLost();
+  const { page, deadline } = asked;
+  const mayLack = async (): Promise<boolean> => {
+    if (deps.maybeLost()) return true;
+    if (!timeline.isAffected || deps.affected().length === 0) return false;
+    return withDeadline(timeline.isAffected(deadline), deadline).catch(() => true);
+  };
+  const before = mayLack();
   const read = await readComplete(deps, timeline, asked);
-  const outcome = maybeLost || deps.maybeLost() ? "degraded" : read.outcome;
+  const outcome = (await before) || (await mayLack()) ? "degraded" : read.outcome;
   deps.observe(timeline.name, outcome);
   return present(read.page, { page, newestFirst: page.cursor?.kind !== "min_id", degraded: outcome === "degraded" });
 }

@@ -11,6 +11,7 @@ import {
   TRIM_LEASE_KEY,
 } from "../contracts/keys.js";
 import { isPushed, type PulledAuthors } from "../contracts/pulled.js";
+import type { Affected } from "../contracts/timelines.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
 import { createBoundedQueue, mapLimited } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
@@ -24,6 +25,7 @@ import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { trackChanges } from "../platform/redis/tracking.js";
+import { createIsAffected } from "./affected.js";
 import type { TimelineConfig } from "./config.js";
 import { getHomeTimeline, getSharedTimeline, readFirstPage } from "./get-timeline.js";
 import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
@@ -35,7 +37,7 @@ import { createPulls } from "./pulls.redis.js";
 import { type ReadFirstPage, startReadAhead } from "./read-ahead.js";
 import { createRebuild } from "./rebuild.js";
 import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
-import { createSources } from "./sources.grpc.js";
+import { createSources, FOLLOWING_A_PAGE } from "./sources.grpc.js";
 import { createTimelineStore, type Snapshot } from "./store.redis.js";
 import { startTrimming } from "./trim.js";
 
@@ -73,6 +75,12 @@ export function openReadCache({
   tracking.announcements.on("lost", () => pages.clear());
   observeTimeline.cache({ events: pages.events, bytes: () => pages.bytes });
   return { pages, close: () => tracking.close() };
+}
+
+interface Losses {
+  /** True while Redis may lack writes that it had confirmed. */
+  readonly maybeLost: () => boolean;
+  readonly affected: () => readonly Affected[];
 }
 
 export type ReadLimits = ReturnType<typeof createReadLimits>;
@@ -118,10 +126,14 @@ export function createTimelines(deps: TimelinesDeps) {
   const rebuildAuthorKey = (key: string): Promise<void> =>
     rebuild(key, authorSnapshot(home, authorOfKey(key) as string), { afresh: true });
   return {
-    /** Serves the three reads over gRPC; `maybeLost` is true while Redis may lack writes that it had confirmed. */
-    service: (maybeLost: () => boolean): Service => {
+    /** Serves the three reads over gRPC. */
+    service: ({ maybeLost, affected }: Losses): Service => {
       const deadlineMaxMs = config.timeline.readDeadlineMaxMs;
-      const reads = { ...home, ...observe, store, fences, readSharedLog, rebuild, deadlineMaxMs, maybeLost, log };
+      const isAffected = createIsAffected(affected, (user, token, deadline) =>
+        deps.upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }),
+      );
+      const lacking = { maybeLost, affected, isAffected };
+      const reads = { ...home, ...observe, ...lacking, store, fences, readSharedLog, rebuild, deadlineMaxMs, log };
       const implementation = {
         getHomeTimeline: lazilyTraced("GetHomeTimeline", log, getHomeTimeline(reads)),
         getLocalTimeline: lazilyTraced("GetLocalTimeline", log, getSharedTimeline(reads, "local")),

@@ -1,6 +1,6 @@
 import { MOST_READ_KEY } from "../contracts/keys.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
-import { DAY, MINUTE } from "../kernel/time.js";
+import { DAY, MINUTE, sharedNow } from "../kernel/time.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 
 /** Of a home. */
@@ -31,7 +31,7 @@ export function createMostRead({ command }: Scripts) {
       const often = [...counts].filter(([, count]) => count > 1).sort(([, a], [, b]) => b - a);
       counts.clear();
       if (often.length === 0) return;
-      const minute = Math.floor(Date.now() / MINUTE) * (MOST_READS + 1);
+      const minute = Math.floor(sharedNow() / MINUTE) * (MOST_READS + 1);
       const ranked = often.slice(0, KEPT).map(([page, count]) => [minute + Math.min(count, MOST_READS), page] as const);
       await command("zadd", (client) => client.zadd(MOST_READ_KEY, ...ranked.flat()));
       await command("zremrangebyrank", (client) => client.zremrangebyrank(MOST_READ_KEY, 0, -1 - KEPT));

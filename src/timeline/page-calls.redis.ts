@@ -1,7 +1,6 @@
 import { AUTHOR_PREFIX, PULLED_KEY, TOMBSTONES_KEY } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
-import { codeOf } from "../kernel/errors.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Origin, PageCache } from "./page-cache.js";
 import { encodedPage } from "./page-response.js";
@@ -127,12 +126,8 @@ class Lane {
       };
     } catch (error) {
       end();
-      // One of the keys may be no timeline.
-      const isOfOne = pages.length > 1 && codeOf(error) !== "unavailable";
-      const alone = isOfOne ? await Promise.all(pages.map((page) => this.#call([page]))) : undefined;
       return () => {
-        if (alone) for (const settle of alone) settle();
-        else for (const { reject } of pages) reject(error);
+        for (const { reject } of pages) reject(error);
       };
     }
   }

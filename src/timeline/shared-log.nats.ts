@@ -4,7 +4,7 @@ import type { Fences } from "../contracts/fences.js";
 import { STREAM } from "../contracts/subjects.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS, MAX_AHEAD_MS } from "../contracts/times.js";
-import { DAY, HOUR, MINUTE } from "../kernel/time.js";
+import { DAY, HOUR, MINUTE, sharedNow } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
 import { logEntries } from "../platform/nats/read-log.js";
 import { aboveFloor, type Entries } from "./pages.js";
@@ -41,7 +41,7 @@ interface LogDeps {
 export function createReadSharedLog(deps: LogDeps, lookbacksMs: readonly number[] = LOOKBACKS_MS): ReadSharedLog {
   return async (name) => {
     for (const lookback of lookbacksMs) {
-      const snapshot = await readSince(deps, name, Date.now() - lookback);
+      const snapshot = await readSince(deps, name, sharedNow() - lookback);
       if (snapshot.entries.length >= deps.maxEntries || lookback === lookbacksMs.at(-1)) return snapshot;
     }
     throw new Error("unreachable: the last round returns");
@@ -69,7 +69,7 @@ async function readSince(
   const readTo = isWholeLog ? 0 : from + MOST_AHEAD_MS;
   const shown = await newestAlive(aboveFloor(entries, readTo), maxEntries + 1, tombstonedAmong);
   const snapshot = snapshotOf(shown, maxEntries, readTo);
-  const lostUntil = isWholeLog ? 0 : Math.max(from, firstAt ?? Date.now()) + MOST_AHEAD_MS;
+  const lostUntil = isWholeLog ? 0 : Math.max(from, firstAt ?? sharedNow()) + MOST_AHEAD_MS;
   return { ...snapshot, wholeSince: Math.max(snapshot.floor, lostUntil) };
 }
 

@@ -31,7 +31,7 @@ export interface Sources {
 /** Opens the upstreams for one piece of work, whose calls come before those of later ones. */
 export type OpenSources = () => Sources;
 
-const FOLLOWING_A_PAGE = 1_000;
+export const FOLLOWING_A_PAGE = 1_000;
 
 export function createSources(
   upstreams: Pick<Upstreams, "following" | "openDropsByUser">,

@@ -1,4 +1,5 @@
 import { counter, histogram } from "../kernel/meters.js";
+import { sharedNow } from "../kernel/time.js";
 
 const follows = counter("timeline_users_follows", "Follows and unfollows that changed an edge");
 const applied = counter("timeline_users_edges", "Edges applied to the follower lists, by lane and outcome");
@@ -32,7 +33,7 @@ export const observeUsers = {
     batches.record(edges, { lane });
   },
   listed: (lane: string, acceptedAt: number): void =>
-    listed.record(Math.max(0, Date.now() - acceptedAt) / 1_000, { lane }),
+    listed.record(Math.max(0, sharedNow() - acceptedAt) / 1_000, { lane }),
   read: (what: string, from: "process" | "cache" | "database" | "uncached"): void => reads.add(1, { what, from }),
   /** A result was too old to be cached. */
   superseded: (what: string): void => superseded.add(1, { what }),

@@ -1,6 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
 import { contextWith } from "../support/deliveries.js";
+import { failingFor } from "../support/failing.js";
 import { DROP, followers, handle, logged, openFanout, work } from "../support/fanout.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, received } from "../support/timeline-events.js";
@@ -168,25 +169,25 @@ test("a job or a completion that is not stored fails the planning", async () => 
 });
 
 test("one failed reply of many fails the handling, though the other calls were written", async () => {
-  const bench = openFanout(redis, followers(1_200), { pageSize: 2_000 });
-  await redis.raw.set(homeKey("f700"), "no sorted set");
+  const scripts = failingFor(redis.scripts, "f700");
+  const bench = openFanout({ scripts }, followers(1_200), { pageSize: 2_000 });
   const delivery = logged(created(DROP), Date.now());
   await expect(bench.handlers.drops.single(delivery, contextWith())).rejects.toMatchObject({ code: "failed" });
   expect([await idsOf(homeKey("f1")), bench.notified, bench.completed]).toEqual([["d1"], [], []]);
-  await redis.raw.del(homeKey("f700"));
+  scripts.mend();
   await bench.handlers.drops.single(delivery, contextWith());
   expect([await idsOf(homeKey("f700")), bench.completed.length]).toEqual([["d1"], 1]);
 });
 
 test("a chunk whose write fails is not counted as done; handled again it completes the fan-out", async () => {
-  const bench = openFanout(redis, followers(4), { pageSize: 2 });
+  const scripts = failingFor(redis.scripts, "f3");
+  const bench = openFanout({ scripts }, followers(4), { pageSize: 2 });
   await handle(bench, created(DROP));
-  await redis.raw.set(homeKey("f3"), "no sorted set");
   await expect(work(bench)).rejects.toMatchObject({ code: "failed" });
-  const again = openFanout(redis, followers(4), { pageSize: 2 });
+  const again = openFanout({ scripts }, followers(4), { pageSize: 2 });
   await work(again);
   expect([bench.completed, again.completed]).toEqual([[], []]);
-  await redis.raw.del(homeKey("f3"));
+  scripts.mend();
   await handle(again, created(DROP));
   await work(again);
   expect(again.completed).toEqual([expect.objectContaining({ drop_id: "d1", recipients: 5, chunks: 2 })]);

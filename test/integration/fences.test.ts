@@ -4,7 +4,7 @@ import type { FenceStore } from "../../src/consistency/fences/store.redis.js";
 import { createReadHistory } from "../../src/consistency/log.nats.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
 import type { Fences } from "../../src/contracts/fences.js";
-import { edgesKey, unfollowersKey } from "../../src/contracts/keys.js";
+import { DELETED_PREFIX, edgePart, edgesKey, homeKey, unfollowersKey } from "../../src/contracts/keys.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { eventually } from "../support/eventually.js";
@@ -64,6 +64,36 @@ test.each<[string, (fences: Fences) => Promise<unknown>, unknown]>([
   expect(reads()).toBe(3);
   expect(await redis.raw.exists("timeline:x:refilling")).toBe(0);
 });
+
+test.each(["lost", "of a wrong type"])(
+  "recent unfollowers and deleted drops of an author that are %s are refilled, also where others were recorded since",
+  async (how) => {
+    const { read, reads } = history();
+    const named: ReadHistory = async function* () {
+      for await (const one of read())
+        yield one.event.name === "drop_deleted"
+          ? { ...one, event: { ...deletion, payload: { drop_id: "dead", user_id: "ada" } } }
+          : one;
+    };
+    const fences = open(named);
+    await fences.changeEdges([{ follower: "bob", following: "ada", version: 5, follows: false }]);
+    await fences.recordTombstones([{ drop: "dead", author: "ada", time: NOW }]);
+    const before = reads();
+    for (const key of [unfollowersKey("ada"), `${DELETED_PREFIX}${edgePart("ada")}:ada`]) {
+      expect(await redis.raw.del(key)).toBe(1);
+      if (how !== "lost") await redis.raw.set(key, "text");
+    }
+    await fences.changeEdges([{ follower: "eve", following: "ada", version: 6, follows: false }]);
+    await fences.recordTombstones([{ drop: "other", author: "ada", time: NOW }]);
+    const unfollowers: string[] = [];
+    for await (const users of fences.recentUnfollowers("ada", 0)) unfollowers.push(...users);
+    expect(unfollowers.sort()).toEqual(["bob", "eve"]);
+    await redis.raw.zadd(homeKey("f"), 1, "dead", 1, "other", 1, "alive");
+    await fences.removeDeleted(new Map([["ada", ["f"]]]));
+    expect(await redis.raw.zrange(homeKey("f"), 0, "-1")).toEqual(["alive"]);
+    expect(reads()).toBe(before + 1);
+  },
+);
 
 test("a question about no drops is answered without Redis", async () => {
   const { read, reads } = history();

@@ -4,6 +4,7 @@ import { expect, test } from "@jest/globals";
 import type { NatsConnection, SubscriptionOptions } from "nats";
 import { CONNECTIONS_SEEN_KEY, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { notifySubject } from "../../src/contracts/subjects.js";
+import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
@@ -219,8 +220,9 @@ test("a client away for longer than the window gets a reset, however long anothe
 
 test("a sweep that fails is logged as one", async () => {
   const lines: string[] = [];
-  await client.set(CONNECTIONS_SEEN_KEY, "no sorted set");
-  await start({ log: { ...silent, warn: (_, line) => void lines.push(line) } });
+  const usual = createScripts(client);
+  const command = () => Promise.reject(new AppError("failed", "refused"));
+  await start({ scripts: { ...usual, command }, log: { ...silent, warn: (_, line) => void lines.push(line) } });
   await eventually(() => lines.length > 0, "a line");
   expect(lines[0]).toBe("registrations of ended processes were not removed; the next sweep tries again");
 });

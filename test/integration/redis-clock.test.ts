@@ -24,12 +24,14 @@ interface Scene {
   readonly fenced: Fenced;
 }
 
-async function sceneOn(urls: readonly string[], ask?: Parameters<typeof followClock>[1]): Promise<Scene> {
+type Ask = NonNullable<NonNullable<Parameters<typeof followClock>[1]>["ask"]>;
+
+async function sceneOn(urls: readonly string[], ask?: Ask): Promise<Scene> {
   const client = connectRedis(urls, silent);
   closes.push(() => client.disconnect());
   await eventually(() => client.status === "ready", "Redis is connected");
   const scripts = createScripts(client);
-  const clock = followClock(scripts, ask);
+  const clock = followClock(scripts, ask && { ask });
   closes.push(() => clock.close());
   return { client, scripts, clock, fenced: createFenced(scripts, clock) };
 }

@@ -1,5 +1,6 @@
 import { readdir } from "node:fs/promises";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { silent } from "../../src/kernel/logger.js";
 import { createScripts, type ScriptName } from "../../src/platform/redis/scripts.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 
@@ -11,63 +12,103 @@ afterAll(() => bench.close());
 
 const LATER = Date.now() + 3_600_000;
 
+const ARGS: Record<ScriptName, readonly (string | number)[]> = {
+  "add-entries": [LATER, 10, 9, 0, "0", "", "", 1, 1, "a"],
+  "remove-entries": [LATER, "", "", 1, "a"],
+  "trim-older": [LATER, 1, "", ""],
+  "read-page": [
+    ...["", 1, "registry", "author:"],
+    ...["older", 1, 0, 0, 0, "", "", ""],
+    ...["newer", 1, 0, 0, 0, "", "", ""],
+    ...["older", 1, 0, 0, 0, 1, "a", "pulls"],
+  ],
+  "fill-pulls": ["begin", "mark", 1_000],
+  "begin-rebuild": [-1, 0, ""],
+  "stage-rebuild": [LATER, -1, 1_000, 0],
+  "finish-rebuild": [LATER, -1, 0, 10, 0, 0],
+  "interrupt-rebuild": [],
+  "note-removed": [1_000, "remove", "a"],
+  "record-tombstones": [1, "channel", 1, "a"],
+  "record-deleted": ["k:", "l:", 1_000, "{1}", "author", "a", 1],
+  "read-deleted": ["k:", "l:", 1_000, 10, "{1}", "author"],
+  "begin-refill": [-1],
+  "finish-refill": [LATER, -1, 0],
+  "release-lease": ["owner"],
+  "mark-edges": [LATER, "begin", -1, "", ""],
+  "change-edges": ["k:", "l:", 1_000, "record", "{1}", "author", "follower", 1, "1"],
+  "read-recent-unfollowers": ["author:", 1_000, 0, 10],
+  "note-attempt": [1_000, "n", "begun", "n", "begun", "n", "failed"],
+  "mark-chunk": [1_000, "0"],
+  "read-lately": [1_000, "timeline:home:", "ada"],
+  "change-pulled": ["ada", "", "promoting:hand", 10],
+  "change-pulls": [LATER, "add", "", "", 1, "ada"],
+  "find-pulling": ["", "", "ada"],
+  "note-drop": ["d", 1_000, 1_000, 10],
+  "record-server": [LATER, "1", "0", "{}"],
+  "hold-lease": ["owner", 1_000],
+  "register-streams": [2_000, 1_000, 60, 600, "p", 1_000, "alice", "c1", "m5", "alice", 1_500],
+  "renew-streams": [2_000, 60, 600, 3_600_000, 1_000, "alice", "c1", "m5"],
+  "touch-listed": [2_000, 1_000, "alice"],
+  "take-slot": ["a", 1, 1_000, 1],
+  "take-token": [5_000, 50, 1, 0],
+  "users-read-list": ["(", 10, "g", 1_000],
+  "users-generation": [],
+  "users-fill-list": ["g", 1_000, "", 0, "a"],
+  "users-change-list": ["g", "h", 1_000, 1, 1, 10, 1, "a"],
+  "users-forget": ["g", 1_000],
+  "users-read-profile": ["g", 1_000],
+  "users-fill-profile": ["g", 1_000, ""],
+  "remove-wrong-types": ["zcard", "k:remove-wrong-types:1"],
+};
+
+const NAMES = Object.keys(ARGS) as ScriptName[];
+
+const keysOf = (name: ScriptName): string[] =>
+  [1, 2, 3, ...(name === "register-streams" || name === "renew-streams" ? [4, 5] : [])].map(
+    (key) => `k:${name}:${key}`,
+  );
+
 test("every script file is registered, and runs again after the server has forgotten it", async () => {
   const files = (await readdir("src/platform/redis/lua")).map((file) => file.replace(/\.lua$/, ""));
-  const args: Record<ScriptName, readonly (string | number)[]> = {
-    "add-entries": [LATER, 10, 9, 0, "0", "", "", 1, 1, "a"],
-    "remove-entries": [LATER, "", "", 1, "a"],
-    "trim-older": [LATER, 1, "", ""],
-    "read-page": [
-      ...["", 1, "registry", "author:"],
-      ...["older", 1, 0, 0, 0, "", "", ""],
-      ...["newer", 1, 0, 0, 0, "", "", ""],
-      ...["older", 1, 0, 0, 0, 1, "a", "pulls"],
-    ],
-    "fill-pulls": ["begin", "mark", 1_000],
-    "begin-rebuild": [-1, 0, ""],
-    "stage-rebuild": [LATER, -1, 1_000, 0],
-    "finish-rebuild": [LATER, -1, 0, 10, 0, 0],
-    "interrupt-rebuild": [],
-    "note-removed": [1_000, "remove", "a"],
-    "record-tombstones": [1, "channel", 1, "a"],
-    "record-deleted": ["k:", "l:", 1_000, "{1}", "author", "a", 1],
-    "read-deleted": ["k:", "l:", 1_000, 10, "{1}", "author"],
-    "begin-refill": [-1],
-    "finish-refill": [LATER, -1, 0],
-    "release-lease": ["owner"],
-    "mark-edges": [LATER, "begin", -1, "", ""],
-    "change-edges": ["k:", "l:", 1_000, "record", "{1}", "author", "follower", 1, "1"],
-    "read-recent-unfollowers": ["author:", 1_000, 0, 10],
-    "note-attempt": [1_000, "n", "begun", "n", "begun", "n", "failed"],
-    "mark-chunk": [1_000, "0"],
-    "read-lately": [1_000, "timeline:home:", "ada"],
-    "change-pulled": ["ada", "", "promoting:hand", 10],
-    "change-pulls": [LATER, "add", "", "", 1, "ada"],
-    "find-pulling": ["", "", "ada"],
-    "note-drop": ["d", 1_000, 1_000, 10],
-    "record-server": [LATER, "1", "0", "{}"],
-    "hold-lease": ["owner", 1_000],
-    "register-streams": [2_000, 1_000, 60, 600, "p", 1_000, "alice", "c1", "m5", "alice", 1_500],
-    "renew-streams": [2_000, 60, 600, 3_600_000, 1_000, "alice", "c1", "m5"],
-    "touch-listed": [2_000, 1_000, "alice"],
-    "take-slot": ["a", 1, 1_000, 1],
-    "take-token": [5_000, 50, 1, 0],
-    "users-read-list": ["(", 10, "g", 1_000],
-    "users-generation": [],
-    "users-fill-list": ["g", 1_000, "", 0, "a"],
-    "users-change-list": ["g", "h", 1_000, 1, 1, 10, 1, "a"],
-    "users-forget": ["g", 1_000],
-    "users-read-profile": ["g", 1_000],
-    "users-fill-profile": ["g", 1_000, ""],
-  };
-  expect(Object.keys(args).sort()).toEqual(files.sort());
+  expect([...NAMES].sort()).toEqual(files.sort());
   const fresh = createScripts(bench.client);
-  for (const name of Object.keys(args) as ScriptName[]) {
-    const keys = [1, 2, 3, ...(name === "register-streams" || name === "renew-streams" ? [4, 5] : [])].map(
-      (key) => `k:${name}:${key}`,
-    );
-    await fresh.run(name, keys, args[name]);
+  for (const name of NAMES) {
+    await fresh.run(name, keysOf(name), ARGS[name]);
     await bench.raw.script("FLUSH");
-    await fresh.run(name, keys, args[name]);
+    await fresh.run(name, keysOf(name), ARGS[name]);
   }
+});
+
+/** Keys that scripts make up themselves, from the arguments above. */
+const MADE_UP = ["k:{1}", "l:{1}:author", "registry", "timeline:home:ada"];
+
+test.each(NAMES.filter((name) => name !== "remove-wrong-types"))(
+  "%s takes a key of a wrong type for a missing one, and removes it",
+  async (name) => {
+    const logged: string[][] = [];
+    const scripts = createScripts(bench.client, {
+      ...silent,
+      warn: (fields) => void logged.push(Object.values(fields)[0]),
+    });
+    const keys = [...keysOf(name), ...MADE_UP];
+    await bench.raw.flushall();
+    const missing = await scripts.run(name, keysOf(name), ARGS[name]);
+    const written = await bench.raw.keys("*");
+    await bench.raw.flushall();
+    // No script uses a stream.
+    for (const key of keys) await bench.raw.xadd(key, "*", "a", "b");
+    expect(await scripts.run(name, keysOf(name), ARGS[name])).toEqual(missing);
+    for (const key of written) expect(await bench.raw.type(key)).not.toBe("stream");
+    for (const key of logged.flat()) expect(keys).toContain(key);
+  },
+);
+
+test("commands and pipelines remove keys of a wrong type, too", async () => {
+  const { scripts, raw } = bench;
+  await raw.flushall();
+  await raw.set("z", "text");
+  await raw.set("h", "text");
+  expect(await scripts.command("zscore", (client) => client.zscore("z", "a"))).toBeNull();
+  expect(await scripts.command("hgetall", (client) => client.hgetall("h"))).toEqual({});
+  expect(await raw.exists("z", "h")).toBe(0);
 });

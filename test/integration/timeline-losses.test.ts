@@ -29,6 +29,8 @@ test.each([
       readSharedLog: async () => ({ entries: [], floor: 0 }),
       rebuild: async () => undefined,
       maybeLost: () => isLost,
+      affected: () => [],
+      isAffected: async () => false,
       observe: () => undefined,
     },
     "local",

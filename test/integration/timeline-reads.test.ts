@@ -60,7 +60,7 @@ class Scene {
       readSharedLog: async () => ({ entries: [], floor: 0 }),
       rebuild: createRebuild({ store, fences: this.fences, rebuildQueue, log: silent, observe: () => undefined }),
       maxEntries: MAX,
-      maybeLost: () => false,
+      ...{ maybeLost: () => false, affected: () => [], isAffected: async () => false },
       log: silent,
       observe: (_, outcome) => this.observed.push(outcome),
       ...change,

@@ -190,6 +190,8 @@ test("a degraded page shows neither deleted drops nor those older than the reten
     readSharedLog: away,
     rebuild: away,
     maybeLost: () => false,
+    affected: () => [],
+    isAffected: async () => false,
     observe: () => undefined,
   });
   const asked = { user_id: "rik", limit: 0, since_id: "", max_id: "", min_id: "" };

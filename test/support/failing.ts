@@ -1,4 +1,5 @@
 import { AppError } from "../../src/kernel/errors.js";
+import type { Scripts } from "../../src/platform/redis/scripts.js";
 import type { Random } from "./random.js";
 
 const EACH_WAY = 0.05;
@@ -19,4 +20,21 @@ export function failing<T extends object>(target: T, names: readonly (keyof T & 
     return [name, call] as const;
   });
   return { ...target, ...Object.fromEntries(wrapped) };
+}
+
+/** The same scripts, whose writes that name this user end with an error until `mend` is called. */
+export function failingFor(scripts: Scripts, user: string): Scripts & { mend(): void } {
+  let isBroken = true;
+  return {
+    ...scripts,
+    async run(name, keys, args) {
+      const reply = await scripts.run(name, keys, args);
+      if (isBroken && args.some((arg) => String(arg).split(",").includes(user)))
+        throw new AppError("failed", "refused");
+      return reply;
+    },
+    mend() {
+      isBroken = false;
+    },
+  };
 }

@@ -93,6 +93,8 @@ export class Scene {
       readSharedLog: async () => ({ entries: [], floor: 0 }),
       rebuild: createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined }),
       maybeLost: () => false,
+      affected: () => [],
+      isAffected: async () => false,
       observe: () => undefined,
     };
   }

@@ -48,3 +48,11 @@ function parse(flat: readonly string[]): Held {
   }
   return { entries, floor };
 }
+
+/** Makes keys those of another type: texts, or a list where they hold a text. A key need not be there. */
+export async function changeType(redis: Redis, keys: readonly string[]): Promise<void> {
+  for (const key of keys) {
+    if ((await redis.type(key)) === "string") await redis.multi().del(key).rpush(key, "of another type").exec();
+    else await redis.set(key, "of another type");
+  }
+}

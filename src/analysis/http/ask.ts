@@ -2,6 +2,7 @@ import { v7 } from "uuid";
 import { type AnalysisRequest, isAtLeast, statusPath } from "../../contracts/analysis.js";
 import { codeOf } from "../../kernel/errors.js";
 import { fingerprint } from "../../kernel/ids.js";
+import { sharedNow } from "../../kernel/time.js";
 import type { RequestFact } from "../saga.js";
 import { observeHttp } from "./observe.js";
 import { Problem } from "./problem.js";
@@ -85,7 +86,7 @@ export function createAsk({ keys, limit, estimate, publish, record }: AskDeps): 
 }
 
 function answerTo(body: string, estimateMs: number): KeptAnswer {
-  const now = Date.now();
+  const now = sharedNow();
   const id = v7();
   const answer = {
     analysis_id: id,

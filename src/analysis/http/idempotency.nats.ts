@@ -1,11 +1,11 @@
 import { encodeId, fingerprint } from "../../kernel/ids.js";
-import { DAY } from "../../kernel/time.js";
+import { DAY, sharedNow } from "../../kernel/time.js";
 import type { Bucket } from "../bucket.nats.js";
 import type { IdempotencyKeys, KeptAnswer } from "./ask.js";
 
 const keyOf = (user: string, key: string): string => `k.${encodeId(user)}.${fingerprint(key)}`;
 
-const isFresh = ({ at }: KeptAnswer): boolean => Date.parse(at) > Date.now() - DAY;
+const isFresh = ({ at }: KeptAnswer): boolean => Date.parse(at) > sharedNow() - DAY;
 
 /** Each answer is kept for a day. Of several at once, the first one stays. */
 export function createIdempotencyKeys(bucket: Bucket): IdempotencyKeys {

@@ -1,6 +1,7 @@
 import { isTooFarAhead } from "../../contracts/times.js";
 import { type Drop, Visibility } from "../../gen/avion/posts.js";
 import { AppError } from "../../kernel/errors.js";
+import { sharedNow } from "../../kernel/time.js";
 import type { Upstreams } from "../../platform/grpc/upstreams.js";
 import type { Post, Source } from "./source.js";
 
@@ -35,7 +36,7 @@ export const createPostsSource = (posts: PostReads): Source => ({
 const isOpen = ({ visibility, deleted, created_at }: Drop): boolean =>
   (visibility === Visibility.PUBLIC || visibility === Visibility.UNLISTED) &&
   !deleted &&
-  !isTooFarAhead(created_at, Date.now());
+  !isTooFarAhead(created_at, sharedNow());
 
 async function counted({ counts }: PostReads, user: string, drops: readonly Drop[]): Promise<Post[]> {
   if (drops.length === 0) return [];

@@ -3,7 +3,7 @@ import { oneLine } from "../../kernel/errors.js";
 import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
-import { MINUTE, SECOND } from "../../kernel/time.js";
+import { MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
 import type { Reconcile, Reconciled } from "../reconcile/reconcile.js";
 import { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit.js";
 import type { Auditor } from "./auditor.redis.js";
@@ -68,7 +68,7 @@ export function startAuditLoop(deps: AuditLoopDeps): { close(): Promise<void> } 
 /** A process that takes over continues the rounds of the one before it. */
 async function firstDelay({ reconciledUpTo, intervalMs, settleMs }: AuditLoopDeps): Promise<number> {
   const upTo = await reconciledUpTo.read();
-  return upTo === undefined ? intervalMs : Math.min(upTo + settleMs + intervalMs - Date.now(), intervalMs);
+  return upTo === undefined ? intervalMs : Math.min(upTo + settleMs + intervalMs - sharedNow(), intervalMs);
 }
 
 async function round(deps: AuditLoopDeps, stopping: AbortSignal): Promise<void> {
@@ -87,7 +87,7 @@ async function round(deps: AuditLoopDeps, stopping: AbortSignal): Promise<void> 
 
 async function reconcileRecent(deps: AuditLoopDeps, stopping: AbortSignal): Promise<void> {
   const { reconcile, reconciledUpTo, settleMs, log, observe } = deps;
-  const until = Date.now() - settleMs;
+  const until = sharedNow() - settleMs;
   const recent = until - RECONCILED_MS;
   const before = await reconciledUpTo.read();
   const from = before === undefined ? recent : Math.min(recent, before - CLOCK_SKEW_MS);

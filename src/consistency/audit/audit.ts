@@ -2,7 +2,7 @@ import type { TimelineEntry } from "../../contracts/timelines.js";
 import { isTooFarAhead } from "../../contracts/times.js";
 import { paced } from "../../kernel/concurrency.js";
 import { oneLine } from "../../kernel/errors.js";
-import { MINUTE, pause, SECOND } from "../../kernel/time.js";
+import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
 
 export const TIMELINES = ["home", "local", "global"] as const;
 export type TimelineKind = (typeof TIMELINES)[number];
@@ -77,7 +77,7 @@ const SPARE = 100;
 /** A difference counts only if a second comparison finds it too, once every event admitted before is applied. */
 export async function audit(deps: AuditDeps, names: readonly string[], options: AuditOptions = {}): Promise<Report> {
   const { fix = false, stopping } = options;
-  const lagMs = Math.max(0, Date.now() - (await deps.readBacklogStart()));
+  const lagMs = Math.max(0, sharedNow() - (await deps.readBacklogStart()));
   const found = await twice(deps, names, options);
   const repaired: string[] = [];
   const unrepaired: Failed[] = [];
@@ -108,7 +108,7 @@ async function twice(deps: AuditDeps, names: readonly string[], options: AuditOp
   if (first.differing.length === 0) return first;
   const differing = first.differing;
   first.differing = [];
-  const since = Date.now() + Math.min(deps.settleMs, SECOND_LOOK_MS);
+  const since = sharedNow() + Math.min(deps.settleMs, SECOND_LOOK_MS);
   // By then the changes that the first comparison saw are published, admitted and applied.
   if (!(await untilApplied(deps.readBacklogStart, since, options.stopping))) {
     first.undecided.push(...differing.map(({ name }) => name));
@@ -149,7 +149,7 @@ async function look(deps: AuditDeps, name: string): Promise<readonly Difference[
   const { maxEntries, settleMs } = deps;
   const stored = await deps.readStored(name);
   if (!stored) return undefined;
-  const now = Date.now();
+  const now = sharedNow();
   const asked = { floor: stored.floor, count: maxEntries + SPARE, deadline: now + LOOK_MS };
   const differences = compare(stored, await deps.readExpected(name, asked), { now, settleMs });
   if (differences.length === 0) return differences;
@@ -165,10 +165,10 @@ export async function untilApplied(
   since: number,
   stopping: AbortSignal | undefined,
 ): Promise<boolean> {
-  const until = Date.now() + MAX_WAIT_MS;
+  const until = sharedNow() + MAX_WAIT_MS;
   for (;;) {
     if ((await readBacklogStart()) >= since) return true;
-    if (stopping?.aborted || Date.now() > until) return false;
+    if (stopping?.aborted || sharedNow() > until) return false;
     await pause(POLL_MS, stopping);
   }
 }

@@ -9,7 +9,7 @@ import { type Drop, Visibility } from "../../gen/avion/posts.js";
 import { codeOf, oneLine } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
-import { MINUTE, pause, SECOND } from "../../kernel/time.js";
+import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
 import { type AuditDeps, type TimelineName, untilApplied } from "./audit.js";
 
 /** `kept`: a deleted drop is still there. `skipped`: the state is not known, or the rate limit was reached. */
@@ -47,7 +47,7 @@ export async function checkPublication(
   if (first === undefined) return "skipped";
   if (first.length === 0) return "same";
   await pause(deps.recheckMs, stopping);
-  if (!(await untilApplied(deps.readBacklogStart, Date.now(), stopping))) return "undecided";
+  if (!(await untilApplied(deps.readBacklogStart, sharedNow(), stopping))) return "undecided";
   const wrong = await look(deps, completed, first);
   if (wrong === undefined) return "skipped";
   if (wrong.length === 0) return "same";
@@ -149,7 +149,7 @@ const publication = z.object({
 });
 
 const isOld = ({ landed_at, admitted_at, created_at }: FanoutCompleted): boolean =>
-  Date.now() - landed_at > OLDEST_MS || admitted_at - created_at > OLDEST_MS;
+  sharedNow() - landed_at > OLDEST_MS || admitted_at - created_at > OLDEST_MS;
 
 type Observe = (result: PublicationResult, count?: number) => void;
 
@@ -189,7 +189,7 @@ export function createChecks(deps: ChecksDeps): Process {
       deps.observe(completed ? "skipped" : "failed");
       return { kind: "ack" };
     }
-    const sinceLanded = Math.max(0, Date.now() - completed.landed_at);
+    const sinceLanded = Math.max(0, sharedNow() - completed.landed_at);
     await pause(Math.max(0, deps.delayMs - sinceLanded), context.stopping);
     if (context.stopping.aborted) return { kind: "release" };
     return inSpan("audit publication", { parent: contextOf(delivery.headers) }, () =>

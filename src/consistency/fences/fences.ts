@@ -7,7 +7,7 @@ import { underLease } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { SingleFlight } from "../../kernel/sharing.js";
-import { type Clock, MINUTE, SECOND } from "../../kernel/time.js";
+import { type Clock, MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
 import type { FenceStore, RefillBatch } from "./store.redis.js";
 
 /** The deletions and edge changes of the log, oldest first, with the time they were admitted. */
@@ -140,7 +140,7 @@ const EVERY_MS = 10 * SECOND;
 const UNKNOWN_EVERY_MS = 10 * MINUTE;
 
 /** The time never falls, so the last answer is right while the posts service is unavailable. */
-export function createRetention(read: ReadRetentionStart, now: Clock = Date.now) {
+export function createRetention(read: ReadRetentionStart, now: Clock = sharedNow) {
   let retentionStart = 0;
   return {
     /** In ms since the epoch; 0: everything is kept, or nothing is known yet. */

@@ -15,7 +15,7 @@ import {
 import { LOG_AGE_MS } from "../../contracts/times.js";
 import { chunked } from "../../kernel/concurrency.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
-import { HOUR } from "../../kernel/time.js";
+import { HOUR, sharedNow } from "../../kernel/time.js";
 import type { Fenced } from "../../platform/redis/fenced.js";
 import { createLease } from "../../platform/redis/lease.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
@@ -103,7 +103,7 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
     /** Declares the keys complete that still have the mark; returns how many: fewer if some were lost again. */
     async finishRefill(mark: number): Promise<number> {
       const edges = await markEdges("finish", mark);
-      return edges + Number(await fenced.one("finish-refill", [TOMBSTONES_KEY], [mark, Date.now() - REMEMBER_MS]));
+      return edges + Number(await fenced.one("finish-refill", [TOMBSTONES_KEY], [mark, sharedNow() - REMEMBER_MS]));
     },
     lease: createLease(scripts, REFILL_LEASE_KEY),
   };

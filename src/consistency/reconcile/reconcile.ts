@@ -4,7 +4,7 @@ import { mapLimited } from "../../kernel/concurrency.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
-import { DAY, HOUR, MINUTE, pause, SECOND } from "../../kernel/time.js";
+import { DAY, HOUR, MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
 
 /** [since, until), in ms since the epoch. */
 export interface TimeRange {
@@ -15,7 +15,7 @@ export interface TimeRange {
 /** All changes since then, in the time of an upstream whose clock may be ahead or behind. */
 export const untilNow = (since: number): TimeRange => ({
   since: since - CLOCK_SKEW_MS,
-  until: Date.now() + CLOCK_SKEW_MS,
+  until: sharedNow() + CLOCK_SKEW_MS,
 });
 
 /** The changes that the upstreams list, in any order; none of an upstream that lists no changes. */
@@ -86,7 +86,7 @@ async function reconcileSlice(
     if (missing.size === 0 || stopping?.aborted) break;
   }
   if (stopping?.aborted) return undefined;
-  const now = Date.now();
+  const now = sharedNow();
   await mapLimited([...missing.values()], ADMITTED_AT_ONCE, (event) =>
     admit(event, slice.until < now - NOTIFY_WINDOW_MS || isHistory(event, now)),
   );
@@ -137,7 +137,7 @@ export function createReconcileRequests(deps: RequestsDeps) {
     try {
       const held = await unreconciled.read().catch(unnoted);
       // The clock of NATS or of another bridge may be ahead.
-      const from = Math.min(requested, held.since, Date.now());
+      const from = Math.min(requested, held.since, sharedNow());
       const found = await reconcile(untilNow(from));
       await unreconciled.forget(held.names).catch(unnoted);
       observe.reconciled(found);

@@ -1,3 +1,4 @@
+import type { Affected } from "../../contracts/timelines.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
@@ -13,6 +14,16 @@ export interface LogState {
   readonly last: number;
   /** The same of `FANOUT`. Records of earlier versions have none. */
   readonly lastJob?: number;
+  readonly setAside?: readonly SetAside[];
+  /** The name of the Redis that the log belongs to: see binding.ts. */
+  readonly redis?: string | undefined;
+}
+
+/** Events that a recovery could not apply are at the end of the log again, up to this sequence and time. */
+export interface SetAside extends Affected {
+  readonly seq: number;
+  /** ms since the epoch. */
+  readonly at: number;
 }
 
 export interface Backlog {
@@ -50,9 +61,16 @@ export interface Loss {
 export interface Recovery {
   readonly lease: Lease;
   readonly readBacklog: () => Promise<Backlog>;
-  /** Applies what was lost again; returns the number of events. A recovery that rejects is begun anew. */
-  readonly recover: (loss: Loss, stopping: AbortSignal) => Promise<number>;
+  /** The name of this Redis, which the log gets where it has none, as a new one. */
+  readonly bound?: { readonly redis: string; readonly bind: (redis: string) => Promise<void> } | undefined;
+  /** Applies what was lost again, or sets it aside. A recovery that rejects is begun anew. */
+  readonly recover: (loss: Loss, stopping: AbortSignal) => Promise<Recovered>;
   readonly observe: (loss: Loss, events: number) => void;
+}
+
+export interface Recovered {
+  readonly events: number;
+  readonly setAside: readonly SetAside[];
 }
 
 interface DetectorDeps {
@@ -65,6 +83,7 @@ interface DetectorDeps {
 const CHECK_MS = SECOND;
 /** Longer than the time of the writes that Redis may lose: a second between two syncs, or the lag of a replica. */
 const FALLBACK_MS = 5 * SECOND;
+const NAMED_USERS = 10;
 const COVER_TIMEOUT_MS = 30 * SECOND;
 
 /** Checks for losses. The process with the lease also records how far the log is applied, and recovers. */
@@ -75,7 +94,10 @@ export class LossDetector {
   readonly suspect = (): void => {
     this.#maybeLost = true;
   };
+  /** Homes may lack these until the log is applied up to them. */
+  readonly affected = (): readonly Affected[] => this.#setAside;
   #maybeLost = false;
+  #setAside: readonly SetAside[] = [];
   /** The log when nothing was lost: it outlives a record that is lost together with the log. */
   #known: LogState | undefined;
   /** `at`: by performance.now(). */
@@ -119,6 +141,7 @@ export class LossDetector {
     const loss = lossOf(record, state, this.#known);
     if (loss && !this.#maybeLost) log.warn({ ...loss }, "Redis or the log may have lost confirmed data");
     this.#maybeLost = loss !== undefined;
+    this.#setAside = record.log?.setAside ?? [];
     if (!loss && state.drops !== "") this.#known = state;
     this.#remember(record.from);
     if (!inCharge) return;
@@ -140,11 +163,15 @@ export class LossDetector {
     this.#seen = [...this.#seen.slice(within < 0 ? -1 : Math.max(0, within - 1)), { at: now, from }];
   }
 
-  async #record({ readBacklog }: Recovery, state: LogState): Promise<void> {
+  async #record({ readBacklog, bound }: Recovery, state: LogState): Promise<void> {
     const { identity, readLogState } = this.deps;
+    const redis = bound?.redis ?? state.redis;
+    if (bound && state.redis === undefined && state.drops !== "") await bound.bind(bound.redis);
     const backlog = await readBacklog();
     // A backlog of other streams than these would say nothing about them.
-    if (isSameLog(state, await readLogState())) await identity.record({ backlog, log: state, recovered: false });
+    if (!isSameLog(state, await readLogState())) return;
+    const setAside = this.#setAside.filter(({ seq, at }) => backlog.acked < seq || backlog.start <= at);
+    await identity.record({ backlog, log: { ...state, redis, setAside }, recovered: false });
   }
 
   async #recover(
@@ -152,12 +179,20 @@ export class LossDetector {
     { loss, state, stopping }: { loss: Loss; state: LogState; stopping: AbortSignal },
   ): Promise<void> {
     const backlog = await recovery.readBacklog();
-    const events = await renewing(recovery.lease, () => recovery.recover(loss, stopping));
+    const { events, setAside } = await renewing(recovery.lease, () => recovery.recover(loss, stopping));
     if (stopping.aborted) return;
-    await this.deps.identity.record({ backlog, log: state, recovered: true });
+    const redis = recovery.bound?.redis ?? state.redis;
+    await this.deps.identity.record({ backlog, log: { ...state, redis, setAside }, recovered: true });
     this.#known = state;
+    this.#setAside = setAside;
     this.#maybeLost = false;
     recovery.observe(loss, events);
+    const users = setAside.map(({ user }) => user).slice(0, NAMED_USERS);
+    if (setAside.length > 0)
+      this.deps.log.warn(
+        { users, count: setAside.length },
+        "what depends on an unavailable upstream is set aside; homes that may lack it are degraded",
+      );
     this.deps.log.warn({ ...loss, events }, "everything that may have been lost is applied again");
   }
 }

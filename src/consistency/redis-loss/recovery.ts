@@ -1,19 +1,24 @@
-import { eventOfSubject } from "../../contracts/events.js";
+import { eventOfSubject, messageId, parseStored, type TimelineEvent } from "../../contracts/events.js";
+import type { Affected } from "../../contracts/timelines.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { cutWhereTooLarge, deadLetterOf, type StoreDeadLetter } from "../../delivery/dead-letter.js";
 import type { Delivery } from "../../delivery/handler.js";
 import { countOutcome } from "../../delivery/telemetry.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
-import { backoff, MINUTE, pause, SECOND } from "../../kernel/time.js";
+import { backoff, MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
 import { ADMISSION_LAG_MS, type Reconcile, type Reconciled, type TimeRange, untilNow } from "../reconcile/reconcile.js";
 import { isPermanent, type ReadRange, replay, retrying } from "../replay.js";
-import type { Recovery } from "./loss-detector.js";
+import type { Recovery, SetAside } from "./loss-detector.js";
 
 interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
   readonly readRange: ReadRange;
   readonly apply: (event: Delivery) => Promise<void>;
   readonly reconcile: Reconcile;
+  /** Stores an event at the end of the log again; returns its new sequence. */
+  readonly readmit: (event: Delivery) => Promise<number>;
+  /** The server that applies events answers, and one that is asked about an event's user does not. */
+  readonly isUpstreamAway: (error: unknown) => boolean;
   readonly storeDeadLetter: StoreDeadLetter;
   readonly version: string;
   readonly retryBaseMs: number;
@@ -22,26 +27,71 @@ interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
 }
 
 /**
- * An outage ends the replay, which then starts again: Redis may have lost more. An event that fails for another reason
- * becomes a dead letter, so that it does not keep all pages degraded; the consumers of the log are done with it.
+ * An outage of Redis or NATS ends the replay, which then starts again: Redis may have lost more. What an unavailable
+ * upstream holds up is set aside, unless it is very much: it is admitted again, silently, when all else is applied. An
+ * event that fails for another reason becomes a dead letter, so that it does not keep all pages degraded; the consumers
+ * of the log are done with it.
  */
 export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
   const { log, reconcile, retryBaseMs: delayMs } = deps;
   const leftOut = (event: Delivery, error: unknown, attempts: number) => leaveOut(deps, event, { error, attempts });
   return async ({ since, log: logLost, record }, stopping) => {
-    const from = record ? Date.now() - LOG_AGE_MS : since - CLOCK_SKEW_MS;
+    const from = record ? sharedNow() - LOG_AGE_MS : since - CLOCK_SKEW_MS;
     const changedSince = from - ADMISSION_LAG_MS;
     if (logLost) {
       const found = await reconcile(untilNow(changedSince), { stopping });
       deps.reconciled(found);
       log.warn({ ...found, since: changedSince }, "the log was lost; changes since then are admitted again");
     }
-    const apply = retrying(deps.apply, { leftOut, stopping, delayMs });
+    const aside = new Aside(deps);
+    const apply = retrying(aside.applying(deps.apply), { leftOut, stopping, delayMs });
     const range = { since: from, until: Number.POSITIVE_INFINITY };
     const events = await replay(deps.readRange(range), apply, { stopping });
-    if (logLost && !record) void backfillLog(deps, { since: Date.now() - LOG_AGE_MS, until: changedSince }, stopping);
-    return events;
+    if (logLost && !record) void backfillLog(deps, { since: sharedNow() - LOG_AGE_MS, until: changedSince }, stopping);
+    return { events, setAside: await aside.readmit() };
   };
+}
+
+/** So many homes may be degraded for long, and their readers are looked up in the record each second. */
+const MOST_USERS = 200;
+const MOST_EVENTS = 2_000;
+
+class Aside {
+  readonly #events = new Map<string, Delivery>();
+  readonly #affected = new Map<string, Affected>();
+
+  constructor(private readonly deps: Pick<RecoveryDeps, "readmit" | "isUpstreamAway">) {}
+
+  /** @throws the error of an event that cannot be set aside */
+  applying(apply: RecoveryDeps["apply"]): RecoveryDeps["apply"] {
+    return async (delivery) => {
+      try {
+        await apply(delivery);
+      } catch (error) {
+        if (!this.deps.isUpstreamAway(error)) throw error;
+        const event = parseStored(delivery.subject, delivery.body, delivery.time);
+        const id = messageId(event);
+        const affected = affectedBy(event);
+        this.#events.set(id, delivery);
+        if (affected) this.#affected.set(`${affected.kind} ${affected.user}`, affected);
+        if (this.#events.size > MOST_EVENTS || this.#affected.size > MOST_USERS) throw error;
+      }
+    };
+  }
+
+  async readmit(): Promise<SetAside[]> {
+    let seq = 0;
+    for (const event of this.#events.values()) seq = await this.deps.readmit(event);
+    const at = sharedNow();
+    return [...this.#affected.values()].map((affected) => ({ ...affected, seq, at }));
+  }
+}
+
+/** Undefined where no page lacks anything: deleted drops are hidden, and local and global are written first. */
+function affectedBy({ name, payload }: TimelineEvent): Affected | undefined {
+  if (name === "user_followed" || name === "user_unfollowed") return { kind: "reader", user: payload.follower_id };
+  if (name === "drop_deleted" || payload.user_id === undefined) return undefined;
+  return { kind: "author", user: payload.user_id };
 }
 
 async function leaveOut(
@@ -51,7 +101,7 @@ async function leaveOut(
 ): Promise<void> {
   const fields = { seq: event.seq, error: oneLine(error) };
   if (isPermanent(error)) return log.warn(fields, "an event of the log can never be applied; the replay skips it");
-  const about = { reason: "exhausted", error, version, now: Date.now() } as const;
+  const about = { reason: "exhausted", error, version, now: sharedNow() } as const;
   const store = cutWhereTooLarge(storeDeadLetter);
   await store(deadLetterOf(event, attempts, { ...about, event: eventOfSubject(event.subject) }));
   countOutcome("dead-lettered", event);
@@ -74,7 +124,7 @@ async function backfillLog(
     try {
       const begin = Math.max(end - SLICE_MS, since);
       admitted += (await reconcile({ since: begin, until: end }, { stopping })).admitted;
-      while (!stopping.aborted && (await readBacklog()).start < Date.now() - MOST_BEHIND_MS)
+      while (!stopping.aborted && (await readBacklog()).start < sharedNow() - MOST_BEHIND_MS)
         await pause(SECOND, stopping);
       end = begin;
       failures = 0;

@@ -4,6 +4,7 @@ import type { Drop } from "../../gen/avion/posts.js";
 import { AppError } from "../../kernel/errors.js";
 import { FLOOR_MEMBER, idFault } from "../../kernel/ids.js";
 import { counter } from "../../kernel/meters.js";
+import { sharedNow } from "../../kernel/time.js";
 
 /** An upstream may answer with more than it was asked for, but not with more than this. */
 const MAX_ITEMS = 10_000;
@@ -40,7 +41,7 @@ export const validUsers = (method: string, ids: readonly string[]): readonly str
 export function validDrops(method: string, drops: readonly Drop[], below: string): readonly Drop[] {
   const kept = valid(method, drops, isDrop);
   if (below !== "" && kept.at(-1)?.drop_id === below) throw broken(method, "the page below a drop leads to itself");
-  const now = Date.now();
+  const now = sharedNow();
   let ahead = 0;
   for (const { created_at } of kept) if (isTooFarAhead(created_at, now)) ahead++;
   if (ahead > 0) leftOut.add(ahead, { method });

@@ -1,4 +1,4 @@
-import { type Client, type ServiceError, status } from "@grpc/grpc-js";
+import { type Client, Metadata, type ServiceError, status } from "@grpc/grpc-js";
 import {
   type Counts,
   type Drop,
@@ -36,6 +36,10 @@ export type UpstreamChannels = ReturnType<typeof openUpstreamChannels>;
 
 const isAnswered = (error: unknown, code: status): boolean =>
   error instanceof Error && (error.cause as ServiceError | undefined)?.code === code;
+
+/** False for errors of Redis and NATS. */
+export const isOfUpstream = (error: unknown): boolean =>
+  error instanceof Error && (error.cause as ServiceError | undefined)?.metadata instanceof Metadata;
 
 export const isUnimplemented = (error: unknown): boolean => isAnswered(error, status.UNIMPLEMENTED);
 

@@ -3,7 +3,7 @@ import { STREAM } from "../../contracts/subjects.js";
 import { type Measurement, type Sample, startSampling } from "../../delivery/sampling.js";
 import type { Logger } from "../../kernel/logger.js";
 import { gauge } from "../../kernel/meters.js";
-import { SECOND } from "../../kernel/time.js";
+import { SECOND, sharedNow } from "../../kernel/time.js";
 import { readTopology } from "./declared.js";
 import { createStoredMessages, type StoredMessages } from "./message.js";
 
@@ -81,5 +81,5 @@ async function unfinishedSeconds(stored: StoredMessages, info: ConsumerInfo): Pr
   if (num_pending + num_ack_pending === 0) return 0;
   const done = num_ack_pending > 0 ? ack_floor.stream_seq : delivered.stream_seq;
   const oldest = await stored.next(stream, config.filter_subject ?? ">", done + 1);
-  return oldest ? Math.max(0, Date.now() - oldest.time) / SECOND : 0;
+  return oldest ? Math.max(0, sharedNow() - oldest.time) / SECOND : 0;
 }

@@ -92,6 +92,11 @@ export async function readCreated(
   return new Map(found.flatMap(([name, info]) => (info ? [[name, info.created] as const] : [])));
 }
 
+/** What was added to the end of a description stays there. */
+export function keepingNote(wanted: StreamConfig, { description = "" }: StreamConfig): StreamConfig {
+  return wanted.description && description.startsWith(wanted.description) ? { ...wanted, description } : wanted;
+}
+
 /** Fields the server adds by itself do not count. */
 export function differences(wanted: object, actual: object): string[] {
   const held = actual as Record<string, unknown>;
@@ -121,7 +126,7 @@ async function applyStream(manager: JetStreamManager, wanted: StreamConfig, log:
     log.info({ stream: wanted.name }, "stream created");
     return;
   }
-  const fitting = { ...wanted, max_bytes: keeping(wanted.max_bytes, held) };
+  const fitting = { ...keepingNote(wanted, held.config), max_bytes: keeping(wanted.max_bytes, held) };
   const changed = differences(fitting, held.config);
   if (changed.length === 0) return;
   await unlessUnchangeable(manager.streams.update(wanted.name, { ...held.config, ...fitting }), {

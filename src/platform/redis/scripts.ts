@@ -2,10 +2,12 @@ import { readFileSync } from "node:fs";
 import type { Redis } from "ioredis";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError } from "../../kernel/errors.js";
+import { type Logger, silent } from "../../kernel/logger.js";
 import { histogram } from "../../kernel/meters.js";
 import { pause } from "../../kernel/time.js";
 import { refusalOf } from "../refusals.js";
 import { type RedisClient, redisError } from "./connect.js";
+import { createWrongTypes, isWrongType, removingWrongTypes, type WithRemoved } from "./wrong-types.js";
 
 const NAMES = [
   "add-entries",
@@ -48,6 +50,7 @@ const NAMES = [
   "users-forget",
   "users-read-profile",
   "users-fill-profile",
+  "remove-wrong-types",
 ] as const;
 export type ScriptName = (typeof NAMES)[number];
 
@@ -79,41 +82,65 @@ export interface Scripts {
   command<T>(name: string, call: (client: RedisClient) => Promise<T>): Promise<T>;
 }
 
-type Commands = Record<ScriptName | `${ScriptName}Buffer`, (...args: unknown[]) => Promise<Reply>>;
+type CommandName = ScriptName | `${ScriptName}!`;
+type Commands = Record<CommandName | `${CommandName}Buffer`, (...args: unknown[]) => Promise<Reply>>;
 
 // Added by defineCommand.
 declare module "ioredis" {
   interface RedisCommander extends Commands {}
 }
 
-/** The client sends a script's hash, and its text where the server does not know it. */
-export function createScripts(client: RedisClient): Scripts {
-  for (const [name, lua] of SOURCES) client.defineCommand(name, { lua });
+/**
+ * The client sends a script's hash, and its text where the server does not know it. A script or a command that meets a
+ * key of a wrong type runs again: all of them may be repeated.
+ */
+export function createScripts(client: RedisClient, log: Logger = silent): Scripts {
+  const remover = SOURCES.get("remove-wrong-types") as string;
+  for (const [name, lua] of SOURCES) {
+    client.defineCommand(name, { lua });
+    client.defineCommand(`${name}!`, { lua: removingWrongTypes(remover, lua) });
+  }
   const breaker = createCircuitBreaker(client);
-  const command: Scripts["command"] = (name, call) =>
-    SPANS.has(name) ? inSpan(`redis ${name}`, SPAN, () => measured(name, call)) : measured(name, call);
-  const measured: Scripts["command"] = async (name, call) => {
+  const wrongTypes = createWrongTypes(client, log);
+  const fail = (error: unknown): never => {
+    breaker.note(error);
+    // The client itself says only that it is not connected.
+    throw refusalOf(client) ?? redisError(error);
+  };
+  const measured: Measured = async (name, call, again) => {
     breaker.check();
     cork(client);
     const started = performance.now();
     try {
       return await call(client);
     } catch (error) {
-      breaker.note(error);
-      // The client itself says only that it is not connected.
-      throw refusalOf(client) ?? redisError(error);
+      return await (isWrongType(error) ? again(error).catch(fail) : fail(error));
     } finally {
       commandTime.record((performance.now() - started) / 1_000, { command: name });
     }
   };
+  const traced: Measured = (name, ...calls) =>
+    SPANS.has(name) ? inSpan(`redis ${name}`, SPAN, () => measured(name, ...calls)) : measured(name, ...calls);
+  const run = (name: ScriptName, form: "" | "Buffer", args: readonly unknown[]): Promise<Reply> =>
+    traced(
+      name,
+      () => client[`${name}${form}`](...args),
+      async () => wrongTypes.resultOf((await client[`${name}!${form}`](...args)) as WithRemoved),
+    );
   return {
     client,
     isCluster: client.isCluster,
-    run: (name, keys, args) => command(name, () => client[name](keys.length, ...keys, ...args)),
-    runBytes: (name, keys, args) => command(name, () => client[`${name}Buffer`](keys.length, ...keys, ...args)),
-    command,
+    run: (name, keys, args) => run(name, "", [keys.length, ...keys, ...args]),
+    runBytes: (name, keys, args) => run(name, "Buffer", [keys.length, ...keys, ...args]),
+    command: (name, call) => traced(name, call, (error) => wrongTypes.callAgain(call, error)),
   };
 }
+
+type Measured = <T>(
+  name: string,
+  call: (client: RedisClient) => Promise<T>,
+  again: (error: unknown) => Promise<T>,
+) => Promise<T>;
 
 /** Commands of one turn of the event loop leave in one system call. */
 function cork(client: RedisClient): void {

@@ -127,3 +127,37 @@ test("no source file has more than 250 lines of code", async () => {
   expect(long).toEqual([]);
   expect(files).toBeGreaterThan(100);
 });
+
+/** Of what these compare, nothing is stored: deadlines, pauses and rates of one process, and what other machines date. */
+const BY_THE_OWN_CLOCK = [
+  "analysis/http/estimate.ts",
+  "analysis/sources/ask.http.ts",
+  "analysis/sources/bounded-fetch.ts",
+  "cli/bootstrap.ts",
+  "cli/terminal.ts",
+  "doctor/checks.grpc.ts",
+  "doctor/checks.redis.ts",
+  "kernel/lock-file.ts",
+  "kernel/processes.ts",
+  "kernel/time.ts",
+  "outbox/index.ts",
+  "platform/grpc/call.ts",
+  "platform/grpc/unary.ts",
+  "platform/outages.ts",
+  "platform/redis/clock.ts",
+  "timeline/deadlines.ts",
+  "timeline/get-timeline.ts",
+  "timeline/index.ts",
+  "timeline/rebuild.ts",
+  "timeline/sources.grpc.ts",
+  "users/lists.ts",
+  "users/prepare.ts",
+];
+
+test("times that are stored are dated and judged by the clock that all processes share", async () => {
+  const files = (await readdir("src", { recursive: true })).filter((file) => file.endsWith(".ts"));
+  const found: string[] = [];
+  for (const file of files.filter((name) => !name.startsWith("sandbox/")))
+    if (/\bDate\.now\b(?!\(\)`)/.test(await readFile(join("src", file), "utf8"))) found.push(file);
+  expect(found.sort()).toEqual(BY_THE_OWN_CLOCK);
+});

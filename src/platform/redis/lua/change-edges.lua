@@ -18,6 +18,11 @@ local seconds, now = tonumber(time[1]), time[1] * 1000 + math.floor(time[2] / 10
 
 local function record_unfollower(key, part, author, follower)
   local newest = call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  local noted = not newest[2] and string.match(call('HGET', part, author .. ':') or '', ':(%d+)$')
+  -- Lost, and not expired: this one alone must not pass for all. The mark of a refill stays.
+  if noted and seconds - noted < keep / 1000 - 60 and call('HGET', part, '~floor') == '1' then
+    call('HDEL', part, '~floor')
+  end
   local at = newest[2] and math.max(now, tonumber(newest[2]) + 1) or now
   call('ZADD', key, at, follower)
   call('ZREMRANGEBYSCORE', key, '-inf', '(' .. (now - keep))

@@ -8,7 +8,7 @@
 -- ARGV[4]  how many
 -- returns  { "1" if they are complete, else "", user, time, user, time, ... }
 local noted = string.match(redis.call('HGET', KEYS[1], ARGV[1]) or '', ':(%d+)$')
-if noted and redis.call('EXISTS', KEYS[2]) == 0 then
+if noted and redis.call('ZCARD', KEYS[2]) == 0 then
   local time = redis.call('TIME')
   -- Lost, and not expired: the part is not complete until it is refilled, with what the log still has.
   if time[1] - noted < tonumber(ARGV[2]) / 1000 - 60 then redis.call('HDEL', KEYS[1], '~floor', ARGV[1]) end

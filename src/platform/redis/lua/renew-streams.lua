@@ -22,7 +22,8 @@ for key = 3, #KEYS, 3 do
   listed = redis.call('GET', KEYS[key]) == ARGV[at + 2] and listed
   redis.call('PEXPIRE', KEYS[key], ARGV[4])
   redis.call('EXPIRE', KEYS[key + 1], 2 * ttl)
-  local kept = redis.call('EXPIRE', KEYS[key + 2], ttl) == 1
+  redis.call('EXPIRE', KEYS[key + 2], ttl)
+  local kept = redis.call('HEXISTS', KEYS[key + 2], 'pod_name') == 1
   if not (listed and kept and redis.call('SISMEMBER', KEYS[key + 1], connection) == 1) then gone[#gone + 1] = connection end
   at = at + 3
 end

@@ -37,7 +37,7 @@ function scene(how: { readonly held: IdentityRecord; readonly streams?: LogState
       recover: async ({ since, redis, log, record }) => {
         trace.push(`recover since ${since}${redis ? " redis" : ""}${log ? " log" : ""}${record ? " record" : ""}`);
         await opened;
-        return 3;
+        return { events: 3, setAside: [] };
       },
       observe: ({ redis, log }, events) =>
         trace.push(["observed", redis ? "redis" : "", log ? "log" : "", events].filter(String).join(" ")),
@@ -116,7 +116,7 @@ test("a backlog that was read while the log was replaced is not recorded", async
       readBacklog: async () => ({ start: 9_000_000, acked: 7 }),
       recover: async () => {
         records.push("recover");
-        return 0;
+        return { events: 0, setAside: [] };
       },
       observe: () => undefined,
     },
@@ -155,3 +155,34 @@ test("a redriven job waits for the record for seconds, also where the clock goes
   }
   await detector.close();
 }, 20_000);
+
+test("what a recovery has set aside is in the record until the log is applied up to it", async () => {
+  const aside = { kind: "author", user: "anna", seq: 9, at: 5_000 } as const;
+  let held: IdentityRecord = { ...WHOLE, redis: "other" };
+  let backlog = { start: 4_000, acked: 8 };
+  const detector = new LossDetector({
+    identity: {
+      read: async () => held,
+      record: async ({ backlog: { start, acked }, log }) => {
+        held = { redis: "same", from: start, log: JSON.parse(JSON.stringify(log)), acked };
+      },
+    },
+    readLogState: async () => STREAMS,
+    log: silent,
+    recovery: {
+      lease: { hold: async () => true, release: async () => undefined },
+      readBacklog: async () => backlog,
+      recover: async () => ({ events: 1, setAside: [aside] }),
+      observe: () => undefined,
+    },
+  });
+  await eventually(() => held.log?.setAside?.length === 1, "it is recorded");
+  await eventually(() => !detector.maybeLost() && detector.affected().length === 1, "only its homes may lack it");
+  // Its jobs are older than the time.
+  backlog = { start: 4_500, acked: 9 };
+  await eventually(() => held.from === 4_500, "the next look");
+  expect(held.log?.setAside).toEqual([aside]);
+  backlog = { start: 6_000, acked: 9 };
+  await eventually(() => detector.affected().length === 0, "nothing is missing any more");
+  await detector.close();
+});

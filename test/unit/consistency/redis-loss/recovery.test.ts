@@ -132,6 +132,49 @@ test("an event that cannot be left out either rejects", async () => {
   await expect(applying(deliveryOf())).rejects.toThrow("no DLQ");
 });
 
+const NOTHING_ASIDE = { readmit: async () => 0, isUpstreamAway: () => false };
+
+test("what an upstream holds up is admitted again once all else is applied; very much is an outage", async () => {
+  const steps: string[] = [];
+  const recovering = (authors: number) =>
+    createRecovery({
+      readBacklog: async () => ({ start: 0, acked: 0 }),
+      readRange: async function* () {
+        for (let seq = 1; seq <= authors; seq++) {
+          const json = { drop_id: `d${seq}`, user_id: `author-${seq}`, visibility: "public", created_at: 1 };
+          yield deliveryOf({ seq, subject: "drops.created", json });
+        }
+        yield deliveryOf({
+          seq: 900,
+          subject: "graph.followed",
+          json: { follower_id: "bob", following_id: "ada", version: 1 },
+        });
+        yield deliveryOf({ seq: 901, subject: "drops.deleted", json: { drop_id: "dead" } });
+        yield deliveryOf({ seq: 902, subject: "drops.deleted", json: { drop_id: "other" } });
+      },
+      apply: async ({ seq }) => {
+        if (seq < 902) throw away;
+        steps.push(`applied ${seq}`);
+      },
+      readmit: async ({ seq }) => {
+        steps.push(`again ${seq}`);
+        return 1_000 + seq;
+      },
+      isUpstreamAway: (error) => error === away,
+      reconcile: async () => ({ changes: 0, admitted: 0 }),
+      storeDeadLetter: async () => undefined,
+      ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined },
+    });
+  const loss = { since: 0, redis: true, log: false, record: false };
+  const { events, setAside } = await recovering(1)(loss, new AbortController().signal);
+  expect([events, steps]).toEqual([4, ["applied 902", "again 1", "again 900", "again 901"]]);
+  expect(setAside.map(({ kind, user, seq }) => [kind, user, seq])).toEqual([
+    ["author", "author-1", 1_901],
+    ["reader", "bob", 1_901],
+  ]);
+  await expect(recovering(300)(loss, new AbortController().signal)).rejects.toBe(away);
+});
+
 test("an event that leaves no room for the headers of its dead letter is kept cut, and ends no recovery", async () => {
   const kept: DeadLetter[] = [];
   const recover = createRecovery({
@@ -146,9 +189,10 @@ test("an event that leaves no room for the headers of its dead letter is kept cu
       kept.push(deadLetter);
     },
     ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined },
+    ...NOTHING_ASIDE,
   });
   const loss = { since: 0, redis: true, log: false, record: false };
-  expect(await recover(loss, new AbortController().signal)).toBe(1);
+  expect(await recover(loss, new AbortController().signal)).toEqual({ events: 1, setAside: [] });
   expect(kept).toMatchObject([{ subject: "dlq.toolarge.drop_created", headers: { "Dlq-Size": "1000000" } }]);
 });
 
@@ -164,6 +208,7 @@ test("after a loss of the log the upstreams are asked for a minute more than now
     },
     storeDeadLetter: async () => undefined,
     ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined },
+    ...NOTHING_ASIDE,
   });
   const now = Date.now();
   await recover({ since: now, redis: false, log: true, record: true }, new AbortController().signal);
