@@ -37,7 +37,7 @@ export function define(timeline: Command): void {
     .description("rebuild home timelines from the upstreams, whatever they hold now; no user is notified")
     .argument("[users...]", "users whose home timelines to rebuild", parseUserIds)
     .option("--all", "all home timelines, and those of pulled authors")
-    .option("--shared", "local and global, from the log: entries older than the log are lost")
+    .option("--shared", "local and global, from the upstreams and the log: entries of more than a week ago are lost")
     .option(AFTER_OPTION, "with --all: continue where an earlier run stopped")
     .option("--rate <per second>", "timelines a second at most", parseRate, DEFAULT_RATE)
     .addOption(JSON_OPTION)

@@ -4,6 +4,7 @@ import type { Fences } from "../contracts/fences.js";
 import { AUDIT_LEASE_KEY, REPLAY_LEASE_KEY } from "../contracts/keys.js";
 import type { PulledAuthors } from "../contracts/pulled.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { LOG_AGE_MS } from "../contracts/times.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
@@ -41,7 +42,12 @@ import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
 import { createRecovery } from "./redis-loss/recovery.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
 import { type ApplyEvent, parsed } from "./replay.js";
-import { createPublicationSources, createReadChanges, createReadRetentionStart } from "./upstreams.grpc.js";
+import {
+  createListsDrops,
+  createPublicationSources,
+  createReadChanges,
+  createReadRetentionStart,
+} from "./upstreams.grpc.js";
 
 export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 export type { Auditor } from "./audit/auditor.redis.js";
@@ -111,14 +117,22 @@ export function startReconcileRequests(
   });
 }
 
-type LossHandles = Pick<Handles, "scripts" | "fenced" | "nats" | "log">;
+type LossHandles = Pick<Handles, "scripts" | "fenced" | "nats" | "upstreams" | "log">;
 
 /** Watches Redis and the log for losses; without `recovery` it only detects them. */
-export function watchForLosses({ scripts, fenced, nats, log }: LossHandles, recovery?: Recovery): LossDetector {
+export function watchForLosses(handles: LossHandles, recovery?: Recovery): LossDetector {
+  const { scripts, fenced, nats, upstreams, log } = handles;
   if (recovery) observeRecovery.started();
+  const readBacklog = createReadBacklog(nats);
+  const listsDrops = createListsDrops(() => upstreams("reconcile"));
+  let isNew: boolean | undefined;
   return new LossDetector({
     identity: createServerIdentity(scripts, fenced),
     readLogState: createReadLogState(nats),
+    lacksHistory: async () => {
+      isNew ??= (await readBacklog()).acked === 0;
+      return isNew && listsDrops(Date.now() - LOG_AGE_MS);
+    },
     log,
     recovery,
   });

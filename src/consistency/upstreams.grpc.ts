@@ -51,6 +51,19 @@ export function createReadChanges(
   };
 }
 
+/** True where the posts service lists a change since then (ms since the epoch); one without ListDrops lists none. */
+export function createListsDrops(upstreams: () => Upstreams): (since: number) => Promise<boolean> {
+  return async (since) => {
+    try {
+      const page = await upstreams().changedDrops({ since, until: 0, page_size: 1, page_token: "" });
+      return page.drops.length > 0;
+    } catch (error) {
+      if (isUnimplemented(error)) return false;
+      throw error;
+    }
+  };
+}
+
 async function* drops(upstreams: Upstreams, range: TimeRange, log: Logger): AsyncGenerator<TimelineEvent> {
   const read = (page_token: string) => upstreams.changedDrops({ ...range, page_size: CHANGES_A_PAGE, page_token });
   for await (const page of readPages(read))

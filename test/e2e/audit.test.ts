@@ -265,6 +265,30 @@ testWithStack("an audit compares local and global with the log, and --fix repair
   expect(await redis.zscore("timeline:local", "never")).toBeNull();
 });
 
+testWithStack(
+  "an audit finds what neither the log nor local and global have, and --fix takes it from the upstreams",
+  { ...OPTIONS, env: { ...OPTIONS.env, TIMELINE_AUDIT_INTERVAL_MS: "0" } },
+  async (stack) => {
+    await complete(stack);
+    const { reads, redis, world } = stack;
+    for (const name of ["local", "global"] as const) await reads[name]();
+    // No event told of it, and nobody has asked the upstreams since.
+    world.post(...drops("alice", 500, 1));
+    // The log has it, and the upstreams have it no more.
+    const phantom = created({ ...drops("alice", 600, 1)[0], drop_id: "phantom" } as Parameters<typeof created>[0]);
+    await stack.publish(phantom);
+    await stack.streams.settledWith(41);
+    const differing = { result: "differing", missing: ["alice-500"], unexpected: ["phantom"] };
+    const audited = (args: readonly string[], code = 0) =>
+      jsonOf<Audited>(stack, ["audit", "--timeline", "local", "global", ...args], { code });
+    expect((await audited([], 1)).shared).toMatchObject({ local: differing, global: differing });
+    const repaired = { ...differing, repaired: true };
+    expect((await audited(["--fix"])).shared).toMatchObject({ local: repaired, global: repaired });
+    expect(await redis.zscore("timeline:local", "alice-500")).not.toBeNull();
+    expect(await redis.zscore("timeline:global", "phantom")).toBeNull();
+  },
+);
+
 /** A counter with these labels, and a value that begins so. */
 function seriesOf(name: string, labels: Readonly<Record<string, string>>, value = "[1-9]"): RegExp {
   const all = Object.entries(labels).map(([label, text]) => `(?=[^}]*${label}="${text}")`);

@@ -98,7 +98,8 @@ export async function audit(deps: AuditDeps, names: readonly string[], options: 
     failed: [...found.failed, ...(again?.failed ?? [])],
     lagMs,
     repaired,
-    remaining: again?.differing ?? [],
+    // What has come to differ since is for the next audit.
+    remaining: stillDiffering(found.differing, again?.differing ?? []),
     unrepaired,
   };
 }
@@ -120,12 +121,16 @@ async function twice(deps: AuditDeps, names: readonly string[], options: AuditOp
     differing.map(({ name }) => name),
     { stopping },
   );
-  const before = new Map(differing.map(({ name, differences }) => [name, differences]));
   first.failed.push(...second.failed);
-  first.differing = second.differing
-    .map(({ name, differences }) => ({ name, differences: confirmed(before.get(name) ?? [], differences) }))
-    .filter(({ differences }) => differences.length > 0);
+  first.differing = stillDiffering(differing, second.differing);
   return first;
+}
+
+function stillDiffering(before: readonly Differing[], now: readonly Differing[]): Differing[] {
+  const known = new Map(before.map(({ name, differences }) => [name, differences]));
+  return now
+    .map(({ name, differences }) => ({ name, differences: confirmed(known.get(name) ?? [], differences) }))
+    .filter(({ differences }) => differences.length > 0);
 }
 
 async function once(deps: AuditDeps, names: readonly string[], options: AuditOptions): Promise<Found> {

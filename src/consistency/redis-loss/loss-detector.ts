@@ -1,3 +1,4 @@
+import { LOG_AGE_MS } from "../../contracts/times.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
@@ -58,11 +59,16 @@ export interface Recovery {
 interface DetectorDeps {
   readonly identity: ServerIdentity;
   readonly readLogState: () => Promise<LogState>;
+  /** Without a record: true if no process has worked on the log yet, and the upstreams list changes from before it. */
+  readonly lacksHistory: () => Promise<boolean>;
   readonly log: Logger;
   readonly recovery?: Recovery | undefined;
 }
 
 const CHECK_MS = SECOND;
+/** While data may be missing, so that pages are not degraded for longer than it is. */
+const CHECK_LOST_MS = SECOND / 10;
+const FIRST_CHECK_MS = 3 * SECOND;
 /** Longer than the time of the writes that Redis may lose: a second between two syncs, or the lag of a replica. */
 const FALLBACK_MS = 5 * SECOND;
 const COVER_TIMEOUT_MS = 30 * SECOND;
@@ -76,6 +82,9 @@ export class LossDetector {
     this.#maybeLost = true;
   };
   #maybeLost = false;
+  /** Resolves after the first check, before a recovery that it begins; after some seconds in any case. */
+  readonly checked: Promise<void>;
+  #firstChecked = (): void => undefined;
   /** The log when nothing was lost: it outlives a record that is lost together with the log. */
   #known: LogState | undefined;
   /** `at`: by performance.now(). */
@@ -83,9 +92,18 @@ export class LossDetector {
   readonly #loop: Loop;
 
   constructor(private readonly deps: DetectorDeps) {
+    const first = new Promise<void>((resolve) => {
+      this.#firstChecked = resolve;
+    });
+    this.checked = Promise.race([first, pause(FIRST_CHECK_MS)]);
     this.#loop = startLoop({
-      work: (stopping) => this.#check(stopping),
+      work: async (stopping) => {
+        await this.#check(stopping);
+        return this.#maybeLost ? CHECK_LOST_MS : CHECK_MS;
+      },
       everyMs: CHECK_MS,
+      backoffBaseMs: CHECK_LOST_MS,
+      backoffCapMs: CHECK_MS,
       failed: (error) => deps.log.debug({ error: oneLine(error) }, "the check for losses, or a recovery, failed"),
       closeMs: SECOND,
     });
@@ -113,17 +131,35 @@ export class LossDetector {
   async #check(stopping: AbortSignal): Promise<void> {
     const { identity, readLogState, recovery, log } = this.deps;
     const inCharge = recovery !== undefined && (await recovery.lease.hold());
-    const record = await identity.read();
+    const held = await identity.read();
     // Read after the record: the log may be ahead of it, but never behind.
     const state = await readLogState();
+    const record = await this.#withHistory(held, state, inCharge);
     const loss = lossOf(record, state, this.#known);
     if (loss && !this.#maybeLost) log.warn({ ...loss }, "Redis or the log may have lost confirmed data");
     this.#maybeLost = loss !== undefined;
     if (!loss && state.drops !== "") this.#known = state;
     this.#remember(record.from);
+    this.#firstChecked();
     if (!inCharge) return;
     if (loss) await this.#recover(recovery, { loss, state, stopping });
     else await this.#record(recovery, state);
+  }
+
+  /** A new log beside upstreams with a history counts as lost, also for a process that finds it half filled. */
+  async #withHistory(held: IdentityRecord, state: LogState, inCharge: boolean): Promise<IdentityRecord> {
+    if (held.redis !== "none" || this.#known !== undefined) return held;
+    // Until the upstreams have answered nobody knows.
+    this.#maybeLost = true;
+    if (!(await this.deps.lacksHistory())) {
+      this.#maybeLost = false;
+      return held;
+    }
+    const start = Date.now() - LOG_AGE_MS;
+    const log = { ...state, drops: "" };
+    const backlog = { start, acked: 0 };
+    if (inCharge) await this.deps.identity.record({ backlog, log, recovered: false });
+    return { redis: "same", from: start, log, acked: 0 };
   }
 
   /** True once the record has reached back to a time for as long as Redis may fall back. */
