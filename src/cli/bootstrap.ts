@@ -31,7 +31,7 @@ const REDIS_TIMEOUT_MS = 10 * SECOND;
 /** The upstreams are connected at their first call. */
 type LogConnections = Pick<Connections, "nats" | "publish" | "publishAll" | "upstreams">;
 
-interface Opening {
+export interface Opening {
   readonly config: Config;
   readonly name: string;
   readonly closers: Closers;

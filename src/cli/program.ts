@@ -23,6 +23,7 @@ const COMMANDS: Readonly<Record<string, readonly [about: string, load: () => Pro
   analysis: ["show which analyses are not done, since when, and where", () => import("./analysis.js")],
   replay: ["apply a range of the log again, without notifications", () => import("./replay.js")],
   timeline: ["work on stored timelines", () => import("./timeline.js")],
+  database: ["work on the database of the roles that keep data", () => import("./database.js")],
   author: ["show and choose whose drops are pushed into homes, tiered or pulled", () => import("./author.js")],
   audit: ["compare timelines with the upstreams and the log; exits 1 if one differs", () => import("./audit.js")],
 };
