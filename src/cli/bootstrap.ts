@@ -59,14 +59,14 @@ export async function withConnections<Opened>(
   }
 }
 
-interface Job<Opened> {
+export interface Job<Opened> {
   readonly connections: Opened;
   readonly config: Config;
   readonly stopping: AbortSignal;
   readonly say: Say;
 }
 
-interface Answer {
+export interface Answer {
   readonly json: object;
   readonly text: string;
   readonly failed?: boolean;

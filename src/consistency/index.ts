@@ -42,7 +42,9 @@ import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
 import { createRecovery } from "./redis-loss/recovery.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
 import { type ApplyEvent, parsed } from "./replay.js";
+import { openUndo, type UndoLost } from "./restored/index.js";
 import {
+  createIsKnown,
   createListsDrops,
   createPublicationSources,
   createReadChanges,
@@ -54,6 +56,7 @@ export type { Auditor } from "./audit/auditor.redis.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
 export { type Reconciled, type ReconcileRequests, untilNow } from "./reconcile/reconcile.js";
 export { parsed, replay, retrying } from "./replay.js";
+export { watchForRestores } from "./restored/index.js";
 export { createReadBacklogStart, createReadLastAdmission, createReadRange };
 
 interface Handles {
@@ -176,14 +179,19 @@ export function openRecovery(
 /** Audits timelines, and rebuilds those that differ. */
 export const openAuditor = (
   { audit: { settleMs }, storedTimelines }: Pick<Config, "audit" | "storedTimelines">,
-  handles: Pick<Handles, "scripts" | "nats" | "fences" | "pulled" | "log">,
+  handles: Pick<Handles, "scripts" | "nats" | "upstreams" | "fences" | "pulled" | "log">,
   rebuilding: Rebuilding,
 ): Auditor =>
   createAuditor({
     ...handles,
     ...{ storedTimelines, settleMs, rebuilding },
     readBacklogStart: createReadBacklogStart(handles.nats),
+    isKnown: createIsKnown(() => handles.upstreams("reads")),
   });
+
+/** Makes the log and the fences what the upstreams say, after a restore of their database. */
+export const openUndoLost = (handles: Omit<Handles, "fenced" | "pulled">): UndoLost =>
+  openUndo(handles, createReconcile(handles));
 
 interface Audited {
   readonly auditor: Auditor;

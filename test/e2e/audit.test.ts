@@ -91,6 +91,29 @@ testWithStack(
   },
 );
 
+testWithStack("an audit of a user whom the upstreams do not know says so", OPTIONS, async (stack) => {
+  const { world, reads, redis } = stack;
+  world.follow("reader-1", "alice");
+  // Somebody has asked for this home, which is empty and complete.
+  expect(await reads.home("nobody")).toMatchObject({ drop_ids: [], degraded: false });
+  const args = ["audit", "--user", "nobody", "never-read", "reader-1"];
+  const unknown = expect.arrayContaining(["nobody", "never-read"]);
+  expect(await jsonOf<Audited>(stack, args, { code: 1 })).toMatchObject({
+    users: 0,
+    incomplete: 1,
+    differ: 0,
+    unknown,
+  });
+  const text = startCommand(stack, ["audit", "--user", "nobody"]);
+  expect((await text.exited).code).toBe(1);
+  expect(text.output()).toMatch(/^"nobody" is no user that the upstreams know[^\n]*\n0 of 0 users differ/);
+  expect(await jsonOf<Audited>(stack, ["audit", "--user", "alice"])).toMatchObject({ unknown: [], incomplete: 1 });
+  // What is left of them differs from what the upstreams say.
+  await redis.zadd(homeKey("nobody"), Date.now() - 60_000, "never");
+  const found = await jsonOf<Audited>(stack, ["audit", "--user", "nobody"], { code: 1 });
+  expect(found).toMatchObject({ users: 1, differ: 1, unknown: [] });
+});
+
 testWithStack("an audit leaves out homes that their next read rebuilds", OPTIONS, async (stack) => {
   await complete(stack);
   const { redis } = stack;

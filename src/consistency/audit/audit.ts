@@ -24,6 +24,8 @@ export interface AuditDeps {
   /** Events admitted from then on may not have been applied yet, in ms since the epoch. */
   readonly readBacklogStart: () => Promise<number>;
   readonly rebuild: (name: string) => Promise<void>;
+  /** False where the upstreams have nothing of this user. */
+  readonly isKnown: (name: string) => Promise<boolean>;
   readonly maxEntries: number;
   /** Drops younger than this, in ms, are not compared. */
   readonly settleMs: number;
@@ -42,6 +44,8 @@ export interface Failed {
 interface Found {
   judged: number;
   incomplete: number;
+  /** Users that were named, and of whom the upstreams have nothing. */
+  readonly unknown: string[];
   /** Timelines with differences that may be events which waited too long. */
   readonly undecided: string[];
   readonly failed: Failed[];
@@ -59,6 +63,8 @@ export interface Report extends Readonly<Found> {
 export type Reports = Readonly<Partial<Record<TimelineKind, Report>>>;
 
 export interface AuditOptions {
+  /** The users were named by hand: one may be misspelt. */
+  readonly named?: boolean;
   readonly fix?: boolean | undefined;
   readonly stopping?: AbortSignal | undefined;
   readonly progress?: (compared: number) => void;
@@ -134,14 +140,16 @@ function stillDiffering(before: readonly Differing[], now: readonly Differing[])
 }
 
 async function once(deps: AuditDeps, names: readonly string[], options: AuditOptions): Promise<Found> {
-  const found: Found = { judged: 0, incomplete: 0, undecided: [], failed: [], differing: [] };
+  const found: Found = { judged: 0, incomplete: 0, unknown: [], undecided: [], failed: [], differing: [] };
   let compared = 0;
   await paced(names, { atOnce: AT_ONCE, stopping: options.stopping }, async (name) => {
     try {
       const differences = await look(deps, name);
-      if (differences === undefined) found.incomplete++;
+      const differs = differences !== undefined && differences.length > 0;
+      if (options.named && !differs && !(await deps.isKnown(name))) found.unknown.push(name);
+      else if (differences === undefined) found.incomplete++;
       else found.judged++;
-      if (differences && differences.length > 0) found.differing.push({ name, differences });
+      if (differs) found.differing.push({ name, differences });
     } catch (error) {
       found.failed.push({ name, error: oneLine(error) });
     }

@@ -4,6 +4,7 @@ import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { pause, SECOND } from "../../kernel/time.js";
+import type { Behind } from "../restored/watch.js";
 
 /** The streams of events and jobs, and how far they go. */
 export interface LogState {
@@ -14,6 +15,8 @@ export interface LogState {
   readonly last: number;
   /** The same of `FANOUT`. Records of earlier versions have none. */
   readonly lastJob?: number;
+  /** Unset: the upstreams know what the log holds. */
+  readonly behind?: Behind | undefined;
 }
 
 export interface Backlog {
@@ -76,12 +79,19 @@ const COVER_TIMEOUT_MS = 30 * SECOND;
 /** Checks for losses. The process with the lease also records how far the log is applied, and recovers. */
 export class LossDetector {
   /** True from when data may be missing until it is applied again. */
-  readonly maybeLost = (): boolean => this.#maybeLost;
+  readonly maybeLost = (): boolean => this.#maybeLost || this.behind !== undefined;
+  get isLost(): boolean {
+    return this.#maybeLost;
+  }
   /** A connection was lost: data may be missing until the next check. */
   readonly suspect = (): void => {
     this.#maybeLost = true;
   };
   #maybeLost = false;
+  /** True while this process writes the record. */
+  inCharge = false;
+  /** The mark that the upstreams are older than the log, as the record has it; the process in charge sets it. */
+  behind: Behind | undefined;
   /** Resolves after the first check, before a recovery that it begins; after some seconds in any case. */
   readonly checked: Promise<void>;
   #firstChecked = (): void => undefined;
@@ -132,6 +142,8 @@ export class LossDetector {
     const { identity, readLogState, recovery, log } = this.deps;
     const inCharge = recovery !== undefined && (await recovery.lease.hold());
     const held = await identity.read();
+    if (!this.inCharge || !inCharge) this.behind = held.log?.behind;
+    this.inCharge = inCharge;
     // Read after the record: the log may be ahead of it, but never behind.
     const state = await readLogState();
     const record = await this.#withHistory(held, state, inCharge);
@@ -180,7 +192,8 @@ export class LossDetector {
     const { identity, readLogState } = this.deps;
     const backlog = await readBacklog();
     // A backlog of other streams than these would say nothing about them.
-    if (isSameLog(state, await readLogState())) await identity.record({ backlog, log: state, recovered: false });
+    if (isSameLog(state, await readLogState()))
+      await identity.record({ backlog, log: { ...state, behind: this.behind }, recovered: false });
   }
 
   async #recover(
@@ -190,7 +203,7 @@ export class LossDetector {
     const backlog = await recovery.readBacklog();
     const events = await renewing(recovery.lease, () => recovery.recover(loss, stopping));
     if (stopping.aborted) return;
-    await this.deps.identity.record({ backlog, log: state, recovered: true });
+    await this.deps.identity.record({ backlog, log: { ...state, behind: this.behind }, recovered: true });
     this.#known = state;
     this.#maybeLost = false;
     recovery.observe(loss, events);
