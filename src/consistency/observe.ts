@@ -78,7 +78,7 @@ export const observeRecovery = {
   behind: (isBehind: () => boolean): void =>
     observedGauge(
       "timeline_upstreams_behind",
-      "1 while the upstreams do not know drops that the log or local holds, as after a restore of their database",
+      "1 while the upstreams do not know drops or follows that the log or local holds, as after a restore of their database",
       () => (isBehind() ? 1 : 0),
     ),
   started(): void {

@@ -112,6 +112,30 @@ testWithStack(
 );
 
 testWithStack(
+  "follows that the upstreams have lost with a restore degrade pages and are undone",
+  OPTIONS,
+  async (stack) => {
+    const { world, publish, streams, reads } = stack;
+    const fans = Array.from({ length: 4 }, (_, at) => `fan-${at}`);
+    for (const fan of fans) await publish(followed(fan, "alice", world.follow(fan, "alice")));
+    await post(stack, "before", 4);
+    world.post({ drop_id: "bob's", user_id: "bob", created_at: Date.now() });
+    await publish(created({ drop_id: "bob's", user_id: "bob", visibility: "public", created_at: Date.now() }));
+    await streams.settledWith(9);
+    const restore = world.backup();
+    for (const fan of fans) await publish(followed(fan, "bob", world.follow(fan, "bob", 9)));
+    await streams.settledWith(13);
+    for (const fan of fans)
+      expect(await reads.home(fan)).toMatchObject({ drop_ids: ["bob's", "before-2", "before-0"] });
+    restore();
+    await eventually(async () => (await reads.home("fan-0")).degraded, "pages say so");
+    expect(await jsonOf<Recovered>(stack, TRUTH)).toMatchObject({ drops: 0, edges: 4, undone: true });
+    await eventually(async () => !(await reads.home("fan-0")).degraded, "pages are whole");
+    for (const fan of fans) expect(await reads.home(fan)).toMatchObject({ drop_ids: ["before-2", "before-0"] });
+  },
+);
+
+testWithStack(
   "drops that the upstreams never had, of a user who is gone or of upstreams that know none, are no restore",
   { ...OPTIONS, slow: true },
   async (stack) => {

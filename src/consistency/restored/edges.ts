@@ -68,7 +68,7 @@ async function readLogged(
     logged.set(keyOf(change), { newest, messages: [...(before?.messages ?? []), ...messages] });
   };
   for await (const { event, seq } of readGraph(range)) {
-    const change = edgeChangeOf(event);
+    const change = edgeIn(event);
     if (change) note(change, [{ seq, version: change.version }]);
   }
   for await (const change of readFenced()) note(change, []);
@@ -81,4 +81,10 @@ export function edgeChangeOf({ name, payload }: TimelineEvent): EdgeChange | und
   if (name !== "user_followed" && name !== "user_unfollowed") return undefined;
   const { follower_id: follower, following_id: following, version } = payload;
   return { follower, following, version, follows: name === "user_followed" };
+}
+
+/** Undefined for users who follow themselves, too: no list names them. */
+export function edgeIn(event: TimelineEvent): EdgeChange | undefined {
+  const change = edgeChangeOf(event);
+  return change && change.follower !== change.following ? change : undefined;
 }

@@ -15,15 +15,17 @@ import type { Reconcile } from "../reconcile/reconcile.js";
 import type { LossDetector } from "../redis-loss/loss-detector.js";
 import { createFollows, createKnowsDrop, createListDropIds, createListEdges } from "../upstreams.grpc.js";
 import { dropUserCaches } from "./caches.redis.js";
-import { findLostEdges } from "./edges.js";
+import { edgeIn, findLostEdges } from "./edges.js";
 import { readFencedEdges } from "./fenced-edges.redis.js";
 import { findPhantoms } from "./phantoms.js";
 import { createUndoLost, type UndoLost } from "./recover.js";
-import { createReadLoggedSample } from "./samples.nats.js";
+import { createReadSample, dropIn } from "./samples.nats.js";
 import { createSamples } from "./samples.redis.js";
 import { startRestoreWatch } from "./watch.js";
 
 export type { UndoLost };
+
+const GRAPH = "graph.*";
 
 interface Handles {
   readonly scripts: Scripts;
@@ -43,7 +45,12 @@ export function watchForRestores(
   observeRecovery.behind(() => losses.behind !== undefined);
   const ask = () => upstreams("reconcile");
   return startRestoreWatch({
-    samples: createSamples({ scripts, fences, readLogged: createReadLoggedSample(nats), settleMs }),
+    samples: createSamples({
+      ...{ scripts, fences, settleMs },
+      readDrops: createReadSample(nats, SUBJECT_OF.drop_created, dropIn),
+      readEdges: createReadSample(nats, GRAPH, edgeIn),
+    }),
+    follows: createFollows(ask),
     isKnown: createKnowsDrop(ask),
     listDropIds: createListDropIds(ask),
     inCharge: () => losses.inCharge && !losses.isLost,
@@ -68,7 +75,7 @@ export function openUndo(handles: Handles, reconcile: Reconcile): UndoLost {
   const messages = createStoredMessages(nats);
   return createUndoLost({
     findPhantoms: (until) => findPhantoms({ ...drops, ...asked }, until),
-    findLostEdges: (until) => findLostEdges({ readGraph: createReadLogged(nats, "graph.*"), ...edges }, until),
+    findLostEdges: (until) => findLostEdges({ readGraph: createReadLogged(nats, GRAPH), ...edges }, until),
     readBacklogStart: createReadBacklogStart(nats),
     dropUserCaches: () => dropUserCaches(scripts),
     removeLogged: (seq) => messages.remove(STREAM.drops, seq),

@@ -17,8 +17,8 @@ export type KnowsDrop = (held: HeldDrop) => Promise<boolean>;
  */
 export type ListDropIds = (range: TimeRange, most?: number) => Promise<ReadonlyMap<string, boolean> | undefined>;
 
-export interface Judged {
-  readonly held: HeldDrop;
+export interface Judged<Held> {
+  readonly held: Held;
   readonly known: boolean;
 }
 
@@ -27,11 +27,11 @@ const FEWEST = 3;
 const MOST_KNOWN_BETWEEN = 0.1;
 
 /**
- * The drops that the upstreams lost with a restore of their database, of a sample in the order of admission. A restore
- * loses all drops of a time, whoever their author is, and keeps those before it. What an upstream no longer keeps is the
+ * The drops or edges that the upstreams lost with a restore of their database, of a sample in the order of admission. A
+ * restore loses all changes of a time, whoever made them, and keeps those before it. What an upstream no longer keeps is the
  * oldest instead, and drops of a user who is gone lie between those of others.
  */
-export function lostByRestore(sample: readonly Judged[]): readonly HeldDrop[] {
+export function lostByRestore<Held>(sample: readonly Judged<Held>[]): readonly Held[] {
   const first = sample.findIndex(({ known }) => !known);
   if (first < 1) return [];
   const run = sample.slice(first, sample.findLastIndex(({ known }) => !known) + 1);

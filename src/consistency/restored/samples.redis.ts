@@ -1,4 +1,4 @@
-import type { Fences } from "../../contracts/fences.js";
+import type { EdgeChange, Fences } from "../../contracts/fences.js";
 import { LOCAL_KEY } from "../../contracts/keys.js";
 import { FLOOR_MEMBER } from "../../kernel/ids.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
@@ -9,12 +9,13 @@ const NEWEST = 40;
 
 interface SamplesDeps {
   readonly scripts: Pick<Scripts, "command">;
-  readonly fences: Pick<Fences, "tombstonedAmong" | "retentionStart">;
-  readonly readLogged: (until: number) => Promise<readonly HeldDrop[]>;
+  readonly fences: Pick<Fences, "tombstonedAmong" | "retentionStart" | "newestEdges">;
+  readonly readDrops: (until: number) => Promise<readonly HeldDrop[]>;
+  readonly readEdges: (until: number) => Promise<readonly EdgeChange[]>;
   readonly settleMs: number;
 }
 
-export function createSamples({ scripts, fences, readLogged, settleMs }: SamplesDeps): Samples {
+export function createSamples({ scripts, fences, readDrops, readEdges, settleMs }: SamplesDeps): Samples {
   const { command } = scripts;
   const alive = async (drops: readonly HeldDrop[]): Promise<readonly HeldDrop[]> => {
     const tombstoned = await fences.tombstonedAmong(drops.map(({ drop }) => drop));
@@ -23,8 +24,18 @@ export function createSamples({ scripts, fences, readLogged, settleMs }: Samples
   };
   const scoresOf = (drops: readonly HeldDrop[]) =>
     command("zmscore", (client) => client.zmscore(LOCAL_KEY, ...drops.map(({ drop }) => drop)));
+  const inForce = async (edges: readonly EdgeChange[]): Promise<readonly EdgeChange[]> => {
+    const newest = await fences.newestEdges(edges);
+    return edges.map((edge, at) => ({ ...edge, ...newest[at] }));
+  };
   return {
-    logged: async () => alive(await readLogged(Date.now() - settleMs)),
+    drops: async () => alive(await readDrops(Date.now() - settleMs)),
+    edges: async () => {
+      const edges = await readEdges(Date.now() - settleMs);
+      // The last message of an edge is the one that a restore may have lost.
+      return inForce([...new Map(edges.map((edge) => [keyOf(edge), edge])).values()]);
+    },
+    inForce,
     local: async () => alive(await readNewestLocal(scripts, Date.now() - settleMs)),
     stillHeld: async (drops) => {
       const held = await alive(drops);
@@ -33,6 +44,8 @@ export function createSamples({ scripts, fences, readLogged, settleMs }: Samples
     },
   };
 }
+
+const keyOf = ({ follower, following }: EdgeChange): string => JSON.stringify([follower, following]);
 
 async function readNewestLocal({ command }: Pick<Scripts, "command">, until: number): Promise<HeldDrop[]> {
   const flat = await command("zrevrangebyscore", (client) =>
