@@ -37,7 +37,7 @@ export function define(command: Command): void {
     .action(exitWith(audit));
 }
 
-/** Exit code 1: a timeline differs and was not repaired, could not be audited, or is undecided. */
+/** Exit code 1: a timeline differs and was not repaired, could not be audited, is undecided, or is of no known user. */
 function audit(options: AuditOptions): Promise<number> {
   const job = { name: "audit", open: openTimelines, json: options.json };
   return runJob(job, async ({ connections, config, stopping, say }) => {
@@ -59,7 +59,7 @@ async function run(
   const homes = async (): Promise<Report> => {
     const users = user ?? (await auditor.sample(count));
     const progress = (done: number): void => say(() => `${done} of ${users.length} users audited`);
-    return auditor.homes(users, { fix, stopping, progress });
+    return auditor.homes(users, { fix, stopping, progress, named: user !== undefined });
   };
   const audits = [...kinds].map(
     async (kind) => [kind, await (kind === "home" ? homes() : auditor.shared(kind, { fix, stopping }))] as const,

@@ -32,7 +32,7 @@ const REDIS_TIMEOUT_MS = 10 * SECOND;
 /** The upstreams are connected at their first call. */
 type LogConnections = Pick<Connections, "nats" | "publish" | "publishAll" | "upstreams">;
 
-interface Opening {
+export interface Opening {
   readonly config: Config;
   readonly name: string;
   readonly closers: Closers;
@@ -60,14 +60,14 @@ export async function withConnections<Opened>(
   }
 }
 
-interface Job<Opened> {
+export interface Job<Opened> {
   readonly connections: Opened;
   readonly config: Config;
   readonly stopping: AbortSignal;
   readonly say: Say;
 }
 
-interface Answer {
+export interface Answer {
   readonly json: object;
   readonly text: string;
   readonly failed?: boolean;

@@ -22,7 +22,12 @@ const COMMANDS: Readonly<Record<string, readonly [about: string, load: () => Pro
   dlq: ["list and show dead letters, redrive or delete them", () => import("./dlq.js")],
   analysis: ["show which analyses are not done, since when, and where", () => import("./analysis.js")],
   replay: ["apply a range of the log again, without notifications", () => import("./replay.js")],
+  recover: [
+    "after a restore of the database: make the log and all timelines what it says",
+    () => import("./recover.js"),
+  ],
   timeline: ["work on stored timelines", () => import("./timeline.js")],
+  database: ["work on the database of the roles that keep data", () => import("./database.js")],
   author: ["show and choose whose drops are pushed into homes, tiered or pulled", () => import("./author.js")],
   audit: ["compare timelines with the upstreams and the log; exits 1 if one differs", () => import("./audit.js")],
 };

@@ -1,14 +1,15 @@
 import type { Command } from "commander";
 import { createThrottle, paced } from "../kernel/concurrency.js";
 import { codeOf, oneLine, printable } from "../kernel/errors.js";
+import type { Connections } from "../roles/connections.js";
 import type { Homes } from "../timeline/index.js";
-import { openTimelines, runJob, timelinesOn } from "./bootstrap.js";
+import { type Answer, type Job, openTimelines, runJob, timelinesOn } from "./bootstrap.js";
 import { parseRate, parseUserIds } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 import { AFTER_OPTION, Resumable } from "./resumable.js";
 
 /** A rebuild reads the drops of all authors a user follows from the upstreams. */
-const DEFAULT_RATE = 50;
+export const DEFAULT_RATE = 50;
 const AT_ONCE = 8;
 /** The command ends after so many timelines in a row that found a server unavailable. */
 const GIVE_UP_AFTER = 3;
@@ -37,7 +38,7 @@ export function define(timeline: Command): void {
     .description("rebuild home timelines from the upstreams, whatever they hold now; no user is notified")
     .argument("[users...]", "users whose home timelines to rebuild", parseUserIds)
     .option("--all", "all home timelines, and those of pulled authors")
-    .option("--shared", "local and global, from the log: entries older than the log are lost")
+    .option("--shared", "local and global, from the upstreams and the log: entries of more than a week ago are lost")
     .option(AFTER_OPTION, "with --all: continue where an earlier run stopped")
     .option("--rate <per second>", "timelines a second at most", parseRate, DEFAULT_RATE)
     .addOption(JSON_OPTION)
@@ -57,44 +58,48 @@ function faultOf({ users, all, shared, after }: Chosen): string | undefined {
 
 /** Exit code 1: a timeline could not be rebuilt. */
 function rebuild(chosen: Chosen): Promise<number> {
-  const job = { name: "rebuild", open: openTimelines, json: chosen.json };
-  return runJob(job, async ({ connections, config, stopping: interrupted, say }) => {
-    const timelines = timelinesOn(connections, config);
-    const outcome: Outcome = { rebuilt: 0, failures: 0, failed: [] };
-    const homes = new Resumable<Homes>(chosen.after, ({ position }) => position);
-    const givenUp = new AbortController();
-    const stopping = AbortSignal.any([interrupted, givenUp.signal]);
-    const attempt = createAttempt(outcome, {
-      attempted: () => say(() => `${outcome.rebuilt} rebuilt, ${outcome.failures} failed${homes.hint()}`),
-      giveUp: () => givenUp.abort(),
-    });
-    if (chosen.shared)
-      for (const name of ["local", "global"] as const) await attempt(name, () => timelines.rebuildShared(name));
-    const pace = { throttle: createThrottle(chosen.rate), atOnce: AT_ONCE, stopping };
-    const steps = chosen.all ? timelines.listHomes(chosen.after) : [{ users: chosen.users, position: "" }];
-    try {
-      for await (const step of homes.track(steps)) {
-        const alone = chosen.all === true;
-        await paced(step.users, pace, (user) => attempt(user, () => timelines.rebuildHome(user, { alone })));
-        if (stopping.aborted) break;
-        homes.done(step);
-      }
-      if (chosen.all && !stopping.aborted)
-        await paced(await timelines.pulledAuthors(), pace, (author) =>
-          attempt(author, () => timelines.rebuildAuthor(author)),
-        );
-    } catch (error) {
-      // The position itself is refused.
-      if (codeOf(error) === "invalid") throw error;
-      throw new Error(`${oneLine(error)}${homes.hint()}`, { cause: error });
-    }
-    const complete = !stopping.aborted;
-    return {
-      json: { ...outcome, complete, after: complete ? null : (homes.position ?? null) },
-      text: asText(outcome, complete ? "" : `stopped before the end${homes.hint()}`),
-      failed: outcome.failures > 0,
-    };
+  return runJob({ name: "rebuild", open: openTimelines, json: chosen.json }, (job) => rebuildChosen(job, chosen));
+}
+
+export async function rebuildChosen(
+  { connections, config, stopping: interrupted, say }: Job<Connections>,
+  chosen: Chosen,
+): Promise<Answer> {
+  const timelines = timelinesOn(connections, config);
+  const outcome: Outcome = { rebuilt: 0, failures: 0, failed: [] };
+  const homes = new Resumable<Homes>(chosen.after, ({ position }) => position);
+  const givenUp = new AbortController();
+  const stopping = AbortSignal.any([interrupted, givenUp.signal]);
+  const attempt = createAttempt(outcome, {
+    attempted: () => say(() => `${outcome.rebuilt} rebuilt, ${outcome.failures} failed${homes.hint()}`),
+    giveUp: () => givenUp.abort(),
   });
+  if (chosen.shared)
+    for (const name of ["local", "global"] as const) await attempt(name, () => timelines.rebuildShared(name));
+  const pace = { throttle: createThrottle(chosen.rate), atOnce: AT_ONCE, stopping };
+  const steps = chosen.all ? timelines.listHomes(chosen.after) : [{ users: chosen.users, position: "" }];
+  try {
+    for await (const step of homes.track(steps)) {
+      const alone = chosen.all === true;
+      await paced(step.users, pace, (user) => attempt(user, () => timelines.rebuildHome(user, { alone })));
+      if (stopping.aborted) break;
+      homes.done(step);
+    }
+    if (chosen.all && !stopping.aborted)
+      await paced(await timelines.pulledAuthors(), pace, (author) =>
+        attempt(author, () => timelines.rebuildAuthor(author)),
+      );
+  } catch (error) {
+    // The position itself is refused.
+    if (codeOf(error) === "invalid") throw error;
+    throw new Error(`${oneLine(error)}${homes.hint()}`, { cause: error });
+  }
+  const complete = !stopping.aborted;
+  return {
+    json: { ...outcome, complete, after: complete ? null : (homes.position ?? null) },
+    text: asText(outcome, complete ? "" : `stopped before the end${homes.hint()}`),
+    failed: outcome.failures > 0,
+  };
 }
 
 type Attempt = (timeline: string, work: () => Promise<void>) => Promise<void>;

@@ -4,9 +4,11 @@ import type { Fences } from "../contracts/fences.js";
 import { AUDIT_LEASE_KEY, REPLAY_LEASE_KEY } from "../contracts/keys.js";
 import type { PulledAuthors } from "../contracts/pulled.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { LOG_AGE_MS } from "../contracts/times.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import { codeOf } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
+import { sharedNow } from "../kernel/time.js";
 import { isOfUpstream, type Upstreams } from "../platform/grpc/upstreams.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import type { Publish } from "../platform/nats/publish.js";
@@ -45,13 +47,21 @@ import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
 import { createRecovery } from "./redis-loss/recovery.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
 import { type ApplyEvent, parsed } from "./replay.js";
-import { createPublicationSources, createReadChanges, createReadRetentionStart } from "./upstreams.grpc.js";
+import { openUndo, type UndoLost } from "./restored/index.js";
+import {
+  createIsKnown,
+  createListsDrops,
+  createPublicationSources,
+  createReadChanges,
+  createReadRetentionStart,
+} from "./upstreams.grpc.js";
 
 export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 export type { Auditor } from "./audit/auditor.redis.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
 export { type Reconciled, type ReconcileRequests, untilNow } from "./reconcile/reconcile.js";
 export { parsed, replay, retrying } from "./replay.js";
+export { watchForRestores } from "./restored/index.js";
 export { createReadBacklogStart, createReadLastAdmission, createReadRange };
 
 interface Handles {
@@ -129,14 +139,22 @@ export function startReconcileRequests(
   });
 }
 
-type LossHandles = Pick<Handles, "scripts" | "fenced" | "nats" | "log">;
+type LossHandles = Pick<Handles, "scripts" | "fenced" | "nats" | "upstreams" | "log">;
 
 /** Watches Redis and the log for losses; without `recovery` it only detects them. */
-export function watchForLosses({ scripts, fenced, nats, log }: LossHandles, recovery?: Recovery): LossDetector {
+export function watchForLosses(handles: LossHandles, recovery?: Recovery): LossDetector {
+  const { scripts, fenced, nats, upstreams, log } = handles;
   if (recovery) observeRecovery.started();
+  const readBacklog = createReadBacklog(nats);
+  const listsDrops = createListsDrops(() => upstreams("reconcile"));
+  let isNew: boolean | undefined;
   return new LossDetector({
     identity: createServerIdentity(scripts, fenced),
     readLogState: createReadLogState(nats),
+    lacksHistory: async () => {
+      isNew ??= (await readBacklog()).acked === 0;
+      return isNew && listsDrops(sharedNow() - LOG_AGE_MS);
+    },
     log,
     recovery,
   });
@@ -184,14 +202,19 @@ export function openRecovery(
 /** Audits timelines, and rebuilds those that differ. */
 export const openAuditor = (
   { audit: { settleMs }, storedTimelines }: Pick<Config, "audit" | "storedTimelines">,
-  handles: Pick<Handles, "scripts" | "nats" | "fences" | "pulled" | "log">,
+  handles: Pick<Handles, "scripts" | "nats" | "upstreams" | "fences" | "pulled" | "log">,
   rebuilding: Rebuilding,
 ): Auditor =>
   createAuditor({
     ...handles,
     ...{ storedTimelines, settleMs, rebuilding },
     readBacklogStart: createReadBacklogStart(handles.nats),
+    isKnown: createIsKnown(() => handles.upstreams("reads")),
   });
+
+/** Makes the log and the fences what the upstreams say, after a restore of their database. */
+export const openUndoLost = (handles: Omit<Handles, "fenced" | "pulled">): UndoLost =>
+  openUndo(handles, createReconcile(handles));
 
 interface Audited {
   readonly auditor: Auditor;

@@ -15,6 +15,7 @@ import type { Admit, ReadAdmittedIds } from "./reconcile/reconcile.js";
 import type { LogBinding } from "./redis-loss/binding.js";
 import type { Backlog, LogState } from "./redis-loss/loss-detector.js";
 import type { ReadRange } from "./replay.js";
+import type { ReadLogged } from "./restored/phantoms.js";
 
 /** `keptMs`: how long a reader may read nothing without losing its place; unset: an hour. */
 export function createReadRange(nats: NatsConnection, { keptMs }: { readonly keptMs?: number } = {}): ReadRange {
@@ -32,6 +33,16 @@ export function createReadHistory(nats: NatsConnection): ReadHistory {
         const event = eventOf(entry);
         if (event) yield { event, time: entry.time };
       }
+    }
+  };
+}
+
+/** The events of a subject, with their sequences; those that break the contract are left out. */
+export function createReadLogged(nats: NatsConnection, subject: string): ReadLogged {
+  return async function* ({ since, until }) {
+    for await (const entry of entriesOf(nats, { subject, from: since, until })) {
+      const event = eventOf(entry);
+      if (event) yield { event, seq: entry.seq, time: entry.time };
     }
   };
 }

@@ -1,4 +1,4 @@
-import { counter } from "../kernel/meters.js";
+import { counter, observedGauge } from "../kernel/meters.js";
 import { KINDS, type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 import type { PublicationResult } from "./audit/publications.js";
 import type { Cause, Reconciled } from "./reconcile/reconcile.js";
@@ -75,6 +75,12 @@ export const observeReconcile = {
 };
 
 export const observeRecovery = {
+  behind: (isBehind: () => boolean): void =>
+    observedGauge(
+      "timeline_upstreams_behind",
+      "1 while the upstreams do not know drops or follows that the log or local holds, as after a restore of their database",
+      () => (isBehind() ? 1 : 0),
+    ),
   started(): void {
     for (const counted of [losses, logLosses, replayed]) counted.add(0);
   },

@@ -1,5 +1,6 @@
 import { randomInt } from "node:crypto";
 import { parseEvent, type TimelineEvent } from "../contracts/events.js";
+import type { EdgeChange } from "../contracts/fences.js";
 import { type KnownVisibility, VISIBILITY_NAMES } from "../contracts/timelines.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import { type Drop, Visibility } from "../gen/avion/posts.js";
@@ -7,10 +8,13 @@ import type { FollowChange } from "../gen/avion/users.js";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { readPages } from "../kernel/paging.js";
+import { MINUTE } from "../kernel/time.js";
 import { isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
 import type { PublicationDeps } from "./audit/publications.js";
 import type { ReadRetentionStart } from "./fences/fences.js";
 import type { ReadChanges, TimeRange } from "./reconcile/reconcile.js";
+import { edgeChangeOf, type Follows, type ListEdges } from "./restored/edges.js";
+import type { KnowsDrop, ListDropIds } from "./restored/judge.js";
 
 const CHANGES_A_PAGE = 500;
 const FOLLOWERS = 10;
@@ -48,6 +52,96 @@ export function createReadChanges(
   return async function* (range) {
     yield* unlessLacking("ListDrops", drops(upstreams(), range, log));
     yield* unlessLacking("ListFollowChanges", edges(upstreams(), range, log));
+  };
+}
+
+/** True where the posts service lists a change since then (ms since the epoch); one without ListDrops lists none. */
+export function createListsDrops(upstreams: () => Upstreams): (since: number) => Promise<boolean> {
+  return async (since) => {
+    try {
+      const page = await upstreams().changedDrops({ since, until: 0, page_size: 1, page_token: "" });
+      return page.drops.length > 0;
+    } catch (error) {
+      if (isUnimplemented(error)) return false;
+      throw error;
+    }
+  };
+}
+
+/** False where the upstreams have no drop, follow, follower or profile of a user. */
+export function createIsKnown(upstreams: () => Upstreams): (user: string) => Promise<boolean> {
+  return async (user) => {
+    const { dropsByUser, following, followers, hasProfile } = upstreams();
+    const one = { user, size: 1, token: "" };
+    return (
+      (await dropsByUser({ user_id: user, limit: 1, max_id: "", before: 0 })).length > 0 ||
+      (await following(one)).ids.length > 0 ||
+      (await followers(one)).ids.length > 0 ||
+      (await hasProfile(user))
+    );
+  };
+}
+
+/** An upstream may round the time of a drop otherwise than the event that tells of it. */
+const ROUNDED_MS = MINUTE;
+const DROPS_A_LOOK = 100;
+
+export function createKnowsDrop(upstreams: () => Upstreams): KnowsDrop {
+  return async ({ drop, author = "", createdAt }) => {
+    let position = { before: createdAt + ROUNDED_MS, max_id: "" };
+    for (;;) {
+      const page = await upstreams().dropsByUser({ user_id: author, limit: DROPS_A_LOOK, ...position });
+      if (page.some(({ drop_id, deleted }) => drop_id === drop && !deleted)) return true;
+      const last = page.at(-1);
+      if (!last || last.created_at < createdAt - ROUNDED_MS || last.drop_id === position.max_id) return false;
+      position = { before: last.created_at, max_id: last.drop_id };
+    }
+  };
+}
+
+export function createListDropIds(upstreams: () => Upstreams): ListDropIds {
+  return async (range, most = Number.POSITIVE_INFINITY) => {
+    const listed = new Map<string, boolean>();
+    const read = (page_token: string) => upstreams().changedDrops({ ...range, page_size: CHANGES_A_PAGE, page_token });
+    try {
+      for await (const page of readPages(read)) {
+        for (const { drop_id, deleted } of page.drops) listed.set(drop_id, !deleted);
+        if (listed.size > most) return undefined;
+      }
+    } catch (error) {
+      if (isUnimplemented(error)) return undefined;
+      throw error;
+    }
+    return listed;
+  };
+}
+
+export function createListEdges(upstreams: () => Upstreams, log: Logger): ListEdges {
+  return async (range) => {
+    const listed: EdgeChange[] = [];
+    try {
+      for await (const event of edges(upstreams(), range, log)) listed.push(edgeChangeOf(event) as EdgeChange);
+    } catch (error) {
+      if (isUnimplemented(error)) return undefined;
+      throw error;
+    }
+    return listed;
+  };
+}
+
+const FOLLOWING_A_PAGE = 1_000;
+
+export function createFollows(upstreams: () => Upstreams): Follows {
+  return async (follower, following) => {
+    try {
+      const [follows] = await upstreams().isFollowing(follower, [following]);
+      if (follows !== undefined) return follows;
+    } catch (error) {
+      if (!isUnimplemented(error)) throw error;
+    }
+    const read = (token: string) => upstreams().following({ user: follower, size: FOLLOWING_A_PAGE, token });
+    for await (const { ids } of readPages(read)) if (ids.includes(following)) return true;
+    return false;
   };
 }
 

@@ -32,6 +32,8 @@ export interface Fences {
   changeEdges(changes: readonly EdgeChange[]): Promise<readonly EdgeState[]>;
   /** The newest versions of edges whose changes are recorded. */
   newestEdges(changes: readonly EdgeChange[]): Promise<readonly EdgeState[]>;
+  /** Records the edges as they are given, also where a newer version is known: its change was undone. */
+  replaceEdges(changes: readonly EdgeChange[]): Promise<void>;
   unfollowedAmong(author: string, users: readonly string[]): Promise<string[]>;
   /** Pages of users recorded at `since` (ms since the epoch) or later; those recorded meanwhile may be among them. */
   recentUnfollowers(author: string, since: number): AsyncIterable<readonly string[]>;

@@ -123,8 +123,10 @@ export const attemptsKey = (stream: string, seq: number, time: number): string =
 export const fanoutProgressKey = (event: string, drop: string): string =>
   `timeline:x:fanout:${event}:${encodeId(drop)}`;
 
+export const USERS_PREFIX = "timeline:x:users:";
+
 /** The keys of one user are in one slot of a cluster. */
-export const usersKey = (what: string, user: string): string => `timeline:x:users:${what}:{${encodeId(user)}}`;
+export const usersKey = (what: string, user: string): string => `${USERS_PREFIX}${what}:{${encodeId(user)}}`;
 
 /** Analyses that the user asked for within the last hour. */
 export const analysesAskedKey = (user: string): string => `timeline:x:asked:${encodeId(user)}`;

@@ -15,9 +15,13 @@ export async function startApiRole({
   const upstreams = connections.upstreams("reads");
   const timelines = createTimelines({ ...connections, upstreams, readCache, config, log });
   const readAhead = timelines.startReadAhead();
+  let isChecked = false;
+  void losses.checked.then(() => {
+    isChecked = true;
+  });
   return {
     services: [timelines.service(losses)],
-    notReady: () => undefined,
+    notReady: () => (isChecked ? undefined : "api: the log is being compared with the upstreams"),
     close: async () => {
       await Promise.all([losses.close(), readAhead?.close()]);
       await readCache?.close();

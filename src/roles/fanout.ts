@@ -5,6 +5,7 @@ import {
   samplePublications,
   startAudits,
   watchForLosses,
+  watchForRestores,
 } from "../consistency/index.js";
 import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
 import { createFanout } from "../fanout/index.js";
@@ -36,6 +37,7 @@ export async function startFanoutRole(
       return recovery.recover(...loss);
     },
   });
+  const restores = watchForRestores(config, handles, losses);
   const trimming = timelines.startTrimming();
   const crossings = startCrossings(createReadBacklogStart(nats));
   const audits = startAudits(config, handles, {
@@ -43,6 +45,8 @@ export async function startFanoutRole(
     maybeLost: losses.maybeLost,
     stopped: () => connections.topology.check(),
   });
+  // What a consumer acknowledges would hide that nobody has worked on the log yet.
+  await losses.checked;
   const consumers = startFanoutConsumers(deps, handlers);
   const operations = createDeadLetters({ nats, publish, upstreams: () => connections.upstreams("operator") });
   const deadLetters = await startDeadLetterService({ nats, operations, version: VERSION, log });
@@ -52,6 +56,7 @@ export async function startFanoutRole(
     close: async (graceMs) => {
       await Promise.all([
         losses.close(),
+        restores.close(),
         audits.close(graceMs),
         trimming.close(),
         crossings.close(),

@@ -30,6 +30,7 @@ import type { TimelineConfig } from "./config.js";
 import { getHomeTimeline, getSharedTimeline, readFirstPage } from "./get-timeline.js";
 import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
 import { createTrimStore, type Homes, listHomes } from "./homes.redis.js";
+import { createReadListedDrops } from "./listed-drops.grpc.js";
 import { createMostRead } from "./most-read.redis.js";
 import { observeTimeline } from "./observe.js";
 import { PageCache } from "./page-cache.js";
@@ -121,7 +122,9 @@ export function createTimelines(deps: TimelinesDeps) {
   const observe = { observe: observeTimeline.read, noteRead: readAhead?.note };
   const logged = { connection: nats, tombstonedAmong: fences.tombstonedAmong, maxEntries };
   const readSharedLog = createReadSharedLog(logged);
-  const readAuditedLog = createReadSharedLog(logged, AUDIT_LOOKBACKS_MS);
+  const compared = { ...logged, readListed: createReadListedDrops(deps.upstreams) };
+  const readListedLog = createReadSharedLog(compared);
+  const readAuditedLog = createReadSharedLog({ ...compared, lookbacksMs: AUDIT_LOOKBACKS_MS });
   const rebuild = createRebuild({ store, fences, rebuildQueue, log, observe: observeTimeline.rebuilt });
   const rebuildAuthorKey = (key: string): Promise<void> =>
     rebuild(key, authorSnapshot(home, authorOfKey(key) as string), { afresh: true });
@@ -160,17 +163,17 @@ export function createTimelines(deps: TimelinesDeps) {
     fillPulls: (user: string): Promise<void> => fillPulls(home, user, Date.now() + FILL_MS),
     pulledAuthors: async (): Promise<string[]> =>
       [...(await pulled.refresh())].flatMap(([author, { state }]) => (isPushed(state) ? [] : author)),
-    /** Rebuilds local or global from the log; drops older than the log go, except those of `older`. */
+    /** Rebuilds local or global from the upstreams and the log; older drops go, except those of `older`. */
     rebuildShared: (name: SharedName, older?: Snapshot): Promise<void> => {
       const takeSnapshot = async (): Promise<Snapshot> => {
-        const snapshot = await readSharedLog(name);
+        const snapshot = await readListedLog(name);
         return older ? withOlder(snapshot, older, maxEntries) : snapshot;
       };
       return rebuild(name === "local" ? LOCAL_KEY : GLOBAL_KEY, takeSnapshot, { afresh: true });
     },
     /** Reads the newest `count` drops of a home created after `floor` (ms) from the upstreams, newest first. */
     readExpectedHome: (user: string, of: Expected) => readExpectedHome(home, user, of),
-    /** Reads local or global from the log, as far back as an audit looks. */
+    /** Reads local or global from the upstreams and the log, as far back as an audit looks. */
     readExpectedShared: async (name: SharedName): Promise<Snapshot> => {
       const { entries, wholeSince } = await readAuditedLog(name);
       return { entries, floor: wholeSince };

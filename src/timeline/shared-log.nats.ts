@@ -1,5 +1,5 @@
 import type { NatsConnection } from "nats";
-import { parseStored, SUBJECT_OF } from "../contracts/events.js";
+import { parseStored, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
 import type { Fences } from "../contracts/fences.js";
 import { STREAM } from "../contracts/subjects.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
@@ -7,6 +7,7 @@ import { CLOCK_SKEW_MS, MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE, sharedNow } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
 import { logEntries } from "../platform/nats/read-log.js";
+import type { ListedDrops, ReadListedDrops } from "./listed-drops.grpc.js";
 import { aboveFloor, type Entries } from "./pages.js";
 import { snapshotOf } from "./rebuild.js";
 import type { Snapshot } from "./store.redis.js";
@@ -27,7 +28,7 @@ export type ReadSharedLog = (name: SharedName) => Promise<LogSnapshot>;
 /** The log is read this far back, then further until there are enough drops. */
 const LOOKBACKS_MS = [HOUR, 6 * HOUR, DAY, 8 * DAY];
 /** An audit may read less of a busy log: it compares only the range it has read. */
-export const AUDIT_LOOKBACKS_MS = [10 * MINUTE, ...LOOKBACKS_MS];
+export const AUDIT_LOOKBACKS_MS: readonly number[] = [10 * MINUTE, ...LOOKBACKS_MS];
 
 /** No stored drop is dated further ahead: a read from a time on finds all drops created so much later. */
 const MOST_AHEAD_MS = MAX_AHEAD_MS + CLOCK_SKEW_MS;
@@ -36,9 +37,13 @@ interface LogDeps {
   readonly connection: NatsConnection;
   readonly tombstonedAmong: Fences["tombstonedAmong"];
   readonly maxEntries: number;
+  readonly lookbacksMs?: readonly number[];
+  /** Own drops are then those that the upstream lists, where it lists any; the log alone tells of remote ones. */
+  readonly readListed?: ReadListedDrops;
 }
 
-export function createReadSharedLog(deps: LogDeps, lookbacksMs: readonly number[] = LOOKBACKS_MS): ReadSharedLog {
+export function createReadSharedLog(deps: LogDeps): ReadSharedLog {
+  const { lookbacksMs = LOOKBACKS_MS } = deps;
   return async (name) => {
     for (const lookback of lookbacksMs) {
       const snapshot = await readSince(deps, name, sharedNow() - lookback);
@@ -48,29 +53,60 @@ export function createReadSharedLog(deps: LogDeps, lookbacksMs: readonly number[
   };
 }
 
-async function readSince(
-  { connection, tombstonedAmong, maxEntries }: LogDeps,
-  name: SharedName,
-  from: number,
-): Promise<LogSnapshot> {
+async function readSince(deps: LogDeps, name: SharedName, from: number): Promise<LogSnapshot> {
+  const { connection, tombstonedAmong, maxEntries } = deps;
   const info = async () => (await managerOf(connection)).streams.info(STREAM.drops);
   const { state } = await askNats("the state of the log", info);
   const firstAt = state.messages === 0 ? undefined : Date.parse(String(state.first_ts));
   const isWholeLog = state.first_seq <= 1 && (firstAt === undefined || firstAt >= from);
-  const found = new Map<string, number>();
-  const subjects = [SUBJECT_OF.drop_created, ...(name === "global" ? [SUBJECT_OF.ap_drop_received] : [])];
-  for (const subject of subjects) {
-    for await (const entry of logEntries(connection, { stream: STREAM.drops, subject, from })) {
-      const drop = publicDrop(entry.subject, entry.body, entry.time);
-      if (drop) found.set(drop.drop, Math.min(drop.score, found.get(drop.drop) ?? drop.score));
-    }
-  }
-  const entries = [...found].map(([drop, score]) => ({ drop, score })).sort((a, b) => compareEntries(b, a));
-  const readTo = isWholeLog ? 0 : from + MOST_AHEAD_MS;
+  const isListed = from + MOST_AHEAD_MS;
+  const listed = await deps.readListed?.(from - CLOCK_SKEW_MS);
+  const found = await readLog(connection, from, listed || name === "global" ? ALL : OWN);
+  const own = listed ? ownListed(found, listed, isListed) : found.own;
+  const all = name === "global" ? new Map([...found.remote, ...own]) : own;
+  const entries = [...all].map(([drop, score]) => ({ drop, score })).sort((a, b) => compareEntries(b, a));
+  const readTo = isWholeLog ? 0 : isListed;
   const shown = await newestAlive(aboveFloor(entries, readTo), maxEntries + 1, tombstonedAmong);
   const snapshot = snapshotOf(shown, maxEntries, readTo);
   const lostUntil = isWholeLog ? 0 : Math.max(from, firstAt ?? sharedNow()) + MOST_AHEAD_MS;
-  return { ...snapshot, wholeSince: Math.max(snapshot.floor, lostUntil) };
+  const known = listed ? (name === "local" ? isListed : Math.max(isListed, lostUntil)) : lostUntil;
+  return { ...snapshot, wholeSince: Math.max(snapshot.floor, known) };
+}
+
+const OWN = [SUBJECT_OF.drop_created];
+const ALL = [...OWN, SUBJECT_OF.ap_drop_received];
+
+interface Logged {
+  readonly own: Map<string, number>;
+  readonly remote: Map<string, number>;
+  /** Of any visibility. */
+  readonly received: Set<string>;
+}
+
+/** Public drops with their times; of two times the smaller one. */
+async function readLog(connection: NatsConnection, from: number, subjects: readonly string[]): Promise<Logged> {
+  const logged: Logged = { own: new Map(), remote: new Map(), received: new Set() };
+  for (const subject of subjects) {
+    for await (const entry of logEntries(connection, { stream: STREAM.drops, subject, from })) {
+      const event = eventOf(entry.subject, entry.body, entry.time);
+      if (event?.name !== "drop_created" && event?.name !== "ap_drop_received") continue;
+      const { drop_id: drop, created_at: score, visibility } = event.payload;
+      if (event.name === "ap_drop_received") logged.received.add(drop);
+      const of = event.name === "drop_created" ? logged.own : logged.remote;
+      if (visibility === "public") of.set(drop, Math.min(score, of.get(drop) ?? score));
+    }
+  }
+  return logged;
+}
+
+/** Above a time the upstream lists every drop; a remote one that it lists too is not one of this server's own. */
+function ownListed({ own, received }: Logged, listed: ListedDrops, above: number): Map<string, number> {
+  const kept = [...own].filter(([drop, score]) => score <= above && !(listed.has(drop) && !listed.get(drop)));
+  const shown = [...listed].flatMap(([drop, score]): [string, number][] => {
+    if (score === undefined || score <= above || received.has(drop)) return [];
+    return [[drop, Math.min(score, own.get(drop) ?? score)]];
+  });
+  return new Map([...kept, ...shown]);
 }
 
 const DROPS_A_CHECK = 1_000;
@@ -90,12 +126,9 @@ async function newestAlive(
   return alive;
 }
 
-function publicDrop(subject: string, body: Uint8Array, time: number): TimelineEntry | undefined {
+function eventOf(subject: string, body: Uint8Array, time: number): TimelineEvent | undefined {
   try {
-    const event = parseStored(subject, body, time);
-    if (event.name !== "drop_created" && event.name !== "ap_drop_received") return undefined;
-    if (event.payload.visibility !== "public") return undefined;
-    return { drop: event.payload.drop_id, score: event.payload.created_at };
+    return parseStored(subject, body, time);
   } catch {
     // Fan-out has dead-lettered it.
     return undefined;

@@ -91,6 +91,29 @@ testWithStack(
   },
 );
 
+testWithStack("an audit of a user whom the upstreams do not know says so", OPTIONS, async (stack) => {
+  const { world, reads, redis } = stack;
+  world.follow("reader-1", "alice");
+  // Somebody has asked for this home, which is empty and complete.
+  expect(await reads.home("nobody")).toMatchObject({ drop_ids: [], degraded: false });
+  const args = ["audit", "--user", "nobody", "never-read", "reader-1"];
+  const unknown = expect.arrayContaining(["nobody", "never-read"]);
+  expect(await jsonOf<Audited>(stack, args, { code: 1 })).toMatchObject({
+    users: 0,
+    incomplete: 1,
+    differ: 0,
+    unknown,
+  });
+  const text = startCommand(stack, ["audit", "--user", "nobody"]);
+  expect((await text.exited).code).toBe(1);
+  expect(text.output()).toMatch(/^"nobody" is no user that the upstreams know[^\n]*\n0 of 0 users differ/);
+  expect(await jsonOf<Audited>(stack, ["audit", "--user", "alice"])).toMatchObject({ unknown: [], incomplete: 1 });
+  // What is left of them differs from what the upstreams say.
+  await redis.zadd(homeKey("nobody"), Date.now() - 60_000, "never");
+  const found = await jsonOf<Audited>(stack, ["audit", "--user", "nobody"], { code: 1 });
+  expect(found).toMatchObject({ users: 1, differ: 1, unknown: [] });
+});
+
 testWithStack("an audit leaves out homes that their next read rebuilds", OPTIONS, async (stack) => {
   await complete(stack);
   const { redis } = stack;
@@ -264,6 +287,30 @@ testWithStack("an audit compares local and global with the log, and --fix repair
   expect((await jsonOf<Audited>(stack, ["audit"])).shared).toEqual({ local: same, global: same });
   expect(await redis.zscore("timeline:local", "never")).toBeNull();
 });
+
+testWithStack(
+  "an audit finds what neither the log nor local and global have, and --fix takes it from the upstreams",
+  { ...OPTIONS, env: { ...OPTIONS.env, TIMELINE_AUDIT_INTERVAL_MS: "0" } },
+  async (stack) => {
+    await complete(stack);
+    const { reads, redis, world } = stack;
+    for (const name of ["local", "global"] as const) await reads[name]();
+    // No event told of it, and nobody has asked the upstreams since.
+    world.post(...drops("alice", 500, 1));
+    // The log has it, and the upstreams have it no more.
+    const phantom = created({ ...drops("alice", 600, 1)[0], drop_id: "phantom" } as Parameters<typeof created>[0]);
+    await stack.publish(phantom);
+    await stack.streams.settledWith(41);
+    const differing = { result: "differing", missing: ["alice-500"], unexpected: ["phantom"] };
+    const audited = (args: readonly string[], code = 0) =>
+      jsonOf<Audited>(stack, ["audit", "--timeline", "local", "global", ...args], { code });
+    expect((await audited([], 1)).shared).toMatchObject({ local: differing, global: differing });
+    const repaired = { ...differing, repaired: true };
+    expect((await audited(["--fix"])).shared).toMatchObject({ local: repaired, global: repaired });
+    expect(await redis.zscore("timeline:local", "alice-500")).not.toBeNull();
+    expect(await redis.zscore("timeline:global", "phantom")).toBeNull();
+  },
+);
 
 /** A counter with these labels, and a value that begins so. */
 function seriesOf(name: string, labels: Readonly<Record<string, string>>, value = "[1-9]"): RegExp {

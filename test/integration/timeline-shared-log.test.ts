@@ -100,3 +100,36 @@ test("drops have the times that fan-out gives them, also where the clock of a br
     { drop: "remote", score: remote },
   ]);
 });
+
+const NOW = Date.now();
+
+/** As an audit reads it, with an upstream that lists these drops: times of the public ones. */
+const readBeside = (listed: Readonly<Record<string, number | undefined>>) =>
+  createReadSharedLog({
+    ...{ connection: nats.connection, tombstonedAmong, maxEntries: 10 },
+    readListed: async () => new Map(Object.entries(listed)),
+  });
+
+test("beside an upstream that lists its drops, these count, whatever the log holds of them", async () => {
+  await put("drops.created", drop("both", NOW - 40));
+  await put("drops.created", drop("only logged", NOW - 30));
+  await put("drops.created", drop("deleted", NOW - 20));
+  await put("drops.ap_received", { drop_id: "remote", created_at: NOW - 10 });
+  await put("drops.ap_received", { drop_id: "remote, listed", created_at: NOW - 5, visibility: "unlisted" });
+  const read = readBeside({
+    ...{ both: NOW - 40, "only listed": NOW - 35, deleted: undefined, hidden: undefined },
+    "remote, listed": NOW - 5,
+  });
+  const shown = async (name: "local" | "global") => (await read(name)).entries.map(({ drop: id }) => id);
+  expect(await shown("local")).toEqual(["only listed", "both"]);
+  expect(await shown("global")).toEqual(["remote", "only listed", "both"]);
+});
+
+test("what the log holds from before the time that is listed stays, unless it is listed as deleted", async () => {
+  await put("drops.created", drop("long ago", 7));
+  await put("drops.created", drop("long ago, deleted", 8));
+  const { entries, wholeSince } = await readBeside({ "long ago, deleted": undefined })("local");
+  expect(entries).toEqual([{ drop: "long ago", score: 7 }]);
+  // Nothing is known of other drops of that time.
+  expect(wholeSince).toBeGreaterThan(NOW - 8 * DAY);
+});

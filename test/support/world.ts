@@ -84,6 +84,22 @@ export class World {
     for (const [key, edge] of this.#edges) this.#edges.set(key, { ...edge, changed_at });
   }
 
+  /** Takes a copy; the returned function puts it in place, as a restore of the database does. */
+  backup(): () => void {
+    const drops = new Map(this.#drops);
+    const edges = new Map(this.#edges);
+    return () => {
+      for (const own of [this.#drops, this.#byAuthor, this.#sortedDrops, this.#edges]) own.clear();
+      for (const lists of [this.#following, this.#followers, this.#sortedFollowers]) lists.clear();
+      for (const stored of drops.values()) this.#store(stored);
+      for (const [key, edge] of edges) {
+        this.#edges.set(key, edge);
+        change(this.#following, edge.follower_id, edge.following_id, edge.following);
+        change(this.#followers, edge.following_id, edge.follower_id, edge.following);
+      }
+    };
+  }
+
   /** Adds drops. */
   post(...drops: readonly WorldDrop[]): void {
     for (const { remote = false, visibility = "public", recipients = [], counts, ...rest } of drops) {

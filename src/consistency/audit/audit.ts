@@ -24,6 +24,8 @@ export interface AuditDeps {
   /** Events admitted from then on may not have been applied yet, in ms since the epoch. */
   readonly readBacklogStart: () => Promise<number>;
   readonly rebuild: (name: string) => Promise<void>;
+  /** False where the upstreams have nothing of this user. */
+  readonly isKnown: (name: string) => Promise<boolean>;
   readonly maxEntries: number;
   /** Drops younger than this, in ms, are not compared. */
   readonly settleMs: number;
@@ -42,6 +44,8 @@ export interface Failed {
 interface Found {
   judged: number;
   incomplete: number;
+  /** Users that were named, and of whom the upstreams have nothing. */
+  readonly unknown: string[];
   /** Timelines with differences that may be events which waited too long. */
   readonly undecided: string[];
   readonly failed: Failed[];
@@ -59,6 +63,8 @@ export interface Report extends Readonly<Found> {
 export type Reports = Readonly<Partial<Record<TimelineKind, Report>>>;
 
 export interface AuditOptions {
+  /** The users were named by hand: one may be misspelt. */
+  readonly named?: boolean;
   readonly fix?: boolean | undefined;
   readonly stopping?: AbortSignal | undefined;
   readonly progress?: (compared: number) => void;
@@ -98,7 +104,8 @@ export async function audit(deps: AuditDeps, names: readonly string[], options: 
     failed: [...found.failed, ...(again?.failed ?? [])],
     lagMs,
     repaired,
-    remaining: again?.differing ?? [],
+    // What has come to differ since is for the next audit.
+    remaining: stillDiffering(found.differing, again?.differing ?? []),
     unrepaired,
   };
 }
@@ -120,23 +127,29 @@ async function twice(deps: AuditDeps, names: readonly string[], options: AuditOp
     differing.map(({ name }) => name),
     { stopping },
   );
-  const before = new Map(differing.map(({ name, differences }) => [name, differences]));
   first.failed.push(...second.failed);
-  first.differing = second.differing
-    .map(({ name, differences }) => ({ name, differences: confirmed(before.get(name) ?? [], differences) }))
-    .filter(({ differences }) => differences.length > 0);
+  first.differing = stillDiffering(differing, second.differing);
   return first;
 }
 
+function stillDiffering(before: readonly Differing[], now: readonly Differing[]): Differing[] {
+  const known = new Map(before.map(({ name, differences }) => [name, differences]));
+  return now
+    .map(({ name, differences }) => ({ name, differences: confirmed(known.get(name) ?? [], differences) }))
+    .filter(({ differences }) => differences.length > 0);
+}
+
 async function once(deps: AuditDeps, names: readonly string[], options: AuditOptions): Promise<Found> {
-  const found: Found = { judged: 0, incomplete: 0, undecided: [], failed: [], differing: [] };
+  const found: Found = { judged: 0, incomplete: 0, unknown: [], undecided: [], failed: [], differing: [] };
   let compared = 0;
   await paced(names, { atOnce: AT_ONCE, stopping: options.stopping }, async (name) => {
     try {
       const differences = await look(deps, name);
-      if (differences === undefined) found.incomplete++;
+      const differs = differences !== undefined && differences.length > 0;
+      if (options.named && !differs && !(await deps.isKnown(name))) found.unknown.push(name);
+      else if (differences === undefined) found.incomplete++;
       else found.judged++;
-      if (differences && differences.length > 0) found.differing.push({ name, differences });
+      if (differs) found.differing.push({ name, differences });
     } catch (error) {
       found.failed.push({ name, error: oneLine(error) });
     }

@@ -10,13 +10,13 @@ const rateOf = ({ judged, differing }: Report): number => (judged === 0 ? 0 : di
 
 /** Something differs, also after a fix, or it is not known whether it does. */
 export const isLeftWrong = (report: Report, { fix }: { readonly fix: boolean }): boolean =>
-  [fix ? report.remaining : report.differing, report.undecided, report.failed, report.unrepaired].some(
+  [fix ? report.remaining : report.differing, report.unknown, report.undecided, report.failed, report.unrepaired].some(
     ({ length }) => length > 0,
   );
 
 const NONE: Report = {
   ...{ judged: 0, incomplete: 0, lagMs: 0 },
-  ...{ undecided: [], failed: [], differing: [], repaired: [], remaining: [], unrepaired: [] },
+  ...{ unknown: [], undecided: [], failed: [], differing: [], repaired: [], remaining: [], unrepaired: [] },
 };
 
 /** Reports for scripts; local and global are there only if they were audited. */
@@ -28,7 +28,7 @@ export function reportsAsJson({ home = NONE, local, global }: Reports): Record<s
 }
 
 function homesAsJson(report: Report): Record<string, unknown> {
-  const { judged, incomplete, undecided, failed, unrepaired, differing, lagMs, repaired, remaining } = report;
+  const { judged, incomplete, unknown, undecided, failed, unrepaired, differing, lagMs, repaired, remaining } = report;
   const userOf = ({ name, differences }: Differing) => ({ user: name, ...dropsByKind(differences) });
   return {
     users: judged,
@@ -36,6 +36,7 @@ function homesAsJson(report: Report): Record<string, unknown> {
     rate: rateOf(report),
     lag_ms: Math.round(lagMs),
     incomplete,
+    unknown,
     undecided,
     failed: [...failed, ...unrepaired].map(({ name, error }) => ({ user: name, error })),
     differences: differing.map(userOf),
@@ -91,11 +92,13 @@ function sharedAsLines(name: string, report: Report): string[] {
 }
 
 function foundAsLines(report: Report, nameOf: (name: string) => string): string[] {
-  const { undecided, failed, unrepaired, differing, repaired, remaining } = report;
+  const { unknown, undecided, failed, unrepaired, differing, repaired, remaining } = report;
   const lines = differing.flatMap(({ name, differences }) => [
     nameOf(name),
     ...KINDS.flatMap((kind) => kindAsLines(kind, ofKind(kind, differences))),
   ]);
+  for (const name of unknown)
+    lines.push(`${nameOf(name)} is no user that the upstreams know: no drop, follow, follower or profile`);
   for (const { name, error } of failed) lines.push(`${nameOf(name)} could not be audited: ${error}`);
   for (const { name, error } of unrepaired) lines.push(`${nameOf(name)} could not be rebuilt: ${error}`);
   if (undecided.length > 0)

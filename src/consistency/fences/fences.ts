@@ -54,6 +54,9 @@ export function createFences(deps: FencesDeps): Fences {
     },
     changeEdges: async (changes) => (changes.length === 0 ? [] : certain(() => store.changeEdges(changes))),
     newestEdges: async (changes) => (changes.length === 0 ? [] : certain(() => store.changeEdges(changes, "look"))),
+    async replaceEdges(changes) {
+      if (changes.length > 0) await certain(() => store.changeEdges(changes, "replace"));
+    },
     unfollowedAmong: async (author, users) =>
       users.length === 0 ? [] : certain(() => store.unfollowedAmong(author, users)),
     async *recentUnfollowers(author, since) {

@@ -115,7 +115,7 @@ function edgesIn(scripts: Scripts) {
   return {
     async changeEdges(
       changes: readonly EdgeChange[],
-      how: "record" | "look" = "record",
+      how: "record" | "look" | "replace" = "record",
     ): Promise<readonly EdgeState[] | undefined> {
       const states = new Map<EdgeChange, EdgeState>();
       const recorded = callsFor(changes, authorOf, scripts.isCluster).map(async (some) => {
@@ -161,7 +161,7 @@ const authorOf = ({ following }: EdgeChange): string => following;
 async function changeEdges(
   { run, isCluster }: Scripts,
   edges: readonly EdgeChange[],
-  how: "record" | "refill" | "look",
+  how: "record" | "refill" | "look" | "replace",
 ): Promise<string[]> {
   const keys = isCluster ? edges.slice(0, 1).map(({ following }) => edgesKey(following)) : [];
   const args = edges.flatMap(({ follower, following, version, follows }) => [

@@ -46,6 +46,8 @@ interface ReconcileOptions {
 export type Reconcile = (range: TimeRange, options?: ReconcileOptions) => Promise<Reconciled>;
 
 const SLICE_MS = 10 * MINUTE;
+/** A slice of a quiet time is longer; one that has more changes than this is read again in short ones. */
+const MOST_IN_LONG_SLICE = 10_000;
 /** An event may have waited that long for an outage between its change and its admission. */
 export const ADMISSION_LAG_MS = HOUR;
 const ADMITTED_AT_ONCE = 32;
@@ -54,27 +56,42 @@ const ADMITTED_AT_ONCE = 32;
 export function createReconciliation(deps: ReconcileDeps): Reconcile {
   return async (range, { progress, stopping } = {}) => {
     let total: Reconciled = { changes: 0, admitted: 0 };
-    for (let since = range.since; since < range.until && !stopping?.aborted; since += SLICE_MS) {
-      const until = Math.min(since + SLICE_MS, range.until);
-      const found = await reconcileSlice(deps, { since, until }, stopping);
+    const news = sharedNow() - NOTIFY_WINDOW_MS;
+    let length = SLICE_MS;
+    for (let since = range.since; since < range.until && !stopping?.aborted; ) {
+      const end = since < news ? Math.min(range.until, news) : range.until;
+      const slice = { since, until: Math.min(since + length, end), silent: since < news };
+      const found = await reconcileSlice(deps, slice, stopping);
+      if (found === "too many") {
+        length = SLICE_MS;
+        continue;
+      }
       if (!found) break;
       total = { changes: total.changes + found.changes, admitted: total.admitted + found.admitted };
-      progress?.(total, until);
+      progress?.(total, slice.until);
+      length = found.changes === 0 ? 2 * length : SLICE_MS;
+      since = slice.until;
     }
     return total;
   };
 }
 
+interface Slice extends TimeRange {
+  readonly silent: boolean;
+}
+
 /** Undefined where `stopping` aborts before anything is admitted. */
 async function reconcileSlice(
   { readChanges, readAdmittedIds, admit }: ReconcileDeps,
-  slice: TimeRange,
+  slice: Slice,
   stopping: AbortSignal | undefined,
-): Promise<Reconciled | undefined> {
+): Promise<Reconciled | "too many" | undefined> {
+  const isLong = slice.until - slice.since > SLICE_MS;
   const missing = new Map<string, TimelineEvent>();
   for await (const event of readChanges(slice)) {
     if (stopping?.aborted) return undefined;
     missing.set(messageId(event), event);
+    if (isLong && missing.size > MOST_IN_LONG_SLICE) return "too many";
   }
   const changes = missing.size;
   if (changes === 0) return { changes, admitted: 0 };
@@ -88,7 +105,7 @@ async function reconcileSlice(
   if (stopping?.aborted) return undefined;
   const now = sharedNow();
   await mapLimited([...missing.values()], ADMITTED_AT_ONCE, (event) =>
-    admit(event, slice.until < now - NOTIFY_WINDOW_MS || isHistory(event, now)),
+    admit(event, slice.silent || isHistory(event, now)),
   );
   return { changes, admitted: missing.size };
 }

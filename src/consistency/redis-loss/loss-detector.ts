@@ -1,9 +1,11 @@
 import type { Affected } from "../../contracts/timelines.js";
+import { LOG_AGE_MS } from "../../contracts/times.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
-import { pause, SECOND } from "../../kernel/time.js";
+import { pause, SECOND, sharedNow } from "../../kernel/time.js";
+import type { Behind } from "../restored/watch.js";
 
 /** The streams of events and jobs, and how far they go. */
 export interface LogState {
@@ -17,6 +19,8 @@ export interface LogState {
   readonly setAside?: readonly SetAside[];
   /** The name of the Redis that the log belongs to: see binding.ts. */
   readonly redis?: string | undefined;
+  /** Unset: the upstreams know what the log holds. */
+  readonly behind?: Behind | undefined;
 }
 
 /** Events that a recovery could not apply are at the end of the log again, up to this sequence and time. */
@@ -76,11 +80,16 @@ export interface Recovered {
 interface DetectorDeps {
   readonly identity: ServerIdentity;
   readonly readLogState: () => Promise<LogState>;
+  /** Without a record: true if no process has worked on the log yet, and the upstreams list changes from before it. */
+  readonly lacksHistory: () => Promise<boolean>;
   readonly log: Logger;
   readonly recovery?: Recovery | undefined;
 }
 
 const CHECK_MS = SECOND;
+/** While data may be missing, so that pages are not degraded for longer than it is. */
+const CHECK_LOST_MS = SECOND / 10;
+const FIRST_CHECK_MS = 3 * SECOND;
 /** Longer than the time of the writes that Redis may lose: a second between two syncs, or the lag of a replica. */
 const FALLBACK_MS = 5 * SECOND;
 const NAMED_USERS = 10;
@@ -89,7 +98,10 @@ const COVER_TIMEOUT_MS = 30 * SECOND;
 /** Checks for losses. The process with the lease also records how far the log is applied, and recovers. */
 export class LossDetector {
   /** True from when data may be missing until it is applied again. */
-  readonly maybeLost = (): boolean => this.#maybeLost;
+  readonly maybeLost = (): boolean => this.#maybeLost || this.behind !== undefined;
+  get isLost(): boolean {
+    return this.#maybeLost;
+  }
   /** A connection was lost: data may be missing until the next check. */
   readonly suspect = (): void => {
     this.#maybeLost = true;
@@ -98,6 +110,13 @@ export class LossDetector {
   readonly affected = (): readonly Affected[] => this.#setAside;
   #maybeLost = false;
   #setAside: readonly SetAside[] = [];
+  /** True while this process writes the record. */
+  inCharge = false;
+  /** The mark that the upstreams are older than the log, as the record has it; the process in charge sets it. */
+  behind: Behind | undefined;
+  /** Resolves once nothing is lost, so that a process begins with whole pages; after some seconds in any case. */
+  readonly checked: Promise<void>;
+  #firstChecked = (): void => undefined;
   /** The log when nothing was lost: it outlives a record that is lost together with the log. */
   #known: LogState | undefined;
   /** `at`: by performance.now(). */
@@ -105,9 +124,18 @@ export class LossDetector {
   readonly #loop: Loop;
 
   constructor(private readonly deps: DetectorDeps) {
+    const first = new Promise<void>((resolve) => {
+      this.#firstChecked = resolve;
+    });
+    this.checked = Promise.race([first, pause(FIRST_CHECK_MS)]);
     this.#loop = startLoop({
-      work: (stopping) => this.#check(stopping),
+      work: async (stopping) => {
+        await this.#check(stopping);
+        return this.#maybeLost ? CHECK_LOST_MS : CHECK_MS;
+      },
       everyMs: CHECK_MS,
+      backoffBaseMs: CHECK_LOST_MS,
+      backoffCapMs: CHECK_MS,
       failed: (error) => deps.log.debug({ error: oneLine(error) }, "the check for losses, or a recovery, failed"),
       closeMs: SECOND,
     });
@@ -135,18 +163,38 @@ export class LossDetector {
   async #check(stopping: AbortSignal): Promise<void> {
     const { identity, readLogState, recovery, log } = this.deps;
     const inCharge = recovery !== undefined && (await recovery.lease.hold());
-    const record = await identity.read();
+    const held = await identity.read();
+    if (!this.inCharge || !inCharge) this.behind = held.log?.behind;
+    this.inCharge = inCharge;
     // Read after the record: the log may be ahead of it, but never behind.
     const state = await readLogState();
+    const record = await this.#withHistory(held, state, inCharge);
     const loss = lossOf(record, state, this.#known);
     if (loss && !this.#maybeLost) log.warn({ ...loss }, "Redis or the log may have lost confirmed data");
     this.#maybeLost = loss !== undefined;
     this.#setAside = record.log?.setAside ?? [];
     if (!loss && state.drops !== "") this.#known = state;
     this.#remember(record.from);
+    if (!loss) this.#firstChecked();
     if (!inCharge) return;
     if (loss) await this.#recover(recovery, { loss, state, stopping });
     else await this.#record(recovery, state);
+  }
+
+  /** A new log beside upstreams with a history counts as lost, also for a process that finds it half filled. */
+  async #withHistory(held: IdentityRecord, state: LogState, inCharge: boolean): Promise<IdentityRecord> {
+    if (held.redis !== "none" || this.#known !== undefined) return held;
+    // Until the upstreams have answered nobody knows.
+    this.#maybeLost = true;
+    if (!(await this.deps.lacksHistory())) {
+      this.#maybeLost = false;
+      return held;
+    }
+    const start = sharedNow() - LOG_AGE_MS;
+    const log = { ...state, drops: "" };
+    const backlog = { start, acked: 0 };
+    if (inCharge) await this.deps.identity.record({ backlog, log, recovered: false });
+    return { redis: "same", from: start, log, acked: 0 };
   }
 
   /** True once the record has reached back to a time for as long as Redis may fall back. */
@@ -171,7 +219,8 @@ export class LossDetector {
     // A backlog of other streams than these would say nothing about them.
     if (!isSameLog(state, await readLogState())) return;
     const setAside = this.#setAside.filter(({ seq, at }) => backlog.acked < seq || backlog.start <= at);
-    await identity.record({ backlog, log: { ...state, redis, setAside }, recovered: false });
+    const log = { ...state, redis, setAside, behind: this.behind };
+    await identity.record({ backlog, log, recovered: false });
   }
 
   async #recover(
@@ -182,10 +231,12 @@ export class LossDetector {
     const { events, setAside } = await renewing(recovery.lease, () => recovery.recover(loss, stopping));
     if (stopping.aborted) return;
     const redis = recovery.bound?.redis ?? state.redis;
-    await this.deps.identity.record({ backlog, log: { ...state, redis, setAside }, recovered: true });
+    const log = { ...state, redis, setAside, behind: this.behind };
+    await this.deps.identity.record({ backlog, log, recovered: true });
     this.#known = state;
     this.#setAside = setAside;
     this.#maybeLost = false;
+    this.#firstChecked();
     recovery.observe(loss, events);
     const users = setAside.map(({ user }) => user).slice(0, NAMED_USERS);
     if (setAside.length > 0)

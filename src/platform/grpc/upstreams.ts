@@ -82,7 +82,9 @@ export function connectPosts(address: string, tls: TlsFiles) {
 
 function onUsers(users: Client) {
   const { once: call } = createCallUpstream(users);
-  const { getFollowersList, getFollowingList, isFollowing, listFollowChanges } = UserServiceService;
+  // A user without a profile is no failure of the upstream.
+  const { once: callProfile } = createCallUpstream(users);
+  const { getFollowersList, getFollowingList, isFollowing, listFollowChanges, getProfile } = UserServiceService;
   const list = async (
     method: typeof getFollowersList | typeof getFollowingList,
     page: PageRequest,
@@ -104,6 +106,15 @@ function onUsers(users: Client) {
     /** In the order asked for. */
     isFollowing: async (user: string, others: readonly string[]): Promise<readonly boolean[]> =>
       (await call(isFollowing, { follower_id: user, following_ids: [...others] }, { subject: user })).following,
+    /** False also where the upstream keeps no profiles. */
+    hasProfile: async (user: string): Promise<boolean> => {
+      try {
+        return (await callProfile(getProfile, { user_id: user }, { subject: user })).profile !== undefined;
+      } catch (error) {
+        if (isAnswered(error, status.NOT_FOUND) || isUnimplemented(error)) return false;
+        throw error;
+      }
+    },
     /** One page of the edges changed in a window. */
     changedEdges: async (request: ListFollowChangesRequest) => {
       const { changes, next_page_token: next } = await call(listFollowChanges, request, {

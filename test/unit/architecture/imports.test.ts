@@ -145,6 +145,7 @@ const BY_THE_OWN_CLOCK = [
   "platform/grpc/unary.ts",
   "platform/outages.ts",
   "platform/redis/clock.ts",
+  "roles/certificates.ts",
   "timeline/deadlines.ts",
   "timeline/get-timeline.ts",
   "timeline/index.ts",

@@ -7,12 +7,13 @@
 -- ARGV[1]  prefix of the parts
 -- ARGV[2]  prefix of the recent unfollowers, sorted sets by the time of recording; no two at one time
 -- ARGV[3]  how long an edge is kept, ms
--- ARGV[4]  "record"; "refill": the part is being refilled, and need not be complete; "look": nothing is recorded
+-- ARGV[4]  "record"; "refill": the part is being refilled, and need not be complete; "look": nothing is recorded;
+--          "replace": recorded also where a newer version is in force
 -- ARGV[5+] of each edge: part, author, follower, version, "1" for a follow or "0"
 -- returns  of each edge: version and state in force ("" and "" if the part was lost and nothing is recorded);
 --          of two changes that name one version, the unfollow is in force
 local call = redis.call
-local keep, refilling, looking = tonumber(ARGV[3]), ARGV[4] == 'refill', ARGV[4] == 'look'
+local keep, refilling, looking, replacing = tonumber(ARGV[3]), ARGV[4] == 'refill', ARGV[4] == 'look', ARGV[4] == 'replace'
 local time = call('TIME')
 local seconds, now = tonumber(time[1]), time[1] * 1000 + math.floor(time[2] / 1000)
 
@@ -51,7 +52,7 @@ for i = 5, #ARGV, 5 do
     if state == '0' and not looking then record_unfollower(ARGV[2] .. ARGV[i] .. ':' .. author, part, author, follower) end
     local field = author .. ':' .. follower
     local v, s = string.match(call('HGET', part, field) or '', '^(%d+):(%d)')
-    if v and (tonumber(v) > tonumber(version) or (tonumber(v) == tonumber(version) and s == '0')) then
+    if v and not replacing and (tonumber(v) > tonumber(version) or (tonumber(v) == tonumber(version) and s == '0')) then
       version, state = v, s
     end
     if not looking then

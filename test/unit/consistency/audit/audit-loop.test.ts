@@ -8,7 +8,7 @@ import { eventually } from "../../../support/eventually.js";
 
 const REPORT: Report = {
   ...{ judged: 3, incomplete: 0, lagMs: 0 },
-  ...{ undecided: [], failed: [], differing: [], repaired: [], remaining: [], unrepaired: [] },
+  ...{ unknown: [], undecided: [], failed: [], differing: [], repaired: [], remaining: [], unrepaired: [] },
 };
 
 const NOTHING = { changes: 0, admitted: 0 };

@@ -23,6 +23,7 @@ function scene(stored: Record<string, readonly string[]>, said: Record<string, r
     retentionStart: () => retentionStart,
     tombstonedAmong: async (drops) => new Set(drops.filter((drop) => dead.has(drop))),
     readBacklogStart: async () => Date.now(),
+    isKnown: async () => true,
     rebuild: async (user) => {
       rebuilt.push(user);
       homes.set(user, said[user] ?? []);

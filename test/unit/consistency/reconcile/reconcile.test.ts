@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { createReconciliation, type TimeRange } from "../../../../src/consistency/reconcile/reconcile.js";
 import { messageId, type TimelineEvent } from "../../../../src/contracts/events.js";
-import { HOUR, MINUTE } from "../../../../src/kernel/time.js";
+import { DAY, HOUR, MINUTE } from "../../../../src/kernel/time.js";
 
 const CHANGED_AT = Date.parse("2026-01-01T12:00:00Z");
 const change: TimelineEvent = {
@@ -34,4 +34,41 @@ test.each([
 
 test("an event that is not in the log is admitted", async () => {
   expect(await reconcileWith(Number.POSITIVE_INFINITY)).toBe(1);
+});
+
+test("a quiet week is read in a few slices, a busy time within it in slices of ten minutes", async () => {
+  const busy = { since: 3 * DAY, until: 3 * DAY + 30 * MINUTE };
+  const asked: TimeRange[] = [];
+  const admitted = new Set<string>();
+  const reconcile = createReconciliation({
+    readChanges: async function* ({ since, until }) {
+      asked.push({ since, until });
+      for (let at = Math.max(since, busy.since); at < Math.min(until, busy.until); at += 100)
+        yield { ...change, payload: { ...change.payload, drop_id: `drop-${at}`, created_at: at } } as TimelineEvent;
+    },
+    readAdmittedIds: async function* () {},
+    admit: async (event, silent) => void (silent && admitted.add(messageId(event))),
+  });
+  expect(await reconcile({ since: 0, until: 7 * DAY })).toEqual({ changes: 18_000, admitted: 18_000 });
+  expect(admitted.size).toBe(18_000);
+  // 1,008 of ten minutes each are in a week.
+  expect(asked.length).toBeLessThan(60);
+});
+
+test("of a range up to now, what changed more than ten minutes ago is admitted silently, and the rest is news", async () => {
+  const now = Date.now();
+  const told: [string, boolean][] = [];
+  const reconcile = createReconciliation({
+    readChanges: async function* ({ since, until }) {
+      for (const minutes of [12, 9]) {
+        const at = now - minutes * MINUTE;
+        const payload = { drop_id: `${minutes} minutes ago`, user_id: "ada" };
+        if (since <= at && at < until) yield { name: "drop_deleted", payload };
+      }
+    },
+    readAdmittedIds: async function* () {},
+    admit: async (event, silent) => void told.push([messageId(event), silent]),
+  });
+  await reconcile({ since: now - DAY, until: now + MINUTE });
+  expect(told.map(([, silent]) => silent)).toEqual([true, false]);
 });

@@ -5,13 +5,19 @@ import {
   LossDetector,
 } from "../../../../src/consistency/redis-loss/loss-detector.js";
 import { silent } from "../../../../src/kernel/logger.js";
+import { DAY } from "../../../../src/kernel/time.js";
 import { eventually } from "../../../support/eventually.js";
 
 const STREAMS: LogState = { drops: "monday", fanout: "monday", last: 7, lastJob: 3 };
 const WHOLE: IdentityRecord = { redis: "same", from: 5_000_000, log: STREAMS, acked: 7 };
 
 /** One Redis with its record, the streams, and the only process that recovers from a loss. */
-function scene(how: { readonly held: IdentityRecord; readonly streams?: LogState; readonly inCharge?: boolean }) {
+function scene(how: {
+  readonly held: IdentityRecord;
+  readonly streams?: LogState;
+  readonly inCharge?: boolean;
+  readonly lacksHistory?: () => Promise<boolean>;
+}) {
   const trace: string[] = [];
   const world = { held: how.held, streams: how.streams ?? STREAMS };
   let open = (): void => undefined;
@@ -30,6 +36,7 @@ function scene(how: { readonly held: IdentityRecord; readonly streams?: LogState
       },
     },
     readLogState: async () => world.streams,
+    lacksHistory: how.lacksHistory ?? (async () => false),
     log: silent,
     recovery: {
       lease: { hold: async () => how.inCharge ?? true, release: async () => void trace.push("released") },
@@ -102,6 +109,40 @@ test.each<[string, IdentityRecord]>([
   await detector.close();
 });
 
+const NO_RECORD: IdentityRecord = { redis: "none", from: Number.POSITIVE_INFINITY, log: undefined, acked: 0 };
+
+test("a new log beside upstreams with a history is recovered from seven days ago on, also after a crash in between", async () => {
+  const started = Date.now();
+  const { detector, trace, open, world } = scene({ held: NO_RECORD, lacksHistory: async () => true });
+  await eventually(() => trace.length === 3, "it begins");
+  const since = Number(/^recover since (\d+) log$/.exec(trace[2] ?? "")?.[1]);
+  expect([since >= started - 7 * DAY, since <= Date.now() - 7 * DAY]).toEqual([true, true]);
+  // Whoever finds this record goes on with the recovery.
+  expect([trace[1], world.held.log, detector.maybeLost()]).toEqual([
+    `recorded ${since} `,
+    { ...STREAMS, drops: "" },
+    true,
+  ]);
+  open();
+  await eventually(() => !detector.maybeLost(), "it is recovered");
+  await detector.close();
+});
+
+test("while the upstreams do not say whether there is a history, pages are degraded and nothing is recorded", async () => {
+  let answers = false;
+  const lacksHistory = async (): Promise<boolean> => {
+    if (!answers) throw new Error("away");
+    return false;
+  };
+  const { detector, trace } = scene({ held: NO_RECORD, lacksHistory });
+  await eventually(() => trace.length >= 3, "it looks again");
+  expect([new Set(trace), detector.maybeLost()]).toEqual([new Set(["look"]), true]);
+  answers = true;
+  await eventually(() => !detector.maybeLost(), "they answer");
+  expect(trace.at(-1)).not.toMatch(/recover/);
+  await detector.close();
+});
+
 test("a backlog that was read while the log was replaced is not recorded", async () => {
   const { detector, trace, world } = scene({ held: WHOLE, inCharge: false });
   await detector.close();
@@ -110,6 +151,7 @@ test("a backlog that was read while the log was replaced is not recorded", async
   const second = new LossDetector({
     identity: { read: async () => world.held, record: async ({ log }) => void records.push(log.drops) },
     readLogState: async () => marks.shift() ?? { ...STREAMS, drops: "tuesday" },
+    lacksHistory: async () => false,
     log: silent,
     recovery: {
       lease: { hold: async () => true, release: async () => undefined },
@@ -168,6 +210,7 @@ test("what a recovery has set aside is in the record until the log is applied up
       },
     },
     readLogState: async () => STREAMS,
+    lacksHistory: async () => false,
     log: silent,
     recovery: {
       lease: { hold: async () => true, release: async () => undefined },

@@ -1,0 +1,26 @@
+import type { EdgeChange } from "../../contracts/fences.js";
+import { ALL_EDGE_PARTS, EDGES_PREFIX } from "../../contracts/keys.js";
+import { decodeId } from "../../kernel/ids.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+
+/** Tokens hold no "~": other fields of a part say when an author's unfollowers and deletions were recorded. */
+const FIELD = /^([^:~]+):([^:~]+)$/;
+const VALUE = /^(\d+):([01])/;
+
+/** The newest versions of all edges that the fences hold: of changes that the log may have lost, too. */
+export async function* readFencedEdges({ command }: Pick<Scripts, "command">): AsyncGenerator<EdgeChange> {
+  for (const part of ALL_EDGE_PARTS) {
+    const held = await command("hgetall", (client) => client.hgetall(EDGES_PREFIX + part));
+    for (const [field, value] of Object.entries(held)) {
+      const [, following, follower] = FIELD.exec(field) ?? [];
+      const [, version, state] = VALUE.exec(value) ?? [];
+      if (following === undefined || follower === undefined || version === undefined) continue;
+      yield {
+        follower: decodeId(follower),
+        following: decodeId(following),
+        version: Number(version),
+        follows: state === "1",
+      };
+    }
+  }
+}

@@ -1,0 +1,98 @@
+import type { TimelineEvent } from "../../contracts/events.js";
+import type { Fences } from "../../contracts/fences.js";
+import { LOG_AGE_MS } from "../../contracts/times.js";
+import { chunked, mapLimited } from "../../kernel/concurrency.js";
+import { AppError } from "../../kernel/errors.js";
+import { pause, SECOND, sharedNow } from "../../kernel/time.js";
+import { untilApplied } from "../audit/audit.js";
+import { type Admit, type Reconcile, untilNow } from "../reconcile/reconcile.js";
+import type { LostEdge } from "./edges.js";
+import type { HeldDrop } from "./judge.js";
+import type { Phantoms } from "./phantoms.js";
+
+interface RecoverDeps {
+  readonly findPhantoms: (until: number) => AsyncIterable<Phantoms>;
+  readonly findLostEdges: (until: number) => Promise<readonly LostEdge[]>;
+  readonly readBacklogStart: () => Promise<number>;
+  readonly dropUserCaches: () => Promise<void>;
+  readonly fences: Pick<Fences, "replaceEdges" | "renewGenerations">;
+  readonly removeLogged: (seq: number) => Promise<void>;
+  readonly admit: Admit;
+  readonly reconcile: Reconcile;
+}
+
+export interface Found {
+  phantoms: HeldDrop[];
+  known: number;
+  failed: number;
+  revived: HeldDrop[];
+  edges: readonly LostEdge[];
+}
+
+interface Options {
+  readonly stopping: AbortSignal;
+  readonly progress?: (text: string) => void;
+}
+
+/** What was admitted before the search began is in the upstreams by then, unless they have lost it. */
+const SETTLE_MS = 5 * SECOND;
+const AT_ONCE = 32;
+const EDGES_A_CALL = 1_000;
+
+export type UndoLost = ReturnType<typeof createUndoLost>;
+
+/** Makes the log and the fences what the upstreams say, whose database is older. */
+export function createUndoLost(deps: RecoverDeps) {
+  return {
+    /** Changes nothing but caches. @throws AppError `unavailable` where events are not applied yet */
+    async find({ stopping, progress }: Options): Promise<Found> {
+      const until = sharedNow();
+      await pause(SETTLE_MS, stopping);
+      // An edge that is applied later would undo the correction.
+      if (!(await untilApplied(deps.readBacklogStart, until, stopping)))
+        throw new AppError("unavailable", "events wait to be applied; start a process of the role fanout first");
+      await deps.dropUserCaches();
+      const found: Found = { phantoms: [], known: 0, failed: 0, revived: [], edges: [] };
+      for await (const { phantoms, known, failed, revived } of deps.findPhantoms(until)) {
+        if (stopping.aborted) return found;
+        found.phantoms.push(...phantoms);
+        found.revived.push(...revived);
+        found.known += known;
+        found.failed += failed;
+        progress?.(`${found.known} drops known, ${found.phantoms.length} not`);
+      }
+      found.edges = await deps.findLostEdges(until);
+      return found;
+    },
+    /** Deletes the phantoms, undoes the edges, and admits what the log lacks. Resolves once all of it is applied. */
+    async undo({ phantoms, revived, edges }: Found, { stopping, progress }: Options): Promise<void> {
+      let done = 0;
+      await mapLimited(phantoms, AT_ONCE, async (phantom) => {
+        if (stopping.aborted) return;
+        await deps.admit(deletionOf(phantom), false);
+        progress?.(`${++done} of ${phantoms.length} drops deleted`);
+      });
+      // A log that was restored, too, has lost their deletions.
+      await mapLimited(revived, AT_ONCE, (one) => deps.admit(deletionOf(one), true));
+      for (const some of chunked(edges, EDGES_A_CALL)) {
+        if (stopping.aborted) return;
+        await undoEdges(deps, some);
+      }
+      await deps.reconcile(untilNow(sharedNow() - LOG_AGE_MS), { stopping });
+      if (!stopping.aborted && !(await untilApplied(deps.readBacklogStart, sharedNow(), stopping)))
+        throw new AppError("unavailable", "events wait to be applied; run the command again once they are");
+    },
+  };
+}
+
+function deletionOf({ drop: drop_id, author: user_id }: HeldDrop): TimelineEvent {
+  return { name: "drop_deleted", payload: { drop_id, ...(user_id !== undefined && { user_id }) } };
+}
+
+/** The messages go first: a refill of the fences would bring the versions back. */
+async function undoEdges(deps: RecoverDeps, edges: readonly LostEdge[]): Promise<void> {
+  const seqs = edges.flatMap((edge) => edge.seqs);
+  await mapLimited(seqs, AT_ONCE, (seq) => deps.removeLogged(seq));
+  await deps.fences.replaceEdges(edges.map(({ upstream }) => upstream));
+  await deps.fences.renewGenerations([...new Set(edges.map(({ upstream }) => upstream.following))]);
+}
