@@ -1,11 +1,12 @@
 import { randomUUID } from "node:crypto";
 import type { DlqEvent, DlqReason } from "../contracts/subjects.js";
-import { assertNever, oneLine } from "../kernel/errors.js";
+import { assertNever, oneLine, subjectOf } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { pause, SECOND, sharedNow } from "../kernel/time.js";
 import { deadLetterOf, type StoreDeadLetter } from "./dead-letter.js";
 import type { BatchHandler, Context, Delivery, Handler, Outcome, Process, ProcessBatch } from "./handler.js";
-import type { SharedLock } from "./shared-lock.js";
+import type { Returns } from "./returns.js";
+import type { SuspectLock } from "./suspect-lock.js";
 import { inTraceOf } from "./telemetry.js";
 import { crashed, type RetryLimits, verdict } from "./verdict.js";
 
@@ -13,6 +14,8 @@ export interface AttemptCount {
   readonly count: number;
   /** Other attempts that never reported back: their process ended, or is still at work. */
   readonly lost: number;
+  /** Those of them that ran beside other messages, which `lost` counts as one. */
+  readonly beside: number;
 }
 
 /** Counts attempts before they run, so that a crash counts. */
@@ -30,8 +33,9 @@ interface ProcessOptions {
   readonly attempts: Attempts;
   readonly storeDeadLetter: StoreDeadLetter;
   readonly limits: RetryLimits;
+  readonly returns: Returns;
   /** One for all consumers of the process. */
-  readonly handlingLock: SharedLock;
+  readonly suspectLock: SuspectLock;
   readonly version: string;
   readonly eventOf: (delivery: Delivery) => DlqEvent;
   readonly observe: (what: Observed, delivery: Delivery, count?: number) => void;
@@ -54,20 +58,26 @@ interface InFlight {
 
 type Step = Outcome | { readonly kind: "wait"; readonly delayMs: number } | { readonly kind: "alone" };
 
+/** A suspect is begun alone for so long: what kills its process mostly does so at once. */
+const ALONE_MS = 50;
+/** For each process that ended beside other messages it is alone for longer, to find out also what kills slowly. */
+const ALONE_GROWTH = 4;
+const MAX_GROWTHS = 8;
+
 /**
  * A message is acked only after the handler returned, or after the DLQ acknowledged its dead letter. While a server is
- * unavailable the message keeps its slot of the consumer, and spends no attempt.
+ * unavailable the message keeps its slot of the consumer, and spends no attempt; it goes back to the queue where only
+ * the subject of the message is unavailable, since others can be handled in the slot.
  */
 export function createProcess(options: ProcessOptions): Process {
   return (delivery, context) => inTraceOf(delivery.headers, () => untilOutcome(options, delivery, context));
 }
 
-type BatchOptions = Pick<ProcessOptions, "handlingLock" | "observe"> & { readonly handler: BatchHandler };
+type BatchOptions = Pick<ProcessOptions, "observe"> & { readonly handler: BatchHandler };
 
 /** Handles first deliveries together, uncounted. Those of a batch that fails are to be processed one by one. */
-export function createBatchProcess({ handler, handlingLock, observe }: BatchOptions): ProcessBatch {
+export function createBatchProcess({ handler, observe }: BatchOptions): ProcessBatch {
   const processBatch: ProcessBatch = async (deliveries, context) => {
-    const release = await handlingLock.acquire(false);
     const started = performance.now();
     try {
       const bodies = deliveries.map(({ body }) => body);
@@ -82,8 +92,6 @@ export function createBatchProcess({ handler, handlingLock, observe }: BatchOpti
       const { length } = deliveries;
       context.log.debug({ messages: length, error: oneLine(error) }, "a batch failed; its messages are handled alone");
       return deliveries;
-    } finally {
-      release();
     }
   };
   return processBatch;
@@ -116,9 +124,10 @@ async function untilOutcome(options: ProcessOptions, delivery: Delivery, context
 async function once(options: ProcessOptions, message: InFlight): Promise<Step> {
   const { attempts, limits } = options;
   const { delivery, context } = message;
-  const release = await options.handlingLock.acquire(message.alone);
+  const release = message.alone ? await options.suspectLock.acquire() : undefined;
+  let isAloneNoMore = async (): Promise<void> => undefined;
   try {
-    if (message.alone && context.stopping.aborted) return { kind: "release" };
+    if (release && context.stopping.aborted) return { kind: "release" };
     const begun = await attempts.begin(delivery, message.name, message.alone);
     message.attempt = begun.count;
     if (begun.lost > 0 && !message.alone) return { kind: "alone" };
@@ -128,22 +137,50 @@ async function once(options: ProcessOptions, message: InFlight): Promise<Step> {
       const spent = Math.max(message.attempt - 1, lost);
       return await deadLetter(options, message, { reason: "crashed", error: crashed(spent), attempt: spent });
     }
+    if (release) isAloneNoMore = aloneFor(aloneMs(begun), options, { message, release });
     await failpoint("handle", delivery.body);
     await options.handler(delivery, { ...context, attempt: message.attempt });
     await failpoint("handled", delivery.body);
+    await isAloneNoMore();
     attempts.forget(delivery);
     ended(options, message, "acked");
     return { kind: "ack" };
   } catch (error) {
+    await isAloneNoMore();
     return await afterFailure(options, message, error);
   } finally {
-    release();
+    release?.();
   }
+}
+
+const aloneMs = ({ beside }: AttemptCount): number => ALONE_MS * ALONE_GROWTH ** Math.min(beside, MAX_GROWTHS);
+
+/**
+ * Gives the lock up after `ms`: a message that waits for a server, or plans a huge fan-out, holds up no other suspect. From
+ * then on the attempt counts as one beside others. Returns what ends this.
+ */
+function aloneFor(
+  ms: number,
+  { attempts }: ProcessOptions,
+  { message, release }: { readonly message: InFlight; readonly release: () => void },
+): () => Promise<void> {
+  let noted: Promise<unknown> | undefined;
+  const timer = setTimeout(() => {
+    noted = attempts
+      .begin(message.delivery, message.name, false)
+      .catch(() => undefined)
+      .finally(release);
+  }, ms);
+  return async () => {
+    clearTimeout(timer);
+    await noted;
+  };
 }
 
 async function afterFailure(options: ProcessOptions, message: InFlight, error: unknown): Promise<Step> {
   const { delivery, context, attempt, waits } = message;
-  const decided = verdict(error, attempt, waits, options.limits);
+  const { deliveries } = delivery;
+  const decided = verdict(error, { attempt, waits, deliveries }, options.limits);
   const fields = { stream: delivery.stream, seq: delivery.seq, attempt, error: oneLine(error) };
   switch (decided.kind) {
     case "wait":
@@ -151,6 +188,8 @@ async function afterFailure(options: ProcessOptions, message: InFlight, error: u
       // If this fails too, the same name is counted again, which changes nothing.
       await options.attempts.refund(delivery, message.name).catch(() => undefined);
       return decided;
+    case "return":
+      return returned(options, message, { error, delayMs: decided.delayMs });
     case "retry":
       await options.attempts.fail(delivery, message.name).catch(() => undefined);
       context.log.warn({ ...fields, delay_ms: decided.delayMs }, "handling failed; it will be tried again");
@@ -168,6 +207,24 @@ async function afterFailure(options: ProcessOptions, message: InFlight, error: u
     default:
       return assertNever(decided);
   }
+}
+
+async function returned(
+  options: ProcessOptions,
+  message: InFlight,
+  { error, delayMs }: { readonly error: unknown; readonly delayMs: number },
+): Promise<Step> {
+  const { delivery, context } = message;
+  try {
+    await options.attempts.refund(delivery, message.name);
+  } catch {
+    // Under another name the attempt would count.
+    return { kind: "wait", delayMs: SECOND };
+  }
+  const fields = { ...fieldsOf(message), error: oneLine(error) };
+  if (delivery.deliveries === 1) context.log.warn(fields, "a user is unavailable; the message goes back to the queue");
+  ended(options, message, "waited");
+  return { kind: "retry", delayMs: options.returns.delayMs(subjectOf(error) ?? "", delayMs) };
 }
 
 async function deadLetter(

@@ -1,6 +1,6 @@
 import type { DlqReason } from "../contracts/subjects.js";
-import { AppError, codeOf } from "../kernel/errors.js";
-import { backoff, SECOND } from "../kernel/time.js";
+import { AppError, codeOf, subjectOf } from "../kernel/errors.js";
+import { backoff, MINUTE, SECOND } from "../kernel/time.js";
 
 export interface RetryLimits {
   readonly maxAttempts: number;
@@ -11,16 +11,36 @@ export type Verdict =
   | { readonly kind: "retry"; readonly delayMs: number }
   /** A server we need is unavailable: the message waits here and gets its attempt back. */
   | { readonly kind: "wait"; readonly delayMs: number }
+  /** The server answers about others: the message goes back to the queue, and gets its attempt back. */
+  | { readonly kind: "return"; readonly delayMs: number }
   | { readonly kind: "dead-letter"; readonly reason: DlqReason };
 
 const RETRY_CAP_MS = 30 * SECOND;
 const WAIT_BASE_MS = 200;
 const WAIT_CAP_MS = 5 * SECOND;
 
-/** `attempt` counts this one; `waits` for a server, in a row. */
-export function verdict(error: unknown, attempt: number, waits: number, limits: RetryLimits): Verdict {
+const RETURN_BASE_MS = SECOND;
+/** NATS gives a message up after 1,000 deliveries: some two days of these. */
+const RETURN_CAP_MS = 5 * MINUTE;
+/** Deliveries in which the delay doubles: it stays a small part of the time the message has waited. */
+const RETURNS_A_DOUBLING = 4;
+
+interface Tries {
+  /** Counts this one. */
+  readonly attempt: number;
+  /** For a server, in a row. */
+  readonly waits: number;
+  /** Of the queue, this one included. */
+  readonly deliveries: number;
+}
+
+export function verdict(error: unknown, { attempt, waits, deliveries }: Tries, limits: RetryLimits): Verdict {
   switch (codeOf(error)) {
     case "unavailable":
+      if (subjectOf(error) !== undefined) {
+        const doublings = 1 + deliveries / RETURNS_A_DOUBLING;
+        return { kind: "return", delayMs: backoff(doublings, RETURN_BASE_MS, RETURN_CAP_MS) };
+      }
       return { kind: "wait", delayMs: backoff(waits + 1, WAIT_BASE_MS, WAIT_CAP_MS) };
     case "invalid":
       return { kind: "dead-letter", reason: "invalid" };
@@ -29,9 +49,11 @@ export function verdict(error: unknown, attempt: number, waits: number, limits: 
     default:
       return attempt >= limits.maxAttempts
         ? { kind: "dead-letter", reason: "exhausted" }
-        : { kind: "retry", delayMs: backoff(attempt, limits.retryBaseMs, RETRY_CAP_MS) };
+        : { kind: "retry", delayMs: Math.max(backoff(attempt, limits.retryBaseMs, RETRY_CAP_MS), earliest(error)) };
   }
 }
+
+const earliest = (error: unknown): number => (error instanceof AppError ? (error.retryAfterMs ?? 0) : 0);
 
 /** For a message that was begun too often without ever reporting back. */
 export const crashed = (attempts: number): AppError =>

@@ -44,15 +44,23 @@ export class AppError extends Error {
   readonly publicMessage: string;
   /** When to try again at the earliest, ms from now. */
   readonly retryAfterMs: number | undefined;
+  /** The user or author at fault: calls about others are answered. */
+  readonly subject: string | undefined;
 
   constructor(
     readonly code: ErrorCode,
     message: string,
-    options?: { readonly cause?: unknown; readonly retryAfterMs?: number; readonly publicMessage?: string },
+    options?: {
+      readonly cause?: unknown;
+      readonly retryAfterMs?: number | undefined;
+      readonly publicMessage?: string;
+      readonly subject?: string | undefined;
+    },
   ) {
     super(message, options);
     this.publicMessage = options?.publicMessage ?? message;
     this.retryAfterMs = options?.retryAfterMs;
+    this.subject = options?.subject;
   }
 }
 
@@ -62,6 +70,11 @@ export function invalid(field: string, fault: string): AppError {
 
 export function codeOf(error: unknown): ErrorCode {
   return error instanceof AppError ? error.code : "failed";
+}
+
+/** The user or author without whom the work would have been done. */
+export function subjectOf(error: unknown): string | undefined {
+  return error instanceof AppError ? error.subject : undefined;
 }
 
 const MAX_LINE = 1_024;

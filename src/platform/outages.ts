@@ -1,3 +1,4 @@
+import { randomInt } from "node:crypto";
 import { LRUCache } from "lru-cache";
 import { type Clock, SECOND } from "../kernel/time.js";
 
@@ -28,44 +29,102 @@ export function createMajority(now: Clock = Date.now) {
   };
 }
 
-interface Good {
-  readonly subject: string;
-  readonly again: (deadline: number) => Promise<unknown>;
+type Again = (deadline: number) => Promise<unknown>;
+
+/** How many others were asked again just now, and how many of them were answered. */
+interface Sample {
+  readonly asked: number;
+  readonly answered: number;
 }
 
+const NOBODY: Sample = { asked: 0, answered: 0 };
+
+/** Many, so that those who are answered now do not displace those who are not any more. */
+const KNOWN = 200;
 const PROBE_EVERY_MS = SECOND / 4;
 const PROBE_TIMEOUT_MS = SECOND;
 
-/** Calls a failing upstream for another subject, to find out whether the upstream or the subject is at fault. */
-export function createProbe(majority: Pick<ReturnType<typeof createMajority>, "note">, now: Clock = Date.now) {
-  // Two, so that one of them is another subject.
-  let good: readonly Good[] = [];
+/**
+ * Repeats calls about others that were answered before, to find out whether the upstream or the subject is at fault. Lists
+ * that were read are kept, so that the latest calls are mostly those that fail: the latest outcomes alone would make a few
+ * subjects that fail an outage.
+ */
+export function createProbe(
+  majority: Pick<ReturnType<typeof createMajority>, "note">,
+  { most, now = Date.now }: { readonly most: number; readonly now?: Clock },
+) {
+  const known = new LRUCache<string, Again>({ max: KNOWN });
   let asked = Number.NEGATIVE_INFINITY;
-  let asking: Promise<boolean | undefined> = Promise.resolve(undefined);
+  let asking = Promise.resolve(NOBODY);
   return {
-    remember(subject: string, again: Good["again"]): void {
-      const [latest] = good;
-      good =
-        latest && latest.subject !== subject ? [{ subject, again }, latest] : [{ subject, again }, ...good.slice(1)];
-    },
-    /** Repeats a call about another subject; undefined where there is none. Within 250 ms the last result counts. */
-    ask(failed: string): Promise<boolean | undefined> {
-      const other = good.find(({ subject }) => subject !== failed);
+    remember: (subject: string, again: Again): void => void known.set(subject, again),
+    /** Asks at most `most` others. Within 250 ms the last result counts. */
+    ask(failed: string): Promise<Sample> {
       // After the clock was set back, an old answer must not count for longer.
-      if (other && Math.abs(now() - asked) >= PROBE_EVERY_MS) {
-        asked = now();
-        asking = again(other);
+      if (Math.abs(now() - asked) >= PROBE_EVERY_MS) {
+        const others = drawn(
+          [...known.entries()].filter(([subject]) => subject !== failed),
+          most,
+        );
+        if (others.length > 0) asked = now();
+        asking = Promise.all(others.map(again)).then((answers) => {
+          return { asked: answers.length, answered: answers.filter(Boolean).length };
+        });
       }
       return asking;
     },
   };
 
-  async function again(other: Good): Promise<boolean> {
-    const answered = await other.again(now() + PROBE_TIMEOUT_MS).then(
+  async function again([subject, call]: readonly [string, Again]): Promise<boolean> {
+    const answered = await call(now() + PROBE_TIMEOUT_MS).then(
       () => true,
       () => false,
     );
-    majority.note(other.subject, answered);
+    majority.note(subject, answered);
     return answered;
   }
+}
+
+function drawn<T>(from: T[], most: number): T[] {
+  const count = Math.min(most, from.length);
+  return Array.from({ length: count }, () => from.splice(randomInt(from.length), 1)).flat();
+}
+
+interface Judgement {
+  /** Most subjects fail: everything waits. */
+  readonly isOutage: boolean;
+  /** Others are answered, as far as is known: nothing about them has to wait. */
+  readonly isOfOne: boolean;
+}
+
+/** So many of a sample outweigh the latest outcomes. */
+const ENOUGH = 3;
+
+/** Judges the failure of one subject by those of others. */
+export function judged({ asked, answered }: Sample, isFailing: boolean): Judgement {
+  const areMostAnswered = 2 * answered >= asked;
+  const areAllAnswered = answered >= ENOUGH && answered === asked;
+  return {
+    isOutage: !areMostAnswered || (isFailing && !areAllAnswered),
+    isOfOne: asked > 0 ? areMostAnswered : !isFailing,
+  };
+}
+
+export type Judge = ReturnType<typeof createJudge>;
+
+/** Judges by the calls that it is told about. */
+export function createJudge({ most = ENOUGH }: { readonly most?: number } = {}) {
+  const majority = createMajority();
+  const probe = createProbe(majority, { most });
+  return {
+    /** `again` repeats the call. */
+    answered(subject: string, again?: Again): void {
+      majority.note(subject, true);
+      if (again) probe.remember(subject, again);
+    },
+    failed: (subject: string): void => majority.note(subject, false),
+    ofFailure: async (subject: string): Promise<Judgement> => judged(await probe.ask(subject), majority.failing()),
+    /** By what is known, without a call. */
+    ofFailureNow: (): Judgement => judged(NOBODY, majority.failing()),
+  };
 }

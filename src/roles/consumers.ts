@@ -4,6 +4,7 @@ import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
 import { cutWhereTooLarge, type StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { BatchHandler, Delivery, Handler, Handlers, Process } from "../delivery/handler.js";
 import { createBatchProcess, createProcess } from "../delivery/process.js";
+import { Returns } from "../delivery/returns.js";
 import { countOutcome, expectOutcomes, observed, observedBatch } from "../delivery/telemetry.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import { createAttempts } from "../platform/redis/attempts.js";
@@ -14,7 +15,7 @@ import { VERSION } from "./version.js";
 /** Slices of the configuration that every consumer reads. */
 export type ConsumerSlices = "delivery" | "nats";
 
-type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "handlingLock" | "wraps" | "log">;
+type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "suspectLock" | "wraps" | "log">;
 
 /** Several batches are under way at once, as many messages as `concurrency` a batch. */
 const BATCHES = 4;
@@ -77,7 +78,7 @@ interface ConsumerOptions {
 
 /** Starts a consumer under the failure policy: attempts, retries, dead letters. */
 export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Consuming {
-  const { config, connections, handlingLock, wraps = {}, log } = deps;
+  const { config, connections, suspectLock, wraps = {}, log } = deps;
   const { stream, consumer, handler, batchHandler, concurrency = config.delivery.concurrency } = options;
   const { nats, scripts, publish, topology } = connections;
   expectOutcomes(consumer);
@@ -89,7 +90,8 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
       maxAttempts: options.maxAttempts ?? config.delivery.maxAttempts,
       retryBaseMs: config.delivery.retryBaseMs,
     },
-    handlingLock,
+    returns: new Returns(),
+    suspectLock,
     version: VERSION,
     eventOf,
     observe: countOutcome,
@@ -97,8 +99,7 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
   });
   const process = options.around?.(toOutcome) ?? toOutcome;
   const processBatch =
-    batchHandler &&
-    createBatchProcess({ handler: observedBatch(consumer, batchHandler), handlingLock, observe: countOutcome });
+    batchHandler && createBatchProcess({ handler: observedBatch(consumer, batchHandler), observe: countOutcome });
   const batch = processBatch && { process: wraps.batch?.(processBatch) ?? processBatch, messages: concurrency };
   return consume(nats, {
     stream,

@@ -1,5 +1,5 @@
 import type { Handler, Process, ProcessBatch } from "../delivery/handler.js";
-import type { SharedLock } from "../delivery/shared-lock.js";
+import type { SuspectLock } from "../delivery/suspect-lock.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/serve.js";
@@ -28,7 +28,7 @@ export interface RoleDeps<Slices extends keyof Config = keyof Config> {
   readonly config: Pick<Config, Slices>;
   readonly connections: ServiceConnections;
   /** One a process: a crash ends all its consumers. */
-  readonly handlingLock: SharedLock;
+  readonly suspectLock: SuspectLock;
   readonly exportsTraces: boolean;
   readonly wraps?: Wraps;
   readonly log: Logger;

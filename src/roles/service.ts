@@ -1,4 +1,4 @@
-import { SharedLock } from "../delivery/shared-lock.js";
+import { SuspectLock } from "../delivery/suspect-lock.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { observedGauge } from "../kernel/meters.js";
@@ -114,7 +114,7 @@ async function openDeps(
   const db = await openDatabase(config, log, closers);
   readiness.inUse.push(connections.scripts.client, connections.nats, ...(db && keepsData(roles) ? [db] : []));
   const { exportsTraces } = telemetry;
-  return { config, connections, db, handlingLock: new SharedLock(), exportsTraces, wraps, log };
+  return { config, connections, db, suspectLock: new SuspectLock(), exportsTraces, wraps, log };
 }
 
 interface Beside {

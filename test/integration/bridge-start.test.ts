@@ -37,7 +37,7 @@ test("a bridge that starts looks back to the last admission before its own, howe
   const role = await startBridgeRole({
     config: { redis: { urls: [redis.broker.url] }, upstreams: addresses } as never,
     connections: { ...nats, nats: connection, scripts: redis.scripts, upstreams } as unknown as ServiceConnections,
-    handlingLock: undefined as never,
+    suspectLock: undefined as never,
     exportsTraces: false,
     log: silent,
   });

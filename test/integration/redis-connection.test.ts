@@ -120,31 +120,34 @@ function attemptsOn(redis: RedisBench): Attempts {
 test("attempts: counted by name, taken back by name, forgotten as a whole, and shared by all processes", async () => {
   const attempts = attemptsOn(bench);
   const delivery = deliveryOf();
-  expect(await attempts.begin(delivery, "a", false)).toEqual({ count: 1, lost: 0 });
-  expect(await attempts.begin(delivery, "a", false)).toEqual({ count: 1, lost: 0 });
-  expect(await attemptsOn(bench).begin(delivery, "b", false)).toEqual({ count: 1, lost: 1 });
-  expect(await attempts.begin(delivery, "b", true)).toEqual({ count: 2, lost: 1 });
+  expect(await attempts.begin(delivery, "a", false)).toEqual({ count: 1, lost: 0, beside: 0 });
+  expect(await attempts.begin(delivery, "a", false)).toEqual({ count: 1, lost: 0, beside: 0 });
+  expect(await attemptsOn(bench).begin(delivery, "b", false)).toEqual({ count: 1, lost: 1, beside: 1 });
+  expect(await attempts.begin(delivery, "b", true)).toEqual({ count: 2, lost: 1, beside: 1 });
   await attempts.refund(delivery, "a");
   await attempts.refund(delivery, "a");
   await attempts.refund(delivery, "never begun");
-  expect(await attempts.begin(delivery, "c", false)).toEqual({ count: 2, lost: 1 });
+  expect(await attempts.begin(delivery, "c", false)).toEqual({ count: 2, lost: 1, beside: 0 });
   await attempts.fail(delivery, "b");
-  expect(await attempts.begin(delivery, "c", false)).toEqual({ count: 2, lost: 0 });
-  expect(await attempts.begin(deliveryOf({ time: 5 }), "a", false)).toEqual({ count: 1, lost: 0 });
+  expect(await attempts.begin(delivery, "c", false)).toEqual({ count: 2, lost: 0, beside: 0 });
+  expect(await attempts.begin(deliveryOf({ time: 5 }), "a", false)).toEqual({ count: 1, lost: 0, beside: 0 });
   attempts.forget(delivery);
   await eventually(async () => (await bench.raw.keys("timeline:x:attempts:*")).length === 1, "the count is gone");
-  expect(await attempts.begin(delivery, "d", false)).toEqual({ count: 1, lost: 0 });
+  expect(await attempts.begin(delivery, "d", false)).toEqual({ count: 1, lost: 0, beside: 0 });
 });
 
 test("attempts: of those beside other messages one is lost at most, of those alone each", async () => {
   const { begin } = attemptsOn(bench);
   const delivery = deliveryOf();
   for (const name of ["a", "b", "c"]) await begin(delivery, name, false);
-  expect(await begin(delivery, "d", false)).toEqual({ count: 1, lost: 1 });
-  expect(await begin(delivery, "d", true)).toEqual({ count: 2, lost: 1 });
-  expect(await begin(delivery, "e", false)).toEqual({ count: 2, lost: 2 });
-  expect(await begin(delivery, "e", true)).toEqual({ count: 3, lost: 2 });
-  expect(await begin(delivery, "f", true)).toEqual({ count: 4, lost: 3 });
+  expect(await begin(delivery, "d", false)).toEqual({ count: 1, lost: 1, beside: 3 });
+  expect(await begin(delivery, "d", true)).toEqual({ count: 2, lost: 1, beside: 3 });
+  expect(await begin(delivery, "e", false)).toEqual({ count: 2, lost: 2, beside: 3 });
+  expect(await begin(delivery, "e", true)).toEqual({ count: 3, lost: 2, beside: 3 });
+  expect(await begin(delivery, "f", true)).toEqual({ count: 4, lost: 3, beside: 3 });
+  // It gives the lock up: it is one of those beside others from now on.
+  await begin(delivery, "f", false);
+  expect(await begin(delivery, "g", true)).toEqual({ count: 4, lost: 3, beside: 4 });
 });
 
 test("attempts: what is left of them has a time to live, also after a refund of what was lost", async () => {
@@ -169,7 +172,7 @@ test("attempts: answers that come too late count nothing twice", async () => {
     async () => (await codeOf(attempts.begin(deliveryOf(), "one handling", false))) === "done",
     "Redis answers again",
   );
-  expect(await attempts.begin(deliveryOf(), "one handling", false)).toEqual({ count: 1, lost: 0 });
+  expect(await attempts.begin(deliveryOf(), "one handling", false)).toEqual({ count: 1, lost: 0, beside: 0 });
 });
 
 test("while Redis is silent nobody but the first waits for a time-out, until it answers", async () => {

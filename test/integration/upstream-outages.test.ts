@@ -1,7 +1,8 @@
 import { status } from "@grpc/grpc-js";
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
-import { codeOf } from "../../src/kernel/errors.js";
+import { codeOf, subjectOf } from "../../src/kernel/errors.js";
 import { connectUpstreams, openUpstreamChannels, type Upstreams } from "../../src/platform/grpc/upstreams.js";
+import { becomes } from "../support/eventually.js";
 import { type Upstreams as Served, startUpstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
 
@@ -35,6 +36,43 @@ test("an author whose calls fail alone has failed, again and again; the others a
   for (let call = 0; call < 5; call++) expect(await followersOf("anna")).toBe("failed");
   for (const author of ["ada", "arno"]) expect(await followersOf(author)).toBe("answered");
   expect(await followersOf("anna")).toBe("failed");
+});
+
+/** The code, and the subject where it alone is at fault. */
+const fault = (user: string): Promise<string> =>
+  upstreams.followers({ user, size: 10, token: "" }).then(
+    () => "answered",
+    (error: unknown) => `${codeOf(error)} ${subjectOf(error) ?? "all"}`,
+  );
+
+test("many authors who fail have failed alone while others, whose lists are known, are answered", async () => {
+  for (let known = 0; known < 5; known++) expect(await fault(`known-${known}`)).toBe("answered");
+  const failing = Array.from({ length: 36 }, (_, at) => `failing-${at}`);
+  for (const user of failing) served.inject({ method: "GetFollowersList", user, code: status.INTERNAL });
+  for (const user of [...failing, ...failing]) expect(await fault(user)).toBe(`failed ${user}`);
+});
+
+test("one author who is unavailable is so alone, also to a process that has asked for nobody else", async () => {
+  const heal = served.inject({ method: "GetFollowersList", user: "anna", code: status.UNAVAILABLE });
+  for (let call = 0; call < 3; call++) expect(await fault("anna")).toBe("unavailable anna");
+  expect(await fault("ada")).toBe("answered");
+  expect(await fault("anna")).toBe("unavailable anna");
+  heal();
+  served.inject({ method: "GetFollowersList", code: status.UNAVAILABLE });
+  await becomes(async () => expect(await fault("anna")).toBe("unavailable all"));
+  expect(await fault("ada")).toBe("unavailable all");
+});
+
+test("of calls about an author who hangs one waits, and calls about others go on", async () => {
+  expect(await fault("ada")).toBe("answered");
+  served.inject({ method: "GetFollowersList", user: "anna", delayMs: 60_000 });
+  const first = fault("anna");
+  expect(await Promise.all(Array.from({ length: 40 }, () => fault("anna")))).toEqual(
+    Array(40).fill("unavailable anna"),
+  );
+  expect(await fault("arno")).toBe("answered");
+  expect(served.mostHeld()).toBe(1);
+  expect(await first).toBe("failed anna");
 });
 
 test("a time-out of one author alone is a failure of that author", async () => {

@@ -25,12 +25,12 @@ function load({ world }: Stack, count: number): TimelineEvent[] {
 }
 
 /** Runs the role fanout, and starts it again whenever it dies; yields how often it died. */
-function supervise(stack: Stack): { stop(): Promise<number> } {
+function supervise(stack: Stack, env: Readonly<Record<string, string>> = ENV): { stop(): Promise<number> } {
   let stopping = false;
   let deaths = 0;
   const run = async (): Promise<void> => {
     while (!stopping) {
-      const service = await stack.start({ roles: "fanout", env: ENV }).catch(() => undefined);
+      const service = await stack.start({ roles: "fanout", env }).catch(() => undefined);
       if (service === undefined) continue;
       const poll = setInterval(() => stopping && service.signal("SIGTERM"), 50);
       const { signal } = await service.exited;
@@ -67,6 +67,29 @@ testWithStack(
     expect(letters.map(({ body }) => String(body))).toEqual([expect.stringContaining(KILLER)]);
     // One that died before it was ready is not among them.
     expect(await supervisor.stop()).toBeLessThanOrEqual(5);
+    const others = history.filter(({ payload }) => !JSON.stringify(payload).includes(KILLER));
+    const edges = READERS.map((reader) => followed(reader, "alice", 1));
+    await expectTimelines(stack.redis, ["alice", ...READERS], [...edges, ...others]);
+  },
+);
+
+testWithStack(
+  "an event that kills its worker only after it has waited for a server becomes `crashed`, and takes no neighbour along",
+  { roles: "bridge", env: ENV, timeoutMs: 180_000, slow: true },
+  async (stack) => {
+    const history = load(stack, 60);
+    // Far longer than a suspect is alone at first: other suspects are under way when the process ends.
+    stack.upstreams.inject({ method: "GetFollowersList", user: "alice", delayMs: 1_000 });
+    await stack.publish(...history);
+    const supervisor = supervise(stack, { ...ENV, TIMELINE_FAILPOINTS: `handled=kill@${KILLER}` });
+    try {
+      await stack.streams.settled(history.length, 150_000);
+    } finally {
+      await supervisor.stop();
+    }
+    const letters = await stack.streams.all("DLQ");
+    expect(letters.map(({ subject }) => subject)).toEqual(["dlq.crashed.drop_created"]);
+    expect(letters.map(({ body }) => String(body))).toEqual([expect.stringContaining(KILLER)]);
     const others = history.filter(({ payload }) => !JSON.stringify(payload).includes(KILLER));
     const edges = READERS.map((reader) => followed(reader, "alice", 1));
     await expectTimelines(stack.redis, ["alice", ...READERS], [...edges, ...others]);

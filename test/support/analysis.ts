@@ -8,7 +8,7 @@ import { createAnalysisStore } from "../../src/analysis/store.sql.js";
 import type { AnalysisRequest } from "../../src/contracts/analysis.js";
 import { RECENT_KEY } from "../../src/contracts/keys.js";
 import { ANALYSIS_REQUESTED, CONSUMER, STREAM } from "../../src/contracts/subjects.js";
-import { SharedLock } from "../../src/delivery/shared-lock.js";
+import { SuspectLock } from "../../src/delivery/suspect-lock.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
@@ -164,7 +164,7 @@ function startBoth(bench: SagaBench): { close(): Promise<void> }[] {
     log: silent,
   });
   const connections = { ...common, nats: nats.connection, topology: { check: () => undefined } };
-  const deps = { config: CONFIG, connections, handlingLock: new SharedLock(), log: silent } as unknown as Parameters<
+  const deps = { config: CONFIG, connections, suspectLock: new SuspectLock(), log: silent } as unknown as Parameters<
     typeof startConsumer
   >[0];
   const consuming: Consuming[] = [

@@ -1,5 +1,5 @@
 import { AppError, oneLine } from "../../kernel/errors.js";
-import { createMajority, createProbe } from "../../platform/outages.js";
+import { createJudge } from "../../platform/outages.js";
 import { TooManyRequests, Unreachable } from "./bounded-fetch.js";
 import { AccountGone } from "./source.js";
 import type { TokenBucket } from "./token-bucket.redis.js";
@@ -12,19 +12,17 @@ type Ask = <Answer>(account: string, call: Call<Answer>, signal: AbortSignal) =>
 
 /** Each call takes a token. Judges by the calls made through it whether the source is unavailable. */
 export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
-  const majority = createMajority();
-  const probe = createProbe(majority);
+  // One, since this takes a token, too.
+  const judge = createJudge({ most: 1 });
 
   const isFailing = async (account: string): Promise<boolean> => {
-    majority.note(account, false);
-    // The probe is a call, too.
-    const othersAnswered = (await bucket.tryTake()) ? await probe.ask(account) : undefined;
-    return othersAnswered === false || majority.failing();
+    judge.failed(account);
+    return ((await bucket.tryTake()) ? await judge.ofFailure(account) : judge.ofFailureNow()).isOutage;
   };
 
   const rejected = async (account: string, error: unknown): Promise<unknown> => {
     if (error instanceof AccountGone) {
-      majority.note(account, true);
+      judge.answered(account);
       return error;
     }
     if (error instanceof TooManyRequests) await bucket.hold(error.waitMs);
@@ -37,8 +35,7 @@ export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
     await bucket.take(signal);
     try {
       const answer = await within(timeoutMs, call, signal);
-      majority.note(account, true);
-      probe.remember(account, (deadline) => within(deadline - Date.now(), call, signal).catch(unlessGone));
+      judge.answered(account, (deadline) => within(deadline - Date.now(), call, signal).catch(unlessGone));
       return answer;
     } catch (error) {
       if (signal.aborted) throw new AppError("unavailable", "the call ended with the process", { cause: error });

@@ -3,7 +3,8 @@ import { type OpenSpan, SpanKind, spansOf } from "../../delivery/telemetry.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { histogram } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
-import { createMajority, createProbe } from "../outages.js";
+import { createJudge, type Judge } from "../outages.js";
+import { Turns } from "../turns.js";
 import { clientCredentials, type TlsFiles } from "./credentials.js";
 
 export const CHANNEL_OPTIONS = {
@@ -52,23 +53,19 @@ interface CallUpstream {
     request: Request,
     about: About,
   ): Promise<Response>;
+  /** For calls without a deadline: they do not wait for a subject that keeps others waiting. */
+  inTurn<T>(method: { readonly path: string }, subject: string, call: () => Promise<T>): Promise<T>;
 }
 
-/** Judges by the calls made through it whether the upstream is unavailable. */
+/** Judges by the calls made through it whether a method of the upstream is unavailable. */
 export function createCallUpstream(client: Client): CallUpstream {
-  const majority = createMajority();
-  const probe = createProbe(majority);
-
-  const isFailing = async (code: status, { subject, deadline }: About, waited: number): Promise<boolean> => {
-    const isHurried = deadline !== undefined && deadline - Date.now() + waited < UPSTREAM_TIMEOUT_MS;
-    // A deadline shorter than ours says nothing about the upstream.
-    if (code !== status.DEADLINE_EXCEEDED || !isHurried) majority.note(subject, false);
-    // A reader does not wait for the probe.
-    const othersAnswered = deadline === undefined ? await probe.ask(subject) : undefined;
-    // A refusal of one id is an answer; an upstream that refuses every id is failing.
-    if (othersAnswered && code === status.INVALID_ARGUMENT) return false;
-    return othersAnswered === false || majority.failing();
+  const judges = new Map<string, Judge>();
+  const judgeOf = (name: string): Judge => {
+    const judge = judges.get(name) ?? createJudge();
+    judges.set(name, judge);
+    return judge;
   };
+  const turns = new Turns(async (name, subject) => (await judgeOf(name).ofFailure(subject)).isOfOne);
 
   const refusalOf = async (
     error: Error,
@@ -76,12 +73,14 @@ export function createCallUpstream(client: Client): CallUpstream {
     about: About & { readonly waited: number },
   ): Promise<AppError> => {
     const { code, details } = error as ServiceError;
-    const isAway = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED;
-    const away = isAway || (await isFailing(code, about, about.waited));
+    const { isOutage, isOfOne } = await judgementOf(judgeOf(name), code, about);
+    const isLacking = code === status.UNIMPLEMENTED;
+    const isAway = code === status.UNAVAILABLE || isLacking || isOutage;
     const publicMessage = `${name}: ${status[code] ?? "UNKNOWN"}`;
-    return new AppError(away ? "unavailable" : "failed", `${publicMessage}: ${oneLine(details || error)}`, {
+    return new AppError(isAway ? "unavailable" : "failed", `${publicMessage}: ${oneLine(details || error)}`, {
       cause: error,
       publicMessage,
+      subject: isOfOne && !isLacking ? about.subject : undefined,
     });
   };
 
@@ -90,6 +89,7 @@ export function createCallUpstream(client: Client): CallUpstream {
 
   const open: CallUpstream["open"] = (method) => {
     const name = nameOf(method);
+    const judge = judgeOf(name);
     const traced = tracedCalls(name);
     return (request, about, answered) => {
       const { span, metadata } = traced();
@@ -100,8 +100,7 @@ export function createCallUpstream(client: Client): CallUpstream {
         callTime.record(waited / SECOND, { method: name, result });
         span.end(error);
         if (error) return void refusalOf(error, name, { ...about, waited }).then(answered);
-        majority.note(about.subject, true);
-        probe.remember(about.subject, (deadline) => again(method, { request, deadline, metadata }));
+        judge.answered(about.subject, (deadline) => again(method, { request, deadline, metadata }));
         answered(undefined, response);
       });
     };
@@ -110,7 +109,19 @@ export function createCallUpstream(client: Client): CallUpstream {
   return {
     open,
     once: (method, request, about) => promised((answered) => open(method)(request, about, answered)),
+    inTurn: (method, subject, call) => turns.take(nameOf(method), subject, call),
   };
+}
+
+async function judgementOf(judge: Judge, code: status, { subject, deadline, waited }: About & { waited: number }) {
+  const isHurried = deadline !== undefined && deadline - Date.now() + waited < UPSTREAM_TIMEOUT_MS;
+  // A deadline shorter than ours says nothing about the upstream.
+  if (code !== status.DEADLINE_EXCEEDED || !isHurried) judge.failed(subject);
+  // A reader does not wait for calls about others.
+  const judgement = deadline === undefined ? await judge.ofFailure(subject) : judge.ofFailureNow();
+  // A refusal of one id is an answer; an upstream that refuses every id is failing.
+  const isOutage = judgement.isOutage && !(code === status.INVALID_ARGUMENT && judgement.isOfOne);
+  return { ...judgement, isOutage };
 }
 
 /** @throws AppError of the call */

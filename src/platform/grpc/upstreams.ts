@@ -81,7 +81,7 @@ export function connectPosts(address: string, tls: TlsFiles) {
 }
 
 function onUsers(users: Client) {
-  const { once: call } = createCallUpstream(users);
+  const { once: call, inTurn } = createCallUpstream(users);
   // A user without a profile is no failure of the upstream.
   const { once: callProfile } = createCallUpstream(users);
   const { getFollowersList, getFollowingList, isFollowing, listFollowChanges, getProfile } = UserServiceService;
@@ -91,11 +91,9 @@ function onUsers(users: Client) {
   ): Promise<IdPage> => {
     const { user, size, token, deadline } = page;
     const request = { user_id: user, page_size: size, page_token: token };
-    const {
-      user_ids: ids,
-      next_page_token: next,
-      total_count,
-    } = await call(method, request, { subject: user, deadline });
+    const ask = () => call(method, request, { subject: user, deadline });
+    const answer = await (deadline === undefined ? inTurn(method, user, ask) : ask());
+    const { user_ids: ids, next_page_token: next, total_count } = answer;
     checkPage(nameOf(method), token, { length: ids.length, next });
     const total = totalOf(total_count, { length: ids.length, next });
     return { ids: validUsers(nameOf(method), ids), next, total };
@@ -127,9 +125,7 @@ function onUsers(users: Client) {
 }
 
 function onPosts(posts: Client) {
-  const { open, once: call } = createCallUpstream(posts);
-  // An answer here says nothing about calls for a user.
-  const { once: callRetention } = createCallUpstream(posts);
+  const { open, once: call, inTurn } = createCallUpstream(posts);
   const { getDropsByUserId, getCounts, listDrops, getRetention } = PostServiceService;
   /** Calls for one piece of work; each answer is newest first. */
   const openDropsByUser = (): ReadDropsByUser => {
@@ -149,8 +145,10 @@ function onPosts(posts: Client) {
   return {
     openDropsByUser,
     /** Newest first. */
-    dropsByUser: (request: GetDropsByUserIDRequest, deadline?: number): Promise<readonly Drop[]> =>
-      promised((answered) => openDropsByUser()(request, deadline, answered)),
+    dropsByUser: (request: GetDropsByUserIDRequest, deadline?: number): Promise<readonly Drop[]> => {
+      const ask = () => promised<readonly Drop[]>((answered) => openDropsByUser()(request, deadline, answered));
+      return deadline === undefined ? inTurn(getDropsByUserId, request.user_id, ask) : ask();
+    },
     /** At most 200 drops of one user. */
     counts: async (user: string, ids: readonly string[]): Promise<readonly Counts[]> =>
       (await call(getCounts, { drop_ids: [...ids] }, { subject: user })).counts,
@@ -160,6 +158,6 @@ function onPosts(posts: Client) {
       checkPage("ListDrops", request.page_token, { length: drops.length, next });
       return { drops, next };
     },
-    retention: () => callRetention(getRetention, {}, { subject: "GetRetention" }),
+    retention: () => call(getRetention, {}, { subject: "GetRetention" }),
   };
 }

@@ -24,7 +24,10 @@ export function createAttempts({ run, command, isCluster }: Scripts): Attempts {
       notes.map(({ key }) => key),
       [KEEP_MS, ...args],
     )) as number[];
-    return notes.map((_, index) => ({ count: noted[2 * index] ?? 0, lost: noted[2 * index + 1] ?? 0 }));
+    return notes.map((_, index) => {
+      const [count = 0, lost = 0, beside = 0] = noted.slice(3 * index, 3 * index + 3);
+      return { count, lost, beside };
+    });
   };
   // A call in a cluster is for one slot.
   const note = isCluster

@@ -2,7 +2,8 @@ import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import type { Outcome } from "../../../src/delivery/handler.js";
 import { type Attempts, createProcess } from "../../../src/delivery/process.js";
-import { SharedLock } from "../../../src/delivery/shared-lock.js";
+import { Returns } from "../../../src/delivery/returns.js";
+import { SuspectLock } from "../../../src/delivery/suspect-lock.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { contextWith, deliveryOf } from "../../support/deliveries.js";
 
@@ -16,7 +17,7 @@ function countedByMessage(): Attempts & { begun(seq: number): number } {
   };
   return {
     begun: (seq) => of(seq).size,
-    begin: async ({ seq }, name) => ({ count: of(seq).add(name).size, lost: 0 }),
+    begin: async ({ seq }, name) => ({ count: of(seq).add(name).size, lost: 0, beside: 0 }),
     fail: async () => undefined,
     refund: async ({ seq }, name) => void of(seq).delete(name),
     forget: ({ seq }) => of(seq).clear(),
@@ -31,7 +32,8 @@ function setup(handler: (seq: number) => Promise<void>) {
     attempts,
     storeDeadLetter: async (letter) => void letters.push(letter),
     limits: { maxAttempts: 3, retryBaseMs: 100 },
-    handlingLock: new SharedLock(),
+    suspectLock: new SuspectLock(),
+    returns: new Returns(),
     version: "1.2.3",
     eventOf: () => "drop_created",
     observe: () => undefined,

@@ -2,7 +2,8 @@ import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import type { BatchHandler, Delivery, Handler, Outcome } from "../../../src/delivery/handler.js";
 import { type Attempts, createBatchProcess, createProcess } from "../../../src/delivery/process.js";
-import { SharedLock } from "../../../src/delivery/shared-lock.js";
+import { Returns } from "../../../src/delivery/returns.js";
+import { SuspectLock } from "../../../src/delivery/suspect-lock.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { contextWith, deliveryOf } from "../../support/deliveries.js";
 
@@ -18,7 +19,11 @@ function memoryAttempts(lost: number): Attempts & { readonly begun: number[] } {
     begin: async ({ seq }, name) => {
       begun.push(seq);
       names.add(name);
-      return { count: names.size, lost: [...names].filter((one) => one !== name && !failed.has(one)).length };
+      return {
+        count: names.size,
+        lost: [...names].filter((one) => one !== name && !failed.has(one)).length,
+        beside: 0,
+      };
     },
     fail: async (_, name) => void failed.add(name),
     refund: async (_, name) => void names.delete(name),
@@ -37,20 +42,21 @@ function setup({ together, one, lost = 0, maxAttempts = MAX_ATTEMPTS }: Setup) {
   const attempts = memoryAttempts(lost);
   const letters: DeadLetter[] = [];
   const observed: [string, number][] = [];
-  const handlingLock = new SharedLock();
+  const suspectLock = new SuspectLock();
   const observe = (what: string, _: Delivery, count = 1) => void observed.push([what, count]);
   const alone = createProcess({
     handler: one ?? (async () => undefined),
     attempts,
     storeDeadLetter: async (letter) => void letters.push(letter),
     limits: { maxAttempts, retryBaseMs: 1 },
-    handlingLock,
+    suspectLock,
+    returns: new Returns(),
     version: "1.2.3",
     eventOf: () => "drop_created",
     observe,
     batched: true,
   });
-  const batch = createBatchProcess({ handler: together ?? (async () => []), handlingLock, observe });
+  const batch = createBatchProcess({ handler: together ?? (async () => []), observe });
   return { alone, batch, attempts, letters, observed };
 }
 

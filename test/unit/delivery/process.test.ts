@@ -2,7 +2,8 @@ import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import type { Delivery, Handler, Outcome } from "../../../src/delivery/handler.js";
 import { type Attempts, createProcess } from "../../../src/delivery/process.js";
-import { SharedLock } from "../../../src/delivery/shared-lock.js";
+import { Returns } from "../../../src/delivery/returns.js";
+import { SuspectLock } from "../../../src/delivery/suspect-lock.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { contextWith, deliveryOf } from "../../support/deliveries.js";
 
@@ -15,7 +16,11 @@ function memoryAttempts(trace: Trace, begun = new Set<string>(), failed = new Se
     begin: async (_, name, alone) => {
       trace.push(alone ? "begin alone" : "begin");
       begun.add(name);
-      return { count: begun.size, lost: [...begun].filter((one) => one !== name && !failed.has(one)).length };
+      return {
+        count: begun.size,
+        lost: [...begun].filter((one) => one !== name && !failed.has(one)).length,
+        beside: 0,
+      };
     },
     fail: async (_, name) => void failed.add(name),
     refund: async (_, name) => {
@@ -37,7 +42,7 @@ interface Setup {
   readonly handler: Handler;
   readonly attempts?: Attempts;
   readonly store?: (letter: DeadLetter) => Promise<void>;
-  readonly handlingLock?: SharedLock;
+  readonly suspectLock?: SuspectLock;
 }
 
 function setup({ handler, ...given }: Setup) {
@@ -57,7 +62,8 @@ function setup({ handler, ...given }: Setup) {
       letters.push(letter);
     },
     limits: { maxAttempts: 5, retryBaseMs: 100 },
-    handlingLock: given.handlingLock ?? new SharedLock(),
+    suspectLock: given.suspectLock ?? new SuspectLock(),
+    returns: new Returns(),
     version: "1.2.3",
     eventOf: () => "drop_created",
     observe: (what) => observed.push(what),
@@ -205,41 +211,108 @@ test("a dead letter that cannot be stored while the process stops leaves the mes
   expect(letters).toEqual([]);
 });
 
-test("a message that never reported back is handled alone, after messages in flight and before later ones", async () => {
-  const handlingLock = new SharedLock();
+const suspected = (trace: Trace): Attempts => memoryAttempts(trace, begunBefore(2), new Set());
+
+test("a message that never reported back excludes others of its kind, and nobody else", async () => {
+  const suspectLock = new SuspectLock();
   const trace: Trace = [];
+  const counted: Trace = [];
   let finish = (): void => undefined;
-  const first = setup({
-    handlingLock,
+  const suspect = setup({
+    suspectLock,
+    attempts: suspected(counted),
     handler: async () => {
-      trace.push("first");
+      trace.push("suspect");
       await new Promise<void>((resolve) => {
         finish = resolve;
       });
-    },
-  });
-  const counted: Trace = [];
-  const suspect = setup({
-    handlingLock,
-    attempts: memoryAttempts(counted, begunBefore(2), new Set()),
-    handler: async () => {
-      trace.push("suspect");
-      await new Promise(setImmediate);
       trace.push("suspect done");
     },
   });
-  const later = setup({ handlingLock, handler: async () => void trace.push("later") });
-  const running = [first.run()];
+  const second = setup({ suspectLock, attempts: suspected([]), handler: async () => void trace.push("second") });
+  const other = setup({ suspectLock, handler: async () => void trace.push("other") });
+  const running = [suspect.run()];
   await new Promise(setImmediate);
-  running.push(suspect.run());
-  await new Promise(setImmediate);
-  running.push(later.run());
-  await new Promise(setImmediate);
-  expect(trace).toEqual(["first"]);
+  running.push(second.run());
+  expect(await other.run()).toEqual({ kind: "ack" });
+  expect(trace).toEqual(["suspect", "other"]);
   finish();
-  expect(await Promise.all(running)).toEqual(Array(3).fill({ kind: "ack" }));
-  expect(trace).toEqual(["first", "suspect", "suspect done", "later"]);
+  expect(await Promise.all(running)).toEqual(Array(2).fill({ kind: "ack" }));
+  expect(trace).toEqual(["suspect", "other", "suspect done", "second"]);
   expect(counted).toEqual(["begin", "begin alone", "forget"]);
+});
+
+test("a suspect that waits for a server lets the next one begin, and counts as one beside others from then on", async () => {
+  const suspectLock = new SuspectLock();
+  const counted: Trace = [];
+  let finish = (): void => undefined;
+  const slow = setup({
+    suspectLock,
+    attempts: suspected(counted),
+    handler: () =>
+      new Promise<void>((resolve) => {
+        finish = resolve;
+      }),
+  });
+  const second = setup({ suspectLock, attempts: suspected([]), handler: async () => undefined });
+  const running = slow.run();
+  await new Promise(setImmediate);
+  expect(await second.run()).toEqual({ kind: "ack" });
+  expect(counted).toEqual(["begin", "begin alone", "begin"]);
+  finish();
+  expect(await running).toEqual({ kind: "ack" });
+  expect(counted.at(-1)).toBe("forget");
+});
+
+test("the more processes ended beside it, the longer a suspect is alone", async () => {
+  const suspectLock = new SuspectLock();
+  const trace: Trace = [];
+  const deadly = suspected([]);
+  const slow = setup({
+    suspectLock,
+    attempts: { ...deadly, begin: async (...of) => ({ ...(await deadly.begin(...of)), beside: 3 }) },
+    handler: async () => {
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      trace.push("slow");
+    },
+  });
+  const second = setup({ suspectLock, attempts: suspected([]), handler: async () => void trace.push("second") });
+  const running = [slow.run()];
+  await new Promise(setImmediate);
+  running.push(second.run());
+  await Promise.all(running);
+  expect(trace).toEqual(["slow", "second"]);
+});
+
+test("where only the subject of a message is unavailable it goes back with a delay, and spends no attempt", async () => {
+  const begun = begunBefore(4);
+  const failing = () => Promise.reject(new AppError("unavailable", "away", { subject: "anna" }));
+  const { run, letters, observed } = setup({ attempts: memoryAttempts([], begun), handler: failing });
+  const outcomes = [await run(), await run(deliveryOf({ deliveries: 900 }))];
+  expect(outcomes).toEqual(Array(2).fill({ kind: "retry", delayMs: expect.any(Number) }));
+  expect([begun.size, letters, observed]).toEqual([4, [], ["waited", "waited"]]);
+});
+
+test("however many wait for one subject, they come back one after the other", async () => {
+  const returns = new Returns();
+  const delays = Array.from({ length: 1_000 }, () => returns.delayMs("anna", 1_000));
+  expect(Math.min(...delays)).toBeGreaterThanOrEqual(1_000);
+  expect(Math.max(...delays)).toBeGreaterThan(10_000);
+  expect(returns.delayMs("arno", 1_000)).toBe(1_000);
+});
+
+test("where the attempt cannot be given back the message is held", async () => {
+  let refusals = 1;
+  const counting = memoryAttempts([]);
+  const { run } = setup({
+    attempts: {
+      ...counting,
+      refund: (...of) => (refusals-- > 0 ? Promise.reject(away()) : counting.refund(...of)),
+    },
+    handler: () => Promise.reject(new AppError("unavailable", "away", { subject: "anna" })),
+  });
+  expect((await run()).kind).toBe("retry");
+  expect(refusals).toBe(-1);
 });
 
 test("a message whose failure was reported is handled beside others", async () => {

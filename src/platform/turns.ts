@@ -1,0 +1,82 @@
+import { LRUCache } from "lru-cache";
+import { AppError, subjectOf } from "../kernel/errors.js";
+import { pause, SECOND } from "../kernel/time.js";
+
+/** For so long a call is waited for. */
+const PATIENCE_MS = SECOND / 4;
+const FAST_MS = PATIENCE_MS / 2;
+/** For so long after an answer calls about the subject need no turn. */
+const ANSWERED_MS = SECOND;
+const MAX_SUBJECTS = 1_000;
+
+interface Leader {
+  readonly begunAt: number;
+  readonly ended: Promise<unknown>;
+  endedAt?: number;
+  /** Unset after its end: it was answered. */
+  error?: unknown;
+}
+
+/**
+ * Of calls about a subject that may not be answered, one leads and the others wait for its outcome, but not for long: they
+ * keep slots that work for others needs. A failure of the subject counts for as long as it took, so that at least half of
+ * the time nobody waits for a subject that hangs.
+ */
+export class Turns {
+  readonly #leaders = new LRUCache<string, Leader>({ max: MAX_SUBJECTS });
+
+  /** Others than the subject are answered, as far as is known. */
+  constructor(private readonly isOfOne: (name: string, subject: string) => Promise<boolean>) {}
+
+  /** @throws AppError `unavailable` where the call that leads is not answered yet */
+  async take<T>(name: string, subject: string, call: () => Promise<T>): Promise<T> {
+    const key = `${name} ${subject}`;
+    const leader = this.#leaders.get(key);
+    if (!leader || isOver(leader)) return this.#lead(key, call);
+    const left = leader.begunAt + PATIENCE_MS - performance.now();
+    if (leader.endedAt === undefined && left > 0) await Promise.race([leader.ended, pause(left)]);
+    if (leader.endedAt === undefined) {
+      const isOfOne = await this.isOfOne(name, subject);
+      throw new AppError("unavailable", `${name}: another call about the same user is not answered yet`, {
+        subject: isOfOne ? subject : undefined,
+      });
+    }
+    if (leader.error !== undefined) throw again(leader.error, msUntilOver(leader));
+    return call();
+  }
+
+  async #lead<T>(key: string, call: () => Promise<T>): Promise<T> {
+    const begunAt = performance.now();
+    const calling = call();
+    const leader: Leader = { begunAt, ended: calling.catch(() => undefined) };
+    this.#leaders.set(key, leader);
+    try {
+      return await calling;
+    } catch (error) {
+      leader.error = error;
+      throw again(error, validMs(error, performance.now() - begunAt));
+    } finally {
+      leader.endedAt = performance.now();
+    }
+  }
+}
+
+const isOver = (leader: Leader): boolean => msUntilOver(leader) <= 0;
+
+function msUntilOver({ begunAt, endedAt, error }: Leader): number {
+  if (endedAt === undefined) return Number.POSITIVE_INFINITY;
+  return endedAt + validMs(error, endedAt - begunAt) - performance.now();
+}
+
+function validMs(error: unknown, took: number): number {
+  if (error === undefined) return ANSWERED_MS;
+  // An outage ends for all at once, and a failure that comes fast keeps nobody waiting.
+  return subjectOf(error) === undefined || took < FAST_MS ? 0 : took;
+}
+
+/** Work that spends an attempt on it comes again after the next call. */
+function again(error: unknown, retryAfterMs: number): unknown {
+  if (!(error instanceof AppError) || error.subject === undefined) return error;
+  const { code, message, publicMessage, subject, cause } = error;
+  return new AppError(code, message, { cause, publicMessage, subject, retryAfterMs: Math.max(0, retryAfterMs) });
+}
