@@ -1,6 +1,7 @@
 export interface Post {
   /** ms since the epoch. */
   readonly createdAt: number;
+  /** NaN where the source does not count, as the next three. */
   readonly likes: number;
   /** Reposts, without those that quote. */
   readonly shares: number;

@@ -51,6 +51,9 @@ const callTime = histogram(
   [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5],
 );
 
+/** No outage: the upstream answers, lacks a method for good, or does not know the one asked about. */
+const ANSWERS: ReadonlySet<status> = new Set([status.UNIMPLEMENTED, status.NOT_FOUND]);
+
 interface About {
   /** The user or author asked about. */
   readonly subject: string;
@@ -67,7 +70,7 @@ type Call<Request, Response> = (request: Request, about: About, answered: Answer
 interface CallUpstream {
   /** Calls of one method for one piece of work: they continue the trace that is active now. */
   open<Request, Response>(method: MethodDefinition<Request, Response>): Call<Request, Response>;
-  /** @throws AppError `unavailable` where the upstream does not answer, lacks the method, or fails for most; otherwise `failed` */
+  /** @throws AppError `unavailable` where the upstream does not answer or fails for most; otherwise `failed` */
   once<Request, Response>(
     method: MethodDefinition<Request, Response>,
     request: Request,
@@ -97,8 +100,7 @@ export function createCallUpstream(client: Client): CallUpstream {
     about: About & { readonly waited: number },
   ): Promise<AppError> => {
     const { code, details } = error as ServiceError;
-    const isAway = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED;
-    const away = isAway || (await isFailing(code, about, about.waited));
+    const away = code === status.UNAVAILABLE || (!ANSWERS.has(code) && (await isFailing(code, about, about.waited)));
     const publicMessage = `${name}: ${status[code] ?? "UNKNOWN"}`;
     return new AppError(away ? "unavailable" : "failed", `${publicMessage}: ${oneLine(details || error)}`, {
       cause: error,

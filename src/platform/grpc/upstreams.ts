@@ -29,7 +29,7 @@ export type ReadDropsByUser = (
 
 export type Upstreams = ReturnType<typeof onUsers> & ReturnType<typeof onPosts>;
 
-export type Followings = ReturnType<typeof connectFollowings>;
+export type Users = ReturnType<typeof connectUsers>;
 
 export type UpstreamChannels = ReturnType<typeof openUpstreamChannels>;
 
@@ -37,6 +37,8 @@ const isAnswered = (error: unknown, code: status): boolean =>
   error instanceof Error && (error.cause as ServiceError | undefined)?.code === code;
 
 export const isUnimplemented = (error: unknown): boolean => isAnswered(error, status.UNIMPLEMENTED);
+
+export const isNotFound = (error: unknown): boolean => isAnswered(error, status.NOT_FOUND);
 
 export const isInvalidArgument = (error: unknown): boolean => isAnswered(error, status.INVALID_ARGUMENT);
 
@@ -65,7 +67,7 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams & Pick<Ups
   return { ...upstreams(), close };
 }
 
-export function connectFollowings(address: string, tls: TlsFiles) {
+export function connectUsers(address: string, tls: TlsFiles) {
   const users = connectUpstream(address, tls);
   return { ...onUsers(users), close: () => users.close() };
 }
@@ -77,7 +79,7 @@ export function connectPosts(address: string, tls: TlsFiles) {
 
 function onUsers(users: Client) {
   const { once: call } = createCallUpstream(users);
-  const { getFollowersList, getFollowingList, isFollowing, listFollowChanges } = UserServiceService;
+  const { getFollowersList, getFollowingList, isFollowing, listFollowChanges, getProfile } = UserServiceService;
   const list = async (
     method: typeof getFollowersList | typeof getFollowingList,
     page: PageRequest,
@@ -99,6 +101,8 @@ function onUsers(users: Client) {
     /** In the order asked for. */
     isFollowing: async (user: string, others: readonly string[]): Promise<readonly boolean[]> =>
       (await call(isFollowing, { follower_id: user, following_ids: [...others] }, { subject: user })).following,
+    /** @throws AppError, of which `isNotFound` tells that the user has none */
+    profile: (user: string) => call(getProfile, { user_id: user }, { subject: user }),
     /** One page of the edges changed in a window. */
     changedEdges: async (request: ListFollowChangesRequest) => {
       const { changes, next_page_token: next } = await call(listFollowChanges, request, {
