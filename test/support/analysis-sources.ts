@@ -1,4 +1,4 @@
-import type { Post, Source } from "../../src/analysis/sources/source.js";
+import { type Post, SKIPPED, type Source } from "../../src/analysis/sources/source.js";
 import type { TokenBucket } from "../../src/analysis/sources/token-bucket.redis.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
 
@@ -24,11 +24,15 @@ export function openBucket(left = Number.POSITIVE_INFINITY) {
 
 const never = new AbortController().signal;
 
-export async function readPosts(source: Source, account: string, limit = 500, signal = never): Promise<Post[]> {
-  const posts: Post[] = [];
+/** Posts, and what stands in the place of those that cannot be read. */
+export async function readAll(source: Source, account: string, limit = 500, signal = never) {
+  const posts: (Post | typeof SKIPPED)[] = [];
   for await (const post of source.posts(account, { limit, signal })) posts.push(post);
   return posts;
 }
+
+export const readPosts = async (...of: Parameters<typeof readAll>): Promise<Post[]> =>
+  (await readAll(...of)).filter((post) => post !== SKIPPED);
 
 /** The number of posts read, or the code of the error. */
 export const outcome = (source: Source, account: string, signal = never): Promise<string> =>

@@ -1,6 +1,6 @@
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { createMajority, createProbe } from "../../platform/outages.js";
-import { TooManyRequests, Unreachable } from "./bounded-fetch.js";
+import { TooManyRequests, Unreachable, Unreadable } from "./bounded-fetch.js";
 import { AccountGone } from "./source.js";
 import type { TokenBucket } from "./token-bucket.redis.js";
 
@@ -23,12 +23,13 @@ export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
   };
 
   const rejected = async (account: string, error: unknown): Promise<unknown> => {
-    if (error instanceof AccountGone) {
-      majority.note(account, true);
-      return error;
-    }
+    if (isAnswer(error)) majority.note(account, true);
+    if (error instanceof AccountGone) return error;
     if (error instanceof TooManyRequests) await bucket.hold(error.waitMs);
-    const isOutage = error instanceof TooManyRequests || error instanceof Unreachable || (await isFailing(account));
+    const isOutage =
+      error instanceof TooManyRequests ||
+      error instanceof Unreachable ||
+      (!isAnswer(error) && (await isFailing(account)));
     const publicMessage = "the source did not answer for this account";
     return new AppError(isOutage ? "unavailable" : "failed", oneLine(error), { cause: error, publicMessage });
   };
@@ -38,7 +39,7 @@ export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
     try {
       const answer = await within(timeoutMs, call, signal);
       majority.note(account, true);
-      probe.remember(account, (deadline) => within(deadline - Date.now(), call, signal).catch(unlessGone));
+      probe.remember(account, (deadline) => within(deadline - Date.now(), call, signal).catch(unlessAnswer));
       return answer;
     } catch (error) {
       if (signal.aborted) throw new AppError("unavailable", "the call ended with the process", { cause: error });
@@ -47,8 +48,11 @@ export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
   };
 }
 
-function unlessGone(error: unknown): void {
-  if (!(error instanceof AccountGone)) throw error;
+/** Says something about the account, and nothing about the source. */
+const isAnswer = (error: unknown): boolean => error instanceof AccountGone || error instanceof Unreadable;
+
+function unlessAnswer(error: unknown): void {
+  if (!isAnswer(error)) throw error;
 }
 
 /** The parent lives as long as the process: AbortSignal.any would leave something at it with each call. */

@@ -9,6 +9,9 @@ export interface Post {
   readonly quotes: number;
 }
 
+/** In the place of a post that cannot be read. */
+export const SKIPPED = "skipped";
+
 interface PostsOptions {
   readonly limit: number;
   /** Ends every call and every wait. */
@@ -19,10 +22,11 @@ interface PostsOptions {
 export interface Source {
   /**
    * The newest posts of an account that everybody may see, newest first, without posts of others that it shared.
+   * At most `limit`, beside those skipped.
    *
    * @throws AccountGone; AppError `unavailable` in an outage and after the signal; AppError `failed` where only this account fails
    */
-  posts(account: string, options: PostsOptions): AsyncIterable<Post>;
+  posts(account: string, options: PostsOptions): AsyncIterable<Post | typeof SKIPPED>;
 }
 
 /** An answer of the source: asking again changes nothing. */

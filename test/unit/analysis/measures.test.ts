@@ -3,7 +3,7 @@ import { afterEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { clout, flow, kudos, pulse } from "../../../src/analysis/measures/formulas.js";
 import { measure } from "../../../src/analysis/measures/measure.js";
-import type { Post } from "../../../src/analysis/sources/source.js";
+import { type Post, SKIPPED } from "../../../src/analysis/sources/source.js";
 import { DAY, HOUR, MINUTE } from "../../../src/kernel/time.js";
 
 const ALL = ["flow", "clout", "kudos", "pulse"] as const;
@@ -45,6 +45,14 @@ test("the worked example of docs/analysis.md holds", async () => {
   type Written = Omit<Post, "createdAt"> & { readonly createdAt: string };
   const written = (exampleOf("posts") as Written[]).map((one) => ({ ...one, createdAt: Date.parse(one.createdAt) }));
   expect(await measured(written, Date.parse("2026-03-11T06:00:00Z"))).toEqual(exampleOf("results"));
+});
+
+test("posts that cannot be read are counted beside the others", async () => {
+  const one = { createdAt: NOW, likes: 1, shares: 0, replies: 0, quotes: 0 };
+  async function* odd() {
+    yield* [one, SKIPPED, SKIPPED] as const;
+  }
+  expect(await measure(odd(), { measures: ["kudos"], now: NOW })).toMatchObject({ posts: 1, skipped: 2 });
 });
 
 test("only what is asked for is answered, keyed by its type", async () => {
