@@ -13,9 +13,16 @@ const PUBLIC = new Set(["https://www.w3.org/ns/activitystreams#Public", "as:Publ
 /** Only the first two can make an object public. */
 const FIELDS = ["to", "cc", "bto", "bcc", "audience"] as const;
 
-/** Reads the audience of an ActivityStreams object. @throws AppError `invalid` naming the field of the document */
+/**
+ * Reads the audience of an ActivityStreams object. An address that cannot be read is ignored: this never adds anybody.
+ * @throws AppError `invalid` naming the field of the document, where no address can be read, or too many are
+ */
 export function readAddressing(document: unknown, followers: string | undefined): Addressing {
-  const [to = [], cc = [], ...others] = FIELDS.map((field) => addressesOf(document, field));
+  const values = FIELDS.map((field) => valuesOf(document, field));
+  const [to = [], cc = [], ...others] = values.map(addressesAmong);
+  const named = FIELDS.find((_, index) => (values[index] as unknown[]).length > 0);
+  if (named !== undefined && to.length + cc.length + others.flat().length === 0)
+    throw invalid(`document.${named}`, "must be a URI, an object with an id, or a list of these");
   if (to.some((id) => PUBLIC.has(id))) return { visibility: Visibility.PUBLIC, recipients: [] };
   if (cc.some((id) => PUBLIC.has(id))) return { visibility: Visibility.UNLISTED, recipients: [] };
   const everybody = [...to, ...cc, ...others.flat()];
@@ -29,22 +36,23 @@ export function readAddressing(document: unknown, followers: string | undefined)
 /** Addresses that are no users of this server may be longer than its ids. */
 const isId = (id: string): boolean => storedIdFault(id) === undefined;
 
-function addressesOf(document: unknown, field: string): string[] {
+function valuesOf(document: unknown, field: string): unknown[] {
   const value: unknown = isObject(document) ? document[field] : undefined;
   if (value === undefined || value === null) return [];
-  return (Array.isArray(value) ? value : [value]).map((one: unknown) => {
-    const id = isObject(one) ? one["id"] : one;
-    if (typeof id === "string" && id !== "") return id;
-    throw invalid(`document.${field}`, "must be a URI, an object with an id, or a list of these");
-  });
+  return Array.isArray(value) ? value : [value];
 }
+
+const addressesAmong = (values: readonly unknown[]): string[] =>
+  values
+    .map((one) => (isObject(one) ? (one["id"] ?? one["@id"]) : one))
+    .filter((id) => typeof id === "string" && id !== "") as string[];
 
 /** The URI of an actor's followers: from the actor's document, or as most servers form it. */
 export function followersOf(actorUri: string, document: string | undefined): string | undefined {
   if (actorUri === "") return undefined;
   const actor: unknown = document ? JSON.parse(document) : undefined;
-  const named = isObject(actor) ? actor["followers"] : undefined;
-  return typeof named === "string" && named !== "" ? named : `${actorUri.replace(/\/+$/, "")}/followers`;
+  const [named] = addressesAmong(valuesOf(actor, "followers"));
+  return named ?? `${actorUri.replace(/\/+$/, "")}/followers`;
 }
 
 const isObject = (value: unknown): value is Record<string, unknown> =>

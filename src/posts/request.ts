@@ -1,3 +1,4 @@
+import { domainToASCII } from "node:url";
 import { Visibility } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
 import { readId, readText } from "../kernel/fields.js";
@@ -73,11 +74,16 @@ export function readWholeNumber(field: string, value: number): number {
   return value;
 }
 
-const ADDRESS = /^[^\s@\p{Cc}]+@[^\s@\p{Cc}/]+$/u;
+/** user@host, @user@host or acct:user@host. */
+const ADDRESS = /^(?:acct:)?@?([^\s@\p{Cc}]+)@([^\s@\p{Cc}/:]+)(:\d{1,5})?$/iu;
 const MAX_ADDRESS_BYTES = 320;
 
+/** Of the ways to write an address one is stored: in small letters, with the host in ASCII. */
 export function readWebfinger(address: string): string {
-  if (!ADDRESS.test(address) || Buffer.byteLength(address) > MAX_ADDRESS_BYTES || !address.isWellFormed())
+  const [, user = "", host = "", port = ""] = ADDRESS.exec(address) ?? [];
+  const ascii = domainToASCII(host).replace(/\.$/, "");
+  const canonical = `${user.toLowerCase()}@${ascii}${port}`;
+  if (ascii === "" || Buffer.byteLength(canonical) > MAX_ADDRESS_BYTES || !address.isWellFormed())
     throw invalid("webfinger", "must be user@host");
-  return address.toLowerCase();
+  return canonical;
 }

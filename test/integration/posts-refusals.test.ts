@@ -127,7 +127,7 @@ const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
   ["putRemoteObject", "public_key", { ...actor, public_key: `-----BEGIN X-----\n${"x".repeat(16_384)}` }],
   ["putRemoteObject", "public_key", { ...remote, public_key: "-----BEGIN PUBLIC KEY-----\n" }],
   ["putRemoteObject", "webfinger", { ...actor, webfinger: "eve" }],
-  ["putRemoteObject", "webfinger", { ...actor, webfinger: "@eve@far.example" }],
+  ["putRemoteObject", "webfinger", { ...actor, webfinger: "@@far.example" }],
   ["putRemoteObject", "webfinger", { ...actor, webfinger: NUL }],
   ["putRemoteObject", "webfinger", { ...remote, webfinger: "eve@far.example" }],
   ["putRemoteObject", "max_age", { ...remote, max_age: -1 }],

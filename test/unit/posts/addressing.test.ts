@@ -32,6 +32,14 @@ test.each<[string, object, object]>([
     direct(`${PUBLIC}s`, PUBLIC.toLowerCase()),
   ],
   ["an address too long for an id of ours", { to: [BOB, `https://here.example/${"x".repeat(128)}`] }, direct(BOB)],
+  ["a list with nothing in it", { to: [PUBLIC], cc: [null] }, forAll(Visibility.PUBLIC)],
+  ["an empty URI", { to: [FOLLOWERS], cc: "" }, forAll(Visibility.FOLLOWERS)],
+  ["an object without an id", { to: PUBLIC, cc: {} }, forAll(Visibility.PUBLIC)],
+  ["a link in the place of an address", { to: [BOB], cc: [{ href: PUBLIC }] }, direct(BOB)],
+  ["a list in a list", { to: [BOB], cc: [[PUBLIC]] }, direct(BOB)],
+  ["a number and a truth", { to: [7, BOB], bcc: true }, direct(BOB)],
+  ["an object with the id of JSON-LD", { to: [BOB], cc: { "@id": PUBLIC } }, forAll(Visibility.UNLISTED)],
+  ["what cannot be read before what can", { to: {}, cc: ["", PUBLIC] }, forAll(Visibility.UNLISTED)],
   ["nobody", {}, direct()],
   ["nobody, said so", { to: [], cc: null }, direct()],
   ["a document that is a list", [PUBLIC], direct()],
@@ -46,7 +54,7 @@ test("without an actor no followers are addressed", () => {
 test.each<[string, object, string]>([
   ["a number", { to: 7 }, "document.to: "],
   ["an empty URI", { cc: "" }, "document.cc: "],
-  ["a list with nothing in it", { to: [PUBLIC, null] }, "document.to: "],
+  ["a list with nothing in it", { to: [], cc: [null] }, "document.cc: "],
   ["an object without an id", { cc: [{ href: PUBLIC }] }, "document.cc: "],
   ["a list in a list", { to: [[PUBLIC]] }, "document.to: "],
   ["a truth", { bcc: true }, "document.bcc: "],
@@ -59,6 +67,7 @@ test("the URI of an actor's followers is in its document, or formed as most serv
   expect(followersOf(EVE, undefined)).toBe(FOLLOWERS);
   expect(followersOf(`${EVE}/`, "{}")).toBe(FOLLOWERS);
   expect(followersOf(EVE, '{"followers":"https://far.example/f/7"}')).toBe("https://far.example/f/7");
+  expect(followersOf(EVE, '{"followers":{"id":"https://far.example/f/7"}}')).toBe("https://far.example/f/7");
   expect(followersOf(EVE, '{"followers":7}')).toBe(FOLLOWERS);
   expect(followersOf("", undefined)).toBeUndefined();
 });
