@@ -174,6 +174,29 @@ describe.each(DATABASES)("remote objects on $name", ({ start }) => {
     expect(await posts.written()).toEqual([]);
   });
 
+  test.each(["al@müller.example", "@Al@Müller.example", "acct:al@xn--mller-kva.example", "ACCT:@al@MÜLLER.EXAMPLE."])(
+    "however people write the address of an actor (%s), it is one",
+    async (written) => {
+      const uri = "https://müller.example/users/al";
+      const put = { uri, kind: ACTOR, document: "{}" };
+      for (const webfinger of ["@al@MÜLLER.example", "acct:AL@xn--mller-kva.example", written]) {
+        const { object } = await posts.call.putRemoteObject({ ...put, webfinger });
+        expect(object?.webfinger).toBe("al@xn--mller-kva.example");
+        expect((await posts.call.resolveWebfinger({ webfinger: written })).actor?.uri).toBe(uri);
+      }
+    },
+  );
+
+  test("an address that cannot be read does not lose a drop whose other addresses can; without any it is refused", async () => {
+    const put = (audience: object) =>
+      posts.call.putRemoteObject({ uri: newUri(), kind: DROP, document: JSON.stringify(audience) });
+    for (const cc of [[null], "", {}, [["as:Public"]], 7]) {
+      const { object } = await put({ to: "as:Public", cc });
+      expect(object?.visibility).toBe(Visibility.PUBLIC);
+      expect(await refusal(put({ cc }))).toMatch(/^INVALID_ARGUMENT document\.cc: /);
+    }
+  });
+
   test("an expired object is answered as expired", async () => {
     const uri = "https://far.example/nodeinfo/2.0";
     await posts.call.putRemoteObject({ uri, kind: SERVER, document: '"a server"', max_age: 1 });
@@ -184,6 +207,51 @@ describe.each(DATABASES)("remote objects on $name", ({ start }) => {
     expect(object?.expired).toBe(false);
     expect((object?.expires_at ?? 0) - (object?.fetched_at ?? 0)).toBe(365 * DAY);
     expect(await refusal(posts.call.getRemoteObject({ uri: newUri() }))).toMatch(/^NOT_FOUND uri/);
+  });
+
+  test("with an actor its drops are deleted, each with one event, and it gets no new ones", async () => {
+    const gone = "https://gone.example/users/mal";
+    const put = (uri: string, actor_uri = gone) => ({ uri, kind: DROP, actor_uri, document: document("secret") });
+    const uris = Array.from({ length: 2_300 }, (_, n) => `https://gone.example/notes/${n}`);
+    for (const uri of uris.slice(0, 3)) await posts.call.putRemoteObject(put(uri));
+    await posts.call.putRemoteObject(put("https://gone.example/other", `${gone}-2`));
+    await posts.db.query(
+      `INSERT INTO posts.remote_objects (uri, kind, actor_uri, created_at, visibility, document, fetched_at, expires_at)
+       SELECT uri, 1, $2, 1, 1, 'secret', 1, 1 FROM unnest($1::text[]) uri`,
+      [uris.slice(3), gone],
+    );
+    await posts.call.putRemoteObject({ uri: gone, kind: ACTOR, document: "{}" });
+    await posts.written();
+    const { tombstone } = await posts.call.deleteRemoteObject({ uri: gone });
+    expect(tombstone).toMatchObject({ id: gone, former_type: "actor" });
+    const written = await posts.written();
+    expect(written.map(({ key }) => key).sort()).toEqual([...uris].sort());
+    expect(new Set(written.map(({ subject }) => subject))).toEqual(new Set(["drops.deleted"]));
+    expect(written[0]).toEqual({
+      key: written[0]?.key,
+      subject: "drops.deleted",
+      messageId: expect.stringMatching(/^drop_deleted:=/),
+      body: { drop_id: written[0]?.key },
+    });
+    expect((await posts.call.getDropsByUserId({ user_id: gone, limit: 10 })).drops).toEqual([]);
+    expect((await posts.call.getDropsByUserId({ user_id: `${gone}-2`, limit: 10 })).drops).toHaveLength(1);
+    expect((await posts.call.getRemoteObject({ uri: uris[5] as string })).tombstone).toBeDefined();
+    const kept = await posts.db.query("SELECT 1 FROM posts.remote_objects WHERE actor_uri = $1 AND document <> ''", [
+      gone,
+    ]);
+    expect(kept).toEqual([]);
+    const refused = "FAILED_PRECONDITION actor_uri: the actor is deleted";
+    expect(await refusal(posts.call.putRemoteObject(put("https://gone.example/new")))).toBe(refused);
+    expect(await refusal(posts.call.putRemoteObject(put(uris[0] as string)))).toMatch(/^FAILED_PRECONDITION uri/);
+    expect(await posts.call.deleteRemoteObject({ uri: gone })).toEqual({ tombstone });
+    expect(await posts.written()).toEqual([]);
+  });
+
+  test("an actor that was deleted before it was ever stored gets no drops either", async () => {
+    const gone = "https://gone.example/users/never";
+    await posts.call.deleteRemoteObject({ uri: gone });
+    const put = { uri: newUri(), kind: DROP, actor_uri: gone, document: document("one") };
+    expect(await refusal(posts.call.putRemoteObject(put))).toBe("FAILED_PRECONDITION actor_uri: the actor is deleted");
   });
 
   test("objects that expired long ago are removed; drops are removed by the retention only", async () => {
