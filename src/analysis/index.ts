@@ -53,8 +53,8 @@ export function startAnalysisWorker({ nats, publish, scripts, db, sourceOf, noti
     requests: createRequests(createBucket(nats, publish)),
     store,
     cache: createAnalysisCache(scripts),
-    analyse: ({ did, type }, signal) =>
-      measure(sourceOf(did).posts(did, { limit: POSTS, signal }), { measures: measuresOf(type), now: Date.now() }),
+    analyse: ({ did, type, user_id: user }, signal) =>
+      measure(sourceOf(did).posts(did, { user, limit: POSTS, signal }), { measures: measuresOf(type), now: Date.now() }),
     publishCompleted: publishTo(ANALYSIS_COMPLETED),
     publishFailed: publishTo(ANALYSIS_FAILED),
     notify,

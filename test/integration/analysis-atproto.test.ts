@@ -276,13 +276,18 @@ test("a read without a token goes on later where it stopped, and takes no token 
   expect(await outcome(source, ADA)).toBe("340 posts");
 });
 
-test("no more than eight accounts are read at once; the others come again", async () => {
+test("no more than eight accounts are read at once, and no more than four for one user; the others come again", async () => {
   const names = Array.from({ length: 9 }, (_, n) => `did:plc:many${n}`);
   view.inject({ kind: "hang" });
   const stop = new AbortController();
-  const reads = names.slice(1).map((name) => outcome(source, name, stop.signal));
+  const ask = (name: string, user: string) => outcome(source, name, stop.signal, user);
+  // A user alone gets half of the places.
+  const reads = names.slice(0, 4).map((name) => ask(name, "greedy"));
+  await eventually(() => view.held() === 4, "four are read");
+  expect(await ask(names[8] as string, "greedy")).toBe("unavailable");
+  for (const user of ["ann", "bob", "cy", "dan"]) reads.push(ask(names[reads.length] as string, user));
   await eventually(() => view.held() === 8, "eight are read");
-  expect(await outcome(source, names[0] as string)).toBe("unavailable");
+  expect(await ask(names[8] as string, "eve")).toBe("unavailable");
   expect(view.calls()).toBe(8);
   stop.abort();
   expect(new Set(await Promise.all(reads))).toEqual(new Set(["unavailable"]));

@@ -25,9 +25,9 @@ export function openBucket(left = Number.POSITIVE_INFINITY) {
 const never = new AbortController().signal;
 
 /** Posts, and what stands in the place of those that cannot be read. */
-export async function readAll(source: Source, account: string, limit = 500, signal = never) {
+export async function readAll(source: Source, account: string, limit = 500, signal = never, user = "ada") {
   const posts: (Post | typeof SKIPPED)[] = [];
-  for await (const post of source.posts(account, { limit, signal })) posts.push(post);
+  for await (const post of source.posts(account, { user, limit, signal })) posts.push(post);
   return posts;
 }
 
@@ -35,8 +35,8 @@ export const readPosts = async (...of: Parameters<typeof readAll>): Promise<Post
   (await readAll(...of)).filter((post) => post !== SKIPPED);
 
 /** The number of posts read, or the code of the error. */
-export const outcome = (source: Source, account: string, signal = never): Promise<string> =>
-  readPosts(source, account, 500, signal).then(
+export const outcome = (source: Source, account: string, signal = never, user = "ada"): Promise<string> =>
+  readPosts(source, account, 500, signal, user).then(
     (posts) => `${posts.length} posts`,
     (error: { readonly name: string; readonly code: string }) =>
       error.name === "AccountGone" ? error.code : codeOf(error),

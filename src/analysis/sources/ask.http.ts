@@ -4,11 +4,17 @@ import { TooManyRequests, Unreachable, Unreadable } from "./bounded-fetch.js";
 import { AccountGone } from "./source.js";
 import type { TokenBucket } from "./token-bucket.redis.js";
 
+interface About {
+  readonly account: string;
+  /** Who asks. */
+  readonly user: string;
+}
+
 /** Calls the source about an account. */
 type Call<Answer> = (signal: AbortSignal) => Promise<Answer>;
 
 /** @throws AccountGone; AppError `unavailable` where all accounts have to wait, `failed` where only this one fails */
-type Ask = <Answer>(account: string, call: Call<Answer>, signal: AbortSignal) => Promise<Answer>;
+type Ask = <Answer>(about: About, call: Call<Answer>, signal: AbortSignal) => Promise<Answer>;
 
 /** Each call takes a token. Judges by the calls made through it whether the source is unavailable. */
 export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
@@ -34,8 +40,8 @@ export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
     return new AppError(isOutage ? "unavailable" : "failed", oneLine(error), { cause: error, publicMessage });
   };
 
-  return async (account, call, signal) => {
-    await bucket.take(signal);
+  return async ({ account, user }, call, signal) => {
+    await bucket.take(user, signal);
     try {
       const answer = await within(timeoutMs, call, signal);
       majority.note(account, true);

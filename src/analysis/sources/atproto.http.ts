@@ -2,6 +2,7 @@ import { LRUCache } from "lru-cache";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, codeOf } from "../../kernel/errors.js";
 import { HOUR, SECOND } from "../../kernel/time.js";
+import { createShares } from "../shares.js";
 import { createAsk } from "./ask.http.js";
 import { createBoundedFetch } from "./bounded-fetch.js";
 import { type Page, readItem, readPage } from "./feed.js";
@@ -17,7 +18,7 @@ const POSTS_A_PAGE = 100;
 const MAX_PAGES = 20;
 /** A page may be empty because the AppView filters it: the next one need not be. */
 const MAX_EMPTY_PAGES = 3;
-/** More are refused: they would only wait for the same tokens. */
+/** More are refused: they would only wait for the same tokens. Users share them. */
 const MAX_READS = 8;
 const TIMEOUT_MS = 5 * SECOND;
 /** As long as results may be cached. */
@@ -55,22 +56,22 @@ export function createAtprotoSource({ url, bucket, timeoutMs = TIMEOUT_MS }: Atp
   const ask = createAsk(bucket, timeoutMs);
   const fetchBounded = createBoundedFetch(url);
   const interrupted = new LRUCache<string, Read>({ max: MAX_INTERRUPTED, ttl: INTERRUPTED_MS });
-  let reads = 0;
+  const reads = createShares(MAX_READS);
   return {
-    async *posts(account, { limit, signal }) {
-      if (reads >= MAX_READS) throw new AppError("unavailable", `${METHOD}: ${reads} other accounts are being read`);
-      reads++;
+    async *posts(account, { user, limit, signal }) {
+      const end = reads.take(user);
+      if (!end) throw new AppError("unavailable", `${METHOD}: ${reads.taken} other accounts are being read`);
       const read = interrupted.get(account) ?? nothingRead();
       interrupted.delete(account);
       try {
         await readOn(read, { account, limit }, (cursor) =>
-          ask(account, (within) => fetchPage(fetchBounded, { account, cursor }, within), signal),
+          ask({ account, user }, (within) => fetchPage(fetchBounded, { account, cursor }, within), signal),
         );
       } catch (error) {
         if (codeOf(error) === "unavailable") interrupted.set(account, read);
         throw error;
       } finally {
-        reads--;
+        end();
       }
       yield* read.posts.slice(0, limit);
       for (let count = 0; count < read.skipped; count++) yield SKIPPED;

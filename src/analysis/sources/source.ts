@@ -13,6 +13,8 @@ export interface Post {
 export const SKIPPED = "skipped";
 
 interface PostsOptions {
+  /** Who asks: users share a source. */
+  readonly user: string;
   readonly limit: number;
   /** Ends every call and every wait. */
   readonly signal: AbortSignal;
