@@ -54,8 +54,10 @@ export function startAnalysisWorker({ nats, publish, scripts, db, sourceOf, noti
     requests: createRequests(createBucket(nats, publish)),
     store,
     cache: createAnalysisCache(scripts),
-    analyse: ({ did, type }, signal) =>
-      measure(sourceOf(did).posts(did, { limit: POSTS, signal }), { measures: measuresOf(type), now: sharedNow() }),
+    analyse: ({ did, type, user_id: user }, signal) => {
+      const measures = measuresOf(type);
+      return measure(sourceOf(did).posts(did, { user, limit: POSTS, signal }), { measures, now: sharedNow() });
+    },
     publishCompleted: publishTo(ANALYSIS_COMPLETED),
     publishFailed: publishTo(ANALYSIS_FAILED),
     notify,

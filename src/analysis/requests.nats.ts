@@ -1,14 +1,14 @@
 import type { AnalysisRequest } from "../contracts/analysis.js";
+import { AppError } from "../kernel/errors.js";
 import { dateOfId, encodeId } from "../kernel/ids.js";
-import { DAY, sharedNow } from "../kernel/time.js";
 import type { Bucket } from "./bucket.nats.js";
-import { type Facts, type FailedFact, KEPT_DAYS, type RequestFact } from "./saga.js";
+import type { Facts, FailedFact, RequestFact } from "./saga.js";
 
 type Started = RequestFact & { readonly started_at: string };
 
 /** Facts about analyses, until they have a row. Everything rejects with AppError `unavailable` while NATS is away. */
 export interface Requests {
-  /** Changes nothing where it is recorded. */
+  /** Adds it to the user's list, too. Changes nothing where it is recorded. */
   record(fact: RequestFact): Promise<void>;
   /** The first start counts. */
   start(request: RequestFact, now: number): Promise<void>;
@@ -17,8 +17,8 @@ export interface Requests {
   /** Marks the failure of an analysis that is completed now: operators ask no database. */
   overcome(request: AnalysisRequest): Promise<void>;
   find(user: string, analysis: string): Promise<Facts | undefined>;
-  /** Newest first; `before` excludes that id and the newer ones. */
-  list(user: string, page: { readonly limit: number; readonly before?: string | undefined }): Promise<Facts[]>;
+  /** Ids of the newest that the user asked for, at most LISTED, newest first. */
+  listed(user: string): Promise<readonly string[]>;
   /** Users of an analysis: one, or none where it is unknown. */
   userTokensOf(analysis: string): Promise<string[]>;
 }
@@ -26,11 +26,18 @@ export interface Requests {
 const dayOf = (analysis: string): string => dayName(dateOfId(analysis) ?? 0);
 const dayName = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
 
-/** The day leads a list from the newest to the oldest; it is in the id, which is a UUIDv7. */
+const listKey = (userToken: string): string => `r.${userToken}.ids`;
+
+/** Analyses that are older are listed once they are completed. */
+const LISTED = 1_000;
+/** Far more than one user's requests at once. */
+const MAX_CONFLICTS = 1_000;
+
+/** The day is in the id, which is a UUIDv7: operators find the key of an analysis by it. */
 const keyOf = (userToken: string, analysis: string, fact: "requested" | "started" | "failed" | "*"): string =>
   `r.${userToken}.${dayOf(analysis)}.${analysis}.${fact}`;
 
-export function createRequests(bucket: Bucket, now: () => number = sharedNow): Requests {
+export function createRequests(bucket: Bucket): Requests {
   const find = async (token: string, analysis: string): Promise<Facts | undefined> => {
     const [requested, started, failed] = await Promise.all([
       bucket.get(keyOf(token, analysis, "requested")),
@@ -47,13 +54,28 @@ export function createRequests(bucket: Bucket, now: () => number = sharedNow): R
     const key = keyOf(encodeId(user_id), analysis_id, "failed");
     return { key, held: (await bucket.get(key))?.value as FailedFact | undefined };
   };
-  const idsOfDay = async (token: string, day: string): Promise<string[]> => {
-    const keys = await bucket.keys(`r.${token}.${day}.>`);
-    return [...new Set(keys.map((key) => key.split(".")[3] as string))].sort().reverse();
+  /** One key a user: STREAM.INFO with `subjects_filter` makes nats-server 2.9 look through all facts of everybody. */
+  const listOf = async (token: string) => {
+    const entry = await bucket.get(listKey(token));
+    return { ids: (entry?.value ?? []) as readonly string[], revision: entry?.revision ?? 0 };
+  };
+  const addToList = async (token: string, analysis: string): Promise<void> => {
+    for (let attempt = 0; attempt < MAX_CONFLICTS; attempt++) {
+      const { ids, revision } = await listOf(token);
+      if (ids.includes(analysis)) return;
+      const newest = [...ids, analysis].sort().reverse().slice(0, LISTED);
+      // Each conflict is another request that was added.
+      if (await bucket.replace(listKey(token), newest, revision)) return;
+    }
+    throw new AppError("unavailable", "the list of a user changes too often");
   };
   return {
     async record(fact) {
-      await bucket.create(keyOf(encodeId(fact.user_id), fact.analysis_id, "requested"), fact);
+      const token = encodeId(fact.user_id);
+      await Promise.all([
+        bucket.create(keyOf(token, fact.analysis_id, "requested"), fact),
+        addToList(token, fact.analysis_id),
+      ]);
     },
     async start(request, at) {
       const started: Started = { ...request, started_at: new Date(at).toISOString() };
@@ -70,18 +92,7 @@ export function createRequests(bucket: Bucket, now: () => number = sharedNow): R
       if (held !== undefined && !held.overcome) await bucket.put(key, { ...held, overcome: true });
     },
     find: (user, analysis) => find(encodeId(user), analysis),
-    async list(user, { limit, before }) {
-      const token = encodeId(user);
-      const found: string[] = [];
-      // Another process may be ahead of this clock.
-      const newest = before === undefined ? now() + DAY : (dateOfId(before) ?? now());
-      for (let day = 0; day <= KEPT_DAYS + 1 && found.length < limit; day++) {
-        const ids = await idsOfDay(token, dayName(newest - day * DAY));
-        found.push(...ids.filter((id) => before === undefined || id < before));
-      }
-      const facts = await Promise.all(found.slice(0, limit).map((id) => find(token, id)));
-      return facts.filter((one) => one !== undefined);
-    },
+    listed: async (user) => (await listOf(encodeId(user))).ids,
     async userTokensOf(analysis) {
       const keys = await bucket.keys(keyOf("*", analysis, "*"));
       return [...new Set(keys.map((key) => key.split(".")[1] as string))];

@@ -9,6 +9,8 @@ export interface AnalysisStore {
   insert(analysis: CompletedAnalysis): Promise<CompletedAnalysis>;
   find(user: string, analysis: string): Promise<CompletedAnalysis | undefined>;
   findAmong(user: string, analyses: readonly string[]): Promise<ReadonlyMap<string, CompletedAnalysis>>;
+  /** Ids of the user's newest, newest first; `before` excludes that id and the newer ones. */
+  newest(user: string, page: { readonly limit: number; readonly before?: string | undefined }): Promise<string[]>;
   /** Returns how many rows were removed, at most a thousand. */
   removeOlderThan(days: number): Promise<number>;
 }
@@ -22,6 +24,7 @@ interface Times {
 
 const TIMES = ["requested_at", "started_at", "completed_at"] as const;
 const ROWS_AT_ONCE = 1_000;
+const LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 
 const COLUMNS = `analysis_id, user_id, did, type, tier, requested_at, started_at, completed_at, cached, results,
   request_seq`;
@@ -43,6 +46,16 @@ export function createAnalysisStore(db: Db): AnalysisStore {
     },
     find,
     findAmong,
+    async newest(user, { limit, before = LAST_ID }) {
+      const rows = await unlessMissing(() =>
+        db.query<{ analysis_id: string }>(
+          `SELECT analysis_id FROM public.timeline_analyses WHERE user_id = $1 AND analysis_id < $2::uuid
+           ORDER BY analysis_id DESC LIMIT $3`,
+          [user, before, limit],
+        ),
+      );
+      return rows.map(({ analysis_id }) => analysis_id);
+    },
     async removeOlderThan(days) {
       const removed = await db.query(
         `DELETE FROM public.timeline_analyses WHERE analysis_id IN (

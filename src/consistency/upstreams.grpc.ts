@@ -9,7 +9,7 @@ import { codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { readPages } from "../kernel/paging.js";
 import { MINUTE } from "../kernel/time.js";
-import { isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
+import { isNotFound, isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
 import type { PublicationDeps } from "./audit/publications.js";
 import type { ReadRetentionStart } from "./fences/fences.js";
 import type { ReadChanges, TimeRange } from "./reconcile/reconcile.js";
@@ -71,15 +71,20 @@ export function createListsDrops(upstreams: () => Upstreams): (since: number) =>
 /** False where the upstreams have no drop, follow, follower or profile of a user. */
 export function createIsKnown(upstreams: () => Upstreams): (user: string) => Promise<boolean> {
   return async (user) => {
-    const { dropsByUser, following, followers, hasProfile } = upstreams();
+    const { dropsByUser, following, followers, profile } = upstreams();
     const one = { user, size: 1, token: "" };
     return (
       (await dropsByUser({ user_id: user, limit: 1, max_id: "", before: 0 })).length > 0 ||
       (await following(one)).ids.length > 0 ||
       (await followers(one)).ids.length > 0 ||
-      (await hasProfile(user))
+      (await profile(user).then(() => true, falseIfNone))
     );
   };
+}
+
+function falseIfNone(error: unknown): boolean {
+  if (isNotFound(error) || isUnimplemented(error)) return false;
+  throw error;
 }
 
 /** An upstream may round the time of a drop otherwise than the event that tells of it. */

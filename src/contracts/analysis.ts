@@ -21,24 +21,43 @@ export type AnalysisType = (typeof ANALYSIS_TYPES)[number];
 
 export const measuresOf = (type: AnalysisType): readonly Measure[] => (type === "full" ? MEASURES : [type]);
 
-// AT Protocol, specification "DID": its syntax, of the two methods that its accounts have.
-const DID = /^did:(?:plc|web):[a-zA-Z0-9._:%-]*[a-zA-Z0-9._-]$/;
-const MAX_DID_CHARACTERS = 2_048;
-
 /** True for an account of the AT Protocol, false for a user of ours. */
 export const isDid = (account: string): boolean => /^did:/i.test(account);
 
-/** The reason if the text names no account that can be analysed. */
+// Of the specification of did:plc, and of did:web where it names a host, which is all that the AT Protocol allows.
+const DID_PLC = /^did:plc:[a-z2-7]{24}$/;
+const LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?";
+const DID_WEB = new RegExp(`^did:web:(?:localhost|(?:${LABEL}\\.)+${LABEL})(?:%3[Aa][0-9]{1,5})?$`);
+const MAX_DID_CHARACTERS = 2_048;
+
+const BLANK = /^[\s\p{C}]*$/u;
+const HANDLE = /@|^(?:[\p{L}\p{N}-]+\.)+\p{L}[\p{L}\p{N}-]*\.?(?::\d+)?(?:[/?#]|$)/u;
+const URL_OR_DID = /^(?:[a-z][a-z\d+.-]*:)?\/\/|^did:/i;
+
+const NO_ACCOUNT = "must be a DID (did:plc or did:web) or a user id";
+
+/** The reason if the text names no account that can be analysed. Handles and URLs are refused: they would be taken for ids. */
 function accountFault(account: string): string | undefined {
-  if (!isDid(account)) return storedIdFault(account);
-  if (account.length <= MAX_DID_CHARACTERS && DID.test(account)) return undefined;
-  return "must be a did:plc or did:web, or the id of a user";
+  if (isDid(account)) {
+    const isKnown = account.length <= MAX_DID_CHARACTERS && (DID_PLC.test(account) || DID_WEB.test(account));
+    return isKnown ? undefined : NO_ACCOUNT;
+  }
+  const text = account.trim();
+  if (BLANK.test(text)) return NO_ACCOUNT;
+  return storedIdFault(account) ?? (HANDLE.test(text) || URL_OR_DID.test(text) ? NO_ACCOUNT : undefined);
 }
 
-const account = z.string().superRefine((value, context) => {
-  const fault = accountFault(value);
-  if (fault) context.addIssue({ code: "custom", message: fault });
-});
+const checkedBy = (faultOf: (account: string) => string | undefined) =>
+  z.string().superRefine((value, context) => {
+    const fault = faultOf(value);
+    if (fault) context.addIssue({ code: "custom", message: fault });
+  });
+
+const PRINTABLE = /^[!-~]+$/;
+/** An event may be older than the rules of today's requests. */
+const account = checkedBy((value) =>
+  isDid(value) && value.length <= MAX_DID_CHARACTERS && PRINTABLE.test(value) ? undefined : storedIdFault(value),
+);
 const time = z.iso.datetime();
 
 const common = {
@@ -51,7 +70,7 @@ const common = {
 const request = z.object({ ...common, tier: z.enum(USER_TIERS), requested_at: time });
 
 /** The body of a user's request: JSON {"did", "type"}. */
-export const ANALYSIS_ORDER = z.object({ did: account, type: z.enum(ANALYSIS_TYPES) });
+export const ANALYSIS_ORDER = z.object({ did: checkedBy(accountFault), type: z.enum(ANALYSIS_TYPES) });
 
 const completed = z.object({
   event_id: z.uuid(),
@@ -101,6 +120,8 @@ export interface AnalysisResults extends Readonly<Partial<Record<Measure, Measur
   readonly version: string;
   /** The number of posts measured. */
   readonly posts: number;
+  /** Posts of the source that could not be read; unset: none. */
+  readonly skipped?: number;
   readonly from?: string;
   readonly to?: string;
 }

@@ -134,6 +134,12 @@ export const analysesAskedKey = (user: string): string => `timeline:x:asked:${en
 /** Calls to the AT Protocol that all processes together may make now. */
 export const SOURCE_TOKENS_KEY = "timeline:x:source-tokens";
 
+/** In the slot of SOURCE_TOKENS_KEY: users by the tokens they took within the hour, and users who wait for one. */
+export const SOURCE_TURN_KEYS = [`{${SOURCE_TOKENS_KEY}}:taken`, `{${SOURCE_TOKENS_KEY}}:waiting`] as const;
+
+/** Reads of analyses and rewards that the user may make now. */
+export const analysisReadsKey = (user: string): string => `timeline:x:reads:${encodeId(user)}`;
+
 /** `day` as YYYY-MM-DD, UTC. */
 export const analysisCacheKey = (account: string, type: string, day: string): string =>
   `analysis:${encodeId(account)}:${type}:${day}`;

@@ -14,14 +14,15 @@ const PUBLIC = new Set(["https://www.w3.org/ns/activitystreams#Public", "as:Publ
 const FIELDS = ["to", "cc", "bto", "bcc", "audience"] as const;
 
 /**
- * Reads the audience of an ActivityStreams object. What is no address is ignored, as other servers do.
- *
- * @throws AppError `invalid` naming the field of the document, if it addresses somebody and nothing of it can be read
+ * Reads the audience of an ActivityStreams object. An address that cannot be read is ignored: this never adds anybody.
+ * @throws AppError `invalid` naming the field of the document, where no address can be read, or too many are
  */
 export function readAddressing(document: unknown, followers: string | undefined): Addressing {
-  const read = FIELDS.map((field) => addressesOf(document, field));
-  const [to = [], cc = [], ...others] = read;
-  if (read.every(({ length }) => length === 0)) refuseUnreadable(document);
+  const values = FIELDS.map((field) => valuesOf(document, field));
+  const [to = [], cc = [], ...others] = values.map(addressesAmong);
+  const named = FIELDS.find((_, index) => (values[index] as unknown[]).length > 0);
+  if (named !== undefined && to.length + cc.length + others.flat().length === 0)
+    throw invalid(`document.${named}`, "must be a URI, an object with an id, or a list of these");
   if (to.some((id) => PUBLIC.has(id))) return { visibility: Visibility.PUBLIC, recipients: [] };
   if (cc.some((id) => PUBLIC.has(id))) return { visibility: Visibility.UNLISTED, recipients: [] };
   const everybody = [...to, ...cc, ...others.flat()];
@@ -32,36 +33,25 @@ export function readAddressing(document: unknown, followers: string | undefined)
   return { visibility: Visibility.DIRECT, recipients: [...recipients] };
 }
 
-/** A list, and lists in it. */
-const NESTED_LISTS = 2;
-
 /** Addresses that are no users of this server may be longer than its ids. */
 const isId = (id: string): boolean => storedIdFault(id) === undefined;
 
-function addressesOf(document: unknown, field: string): string[] {
+function valuesOf(document: unknown, field: string): unknown[] {
   const value: unknown = isObject(document) ? document[field] : undefined;
-  return [value].flat(NESTED_LISTS).flatMap((one) => addressOf(one) ?? []);
+  if (value === undefined || value === null) return [];
+  return Array.isArray(value) ? value : [value];
 }
 
-function addressOf(value: unknown): string | undefined {
-  const id = isObject(value) ? (value["id"] ?? value["@id"]) : value;
-  return typeof id === "string" && id !== "" ? id : undefined;
-}
-
-function refuseUnreadable(document: unknown): void {
-  const values = isObject(document) ? document : {};
-  const unreadable = FIELDS.find((field) => !isNobody(values[field]));
-  if (unreadable) throw invalid(`document.${unreadable}`, "has no URI, and no object with an id");
-}
-
-const isNobody = (value: unknown): boolean =>
-  value === undefined || value === null || (Array.isArray(value) && value.length === 0);
+const addressesAmong = (values: readonly unknown[]): string[] =>
+  values
+    .map((one) => (isObject(one) ? (one["id"] ?? one["@id"]) : one))
+    .filter((id) => typeof id === "string" && id !== "") as string[];
 
 /** The URI of an actor's followers: from the actor's document, or as most servers form it. */
 export function followersOf(actorUri: string, document: string | undefined): string | undefined {
   if (actorUri === "") return undefined;
   const actor: unknown = document ? JSON.parse(document) : undefined;
-  const named = isObject(actor) ? addressOf(actor["followers"]) : undefined;
+  const [named] = addressesAmong(valuesOf(actor, "followers"));
   return named ?? `${actorUri.replace(/\/+$/, "")}/followers`;
 }
 

@@ -1,14 +1,14 @@
 import { chunked } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
-import { type Followings, isUnimplemented } from "../platform/grpc/upstreams.js";
+import { isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
 import type { FollowedAmong } from "./drops.js";
 
 /** Ids of a request, and of a page. */
 const MAX_ASKED = 1_000;
 
 /** Without a UserService no user follows another. */
-export function createFollowedAmong(users: Followings | undefined): FollowedAmong {
+export function createFollowedAmong(users: Users | undefined): FollowedAmong {
   if (users === undefined) return async () => new Set();
   let lacksMethod = false;
   const asked = async (follower: string, people: readonly string[]): Promise<ReadonlySet<string>> => {
@@ -35,7 +35,7 @@ export function createFollowedAmong(users: Followings | undefined): FollowedAmon
 }
 
 /** For a UserService without IsFollowing. */
-async function listed(users: Followings, follower: string, people: readonly string[]): Promise<ReadonlySet<string>> {
+async function listed(users: Users, follower: string, people: readonly string[]): Promise<ReadonlySet<string>> {
   const wanted = new Set(people);
   const found = new Set<string>();
   for await (const { ids } of readPages((token) => users.following({ user: follower, size: MAX_ASKED, token }))) {

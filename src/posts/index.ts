@@ -5,7 +5,7 @@ import { sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/serve.js";
 import { unaryService } from "../platform/grpc/unary.js";
-import type { Followings } from "../platform/grpc/upstreams.js";
+import type { Users } from "../platform/grpc/upstreams.js";
 import type { PostsConfig } from "./config.js";
 import type { PostsDeps } from "./drops.js";
 import { createFollowedAmong } from "./followings.grpc.js";
@@ -25,7 +25,7 @@ export const POSTS_MIGRATIONS = { component: "posts", folder: new URL("./migrati
 export interface PostsOptions {
   readonly db: Db;
   /** UserService; unset: drops for followers are shown to their author only. */
-  readonly users: Followings | undefined;
+  readonly users: Users | undefined;
   readonly tokens: PageTokens;
   readonly config: PostsConfig;
   readonly wakeRelay: PostsDeps["wakeRelay"];

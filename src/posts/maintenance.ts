@@ -4,13 +4,14 @@ import { codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { startLoop } from "../kernel/loop.js";
 import { type Clock, DAY, MINUTE } from "../kernel/time.js";
+import { dropDeleted } from "./events.js";
 import { FIRST_ID, monthOf, monthsFrom } from "./ids.js";
 import type { ObservePosts } from "./observe.js";
 import type { Calibration, ReactionStore } from "./reactions.sql.js";
 import type { PostsStore } from "./store.sql.js";
 
 export interface MaintenanceDeps {
-  readonly store: Pick<PostsStore, "partitions" | "retention" | "cleanup" | "lease" | "reactions">;
+  readonly store: Pick<PostsStore, "partitions" | "retention" | "cleanup" | "lease" | "reactions" | "remote">;
   readonly now: Clock;
   readonly retentionDays: number;
   readonly everyMs?: number;
@@ -90,7 +91,7 @@ export function createMaintenanceRound(
 }
 
 function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
-  const { cleanup, reactions: drops, lease, retention } = deps.store;
+  const { cleanup, reactions: drops, lease, retention, remote } = deps.store;
   const calibration = createCalibration({ drops, lease, log: deps.log, observe: deps.observe });
   const removing = (name: string, remove: (limit: number) => Promise<number>): Record<string, Task> => ({
     [name]: async (mayContinue) => {
@@ -106,6 +107,7 @@ function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
     "old-months": (mayContinue) => dropMonths(deps, mayContinue),
     ...removing("keys", cleanup.pruneKeys),
     ...removing("tombstones", cleanup.purgeTombstones),
+    ...removing("drops-of-deleted-actors", (limit) => remote.removeDropsOfDeleted({ limit, eventOf: dropDeleted })),
     ...removing("remote-objects", (limit) => cleanup.pruneRemoteObjects(REMOTE_KEPT_MS, limit)),
     ...removing("remote-drops", async (limit) => cleanup.pruneRemoteDrops(await retention.start(), limit)),
     calibration: async (mayContinue) => void (await calibration(CALIBRATION_STEPS, mayContinue)),

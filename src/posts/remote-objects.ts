@@ -28,7 +28,7 @@ export function remoteObjects(deps: PostsDeps) {
       const object = await readObject(request, deps);
       const maxAge = Math.min(readWholeNumber("max_age", request.max_age) || DAY_S, MAX_AGE_S);
       const stored = await store.remote.put(object, maxAge * SECOND, eventOf(object));
-      if (stored === undefined) throw conflictWith(object, await store.remote.get(object.uri));
+      if (stored === undefined) throw await conflictWith(object, deps);
       if (stored.created && object.kind === RemoteKind.DROP) wakeRelay("posts");
       observe.changed("remote-stored");
       return { object: stored, created: stored.created };
@@ -43,10 +43,14 @@ export function remoteObjects(deps: PostsDeps) {
       return object.deleted_at === null ? { object } : { tombstone: presentTombstone(object) };
     },
 
-    /** An object that was never stored gets a tombstone, too: its deletion may arrive first. */
+    /**
+     * An object that was never stored gets a tombstone, too: its deletion may arrive first. The drops of an actor go with
+     * it.
+     */
     async deleteRemoteObject(request: wire.DeleteRemoteObjectRequest): Promise<wire.DeleteRemoteObjectResponse> {
       const uri = readUri("uri", request.uri, MAX_URI_BYTES);
       const object = await store.remote.remove(uri, dropDeleted(uri));
+      if (object.kind !== RemoteKind.DROP) await removeDropsOf(uri, deps);
       wakeRelay("posts");
       observe.changed("remote-deleted");
       return { tombstone: presentTombstone(object) };
@@ -89,10 +93,25 @@ const presentTombstone = ({ uri, kind, deleted_at }: StoredRemoteObject): wire.T
 const eventOf = (object: NewRemoteObject): EventDraft | undefined =>
   object.kind === RemoteKind.DROP ? remoteDropReceived(object) : undefined;
 
-function conflictWith(object: NewRemoteObject, stored: StoredRemoteObject | undefined): AppError {
-  if (stored === undefined || stored.deleted_at !== null) return new AppError("conflict", "uri: the object is deleted");
-  if (stored.kind !== object.kind) return new AppError("conflict", "kind: the object is stored with another kind");
-  return new AppError("conflict", "actor_uri: the drop belongs to another actor");
+const DROPS_AT_ONCE = 1_000;
+/** The maintenance deletes what is left, also of a call that did not end. */
+const MAX_STEPS = 10;
+
+async function removeDropsOf(actorUri: string, { store }: PostsDeps): Promise<void> {
+  const drops = { limit: DROPS_AT_ONCE, actorUri, eventOf: dropDeleted };
+  for (let step = 0; step < MAX_STEPS; step++)
+    if ((await store.remote.removeDropsOfDeleted(drops)) < DROPS_AT_ONCE) return;
+}
+
+async function conflictWith({ uri, kind, actor_uri }: NewRemoteObject, { store }: PostsDeps): Promise<AppError> {
+  const conflict = (text: string): AppError => new AppError("conflict", text);
+  const stored = await store.remote.get(uri);
+  if (stored !== undefined && stored.deleted_at !== null) return conflict("uri: the object is deleted");
+  const actor = actor_uri === "" ? undefined : await store.remote.get(actor_uri);
+  if (actor !== undefined && actor.deleted_at !== null) return conflict("actor_uri: the actor is deleted");
+  if (stored === undefined) return conflict("uri: the object is deleted");
+  if (stored.kind !== kind) return conflict("kind: the object is stored with another kind");
+  return conflict("actor_uri: the drop belongs to another actor");
 }
 
 type Field = "actor_uri" | "public_key" | "webfinger";

@@ -1,5 +1,6 @@
-import type { EventDraft } from "../contracts/outbox.js";
+import { type EventDraft, insertEvents } from "../contracts/outbox.js";
 import type { Drop, RemoteObject } from "../gen/avion/posts.js";
+import { MINUTE } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import type { Position } from "./reads.sql.js";
 import { Parameters } from "./statement.js";
@@ -9,6 +10,12 @@ export type NewRemoteObject = Omit<RemoteObject, "fetched_at" | "expires_at" | "
 
 export type StoredRemoteObject = RemoteObject & { readonly deleted_at: number | null };
 
+interface DropsOfDeleted {
+  readonly limit: number;
+  readonly actorUri?: string;
+  readonly eventOf: (uri: string) => EventDraft;
+}
+
 export function createRemoteStore(db: Db) {
   const one = async (sql: string, parameter: string): Promise<StoredRemoteObject | undefined> =>
     (await db.query<StoredRemoteObject>(sql, [parameter]))[0];
@@ -17,7 +24,7 @@ export function createRemoteStore(db: Db) {
   return {
     get,
     byWebfinger: (webfinger: string): Promise<StoredRemoteObject | undefined> => one(BY_WEBFINGER, webfinger),
-    /** Undefined if the stored object is deleted, of another kind, or of another actor. */
+    /** Undefined if the stored object or its actor is deleted, or if it is of another kind or another actor. */
     put: async (
       object: NewRemoteObject,
       lifetimeMs: number,
@@ -25,10 +32,11 @@ export function createRemoteStore(db: Db) {
     ): Promise<(StoredRemoteObject & { readonly created: boolean }) | undefined> => {
       const parameters = new Parameters();
       const texts = [object.document, object.public_key, object.webfinger];
+      const actorUri = parameters.add(object.actor_uri, "text");
       const row = [
         parameters.add(object.uri, "text"),
         parameters.add(object.kind, "smallint"),
-        parameters.add(object.actor_uri, "text"),
+        actorUri,
         parameters.add(object.created_at, "bigint"),
         parameters.add(object.visibility, "smallint"),
         parameters.add(object.recipients, "text[]"),
@@ -37,7 +45,7 @@ export function createRemoteStore(db: Db) {
         `clock.now + ${parameters.add(lifetimeMs, "bigint")}`,
       ];
       const text = `
-        WITH o AS (${upsert(row)})
+        WITH o AS (${upsert(row, actorUri)})
         ${received === undefined ? "" : `, event AS (${parameters.insertEvent(received, "o WHERE fetches = 1")})`}
         SELECT ${COLUMNS}, o.fetches = 1 AS created FROM o`;
       return (await db.query<StoredRemoteObject & { created: boolean }>(text, parameters.values))[0];
@@ -52,6 +60,15 @@ export function createRemoteStore(db: Db) {
       const [removed] = await db.query<StoredRemoteObject>(text, parameters.values);
       return removed ?? ((await get(uri)) as StoredRemoteObject);
     },
+    /**
+     * Deletes drops of a deleted actor, or of any where none is given, at most `limit`; resolves to their number. A drop
+     * whose statement began before the tombstone stood may come after it: actors are looked at for a minute.
+     */
+    removeDropsOfDeleted: async ({ limit, actorUri, eventOf }: DropsOfDeleted): Promise<number> => {
+      const found = await db.query<{ uri: string }>(DROPS_OF_DELETED, [actorUri ?? null, limit]);
+      if (found.length === 0) return (await db.query(DROPS_REMOVED, [limit])).length;
+      return (await db.query(DELETE_DROPS, columnsOf(found.map(({ uri }) => eventOf(uri))))).length;
+    },
     byActor: (actorUri: string, below: Position | undefined, limit: number): Promise<Drop[]> =>
       db.query<Drop>(BY_ACTOR, [actorUri, below?.createdAt ?? Number.MAX_SAFE_INTEGER, below?.id ?? "", limit]),
   };
@@ -60,11 +77,12 @@ export function createRemoteStore(db: Db) {
 const COLUMNS = `o.uri, o.kind, o.actor_uri, o.created_at, o.visibility, o.recipients, o.document, o.public_key, o.webfinger,
   o.fetched_at, o.expires_at, o.expires_at <= ${NOW} AS expired, o.deleted_at`;
 
-/** A deleted object stays deleted. A known drop keeps what its event said: time, actor, visibility and recipients. */
-const upsert = (row: readonly string[]): string => `
+/** A deleted object stays deleted, and a deleted actor gets no drops. A known drop keeps what its event said: time, actor, visibility and recipients. */
+const upsert = (row: readonly string[], actorUri: string): string => `
   INSERT INTO posts.remote_objects AS o
     (uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger, fetched_at, expires_at)
   SELECT ${row.join(", ")} FROM (SELECT ${NOW} AS now) clock
+  WHERE NOT EXISTS (SELECT FROM posts.remote_objects a WHERE a.uri = ${actorUri} AND a.deleted_at IS NOT NULL)
   ON CONFLICT (uri) DO UPDATE SET
     document = excluded.document, public_key = excluded.public_key, webfinger = excluded.webfinger,
     fetched_at = excluded.fetched_at, expires_at = excluded.expires_at, fetches = o.fetches + 1
@@ -80,6 +98,55 @@ const deleteObject = (uri: string): string => `
     expires_at = excluded.expires_at, deleted_at = excluded.deleted_at
   WHERE o.deleted_at IS NULL
   RETURNING *`;
+
+/** Rows that the index has. */
+const DROPS_LEFT = "kind <> 1 AND deleted_at IS NOT NULL AND NOT drops_removed";
+
+const DROPS_OF_DELETED = `
+SELECT d.uri FROM (
+  SELECT uri FROM posts.remote_objects WHERE ${DROPS_LEFT} AND ($1::text IS NULL OR uri = $1) ORDER BY deleted_at, uri LIMIT $2
+) a CROSS JOIN LATERAL (
+  SELECT uri FROM posts.remote_objects WHERE actor_uri = a.uri AND kind = 1 AND deleted_at IS NULL
+  ORDER BY created_at DESC, uri DESC LIMIT $2
+) d LIMIT $2`;
+
+const DROPS_REMOVED = `
+UPDATE posts.remote_objects a SET drops_removed = true WHERE uri IN (
+  SELECT uri FROM posts.remote_objects
+  WHERE ${DROPS_LEFT} AND deleted_at < (SELECT ${NOW} - ${MINUTE}) ORDER BY deleted_at, uri LIMIT $1
+) AND NOT EXISTS (
+  SELECT FROM posts.remote_objects d WHERE d.actor_uri = a.uri AND d.kind = 1 AND d.deleted_at IS NULL
+) RETURNING 1`;
+
+/** Of several processes one deletes a drop, and writes its event in the same statement. */
+const DELETE_DROPS = `
+WITH picked AS (
+  SELECT uri FROM posts.remote_objects WHERE uri = ANY ($1::text[]) AND deleted_at IS NULL ORDER BY uri FOR UPDATE
+), gone AS (
+  UPDATE posts.remote_objects o SET document = '', recipients = '{}', expires_at = clock.now, deleted_at = clock.now
+  FROM picked, (SELECT ${NOW} AS now) clock WHERE o.uri = picked.uri RETURNING o.uri, o.actor_uri
+), event AS (${insertEvents(
+  "posts",
+  {
+    owner: "gone.actor_uri",
+    key: "gone.uri",
+    subject: "e.subject",
+    messageId: "e.message_id",
+    body: "e.body",
+    traceparent: "e.traceparent",
+  },
+  `gone JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
+    AS e (uri, subject, message_id, body, traceparent) ON e.uri = gone.uri`,
+)})
+SELECT uri FROM gone`;
+
+const columnsOf = (events: readonly EventDraft[]): unknown[] => [
+  events.map(({ key }) => key),
+  events.map(({ subject }) => subject),
+  events.map(({ messageId }) => messageId),
+  events.map(({ body }) => body),
+  events.map(({ traceparent }) => traceparent ?? null),
+];
 
 const BY_WEBFINGER = `
 SELECT ${COLUMNS} FROM posts.remote_objects o

@@ -1,3 +1,4 @@
+import { domainToASCII } from "node:url";
 import { Visibility } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
 import { readId, readText } from "../kernel/fields.js";
@@ -73,15 +74,16 @@ export function readWholeNumber(field: string, value: number): number {
   return value;
 }
 
-/** The user and the host of an address, also as people write it: `@user@host`, `acct:user@host`. */
-const ADDRESS = /^(?:acct:)?@?([^\s@\p{Cc}]+)@([^\s@\p{Cc}/?#\\]+)$/iu;
+/** user@host, @user@host or acct:user@host. */
+const ADDRESS = /^(?:acct:)?@?([^\s@\p{Cc}]+)@([^\s@\p{Cc}/:]+)(:\d{1,5})?$/iu;
 const MAX_ADDRESS_BYTES = 320;
 
-/** Returns `user@host` in lower case, a host beyond ASCII in punycode. @throws AppError `invalid` */
+/** Of the ways to write an address one is stored: in small letters, with the host in ASCII. */
 export function readWebfinger(address: string): string {
-  const [, user = "", host = ""] = address.isWellFormed() ? (ADDRESS.exec(address) ?? []) : [];
-  const url = `https://${host}`;
-  if (user === "" || !URL.canParse(url) || Buffer.byteLength(address) > MAX_ADDRESS_BYTES)
+  const [, user = "", host = "", port = ""] = ADDRESS.exec(address) ?? [];
+  const ascii = domainToASCII(host).replace(/\.$/, "");
+  const canonical = `${user.toLowerCase()}@${ascii}${port}`;
+  if (ascii === "" || Buffer.byteLength(canonical) > MAX_ADDRESS_BYTES || !address.isWellFormed())
     throw invalid("webfinger", "must be user@host");
-  return `${user.toLowerCase()}@${new URL(url).host}`;
+  return canonical;
 }

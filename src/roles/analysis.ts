@@ -1,6 +1,6 @@
 import { createSources, startAnalysisService, startAnalysisWorker } from "../analysis/index.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
-import { connectPosts } from "../platform/grpc/upstreams.js";
+import { connectPosts, connectUsers } from "../platform/grpc/upstreams.js";
 import { createNotifyUser } from "../platform/notify-user.js";
 import { type ConsumerSlices, startConsumer } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
@@ -12,8 +12,12 @@ export async function startAnalysisRole(
 ): Promise<RunningRole> {
   const { config, connections, db, log } = deps;
   const { nats, publish, scripts } = connections;
-  const posts = connectPosts(config.upstreams.postServiceAddr as string, config.upstreams);
-  const sources = createSources({ posts, scripts, config: config.analysis, log });
+  const { userServiceAddr, postServiceAddr } = config.upstreams;
+  if (userServiceAddr === undefined)
+    log.warn({}, "TIMELINE_USER_SERVICE_ADDR is not set: a user without drops is unknown to analyses");
+  const posts = connectPosts(postServiceAddr as string, config.upstreams);
+  const users = userServiceAddr === undefined ? undefined : connectUsers(userServiceAddr, config.upstreams);
+  const sources = createSources({ posts, users, scripts, config: config.analysis, log });
   const worker = startAnalysisWorker({
     nats,
     publish,
@@ -38,6 +42,7 @@ export async function startAnalysisRole(
     close: async (graceMs) => {
       await Promise.all([consuming.close(graceMs), worker.close(), service.close(), sources.close()]);
       posts.close();
+      users?.close();
     },
   };
 }

@@ -1,6 +1,6 @@
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { SECOND } from "../kernel/time.js";
-import { connectFollowings } from "../platform/grpc/upstreams.js";
+import { connectUsers } from "../platform/grpc/upstreams.js";
 import { startPosts } from "../posts/index.js";
 import { type ConsumerSlices, startConsumer } from "./consumers.js";
 import { openPageTokens, startOutboxOf } from "./database.js";
@@ -22,7 +22,7 @@ export async function startPostsRole(
     posts: await startOutboxOf(deps, { source: "posts", countEveryMs }),
     reactions: await startOutboxOf(deps, { source: "reactions" }),
   };
-  const users = usersAddr === undefined ? undefined : connectFollowings(usersAddr, config.upstreams);
+  const users = usersAddr === undefined ? undefined : connectUsers(usersAddr, config.upstreams);
   const tokens = await openPageTokens(db, "posts", log);
   const posts = startPosts({
     ...{ db, users, tokens, config: config.posts, log },

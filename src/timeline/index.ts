@@ -110,12 +110,8 @@ export function createTimelines(deps: TimelinesDeps) {
   const { scripts, fenced, nats, fences, pulled, config, log } = deps;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const { rebuildQueue, calls } = deps.readLimits;
-  const cache = deps.readCache?.pages;
-  const store = createTimelineStore(scripts, fenced, {
-    config: config.storedTimelines,
-    pulled,
-    cache,
-  });
+  const of = { config: config.storedTimelines, pulled, cache: deps.readCache?.pages };
+  const store = createTimelineStore(scripts, fenced, of);
   const pulls = createPulls(scripts, pulled, ttlMs);
   const home = { openSources: createSources(deps.upstreams, calls), pulls, rebuildQueue, maxEntries };
   const readAhead = openReadAhead(deps);

@@ -16,6 +16,7 @@ const TRACE = "4bf92f3577b34da6a3ce929d0e0e4736";
 async function startAll(stack: Stack): Promise<Service> {
   const folder = await temporaryFolder("analysis");
   stack.defer(() => rm(folder, { recursive: true, force: true }));
+  stack.world.addProfile("bob");
   const env = { TIMELINE_DATA_DIR: join(folder, "data"), TIMELINE_RETRY_BASE_MS: "20" };
   return stack.start({ roles: "gateway,analysis,rewards", env });
 }

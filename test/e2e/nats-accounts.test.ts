@@ -97,6 +97,7 @@ test("every role does its whole work as its own user of NATS", async () => {
     await becomes(async () => expect((await reads.global()).drop_ids).toContain(remote.drop_id));
     await posts.deleteDrop({ user_id: "bob", drop_id: drop.drop_id });
     await becomes(async () => expect((await reads.home("ada")).drop_ids).not.toContain(drop.drop_id));
+    await posts.post("bob");
     const asked = await fetch(`${of("gateway").httpUrl}/api/v1/timeline/analyze`, {
       method: "POST",
       headers: { authorization: `Bearer ${await tokenOf("ada")}`, "content-type": "application/json" },

@@ -2,8 +2,8 @@ import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import { createAtprotoSource } from "../../src/analysis/sources/atproto.http.js";
 import type { Source } from "../../src/analysis/sources/source.js";
 import { HOUR, MINUTE, SECOND } from "../../src/kernel/time.js";
-import { openBucket, outcome, readPosts } from "../support/analysis-sources.js";
-import { type AppView, type AppViewFault, startAppView } from "../support/appview.js";
+import { openBucket, outcome, readAll, readPosts } from "../support/analysis-sources.js";
+import { type AppView, type AppViewFault, type Loose, startAppView } from "../support/appview.js";
 import { eventually } from "../support/eventually.js";
 
 const NOW = Date.now();
@@ -96,6 +96,132 @@ test("an account for which the source hangs has failed after the time-out; the o
   await eventually(() => view.held() === 0, "the call is given up");
 });
 
+/** Changes the first item of a feed. */
+const changeFirst =
+  (change: (item: Loose) => unknown): NonNullable<AppViewFault["change"]> =>
+  ({ feed: [first, ...others], ...page }) => ({ ...page, feed: [change(first), ...others] });
+
+test.each<[string, (item: Loose) => unknown]>([
+  [
+    "an embed with a URI that has a space",
+    (item) => ({ ...item, post: { ...item.post, embed: { uri: "https://a b" } } }),
+  ],
+  ["a handle that is none", (item) => ({ ...item, post: { ...item.post, author: { did: ADA, handle: "" } } })],
+  [
+    "a record of another type",
+    (item) => ({ ...item, post: { ...item.post, record: { createdAt: item.post.indexedAt } } }),
+  ],
+  [
+    "counts that are texts",
+    (item) => ({ ...item, post: { ...item.post, likeCount: "7", repostCount: -3, quoteCount: null } }),
+  ],
+  ["a reason that is null", (item) => ({ ...item, reason: null })],
+])("%s does not matter to a measure", async (_what, change) => {
+  view.post(ADA, { createdAt: NOW }, { createdAt: NOW - MINUTE, likes: 2 });
+  view.inject({ did: ADA, kind: 200, change: changeFirst(change) });
+  expect(await readAll(source, ADA)).toMatchObject([
+    { createdAt: NOW, likes: 0, shares: 0, quotes: 0 },
+    { createdAt: NOW - MINUTE, likes: 2 },
+  ]);
+});
+
+test.each<[string, unknown]>([
+  ["null", null],
+  ["a text", "post"],
+  ["no post", {}],
+  ["a post without an author", { post: { record: { createdAt: "2026-01-01T00:00:00Z" } } }],
+  ["a post without a time", { post: { author: { did: ADA }, record: {} } }],
+  ["a record that is a list", { post: { author: { did: ADA }, record: [], indexedAt: 7 } }],
+])("an item that is %s is left out and counted; the others are read", async (_what, item) => {
+  view.post(ADA, { createdAt: NOW }, { createdAt: NOW - MINUTE, likes: 2 });
+  view.inject({ did: ADA, kind: 200, change: changeFirst(() => item) });
+  expect(await readAll(source, ADA)).toEqual([
+    expect.objectContaining({ createdAt: NOW - MINUTE, likes: 2 }),
+    "skipped",
+  ]);
+});
+
+test.each<[string, string, string]>([
+  ["of the year 0", "0000-01-01T00:00:00+01:00", "indexed"],
+  ["before 2006", "2005-12-31T23:59:59Z", "indexed"],
+  ["in the future", new Date(NOW + 24 * HOUR).toISOString(), "indexed"],
+  ["that is none", "yesterday", "indexed"],
+  ["of 2006", "2006-01-01T00:00:00.000Z", "created"],
+])("a post with a time %s (%s) has the time when it was %s", async (_what, createdAt, expected) => {
+  view.post(ADA, { createdAt: NOW });
+  const record = { createdAt };
+  view.inject({
+    did: ADA,
+    kind: 200,
+    change: changeFirst((item) => ({ ...item, post: { ...item.post, record } })),
+  });
+  expect(await readAll(source, ADA)).toMatchObject([
+    { createdAt: expected === "indexed" ? NOW : Date.parse(createdAt) },
+  ]);
+});
+
+test("where neither time can be used the post is left out", async () => {
+  view.post(ADA, { createdAt: NOW });
+  const change = changeFirst((item) => ({
+    post: { ...item.post, record: { createdAt: "0000-01-01T00:00:00+01:00" }, indexedAt: "9999-01-01T00:00:00Z" },
+  }));
+  view.inject({ did: ADA, kind: 200, change });
+  expect(await readAll(source, ADA)).toEqual(["skipped"]);
+});
+
+test.each<AppViewFault["kind"]>(["malformed", "html", "oversized"])(
+  "answers that cannot be read (%s) are about their accounts, never an outage, and take a token each",
+  async (kind) => {
+    const accounts = ["did:plc:odd1", "did:plc:odd2", "did:plc:odd3"];
+    for (const did of accounts) {
+      view.post(did, { createdAt: NOW });
+      view.inject({ did, kind });
+    }
+    for (const did of accounts) expect(await outcome(source, did)).toBe("failed");
+    expect(state.taken).toBe(3);
+    expect(view.calls()).toBe(3);
+  },
+);
+
+test("pages that overlap count a post once", async () => {
+  view.post(ADA, ...pageOf(150));
+  const first: Loose[] = [];
+  view.inject({
+    did: ADA,
+    kind: 200,
+    change: ({ feed, ...page }, { cursor }) => {
+      if (cursor === undefined) first.push(...feed);
+      return { ...page, feed: cursor === undefined ? feed : [...first.slice(-30), ...feed] };
+    },
+  });
+  expect(await outcome(source, ADA)).toBe("150 posts");
+});
+
+test("an account whose pages are empty ends after three of them; one empty page does not end it", async () => {
+  view.post(ADA, ...pageOf(2_500));
+  view.post(ANNA, ...pageOf(250));
+  view.inject({ did: ADA, kind: 200, change: (page) => ({ ...page, feed: [] }) });
+  view.inject({
+    did: ANNA,
+    kind: 200,
+    change: (page, { cursor }) => (cursor === undefined ? { ...page, feed: [] } : page),
+  });
+  expect(await outcome(source, ADA)).toBe("0 posts");
+  expect(view.calls(ADA)).toBe(3);
+  expect(await outcome(source, ANNA)).toBe("150 posts");
+});
+
+test("pages that go in a circle end", async () => {
+  view.post(ADA, ...pageOf(500));
+  view.inject({
+    did: ADA,
+    kind: 200,
+    change: (page, { cursor }) => ({ ...page, cursor: cursor === "a" ? "b" : "a" }),
+  });
+  expect(await outcome(source, ADA)).toBe("failed");
+  expect(view.calls()).toBe(3);
+});
+
 test("pages that lead to themselves end", async () => {
   view.post(ADA, ...pageOf(250));
   view.inject({ did: ADA, kind: "loop" });
@@ -150,13 +276,18 @@ test("a read without a token goes on later where it stopped, and takes no token 
   expect(await outcome(source, ADA)).toBe("340 posts");
 });
 
-test("no more than eight accounts are read at once; the others come again", async () => {
+test("no more than eight accounts are read at once, and no more than four for one user; the others come again", async () => {
   const names = Array.from({ length: 9 }, (_, n) => `did:plc:many${n}`);
   view.inject({ kind: "hang" });
   const stop = new AbortController();
-  const reads = names.slice(1).map((name) => outcome(source, name, stop.signal));
+  const ask = (name: string, user: string) => outcome(source, name, stop.signal, user);
+  // A user alone gets half of the places.
+  const reads = names.slice(0, 4).map((name) => ask(name, "greedy"));
+  await eventually(() => view.held() === 4, "four are read");
+  expect(await ask(names[8] as string, "greedy")).toBe("unavailable");
+  for (const user of ["ann", "bob", "cy", "dan"]) reads.push(ask(names[reads.length] as string, user));
   await eventually(() => view.held() === 8, "eight are read");
-  expect(await outcome(source, names[0] as string)).toBe("unavailable");
+  expect(await ask(names[8] as string, "eve")).toBe("unavailable");
   expect(view.calls()).toBe(8);
   stop.abort();
   expect(new Set(await Promise.all(reads))).toEqual(new Set(["unavailable"]));

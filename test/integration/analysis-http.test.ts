@@ -67,6 +67,10 @@ test.each<[string, unknown, string[]]>([
   ["a DID in capitals", { did: "DID:PLC:z72i7hdynmk6r22z27h6tvur", type: "flow" }, ["did"]],
   ["a DID above 2 KiB", { did: `did:plc:${"a".repeat(2_041)}`, type: "flow" }, ["did"]],
   ["a did:web without a host", { did: "did:web:", type: "flow" }, ["did"]],
+  ["a did:plc one character short", { did: "did:plc:z72i7hdynmk6r22z27h6tvu", type: "flow" }, ["did"]],
+  ["a did:plc with a digit that base32 lacks", { did: "did:plc:z72i7hdynmk6r22z27h6tvu1", type: "flow" }, ["did"]],
+  ["a did:web with a path", { did: "did:web:example.com:user:ada", type: "flow" }, ["did"]],
+  ["a did:web of no host", { did: "did:web:-example..com", type: "flow" }, ["did"]],
   ["a did:web that ends in a percent sign", { did: "did:web:example.com%", type: "flow" }, ["did"]],
   ["a DID that ends early", { did: "did:", type: "flow" }, ["did"]],
   ["a list", [], ["body"]],
@@ -81,12 +85,35 @@ test.each<[string, unknown, string[]]>([
 });
 
 test.each([
+  "alice.bsky.social",
+  " Alice.Example. ",
+  "@alice",
+  "@alice@far.example",
+  "alice@far.example",
+  "acct:alice@far.example",
+  "müller.example",
+  "https://bsky.app/profile/alice",
+  "bsky.app/profile/alice",
+  "at://did:plc:z72i7hdynmk6r22z27h6tvur",
+  "//far.example",
+  " did:plc:z72i7hdynmk6r22z27h6tvur",
+  " ",
+  "\u200b\t\u00a0",
+])("%j is no account, and the answer says that a DID or a user id is needed", async (did) => {
+  const { status, body } = await post(bench.url, "ben", { body: { did, type: "flow" } });
+  const fault = { field: "did", detail: "must be a DID (did:plc or did:web) or a user id" };
+  expect([status, body.errors]).toEqual([400, [fault]]);
+});
+
+test.each([
   "did:plc:z72i7hdynmk6r22z27h6tvur",
-  "did:plc:nobody",
-  `did:plc:${"a".repeat(2_040)}`,
   "did:web:example.com",
   "did:web:localhost%3A8080",
   "bob ü",
+  "grace",
+  "0190f5d2-7b3c-7def-8123-456789abcdef",
+  "v1.2",
+  "a:b/c",
 ])("%s is an account", async (did) =>
   expect((await post(bench.url, "cleo", { body: { did, type: "pulse" } })).status).toBe(202),
 );

@@ -1,5 +1,6 @@
 import { status } from "@grpc/grpc-js";
-import { afterAll, describe, expect, test } from "@jest/globals";
+import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { measure } from "../../src/analysis/measures/measure.js";
 import { createAtprotoSource } from "../../src/analysis/sources/atproto.http.js";
 import { createPostsSource } from "../../src/analysis/sources/posts.grpc.js";
 import type { Source } from "../../src/analysis/sources/source.js";
@@ -60,8 +61,9 @@ const POSTS: Adapter = {
     const addresses = { userServiceAddr: served.usersAddress, postServiceAddr: served.postsAddress };
     const upstreams = connectUpstreams({ ...addresses, tls: {} });
     return {
-      source: createPostsSource(upstreams),
+      source: createPostsSource(upstreams, upstreams),
       post: (user_id, count) => {
+        if (count === 0) world.addProfile(user_id);
         for (let n = 0; n < count; n++) {
           const counts = { likes: n, shares: 2 * n, replies: 3 * n };
           world.post({ drop_id: `${user_id}-${n}`, user_id, created_at: NOW - n * MINUTE, counts });
@@ -141,6 +143,67 @@ describe.each([ATPROTO, POSTS])("$name", ({ account, start }) => {
   });
 });
 
+describe("a user of ours", () => {
+  const world = new World();
+  let served: Awaited<ReturnType<typeof startUpstreams>>;
+  let upstreams: ReturnType<typeof connectUpstreams>;
+  let source: Source;
+  beforeAll(async () => {
+    served = await startUpstreams(world);
+    const addresses = { userServiceAddr: served.usersAddress, postServiceAddr: served.postsAddress };
+    upstreams = connectUpstreams({ ...addresses, tls: {} });
+    source = createPostsSource(upstreams, upstreams);
+    world.addProfile("silent");
+    world.post({ drop_id: "secret", user_id: "private", created_at: NOW, visibility: "direct", recipients: [] });
+    world.follow("listed", "followed");
+  });
+  afterAll(async () => {
+    upstreams.close();
+    await served.stop();
+  });
+
+  test("is known by a drop or a profile, and otherwise unknown, however many are made up", async () => {
+    expect(await outcome(source, "silent")).toBe("0 posts");
+    expect(await outcome(source, "private")).toBe("0 posts");
+    const made = Array.from({ length: 20 }, (_, n) => outcome(source, `made-up-${n}`));
+    expect(new Set(await Promise.all(made))).toEqual(new Set(["account_unknown"]));
+    expect(await outcome(source, "followed")).toBe("account_unknown");
+    expect(await outcome(createPostsSource(upstreams, undefined), "silent")).toBe("account_unknown");
+  });
+
+  test("of a UserService without profiles is known by a follow", async () => {
+    const heal = served.inject({ method: "GetProfile", code: status.UNIMPLEMENTED });
+    for (const user of ["listed", "followed", "private"]) expect(await outcome(source, user)).toBe("0 posts");
+    for (const user of ["made-up", "nobody"]) expect(await outcome(source, user)).toBe("account_unknown");
+    heal();
+  });
+
+  test("waits while UserService is unavailable", async () => {
+    const heal = served.inject({ method: "GetProfile", code: status.UNAVAILABLE });
+    expect(await outcome(source, "silent")).toBe("unavailable");
+    heal();
+    expect(await outcome(source, "silent")).toBe("0 posts");
+  });
+
+  test("whom PostService answers with NOT_FOUND is unknown", async () => {
+    const heal = served.inject({ method: "GetDropsByUserID", code: status.NOT_FOUND });
+    for (const user of ["made-up", "nobody", "no one"]) expect(await outcome(source, user)).toBe("account_unknown");
+    heal();
+  });
+
+  test("has results without counts where PostService does not count", async () => {
+    const heal = served.inject({ method: "GetCounts", code: status.UNIMPLEMENTED });
+    for (const user_id of ["grace", "hal", "iris", "jan"]) {
+      world.post({ drop_id: `${user_id}-1`, user_id, created_at: NOW });
+      const read = source.posts(user_id, { user: "ada", limit: 500, signal: new AbortController().signal });
+      const results = await measure(read, { measures: ["flow", "clout", "kudos"], now: NOW });
+      expect(results).toMatchObject({ posts: 1, flow: { hours: expect.any(Array) } });
+      expect(new Set(Object.values({ ...results.clout, ...results.kudos }))).toEqual(new Set([null]));
+    }
+    heal();
+  });
+});
+
 test("of our own drops those that are public or unlisted are read, with what is counted", async () => {
   const server = await DATABASES[0]?.start();
   const service = await startPosts(await (server as DatabaseServer).newDatabase());
@@ -156,7 +219,7 @@ test("of our own drops those that are public or unlisted are read, with what is 
     await service.call.shareDrop({ drop_id: liked, user_id: "bob" });
     await service.countAll();
     const counts = { likes: 0, shares: 0, replies: 0, quotes: 0 };
-    expect(await readPosts(createPostsSource(upstreams), "ada")).toEqual([
+    expect(await readPosts(createPostsSource(upstreams, undefined), "ada")).toEqual([
       { createdAt: expect.any(Number), ...counts },
       { createdAt: expect.any(Number), ...counts, likes: 2, shares: 1, replies: 1 },
     ]);

@@ -182,21 +182,6 @@ describe("facts and the cache", () => {
     });
   });
 
-  test("a list shows each analysis of a user once, the newest first, over days and pages", async () => {
-    const requests = createRequests(createBucket(nats.connection, nats.publish));
-    const ids = Array.from({ length: 7 }, (_, i) => v7({ msecs: Date.now() - i * 0.6 * DAY }));
-    for (const id of ids) await requests.record(requestOf("lin", id));
-    await requests.record(requestOf("other"));
-    const seen: string[] = [];
-    for (let before: string | undefined; ; before = seen.at(-1)) {
-      const page = await requests.list("lin", { limit: 3, before });
-      seen.push(...page.map(({ request }) => request.analysis_id));
-      if (page.length < 3) break;
-    }
-    expect(seen).toEqual(ids);
-    expect(await requests.userTokensOf(ids[3] as string)).toEqual(["lin"]);
-  });
-
   test("the cache serves a tier what is young enough for it", async () => {
     const cache = createAnalysisCache(redis.scripts);
     const noon = Date.UTC(2026, 0, 2, 12);

@@ -124,6 +124,25 @@ test("however many workers ask at once, each token is given once", async () => {
   }
 });
 
+test("users take turns: who took fewer tokens goes first, and who waits no more holds nobody up", async () => {
+  const rate = 60;
+  const take = async (user: string, now: number): Promise<boolean> => {
+    const keys = ["bucket", "{bucket}:taken", "{bucket}:waiting"];
+    return ((await redis.scripts.run("take-token", keys, [rate, 2, 1, 0, now, user])) as number[])[0] === 0;
+  };
+  for (const from of [NOW, NOW, NOW + MINUTE, NOW + 2 * MINUTE]) expect(await take("greedy", from)).toBe(true);
+  expect(await take("greedy", NOW + 2 * MINUTE)).toBe(false);
+  expect(await take("modest", NOW + 2 * MINUTE)).toBe(false);
+  expect(await take("greedy", NOW + 3 * MINUTE - 1)).toBe(false);
+  expect(await take("modest", NOW + 3 * MINUTE - 1)).toBe(false);
+  // One token: it is for the one who waits and took fewer.
+  expect(await take("greedy", NOW + 3 * MINUTE)).toBe(false);
+  expect(await take("modest", NOW + 3 * MINUTE)).toBe(true);
+  expect(await take("modest", NOW + 3 * MINUTE)).toBe(false);
+  // Nobody has asked for longer than a waiting user is waited for.
+  expect(await take("greedy", NOW + 5 * MINUTE)).toBe(true);
+});
+
 test("the burst is a hundredth of the rate, and at least one", async () => {
   const takeAll = async (perHour: number): Promise<number> => {
     await redis.raw.flushall();
@@ -142,11 +161,11 @@ test("the burst is a hundredth of the rate, and at least one", async () => {
 test("it waits for a token that is available soon; otherwise the caller has to try again", async () => {
   const soon = createTokenBucket(redis.scripts, 36_000);
   while (await soon.tryTake());
-  for (let taken = 0; taken < 3; taken++) await soon.take(never);
+  for (let taken = 0; taken < 3; taken++) await soon.take("ada", never);
   await redis.raw.flushall();
   const late = createTokenBucket(redis.scripts, 60);
-  await late.take(never);
-  await expect(late.take(never)).rejects.toMatchObject({
+  await late.take("ada", never);
+  await expect(late.take("ada", never)).rejects.toMatchObject({
     code: "unavailable",
     message: expect.stringMatching(/in \d\d s/),
   });
@@ -157,7 +176,7 @@ test("while the source is held nobody takes a token; a shorter hold does not end
   await one.hold(HOUR);
   await other.hold(SECOND);
   expect(await other.tryTake()).toBe(false);
-  await expect(other.take(never)).rejects.toMatchObject({ code: "unavailable" });
+  await expect(other.take("ada", never)).rejects.toMatchObject({ code: "unavailable" });
   expect(Number(await redis.raw.pttl(SOURCE_TOKENS_KEY))).toBeGreaterThan(HOUR - MINUTE);
   expect(await one.left()).toBe(50);
 });
@@ -167,7 +186,7 @@ test("while Redis is away a token is an outage", async () => {
   try {
     const away = createTokenBucket(createScripts(client), 5_000);
     const refused = await Promise.all(
-      [away.take(never), away.tryTake(), away.hold(1)].map((one) => one.then(() => "taken", codeOf)),
+      [away.take("ada", never), away.tryTake(), away.hold(1)].map((one) => one.then(() => "taken", codeOf)),
     );
     expect(refused).toEqual(["unavailable", "unavailable", "unavailable"]);
   } finally {

@@ -269,7 +269,7 @@ const codeOf = (promise: Promise<unknown>) =>
 
 test.each<[status, string]>([
   [status.UNAVAILABLE, "unavailable"],
-  [status.UNIMPLEMENTED, "unavailable"],
+  [status.UNIMPLEMENTED, "failed"],
   [status.INTERNAL, "failed"],
   [status.NOT_FOUND, "failed"],
   [status.INVALID_ARGUMENT, "failed"],
@@ -280,6 +280,16 @@ test.each<[status, string]>([
   heal();
   const page = await upstreams.followers({ user: "ada", size: 1, token: "" });
   expect(page).toEqual({ ids: ["bob"], next: "", total: 1 });
+});
+
+test.each([status.UNIMPLEMENTED, status.NOT_FOUND])("%i for everybody is an answer and no outage", async (code) => {
+  const heal = served.inject({ method: "GetFollowersList", code });
+  try {
+    for (const user of ["ada", "bob", "cleo", "dan"])
+      expect(await codeOf(upstreams.followers({ user, size: 1, token: "" }))).toBe("failed");
+  } finally {
+    heal();
+  }
 });
 
 test("an upstream that is slow is given up at the caller's deadline; one that nobody serves is unavailable", async () => {

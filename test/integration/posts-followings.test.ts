@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
-import { connectFollowings } from "../../src/platform/grpc/upstreams.js";
+import { connectUsers } from "../../src/platform/grpc/upstreams.js";
 import { createFollowedAmong } from "../../src/posts/followings.grpc.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
@@ -12,14 +12,14 @@ let database: DatabaseServer;
 let redis: RedisBench;
 let users: UsersProcess;
 let usersServer: GrpcServer;
-let followings: ReturnType<typeof connectFollowings>;
+let followings: ReturnType<typeof connectUsers>;
 let posts: PostsHarness;
 
 beforeAll(async () => {
   [database, redis] = await Promise.all([(DATABASES.at(-1) as (typeof DATABASES)[number]).start(), openRedis()]);
   users = usersProcess({ db: await newUsersDatabase(database), scripts: redis.scripts });
   usersServer = await serveGrpc("127.0.0.1:0", [users.service], {});
-  followings = connectFollowings(`127.0.0.1:${usersServer.port}`, {});
+  followings = connectUsers(`127.0.0.1:${usersServer.port}`, {});
   posts = await startPosts(await database.newDatabase(), { followedAmong: createFollowedAmong(followings) });
 });
 afterAll(async () => {

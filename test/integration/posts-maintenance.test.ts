@@ -2,6 +2,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/g
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { HOUR, SECOND } from "../../src/kernel/time.js";
+import { dropDeleted } from "../../src/posts/events.js";
 import { createMaintenanceRound, type MaintenanceDeps, startMaintenance } from "../../src/posts/maintenance.js";
 import { observePosts } from "../../src/posts/observe.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
@@ -36,6 +37,34 @@ describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {
     createMaintenanceRound(deps(options), holder)();
   const rows = async (table: string): Promise<number> =>
     (await posts.db.query<{ n: number }>(`SELECT count(*) AS n FROM posts.${table}`))[0]?.n as number;
+
+  test("drops of a deleted actor that a process left behind are deleted with their events, and those that came at once", async () => {
+    const actor = "https://far.example/users/mal";
+    const insert = (from: number, to: number) =>
+      posts.db.query(
+        `INSERT INTO posts.remote_objects (uri, kind, actor_uri, created_at, visibility, fetched_at, expires_at)
+         SELECT 'https://far.example/' || n, 1, $1, 1, 1, 1, 1 FROM generate_series($2::int, $3::int) n`,
+        [actor, from, to],
+      );
+    // As a process leaves it that was killed right after the tombstone.
+    await posts.store.remote.remove(actor, dropDeleted(actor));
+    await insert(1, 4_500);
+    await posts.db.query("UPDATE posts.remote_objects SET deleted_at = deleted_at - 61000 WHERE uri = $1", [actor]);
+    // Another actor, whose drops are looked for meanwhile, ends nothing of the first.
+    await posts.call.deleteRemoteObject({ uri: `${actor}-2` });
+    await round();
+    expect(await posts.written()).toHaveLength(4_500);
+    const left = () => posts.db.query("SELECT uri FROM posts.remote_objects WHERE kind <> 1 AND NOT drops_removed");
+    expect(await left()).toEqual([{ uri: `${actor}-2` }]);
+    // A drop whose statement began before the tombstone's ended.
+    await posts.db.query("UPDATE posts.remote_objects SET actor_uri = $1, deleted_at = NULL WHERE uri = $2", [
+      `${actor}-2`,
+      "https://far.example/7",
+    ]);
+    await round();
+    expect((await posts.written()).map(({ key }) => key)).toEqual(["https://far.example/7"]);
+    expect(await left()).toEqual([{ uri: `${actor}-2` }]);
+  });
 
   test("one round maintains months, keys, tombstones and counts", async () => {
     const kept = await post(posts, { idempotency_key: "young" });

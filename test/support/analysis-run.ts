@@ -32,9 +32,10 @@ const ENV = { TIMELINE_ACK_WAIT_MS: "3500", TIMELINE_RETRY_BASE_MS: "50", TIMELI
 const TIERS = { ben: "LIFT", cleo: "JET", dan: "ORBIT" } as const;
 const USERS = Object.keys(TIERS) as (keyof typeof TIERS)[];
 const OWN = ["nova", "orion", "pavo"];
-export const KNOWN = ["did:plc:ada", "did:web:anna.example", "did:plc:arno"];
+const plc = (name: string): string => `did:plc:${name.padEnd(24, "7")}`;
+export const KNOWN = [plc("ada"), "did:web:anna.example", plc("arno")];
 /** The answer of the AppView fails them at once. */
-const GONE = ["did:plc:nobody", "did:web:suspended.example"];
+const GONE = [plc("nobody"), "did:web:suspended.example"];
 const TYPES = ["flow", "clout", "kudos", "pulse", "full"];
 const SETTLING_MS = 90_000;
 const LISTENING_MS = 15_000;

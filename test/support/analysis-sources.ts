@@ -1,4 +1,4 @@
-import type { Post, Source } from "../../src/analysis/sources/source.js";
+import { type Post, SKIPPED, type Source } from "../../src/analysis/sources/source.js";
 import type { TokenBucket } from "../../src/analysis/sources/token-bucket.redis.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
 
@@ -24,15 +24,19 @@ export function openBucket(left = Number.POSITIVE_INFINITY) {
 
 const never = new AbortController().signal;
 
-export async function readPosts(source: Source, account: string, limit = 500, signal = never): Promise<Post[]> {
-  const posts: Post[] = [];
-  for await (const post of source.posts(account, { limit, signal })) posts.push(post);
+/** Posts, and what stands in the place of those that cannot be read. */
+export async function readAll(source: Source, account: string, limit = 500, signal = never, user = "ada") {
+  const posts: (Post | typeof SKIPPED)[] = [];
+  for await (const post of source.posts(account, { user, limit, signal })) posts.push(post);
   return posts;
 }
 
+export const readPosts = async (...of: Parameters<typeof readAll>): Promise<Post[]> =>
+  (await readAll(...of)).filter((post) => post !== SKIPPED);
+
 /** The number of posts read, or the code of the error. */
-export const outcome = (source: Source, account: string, signal = never): Promise<string> =>
-  readPosts(source, account, 500, signal).then(
+export const outcome = (source: Source, account: string, signal = never, user = "ada"): Promise<string> =>
+  readPosts(source, account, 500, signal, user).then(
     (posts) => `${posts.length} posts`,
     (error: { readonly name: string; readonly code: string }) =>
       error.name === "AccountGone" ? error.code : codeOf(error),

@@ -23,13 +23,18 @@ export interface AppViewFault {
   readonly did?: string;
   /**
    * An HTTP status; `hang`: no answer; `truncated`: the connection ends within the answer; `oversized`: 6 MiB of JSON;
-   * `malformed`: JSON that breaks the lexicon; `html`; `loop`: each page leads to itself.
+   * `malformed`: JSON without a feed; `html`; `loop`: each page leads to itself.
    */
   readonly kind: number | "hang" | "reset" | "truncated" | "oversized" | "malformed" | "html" | "loop";
   readonly headers?: Readonly<Record<string, string>>;
   /** Of a status. */
   readonly body?: { readonly error: string; readonly message: string };
+  /** Changes the pages of a feed as no lexicon allows; `kind` is not looked at. */
+  readonly change?: (page: { feed: Loose[]; cursor?: unknown }, asked: { readonly cursor?: string }) => unknown;
 }
+
+/** An item of a feed that a fault changes. */
+export type Loose = ReturnType<typeof JSON.parse>;
 
 /** An AppView: every request and every answer is checked against the official lexicons. */
 export interface AppView {
@@ -67,17 +72,17 @@ export async function startAppView(port = 0): Promise<AppView> {
     held++;
     response.once("close", () => held--);
     const fault = [...faults].find(({ did = actor }) => did === actor);
-    if (fault && fault.kind !== "loop") return fail(response, fault);
+    if (fault && fault.kind !== "loop" && !fault.change) return fail(response, fault);
     if (suspended.has(actor)) return refuse(response, 400, "AccountTakedown", "Account has been suspended");
     const feed = feeds.get(actor);
     if (!feed) return refuse(response, 400, "InvalidRequest", "Profile not found");
     const after = cursor === undefined ? 0 : feed.findIndex((item) => cursorOf(item) === cursor) + 1;
     const page = feed.slice(after, after + limit);
     const last = page.at(-1);
-    const next = fault ? "the same" : last && after + limit < feed.length ? cursorOf(last) : undefined;
+    const next = fault?.kind === "loop" ? "the same" : last && after + limit < feed.length ? cursorOf(last) : undefined;
     const body = { feed: page, ...(next && { cursor: next }) };
     lexicons.assertValidXrpcOutput(METHOD, body);
-    send(response, 200, body);
+    send(response, 200, fault?.change ? fault.change(structuredClone(body), { ...(cursor && { cursor }) }) : body);
   };
 
   const server = createServer((request, response) => {
@@ -119,7 +124,7 @@ function itemOf(did: string, post: FeedPost, number: number): AppBskyFeedDefs.Fe
   lexicons.assertValidRecord("app.bsky.feed.post", record);
   return {
     post: {
-      uri: `at://${author.did}/app.bsky.feed.post/${String(number).padStart(13, "2")}`,
+      uri: `at://${author.did}/app.bsky.feed.post/${keyOf(number)}`,
       cid: CID,
       author,
       record,
@@ -135,6 +140,12 @@ function itemOf(did: string, post: FeedPost, number: number): AppBskyFeedDefs.Fe
     ...(reason === "pin" && { reason: { $type: "app.bsky.feed.defs#reasonPin" as const } }),
   };
 }
+
+/** A TID has no 0, 1, 8 and 9. */
+const keyOf = (number: number): string =>
+  String(number)
+    .padStart(13, "0")
+    .replaceAll(/\d/g, (digit) => "abcdefghij"[Number(digit)] as string);
 
 const isPinned = ({ reason }: AppBskyFeedDefs.FeedViewPost): boolean =>
   reason?.$type === "app.bsky.feed.defs#reasonPin";
@@ -178,7 +189,7 @@ function fail(response: ServerResponse, { kind, headers = {}, body: told }: AppV
     case "oversized":
       return send(response, 200, { feed: [], cursor: "x".repeat(6 * MIB) });
     case "malformed":
-      return send(response, 200, { feed: [{ post: { text: "no view of a post" } }] });
+      return send(response, 200, { feed: "none" });
     case "html":
       response.writeHead(200, { "content-type": "text/html" });
       return void response.end("<html>maintenance</html>");

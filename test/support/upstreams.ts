@@ -8,6 +8,7 @@ import { compareBytes, edgeKey, newestFirst, pageAfter, type World } from "./wor
 export type UpstreamMethod =
   | "GetFollowingList"
   | "GetFollowersList"
+  | "GetProfile"
   | "ListFollowChanges"
   | "GetDropsByUserID"
   | "GetCounts"
@@ -151,7 +152,7 @@ function userService(
   world: World,
   desk: Desk,
   { reconciliation = true, pageLimit = 1_000 }: UpstreamOptions,
-): Pick<UserServiceServer, "getFollowingList" | "getFollowersList" | "listFollowChanges"> {
+): Pick<UserServiceServer, "getFollowingList" | "getFollowersList" | "listFollowChanges" | "getProfile"> {
   type ListRequest = { user_id: string; page_size: number; page_token: string };
   const list = (ids: readonly string[], request: ListRequest) => {
     const size = Math.min(request.page_size > 0 ? request.page_size : 100, pageLimit);
@@ -165,6 +166,10 @@ function userService(
     getFollowersList: desk.unary("GetFollowersList", (request: ListRequest) =>
       list(world.followersOf(request.user_id), request),
     ),
+    getProfile: desk.unary("GetProfile", ({ user_id }: { user_id: string }) => {
+      if (!world.hasProfile(user_id)) throw new Refusal(status.NOT_FOUND, "user_id: has no profile");
+      return { profile: { user_id, display_name: "", bio: "", avatar_url: "", updated_at: 0 } };
+    }),
     listFollowChanges: desk.unary("ListFollowChanges", (request: ChangesRequest) => {
       if (!reconciliation) throw new Refusal(status.UNIMPLEMENTED, "this service cannot do that");
       const { items, next_page_token } = pageOfChanges(

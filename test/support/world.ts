@@ -49,6 +49,16 @@ export class World {
   readonly #sortedFollowers = new Map<string, string[]>();
   readonly #edges = new Map<string, FollowChange>();
   readonly #counts = new Map<string, Counts>();
+  readonly #profiles = new Set<string>();
+
+  /** Gives a user a profile. */
+  addProfile(user: string): void {
+    this.#profiles.add(user);
+  }
+
+  hasProfile(user: string): boolean {
+    return this.#profiles.has(user);
+  }
 
   /** Makes `follower` follow `following`; returns the version of the edge. */
   follow(follower: string, following: string, version?: number): number {

@@ -61,7 +61,7 @@ export function createAnalysisApi({ db, rewards, log, ...deps }: AnalysisApiDeps
   const store = db && createAnalysisStore(db);
   const messages = createStoredMessages(deps.nats);
   const reads = createReads({
-    requests: { find: ifConnected(requests.find), list: ifConnected(requests.list) },
+    requests: { find: ifConnected(requests.find), listed: ifConnected(requests.listed) },
     isQueued: async (seq) => (await messages.read(STREAM.timeline, seq)) !== undefined,
     store,
     rewards,

@@ -22,11 +22,11 @@ export interface Rewards {
 }
 
 interface ReadDeps {
-  readonly requests: Pick<Requests, "find" | "list">;
+  readonly requests: Pick<Requests, "find" | "listed">;
   /** True while TIMELINE holds the message of this sequence. */
   readonly isQueued: (seq: number) => Promise<boolean>;
   /** Undefined where no database is configured. */
-  readonly store: Pick<AnalysisStore, "find" | "findAmong"> | undefined;
+  readonly store: Pick<AnalysisStore, "find" | "findAmong" | "newest"> | undefined;
   readonly rewards: Rewards | undefined;
 }
 
@@ -67,6 +67,13 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
     const { facts, row } = await settled(seen);
     return viewOf(facts, row);
   };
+  /** The user's list has the newest, and rows those that have left it or are older than the list. */
+  const idsBelow = async (user: string, { limit, before }: { limit: number; before: string | undefined }) => {
+    const listed = (await requests.listed(user)).filter((id) => before === undefined || id < before).slice(0, limit);
+    if (listed.length === limit) return listed;
+    const older = await known(store).newest(user, { limit, before });
+    return [...new Set([...listed, ...older])].sort().reverse().slice(0, limit);
+  };
   return {
     analysis: async (user: string, id: string) => {
       if (!UUID.test(id)) throw unknown();
@@ -74,14 +81,20 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
     },
     analyses: async (user: string, { limit, cursor }: PageRequest) => {
       if (cursor !== undefined && !UUID.test(cursor)) throw badCursor();
-      const found = await requests.list(user, { limit: limit + 1, before: cursor });
-      const page = found.slice(0, limit);
-      const begun = page.filter(mayBeCompleted).map(idOf);
+      const ids = await idsBelow(user, { limit: limit + 1, before: cursor });
+      const page = ids.slice(0, limit);
+      const facts = await Promise.all(page.map((id) => requests.find(user, id)));
+      // Without facts there is a row: they are kept as long, and begin earlier.
+      const begun = page.filter((_, index) => !facts[index] || mayBeCompleted(facts[index]));
       const rows = begun.length > 0 ? await known(store).findAmong(user, begun) : new Map<string, CompletedAnalysis>();
-      const last = found.length > limit ? page.at(-1) : undefined;
+      const seen = page.flatMap((id, index): Known[] => {
+        const row = rows.get(id);
+        const held = facts[index] ?? (row && { request: row });
+        return held ? [{ facts: held, row }] : [];
+      });
       return {
-        analyses: await Promise.all(page.map((facts) => view({ facts, row: rows.get(idOf(facts)) }))),
-        next_cursor: last ? idOf(last) : null,
+        analyses: await Promise.all(seen.map(view)),
+        next_cursor: ids.length > limit ? (page.at(-1) ?? null) : null,
       };
     },
     rewards: async (user: string, { limit, cursor }: PageRequest) => {
@@ -95,8 +108,6 @@ function unlessUnavailable(error: unknown): AppError {
   if (error instanceof AppError && codeOf(error) === "unavailable") return error;
   throw error;
 }
-
-const idOf = ({ request }: Facts): string => request.analysis_id;
 
 const unknown = (): Problem => new Problem(404, "no such analysis");
 

@@ -10,6 +10,9 @@ const results = z
   .object({
     version: z.string().meta({ description: "Version of the formulas" }),
     posts: z.int().min(0).meta({ description: "Posts that the results rest on" }),
+    skipped: z.int().min(1).optional().meta({
+      description: "Posts that were left out because they could not be read; left out itself where there are none",
+    }),
     from: time.optional(),
     to: time.optional(),
     ...Object.fromEntries(MEASURES.map((name) => [name, measure.optional()])),

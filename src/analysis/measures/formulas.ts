@@ -36,7 +36,7 @@ export function clout(posts: readonly Post[]) {
     reach_per_post: rounded(mean(reach)),
     median_reach: rounded(median(reach)),
     // J. E. Hirsch, "An index to quantify an individual's scientific research output", PNAS 102, 2005.
-    h_index: reach.toReversed().filter((found, index) => found > index).length,
+    h_index: unlessUnknown(reach, reach.toReversed().filter((found, index) => found > index).length),
     amplification: rounded(sum(reach) / sum(posts.map(reactionsOf))),
   };
 }
@@ -46,7 +46,7 @@ const reactionsOf = (post: Post): number => post.likes + post.replies + reachOf(
 
 export function kudos(posts: readonly Post[]) {
   const reactions = ascending(posts.map(reactionsOf));
-  const total = (of: (post: Post) => number): number => sum(posts.map(of));
+  const total = (of: (post: Post) => number) => rounded(sum(posts.map(of)));
   return {
     likes: total(({ likes }) => likes),
     shares: total(({ shares }) => shares),
@@ -54,7 +54,7 @@ export function kudos(posts: readonly Post[]) {
     quotes: total(({ quotes }) => quotes),
     reactions_per_post: rounded(mean(reactions)),
     median_reactions: rounded(median(reactions)),
-    answered: rounded(reactions.filter((found) => found > 0).length / posts.length),
+    answered: unlessUnknown(reactions, rounded(reactions.filter((found) => found > 0).length / posts.length)),
     spread: rounded(1 - gini(reactions)),
   };
 }
@@ -91,6 +91,9 @@ export function pulse(posts: readonly Post[], now: number) {
     change: rounded((rate - baseline) / (rate + baseline)),
   };
 }
+
+const unlessUnknown = <Figure>(values: readonly number[], figure: Figure): Figure | null =>
+  values.some(Number.isNaN) ? null : figure;
 
 const ascending = (values: readonly number[]): number[] => values.toSorted((a, b) => a - b);
 

@@ -1,5 +1,5 @@
 import type { AnalysisResults, Measure, MeasureResult } from "../../contracts/analysis.js";
-import type { Post } from "../sources/source.js";
+import { type Post, SKIPPED } from "../sources/source.js";
 import { clout, flow, kudos, pulse } from "./formulas.js";
 
 /** Of docs/analysis.md, which defines every figure. Results of different versions are not comparable. */
@@ -18,18 +18,22 @@ const FORMULAS: Readonly<Record<Measure, (sorted: readonly Post[], now: number) 
  * @param now ms since the epoch
  */
 export async function measure(
-  posts: AsyncIterable<Post>,
+  posts: AsyncIterable<Post | typeof SKIPPED>,
   { measures, now }: { readonly measures: readonly Measure[]; readonly now: number },
 ): Promise<AnalysisResults> {
   const read: Post[] = [];
-  for await (const { createdAt, likes, shares, replies, quotes } of posts)
-    read.push({ createdAt, likes, shares, replies, quotes });
+  let skipped = 0;
+  for await (const post of posts) {
+    if (post === SKIPPED) skipped++;
+    else read.push(post);
+  }
   // Clients choose the time of their posts: a source is sorted only nearly.
   read.sort((a, b) => a.createdAt - b.createdAt);
   const [oldest, newest] = [read[0], read.at(-1)];
   return {
     version: MEASURES_VERSION,
     posts: read.length,
+    ...(skipped > 0 && { skipped }),
     ...(oldest && newest && { from: rfc3339(oldest), to: rfc3339(newest) }),
     ...Object.fromEntries(measures.map((name) => [name, FORMULAS[name](read, now)])),
   };

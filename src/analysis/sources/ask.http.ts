@@ -1,14 +1,20 @@
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { createJudge } from "../../platform/outages.js";
-import { TooManyRequests, Unreachable } from "./bounded-fetch.js";
+import { TooManyRequests, Unreachable, Unreadable } from "./bounded-fetch.js";
 import { AccountGone } from "./source.js";
 import type { TokenBucket } from "./token-bucket.redis.js";
+
+interface About {
+  readonly account: string;
+  /** Who asks. */
+  readonly user: string;
+}
 
 /** Calls the source about an account. */
 type Call<Answer> = (signal: AbortSignal) => Promise<Answer>;
 
 /** @throws AccountGone; AppError `unavailable` where all accounts have to wait, `failed` where only this one fails */
-type Ask = <Answer>(account: string, call: Call<Answer>, signal: AbortSignal) => Promise<Answer>;
+type Ask = <Answer>(about: About, call: Call<Answer>, signal: AbortSignal) => Promise<Answer>;
 
 /** Each call takes a token. Judges by the calls made through it whether the source is unavailable. */
 export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
@@ -21,21 +27,22 @@ export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
   };
 
   const rejected = async (account: string, error: unknown): Promise<unknown> => {
-    if (error instanceof AccountGone) {
-      judge.answered(account);
-      return error;
-    }
+    if (isAnswer(error)) judge.answered(account);
+    if (error instanceof AccountGone) return error;
     if (error instanceof TooManyRequests) await bucket.hold(error.waitMs);
-    const isOutage = error instanceof TooManyRequests || error instanceof Unreachable || (await isFailing(account));
+    const isOutage =
+      error instanceof TooManyRequests ||
+      error instanceof Unreachable ||
+      (!isAnswer(error) && (await isFailing(account)));
     const publicMessage = "the source did not answer for this account";
     return new AppError(isOutage ? "unavailable" : "failed", oneLine(error), { cause: error, publicMessage });
   };
 
-  return async (account, call, signal) => {
-    await bucket.take(signal);
+  return async ({ account, user }, call, signal) => {
+    await bucket.take(user, signal);
     try {
       const answer = await within(timeoutMs, call, signal);
-      judge.answered(account, (deadline) => within(deadline - Date.now(), call, signal).catch(unlessGone));
+      judge.answered(account, (deadline) => within(deadline - Date.now(), call, signal).catch(unlessAnswer));
       return answer;
     } catch (error) {
       if (signal.aborted) throw new AppError("unavailable", "the call ended with the process", { cause: error });
@@ -44,8 +51,11 @@ export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
   };
 }
 
-function unlessGone(error: unknown): void {
-  if (!(error instanceof AccountGone)) throw error;
+/** Says something about the account, and nothing about the source. */
+const isAnswer = (error: unknown): boolean => error instanceof AccountGone || error instanceof Unreadable;
+
+function unlessAnswer(error: unknown): void {
+  if (!isAnswer(error)) throw error;
 }
 
 /** The parent lives as long as the process: AbortSignal.any would leave something at it with each call. */

@@ -1,21 +1,24 @@
-import type { AppBskyFeedDefs, AppBskyFeedGetAuthorFeed, AtpBaseClient } from "@atproto/api";
 import { LRUCache } from "lru-cache";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, codeOf } from "../../kernel/errors.js";
 import { HOUR, SECOND } from "../../kernel/time.js";
+import { createShares } from "../shares.js";
 import { createAsk } from "./ask.http.js";
 import { createBoundedFetch } from "./bounded-fetch.js";
+import { type Page, readItem, readPage } from "./feed.js";
 import { observeCall } from "./observe.js";
-import type { Post, Source } from "./source.js";
+import { type Post, SKIPPED, type Source } from "./source.js";
 import type { TokenBucket } from "./token-bucket.redis.js";
-import { reasonOf, resultOf } from "./xrpc-errors.js";
+import { reasonOf, refusalOf, resultOf } from "./xrpc-errors.js";
 
 const METHOD = "app.bsky.feed.getAuthorFeed";
 /** The most that the lexicon allows. */
 const POSTS_A_PAGE = 100;
 /** Bounds the calls for an account that mostly shares posts of others. */
 const MAX_PAGES = 20;
-/** More are refused: they would only wait for the same tokens. */
+/** A page may be empty because the AppView filters it: the next one need not be. */
+const MAX_EMPTY_PAGES = 3;
+/** More are refused: they would only wait for the same tokens. Users share them. */
 const MAX_READS = 8;
 const TIMEOUT_MS = 5 * SECOND;
 /** As long as results may be cached. */
@@ -25,12 +28,17 @@ const MAX_INTERRUPTED = 1_000;
 /** The pages of an account read so far. */
 interface Read {
   readonly posts: Post[];
+  skipped: number;
   pages: number;
-  /** Undefined before the first page. */
-  cursor: string | undefined;
+  /** Of the pages read last. */
+  emptyPages: number;
+  /** Pages may overlap. */
+  readonly ids: Set<string>;
+  /** Of all pages; the last one is that of the next page. */
+  readonly cursors: string[];
 }
 
-type Page = AppBskyFeedGetAuthorFeed.OutputSchema;
+const nothingRead = (): Read => ({ posts: [], skipped: 0, pages: 0, emptyPages: 0, ids: new Set(), cursors: [] });
 
 interface AtprotoOptions {
   /** The origin of an AppView. */
@@ -46,84 +54,72 @@ interface AtprotoOptions {
  */
 export function createAtprotoSource({ url, bucket, timeoutMs = TIMEOUT_MS }: AtprotoOptions): Source {
   const ask = createAsk(bucket, timeoutMs);
-  const load = createLoad(url);
+  const fetchBounded = createBoundedFetch(url);
   const interrupted = new LRUCache<string, Read>({ max: MAX_INTERRUPTED, ttl: INTERRUPTED_MS });
-  let reads = 0;
+  const reads = createShares(MAX_READS);
   return {
-    async *posts(account, { limit, signal }) {
-      if (reads >= MAX_READS) throw new AppError("unavailable", `${METHOD}: ${reads} other accounts are being read`);
-      reads++;
-      const read = interrupted.get(account) ?? { posts: [], pages: 0, cursor: undefined };
+    async *posts(account, { user, limit, signal }) {
+      const end = reads.take(user);
+      if (!end) throw new AppError("unavailable", `${METHOD}: ${reads.taken} other accounts are being read`);
+      const read = interrupted.get(account) ?? nothingRead();
       interrupted.delete(account);
       try {
-        const client = await load();
         await readOn(read, { account, limit }, (cursor) =>
-          ask(account, (within) => fetchPage(client, { account, cursor }, within), signal),
+          ask({ account, user }, (within) => fetchPage(fetchBounded, { account, cursor }, within), signal),
         );
       } catch (error) {
         if (codeOf(error) === "unavailable") interrupted.set(account, read);
         throw error;
       } finally {
-        reads--;
+        end();
       }
       yield* read.posts.slice(0, limit);
+      for (let count = 0; count < read.skipped; count++) yield SKIPPED;
     },
-  };
-}
-
-/** Half a second and 40 MB: a process loads the library when it first needs it. */
-function createLoad(url: string): () => Promise<AtpBaseClient> {
-  let loaded: Promise<AtpBaseClient> | undefined;
-  const load = async () => new (await import("@atproto/api")).AtpBaseClient(createBoundedFetch(url));
-  return () => {
-    loaded ??= load();
-    return loaded;
   };
 }
 
 async function readOn(
   read: Read,
   { account, limit }: { readonly account: string; readonly limit: number },
-  readPage: (cursor: string | undefined) => Promise<Page>,
+  ask: (cursor: string | undefined) => Promise<Page>,
 ): Promise<void> {
-  while (read.posts.length < limit && read.pages < MAX_PAGES) {
-    const { feed, cursor } = await readPage(read.cursor);
-    // Reasons are reposts and pins; a pinned post is in its own place, too.
-    const own = feed.filter(({ post, reason }) => reason === undefined && post.author.did === account);
-    read.posts.push(...own.map(({ post }) => postOf(post)));
+  while (read.posts.length < limit && read.pages < MAX_PAGES && read.emptyPages < MAX_EMPTY_PAGES) {
+    const { items, cursor } = await ask(read.cursors.at(-1));
     read.pages++;
-    if (!cursor) return;
-    if (cursor === read.cursor) throw new AppError("failed", `${METHOD}: its cursor leads to the same page again`);
-    read.cursor = cursor;
+    read.emptyPages = items.length === 0 ? read.emptyPages + 1 : 0;
+    const now = Date.now();
+    for (const one of items) {
+      const item = readItem(one, account, now);
+      if (item === undefined || read.ids.has(item.id ?? "")) continue;
+      if (item.id !== undefined) read.ids.add(item.id);
+      if (item.post === SKIPPED) read.skipped++;
+      else read.posts.push(item.post);
+    }
+    if (cursor === undefined) return;
+    if (read.cursors.includes(cursor))
+      throw new AppError("failed", `${METHOD}: its cursor leads to a page that was read`);
+    read.cursors.push(cursor);
   }
 }
 
-function postOf({ record, indexedAt, ...counts }: AppBskyFeedDefs.PostView): Post {
-  const [created, indexed] = [Date.parse(String(record["createdAt"])), Date.parse(indexedAt)];
-  return {
-    // As AppViews sort them: a client may write any time.
-    createdAt: created <= indexed ? created : indexed,
-    likes: countOf(counts.likeCount),
-    shares: countOf(counts.repostCount),
-    replies: countOf(counts.replyCount),
-    quotes: countOf(counts.quoteCount),
-  };
-}
-
-const countOf = (count = 0): number => Math.max(0, count);
-
 async function fetchPage(
-  { app }: AtpBaseClient,
+  fetchBounded: ReturnType<typeof createBoundedFetch>,
   { account, cursor }: { readonly account: string; readonly cursor: string | undefined },
   signal: AbortSignal,
 ): Promise<Page> {
-  const parameters = { actor: account, limit: POSTS_A_PAGE, ...(cursor && { cursor }) };
+  const query = new URLSearchParams({ actor: account, limit: String(POSTS_A_PAGE), ...(cursor && { cursor }) });
   const attributes = { "rpc.system": "xrpc", "rpc.method": METHOD };
-  const call = () => app.bsky.feed.getAuthorFeed(parameters, { signal });
+  const call = async (): Promise<string> => {
+    const response = await fetchBounded(`/xrpc/${METHOD}?${query.toString()}`, { signal });
+    const text = await response.text();
+    if (!response.ok) throw refusalOf(response.status, text);
+    return text;
+  };
   const started = performance.now();
   let result = "200";
   try {
-    return (await inSpan(METHOD, { kind: SpanKind.CLIENT, attributes }, call)).data;
+    return readPage(await inSpan(METHOD, { kind: SpanKind.CLIENT, attributes }, call));
   } catch (error) {
     result = resultOf(error);
     throw reasonOf(error);

@@ -9,6 +9,9 @@ const MAX_ANSWER_BYTES = 5 * 1024 * 1024;
 /** Nothing listens there, or its name or certificate is wrong. */
 export class Unreachable extends Error {}
 
+/** The answer came, and cannot be used. */
+export class Unreadable extends Error {}
+
 export class TooManyRequests extends Error {
   readonly status = 429;
 
@@ -21,7 +24,7 @@ export class TooManyRequests extends Error {
  * Fetches paths of one server, within the signal of the request. Redirects are refused, since they could lead into a
  * private network, and so is an answer above 5 MiB.
  *
- * @throws Unreachable; TooManyRequests; Error for any other answer that cannot be used
+ * @throws Unreachable; TooManyRequests; Unreadable; Error for any other answer that cannot be used
  */
 export function createBoundedFetch(origin: string) {
   return async (path: string, init: RequestInit): Promise<Response> => {
@@ -43,7 +46,7 @@ async function bodyOf({ body }: Response): Promise<Buffer> {
   // Leaving the loop ends the connection.
   for await (const chunk of body ?? []) {
     size += chunk.length;
-    if (size > MAX_ANSWER_BYTES) throw new Error(`the answer has more than ${MAX_ANSWER_BYTES} bytes`);
+    if (size > MAX_ANSWER_BYTES) throw new Unreadable(`the answer has more than ${MAX_ANSWER_BYTES} bytes`);
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);

@@ -6,7 +6,7 @@ import type { Scripts } from "../../platform/redis/scripts.js";
 import type { AnalysisConfig } from "../config.js";
 import { createAtprotoSource } from "./atproto.http.js";
 import { sampleTokens } from "./observe.js";
-import { createPostsSource, type PostReads } from "./posts.grpc.js";
+import { createPostsSource, type PostReads, type UserReads } from "./posts.grpc.js";
 import type { Source } from "./source.js";
 import { createTokenBucket } from "./token-bucket.redis.js";
 
@@ -14,16 +14,17 @@ const SAMPLE_MS = 10 * SECOND;
 
 interface SourcesOptions {
   readonly posts: PostReads;
+  readonly users: UserReads | undefined;
   readonly scripts: Scripts;
   readonly config: Pick<AnalysisConfig, "atprotoUrl" | "sourceRate">;
   readonly log: Logger;
 }
 
 /** The source of an account, by the form of its id. */
-export function createSources({ posts, scripts, config, log }: SourcesOptions) {
+export function createSources({ posts, users, scripts, config, log }: SourcesOptions) {
   const bucket = createTokenBucket(scripts, config.sourceRate);
   const sampling = startSampling([sampleTokens(bucket.left)], { everyMs: SAMPLE_MS, log });
-  const own = createPostsSource(posts);
+  const own = createPostsSource(posts, users);
   const atproto = createAtprotoSource({ url: config.atprotoUrl, bucket });
   return { of: (account: string): Source => (isDid(account) ? atproto : own), close: sampling.close };
 }

@@ -1,9 +1,9 @@
 import { isTooFarAhead } from "../../contracts/times.js";
-import { type Drop, Visibility } from "../../gen/avion/posts.js";
+import { type Counts, type Drop, Visibility } from "../../gen/avion/posts.js";
 import { AppError } from "../../kernel/errors.js";
 import { sharedNow } from "../../kernel/time.js";
-import type { Upstreams } from "../../platform/grpc/upstreams.js";
-import type { Post, Source } from "./source.js";
+import { isInvalidArgument, isNotFound, isUnimplemented, type Upstreams } from "../../platform/grpc/upstreams.js";
+import { AccountGone, type Post, type Source } from "./source.js";
 
 /** As many as GetCounts takes. */
 const DROPS_A_PAGE = 200;
@@ -11,22 +11,26 @@ const DROPS_A_PAGE = 200;
 const MAX_PAGES = 50;
 
 export type PostReads = Pick<Upstreams, "dropsByUser" | "counts">;
+export type UserReads = Pick<Upstreams, "profile" | "followers" | "following">;
 
 /**
- * Public and unlisted drops of a user of ours. No list of all users exists, so a user nobody knows is one without drops.
+ * Public and unlisted drops of a user of ours. Any drop proves that the user exists; without one a profile does.
+ * `users` is undefined where no UserService is configured.
  */
-export const createPostsSource = (posts: PostReads): Source => ({
+export const createPostsSource = (posts: PostReads, users: UserReads | undefined): Source => ({
   async *posts(user, { limit, signal }) {
     let found = 0;
     let below: Drop | undefined;
     for (let page = 0; page < MAX_PAGES; page++) {
       if (signal.aborted) throw new AppError("unavailable", "the read ended with the process");
       const position = { max_id: below?.drop_id ?? "", before: below?.created_at ?? 0 };
-      const drops = await posts.dropsByUser({ user_id: user, limit: DROPS_A_PAGE, ...position });
+      const drops = await posts.dropsByUser({ user_id: user, limit: DROPS_A_PAGE, ...position }).catch(noneIfUnknown);
       for (const post of await counted(posts, user, drops.filter(isOpen).slice(0, limit - found))) {
         found++;
         yield post;
       }
+      if (page === 0 && drops.length === 0 && !(await exists(users, user)))
+        throw new AccountGone("account_unknown", "no drop, and no profile in UserService");
       if (drops.length === 0 || found === limit) return;
       below = drops.at(-1);
     }
@@ -38,15 +42,50 @@ const isOpen = ({ visibility, deleted, created_at }: Drop): boolean =>
   !deleted &&
   !isTooFarAhead(created_at, sharedNow());
 
+function noneIfUnknown(error: unknown): readonly Drop[] {
+  if (isNotFound(error)) return [];
+  throw error;
+}
+
+/** A UserService without profiles names in its lists of follows only users who exist. */
+async function exists(users: UserReads | undefined, user: string): Promise<boolean> {
+  if (users === undefined) return false;
+  try {
+    await users.profile(user);
+    return true;
+  } catch (error) {
+    if (isNotFound(error) || isInvalidArgument(error)) return false;
+    if (!isUnimplemented(error)) throw error;
+  }
+  const first = { user, size: 1, token: "" };
+  const lists = await Promise.all([users.following(first), users.followers(first)].map(emptyIfUnknown));
+  return lists.some(({ ids }) => ids.length > 0);
+}
+
+const emptyIfUnknown = <Page extends { readonly ids: readonly string[] }>(asked: Promise<Page>) =>
+  asked.catch((error): { readonly ids: readonly string[] } => {
+    if (isNotFound(error)) return { ids: [] };
+    throw error;
+  });
+
 async function counted({ counts }: PostReads, user: string, drops: readonly Drop[]): Promise<Post[]> {
   if (drops.length === 0) return [];
-  const answered = await counts(
-    user,
-    drops.map(({ drop_id }) => drop_id),
-  );
-  const byId = new Map(answered.map((count) => [count.drop_id, count]));
-  return drops.map(({ drop_id, created_at }) => {
-    const { likes = 0, shares = 0, replies = 0 } = byId.get(drop_id) ?? {};
-    return { createdAt: created_at, likes, shares, replies, quotes: 0 };
+  const ids = drops.map(({ drop_id }) => drop_id);
+  const answered = await counts(user, ids).catch((error): undefined => {
+    if (!isUnimplemented(error)) throw error;
   });
+  const byId = new Map(answered?.map((count) => [count.drop_id, count]));
+  return drops.map(({ drop_id, created_at }) => ({
+    createdAt: created_at,
+    ...(answered === undefined ? NOT_COUNTED : reactionsOf(byId.get(drop_id))),
+  }));
 }
+
+const NOT_COUNTED = { likes: Number.NaN, shares: Number.NaN, replies: Number.NaN, quotes: Number.NaN };
+
+const reactionsOf = ({ likes = 0, shares = 0, replies = 0 }: Partial<Counts> = {}) => ({
+  likes,
+  shares,
+  replies,
+  quotes: 0,
+});

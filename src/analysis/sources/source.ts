@@ -1,6 +1,7 @@
 export interface Post {
   /** ms since the epoch. */
   readonly createdAt: number;
+  /** NaN where the source does not count, as the next three. */
   readonly likes: number;
   /** Reposts, without those that quote. */
   readonly shares: number;
@@ -8,7 +9,12 @@ export interface Post {
   readonly quotes: number;
 }
 
+/** In the place of a post that cannot be read. */
+export const SKIPPED = "skipped";
+
 interface PostsOptions {
+  /** Who asks: users share a source. */
+  readonly user: string;
   readonly limit: number;
   /** Ends every call and every wait. */
   readonly signal: AbortSignal;
@@ -18,10 +24,11 @@ interface PostsOptions {
 export interface Source {
   /**
    * The newest posts of an account that everybody may see, newest first, without posts of others that it shared.
+   * At most `limit`, beside those skipped.
    *
    * @throws AccountGone; AppError `unavailable` in an outage and after the signal; AppError `failed` where only this account fails
    */
-  posts(account: string, options: PostsOptions): AsyncIterable<Post>;
+  posts(account: string, options: PostsOptions): AsyncIterable<Post | typeof SKIPPED>;
 }
 
 /** An answer of the source: asking again changes nothing. */

@@ -1,12 +1,16 @@
-import { SOURCE_TOKENS_KEY } from "../../contracts/keys.js";
+import { SOURCE_TOKENS_KEY, SOURCE_TURN_KEYS } from "../../contracts/keys.js";
 import { AppError } from "../../kernel/errors.js";
+import { encodeId } from "../../kernel/ids.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 
 /** Calls that all processes together may make. Each method throws AppError `unavailable` while Redis is. */
 export interface TokenBucket {
-  /** Waits up to a second. @throws AppError `unavailable` where there is no token by then, or the bucket is held */
-  take(signal: AbortSignal): Promise<void>;
+  /**
+   * Waits up to a second. Of users who wait, those who took the fewest within the hour are first.
+   * @throws AppError `unavailable` where there is no token by then, or the bucket is held
+   */
+  take(user: string, signal: AbortSignal): Promise<void>;
   /** False where there is none now. */
   tryTake(): Promise<boolean>;
   /** Nobody takes any for this long. A longer hold stays. */
@@ -24,15 +28,17 @@ const MAX_WAIT_MS = SECOND;
  */
 export function createTokenBucket({ run }: Pick<Scripts, "run">, perHour: number): TokenBucket {
   const burst = Math.max(1, Math.floor(perHour * BURST_PART));
-  const ask = async (wanted: 0 | 1, holdMs: number) => {
-    const [wait, left] = (await run("take-token", [SOURCE_TOKENS_KEY], [perHour, burst, wanted, holdMs])) as number[];
+  const keys = [SOURCE_TOKENS_KEY, ...SOURCE_TURN_KEYS];
+  const ask = async (wanted: 0 | 1, holdMs: number, user = "") => {
+    const reply = await run("take-token", keys, [perHour, burst, wanted, holdMs, "", user]);
+    const [wait, left] = reply as number[];
     return { wait: wait as number, left: left as number };
   };
   return {
-    async take(signal) {
+    async take(user, signal) {
       const until = performance.now() + MAX_WAIT_MS;
       for (;;) {
-        const { wait } = await ask(1, 0);
+        const { wait } = await ask(1, 0, encodeId(user));
         if (wait === 0) return;
         if (performance.now() + wait > until || signal.aborted)
           throw new AppError(

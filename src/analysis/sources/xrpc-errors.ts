@@ -1,4 +1,3 @@
-import type { XRPCError } from "@atproto/api";
 import { oneLine } from "../../kernel/errors.js";
 import { TooManyRequests, Unreachable } from "./bounded-fetch.js";
 import { AccountGone } from "./source.js";
@@ -19,26 +18,42 @@ const GONE = [
 /** Of other requests these names say nothing about the account. */
 const DESCRIBED = /^(InvalidRequest|NotFound)$/;
 
-/** The library wraps errors of fetch; of an answer it makes one with the name and the message that the answer has. */
-export function reasonOf(error: unknown): Error {
-  const { cause, status, error: name, message } = error as XRPCError;
-  if (cause instanceof Unreachable || cause instanceof TooManyRequests) return cause;
+/** An answer that refuses. */
+export class Refusal extends Error {
+  constructor(
+    readonly status: number,
+    /** Empty where the answer names none. */
+    readonly error: string,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+/** Of the body of an answer that refuses: JSON {"error", "message"}, or anything. */
+export function refusalOf(status: number, body: string): Refusal {
+  try {
+    const { error, message } = JSON.parse(body) as Readonly<Record<string, unknown>>;
+    return new Refusal(status, typeof error === "string" ? error : "", typeof message === "string" ? message : "");
+  } catch {
+    return new Refusal(status, "", "");
+  }
+}
+
+/** An account that is gone, where the refusal says so. */
+export function reasonOf(error: unknown): unknown {
+  if (!(error instanceof Refusal)) return error;
+  const { status, error: name, message } = error;
   const gone =
     status >= 400 &&
     status < 500 &&
     GONE.find((known) => known.name.test(name) || (DESCRIBED.test(name) && known.message.test(message)));
-  if (gone) return new AccountGone(gone.code, oneLine(message));
-  const detail = cause instanceof Error && cause.message !== message ? `: ${cause.message}` : "";
-  return new Error(oneLine(`${name}: ${message}${detail}`), { cause: error });
+  return gone ? new AccountGone(gone.code, oneLine(message)) : new Error(oneLine(`HTTP ${status} ${name}: ${message}`));
 }
-
-/** Below it are the library's own: no answer, and one that breaks the lexicon. */
-const LEAST_STATUS = 100;
 
 /** A label: an HTTP status, or why there is none. */
 export function resultOf(error: unknown): string {
-  const { status, cause } = error as XRPCError;
-  if (status >= LEAST_STATUS) return String(status);
-  if (cause instanceof Unreachable) return "unreachable";
-  return (cause as Error | undefined)?.name === "TimeoutError" ? "timeout" : "broken";
+  if (error instanceof Refusal || error instanceof TooManyRequests) return String(error.status);
+  if (error instanceof Unreachable) return "unreachable";
+  return (error as Error).name === "TimeoutError" ? "timeout" : "broken";
 }

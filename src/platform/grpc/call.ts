@@ -31,6 +31,9 @@ const callTime = histogram(
   [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5],
 );
 
+/** The upstream answers that it does not take, or does not know, the one asked about. */
+const ABOUT_ONE: ReadonlySet<status> = new Set([status.INVALID_ARGUMENT, status.NOT_FOUND]);
+
 interface About {
   /** The user or author asked about. */
   readonly subject: string;
@@ -47,7 +50,7 @@ type Call<Request, Response> = (request: Request, about: About, answered: Answer
 interface CallUpstream {
   /** Calls of one method for one piece of work: they continue the trace that is active now. */
   open<Request, Response>(method: MethodDefinition<Request, Response>): Call<Request, Response>;
-  /** @throws AppError `unavailable` where the upstream does not answer, lacks the method, or fails for most; otherwise `failed` */
+  /** @throws AppError `unavailable` where the upstream does not answer or fails for most; otherwise `failed` */
   once<Request, Response>(
     method: MethodDefinition<Request, Response>,
     request: Request,
@@ -120,7 +123,7 @@ async function judgementOf(judge: Judge, code: status, { subject, deadline, wait
   // A reader does not wait for calls about others.
   const judgement = deadline === undefined ? await judge.ofFailure(subject) : judge.ofFailureNow();
   // A refusal of one id is an answer; an upstream that refuses every id is failing.
-  const isOutage = judgement.isOutage && !(code === status.INVALID_ARGUMENT && judgement.isOfOne);
+  const isOutage = judgement.isOutage && !(ABOUT_ONE.has(code) && judgement.isOfOne);
   return { ...judgement, isOutage };
 }
 

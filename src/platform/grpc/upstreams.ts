@@ -30,7 +30,7 @@ export type ReadDropsByUser = (
 
 export type Upstreams = ReturnType<typeof onUsers> & ReturnType<typeof onPosts>;
 
-export type Followings = ReturnType<typeof connectFollowings>;
+export type Users = ReturnType<typeof connectUsers>;
 
 export type UpstreamChannels = ReturnType<typeof openUpstreamChannels>;
 
@@ -42,6 +42,8 @@ export const isOfUpstream = (error: unknown): boolean =>
   error instanceof Error && (error.cause as ServiceError | undefined)?.metadata instanceof Metadata;
 
 export const isUnimplemented = (error: unknown): boolean => isAnswered(error, status.UNIMPLEMENTED);
+
+export const isNotFound = (error: unknown): boolean => isAnswered(error, status.NOT_FOUND);
 
 export const isInvalidArgument = (error: unknown): boolean => isAnswered(error, status.INVALID_ARGUMENT);
 
@@ -70,7 +72,7 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams & Pick<Ups
   return { ...upstreams(), close };
 }
 
-export function connectFollowings(address: string, tls: TlsFiles) {
+export function connectUsers(address: string, tls: TlsFiles) {
   const users = connectUpstream(address, tls);
   return { ...onUsers(users), close: () => users.close() };
 }
@@ -82,8 +84,6 @@ export function connectPosts(address: string, tls: TlsFiles) {
 
 function onUsers(users: Client) {
   const { once: call, inTurn } = createCallUpstream(users);
-  // A user without a profile is no failure of the upstream.
-  const { once: callProfile } = createCallUpstream(users);
   const { getFollowersList, getFollowingList, isFollowing, listFollowChanges, getProfile } = UserServiceService;
   const list = async (
     method: typeof getFollowersList | typeof getFollowingList,
@@ -104,15 +104,8 @@ function onUsers(users: Client) {
     /** In the order asked for. */
     isFollowing: async (user: string, others: readonly string[]): Promise<readonly boolean[]> =>
       (await call(isFollowing, { follower_id: user, following_ids: [...others] }, { subject: user })).following,
-    /** False also where the upstream keeps no profiles. */
-    hasProfile: async (user: string): Promise<boolean> => {
-      try {
-        return (await callProfile(getProfile, { user_id: user }, { subject: user })).profile !== undefined;
-      } catch (error) {
-        if (isAnswered(error, status.NOT_FOUND) || isUnimplemented(error)) return false;
-        throw error;
-      }
-    },
+    /** @throws AppError, of which `isNotFound` tells that the user has none */
+    profile: (user: string) => call(getProfile, { user_id: user }, { subject: user }),
     /** One page of the edges changed in a window. */
     changedEdges: async (request: ListFollowChangesRequest) => {
       const { changes, next_page_token: next } = await call(listFollowChanges, request, {

@@ -63,7 +63,7 @@ export const UPSTREAM_VARIABLES = {
   userServiceAddr: {
     name: "TIMELINE_USER_SERVICE_ADDR",
     schema: target,
-    about: "UserService (roles fanout, api, bridge, posts); unset: this process, where it has the role users",
+    about: "UserService (roles fanout, api, bridge, posts, analysis); unset: this process, where it has the role users",
   },
   postServiceAddr: {
     name: "TIMELINE_POST_SERVICE_ADDR",
