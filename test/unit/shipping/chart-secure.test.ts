@@ -76,6 +76,11 @@ rendering.each<[string, Values, RegExp]>([
   ["a short secret", { "jwt.secret": SECRET.slice(0, 31) }, /jwt\/secret/],
   ["a key set without issuer and audience", KEYS, /jwt\.issuer and jwt\.audience are needed/],
   ["a key set over http", { ...KEYS, ...CLAIMS, "jwt.jwksUrl": "http://login.example/keys" }, /must begin with https:/],
+  [
+    "a monitor that the network policies keep out",
+    { "metrics.serviceMonitor.enabled": true },
+    /serviceMonitor\.enabled needs networkPolicy\.metricsFrom/,
+  ],
   ["TLS without a certificate", { "tls.enabled": true }, /tls\.existingSecret or tls\.issuer\.name is needed/],
   [
     "a role's own NATS_URL in no Secret",
@@ -84,6 +89,17 @@ rendering.each<[string, Values, RegExp]>([
   ],
 ])("%s is refused before anything is installed", (_name, values, why) => {
   expect(() => renderChart({ ...REQUIRED, ...values })).toThrow(why);
+});
+
+rendering("a monitor is taken where policies are off, or let it in", () => {
+  const monitor = { ...REQUIRED, "metrics.serviceMonitor.enabled": true };
+  const from = [{ namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": "monitoring" } } }];
+  expect(() => renderChart({ ...monitor, "networkPolicy.enabled": false })).not.toThrow();
+  for (const [name, { spec }] of policies({ ...monitor, "networkPolicy.metricsFrom": from }))
+    expect([name, spec.ingress]).toEqual([
+      name,
+      expect.arrayContaining([{ ports: [{ port: "http", protocol: "TCP" }], from }]),
+    ]);
 });
 
 rendering("unsafe tokens can be allowed explicitly", () => {
