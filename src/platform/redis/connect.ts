@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { Cluster, Redis, type RedisOptions } from "ioredis";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
@@ -97,8 +98,14 @@ function wayIn(url: string): RedisOptions {
   return {
     ...(user ? { username: user } : {}),
     ...(password ? { password } : {}),
-    ...(protocol === "rediss:" ? { tls: {} } : {}),
+    ...(protocol === "rediss:" ? { tls: tlsOf(url) } : {}),
   };
+}
+
+/** The configuration adds `ca`, a file, where one is set. */
+function tlsOf(url: string): { ca?: Buffer } {
+  const file = new URL(url).searchParams.get("ca");
+  return file === null ? {} : { ca: readFileSync(file) };
 }
 
 function clusterOf(urls: readonly string[]): Cluster {

@@ -4,14 +4,16 @@ import { oneLine } from "../../kernel/errors.js";
 import { ConfigError } from "../../kernel/variables.js";
 import type { Config } from "./config.js";
 
-type Connections = Pick<Config, "grpcServer" | "nats" | "upstreams" | "database">;
+type Connections = Pick<Config, "grpcServer" | "redis" | "nats" | "upstreams" | "database">;
 
 /** @throws ConfigError naming every configured file that cannot be read, or holds no usable certificate */
-export function checkFiles({ grpcServer, nats, upstreams, database }: Connections): void {
+export function checkFiles({ grpcServer, redis, nats, upstreams, database }: Connections): void {
   const certificates = {
     TIMELINE_GRPC_TLS: grpcServer,
     TIMELINE_NATS_TLS: { ca: nats.caFile, cert: nats.certFile, key: nats.keyFile },
     TIMELINE_UPSTREAM_TLS: upstreams,
+    TIMELINE_REDIS_TLS: { ca: redis.caFile, cert: undefined, key: undefined },
+    TIMELINE_DATABASE_TLS: { ca: database.caFile, cert: undefined, key: undefined },
   };
   const files: [string, string | undefined][] = [["TIMELINE_NATS_CREDS", nats.credsFile]];
   for (const [name, { ca, cert, key }] of Object.entries(certificates))

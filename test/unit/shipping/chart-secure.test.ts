@@ -124,3 +124,20 @@ rendering("the notes name the ports that are open", () => {
   });
   expect(closed.match(/^- .*/gm)).toEqual([expect.stringContaining("network plugin")]);
 });
+
+rendering("a private CA of Redis, PostgreSQL and the key server is one value each", () => {
+  const cas = { "tls.redis.existingSecret": "r", "tls.database.existingSecret": "d", "tls.jwks.existingSecret": "j" };
+  const objects = renderChart({ ...OWN_UPSTREAMS, ...cas, ...KEYS, ...CLAIMS, "redis.url": "rediss://redis:6379" });
+  const files = ["TIMELINE_REDIS_TLS_CA", "TIMELINE_DATABASE_TLS_CA", "NODE_EXTRA_CA_CERTS"];
+  const stores = ["database-ca", "redis-ca"];
+  const expected = { users: stores, posts: stores, gateway: [...stores, "jwks-ca"].sort(), api: ["redis-ca"] };
+  for (const [name, channels] of Object.entries(expected)) {
+    const deployment = ofKind(objects, "Deployment").find((one) => role(one) === name) as Rendered;
+    const env = environmentOf(deployment, objects);
+    const mounted = files.flatMap((file) => env[file] ?? []).map((path) => path.split("/").slice(-2, -1)[0]);
+    expect([name, mounted.map((channel) => `${channel}-ca`).sort()]).toEqual([name, channels]);
+    const { volumes } = deployment.spec.template.spec;
+    for (const channel of mounted)
+      expect(volumes.find((one) => one.name === `tls-${channel}`)?.secret?.secretName).toBe(channel?.[0]);
+  }
+});
