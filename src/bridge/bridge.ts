@@ -193,15 +193,13 @@ class TooLarge extends AppError {
 
 /** Payloads that wait for their PubAcks, with their spans where these are exported. */
 interface Pending {
-  readonly all: readonly Arrived[];
-  readonly spans: readonly (OpenSpan | undefined)[];
+  readonly all: readonly { arrived: Arrived; span: OpenSpan | undefined; publishedAt: number | undefined }[];
   readonly results: ReturnType<AdmitAll>;
 }
 
 /** Admits payloads that can be parsed, and refuses the others. Does not wait for PubAcks: only payloads are kept. */
 function admit(deps: WithGaps, batch: readonly Arrived[], refuse: (arrived: Arrived, error: unknown) => void): Pending {
-  const all: Arrived[] = [];
-  const spans: (OpenSpan | undefined)[] = [];
+  const all: Pending["all"][number][] = [];
   const events: Admission[] = [];
   let shared: Traced | undefined;
   for (const arrived of batch) {
@@ -212,27 +210,29 @@ function admit(deps: WithGaps, batch: readonly Arrived[], refuse: (arrived: Arri
       if (!isOwn) shared = { headers, span };
       const body = JSON.stringify(event.payload);
       events.push({ subject: SUBJECT_OF[event.name], id: messageId(event), body, headers });
-      spans.push(span);
-      all.push(arrived);
+      // A remote drop's creation is another server's, and an edge tells none.
+      const publishedAt = event.name === "drop_created" ? event.payload.created_at : undefined;
+      all.push({ arrived, span, publishedAt });
     } catch (error) {
       refuse(arrived, error);
     }
   }
-  return { all, spans, results: events.length === 0 ? Promise.resolve([]) : deps.admitAll(events) };
+  return { all, results: events.length === 0 ? Promise.resolve([]) : deps.admitAll(events) };
 }
 
-async function admitted(deps: ForwardDeps, { all, spans, results }: Pending, failures: Failure[]): Promise<Arrived[]> {
+async function admitted(deps: ForwardDeps, { all, results }: Pending, failures: Failure[]): Promise<Arrived[]> {
   const found = await results;
-  await failpoint("bridge-admitted", ...all.map(({ payload }) => payload));
+  await failpoint("bridge-admitted", ...all.map(({ arrived }) => arrived.payload));
   const stored: Arrived[] = [];
   const forwarded: Forwarded[] = [];
-  for (const [at, arrived] of all.entries()) {
+  for (const [at, { arrived, span, publishedAt }] of all.entries()) {
     const result = found[at] as (typeof found)[number];
     const failed = result instanceof AppError ? result : undefined;
-    spans[at]?.end(failed);
+    span?.end(failed);
     if (result instanceof AppError) failures.push({ arrived, error: result });
     else {
-      forwarded.push({ outcome: result.duplicate ? "duplicate" : "admitted", channel: arrived.channel });
+      const outcome = result.duplicate ? "duplicate" : "admitted";
+      forwarded.push({ outcome, channel: arrived.channel, publishedAt });
       stored.push(arrived);
     }
   }

@@ -1,12 +1,20 @@
 import { EVENT_NAMES, type EventName } from "../contracts/events.js";
-import { counter, upDownCounter } from "../kernel/meters.js";
+import { isNews } from "../contracts/times.js";
+import { counter, histogram, upDownCounter } from "../kernel/meters.js";
 
 export interface Forwarded {
   readonly outcome: "admitted" | "duplicate" | "invalid" | "toolarge" | "refused";
   readonly channel: EventName;
+  /** When it was published, in ms since the epoch, where the payload tells. */
+  readonly publishedAt?: number | undefined;
 }
 
 const events = counter("timeline_bridge_events", "Payloads from Redis Pub/Sub, by outcome");
+const sincePublished = histogram(
+  "timeline_published_to_admitted_seconds",
+  "From the created_at of a drop_created until the bridge has its PubAck, in seconds; drops from the past are left out",
+  [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300],
+);
 const inFlight = upDownCounter("timeline_bridge_in_flight", "Payloads on their way into the log");
 
 export const observeBridge = {
@@ -16,6 +24,12 @@ export const observeBridge = {
     inFlight.add(0);
   },
   forwarded(all: readonly Forwarded[]): void {
+    const now = Date.now();
+    for (const { outcome, publishedAt } of all) {
+      // Of two bridges the first has admitted it.
+      if (outcome !== "admitted" || publishedAt === undefined || !isNews(publishedAt, now)) continue;
+      sincePublished.record(Math.max(0, now - publishedAt) / 1_000);
+    }
     for (const channel of EVENT_NAMES) {
       const counts = new Map<string, number>();
       for (const one of all) if (one.channel === channel) counts.set(one.outcome, (counts.get(one.outcome) ?? 0) + 1);

@@ -82,6 +82,7 @@ export interface FanoutCompleted {
   readonly created_at: number;
   readonly admitted_at: number;
   readonly landed_at: number;
+  /** From `created_at` to `landed_at`; of a deletion, whose `created_at` is its admission, from that. */
   readonly lag_ms: number;
   /** Of a tiered author's drop. */
   readonly tiers?: Tiers | undefined;

@@ -1,4 +1,4 @@
-import { DAY, MINUTE } from "../kernel/time.js";
+import { DAY, HOUR, MINUTE } from "../kernel/time.js";
 
 export const MAX_AHEAD_MS = 5 * MINUTE;
 
@@ -9,6 +9,11 @@ export const LOG_AGE_MS = 7 * DAY;
 
 /** The stream NOTIFY keeps messages this long: an older event notifies nobody. */
 export const NOTIFY_WINDOW_MS = 10 * MINUTE;
+
+/** A drop that was older when it was admitted is imported, or was far away: it has no lag of ours. */
+const NEWS_AGE_MS = 6 * HOUR;
+
+export const isNews = (createdAt: number, admittedAt: number): boolean => admittedAt - createdAt <= NEWS_AGE_MS;
 
 /** A home timeline that was not read for longer may be incomplete (see read-page.lua). */
 export const MAX_IDLE_MS = 7 * DAY;

@@ -245,8 +245,7 @@ function* slices(parts: readonly Part[]): Generator<readonly Part[]> {
 function completedOf(change: Change, { recipients, chunks, tiers }: FanoutSize): FanoutCompleted {
   const { event, drop_id, user_id, created_at, admitted_at } = change;
   const landed_at = sharedNow();
-  // A drop from the past (imported, remote) has a lag only since it was admitted.
-  const lag_ms = Math.max(0, landed_at - Math.max(created_at, admitted_at));
+  const lag_ms = Math.max(0, landed_at - created_at);
   const completed = { event, drop_id, user_id, recipients, chunks, created_at, admitted_at, landed_at, lag_ms };
   return tiers ? { ...completed, tiers } : completed;
 }

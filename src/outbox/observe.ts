@@ -13,7 +13,7 @@ const failures = counter("timeline_outbox_failures", "Rounds of a relay in which
 const lag = histogram(
   "timeline_outbox_lag_seconds",
   "Time from the writing of an event to its PubAck, in seconds",
-  [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30],
+  [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 5, 30],
 );
 const waiting = gauge("timeline_outbox_waiting", "Events that are not published yet");
 const oldest = gauge("timeline_outbox_oldest_seconds", "Age of the oldest event that is not published yet, in seconds");

@@ -136,9 +136,10 @@ test("a wrong or missing password of Redis ends the start", async () => {
 
 test("rediss: verifies the certificate of Redis", async () => {
   const url = `rediss://:${escaped}@localhost:${tlsPort}`;
-  await withService({ REDIS_URL: url, NODE_EXTRA_CA_CERTS: certificates.ca }, async (service) => {
-    expect(await readiness(service)).toMatch(/^200/);
-  });
+  for (const ca of ["NODE_EXTRA_CA_CERTS", "TIMELINE_REDIS_TLS_CA"])
+    await withService({ REDIS_URL: url, [ca]: certificates.ca }, async (service) => {
+      expect(await readiness(service)).toMatch(/^200/);
+    });
   await expectEnd({ REDIS_URL: url }, /Redis: TLS failed/);
 });
 

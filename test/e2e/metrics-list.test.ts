@@ -1,6 +1,7 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect } from "@jest/globals";
+import { post } from "../support/analysis-http.js";
 import { openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { makeCertificates } from "../support/certificates.js";
@@ -36,6 +37,7 @@ async function busyProcess(stack: Stack): Promise<{ scrape: () => Promise<Sample
   await stream.waitFor("new_drop");
   await becomes(async () => expect((await reader.home("reader")).drop_ids).toEqual([drop_id]));
   await fetch(`${service.httpUrl}/events/timeline/home`);
+  await post(service.httpUrl, "reader", { body: { did: "author", type: "flow" } });
   // Certificates are measured by a process that has some.
   const certificates = makeCertificates();
   stack.defer(async () => certificates.remove());
@@ -64,7 +66,9 @@ testWithStack(
         samples.find(
           (one) => one.name === name && Object.entries(labels).every(([key, held]) => one.labels[key] === held),
         );
-      expect(lag("timeline_event_lag_seconds_count", { event: "user_followed" })?.value).toBe(1);
+      expect(lag("timeline_admitted_to_landed_seconds_count", { event: "user_followed" })?.value).toBe(1);
+      expect(lag("timeline_created_to_landed_seconds_count", { event: "drop_created" })?.value).toBe(1);
+      expect(lag("timeline_analysis_request_seconds_count", { status: "202" })?.value).toBe(1);
       expect(lag("timeline_users_edge_lag_seconds_count", { lane: "calm" })?.value).toBe(1);
       expect(lag("timeline_ready", {})?.value).toBe(1);
       expect(lag("timeline_outbox_oldest_seconds", { source: "users" })?.value).toBe(0);

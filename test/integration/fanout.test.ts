@@ -1,4 +1,5 @@
 import { expect, test } from "@jest/globals";
+import type { FanoutCompleted } from "../../src/contracts/fanout.js";
 import { deletedDropKey } from "../../src/contracts/keys.js";
 import { createComplete, createNotify, createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { createListenersAmong } from "../../src/fanout/store.redis.js";
@@ -22,6 +23,8 @@ test("one page of followers is written at once; more pages become jobs, and the 
     0,
     [expect.objectContaining({ drop_id: "d1", recipients: 4, chunks: 1, admitted_at: 2_000 })],
   ]);
+  const [{ created_at, landed_at, lag_ms }] = small.completed as [FanoutCompleted];
+  expect([created_at < 2_000, lag_ms]).toEqual([true, landed_at - created_at]);
   const large = openFanout(redis, followers(7), { pageSize: 3 });
   await handle(large, created({ ...DROP, drop_id: "d2" }), 2_000);
   expect(large.jobs.map(({ user_ids }) => user_ids.length)).toEqual([4, 3, 1]);

@@ -1,12 +1,14 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { metrics } from "@opentelemetry/api";
+import { type MetricOptions, metrics } from "@opentelemetry/api";
 
 /** An instrument that the code makes, under the name Prometheus shows. */
 export interface Instrument {
   readonly name: string;
   readonly type: "counter" | "gauge" | "histogram";
   readonly description: string;
+  /** The upper bounds of a histogram's buckets. */
+  readonly bounds?: readonly number[] | undefined;
 }
 
 const TYPES = {
@@ -25,8 +27,9 @@ export async function readInstruments(): Promise<Instrument[]> {
   const meter = Object.fromEntries(
     Object.entries(TYPES).map(([method, type]) => [
       method,
-      (name: string, { description = "" }: { description?: string } = {}) => {
-        made.push({ name: type === "counter" ? `${name}_total` : name, type, description });
+      (name: string, { description = "", advice }: MetricOptions = {}) => {
+        const bounds = advice?.explicitBucketBoundaries;
+        made.push({ name: type === "counter" ? `${name}_total` : name, type, description, bounds });
         return silent;
       },
     ]),

@@ -117,7 +117,7 @@ secretKeyRef:
 {{- define "avion-timeline.tlsOf" -}}
 {{- $tls := .root.Values.tls -}}
 {{- $own := index $tls .channel -}}
-{{- if and $tls.enabled (ne .channel "nats") (not $own.existingSecret) -}}
+{{- if and $tls.enabled (has .channel (list "grpc" "upstream")) (not $own.existingSecret) -}}
 {{- if eq (empty $tls.existingSecret) (empty $tls.issuer.name) -}}
 {{- fail "tls.existingSecret or tls.issuer.name is needed where tls.enabled is true, and not both" -}}
 {{- end -}}
@@ -151,7 +151,9 @@ true
 
 {{/* TLS channels a role opens or serves: a comma list. */}}
 {{- define "avion-timeline.tlsChannels" -}}
-{{- $channels := list "nats" -}}
+{{- $channels := list "nats" "redis" -}}
+{{- if include "avion-timeline.usesDatabase" . }}{{ $channels = append $channels "database" }}{{ end -}}
+{{- if eq .role "gateway" }}{{ $channels = append $channels "jwks" }}{{ end -}}
 {{- if include "avion-timeline.servesGrpc" . }}{{ $channels = append $channels "grpc" }}{{ end -}}
 {{- if include "avion-timeline.callsUpstreams" . }}{{ $channels = append $channels "upstream" }}{{ end -}}
 {{- $used := list -}}
@@ -235,7 +237,7 @@ true
 {{- $tls := include "avion-timeline.tlsOf" (dict "root" $root "channel" $channel) | fromYaml }}
 {{- range $file := list "ca" "cert" "key" }}
 {{- if index $tls $file }}
-- name: {{ printf "TIMELINE_%s_TLS_%s" (upper $channel) (upper $file) }}
+- name: {{ eq $channel "jwks" | ternary "NODE_EXTRA_CA_CERTS" (printf "TIMELINE_%s_TLS_%s" (upper $channel) (upper $file)) }}
   value: /etc/avion-timeline/tls/{{ $channel }}/{{ index $tls $file }}
 {{- end }}
 {{- end }}
@@ -244,7 +246,7 @@ true
 - name: {{ $name }}
   value: {{ include "avion-timeline.text" $value }}
 {{- end }}
-{{- with $values.extraEnv }}
+{{- with concat $values.extraEnv (.settings.extraEnv | default list) }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -284,4 +286,10 @@ true
   mountPath: /etc/avion-timeline/tls/{{ $channel }}
   readOnly: true
 {{- end }}
+{{- end -}}
+
+{{/* Fields of a Service as Kubernetes names them, where they are given. */}}
+{{- define "avion-timeline.serviceFields" -}}
+{{- $fields := pick . "clusterIP" "externalIPs" "externalTrafficPolicy" "internalTrafficPolicy" "ipFamilies" "ipFamilyPolicy" "loadBalancerClass" "loadBalancerIP" "loadBalancerSourceRanges" "sessionAffinity" "sessionAffinityConfig" "trafficDistribution" -}}
+{{- with $fields -}}{{ toYaml . }}{{- end -}}
 {{- end -}}

@@ -8,6 +8,7 @@ import { answerPreflight, corsHeaders, isPreflight } from "../../platform/http/c
 import type { Ask } from "./ask.js";
 import { readJson } from "./body.http.js";
 import { readIdempotencyKey } from "./idempotency-key.js";
+import { observeHttp } from "./observe.js";
 import { openApi } from "./openapi.js";
 import { createProblemHandler } from "./problem.http.js";
 import { badRequest, Problem } from "./problem.js";
@@ -63,7 +64,7 @@ export function createAnalysisRouter({ authorize, allowedOrigins, ask, reads, lo
       })
       .all(allowOnly("GET, HEAD"));
   };
-  router.route("/api/v1/timeline/analyze").post(known, analyze(ask)).all(allowOnly("POST"));
+  router.route("/api/v1/timeline/analyze").post(timed, known, analyze(ask)).all(allowOnly("POST"));
   get(statusPath(":id"), ({ user }, request) => reads.analysis(user, request.params.id));
   get("/api/v1/timeline/analyses", ({ user }, request) => reads.analyses(user, pageOf(request)));
   get("/api/v1/xp", ({ user }, request) => reads.rewards(user, pageOf(request)));
@@ -74,6 +75,12 @@ export function createAnalysisRouter({ authorize, allowedOrigins, ask, reads, lo
   router.use(createProblemHandler(log));
   return router;
 }
+
+const timed: RequestHandler = (_request, response, next) => {
+  const start = performance.now();
+  response.once("finish", () => observeHttp.answered(response.statusCode, (performance.now() - start) / 1_000));
+  next();
+};
 
 const callerOf = (response: Response): Caller => response.locals["caller"] as Caller;
 

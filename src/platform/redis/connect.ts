@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { Cluster, Redis, type RedisOptions } from "ioredis";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
@@ -97,7 +98,24 @@ function wayIn(url: string): RedisOptions {
   return {
     ...(user ? { username: user } : {}),
     ...(password ? { password } : {}),
-    ...(protocol === "rediss:" ? { tls: {} } : {}),
+    ...(protocol === "rediss:" ? { tls: tlsOf(url) } : {}),
+  };
+}
+
+/** The configuration adds `ca`, a file, where one is set. The client asks for it at each connection. */
+function tlsOf(url: string): { readonly ca?: Buffer } {
+  const file = new URL(url).searchParams.get("ca");
+  if (file === null) return {};
+  let held = readFileSync(file);
+  return {
+    get ca() {
+      try {
+        held = readFileSync(file);
+      } catch {
+        // It is being swapped: the one before counts.
+      }
+      return held;
+    },
   };
 }
 

@@ -70,7 +70,7 @@ function read(env: NodeJS.ProcessEnv): { config: Config; faults: string[] } {
     slice,
     readSlice(variables, env, faults),
   ]);
-  const config = Object.fromEntries(slices) as Config;
+  const config = withAuthorities(Object.fromEntries(slices) as Config, faults);
   const { fanout, gateway } = config;
   return { config, faults: [...faults, ...thresholdFaults(fanout), ...tokenFaults(gateway), ...channelFaults(config)] };
 }
@@ -91,6 +91,23 @@ function readSlice(variables: Variables, env: NodeJS.ProcessEnv, faults: string[
     else faults.push(...parsed.error.issues.map((issue) => `${variable.name}: ${issue.message}`));
   }
   return values;
+}
+
+/** Whoever connects takes the CA from the URL: clients of Redis from `ca`, which no REDIS_URL may have itself. */
+function withAuthorities(config: Config, faults: string[]): Config {
+  const { redis, database } = config;
+  const given = (url: string, parameter: string, file: string): string =>
+    `${url}${url.includes("?") ? "&" : "?"}${parameter}=${encodeURIComponent(file)}`;
+  if (redis.caFile !== undefined && redis.urls?.some((url) => !url.startsWith("rediss:")))
+    faults.push("TIMELINE_REDIS_TLS_CA: needs rediss:// in REDIS_URL: without it Redis has no TLS");
+  const urls = redis.urls?.map((url) => (redis.caFile === undefined ? url : given(url, "ca", redis.caFile)));
+  if (database.caFile === undefined || database.url === undefined) return { ...config, redis: { ...redis, urls } };
+  const { searchParams } = new URL(database.url);
+  if (searchParams.has("sslrootcert")) faults.push("TIMELINE_DATABASE_TLS_CA: excludes sslrootcert in DATABASE_URL");
+  if (["disable", "no-verify"].includes(searchParams.get("sslmode") ?? ""))
+    faults.push("TIMELINE_DATABASE_TLS_CA: excludes an sslmode in DATABASE_URL that verifies no certificate");
+  const url = given(database.url, "sslrootcert", database.caFile);
+  return { ...config, redis: { ...redis, urls }, database: { ...database, url } };
 }
 
 const OWN_ADDRESSES = { userServiceAddr: "users", postServiceAddr: "posts" } as const;

@@ -11,6 +11,7 @@ export const REDIS_VARIABLES = {
     about:
       "Redis, as redis://user:password@host:port/database; rediss:// for TLS; several URLs (comma): the nodes of a Redis Cluster",
   },
+  caFile: { name: "TIMELINE_REDIS_TLS_CA", schema: text, about: "CA file for Redis; needs rediss:// in REDIS_URL" },
   allowEviction: {
     name: "TIMELINE_REDIS_ALLOW_EVICTION",
     schema: flag,
@@ -85,6 +86,11 @@ export const DATABASE_VARIABLES = {
     schema: databaseUrl,
     about:
       "PostgreSQL 15 or newer (roles users, posts, analysis, rewards, and gateway for results); unset: embedded PGlite in TIMELINE_DATA_DIR, for one process",
+  },
+  caFile: {
+    name: "TIMELINE_DATABASE_TLS_CA",
+    schema: text,
+    about: "CA file for PostgreSQL, whose certificate is then verified; the same as sslrootcert in DATABASE_URL",
   },
   dataDir: {
     name: "TIMELINE_DATA_DIR",

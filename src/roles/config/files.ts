@@ -4,11 +4,12 @@ import { oneLine } from "../../kernel/errors.js";
 import { ConfigError } from "../../kernel/variables.js";
 import type { Config } from "./config.js";
 
-type Connections = Pick<Config, "grpcServer" | "nats" | "upstreams" | "database">;
+type Connections = Pick<Config, "grpcServer" | "redis" | "nats" | "upstreams" | "database">;
 
 /** @throws ConfigError naming every configured file that cannot be read, or holds no usable certificate */
-export function checkFiles({ grpcServer, nats, upstreams, database }: Connections): void {
-  const certificates = certificatesOf({ grpcServer, nats, upstreams });
+export function checkFiles(connections: Connections): void {
+  const { nats, database } = connections;
+  const certificates = certificatesOf(connections);
   const files: [string, string | undefined][] = [["TIMELINE_NATS_CREDS", nats.credsFile]];
   for (const [name, { ca, cert, key }] of Object.entries(certificates))
     files.push([`${name}_CA`, ca], [`${name}_CERT`, cert], [`${name}_KEY`, key]);
@@ -19,10 +20,12 @@ export function checkFiles({ grpcServer, nats, upstreams, database }: Connection
   if (faults.length > 0) throw new ConfigError(faults);
 }
 
-const certificatesOf = ({ grpcServer, nats, upstreams }: Omit<Connections, "database">) => ({
+const certificatesOf = ({ grpcServer, nats, upstreams, redis, database }: Connections) => ({
   TIMELINE_GRPC_TLS: grpcServer,
   TIMELINE_NATS_TLS: { ca: nats.caFile, cert: nats.certFile, key: nats.keyFile },
   TIMELINE_UPSTREAM_TLS: upstreams,
+  TIMELINE_REDIS_TLS: { ca: redis.caFile, cert: undefined, key: undefined },
+  TIMELINE_DATABASE_TLS: { ca: database.caFile, cert: undefined, key: undefined },
 });
 
 const databaseFiles = ({ url }: Connections["database"]): [string, string][] =>

@@ -75,6 +75,27 @@ test("a CA for callers of gRPC is refused without the certificate that turns TLS
   expect(names({ ...ENOUGH, ...pair, TIMELINE_GRPC_TLS_CA: "ca.pem" })).toEqual([]);
 });
 
+test("a CA of Redis or PostgreSQL is used by whoever connects, and refused where it would verify nothing", () => {
+  const urls = { REDIS_URL: "rediss://a:1,rediss://b:1", DATABASE_URL: "postgres://u:p@a/x?sslmode=require" };
+  const files = { TIMELINE_REDIS_TLS_CA: "/the ca.pem", TIMELINE_DATABASE_TLS_CA: "/the ca.pem" };
+  const { redis, database } = readConfig({ ...ENOUGH, ...urls, ...files });
+  const used = [...(redis.urls ?? []), database.url as string].map((url) => [...new URL(url).searchParams]);
+  expect(used).toEqual([
+    [["ca", "/the ca.pem"]],
+    [["ca", "/the ca.pem"]],
+    [
+      ["sslmode", "require"],
+      ["sslrootcert", "/the ca.pem"],
+    ],
+  ]);
+  expect(names({ ...ENOUGH, ...urls, ...files, REDIS_URL: "redis://a:1" })).toEqual(["TIMELINE_REDIS_TLS_CA"]);
+  for (const parameter of ["sslmode=disable", "sslmode=no-verify", "sslrootcert=/other.pem"])
+    expect(names({ ...ENOUGH, ...urls, ...files, DATABASE_URL: `postgres://a/x?${parameter}` })).toEqual([
+      "TIMELINE_DATABASE_TLS_CA",
+    ]);
+  expect(names({ ...ENOUGH, REDIS_URL: "rediss://a:1?ca=/the.pem" })).toEqual(["REDIS_URL"]);
+});
+
 test("files that hold no certificate are refused", () => {
   const folder = mkdtempSync(join(tmpdir(), "timeline-test-config-"));
   const file = join(folder, "x.pem");

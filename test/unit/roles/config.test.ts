@@ -206,9 +206,10 @@ test("files that cannot be read are faults of the configuration, all of them at 
     TIMELINE_NATS_CREDS: "/nowhere/nats.creds",
     TIMELINE_NATS_TLS_CA: "package.json",
     TIMELINE_UPSTREAM_TLS_CA: "/nowhere/ca.pem",
+    ...{ REDIS_URL: "rediss://a:1", TIMELINE_REDIS_TLS_CA: "/nowhere/redis.pem" },
   });
   expect(() => checkFiles(config)).toThrow(
-    /TIMELINE_NATS_CREDS: names a file that cannot be read \(ENOENT.*\n.*TIMELINE_UPSTREAM_TLS_CA/,
+    /TIMELINE_NATS_CREDS: names a file that cannot be read \(ENOENT.*\n.*TIMELINE_UPSTREAM_TLS_CA(.|\n)*TIMELINE_REDIS_TLS_CA/,
   );
   expect(() => checkFiles(config)).not.toThrow(/TIMELINE_NATS_TLS_CA/);
 });

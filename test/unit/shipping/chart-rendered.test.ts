@@ -199,10 +199,13 @@ rendering("roles scale by their load too where an adapter serves it, and by KEDA
   const plain = ofRole(keda, "HorizontalPodAutoscaler");
   for (const [role, load] of Object.entries(loads)) {
     const target = { type: "AverageValue", averageValue: String(load) };
-    const metric = { name: "timeline_scaling_load", selector: { matchLabels: { role } } };
+    const metric = {
+      name: "timeline_scaling_load",
+      selector: { matchLabels: { namespace: "default", release: "timeline", role } },
+    };
     expect(external[role]?.metrics.slice(1)).toEqual(load ? [{ type: "External", external: { metric, target } }] : []);
     expect([role, asked[role] !== undefined, plain[role] === undefined]).toEqual([role, load > 0, load > 0]);
-    const query = `timeline_scaling_load{role="${role}"}`;
+    const query = `timeline_scaling_load{namespace="default",release="timeline",role="${role}"}`;
     const metadata = { serverAddress: "http://prometheus:9090", query, threshold: String(load) };
     if (load) expect(asked[role]?.triggers[1]).toEqual({ type: "prometheus", metricType: "AverageValue", metadata });
   }
@@ -238,6 +241,7 @@ rendering("the monitor selects one Service and its port", () => {
   expect(found).toHaveLength(1);
   expect(found[0]?.spec.ports.map((port) => port.name)).toEqual(monitor.spec.endpoints.map(({ port }) => port));
   expect(monitor.metadata.labels["release"]).toBe("prometheus");
+  expect(monitor.spec.endpoints[0]?.relabelings.map(({ targetLabel }) => targetLabel)).toEqual(["release", "role"]);
 });
 
 rendering("network policies close every role except its own ports", () => {

@@ -76,6 +76,11 @@ rendering.each<[string, Values, RegExp]>([
   ["a short secret", { "jwt.secret": SECRET.slice(0, 31) }, /jwt\/secret/],
   ["a key set without issuer and audience", KEYS, /jwt\.issuer and jwt\.audience are needed/],
   ["a key set over http", { ...KEYS, ...CLAIMS, "jwt.jwksUrl": "http://login.example/keys" }, /must begin with https:/],
+  [
+    "a monitor that the network policies keep out",
+    { "metrics.serviceMonitor.enabled": true },
+    /serviceMonitor\.enabled needs networkPolicy\.metricsFrom/,
+  ],
   ["TLS without a certificate", { "tls.enabled": true }, /tls\.existingSecret or tls\.issuer\.name is needed/],
   [
     "a role's own NATS_URL in no Secret",
@@ -84,6 +89,17 @@ rendering.each<[string, Values, RegExp]>([
   ],
 ])("%s is refused before anything is installed", (_name, values, why) => {
   expect(() => renderChart({ ...REQUIRED, ...values })).toThrow(why);
+});
+
+rendering("a monitor is taken where policies are off, or let it in", () => {
+  const monitor = { ...REQUIRED, "metrics.serviceMonitor.enabled": true };
+  const from = [{ namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": "monitoring" } } }];
+  expect(() => renderChart({ ...monitor, "networkPolicy.enabled": false })).not.toThrow();
+  for (const [name, { spec }] of policies({ ...monitor, "networkPolicy.metricsFrom": from }))
+    expect([name, spec.ingress]).toEqual([
+      name,
+      expect.arrayContaining([{ ports: [{ port: "http", protocol: "TCP" }], from }]),
+    ]);
 });
 
 rendering("unsafe tokens can be allowed explicitly", () => {
@@ -107,4 +123,21 @@ rendering("the notes name the ports that are open", () => {
     "networkPolicy.egress": [{ ports: [{ port: 6379 }] }],
   });
   expect(closed.match(/^- .*/gm)).toEqual([expect.stringContaining("network plugin")]);
+});
+
+rendering("a private CA of Redis, PostgreSQL and the key server is one value each", () => {
+  const cas = { "tls.redis.existingSecret": "r", "tls.database.existingSecret": "d", "tls.jwks.existingSecret": "j" };
+  const objects = renderChart({ ...OWN_UPSTREAMS, ...cas, ...KEYS, ...CLAIMS, "redis.url": "rediss://redis:6379" });
+  const files = ["TIMELINE_REDIS_TLS_CA", "TIMELINE_DATABASE_TLS_CA", "NODE_EXTRA_CA_CERTS"];
+  const stores = ["database-ca", "redis-ca"];
+  const expected = { users: stores, posts: stores, gateway: [...stores, "jwks-ca"].sort(), api: ["redis-ca"] };
+  for (const [name, channels] of Object.entries(expected)) {
+    const deployment = ofKind(objects, "Deployment").find((one) => role(one) === name) as Rendered;
+    const env = environmentOf(deployment, objects);
+    const mounted = files.flatMap((file) => env[file] ?? []).map((path) => path.split("/").slice(-2, -1)[0]);
+    expect([name, mounted.map((channel) => `${channel}-ca`).sort()]).toEqual([name, channels]);
+    const { volumes } = deployment.spec.template.spec;
+    for (const channel of mounted)
+      expect(volumes.find((one) => one.name === `tls-${channel}`)?.secret?.secretName).toBe(channel?.[0]);
+  }
 });

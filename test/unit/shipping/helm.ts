@@ -65,7 +65,7 @@ export interface Rendered {
     triggers: object[];
     clusterIP?: string;
     ports: { name: string; port: number; targetPort: string }[];
-    endpoints: { port: string; path: string }[];
+    endpoints: { port: string; path: string; relabelings: { sourceLabels: string[]; targetLabel: string }[] }[];
     rules: { http: { paths: { path: string; backend: { service: { name: string; port: { name: string } } } }[] } }[];
     ingress: { ports: { port: string }[]; from: Peer[] }[];
     egress: { ports: { port: number }[]; to?: Peer[] }[];
@@ -110,19 +110,27 @@ const rendered = new Map<string, readonly Rendered[]>();
  *
  * @throws Error with what helm wrote, where it refuses
  */
-export function renderChart(values: Values): Rendered[] {
-  const key = JSON.stringify(values);
-  const objects = rendered.get(key) ?? template(values, CHART);
+export function renderChart(values: Values, release: Release = RELEASE): Rendered[] {
+  const key = JSON.stringify([values, release]);
+  const objects = rendered.get(key) ?? template(values, CHART, release);
   rendered.set(key, objects);
   return structuredClone([...objects]);
 }
 
-function template(values: Values, chart: string): Rendered[] {
+interface Release {
+  readonly name: string;
+  readonly namespace: string;
+}
+
+export const RELEASE: Release = { name: "timeline", namespace: "default" };
+
+function template(values: Values, chart: string, { name, namespace }: Release = RELEASE): Rendered[] {
   const folder = mkdtempSync(join(tmpdir(), "avion-timeline-chart-"));
   const file = join(folder, "values.yaml");
   try {
     writeFileSync(file, stringify(nested(values)));
-    const args = ["template", "timeline", chart, "--kube-version", KUBE_VERSION, "--values", file];
+    const as = ["--namespace", namespace, "--kube-version", KUBE_VERSION];
+    const args = ["template", name, chart, ...as, "--values", file];
     const done = spawnSync(HELM as string, args, { encoding: "utf8" });
     if (done.status !== 0) throw new Error(`helm template: ${done.error?.message ?? done.stderr}`);
     return parseAllDocuments(done.stdout, { version: "1.1" })

@@ -1,11 +1,13 @@
 import { spawnSync } from "node:child_process";
-import { readdirSync } from "node:fs";
-import { basename } from "node:path";
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, join } from "node:path";
 import { expect, test } from "@jest/globals";
+import { stringify } from "yaml";
 import { readMetricsList } from "../../support/metrics-list.js";
-import { REQUIRED, rendering } from "./chart-cases.js";
+import { EVERYTHING, ofKind, REQUIRED, rendering } from "./chart-cases.js";
 import { inRepository, readText, readYaml } from "./files.js";
-import { type Rendered, renderChart } from "./helm.js";
+import { HELM, RELEASE, type Rendered, renderChart } from "./helm.js";
 import { ALERTS, metricsIn, PROMTOOL, RECORDED, RULE_FILES, RULE_GROUPS, type RuleGroup } from "./rules.js";
 
 const CASES = "test/unit/shipping/rules";
@@ -92,15 +94,99 @@ const rulesOf = (objects: Rendered[]): RuleGroup[] =>
     .filter(({ kind }) => kind === "PrometheusRule")
     .flatMap(({ spec }) => (spec as unknown as { groups: RuleGroup[] }).groups);
 
-rendering("the chart contains the rule files unchanged if rules are enabled", () => {
+const WITH_RULES = { ...REQUIRED, "metrics.prometheusRule.enabled": true };
+const nameOf = (rule: RuleGroup["rules"][number]): string => ("alert" in rule ? rule.alert : rule.record);
+
+rendering("the chart contains every rule, for the series of its own release alone", () => {
   expect(rulesOf(renderChart(REQUIRED))).toEqual([]);
-  const asked = { ...REQUIRED, "metrics.prometheusRule.enabled": true };
-  expect(rulesOf(renderChart(asked))).toEqual(RULE_GROUPS);
+  const groups = rulesOf(renderChart(WITH_RULES));
+  const own = `{namespace="${RELEASE.namespace}",release="${RELEASE.name}"`;
+  expect(groups.map(({ name }) => name)).toEqual(RULE_GROUPS.map(({ name }) => name));
+  for (const [at, { rules }] of groups.entries()) {
+    expect(rules.map(nameOf)).toEqual(RULE_GROUPS[at]?.rules.map(nameOf));
+    for (const rule of rules) {
+      const series = rule.expr.match(/\btimeline[_:][\w:]+./g) ?? [];
+      expect([nameOf(rule), series.every((one) => one.endsWith("{"))]).toEqual([nameOf(rule), true]);
+      expect([nameOf(rule), rule.expr.split(own).length - 1]).toEqual([nameOf(rule), series.length]);
+      expect(rule.labels).toMatchObject({ namespace: RELEASE.namespace, release: RELEASE.name });
+    }
+  }
   const labels = { release: "prometheus" };
-  const [object] = renderChart({ ...asked, "metrics.prometheusRule.labels": labels }).filter(
-    ({ kind }) => kind === "PrometheusRule",
-  );
+  const [object] = ofKind(renderChart({ ...WITH_RULES, "metrics.prometheusRule.labels": labels }), "PrometheusRule");
   expect(object?.metadata.labels).toMatchObject(labels);
+});
+
+const withBoth = HELM && PROMTOOL ? test : test.skip;
+
+withBoth("of two releases in one Prometheus, neither scales or hides the other", () => {
+  const folder = mkdtempSync(join(tmpdir(), "avion-timeline-rules-"));
+  try {
+    const releases = ["production", "staging"];
+    for (const namespace of releases)
+      writeFileSync(
+        join(folder, `${namespace}.yaml`),
+        stringify({ groups: rulesOf(renderChart(WITH_RULES, { name: "avion", namespace })) }),
+      );
+    const of = (namespace: string, labels: string): string => `{namespace="${namespace}",release="avion",${labels}}`;
+    const roles = ["api", "bridge", "fanout", "gateway"];
+    const series = (name: string, values: string) => ({ series: name, values });
+    const waits = [
+      series(`timeline_queue_depth${of("staging", 'consumer="planner",role="fanout"')}`, "50000x20"),
+      series(`timeline_queue_unacked${of("staging", 'consumer="planner",role="fanout"')}`, "0x20"),
+      ...roles.map((role) => series(`timeline_ready${of("staging", `role="${role}"`)}`, "1x20")),
+    ];
+    const absent = roles.map((role) => ({
+      exp_labels: { namespace: "production", release: "avion", role, severity: "critical" },
+      exp_annotations: {
+        summary: `Prometheus sees no process of the timeline service with the role ${role}`,
+        description: `For five minutes no process of the timeline service with the role ${role} was scraped (absent: 1).`,
+        runbook_url: "docs/operating.md#timelineabsent",
+      },
+    }));
+    const load = (namespace: string, found: object[]) => ({
+      expr: queryOf("fanout", namespace),
+      eval_time: "10m",
+      exp_samples: found,
+    });
+    const cases = {
+      rule_files: releases.map((namespace) => `${namespace}.yaml`),
+      tests: [
+        {
+          interval: "1m",
+          input_series: waits,
+          alert_rule_test: [{ eval_time: "10m", alertname: "TimelineAbsent", exp_alerts: absent }],
+          promql_expr_test: [
+            load("production", []),
+            load("staging", [{ labels: `timeline_scaling_load${of("staging", 'role="fanout"')}`, value: 50_000 }]),
+          ],
+        },
+      ],
+    };
+    writeFileSync(join(folder, "cases.yaml"), stringify(cases));
+    const { status, said } = promtool("test", "rules", join(folder, "cases.yaml"));
+    expect([status, said]).toEqual([0, expect.stringContaining("SUCCESS")]);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+/** The query of the role's autoscaler. */
+function queryOf(of: string, namespace: string): string {
+  const keda = { "autoscaling.signals": "keda", "autoscaling.prometheusUrl": "http://prometheus:9090" };
+  const objects = renderChart({ ...EVERYTHING, ...keda }, { name: "avion", namespace });
+  const found = ofKind(objects, "ScaledObject").find(
+    ({ metadata }) => metadata.labels["app.kubernetes.io/component"] === of,
+  );
+  const [, prometheus] = (found as Rendered).spec.triggers as { metadata: { query: string } }[];
+  return prometheus?.metadata.query as string;
+}
+
+rendering("TimelineAbsent asks for each role that is deployed, and for no other", () => {
+  const absent = rulesOf(renderChart({ ...WITH_RULES, "roles.bridge.enabled": false }))
+    .flatMap(({ rules }) => rules)
+    .find((rule) => nameOf(rule) === "TimelineAbsent");
+  const roles = [...(absent?.expr.matchAll(/absent\(timeline_ready\{[^}]*role="(\w+)"\}\)/g) ?? [])];
+  expect(roles.map(([, role]) => role)).toEqual(["api", "fanout", "gateway"]);
 });
 
 rendering("alerts link to the published runbooks", () => {
