@@ -1,8 +1,10 @@
 import { Redis } from "ioredis";
-import { printableAddress } from "../kernel/urls.js";
-import { redisError, serverOf } from "../platform/redis/connect.js";
-import { fieldsOf } from "../platform/redis/servers.js";
-import { adviceOn } from "../platform/refusals.js";
+import { silent } from "../kernel/logger.js";
+import { pause } from "../kernel/time.js";
+import { printableAddress, printableAddresses } from "../kernel/urls.js";
+import { connectRedis, redisError, serverOf } from "../platform/redis/connect.js";
+import { fieldsOf, readMasters } from "../platform/redis/servers.js";
+import { adviceOn, refusalOf } from "../platform/refusals.js";
 import { type About, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
 const OLDEST = "6.2.0";
@@ -11,8 +13,8 @@ const NEEDED = ": ZADD LT and ZMSCORE are needed";
 
 const advice = (error: unknown): string => adviceOn(error, "start Redis there, or set REDIS_URL to where it is");
 
-export const redisChecks = (urls: readonly string[], allowEviction: boolean): Check[] =>
-  urls.map((url) =>
+export const redisChecks = (urls: readonly string[], allowEviction: boolean): Check[] => [
+  ...urls.map((url) =>
     checked(`Redis ${printableAddress(url)}`, advice, async (server) => {
       const fields = fieldsOf(await readInfo(url));
       const field = (name: string): string => fields.get(name) ?? "";
@@ -20,9 +22,35 @@ export const redisChecks = (urls: readonly string[], allowEviction: boolean): Ch
         versionFinding(server, field("valkey_version") || field("redis_version"), OLDEST, NEEDED),
         policyFinding(server, field("maxmemory_policy"), allowEviction),
         persistenceFinding(server, field("aof_enabled")),
+        ...(urls.length === 1 && field("cluster_enabled") === "1" ? await clusterFindings(urls) : []),
       ];
     }),
-  );
+  ),
+  ...(urls.length > 1 ? [() => clusterFindings(urls)] : []),
+];
+
+/** Connects as the service does: over the addresses that the nodes name. */
+const clusterFindings = (urls: readonly string[]): Promise<readonly Finding[]> =>
+  checked(`Redis Cluster ${printableAddresses(urls)}`, advice, async (cluster) => {
+    const client = connectRedis(urls, silent, { cluster: true });
+    let reason: unknown = new Error("does not answer");
+    client.on("error", (error: Error & { lastNodeError?: Error }) => {
+      reason = refusalOf(client) ?? redisError(error.lastNodeError ?? error);
+    });
+    try {
+      const ready = new AbortController();
+      client.once("ready", () => ready.abort());
+      await pause(TIMEOUT_MS, ready.signal);
+      if (client.status !== "ready") throw reason;
+      const masters = await readMasters(client);
+      const away = masters.filter(({ reachable }) => !reachable).map(({ node }) => node);
+      if (away.length === 0) return [cluster.ok(`${masters.length} masters answer`)];
+      const advice = "let the nodes announce addresses that this process reaches, and that their certificates hold";
+      return [cluster.fault(`does not reach ${away.join(", ")}, which the cluster names`, advice)];
+    } finally {
+      client.disconnect();
+    }
+  })();
 
 async function readInfo(url: string): Promise<string> {
   const redis = new Redis({

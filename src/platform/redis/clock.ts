@@ -3,6 +3,7 @@ import { Cluster, type Redis } from "ioredis";
 import { AppError } from "../../kernel/errors.js";
 import { startLoop } from "../../kernel/loop.js";
 import { SECOND } from "../../kernel/time.js";
+import { refusalOf } from "../refusals.js";
 import type { RedisClient } from "./connect.js";
 import type { Scripts } from "./scripts.js";
 import { mastersOf } from "./servers.js";
@@ -40,7 +41,7 @@ export function followClock(scripts: Scripts, ask: AskTime = (server) => server.
     offsets.has(server) ? offsets.set(server, Promise.resolve(await measure(server))) : learn(server);
   const sample = async (): Promise<void> => {
     const masters = mastersOf(client);
-    if (masters.length === 0) throw new AppError("unavailable", "Redis: no master of the cluster is known yet");
+    if (masters.length === 0) throw noMaster(client, "yet");
     await Promise.all(masters.map(refresh));
   };
   const loop = startLoop({ everyMs: SAMPLE_MS, firstAfterMs: SAMPLE_MS, work: sample });
@@ -54,10 +55,14 @@ export function followClock(scripts: Scripts, ask: AskTime = (server) => server.
   };
 }
 
+/** A cluster that refuses this process names none of its masters. */
+const noMaster = (client: RedisClient, what: string): AppError =>
+  refusalOf(client) ?? new AppError("unavailable", `Redis: no master of the cluster is known ${what}`);
+
 function masterOf(client: RedisClient, key: string): Redis {
   if (!(client instanceof Cluster)) return client;
   const [name] = client.slots[slotOf(key)] ?? [];
   const master = client.nodes("all").find(({ options }) => `${options.host}:${options.port}` === name);
-  if (!master) throw new AppError("unavailable", "Redis: no master of the cluster is known for the key");
+  if (!master) throw noMaster(client, "for the key");
   return master;
 }
