@@ -14,6 +14,7 @@ import { type Config, readCommandConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
 import {
   type Connections,
+  firstAnswer,
   missingUpstreams,
   natsOptions,
   openRedis,
@@ -127,8 +128,7 @@ export async function openLogAndUpstreams(opening: Opening): Promise<LogConnecti
 export async function openTimelines(opening: Opening): Promise<Connections> {
   const { config, closers } = opening;
   const log = await openLogAndUpstreams(opening);
-  const redis = openRedis(config.redis, silent, closers);
-  await untilRedisAnswers(redis, config.redis.urls);
+  const redis = await openAnsweringRedis(config.redis, closers);
   await checkBelonging({ ...redis, ...log });
   const connections = withFences(config, { ...redis, ...log }, silent);
   // Not every command calls the posts service, and reads hide a drop that is older than its retention.
@@ -137,15 +137,18 @@ export async function openTimelines(opening: Opening): Promise<Connections> {
 }
 
 export async function openRegistry({ config, closers }: Opening): Promise<Registry> {
-  const redis = openRedis(config.redis, silent, closers);
-  await untilRedisAnswers(redis, config.redis.urls);
+  const redis = await openAnsweringRedis(config.redis, closers);
   return openPulled(redis.scripts, redis.clock, config.fanout);
 }
 
 export const timelinesOn = (connections: Connections, config: Config): Timelines =>
   createTimelines({ ...connections, upstreams: connections.upstreams("reads"), config, log: silent });
 
-async function untilRedisAnswers({ scripts, clock }: Pick<Connections, "scripts" | "clock">, urls: readonly string[]) {
+const openAnsweringRedis = (config: Config["redis"], closers: Closers) =>
+  openRedis(config, silent, { closers, answer: (redis) => untilRedisAnswers(redis, config.urls) });
+
+async function untilRedisAnswers(redis: Pick<Connections, "scripts" | "clock">, urls: readonly string[]) {
+  const { scripts } = redis;
   const until = Date.now() + REDIS_TIMEOUT_MS;
   let reason: unknown;
   // A command that fails does not name why there is no connection.
@@ -154,8 +157,8 @@ async function untilRedisAnswers({ scripts, clock }: Pick<Connections, "scripts"
   });
   try {
     await connected(scripts.client);
-    await retryUntilDone(
-      () => clock.sample(),
+    return await retryUntilDone(
+      () => firstAnswer(redis),
       silent,
       "",
       () => Date.now() < until,

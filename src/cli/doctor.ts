@@ -5,6 +5,7 @@ import {
   examine,
   findingsAsText,
   folderChecks,
+  keyChecks,
   natsChecks,
   nodeCheck,
   redisChecks,
@@ -35,7 +36,8 @@ async function doctor({ json }: { readonly json?: boolean }): Promise<number> {
 }
 
 function checksOf(config: Config): Check[] {
-  const { process, redis, nats, upstreams, database } = config;
+  const { process, redis, nats, upstreams, database, gateway } = config;
+  const { jwksUrl } = gateway;
   const { userServiceAddr, postServiceAddr } = upstreams;
   const { url, poolSize } = database;
   return [
@@ -44,6 +46,7 @@ function checksOf(config: Config): Check[] {
     ...natsChecks(natsOptions(nats, "doctor")),
     ...(url !== undefined ? databaseChecks({ url, poolSize, migrations: MIGRATIONS }) : []),
     ...(url === undefined && keepsData(process.roles) ? folderChecks(dataFolder(database)) : []),
+    ...(process.roles.includes("gateway") && jwksUrl !== undefined ? keyChecks(jwksUrl) : []),
     ...(userServiceAddr !== undefined && postServiceAddr !== undefined
       ? upstreamChecks({ userServiceAddr, postServiceAddr, tls: upstreams }, ownGrpcAddress(config))
       : []),

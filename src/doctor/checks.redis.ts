@@ -1,10 +1,11 @@
 import { Redis } from "ioredis";
-import { SECOND } from "../kernel/time.js";
-import { printableAddress } from "../kernel/urls.js";
+import { silent } from "../kernel/logger.js";
+import { pause, SECOND } from "../kernel/time.js";
+import { printableAddress, printableAddresses } from "../kernel/urls.js";
 import { clockFault } from "../platform/redis/clock.js";
-import { redisError, serverOf } from "../platform/redis/connect.js";
-import { fieldsOf } from "../platform/redis/servers.js";
-import { adviceOn } from "../platform/refusals.js";
+import { connectRedis, redisError, serverOf } from "../platform/redis/connect.js";
+import { fieldsOf, readMasters } from "../platform/redis/servers.js";
+import { adviceOn, refusalOf } from "../platform/refusals.js";
 import { type About, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
 const OLDEST = "6.2.0";
@@ -13,8 +14,8 @@ const NEEDED = ": ZADD LT and ZMSCORE are needed";
 
 const advice = (error: unknown): string => adviceOn(error, "start Redis there, or set REDIS_URL to where it is");
 
-export const redisChecks = (urls: readonly string[], allowEviction: boolean): Check[] =>
-  urls.map((url) =>
+export const redisChecks = (urls: readonly string[], allowEviction: boolean): Check[] => [
+  ...urls.map((url) =>
     checked(`Redis ${printableAddress(url)}`, advice, async (server) => {
       const { info, time } = await ask(url);
       const fields = fieldsOf(info);
@@ -24,9 +25,35 @@ export const redisChecks = (urls: readonly string[], allowEviction: boolean): Ch
         policyFinding(server, field("maxmemory_policy"), allowEviction),
         persistenceFinding(server, field("aof_enabled")),
         clockFinding(server, time),
+        ...(urls.length === 1 && field("cluster_enabled") === "1" ? await clusterFindings(urls) : []),
       ];
     }),
-  );
+  ),
+  ...(urls.length > 1 ? [() => clusterFindings(urls)] : []),
+];
+
+/** Connects as the service does: over the addresses that the nodes name. */
+const clusterFindings = (urls: readonly string[]): Promise<readonly Finding[]> =>
+  checked(`Redis Cluster ${printableAddresses(urls)}`, advice, async (cluster) => {
+    const client = connectRedis(urls, silent, { cluster: true });
+    let reason: unknown = new Error("does not answer");
+    client.on("error", (error: Error & { lastNodeError?: Error }) => {
+      reason = refusalOf(client) ?? redisError(error.lastNodeError ?? error);
+    });
+    try {
+      const ready = new AbortController();
+      client.once("ready", () => ready.abort());
+      await pause(TIMEOUT_MS, ready.signal);
+      if (client.status !== "ready") throw reason;
+      const masters = await readMasters(client);
+      const away = masters.filter(({ reachable }) => !reachable).map(({ node }) => node);
+      if (away.length === 0) return [cluster.ok(`${masters.length} masters answer`)];
+      const advice = "let the nodes announce addresses that this process reaches, and that their certificates hold";
+      return [cluster.fault(`does not reach ${away.join(", ")}, which the cluster names`, advice)];
+    } finally {
+      client.disconnect();
+    }
+  })();
 
 async function ask(url: string): Promise<{ readonly info: string; readonly time: number }> {
   const redis = new Redis({

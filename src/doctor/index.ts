@@ -1,4 +1,5 @@
 export { upstreamChecks } from "./checks.grpc.js";
+export { keyChecks } from "./checks.http.js";
 export { natsChecks } from "./checks.nats.js";
 export { redisChecks } from "./checks.redis.js";
 export { databaseChecks, folderChecks } from "./checks.sql.js";

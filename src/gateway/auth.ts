@@ -1,8 +1,6 @@
 import { createHmac, createSecretKey, timingSafeEqual } from "node:crypto";
 import {
-  createRemoteJWKSet,
   decodeProtectedHeader,
-  errors,
   type JWTClaimVerificationOptions,
   type JWTPayload,
   type JWTVerifyGetKey,
@@ -14,8 +12,10 @@ import { idFault } from "../kernel/ids.js";
 import { SECOND, sharedNow } from "../kernel/time.js";
 import type { GatewayConfig } from "./config.js";
 
-/** Exactly one of `jwtSecret` (HS256) and `jwksUrl` (public keys) is given. */
-type AuthConfig = Partial<Pick<GatewayConfig, "jwtSecret" | "jwksUrl" | "jwtIssuer" | "jwtAudience">>;
+/** Exactly one of `jwtSecret` (HS256) and `keys` (public keys) is given. */
+interface AuthConfig extends Partial<Pick<GatewayConfig, "jwtSecret" | "jwtIssuer" | "jwtAudience">> {
+  readonly keys?: JWTVerifyGetKey | undefined;
+}
 
 export interface Principal {
   readonly user: string;
@@ -68,14 +68,11 @@ function principalOf({ sub, exp, tier }: JWTPayload): Principal {
 
 type ClaimsOf = (token: string) => JWTPayload | Promise<JWTPayload>;
 
-function createClaimsOf({ jwtSecret, jwksUrl }: AuthConfig, options: JWTClaimVerificationOptions): ClaimsOf {
-  if (jwksUrl !== undefined && jwtSecret === undefined) {
-    const key = remoteKeys(jwksUrl);
-    return async (token) => (await jwtVerify(token, key, { ...options, algorithms: ASYMMETRIC })).payload;
-  }
-  if (jwtSecret === undefined || jwtSecret === "" || jwksUrl !== undefined) {
+function createClaimsOf({ jwtSecret, keys }: AuthConfig, options: JWTClaimVerificationOptions): ClaimsOf {
+  if (keys !== undefined && jwtSecret === undefined)
+    return async (token) => (await jwtVerify(token, keys, { ...options, algorithms: ASYMMETRIC })).payload;
+  if (jwtSecret === undefined || jwtSecret === "" || keys !== undefined)
     throw new Error("either a secret or a JWKS URL is needed to check tokens");
-  }
   return createHmacClaimsOf(jwtSecret, options);
 }
 
@@ -100,21 +97,6 @@ function createHmacClaimsOf(secret: string, options: JWTClaimVerificationOptions
     const given = Buffer.from(signature);
     if (given.length !== expected.length || !timingSafeEqual(given, expected)) throw unauthenticated("not valid");
     return UnsecuredJWT.decode(`${UNSIGNED_HEADER}.${payload}.`, options).payload;
-  };
-}
-
-function remoteKeys(url: string): JWTVerifyGetKey {
-  const remote = createRemoteJWKSet(new URL(url));
-  return async (header, token) => {
-    try {
-      return await remote(header, token);
-    } catch (error) {
-      // These errors are caused by the token, all others by the key server.
-      if (error instanceof errors.JWKSNoMatchingKey) throw error;
-      if (error instanceof errors.JWKSMultipleMatchingKeys) throw error;
-      if (error instanceof errors.JOSENotSupported) throw error;
-      throw new AppError("unavailable", "the keys that sign access tokens cannot be fetched", { cause: error });
-    }
   };
 }
 

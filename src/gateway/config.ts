@@ -1,3 +1,4 @@
+import { DAY } from "../kernel/time.js";
 import { webUrl } from "../kernel/urls.js";
 import { type ConfigOf, flag, integer, list, text, type Variables } from "../kernel/variables.js";
 
@@ -23,6 +24,12 @@ export const GATEWAY_VARIABLES = {
     schema: webUrl,
     about:
       "Key set of asymmetric tokens, over https: (role gateway; this or TIMELINE_JWT_SECRET); needs issuer and audience",
+  },
+  jwksMaxAgeMs: {
+    name: "TIMELINE_JWT_JWKS_MAX_AGE_MS",
+    schema: integer(60_000, 30 * DAY),
+    default: "86400000",
+    about: "While the server of the key set does not answer, its keys count for so long, ms",
   },
   jwtIssuer: {
     name: "TIMELINE_JWT_ISSUER",

@@ -9,6 +9,7 @@ import type { Scripts } from "../platform/redis/scripts.js";
 import { createAuthenticate, createAuthorize } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
+import { followKeys } from "./keys.http.js";
 import { observeGateway } from "./observe.js";
 import { Registry } from "./registry.js";
 import { createRegistryStore } from "./registry.redis.js";
@@ -60,7 +61,9 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
   });
   const streams = new Streams({ feed, registry, config, limits, log });
   const allowedOrigins = new Set(config.allowedOrigins);
-  const authorize = createAuthorize(createAuthenticate(config), allowedOrigins);
+  const { jwksUrl: url, jwksMaxAgeMs: maxAgeMs } = config;
+  const keys = url === undefined ? undefined : followKeys({ url, maxAgeMs, log });
+  const authorize = createAuthorize(createAuthenticate({ ...config, keys: keys?.find }), allowedOrigins);
   return {
     authorize,
     handle: createRoutes({
@@ -71,6 +74,8 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
       serve: (request) => streams.serve(request),
     }),
     healthy: (): boolean => !streams.closing && feed.connected() && scripts.client.status === "ready",
+    /** The reason if no token can be checked. */
+    keysNotReady: () => keys?.notReady(),
     /** All 0 after the last stream is gone. */
     counts: () => ({ streams: streams.size, users: feed.users(), registrations: registry.size }),
     /** Refuses new streams, ends the open ones spread over up to `graceMs`, and removes their registrations. */
@@ -78,6 +83,7 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
       await streams.close(graceMs);
       await registry.close();
       feed.close();
+      await keys?.close();
     },
   };
 }

@@ -1,6 +1,6 @@
 import type { Headers } from "../delivery/handler.js";
 import { contextOf, type OpenSpan, openSpan, SpanKind } from "../delivery/telemetry.js";
-import { counter, gauge, histogram, upDownCounter } from "../kernel/meters.js";
+import { counter, gauge, histogram, observedGauge, upDownCounter } from "../kernel/meters.js";
 import { sharedNow } from "../kernel/time.js";
 import type { Notification } from "./notification.js";
 import { RESET_REASONS, type ResetReason } from "./resume.js";
@@ -68,6 +68,12 @@ export const observeGateway = {
     open.add(-1);
     closed.add(1, { reason });
   },
+  keys: (age: () => number): void =>
+    observedGauge(
+      "timeline_jwks_age_seconds",
+      "Time since the server of the keys that sign access tokens last answered, in seconds",
+      age,
+    ),
   refused: (status: number): void => refused.add(1, { status }),
   writing: ({ traced }: Notification): OpenSpan | undefined =>
     traced && openSpan("sse write", { kind: SpanKind.PRODUCER, parent: contextOf(traced) }),

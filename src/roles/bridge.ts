@@ -11,7 +11,7 @@ export async function startBridgeRole({
   exportsTraces,
   log,
 }: RoleDeps<"redis" | "upstreams">): Promise<RunningRole> {
-  const subscriber = connectSubscriber(config.redis.urls, log);
+  const subscriber = connectSubscriber(config.redis.urls, log, connections.scripts.client);
   const upstreamsMissing = missingUpstreams(config.upstreams).length > 0;
   if (upstreamsMissing)
     log.warn({}, "without UserService and PostService a bridge cannot look up what Redis Pub/Sub has lost");

@@ -17,10 +17,11 @@ import { type EvictionWatch, watchEviction } from "../platform/redis/eviction.js
 import { createFenced, type Fenced } from "../platform/redis/fenced.js";
 import { startRedisHealth } from "../platform/redis/health.js";
 import { createScripts, type Scripts } from "../platform/redis/scripts.js";
+import { servesCluster } from "../platform/redis/servers.js";
 import { Refusal } from "../platform/refusals.js";
 import { openPulled, type Registry } from "../pull/index.js";
 import { createReadLimits, type ReadLimits } from "../timeline/index.js";
-import type { Closers } from "./closers.js";
+import { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
 import { type NatsConfig, type RedisConfig, UPSTREAM_VARIABLES, type UpstreamsConfig } from "./config/connections.js";
 import { VERSION } from "./version.js";
@@ -64,14 +65,18 @@ export async function openConnections(
   { closers, waiting }: { closers: Closers; waiting: (server: string | undefined) => void },
 ): Promise<ServiceConnections> {
   const podName = config.process.podName ?? `${hostname()}-${process.pid}`;
-  const redis = openRedis(config.redis, log, closers);
-  const { client } = redis.scripts;
-  const health = startRedisHealth(client, { log });
-  closers.add("Redis health", () => health.close());
   waiting("Redis");
-  await connected(client);
-  await retryUntilDone(() => redis.clock.sample(), log, "Redis is not available yet; the start waits");
-  const eviction = await watchEviction(client, { allowed: config.redis.allowEviction, log });
+  const redis = await openRedis(config.redis, log, {
+    closers,
+    answer: async (opened, own) => {
+      const { client } = opened.scripts;
+      const health = startRedisHealth(client, { log });
+      own.add("Redis health", () => health.close());
+      await connected(client);
+      return retryUntilDone(() => firstAnswer(opened), log, "Redis is not available yet; the start waits");
+    },
+  });
+  const eviction = await watchEviction(redis.scripts.client, { allowed: config.redis.allowEviction, log });
   closers.add("Redis eviction", () => eviction.close());
   waiting("NATS");
   const nats = await connectNats(natsOptions(config.nats, podName), log);
@@ -101,14 +106,48 @@ export async function openConnections(
   return { ...withFences(config, opened, log), topology, eviction, clockFault: redis.clockFault, redisOfLog, podName };
 }
 
-/** Redis and its clock, which is read before the first write. It returns at once: commands fail until Redis answers. */
-export function openRedis({ urls }: Pick<RedisConfig, "urls">, log: Logger, closers: Closers) {
-  const client = connectRedis(urls, log);
-  closers.add("Redis", () => client.disconnect());
+type OpenRedis = ReturnType<typeof openClient>;
+
+interface RedisOpening {
+  readonly closers: Closers;
+  /** Waits for Redis, and tells whether it is a cluster. `own` is closed where it has to be opened again as one. */
+  readonly answer: (redis: OpenRedis, own: Closers) => Promise<boolean>;
+}
+
+/** Opens Redis and its clock. Only its server knows whether one URL names a node of a cluster. */
+export async function openRedis(
+  { urls }: Pick<RedisConfig, "urls">,
+  log: Logger,
+  { closers, answer }: RedisOpening,
+): Promise<OpenRedis> {
+  for (let cluster = urls.length > 1; ; cluster = true) {
+    const own = new Closers();
+    closers.add("Redis", async (graceMs) => void (await own.closeAll(log, graceMs)));
+    const redis = openClient(urls, log, { own, cluster });
+    if ((await answer(redis, own)) === cluster) return redis;
+    if (namesDatabase(urls)) throw new Error("REDIS_URL names a database: a Redis Cluster has only database 0");
+    log.info({}, "Redis is a node of a cluster: the whole cluster is used");
+    await own.closeAll(log);
+  }
+}
+
+/** Reads the clock of Redis, before the first write. @returns whether it is a cluster */
+export async function firstAnswer({ scripts, clock }: Pick<OpenRedis, "scripts" | "clock">): Promise<boolean> {
+  await clock.sample();
+  return servesCluster(scripts);
+}
+
+const namesDatabase = (urls: readonly string[]): boolean =>
+  urls.some((url) => Number(new URL(url).pathname.slice(1)) > 0);
+
+/** It returns at once: commands fail until Redis answers. */
+function openClient(urls: readonly string[], log: Logger, { own, cluster }: { own: Closers; cluster: boolean }) {
+  const client = connectRedis(urls, log, { cluster });
+  own.add("Redis", () => client.disconnect());
   const scripts = createScripts(client, log);
   const sharedClock = createSharedClock(log);
   const clock = followClock(scripts, sharedClock);
-  closers.add("Redis clock", () => clock.close());
+  own.add("Redis clock", () => clock.close());
   return { scripts, clock, clockFault: sharedClock.fault, fenced: createFenced(scripts, clock) };
 }
 

@@ -22,7 +22,10 @@ export async function startGatewayRole(
     }),
   );
   return {
-    notReady: () => (gateway.healthy() ? undefined : "gateway: Redis or NATS is unavailable"),
+    notReady: () => {
+      const keys = gateway.keysNotReady();
+      return gateway.healthy() ? keys && `gateway: ${keys}` : "gateway: Redis or NATS is unavailable";
+    },
     close: (graceMs) => gateway.close(graceMs),
   };
 }

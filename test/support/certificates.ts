@@ -11,6 +11,8 @@ export type Certificates = {
   readonly ca: string;
   /** For 127.0.0.1 and localhost, also for clients. */
   readonly good: Pair;
+  /** For localhost by its name alone. */
+  readonly named: Pair;
   /** For another host. */
   readonly elsewhere: Pair;
   remove(): void;
@@ -44,6 +46,7 @@ export function makeCertificates(): Certificates {
   return {
     ca: ca.cert,
     good: pair("good", "IP:127.0.0.1,DNS:localhost"),
+    named: pair("named", "DNS:localhost"),
     elsewhere: pair("elsewhere", "DNS:elsewhere.example"),
     remove: () => rmSync(folder, { recursive: true, force: true }),
   };

@@ -1,7 +1,8 @@
 import { Redis } from "ioredis";
 import { connect, type JetStreamManager } from "nats";
-import type { Broker } from "../../src/sandbox/brokers/index.js";
+import { type Broker, freePort } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "./brokers.js";
+import type { Pair } from "./certificates.js";
 import { eventually } from "./eventually.js";
 import { type Routes, routesOf } from "./routes.js";
 
@@ -20,20 +21,34 @@ export interface RedisCluster {
   readonly replicas: readonly Broker[];
   /** For REDIS_URL. */
   readonly urls: string;
+  /** Where it has TLS: one a node. */
+  readonly tlsUrls: readonly string[];
   stop(): Promise<void>;
 }
 
 /** Starts it, and waits until every node sees the whole. */
-export async function startRedisCluster(options: { readonly replicas: boolean }): Promise<RedisCluster> {
+export async function startRedisCluster(options: {
+  readonly replicas: boolean;
+  /** Nodes are named `localhost`, also by themselves, and show this certificate; `tlsUrls` name them. */
+  readonly tls?: Pair & { readonly ca: string };
+}): Promise<RedisCluster> {
+  const { tls } = options;
   const args = ["--cluster-enabled", "yes", "--cluster-node-timeout", String(NODE_TIMEOUT_MS)];
+  const tlsPorts: number[] = [];
   const start = (): Promise<Broker[]> =>
-    Promise.all(RANGES.map(() => privateRedis({ extraArgs: args, appendonly: true })));
+    Promise.all(
+      RANGES.map(async () => {
+        const port = await freePort();
+        if (tls) tlsPorts.push(port);
+        return privateRedis({ extraArgs: [...args, ...(tls ? tlsArgs(tls, port) : [])], appendonly: true });
+      }),
+    );
   const masters = await start();
   const replicas = options.replicas ? await start() : [];
   const nodes = [...masters, ...replicas];
   const links = nodes.map(({ url }) => new Redis(url));
   for (const [index, range] of RANGES.entries()) await links[index]?.call("CLUSTER", "ADDSLOTSRANGE", ...range);
-  for (const link of links) await link.call("CLUSTER", "MEET", "127.0.0.1", String(masters[0]?.port));
+  for (const link of links) await link.call("CLUSTER", "MEET", "127.0.0.1", String(tlsPorts[0] ?? masters[0]?.port));
   const say = async (fact: RegExp): Promise<boolean> =>
     (await Promise.all(links.map((link) => link.call("CLUSTER", "INFO")))).every((info) => fact.test(String(info)));
   await eventually(() => say(new RegExp(`cluster_known_nodes:${nodes.length}\\b`)), "every node knows the others");
@@ -48,9 +63,16 @@ export async function startRedisCluster(options: { readonly replicas: boolean })
     masters,
     replicas,
     urls: nodes.map(({ url }) => url).join(","),
+    tlsUrls: tlsPorts.map((port) => `rediss://localhost:${port}`),
     stop: async () => void (await Promise.all(nodes.map((node) => node.stop()))),
   };
 }
+
+const tlsArgs = ({ ca, cert, key }: Pair & { readonly ca: string }, port: number): string[] => [
+  ...["--tls-port", String(port), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca],
+  ...["--tls-auth-clients", "no", "--tls-cluster", "yes", "--tls-replication", "yes"],
+  ...["--cluster-announce-hostname", "localhost", "--cluster-preferred-endpoint-type", "hostname"],
+];
 
 async function replicating(replicas: readonly Redis[]): Promise<boolean> {
   const infos = await Promise.all(replicas.map((replica) => replica.info("replication")));

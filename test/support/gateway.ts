@@ -23,6 +23,7 @@ const SECRET = "a secret of thirty-two bytes, or a few more";
 const CONFIG: GatewayConfig = {
   jwtSecret: SECRET,
   jwksUrl: undefined,
+  jwksMaxAgeMs: 86_400_000,
   jwtIssuer: undefined,
   jwtAudience: undefined,
   allowUnsafeTokens: false,

@@ -10,6 +10,8 @@ import { clientCredentials, type TlsFiles } from "./credentials.js";
 export const CHANNEL_OPTIONS = {
   // Its counts of calls and messages are read by nobody.
   "grpc.enable_channelz": 0,
+  // A proxy that https_proxy names leads to servers outside; these are our own.
+  "grpc.enable_http_proxy": 0,
   "grpc.keepalive_time_ms": 20_000,
   "grpc.keepalive_timeout_ms": 5_000,
   "grpc.initial_reconnect_backoff_ms": 100,

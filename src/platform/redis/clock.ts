@@ -4,6 +4,7 @@ import { AppError } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { type Clock, SECOND, shareClock } from "../../kernel/time.js";
+import { refusalOf } from "../refusals.js";
 import type { RedisClient } from "./connect.js";
 import type { Scripts } from "./scripts.js";
 import { mastersOf } from "./servers.js";
@@ -67,7 +68,7 @@ export function followClock(
   };
   const sample = async (): Promise<void> => {
     const masters = mastersOf(client);
-    if (masters.length === 0) throw new AppError("unavailable", "Redis: no master of the cluster is known yet");
+    if (masters.length === 0) throw noMaster(client, "yet");
     const found = (await Promise.all(masters.map(refresh))).sort((a, b) => a - b);
     const median = found[Math.floor(found.length / 2)] as number;
     sampled(() => Math.floor(performance.now() + median));
@@ -83,11 +84,15 @@ export function followClock(
   };
 }
 
+/** A cluster that refuses this process names none of its masters. */
+const noMaster = (client: RedisClient, what: string): AppError =>
+  refusalOf(client) ?? new AppError("unavailable", `Redis: no master of the cluster is known ${what}`);
+
 function masterOf(client: RedisClient, key: string): Redis {
   if (!(client instanceof Cluster)) return client;
   const [name] = client.slots[slotOf(key)] ?? [];
   const master = client.nodes("all").find(({ options }) => `${options.host}:${options.port}` === name);
-  if (!master) throw new AppError("unavailable", "Redis: no master of the cluster is known for the key");
+  if (!master) throw noMaster(client, "for the key");
   return master;
 }
 

@@ -24,15 +24,23 @@ const STRICT = {
 
 const LEAVE_REPLICA_MS = 5 * SECOND;
 
+interface ClientOptions extends RedisOptions {
+  /** One URL names a node of a Redis Cluster, as its server says (`servesCluster`). */
+  readonly cluster?: boolean;
+}
+
 /**
  * Reconnects for ever; commands fail while Redis is unavailable. Several URLs name the nodes of a Redis Cluster.
- * `options`: of a single server.
+ * The other `options` are those of a single server.
  */
-export function connectRedis(urls: readonly string[], log: Logger, options: RedisOptions = {}): RedisClient {
-  const client =
-    urls.length > 1
-      ? clusterOf(urls)
-      : new Redis({ ...STRICT, reconnectOnError: leavesReplica(), ...serverOf(urls), ...options });
+export function connectRedis(
+  urls: readonly string[],
+  log: Logger,
+  { cluster = urls.length > 1, ...options }: ClientOptions = {},
+): RedisClient {
+  const client = cluster
+    ? clusterOf(urls)
+    : new Redis({ ...STRICT, reconnectOnError: leavesReplica(), ...serverOf(urls), ...options });
   watch(client, log);
   return client;
 }
@@ -57,16 +65,20 @@ export async function connected(client: RedisClient): Promise<void> {
 
 /**
  * Waits for Redis, and subscribes again by itself. In a cluster every node hands on what is published at any: one is
- * subscribed to at a time. The client's own subscriber of a cluster does not report interruptions.
+ * subscribed to at a time, also one that only `beside` has learned of. The client's own subscriber of a cluster does not
+ * report interruptions.
  */
-export function connectSubscriber(urls: readonly string[], log: Logger): Redis {
-  const nodes = urls.map(parseServerUrl).map(({ host, port }) => ({ host, port }));
+export function connectSubscriber(urls: readonly string[], log: Logger, beside?: RedisClient): Redis {
+  const named = urls.map(addressOf);
   const client: Redis = new Redis({
     ...serverOf(urls),
     enableOfflineQueue: true,
     maxRetriesPerRequest: null,
     autoResubscribe: true,
     retryStrategy: (times) => {
+      const others =
+        beside instanceof Cluster ? beside.nodes("all").map(({ options: { host, port } }) => ({ host, port })) : [];
+      const nodes = [...named, ...others];
       Object.assign(client.options, nodes[times % nodes.length]);
       return STRICT.retryStrategy(times);
     },
@@ -91,6 +103,11 @@ function endUnanswered(client: Redis): void {
 export function serverOf([url = ""]: readonly string[]): RedisOptions {
   const { host, port } = parseServerUrl(url);
   return { host, port, db: Number(new URL(url).pathname.slice(1)), ...wayIn(url) };
+}
+
+function addressOf(url: string) {
+  const { host, port } = parseServerUrl(url);
+  return { host, port };
 }
 
 function wayIn(url: string): RedisOptions {
@@ -120,8 +137,9 @@ function tlsOf(url: string): { readonly ca?: Buffer } {
 }
 
 function clusterOf(urls: readonly string[]): Cluster {
-  const nodes = urls.map(parseServerUrl).map(({ host, port }) => ({ host, port }));
-  const cluster = new Cluster(nodes, {
+  const cluster = new Cluster(urls.map(addressOf), {
+    // Certificates hold names. The client would look the names up, and then compare the certificates with addresses.
+    dnsLookup: (host, callback) => callback(null, host),
     enableOfflineQueue: STRICT.enableOfflineQueue,
     // A master that fails is replaced within the cluster's node timeout (15 s by default).
     retryDelayOnFailover: 200,
@@ -129,7 +147,10 @@ function clusterOf(urls: readonly string[]): Cluster {
     clusterRetryStrategy: STRICT.retryStrategy,
     redisOptions: { ...STRICT, ...wayIn(urls[0] as string) },
   });
-  cluster.on("+node", failUnanswered);
+  cluster.on("+node", (node: Redis) => {
+    failUnanswered(node);
+    reportRefreshes(cluster, node);
+  });
   return cluster;
 }
 
@@ -142,12 +163,27 @@ function failUnanswered(node: Redis): void {
   node.on("connect", () => node.stream.prependOnceListener("close", fail));
 }
 
+/** The client asks a node for the slots over a connection of its own, and does not tell why that one failed. */
+function reportRefreshes(cluster: Cluster, node: Redis): void {
+  const duplicate = node.duplicate.bind(node);
+  node.duplicate = (override) => {
+    const copy = duplicate(override);
+    copy.on("error", (error) => cluster.emit("node error", error));
+    return copy;
+  };
+}
+
 function watch(client: RedisClient, log: Logger): void {
   let away = false;
+  let fault: Error | undefined;
+  client.on("node error", (error: Error) => {
+    if (isTlsFault(error)) fault = error;
+  });
   client.on("error", (error: Error & { lastNodeError?: Error }) => {
-    const reason = redisError(error.lastNodeError ?? error);
+    const reason = redisError(fault ?? error.lastNodeError ?? error);
+    fault = undefined;
     if (reason instanceof Refusal) noteRefusal(client, reason, log);
-    else if (!away) log.warn({ error: error.message }, "Redis is unavailable; work waits");
+    else if (!away) log.warn({ error: (error.lastNodeError ?? error).message }, "Redis is unavailable; work waits");
     away = true;
   });
   client.on("ready", () => {

@@ -8,6 +8,7 @@ import { faultInWords } from "../../kernel/fields.js";
 import { parseServerUrl } from "../../kernel/urls.js";
 import { ConfigError, type ConfigOf, type Variable, type Variables } from "../../kernel/variables.js";
 import { OUTBOX_VARIABLES } from "../../outbox/config.js";
+import { proxyFaults } from "../../platform/http/outbound.js";
 import { otelFaults } from "../../platform/otel-variables.js";
 import { POSTS_VARIABLES } from "../../posts/config.js";
 import { REWARDS_VARIABLES } from "../../rewards/config.js";
@@ -51,7 +52,13 @@ export const VARIABLES: readonly Variable[] = Object.values(SLICES).flatMap((sli
 export function readConfig(env: NodeJS.ProcessEnv): Config {
   const { config: given, faults } = read(env);
   const config = withOwnAddresses(given);
-  return frozen(config, [...faults, ...addressFaults(config), ...keyFaults(config, env), ...otelFaults(env)]);
+  return frozen(config, [
+    ...faults,
+    ...addressFaults(config),
+    ...keyFaults(config, env),
+    ...outboundFaults(config, env),
+    ...otelFaults(env),
+  ]);
 }
 
 /**
@@ -148,6 +155,10 @@ function keyFaults({ process }: Config, env: NodeJS.ProcessEnv): string[] {
   if (given || !process.roles?.includes("gateway")) return [];
   return ["TIMELINE_JWT_SECRET: the role gateway needs it, or TIMELINE_JWT_JWKS_URL"];
 }
+
+/** Only these roles ask servers of others. */
+const outboundFaults = ({ process: { roles }, gateway }: Config, env: NodeJS.ProcessEnv): string[] =>
+  roles?.includes("analysis") || (roles?.includes("gateway") && gateway.jwksUrl !== undefined) ? proxyFaults(env) : [];
 
 /** Settings of TLS and credentials that exclude each other. */
 function channelFaults({ grpcServer, nats, upstreams }: Config): string[] {

@@ -9,7 +9,7 @@ export const REDIS_VARIABLES = {
     schema: redisUrls,
     default: "redis://127.0.0.1:6379",
     about:
-      "Redis, as redis://user:password@host:port/database; rediss:// for TLS; several URLs (comma): the nodes of a Redis Cluster",
+      "Redis, as redis://user:password@host:port/database; rediss:// for TLS; of a Redis Cluster: one or several nodes (comma list)",
   },
   caFile: { name: "TIMELINE_REDIS_TLS_CA", schema: text, about: "CA file for Redis; needs rediss:// in REDIS_URL" },
   allowEviction: {

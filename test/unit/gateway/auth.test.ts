@@ -1,10 +1,13 @@
 import { createHmac } from "node:crypto";
-import { createServer, type Server } from "node:http";
+import { createServer, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { exportJWK, exportSPKI, generateKeyPair, type JWTPayload, jwtVerify, SignJWT } from "jose";
 import { createAuthenticate, findCredentials, originAllowed } from "../../../src/gateway/auth.js";
+import { followKeys } from "../../../src/gateway/keys.http.js";
+import { silent } from "../../../src/kernel/logger.js";
+import { eventually } from "../../support/eventually.js";
 
 const SECRET = "a secret of thirty-two bytes, or a few more";
 const now = (): number => Math.floor(Date.now() / 1_000);
@@ -101,20 +104,44 @@ test("issuer and audience are checked where they are configured", async () => {
 test("exactly one of a secret and a URL is accepted", () => {
   expect(() => createAuthenticate({})).toThrow("either a secret or a JWKS URL");
   expect(() => createAuthenticate({ jwtSecret: "" })).toThrow();
-  expect(() => createAuthenticate({ jwtSecret: SECRET, jwksUrl: "http://localhost/" })).toThrow();
+  expect(() => createAuthenticate({ jwtSecret: SECRET, keys: () => Promise.reject(new Error()) })).toThrow();
 });
 
+type KeyPair = Awaited<ReturnType<typeof generateKeyPair>>;
+const pairs: KeyPair[] = [];
 let server: Server;
 let jwksUrl = "";
-type Keys = Awaited<ReturnType<typeof generateKeyPair>>;
-let keys: Keys;
+/** What the server of the keys answers. */
+let answer: (response: ServerResponse) => void;
+let asked = 0;
+const closes: (() => unknown)[] = [];
+
+const names = async (...kids: number[]): Promise<string> => {
+  const keys = kids.map(async (kid) => ({
+    ...(await exportJWK((pairs[kid] as KeyPair).publicKey)),
+    ...{ kid: `k${kid}`, alg: "RS256", use: "sig" },
+  }));
+  return JSON.stringify({ keys: await Promise.all(keys) });
+};
 
 beforeAll(async () => {
-  keys = await generateKeyPair("RS256", { extractable: true });
-  const jwk = { ...(await exportJWK(keys.publicKey)), kid: "k1", alg: "RS256", use: "sig" };
-  server = createServer((_request, response) => response.end(JSON.stringify({ keys: [jwk] })));
+  for (let kid = 0; kid < 3; kid++) pairs.push(await generateKeyPair("RS256", { extractable: true }));
+  server = createServer((_request, response) => {
+    asked++;
+    answer(response);
+  });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   jwksUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}/jwks`;
+});
+
+beforeEach(async () => {
+  const keys = await names(1);
+  answer = (response) => response.end(keys);
+  asked = 0;
+});
+
+afterEach(async () => {
+  for (const close of closes.splice(0)) await close();
 });
 
 afterAll(() => {
@@ -122,23 +149,92 @@ afterAll(() => {
   server.closeAllConnections();
 });
 
-const signed = (kid: string, key: Keys["privateKey"]): Promise<string> =>
+/** The pair of the key `k1`, which the server names from the start. */
+const pair = (kid = 1): KeyPair => pairs[kid] as KeyPair;
+
+function fromServer(options: Partial<Parameters<typeof followKeys>[0]> = {}) {
+  const keys = followKeys({ url: jwksUrl, maxAgeMs: 60_000, log: silent, leastMs: 0, ...options });
+  closes.push(keys.close);
+  return { ...keys, authenticate: createAuthenticate({ keys: keys.find }) };
+}
+
+const signed = (kid: string, key: KeyPair["privateKey"]): Promise<string> =>
   new SignJWT(valid()).setProtectedHeader({ alg: "RS256", kid }).sign(key);
 
+const tokenOf = (kid: number): Promise<string> => signed(`k${kid}`, pair(kid).privateKey);
+
 test("public keys are fetched, and only their algorithms count", async () => {
-  const byUrl = createAuthenticate({ jwksUrl });
-  expect((await byUrl(await signed("k1", keys.privateKey))).user).toBe("alice");
-  const other = await generateKeyPair("RS256");
-  await expect(byUrl(await signed("k1", other.privateKey))).rejects.toMatchObject(refused);
-  await expect(byUrl(await signed("k2", keys.privateKey))).rejects.toMatchObject(refused);
+  const { authenticate } = fromServer();
+  expect((await authenticate(await tokenOf(1))).user).toBe("alice");
+  await expect(authenticate(await signed("k1", pair(0).privateKey))).rejects.toMatchObject(refused);
+  await expect(authenticate(await signed("k9", pair().privateKey))).rejects.toMatchObject(refused);
   // The classic confusion: the public key taken for a shared secret.
-  await expect(byUrl(await sign(valid(), await exportSPKI(keys.publicKey)))).rejects.toMatchObject(refused);
+  const confused = await sign(valid(), await exportSPKI(pair().publicKey));
+  await expect(authenticate(confused)).rejects.toMatchObject(refused);
 });
 
-test("keys that cannot be fetched are an outage, not an invalid token", async () => {
-  const byUrl = createAuthenticate({ jwksUrl: "http://127.0.0.1:9/jwks" });
-  await expect(byUrl(await signed("k1", keys.privateKey))).rejects.toMatchObject({ code: "unavailable" });
-  await expect(byUrl(await sign(valid()))).rejects.toMatchObject(refused);
+const away = { code: "unavailable" };
+
+test("keys that cannot be fetched are an outage, not an invalid token, and are named as the reason", async () => {
+  const { authenticate, notReady } = fromServer({ url: "http://127.0.0.1:9/jwks" });
+  await expect(authenticate(await tokenOf(1))).rejects.toMatchObject(away);
+  await expect(authenticate(await sign(valid()))).rejects.toMatchObject(refused);
+  expect(notReady()).toBe("the keys that sign access tokens cannot be fetched");
+});
+
+test("while the key server is away, known keys go on until the bound; an unknown key is an outage", async () => {
+  let time = 0;
+  const { authenticate, notReady } = fromServer({ now: () => time });
+  await authenticate(await tokenOf(1));
+  answer = (response) => response.writeHead(500).end();
+  time += 59_999;
+  expect((await authenticate(await tokenOf(1))).user).toBe("alice");
+  await expect(authenticate(await tokenOf(2))).rejects.toMatchObject(away);
+  expect(notReady()).toBeUndefined();
+  time += 1;
+  await expect(authenticate(await tokenOf(1))).rejects.toMatchObject(away);
+  expect(notReady()).toBeDefined();
+});
+
+test("a key server that hangs costs a known key nothing", async () => {
+  const { authenticate } = fromServer({ refreshMs: 5 });
+  await authenticate(await tokenOf(1));
+  const hanging: ServerResponse[] = [];
+  answer = (response) => void hanging.push(response);
+  await eventually(() => hanging.length > 0, "the keys are asked for");
+  expect((await authenticate(await tokenOf(1))).user).toBe("alice");
+  expect(hanging[0]?.writableEnded).toBe(false);
+  hanging[0]?.writeHead(500).end();
+});
+
+test("a key that was added is found by its first token, and one that was removed is forgotten", async () => {
+  const { authenticate } = fromServer();
+  await authenticate(await tokenOf(1));
+  const rotated = await names(2);
+  answer = (response) => response.end(rotated);
+  expect((await authenticate(await tokenOf(2))).user).toBe("alice");
+  await expect(authenticate(await tokenOf(1))).rejects.toMatchObject(refused);
+});
+
+test("tokens of unknown keys share one request at a time, and wait for one that began after they came", async () => {
+  const { authenticate } = fromServer({ leastMs: 1_000 });
+  await authenticate(await tokenOf(1));
+  const first = asked;
+  const rotated = await names(1, 2);
+  answer = (response) => response.end(rotated);
+  const forged = await Promise.all(Array.from({ length: 50 }, (_, at) => signed(`x${at}`, pair(0).privateKey)));
+  const outcomes = await Promise.allSettled([...forged.map(authenticate), authenticate(await tokenOf(2))]);
+  expect(outcomes.filter(({ status }) => status === "fulfilled")).toHaveLength(1);
+  expect(outcomes.at(-1)).toMatchObject({ status: "fulfilled", value: { user: "alice" } });
+  expect(asked - first).toBeLessThanOrEqual(2);
+});
+
+test("a key server that names no key at all does not take the known keys away", async () => {
+  const { authenticate } = fromServer();
+  await authenticate(await tokenOf(1));
+  answer = (response) => response.end('{"keys":[]}');
+  await expect(authenticate(await tokenOf(2))).rejects.toMatchObject(away);
+  expect((await authenticate(await tokenOf(1))).user).toBe("alice");
 });
 
 test("a token comes from the header, or else from the cookie", () => {

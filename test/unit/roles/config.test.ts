@@ -218,3 +218,12 @@ test("a message is handed out again only after any write of who had it is refuse
   expect(faultsOf({ ...ENOUGH, TIMELINE_ACK_WAIT_MS: "3499" })).toEqual([expect.stringContaining("ACK_WAIT_MS")]);
   expect(faultsOf({ ...ENOUGH, TIMELINE_ACK_WAIT_MS: "3500" })).toEqual([]);
 });
+
+test("a proxy that cannot be used is refused by name, where servers of others are asked", () => {
+  const env = { ...ENOUGH, https_proxy: "socks5://proxy:1080", HTTP_PROXY: "proxy:3128" };
+  expect(faultsOf({ ...env, TIMELINE_ROLES: "analysis" })).toEqual([
+    "https_proxy: must be a URL of http:// or https://",
+    "HTTP_PROXY: must be a URL of http:// or https://",
+  ]);
+  expect(faultsOf({ ...env, TIMELINE_ROLES: "api" })).toEqual([]);
+});

@@ -1,0 +1,96 @@
+import { errors, type JWTVerifyGetKey } from "jose";
+import { AppError, oneLine } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
+import { startLoop } from "../kernel/loop.js";
+import { type Clock, MINUTE, pause, SECOND } from "../kernel/time.js";
+import { fetchKeySet, type KeySet } from "../platform/http/key-set.js";
+import { observeGateway } from "./observe.js";
+
+interface KeysOptions {
+  readonly url: string;
+  /** Keys count for so long after the server last named them. */
+  readonly maxAgeMs: number;
+  readonly log: Logger;
+  readonly fetchKeys?: (url: string) => Promise<KeySet>;
+  readonly refreshMs?: number;
+  /** Between the beginnings of two requests to the key server, whoever needs them. */
+  readonly leastMs?: number;
+  readonly now?: Clock;
+}
+
+export interface Keys {
+  /** @throws AppError `unavailable` where the key is not known and its server does not answer */
+  readonly find: JWTVerifyGetKey;
+  /** The reason if no token can be checked. */
+  notReady(): string | undefined;
+  close(): Promise<void>;
+}
+
+const FAILED = "the keys that sign access tokens cannot be fetched";
+
+/**
+ * Keeps the keys of a server. They are fetched beside the tokens, so that a server that hangs or is away costs a token
+ * of a known key nothing. A token whose key is unknown waits for a request that began after it came: its issuer may
+ * have published the key just now.
+ */
+export function followKeys(options: KeysOptions): Keys {
+  const { url, maxAgeMs, log, fetchKeys = fetchKeySet, refreshMs = 5 * MINUTE, leastMs = SECOND } = options;
+  const now = options.now ?? (() => performance.now());
+  let known: KeySet | undefined;
+  /** Times at which requests began: the last one, and the last one that was answered. */
+  let asked = Number.NEGATIVE_INFINITY;
+  let answered = Number.NEGATIVE_INFINITY;
+  let running: Promise<void> | undefined;
+  let away = false;
+
+  const ask = async (): Promise<void> => {
+    if (asked + leastMs > now()) await pause(asked + leastMs - now());
+    const began = now();
+    asked = began;
+    try {
+      known = await fetchKeys(url);
+      answered = began;
+      if (away) log.info({}, "the keys that sign access tokens are fetched again");
+      away = false;
+    } catch (error) {
+      const cause = error instanceof Error && error.cause !== undefined ? error.cause : error;
+      if (!away) log.warn({ error: oneLine(cause), known: known !== undefined }, FAILED);
+      away = true;
+      throw new AppError("unavailable", FAILED, { cause: error });
+    }
+  };
+  const refresh = (): Promise<void> => {
+    running ??= ask().finally(() => {
+      running = undefined;
+    });
+    return running;
+  };
+  const usable = (): boolean => known !== undefined && now() - answered < maxAgeMs;
+
+  const started = now();
+  observeGateway.keys(() => (now() - Math.max(answered, started)) / SECOND);
+  const loop = startLoop({
+    work: refresh,
+    everyMs: refreshMs,
+    jitter: true,
+    backoffCapMs: 30 * SECOND,
+    // A request that is under way when the process stops is not waited for.
+    closeMs: SECOND / 10,
+  });
+  return {
+    find: async (header, token) => {
+      const came = now();
+      while (!usable()) await refresh();
+      for (;;) {
+        try {
+          return await (known as KeySet).find(header, token);
+        } catch (error) {
+          if (!(error instanceof errors.JWKSNoMatchingKey) || answered >= came) throw error;
+          await refresh();
+        }
+      }
+    },
+    notReady: () => (usable() ? undefined : FAILED),
+    close: () => loop.close(),
+  };
+}
