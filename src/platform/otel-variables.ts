@@ -12,7 +12,6 @@ const SAMPLERS = ["always_on", "always_off", "parentbased_always_on", "parentbas
 
 /** Values that the specification of OpenTelemetry's variables lists, and that this service obeys. */
 const VALUES: Readonly<Record<string, readonly string[]>> = {
-  OTEL_SDK_DISABLED: ["true", "false"],
   OTEL_TRACES_EXPORTER: ["otlp", "zipkin", "console", "none"],
   OTEL_METRICS_EXPORTER: ["otlp", "prometheus", "console", "none"],
   OTEL_LOGS_EXPORTER: ["otlp", "console", "none"],
@@ -32,6 +31,8 @@ export function otelFaults(env: Env): string[] {
     const values = LISTS.includes(name) ? listIn(given) : given === "" ? [] : [given];
     return values.every((value) => known.includes(value)) ? [] : [`${name}: must be one of ${known.join(", ")}`];
   });
+  if (!/^(true|false)?$/i.test(env["OTEL_SDK_DISABLED"]?.trim() ?? ""))
+    faults.push("OTEL_SDK_DISABLED: must be true or false");
   return [...faults, ...numberFaults(env), ...samplerFaults(env), ...resourceFaults(env)];
 }
 
@@ -94,7 +95,7 @@ export interface OtelSettings {
 
 /** Reads settings without faults. */
 export function readOtel(env: Env): OtelSettings {
-  if (env["OTEL_SDK_DISABLED"]?.trim() === "true") return { exportsTraces: false, metricExporters: [] };
+  if (/^true$/i.test(env["OTEL_SDK_DISABLED"]?.trim() ?? "")) return { exportsTraces: false, metricExporters: [] };
   const traces = listIn(env["OTEL_TRACES_EXPORTER"]);
   const metrics = listIn(env["OTEL_METRICS_EXPORTER"]);
   const hasEndpoint = env["OTEL_EXPORTER_OTLP_ENDPOINT"] || env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];

@@ -5,13 +5,7 @@ import { OTLPMetricExporter as JsonMetrics } from "@opentelemetry/exporter-metri
 import { OTLPMetricExporter as ProtobufMetrics } from "@opentelemetry/exporter-metrics-otlp-proto";
 import { PrometheusExporter } from "@opentelemetry/exporter-prometheus";
 import { defaultResource, envDetector, resourceFromAttributes } from "@opentelemetry/resources";
-import {
-  ConsoleMetricExporter,
-  type IMetricReader,
-  PeriodicExportingMetricReader,
-  type PushMetricExporter,
-} from "@opentelemetry/sdk-metrics";
-import { NodeSDK } from "@opentelemetry/sdk-node";
+import { metrics, NodeSDK } from "@opentelemetry/sdk-node";
 import { AlwaysOffSampler, NoopSpanProcessor, ParentBasedSampler } from "@opentelemetry/sdk-trace-base";
 import { type Logger, silent } from "../kernel/logger.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
@@ -61,15 +55,15 @@ export function startTelemetry(env: NodeJS.ProcessEnv, version: string, log: Log
 }
 
 /** The exporters read their own variables; those of the reader are read here. */
-function exportingReader(name: string, env: NodeJS.ProcessEnv): IMetricReader {
+function exportingReader(name: string, env: NodeJS.ProcessEnv): metrics.MetricReader {
   const ms = (variable: string, otherwise: number): number => Number(env[variable]) || otherwise;
   const exportIntervalMillis = ms("OTEL_METRIC_EXPORT_INTERVAL", MINUTE);
   const exportTimeoutMillis = Math.min(ms("OTEL_METRIC_EXPORT_TIMEOUT", 30 * SECOND), exportIntervalMillis);
-  const exporter = name === "console" ? new ConsoleMetricExporter() : otlpExporter(env);
-  return new PeriodicExportingMetricReader({ exporter, exportIntervalMillis, exportTimeoutMillis });
+  const exporter = name === "console" ? new metrics.ConsoleMetricExporter() : otlpExporter(env);
+  return new metrics.PeriodicExportingMetricReader({ exporter, exportIntervalMillis, exportTimeoutMillis });
 }
 
-function otlpExporter(env: NodeJS.ProcessEnv): PushMetricExporter {
+function otlpExporter(env: NodeJS.ProcessEnv): metrics.PushMetricExporter {
   switch (env["OTEL_EXPORTER_OTLP_METRICS_PROTOCOL"] ?? env["OTEL_EXPORTER_OTLP_PROTOCOL"]) {
     case "grpc":
       return new GrpcMetrics();

@@ -73,9 +73,12 @@ test("reports each server that is unavailable, and what to do", async () => {
     NATS_URL: "nats://127.0.0.1:1",
     TIMELINE_USER_SERVICE_ADDR: "127.0.0.1:1",
     TIMELINE_POST_SERVICE_ADDR: "127.0.0.1:1",
+    TIMELINE_ROLES: "fanout,api,gateway",
+    TIMELINE_JWT_JWKS_URL: "http://127.0.0.1:1/keys",
+    TIMELINE_JWT_ALLOW_UNSAFE: "true",
   });
   expect(code).toBe(1);
   const faults = findings.filter(({ state }) => state === "fault");
-  expect(faults.map(({ what }) => what.split(" ")[0])).toEqual(["Redis", "NATS", "UserService", "PostService"]);
+  expect(faults.map(({ what }) => what.split(" ")[0])).toEqual(["Redis", "NATS", "keys", "UserService", "PostService"]);
   for (const { advice } of faults) expect(advice).toMatch(/start .*, or set (REDIS_URL|NATS_URL|TIMELINE_\w+) to/);
 });

@@ -1,6 +1,6 @@
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { createJudge } from "../../platform/outages.js";
-import { TooManyRequests, Unreachable, Unreadable } from "./bounded-fetch.js";
+import { TooManyRequests, Unreachable, Unreadable } from "./bounded-fetch.http.js";
 import { AccountGone } from "./source.js";
 import type { TokenBucket } from "./token-bucket.redis.js";
 

@@ -4,7 +4,7 @@ import { AppError, codeOf } from "../../kernel/errors.js";
 import { HOUR, SECOND } from "../../kernel/time.js";
 import { createShares } from "../shares.js";
 import { createAsk } from "./ask.http.js";
-import { createBoundedFetch } from "./bounded-fetch.js";
+import { createBoundedFetch } from "./bounded-fetch.http.js";
 import { type Page, readItem, readPage } from "./feed.js";
 import { observeCall } from "./observe.js";
 import { type Post, SKIPPED, type Source } from "./source.js";

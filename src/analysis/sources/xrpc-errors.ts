@@ -1,5 +1,5 @@
 import { oneLine } from "../../kernel/errors.js";
-import { TooManyRequests, Unreachable } from "./bounded-fetch.js";
+import { TooManyRequests, Unreachable } from "./bounded-fetch.http.js";
 import { AccountGone } from "./source.js";
 
 // AppViews name these cases themselves, pass on what the server of an account says, or only describe them.
