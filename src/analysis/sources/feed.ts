@@ -1,6 +1,6 @@
 import { isTooFarAhead } from "../../contracts/times.js";
 import { fingerprint } from "../../kernel/ids.js";
-import { Unreadable } from "./bounded-fetch.js";
+import { Unreadable } from "./bounded-fetch.http.js";
 import { type Post, SKIPPED } from "./source.js";
 
 /** A page of app.bsky.feed.getAuthorFeed. */
