@@ -54,7 +54,10 @@ export function startAnalysisWorker({ nats, publish, scripts, db, sourceOf, noti
     store,
     cache: createAnalysisCache(scripts),
     analyse: ({ did, type, user_id: user }, signal) =>
-      measure(sourceOf(did).posts(did, { user, limit: POSTS, signal }), { measures: measuresOf(type), now: Date.now() }),
+      measure(sourceOf(did).posts(did, { user, limit: POSTS, signal }), {
+        measures: measuresOf(type),
+        now: Date.now(),
+      }),
     publishCompleted: publishTo(ANALYSIS_COMPLETED),
     publishFailed: publishTo(ANALYSIS_FAILED),
     notify,

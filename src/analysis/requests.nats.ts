@@ -2,7 +2,7 @@ import type { AnalysisRequest } from "../contracts/analysis.js";
 import { AppError } from "../kernel/errors.js";
 import { dateOfId, encodeId } from "../kernel/ids.js";
 import type { Bucket } from "./bucket.nats.js";
-import { type Facts, type FailedFact, type RequestFact } from "./saga.js";
+import type { Facts, FailedFact, RequestFact } from "./saga.js";
 
 type Started = RequestFact & { readonly started_at: string };
 

@@ -182,19 +182,20 @@ describe("facts and the cache", () => {
     });
   });
 
-  test("a list shows each analysis of a user once, the newest first, over days and pages", async () => {
-    const requests = createRequests(createBucket(nats.connection, nats.publish));
-    const ids = Array.from({ length: 7 }, (_, i) => v7({ msecs: Date.now() - i * 0.6 * DAY }));
-    for (const id of ids) await requests.record(requestOf("lin", id));
+  test("the list of a user has each analysis once, the newest first, however many are added at once, and is bounded", async () => {
+    const bucket = createBucket(nats.connection, nats.publish);
+    const requests = createRequests(bucket);
+    const ids = Array.from({ length: 30 }, (_, i) => v7({ msecs: Date.now() - i * 0.6 * DAY }));
+    await Promise.all([...ids, ...ids.slice(0, 5)].map((id) => requests.record(requestOf("lin", id))));
     await requests.record(requestOf("other"));
-    const seen: string[] = [];
-    for (let before: string | undefined; ; before = seen.at(-1)) {
-      const page = await requests.list("lin", { limit: 3, before });
-      seen.push(...page.map(({ request }) => request.analysis_id));
-      if (page.length < 3) break;
-    }
-    expect(seen).toEqual(ids);
+    expect(await requests.listed("lin")).toEqual(ids);
+    expect(await requests.listed("nobody")).toEqual([]);
     expect(await requests.userTokensOf(ids[3] as string)).toEqual(["lin"]);
+    const many = Array.from({ length: 1_000 }, (_, i) => v7({ msecs: Date.now() - (i + 1) * MINUTE }));
+    await bucket.put("r.many.ids", many);
+    const newest = requestOf("many");
+    await requests.record(newest);
+    expect(await requests.listed("many")).toEqual([newest.analysis_id, ...many.slice(0, -1)]);
   });
 
   test("the cache serves a tier what is young enough for it", async () => {
