@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import fc from "fast-check";
+import { v7 } from "uuid";
 import { createRateLimit, HOURLY } from "../../src/analysis/http/rate-limit.redis.js";
 import { USER_TIERS, type UserTier } from "../../src/contracts/analysis.js";
+import { analysisReadsKey } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
@@ -38,13 +40,31 @@ test.each(Object.entries(HOURLY).slice(0, 2))(
   },
 );
 
-test("refusals do not count, and reading is not limited", async () => {
+test("refusals do not count, and reads neither", async () => {
   for (const body of [{}, { did: "bob", type: "full" }, { did: "did:x:y", type: "flow" }, "{"])
     for (let count = 0; count < 4; count++) expect((await post(bench.url, "rae", { body })).status).toBeLessThan(500);
   for (let count = 0; count < 12; count++)
     expect((await call(`${bench.url}/api/v1/timeline/analyses`, { user: "rae" })).status).toBe(200);
   const { headers } = await post(bench.url, "rae");
   expect(limitsOf(headers)[1]).toBe("9");
+});
+
+test("who reads without end is told to wait, others and new requests are not", async () => {
+  const list = (user: string) => call(`${bench.url}/api/v1/timeline/analyses`, { user });
+  const key = analysisReadsKey("ria");
+  expect((await list("ria")).status).toBe(200);
+  expect(Number(await bench.redis.raw.hget(key, "parts"))).toBeGreaterThan(0);
+  const at = String(Date.now());
+  await bench.redis.raw.hset(key, { parts: "0", at, held: String(Date.now() + HOUR) });
+  for (const path of ["timeline/analyses", `timeline/analyses/${v7()}`, "xp"]) {
+    const { status, headers } = await call(`${bench.url}/api/v1/${path}`, { user: "ria" });
+    expect([path, status]).toEqual([path, 429]);
+    expect(Number(headers.get("retry-after"))).toBeGreaterThan(3_000);
+  }
+  expect((await list("sam")).status).toBe(200);
+  expect((await post(bench.url, "ria")).status).toBe(202);
+  await bench.redis.raw.del(key);
+  expect((await list("ria")).status).toBe(200);
 });
 
 test("of requests at once as many are taken as fit", async () => {

@@ -96,6 +96,23 @@ test("pages of any size hold every analysis once, and only the caller's own", as
   expect(theirs.analyses.every((one: { analysis_id: string }) => !mine.includes(one.analysis_id))).toBe(true);
 });
 
+test("what has left the list of a user is listed from its row, and nobody asks NATS for all keys", async () => {
+  const old = [await requested("old"), await requested("old"), await requested("old")];
+  for (const one of old) await completed(one);
+  const bucket = createBucket(bench.nats.connection, bench.nats.publish);
+  await bucket.put("r.old.ids", [(old[2] as AnalysisRequest).analysis_id]);
+  const asked: string[] = [];
+  const watch = bench.nats.connection.subscribe("$JS.API.STREAM.INFO.KV_ANALYSES", {
+    callback: (_error, message) => void asked.push(message.string()),
+  });
+  const ids = old.map(({ analysis_id }) => analysis_id).reverse();
+  for (const limit of [1, 2, 10])
+    expect((await walk("old", LIST, limit, "analyses")).map(({ analysis_id }) => analysis_id)).toEqual(ids);
+  await bench.nats.connection.flush();
+  watch.unsubscribe();
+  expect(asked).toEqual([]);
+});
+
 test("rewards are listed with their total, the newest first", async () => {
   const store = createRewardStore(bench.db);
   const ids = Array.from({ length: 5 }, () => v7());

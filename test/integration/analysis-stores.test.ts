@@ -182,6 +182,22 @@ describe("facts and the cache", () => {
     });
   });
 
+  test("the list of a user has each analysis once, the newest first, however many are added at once, and is bounded", async () => {
+    const bucket = createBucket(nats.connection, nats.publish);
+    const requests = createRequests(bucket);
+    const ids = Array.from({ length: 30 }, (_, i) => v7({ msecs: Date.now() - i * 0.6 * DAY }));
+    await Promise.all([...ids, ...ids.slice(0, 5)].map((id) => requests.record(requestOf("lin", id))));
+    await requests.record(requestOf("other"));
+    expect(await requests.listed("lin")).toEqual(ids);
+    expect(await requests.listed("nobody")).toEqual([]);
+    expect(await requests.userTokensOf(ids[3] as string)).toEqual(["lin"]);
+    const many = Array.from({ length: 1_000 }, (_, i) => v7({ msecs: Date.now() - (i + 1) * MINUTE }));
+    await bucket.put("r.many.ids", many);
+    const newest = requestOf("many");
+    await requests.record(newest);
+    expect(await requests.listed("many")).toEqual([newest.analysis_id, ...many.slice(0, -1)]);
+  });
+
   test("the cache serves a tier what is young enough for it", async () => {
     const cache = createAnalysisCache(redis.scripts);
     const noon = Date.UTC(2026, 0, 2, 12);

@@ -40,9 +40,10 @@ export function createAnalysisApi({ db, rewards, log, ...deps }: AnalysisApiDeps
   observeHttp.started();
   const bucket = createBucket(deps.nats, deps.publish);
   const requests = createRequests(bucket);
+  const limit = createRateLimit(deps.scripts, deps.clock);
   const ask = createAsk({
     keys: createIdempotencyKeys(bucket),
-    limit: createRateLimit(deps.scripts, deps.clock),
+    limit,
     estimate: createEstimate(() => lookAtQueue(deps.nats)),
     record: requests.record,
     publish: async (request) => {
@@ -67,7 +68,7 @@ export function createAnalysisApi({ db, rewards, log, ...deps }: AnalysisApiDeps
     rewards,
   });
   const allowedOrigins = new Set(deps.allowedOrigins);
-  return createAnalysisRouter({ authorize: deps.authorize, allowedOrigins, ask: ifConnected(ask), reads, log });
+  return createAnalysisRouter({ authorize: deps.authorize, allowedOrigins, ask: ifConnected(ask), reads, limit, log });
 }
 
 async function lookAtQueue(nats: NatsConnection) {

@@ -83,7 +83,7 @@ const PROBLEMS: Readonly<Record<number, Problem>> = {
   413: ["The body is larger than 16 KiB"],
   415: ["The body is not application/json"],
   422: ["The Idempotency-Key was used with another body"],
-  429: ["The hourly limit is reached", ["Retry-After", ...RATE_LIMIT]],
+  429: ["The hourly limit, or that of reads, is reached", ["Retry-After", ...RATE_LIMIT]],
   500: ["A fault of the service"],
   503: ["A server is unavailable", ["Retry-After"]],
 };
@@ -161,7 +161,7 @@ const PATHS: Json = {
       operationId: "getAnalysis",
       summary: "Status and results of an analysis of the caller",
       parameters: [{ name: "id", in: "path", required: true, schema: { type: "string" } }],
-      responses: { 200: answer("Analysis", "The analysis"), ...problems(400, 401, 403, 404, 500, 503) },
+      responses: { 200: answer("Analysis", "The analysis"), ...problems(400, 401, 403, 404, 429, 500, 503) },
     },
   },
   "/api/v1/timeline/analyses": {
@@ -169,7 +169,7 @@ const PATHS: Json = {
       operationId: "listAnalyses",
       summary: "The analyses of the caller, the newest first",
       parameters: PAGE_PARAMETERS,
-      responses: { 200: answer("Analyses", "A page"), ...problems(400, 401, 403, 500, 503) },
+      responses: { 200: answer("Analyses", "A page"), ...problems(400, 401, 403, 429, 500, 503) },
     },
   },
   "/api/v1/xp": {
@@ -177,7 +177,7 @@ const PATHS: Json = {
       operationId: "getRewards",
       summary: "The rewards of the caller, the newest first",
       parameters: PAGE_PARAMETERS,
-      responses: { 200: answer("Rewards", "A page and the total"), ...problems(400, 401, 403, 500, 503) },
+      responses: { 200: answer("Rewards", "A page and the total"), ...problems(400, 401, 403, 429, 500, 503) },
     },
   },
   "/openapi.json": {

@@ -1,5 +1,5 @@
 import type { UserTier } from "../../contracts/analysis.js";
-import { analysesAskedKey } from "../../contracts/keys.js";
+import { analysesAskedKey, analysisReadsKey } from "../../contracts/keys.js";
 import { codeOf } from "../../kernel/errors.js";
 import { HOUR, SECOND } from "../../kernel/time.js";
 import type { RedisClock } from "../../platform/redis/clock.js";
@@ -7,6 +7,10 @@ import type { Scripts } from "../../platform/redis/scripts.js";
 
 /** Analyses that a user may ask for within an hour. */
 export const HOURLY: Readonly<Record<UserTier, number>> = { DRIFT: 10, LIFT: 60, JET: 120, ORBIT: 600 };
+
+/** Reads of a user within a second, by their cost: far more than a page that polls its analyses needs. */
+const READS_A_SECOND = 100;
+const READS_AT_ONCE = 1_000;
 
 /** A server that hangs must not hold up an answer. */
 const TIMEOUT_MS = SECOND / 4;
@@ -41,6 +45,13 @@ export function createRateLimit(scripts: Scripts, clock: Pick<RedisClock, "now">
   return {
     take: (user: string, tier: UserTier, request: string) => inTime(ask(user, tier, request)),
     look: (user: string, tier: UserTier) => inTime(ask(user, tier, "")),
+    /** Resolves to the seconds to wait; 0 where the user may read. */
+    read: async (user: string, cost: number): Promise<number> => {
+      const bucket = [READS_A_SECOND * (HOUR / SECOND), READS_AT_ONCE, cost, 0];
+      const reply = await inTime(scripts.run("take-token", [analysisReadsKey(user)], bucket));
+      const [waitMs] = (reply ?? [0]) as [number];
+      return Math.ceil(waitMs / SECOND);
+    },
     /** Of a request that came to nothing. */
     giveBack: (user: string, request: string) =>
       inTime(scripts.command("zrem", (client) => client.zrem(analysesAskedKey(user), request))),

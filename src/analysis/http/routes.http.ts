@@ -12,7 +12,7 @@ import { observeHttp } from "./observe.js";
 import { openApi } from "./openapi.js";
 import { createProblemHandler } from "./problem.http.js";
 import { badRequest, Problem } from "./problem.js";
-import { quotaHeaders } from "./rate-limit.redis.js";
+import { quotaHeaders, type RateLimit } from "./rate-limit.redis.js";
 import type { Reads } from "./read.js";
 import { PAGE } from "./schemas.js";
 
@@ -23,6 +23,7 @@ export interface RouteDeps {
   readonly allowedOrigins: ReadonlySet<string>;
   readonly ask: Ask;
   readonly reads: Reads;
+  readonly limit: Pick<RateLimit, "read">;
   readonly log: Logger;
 }
 
@@ -31,6 +32,9 @@ interface Caller {
   readonly tier: UserTier;
 }
 
+/** Of the cost of a status: a list reads the facts of many analyses. */
+const LIST_COST = 10;
+
 const PREFLIGHT = {
   methods: "GET, HEAD, POST",
   headers: "authorization, content-type, idempotency-key, cache-control",
@@ -38,7 +42,7 @@ const PREFLIGHT = {
 /** The others a page may read anyway. */
 const READABLE = "Location, Retry-After, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, RateLimit-Policy";
 
-export function createAnalysisRouter({ authorize, allowedOrigins, ask, reads, log }: RouteDeps): Router {
+export function createAnalysisRouter({ authorize, allowedOrigins, ask, reads, limit, log }: RouteDeps): Router {
   const router = Router();
   const document = openApi();
   router.use((request, response, next) => {
@@ -55,10 +59,17 @@ export function createAnalysisRouter({ authorize, allowedOrigins, ask, reads, lo
     response.locals["caller"] = { user, tier: userTierOf(tier) } satisfies Caller;
     next();
   };
-  const get = (path: string, answer: (caller: Caller, request: Request<{ id: string }>) => Promise<unknown>): void => {
+  const get = (
+    path: string,
+    answer: (caller: Caller, request: Request<{ id: string }>) => Promise<unknown>,
+    cost = 1,
+  ): void => {
     router
       .route(path)
       .get(known, async (request, response) => {
+        const seconds = await limit.read(callerOf(response).user, cost);
+        if (seconds > 0)
+          throw new Problem(429, "too many reads at once", { headers: { "Retry-After": String(seconds) } });
         const work = () => answer(callerOf(response), request as Request<{ id: string }>);
         response.json(await inRequest(request, path, work));
       })
@@ -66,7 +77,7 @@ export function createAnalysisRouter({ authorize, allowedOrigins, ask, reads, lo
   };
   router.route("/api/v1/timeline/analyze").post(timed, known, analyze(ask)).all(allowOnly("POST"));
   get(statusPath(":id"), ({ user }, request) => reads.analysis(user, request.params.id));
-  get("/api/v1/timeline/analyses", ({ user }, request) => reads.analyses(user, pageOf(request)));
+  get("/api/v1/timeline/analyses", ({ user }, request) => reads.analyses(user, pageOf(request)), LIST_COST);
   get("/api/v1/xp", ({ user }, request) => reads.rewards(user, pageOf(request)));
   router
     .route("/openapi.json")

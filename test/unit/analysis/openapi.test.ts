@@ -20,7 +20,14 @@ test("the document is a valid OpenAPI 3.1 document, and each of its references l
 test("beside the event stream it describes the routes that are served, and no other", () => {
   const none = () => Promise.reject(new Error("is not called"));
   const reads = { analysis: none, analyses: none, rewards: none };
-  const router = createAnalysisRouter({ authorize: none, allowedOrigins: new Set(), ask: none, reads, log: silent });
+  const router = createAnalysisRouter({
+    authorize: none,
+    allowedOrigins: new Set(),
+    limit: { read: async () => 0 },
+    ask: none,
+    reads,
+    log: silent,
+  });
   const served = router.stack.flatMap(({ route }) => {
     const methods = route?.stack.map(({ method }) => method).filter((method) => method !== undefined);
     return route ? [`${route.path.replace(/:(\w+)/, "{$1}")} ${[...new Set(methods)].join()}`] : [];

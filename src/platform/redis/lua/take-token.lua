@@ -1,5 +1,4 @@
--- Takes a token of a bucket or says how long to wait, and may hold the bucket back for a time. While users wait, a token is
--- left for each of those who took fewer than the asker within the hour.
+-- Takes a token of a bucket or says how long to wait, and may hold the bucket back for a time.
 --
 -- KEYS[1]  the bucket: parts, the time they are of, until when it is held back
 -- KEYS[2]  users by the tokens they took since the first one of this hour
@@ -31,6 +30,7 @@ if stored[1] then
 end
 local held = math.max(tonumber(stored[3] or 0), hold > 0 and now + hold or 0)
 
+-- A token is left for each user who waits and took fewer than the asker.
 local left_for_others = 0
 if user ~= '' and wanted > 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now - WAITS)
