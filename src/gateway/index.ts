@@ -1,6 +1,7 @@
 import type { NatsConnection } from "nats";
 import { RECENT_KEY } from "../contracts/keys.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
+import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import type { SseLimits } from "../platform/http/sse.js";
@@ -12,10 +13,13 @@ import { createFeed } from "./feed.nats.js";
 import { observeGateway } from "./observe.js";
 import { Registry } from "./registry.js";
 import { createRegistryStore } from "./registry.redis.js";
-import { createRoutes } from "./routes.http.js";
+import { createRoutes, type StreamRequest } from "./routes.http.js";
 import { type StreamLimits, Streams } from "./streams.js";
 
+type Entrance = ReturnType<typeof createEntrance>;
+
 interface GatewayDeps {
+  readonly entrance: Entrance;
   readonly scripts: Scripts;
   readonly clock: Pick<RedisClock, "now">;
   readonly nats: NatsConnection;
@@ -37,6 +41,7 @@ export const LIMITS: GatewayLimits = {
   stallMs: 30 * SECOND,
   heartbeatMs: [10 * SECOND, 13 * SECOND],
   retryMs: [2 * SECOND, 5 * SECOND],
+  limitRetryMs: [30 * SECOND, MINUTE],
   maxLifeMs: 60 * MINUTE,
   renewMs: 10 * SECOND,
   registrationTtlMs: MINUTE,
@@ -45,11 +50,27 @@ export const LIMITS: GatewayLimits = {
   drainMs: 5 * SECOND,
 };
 
+/** Answers requests for streams as soon as HTTP is served; until the gateway is open, streams are refused for now. */
+export function createEntrance({ config, log }: Pick<GatewayDeps, "config" | "log">, limits: GatewayLimits = LIMITS) {
+  const allowedOrigins = new Set(config.allowedOrigins);
+  const authorize = createAuthorize(createAuthenticate(config), allowedOrigins);
+  let serve = async (_request: StreamRequest): Promise<void> => {
+    throw new AppError("unavailable", "the service is starting");
+  };
+  return {
+    authorize,
+    handle: createRoutes({ authorize, allowedOrigins, limits, log, serve: (request) => serve(request) }),
+    open: (next: typeof serve): void => {
+      serve = next;
+    },
+  };
+}
+
 export type Gateway = ReturnType<typeof createGateway>;
 
 /** Opens the gateway: timelines over Server-Sent Events. Closing it leaves Redis and NATS connected. */
 export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS) {
-  const { scripts, clock, nats, config, podName, log } = deps;
+  const { entrance, scripts, clock, nats, config, podName, log } = deps;
   observeGateway.started(config.maxConnections);
   const feed = createFeed(nats, () => void streams.recheckAll());
   const registry = new Registry({
@@ -59,17 +80,8 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
     log,
   });
   const streams = new Streams({ feed, registry, config, limits, log });
-  const allowedOrigins = new Set(config.allowedOrigins);
-  const authorize = createAuthorize(createAuthenticate(config), allowedOrigins);
+  entrance.open((request) => streams.serve(request));
   return {
-    authorize,
-    handle: createRoutes({
-      authorize,
-      allowedOrigins,
-      limits,
-      log,
-      serve: (request) => streams.serve(request),
-    }),
     healthy: (): boolean => !streams.closing && feed.connected() && scripts.client.status === "ready",
     /** All 0 after the last stream is gone. */
     counts: () => ({ streams: streams.size, users: feed.users(), registrations: registry.size }),
