@@ -1,4 +1,4 @@
-import { DAY, MINUTE } from "../kernel/time.js";
+import { DAY, HOUR, MINUTE } from "../kernel/time.js";
 
 export const MAX_AHEAD_MS = 5 * MINUTE;
 
@@ -9,6 +9,9 @@ export const LOG_AGE_MS = 7 * DAY;
 
 /** The stream NOTIFY keeps messages this long: an older event notifies nobody. */
 export const NOTIFY_WINDOW_MS = 10 * MINUTE;
+
+/** A drop that is older when it is admitted is no news (an import, a late delivery): it notifies nobody. */
+export const NEWS_AGE_MS = 6 * HOUR;
 
 /** A home timeline that was not read for longer may be incomplete (see read-page.lua). */
 export const MAX_IDLE_MS = 7 * DAY;
