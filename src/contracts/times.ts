@@ -10,8 +10,8 @@ export const LOG_AGE_MS = 7 * DAY;
 /** The stream NOTIFY keeps messages this long: an older event notifies nobody. */
 export const NOTIFY_WINDOW_MS = 10 * MINUTE;
 
-/** A drop that was older when it was admitted is imported, or was far away: it has no lag of ours. */
-const NEWS_AGE_MS = 6 * HOUR;
+/** A drop that was older when it was admitted (an import, a late delivery) is no news: it notifies nobody, and has no lag of ours. */
+export const NEWS_AGE_MS = 6 * HOUR;
 
 export const isNews = (createdAt: number, admittedAt: number): boolean => admittedAt - createdAt <= NEWS_AGE_MS;
 

@@ -1,13 +1,13 @@
 import type { FanoutCompleted, FanoutJob } from "../contracts/fanout.js";
 import { type Fences, generationSince, writeUnlessDeleted } from "../contracts/fences.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
-import { CLOCK_SKEW_MS, NOTIFY_WINDOW_MS } from "../contracts/times.js";
+import { CLOCK_SKEW_MS, isNews, NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { grouped } from "../kernel/concurrency.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { createBatch } from "../kernel/sharing.js";
 import { sharedNow } from "../kernel/time.js";
 import type { Listeners } from "./listeners.redis.js";
-import type { AudienceNotification, Complete, Notify, Trace } from "./publish.nats.js";
+import type { AudienceNotification, Complete, Notify, Told, Trace } from "./publish.nats.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import {
   type Audience,
@@ -59,7 +59,8 @@ export interface Apply {
 }
 
 /**
- * A publication is written, then its tombstone and the author's generation are read, then its audience is notified. A
+ * A publication is written, then its tombstone and the author's generation are read, then its audience is notified,
+ * then the tombstones of what was announced are read again. A
  * deletion, whose tombstone is set by then, notifies those who have the drop before it removes it: handled again, it
  * notifies the remaining ones under the same message ids.
  *
@@ -108,7 +109,9 @@ export function createApply(deps: ApplyDeps): Apply {
     },
     toListeners: async (part) => {
       if (!mayNotify(part.change)) return;
-      const notify = (parts: readonly Part[]) => (isDeletion(part) ? notifyAudiences(deps, parts) : add(parts));
+      const notify = async (parts: readonly Part[]): Promise<void> => {
+        await (isDeletion(part) ? notifyAudiences(deps, parts) : add(parts));
+      };
       await notify([part]);
       await listeners.visit(part.change.user_id, (users) => notify([{ ...part, audience: audienceOf(users) }]));
     },
@@ -158,10 +161,11 @@ function createAdd(deps: ApplyDeps): Add {
       if (parts.length === 0) return;
       const drops = parts.map(({ change }) => change.drop_id);
       let generations: ReadonlyMap<string, string> = new Map();
+      let isTaken = false;
       const deleted = await writeUnlessDeleted(drops, {
         write: async () => {
           await failpoint("write", ...drops);
-          await writer.addHome(additions(parts), yields);
+          isTaken = await writer.addHome(additions(parts), yields);
           await failpoint("written", ...drops);
         },
         tombstonedAmong: async () => {
@@ -179,7 +183,7 @@ function createAdd(deps: ApplyDeps): Add {
         const { user_id, generation } = part.change;
         audiences.push(generations.get(user_id) === generation ? part : await withoutUnfollowed(part));
       }
-      await notifyAudiences(deps, audiences);
+      await notifyOfDeletions(deps, await notifyAudiences(deps, audiences, isTaken));
       await failpoint("notified", ...drops);
     },
     async removeUnfollowed(change, unfollowed) {
@@ -201,12 +205,21 @@ function createAdd(deps: ApplyDeps): Add {
   }
 }
 
-async function notifyAudiences({ writer, notify }: ApplyDeps, parts: readonly Part[]): Promise<void> {
+/** `isTaken`: all homes took what is added, so that none stands below a floor. Returns who was notified. */
+async function notifyAudiences(
+  { writer, notify }: ApplyDeps,
+  parts: readonly Part[],
+  isTaken = false,
+): Promise<Told[]> {
   const notified = parts.filter(({ change, audience: { ids } }) => ids.length > 0 && mayNotify(change));
-  await notify(
+  return notify(
     notified.map(({ change, audience: { ids: users }, trace }): AudienceNotification => {
       const { drop_id, created_at } = change;
-      if (change.action === "add") return { users, notification: { event: "new_drop", drop_id, created_at }, trace };
+      if (change.action === "add") {
+        const above = (listening: readonly string[]) => writer.aboveFloorAmong(listening, created_at);
+        const among = isTaken && !change.pulled ? undefined : above;
+        return { users, notification: { event: "new_drop", drop_id, created_at }, among, trace };
+      }
       const holders = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
       const among = change.pulled ? undefined : holders;
       return { users, notification: { event: "drop_deleted", drop_id }, among, trace };
@@ -214,9 +227,26 @@ async function notifyAudiences({ writer, notify }: ApplyDeps, parts: readonly Pa
   );
 }
 
+/**
+ * A deletion may have set its tombstone and notified its holders after the look for tombstones and before the drop was
+ * announced: for those users it is announced again, after the drop.
+ */
+async function notifyOfDeletions({ fences, notify }: ApplyDeps, told: readonly Told[]): Promise<void> {
+  if (told.length === 0) return;
+  const deleted = await fences.tombstonedAmong([...new Set(told.map(({ notification }) => notification.drop_id))]);
+  if (deleted.size === 0) return;
+  const late = told.filter(({ notification }) => deleted.has(notification.drop_id));
+  await notify(
+    late.map(({ users, notification: { drop_id }, trace }) => {
+      return { users, notification: { event: "drop_deleted", drop_id }, isRepeated: true, trace };
+    }),
+  );
+}
+
 const NOBODY = audienceOf([]);
-const mayNotify = ({ silent, admitted_at }: Change): boolean =>
-  !silent && sharedNow() - admitted_at <= NOTIFY_WINDOW_MS;
+/** A deletion is dated at its admission. */
+const mayNotify = ({ silent, admitted_at, created_at }: Change): boolean =>
+  !silent && sharedNow() - admitted_at <= NOTIFY_WINDOW_MS && isNews(created_at, admitted_at);
 const isDeletion = ({ change }: Part): boolean => change.action === "remove";
 const entryOf = ({ drop_id: drop, created_at: score }: Change): TimelineEntry => ({ drop, score });
 const additions = (parts: readonly Part[]): HomeEntries[] =>

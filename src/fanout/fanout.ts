@@ -108,7 +108,7 @@ const nothing = async (): Promise<undefined> => undefined;
 
 function noOutput(deps: FanoutDeps): Pick<FanoutDeps, "notify" | "queue" | "progress" | "complete" | "applied"> {
   const progress = { planned: nothing, done: nothing };
-  const outputs = { notify: nothing, progress, complete: nothing, applied: nothing };
+  const outputs = { notify: async () => [], progress, complete: nothing, applied: nothing };
   const { chunks } = createApply({ ...deps, ...outputs, yields: true });
   return {
     ...outputs,

@@ -91,7 +91,7 @@ export class DropWrites {
   ) {
     this.#adding = new Parts(
       ({ audience, entries }) => audience.ids.length * entries.length,
-      (all) => addHome(all, yields),
+      async (all) => void (await addHome(all, yields)),
     );
     this.#removing = new Parts(
       ({ audience, drops }) => audience.ids.length * drops.length,

@@ -28,11 +28,16 @@ export interface AudienceNotification {
   readonly notification: DropNotification;
   /** Selects some of those who have a stream. */
   readonly among?: ((listening: readonly string[]) => Promise<readonly string[]>) | undefined;
+  /** It may be stored already, before what it must follow. */
+  readonly isRepeated?: boolean;
   readonly trace?: Trace;
 }
 
-/** Notifies those of the users who have a stream; resolves after every PubAck. */
-export type Notify = (all: readonly AudienceNotification[]) => Promise<void>;
+/** Those of an audience who were notified. */
+export type Told = Pick<AudienceNotification, "users" | "notification" | "trace">;
+
+/** Notifies those of the users who have a stream; resolves after every PubAck, with those who were notified. */
+export type Notify = (all: readonly AudienceNotification[]) => Promise<Told[]>;
 
 /** Resolves after every PubAck. */
 export type QueueJobs = (jobs: readonly FanoutJob[]) => Promise<void>;
@@ -47,27 +52,32 @@ export type Complete = (
 
 export function createNotify(publishAll: PublishAll, listenersAmong: ListenersAmong): Notify {
   return async (all) => {
-    if (all.length === 0) return;
+    if (all.length === 0) return [];
     const isListening = await listenersAmong(all.map(({ users }) => users));
-    if (!isListening) return;
-    const messages = await Promise.all(all.map((one) => messagesOf(one, isListening)));
-    const notifications = messages.flat();
+    if (!isListening) return [];
+    const told = await Promise.all(all.map((one) => toldOf(one, isListening)));
+    const notifications = told.flatMap((users, at) => messagesOf(all[at] as AudienceNotification, users));
     await stored(publishAll, notifications);
     if (notifications.length > 0) observeFanout.notified(notifications.length);
+    return all.flatMap(({ notification, trace }, at) => {
+      const users = told[at] as readonly string[];
+      return users.length === 0 ? [] : { users, notification, trace };
+    });
   };
 }
 
-async function messagesOf(
-  { users, notification, among, trace }: AudienceNotification,
-  isListening: IsListening,
-): Promise<Message[]> {
+async function toldOf({ users, among }: AudienceNotification, isListening: IsListening): Promise<readonly string[]> {
   const listening = users.filter(isListening);
-  const left = listening.length === 0 || !among ? listening : await among(listening);
-  if (left.length === 0) return [];
+  return listening.length === 0 || !among ? listening : among(listening);
+}
+
+function messagesOf({ notification, isRepeated, trace }: AudienceNotification, users: readonly string[]): Message[] {
+  if (users.length === 0) return [];
   const body = JSON.stringify(notification);
   const headers = trace ?? traceHeaders();
-  const id = `${notification.event}:${encodeId(notification.drop_id)}:`;
-  return left.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers }));
+  // NOTIFY stores an id once in two minutes.
+  const id = `${isRepeated ? "again:" : ""}${notification.event}:${encodeId(notification.drop_id)}:`;
+  return users.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers }));
 }
 
 export function createQueueJobs(publishAll: PublishAll): QueueJobs {

@@ -16,7 +16,7 @@ import {
 import { listedSince } from "../contracts/listed.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
-import { decodeId, encodeId } from "../kernel/ids.js";
+import { decodeId, encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Fenced } from "../platform/redis/fenced.js";
@@ -110,17 +110,28 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
             await Promise.all(some.map((user) => notes.note(homeKey(user), drops)));
       await removeHome(all);
     },
-    async addHome(all: readonly HomeEntries[], yields = false): Promise<void> {
+    /** True where every home took every entry, as new; false where some had it, or may have refused it. */
+    async addHome(all: readonly HomeEntries[], yields = false): Promise<boolean> {
       const groups = all.map(({ audience: { keys }, entries }) => ({ keys, items: entries.map(itemOf) }));
-      await fenced.groups({ script: "add-entries", prefix: HOME_PREFIX, before: homeLimits, groups, yields });
+      const call = { script: "add-entries", prefix: HOME_PREFIX, before: homeLimits, groups, yields } as const;
+      const sent = all.reduce((sum, { audience, entries }) => sum + audience.ids.length * entries.length, 0);
+      return (await fenced.groups(call)) === sent;
+    },
+    /** Users whose home would show a drop of that time, or was not read yet. */
+    async aboveFloorAmong(users: readonly string[], time: number): Promise<string[]> {
+      const floors = await floorsOf(scripts, users);
+      return users.filter((_, at) => !((floors[at] ?? 0) > 0) || time > (floors[at] as number));
     },
     async holdersAmong(users: readonly string[], drop: string): Promise<string[]> {
-      const holders: string[] = [];
-      for (const some of chunked(users, LOOKS_AT_ONCE)) {
-        const had = await Promise.all(some.map((user) => notes.had(homeKey(user), drop)));
-        holders.push(...some.filter((_, index) => had[index]));
-      }
-      return holders;
+      const holders = await filtered(users, (user) => notes.had(homeKey(user), drop));
+      if (!options.activeOnly || holders.length === users.length) return holders;
+      // A home that was never read took nothing, and its user was told all the same.
+      const held = new Set(holders);
+      const others = users.filter((user) => !held.has(user));
+      const floors = await floorsOf(scripts, others);
+      const unread = others.filter((_, at) => floors[at] === undefined);
+      if (unread.length === 0 || (await isDirect(scripts, drop))) return holders;
+      return [...holders, ...unread];
     },
     /** Users whose home was read within a time. Only reads renew its time to live, and only a read gives it a floor. */
     async recentAmong(users: readonly string[], withinMs: number): Promise<string[]> {
@@ -155,6 +166,29 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
     ...memories(scripts, options.ttlMs),
   };
 }
+
+async function filtered(users: readonly string[], test: (user: string) => Promise<boolean>): Promise<string[]> {
+  const passed: string[] = [];
+  for (const some of chunked(users, LOOKS_AT_ONCE)) {
+    const results = await Promise.all(some.map(test));
+    passed.push(...some.filter((_, at) => results[at]));
+  }
+  return passed;
+}
+
+/** In ms since the epoch; undefined where a home has none. */
+async function floorsOf({ command }: Scripts, users: readonly string[]): Promise<(number | undefined)[]> {
+  const floors: (number | undefined)[] = [];
+  for (const some of chunked(users, LOOKS_AT_ONCE)) {
+    const looks = some.map((user) => command("zscore", (client) => client.zscore(homeKey(user), FLOOR_MEMBER)));
+    floors.push(...(await Promise.all(looks)).map((score) => (score === null ? undefined : Number(score))));
+  }
+  return floors;
+}
+
+/** Its deletion is no business of those who were not addressed. */
+const isDirect = async ({ command }: Scripts, drop: string): Promise<boolean> =>
+  (await command("exists", (client) => client.exists(directDropKey(drop)))) > 0;
 
 function memories({ command }: Scripts, ttlMs: number) {
   return {

@@ -112,6 +112,7 @@ interface RequestHeaders {
   readonly cookie?: string | undefined;
   readonly origin?: string | undefined;
   readonly host?: string | undefined;
+  readonly "sec-fetch-site"?: string | string[] | undefined;
 }
 
 /** Finds the token of a request. An `Authorization` header, even a malformed one, excludes the cookie. */
@@ -146,8 +147,15 @@ export function createAuthorize(authenticate: Authenticate, allowedOrigins: Read
   };
 }
 
-/** Browsers send the cookie with requests from any page, so that another origin must be listed. */
-export function originAllowed({ origin, host }: RequestHeaders, allowed: ReadonlySet<string>): boolean {
-  if (origin === undefined || allowed.has(origin)) return true;
+/**
+ * Browsers send the cookie with requests from any page, so that another origin must be listed. Where they say what the
+ * page is to us (Fetch Metadata), that decides: no page can forge it, and a proxy may have rewritten `Host`. `none` is
+ * what the user typed. Older browsers send `Origin` alone, and only with some requests.
+ */
+export function originAllowed(headers: RequestHeaders, allowed: ReadonlySet<string>): boolean {
+  const { origin, host, "sec-fetch-site": site } = headers;
+  if (origin !== undefined && allowed.has(origin)) return true;
+  if (site !== undefined) return site === "same-origin" || site === "none";
+  if (origin === undefined) return true;
   return host !== undefined && URL.canParse(origin) && new URL(origin).host === host.toLowerCase();
 }

@@ -1,6 +1,7 @@
 import type { NatsConnection } from "nats";
 import { RECENT_KEY } from "../contracts/keys.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
+import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import type { SseLimits } from "../platform/http/sse.js";
@@ -13,10 +14,13 @@ import { followKeys } from "./keys.http.js";
 import { observeGateway } from "./observe.js";
 import { Registry } from "./registry.js";
 import { createRegistryStore } from "./registry.redis.js";
-import { createRoutes } from "./routes.http.js";
+import { createRoutes, type StreamRequest } from "./routes.http.js";
 import { type StreamLimits, Streams } from "./streams.js";
 
+type Entrance = ReturnType<typeof createEntrance>;
+
 interface GatewayDeps {
+  readonly entrance: Entrance;
   readonly scripts: Scripts;
   readonly clock: Pick<RedisClock, "now">;
   readonly nats: NatsConnection;
@@ -38,6 +42,7 @@ export const LIMITS: GatewayLimits = {
   stallMs: 30 * SECOND,
   heartbeatMs: [10 * SECOND, 13 * SECOND],
   retryMs: [2 * SECOND, 5 * SECOND],
+  limitRetryMs: [30 * SECOND, MINUTE],
   maxLifeMs: 60 * MINUTE,
   renewMs: 10 * SECOND,
   registrationTtlMs: MINUTE,
@@ -46,11 +51,32 @@ export const LIMITS: GatewayLimits = {
   drainMs: 5 * SECOND,
 };
 
+/** Answers requests for streams as soon as HTTP is served; until the gateway is open, streams are refused for now. */
+export function createEntrance({ config, log }: Pick<GatewayDeps, "config" | "log">, limits: GatewayLimits = LIMITS) {
+  const allowedOrigins = new Set(config.allowedOrigins);
+  const { jwksUrl: url, jwksMaxAgeMs: maxAgeMs } = config;
+  const keys = url === undefined ? undefined : followKeys({ url, maxAgeMs, log });
+  const authorize = createAuthorize(createAuthenticate({ ...config, keys: keys?.find }), allowedOrigins);
+  let serve = async (_request: StreamRequest): Promise<void> => {
+    throw new AppError("unavailable", "the service is starting");
+  };
+  return {
+    authorize,
+    handle: createRoutes({ authorize, allowedOrigins, limits, log, serve: (request) => serve(request) }),
+    open: (next: typeof serve): void => {
+      serve = next;
+    },
+    /** The reason if no token can be checked. */
+    keysNotReady: () => keys?.notReady(),
+    close: () => keys?.close(),
+  };
+}
+
 export type Gateway = ReturnType<typeof createGateway>;
 
 /** Opens the gateway: timelines over Server-Sent Events. Closing it leaves Redis and NATS connected. */
 export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS) {
-  const { scripts, clock, nats, config, podName, log } = deps;
+  const { entrance, scripts, clock, nats, config, podName, log } = deps;
   observeGateway.started(config.maxConnections);
   const feed = createFeed(nats, () => void streams.recheckAll());
   const registry = new Registry({
@@ -60,22 +86,9 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
     log,
   });
   const streams = new Streams({ feed, registry, config, limits, log });
-  const allowedOrigins = new Set(config.allowedOrigins);
-  const { jwksUrl: url, jwksMaxAgeMs: maxAgeMs } = config;
-  const keys = url === undefined ? undefined : followKeys({ url, maxAgeMs, log });
-  const authorize = createAuthorize(createAuthenticate({ ...config, keys: keys?.find }), allowedOrigins);
+  entrance.open((request) => streams.serve(request));
   return {
-    authorize,
-    handle: createRoutes({
-      authorize,
-      allowedOrigins,
-      limits,
-      log,
-      serve: (request) => streams.serve(request),
-    }),
     healthy: (): boolean => !streams.closing && feed.connected() && scripts.client.status === "ready",
-    /** The reason if no token can be checked. */
-    keysNotReady: () => keys?.notReady(),
     /** All 0 after the last stream is gone. */
     counts: () => ({ streams: streams.size, users: feed.users(), registrations: registry.size }),
     /** Refuses new streams, ends the open ones spread over up to `graceMs`, and removes their registrations. */
@@ -83,7 +96,7 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
       await streams.close(graceMs);
       await registry.close();
       feed.close();
-      await keys?.close();
+      await entrance.close();
     },
   };
 }

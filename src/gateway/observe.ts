@@ -14,7 +14,10 @@ const open = upDownCounter("timeline_sse_connections", "Event streams open now")
 const limit = gauge("timeline_sse_max_connections", "Event streams a process opens at most");
 const opened = counter("timeline_sse_opened", "Event streams opened");
 const closed = counter("timeline_sse_closed", "Event streams closed, by reason");
-const refused = counter("timeline_sse_refused", "Event streams refused, by HTTP status");
+const refused = counter(
+  "timeline_sse_refused",
+  "Event streams refused, by HTTP status; also where the client got a stream that ends at once",
+);
 const sent = counter("timeline_sse_events", "Events sent, by type");
 const sinceCreated = histogram(
   "timeline_sse_created_to_written_seconds",

@@ -1,9 +1,10 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import { AppError, codeOf, oneLine, PRESENTATION } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { answerPreflight, corsHeaders, isPreflight } from "../platform/http/cors.js";
-import { type Handle, retryAfter } from "../platform/http/serve.js";
-import { type SseLimits, SseStream } from "../platform/http/sse.js";
+import { type Range, randomMs, SECOND } from "../kernel/time.js";
+import { answerPreflight, corsHeaders, isPreflight, TRACE_CONTEXT } from "../platform/http/cors.js";
+import type { Handle } from "../platform/http/serve.js";
+import { acceptsEventStream, refuseForNow, type SseLimits, SseStream } from "../platform/http/sse.js";
 import type { Authorize, Principal } from "./auth.js";
 import { traceOf } from "./notification.js";
 import { observeGateway } from "./observe.js";
@@ -20,12 +21,12 @@ export interface StreamRequest {
 interface RouteDeps {
   readonly authorize: Authorize;
   readonly allowedOrigins: ReadonlySet<string>;
-  readonly limits: SseLimits;
+  readonly limits: SseLimits & { readonly retryMs: Range };
   readonly log: Logger;
   serve(request: StreamRequest): Promise<void>;
 }
 
-const PREFLIGHT = { methods: "GET", headers: "authorization, last-event-id, cache-control" };
+const PREFLIGHT = { methods: "GET", headers: `authorization, last-event-id, cache-control, ${TRACE_CONTEXT}` };
 
 /** Also in the absolute form, which a server must take (RFC 9112, 3.2.2). */
 const SSE_PATH = /^(?:https?:\/\/[^/?]+)?\/events\/timeline\/home\/?(?:\?|$)/i;
@@ -38,8 +39,10 @@ export function createRoutes(deps: RouteDeps): Handle {
     if (response.socket === null) request.socket.destroy();
     else if (isPreflight(request, headers)) answerPreflight(response, headers, PREFLIGHT);
     else if (request.method !== "GET") sendProblem(response, 405, { ...headers, Allow: "GET" });
-    else
-      openStream(deps, { request, response, headers }).catch((error) => refuse(deps.log, error, { response, headers }));
+    else {
+      const exchange = { request, response, headers };
+      openStream(deps, exchange).catch((error) => refuse(deps, error, exchange));
+    }
     return true;
   };
 }
@@ -70,18 +73,27 @@ async function openStream(deps: RouteDeps, { request, response, headers }: Excha
   }
 }
 
-function refuse(log: Logger, error: unknown, { response, headers }: Omit<Exchange, "request">): void {
+function refuse({ limits, log }: RouteDeps, error: unknown, { request, response, headers }: Exchange): void {
   if (response.headersSent || response.destroyed) return;
   const status = PRESENTATION[codeOf(error)].httpStatus;
   const cause = error instanceof AppError && error.cause !== undefined ? oneLine(error.cause) : undefined;
   if (status >= 500) log.warn({ status, error: oneLine(error), cause }, "an event stream was not opened");
   else log.info({ status }, "an event stream was refused");
+  const isKnown = error instanceof AppError;
+  const retryMs = (isKnown ? error.retryAfterMs : undefined) ?? randomMs(limits.retryMs);
+  if (PASSING.includes(status) && acceptsEventStream(request)) {
+    observeGateway.refused(status);
+    return refuseForNow(response, { headers, retryMs, why: isKnown ? error.publicMessage : "the request failed" });
+  }
   sendProblem(response, status, {
     ...headers,
     ...(status === 401 ? { "WWW-Authenticate": "Bearer" } : {}),
-    ...(status === 429 || status === 503 ? { "Retry-After": retryAfter() } : {}),
+    ...(PASSING.includes(status) ? { "Retry-After": String(Math.ceil(retryMs / SECOND)) } : {}),
   });
 }
+
+/** What is not the client's fault may be over when it asks again. */
+const PASSING = [429, 500, 503, 504];
 
 /** Without a detail: the client is unknown (RFC 9457). */
 function sendProblem(response: ServerResponse, status: number, headers: Record<string, string>): void {

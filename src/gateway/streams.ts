@@ -4,7 +4,7 @@ import { AppError, oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { createBatch } from "../kernel/sharing.js";
-import { pause, SECOND, sharedNow } from "../kernel/time.js";
+import { pause, type Range, randomMs, SECOND, sharedNow } from "../kernel/time.js";
 import type { GatewayConfig } from "./config.js";
 import type { Feed } from "./feed.nats.js";
 import { type CloseReason, observeGateway } from "./observe.js";
@@ -13,11 +13,11 @@ import { connectionId } from "./registry.redis.js";
 import type { StreamRequest } from "./routes.http.js";
 import { Session } from "./session.js";
 
-type Range = readonly [from: number, to: number];
-
 export interface StreamLimits {
   readonly heartbeatMs: Range;
   readonly retryMs: Range;
+  /** After a refusal for a limit: nobody leaves within seconds. */
+  readonly limitRetryMs: Range;
   /** A stream ends after this, plus or minus a fifth. */
   readonly maxLifeMs: number;
   readonly drainMs: number;
@@ -152,10 +152,12 @@ export class Streams {
   }
 
   #admit(user: string): void {
-    const { maxConnections, maxConnectionsPerUser } = this.deps.config;
+    const { config, limits } = this.deps;
     const held = this.#perUser.get(user) ?? 0;
-    if (held >= maxConnectionsPerUser) throw new AppError("exhausted", "too many event streams of this user");
-    if (this.size >= maxConnections) throw new AppError("unavailable", "too many event streams here");
+    const later = { retryAfterMs: randomMs(limits.limitRetryMs) };
+    if (held >= config.maxConnectionsPerUser)
+      throw new AppError("exhausted", "too many event streams of this user", later);
+    if (this.size >= config.maxConnections) throw new AppError("unavailable", "too many event streams here", later);
     this.#perUser.set(user, held + 1);
     this.size++;
   }
@@ -237,5 +239,3 @@ export class Streams {
     void session.recheck({ maxAgeMs: TAIL_AGE_MS, heardMs }).then(beat);
   }
 }
-
-const randomMs = ([from, to]: Range): number => Math.round(from + Math.random() * (to - from));

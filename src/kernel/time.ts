@@ -29,6 +29,10 @@ export const readClocks = (): ClockReading => ({ wall: sharedNow(), monotonic: p
 export const wallTimeOf = ({ wall, monotonic }: ClockReading): number =>
   Math.min(wall, Math.floor(sharedNow() - (performance.now() - monotonic)));
 
+export type Range = readonly [from: number, to: number];
+
+export const randomMs = ([from, to]: Range): number => Math.round(from + Math.random() * (to - from));
+
 /** Tells how many of `ms` from now on are left; 0 from then on. */
 export function countdown(ms: number, now: Clock = () => performance.now()): () => number {
   const end = now() + ms;

@@ -1,31 +1,46 @@
 import { createAnalysisApi } from "../analysis/index.js";
-import { createGateway } from "../gateway/index.js";
+import { createEntrance, createGateway } from "../gateway/index.js";
+import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";
 import type { HttpServer } from "../platform/http/serve.js";
 import { createXpReader } from "../rewards/index.js";
+import type { Config } from "./config/config.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
-export async function startGatewayRole(
-  { config, connections, db, log }: RoleDeps<"gateway"> & { readonly db: Db | undefined },
-  http: HttpServer,
-): Promise<RunningRole> {
+export interface GatewayRoleDeps extends RoleDeps<"gateway"> {
+  readonly db: Db | undefined;
+  readonly http: HttpServer;
+  readonly entrance: ReturnType<typeof openEntrance>;
+}
+
+/** Before the connections are open: who asks for a stream meanwhile comes back. */
+export function openEntrance({ gateway }: Pick<Config, "gateway">, http: HttpServer, log: Logger) {
+  const entrance = createEntrance({ config: gateway, log });
+  http.handle(entrance.handle);
+  return entrance;
+}
+
+export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRole> {
+  const { config, connections, db, http, entrance, log } = deps;
   if (config.gateway.allowUnsafeTokens)
     log.warn({}, "TIMELINE_JWT_ALLOW_UNSAFE is set: tokens that others made may be accepted");
-  const gateway = createGateway({ ...connections, config: config.gateway, log });
-  http.handle(gateway.handle);
+  const gateway = createGateway({ ...connections, entrance, config: config.gateway, log });
   http.use(
     createAnalysisApi({
       ...connections,
-      ...{ authorize: gateway.authorize, allowedOrigins: config.gateway.allowedOrigins },
+      ...{ authorize: entrance.authorize, allowedOrigins: config.gateway.allowedOrigins },
       connected: () => connections.topology.connected,
       ...{ db, rewards: db && createXpReader(db), log },
     }),
   );
   return {
     notReady: () => {
-      const keys = gateway.keysNotReady();
+      const keys = entrance.keysNotReady();
       return gateway.healthy() ? keys && `gateway: ${keys}` : "gateway: Redis or NATS is unavailable";
     },
-    close: (graceMs) => gateway.close(graceMs),
+    close: (graceMs) => {
+      http.stopListening();
+      return gateway.close(graceMs);
+    },
   };
 }

@@ -19,7 +19,7 @@ import type { Role } from "./config/process.js";
 import { openConnections, type ServiceConnections } from "./connections.js";
 import { keepsData, openDatabase } from "./database.js";
 import { startFanoutRole } from "./fanout.js";
-import { startGatewayRole } from "./gateway.js";
+import { type GatewayRoleDeps, openEntrance, startGatewayRole } from "./gateway.js";
 import { startPostsRole } from "./posts.js";
 import { startRewardsRole } from "./rewards.js";
 import type { RoleDeps, RunningRole, Wraps } from "./role.js";
@@ -49,8 +49,9 @@ export async function startService(config: Config, options: StartOptions): Promi
   const http = await openHttp(config, options, readiness);
   const certificates = startCertificateSample(config, log);
   closers.add("certificates", () => certificates.close());
+  const entrance = roles.includes("gateway") ? openEntrance(config, http, log) : undefined;
   const { db, ...deps } = await openDeps(config, options, readiness);
-  const start = createStart(deps, { db, http, closers, readiness });
+  const start = createStart(deps, { db, http, entrance, closers, readiness });
   const serving = await start(SERVING);
   const services = serving.flatMap((role) => role.services ?? []);
   const grpc = await openGrpc(
@@ -120,12 +121,13 @@ async function openDeps(
 interface Beside {
   readonly db: Db | undefined;
   readonly http: HttpServer;
+  readonly entrance: GatewayRoleDeps["entrance"] | undefined;
   readonly closers: Closers;
   readonly readiness: Readiness;
 }
 
 /** Starts those of some roles that this process has, one after the other; they are closed together. */
-function createStart(deps: RoleDeps, { db, http, closers, readiness }: Beside) {
+function createStart(deps: RoleDeps, { db, http, entrance, closers, readiness }: Beside) {
   const { roles } = deps.config.process;
   const starts: Partial<Record<Role, () => Promise<RunningRole>>> = {
     ...(db && {
@@ -135,7 +137,7 @@ function createStart(deps: RoleDeps, { db, http, closers, readiness }: Beside) {
       rewards: () => startRewardsRole({ ...deps, db }),
     }),
     api: () => startApiRole(deps),
-    gateway: () => startGatewayRole({ ...deps, db }, http),
+    ...(entrance && { gateway: () => startGatewayRole({ ...deps, db, http, entrance }) }),
     fanout: () => startFanoutRole(deps),
     bridge: () => startBridgeRole(deps),
   };

@@ -19,10 +19,11 @@ import {
   type ServiceProcess,
   untilReady,
 } from "../support/service.js";
-import { openEvents } from "../support/sse.js";
+import { openEvents, requestEvents } from "../support/sse.js";
 import { type Stack, startStack, testWithStack } from "../support/stack.js";
 import { slowTest } from "../support/suite.js";
 import { created, followed, type TimelineEvent } from "../support/timeline-events.js";
+import { tokenOf } from "../support/tokens.js";
 
 const START = Date.now() - 3_600_000;
 const READERS = Array.from({ length: 40 }, (_, number) => `reader-${number}`);
@@ -244,6 +245,21 @@ async function expectUnavailable({ httpUrl }: Service, path: string, method = "G
   await answer.arrayBuffer();
 }
 
+/** While it starts, a client whose token is good comes back by itself. */
+async function expectRefusedForNow({ httpUrl }: Service): Promise<void> {
+  const token = await tokenOf("anybody");
+  const stream = await requestEvents(httpUrl, { token });
+  await stream.ended;
+  expect([stream.status, stream.comments, stream.retryMs()]).toEqual([
+    200,
+    ["the service is starting"],
+    expect.any(Number),
+  ]);
+  const other = await requestEvents(httpUrl, { token, headers: { accept: "*/*" } });
+  expect([other.status, other.headers["retry-after"]]).toEqual([503, expect.stringMatching(/^[1-9]$/)]);
+  for (const request of [{}, { token: "nonsense" }]) expect((await requestEvents(httpUrl, request)).status).toBe(401);
+}
+
 test("a service started before Redis and NATS waits for them, answers 503 meanwhile, and becomes ready", async () => {
   const stack = await startStack({ service: false });
   const folders = await Promise.all([temporaryFolder("late-redis"), temporaryFolder("late-nats")]);
@@ -255,7 +271,7 @@ test("a service started before Redis and NATS waits for them, answers 503 meanwh
     expect(await httpStatus(`${service.httpUrl}/readyz`)).not.toBe(200);
     await expectUnavailable(service, "/api/v1/timeline/analyze", "POST");
     await expectUnavailable(service, "/api/v1/timeline/analyses/0190c1f4-7b3c-7000-8000-000000000000");
-    await expectUnavailable(service, "/events/timeline/home");
+    await expectRefusedForNow(service);
     const nats = await startNats({ dir: folders[1] as string, port: natsPort });
     stack.defer(() => nats.stop());
     expect(await httpStatus(`${service.httpUrl}/readyz`)).not.toBe(200);

@@ -1,9 +1,12 @@
 import { request } from "node:http";
+import { connect } from "node:net";
 import { expect, test } from "@jest/globals";
 import { createBucket } from "../../src/analysis/bucket.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
 import { call, post, sharedAnalysisBench } from "../support/analysis-http.js";
+import { eventually } from "../support/eventually.js";
+import { slowTest } from "../support/suite.js";
 import { tokenOf } from "../support/tokens.js";
 
 const bench = sharedAnalysisBench();
@@ -141,6 +144,9 @@ test("a cookie counts, but not from the page of another origin", async () => {
   expect((await ask({})).status).toBe(202);
   expect((await ask({ origin: bench.url })).status).toBe(202);
   expect((await ask({ origin: "https://evil.example" })).status).toBe(403);
+  const rewritten = { origin: "https://page.example" };
+  expect((await ask({ ...rewritten, "sec-fetch-site": "same-origin" })).status).toBe(202);
+  expect((await ask({ ...rewritten, "sec-fetch-site": "cross-site" })).status).toBe(403);
 });
 
 test("methods, media types and sizes", async () => {
@@ -185,6 +191,27 @@ test("a body without end is cut off", async () => {
     more();
   });
   expect(status).toBe(413);
+});
+
+slowTest("a body that drips ends after ten seconds, read or not", async () => {
+  const body = `POST ${ANALYZE} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000`;
+  for (const [status, token] of [
+    [408, await tokenOf("ben")],
+    [401, "nonsense"],
+  ] as const) {
+    const { hostname, port } = new URL(bench.url);
+    const socket = connect(Number(port), hostname);
+    let [text, isOver] = ["", false];
+    socket.on("data", (part: Buffer) => (text += part.toString()));
+    socket.on("error", () => undefined);
+    socket.once("close", () => (isOver = true));
+    socket.write(`${body}\r\nAuthorization: Bearer ${token}\r\n\r\n`);
+    const dripping = setInterval(() => socket.write(" "), 1_000);
+    await eventually(() => isOver, "the end of the connection", 20_000);
+    clearInterval(dripping);
+    expect(text).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
+    expect(text).toMatch(/^Content-Type: application\/problem\+json; charset=utf-8\r$/m);
+  }
 });
 
 const keyed = (key: string, how: object = {}) => ({ headers: { "idempotency-key": key }, ...how });

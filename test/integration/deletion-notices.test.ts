@@ -93,8 +93,9 @@ function openSteps(
     ...{ writer: stepping(deps.writer), fences: stepping(deps.fences) },
     notify: async (all) => {
       await before("notify");
-      await notify(all);
+      const told = await notify(all);
       await before("notified");
+      return told;
     },
   });
   return openFanout(redis, world, { pageSize, maxEntries: MAX_ENTRIES, change });

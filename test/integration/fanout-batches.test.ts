@@ -172,7 +172,7 @@ test("a job that is redriven is handled alone, once a loss of Redis would have i
     pageSize: 2,
     change: (deps) => ({ ...deps, untilCovered: async (admittedAt) => void covered.push(admittedAt) }),
   });
-  await handle(bench, created(DROP), 5_000);
+  await handle(bench, created({ ...DROP, created_at: 1_000 }), 5_000);
   const [first, second] = bench.jobs.map((job) =>
     deliveryOf({ stream: "FANOUT", subject: "fanout.job.add.1", json: job }),
   );
@@ -200,7 +200,7 @@ test("a batch of edges fails where the job of a hot user is not stored, after th
         addHome: async (...of) => {
           writes = true;
           await isHeld;
-          await deps.writer.addHome(...of);
+          return deps.writer.addHome(...of);
         },
       },
     }),

@@ -51,12 +51,12 @@ async function openNoting(order: string[]) {
 }
 
 test.each(HANDLINGS)(
-  "the order is: every write, the look for tombstones and unfollows, the notifications, the completion (%s)",
+  "the order is: every write, the look for tombstones and unfollows, the notifications, another look, the completion (%s)",
   async (how) => {
     const order: string[] = [];
     const handling = await openNoting(order);
     await handling(how, created({ ...DROP, visibility: "followers" }));
-    expect(order).toEqual(["written", "looked", "notified", "completed", "handled"]);
+    expect(order).toEqual(["written", "looked", "notified", "looked", "completed", "handled"]);
   },
 );
 
@@ -80,7 +80,7 @@ test("a notification that is not stored fails the handling: nothing is completed
           refused.push(...all.flatMap(({ users }) => users));
           throw away();
         }
-        await deps.notify(all);
+        return deps.notify(all);
       },
     }),
   });
@@ -142,7 +142,7 @@ test("a deletion whose notifications are not stored removes nothing yet: the nex
       ...deps,
       notify: async (all) => {
         if (all.some(({ notification }) => notification.event === "drop_deleted") && broken) throw away();
-        await deps.notify(all);
+        return deps.notify(all);
       },
     }),
   });

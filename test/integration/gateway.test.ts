@@ -26,7 +26,8 @@ test("the head, the first block and a live event are as the contract says", asyn
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
-    connection: "keep-alive",
+    // The client asks for it.
+    connection: "close",
   });
   expect(raw.blocks()[0]).toMatch(/^retry: \d+\n: connected\nid: \d+-[0-9a-z]+-[0-9a-z]+$/);
   const seq = await send("alice", "d1");
@@ -155,6 +156,24 @@ test("a notification published twice arrives once, also across a reconnect", asy
   const last = await send("alice", "d3");
   await eventually(() => second.lastSeq >= last, "the position passes a repeated one");
   expect(second.drops()).toEqual(["d3"]);
+});
+
+test("a deletion that overtook its drop is sent again after it, live and on a resume; repetitions are not", async () => {
+  const running = await start();
+  const first = await listen(running, "alice");
+  const eventsOf = (raw: typeof first): string[] => raw.events.map(({ event }) => event);
+  const all = ["drop_deleted", "new_drop", "drop_deleted"];
+  const before = first.lastId;
+  for (const event of [...all, ...all]) await send("alice", "d1", event);
+  await send("alice", "d2");
+  await first.sees(["d1", "d2"]);
+  expect(eventsOf(first)).toEqual([...all, "new_drop"]);
+  const second = await listen(running, "alice", before);
+  await second.sees(["d1", "d2"]);
+  expect(eventsOf(second)).toEqual([...all, "new_drop"]);
+  const third = await listen(running, "alice", first.events[1]?.id);
+  await third.sees(["d2"]);
+  expect(eventsOf(third)).toEqual(["drop_deleted", "new_drop"]);
 });
 
 test("cutover under fire: nothing is missed and nothing comes twice", async () => {

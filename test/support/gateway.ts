@@ -7,7 +7,7 @@ import { SignJWT } from "jose";
 import type { NatsConnection } from "nats";
 import { notifySubject, STREAM } from "../../src/contracts/subjects.js";
 import type { GatewayConfig } from "../../src/gateway/config.js";
-import { createGateway, type Gateway, type GatewayLimits, LIMITS } from "../../src/gateway/index.js";
+import { createEntrance, createGateway, type Gateway, type GatewayLimits, LIMITS } from "../../src/gateway/index.js";
 import { type Logger, silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
@@ -80,19 +80,12 @@ interface Overrides {
 }
 
 export async function start({ config, limits, ...handles }: Overrides = {}): Promise<Running> {
-  const gateway = createGateway(
-    {
-      scripts,
-      clock: clockOn(handles.scripts ?? scripts),
-      nats: connection,
-      log: silent,
-      podName: "pod-1",
-      ...handles,
-      config: { ...CONFIG, ...config },
-    },
-    { ...LIMITS, ...FAST, ...limits },
-  );
-  const server = createServer((request, response) => void gateway.handle(request, response)).listen(0, "127.0.0.1");
+  const usual = { log: silent, ...handles, config: { ...CONFIG, ...config } };
+  const all = { ...LIMITS, ...FAST, ...limits };
+  const entrance = createEntrance(usual, all);
+  const clock = clockOn(handles.scripts ?? scripts);
+  const gateway = createGateway({ entrance, scripts, clock, nats: connection, podName: "pod-1", ...usual }, all);
+  const server = createServer((request, response) => void entrance.handle(request, response)).listen(0, "127.0.0.1");
   await once(server, "listening");
   cleanups.push(async () => {
     await gateway.close(0);

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import { BODY_MS } from "../../platform/http/serve.js";
 import { badRequest, Problem } from "./problem.js";
 
 const MAX_BYTES = 16 * 1_024;
@@ -10,7 +11,7 @@ const decoder = new TextDecoder("utf-8", { fatal: true });
 
 /**
  * Reads a JSON body of at most 16 KiB. A larger one is refused at once; `express.json` reads it to its end first.
- * @throws Problem 400, 413, 415
+ * @throws Problem 400, 408, 413, 415
  */
 export async function readJson(request: IncomingMessage): Promise<unknown> {
   const { "content-type": type = "", "content-encoding": encoding = "identity" } = request.headers;
@@ -34,7 +35,14 @@ function readBytes(request: IncomingMessage): Promise<Buffer> {
       else reject(new Problem(413, "the body is larger than 16 KiB"));
       if (size > MAX_DISCARDED_BYTES) request.destroy();
     });
-    request.once("end", () => resolve(Buffer.concat(parts)));
-    request.once("close", () => request.complete || reject(new Problem(400, "the body ended early")));
+    const late = setTimeout(() => reject(new Problem(408, "the body came too slowly")), BODY_MS).unref();
+    request.once("end", () => {
+      clearTimeout(late);
+      resolve(Buffer.concat(parts));
+    });
+    request.once("close", () => {
+      clearTimeout(late);
+      if (!request.complete) reject(new Problem(400, "the body ended early"));
+    });
   });
 }

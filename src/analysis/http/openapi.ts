@@ -80,6 +80,7 @@ const PROBLEMS: Readonly<Record<number, Problem>> = {
   403: ["The tier is too low, or the cookie came from the page of another origin"],
   404: ["Unknown, or of somebody else"],
   405: ["The method is none of this path", ["Allow"]],
+  408: ["The body did not come within 10 seconds"],
   413: ["The body is larger than 16 KiB"],
   415: ["The body is not application/json"],
   422: ["The Idempotency-Key was used with another body"],
@@ -152,7 +153,7 @@ const PATHS: Json = {
       requestBody: { required: true, content: { "application/json": { schema: ref("schemas", "Order") } } },
       responses: {
         202: answer("Accepted", "The analysis is queued", ["Location", ...RATE_LIMIT]),
-        ...problems(400, 401, 403, 413, 415, 422, 429, 500, 503),
+        ...problems(400, 401, 403, 408, 413, 415, 422, 429, 500, 503),
       },
     },
   },

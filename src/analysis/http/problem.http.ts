@@ -26,7 +26,7 @@ function sendProblem(response: Response, { status, message: detail, more }: Prob
     .set({
       ...(status === 401 ? { "WWW-Authenticate": "Bearer" } : {}),
       // The rest of the body is not read.
-      ...(status === 413 ? { Connection: "close" } : {}),
+      ...(status === 408 || status === 413 ? { Connection: "close" } : {}),
       ...(status === 503 ? { "Retry-After": retryAfter() } : {}),
       ...more.headers,
     })

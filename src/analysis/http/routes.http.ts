@@ -4,7 +4,7 @@ import { ANALYSIS_ORDER, statusPath, type UserTier, userTierOf } from "../../con
 import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { faultInWords, storedIdFault } from "../../kernel/fields.js";
 import type { Logger } from "../../kernel/logger.js";
-import { answerPreflight, corsHeaders, isPreflight } from "../../platform/http/cors.js";
+import { answerPreflight, corsHeaders, isPreflight, TRACE_CONTEXT } from "../../platform/http/cors.js";
 import type { Ask } from "./ask.js";
 import { readJson } from "./body.http.js";
 import { readIdempotencyKey } from "./idempotency-key.js";
@@ -37,7 +37,7 @@ const LIST_COST = 10;
 
 const PREFLIGHT = {
   methods: "GET, HEAD, POST",
-  headers: "authorization, content-type, idempotency-key, cache-control",
+  headers: `authorization, content-type, idempotency-key, cache-control, ${TRACE_CONTEXT}`,
 };
 /** The others a page may read anyway. */
 const READABLE = "Location, Retry-After, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, RateLimit-Policy";

@@ -2,6 +2,9 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 
 type Headers = Readonly<Record<string, string>>;
 
+/** Of W3C Trace Context, as tracing in browsers sends them; for preflights. */
+export const TRACE_CONTEXT = "traceparent, tracestate";
+
 /** Headers by which a page of a listed origin may read an answer, and send cookies (Fetch standard, CORS protocol). */
 export function corsHeaders({ headers }: Pick<IncomingMessage, "headers">, allowed: ReadonlySet<string>): Headers {
   const { origin } = headers;

@@ -1,9 +1,10 @@
 import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, Server as ListeningServer } from "node:net";
 import express, { type ErrorRequestHandler, type Router } from "express";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
 import { createFailureLog } from "../../kernel/failure-log.js";
 import type { Logger } from "../../kernel/logger.js";
+import { SECOND } from "../../kernel/time.js";
 
 interface HttpOptions {
   readonly address: string;
@@ -22,9 +23,17 @@ export interface HttpServer {
   use(router: Router): void;
   /** All routers are there. Until then a path may be one of theirs: the answer is 503, not 404. */
   complete(): void;
+  /** Refuses new connections; those that are open get answers that end them. */
+  stopListening(): void;
   /** Refuses new connections, and waits up to `graceMs` for the open ones. */
   close(graceMs: number): Promise<void>;
 }
+
+/** Longer than the 60 s for which proxies keep idle connections: one that we close meets the request it is used for. */
+const IDLE_MS = 75 * SECOND;
+const HEADERS_MS = 80 * SECOND;
+/** A body takes at most this long to come. */
+export const BODY_MS = 10 * SECOND;
 
 export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   const app = express().disable("x-powered-by").disable("etag");
@@ -45,7 +54,11 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   });
   app.use(errorHandler(options.log));
   const handles: Handle[] = [];
-  const server = createServer((request, response) => {
+  let isListening = true;
+  const timeouts = { keepAliveTimeout: IDLE_MS, headersTimeout: HEADERS_MS };
+  const server = createServer(timeouts, (request, response) => {
+    if (!isListening) response.shouldKeepAlive = false;
+    endWithBody(request, response);
     if (!handles.some((handle) => handle(request, response))) app(request, response);
   });
   const { host, port } = parseAddress(options.address);
@@ -60,6 +73,11 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
     complete: () => {
       isComplete = true;
     },
+    stopListening: () => {
+      isListening = false;
+      // The server's own `close` ends idle connections, too: a request may be on its way there.
+      ListeningServer.prototype.close.call(server);
+    },
     close: (graceMs) =>
       new Promise((resolve) => {
         const force = setTimeout(() => server.closeAllConnections(), graceMs);
@@ -70,6 +88,18 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
         server.closeIdleConnections();
       }),
   };
+}
+
+/** Ends a connection whose request is answered and whose body does not end: Node waits for minutes. */
+function endWithBody(request: IncomingMessage, response: ServerResponse): void {
+  const { "content-length": length, "transfer-encoding": encoding } = request.headers;
+  if (length === undefined && encoding === undefined) return;
+  response.once("finish", () => {
+    if (request.complete) return;
+    const late = setTimeout(() => request.complete || request.socket.destroy(), BODY_MS).unref();
+    request.once("end", () => clearTimeout(late));
+    request.once("close", () => clearTimeout(late));
+  });
 }
 
 function parseAddress(address: string): { host: string; port: number } {

@@ -7,6 +7,32 @@ export interface SseLimits {
   readonly stallMs: number;
 }
 
+const KIND = {
+  "Content-Type": "text/event-stream; charset=utf-8",
+  "Cache-Control": "no-cache, no-transform",
+  "X-Accel-Buffering": "no",
+};
+
+/** The type has to be named: a client that takes every type reads statuses. */
+export function acceptsEventStream({ headers }: Pick<IncomingMessage, "headers">): boolean {
+  return (headers.accept ?? "").split(",").some((range) => {
+    const [type = "", ...parameters] = range.split(";").map((part) => part.trim().toLowerCase());
+    return type === "text/event-stream" && !parameters.some((one) => /^q=0(\.0*)?$/.test(one));
+  });
+}
+
+interface Refusal {
+  readonly headers: Readonly<Record<string, string>>;
+  readonly retryMs: number;
+  readonly why: string;
+}
+
+/** An event stream that ends at once: an EventSource comes back after it, and gives up at any status but 200. */
+export function refuseForNow(response: ServerResponse, { headers, retryMs, why }: Refusal): void {
+  response.writeHead(200, { ...headers, ...KIND });
+  response.end(`retry: ${retryMs}\n: ${why}\n\n`);
+}
+
 interface Opening {
   readonly headers: Readonly<Record<string, string>>;
   readonly first: string;
@@ -51,12 +77,11 @@ export class SseStream {
     // A broken connection emits an error and then its close, which counts.
     response.on("error", () => undefined);
     this.#socket.on("drain", this.#resume);
+    const connection = response.shouldKeepAlive ? "keep-alive" : "close";
     response.writeHead(200, {
       ...headers,
-      "Content-Type": "text/event-stream; charset=utf-8",
-      "Cache-Control": "no-cache, no-transform",
-      "X-Accel-Buffering": "no",
-      ...(request.httpVersion === "1.1" ? { Connection: "keep-alive" } : {}),
+      ...KIND,
+      ...(request.httpVersion === "1.1" ? { Connection: connection } : {}),
     });
     response.write(first);
     // The server keeps the request as long as its answer.

@@ -44,7 +44,7 @@ export interface Fenced {
    * Resolves once each reply was a success. A call takes as many entries as reads can wait for. Where one fails, the
    * others have ended before it rejects: none is applied later than what its caller does next.
    */
-  groups(call: GroupsCall): Promise<void>;
+  groups(call: GroupsCall): Promise<number>;
   /** Pauses as the lane `yielding` does after a call that took `ms`; not at all while the other lane is idle. */
   yieldAfter(ms: number): Promise<void>;
   /** All keys are in one slot. */
@@ -110,7 +110,7 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
     return sum(await allOf(tokensOf(keys).map((token) => lanes.prompt.run(CALL_WEIGHT, () => write(token)))));
   }
 
-  async function groups({ script, prefix, before, groups: all, yields = false }: GroupsCall): Promise<void> {
+  async function groups({ script, prefix, before, groups: all, yields = false }: GroupsCall): Promise<number> {
     const name = yields ? "yielding" : "prompt";
     const send = (keys: readonly string[], start: string, { args, entries }: Call): Promise<unknown> =>
       lanes[name].run(CALL_WEIGHT + entries, async () =>
@@ -127,7 +127,7 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
         )
       : callsOf(lists, ENTRIES_A_CALL[name]).map((call) => inLine(() => send([], prefix, call)));
     observeLane(name, lanes[name]);
-    await allOf(replies).finally(() => observeLane(name, lanes[name]));
+    return sum(await allOf(replies).finally(() => observeLane(name, lanes[name])));
   }
 }
 

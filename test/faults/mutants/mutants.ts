@@ -12,7 +12,7 @@ export const MUTANTS = {
   "write-replies": {
     connections: (usual) => ({
       ...usual,
-      fenced: { ...usual.fenced, groups: (call) => usual.fenced.groups(call).catch(() => undefined) },
+      fenced: { ...usual.fenced, groups: (call) => usual.fenced.groups(call).catch(() => 0) },
     }),
   },
   /** A message is acknowledged when its handling begins. */

@@ -261,3 +261,23 @@ test("a cookie counts for pages of the same host and listed origins", () => {
     expect(originAllowed({ host, origin }, allowed)).toBe(false);
   }
 });
+
+test.each<[site: string, origin: string | undefined, isAllowed: boolean]>([
+  ["same-origin", undefined, true],
+  ["same-origin", "https://page.example", true],
+  ["same-origin", "null", true],
+  ["none", undefined, true],
+  ["same-site", undefined, false],
+  ["cross-site", undefined, false],
+  ["cross-site", "http://gateway:8080", false],
+  ["cross-site", "https://app.example", true],
+  ["same-site", "https://app.example", true],
+  ["same-origin, cross-site", "https://page.example", false],
+  ["", undefined, false],
+])(
+  "Sec-Fetch-Site: %s decides about a cookie with the origin %s, whatever a proxy made of Host",
+  (site, origin, isAllowed) => {
+    const headers = { host: "gateway:8080", origin, "sec-fetch-site": site };
+    expect(originAllowed(headers, new Set(["https://app.example"]))).toBe(isAllowed);
+  },
+);

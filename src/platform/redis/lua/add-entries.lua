@@ -10,7 +10,7 @@
 -- ARGV[6]  prefix of the keys
 -- ARGV[7+] groups: the rest of each key, joined by "," (none: KEYS), how many drops, and
 --          score, drop id, score, drop id, ...
--- returns  how many entries are new
+-- returns  how many entries are new and stand above the floor
 local call = redis.call
 local time = call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
@@ -22,6 +22,7 @@ local active, prefix = ARGV[5] == '1', ARGV[6]
 -- The floor rises to the last entry cut off. A rebuild under way (negative floor) could
 -- miss what is cut off here: its floor goes, and it starts over. Popping the entries would
 -- cost twice as much: their members and scores would all come to this script.
+-- Returns the floor where it has risen.
 local function trim(key, floor, size)
   local cut, risen = size - low, nil
   if floor then call('ZREM', key, '~floor') end
@@ -31,6 +32,7 @@ local function trim(key, floor, size)
   end
   call('ZREMRANGEBYRANK', key, 0, cut - 1)
   if risen then call('ZADD', key, risen, '~floor') end
+  return risen
 end
 
 -- Entries at or below the floor are found by reading past it.
@@ -67,7 +69,8 @@ local function add(key, entries, lowest)
   if size > cap then
     local floor = floorOf(key)
     if floor then size = size - 1 end
-    if size > cap then trim(key, floor, size) end
+    local risen = size > cap and trim(key, floor, size)
+    if risen and tonumber(lowest) <= risen then return 0 end
   end
   return added
 end

@@ -1,0 +1,67 @@
+import { once } from "node:events";
+import { Agent, type IncomingMessage, request } from "node:http";
+import { connect } from "node:net";
+import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { silent } from "../../src/kernel/logger.js";
+import { type HttpServer, serveHttp } from "../../src/platform/http/serve.js";
+import { eventually } from "../support/eventually.js";
+
+let server: HttpServer;
+
+const serve = (): Promise<HttpServer> =>
+  serveHttp({
+    ...{ address: "127.0.0.1:0", notReady: () => [], log: silent },
+    metrics: (_request, response) => void response.end(),
+  });
+
+beforeAll(async () => {
+  server = await serve();
+});
+
+afterAll(() => server.close(0));
+
+/** A client that sees every byte. */
+async function dial(port: number) {
+  const socket = connect(port, "127.0.0.1");
+  let [text, isOver] = ["", false];
+  socket.on("data", (part: Buffer) => (text += part.toString()));
+  socket.on("error", () => undefined);
+  socket.once("close", () => (isOver = true));
+  await once(socket, "connect");
+  const asks = async (): Promise<void> => {
+    socket.write("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    await eventually(() => text.includes('{"status":"ok"}'), "an answer");
+  };
+  return { socket, asks, text: () => text, isOver: () => isOver };
+}
+
+test("an idle connection is kept for longer than proxies keep theirs", async () => {
+  const client = await dial(server.port);
+  await client.asks();
+  expect(client.text()).toMatch(/^Keep-Alive: timeout=75\r$/m);
+  client.socket.destroy();
+});
+
+test("a server that drains refuses connections at once, and ends the open ones with their next answer", async () => {
+  const draining = await serve();
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  /** Returns the status, the header, and the client's port. */
+  const ask = async (): Promise<unknown[]> => {
+    const asking = request({ port: draining.port, path: "/healthz", agent }).end();
+    const [answer] = (await once(asking, "response")) as [IncomingMessage];
+    const seen = [answer.statusCode, answer.headers.connection, answer.socket.localPort];
+    await once(answer.resume(), "end");
+    return seen;
+  };
+  const client = await dial(draining.port);
+  await client.asks();
+  const [status, connection, port] = await ask();
+  expect([status, connection]).toEqual([200, "keep-alive"]);
+  draining.stopListening();
+  await expect(dial(draining.port)).rejects.toMatchObject({ code: "ECONNREFUSED" });
+  expect(await ask()).toEqual([200, "close", port]);
+  await expect(ask()).rejects.toMatchObject({ code: "ECONNREFUSED" });
+  expect(client.isOver()).toBe(false);
+  await draining.close(60_000);
+  await eventually(() => client.isOver(), "the connection without a request is ended");
+});
