@@ -1,8 +1,9 @@
-import { copyFileSync, writeFileSync } from "node:fs";
+import { chownSync, copyFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
+import pg from "pg";
 import { type Broker, freePort, startNats } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis, temporaryFolder } from "../support/brokers.js";
 import { type Certificates, makeCertificates } from "../support/certificates.js";
@@ -144,6 +145,41 @@ test("rediss: verifies the certificate of Redis", async () => {
 });
 
 const ifPostgres = postgresPrograms() === undefined ? test.skip : test;
+
+ifPostgres("a CA of PostgreSQL verifies its certificate", async () => {
+  const server = await startPostgres();
+  const admin = new pg.Client(server.url);
+  try {
+    await admin.connect();
+    const { rows } = await admin.query<{ data_directory: string }>("SHOW data_directory");
+    const data = rows[0]?.data_directory as string;
+    const { uid, gid } = statSync(data);
+    for (const [from, to] of Object.entries({
+      [certificates.good.cert]: "tls.crt",
+      [certificates.good.key]: "tls.key",
+    })) {
+      writeFileSync(join(data, to), readFileSync(from), { mode: 0o600 });
+      chownSync(join(data, to), uid, gid);
+    }
+    for (const set of ["ssl_cert_file = 'tls.crt'", "ssl_key_file = 'tls.key'", "ssl = on"])
+      await admin.query(`ALTER SYSTEM SET ${set}`);
+    await admin.query("SELECT pg_reload_conf()");
+    const roles = { TIMELINE_ROLES: "users", DATABASE_URL: server.url };
+    await withService({ ...roles, TIMELINE_DATABASE_TLS_CA: certificates.ca }, async (service) => {
+      expect(await readiness(service)).toMatch(/^200/);
+      const { rows: used } = await admin.query(
+        "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name LIKE 'avion-timeline%'",
+      );
+      expect(used).toEqual([{ ssl: true }]);
+    });
+    const other = makeCertificates();
+    await expectEnd({ ...roles, TIMELINE_DATABASE_TLS_CA: other.ca }, /database.*(TLS|certificate)/i);
+    other.remove();
+  } finally {
+    await admin.end();
+    await server.stop();
+  }
+});
 
 ifPostgres("a wrong password of PostgreSQL ends the start", async () => {
   const server = await startPostgres();
