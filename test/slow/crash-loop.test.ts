@@ -90,8 +90,8 @@ testWithStack(
     const letters = await stack.streams.all("DLQ");
     expect(letters.map(({ subject }) => subject)).toEqual(["dlq.crashed.drop_created"]);
     expect(letters.map(({ body }) => String(body))).toEqual([expect.stringContaining(KILLER)]);
-    const others = history.filter(({ payload }) => !JSON.stringify(payload).includes(KILLER));
+    // It ends the process after its writes.
     const edges = READERS.map((reader) => followed(reader, "alice", 1));
-    await expectTimelines(stack.redis, ["alice", ...READERS], [...edges, ...others]);
+    await expectTimelines(stack.redis, ["alice", ...READERS], [...edges, ...history]);
   },
 );
