@@ -280,7 +280,7 @@ test("no more than eight accounts are read at once, and no more than four for on
   const names = Array.from({ length: 9 }, (_, n) => `did:plc:many${n}`);
   view.inject({ kind: "hang" });
   const stop = new AbortController();
-  const ask = (name: string, user: string) => outcome(source, name, stop.signal, user);
+  const ask = (name: string, user: string) => outcome(source, name, { signal: stop.signal, user });
   // A user alone gets half of the places.
   const reads = names.slice(0, 4).map((name) => ask(name, "greedy"));
   await eventually(() => view.held() === 4, "four are read");

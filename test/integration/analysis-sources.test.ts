@@ -97,7 +97,7 @@ describe.each([ATPROTO, POSTS])("$name", ({ account, start }) => {
     expect(posts[0]).toEqual({ createdAt: NOW, likes: 0, shares: 0, replies: 0, quotes: 0 });
     expect(posts[499]).toEqual({ createdAt: NOW - 499 * MINUTE, likes: 499, shares: 998, replies: 1_497, quotes: 0 });
     expect(posts.map(({ createdAt }) => createdAt)).toEqual(posts.map((_, n) => NOW - n * MINUTE));
-    expect(await readPosts(source, ada, 7)).toEqual(posts.slice(0, 7));
+    expect(await readPosts(source, ada, { limit: 7 })).toEqual(posts.slice(0, 7));
   });
 
   test("an account without posts is a result", async () => {
@@ -139,7 +139,7 @@ describe.each([ATPROTO, POSTS])("$name", ({ account, start }) => {
   test("a process that stops ends the read as an outage does, and never with a part of the posts", async () => {
     const { source, post } = await fresh();
     post(ada, 530);
-    expect(await outcome(source, ada, AbortSignal.abort())).toBe("unavailable");
+    expect(await outcome(source, ada, { signal: AbortSignal.abort() })).toBe("unavailable");
   });
 });
 

@@ -24,8 +24,16 @@ export function openBucket(left = Number.POSITIVE_INFINITY) {
 
 const never = new AbortController().signal;
 
+interface ReadOptions {
+  readonly limit?: number;
+  readonly signal?: AbortSignal;
+  /** Who asks. */
+  readonly user?: string;
+}
+
 /** Posts, and what stands in the place of those that cannot be read. */
-export async function readAll(source: Source, account: string, limit = 500, signal = never, user = "ada") {
+export async function readAll(source: Source, account: string, options: ReadOptions = {}) {
+  const { limit = 500, signal = never, user = "ada" } = options;
   const posts: (Post | typeof SKIPPED)[] = [];
   for await (const post of source.posts(account, { user, limit, signal })) posts.push(post);
   return posts;
@@ -35,8 +43,8 @@ export const readPosts = async (...of: Parameters<typeof readAll>): Promise<Post
   (await readAll(...of)).filter((post) => post !== SKIPPED);
 
 /** The number of posts read, or the code of the error. */
-export const outcome = (source: Source, account: string, signal = never, user = "ada"): Promise<string> =>
-  readPosts(source, account, 500, signal, user).then(
+export const outcome = (source: Source, account: string, options: ReadOptions = {}): Promise<string> =>
+  readPosts(source, account, options).then(
     (posts) => `${posts.length} posts`,
     (error: { readonly name: string; readonly code: string }) =>
       error.name === "AccountGone" ? error.code : codeOf(error),
