@@ -1,11 +1,10 @@
 import { randomInt } from "node:crypto";
 import { parseEvent, type TimelineEvent } from "../contracts/events.js";
-import { type KnownVisibility, VISIBILITY_NAMES } from "../contracts/timelines.js";
+import { type DropPage, type KnownVisibility, type TimelineEntry, VISIBILITY_NAMES } from "../contracts/timelines.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import { type Drop, Visibility } from "../gen/avion/posts.js";
 import type { FollowChange } from "../gen/avion/users.js";
-import { codeOf, oneLine } from "../kernel/errors.js";
-import type { Logger } from "../kernel/logger.js";
+import { codeOf } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import { isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
 import type { PublicationDeps } from "./audit/publications.js";
@@ -17,6 +16,7 @@ const FOLLOWERS = 10;
 const MOST_PAGES = 5;
 /** An author has few drops of one millisecond. */
 const DROPS = 20;
+const MOST_DROP_PAGES = 20;
 
 export function createReadRetentionStart(upstreams: () => Upstreams): ReadRetentionStart {
   return async () => {
@@ -30,11 +30,7 @@ export function createReadRetentionStart(upstreams: () => Upstreams): ReadRetent
 }
 
 /** Skips an upstream that lacks the method, and calls `lacking` once for each such method. */
-export function createReadChanges(
-  upstreams: () => Upstreams,
-  log: Logger,
-  lacking: (method: string) => void,
-): ReadChanges {
+export function createReadChanges(upstreams: () => Upstreams, lacking: (method: string) => void): ReadChanges {
   const reported = new Set<string>();
   const unlessLacking = async function* (name: string, pages: AsyncIterable<TimelineEvent>) {
     try {
@@ -46,30 +42,38 @@ export function createReadChanges(
     }
   };
   return async function* (range) {
-    yield* unlessLacking("ListDrops", drops(upstreams(), range, log));
-    yield* unlessLacking("ListFollowChanges", edges(upstreams(), range, log));
+    yield* unlessLacking("ListDrops", drops(upstreams(), range));
+    yield* unlessLacking("ListFollowChanges", edges(upstreams(), range));
   };
 }
 
-async function* drops(upstreams: Upstreams, range: TimeRange, log: Logger): AsyncGenerator<TimelineEvent> {
+async function* drops(upstreams: Upstreams, range: TimeRange): AsyncGenerator<TimelineEvent> {
   const read = (page_token: string) => upstreams.changedDrops({ ...range, page_size: CHANGES_A_PAGE, page_token });
   for await (const page of readPages(read))
-    for (const drop of page.drops) yield* unlessInvalid(() => eventOfDrop(drop, range.until), log);
+    for (const drop of page.drops)
+      yield* unlessInvalid(
+        () => eventOfDrop(drop, range.until),
+        () => upstreams.leaveOut("ListDrops", drop.user_id),
+      );
 }
 
-async function* edges(upstreams: Upstreams, range: TimeRange, log: Logger): AsyncGenerator<TimelineEvent> {
+async function* edges(upstreams: Upstreams, range: TimeRange): AsyncGenerator<TimelineEvent> {
   const read = (page_token: string) => upstreams.changedEdges({ ...range, page_size: CHANGES_A_PAGE, page_token });
   for await (const page of readPages(read))
-    for (const edge of page.changes) yield* unlessInvalid(() => eventOfEdge(edge, range.until), log);
+    for (const edge of page.changes)
+      yield* unlessInvalid(
+        () => eventOfEdge(edge, range.until),
+        () => upstreams.leaveOut("ListFollowChanges", edge.follower_id),
+      );
 }
 
 /** Answers of an upstream follow the same rules as messages of a channel. */
-function* unlessInvalid(read: () => TimelineEvent, log: Logger): Generator<TimelineEvent> {
+function* unlessInvalid(read: () => TimelineEvent, leaveOut: () => void): Generator<TimelineEvent> {
   try {
     yield read();
   } catch (error) {
     if (codeOf(error) !== "invalid") throw error;
-    log.error({ error: oneLine(error) }, "an upstream listed a change that breaks the contract; it is skipped");
+    leaveOut();
   }
 }
 
@@ -104,8 +108,14 @@ export function createPublicationSources(
       return sampleOf(page.ids, FOLLOWERS);
     },
     async findDrop(author, drop, createdAt) {
-      const request = { user_id: author, limit: DROPS, max_id: "", before: createdAt + 1 };
-      return (await upstreams().dropsByUser(request)).find(({ drop_id, deleted }) => drop_id === drop && !deleted);
+      let below: TimelineEntry | undefined = { score: createdAt + 1, drop: "" };
+      for (let pages = 0; below && below.score >= createdAt && pages < MOST_DROP_PAGES; pages++) {
+        const page: DropPage = await upstreams().dropsByUser({ author, below, limit: DROPS });
+        const found = page.drops.find(({ drop_id, deleted }) => drop_id === drop && !deleted);
+        if (found) return found;
+        below = page.next;
+      }
+      return undefined;
     },
   };
 }

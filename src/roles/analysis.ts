@@ -12,7 +12,7 @@ export async function startAnalysisRole(
 ): Promise<RunningRole> {
   const { config, connections, db, log } = deps;
   const { nats, publish, scripts } = connections;
-  const posts = connectPosts(config.upstreams.postServiceAddr as string, config.upstreams);
+  const posts = connectPosts(config.upstreams.postServiceAddr as string, config.upstreams, log);
   const sources = createSources({ posts, scripts, config: config.analysis, log });
   const worker = startAnalysisWorker({
     nats,

@@ -1,3 +1,4 @@
+import type { TimelineEntry } from "../../contracts/timelines.js";
 import { isTooFarAhead } from "../../contracts/times.js";
 import { type Drop, Visibility } from "../../gen/avion/posts.js";
 import { AppError } from "../../kernel/errors.js";
@@ -17,17 +18,16 @@ export type PostReads = Pick<Upstreams, "dropsByUser" | "counts">;
 export const createPostsSource = (posts: PostReads): Source => ({
   async *posts(user, { limit, signal }) {
     let found = 0;
-    let below: Drop | undefined;
+    let below: TimelineEntry | undefined;
     for (let page = 0; page < MAX_PAGES; page++) {
       if (signal.aborted) throw new AppError("unavailable", "the read ended with the process");
-      const position = { max_id: below?.drop_id ?? "", before: below?.created_at ?? 0 };
-      const drops = await posts.dropsByUser({ user_id: user, limit: DROPS_A_PAGE, ...position });
+      const { drops, next } = await posts.dropsByUser({ author: user, below, limit: DROPS_A_PAGE, reader: "" });
       for (const post of await counted(posts, user, drops.filter(isOpen).slice(0, limit - found))) {
         found++;
         yield post;
       }
-      if (drops.length === 0 || found === limit) return;
-      below = drops.at(-1);
+      if (!next || found === limit) return;
+      below = next;
     }
   },
 });

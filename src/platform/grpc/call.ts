@@ -13,6 +13,7 @@ import { AppError, oneLine } from "../../kernel/errors.js";
 import { histogram } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
 import { createMajority, createProbe } from "../outages.js";
+import { decodeResponse } from "./int64.js";
 
 /** All undefined: no TLS. */
 export interface TlsFiles {
@@ -75,6 +76,20 @@ interface CallUpstream {
   ): Promise<Response>;
 }
 
+/** The words of grpc-js, Go and C++, of Java, and of .NET. Asked for less, the upstream may answer. */
+const TOO_LARGE = /larger than max|exceeds (the )?(configured )?maximum/i;
+
+const isAnswered = (error: unknown, code: status): boolean =>
+  error instanceof Error && (error.cause as ServiceError | undefined)?.code === code;
+
+export const isUnimplemented = (error: unknown): boolean => isAnswered(error, status.UNIMPLEMENTED);
+
+export const isInvalidArgument = (error: unknown): boolean => isAnswered(error, status.INVALID_ARGUMENT);
+
+/** The answer is larger than a message may be. */
+export const isTooLarge = (error: Error): boolean =>
+  isAnswered(error, status.RESOURCE_EXHAUSTED) && TOO_LARGE.test(error.message);
+
 /** Judges by the calls made through it whether the upstream is unavailable. */
 export function createCallUpstream(client: Client): CallUpstream {
   const majority = createMajority();
@@ -98,7 +113,8 @@ export function createCallUpstream(client: Client): CallUpstream {
   ): Promise<AppError> => {
     const { code, details } = error as ServiceError;
     const isAway = code === status.UNAVAILABLE || code === status.UNIMPLEMENTED;
-    const away = isAway || (await isFailing(code, about, about.waited));
+    const isLarge = code === status.RESOURCE_EXHAUSTED && TOO_LARGE.test(details);
+    const away = isAway || (!isLarge && (await isFailing(code, about, about.waited)));
     const publicMessage = `${name}: ${status[code] ?? "UNKNOWN"}`;
     return new AppError(away ? "unavailable" : "failed", `${publicMessage}: ${oneLine(details || error)}`, {
       cause: error,
@@ -168,12 +184,13 @@ interface Sent<Request> {
 
 function unary<Request, Response>(
   client: Client,
-  { path, requestSerialize, responseDeserialize }: MethodDefinition<Request, Response>,
+  { path, requestSerialize, responseDeserialize: decode }: MethodDefinition<Request, Response>,
   { request, deadline, metadata }: Sent<Request>,
   answered: (error: ServiceError | null, response?: Response) => void,
 ): void {
   const latest = Date.now() + UPSTREAM_TIMEOUT_MS;
   const options = { deadline: deadline === undefined ? latest : Math.min(deadline, latest) };
+  const responseDeserialize = (bytes: Buffer): Response => decodeResponse(path, bytes, decode);
   // The client takes a stack for each call, to show it should the call fail: nobody reads it.
   const { stackTraceLimit } = Error;
   Error.stackTraceLimit = 0;
