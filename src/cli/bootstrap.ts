@@ -108,7 +108,7 @@ export function interruption(): AbortSignal {
 }
 
 export async function openLog({ config, name, closers }: Opening): Promise<LogConnections> {
-  const upstreams = upstreamsOnDemand(config.upstreams, closers);
+  const upstreams = upstreamsOnDemand(config.upstreams, closers, silent);
   const nats = await connectNats({ ...natsOptions(config.nats, name), failFast: true }, silent).catch(
     (error: unknown) => {
       throw unreachable(`NATS at ${printableAddresses(config.nats.servers)}`, "NATS_URL", error);

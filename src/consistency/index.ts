@@ -120,7 +120,7 @@ export function createReconcile({
   lacking = (method) => log.warn({ method }, "the upstream cannot list changes; it is not reconciled"),
 }: Pick<Handles, "nats" | "publish" | "upstreams" | "log"> & { lacking?: (method: string) => void }): Reconcile {
   return createReconciliation({
-    readChanges: createReadChanges(() => upstreams("reconcile"), log, lacking),
+    readChanges: createReadChanges(() => upstreams("reconcile"), lacking),
     readAdmittedIds: createReadAdmittedIds(nats),
     admit: createAdmit(publish),
   });

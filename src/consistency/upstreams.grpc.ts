@@ -1,12 +1,11 @@
 import { randomInt } from "node:crypto";
 import { parseEvent, type TimelineEvent } from "../contracts/events.js";
 import type { EdgeChange } from "../contracts/fences.js";
-import { type KnownVisibility, VISIBILITY_NAMES } from "../contracts/timelines.js";
+import { type DropPage, type KnownVisibility, type TimelineEntry, VISIBILITY_NAMES } from "../contracts/timelines.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import { type Drop, Visibility } from "../gen/avion/posts.js";
 import type { FollowChange } from "../gen/avion/users.js";
-import { codeOf, oneLine } from "../kernel/errors.js";
-import type { Logger } from "../kernel/logger.js";
+import { codeOf } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import { MINUTE } from "../kernel/time.js";
 import { isNotFound, isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
@@ -21,6 +20,7 @@ const FOLLOWERS = 10;
 const MOST_PAGES = 5;
 /** An author has few drops of one millisecond. */
 const DROPS = 20;
+const MOST_DROP_PAGES = 20;
 
 export function createReadRetentionStart(upstreams: () => Upstreams): ReadRetentionStart {
   return async () => {
@@ -34,11 +34,7 @@ export function createReadRetentionStart(upstreams: () => Upstreams): ReadRetent
 }
 
 /** Skips an upstream that lacks the method, and calls `lacking` once for each such method. */
-export function createReadChanges(
-  upstreams: () => Upstreams,
-  log: Logger,
-  lacking: (method: string) => void,
-): ReadChanges {
+export function createReadChanges(upstreams: () => Upstreams, lacking: (method: string) => void): ReadChanges {
   const reported = new Set<string>();
   const unlessLacking = async function* (name: string, pages: AsyncIterable<TimelineEvent>) {
     try {
@@ -50,8 +46,8 @@ export function createReadChanges(
     }
   };
   return async function* (range) {
-    yield* unlessLacking("ListDrops", drops(upstreams(), range, log));
-    yield* unlessLacking("ListFollowChanges", edges(upstreams(), range, log));
+    yield* unlessLacking("ListDrops", drops(upstreams(), range));
+    yield* unlessLacking("ListFollowChanges", edges(upstreams(), range));
   };
 }
 
@@ -74,7 +70,7 @@ export function createIsKnown(upstreams: () => Upstreams): (user: string) => Pro
     const { dropsByUser, following, followers, profile } = upstreams();
     const one = { user, size: 1, token: "" };
     return (
-      (await dropsByUser({ user_id: user, limit: 1, max_id: "", before: 0 })).length > 0 ||
+      (await dropsByUser({ author: user, below: undefined, limit: 1 })).drops.length > 0 ||
       (await following(one)).ids.length > 0 ||
       (await followers(one)).ids.length > 0 ||
       (await profile(user).then(() => true, falseIfNone))
@@ -93,14 +89,13 @@ const DROPS_A_LOOK = 100;
 
 export function createKnowsDrop(upstreams: () => Upstreams): KnowsDrop {
   return async ({ drop, author = "", createdAt }) => {
-    let position = { before: createdAt + ROUNDED_MS, max_id: "" };
-    for (;;) {
-      const page = await upstreams().dropsByUser({ user_id: author, limit: DROPS_A_LOOK, ...position });
-      if (page.some(({ drop_id, deleted }) => drop_id === drop && !deleted)) return true;
-      const last = page.at(-1);
-      if (!last || last.created_at < createdAt - ROUNDED_MS || last.drop_id === position.max_id) return false;
-      position = { before: last.created_at, max_id: last.drop_id };
+    let below: TimelineEntry | undefined = { score: createdAt + ROUNDED_MS, drop: "" };
+    while (below && below.score >= createdAt - ROUNDED_MS) {
+      const page: DropPage = await upstreams().dropsByUser({ author, below, limit: DROPS_A_LOOK });
+      if (page.drops.some(({ drop_id, deleted }) => drop_id === drop && !deleted)) return true;
+      below = page.next;
     }
+    return false;
   };
 }
 
@@ -121,11 +116,11 @@ export function createListDropIds(upstreams: () => Upstreams): ListDropIds {
   };
 }
 
-export function createListEdges(upstreams: () => Upstreams, log: Logger): ListEdges {
+export function createListEdges(upstreams: () => Upstreams): ListEdges {
   return async (range) => {
     const listed: EdgeChange[] = [];
     try {
-      for await (const event of edges(upstreams(), range, log)) listed.push(edgeChangeOf(event) as EdgeChange);
+      for await (const event of edges(upstreams(), range)) listed.push(edgeChangeOf(event) as EdgeChange);
     } catch (error) {
       if (isUnimplemented(error)) return undefined;
       throw error;
@@ -150,25 +145,33 @@ export function createFollows(upstreams: () => Upstreams): Follows {
   };
 }
 
-async function* drops(upstreams: Upstreams, range: TimeRange, log: Logger): AsyncGenerator<TimelineEvent> {
+async function* drops(upstreams: Upstreams, range: TimeRange): AsyncGenerator<TimelineEvent> {
   const read = (page_token: string) => upstreams.changedDrops({ ...range, page_size: CHANGES_A_PAGE, page_token });
   for await (const page of readPages(read))
-    for (const drop of page.drops) yield* unlessInvalid(() => eventOfDrop(drop, range.until), log);
+    for (const drop of page.drops)
+      yield* unlessInvalid(
+        () => eventOfDrop(drop, range.until),
+        () => upstreams.leaveOut("ListDrops", drop.user_id),
+      );
 }
 
-async function* edges(upstreams: Upstreams, range: TimeRange, log: Logger): AsyncGenerator<TimelineEvent> {
+async function* edges(upstreams: Upstreams, range: TimeRange): AsyncGenerator<TimelineEvent> {
   const read = (page_token: string) => upstreams.changedEdges({ ...range, page_size: CHANGES_A_PAGE, page_token });
   for await (const page of readPages(read))
-    for (const edge of page.changes) yield* unlessInvalid(() => eventOfEdge(edge, range.until), log);
+    for (const edge of page.changes)
+      yield* unlessInvalid(
+        () => eventOfEdge(edge, range.until),
+        () => upstreams.leaveOut("ListFollowChanges", edge.follower_id),
+      );
 }
 
 /** Answers of an upstream follow the same rules as messages of a channel. */
-function* unlessInvalid(read: () => TimelineEvent, log: Logger): Generator<TimelineEvent> {
+function* unlessInvalid(read: () => TimelineEvent, leaveOut: () => void): Generator<TimelineEvent> {
   try {
     yield read();
   } catch (error) {
     if (codeOf(error) !== "invalid") throw error;
-    log.error({ error: oneLine(error) }, "an upstream listed a change that breaks the contract; it is skipped");
+    leaveOut();
   }
 }
 
@@ -203,8 +206,14 @@ export function createPublicationSources(
       return sampleOf(page.ids, FOLLOWERS);
     },
     async findDrop(author, drop, createdAt) {
-      const request = { user_id: author, limit: DROPS, max_id: "", before: createdAt + 1 };
-      return (await upstreams().dropsByUser(request)).find(({ drop_id, deleted }) => drop_id === drop && !deleted);
+      let below: TimelineEntry | undefined = { score: createdAt + 1, drop: "" };
+      for (let pages = 0; below && below.score >= createdAt && pages < MOST_DROP_PAGES; pages++) {
+        const page: DropPage = await upstreams().dropsByUser({ author, below, limit: DROPS });
+        const found = page.drops.find(({ drop_id, deleted }) => drop_id === drop && !deleted);
+        if (found) return found;
+        below = page.next;
+      }
+      return undefined;
     },
   };
 }

@@ -19,6 +19,15 @@ export interface TimelineEntry {
 export const compareEntries = (a: TimelineEntry, b: TimelineEntry): number =>
   a.score - b.score || compareBytes(a.drop, b.drop);
 
+/** A page of an author's drops, newest first, below the position asked for, each drop once. */
+export interface DropPage {
+  readonly drops: readonly Drop[];
+  /** The next page begins below it, which need not be a drop; undefined: the author has no older drop. */
+  readonly next: TimelineEntry | undefined;
+}
+
+export const NO_DROPS: DropPage = { drops: [], next: undefined };
+
 /** Users whose drops a home is merged from, at most. */
 export const MAX_FOLLOWING = 100_000;
 

@@ -10,6 +10,7 @@ import {
 } from "../contracts/events.js";
 import { parseEdgeJob, parseJob } from "../contracts/fanout.js";
 import { DLQ_HEADER, isEdgeJob, isPlainSubject, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
+import type { DropPage, TimelineEntry } from "../contracts/timelines.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { carried, type DeadLetter } from "../delivery/dead-letter.js";
 import { AppError } from "../kernel/errors.js";
@@ -83,11 +84,8 @@ function headersOf({ headers, summary, firstSeenAt }: StoredDeadLetter, now: num
 
 /** Reads the present state of the upstreams. Errors are AppError. */
 export interface Upstreams {
-  /** A page of an author's drops, newest first, older than the pair (before, drop). */
-  readonly drops: (
-    author: string,
-    below: { readonly before: number; readonly drop: string },
-  ) => Promise<readonly { readonly drop_id: string; readonly created_at: number }[]>;
+  /** A page of an author's drops, newest first, below a position. */
+  readonly drops: (author: string, below: TimelineEntry) => Promise<DropPage>;
   readonly following: (user: string, token: string) => Promise<IdPage>;
 }
 
@@ -153,13 +151,12 @@ interface Drop {
 }
 
 async function isListed({ author, drop, created_at, before }: Drop, { drops }: Upstreams): Promise<boolean> {
-  let below = { before, drop: "" };
+  let below: TimelineEntry = { score: before, drop: "" };
   for (let pages = 0; pages < MAX_PAGES; pages++) {
     const page = await drops(author, below);
-    if (page.some(({ drop_id }) => drop_id === drop)) return true;
-    const last = page.at(-1);
-    if (!last || last.created_at < created_at) return false;
-    below = { before: last.created_at, drop: last.drop_id };
+    if (page.drops.some(({ drop_id }) => drop_id === drop)) return true;
+    if (!page.next || page.next.score < created_at) return false;
+    below = page.next;
   }
   throw new AppError(
     "invalid",

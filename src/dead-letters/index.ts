@@ -34,8 +34,7 @@ export function createDeadLetters(deps: {
     publish,
     logAgeMs: createLogAge(nats),
     upstreams: upstreams && {
-      drops: (user_id, { before, drop: max_id }) =>
-        upstreams().dropsByUser({ user_id, limit: DROPS_A_PAGE, max_id, before }),
+      drops: (author, below) => upstreams().dropsByUser({ author, below, limit: DROPS_A_PAGE }),
       following: (user, token) => upstreams().following({ user, token, size: FOLLOWING_A_PAGE }),
     },
     now: sharedNow,

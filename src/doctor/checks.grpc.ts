@@ -35,7 +35,7 @@ export function upstreamChecks(options: UpstreamOptions, ownAddress?: string): C
       (upstreams, deadline) => upstreams.following({ ...page, deadline }),
     ]),
     answers("PostService", options.postServiceAddr, "TIMELINE_POST_SERVICE_ADDR", [
-      (upstreams, deadline) => upstreams.dropsByUser({ user_id: PROBE, limit: 1, max_id: "", before: 0 }, deadline),
+      (upstreams, deadline) => upstreams.dropsByUser({ author: PROBE, limit: 1, below: undefined }, deadline),
     ]),
   ];
 }

@@ -1,7 +1,7 @@
 import type { Fences } from "../contracts/fences.js";
 import { currentOf, type Due, isSettled, PULL_GRACE_MS, type PullState } from "../contracts/pulled.js";
+import type { DropPage } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS } from "../contracts/times.js";
-import type { Drop } from "../gen/avion/posts.js";
 import { oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { type Lease, underLease } from "../kernel/lease.js";
@@ -154,15 +154,15 @@ async function toUnfollowers(deps: CrossingDeps, { author, since }: Due, step: S
   }
 }
 
-type ReadPage = (index: number) => Promise<readonly Drop[]>;
+type ReadPage = (index: number) => Promise<DropPage>;
 
 /** An author's drops page by page, newest first. A page is read once for all followers: later drops go into homes. */
 function openDrops({ readAuthorDrops }: CrossingDeps, author: string): ReadPage {
   const { first, next } = withoutTimeout(readAuthorDrops);
-  const pages: Promise<readonly Drop[]>[] = [];
+  const pages: Promise<DropPage>[] = [];
   const page: ReadPage = async (index) => {
-    const last = index === 0 ? undefined : (await page(index - 1)).at(-1);
-    pages[index] ??= last ? next(author, last) : first(author);
+    const below = index === 0 ? undefined : (await page(index - 1)).next;
+    pages[index] ??= below ? next(author, below) : first(author);
     return pages[index];
   };
   return page;

@@ -1,22 +1,21 @@
-import { belongsHome, type TimelineEntry } from "../contracts/timelines.js";
+import { belongsHome, type DropPage, type TimelineEntry } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
+import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { sharedNow } from "../kernel/time.js";
 import type { ReadAuthorDrops } from "./sources.grpc.js";
 import { audienceOf, type HomeBounds, type HomeDrops, type HomeEntries, type TimelineWriter } from "./store.redis.js";
 
-type Page = readonly Drop[];
-
 export interface DropReads {
   /** Undefined if the upstream does not return the page. */
-  first(author: string): Promise<Page | undefined>;
-  next(author: string, last: Drop): Promise<Page>;
+  first(author: string): Promise<DropPage | undefined>;
+  next(author: string, below: TimelineEntry): Promise<DropPage>;
   end(): void;
 }
 
 export const withoutTimeout = (read: ReadAuthorDrops) => ({
   first: (author: string) => read(author, undefined),
-  next: (author: string, last: Drop) => read(author, { before: last.created_at, drop: last.drop_id }),
+  next: (author: string, below: TimelineEntry) => read(author, below),
   end: () => undefined,
 });
 
@@ -37,11 +36,11 @@ export function withTimeout(read: ReadAuthorDrops, timeoutMs: number): DropReads
     };
   });
   const timer = setTimeout(() => giveUp(), timeoutMs);
-  const come = (page: Page): Page => {
+  const come = (page: DropPage): DropPage => {
     timer.refresh();
     return page;
   };
-  const firstOf = async (author: string): Promise<Page | undefined> => {
+  const firstOf = async (author: string): Promise<DropPage | undefined> => {
     missing++;
     const page = await first(author).then(come, () => undefined);
     missing--;
@@ -49,7 +48,7 @@ export function withTimeout(read: ReadAuthorDrops, timeoutMs: number): DropReads
   };
   return {
     first: async (author) => (isOver ? undefined : Promise.race([over, firstOf(author)])),
-    next: async (author, last) => come(await next(author, last)),
+    next: async (author, below) => come(await next(author, below)),
     end: () => clearTimeout(timer),
   };
 }
@@ -72,8 +71,10 @@ export function changedHome(
 }
 
 interface Source {
-  readonly first: Page;
-  readonly next: (last: Drop) => Promise<Page>;
+  readonly first: DropPage;
+  readonly next: (below: TimelineEntry) => Promise<DropPage>;
+  /** Homes that would need more are left to be rebuilt by their next read; unset: all are read. */
+  readonly maxPages?: number;
 }
 
 /** Gathered before they are written: this, and the pages read at once, bound the memory of a batch. */
@@ -103,17 +104,20 @@ export class DropWrites {
    * Takes an author's drops down to the lowest floor, page by page. One drop more than a timeline holds is added, so that
    * trimming raises the floor where the list is cut off.
    */
-  async apply(homes: readonly ChangedHome[], { first, next }: Source): Promise<void> {
+  async apply(homes: readonly ChangedHome[], { first, next, maxPages = Infinity }: Source): Promise<void> {
     let [page, open, added] = [first, homes, 0];
-    for (let last = page.at(-1); last && open.length > 0; last = page.at(-1)) {
-      const { created_at } = last;
+    for (let pages = 1; ; pages++) {
+      const { drops, next: below } = page;
       const audience = audienceOf(usersOf(open, false));
-      await this.#removing.push({ audience, drops: page.map(({ drop_id }) => drop_id) });
-      added += await this.#add(usersOf(open, true), page, this.maxEntries + 1 - added);
+      await this.#removing.push({ audience, drops: drops.map(({ drop_id }) => drop_id) });
+      added += await this.#add(usersOf(open, true), drops, this.maxEntries + 1 - added);
+      if (!below) return;
       open = open.filter(
-        ({ follows, floor }) => (created_at > floor || floor <= 0) && !(follows && added > this.maxEntries),
+        ({ follows, floor }) => (below.score > floor || floor <= 0) && !(follows && added > this.maxEntries),
       );
-      if (open.length > 0) page = await next(last);
+      if (open.length === 0) return;
+      if (pages >= maxPages) return this.#leaveToRebuild(open);
+      page = await next(below);
     }
   }
 
@@ -122,8 +126,14 @@ export class DropWrites {
     await this.#removing.flush();
   }
 
+  /** Without its floor a home vouches for nothing. */
+  async #leaveToRebuild(homes: readonly ChangedHome[]): Promise<void> {
+    const audience = audienceOf(homes.map(({ follower }) => follower));
+    await this.#removing.push({ audience, drops: [FLOOR_MEMBER] });
+  }
+
   /** Returns how many drops all of these followers are shown. */
-  async #add(followers: readonly string[], page: Page, atMost: number): Promise<number> {
+  async #add(followers: readonly string[], page: readonly Drop[], atMost: number): Promise<number> {
     const now = sharedNow();
     const toAll: TimelineEntry[] = [];
     for (const drop of page) {

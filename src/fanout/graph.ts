@@ -41,6 +41,8 @@ interface Edge extends EdgeState {
 /** In a batch, and calls of the process: events handled alone, thousands after a crash, would exceed their deadlines. */
 const AUTHORS_AT_ONCE = 128;
 const MAX_ROUNDS = 10;
+/** Of an author: very many direct drops to others may stand before those that followers see. */
+const MAX_PAGES = 100;
 
 /**
  * Makes the function that applies a batch of changed edges: it adds authors' drops to their followers' home timelines,
@@ -136,7 +138,7 @@ async function applyRound(
     const first = await reads.first(author);
     if (!first) return void late.add(author);
     const homes = own.flatMap((edge) => changedHome(edge, bounds.get(edge.follower) as HomeBounds));
-    await writes.apply(homes, { first, next: (last) => reads.next(author, last) });
+    await writes.apply(homes, { first, next: (below) => reads.next(author, below), maxPages: MAX_PAGES });
   };
   let failure: { readonly error: unknown } | undefined;
   await mapLimited([...authors], AUTHORS_AT_ONCE, async ([author, own]) => {

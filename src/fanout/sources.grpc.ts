@@ -1,15 +1,12 @@
-import type { Drop } from "../gen/avion/posts.js";
+import type { DropPage, TimelineEntry } from "../contracts/timelines.js";
 import type { IdPage } from "../kernel/paging.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 
 export type ReadFollowers = (author: string, token: string) => Promise<IdPage>;
 export type ReadFollowing = (user: string, token: string) => Promise<IdPage>;
 
-/** An author's drops, newest first, older than the given position. */
-export type ReadAuthorDrops = (
-  author: string,
-  below: { before: number; drop: string } | undefined,
-) => Promise<readonly Drop[]>;
+/** Undefined: the newest ones. */
+export type ReadAuthorDrops = (author: string, below: TimelineEntry | undefined) => Promise<DropPage>;
 
 const DROPS_A_PAGE = 200;
 const FOLLOWING_A_PAGE = 1_000;
@@ -24,12 +21,6 @@ export function createSources(upstreams: Upstreams, followersAPage: number): Sou
   return {
     readFollowers: (user, token) => upstreams.followers({ user, token, size: followersAPage }),
     readFollowing: (user, token) => upstreams.following({ user, token, size: FOLLOWING_A_PAGE }),
-    readAuthorDrops: (author, below) =>
-      upstreams.dropsByUser({
-        user_id: author,
-        limit: DROPS_A_PAGE,
-        max_id: below?.drop ?? "",
-        before: below?.before ?? 0,
-      }),
+    readAuthorDrops: (author, below) => upstreams.dropsByUser({ author, below, limit: DROPS_A_PAGE }),
   };
 }

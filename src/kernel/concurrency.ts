@@ -1,4 +1,3 @@
-import pLimit from "p-limit";
 import { AppError } from "./errors.js";
 import { pause, SECOND } from "./time.js";
 
@@ -47,8 +46,13 @@ export function grouped<T>(items: readonly T[], keyOf: (item: T) => string): Map
   return groups;
 }
 
-/** Runs work in the order in which it came. */
-export type BoundedQueue = <T>(work: () => Promise<T>) => Promise<T>;
+/** Runs work in the order in which it came; work of one owner takes at most half of the places. */
+export type BoundedQueue = <T>(work: () => Promise<T>, owner?: string) => Promise<T>;
+
+interface Queued {
+  readonly owner: string | undefined;
+  begin(): Promise<void>;
+}
 
 /** Its queue throws AppError `exhausted`, or `refusal`, at once while `waiting` pieces of work wait. */
 export function createBoundedQueue({
@@ -60,10 +64,40 @@ export function createBoundedQueue({
   readonly waiting: number;
   readonly refusal?: () => AppError;
 }): BoundedQueue {
-  const limit = pLimit(atOnce);
-  return async (work) => {
-    if (limit.activeCount + limit.pendingCount >= atOnce + waiting) throw refusal();
-    return limit(work);
+  const share = Math.ceil(atOnce / 2);
+  const shareWaiting = Math.ceil(waiting / 2);
+  const queue: Queued[] = [];
+  const owned = new Map<string, number>();
+  let underWay = 0;
+  const count = (owner: string | undefined, change: number): void => {
+    if (owner === undefined) return;
+    const now = (owned.get(owner) ?? 0) + change;
+    if (now === 0) owned.delete(owner);
+    else owned.set(owner, now);
+  };
+  const mayBegin = ({ owner }: Queued): boolean => owner === undefined || (owned.get(owner) ?? 0) < share;
+  const fill = (): void => {
+    while (underWay < atOnce) {
+      const at = queue.findIndex(mayBegin);
+      if (at < 0) return;
+      const [next] = queue.splice(at, 1) as [Queued];
+      underWay++;
+      count(next.owner, 1);
+      void next.begin().finally(() => {
+        underWay--;
+        count(next.owner, -1);
+        fill();
+      });
+    }
+  };
+  return async (work, owner) => {
+    if (underWay + queue.length >= atOnce + waiting) throw refusal();
+    const waitsOfOwner = owner === undefined ? 0 : queue.filter((one) => one.owner === owner).length;
+    if (waitsOfOwner > shareWaiting) throw refusal();
+    return new Promise((resolve, reject) => {
+      queue.push({ owner, begin: () => Promise.resolve().then(work).then(resolve, reject) });
+      fill();
+    });
   };
 }
 

@@ -1,3 +1,5 @@
+import { SECOND } from "./time.js";
+
 /** Says that a call has ended, with its error or without. Once. */
 export type Ended = (error?: unknown) => void;
 
@@ -11,15 +13,44 @@ export interface Place {
   one<T>(call: () => Promise<T>): Promise<T>;
 }
 
-/** Serves the oldest piece of work first: if all took turns, all would finish late. */
+/**
+ * Serves the oldest piece of work first: if all took turns, all would finish late. An owner who has begun very many calls
+ * lately comes after all others, but for every eighth call.
+ */
 export interface OldestFirst {
-  place(): Place;
+  place(owner: string): Place;
 }
+
+const WINDOW_MS = 10 * SECOND;
+const MANY = 2_048;
+const OLDEST_EVERY = 8;
 
 interface Round {
   readonly place: number;
+  readonly owner: string;
   begin(): void;
 }
+
+/** Calls of each owner since the window began. */
+function createShares() {
+  const begun = new Map<string, number>();
+  let since = 0;
+  const levelOf = ({ owner }: Round): number => Math.floor((begun.get(owner) ?? 0) / MANY);
+  return {
+    count(owner: string): void {
+      const now = performance.now();
+      if (now - since > WINDOW_MS) {
+        since = now;
+        begun.clear();
+      }
+      begun.set(owner, (begun.get(owner) ?? 0) + 1);
+    },
+    firstOf: (rounds: readonly Round[]): Round | undefined =>
+      rounds.reduce((first, round) => (levelOf(round) < levelOf(first) ? round : first)),
+  };
+}
+
+type Owned = Pick<Round, "place" | "owner">;
 
 export function createOldestFirst(atOnce: number): OldestFirst {
   /** Those that have calls to begin, the oldest first. */
@@ -28,12 +59,17 @@ export function createOldestFirst(atOnce: number): OldestFirst {
   let places = 0;
   let isFilling = false;
 
+  const shares = createShares();
+  let turn = 0;
+  const next = (): Round | undefined =>
+    rounds.length < 2 || ++turn % OLDEST_EVERY === 0 ? rounds[0] : shares.firstOf(rounds);
+
   const fill = (): void => {
     // A call may end before it returns.
     if (isFilling) return;
     isFilling = true;
     try {
-      while (underWay < atOnce && rounds[0]) rounds[0].begin();
+      while (underWay < atOnce && rounds.length > 0) next()?.begin();
     } finally {
       isFilling = false;
     }
@@ -44,14 +80,16 @@ export function createOldestFirst(atOnce: number): OldestFirst {
     if (at >= 0) rounds.splice(at, 1);
   };
 
-  const each = <T>(place: number, items: Iterable<T>, call: (item: T, ended: Ended) => void): Promise<void> =>
+  const each = <T>({ place, owner }: Owned, items: Iterable<T>, call: (item: T, ended: Ended) => void): Promise<void> =>
     new Promise((resolve, reject) => {
       const iterator = items[Symbol.iterator]();
       let next = iterator.next();
       let own = 0;
       const round: Round = {
         place,
+        owner,
         begin() {
+          shares.count(owner);
           const item = next.value as T;
           next = iterator.next();
           if (next.done) leave(round);
@@ -78,7 +116,7 @@ export function createOldestFirst(atOnce: number): OldestFirst {
       fill();
     });
 
-  const one = async <T>(place: number, call: () => Promise<T>): Promise<T> => {
+  const one = async <T>(place: Owned, call: () => Promise<T>): Promise<T> => {
     let answer: T | undefined;
     await each(place, [call], (begin, ended) => {
       begin().then((value) => {
@@ -90,8 +128,8 @@ export function createOldestFirst(atOnce: number): OldestFirst {
   };
 
   return {
-    place() {
-      const place = places++;
+    place(owner) {
+      const place = { place: places++, owner };
       return {
         each: (items, call) => each(place, items, call),
         one: (call) => one(place, call),

@@ -85,17 +85,21 @@ export interface IdPage {
 /** With pages of 1,000 users: a hundred million. */
 const MAX_PAGES = 100_000;
 
-/** @throws AppError `failed` where a page leads to itself, or the list does not end within `maxPages` */
+/** @throws AppError `failed` where a page leads to itself or to an earlier one, or the list does not end in `maxPages` */
 export async function* readPages<OnePage extends { readonly next: string }>(
   read: (token: string) => Promise<OnePage>,
   maxPages: number = MAX_PAGES,
 ): AsyncGenerator<OnePage> {
-  let token = "";
+  // Each token is compared with one earlier token, which moves on at doubled distances: a circle of n pages is found
+  // within 3n.
+  let [token, earlier, renewal] = ["", "", 1];
   for (let count = 0; count < maxPages; count++) {
     const page = await read(token);
     yield page;
     if (page.next === "") return;
     if (page.next === token) throw new AppError("failed", "the page of a list leads to itself");
+    if (page.next === earlier) throw new AppError("failed", "the pages of a list lead in a circle");
+    if (count === renewal) [earlier, renewal] = [page.next, 2 * renewal];
     token = page.next;
   }
   throw new AppError("failed", `a list does not end within ${maxPages} pages`);

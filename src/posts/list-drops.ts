@@ -19,9 +19,15 @@ export const listDrops = ({ store, tokens }: PostsDeps) => ({
     const author = readId("user_id", request.user_id);
     const limit = readSize("limit", request.limit, AUTHOR_PAGES);
     const below = await readPosition(store.remote, request);
-    const own = await store.drops.byAuthor(author, below, limit);
-    const foreign = isUri(author) ? await store.remote.byActor(author, below, limit) : [];
-    return { drops: foreign.length === 0 ? own : [...own, ...foreign].sort(newestFirst).slice(0, limit) };
+    const reader = readReader(request);
+    const own = await store.drops.byAuthor(author, { below, limit, reader });
+    if (!isUri(author)) return own;
+    const foreign = await store.remote.byActor(author, below, limit);
+    const last = own.end ? undefined : own.drops.at(-1);
+    const within = last === undefined ? foreign : foreign.filter((drop) => newestFirst(drop, last) < 0);
+    const drops = [...own.drops, ...within.map((drop) => seenBy(reader, drop))].sort(newestFirst);
+    const end = own.end && foreign.length < limit && drops.length <= limit;
+    return { drops: drops.slice(0, limit), end };
   },
 
   /**
@@ -39,6 +45,17 @@ export const listDrops = ({ store, tokens }: PostsDeps) => ({
 
   getRetention: async (): Promise<wire.GetRetentionResponse> => ({ kept_since: await store.retention.start() }),
 });
+
+function readReader({ reader_id, without_direct }: wire.GetDropsByUserIDRequest): string | undefined {
+  if (without_direct) return "";
+  return reader_id === "" ? undefined : readId("reader_id", reader_id);
+}
+
+/** Without the other recipients. The caller leaves out what the reader may not see. */
+function seenBy(reader: string | undefined, drop: wire.Drop): wire.Drop {
+  if (reader === undefined) return drop;
+  return { ...drop, recipients: drop.recipients.filter((recipient) => recipient === reader) };
+}
 
 const newestFirst = (a: wire.Drop, b: wire.Drop): number =>
   b.created_at - a.created_at || compareBytes(b.drop_id, a.drop_id);

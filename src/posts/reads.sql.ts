@@ -13,6 +13,22 @@ export interface Position {
   readonly id: string;
 }
 
+interface AuthorPage {
+  readonly below: Position | undefined;
+  readonly limit: number;
+  /** Of direct drops those to or by this user, "": none; undefined: all, with their recipients. */
+  readonly reader?: string | undefined;
+}
+
+interface AuthorDrops {
+  /** The last one may be a direct drop to others, where very many of them stand in a row: it has no recipients. */
+  readonly drops: Drop[];
+  readonly end: boolean;
+}
+
+/** Drops that a page looks through for those that its reader sees. */
+const MAX_SCANNED = 5_000;
+
 interface ChangeWindow {
   readonly since: number;
   readonly until: number;
@@ -29,9 +45,16 @@ export function createDropReads(db: Db) {
       { replyTo, after, viewer }: { replyTo: string; after: string; viewer: string },
       limit: number,
     ): Promise<StoredDrop[]> => db.query<StoredDrop>(REPLIES, [replyTo, after, limit, viewer]),
-    byAuthor: async (userId: string, below: Position | undefined, limit: number): Promise<Drop[]> => {
+    byAuthor: async (userId: string, { below, limit, reader }: AuthorPage): Promise<AuthorDrops> => {
       const { bound, exact, id } = boundOf(below);
-      return (await db.query<Drop>(BY_AUTHOR, [userId, bound, exact, id, limit])).map(dated);
+      const parameters = [userId, bound, exact, id, limit];
+      if (reader === undefined) {
+        const drops = (await db.query<Drop>(BY_AUTHOR, parameters)).map(dated);
+        return { drops, end: drops.length < limit };
+      }
+      const found = await db.query<Drop & { readonly at: number }>(SEEN_BY_READER, [...parameters, reader]);
+      const drops = found.map(({ at: _, ...drop }) => dated(drop));
+      return { drops, end: found.length < limit && found.at(-1)?.at !== MAX_SCANNED };
     },
     changes: async ({ since, until, after: [at, id] }: ChangeWindow, limit: number): Promise<ChangedDrop[]> => {
       const start = at < since ? { at: since, id: "" } : { at, id };
@@ -82,6 +105,19 @@ SELECT d.drop_id, d.user_id, d.visibility, 0::bigint AS created_at, false AS del
 WHERE d.user_id = $1 AND d.deleted_at IS NULL AND d.drop_id < $2::uuid
   AND (d.drop_id < $3::uuid OR d.drop_id::text COLLATE "C" < $4)
 ORDER BY d.drop_id DESC LIMIT $5`;
+
+const SEEN_BY_READER = `
+SELECT drop_id, user_id, visibility, 0::bigint AS created_at, false AS deleted, at::integer,
+  CASE WHEN visibility = ${Visibility.DIRECT} AND $6::text = ANY (recipients) THEN ARRAY[$6::text] ELSE '{}' END AS recipients
+FROM (
+  SELECT d.drop_id, d.user_id, d.visibility, d.recipients, row_number() OVER (ORDER BY d.drop_id DESC) AS at
+  FROM posts.drops d
+  WHERE d.user_id = $1 AND d.deleted_at IS NULL AND d.drop_id < $2::uuid
+    AND (d.drop_id < $3::uuid OR d.drop_id::text COLLATE "C" < $4)
+  ORDER BY d.drop_id DESC LIMIT ${MAX_SCANNED}
+) scanned
+WHERE visibility <> ${Visibility.DIRECT} OR user_id = $6::text OR $6::text = ANY (recipients) OR at = ${MAX_SCANNED}
+ORDER BY drop_id DESC LIMIT $5`;
 
 const CHANGES = `
 SELECT * FROM (

@@ -15,8 +15,8 @@ export async function startAnalysisRole(
   const { userServiceAddr, postServiceAddr } = config.upstreams;
   if (userServiceAddr === undefined)
     log.warn({}, "TIMELINE_USER_SERVICE_ADDR is not set: a user without drops is unknown to analyses");
-  const posts = connectPosts(postServiceAddr as string, config.upstreams);
-  const users = userServiceAddr === undefined ? undefined : connectUsers(userServiceAddr, config.upstreams);
+  const posts = connectPosts(postServiceAddr as string, config.upstreams, log);
+  const users = userServiceAddr === undefined ? undefined : connectUsers(userServiceAddr, config.upstreams, log);
   const sources = createSources({ posts, users, scripts, config: config.analysis, log });
   const worker = startAnalysisWorker({
     nats,

@@ -101,7 +101,7 @@ export async function openConnections(
   const topology = await watchTopology({ connection: nats, apply, log });
   closers.add("topology", () => topology.close());
   waiting(undefined);
-  const upstreams = upstreamsOnDemand(config.upstreams, closers);
+  const upstreams = upstreamsOnDemand(config.upstreams, closers, log);
   const opened = { ...redis, nats, ...createPublisher(nats, { noStream: () => topology.check() }), upstreams };
   return { ...withFences(config, opened, log), topology, eviction, clockFault: redis.clockFault, redisOfLog, podName };
 }
@@ -177,7 +177,7 @@ export const missingUpstreams = (config: UpstreamsConfig): string[] =>
     .filter((key) => config[key] === undefined)
     .map((key) => UPSTREAM_VARIABLES[key].name);
 
-export function upstreamsOnDemand(config: UpstreamsConfig, closers: Closers): OpenUpstreams {
+export function upstreamsOnDemand(config: UpstreamsConfig, closers: Closers, log: Logger): OpenUpstreams {
   let channels: UpstreamChannels | undefined;
   const callers = new Map<Caller, Upstreams>();
   // Registered before the roles, and so closed after them.
@@ -187,6 +187,7 @@ export function upstreamsOnDemand(config: UpstreamsConfig, closers: Closers): Op
       userServiceAddr: config.userServiceAddr as string,
       postServiceAddr: config.postServiceAddr as string,
       tls: config,
+      log,
     });
     const upstreams = callers.get(caller) ?? channels.upstreams();
     callers.set(caller, upstreams);

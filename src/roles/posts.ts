@@ -22,7 +22,7 @@ export async function startPostsRole(
     posts: await startOutboxOf(deps, { source: "posts", countEveryMs }),
     reactions: await startOutboxOf(deps, { source: "reactions" }),
   };
-  const users = usersAddr === undefined ? undefined : connectUsers(usersAddr, config.upstreams);
+  const users = usersAddr === undefined ? undefined : connectUsers(usersAddr, config.upstreams, log);
   const tokens = await openPageTokens(db, "posts", log);
   const posts = startPosts({
     ...{ db, users, tokens, config: config.posts, log },

@@ -1,6 +1,6 @@
-import { belongsHome, compareEntries, type TimelineEntry } from "../contracts/timelines.js";
+import { belongsHome, compareEntries, type DropPage, type TimelineEntry } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
-import type { Drop } from "../gen/avion/posts.js";
+import { AppError } from "../kernel/errors.js";
 import { HOUR, sharedNow } from "../kernel/time.js";
 import type { Sources } from "./sources.grpc.js";
 
@@ -12,11 +12,25 @@ interface CollectRequest {
   readonly above?: TimelineEntry | undefined;
   readonly count: number;
   readonly deadline: number;
+  /** Unset: one of its own. */
+  readonly budget?: Budget;
 }
+
+/** Upstream calls left. */
+interface Budget {
+  calls: number;
+}
+
+const MAX_CALLS = 1_000;
+const MAX_CALLS_AN_AUTHOR = 2;
+
+const budgetFor = (authors: readonly string[]): Budget => ({ calls: MAX_CALLS + MAX_CALLS_AN_AUTHOR * authors.length });
 
 interface Collected {
   readonly entries: readonly TimelineEntry[];
   readonly more: boolean;
+  /** Set where the calls ran out: the entries are complete down to it. */
+  readonly reached: TimelineEntry | undefined;
 }
 
 /** Drops of a first page: fewer for many authors, most of whom have no recent drop. */
@@ -29,33 +43,42 @@ interface AuthorRead {
   readonly author: string;
   position: TimelineEntry | undefined;
   exhausted: boolean;
-  pageLength: number;
 }
 
 /**
  * Merges the newest drops of many authors. Each author is read a page at a time, as long as entries newer than the
- * oldest one kept may follow. Memory is bounded by `count`, not by the number of authors.
+ * oldest one kept may follow. Memory is bounded by `count`, calls by the number of authors.
  *
  * @throws AppError `deadline` if not all authors can be read in time
  */
 export async function collect(sources: Sources, wanted: CollectRequest): Promise<Collected> {
-  const { authors, below, count, deadline } = wanted;
+  const { reader, authors, below, count, deadline, budget = budgetFor(authors) } = wanted;
   const newest = new Newest(count + 1);
-  const all = authors.map((author): AuthorRead => ({ author, position: below, exhausted: false, pageLength: 0 }));
-  const take = (read: AuthorRead, drops: readonly Drop[]): void => takePage(read, drops, { wanted, newest });
-  const first = firstPageOf(all.length);
-  await sources.drops(all, { count: first, deadline }, take);
-  endShortReads(all, first);
+  const all = authors.map((author): AuthorRead => ({ author, position: below, exhausted: false }));
+  const take = (read: AuthorRead, page: DropPage): void => takePage(read, page, { wanted, newest });
+  budget.calls -= all.length;
+  await sources.drops(all, { reader, count: firstPageOf(all.length), deadline }, take);
   const isOpen = ({ exhausted, position }: AuthorRead): boolean =>
     !exhausted && (!newest.oldest || !position || compareEntries(position, newest.oldest) > 0);
-  for (let open = all; ; ) {
+  let open = all;
+  for (;;) {
     newest.cut();
     open = open.filter(isOpen);
-    if (open.length === 0) break;
-    await sources.drops(stillOpen(open, isOpen), { count: NEXT_PAGE, deadline }, take);
+    if (open.length === 0 || budget.calls < open.length) break;
+    budget.calls -= open.length;
+    await sources.drops(stillOpen(open, isOpen), { reader, count: NEXT_PAGE, deadline }, take);
   }
-  const entries = newest.all();
-  return { entries: entries.slice(0, count), more: entries.length > count };
+  const reached = highest(open);
+  const entries = newest.all().filter((entry) => !reached || compareEntries(entry, reached) >= 0);
+  return { entries: entries.slice(0, count), more: entries.length > count, reached };
+}
+
+/** Where reads ended too early; undefined: none did. */
+function highest(open: readonly AuthorRead[]): TimelineEntry | undefined {
+  let reached: TimelineEntry | undefined;
+  for (const { position } of open)
+    if (position && (!reached || compareEntries(position, reached) > 0)) reached = position;
+  return reached;
 }
 
 /** Pages that come meanwhile may have closed a read before it is its turn. */
@@ -67,23 +90,14 @@ function* stillOpen(reads: readonly AuthorRead[], isOpen: (read: AuthorRead) => 
 export const firstPageOf = (authors: number): number =>
   Math.max(FIRST_PAGE_MIN, Math.min(FIRST_PAGE_MAX, Math.floor(MAX_FIRST_DROPS / authors)));
 
-/** A short first page is the author's last, unless it is as long as the longest: the upstream may return no more. */
-function endShortReads(reads: readonly AuthorRead[], size: number): void {
-  let longest = 0;
-  for (const { pageLength } of reads) longest = Math.max(longest, Math.min(pageLength, size));
-  for (const read of reads) if (read.pageLength < longest) read.exhausted = true;
-}
-
 function takePage(
   read: AuthorRead,
-  drops: readonly Drop[],
+  { drops, next }: DropPage,
   { wanted: { reader, above }, newest }: { readonly wanted: CollectRequest; readonly newest: Newest },
 ): void {
   const now = sharedNow();
-  read.pageLength = drops.length;
-  const last = drops.at(-1);
-  if (last) read.position = { score: last.created_at, drop: last.drop_id };
-  read.exhausted = !last || (above !== undefined && compareEntries(read.position as TimelineEntry, above) <= 0);
+  read.position = next;
+  read.exhausted = !next || (above !== undefined && compareEntries(next, above) <= 0);
   for (const drop of drops) {
     if (!belongsHome(drop, reader) || isTooFarAhead(drop.created_at, now)) continue;
     const entry = { score: drop.created_at, drop: drop.drop_id };
@@ -109,9 +123,20 @@ class Newest {
 
   cut(): void {
     this.#entries.sort((a, b) => compareEntries(b, a));
+    this.#dropRepeated();
     if (this.#entries.length < this.size) return;
     this.#entries.length = this.size;
     this.oldest = this.#entries.at(-1);
+  }
+
+  /** Two authors may list one drop. */
+  #dropRepeated(): void {
+    let kept = 0;
+    for (const entry of this.#entries) {
+      const last = this.#entries[kept - 1];
+      if (kept === 0 || last?.drop !== entry.drop || last.score !== entry.score) this.#entries[kept++] = entry;
+    }
+    this.#entries.length = kept;
   }
 
   all(): readonly TimelineEntry[] {
@@ -126,21 +151,27 @@ const WIDEN = 4;
 
 /**
  * Collects the `count` oldest drops newer than `above` and created before `top` ms, oldest first. The upstreams list
- * drops newest first only: windows of time are read upward, each as wide as the last one allows.
+ * drops newest first only: windows of time are read upward, each as wide as the last one allows. Where the calls run
+ * out, the entries are complete up to `reached`.
  */
 export async function collectUpward(
   sources: Sources,
-  wanted: Omit<CollectRequest, "below"> & { readonly above: TimelineEntry; readonly top: number },
-): Promise<TimelineEntry[]> {
+  wanted: Omit<CollectRequest, "below" | "budget"> & { readonly above: TimelineEntry; readonly top: number },
+): Promise<Pick<Collected, "entries" | "reached">> {
+  const { authors, top } = wanted;
+  const budget = budgetFor(authors);
   const found: TimelineEntry[] = [];
   let above = wanted.above;
   let width = FIRST_WINDOW_MS;
-  while (found.length < wanted.count && above.score < wanted.top) {
-    const end = Math.min(above.score + width, wanted.top);
+  while (found.length < wanted.count && above.score < top) {
+    // Without a window that is read, the next page would begin at the same place.
+    if (budget.calls < authors.length && above !== wanted.above) return { entries: found, reached: above };
+    const end = Math.min(above.score + width, top);
     const narrowest = end - above.score <= 1;
     const count = narrowest ? Number.MAX_SAFE_INTEGER : MAX_WINDOW_ENTRIES;
-    const window = await collect(sources, { ...wanted, above, below: { score: end, drop: "" }, count });
-    if (window.more) {
+    const window = await collect(sources, { ...wanted, above, below: { score: end, drop: "" }, count, budget });
+    if (window.reached && narrowest) throw new AppError("exhausted", "too many drops of one millisecond");
+    if (window.more || window.reached) {
       width = Math.max(1, Math.floor(width / WIDEN));
       continue;
     }
@@ -148,5 +179,5 @@ export async function collectUpward(
     above = { score: end, drop: "" };
     width *= WIDEN;
   }
-  return found.slice(0, wanted.count);
+  return { entries: found.slice(0, wanted.count), reached: undefined };
 }

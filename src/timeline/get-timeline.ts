@@ -1,5 +1,5 @@
 import { authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
-import { type Affected, compareEntries } from "../contracts/timelines.js";
+import { type Affected, compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
@@ -11,6 +11,7 @@ import { type PageRequest, parsePageRequest, parseUser } from "./page-request.js
 import { type EncodedPage, present } from "./page-response.js";
 import {
   type BelowFloor,
+  CutShort,
   type Entries,
   firstRange,
   Incomplete,
@@ -118,12 +119,19 @@ async function getAnyPage(deps: ReadDeps, asked: Asked, timeline: Timeline): Pro
   const read = await readComplete(deps, timeline, asked);
   const outcome = (await before) || (await mayLack()) ? "degraded" : read.outcome;
   deps.observe(timeline.name, outcome);
-  return present(read.page, { page, newestFirst: page.cursor?.kind !== "min_id", degraded: outcome === "degraded" });
+  const { reached } = read;
+  return present(read.page, {
+    ...{ page, reached },
+    newestFirst: page.cursor?.kind !== "min_id",
+    degraded: outcome === "degraded",
+  });
 }
 
 interface Read {
   readonly page: Entries | EncodedPage;
   readonly outcome: Outcome;
+  /** Where the next page goes on; unset: after the last entry. */
+  readonly reached?: TimelineEntry | undefined;
 }
 
 const DEGRADED_WAIT_MS = SECOND;
@@ -147,6 +155,7 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): P
       if (rebuilds > 0) return { page, outcome: "rebuilt" };
       return { page, outcome: below?.isSourceOf(page, request.limit) ? "beyond" : "hit" };
     } catch (error) {
+      if (error instanceof CutShort) return { page: error.entries, outcome: "degraded", reached: error.reached };
       if (!(error instanceof Incomplete) || rebuilds === MAX_REBUILDS)
         return degrade(deps, timeline, { ...asked, query, error });
       try {
@@ -180,11 +189,13 @@ function tracked({ older, newer }: BelowFloor): {
 } {
   let used = false;
   const drops = new Set<string>();
-  const record = async (reading: Promise<Entries>): Promise<Entries> => {
+  const record: <Read extends { readonly entries: Entries }>(reading: Promise<Read>) => Promise<Read> = async (
+    reading,
+  ) => {
     used = true;
-    const entries = await reading;
-    for (const { drop } of entries) drops.add(drop);
-    return entries;
+    const read = await reading;
+    for (const { drop } of read.entries) drops.add(drop);
+    return read;
   };
   return {
     belowFloor: {
@@ -219,7 +230,7 @@ async function degrade(
   const upstream = belowFloor({ deadline: degradedDeadline, tolerant: true }).older(query.below, query);
   // At their deadline the upstreams give what they have.
   const degradedLatest = degradedDeadline + latest - deadline;
-  const read = await withDeadline(upstream, degradedLatest).catch(() => []);
+  const { entries: read } = await withDeadline(upstream, degradedLatest).catch(() => ({ entries: [] }));
   // If the tombstones cannot be read in time, only the upstreams say what is deleted.
   const shown = await withDeadline(visible(deps.fences, read), degradedLatest).catch(() =>
     retainedOf(deps.fences, read),

@@ -1,3 +1,4 @@
+import { homeKey } from "../contracts/keys.js";
 import { annotate } from "../delivery/telemetry.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
 import { collect, collectUpward } from "./collect.js";
@@ -27,7 +28,7 @@ export function homeSnapshot(
   { afresh = false } = {},
 ): TakeSnapshot {
   return async (deadline) => {
-    const opened = openSources();
+    const opened = openSources(reader);
     let reads = 0;
     const drops: Sources["drops"] = (authors, limits, answered) =>
       opened.drops(authors, limits, (...answer) => {
@@ -37,9 +38,9 @@ export function homeSnapshot(
     const sources = { ...opened, drops };
     const following = await pulls.following(reader, () => sources.following(reader, deadline), afresh);
     const authors = [...new Set([reader, ...following])];
-    const { entries } = await collect(sources, { reader, authors, deadline, count: maxEntries + 1 });
+    const { entries, reached } = await collect(sources, { reader, authors, deadline, count: maxEntries + 1 });
     annotate({ "timeline.authors": authors.length, "timeline.author_reads": reads });
-    return snapshotOf(entries, maxEntries, 0);
+    return snapshotOf(entries, maxEntries, reached?.score ?? 0);
   };
 }
 
@@ -47,12 +48,13 @@ export function homeSnapshot(
 export function authorSnapshot({ openSources, maxEntries }: HomeDeps, author: string): TakeSnapshot {
   return async (deadline) => {
     const wanted = { reader: NOBODY, authors: [author], deadline, count: maxEntries + 1 };
-    return snapshotOf((await collect(openSources(), wanted)).entries, maxEntries, 0);
+    const { entries, reached } = await collect(openSources(author), wanted);
+    return snapshotOf(entries, maxEntries, reached?.score ?? 0);
   };
 }
 
 export function fillPulls({ openSources, pulls }: HomeDeps, user: string, deadline: number): Promise<void> {
-  return pulls.fill(user, () => openSources().following(user, deadline));
+  return pulls.fill(user, () => openSources(user).following(user, deadline));
 }
 
 export interface Expected {
@@ -61,9 +63,10 @@ export interface Expected {
   readonly deadline: number;
 }
 
-export function readExpectedHome(deps: HomeDeps, reader: string, { floor, count, deadline }: Expected) {
+export async function readExpectedHome(deps: HomeDeps, reader: string, { floor, count, deadline }: Expected) {
   const above = floor > 0 ? startOf(floor + 1) : undefined;
-  return homeBelowFloor(deps, reader, { deadline }).older(undefined, { above, count });
+  const { entries, reached } = await homeBelowFloor(deps, reader, { deadline }).older(undefined, { above, count });
+  return { entries, floor: reached?.score ?? 0 };
 }
 
 export function homeBelowFloor(
@@ -73,18 +76,15 @@ export function homeBelowFloor(
 ): BelowFloor {
   const ask = <T>(work: (sources: Sources, authors: readonly string[]) => Promise<T>): Promise<T> =>
     rebuildQueue(async () => {
-      const opened = openSources();
+      const opened = openSources(reader);
       const drops: Sources["drops"] = (authors, limits, answered) =>
         opened.drops(authors, { ...limits, tolerant }, answered);
       const sources = { ...opened, drops };
       return work(sources, await authorsFor(sources, reader, deadline));
-    });
+    }, homeKey(reader));
   return {
     older: (below, { above, count }) =>
-      ask(
-        async (sources, authors) =>
-          (await collect(sources, { reader, authors, below, above, count, deadline })).entries,
-      ),
+      ask((sources, authors) => collect(sources, { reader, authors, below, above, count, deadline })),
     newer: ({ above, count }, top) =>
       ask((sources, authors) => collectUpward(sources, { reader, authors, above, top, count, deadline })),
   };

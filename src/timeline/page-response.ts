@@ -31,18 +31,25 @@ interface Presentation {
   readonly page: PageRequest;
   readonly newestFirst: boolean;
   readonly degraded: boolean;
+  /** Where a page goes on that has fewer entries than there are. */
+  readonly reached?: TimelineEntry | undefined;
 }
+
+/** Below every id, and an id itself. */
+const LOWEST_ID = "\u0001";
 
 /** Encodes a GetTimelineResponse. */
 export function present(
   read: readonly TimelineEntry[] | EncodedPage,
-  { page, newestFirst, degraded }: Presentation,
+  { page, newestFirst, degraded, reached }: Presentation,
 ): Buffer {
   if (Buffer.isBuffer(read)) return degraded ? Buffer.concat([read, DEGRADED]) : read;
   const { limit, cursor } = page;
   const nearest = read.slice(0, limit);
   const entries = newestFirst ? nearest : nearest.toReversed();
-  return encodeEntries(entries, { hasMore: read.length > limit, cursor: cursor?.text, degraded });
+  const next = reached && toToken({ ...reached, drop: reached.drop || LOWEST_ID });
+  const cursors = { cursor: cursor?.text, ...(newestFirst ? { older: next } : { newer: next }) };
+  return encodeEntries(entries, { hasMore: read.length > limit || reached !== undefined, ...cursors, degraded });
 }
 
 /** Entries newest first; `cursor` is handed back where there are none. */
@@ -51,15 +58,24 @@ export function encodeEntries(
   {
     hasMore,
     cursor = "",
+    older,
+    newer,
     degraded = false,
-  }: { readonly hasMore: boolean; readonly cursor?: string | undefined; readonly degraded?: boolean },
+  }: {
+    readonly hasMore: boolean;
+    readonly cursor?: string | undefined;
+    /** Instead of the tokens of the last and the first entry. */
+    readonly older?: string | undefined;
+    readonly newer?: string | undefined;
+    readonly degraded?: boolean;
+  },
 ): Buffer {
   const [newest, oldest] = [entries[0], entries.at(-1)];
   const response = {
     drop_ids: entries.map(({ drop }) => drop),
     has_more: hasMore,
-    next_max_id: oldest ? toToken(oldest) : cursor,
-    prev_min_id: newest ? toToken(newest) : cursor,
+    next_max_id: older ?? (oldest ? toToken(oldest) : cursor),
+    prev_min_id: newer ?? (newest ? toToken(newest) : cursor),
     degraded,
   };
   const { buffer, byteOffset, byteLength } = GetTimelineResponse.encode(response).finish();

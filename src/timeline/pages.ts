@@ -20,9 +20,25 @@ export interface Query {
 
 export interface BelowFloor {
   /** From the newest where `from` is undefined. */
-  older(from: TimelineEntry | undefined, query: Pick<Query, "above" | "count">): Promise<Entries>;
+  older(from: TimelineEntry | undefined, query: Pick<Query, "above" | "count">): Promise<Beyond>;
   /** Entries above `query.above` and created before `top` ms, oldest first. */
-  newer(query: Query & { readonly above: TimelineEntry }, top: number): Promise<Entries>;
+  newer(query: Query & { readonly above: TimelineEntry }, top: number): Promise<Beyond>;
+}
+
+interface Beyond {
+  readonly entries: Entries;
+  /** Set where the calls of a page ran out: nothing is missing up to there. */
+  readonly reached: TimelineEntry | undefined;
+}
+
+/** The page would take too many calls: it has `entries`, and the next one goes on at `reached`. */
+export class CutShort extends Error {
+  constructor(
+    readonly entries: Entries,
+    readonly reached: TimelineEntry,
+  ) {
+    super("the page would take too many upstream calls");
+  }
 }
 
 export class Incomplete extends Error {
@@ -88,7 +104,7 @@ async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Ent
       const top = startOf(stored.floor + 1);
       if (stored.floor === 0 || (query.above && compareEntries(query.above, top) >= 0)) break;
       const start = from !== undefined && compareEntries(from, top) < 0 ? from : top;
-      found.push(...(await readBelow(deps, { ...query, count: query.count - found.length }, start)));
+      await readBelow(deps, { query, found }, start);
       break;
     }
     from = stored.entries.at(-1);
@@ -97,16 +113,19 @@ async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Ent
 }
 
 /** Reads on until there is enough or no more: drops that are deleted meanwhile must not look like the end. */
-async function readBelow({ fences }: PageDeps, query: Query, start: TimelineEntry): Promise<Entries> {
-  const found: TimelineEntry[] = [];
+async function readBelow(
+  { fences }: PageDeps,
+  { query, found }: { readonly query: Query; readonly found: TimelineEntry[] },
+  start: TimelineEntry,
+): Promise<void> {
   let from: TimelineEntry | undefined = start;
   while (query.belowFloor && from && found.length < query.count) {
     const count = query.count - found.length;
-    const below: Entries = await query.belowFloor.older(from, { ...query, count });
-    found.push(...(await visible(fences, below)));
-    from = below.length < count ? undefined : below.at(-1);
+    const { entries, reached }: Beyond = await query.belowFloor.older(from, { ...query, count });
+    found.push(...(await visible(fences, entries)));
+    from = entries.length < count ? undefined : entries.at(-1);
+    if (reached && !from) throw new CutShort(found, reached);
   }
-  return found;
 }
 
 async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Entries> {
@@ -118,9 +137,10 @@ async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Ent
     if (stored.floor === undefined) throw new Incomplete(stored.pulled);
     const top = startOf(stored.floor + 1);
     if (query.belowFloor && stored.floor > 0 && from !== undefined && compareEntries(from, top) < 0) {
-      const below = await query.belowFloor.newer({ ...query, above: from, count: missing }, top.score);
-      found.push(...(await visible(deps.fences, below)));
-      from = below.length < missing ? top : below.at(-1);
+      const { entries, reached } = await query.belowFloor.newer({ ...query, above: from, count: missing }, top.score);
+      found.push(...(await visible(deps.fences, entries)));
+      if (reached) throw new CutShort(found, reached);
+      from = entries.length < missing ? top : entries.at(-1);
       continue;
     }
     found.push(...(await visibleStored(deps, key, stored)));

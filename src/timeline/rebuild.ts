@@ -79,7 +79,7 @@ async function rebuild(deps: RebuildDeps, key: string, task: Task): Promise<void
   const lease: Lease = deps.store.rebuildLease(key);
   // Local and global come from the log, and are only two: they do not wait for homes.
   const rebuildQueue: BoundedQueue = key === LOCAL_KEY || key === GLOBAL_KEY ? (work) => work() : deps.rebuildQueue;
-  while (!(await rebuildQueue(() => underLease(lease, () => rebuildInRounds(deps, key, task))))) {
+  while (!(await rebuildQueue(() => underLease(lease, () => rebuildInRounds(deps, key, task)), key))) {
     if (await completedElsewhere(deps.store, key, task.afresh)) return;
   }
 }

@@ -1,5 +1,4 @@
-import { MAX_FOLLOWING, type TimelineEntry } from "../contracts/timelines.js";
-import type { Drop } from "../gen/avion/posts.js";
+import { type DropPage, MAX_FOLLOWING, NO_DROPS, type TimelineEntry } from "../contracts/timelines.js";
 import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
 import type { OldestFirst } from "../kernel/oldest-first.js";
 import { type IdPage, readPages } from "../kernel/paging.js";
@@ -11,25 +10,33 @@ export interface AuthorBelow {
   readonly position: TimelineEntry | undefined;
 }
 
+interface ReadLimits {
+  /** "": nobody. */
+  readonly reader: string;
+  readonly count: number;
+  readonly deadline: number;
+  readonly tolerant?: boolean;
+}
+
 /** Deadlines are in ms since the epoch. */
 export interface Sources {
   /** @throws AppError `invalid` where the users service answers for others, and refuses this id */
   following(user: string, deadline: number): Promise<readonly string[]>;
   /**
-   * Drops of authors, newest first, at most `count` of each; `answered` takes them, an author at a time. `tolerant`: who
-   * cannot be read has none.
+   * A page of about `count` drops of each author, as `reader` sees them; `answered` takes them, an author at a time.
+   * `tolerant`: who cannot be read has none.
    *
    * @throws AppError of the first author who cannot be read, `deadline` if not all can be asked in time
    */
   drops<Asked extends AuthorBelow>(
     authors: Iterable<Asked>,
-    limits: { readonly count: number; readonly deadline: number; readonly tolerant?: boolean },
-    answered: (asked: Asked, drops: readonly Drop[]) => void,
+    limits: ReadLimits,
+    answered: (asked: Asked, page: DropPage) => void,
   ): Promise<void>;
 }
 
-/** Opens the upstreams for one piece of work, whose calls come before those of later ones. */
-export type OpenSources = () => Sources;
+/** Opens the upstreams for one piece of work of a user; its calls come before those of later ones. */
+export type OpenSources = (user: string) => Sources;
 
 export const FOLLOWING_A_PAGE = 1_000;
 
@@ -37,8 +44,8 @@ export function createSources(
   upstreams: Pick<Upstreams, "following" | "openDropsByUser">,
   calls: OldestFirst,
 ): OpenSources {
-  return () => {
-    const place = calls.place();
+  return (user) => {
+    const place = calls.place(user);
     return {
       async following(user, deadline) {
         const all: string[] = [];
@@ -54,17 +61,16 @@ export function createSources(
         }
         return all;
       },
-      drops(authors, { count, deadline, tolerant = false }, answered) {
+      drops(authors, { reader, count, deadline, tolerant = false }, answered) {
         const read = upstreams.openDropsByUser();
         return place.each(authors, (asked, ended) => {
-          const answer = (error: unknown, drops?: readonly Drop[]): void => {
-            if (drops || tolerant) answered(asked, drops ?? []);
+          const answer = (error: unknown, page?: DropPage): void => {
+            if (page || tolerant) answered(asked, page ?? NO_DROPS);
             ended(tolerant ? undefined : error);
           };
           if (Date.now() >= deadline) return answer(new AppError("deadline", "not every author could be read in time"));
           const { author, position } = asked;
-          const request = { user_id: author, limit: count, max_id: position?.drop ?? "", before: position?.score ?? 0 };
-          read(request, deadline, answer);
+          read({ author, below: position, limit: count, reader }, deadline, answer);
         });
       },
     };

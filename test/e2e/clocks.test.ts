@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { expect } from "@jest/globals";
 import { HOUR, MINUTE, SECOND } from "../../src/kernel/time.js";
 import { startCommand } from "../support/command.js";
-import { eventually } from "../support/eventually.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
 import { launchService, type Service } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
@@ -44,15 +44,17 @@ testWithGateway("an api whose clock is an hour behind rebuilds homes with their 
     ...{ drop_id: `d${number}`, user_id: "ada", visibility: "public" as const },
     created_at: Date.now() - number * 5 * MINUTE,
   }));
-  // A new log beside drops of the past would have to be filled first.
-  const api = await startShifted(stack, "api", -HOUR);
   world.post(...drops);
+  const api = await startShifted(stack, "api,fanout", -HOUR);
   const reads = openReader(api.grpcAddress);
   stack.defer(() => reads.close());
-  expect(await reads.home("reader", { limit: 50 })).toMatchObject({
-    drop_ids: drops.map(({ drop_id }) => drop_id),
-    degraded: false,
-  });
+  // A new log beside drops of the past is filled first.
+  await becomes(async () =>
+    expect(await reads.home("reader", { limit: 50 })).toMatchObject({
+      drop_ids: drops.map(({ drop_id }) => drop_id),
+      degraded: false,
+    }),
+  );
 });
 
 testWithGateway(

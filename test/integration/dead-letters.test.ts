@@ -1,6 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { nanos } from "nats";
 import { messageId, parseEvent } from "../../src/contracts/events.js";
+import { NO_DROPS } from "../../src/contracts/timelines.js";
 import type { DeadLetterStore, StoredDeadLetter } from "../../src/dead-letters/dead-letter.js";
 import { createOperations } from "../../src/dead-letters/operations.js";
 import { type RedriveDeps, redrive } from "../../src/dead-letters/redrive.js";
@@ -204,7 +205,7 @@ async function letterFor(headers: Readonly<Record<string, string>>): Promise<num
 }
 
 async function startService(publish: RedriveDeps["publish"] = bench.publish): Promise<void> {
-  const upstreams = { drops: async () => [], following: async () => ({ ids: [], next: "" }) };
+  const upstreams = { drops: async () => NO_DROPS, following: async () => ({ ids: [], next: "" }) };
   const operations = createOperations(depsWith({ publish, upstreams }));
   services.push(await startDeadLetterService({ nats: bench.connection, operations, version: "1.2.3", log: silent }));
 }

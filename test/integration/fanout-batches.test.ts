@@ -7,6 +7,7 @@ import { AppError } from "../../src/kernel/errors.js";
 import { contextWith, deliveryOf, headersWith } from "../support/deliveries.js";
 import { eventually } from "../support/eventually.js";
 import { DROP, followers, handle, logged, openFanout } from "../support/fanout.js";
+import { dropPageOf } from "../support/memory-upstreams.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
@@ -59,7 +60,7 @@ test("a batch of edges that fails has ended for all authors: it writes nothing a
         if (author === "ada" && below) await failing;
         for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
         const page = await deps.readAuthorDrops(author, below);
-        isRead ||= author === "ada" && page.length === 0;
+        isRead ||= author === "ada" && page.drops.length === 0;
         return page;
       },
     }),
@@ -308,4 +309,28 @@ test("the list of an author with 5,000 followers is kept: the next drop is writt
   await handle(larger, created({ ...DROP, drop_id: "first" }));
   const next = logged(created(DROP), Date.now());
   expect(await larger.handlers.drops.batch([next], contextWith())).toEqual([next]);
+});
+
+test("a follow of an author of very many direct drops leaves the home to be rebuilt", async () => {
+  const world = new World();
+  const count = 110;
+  for (let at = 1; at <= count; at++)
+    world.post({ ...DROP, drop_id: `dm${at}`, user_id: "bot", created_at: 1_000 * at, visibility: "direct" });
+  world.follow("rik", "bot");
+  await redis.raw.zadd(homeKey("rik"), 0, "~floor", 5, "kept");
+  let pages = 0;
+  const bench = openFanout(redis, world, {
+    change: (deps) => ({
+      ...deps,
+      readAuthorDrops: async (author, below) => {
+        pages++;
+        const { drops } = await deps.readAuthorDrops(author, below);
+        return dropPageOf(drops.slice(0, 1));
+      },
+    }),
+  });
+  await handle(bench, followed("rik", "bot", 1), Date.now());
+  expect(pages).toBe(100);
+  expect(await redis.raw.zscore(homeKey("rik"), "~floor")).toBeNull();
+  expect(await redis.raw.zscore(homeKey("rik"), "kept")).toBe("5");
 });

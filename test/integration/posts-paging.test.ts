@@ -53,6 +53,39 @@ describe.each(DATABASES)("pages of drops on $name", ({ start }) => {
     return made;
   };
 
+  test("of direct drops a reader gets their own, without other recipients; very many others end no list", async () => {
+    const at = base - HOUR;
+    const [first, last] = [await post(posts, { user_id: ada, created_at: at }), base + 1];
+    const database = posts.db;
+    await database.query(
+      `INSERT INTO posts.drops (drop_id, user_id, visibility, recipients, summary, body, updated_at, changed_at)
+       SELECT overlay($1::text PLACING lpad(to_hex(n), 12, '0') FROM 25)::uuid, $2, 4, '{bob,cyd}', '', 'x', 0, 0
+       FROM generate_series(1, 5200) n`,
+      [v7({ msecs: at + 1 }), ada],
+    );
+    const dm = await post(posts, {
+      ...{ user_id: ada, created_at: at + 2, visibility: Visibility.DIRECT, recipients: ["dan", "eve"] },
+    });
+    const seenBy = async (fields: object) => {
+      const found: Drop[] = [];
+      for (let below = {}, pages = 0; pages < 9; pages++) {
+        const { drops, end } = await posts.call.getDropsByUserId({ user_id: ada, limit: 40, ...fields, ...below });
+        found.push(...drops);
+        if (end) return { found, pages };
+        const lowest = drops.at(-1) as Drop;
+        below = { max_id: lowest.drop_id, before: lowest.created_at };
+      }
+      throw new Error("the list does not end");
+    };
+    const dan = await seenBy({ reader_id: "dan", before: last });
+    expect([dan.found[0]?.drop_id, dan.found[0]?.recipients, dan.found.at(-1)?.drop_id]).toEqual([dm, ["dan"], first]);
+    // One of the others marks how far the first page has looked.
+    expect([dan.found.length, dan.found[1]?.recipients, dan.pages]).toEqual([3, [], 1]);
+    const anybody = await seenBy({ without_direct: true });
+    expect(idsOf(anybody.found.filter(({ visibility }) => visibility !== Visibility.DIRECT))).toEqual([first]);
+    expect((await byUser({ limit: 1_000 })).every(({ recipients }) => recipients.length === 2)).toBe(true);
+  });
+
   test("all visibilities are answered newest first, without deleted ones, twenty unless asked otherwise", async () => {
     const ids: string[] = [];
     for (let n = 0; n < 24; n++)

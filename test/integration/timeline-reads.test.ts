@@ -325,7 +325,7 @@ test("a page from the stored timeline is a hit, one wholly from below its floor 
 
 test("a caller's deadline is bounded by ours", async () => {
   const scene = new Scene();
-  const sources = { ...scene.deps.openSources(), following: () => new Promise<never>(() => undefined) };
+  const sources = { ...scene.deps.openSources("reader"), following: () => new Promise<never>(() => undefined) };
   const deps = { ...scene.deps, openSources: () => sources, deadlineMaxMs: 300 };
   // Nothing else would end it: the upstream never answers, and the caller waits longer than a test may take.
   const page = await homeRead(deps)(request({}), { deadline: Date.now() + 600_000 });
@@ -365,7 +365,7 @@ test("a caller that cannot wait for a rebuild gets a degraded page in time; the 
     go = resolve;
   });
   const openSources = () => ({
-    ...scene.deps.openSources(),
+    ...scene.deps.openSources("reader"),
     following: async (user: string) => waiting.then(() => scene.world.followingOf(user)),
   });
   const deps = { ...scene.deps, openSources };

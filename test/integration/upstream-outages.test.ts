@@ -29,7 +29,7 @@ const outcome = (call: Promise<unknown>): Promise<string> =>
 const followersOf = (user: string, deadline?: number): Promise<string> =>
   outcome(upstreams.followers({ user, size: 10, token: "", deadline }));
 const dropsOf = (user_id: string): Promise<string> =>
-  outcome(upstreams.dropsByUser({ user_id, limit: 10, max_id: "", before: 0 }));
+  outcome(upstreams.dropsByUser({ author: user_id, limit: 10, below: undefined }));
 
 test("an author whose calls fail alone has failed, again and again; the others are answered", async () => {
   served.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
@@ -116,7 +116,7 @@ test("many bad reads by id are no outage to a caller of another kind over the sa
   });
   const [reads, fanout] = [channels.upstreams(), channels.upstreams()];
   const drops = (of: Upstreams, user_id: string, deadline?: number): Promise<string> =>
-    outcome(of.dropsByUser({ user_id, limit: 10, max_id: "", before: 0 }, deadline));
+    outcome(of.dropsByUser({ author: user_id, limit: 10, below: undefined }, deadline));
   for (const author of ["ada", "arno"]) expect(await drops(fanout, author)).toBe("answered");
   for (let bad = 0; bad < 11; bad++) {
     served.inject({ method: "GetDropsByUserID", user: `bad${bad}`, code: status.INTERNAL });

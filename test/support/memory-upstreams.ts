@@ -1,10 +1,12 @@
 import type { ReadHistory } from "../../src/consistency/fences/fences.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
+import type { DropPage, TimelineEntry } from "../../src/contracts/timelines.js";
 import type { Sources as FanoutSources } from "../../src/fanout/sources.grpc.js";
-import type { Drop, GetDropsByUserIDRequest } from "../../src/gen/avion/posts.js";
+import type { Drop } from "../../src/gen/avion/posts.js";
 import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { createOldestFirst } from "../../src/kernel/oldest-first.js";
-import type { ReadDropsByUser } from "../../src/platform/grpc/upstreams.js";
+import type { DropsRequest } from "../../src/platform/grpc/drop-pages.js";
+import type { ReadDrops as ReadPages } from "../../src/platform/grpc/upstreams.js";
 import { createSources, type Sources } from "../../src/timeline/sources.grpc.js";
 import { newestFirst, pageAfter, type World } from "./world.js";
 
@@ -25,12 +27,20 @@ function dropsBelow(
   return drops.slice(from, from + count);
 }
 
-type ReadDrops = (request: GetDropsByUserIDRequest) => Promise<readonly Drop[]>;
+type ReadDrops = (request: DropsRequest) => Promise<readonly Drop[]>;
+
+const positionOf = (below: TimelineEntry | undefined) => below && { created_at: below.score, drop_id: below.drop };
+
+/** Only an empty page is the end. */
+export function dropPageOf(drops: readonly Drop[]): DropPage {
+  const last = drops.at(-1);
+  return { drops, next: last && { score: last.created_at, drop: last.drop_id } };
+}
 
 export const readDropsOf =
   (world: World): ReadDrops =>
-  async ({ user_id, before, max_id, limit }) =>
-    dropsBelow(world, user_id, before > 0 ? { created_at: before, drop_id: max_id } : undefined, limit);
+  async ({ author, below, limit }) =>
+    dropsBelow(world, author, positionOf(below), limit);
 
 /** The upstreams as reads see them, out of a world in memory. */
 export function sourcesOf(world: World, read = readDropsOf(world)): Sources {
@@ -40,11 +50,11 @@ export function sourcesOf(world: World, read = readDropsOf(world)): Sources {
       next: "",
       total: undefined,
     }),
-    openDropsByUser: (): ReadDropsByUser => (request, _, answered) => {
-      void read(request).then((drops) => answered(undefined, drops), answered);
+    openDropsByUser: (): ReadPages => (request, _, answered) => {
+      void read(request).then((drops) => answered(undefined, dropPageOf(drops)), answered);
     },
   };
-  return createSources(upstreams, createOldestFirst(128))();
+  return createSources(upstreams, createOldestFirst(128))("reader");
 }
 
 /** Bounds that nothing reaches. */
@@ -59,8 +69,7 @@ export function fanoutSourcesOf(world: World, pageSize: number): FanoutSources {
   return {
     readFollowers: async (author, token) => pageOf(world.followersOf(author), token),
     readFollowing: async (user, token) => pageOf(world.followingOf(user), token),
-    readAuthorDrops: async (author, below) =>
-      dropsBelow(world, author, below && { created_at: below.before, drop_id: below.drop }, pageSize),
+    readAuthorDrops: async (author, below) => dropPageOf(dropsBelow(world, author, positionOf(below), pageSize)),
   };
 }
 

@@ -1,6 +1,11 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type handleUnaryCall, Server, ServerCredentials, type ServerUnaryCall, status } from "@grpc/grpc-js";
-import { type Drop, type PostServiceServer, PostServiceService } from "../../src/gen/avion/posts.js";
+import {
+  type Drop,
+  type GetDropsByUserIDRequest,
+  type PostServiceServer,
+  PostServiceService,
+} from "../../src/gen/avion/posts.js";
 import { type UserServiceServer, UserServiceService } from "../../src/gen/avion/users.js";
 import { compareBytes, edgeKey, newestFirst, pageAfter, type World } from "./world.js";
 
@@ -47,7 +52,13 @@ export type UpstreamOptions = {
   readonly reconciliation?: boolean;
   /** The longest page of a user list. */
   readonly pageLimit?: number;
+  /** Changes what a page of drops holds, as odd upstreams do. */
+  readonly reshape?: Reshape;
+  /** Changes a page of followers or followings. */
+  readonly reshapeUsers?: (ids: string[]) => string[];
 };
+
+export type Reshape = (drops: Drop[], request: GetDropsByUserIDRequest) => Drop[];
 
 class Refusal extends Error {
   constructor(
@@ -151,13 +162,17 @@ export async function startUpstreams(world: World, options: UpstreamOptions = {}
 function userService(
   world: World,
   desk: Desk,
-  { reconciliation = true, pageLimit = 1_000 }: UpstreamOptions,
+  { reconciliation = true, pageLimit = 1_000, reshapeUsers = (ids) => ids }: UpstreamOptions,
 ): Pick<UserServiceServer, "getFollowingList" | "getFollowersList" | "listFollowChanges" | "getProfile"> {
   type ListRequest = { user_id: string; page_size: number; page_token: string };
   const list = (ids: readonly string[], request: ListRequest) => {
     const size = Math.min(request.page_size > 0 ? request.page_size : 100, pageLimit);
     const { page, last } = pageAfter(ids, Buffer.from(request.page_token, "base64url").toString(), size);
-    return { user_ids: page, next_page_token: Buffer.from(last).toString("base64url"), total_count: ids.length };
+    return {
+      user_ids: reshapeUsers(page),
+      next_page_token: Buffer.from(last).toString("base64url"),
+      total_count: ids.length,
+    };
   };
   return {
     getFollowingList: desk.unary("GetFollowingList", (request: ListRequest) =>
@@ -185,13 +200,12 @@ function userService(
 function postService(
   world: World,
   desk: Desk,
-  { reconciliation = true }: UpstreamOptions,
+  { reconciliation = true, reshape = (drops) => drops }: UpstreamOptions,
 ): Pick<PostServiceServer, "getDropsByUserId" | "getCounts" | "listDrops"> {
-  type OwnRequest = { user_id: string; limit: number; max_id: string; before: number };
   return {
-    getDropsByUserId: desk.unary("GetDropsByUserID", (request: OwnRequest) => {
+    getDropsByUserId: desk.unary("GetDropsByUserID", (request: GetDropsByUserIDRequest) => {
       const older = world.dropsOf(request.user_id).filter(olderThan(world, request));
-      return { drops: older.slice(0, request.limit > 0 ? request.limit : 20) };
+      return { drops: reshape(older.slice(0, request.limit > 0 ? request.limit : 20), request), end: false };
     }),
     getCounts: desk.unary("GetCounts", (request: { drop_ids: string[] }) => ({
       counts: request.drop_ids.map((id) => world.countsOf(id)),

@@ -1,3 +1,4 @@
+import { type DropPage, NO_DROPS, type TimelineEntry } from "../../contracts/timelines.js";
 import { isTooFarAhead } from "../../contracts/times.js";
 import { type Counts, type Drop, Visibility } from "../../gen/avion/posts.js";
 import { AppError } from "../../kernel/errors.js";
@@ -20,19 +21,19 @@ export type UserReads = Pick<Upstreams, "profile" | "followers" | "following">;
 export const createPostsSource = (posts: PostReads, users: UserReads | undefined): Source => ({
   async *posts(user, { limit, signal }) {
     let found = 0;
-    let below: Drop | undefined;
+    let below: TimelineEntry | undefined;
     for (let page = 0; page < MAX_PAGES; page++) {
       if (signal.aborted) throw new AppError("unavailable", "the read ended with the process");
-      const position = { max_id: below?.drop_id ?? "", before: below?.created_at ?? 0 };
-      const drops = await posts.dropsByUser({ user_id: user, limit: DROPS_A_PAGE, ...position }).catch(noneIfUnknown);
+      const request = { author: user, below, limit: DROPS_A_PAGE, reader: "" };
+      const { drops, next } = await posts.dropsByUser(request).catch(noneIfUnknown);
       for (const post of await counted(posts, user, drops.filter(isOpen).slice(0, limit - found))) {
         found++;
         yield post;
       }
-      if (page === 0 && drops.length === 0 && !(await exists(users, user)))
+      if (page === 0 && drops.length === 0 && !next && !(await exists(users, user)))
         throw new AccountGone("account_unknown", "no drop, and no profile in UserService");
-      if (drops.length === 0 || found === limit) return;
-      below = drops.at(-1);
+      if (!next || found === limit) return;
+      below = next;
     }
   },
 });
@@ -42,8 +43,8 @@ const isOpen = ({ visibility, deleted, created_at }: Drop): boolean =>
   !deleted &&
   !isTooFarAhead(created_at, sharedNow());
 
-function noneIfUnknown(error: unknown): readonly Drop[] {
-  if (isNotFound(error)) return [];
+function noneIfUnknown(error: unknown): DropPage {
+  if (isNotFound(error)) return NO_DROPS;
   throw error;
 }
 

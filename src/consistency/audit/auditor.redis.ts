@@ -41,7 +41,7 @@ export interface Rebuilding {
   readExpectedHome(
     user: string,
     of: { readonly floor: number; readonly count: number; readonly deadline: number },
-  ): Promise<readonly TimelineEntry[]>;
+  ): Promise<Contents>;
   readExpectedShared(name: SharedName): Promise<Contents>;
 }
 
@@ -73,9 +73,9 @@ export function createAuditor(deps: AuditorDeps) {
       return keys && merged(parts);
     },
     readExpected: async (user, of) => {
-      const entries = await rebuilding.readExpectedHome(user, of);
+      const { entries, floor } = await rebuilding.readExpectedHome(user, of);
       // If there may be more, nothing is known below the last entry.
-      return { entries, floor: entries.length < of.count ? 0 : (entries.at(-1)?.score ?? 0) };
+      return { entries, floor: entries.length < of.count ? floor : (entries.at(-1)?.score ?? 0) };
     },
     rebuild: rebuilding.rebuildHome,
   };

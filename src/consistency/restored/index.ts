@@ -65,13 +65,13 @@ export function watchForRestores(
 
 /** Makes the log and the fences what the upstreams say, after a restore of their database. */
 export function openUndo(handles: Handles, reconcile: Reconcile): UndoLost {
-  const { scripts, nats, publish, fences, upstreams, log } = handles;
+  const { scripts, nats, publish, fences, upstreams } = handles;
   const ask = () => upstreams("operator");
   const { tombstonedAmong, retentionStart } = fences;
   const asked = { listDropIds: createListDropIds(ask), knowsDrop: createKnowsDrop(ask) };
   const drops = { readCreated: createReadLogged(nats, SUBJECT_OF.drop_created), tombstonedAmong, retentionStart };
   const readFenced = () => readFencedEdges(scripts);
-  const edges = { readFenced, listEdges: createListEdges(ask, log), follows: createFollows(ask) };
+  const edges = { readFenced, listEdges: createListEdges(ask), follows: createFollows(ask) };
   const messages = createStoredMessages(nats);
   return createUndoLost({
     findPhantoms: (until) => findPhantoms({ ...drops, ...asked }, until),

@@ -1,60 +1,49 @@
-import { isTime, isTooFarAhead } from "../../contracts/times.js";
-import { MAX_RECIPIENTS } from "../../contracts/untrusted.js";
-import type { Drop } from "../../gen/avion/posts.js";
+import { LRUCache } from "lru-cache";
 import { AppError } from "../../kernel/errors.js";
-import { FLOOR_MEMBER, idFault } from "../../kernel/ids.js";
+import { encodeId, idFault } from "../../kernel/ids.js";
+import type { Logger } from "../../kernel/logger.js";
 import { counter } from "../../kernel/meters.js";
-import { sharedNow } from "../../kernel/time.js";
+import { HOUR } from "../../kernel/time.js";
 
 /** An upstream may answer with more than it was asked for, but not with more than this. */
 const MAX_ITEMS = 10_000;
 const MAX_TOKEN_CHARACTERS = 4_096;
+const MAX_LOGGED = 1_000;
 
 const leftOut = counter(
   "timeline_upstream_left_out",
-  "Users and drops left out of an upstream's answer because they break the contract",
+  "Users, drops and changes left out of an upstream's answer because they break the contract",
 );
 
-/** Counts the invalid items left out. @throws AppError `failed` for an answer that is too long or wholly invalid */
-function valid<Item>(method: string, items: readonly Item[], isValid: (item: Item) => boolean): readonly Item[] {
-  refuseLong(method, items.length);
-  if (items.every(isValid)) return items;
-  const kept = items.filter(isValid);
-  leftOut.add(items.length - kept.length, { method });
-  // An empty page would end the list.
-  if (kept.length === 0) throw broken(method, "every item is invalid");
-  return kept;
+/** Counts items of an answer about `subject`, a user or author, that are left out. */
+export type LeaveOut = (method: string, subject: string, count?: number) => void;
+
+/** Logs once an hour for each method and subject. */
+export function createLeaveOut(log: Logger | undefined): LeaveOut {
+  const logged = new LRUCache<string, true>({ max: MAX_LOGGED, ttl: HOUR });
+  return (method, subject, count = 1) => {
+    if (count === 0) return;
+    leftOut.add(count, { method });
+    const name = `${method} ${subject}`;
+    if (logged.has(name)) return;
+    logged.set(name, true);
+    log?.warn(
+      { method, subject: encodeId(subject), count },
+      "what an upstream listed against the contract is left out",
+    );
+  };
 }
 
-const broken = (method: string, fault: string): AppError =>
+export const broken = (method: string, fault: string): AppError =>
   new AppError("failed", `${method}: the answer breaks the contract: ${fault}`);
 
-/** @throws AppError `failed` */
-export const validUsers = (method: string, ids: readonly string[]): readonly string[] =>
-  valid(method, ids, (id) => idFault(id) === undefined);
-
-/**
- * Keeps drops from too far ahead, since the next page may begin below one of them: readers leave them out. `below`: the
- * drop that was asked below; "": none.
- * @throws AppError `failed`
- */
-export function validDrops(method: string, drops: readonly Drop[], below: string): readonly Drop[] {
-  const kept = valid(method, drops, isDrop);
-  if (below !== "" && kept.at(-1)?.drop_id === below) throw broken(method, "the page below a drop leads to itself");
-  const now = sharedNow();
-  let ahead = 0;
-  for (const { created_at } of kept) if (isTooFarAhead(created_at, now)) ahead++;
-  if (ahead > 0) leftOut.add(ahead, { method });
+/** Leaves out what is no id: the next token says whether the list ends, not an empty page. */
+export function validUsers(ids: readonly string[], leaveOut: (count: number) => void): readonly string[] {
+  const isValid = (id: string): boolean => idFault(id) === undefined;
+  if (ids.every(isValid)) return ids;
+  const kept = ids.filter(isValid);
+  leaveOut(ids.length - kept.length);
   return kept;
-}
-
-function isDrop({ drop_id, created_at, recipients }: Drop): boolean {
-  return (
-    idFault(drop_id) === undefined &&
-    drop_id !== FLOOR_MEMBER &&
-    isTime(created_at) &&
-    recipients.length <= MAX_RECIPIENTS
-  );
 }
 
 /** @throws AppError `failed` for a page that is too long, or after which the list would never end */
@@ -73,9 +62,10 @@ export function totalOf(
   total: number,
   { length, next }: { readonly length: number; readonly next: string },
 ): number | undefined {
-  return total > 0 && total >= length + (next === "" ? 0 : 1) ? total : undefined;
+  return Number.isSafeInteger(total) && total > 0 && total >= length + (next === "" ? 0 : 1) ? total : undefined;
 }
 
-function refuseLong(method: string, length: number): void {
+/** @throws AppError `failed` */
+export function refuseLong(method: string, length: number): void {
   if (length > MAX_ITEMS) throw broken(method, `it has ${length} items, and at most ${MAX_ITEMS} are read`);
 }

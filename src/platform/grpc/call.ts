@@ -6,6 +6,7 @@ import { SECOND } from "../../kernel/time.js";
 import { createJudge, type Judge } from "../outages.js";
 import { Turns } from "../turns.js";
 import { clientCredentials, type TlsFiles } from "./credentials.js";
+import { decodeResponse } from "./int64.js";
 
 export const CHANNEL_OPTIONS = {
   // Its counts of calls and messages are read by nobody.
@@ -62,6 +63,26 @@ interface CallUpstream {
   inTurn<T>(method: { readonly path: string }, subject: string, call: () => Promise<T>): Promise<T>;
 }
 
+/** The words of grpc-js, Go and C++, of Java, and of .NET. Asked for less, the upstream may answer. */
+const TOO_LARGE = /larger than max|exceeds (the )?(configured )?maximum/i;
+
+const isAnswered = (error: unknown, code: status): boolean =>
+  error instanceof Error && (error.cause as ServiceError | undefined)?.code === code;
+
+/** False for errors of Redis and NATS. */
+export const isOfUpstream = (error: unknown): boolean =>
+  error instanceof Error && (error.cause as ServiceError | undefined)?.metadata instanceof Metadata;
+
+export const isUnimplemented = (error: unknown): boolean => isAnswered(error, status.UNIMPLEMENTED);
+
+export const isNotFound = (error: unknown): boolean => isAnswered(error, status.NOT_FOUND);
+
+export const isInvalidArgument = (error: unknown): boolean => isAnswered(error, status.INVALID_ARGUMENT);
+
+/** The answer is larger than a message may be. */
+export const isTooLarge = (error: Error): boolean =>
+  isAnswered(error, status.RESOURCE_EXHAUSTED) && TOO_LARGE.test(error.message);
+
 /** Judges by the calls made through it whether a method of the upstream is unavailable. */
 export function createCallUpstream(client: Client): CallUpstream {
   const judges = new Map<string, Judge>();
@@ -78,7 +99,8 @@ export function createCallUpstream(client: Client): CallUpstream {
     about: About & { readonly waited: number },
   ): Promise<AppError> => {
     const { code, details } = error as ServiceError;
-    const { isOutage, isOfOne } = await judgementOf(judgeOf(name), code, about);
+    const isLarge = code === status.RESOURCE_EXHAUSTED && TOO_LARGE.test(details);
+    const { isOutage, isOfOne } = isLarge ? ANSWERED : await judgementOf(judgeOf(name), code, about);
     const isLacking = code === status.UNIMPLEMENTED;
     const isAway = code === status.UNAVAILABLE || isLacking || isOutage;
     const publicMessage = `${name}: ${status[code] ?? "UNKNOWN"}`;
@@ -117,6 +139,9 @@ export function createCallUpstream(client: Client): CallUpstream {
     inTurn: (method, subject, call) => turns.take(nameOf(method), subject, call),
   };
 }
+
+/** The upstream answers, with more than a message takes. */
+const ANSWERED = { isOutage: false, isOfOne: false };
 
 async function judgementOf(judge: Judge, code: status, { subject, deadline, waited }: About & { waited: number }) {
   const isHurried = deadline !== undefined && deadline - Date.now() + waited < UPSTREAM_TIMEOUT_MS;
@@ -163,12 +188,13 @@ interface Sent<Request> {
 
 function unary<Request, Response>(
   client: Client,
-  { path, requestSerialize, responseDeserialize }: MethodDefinition<Request, Response>,
+  { path, requestSerialize, responseDeserialize: decode }: MethodDefinition<Request, Response>,
   { request, deadline, metadata }: Sent<Request>,
   answered: (error: ServiceError | null, response?: Response) => void,
 ): void {
   const latest = Date.now() + UPSTREAM_TIMEOUT_MS;
   const options = { deadline: deadline === undefined ? latest : Math.min(deadline, latest) };
+  const responseDeserialize = (bytes: Buffer): Response => decodeResponse(path, bytes, decode);
   // The client takes a stack for each call, to show it should the call fail: nobody reads it.
   const { stackTraceLimit } = Error;
   Error.stackTraceLimit = 0;

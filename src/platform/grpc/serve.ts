@@ -2,8 +2,8 @@ import type { Http2Server, Http2Session } from "node:http2";
 import { Server, type ServiceDefinition, type UntypedServiceImplementation } from "@grpc/grpc-js";
 import { serverCredentials, type TlsFiles } from "./credentials.js";
 import { addHealth } from "./health.js";
+import { readingInt64 } from "./int64.js";
 import { addReflection } from "./reflection.js";
-import { readingInt64 } from "./requests.js";
 
 export interface Service {
   readonly name: string;

@@ -1,17 +1,18 @@
-import { type Client, Metadata, type ServiceError, status } from "@grpc/grpc-js";
-import {
-  type Counts,
-  type Drop,
-  type GetDropsByUserIDRequest,
-  type ListDropsRequest,
-  PostServiceService,
-} from "../../gen/avion/posts.js";
+import type { Client } from "@grpc/grpc-js";
+import type { DropPage } from "../../contracts/timelines.js";
+import { isTime } from "../../contracts/times.js";
+import { type Counts, type ListDropsRequest, PostServiceService } from "../../gen/avion/posts.js";
 import { type ListFollowChangesRequest, UserServiceService } from "../../gen/avion/users.js";
-import type { AppError } from "../../kernel/errors.js";
+import type { Logger } from "../../kernel/logger.js";
 import type { IdPage } from "../../kernel/paging.js";
-import { checkPage, totalOf, validDrops, validUsers } from "./answers.js";
-import { type Answered, connectUpstream, createCallUpstream, nameOf, promised } from "./call.js";
+import { broken, checkPage, createLeaveOut, type LeaveOut, totalOf, validUsers } from "./answers.js";
+import { connectUpstream, createCallUpstream, nameOf, promised } from "./call.js";
 import type { TlsFiles } from "./credentials.js";
+import type { DropsRequest } from "./drop-pages.js";
+import { createDropReads, type ReadDrops } from "./drop-reads.js";
+
+export { isInvalidArgument, isNotFound, isOfUpstream, isUnimplemented } from "./call.js";
+export type { ReadDrops } from "./drop-reads.js";
 
 interface PageRequest {
   readonly user: string;
@@ -21,45 +22,28 @@ interface PageRequest {
   readonly deadline?: number | undefined;
 }
 
-/** The deadline is in ms since the epoch. */
-export type ReadDropsByUser = (
-  request: GetDropsByUserIDRequest,
-  deadline: number | undefined,
-  answered: Answered<readonly Drop[]>,
-) => void;
-
-export type Upstreams = ReturnType<typeof onUsers> & ReturnType<typeof onPosts>;
+export type Upstreams = ReturnType<typeof onUsers> & ReturnType<typeof onPosts> & { readonly leaveOut: LeaveOut };
 
 export type Users = ReturnType<typeof connectUsers>;
 
 export type UpstreamChannels = ReturnType<typeof openUpstreamChannels>;
 
-const isAnswered = (error: unknown, code: status): boolean =>
-  error instanceof Error && (error.cause as ServiceError | undefined)?.code === code;
-
-/** False for errors of Redis and NATS. */
-export const isOfUpstream = (error: unknown): boolean =>
-  error instanceof Error && (error.cause as ServiceError | undefined)?.metadata instanceof Metadata;
-
-export const isUnimplemented = (error: unknown): boolean => isAnswered(error, status.UNIMPLEMENTED);
-
-export const isNotFound = (error: unknown): boolean => isAnswered(error, status.NOT_FOUND);
-
-export const isInvalidArgument = (error: unknown): boolean => isAnswered(error, status.INVALID_ARGUMENT);
-
 export interface UpstreamOptions {
   readonly userServiceAddr: string;
   readonly postServiceAddr: string;
   readonly tls: TlsFiles;
+  /** Unset: what is left out of answers is only counted. */
+  readonly log?: Logger | undefined;
 }
 
 /** Connects at the first call, and reconnects by itself. */
 export function openUpstreamChannels(options: UpstreamOptions) {
   const users = connectUpstream(options.userServiceAddr, options.tls);
   const posts = connectUpstream(options.postServiceAddr, options.tls);
+  const leaveOut = createLeaveOut(options.log);
   return {
     /** Each caller judges by its own calls whether an upstream is unavailable. */
-    upstreams: (): Upstreams => ({ ...onUsers(users), ...onPosts(posts) }),
+    upstreams: (): Upstreams => ({ ...onUsers(users, leaveOut), ...onPosts(posts, leaveOut), leaveOut }),
     close(): void {
       users.close();
       posts.close();
@@ -72,17 +56,17 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams & Pick<Ups
   return { ...upstreams(), close };
 }
 
-export function connectUsers(address: string, tls: TlsFiles) {
+export function connectUsers(address: string, tls: TlsFiles, log?: Logger) {
   const users = connectUpstream(address, tls);
-  return { ...onUsers(users), close: () => users.close() };
+  return { ...onUsers(users, createLeaveOut(log)), close: () => users.close() };
 }
 
-export function connectPosts(address: string, tls: TlsFiles) {
+export function connectPosts(address: string, tls: TlsFiles, log?: Logger) {
   const posts = connectUpstream(address, tls);
-  return { ...onPosts(posts), close: () => posts.close() };
+  return { ...onPosts(posts, createLeaveOut(log)), close: () => posts.close() };
 }
 
-function onUsers(users: Client) {
+function onUsers(users: Client, leaveOut: LeaveOut) {
   const { once: call, inTurn } = createCallUpstream(users);
   const { getFollowersList, getFollowingList, isFollowing, listFollowChanges, getProfile } = UserServiceService;
   const list = async (
@@ -96,7 +80,7 @@ function onUsers(users: Client) {
     const { user_ids: ids, next_page_token: next, total_count } = answer;
     checkPage(nameOf(method), token, { length: ids.length, next });
     const total = totalOf(total_count, { length: ids.length, next });
-    return { ids: validUsers(nameOf(method), ids), next, total };
+    return { ids: validUsers(ids, (count) => leaveOut(nameOf(method), user, count)), next, total };
   };
   return {
     followers: (page: PageRequest) => list(getFollowersList, page),
@@ -117,40 +101,36 @@ function onUsers(users: Client) {
   };
 }
 
-function onPosts(posts: Client) {
+function onPosts(posts: Client, leaveOut: LeaveOut) {
   const { open, once: call, inTurn } = createCallUpstream(posts);
   const { getDropsByUserId, getCounts, listDrops, getRetention } = PostServiceService;
-  /** Calls for one piece of work; each answer is newest first. */
-  const openDropsByUser = (): ReadDropsByUser => {
-    const call = open(getDropsByUserId);
-    return (request, deadline, answered) =>
-      call(request, { subject: request.user_id, deadline }, (error, response) => {
-        if (error) return answered(error);
-        let drops: readonly Drop[];
-        try {
-          drops = validDrops("GetDropsByUserID", response?.drops ?? [], request.max_id);
-        } catch (broken) {
-          return answered(broken as AppError);
-        }
-        answered(undefined, drops);
-      });
-  };
+  const dropReads = createDropReads(leaveOut);
+  /** Calls for one piece of work. */
+  const openDropsByUser = (): ReadDrops => dropReads(open(getDropsByUserId));
   return {
     openDropsByUser,
-    /** Newest first. */
-    dropsByUser: (request: GetDropsByUserIDRequest, deadline?: number): Promise<readonly Drop[]> => {
-      const ask = () => promised<readonly Drop[]>((answered) => openDropsByUser()(request, deadline, answered));
-      return deadline === undefined ? inTurn(getDropsByUserId, request.user_id, ask) : ask();
+    dropsByUser: (request: DropsRequest, deadline?: number): Promise<DropPage> => {
+      const ask = () => promised<DropPage>((answered) => openDropsByUser()(request, deadline, answered));
+      return deadline === undefined ? inTurn(getDropsByUserId, request.author, ask) : ask();
     },
     /** At most 200 drops of one user. */
-    counts: async (user: string, ids: readonly string[]): Promise<readonly Counts[]> =>
-      (await call(getCounts, { drop_ids: [...ids] }, { subject: user })).counts,
+    counts: async (user: string, ids: readonly string[]): Promise<readonly Counts[]> => {
+      const { counts } = await call(getCounts, { drop_ids: [...ids] }, { subject: user });
+      const kept = counts.filter(({ likes, shares, replies }) => [likes, shares, replies].every(Number.isSafeInteger));
+      leaveOut(nameOf(getCounts), user, counts.length - kept.length);
+      return kept;
+    },
     /** One page of the drops changed in a window. */
     changedDrops: async (request: ListDropsRequest) => {
       const { drops, next_page_token: next } = await call(listDrops, request, { subject: "ListDrops" });
       checkPage("ListDrops", request.page_token, { length: drops.length, next });
       return { drops, next };
     },
-    retention: () => call(getRetention, {}, { subject: "GetRetention" }),
+    retention: async () => {
+      const retention = await call(getRetention, {}, { subject: "GetRetention" });
+      // It would hide every drop.
+      if (!isTime(retention.kept_since)) throw broken("GetRetention", "kept_since is no time");
+      return retention;
+    },
   };
 }

@@ -27,7 +27,7 @@ for await (const [{ authors, readers, calls, limit, atOnce }] of on(process, "me
   const ask = (author: string): Promise<GetDropsByUserIDResponse> =>
     new Promise((resolve, reject) => {
       const deadline = Date.now() + PATIENCE_MS;
-      const request = { user_id: author, limit, max_id: "", before: 0 };
+      const request = { user_id: author, limit, max_id: "", before: 0, reader_id: "", without_direct: false };
       client.getDropsByUserId(request, new Metadata(), { deadline }, (error, answer) =>
         error ? reject(error) : resolve(answer),
       );

@@ -3,9 +3,11 @@ import type { StoredDeadLetter } from "../../../src/dead-letters/dead-letter.js"
 import type { Upstreams } from "../../../src/dead-letters/destination.js";
 import { createOperations } from "../../../src/dead-letters/operations.js";
 import { type RedriveDeps, type Report, redrive } from "../../../src/dead-letters/redrive.js";
+import { Drop } from "../../../src/gen/avion/posts.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { armFailpoints, parseFailpoints } from "../../../src/kernel/failpoints.js";
 import { bridgeDeadLetter, deadLetterWith, FAILED_AT, redriveBench, type Stated } from "../../support/dead-letters.js";
+import { dropPageOf } from "../../support/memory-upstreams.js";
 
 const DAY = 86_400_000;
 const NONE: Report = { redriven: [], refused: [], failed: [], overtaken: [] };
@@ -227,15 +229,15 @@ interface Known {
 
 /** Upstreams that know this, in pages of two. */
 function upstreamsWith({ drops = [], following = [] }: Known, asked: string[] = []): Upstreams {
-  const all = drops.map(([drop_id, created_at]) => ({ drop_id, created_at }));
+  const all = drops.map(([drop_id, created_at]) => Drop.create({ drop_id, created_at }));
   return {
-    drops: async (author, { before, drop }) => {
+    drops: async (author, { score: before, drop }) => {
       asked.push(author);
       const from =
         drop === ""
           ? all.findIndex(({ created_at }) => created_at < before)
           : all.findIndex(({ drop_id }) => drop_id === drop) + 1;
-      return from < 0 ? [] : all.slice(from, from + 2);
+      return dropPageOf(from < 0 ? [] : all.slice(from, from + 2));
     },
     following: async (user, token) => {
       asked.push(user);

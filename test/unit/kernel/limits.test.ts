@@ -72,3 +72,16 @@ test("work that fails makes room for the next", async () => {
   await expect(enqueue(() => Promise.reject(new Error("broken")))).rejects.toThrow("broken");
   expect(await enqueue(async () => "done")).toBe("done");
 });
+
+test("one owner takes half of the places, and no more than half of those that wait", async () => {
+  const { order, work, end } = controlled();
+  const enqueue = createBoundedQueue({ atOnce: 4, waiting: 6 });
+  const own = ["a", "b", "c", "d"].map((name) => enqueue(work(name), "ann"));
+  const other = enqueue(work("other"), "bob");
+  await end("none");
+  expect(order).toEqual(["a", "b", "other"]);
+  own.push(enqueue(work("e"), "ann"), enqueue(work("f"), "ann"));
+  await expect(enqueue(work("g"), "ann")).rejects.toMatchObject({ code: "exhausted" });
+  for (const name of ["a", "b", "c", "d", "e", "f", "other"]) await end(name);
+  expect(await Promise.all([...own, other])).toEqual(["a", "b", "c", "d", "e", "f", "other"]);
+});

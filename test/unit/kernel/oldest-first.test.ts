@@ -21,7 +21,7 @@ function controlled() {
 test("calls of the oldest piece of work come first, and no more than the limit are under way", async () => {
   const { begun, call, end } = controlled();
   const calls = createOldestFirst(2);
-  const [old, young] = [calls.place(), calls.place()];
+  const [old, young] = [calls.place("ann"), calls.place("bob")];
   const made = [young.each(["y1", "y2", "y3"], call), old.each(["o1", "o2", "o3"], call)];
   expect(begun).toEqual(["y1", "y2"]);
   for (const name of ["y1", "y2", "o1", "o2", "o3", "y3"]) end(name);
@@ -43,7 +43,7 @@ test("each item has one call, whatever ends when, and older work begins all of i
         const names = lengths.map((length, work) => Array.from({ length }, (_, item) => `${work}-${item}`));
         const all = names.map(async (own, work) =>
           calls
-            .place()
+            .place("ann")
             .each(own, call)
             .then(() => finished.push(work)),
         );
@@ -63,9 +63,9 @@ test("each item has one call, whatever ends when, and older work begins all of i
 
 test("work without calls, and calls that end before they return, end at once", async () => {
   const calls = createOldestFirst(1);
-  await calls.place().each([], () => undefined);
+  await calls.place("ann").each([], () => undefined);
   const seen: number[] = [];
-  await calls.place().each(
+  await calls.place("ann").each(
     Array.from({ length: 50_000 }, (_, at) => at),
     (at, ended) => {
       seen.push(at);
@@ -78,8 +78,8 @@ test("work without calls, and calls that end before they return, end at once", a
 test("the first call that fails ends the work: nothing begins after it, and its place is the next one's", async () => {
   const { begun, call, end } = controlled();
   const calls = createOldestFirst(2);
-  const failing = calls.place().each(["a", "b", "c"], call);
-  const next = calls.place().each(["d"], call);
+  const failing = calls.place("ann").each(["a", "b", "c"], call);
+  const next = calls.place("ann").each(["d"], call);
   end("a", new Error("away"));
   await expect(failing).rejects.toThrow("away");
   expect(begun).toEqual(["a", "b", "d"]);
@@ -90,11 +90,11 @@ test("the first call that fails ends the work: nothing begins after it, and its 
 
 test("a call that throws fails its work, and holds up no other", async () => {
   const calls = createOldestFirst(1);
-  const broken = calls.place().each(["a", "b"], () => {
+  const broken = calls.place("ann").each(["a", "b"], () => {
     throw new Error("broken");
   });
   await expect(broken).rejects.toThrow("broken");
-  expect(await calls.place().one(async () => "answered")).toBe("answered");
+  expect(await calls.place("ann").one(async () => "answered")).toBe("answered");
 });
 
 test("an item is looked at when its turn comes", async () => {
@@ -103,7 +103,7 @@ test("an item is looked at when its turn comes", async () => {
   function* left() {
     for (const name of ["a", "b", "c", "d"]) if (wanted.has(name)) yield name;
   }
-  const work = createOldestFirst(1).place().each(left(), call);
+  const work = createOldestFirst(1).place("ann").each(left(), call);
   wanted.delete("c");
   end("a");
   end("b");
@@ -113,9 +113,28 @@ test("an item is looked at when its turn comes", async () => {
 });
 
 test("a single call yields its answer or its error", async () => {
-  const place = createOldestFirst(1).place();
+  const place = createOldestFirst(1).place("ann");
   const failed = place.one(() => Promise.reject(new Error("away")));
   const next = place.one(async () => "answered");
   await expect(failed).rejects.toThrow("away");
   expect(await next).toBe("answered");
+});
+
+test("an owner of very many calls lately comes after the others, but for every eighth call", async () => {
+  const calls = createOldestFirst(1);
+  const order: string[] = [];
+  const ends: Ended[] = [];
+  const begin = (owner: string) => (_: unknown, ended: Ended) => {
+    order.push(owner);
+    ends.push(ended);
+  };
+  const greedy = calls.place("ann").each(Array(6_000).fill(0), begin("ann"));
+  while (order.length < 3_000) ends.shift()?.();
+  const modest = calls.place("bob").each(Array(100).fill(0), begin("bob"));
+  order.length = 0;
+  while (order.filter((owner) => owner === "bob").length < 100) ends.shift()?.();
+  expect(order.filter((owner) => owner === "ann").length).toBeLessThan(20);
+  expect(order).toContain("ann");
+  for (let ended = ends.shift(); ended; ended = ends.shift()) ended();
+  await Promise.all([greedy, modest]);
 });

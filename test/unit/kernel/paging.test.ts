@@ -18,5 +18,6 @@ test("a list is read to the page that names no next one", async () => {
 
 test("a page that leads to itself, and a list that does not end, fail", async () => {
   await expect(idsOf({ "": { ids: ["ada"], next: "b" }, b: { ids: ["bob"], next: "b" } })).rejects.toThrow("itself");
-  await expect(idsOf(CIRCLE, 9)).rejects.toThrow("does not end within 9 pages");
+  await expect(idsOf(CIRCLE, 9)).rejects.toThrow("in a circle");
+  await expect(idsOf(CIRCLE, 3)).rejects.toThrow("does not end within 3 pages");
 });

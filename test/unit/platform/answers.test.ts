@@ -1,7 +1,8 @@
 import { expect, test } from "@jest/globals";
 import { type Drop, Visibility } from "../../../src/gen/avion/posts.js";
 import { AppError } from "../../../src/kernel/errors.js";
-import { checkPage, totalOf, validDrops, validUsers } from "../../../src/platform/grpc/answers.js";
+import { checkPage, totalOf, validUsers } from "../../../src/platform/grpc/answers.js";
+import { takePage } from "../../../src/platform/grpc/drop-pages.js";
 
 const DROP: Drop = {
   drop_id: "d1",
@@ -22,40 +23,76 @@ function faultOf(read: () => unknown): string {
   return "taken";
 }
 
-test("users that are no ids are left out; a page of nothing else fails", () => {
-  expect(validUsers("List", ["a", "", "b", "x".repeat(129), "\ud800"])).toEqual(["a", "b"]);
-  expect(validUsers("List", [])).toEqual([]);
-  expect(faultOf(() => validUsers("List", ["", ""]))).toBe(
-    "List: the answer breaks the contract: every item is invalid",
+test("users that are no ids are left out and counted; a page of nothing else is empty", () => {
+  let leftOut = 0;
+  const valid = (ids: readonly string[]) => validUsers(ids, (count) => (leftOut += count));
+  expect(valid(["a", "", "b", "x".repeat(129), "\ud800"])).toEqual(["a", "b"]);
+  expect(leftOut).toBe(3);
+  expect([valid([]), valid(["", ""])]).toEqual([[], []]);
+  expect(leftOut).toBe(5);
+});
+
+const at = (created_at: number, drop_id = `d${created_at}`): Drop => ({ ...DROP, created_at, drop_id });
+const idsOf = ({ page }: ReturnType<typeof takePage>) => page?.drops.map(({ drop_id }) => drop_id);
+
+test("only an empty page ends an author, or one that says so", () => {
+  expect(takePage({ drops: [], end: false }, undefined, 30).page).toEqual({ drops: [], next: undefined });
+  expect(takePage({ drops: [at(9), at(8)], end: false }, undefined, 30).page?.next).toEqual({ score: 8, drop: "d8" });
+  expect(takePage({ drops: [at(9), at(8)], end: true }, undefined, 30).page?.next).toBeUndefined();
+});
+
+test("pages that overlap, repeat a drop or come in another order show each drop once, and lead further down", () => {
+  const below = { score: 9, drop: "d9" };
+  for (const drops of [
+    [at(9), at(8), at(7)],
+    [at(7), at(8), at(9)],
+    [at(11), at(8), at(8), at(7), at(10)],
+  ]) {
+    const taken = takePage({ drops, end: false }, below, 5);
+    expect(idsOf(taken)).toEqual(["d8", "d7"]);
+    expect(taken.page?.next).toEqual({ score: 7, drop: "d7" });
+  }
+});
+
+test("a page with nothing further down is the end, unless it is as long as asked: then no position is taken", () => {
+  const drops = [at(10), at(9)];
+  expect(takePage({ drops, end: false }, { score: 9, drop: "d9" }, 5).page).toEqual({ drops: [], next: undefined });
+  expect(faultOf(() => takePage({ drops, end: false }, { score: 9, drop: "d9" }, 2))).toBe(
+    "GetDropsByUserID: the answer breaks the contract: the page below a drop leads to itself",
   );
 });
 
-test("a page of drops that leads to itself fails: its author's drops would never end", () => {
-  const page = [{ ...DROP, drop_id: "d2" }, DROP];
-  expect(faultOf(() => validDrops("Drops", page, "d1"))).toBe(
-    "Drops: the answer breaks the contract: the page below a drop leads to itself",
-  );
-  for (const below of ["", "d3"]) expect(validDrops("Drops", page, below)).toEqual(page);
-  expect(validDrops("Drops", [], "d1")).toEqual([]);
+const BROKEN: Partial<Drop>[] = [
+  { drop_id: "" },
+  { drop_id: "~floor" },
+  { drop_id: "x".repeat(129) },
+  { created_at: -1 },
+  { created_at: Number.NaN },
+  { created_at: 2 ** 53 },
+  { recipients: Array(1_001).fill("u") },
+];
+
+test("drops that break the contract are left out, and the cursor stands at those that can be read", () => {
+  const drops = [at(9), ...BROKEN.map((change) => ({ ...at(5), ...change })), at(7)];
+  const taken = takePage({ drops, end: false }, undefined, 30);
+  expect([idsOf(taken), taken.leftOut]).toEqual([["d9", "d7"], BROKEN.length]);
+  expect(taken.page?.next).toEqual({ score: 7, drop: "d7" });
+  const full = { ...DROP, recipients: Array(1_000).fill("u") };
+  expect(idsOf(takePage({ drops: [full], end: false }, undefined, 30))).toEqual(["d1"]);
 });
 
-test("drops that break the contract are left out", () => {
-  const broken: Partial<Drop>[] = [
-    { drop_id: "" },
-    { drop_id: "~floor" },
-    { created_at: -1 },
-    { created_at: Number.NaN },
-    { recipients: Array(1_001).fill("u") },
-  ];
-  const kept = validDrops("Drops", [DROP, ...broken.map((change) => ({ ...DROP, ...change }))], "");
-  expect(kept).toEqual([DROP]);
-  expect(validDrops("Drops", [{ ...DROP, recipients: Array(1_000).fill("u") }], "")).toHaveLength(1);
+test("of a page of nothing that can be read the cursor moves by what is left of its items", () => {
+  const next = (...drops: Drop[]) => takePage({ drops, end: false }, undefined, 30);
+  expect(next(at(9, "x".repeat(129)), at(8, "")).page?.next).toEqual({ score: 8, drop: "" });
+  expect(next(at(2 ** 60)).page?.next).toEqual({ score: Number.MAX_SAFE_INTEGER, drop: "" });
+  expect(next(at(-1, "a"), at(-2, "b"))).toEqual({ leftOut: 2, lastId: "b" });
 });
 
 test("a page longer than any may be fails", () => {
   expect(faultOf(() => checkPage("List", "", { length: 10_000, next: "" }))).toBe("taken");
   expect(faultOf(() => checkPage("List", "", { length: 10_001, next: "" }))).toContain("10001 items");
-  expect(faultOf(() => validUsers("List", Array(10_001).fill("u")))).toContain("10001 items");
+  const drops = Array.from({ length: 10_001 }, () => DROP);
+  expect(faultOf(() => takePage({ drops, end: false }, undefined, 30))).toContain("10001 items");
 });
 
 test("a token that leads nowhere fails: a list is read to its end", () => {

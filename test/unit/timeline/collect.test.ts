@@ -62,7 +62,11 @@ async function sameAsModel(
     deadline: deadline(),
     ...asked,
   });
-  expect(found).toEqual({ entries: expected.slice(0, asked.count), more: expected.length > asked.count });
+  expect(found).toEqual({
+    entries: expected.slice(0, asked.count),
+    more: expected.length > asked.count,
+    reached: undefined,
+  });
 }
 
 const asked = fc.record({
@@ -112,7 +116,7 @@ test("collect stops reading an author whose next page cannot matter", async () =
   for (let index = 0; index < 300; index++) world.post({ drop_id: `old${index}`, user_id: "eve", created_at: 1 });
   const calls: string[] = [];
   const counted = sourcesOf(world, (request) => {
-    calls.push(request.user_id);
+    calls.push(request.author);
     return readDropsOf(world)(request);
   });
   await collect(counted, { reader: READER, authors: [...AUTHORS], count: 20, deadline: deadline() });
@@ -138,18 +142,18 @@ test("drops from more than five minutes ahead are left out, and hide none of tho
       count,
       deadline: deadline(),
     });
-    expect(found).toEqual({ entries: expected.slice(0, count), more: expected.length > count });
+    expect(found).toEqual({ entries: expected.slice(0, count), more: expected.length > count, reached: undefined });
   }
 });
 
 test("memory while many authors are read is bounded by the count asked for", async () => {
   const authors = Array.from({ length: 2_000 }, (_, index) => `author${index}`);
   let [most, underWay] = [0, 0];
-  const sources = sourcesOf(new World(), async ({ user_id, before, limit }) => {
+  const sources = sourcesOf(new World(), async ({ author: user_id, below, limit }) => {
     most = Math.max(most, ++underWay);
     await new Promise(setImmediate);
     underWay--;
-    const from = before === 0 ? 1_000 : before;
+    const from = below === undefined ? 1_000 : below.score;
     return Array.from({ length: Math.min(limit, from) }, (_, index) => ({
       ...{ drop_id: `${user_id}-${from - index - 1}`, user_id, visibility: 1, deleted: false, recipients: [] },
       created_at: from - index - 1,
@@ -189,7 +193,7 @@ test("collectUpward equals the model: the oldest above a place and before a time
       async (posted, above, top, count) => {
         const world = worldOf(posted);
         const expected = visible(world, above, { score: top, drop: "" }).toReversed().slice(0, count);
-        const found = await collectUpward(sourcesOf(world), {
+        const { entries: found } = await collectUpward(sourcesOf(world), {
           reader: READER,
           authors: [...AUTHORS, READER],
           above,
@@ -211,7 +215,7 @@ test("collectUpward bridges years of silence and narrows where a window is too f
     world.post({ drop_id: `d${index}`, user_id: "ada", created_at: at(index) });
   const found: TimelineEntry[] = [];
   for (let above: TimelineEntry = { score: 1, drop: "" }; ; above = found.at(-1) as TimelineEntry) {
-    const part = await collectUpward(sourcesOf(world), {
+    const { entries: part } = await collectUpward(sourcesOf(world), {
       reader: READER,
       authors: ["ada"],
       above,
@@ -235,7 +239,7 @@ test("the same over gRPC", async () => {
     tls: {},
   });
   try {
-    const sources = createSources(channels, createOldestFirst(8))();
+    const sources = createSources(channels, createOldestFirst(8))(READER);
     expect(await sources.following(READER, deadline())).toEqual([...AUTHORS]);
     for (const count of [40, 300, 1_000]) await sameAsModel(sources, world, { count });
     await sameAsModel(sources, world, {
@@ -244,7 +248,7 @@ test("the same over gRPC", async () => {
       below: { score: 1_150, drop: "" },
     });
     const above = { score: 1_050, drop: "d151" };
-    const upward = await collectUpward(sources, {
+    const { entries: upward } = await collectUpward(sources, {
       reader: READER,
       authors: [...AUTHORS],
       above,

@@ -1,4 +1,4 @@
-import { fromBinary } from "@bufbuild/protobuf";
+import { type DescMessage, fromBinary } from "@bufbuild/protobuf";
 import type { ServiceDefinition } from "@grpc/grpc-js";
 import { type AppError, invalid } from "../../kernel/errors.js";
 import { messageTypes } from "./reflection.js";
@@ -36,3 +36,34 @@ function int64Fault(path: string, bytes: Buffer): AppError | undefined {
 }
 
 const isBeyond = (value: unknown): boolean => typeof value === "bigint" && !Number.isSafeInteger(Number(value));
+
+/**
+ * Reads an answer in which a number is beyond the safe integers, too: the item that has it is for the caller to leave out.
+ */
+export function decodeResponse<Response>(path: string, bytes: Buffer, decode: (bytes: Buffer) => Response): Response {
+  try {
+    return decode(bytes);
+  } catch (error) {
+    const [, service = "", name] = path.split("/");
+    const type = messageTypes()
+      .getService(service)
+      ?.methods.find((method) => method.name === name)?.output;
+    if (!type) throw error;
+    return plain(fromBinary(type, bytes), type) as Response;
+  }
+}
+
+/** As generated code shapes a message; a number that is not safe stays near what it is. */
+function plain(message: object, { fields }: DescMessage): object {
+  const values = message as Readonly<Record<string, unknown>>;
+  return Object.fromEntries(
+    fields.map((field) => {
+      const shaped = (value: unknown): unknown => {
+        if (typeof value === "bigint") return Number(value);
+        return field.message && value ? plain(value, field.message) : value;
+      };
+      const value = values[field.localName];
+      return [field.name, Array.isArray(value) ? value.map(shaped) : shaped(value)];
+    }),
+  );
+}

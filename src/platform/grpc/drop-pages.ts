@@ -1,0 +1,105 @@
+import { compareEntries, type DropPage, NO_DROPS, type TimelineEntry } from "../../contracts/timelines.js";
+import { isTime, isTooFarAhead } from "../../contracts/times.js";
+import { MAX_RECIPIENTS } from "../../contracts/untrusted.js";
+import type { Drop, GetDropsByUserIDRequest, GetDropsByUserIDResponse } from "../../gen/avion/posts.js";
+import { FLOOR_MEMBER, idFault } from "../../kernel/ids.js";
+import { sharedNow } from "../../kernel/time.js";
+import { broken, refuseLong } from "./answers.js";
+
+export const METHOD = "GetDropsByUserID";
+
+export interface DropsRequest {
+  readonly author: string;
+  /** Exclusive; undefined: from the newest drop on. An empty drop id stands below all of its ms. */
+  readonly below: TimelineEntry | undefined;
+  readonly limit: number;
+  /** Asks for what this user sees of the author, "": for what every follower sees; undefined: for all, with recipients. */
+  readonly reader?: string | undefined;
+}
+
+/** A position as upstreams take it. */
+export type Below = Pick<GetDropsByUserIDRequest, "before" | "max_id">;
+
+export const belowOf = (below: TimelineEntry | undefined): Below => ({
+  before: below?.score ?? 0,
+  max_id: below?.drop ?? "",
+});
+
+/** What was read of a page; a page without `next` of which nothing has a position names the last drop's id. */
+export interface Taken {
+  readonly page?: DropPage;
+  readonly leftOut: number;
+  readonly lastId?: string;
+}
+
+/**
+ * Only an empty page is the end, or one that says so. Positions descend from page to page, whatever the upstream's order,
+ * so that no drop comes twice and every list ends. A page of `asked` drops without one that is below is an upstream
+ * that takes no position; a shorter one is the end of an upstream whose pages overlap.
+ *
+ * Keeps drops from too far ahead, since the next page may begin below one of them: readers leave them out.
+ *
+ * @throws AppError `failed`
+ */
+export function takePage(
+  { drops, end }: GetDropsByUserIDResponse,
+  below: TimelineEntry | undefined,
+  asked: number,
+): Taken {
+  refuseLong(METHOD, drops.length);
+  if (drops.length === 0) return { page: NO_DROPS, leftOut: 0 };
+  const now = sharedNow();
+  let [previous, leftOut] = [below, 0];
+  for (const drop of drops) {
+    const entry = entryOf(drop);
+    if (!isReadable(drop) || (previous && compareEntries(entry, previous) >= 0))
+      return takeUneven({ drops, end }, below, asked);
+    if (isTooFarAhead(drop.created_at, now)) leftOut++;
+    previous = entry;
+  }
+  return { page: { drops, next: end ? undefined : previous }, leftOut };
+}
+
+const entryOf = ({ created_at, drop_id }: Drop): TimelineEntry => ({ score: created_at, drop: drop_id });
+
+function isReadable({ drop_id, created_at, recipients }: Drop): boolean {
+  return (
+    idFault(drop_id) === undefined &&
+    drop_id !== FLOOR_MEMBER &&
+    isTime(created_at) &&
+    recipients.length <= MAX_RECIPIENTS
+  );
+}
+
+/** With drops that cannot be read, in another order, twice, or not below the position. */
+function takeUneven({ drops, end }: GetDropsByUserIDResponse, below: TimelineEntry | undefined, asked: number): Taken {
+  const isBelow = (entry: TimelineEntry): boolean => below === undefined || compareEntries(entry, below) < 0;
+  const readable = drops.filter(isReadable);
+  const leftOut = drops.length - readable.length;
+  const kept = new Map<string, Drop>();
+  for (const drop of readable.toSorted((a, b) => compareEntries(entryOf(b), entryOf(a))))
+    if (isBelow(entryOf(drop))) {
+      // Of two times the smaller one counts.
+      kept.delete(drop.drop_id);
+      kept.set(drop.drop_id, drop);
+    }
+  const positions = [...kept.values()].map(entryOf);
+  // Only where nothing else has a position: upstreams may refuse such an id.
+  if (positions.length === 0) positions.push(...drops.flatMap(placeOf).filter(isBelow));
+  const lowest = positions.reduce<TimelineEntry | undefined>(
+    (one, other) => (one && compareEntries(one, other) < 0 ? one : other),
+    undefined,
+  );
+  const page = { drops: [...kept.values()], next: end ? undefined : lowest };
+  if (lowest || end) return { page, leftOut };
+  if (drops.some((drop) => placeOf(drop).length === 0)) return { leftOut, lastId: drops.at(-1)?.drop_id ?? "" };
+  if (drops.length >= asked) throw broken(METHOD, "the page below a drop leads to itself");
+  return { page: NO_DROPS, leftOut };
+}
+
+/** Of an item that cannot be read; none of one without a usable time. */
+function placeOf({ created_at, drop_id }: Drop): TimelineEntry[] {
+  if (created_at > Number.MAX_SAFE_INTEGER) return [{ score: Number.MAX_SAFE_INTEGER, drop: "" }];
+  // Upstreams take a time of 0 for none.
+  return isTime(created_at) && created_at > 0 ? [{ score: created_at, drop: drop_id }] : [];
+}
