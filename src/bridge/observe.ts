@@ -1,6 +1,7 @@
 import { EVENT_NAMES, type EventName } from "../contracts/events.js";
 import { isNews } from "../contracts/times.js";
 import { counter, histogram, upDownCounter } from "../kernel/meters.js";
+import { sharedNow } from "../kernel/time.js";
 
 export interface Forwarded {
   readonly outcome: "admitted" | "duplicate" | "invalid" | "toolarge" | "refused";
@@ -24,7 +25,7 @@ export const observeBridge = {
     inFlight.add(0);
   },
   forwarded(all: readonly Forwarded[]): void {
-    const now = Date.now();
+    const now = sharedNow();
     for (const { outcome, publishedAt } of all) {
       // Of two bridges the first has admitted it.
       if (outcome !== "admitted" || publishedAt === undefined || !isNews(publishedAt, now)) continue;

@@ -6,10 +6,9 @@ import type { PulledAuthors } from "../contracts/pulled.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { LOG_AGE_MS } from "../contracts/times.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
-import { codeOf } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { sharedNow } from "../kernel/time.js";
-import { isOfUpstream, type Upstreams } from "../platform/grpc/upstreams.js";
+import type { Upstreams } from "../platform/grpc/upstreams.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import type { Publish } from "../platform/nats/publish.js";
 import type { Fenced } from "../platform/redis/fenced.js";
@@ -54,6 +53,7 @@ import {
   createPublicationSources,
   createReadChanges,
   createReadRetentionStart,
+  WAITING,
 } from "./upstreams.grpc.js";
 
 export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
@@ -145,14 +145,13 @@ type LossHandles = Pick<Handles, "scripts" | "fenced" | "nats" | "upstreams" | "
 export function watchForLosses(handles: LossHandles, recovery?: Recovery): LossDetector {
   const { scripts, fenced, nats, upstreams, log } = handles;
   if (recovery) observeRecovery.started();
-  const readBacklog = createReadBacklog(nats);
   const listsDrops = createListsDrops(() => upstreams("reconcile"));
   let isNew: boolean | undefined;
   return new LossDetector({
     identity: createServerIdentity(scripts, fenced),
     readLogState: createReadLogState(nats),
     lacksHistory: async () => {
-      isNew ??= (await readBacklog()).acked === 0;
+      isNew ??= (await createReadBacklog(nats)()).acked === 0;
       return isNew && listsDrops(sharedNow() - LOG_AGE_MS);
     },
     log,
@@ -174,11 +173,10 @@ export function openRecovery(
   handles: Omit<Handles, "fenced" | "fences" | "pulled"> & { readonly redisOfLog: string | undefined },
   { apply, ...deadLettering }: { apply: ApplyEvent; storeDeadLetter: StoreDeadLetter; version: string },
 ): Recovery {
-  const { scripts, nats, log } = handles;
+  const { scripts, nats, log, redisOfLog: redis } = handles;
   const lacking = (method: string): void =>
     log.error({ method }, "the log was lost, and the upstream cannot list changes: unapplied events stay lost");
   const readBacklog = createReadBacklog(nats);
-  const { redisOfLog: redis } = handles;
   return {
     lease: createLease(scripts, REPLAY_LEASE_KEY),
     bound: redis === undefined ? undefined : { redis, bind: createLogBinding(nats).bind },
@@ -190,7 +188,7 @@ export function openRecovery(
       reconcile: createReconcile({ ...handles, lacking }),
       reconciled: observeReconcile.reconciled,
       readmit: createReadmit(handles.publish),
-      isUpstreamAway: (error) => codeOf(error) === "unavailable" && isOfUpstream(error),
+      ...WAITING,
       retryBaseMs: config.delivery.retryBaseMs,
       log,
       ...deadLettering,

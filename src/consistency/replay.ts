@@ -36,6 +36,8 @@ export async function replay(
 interface RetryOptions {
   /** Called for an event that cannot be applied, with its attempts. Its application rejects if this does. */
   readonly leftOut: (event: Delivery, error: unknown, attempts: number) => Promise<void> | void;
+  /** True where another call has to be awaited first. */
+  readonly isBusy?: (error: unknown) => boolean;
   /** Called each time an outage is waited for; unset: an outage is thrown. */
   readonly waiting?: (error: string) => void;
   readonly stopping: AbortSignal;
@@ -51,7 +53,7 @@ const DELAY_CAP_MS = 15 * SECOND;
 /** @throws the last error, where the process stops meanwhile or nobody waits: the event is not applied */
 export function retrying(
   apply: (event: Delivery) => Promise<void>,
-  { leftOut, waiting, stopping, delayMs = SECOND }: RetryOptions,
+  { leftOut, isBusy = () => false, waiting, stopping, delayMs = SECOND }: RetryOptions,
 ): (event: Delivery) => Promise<void> {
   return async (event) => {
     let failures = 0;
@@ -60,7 +62,9 @@ export function retrying(
         return await apply(event);
       } catch (error) {
         if (stopping.aborted) throw error;
-        if (codeOf(error) === "unavailable") {
+        if (isBusy(error)) {
+          // Neither an outage nor a failure.
+        } else if (codeOf(error) === "unavailable") {
           if (waiting === undefined) throw error;
           waiting(oneLine(error));
         } else if (++failures >= MAX_ATTEMPTS || isPermanent(error)) {

@@ -8,12 +8,20 @@ import type { FollowChange } from "../gen/avion/users.js";
 import { codeOf } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import { MINUTE } from "../kernel/time.js";
-import { isNotFound, isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
+import { isNotFound, isOfUpstream, isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
+import { Busy } from "../platform/turns.js";
 import type { PublicationDeps } from "./audit/publications.js";
 import type { ReadRetentionStart } from "./fences/fences.js";
 import type { ReadChanges, TimeRange } from "./reconcile/reconcile.js";
+import type { RecoveryDeps } from "./redis-loss/recovery.js";
 import { edgeChangeOf, type Follows, type ListEdges } from "./restored/edges.js";
 import type { KnowsDrop, ListDropIds } from "./restored/judge.js";
+
+/** What a recovery waits for, or sets aside. */
+export const WAITING: Pick<RecoveryDeps, "isUpstreamAway" | "isBusy"> = {
+  isUpstreamAway: (error) => codeOf(error) === "unavailable" && isOfUpstream(error),
+  isBusy: (error) => error instanceof Busy,
+};
 
 const CHANGES_A_PAGE = 500;
 const FOLLOWERS = 10;

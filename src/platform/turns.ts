@@ -2,6 +2,9 @@ import { LRUCache } from "lru-cache";
 import { AppError, subjectOf } from "../kernel/errors.js";
 import { pause, SECOND } from "../kernel/time.js";
 
+/** Another call about the same subject is not answered yet: soon it is known whether it will be. */
+export class Busy extends AppError {}
+
 /** For so long a call is waited for. */
 const PATIENCE_MS = SECOND / 4;
 const FAST_MS = PATIENCE_MS / 2;
@@ -28,7 +31,7 @@ export class Turns {
   /** Others than the subject are answered, as far as is known. */
   constructor(private readonly isOfOne: (name: string, subject: string) => Promise<boolean>) {}
 
-  /** @throws AppError `unavailable` where the call that leads is not answered yet */
+  /** @throws Busy where the call that leads is not answered yet */
   async take<T>(name: string, subject: string, call: () => Promise<T>): Promise<T> {
     const key = `${name} ${subject}`;
     const leader = this.#leaders.get(key);
@@ -37,7 +40,7 @@ export class Turns {
     if (leader.endedAt === undefined && left > 0) await Promise.race([leader.ended, pause(left)]);
     if (leader.endedAt === undefined) {
       const isOfOne = await this.isOfOne(name, subject);
-      throw new AppError("unavailable", `${name}: another call about the same user is not answered yet`, {
+      throw new Busy("unavailable", `${name}: another call about the same user is not answered yet`, {
         subject: isOfOne ? subject : undefined,
       });
     }

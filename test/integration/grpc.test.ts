@@ -282,8 +282,8 @@ test.each<[status, string]>([
   expect(page).toEqual({ ids: ["bob"], next: "", total: 1 });
 });
 
-test.each([status.UNIMPLEMENTED, status.NOT_FOUND])("%i for everybody is an answer and no outage", async (code) => {
-  const heal = served.inject({ method: "GetFollowersList", code });
+test("a method that the upstream lacks is an answer, and no outage", async () => {
+  const heal = served.inject({ method: "GetFollowersList", code: status.UNIMPLEMENTED });
   try {
     for (const user of ["ada", "bob", "cleo", "dan"])
       expect(await codeOf(upstreams.followers({ user, size: 1, token: "" }))).toBe("failed");

@@ -184,14 +184,14 @@ test("note attempt: counts names, tells who never reported back, and every note 
   const note = (name: string, state: "begun" | "failed", ttl = 60_000) =>
     bench.scripts.run("note-attempt", ["timeline:x:attempts:S:1:2"], [ttl, name, state]);
   expect([await note("a", "begun", 1_000), await note("a", "begun", 1_000), await note("b", "begun", 1_000)]).toEqual([
-    [1, 0],
-    [1, 0],
-    [1, 1],
+    [1, 0, 0],
+    [1, 0, 0],
+    [1, 1, 1],
   ]);
   expect([await note("a", "failed"), await note("b", "begun"), await note("c", "begun")]).toEqual([
-    [2, 1],
-    [2, 0],
-    [2, 1],
+    [2, 1, 1],
+    [2, 0, 0],
+    [2, 1, 1],
   ]);
   expect(await bench.raw.pttl("timeline:x:attempts:S:1:2")).toBeGreaterThan(50_000);
 });

@@ -1,7 +1,7 @@
 import { LRUCache } from "lru-cache";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, codeOf } from "../../kernel/errors.js";
-import { HOUR, SECOND } from "../../kernel/time.js";
+import { HOUR, SECOND, sharedNow } from "../../kernel/time.js";
 import { createShares } from "../shares.js";
 import { createAsk } from "./ask.http.js";
 import { createBoundedFetch } from "./bounded-fetch.http.js";
@@ -88,7 +88,7 @@ async function readOn(
     const { items, cursor } = await ask(read.cursors.at(-1));
     read.pages++;
     read.emptyPages = items.length === 0 ? read.emptyPages + 1 : 0;
-    const now = Date.now();
+    const now = sharedNow();
     for (const one of items) {
       const item = readItem(one, account, now);
       if (item === undefined || read.ids.has(item.id ?? "")) continue;

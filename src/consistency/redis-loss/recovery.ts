@@ -11,7 +11,7 @@ import { ADMISSION_LAG_MS, type Reconcile, type Reconciled, type TimeRange, unti
 import { isPermanent, type ReadRange, replay, retrying } from "../replay.js";
 import type { Recovery, SetAside } from "./loss-detector.js";
 
-interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
+export interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
   readonly readRange: ReadRange;
   readonly apply: (event: Delivery) => Promise<void>;
   readonly reconcile: Reconcile;
@@ -19,6 +19,7 @@ interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
   readonly readmit: (event: Delivery) => Promise<number>;
   /** The server that applies events answers, and one that is asked about an event's user does not. */
   readonly isUpstreamAway: (error: unknown) => boolean;
+  readonly isBusy: (error: unknown) => boolean;
   readonly storeDeadLetter: StoreDeadLetter;
   readonly version: string;
   readonly retryBaseMs: number;
@@ -33,7 +34,7 @@ interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
  * of the log are done with it.
  */
 export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
-  const { log, reconcile, retryBaseMs: delayMs } = deps;
+  const { log, reconcile, isBusy, retryBaseMs: delayMs } = deps;
   const leftOut = (event: Delivery, error: unknown, attempts: number) => leaveOut(deps, event, { error, attempts });
   return async ({ since, log: logLost, record }, stopping) => {
     const from = record ? sharedNow() - LOG_AGE_MS : since - CLOCK_SKEW_MS;
@@ -44,7 +45,7 @@ export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
       log.warn({ ...found, since: changedSince }, "the log was lost; changes since then are admitted again");
     }
     const aside = new Aside(deps);
-    const apply = retrying(aside.applying(deps.apply), { leftOut, stopping, delayMs });
+    const apply = retrying(aside.applying(deps.apply), { leftOut, isBusy, stopping, delayMs });
     const range = { since: from, until: Number.POSITIVE_INFINITY };
     const events = await replay(deps.readRange(range), apply, { stopping });
     if (logLost && !record) void backfillLog(deps, { since: sharedNow() - LOG_AGE_MS, until: changedSince }, stopping);

@@ -99,15 +99,14 @@ export function createCallUpstream(client: Client): CallUpstream {
     about: About & { readonly waited: number },
   ): Promise<AppError> => {
     const { code, details } = error as ServiceError;
-    const isLarge = code === status.RESOURCE_EXHAUSTED && TOO_LARGE.test(details);
-    const { isOutage, isOfOne } = isLarge ? ANSWERED : await judgementOf(judgeOf(name), code, about);
-    const isLacking = code === status.UNIMPLEMENTED;
-    const isAway = code === status.UNAVAILABLE || isLacking || isOutage;
+    const isAnswer = code === status.UNIMPLEMENTED || (code === status.RESOURCE_EXHAUSTED && TOO_LARGE.test(details));
+    const { isOutage, isOfOne } = isAnswer ? ANSWERED : await judgementOf(judgeOf(name), code, about);
+    const isAway = code === status.UNAVAILABLE || isOutage;
     const publicMessage = `${name}: ${status[code] ?? "UNKNOWN"}`;
     return new AppError(isAway ? "unavailable" : "failed", `${publicMessage}: ${oneLine(details || error)}`, {
       cause: error,
       publicMessage,
-      subject: isOfOne && !isLacking ? about.subject : undefined,
+      subject: isOfOne ? about.subject : undefined,
     });
   };
 
@@ -140,7 +139,7 @@ export function createCallUpstream(client: Client): CallUpstream {
   };
 }
 
-/** The upstream answers, with more than a message takes. */
+/** The upstream answers: it lacks the method for good, or has more than a message takes. */
 const ANSWERED = { isOutage: false, isOfOne: false };
 
 async function judgementOf(judge: Judge, code: status, { subject, deadline, waited }: About & { waited: number }) {

@@ -132,7 +132,7 @@ test("no source file has more than 250 lines of code", async () => {
 const BY_THE_OWN_CLOCK = [
   "analysis/http/estimate.ts",
   "analysis/sources/ask.http.ts",
-  "analysis/sources/bounded-fetch.ts",
+  "analysis/sources/bounded-fetch.http.ts",
   "cli/bootstrap.ts",
   "cli/terminal.ts",
   "doctor/checks.grpc.ts",
@@ -142,6 +142,7 @@ const BY_THE_OWN_CLOCK = [
   "kernel/time.ts",
   "outbox/index.ts",
   "platform/grpc/call.ts",
+  "platform/grpc/drop-reads.ts",
   "platform/grpc/unary.ts",
   "platform/outages.ts",
   "platform/redis/clock.ts",

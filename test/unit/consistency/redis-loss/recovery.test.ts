@@ -163,7 +163,7 @@ test("what an upstream holds up is admitted again once all else is applied; very
       isUpstreamAway: (error) => error === away,
       reconcile: async () => ({ changes: 0, admitted: 0 }),
       storeDeadLetter: async () => undefined,
-      ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined },
+      ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined, isBusy: () => false },
     });
   const loss = { since: 0, redis: true, log: false, record: false };
   const { events, setAside } = await recovering(1)(loss, new AbortController().signal);
@@ -188,7 +188,7 @@ test("an event that leaves no room for the headers of its dead letter is kept cu
       if (deadLetter.body.byteLength > 100_000) throw new AppError("invalid", "too large");
       kept.push(deadLetter);
     },
-    ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined },
+    ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined, isBusy: () => false },
     ...NOTHING_ASIDE,
   });
   const loss = { since: 0, redis: true, log: false, record: false };
@@ -207,7 +207,7 @@ test("after a loss of the log the upstreams are asked for a minute more than now
       return { changes: 0, admitted: 0 };
     },
     storeDeadLetter: async () => undefined,
-    ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined },
+    ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined, isBusy: () => false },
     ...NOTHING_ASIDE,
   });
   const now = Date.now();
