@@ -57,6 +57,10 @@ export class RecentKeys {
     return this.#keys.size;
   }
 
+  has(key: string): boolean {
+    return this.#keys.has(key);
+  }
+
   /** After a drop its deletion is news again: the one before it may have been overtaken by the drop. */
   isRepeated(key: string): boolean {
     const known = this.#keys.delete(key);

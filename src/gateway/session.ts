@@ -62,6 +62,8 @@ export class Session {
   #sentKeys: RecentKeys | undefined;
   #sink: EventSink | undefined;
   #seq = 0;
+  /** NOTIFY was read up to there. Live messages move the position only: whoever may publish them can forge one. */
+  #verified = 0;
   #incarnation = "";
   #isReset = false;
   #catchingUp = true;
@@ -77,6 +79,7 @@ export class Session {
     const start = await this.#startAt(wanted);
     const atEnd = start === undefined || start.reset !== undefined;
     this.#seq = atEnd ? lastSeq : start.seq;
+    this.#verified = this.#seq;
     return atEnd ? { seq: lastSeq, reset: start?.reset, replay: [] } : start;
   }
 
@@ -90,12 +93,14 @@ export class Session {
   async start(sink: EventSink, { replay }: Start): Promise<void> {
     this.#sink = sink;
     await this.#sendAll(replay, true);
+    this.#verified = this.#seq;
     await this.#goLive(false);
   }
 
   readonly take = (notification: Notification): void => {
     const known = this.deps.feed.current() === this.#incarnation;
-    if (this.#ended || (known && notification.seq <= this.#seq)) return;
+    if (this.#ended) return;
+    if (known && notification.seq <= this.#seq) return this.#passed(notification);
     if (this.#catchingUp || !known) return this.#buffer.add(notification);
     if (this.#follows(notification)) {
       this.heardAt = performance.now();
@@ -104,6 +109,14 @@ export class Session {
     this.#buffer.add(notification);
     void this.#catchUp();
   };
+
+  /** A live message that was not sent stands where another one, which NOTIFY does not hold, has moved the position. */
+  #passed({ seq, content }: Notification): void {
+    const isSent = content?.key === undefined || this.#sentKeys?.has(content.key);
+    if (isSent || this.#catchingUp || seq <= this.#verified) return;
+    this.#seq = this.#verified;
+    void this.#catchUp();
+  }
 
   /** The registration was lost, maybe before the start. */
   registeredAgain(): void {
@@ -130,8 +143,10 @@ export class Session {
       if (performance.now() - this.heardAt < heardMs || lastSeq <= this.#seq) return;
       // The leader has all of the user's notifications up to `lastSeq`.
       const last = await feed.lastOf(user);
-      if (last > this.#seq) await this.#catchUp();
-      else if (!this.#catchingUp) this.#seq = Math.max(this.#seq, lastSeq);
+      const isForged = last < this.#seq && this.#verified < this.#seq;
+      if (isForged) this.#seq = this.#verified;
+      if (isForged || last > this.#seq) await this.#catchUp();
+      else if (!this.#catchingUp) this.#seq = this.#verified = Math.max(this.#seq, lastSeq);
     } catch (error) {
       log.debug({ error: oneLine(error) }, "a stream was not checked; the next heartbeat checks it");
     }
@@ -210,6 +225,7 @@ export class Session {
     await this.#sendAll(notifications);
     // All of the user's notifications up to there are sent, or removed from the stream.
     if (reachedEnd) this.#seq = Math.max(this.#seq, lastSeq);
+    this.#verified = this.#seq;
   }
 
   async #sendBuffered(): Promise<void> {

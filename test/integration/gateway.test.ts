@@ -1,8 +1,9 @@
 import { once } from "node:events";
 import { expect, test } from "@jest/globals";
 import { EventSource } from "eventsource";
+import { headers } from "nats";
 import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
-import { STREAM } from "../../src/contracts/subjects.js";
+import { liveSubject, notifySubject, STREAM } from "../../src/contracts/subjects.js";
 import { eventually } from "../support/eventually.js";
 
 import {
@@ -174,6 +175,36 @@ test("a deletion that overtook its drop is sent again after it, live and on a re
   const third = await listen(running, "alice", first.events[1]?.id);
   await third.sees(["d2"]);
   expect(eventsOf(third)).toEqual(["drop_deleted", "new_drop"]);
+});
+
+/** Publishes what only nats-server may: a live message that looks like one of NOTIFY. */
+function forge(user: string, drop: string, seq: number): void {
+  const header = headers();
+  for (const [name, value] of [
+    ["Nats-Stream", STREAM.notify],
+    ["Nats-Subject", notifySubject(user)],
+    ["Nats-Sequence", String(seq)],
+    ["Nats-Last-Sequence", "0"],
+  ] as const)
+    header.append(name, value);
+  const body = JSON.stringify({ event: "new_drop", drop_id: drop, created_at: 1_700_000_000_000 });
+  connection.publish(liveSubject(user), body, { headers: header });
+}
+
+test("a forged live message takes the place of no genuine one, neither live nor on a resume", async () => {
+  const running = await start({ limits: { heartbeatMs: [60_000, 60_000] } });
+  const first = await listen(running, "alice");
+  const last = await send("alice", "d1");
+  await first.sees(["d1"]);
+  forge("alice", "forged", last + 2);
+  await first.sees(["d1", "forged"]);
+  await send("alice", "d2");
+  await send("alice", "d3");
+  await first.sees(["d1", "forged", "d2", "d3"]);
+  await first.goes();
+  await send("alice", "d4");
+  const second = await listen(running, "alice", first.lastId);
+  await second.sees(["d4"]);
 });
 
 test("cutover under fire: nothing is missed and nothing comes twice", async () => {

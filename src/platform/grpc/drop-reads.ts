@@ -3,7 +3,7 @@ import { type DropPage, NO_DROPS } from "../../contracts/timelines.js";
 import { MAX_AHEAD_MS } from "../../contracts/times.js";
 import type { GetDropsByUserIDRequest, GetDropsByUserIDResponse } from "../../gen/avion/posts.js";
 import { AppError } from "../../kernel/errors.js";
-import { HOUR } from "../../kernel/time.js";
+import { HOUR, sharedNow } from "../../kernel/time.js";
 import type { LeaveOut } from "./answers.js";
 import { type Answered, isInvalidArgument, isTooLarge, promised } from "./call.js";
 import { type Below, belowOf, type DropsRequest, METHOD, takePage } from "./drop-pages.js";
@@ -125,7 +125,7 @@ async function askSize(ask: Reading["ask"], at: Below, size: number): Promise<Tr
 async function timeOfNext({ ask }: Reading, { before }: Below): Promise<number> {
   const fits = async (time: number): Promise<boolean> =>
     (await askSize(ask, { before: time, max_id: "" }, 1)).error === undefined;
-  let [fitting, failing] = [1, before || Date.now() + MAX_AHEAD_MS + 1];
+  let [fitting, failing] = [1, before || sharedNow() + MAX_AHEAD_MS + 1];
   if (await fits(failing)) return failing;
   while (failing - fitting > 1) {
     const middle = Math.floor((fitting + failing) / 2);

@@ -142,7 +142,6 @@ const BY_THE_OWN_CLOCK = [
   "kernel/time.ts",
   "outbox/index.ts",
   "platform/grpc/call.ts",
-  "platform/grpc/drop-reads.ts",
   "platform/grpc/unary.ts",
   "platform/outages.ts",
   "platform/redis/clock.ts",
