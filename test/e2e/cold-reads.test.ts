@@ -43,6 +43,31 @@ testWithStack(
 );
 
 testWithStack(
+  "forty pages from 1970 on of one reader, who follows a thousand, make nobody else's first page late or degraded",
+  { slow: true, roles: "api", timeoutMs: 120_000 },
+  async (stack) => {
+    const [greedy = ""] = populate(stack, { readers: 1, authors: 1_000, drops: 12 });
+    const others = Array.from({ length: 10 }, (_, number) => `other-${number}`);
+    for (const other of others)
+      for (const author of ["author-1", "author-2", "author-3"]) stack.world.follow(other, author);
+    stack.upstreams.inject({ method: "GetDropsByUserID", delayMs: 10 });
+    // The time 1 and no drop, as nobody was handed it.
+    const query = { limit: LIMIT, min_id: "~1.YQ" };
+    const one = await stack.reads.home(greedy, query, 20_000);
+    expect(stack.upstreams.calls("GetDropsByUserID")).toBeLessThanOrEqual(6_000);
+    expect(one.degraded || one.drop_ids.length > 0).toBe(true);
+    const pages = Array.from({ length: 40 }, () => stack.reads.home(greedy, query, 20_000).catch(() => undefined));
+    await eventually(() => stack.upstreams.mostHeld() > 50, "the pages are being read");
+    for (const other of others)
+      expect(await stack.reads.home(other, { limit: LIMIT }, 5_000)).toMatchObject({
+        degraded: false,
+        drop_ids: firstPage(stack, other),
+      });
+    await Promise.all(pages);
+  },
+);
+
+testWithStack(
   "eight cold homes of 7,500 followings each are read whole by a process with a small heap",
   {
     slow: true,
