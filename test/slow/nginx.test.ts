@@ -3,6 +3,7 @@ import { EventSource } from "eventsource";
 import type { Page } from "playwright-core";
 import { hasBrowser, launchBrowser } from "../support/browser.js";
 import { eventually } from "../support/eventually.js";
+import { hasHttpx, listenWithHttpx } from "../support/httpx.js";
 import { hasNginx, type Nginx, startNginx } from "../support/nginx.js";
 import { launchService, type Service, untilReady } from "../support/service.js";
 import { requestEvents } from "../support/sse.js";
@@ -125,14 +126,18 @@ behindNginx(
   async (scene) => {
     const { stack, nginx } = scene;
     const users = Array.from({ length: CLIENTS }, (_, at) => `fan-${at}`);
-    for (const user of [...users, "viewer"]) stack.world.follow(user, "star");
+    for (const user of [...users, "viewer", "snake"]) stack.world.follow(user, "star");
     const clients = await Promise.all(users.map((user) => listen(nginx, user)));
     stack.defer(() => {
       for (const client of clients) client.close();
     });
     const page = hasBrowser ? await openInBrowser(stack, nginx, "viewer") : undefined;
+    const httpx = hasHttpx ? listenWithHttpx(`${nginx.url}/events/timeline/home`, await tokenOf("snake")) : undefined;
+    stack.defer(async () => httpx?.close());
     const open = async (): Promise<boolean> =>
-      clients.every((client) => client.isOpen()) && (!page || (await heardIn(page)).state === 1);
+      clients.every((client) => client.isOpen()) &&
+      httpx?.isOpen() !== false &&
+      (!page || (await heardIn(page)).state === 1);
     await eventually(open, "all listen", 60_000);
     const posted = await scene.post(3);
     // This client takes an id with an event only.
@@ -156,6 +161,10 @@ behindNginx(
     for (const { drops, resets } of clients) {
       expect([...drops].sort()).toEqual([...posted].sort());
       expect(resets).toEqual([]);
+    }
+    if (httpx) {
+      await eventually(() => httpx.drops.length >= posted.length, "the client of httpx-sse has heard all");
+      expect([[...httpx.drops].sort(), httpx.resets]).toEqual([[...posted].sort(), []]);
     }
     if (!page) return;
     await eventually(async () => (await heardIn(page)).drops.length >= posted.length, "the page has heard all");
