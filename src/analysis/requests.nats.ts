@@ -79,7 +79,10 @@ export function createRequests(bucket: Bucket): Requests {
     },
     async start(request, at) {
       const started: Started = { ...request, started_at: new Date(at).toISOString() };
-      await bucket.create(keyOf(encodeId(request.user_id), request.analysis_id, "started"), started);
+      const token = encodeId(request.user_id);
+      // A process of an earlier version, which took the request, keeps no lists.
+      await addToList(token, request.analysis_id);
+      await bucket.create(keyOf(token, request.analysis_id, "started"), started);
     },
     async fail(request, failure) {
       const { key, held } = await failureOf(request);

@@ -23,7 +23,7 @@ const COMMANDS: Readonly<Record<string, readonly [about: string, load: () => Pro
   analysis: ["show which analyses are not done, since when, and where", () => import("./analysis.js")],
   replay: ["apply a range of the log again, without notifications", () => import("./replay.js")],
   recover: [
-    "after a restore of the database: make the log and all timelines what it says",
+    "after a restore of the database: make the log and all timelines agree with it",
     () => import("./recover.js"),
   ],
   timeline: ["work on stored timelines", () => import("./timeline.js")],

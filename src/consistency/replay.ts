@@ -1,7 +1,7 @@
 import { parseStored, type TimelineEvent } from "../contracts/events.js";
 import type { Delivery } from "../delivery/handler.js";
 import { createThrottle, paced } from "../kernel/concurrency.js";
-import { codeOf, oneLine } from "../kernel/errors.js";
+import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { backoff, pause, SECOND } from "../kernel/time.js";
 import type { TimeRange } from "./reconcile/reconcile.js";
 
@@ -71,7 +71,8 @@ export function retrying(
           await leftOut(event, error, failures);
           return;
         }
-        await pause(backoff(attempt, delayMs, DELAY_CAP_MS), stopping);
+        const retryAfterMs = error instanceof AppError ? (error.retryAfterMs ?? 0) : 0;
+        await pause(Math.max(backoff(attempt, delayMs, DELAY_CAP_MS), retryAfterMs), stopping);
         if (stopping.aborted) throw error;
       }
     }

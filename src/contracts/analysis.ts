@@ -71,6 +71,8 @@ const request = z.object({ ...common, tier: z.enum(USER_TIERS), requested_at: ti
 
 /** The body of a user's request: JSON {"did", "type"}. */
 export const ANALYSIS_ORDER = z.object({ did: checkedBy(accountFault), type: z.enum(ANALYSIS_TYPES) });
+/** Of one's own account, whatever its id looks like. */
+export const OWN_ORDER = ANALYSIS_ORDER.extend({ did: userId });
 
 const completed = z.object({
   event_id: z.uuid(),

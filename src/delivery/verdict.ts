@@ -26,11 +26,11 @@ const RETURN_CAP_MS = 5 * MINUTE;
 const RETURNS_A_DOUBLING = 4;
 
 interface Tries {
-  /** Counts this one. */
+  /** The number of attempts, this one included. */
   readonly attempt: number;
-  /** For a server, in a row. */
+  /** How many times in a row the message has waited for a server. */
   readonly waits: number;
-  /** Of the queue, this one included. */
+  /** How many times NATS has delivered the message, this time included. */
   readonly deliveries: number;
 }
 

@@ -5,7 +5,7 @@ import { CLOCK_SKEW_MS, isNews, NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { grouped } from "../kernel/concurrency.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { createBatch } from "../kernel/sharing.js";
-import { sharedNow } from "../kernel/time.js";
+import { SECOND, sharedNow } from "../kernel/time.js";
 import type { Listeners } from "./listeners.redis.js";
 import type { AudienceNotification, Complete, Notify, Told, Trace } from "./publish.nats.js";
 import type { AuthorWriter } from "./pulled.redis.js";
@@ -17,6 +17,8 @@ import {
   type HomeEntries,
   type TimelineWriter,
 } from "./store.redis.js";
+
+const YOUNG_MS = 10 * SECOND;
 
 /** About 0.2 s of Redis. */
 const ENTRIES_A_SLICE = 100_000;
@@ -183,6 +185,8 @@ function createAdd(deps: ApplyDeps): Add {
         const { user_id, generation } = part.change;
         audiences.push(generations.get(user_id) === generation ? part : await withoutUnfollowed(part));
       }
+      // An attempt before this one may have announced them after their deletions were.
+      await notifyDeleted(deps, deleted?.size ? parts.filter(({ change }) => deleted.has(change.drop_id)) : []);
       await notifyOfDeletions(deps, await notifyAudiences(deps, audiences, isTaken));
       await failpoint("notified", ...drops);
     },
@@ -217,7 +221,9 @@ async function notifyAudiences(
       const { drop_id, created_at } = change;
       if (change.action === "add") {
         const above = (listening: readonly string[]) => writer.aboveFloorAmong(listening, created_at);
-        const among = isTaken && !change.pulled ? undefined : above;
+        // A home has its floor above so young a drop only if as many newer ones came as it holds.
+        const isYoung = sharedNow() - created_at < YOUNG_MS;
+        const among = isYoung || (isTaken && !change.pulled) ? undefined : above;
         return { users, notification: { event: "new_drop", drop_id, created_at }, among, trace };
       }
       const holders = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
@@ -239,6 +245,19 @@ async function notifyOfDeletions({ fences, notify }: ApplyDeps, told: readonly T
   await notify(
     late.map(({ users, notification: { drop_id }, trace }) => {
       return { users, notification: { event: "drop_deleted", drop_id }, isRepeated: true, trace };
+    }),
+  );
+}
+
+/** Those whose home had the drop until it was removed just now; the gateway leaves out what it has sent already. */
+async function notifyDeleted({ writer, notify }: ApplyDeps, parts: readonly Part[]): Promise<void> {
+  const dead = parts.filter(({ change, audience: { ids } }) => ids.length > 0 && mayNotify(change));
+  if (dead.length === 0) return;
+  await notify(
+    dead.map(({ change: { drop_id, pulled }, audience: { ids: users }, trace }) => {
+      const holders = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
+      const notification = { event: "drop_deleted", drop_id } as const;
+      return { users, notification, isRepeated: true, trace, among: pulled ? undefined : holders };
     }),
   );
 }

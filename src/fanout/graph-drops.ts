@@ -126,7 +126,7 @@ export class DropWrites {
     await this.#removing.flush();
   }
 
-  /** Without its floor a home vouches for nothing. */
+  /** Removes the floor, so that the next read rebuilds the home. */
   async #leaveToRebuild(homes: readonly ChangedHome[]): Promise<void> {
     const audience = audienceOf(homes.map(({ follower }) => follower));
     await this.#removing.push({ audience, drops: [FLOOR_MEMBER] });

@@ -186,7 +186,7 @@ async function floorsOf({ command }: Scripts, users: readonly string[]): Promise
   return floors;
 }
 
-/** Its deletion is no business of those who were not addressed. */
+/** Listeners to whom a direct drop may not be addressed must not learn of its deletion. */
 const isDirect = async ({ command }: Scripts, drop: string): Promise<boolean> =>
   (await command("exists", (client) => client.exists(directDropKey(drop)))) > 0;
 

@@ -8,7 +8,7 @@ import { observeGateway } from "./observe.js";
 
 interface KeysOptions {
   readonly url: string;
-  /** Keys count for so long after the server last named them. */
+  /** How long keys stay valid after the server last returned them. */
   readonly maxAgeMs: number;
   readonly log: Logger;
   readonly fetchKeys?: (url: string) => Promise<KeySet>;

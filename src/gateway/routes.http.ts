@@ -92,7 +92,7 @@ function refuse({ limits, log }: RouteDeps, error: unknown, { request, response,
   });
 }
 
-/** What is not the client's fault may be over when it asks again. */
+/** Refusals that are not the client's fault: a later request may succeed. */
 const PASSING = [429, 500, 503, 504];
 
 /** Without a detail: the client is unknown (RFC 9457). */

@@ -140,7 +140,9 @@ export class Session {
         this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
         return await this.#catchUp();
       }
-      if (performance.now() - this.heardAt < heardMs || lastSeq <= this.#seq) return;
+      // What was heard live is confirmed while NOTIFY still holds it, also where nothing is new.
+      const isConfirmed = lastSeq <= this.#seq && this.#verified >= this.#seq;
+      if (performance.now() - this.heardAt < heardMs || isConfirmed) return;
       // The leader has all of the user's notifications up to `lastSeq`.
       const last = await feed.lastOf(user);
       const isForged = last < this.#seq && this.#verified < this.#seq;
@@ -263,7 +265,7 @@ export class Session {
   }
 
   #startOver(reason: ResetReason, { seq, incarnation }: Omit<StreamPosition, "listing">): void {
-    this.#seq = seq;
+    this.#seq = this.#verified = seq;
     this.#incarnation = incarnation;
     // The old stream's sequences mean nothing in a new one.
     if (reason === "stream_replaced") this.#live = undefined;

@@ -157,7 +157,8 @@ export class Streams {
     const later = { retryAfterMs: randomMs(limits.limitRetryMs) };
     if (held >= config.maxConnectionsPerUser)
       throw new AppError("exhausted", "too many event streams of this user", later);
-    if (this.size >= config.maxConnections) throw new AppError("unavailable", "too many event streams here", later);
+    if (this.size >= config.maxConnections)
+      throw new AppError("unavailable", "this gateway has too many event streams", later);
     this.#perUser.set(user, held + 1);
     this.size++;
   }

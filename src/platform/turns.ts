@@ -1,5 +1,5 @@
 import { LRUCache } from "lru-cache";
-import { AppError, subjectOf } from "../kernel/errors.js";
+import { AppError, oneLine, subjectOf } from "../kernel/errors.js";
 import { pause, SECOND } from "../kernel/time.js";
 
 /** Another call about the same subject is not answered yet: soon it is known whether it will be. */
@@ -44,7 +44,9 @@ export class Turns {
         subject: isOfOne ? subject : undefined,
       });
     }
-    if (leader.error !== undefined) throw again(leader.error, msUntilOver(leader));
+    // Not their own failure: an outage may begin with it.
+    if (leader.error !== undefined)
+      throw new Busy("unavailable", oneLine(leader.error), { cause: leader.error, subject: subjectOf(leader.error) });
     return call();
   }
 

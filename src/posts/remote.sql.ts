@@ -66,7 +66,7 @@ export function createRemoteStore(db: Db) {
      */
     removeDropsOfDeleted: async ({ limit, actorUri, eventOf }: DropsOfDeleted): Promise<number> => {
       const found = await db.query<{ uri: string }>(DROPS_OF_DELETED, [actorUri ?? null, limit]);
-      if (found.length === 0) return (await db.query(DROPS_REMOVED, [limit])).length;
+      if (found.length === 0) return actorUri === undefined ? (await db.query(DROPS_REMOVED, [limit])).length : 0;
       return (await db.query(DELETE_DROPS, columnsOf(found.map(({ uri }) => eventOf(uri))))).length;
     },
     byActor: (actorUri: string, below: Position | undefined, limit: number): Promise<Drop[]> =>

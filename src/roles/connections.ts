@@ -95,7 +95,7 @@ export async function openConnections(
   const redisOfLog = await retryUntilDone(
     () => openRedisOfLog({ ...redis, nats }, { mayBind }),
     log,
-    "whether this Redis and this log belong together cannot be read yet; the start waits",
+    "the start waits: it cannot be read yet whether this Redis and this log belong together",
     (error) => !(error instanceof ConfigError),
   );
   const topology = await watchTopology({ connection: nats, apply, log });

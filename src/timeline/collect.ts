@@ -162,7 +162,9 @@ export async function collectUpward(
   const budget = budgetFor(authors);
   const found: TimelineEntry[] = [];
   let above = wanted.above;
-  let width = FIRST_WINDOW_MS;
+  // So wide that the whole span is passed with the calls that there are, if it is empty.
+  const windows = Math.max(1, Math.floor(budget.calls / Math.max(1, authors.length)) - 1);
+  let width = Math.max(FIRST_WINDOW_MS, Math.ceil((top - above.score) / WIDEN ** windows));
   while (found.length < wanted.count && above.score < top) {
     // Without a window that is read, the next page would begin at the same place.
     if (budget.calls < authors.length && above !== wanted.above) return { entries: found, reached: above };
@@ -172,7 +174,7 @@ export async function collectUpward(
     const window = await collect(sources, { ...wanted, above, below: { score: end, drop: "" }, count, budget });
     if (window.reached && narrowest) throw new AppError("exhausted", "too many drops of one millisecond");
     if (window.more || window.reached) {
-      width = Math.max(1, Math.floor(width / WIDEN));
+      width = Math.max(1, Math.floor(Math.min(width / WIDEN, FIRST_WINDOW_MS)));
       continue;
     }
     found.push(...window.entries.toReversed());

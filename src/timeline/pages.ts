@@ -124,6 +124,8 @@ async function readBelow(
     const { entries, reached }: Beyond = await query.belowFloor.older(from, { ...query, count });
     found.push(...(await visible(fences, entries)));
     from = entries.length < count ? undefined : entries.at(-1);
+    // Nothing older is shown.
+    if (from && from.score < fences.retentionStart()) return;
     if (reached && !from) throw new CutShort(found, reached);
   }
 }

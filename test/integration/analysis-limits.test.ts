@@ -40,7 +40,7 @@ test.each(Object.entries(HOURLY).slice(0, 2))(
   },
 );
 
-test("refusals do not count, and reads neither", async () => {
+test("neither refusals nor reads count", async () => {
   for (const body of [{}, { did: "bob", type: "full" }, { did: "did:x:y", type: "flow" }, "{"])
     for (let count = 0; count < 4; count++) expect((await post(bench.url, "rae", { body })).status).toBeLessThan(500);
   for (let count = 0; count < 12; count++)
@@ -49,7 +49,7 @@ test("refusals do not count, and reads neither", async () => {
   expect(limitsOf(headers)[1]).toBe("9");
 });
 
-test("who reads without end is told to wait, others and new requests are not", async () => {
+test("a user who reads without end is told to wait; others and new requests are not", async () => {
   const list = (user: string) => call(`${bench.url}/api/v1/timeline/analyses`, { user });
   const key = analysisReadsKey("ria");
   expect((await list("ria")).status).toBe(200);

@@ -24,7 +24,7 @@ test("a refusal that passes is a stream that ends, for those who accept one, and
     "access-control-allow-origin": origin,
   });
   expect(user.text).toMatch(/^retry: 3\d{3}\n: too many event streams of this user\n\n$/);
-  expect((await refused("carol")).text).toMatch(/^retry: 3\d{3}\n: too many event streams here\n\n$/);
+  expect((await refused("carol")).text).toMatch(/^retry: 3\d{3}\n: this gateway has too many event streams\n\n$/);
   for (const other of ["*/*", "application/json", "text/event-stream;q=0", ""]) {
     const { statusCode, headers } = (await refused("alice", { accept: other })).response;
     expect([statusCode, headers["retry-after"]]).toEqual([429, expect.stringMatching(/^[34]$/)]);

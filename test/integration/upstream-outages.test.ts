@@ -45,14 +45,14 @@ const fault = (user: string): Promise<string> =>
     (error: unknown) => `${codeOf(error)} ${subjectOf(error) ?? "all"}`,
   );
 
-test("many authors who fail have failed alone while others, whose lists are known, are answered", async () => {
+test("failures of many authors are no outage while others, whose lists are known, are answered", async () => {
   for (let known = 0; known < 5; known++) expect(await fault(`known-${known}`)).toBe("answered");
   const failing = Array.from({ length: 36 }, (_, at) => `failing-${at}`);
   for (const user of failing) served.inject({ method: "GetFollowersList", user, code: status.INTERNAL });
   for (const user of [...failing, ...failing]) expect(await fault(user)).toBe(`failed ${user}`);
 });
 
-test("one author who is unavailable is so alone, also to a process that has asked for nobody else", async () => {
+test("one author who is unavailable is no outage, also to a process that has asked for nobody else", async () => {
   const heal = served.inject({ method: "GetFollowersList", user: "anna", code: status.UNAVAILABLE });
   for (let call = 0; call < 3; call++) expect(await fault("anna")).toBe("unavailable anna");
   expect(await fault("ada")).toBe("answered");
@@ -63,7 +63,7 @@ test("one author who is unavailable is so alone, also to a process that has aske
   expect(await fault("ada")).toBe("unavailable all");
 });
 
-test("of calls about an author who hangs one waits, and calls about others go on", async () => {
+test("one call about an author who hangs waits, and calls about others go on", async () => {
   expect(await fault("ada")).toBe("answered");
   served.inject({ method: "GetFollowersList", user: "anna", delayMs: 60_000 });
   const first = fault("anna");

@@ -147,7 +147,7 @@ test("a read of a cold home shows its round trips to Redis, and the rebuild with
   expect(JSON.stringify(spans)).not.toContain("cold-reader");
 });
 
-test("the resource is that of the variables on every span and in target_info, and metrics go by OTLP beside /metrics", async () => {
+test("the variables set the resource of every span and of target_info, and metrics go by OTLP beside /metrics", async () => {
   await eventually(() => metrics.has("timeline_handle_seconds"), "metrics come to the collector");
   await eventually(() => resources.length > 0, "spans come");
   const wanted = { "service.name": "avion-timeline", "deployment.environment.name": "staging", team: "a,b" };

@@ -70,8 +70,12 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
   /** The user's list has the newest, and rows those that have left it or are older than the list. */
   const idsBelow = async (user: string, { limit, before }: { limit: number; before: string | undefined }) => {
     const listed = (await requests.listed(user)).filter((id) => before === undefined || id < before).slice(0, limit);
-    if (listed.length === limit) return listed;
-    const older = await known(store).newest(user, { limit, before });
+    if (listed.length === limit || !store) return listed;
+    const older = await store.newest(user, { limit, before }).catch(unlessUnavailable);
+    if (older instanceof AppError) {
+      if (listed.length === 0) throw older;
+      return listed;
+    }
     return [...new Set([...listed, ...older])].sort().reverse().slice(0, limit);
   };
   return {

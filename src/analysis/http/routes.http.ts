@@ -1,6 +1,6 @@
 import { type Request, type RequestHandler, type Response, Router } from "express";
 import type { z } from "zod";
-import { ANALYSIS_ORDER, statusPath, type UserTier, userTierOf } from "../../contracts/analysis.js";
+import { ANALYSIS_ORDER, OWN_ORDER, statusPath, type UserTier, userTierOf } from "../../contracts/analysis.js";
 import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { faultInWords, storedIdFault } from "../../kernel/fields.js";
 import type { Logger } from "../../kernel/logger.js";
@@ -100,7 +100,9 @@ const analyze =
   async (request, response) => {
     const { user, tier } = callerOf(response);
     const key = readIdempotencyKey(request.get("Idempotency-Key"));
-    const order = understood(ANALYSIS_ORDER, await readJson(request), "body");
+    const body = await readJson(request);
+    const isOwn = (body as { readonly did?: unknown } | null)?.did === user;
+    const order = understood(isOwn ? OWN_ORDER : ANALYSIS_ORDER, body, "body");
     const work = () => ask({ user_id: user, ...order, tier, key });
     const { answer, quota } = await inRequest(request, request.path, work);
     response

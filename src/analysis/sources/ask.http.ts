@@ -6,7 +6,7 @@ import type { TokenBucket } from "./token-bucket.redis.js";
 
 interface About {
   readonly account: string;
-  /** Who asks. */
+  /** The user whose share of the source the call takes. */
   readonly user: string;
 }
 

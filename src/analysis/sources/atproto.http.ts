@@ -30,11 +30,11 @@ interface Read {
   readonly posts: Post[];
   skipped: number;
   pages: number;
-  /** Of the pages read last. */
+  /** How many pages in a row had no posts, up to the last one. */
   emptyPages: number;
-  /** Pages may overlap. */
+  /** Posts that were read: pages may overlap. */
   readonly ids: Set<string>;
-  /** Of all pages; the last one is that of the next page. */
+  /** The cursors of all pages; the last one leads to the next page. */
   readonly cursors: string[];
 }
 

@@ -11,7 +11,7 @@ export interface Page {
 }
 
 interface Item {
-  /** Of its URI; undefined where the item names none. */
+  /** Derived from the URI of the post; undefined where the item names none. */
   readonly id: string | undefined;
   readonly post: Post | typeof SKIPPED;
 }

@@ -9,11 +9,11 @@ export interface Post {
   readonly quotes: number;
 }
 
-/** In the place of a post that cannot be read. */
+/** Stands for a post that cannot be read. */
 export const SKIPPED = "skipped";
 
 interface PostsOptions {
-  /** Who asks: users share a source. */
+  /** The user whose analysis this is: users share a source. */
   readonly user: string;
   readonly limit: number;
   /** Ends every call and every wait. */

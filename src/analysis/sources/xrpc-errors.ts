@@ -1,5 +1,5 @@
 import { oneLine } from "../../kernel/errors.js";
-import { TooManyRequests, Unreachable } from "./bounded-fetch.http.js";
+import { TooManyRequests, Unreachable, Unreadable } from "./bounded-fetch.http.js";
 import { AccountGone } from "./source.js";
 
 // AppViews name these cases themselves, pass on what the server of an account says, or only describe them.
@@ -40,6 +40,9 @@ export function refusalOf(status: number, body: string): Refusal {
   }
 }
 
+/** Refusals of who asks, or how, whatever the account: authorization, time, order. */
+const OF_CALLER: ReadonlySet<number> = new Set([401, 403, 407, 408, 425]);
+
 /** An account that is gone, where the refusal says so. */
 export function reasonOf(error: unknown): unknown {
   if (!(error instanceof Refusal)) return error;
@@ -48,7 +51,9 @@ export function reasonOf(error: unknown): unknown {
     status >= 400 &&
     status < 500 &&
     GONE.find((known) => known.name.test(name) || (DESCRIBED.test(name) && known.message.test(message)));
-  return gone ? new AccountGone(gone.code, oneLine(message)) : new Error(oneLine(`HTTP ${status} ${name}: ${message}`));
+  if (gone) return new AccountGone(gone.code, oneLine(message));
+  const isOfAccount = status >= 400 && status < 500 && !OF_CALLER.has(status);
+  return new (isOfAccount ? Unreadable : Error)(oneLine(`HTTP ${status} ${name}: ${message}`));
 }
 
 /** A label: an HTTP status, or why there is none. */

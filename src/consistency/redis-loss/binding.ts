@@ -61,8 +61,9 @@ export async function findRedisOfLog({
       continue;
     }
     if (bound !== undefined || !mayBind) return bound ?? own;
-    // Of two processes that bind it at once one finds the name of the other.
     await binding.bind(own ?? randomUUID());
+    // Of two processes that bind it at once both find the name that came last.
+    await pause(SECOND);
   }
 }
 

@@ -213,7 +213,8 @@ export class LossDetector {
 
   async #record({ readBacklog, bound }: Recovery, state: LogState): Promise<void> {
     const { identity, readLogState } = this.deps;
-    const redis = bound?.redis ?? state.redis;
+    // The log decides: two may have bound it at once, or an earlier version taken the name away.
+    const redis = state.redis ?? bound?.redis;
     if (bound && state.redis === undefined && state.drops !== "") await bound.bind(bound.redis);
     const backlog = await readBacklog();
     // A backlog of other streams than these would say nothing about them.
@@ -230,7 +231,7 @@ export class LossDetector {
     const backlog = await recovery.readBacklog();
     const { events, setAside } = await renewing(recovery.lease, () => recovery.recover(loss, stopping));
     if (stopping.aborted) return;
-    const redis = recovery.bound?.redis ?? state.redis;
+    const redis = state.redis ?? recovery.bound?.redis;
     const log = { ...state, redis, setAside, behind: this.behind };
     await this.deps.identity.record({ backlog, log, recovered: true });
     this.#known = state;

@@ -111,6 +111,7 @@ async function leaveOut(
 
 const SLICE_MS = 10 * MINUTE;
 const MOST_BEHIND_MS = 5 * SECOND;
+const PATIENCE_MS = MINUTE;
 const RETRY_CAP_MS = 30 * SECOND;
 
 /** Silently, newest first: local, global and the fences are built from the log. New events do not wait behind it. */
@@ -125,7 +126,13 @@ async function backfillLog(
     try {
       const begin = Math.max(end - SLICE_MS, since);
       admitted += (await reconcile({ since: begin, until: end }, { stopping })).admitted;
-      while (!stopping.aborted && (await readBacklog()).start < sharedNow() - MOST_BEHIND_MS)
+      // What waits for one user keeps the backlog old for long.
+      const until = performance.now() + PATIENCE_MS;
+      while (
+        !stopping.aborted &&
+        performance.now() < until &&
+        (await readBacklog()).start < sharedNow() - MOST_BEHIND_MS
+      )
         await pause(SECOND, stopping);
       end = begin;
       failures = 0;

@@ -9,7 +9,7 @@ import type { ReadLogged } from "./phantoms.js";
 /** The edges that changed in a range, each as it is now; undefined where the upstream lists none. */
 export type ListEdges = (range: TimeRange) => Promise<readonly EdgeChange[] | undefined>;
 
-/** As the upstream says it now. */
+/** Asks the upstream whether the follow exists now. */
 export type Follows = (follower: string, following: string) => Promise<boolean>;
 
 interface LostEdgeDeps {
@@ -22,7 +22,7 @@ interface LostEdgeDeps {
 
 /** A follow edge of which the log or the fences have a newer version than the upstream. */
 export interface LostEdge {
-  /** As the upstream has it; version 0: it names none. */
+  /** The edge as the upstream returns it; version 0 where it returns none. */
   readonly upstream: EdgeChange;
   /** The messages of the log that hold newer versions. */
   readonly seqs: readonly number[];
@@ -83,7 +83,7 @@ export function edgeChangeOf({ name, payload }: TimelineEvent): EdgeChange | und
   return { follower, following, version, follows: name === "user_followed" };
 }
 
-/** Undefined for users who follow themselves, too: no list names them. */
+/** Undefined also for users who follow themselves: no list contains them. */
 export function edgeIn(event: TimelineEvent): EdgeChange | undefined {
   const change = edgeChangeOf(event);
   return change && change.follower !== change.following ? change : undefined;

@@ -29,13 +29,18 @@ const MOST_KNOWN_BETWEEN = 0.1;
 /**
  * The drops or edges that the upstreams lost with a restore of their database, of a sample in the order of admission. A
  * restore loses all changes of a time, whoever made them, and keeps those before it. What an upstream no longer keeps is the
- * oldest instead, and drops of a user who is gone lie between those of others.
+ * oldest instead, and what one user alone made went with the user. `madeBy`: undefined where it is not known.
  */
-export function lostByRestore<Held>(sample: readonly Judged<Held>[]): readonly Held[] {
+export function lostByRestore<Held>(
+  sample: readonly Judged<Held>[],
+  madeBy: (held: Held) => string | undefined,
+): readonly Held[] {
   const first = sample.findIndex(({ known }) => !known);
   if (first < 1) return [];
   const run = sample.slice(first, sample.findLastIndex(({ known }) => !known) + 1);
   const unknown = run.filter(({ known }) => !known);
   const isRun = run.length - unknown.length <= run.length * MOST_KNOWN_BETWEEN;
-  return unknown.length >= FEWEST && isRun ? unknown.map(({ held }) => held) : [];
+  const makers = new Set(unknown.map(({ held }) => madeBy(held)));
+  const isOfOne = makers.size === 1 && !makers.has(undefined);
+  return unknown.length >= FEWEST && isRun && !isOfOne ? unknown.map(({ held }) => held) : [];
 }

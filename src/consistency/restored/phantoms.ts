@@ -1,7 +1,7 @@
 import type { TimelineEvent } from "../../contracts/events.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { grouped, mapLimited } from "../../kernel/concurrency.js";
-import { codeOf } from "../../kernel/errors.js";
+import { codeOf, subjectOf } from "../../kernel/errors.js";
 import { HOUR } from "../../kernel/time.js";
 import { ADMISSION_LAG_MS, type TimeRange } from "../reconcile/reconcile.js";
 import type { HeldDrop, KnowsDrop, ListDropIds } from "./judge.js";
@@ -22,7 +22,7 @@ interface PhantomDeps {
 export interface Phantoms {
   readonly phantoms: readonly HeldDrop[];
   readonly known: number;
-  /** Of authors who could not be asked about. */
+  /** The number of drops whose authors could not be asked about. */
   readonly failed: number;
   /** Deleted since the backup: the upstreams have them again, and timelines go on hiding them. */
   readonly revived: readonly HeldDrop[];
@@ -64,7 +64,7 @@ async function judge(deps: PhantomDeps, drops: readonly HeldDrop[]) {
     try {
       return { one, known: await deps.knowsDrop(one) };
     } catch (error) {
-      if (codeOf(error) === "unavailable") throw error;
+      if (codeOf(error) === "unavailable" && subjectOf(error) === undefined) throw error;
       return { one, known: undefined };
     }
   });

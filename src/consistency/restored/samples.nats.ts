@@ -48,7 +48,7 @@ function eventOf({ subject, body, time }: Pick<LogEntry, "subject" | "body" | "t
   try {
     return parseStored(subject, body, time);
   } catch {
-    // It is a dead letter.
+    // An event that cannot be parsed becomes a dead letter.
     return undefined;
   }
 }

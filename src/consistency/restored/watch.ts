@@ -1,7 +1,7 @@
 import type { EdgeChange } from "../../contracts/fences.js";
 import { CLOCK_SKEW_MS } from "../../contracts/times.js";
 import { mapLimited } from "../../kernel/concurrency.js";
-import { codeOf, oneLine } from "../../kernel/errors.js";
+import { codeOf, oneLine, subjectOf } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { SECOND } from "../../kernel/time.js";
@@ -15,13 +15,13 @@ export interface Behind {
 }
 
 export interface Samples {
-  /** Of the log: the newest that are settled, and some older ones, in the order of admission; no deleted ones. */
+  /** The newest settled drops of the log and some older ones, in the order of admission, without deleted ones. */
   readonly drops: () => Promise<readonly HeldDrop[]>;
-  /** The same of edges, each with the version in force. */
+  /** The newest follow edges of the log, each with the version in force. */
   readonly edges: () => Promise<readonly EdgeChange[]>;
   /** The newest drops of local, oldest first; they may be in no log any more. */
   readonly local: () => Promise<readonly HeldDrop[]>;
-  /** Those of the sample that are neither deleted nor gone from where they were found. */
+  /** Drops of the sample that are neither deleted nor gone from where they were found. */
   readonly stillHeld: (drops: readonly HeldDrop[]) => Promise<readonly HeldDrop[]>;
   readonly inForce: (edges: readonly EdgeChange[]) => Promise<readonly EdgeChange[]>;
 }
@@ -32,7 +32,7 @@ interface WatchDeps {
   readonly isKnown: KnowsDrop;
   readonly follows: Follows;
   readonly listDropIds: ListDropIds;
-  /** One process looks: the one that writes the mark. */
+  /** True in the one process that looks and writes the mark. */
   readonly inCharge: () => boolean;
   readonly marked: () => Behind | undefined;
   readonly mark: (behind: Behind | undefined) => void;
@@ -91,8 +91,9 @@ async function look(deps: WatchDeps, suspects: ReadonlySet<string>): Promise<Fou
   const since = (local[0]?.createdAt ?? 0) - CLOCK_SKEW_MS;
   const listed = local.length === 0 ? undefined : await deps.listDropIds({ since, until: 0 }, MOST_LISTED);
   const shown = listed ? local.map((held) => judged(held, held.drop, listed.has(held.drop))) : [];
-  const lost = lostByRestore(drops);
-  return { drops: lost.length > 0 ? lost : lostByRestore(shown), edges: lostByRestore(edges), unknown };
+  const [lost, ofLocal] = [drops, shown].map((sample) => lostByRestore(sample, ({ author }) => author));
+  const lostEdges = lostByRestore(edges, ({ follower }) => follower);
+  return { drops: (lost?.length ? lost : ofLocal) ?? [], edges: lostEdges, unknown };
 }
 
 const isAsHeld = (deps: WatchDeps, { follower, following, follows }: EdgeChange): Promise<boolean> =>
@@ -103,7 +104,7 @@ async function knownOrSilent(ask: () => Promise<boolean>): Promise<boolean> {
   try {
     return await ask();
   } catch (error) {
-    if (codeOf(error) === "unavailable") throw error;
+    if (codeOf(error) === "unavailable" && subjectOf(error) === undefined) throw error;
     return true;
   }
 }
@@ -124,7 +125,7 @@ async function judge(deps: WatchDeps, { drops, edges }: Found): Promise<void> {
   }
   if (!before || !(await isOver(deps, before))) return;
   mark(undefined);
-  log.warn({}, "the upstreams know again what the log and local hold, or it is undone");
+  log.warn({}, "the upstreams know the drops and follows of the log and local again, or these were undone");
 }
 
 async function isOver({ samples, ...deps }: WatchDeps, { drops, edges }: Behind): Promise<boolean> {

@@ -62,7 +62,7 @@ async function emptied(target: Queries, table: string): Promise<void> {
     throw new AppError("conflict", `${table} of the database holds rows already; name an empty database`);
 }
 
-/** Those of months are made as drops need them. */
+/** Partitions of months are created when drops need them, so the target may lack some. */
 async function partitionsOf(source: Queries): Promise<string[]> {
   const found = await source.query<{ statement: string }>(
     `SELECT format('CREATE TABLE IF NOT EXISTS %I.%I PARTITION OF %s %s%s', n.nspname, c.relname,

@@ -29,7 +29,7 @@ export function createLeaveOut(log: Logger | undefined): LeaveOut {
     logged.set(name, true);
     log?.warn(
       { method, subject: encodeId(subject), count },
-      "what an upstream listed against the contract is left out",
+      "items of an upstream's answer that break the contract are left out",
     );
   };
 }

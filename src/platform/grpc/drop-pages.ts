@@ -79,7 +79,7 @@ function takeUneven({ drops, end }: GetDropsByUserIDResponse, below: TimelineEnt
   const kept = new Map<string, Drop>();
   for (const drop of readable.toSorted((a, b) => compareEntries(entryOf(b), entryOf(a))))
     if (isBelow(entryOf(drop))) {
-      // Of two times the smaller one counts.
+      // A drop listed with two times has the smaller one.
       kept.delete(drop.drop_id);
       kept.set(drop.drop_id, drop);
     }
@@ -97,7 +97,7 @@ function takeUneven({ drops, end }: GetDropsByUserIDResponse, below: TimelineEnt
   return { page: NO_DROPS, leftOut };
 }
 
-/** Of an item that cannot be read; none of one without a usable time. */
+/** The position of an item that cannot be read; empty if its time is unusable. */
 function placeOf({ created_at, drop_id }: Drop): TimelineEntry[] {
   if (created_at > Number.MAX_SAFE_INTEGER) return [{ score: Number.MAX_SAFE_INTEGER, drop: "" }];
   // Upstreams take a time of 0 for none.

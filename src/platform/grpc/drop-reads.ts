@@ -96,7 +96,7 @@ async function readOn(reading: Reading, first: Tried): Promise<DropPage> {
     } else if (size > 1) {
       sizes.set(request.author, size >> 1);
     } else {
-      below = { score: await timeOfNext(reading, at), drop: "" };
+      below = { score: await timeOfNext(reading, at.before || (request.below?.score ?? 0)), drop: "" };
       leaveOut(1);
       if (below.score <= 1) return NO_DROPS;
       at = belowOf(below);
@@ -122,11 +122,16 @@ async function askSize(ask: Reading["ask"], at: Below, size: number): Promise<Tr
 }
 
 /** Finds the time of a drop that fits no message: a page of one below it does. Its ms goes with it. */
-async function timeOfNext({ ask }: Reading, { before }: Below): Promise<number> {
+async function timeOfNext({ ask }: Reading, before: number): Promise<number> {
   const fits = async (time: number): Promise<boolean> =>
     (await askSize(ask, { before: time, max_id: "" }, 1)).error === undefined;
   let [fitting, failing] = [1, before || sharedNow() + MAX_AHEAD_MS + 1];
   if (await fits(failing)) return failing;
+  // Downwards first: a drop further below that fits no message, either, must not hide those between them.
+  for (let step = 1; failing - step > fitting; step *= 2) {
+    if (await fits(failing - step)) fitting = failing - step;
+    else failing -= step;
+  }
   while (failing - fitting > 1) {
     const middle = Math.floor((fitting + failing) / 2);
     if (await fits(middle)) fitting = middle;

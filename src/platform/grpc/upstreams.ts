@@ -128,7 +128,7 @@ function onPosts(posts: Client, leaveOut: LeaveOut) {
     },
     retention: async () => {
       const retention = await call(getRetention, {}, { subject: "GetRetention" });
-      // It would hide every drop.
+      // An invalid time would hide every drop.
       if (!isTime(retention.kept_since)) throw broken("GetRetention", "kept_since is no time");
       return retention;
     },

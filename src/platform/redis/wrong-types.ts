@@ -26,7 +26,7 @@ export function createWrongTypes(client: RedisClient, log: Logger) {
     return result ?? null;
   };
   return {
-    /** Of a script that removes the keys itself. */
+    /** Takes the result of a script that removes the keys itself. */
     resultOf,
     /** Calls again until no key is of a wrong type. */
     async callAgain<T>(call: (client: RedisClient) => Promise<T>, error: unknown): Promise<T> {

@@ -15,7 +15,7 @@ test("a user alone takes half of the places, and some are left for each who come
   expect(takeAll("eve").length).toBeGreaterThan(30);
 });
 
-test("of one place each user may take it, one at a time", () => {
+test("a single place may be taken by any user, one at a time", () => {
   const { take } = createShares(1);
   const end = take("ada");
   expect(take("bob")).toBeUndefined();

@@ -35,7 +35,7 @@ test("users that are no ids are left out and counted; a page of nothing else is 
 const at = (created_at: number, drop_id = `d${created_at}`): Drop => ({ ...DROP, created_at, drop_id });
 const idsOf = ({ page }: ReturnType<typeof takePage>) => page?.drops.map(({ drop_id }) => drop_id);
 
-test("only an empty page ends an author, or one that says so", () => {
+test("only an empty page, or one that says so, ends an author's drops", () => {
   expect(takePage({ drops: [], end: false }, undefined, 30).page).toEqual({ drops: [], next: undefined });
   expect(takePage({ drops: [at(9), at(8)], end: false }, undefined, 30).page?.next).toEqual({ score: 8, drop: "d8" });
   expect(takePage({ drops: [at(9), at(8)], end: true }, undefined, 30).page?.next).toBeUndefined();
@@ -81,7 +81,7 @@ test("drops that break the contract are left out, and the cursor stands at those
   expect(idsOf(takePage({ drops: [full], end: false }, undefined, 30))).toEqual(["d1"]);
 });
 
-test("of a page of nothing that can be read the cursor moves by what is left of its items", () => {
+test("where nothing of a page can be read the cursor moves by what is left of its items", () => {
   const next = (...drops: Drop[]) => takePage({ drops, end: false }, undefined, 30);
   expect(next(at(9, "x".repeat(129)), at(8, "")).page?.next).toEqual({ score: 8, drop: "" });
   expect(next(at(2 ** 60)).page?.next).toEqual({ score: Number.MAX_SAFE_INTEGER, drop: "" });

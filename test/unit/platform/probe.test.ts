@@ -34,7 +34,7 @@ test("the probe repeats the calls of others, and never that of the subject itsel
   expect(await probe.ask("bob")).toEqual({ asked: 1, answered: 1 });
 });
 
-test("of many who were answered some are asked, those who do not answer any more, too", async () => {
+test("some of the many who were answered are asked, also those who do not answer any more", async () => {
   const { probe, remember, pass } = setup(3);
   for (let number = 0; number < 50; number++) remember(`gone-${number}`, () => Promise.reject(new Error("broken")));
   remember("there");

@@ -3,14 +3,17 @@ import { lostByRestore } from "../../../../src/consistency/restored/judge.js";
 
 /** A sample in the order of admission: "+" for a drop that the upstream knows, "-" for one that it does not. */
 const sampleOf = (looks: string) =>
-  Array.from(looks, (look, at) => ({ held: { drop: `d${at}`, author: "ada", createdAt: at }, known: look === "+" }));
+  Array.from(looks, (look, at) => ({
+    held: { drop: `d${at}`, author: `author-${at % 3}`, createdAt: at },
+    known: look === "+",
+  }));
 
 test.each([
   ["the newest drops are unknown", "+++++-----", 5],
   ["people have gone on since the restore", "++++----++++++", 4],
   ["drops of the time of the backup were admitted in another order", `+++++-+${"-".repeat(20)}`, 21],
 ])("%s: a restore", (_, looks, lost) => {
-  expect(lostByRestore(sampleOf(looks))).toHaveLength(lost);
+  expect(lostByRestore(sampleOf(looks), ({ author }) => author)).toHaveLength(lost);
 });
 
 test.each([
@@ -21,5 +24,10 @@ test.each([
   ["the oldest are unknown: the upstream no longer keeps them", "-----+++++"],
   ["the unknown ones lie between known ones: their author is gone", "++-++-+-++-+-++-"],
 ])("%s: no restore", (_, looks) => {
-  expect(lostByRestore(sampleOf(looks))).toEqual([]);
+  expect(lostByRestore(sampleOf(looks), ({ author }) => author)).toEqual([]);
+});
+
+test("what one user alone made went with the user: no restore", () => {
+  expect(lostByRestore(sampleOf("+++++-----"), () => "ada")).toEqual([]);
+  expect(lostByRestore(sampleOf("+++++-----"), () => undefined)).toHaveLength(5);
 });
